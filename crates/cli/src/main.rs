@@ -1,0 +1,2 @@
+//! The rewire program.
+fn main() {}

@@ -1,0 +1,4 @@
+//! Graph rewriting, lowering and WGSL emission.
+#![forbid(unsafe_code)]
+
+pub mod plan;

@@ -1,0 +1,206 @@
+use rewire_graph::pointwise::{Dag, ExprId};
+use rewire_graph::{DType, Dim};
+use serde::{Deserialize, Serialize};
+
+/// Which memory an operand lives in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Place {
+    /// A tensor in device memory.
+    Device,
+    /// A vector `[n]` or scalar of the shape program, 64-bit on the host and `I32` in kernels.
+    Host,
+}
+
+/// A tensor that expressions load from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Operand {
+    /// Element type in memory; `I32` for host operands.
+    pub dtype: DType,
+    /// Logical shape.
+    pub shape: Vec<Dim>,
+    /// Device or host.
+    pub place: Place,
+}
+
+/// The expressions of a kernel and what they refer to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Body {
+    /// All expressions.
+    pub dag: Dag,
+    /// What [`rewire_graph::pointwise::Expr::Load`] reads.
+    pub operands: Vec<Operand>,
+    /// What [`rewire_graph::pointwise::Expr::Size`] reads.
+    pub sizes: Vec<Dim>,
+}
+
+/// A tensor that a kernel writes, an element a loop point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Output {
+    /// Element type in memory.
+    pub dtype: DType,
+    /// Logical shape.
+    pub shape: Vec<Dim>,
+    /// Where the element goes: an `I32` a dimension, a one-to-one function of the coordinates.
+    pub index: Vec<ExprId>,
+    /// The element.
+    pub value: ExprId,
+    /// The part of the last coordinate that is written, `start..end`; all of it if `None`.
+    pub columns: Option<(usize, usize)>,
+}
+
+/// How the elements of a row are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ReduceOp {
+    /// The sum; 0 for no elements.
+    Sum,
+    /// The largest; `f32::MIN` for no elements.
+    Max,
+    /// The smallest; `f32::MAX` for no elements.
+    Min,
+}
+
+/// A value combined over the last coordinate. Its result is `Value(position)` for later ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reduction {
+    /// How elements are combined.
+    pub op: ReduceOp,
+    /// The element, an `F32` expression of all coordinates and of earlier reductions.
+    pub value: ExprId,
+}
+
+/// A loop over points without an anchor. Coordinate `n` is dimension `n` of `extents`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Map {
+    /// The expressions.
+    pub body: Body,
+    /// The loop; at least one dimension.
+    pub extents: Vec<Dim>,
+    /// What is written.
+    pub outputs: Vec<Output>,
+}
+
+/// Reductions over the last coordinate, each a whole pass, and what is made of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reduce {
+    /// The expressions.
+    pub body: Body,
+    /// The loop; the last dimension is reduced.
+    pub extents: Vec<Dim>,
+    /// In order; later ones may read earlier ones through `Value`.
+    pub reductions: Vec<Reduction>,
+    /// Written for every point, after the reductions.
+    pub outputs: Vec<Output>,
+    /// Written once a row: index and value do not depend on the last coordinate.
+    pub row_outputs: Vec<Output>,
+}
+
+/// The rows of a matrix in a batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum RowRange {
+    /// The same number in every batch entry.
+    Dense(Dim),
+    /// Sample `b` has `offsets[b + 1] - offsets[b]` rows; the position is an operand on the host.
+    Ragged {
+        /// Position of the offsets, `[B + 1]`, among the operands.
+        offsets: u16,
+    },
+}
+
+/// `sum over k of a(m, k) * b(k, n)` for every batch entry, with a prologue on each side and an epilogue.
+///
+/// With `B = batch.len()`: coordinates `0..B` are the batch entry, `m` is coordinate `B`, and coordinate
+/// `B + 1` is `k` in `a` and the statistics, and `n` in the outputs. In `b`, coordinate `B` is `k` and
+/// `B + 1` is `n`. A ragged `m` counts within the sample, and the batch is the one dimension of samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Matmul {
+    /// The expressions.
+    pub body: Body,
+    /// Batch dimensions.
+    pub batch: Vec<Dim>,
+    /// Rows.
+    pub m: RowRange,
+    /// Columns.
+    pub n: Dim,
+    /// Length of the sum.
+    pub k: Dim,
+    /// Statistics of a row of `a`, over `k`: `Value(position)` in `a` and in later statistics.
+    pub stats: Vec<Reduction>,
+    /// The left element.
+    pub a: ExprId,
+    /// The right element.
+    pub b: ExprId,
+    /// What is written; `Value(0)` is the sum.
+    pub outputs: Vec<Output>,
+}
+
+/// Two ragged matmuls with a pointwise DAG between them, for every sample and head:
+/// `out(i, d) = sum over j of [mask(i, j)] * score(i, j, <q_i, k_j>) * v(j, d)`.
+///
+/// Coordinates are `(sample, head, i, x)`: `x` is the key `j` in `score` and `mask`, and the column `d` in
+/// `q`, `k`, `v` and the outputs. In `k` and `v`, coordinate 2 is the key. `i` and `j` count within the sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attention {
+    /// The expressions.
+    pub body: Body,
+    /// Number of samples.
+    pub samples: Dim,
+    /// Number of heads.
+    pub heads: usize,
+    /// Width of `q` and `k`.
+    pub qk_width: usize,
+    /// Width of `v` and of the result.
+    pub v_width: usize,
+    /// Queries of a sample.
+    pub rows: RowRange,
+    /// Keys of a sample.
+    pub keys: RowRange,
+    /// Element of a query.
+    pub q: ExprId,
+    /// Element of a key.
+    pub k: ExprId,
+    /// Element of a value.
+    pub v: ExprId,
+    /// The weight of a pair; `Value(0)` is the dot product.
+    pub score: ExprId,
+    /// Which pairs count; all if `None`. Others weigh 0, and tiles without any are skipped.
+    pub mask: Option<ExprId>,
+    /// Weights are `exp(score - max) / sum` over the keys that count, instead of `score`.
+    pub softmax: bool,
+    /// What is written; `Value(0)` is the sum.
+    pub outputs: Vec<Output>,
+}
+
+/// What a step computes: an anchor with a prologue and an epilogue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Kernel {
+    /// No anchor.
+    Map(Map),
+    /// Row reductions: norms, softmax, sums.
+    Reduce(Reduce),
+    /// A dense, batched or ragged matrix product.
+    Matmul(Matmul),
+    /// Jagged attention.
+    Attention(Attention),
+}
+
+impl Kernel {
+    /// The expressions.
+    pub fn body(&self) -> &Body {
+        match self {
+            Self::Map(kernel) => &kernel.body,
+            Self::Reduce(kernel) => &kernel.body,
+            Self::Matmul(kernel) => &kernel.body,
+            Self::Attention(kernel) => &kernel.body,
+        }
+    }
+
+    /// What is written, in the order of [`super::Step::writes`].
+    pub fn outputs(&self) -> Vec<&Output> {
+        match self {
+            Self::Map(kernel) => kernel.outputs.iter().collect(),
+            Self::Reduce(kernel) => kernel.outputs.iter().chain(&kernel.row_outputs).collect(),
+            Self::Matmul(kernel) => kernel.outputs.iter().collect(),
+            Self::Attention(kernel) => kernel.outputs.iter().collect(),
+        }
+    }
+}

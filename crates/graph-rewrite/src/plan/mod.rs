@@ -1,0 +1,113 @@
+//! The lowered form: steps in order, buffers, the shape program. Target-neutral and serializable.
+
+mod kernel;
+mod shape;
+
+pub use kernel::{
+    Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange,
+};
+pub use shape::{HostOp, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
+
+use rewire_graph::{DType, Dim};
+use serde::{Deserialize, Serialize};
+
+/// A buffer of a [`Plan`], by position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BufferId(pub u32);
+
+/// Where a buffer's content comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Source {
+    /// Bound by name for each run.
+    Input(String),
+    /// Bound by name when the session is loaded; resident from then on.
+    Parameter(String),
+    /// Part of the plan. Elements as little-endian bytes, row major, unpadded.
+    Constant(Vec<u8>),
+    /// Written by a step.
+    Step,
+}
+
+/// A tensor in memory.
+///
+/// Elements lie row major with the last dimension padded to a multiple of four, so that rows start at
+/// whole vectors whatever the width. The content of the padding is unspecified.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Buffer {
+    /// Element type in memory.
+    pub dtype: DType,
+    /// Logical shape; empty for a scalar, which is stored as one padded row.
+    pub shape: Vec<Dim>,
+    /// Where the content comes from.
+    pub source: Source,
+}
+
+/// One dispatch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What it computes, for people: the anchor and what was fused into it.
+    pub name: String,
+    /// Module path of the anchor, `_stu_module._stu_layers.0`; empty at top level.
+    pub path: String,
+    /// What it computes, for backends.
+    pub kernel: Kernel,
+    /// One an operand of the kernel's body, in order.
+    pub reads: Vec<Binding>,
+    /// One an output of the kernel, in order.
+    pub writes: Vec<BufferId>,
+}
+
+/// What an operand of a body is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Binding {
+    /// A tensor in memory.
+    Buffer(BufferId),
+    /// A vector or scalar of the shape program.
+    Host(HostSlot),
+}
+
+/// A named result of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanOutput {
+    /// The name it has in the graph.
+    pub name: String,
+    /// What holds it.
+    pub value: Binding,
+    /// Element type; host values are `I64`.
+    pub dtype: DType,
+    /// Logical shape.
+    pub shape: Vec<Dim>,
+}
+
+/// A named input that the shape program reads on the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostInput {
+    /// The name it has in the graph.
+    pub name: String,
+    /// The slot it fills.
+    pub slot: HostSlot,
+    /// `[]` or `[n]`.
+    pub shape: Vec<Dim>,
+}
+
+/// A graph lowered to dispatches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What runs on the host before each run.
+    pub shapes: ShapeProgram,
+    /// Inputs that the shape program reads.
+    pub host_inputs: Vec<HostInput>,
+    /// All tensors.
+    pub buffers: Vec<Buffer>,
+    /// Dispatches in order.
+    pub steps: Vec<Step>,
+    /// Named results.
+    pub outputs: Vec<PlanOutput>,
+}
+
+impl Plan {
+    /// The buffer of an id of this plan.
+    pub fn buffer(&self, id: BufferId) -> Option<&Buffer> {
+        self.buffers.get(id.0 as usize)
+    }
+}

@@ -1,0 +1,133 @@
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Add, Mul, Sub};
+
+/// A size that is known only when a graph runs: a batch size, a total, a maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Symbol(pub u32);
+
+/// An extent of a tensor: a constant plus integer multiples of symbols.
+///
+/// Two dims are the same size exactly when they compare equal.
+///
+/// ```
+/// use rewire_graph::{Dim, Symbol};
+/// let tokens = Dim::symbol(Symbol(0));
+/// assert_eq!(tokens.clone() + 2.into() + tokens.clone(), tokens * 2 + 2.into());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Dim {
+    constant: i64,
+    terms: BTreeMap<Symbol, i64>,
+}
+
+impl Dim {
+    /// The size named by `symbol`.
+    pub fn symbol(symbol: Symbol) -> Self {
+        Self { constant: 0, terms: BTreeMap::from([(symbol, 1)]) }
+    }
+
+    /// The value, if no symbol takes part.
+    pub fn as_const(&self) -> Option<usize> {
+        if self.terms.is_empty() { usize::try_from(self.constant).ok() } else { None }
+    }
+
+    /// The symbol, if the dim is exactly one symbol.
+    pub fn as_symbol(&self) -> Option<Symbol> {
+        match (self.constant, self.terms.len(), self.terms.first_key_value()) {
+            (0, 1, Some((&symbol, 1))) => Some(symbol),
+            _ => None,
+        }
+    }
+
+    /// The symbols that take part, with their multiples.
+    pub fn terms(&self) -> impl Iterator<Item = (Symbol, i64)> + '_ {
+        self.terms.iter().map(|(&symbol, &factor)| (symbol, factor))
+    }
+
+    /// The constant part.
+    pub fn constant(&self) -> i64 {
+        self.constant
+    }
+
+    /// The value when each symbol has the value that `value` returns; `None` on overflow, a
+    /// negative size, or where `value` has none.
+    pub fn evaluate(&self, mut value: impl FnMut(Symbol) -> Option<i64>) -> Option<usize> {
+        let mut sum = self.constant;
+        for (&symbol, &factor) in &self.terms {
+            sum = sum.checked_add(value(symbol)?.checked_mul(factor)?)?;
+        }
+        usize::try_from(sum).ok()
+    }
+
+    /// The product of two dims, where at least one is a constant.
+    pub fn product(&self, other: &Self) -> Option<Self> {
+        let (factor, dim) = match (self.terms.is_empty(), other.terms.is_empty()) {
+            (true, _) => (self.constant, other),
+            (_, true) => (other.constant, self),
+            _ => return None,
+        };
+        Some(dim.clone() * factor)
+    }
+
+    /// The dim divided by a constant, where every part divides evenly.
+    pub fn divide(&self, divisor: i64) -> Option<Self> {
+        let even = |n: i64| if divisor != 0 && n % divisor == 0 { Some(n / divisor) } else { None };
+        let terms = self.terms.iter().map(|(&s, &n)| Some((s, even(n)?))).collect::<Option<_>>()?;
+        Some(Self { constant: even(self.constant)?, terms })
+    }
+}
+
+impl From<usize> for Dim {
+    fn from(value: usize) -> Self {
+        Self { constant: i64::try_from(value).unwrap_or(i64::MAX), terms: BTreeMap::new() }
+    }
+}
+
+impl Add for Dim {
+    type Output = Self;
+    fn add(mut self, other: Self) -> Self {
+        self.constant = self.constant.saturating_add(other.constant);
+        for (symbol, factor) in other.terms {
+            let sum = self.terms.entry(symbol).or_insert(0);
+            *sum = sum.saturating_add(factor);
+        }
+        self.terms.retain(|_, factor| *factor != 0);
+        self
+    }
+}
+
+impl Mul<i64> for Dim {
+    type Output = Self;
+    fn mul(mut self, factor: i64) -> Self {
+        self.constant = self.constant.saturating_mul(factor);
+        self.terms.values_mut().for_each(|n| *n = n.saturating_mul(factor));
+        self.terms.retain(|_, n| *n != 0);
+        self
+    }
+}
+
+impl Sub for Dim {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        self + other * -1
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (symbol, factor) in self.terms() {
+            match factor {
+                1 => write!(f, "{separator}s{}", symbol.0)?,
+                _ => write!(f, "{separator}{factor}*s{}", symbol.0)?,
+            }
+            separator = "+";
+        }
+        if self.constant != 0 || self.terms.is_empty() {
+            write!(f, "{separator}{}", self.constant)?;
+        }
+        Ok(())
+    }
+}

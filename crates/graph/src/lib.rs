@@ -1,0 +1,10 @@
+//! Typed tensor graphs with symbolic sizes.
+#![forbid(unsafe_code)]
+
+mod dim;
+mod dtype;
+pub mod op;
+pub mod pointwise;
+
+pub use dim::{Dim, Symbol};
+pub use dtype::{DType, Scalar};

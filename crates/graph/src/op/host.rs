@@ -1,0 +1,95 @@
+use crate::pointwise::BinaryOp;
+use crate::{Dim, Symbol};
+use serde::{Deserialize, Serialize};
+
+/// A function of the shape program: integers and vectors of integers on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum HostOp {
+    /// A scalar that is a size.
+    Size(Dim),
+    /// A vector of `len` equal entries, from a scalar operand.
+    Fill(Dim),
+    /// `0, 1, 2, ...`, `len` entries.
+    Iota(Dim),
+    /// Offsets `[n + 1]` of lengths `[n]`: 0 and the cumulative sums.
+    Offsets,
+    /// Lengths `[n]` of offsets `[n + 1]`.
+    Lengths,
+    /// The sum of a vector, a scalar.
+    Sum,
+    /// The largest entry of a vector and of 0, a scalar.
+    Max,
+    /// A function of two vectors, of two scalars, or of a vector and a scalar.
+    Binary(BinaryOp),
+}
+
+impl HostOp {
+    /// The name used in drawings and errors.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Size(_) => "size",
+            Self::Fill(_) => "fill",
+            Self::Iota(_) => "iota",
+            Self::Offsets => "offsets",
+            Self::Lengths => "lengths",
+            Self::Sum => "sum",
+            Self::Max => "max",
+            Self::Binary(op) => op.name(),
+        }
+    }
+
+    /// The value of the function, or why it has none. A scalar is a vector of one entry.
+    pub fn evaluate(
+        &self,
+        inputs: &[&[i64]],
+        symbol: impl FnMut(Symbol) -> Option<i64>,
+    ) -> Result<Vec<i64>, String> {
+        let first = inputs.first().copied().unwrap_or_default();
+        let extent = |dim: &Dim, symbol| {
+            dim.evaluate(symbol).ok_or_else(|| format!("the size {dim} is negative or too large"))
+        };
+        match self {
+            Self::Size(dim) => Ok(vec![extent(dim, symbol)? as i64]),
+            Self::Fill(dim) => Ok(vec![first.first().copied().unwrap_or(0); extent(dim, symbol)?]),
+            Self::Iota(dim) => Ok((0..extent(dim, symbol)? as i64).collect()),
+            Self::Offsets => offsets(first),
+            Self::Lengths => first
+                .windows(2)
+                .map(|pair| match pair {
+                    &[a, b] if b >= a => Ok(b - a),
+                    _ => Err(format!("offsets must not descend, got {pair:?}")),
+                })
+                .collect(),
+            Self::Sum => first
+                .iter()
+                .try_fold(0i64, |sum, &n| sum.checked_add(n))
+                .map(|sum| vec![sum])
+                .ok_or_else(|| "the sum overflows 64 bits".to_owned()),
+            Self::Max => Ok(vec![first.iter().copied().fold(0, i64::max)]),
+            Self::Binary(op) => binary(*op, first, inputs.get(1).copied().unwrap_or_default()),
+        }
+    }
+}
+
+fn offsets(lengths: &[i64]) -> Result<Vec<i64>, String> {
+    let mut offsets = Vec::with_capacity(lengths.len() + 1);
+    let mut sum = 0i64;
+    offsets.push(0);
+    for &length in lengths {
+        if length < 0 {
+            return Err(format!("lengths must not be negative, got {length}"));
+        }
+        sum = sum.checked_add(length).ok_or("the sum of lengths overflows 64 bits")?;
+        offsets.push(sum);
+    }
+    Ok(offsets)
+}
+
+fn binary(op: BinaryOp, a: &[i64], b: &[i64]) -> Result<Vec<i64>, String> {
+    match (a, b) {
+        (_, &[b]) => Ok(a.iter().map(|&a| op.evaluate_int(a, b)).collect()),
+        (&[a], _) => Ok(b.iter().map(|&b| op.evaluate_int(a, b)).collect()),
+        _ if a.len() == b.len() => Ok(a.iter().zip(b).map(|(&a, &b)| op.evaluate_int(a, b)).collect()),
+        _ => Err(format!("vectors differ in length: {} and {}", a.len(), b.len())),
+    }
+}

@@ -1,0 +1,5 @@
+//! Operators.
+
+mod host;
+
+pub use host::HostOp;

@@ -1,0 +1,535 @@
+use super::function::{BinaryOp, UnaryOp};
+use crate::{DType, Scalar};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// A node of a [`Dag`]. Ids ascend from operands to users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ExprId(pub u32);
+
+/// A scalar expression.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Expr {
+    /// A float constant, by its bits.
+    Float(u32),
+    /// An integer constant.
+    Int(Scalar, i64),
+    /// A truth value.
+    Bool(bool),
+    /// A coordinate of the loop, an `I32`.
+    Coord(u8),
+    /// An extent known when the kernel runs: an entry of the body's sizes, an `I32`.
+    Size(u16),
+    /// A value that the anchor supplies: an accumulator, a score, a statistic of the row.
+    Value(u8),
+    /// An element of an operand, one index a dimension. Evaluated only where its branch is taken.
+    Load {
+        /// Position among the body's operands.
+        operand: u16,
+        /// One `I32` a dimension of the operand; none for a scalar.
+        index: Vec<ExprId>,
+    },
+    /// The sample that a row belongs to: the largest `b` with `offsets[b] <= row`.
+    Sample {
+        /// Position of the offsets, `[B + 1]`, among the body's operands.
+        offsets: u16,
+        /// A row index, an `I32`.
+        row: ExprId,
+    },
+    /// A uniform float in `[0, 1)`: word `index % 4` of Philox4x32-10 with counter
+    /// `(index / 4, 0, 0, 0)` and the key made of the halves of `seed`, its upper 24 bits.
+    Uniform {
+        /// The key, an `I64`.
+        seed: ExprId,
+        /// The element, an `I32` read as unsigned.
+        index: ExprId,
+    },
+    /// A function of one scalar.
+    Unary(UnaryOp, ExprId),
+    /// A function of two scalars.
+    Binary(BinaryOp, ExprId, ExprId),
+    /// `condition ? a : b`; only the branch that is taken is evaluated.
+    Select(ExprId, ExprId, ExprId),
+    /// Conversion; float to integer truncates, integer to float rounds to nearest, truth is 0 or 1.
+    Cast(Scalar, ExprId),
+}
+
+impl Expr {
+    /// The expressions this one reads.
+    pub fn operands(&self) -> Vec<ExprId> {
+        match self {
+            Self::Load { index, .. } => index.clone(),
+            Self::Sample { row, .. } => vec![*row],
+            Self::Uniform { seed, index } => vec![*seed, *index],
+            Self::Unary(_, a) | Self::Cast(_, a) => vec![*a],
+            Self::Binary(_, a, b) => vec![*a, *b],
+            Self::Select(c, a, b) => vec![*c, *a, *b],
+            _ => vec![],
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Node {
+    expr: Expr,
+    scalar: Scalar,
+    range: Option<(i64, i64)>,
+    coords: u32,
+    values: u32,
+}
+
+/// A hash-consed set of scalar expressions, simplified while it is built.
+///
+/// Integer sums are kept in one canonical order, so two indices are equal exactly when their ids are.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Dag {
+    nodes: Vec<Node>,
+    #[serde(skip)]
+    known: HashMap<Expr, ExprId>,
+}
+
+impl PartialEq for Dag {
+    fn eq(&self, other: &Self) -> bool {
+        self.nodes == other.nodes
+    }
+}
+
+/// A linear form: a sum of integer multiples of expressions that are no sums, and a constant.
+struct Linear {
+    terms: Vec<(ExprId, i64)>,
+    constant: i64,
+}
+
+impl Dag {
+    /// An empty DAG.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of expressions.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True if the DAG holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// All ids, operands before users.
+    pub fn ids(&self) -> impl Iterator<Item = ExprId> + use<> {
+        (0..self.nodes.len() as u32).map(ExprId)
+    }
+
+    /// The expression of an id of this DAG.
+    pub fn expr(&self, id: ExprId) -> &Expr {
+        &self.node(id).expr
+    }
+
+    /// The type of an expression.
+    pub fn scalar(&self, id: ExprId) -> Scalar {
+        self.node(id).scalar
+    }
+
+    /// Inclusive bounds of an integer expression, where they are known.
+    pub fn range(&self, id: ExprId) -> Option<(i64, i64)> {
+        self.node(id).range
+    }
+
+    /// The coordinates an expression depends on, a bit each.
+    pub fn coords(&self, id: ExprId) -> u32 {
+        self.node(id).coords
+    }
+
+    /// The anchor's values an expression depends on, a bit each.
+    pub fn values(&self, id: ExprId) -> u32 {
+        self.node(id).values
+    }
+
+    /// The expressions that `roots` need, operands before users.
+    pub fn reachable(&self, roots: &[ExprId]) -> Vec<ExprId> {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut stack = roots.to_vec();
+        while let Some(id) = stack.pop() {
+            if !std::mem::replace(&mut seen[id.0 as usize], true) {
+                stack.extend(self.expr(id).operands());
+            }
+        }
+        self.ids().filter(|id| seen[id.0 as usize]).collect()
+    }
+
+    /// A float constant.
+    pub fn float(&mut self, value: f32) -> ExprId {
+        self.push(Expr::Float(value.to_bits()), Scalar::F32, None)
+    }
+
+    /// An `I32` constant.
+    pub fn int(&mut self, value: i64) -> ExprId {
+        self.constant(Scalar::I32, value)
+    }
+
+    /// An integer constant or truth value of the given type.
+    pub fn constant(&mut self, scalar: Scalar, value: i64) -> ExprId {
+        match scalar {
+            Scalar::Bool => self.push(Expr::Bool(value != 0), Scalar::Bool, None),
+            Scalar::F32 => self.float(value as f32),
+            _ => self.push(Expr::Int(scalar, value), scalar, Some((value, value))),
+        }
+    }
+
+    /// A coordinate; `extent` is its exclusive bound, where it is a constant.
+    pub fn coord(&mut self, axis: u8, extent: Option<usize>) -> ExprId {
+        let high = extent.map_or(i64::from(i32::MAX), |n| n as i64 - 1);
+        self.push(Expr::Coord(axis), Scalar::I32, Some((0, high)))
+    }
+
+    /// An entry of the body's sizes.
+    pub fn size(&mut self, position: u16) -> ExprId {
+        self.push(Expr::Size(position), Scalar::I32, Some((0, i64::from(i32::MAX))))
+    }
+
+    /// A value that the anchor supplies.
+    pub fn value(&mut self, position: u8, scalar: Scalar) -> ExprId {
+        self.push(Expr::Value(position), scalar, None)
+    }
+
+    /// An element of operand `operand`, stored as `dtype`.
+    pub fn load(&mut self, operand: u16, dtype: DType, index: Vec<ExprId>) -> ExprId {
+        self.push(Expr::Load { operand, index }, dtype.scalar(), None)
+    }
+
+    /// The sample that `row` belongs to.
+    pub fn sample(&mut self, offsets: u16, row: ExprId) -> ExprId {
+        self.push(Expr::Sample { offsets, row }, Scalar::I32, Some((0, i64::from(i32::MAX))))
+    }
+
+    /// A uniform random float; see [`Expr::Uniform`].
+    pub fn uniform(&mut self, seed: ExprId, index: ExprId) -> ExprId {
+        self.push(Expr::Uniform { seed, index }, Scalar::F32, None)
+    }
+
+    /// A function of one scalar.
+    pub fn unary(&mut self, op: UnaryOp, a: ExprId) -> ExprId {
+        if let (UnaryOp::Not, &Expr::Bool(value)) = (op, self.expr(a)) {
+            return self.constant(Scalar::Bool, i64::from(!value));
+        }
+        if op == UnaryOp::Neg && self.scalar(a) == Scalar::I32 {
+            let zero = self.int(0);
+            return self.binary(BinaryOp::Sub, zero, a);
+        }
+        let scalar = self.scalar(a);
+        self.push(Expr::Unary(op, a), scalar, None)
+    }
+
+    /// A function of two scalars of one type.
+    pub fn binary(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> ExprId {
+        let scalar = self.scalar(a);
+        if let (&Expr::Int(kind, x), &Expr::Int(_, y)) = (self.expr(a), self.expr(b)) {
+            return self.constant(op.result(kind), op.evaluate_int(x, y));
+        }
+        let simpler = match scalar {
+            Scalar::I32 => self.simplify_int(op, a, b),
+            Scalar::Bool => self.simplify_bool(op, a, b),
+            _ => None,
+        };
+        simpler.unwrap_or_else(|| {
+            let (a, b) = if op.is_commutative() && b < a { (b, a) } else { (a, b) };
+            let range = if scalar == Scalar::I32 { self.binary_range(op, a, b) } else { None };
+            self.push(Expr::Binary(op, a, b), op.result(scalar), range)
+        })
+    }
+
+    /// `condition ? a : b`.
+    pub fn select(&mut self, condition: ExprId, a: ExprId, b: ExprId) -> ExprId {
+        match self.expr(condition) {
+            Expr::Bool(true) => return a,
+            Expr::Bool(false) => return b,
+            _ if a == b => return a,
+            _ => {}
+        }
+        let range = match (self.range(a), self.range(b)) {
+            (Some(x), Some(y)) => Some((x.0.min(y.0), x.1.max(y.1))),
+            _ => None,
+        };
+        let scalar = self.scalar(a);
+        self.push(Expr::Select(condition, a, b), scalar, range)
+    }
+
+    /// Conversion to another type.
+    pub fn cast(&mut self, scalar: Scalar, a: ExprId) -> ExprId {
+        let integer = matches!(scalar, Scalar::I32 | Scalar::I64);
+        match *self.expr(a) {
+            _ if self.scalar(a) == scalar => a,
+            Expr::Int(_, value) if scalar != Scalar::Bool => self.constant(scalar, value),
+            _ => {
+                let range = if integer { self.range(a) } else { None };
+                self.push(Expr::Cast(scalar, a), scalar, range)
+            }
+        }
+    }
+
+    /// Copies `roots` of `source` into this DAG. `leaf` replaces expressions, given this DAG, the
+    /// expression and its operands already copied; where it returns `None` the expression is rebuilt.
+    pub fn graft(
+        &mut self,
+        source: &Dag,
+        roots: &[ExprId],
+        mut leaf: impl FnMut(&mut Self, &Expr, &[ExprId]) -> Option<ExprId>,
+    ) -> Vec<ExprId> {
+        let mut copies: HashMap<ExprId, ExprId> = HashMap::new();
+        for id in source.reachable(roots) {
+            let expr = source.expr(id);
+            let operands: Vec<ExprId> = expr.operands().iter().map(|o| copies[o]).collect();
+            let copy = leaf(self, expr, &operands).unwrap_or_else(|| self.rebuild(source, id, &operands));
+            copies.insert(id, copy);
+        }
+        roots.iter().map(|root| copies[root]).collect()
+    }
+
+    fn rebuild(&mut self, source: &Dag, id: ExprId, operands: &[ExprId]) -> ExprId {
+        let node = source.node(id);
+        match (&node.expr, operands) {
+            (&Expr::Unary(op, _), &[a]) => self.unary(op, a),
+            (&Expr::Binary(op, ..), &[a, b]) => self.binary(op, a, b),
+            (Expr::Select(..), &[c, a, b]) => self.select(c, a, b),
+            (&Expr::Cast(scalar, _), &[a]) => self.cast(scalar, a),
+            (&Expr::Load { operand, .. }, index) => {
+                self.push(Expr::Load { operand, index: index.to_vec() }, node.scalar, node.range)
+            }
+            (&Expr::Sample { offsets, .. }, &[row]) => self.sample(offsets, row),
+            (Expr::Uniform { .. }, &[seed, index]) => self.uniform(seed, index),
+            (leaf, _) => self.push(leaf.clone(), node.scalar, node.range),
+        }
+    }
+
+    fn node(&self, id: ExprId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    fn push(&mut self, expr: Expr, scalar: Scalar, range: Option<(i64, i64)>) -> ExprId {
+        if self.known.len() != self.nodes.len() {
+            self.known = self.ids().map(|id| (self.expr(id).clone(), id)).collect();
+        }
+        if let Some(&id) = self.known.get(&expr) {
+            return id;
+        }
+        let (mut coords, mut values) = match expr {
+            Expr::Coord(axis) => (1 << axis, 0),
+            Expr::Value(position) => (0, 1 << position),
+            _ => (0, 0),
+        };
+        for operand in expr.operands() {
+            coords |= self.coords(operand);
+            values |= self.values(operand);
+        }
+        let id = ExprId(self.nodes.len() as u32);
+        self.known.insert(expr.clone(), id);
+        self.nodes.push(Node { expr, scalar, range, coords, values });
+        id
+    }
+
+    fn simplify_bool(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<ExprId> {
+        let (constant, other) = match (self.expr(a), self.expr(b)) {
+            (&Expr::Bool(value), _) => (value, b),
+            (_, &Expr::Bool(value)) => (value, a),
+            _ if a == b && matches!(op, BinaryOp::And | BinaryOp::Or) => return Some(a),
+            _ => return None,
+        };
+        match (op, constant) {
+            (BinaryOp::And, true) | (BinaryOp::Or, false) => Some(other),
+            (BinaryOp::And, false) | (BinaryOp::Or, true) => {
+                Some(self.constant(Scalar::Bool, i64::from(constant)))
+            }
+            _ => None,
+        }
+    }
+
+    fn simplify_int(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<ExprId> {
+        let (x, y) = (self.range(a), self.range(b));
+        match op {
+            BinaryOp::Add | BinaryOp::Sub => Some(self.sum(a, b, if op == BinaryOp::Add { 1 } else { -1 })),
+            BinaryOp::Mul => self.scaled(a, b),
+            BinaryOp::Div | BinaryOp::Mod => self.divided(op, a, b),
+            BinaryOp::Min | BinaryOp::Max => {
+                let ((x0, x1), (y0, y1)) = (x?, y?);
+                let (below, above) = if op == BinaryOp::Min { (a, b) } else { (b, a) };
+                if a == b || x1 <= y0 {
+                    Some(below)
+                } else if y1 <= x0 {
+                    Some(above)
+                } else {
+                    None
+                }
+            }
+            _ if op.is_comparison() => {
+                let ((x0, x1), (y0, y1)) = (x?, y?);
+                let known = match op {
+                    BinaryOp::Lt if x1 < y0 => true,
+                    BinaryOp::Lt if x0 >= y1 => false,
+                    BinaryOp::Le if x1 <= y0 => true,
+                    BinaryOp::Le if x0 > y1 => false,
+                    BinaryOp::Gt if x0 > y1 => true,
+                    BinaryOp::Gt if x1 <= y0 => false,
+                    BinaryOp::Ge if x0 >= y1 => true,
+                    BinaryOp::Ge if x1 < y0 => false,
+                    BinaryOp::Eq | BinaryOp::Ne if x1 < y0 || y1 < x0 => op == BinaryOp::Ne,
+                    BinaryOp::Eq | BinaryOp::Le | BinaryOp::Ge if a == b => true,
+                    BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Gt if a == b => false,
+                    _ => return None,
+                };
+                Some(self.constant(Scalar::Bool, i64::from(known)))
+            }
+            _ => None,
+        }
+    }
+
+    fn linear(&self, id: ExprId) -> Linear {
+        match *self.expr(id) {
+            Expr::Int(_, constant) => Linear { terms: vec![], constant },
+            Expr::Binary(BinaryOp::Add, a, b) => {
+                let (mut left, right) = (self.linear(a), self.linear(b));
+                left.terms.extend(right.terms);
+                Linear { constant: left.constant + right.constant, ..left }
+            }
+            Expr::Binary(BinaryOp::Mul, a, b) => match (self.expr(a), self.expr(b)) {
+                (&Expr::Int(_, factor), _) => Linear { terms: vec![(b, factor)], constant: 0 },
+                (_, &Expr::Int(_, factor)) => Linear { terms: vec![(a, factor)], constant: 0 },
+                _ => Linear { terms: vec![(id, 1)], constant: 0 },
+            },
+            _ => Linear { terms: vec![(id, 1)], constant: 0 },
+        }
+    }
+
+    fn from_linear(&mut self, mut linear: Linear) -> ExprId {
+        linear.terms.sort_unstable();
+        let mut sum: Option<ExprId> = None;
+        let mut at = 0;
+        while at < linear.terms.len() {
+            let atom = linear.terms[at].0;
+            let same = linear.terms[at..].iter().take_while(|term| term.0 == atom).count();
+            let factor: i64 = linear.terms[at..at + same].iter().map(|term| term.1).sum();
+            at += same;
+            if factor == 0 {
+                continue;
+            }
+            let term = self.multiple(atom, factor);
+            sum = Some(sum.map_or(term, |sum| self.add(sum, term)));
+        }
+        match (sum, linear.constant) {
+            (Some(sum), 0) => sum,
+            (Some(sum), constant) => {
+                let constant = self.int(constant);
+                self.add(sum, constant)
+            }
+            (None, constant) => self.int(constant),
+        }
+    }
+
+    fn add(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        let range = self.binary_range(BinaryOp::Add, a, b);
+        self.push(Expr::Binary(BinaryOp::Add, a, b), Scalar::I32, range)
+    }
+
+    fn multiple(&mut self, atom: ExprId, factor: i64) -> ExprId {
+        if factor == 1 {
+            return atom;
+        }
+        let factor = self.int(factor);
+        let range = self.binary_range(BinaryOp::Mul, atom, factor);
+        self.push(Expr::Binary(BinaryOp::Mul, atom, factor), Scalar::I32, range)
+    }
+
+    fn sum(&mut self, a: ExprId, b: ExprId, sign: i64) -> ExprId {
+        let (mut left, right) = (self.linear(a), self.linear(b));
+        left.terms.extend(right.terms.into_iter().map(|(atom, factor)| (atom, factor * sign)));
+        left.constant += right.constant * sign;
+        self.from_linear(left)
+    }
+
+    fn scaled(&mut self, a: ExprId, b: ExprId) -> Option<ExprId> {
+        let (factor, other) = match (self.expr(a), self.expr(b)) {
+            (&Expr::Int(_, factor), _) => (factor, b),
+            (_, &Expr::Int(_, factor)) => (factor, a),
+            _ => return None,
+        };
+        let mut linear = self.linear(other);
+        linear.terms.iter_mut().for_each(|term| term.1 *= factor);
+        linear.constant *= factor;
+        Some(self.from_linear(linear))
+    }
+
+    /// Splits the dividend into multiples of the divisor and a rest within `0..divisor`.
+    fn divided(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<ExprId> {
+        let &Expr::Int(_, divisor) = self.expr(b) else { return None };
+        if divisor <= 0 {
+            return None;
+        }
+        let Linear { terms, constant } = self.linear(a);
+        let (even, rest): (Vec<_>, Vec<_>) = terms.into_iter().partition(|term| term.1 % divisor == 0);
+        let low = constant.rem_euclid(divisor);
+        let even = Linear {
+            terms: even.into_iter().map(|(atom, factor)| (atom, factor / divisor)).collect(),
+            constant: (constant - low) / divisor,
+        };
+        let trivial = even.terms.is_empty() && even.constant == 0;
+        let rest = self.from_linear(Linear { terms: rest, constant: low });
+        let within = self.range(rest).is_some_and(|(low, high)| low >= 0 && high < divisor);
+        if !within && trivial {
+            return None;
+        }
+        if op == BinaryOp::Mod {
+            return Some(if within { rest } else { self.binary(BinaryOp::Mod, rest, b) });
+        }
+        let quotient = self.from_linear(even);
+        let carried = if within { self.int(0) } else { self.binary(BinaryOp::Div, rest, b) };
+        Some(self.sum(quotient, carried, 1))
+    }
+
+    fn binary_range(&self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<(i64, i64)> {
+        let ((x0, x1), (y0, y1)) = (self.range(a)?, self.range(b)?);
+        match op {
+            BinaryOp::Add => Some((x0.checked_add(y0)?, x1.checked_add(y1)?)),
+            BinaryOp::Sub => Some((x0.checked_sub(y1)?, x1.checked_sub(y0)?)),
+            BinaryOp::Mul => {
+                let corners = [x0.checked_mul(y0)?, x0.checked_mul(y1)?, x1.checked_mul(y0)?, x1.checked_mul(y1)?];
+                Some((*corners.iter().min()?, *corners.iter().max()?))
+            }
+            BinaryOp::Div if y0 == y1 && y0 > 0 => Some((x0.div_euclid(y0), x1.div_euclid(y0))),
+            BinaryOp::Mod if y0 == y1 && y0 > 0 => Some((0, y0 - 1)),
+            BinaryOp::Min => Some((x0.min(y0), x1.min(y1))),
+            BinaryOp::Max => Some((x0.max(y0), x1.max(y1))),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splitting_and_joining_an_axis_cancels() {
+        let mut dag = Dag::new();
+        let column = dag.coord(1, Some(100));
+        let width = dag.int(25);
+        let (head, within) = (dag.binary(BinaryOp::Div, column, width), dag.binary(BinaryOp::Mod, column, width));
+        let _ = (head, within);
+        let (h, d) = (dag.coord(2, Some(4)), dag.coord(3, Some(25)));
+        let scaled = dag.binary(BinaryOp::Mul, h, width);
+        let flat = dag.binary(BinaryOp::Add, scaled, d);
+        assert_eq!(dag.binary(BinaryOp::Div, flat, width), h);
+        assert_eq!(dag.binary(BinaryOp::Mod, flat, width), d);
+    }
+
+    #[test]
+    fn offsets_cancel_and_comparisons_fold() {
+        let mut dag = Dag::new();
+        let n = dag.coord(0, Some(64));
+        let start = dag.int(32);
+        let shifted = dag.binary(BinaryOp::Sub, n, start);
+        assert_eq!(dag.binary(BinaryOp::Add, shifted, start), n);
+        let bound = dag.int(64);
+        let inside = dag.binary(BinaryOp::Lt, n, bound);
+        assert_eq!(dag.expr(inside), &Expr::Bool(true));
+    }
+}

@@ -1,0 +1,123 @@
+use super::dag::{Dag, Expr};
+use super::function::BinaryOp;
+
+/// How an expression varies over four neighbouring values of one coordinate, the first a multiple of four.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lanes {
+    /// The same in all lanes. `aligned`: an integer known to be a multiple of four.
+    Uniform {
+        /// A multiple of four.
+        aligned: bool,
+    },
+    /// An integer that grows by one a lane. `aligned`: a multiple of four in the first lane.
+    Consecutive {
+        /// A multiple of four in the first lane.
+        aligned: bool,
+    },
+    /// Anything else.
+    Varying,
+}
+
+impl Lanes {
+    /// The lanes of every expression of `dag` along `coord`, by id.
+    ///
+    /// A load whose last index is consecutive and aligned, and whose other indices are uniform, reads
+    /// four neighbouring elements: [`Lanes::is_vector_load`].
+    pub fn along(dag: &Dag, coord: u8) -> Vec<Self> {
+        let mut lanes: Vec<Self> = Vec::with_capacity(dag.len());
+        for id in dag.ids() {
+            let expr = dag.expr(id);
+            let of = |id: &super::ExprId| lanes[id.0 as usize];
+            let result = match expr {
+                &Expr::Int(_, value) => Self::Uniform { aligned: value % 4 == 0 },
+                &Expr::Coord(axis) if axis == coord => Self::Consecutive { aligned: true },
+                Expr::Binary(op, a, b) => Self::binary(*op, of(a), of(b)),
+                Expr::Select(c, a, b) => match (of(c), of(a), of(b)) {
+                    (Self::Uniform { .. }, x, y) => x.join(y),
+                    _ => Self::Varying,
+                },
+                _ if expr.operands().iter().all(|o| of(o).is_uniform()) && !matches!(expr, Expr::Value(_)) => {
+                    Self::Uniform { aligned: false }
+                }
+                _ => Self::Varying,
+            };
+            lanes.push(result);
+        }
+        lanes
+    }
+
+    /// True for the same value in all lanes.
+    pub fn is_uniform(self) -> bool {
+        matches!(self, Self::Uniform { .. })
+    }
+
+    /// True if `indices` address four neighbouring elements that start at a multiple of four.
+    pub fn is_vector_load(indices: &[Self]) -> bool {
+        match indices.split_last() {
+            Some((last, outer)) => {
+                *last == Self::Consecutive { aligned: true } && outer.iter().all(|index| index.is_uniform())
+            }
+            None => false,
+        }
+    }
+
+    fn join(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Uniform { aligned: a }, Self::Uniform { aligned: b }) => Self::Uniform { aligned: a && b },
+            (Self::Consecutive { aligned: a }, Self::Consecutive { aligned: b }) => {
+                Self::Consecutive { aligned: a && b }
+            }
+            _ => Self::Varying,
+        }
+    }
+
+    fn binary(op: BinaryOp, a: Self, b: Self) -> Self {
+        use Lanes::{Consecutive, Uniform};
+        match (op, a, b) {
+            (BinaryOp::Mul, Uniform { aligned: a }, Uniform { aligned: b }) => Uniform { aligned: a || b },
+            (BinaryOp::Add | BinaryOp::Sub, Uniform { aligned: a }, Uniform { aligned: b }) => {
+                Uniform { aligned: a && b }
+            }
+            (BinaryOp::Add, Uniform { aligned: a }, Consecutive { aligned: b })
+            | (BinaryOp::Add | BinaryOp::Sub, Consecutive { aligned: a }, Uniform { aligned: b }) => {
+                Consecutive { aligned: a && b }
+            }
+            (BinaryOp::Div, Consecutive { aligned: true }, Uniform { aligned: true }) => Uniform { aligned: false },
+            (BinaryOp::Mod, Consecutive { aligned: true }, Uniform { aligned: true }) => {
+                Consecutive { aligned: true }
+            }
+            (BinaryOp::Lt | BinaryOp::Ge, Consecutive { aligned: true }, Uniform { aligned: true })
+            | (BinaryOp::Gt | BinaryOp::Le, Uniform { aligned: true }, Consecutive { aligned: true }) => {
+                Uniform { aligned: false }
+            }
+            (_, Uniform { .. }, Uniform { .. }) => Uniform { aligned: false },
+            _ => Self::Varying,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_concatenation_at_a_multiple_of_four_keeps_vector_loads() {
+        let mut dag = Dag::new();
+        let column = dag.coord(1, Some(48));
+        let split = dag.int(32);
+        let first = dag.binary(BinaryOp::Lt, column, split);
+        let rest = dag.binary(BinaryOp::Sub, column, split);
+        let lanes = Lanes::along(&dag, 1);
+        assert!(lanes[first.0 as usize].is_uniform());
+        assert_eq!(lanes[rest.0 as usize], Lanes::Consecutive { aligned: true });
+    }
+
+    #[test]
+    fn heads_of_width_25_do_not_align() {
+        let mut dag = Dag::new();
+        let column = dag.coord(1, Some(100));
+        let width = dag.int(25);
+        let within = dag.binary(BinaryOp::Mod, column, width);
+        assert_eq!(Lanes::along(&dag, 1)[within.0 as usize], Lanes::Varying);
+    }
+}

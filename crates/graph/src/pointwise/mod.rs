@@ -1,0 +1,16 @@
+//! The pointwise DAG: scalar expressions over loop coordinates.
+//!
+//! A kernel evaluates a [`Dag`] at each point of its loop. A [`Expr::Load`] carries its index as
+//! expressions of the coordinates, so strides, broadcasts, slices, gathers and the step from a row
+//! to its sample are all access maps of the same kind, and fusing a producer into a consumer is
+//! substitution of coordinates.
+
+mod dag;
+mod function;
+mod interval;
+mod lanes;
+
+pub use dag::{Dag, Expr, ExprId};
+pub use function::{BinaryOp, UnaryOp};
+pub use interval::{Interval, Tri};
+pub use lanes::Lanes;

@@ -1,0 +1,2 @@
+//! Set-up, tests and reports.
+fn main() {}
