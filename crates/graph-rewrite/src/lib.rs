@@ -1,4 +1,5 @@
 //! Graph rewriting, lowering and WGSL emission.
 #![forbid(unsafe_code)]
 
+pub mod emit;
 pub mod plan;

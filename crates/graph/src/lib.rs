@@ -5,6 +5,8 @@ mod dim;
 mod dtype;
 pub mod op;
 pub mod pointwise;
+mod tensor;
 
 pub use dim::{Dim, Symbol};
 pub use dtype::{DType, Scalar};
+pub use tensor::{HostTensor, TensorSizeError};

@@ -95,7 +95,7 @@ pub struct Reduce {
 }
 
 /// The rows of a matrix in a batch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RowRange {
     /// The same number in every batch entry.
     Dense(Dim),

@@ -1,0 +1,145 @@
+use crate::DType;
+use half::f16;
+use thiserror::Error;
+
+/// A tensor on the host: row major, unpadded, little-endian.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    data: Vec<u8>,
+}
+
+/// A host tensor whose data does not fit its shape.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("a {dtype} tensor of shape {shape:?} takes {expected} bytes, got {actual}")]
+pub struct TensorSizeError {
+    /// Element type.
+    pub dtype: DType,
+    /// Shape.
+    pub shape: Vec<usize>,
+    /// Bytes the shape takes; `usize::MAX` if that overflows.
+    pub expected: usize,
+    /// Bytes given.
+    pub actual: usize,
+}
+
+impl HostTensor {
+    /// A tensor from bytes.
+    pub fn from_bytes(dtype: DType, shape: Vec<usize>, data: Vec<u8>) -> Result<Self, TensorSizeError> {
+        let expected = shape
+            .iter()
+            .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))
+            .unwrap_or(usize::MAX);
+        if expected == data.len() {
+            Ok(Self { dtype, shape, data })
+        } else {
+            Err(TensorSizeError { dtype, shape, expected, actual: data.len() })
+        }
+    }
+
+    /// An `F32` tensor.
+    ///
+    /// ```
+    /// use rewire_graph::HostTensor;
+    /// let t = HostTensor::f32(vec![2, 2], &[1.0, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(t.to_f64(), [1.0, 2.0, 3.0, 4.0]);
+    /// # Ok::<(), rewire_graph::TensorSizeError>(())
+    /// ```
+    pub fn f32(shape: Vec<usize>, values: &[f32]) -> Result<Self, TensorSizeError> {
+        Self::from_bytes(DType::F32, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    }
+
+    /// An `I64` tensor.
+    pub fn i64(shape: Vec<usize>, values: &[i64]) -> Result<Self, TensorSizeError> {
+        Self::from_bytes(DType::I64, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    }
+
+    /// A `U32` tensor.
+    pub fn u32(shape: Vec<usize>, values: &[u32]) -> Result<Self, TensorSizeError> {
+        Self::from_bytes(DType::U32, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    }
+
+    /// An `I64` vector.
+    pub fn lengths(values: &[i64]) -> Self {
+        Self {
+            dtype: DType::I64,
+            shape: vec![values.len()],
+            data: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        }
+    }
+
+    /// A tensor of any type from doubles: rounded for floats, truncated for integers.
+    pub fn from_f64(dtype: DType, shape: Vec<usize>, values: &[f64]) -> Result<Self, TensorSizeError> {
+        let data = match dtype {
+            DType::F32 => values.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
+            DType::F16 => values.iter().flat_map(|&v| f16::from_f64(v).to_le_bytes()).collect(),
+            DType::I64 => values.iter().flat_map(|&v| (v as i64).to_le_bytes()).collect(),
+            DType::I32 => values.iter().flat_map(|&v| (v as i32).to_le_bytes()).collect(),
+            DType::U32 => values.iter().flat_map(|&v| (v as u32).to_le_bytes()).collect(),
+            DType::Bool => values.iter().flat_map(|&v| u32::from(v != 0.0).to_le_bytes()).collect(),
+        };
+        Self::from_bytes(dtype, shape, data)
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Elements as little-endian bytes, row major.
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.data.len() / self.dtype.bytes()
+    }
+
+    /// True if there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// The same elements in another shape of the same size.
+    pub fn reshape(self, shape: Vec<usize>) -> Result<Self, TensorSizeError> {
+        Self::from_bytes(self.dtype, shape, self.data)
+    }
+
+    /// All elements as doubles; truth values are 0 and 1. Integers beyond 2^53 round.
+    pub fn to_f64(&self) -> Vec<f64> {
+        match self.dtype {
+            DType::F32 => self.words().map(|b| f64::from(f32::from_le_bytes(b))).collect(),
+            DType::F16 => self.words().map(|b| f16::from_le_bytes(b).to_f64()).collect(),
+            _ => self.to_i64().into_iter().map(|v| v as f64).collect(),
+        }
+    }
+
+    /// All elements as floats, rounded to single precision.
+    pub fn to_f32(&self) -> Vec<f32> {
+        match self.dtype {
+            DType::F32 => self.words().map(f32::from_le_bytes).collect(),
+            _ => self.to_f64().into_iter().map(|v| v as f32).collect(),
+        }
+    }
+
+    /// All elements as integers; floats are truncated.
+    pub fn to_i64(&self) -> Vec<i64> {
+        match self.dtype {
+            DType::I64 => self.words().map(i64::from_le_bytes).collect(),
+            DType::I32 => self.words().map(|b| i64::from(i32::from_le_bytes(b))).collect(),
+            DType::U32 | DType::Bool => self.words().map(|b| i64::from(u32::from_le_bytes(b))).collect(),
+            DType::F32 | DType::F16 => self.to_f64().into_iter().map(|v| v as i64).collect(),
+        }
+    }
+
+    fn words<const N: usize>(&self) -> impl Iterator<Item = [u8; N]> + '_ {
+        self.data.as_chunks::<N>().0.iter().copied()
+    }
+}
