@@ -27,10 +27,7 @@ pub struct TensorSizeError {
 impl HostTensor {
     /// A tensor from bytes.
     pub fn from_bytes(dtype: DType, shape: Vec<usize>, data: Vec<u8>) -> Result<Self, TensorSizeError> {
-        let expected = shape
-            .iter()
-            .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))
-            .unwrap_or(usize::MAX);
+        let expected = shape.iter().try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n)).unwrap_or(usize::MAX);
         if expected == data.len() {
             Ok(Self { dtype, shape, data })
         } else {

@@ -3,9 +3,7 @@
 mod kernel;
 mod shape;
 
-pub use kernel::{
-    Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange,
-};
+pub use kernel::{Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange};
 pub use shape::{HostOp, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 
 use rewire_graph::{DType, Dim};

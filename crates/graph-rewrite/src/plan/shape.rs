@@ -111,7 +111,9 @@ impl ShapeProgram {
                         SymbolSource::Extent { input, axis } => extent(input, *axis)
                             .and_then(|n| i64::try_from(n).ok())
                             .ok_or_else(|| ShapeError::Unbound { what: format!("input `{input}`") })?,
-                        SymbolSource::Total(slot) => read(&slots, *slot)?.iter().fold(0i64, |a, &b| a.saturating_add(b)),
+                        SymbolSource::Total(slot) => {
+                            read(&slots, *slot)?.iter().fold(0i64, |a, &b| a.saturating_add(b))
+                        }
                         SymbolSource::Scalar(slot) => read(&slots, *slot)?.first().copied().unwrap_or(0),
                     };
                     symbols.insert(*symbol, value);

@@ -39,15 +39,10 @@ impl HostOp {
     }
 
     /// The value of the function, or why it has none. A scalar is a vector of one entry.
-    pub fn evaluate(
-        &self,
-        inputs: &[&[i64]],
-        symbol: impl FnMut(Symbol) -> Option<i64>,
-    ) -> Result<Vec<i64>, String> {
+    pub fn evaluate(&self, inputs: &[&[i64]], symbol: impl FnMut(Symbol) -> Option<i64>) -> Result<Vec<i64>, String> {
         let first = inputs.first().copied().unwrap_or_default();
-        let extent = |dim: &Dim, symbol| {
-            dim.evaluate(symbol).ok_or_else(|| format!("the size {dim} is negative or too large"))
-        };
+        let extent =
+            |dim: &Dim, symbol| dim.evaluate(symbol).ok_or_else(|| format!("the size {dim} is negative or too large"));
         match self {
             Self::Size(dim) => Ok(vec![extent(dim, symbol)? as i64]),
             Self::Fill(dim) => Ok(vec![first.first().copied().unwrap_or(0); extent(dim, symbol)?]),

@@ -337,9 +337,7 @@ impl Dag {
         };
         match (op, constant) {
             (BinaryOp::And, true) | (BinaryOp::Or, false) => Some(other),
-            (BinaryOp::And, false) | (BinaryOp::Or, true) => {
-                Some(self.constant(Scalar::Bool, i64::from(constant)))
-            }
+            (BinaryOp::And, false) | (BinaryOp::Or, true) => Some(self.constant(Scalar::Bool, i64::from(constant))),
             _ => None,
         }
     }

@@ -83,9 +83,7 @@ impl Lanes {
                 Consecutive { aligned: a && b }
             }
             (BinaryOp::Div, Consecutive { aligned: true }, Uniform { aligned: true }) => Uniform { aligned: false },
-            (BinaryOp::Mod, Consecutive { aligned: true }, Uniform { aligned: true }) => {
-                Consecutive { aligned: true }
-            }
+            (BinaryOp::Mod, Consecutive { aligned: true }, Uniform { aligned: true }) => Consecutive { aligned: true },
             (BinaryOp::Lt | BinaryOp::Ge, Consecutive { aligned: true }, Uniform { aligned: true })
             | (BinaryOp::Gt | BinaryOp::Le, Uniform { aligned: true }, Consecutive { aligned: true }) => {
                 Uniform { aligned: false }
