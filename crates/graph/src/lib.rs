@@ -3,10 +3,18 @@
 
 mod dim;
 mod dtype;
+mod error;
+mod graph;
 pub mod op;
 pub mod pointwise;
 mod tensor;
+mod trace;
+mod ty;
 
 pub use dim::{Dim, Symbol};
 pub use dtype::{DType, Scalar};
+pub use error::{GraphError, TypeError};
+pub use graph::{Graph, Node, NodeId, SizeDef, SizeSource, Value};
 pub use tensor::{HostTensor, TensorSizeError};
+pub use trace::{Ragged, Scope, Tensor};
+pub use ty::{Layout, Type};

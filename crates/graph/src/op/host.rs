@@ -1,5 +1,6 @@
 use crate::pointwise::BinaryOp;
-use crate::{Dim, Symbol};
+use super::{Op, arity, rank, same_size};
+use crate::{Dim, Layout, Symbol, Type, TypeError};
 use serde::{Deserialize, Serialize};
 
 /// A function of the shape program: integers and vectors of integers on the host.
@@ -34,7 +35,7 @@ impl HostOp {
             Self::Lengths => "lengths",
             Self::Sum => "sum",
             Self::Max => "max",
-            Self::Binary(op) => op.name(),
+            Self::Binary(op) => BinaryOp::name(*op),
         }
     }
 
@@ -86,5 +87,64 @@ fn binary(op: BinaryOp, a: &[i64], b: &[i64]) -> Result<Vec<i64>, String> {
         (&[a], _) => Ok(b.iter().map(|&b| op.evaluate_int(a, b)).collect()),
         _ if a.len() == b.len() => Ok(a.iter().zip(b).map(|(&a, &b)| op.evaluate_int(a, b)).collect()),
         _ => Err(format!("vectors differ in length: {} and {}", a.len(), b.len())),
+    }
+}
+
+impl Op for HostOp {
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn attributes(&self) -> serde_json::Value {
+        serde_json::json!(self)
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        for (position, ty) in inputs.iter().enumerate() {
+            if ty.layout != Layout::Host || ty.rank() > 1 {
+                return Err(TypeError::new(format!("operand {position}"), "a value of the shape program", ty));
+            }
+        }
+        let shape = match self {
+            Self::Size(_) => {
+                arity::<0>(inputs)?;
+                vec![]
+            }
+            Self::Fill(len) => {
+                let [x] = arity(inputs)?;
+                rank("x", &x, 0)?;
+                vec![len.clone()]
+            }
+            Self::Iota(len) => {
+                arity::<0>(inputs)?;
+                vec![len.clone()]
+            }
+            Self::Offsets | Self::Lengths => {
+                let [x] = arity(inputs)?;
+                rank("x", &x, 1)?;
+                let step = if *self == Self::Offsets { 1 } else { -1 };
+                vec![x.shape[0].clone() + Dim::from(1) * step]
+            }
+            Self::Sum | Self::Max => {
+                let [x] = arity(inputs)?;
+                rank("x", &x, 1)?;
+                vec![]
+            }
+            Self::Binary(_) => {
+                let [a, b] = arity(inputs)?;
+                if a.rank() == 1 && b.rank() == 1 {
+                    same_size("b", "length", &b.shape[0], &a.shape[0])?;
+                }
+                if a.rank() == 1 { a.shape } else { b.shape }
+            }
+        };
+        Ok(vec![Type::host(shape)])
+    }
+
+    fn sizes(&self) -> Vec<Dim> {
+        match self {
+            Self::Size(dim) | Self::Fill(dim) | Self::Iota(dim) => vec![dim.clone()],
+            _ => vec![],
+        }
     }
 }

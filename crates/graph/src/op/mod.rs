@@ -1,5 +1,114 @@
-//! Operators.
+//! Operators: their meaning as type rule, scalar definition and attributes.
 
+mod attention;
+mod gather;
 mod host;
+mod jagged;
+mod matmul;
+mod movement;
+mod pointwise;
+mod reduce;
+mod source;
 
+pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, Scores, WeightedSum};
+pub use gather::Gather;
 pub use host::HostOp;
+pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, Position};
+pub use matmul::{JaggedMatMul, MatMul};
+pub use movement::{Broadcast, Concat, Permute, Reshape, Slice};
+pub use pointwise::{Cast, Dropout, Where};
+pub use reduce::{Reduce, ReduceOp};
+pub use source::{Constant, Input, Parameter};
+
+use crate::pointwise::{Dag, ExprId};
+use crate::{Dim, Type, TypeError};
+use std::any::Any;
+use std::fmt::Debug;
+
+/// An operator with its attributes.
+///
+/// The attributes are its whole identity: two operators with equal names and attributes compute the same.
+pub trait Op: Any + Debug + Send + Sync {
+    /// The operator's name, `layer_norm`.
+    fn name(&self) -> &str;
+
+    /// All attributes in canonical form.
+    fn attributes(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+
+    /// The types of the results for operands of the given types.
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError>;
+
+    /// Sizes among the attributes.
+    fn sizes(&self) -> Vec<Dim> {
+        vec![]
+    }
+
+    /// The scalar definition, for operators whose results are computed element by element.
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        None
+    }
+}
+
+impl dyn Op {
+    /// The operator as a concrete type.
+    pub fn downcast_ref<T: Op>(&self) -> Option<&T> {
+        (self as &dyn Any).downcast_ref()
+    }
+}
+
+impl dyn Op {
+    /// True if both compute the same.
+    pub fn same(&self, other: &dyn Op) -> bool {
+        self.name() == other.name() && self.attributes() == other.attributes()
+    }
+}
+
+/// An operator whose result at some coordinates is a scalar expression of elements of its operands.
+pub trait Elementwise {
+    /// The element at `coords`, one an axis of the result.
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId;
+}
+
+/// Where a scalar definition is written to.
+pub trait Elements {
+    /// The expressions so far.
+    fn dag(&mut self) -> &mut Dag;
+
+    /// Number of operands.
+    fn operands(&self) -> usize;
+
+    /// The type of an operand.
+    fn ty(&self, operand: usize) -> &Type;
+
+    /// The element of an operand at `index`, one an axis.
+    fn load(&mut self, operand: usize, index: &[ExprId]) -> ExprId;
+
+    /// The sample that `row` belongs to by the host offsets that are operand `operand`.
+    fn sample(&mut self, operand: usize, row: ExprId) -> ExprId;
+
+    /// A size.
+    fn size(&mut self, dim: &Dim) -> ExprId;
+}
+
+/// Checks the number of operands.
+pub(crate) fn arity<const N: usize>(inputs: &[&Type]) -> Result<[Type; N], TypeError> {
+    let count = inputs.len();
+    let owned: Vec<Type> = inputs.iter().map(|ty| (*ty).clone()).collect();
+    owned.try_into().map_err(|_| TypeError::new("operands", format!("{N} values"), format!("{count}")))
+}
+
+/// Checks a rank.
+pub(crate) fn rank(argument: &str, ty: &Type, rank: usize) -> Result<(), TypeError> {
+    if ty.rank() == rank { Ok(()) } else { Err(TypeError::new(argument, format!("of {rank} dimensions"), ty)) }
+}
+
+/// Checks that two sizes are equal.
+pub(crate) fn same_size(argument: &str, what: &str, actual: &Dim, expected: &Dim) -> Result<(), TypeError> {
+    if actual == expected {
+        Ok(())
+    } else {
+        Err(TypeError::new(argument, format!("of {what} {expected}"), actual))
+    }
+}

@@ -24,6 +24,11 @@ impl Lanes {
     /// A load whose last index is consecutive and aligned, and whose other indices are uniform, reads
     /// four neighbouring elements: [`Lanes::is_vector_load`].
     pub fn along(dag: &Dag, coord: u8) -> Vec<Self> {
+        Self::with_uniform_values(dag, coord, 0)
+    }
+
+    /// As [`Lanes::along`], where the anchor's values of `uniform`, a bit each, are the same in all lanes.
+    pub fn with_uniform_values(dag: &Dag, coord: u8, uniform: u32) -> Vec<Self> {
         let mut lanes: Vec<Self> = Vec::with_capacity(dag.len());
         for id in dag.ids() {
             let expr = dag.expr(id);
@@ -36,7 +41,8 @@ impl Lanes {
                     (Self::Uniform { .. }, x, y) => x.join(y),
                     _ => Self::Varying,
                 },
-                _ if expr.operands().iter().all(|o| of(o).is_uniform()) && !matches!(expr, Expr::Value(_)) => {
+                &Expr::Value(position) if uniform >> position & 1 == 0 => Self::Varying,
+                _ if expr.operands().iter().all(|o| of(o).is_uniform()) => {
                     Self::Uniform { aligned: false }
                 }
                 _ => Self::Varying,

@@ -1,0 +1,83 @@
+use thiserror::Error;
+
+/// An operand or attribute that an operator cannot take.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("`{argument}` must be {expected}, got {actual}")]
+pub struct TypeError {
+    /// The operand or attribute.
+    pub argument: String,
+    /// What the operator takes.
+    pub expected: String,
+    /// What it was given.
+    pub actual: String,
+}
+
+impl TypeError {
+    /// An error about `argument`.
+    pub fn new(argument: impl Into<String>, expected: impl Into<String>, actual: impl ToString) -> Self {
+        Self { argument: argument.into(), expected: expected.into(), actual: actual.to_string() }
+    }
+}
+
+/// Why a graph was rejected.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum GraphError {
+    /// An operator does not take its operands.
+    #[error("{op}{}: {source}", at(path))]
+    Type {
+        /// The operator.
+        op: String,
+        /// Module path; empty at top level.
+        path: String,
+        /// What is wrong.
+        source: TypeError,
+    },
+    /// A node reads a value that does not exist.
+    #[error("{node}{} reads a value that does not exist: {detail}", at(path))]
+    Dangling {
+        /// The node.
+        node: String,
+        /// Module path; empty at top level.
+        path: String,
+        /// Which value.
+        detail: String,
+    },
+    /// The graph has a cycle.
+    #[error("the graph has a cycle through {node}")]
+    Cycle {
+        /// A node on the cycle.
+        node: String,
+    },
+    /// Two inputs, two parameters or two outputs share a name.
+    #[error("the {kind} name `{name}` is used twice with different types")]
+    Duplicate {
+        /// Input, parameter or output.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A stored type is not what its operator infers.
+    #[error("{op}{} is recorded as {recorded} but infers {inferred}", at(path))]
+    Mismatch {
+        /// The operator.
+        op: String,
+        /// Module path; empty at top level.
+        path: String,
+        /// The type in the graph.
+        recorded: String,
+        /// The type from inference.
+        inferred: String,
+    },
+    /// A size has no source.
+    #[error("the size s{symbol} (`{name}`) is not an extent of any input: declare an input with it")]
+    UnboundSize {
+        /// The symbol.
+        symbol: u32,
+        /// Its name.
+        name: String,
+    },
+}
+
+fn at(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(" in `{path}`") }
+}

@@ -1,0 +1,231 @@
+//! The graph: typed operators on petgraph.
+
+mod order;
+mod verify;
+
+
+use crate::op::Op;
+use crate::{Dim, GraphError, Symbol, Type};
+use petgraph::Direction;
+use petgraph::stable_graph::{NodeIndex, StableDiGraph};
+use petgraph::visit::EdgeRef;
+use std::sync::Arc;
+
+/// A node of a [`Graph`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(NodeIndex);
+
+impl NodeId {
+    /// A stable number for drawings and errors.
+    pub fn number(self) -> usize {
+        self.0.index()
+    }
+}
+
+/// A result of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value {
+    /// The node.
+    pub node: NodeId,
+    /// Which of its results.
+    pub port: u32,
+}
+
+/// An operator in a graph.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The operator.
+    pub op: Arc<dyn Op>,
+    /// Types of its results.
+    pub types: Vec<Type>,
+    /// Module path, `_stu_module._stu_layers.0`; empty at top level.
+    pub path: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    operand: u32,
+    port: u32,
+}
+
+/// What gives a symbol its value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SizeSource {
+    /// Nothing yet.
+    Unbound,
+    /// The extent of an input.
+    Extent {
+        /// The input's name.
+        input: String,
+        /// The dimension.
+        axis: usize,
+    },
+    /// The sum of a host vector.
+    Total(Value),
+    /// A host scalar.
+    Scalar(Value),
+}
+
+/// A size that is known when the graph runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SizeDef {
+    /// A name for people.
+    pub name: String,
+    /// Where its value comes from.
+    pub source: SizeSource,
+}
+
+/// Typed operators with named inputs, parameters and outputs.
+///
+/// Inputs and parameters are nodes with the ops [`crate::op::Input`] and [`crate::op::Parameter`].
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    nodes: StableDiGraph<Node, Edge>,
+    outputs: Vec<(String, Value)>,
+    sizes: Vec<SizeDef>,
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an operator after inferring its types.
+    pub fn add(&mut self, op: Arc<dyn Op>, inputs: &[Value], path: &str) -> Result<NodeId, GraphError> {
+        let dangling = |detail: String| GraphError::Dangling { node: op.name().to_owned(), path: path.to_owned(), detail };
+        let types = inputs
+            .iter()
+            .map(|&value| self.ty(value).ok_or_else(|| dangling(format!("node {}", value.node.number()))))
+            .collect::<Result<Vec<_>, _>>()?;
+        let types = op
+            .infer(&types)
+            .map_err(|source| GraphError::Type { op: op.name().to_owned(), path: path.to_owned(), source })?;
+        let node = self.nodes.add_node(Node { op, types, path: path.to_owned() });
+        for (operand, value) in inputs.iter().enumerate() {
+            self.nodes.add_edge(value.node.0, node, Edge { operand: operand as u32, port: value.port });
+        }
+        Ok(NodeId(node))
+    }
+
+    /// The node of an id.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.node_weight(id.0)
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: Value) -> Option<&Type> {
+        self.node(value.node).and_then(|node| node.types.get(value.port as usize))
+    }
+
+    /// What a node reads, in the order of its operands.
+    pub fn inputs(&self, id: NodeId) -> Vec<Value> {
+        let mut inputs: Vec<(u32, Value)> = self
+            .nodes
+            .edges_directed(id.0, Direction::Incoming)
+            .map(|edge| (edge.weight().operand, Value { node: NodeId(edge.source()), port: edge.weight().port }))
+            .collect();
+        inputs.sort_unstable_by_key(|&(operand, _)| operand);
+        inputs.into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// The nodes that read a node, once an operand, in ascending order.
+    pub fn users(&self, id: NodeId) -> Vec<NodeId> {
+        let mut users: Vec<NodeId> =
+            self.nodes.edges_directed(id.0, Direction::Outgoing).map(|edge| NodeId(edge.target())).collect();
+        users.sort_unstable();
+        users
+    }
+
+    /// True if the value is read by a node or is an output.
+    pub fn is_read(&self, value: Value) -> bool {
+        self.outputs.iter().any(|(_, output)| *output == value)
+            || self.nodes.edges_directed(value.node.0, Direction::Outgoing).any(|e| e.weight().port == value.port)
+    }
+
+    /// All nodes, in the order they were added.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.node_indices().map(NodeId)
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.nodes.node_count()
+    }
+
+    /// True if there are no nodes.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.node_count() == 0
+    }
+
+    /// Named outputs in order.
+    pub fn outputs(&self) -> &[(String, Value)] {
+        &self.outputs
+    }
+
+    /// Adds a named output.
+    pub fn add_output(&mut self, name: &str, value: Value) -> Result<(), GraphError> {
+        if self.outputs.iter().any(|(known, _)| known == name) {
+            return Err(GraphError::Duplicate { kind: "output", name: name.to_owned() });
+        }
+        self.outputs.push((name.to_owned(), value));
+        Ok(())
+    }
+
+    /// The definitions of symbols, by symbol.
+    pub fn sizes(&self) -> &[SizeDef] {
+        &self.sizes
+    }
+
+    /// A new symbol.
+    pub fn add_size(&mut self, name: &str, source: SizeSource) -> Symbol {
+        self.sizes.push(SizeDef { name: name.to_owned(), source });
+        Symbol(self.sizes.len() as u32 - 1)
+    }
+
+    /// Lets symbols without a source that are whole extents of `shape` come from the input `name`.
+    pub fn bind_sizes(&mut self, name: &str, shape: &[Dim]) {
+        for (axis, dim) in shape.iter().enumerate() {
+            if let Some(size) = dim.as_symbol().and_then(|symbol| self.sizes.get_mut(symbol.0 as usize))
+                && size.source == SizeSource::Unbound
+            {
+                size.source = SizeSource::Extent { input: name.to_owned(), axis };
+            }
+        }
+    }
+
+    /// Lets every reader of `old` read `new` instead, outputs and sizes included.
+    pub fn replace(&mut self, old: Value, new: Value) {
+        let edges: Vec<_> = self
+            .nodes
+            .edges_directed(old.node.0, Direction::Outgoing)
+            .filter(|edge| edge.weight().port == old.port)
+            .map(|edge| (edge.id(), edge.target(), edge.weight().operand))
+            .collect();
+        for (edge, target, operand) in edges {
+            self.nodes.remove_edge(edge);
+            self.nodes.add_edge(new.node.0, target, Edge { operand, port: new.port });
+        }
+        for (_, output) in &mut self.outputs {
+            if *output == old {
+                *output = new;
+            }
+        }
+        for size in &mut self.sizes {
+            match &mut size.source {
+                SizeSource::Total(value) | SizeSource::Scalar(value) if *value == old => *value = new,
+                _ => {}
+            }
+        }
+    }
+
+    /// Removes a node. Its readers must be gone; [`Graph::verify`] tells.
+    pub fn remove(&mut self, id: NodeId) {
+        self.nodes.remove_node(id.0);
+    }
+
+    /// Drops outputs that `keep` rejects.
+    pub fn retain_outputs(&mut self, mut keep: impl FnMut(&str) -> bool) {
+        self.outputs.retain(|(name, _)| keep(name));
+    }
+}

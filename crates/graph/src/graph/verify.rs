@@ -1,0 +1,81 @@
+use super::{Graph, SizeSource};
+use crate::op::{Input, Parameter};
+use crate::{GraphError, Type};
+use std::collections::HashMap;
+
+impl Graph {
+    /// Checks that the graph has no cycle and no dangling value, that every node has the types its
+    /// operator infers, that names are unique and that every size has a source.
+    pub fn verify(&self) -> Result<(), GraphError> {
+        let mut names: HashMap<(&'static str, &str), &Type> = HashMap::new();
+        for id in self.order()? {
+            let Some(node) = self.node(id) else { continue };
+            let inputs = self.inputs(id);
+            let types = inputs.iter().filter_map(|&value| self.ty(value)).collect::<Vec<_>>();
+            if types.len() < inputs.len() {
+                return Err(GraphError::Dangling {
+                    node: node.op.name().to_owned(),
+                    path: node.path.clone(),
+                    detail: "a result its producer does not have".to_owned(),
+                });
+            }
+            let inferred = node.op.infer(&types).map_err(|source| GraphError::Type {
+                op: node.op.name().to_owned(),
+                path: node.path.clone(),
+                source,
+            })?;
+            if inferred != node.types {
+                let show = |types: &[Type]| types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
+                return Err(GraphError::Mismatch {
+                    op: node.op.name().to_owned(),
+                    path: node.path.clone(),
+                    recorded: show(&node.types),
+                    inferred: show(&inferred),
+                });
+            }
+            let name = match (node.op.downcast_ref::<Input>(), node.op.downcast_ref::<Parameter>()) {
+                (Some(input), _) => Some(("input", input.name.as_str())),
+                (_, Some(parameter)) => Some(("parameter", parameter.name.as_str())),
+                _ => None,
+            };
+            if let (Some((kind, name)), Some(ty)) = (name, node.types.first())
+                && names.insert((kind, name), ty).is_some()
+            {
+                return Err(GraphError::Duplicate { kind, name: name.to_owned() });
+            }
+        }
+        for (name, value) in self.outputs() {
+            if self.ty(*value).is_none() {
+                let node = format!("output `{name}`");
+                return Err(GraphError::Dangling { node, path: String::new(), detail: "a removed node".to_owned() });
+            }
+        }
+        self.verify_sizes()
+    }
+
+    fn verify_sizes(&self) -> Result<(), GraphError> {
+        let mut used = vec![false; self.sizes().len()];
+        for id in self.ids() {
+            let Some(node) = self.node(id) else { continue };
+            for dim in node.types.iter().flat_map(|ty| ty.shape.iter().cloned()).chain(node.op.sizes()) {
+                for (symbol, _) in dim.terms() {
+                    match used.get_mut(symbol.0 as usize) {
+                        Some(used) => *used = true,
+                        None => return Err(GraphError::UnboundSize { symbol: symbol.0, name: String::new() }),
+                    }
+                }
+            }
+        }
+        for (symbol, size) in self.sizes().iter().enumerate().filter(|(symbol, _)| used[*symbol]) {
+            let bound = match size.source {
+                SizeSource::Unbound => false,
+                SizeSource::Extent { .. } => true,
+                SizeSource::Total(value) | SizeSource::Scalar(value) => self.ty(value).is_some(),
+            };
+            if !bound {
+                return Err(GraphError::UnboundSize { symbol: symbol as u32, name: size.name.clone() });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+use super::{Elements, Elementwise, Op, arity, rank, same_size};
+use crate::pointwise::{BinaryOp, ExprId};
+use crate::{DType, Dim, Layout, Type, TypeError};
+use serde_json::{Value, json};
+
+/// Dot products of every query with every key of its sample, `[samples, heads, rows, keys]` ragged.
+///
+/// Operands: `q` `[total rows, H, A]`, `k` `[total keys, H, A]`, host offsets `[B + 1]` of rows and of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scores;
+
+/// For every query the sum of the values of its sample, weighted by scores.
+///
+/// Operands: scores, `v` `[total keys, H, V]`, host offsets `[B + 1]` of rows and of keys.
+/// The result is `[total rows, H, V]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightedSum;
+
+/// What a pair of query and key is counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScoreKind {
+    /// By its sample.
+    Sample,
+    /// By its query.
+    Row,
+    /// By its key.
+    Key,
+}
+
+/// The position of the query or of the key within its sample, for every pair; an `I32`.
+///
+/// Operands: host offsets `[B + 1]` of rows and of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScoreIndex {
+    /// `Row` or `Key`.
+    pub kind: ScoreKind,
+    /// Number of heads.
+    pub heads: usize,
+    /// All rows.
+    pub rows: Dim,
+    /// All keys.
+    pub keys: Dim,
+}
+
+/// A value a sample, a query or a key, for every pair.
+///
+/// Operands: values, host offsets `[B + 1]` of rows and of keys. Values are `[n]`, or `[H, n]` for one
+/// a head, with `n` the samples, all rows or all keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScoreBroadcast {
+    /// What has a value.
+    pub kind: ScoreKind,
+    /// Number of heads.
+    pub heads: usize,
+    /// All rows.
+    pub rows: Dim,
+    /// All keys.
+    pub keys: Dim,
+}
+
+impl ScoreKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sample => "sample",
+            Self::Row => "row",
+            Self::Key => "key",
+        }
+    }
+}
+
+fn offsets(rows: &Type, keys: &Type) -> Result<Dim, TypeError> {
+    super::jagged::host_vectors(&[("row_offsets", rows, 1), ("key_offsets", keys, 1)])
+}
+
+fn heads_of(argument: &str, ty: &Type) -> Result<(), TypeError> {
+    rank(argument, ty, 3)?;
+    if ty.dtype.is_float() && ty.layout == Layout::Device && ty.extent(1).is_some() && ty.extent(2).is_some() {
+        Ok(())
+    } else {
+        Err(TypeError::new(argument, "floats [rows, H, width] with constant H and width", ty))
+    }
+}
+
+impl Op for Scores {
+    fn name(&self) -> &str {
+        "scores"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [q, k, rows, keys] = arity(inputs)?;
+        heads_of("q", &q)?;
+        heads_of("k", &k)?;
+        same_size("k", "heads", &k.shape[1], &q.shape[1])?;
+        same_size("k", "width", &k.shape[2], &q.shape[2])?;
+        let batch = offsets(&rows, &keys)?;
+        let shape = vec![batch, q.shape[1].clone(), q.shape[0].clone(), k.shape[0].clone()];
+        Ok(vec![Type { dtype: DType::F32, shape, layout: Layout::Scores }])
+    }
+}
+
+impl Op for WeightedSum {
+    fn name(&self) -> &str {
+        "weighted_sum"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [scores, v, rows, keys] = arity(inputs)?;
+        if scores.layout != Layout::Scores || !scores.dtype.is_float() {
+            return Err(TypeError::new("scores", "scores of floats", scores));
+        }
+        heads_of("v", &v)?;
+        offsets(&rows, &keys)?;
+        same_size("v", "heads", &v.shape[1], &scores.shape[1])?;
+        same_size("v", "rows", &v.shape[0], &scores.shape[3])?;
+        let shape = vec![scores.shape[2].clone(), v.shape[1].clone(), v.shape[2].clone()];
+        Ok(vec![Type::device(DType::F32, shape)])
+    }
+}
+
+impl Op for ScoreIndex {
+    fn name(&self) -> &str {
+        match self.kind {
+            ScoreKind::Key => "key_index",
+            _ => "row_index",
+        }
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "heads": self.heads, "rows": self.rows, "keys": self.keys })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [rows, keys] = arity(inputs)?;
+        if self.kind == ScoreKind::Sample {
+            return Err(TypeError::new("kind", "row or key", self.kind.name()));
+        }
+        let shape = vec![offsets(&rows, &keys)?, self.heads.into(), self.rows.clone(), self.keys.clone()];
+        Ok(vec![Type { dtype: DType::I32, shape, layout: Layout::Scores }])
+    }
+
+    fn sizes(&self) -> Vec<Dim> {
+        vec![self.rows.clone(), self.keys.clone()]
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for ScoreIndex {
+    fn element(&self, _: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        if self.kind == ScoreKind::Row { coords[2] } else { coords[3] }
+    }
+}
+
+impl Op for ScoreBroadcast {
+    fn name(&self) -> &str {
+        match self.kind {
+            ScoreKind::Sample => "score_per_sample",
+            ScoreKind::Row => "score_per_row",
+            ScoreKind::Key => "score_per_key",
+        }
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "heads": self.heads, "rows": self.rows, "keys": self.keys })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [values, rows, keys] = arity(inputs)?;
+        let batch = offsets(&rows, &keys)?;
+        let count = match self.kind {
+            ScoreKind::Sample => &batch,
+            ScoreKind::Row => &self.rows,
+            ScoreKind::Key => &self.keys,
+        };
+        match values.shape.as_slice() {
+            [n] => same_size("values", self.kind.name(), n, count)?,
+            [heads, n] => {
+                same_size("values", "heads", heads, &self.heads.into())?;
+                same_size("values", self.kind.name(), n, count)?;
+            }
+            _ => return Err(TypeError::new("values", "[n] or [H, n]", values)),
+        }
+        let shape = vec![batch, self.heads.into(), self.rows.clone(), self.keys.clone()];
+        Ok(vec![Type { dtype: values.dtype, shape, layout: Layout::Scores }])
+    }
+
+    fn sizes(&self) -> Vec<Dim> {
+        vec![self.rows.clone(), self.keys.clone()]
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for ScoreBroadcast {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let global = |at: &mut dyn Elements, offsets: usize, local: ExprId| {
+            let start = at.load(offsets, &[coords[0]]);
+            at.dag().binary(BinaryOp::Add, start, local)
+        };
+        let position = match self.kind {
+            ScoreKind::Sample => coords[0],
+            ScoreKind::Row => global(at, 1, coords[2]),
+            ScoreKind::Key => global(at, 2, coords[3]),
+        };
+        if at.ty(0).rank() == 1 { at.load(0, &[position]) } else { at.load(0, &[coords[1], position]) }
+    }
+}

@@ -1,0 +1,231 @@
+use super::{Elements, Elementwise, Op, arity, rank, same_size};
+use crate::pointwise::{BinaryOp, ExprId};
+use crate::{DType, Dim, Layout, Type, TypeError};
+use serde_json::{Value, json};
+
+/// For every sample the rows of `a`, then those of `b`.
+///
+/// Operands: `a` `[total a, ..]`, `b` `[total b, ..]`, and the host offsets `[B + 1]` of a, b and the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JaggedConcat;
+
+/// Consecutive rows of every sample.
+///
+/// Operands: `x` `[total, ..]`, its host offsets `[B + 1]`, the first row of each sample that is kept `[B]`, and
+/// the host offsets `[B + 1]` of the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JaggedSlice {
+    /// Rows of the result.
+    pub rows: Dim,
+}
+
+/// A row a sample, repeated for each row of the sample.
+///
+/// Operands: `x` `[B, ..]` on the device or the host, and host offsets `[B + 1]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JaggedBroadcast {
+    /// Rows of the result.
+    pub rows: Dim,
+}
+
+/// The position of every row within its sample, from host offsets `[B + 1]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Rows of the result.
+    pub rows: Dim,
+}
+
+/// Checks host vectors of `B` entries plus `extra[n]`, where the first one decides `B`.
+pub(super) fn host_vectors(named: &[(&str, &Type, i64)]) -> Result<Dim, TypeError> {
+    let mut batch: Option<Dim> = None;
+    for &(argument, ty, extra) in named {
+        if ty.layout != Layout::Host || ty.rank() != 1 {
+            return Err(TypeError::new(argument, "a vector of the shape program", ty));
+        }
+        let count = ty.shape[0].clone() + Dim::from(1) * -extra;
+        match &batch {
+            None => batch = Some(count),
+            Some(batch) => same_size(argument, "batch size", &count, batch)?,
+        }
+    }
+    Ok(batch.unwrap_or_default())
+}
+
+fn rows_of(argument: &str, x: &Type) -> Result<(), TypeError> {
+    if x.layout == Layout::Device && x.rank() > 0 {
+        Ok(())
+    } else {
+        Err(TypeError::new(argument, "a device tensor with rows", x))
+    }
+}
+
+impl Op for JaggedConcat {
+    fn name(&self) -> &str {
+        "jagged_concat"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [a, b, a_offsets, b_offsets, offsets] = arity(inputs)?;
+        rows_of("a", &a)?;
+        rows_of("b", &b)?;
+        host_vectors(&[("a_offsets", &a_offsets, 1), ("b_offsets", &b_offsets, 1), ("offsets", &offsets, 1)])?;
+        rank("b", &b, a.rank())?;
+        for axis in 1..a.rank() {
+            same_size("b", &format!("axis {axis}"), &b.shape[axis], &a.shape[axis])?;
+        }
+        if a.dtype.scalar() != b.dtype.scalar() {
+            return Err(TypeError::new("b", format!("of the type of a, {}", a.dtype), b));
+        }
+        let dtype = if a.dtype == b.dtype { a.dtype } else { DType::F32 };
+        let mut shape = a.shape;
+        shape[0] = shape[0].clone() + b.shape[0].clone();
+        Ok(vec![Type::device(dtype, shape)])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for JaggedConcat {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let (row, inner) = (coords[0], &coords[1..]);
+        let (sample, position) = locate(at, 4, row);
+        let (a_start, a_rows) = extent(at, 2, sample);
+        let b_start = at.load(3, &[sample]);
+        let from_a = at.dag().binary(BinaryOp::Add, a_start, position);
+        let beyond = at.dag().binary(BinaryOp::Sub, position, a_rows);
+        let from_b = at.dag().binary(BinaryOp::Add, b_start, beyond);
+        let a = at.load(0, &with_row(from_a, inner));
+        let b = at.load(1, &with_row(from_b, inner));
+        let first = at.dag().binary(BinaryOp::Lt, position, a_rows);
+        at.dag().select(first, a, b)
+    }
+}
+
+impl Op for JaggedSlice {
+    fn name(&self) -> &str {
+        "jagged_slice"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "rows": self.rows })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x, x_offsets, starts, offsets] = arity(inputs)?;
+        rows_of("x", &x)?;
+        host_vectors(&[("x_offsets", &x_offsets, 1), ("starts", &starts, 0), ("offsets", &offsets, 1)])?;
+        let mut shape = x.shape;
+        shape[0] = self.rows.clone();
+        Ok(vec![Type::device(x.dtype, shape)])
+    }
+
+    fn sizes(&self) -> Vec<Dim> {
+        vec![self.rows.clone()]
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for JaggedSlice {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let (sample, position) = locate(at, 3, coords[0]);
+        let start = at.load(1, &[sample]);
+        let skipped = at.load(2, &[sample]);
+        let start = at.dag().binary(BinaryOp::Add, start, skipped);
+        let row = at.dag().binary(BinaryOp::Add, start, position);
+        at.load(0, &with_row(row, &coords[1..]))
+    }
+}
+
+impl Op for JaggedBroadcast {
+    fn name(&self) -> &str {
+        "jagged_broadcast"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "rows": self.rows })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x, offsets] = arity(inputs)?;
+        let batch = host_vectors(&[("offsets", &offsets, 1)])?;
+        if x.layout == Layout::Scores || x.rank() == 0 {
+            return Err(TypeError::new("x", "a tensor with a row a sample", x));
+        }
+        same_size("x", "rows", &x.shape[0], &batch)?;
+        let mut shape = x.shape;
+        shape[0] = self.rows.clone();
+        Ok(vec![Type::device(x.dtype, shape)])
+    }
+
+    fn sizes(&self) -> Vec<Dim> {
+        vec![self.rows.clone()]
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for JaggedBroadcast {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let sample = at.sample(1, coords[0]);
+        at.load(0, &with_row(sample, &coords[1..]))
+    }
+}
+
+impl Op for Position {
+    fn name(&self) -> &str {
+        "position"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "rows": self.rows })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [offsets] = arity(inputs)?;
+        host_vectors(&[("offsets", &offsets, 1)])?;
+        Ok(vec![Type::device(DType::I32, vec![self.rows.clone()])])
+    }
+
+    fn sizes(&self) -> Vec<Dim> {
+        vec![self.rows.clone()]
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for Position {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        locate(at, 0, coords[0]).1
+    }
+}
+
+fn with_row(row: ExprId, inner: &[ExprId]) -> Vec<ExprId> {
+    std::iter::once(row).chain(inner.iter().copied()).collect()
+}
+
+/// The sample of a row and the row's position within it, by the offsets that are operand `offsets`.
+fn locate(at: &mut dyn Elements, offsets: usize, row: ExprId) -> (ExprId, ExprId) {
+    let sample = at.sample(offsets, row);
+    let start = at.load(offsets, &[sample]);
+    let position = at.dag().binary(BinaryOp::Sub, row, start);
+    (sample, position)
+}
+
+/// The first row of a sample and its number of rows.
+fn extent(at: &mut dyn Elements, offsets: usize, sample: ExprId) -> (ExprId, ExprId) {
+    let start = at.load(offsets, &[sample]);
+    let one = at.dag().int(1);
+    let next = at.dag().binary(BinaryOp::Add, sample, one);
+    let end = at.load(offsets, &[next]);
+    let rows = at.dag().binary(BinaryOp::Sub, end, start);
+    (start, rows)
+}

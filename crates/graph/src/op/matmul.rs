@@ -1,0 +1,69 @@
+use super::{Op, arity, same_size};
+use crate::{DType, Dim, Layout, Type, TypeError};
+
+/// Matrix product of the last two axes: `[.., M, K]` by `[.., K, N]`; leading axes broadcast like numpy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatMul;
+
+/// For the rows of sample `b`: `out_i = x_i dense_b`.
+///
+/// Operands: `x` `[total, K]`, `dense` `[B, K, N]`, host offsets `[B + 1]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JaggedMatMul;
+
+impl Op for MatMul {
+    fn name(&self) -> &str {
+        "matmul"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [a, b] = arity(inputs)?;
+        for (argument, ty) in [("a", &a), ("b", &b)] {
+            if ty.rank() < 2 || !ty.dtype.is_float() || ty.layout != Layout::Device {
+                return Err(TypeError::new(argument, "a device tensor of floats with at least 2 axes", ty));
+            }
+        }
+        let (ra, rb) = (a.rank(), b.rank());
+        same_size("b", "axis K", &b.shape[rb - 2], &a.shape[ra - 1])?;
+        let mut shape = batch_shape(&a.shape[..ra - 2], &b.shape[..rb - 2])
+            .ok_or_else(|| TypeError::new("b", format!("with leading axes broadcastable to those of {a}"), &b))?;
+        shape.push(a.shape[ra - 2].clone());
+        shape.push(b.shape[rb - 1].clone());
+        Ok(vec![Type::device(DType::F32, shape)])
+    }
+}
+
+/// The broadcast of leading axes.
+fn batch_shape(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
+    let one: Dim = 1.into();
+    let rank = a.len().max(b.len());
+    let axis = |shape: &[Dim], n: usize| (n + shape.len()).checked_sub(rank).and_then(|n| shape.get(n).cloned());
+    (0..rank)
+        .map(|n| match (axis(a, n), axis(b, n)) {
+            (Some(x), Some(y)) if x == y || y == one => Some(x),
+            (Some(x), Some(y)) if x == one => Some(y),
+            (Some(x), None) | (None, Some(x)) => Some(x),
+            _ => None,
+        })
+        .collect()
+}
+
+impl Op for JaggedMatMul {
+    fn name(&self) -> &str {
+        "jagged_matmul"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x, dense, offsets] = arity(inputs)?;
+        for (argument, ty, rank) in [("x", &x, 2), ("dense", &dense, 3)] {
+            super::rank(argument, ty, rank)?;
+            if !ty.dtype.is_float() || ty.layout != Layout::Device {
+                return Err(TypeError::new(argument, "a device tensor of floats", ty));
+            }
+        }
+        let batch = super::jagged::host_vectors(&[("offsets", &offsets, 1)])?;
+        same_size("dense", "batch size", &dense.shape[0], &batch)?;
+        same_size("dense", "axis K", &dense.shape[1], &x.shape[1])?;
+        Ok(vec![Type::device(DType::F32, vec![x.shape[0].clone(), dense.shape[2].clone()])])
+    }
+}

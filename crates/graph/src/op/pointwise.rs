@@ -1,0 +1,239 @@
+use super::{Elements, Elementwise, Op, arity};
+use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
+use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
+use serde_json::{Value, json};
+
+/// `condition ? a : b`, broadcast like numpy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Where;
+
+/// Conversion of elements to another type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cast {
+    /// The new type.
+    pub dtype: DType,
+}
+
+/// Sets elements to 0 with probability `ratio` and divides the others by `1 - ratio`.
+///
+/// Operands are the values and a seed, an `I64` scalar. The draw of an element is the Philox word of its
+/// row-major position in the whole tensor; the element is kept where the draw is at least `ratio`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dropout {
+    /// Probability of an element to become 0, in `0..1`.
+    pub ratio: f32,
+}
+
+/// The dtype of arithmetic results on elements of a scalar type.
+fn stored(scalar: Scalar) -> DType {
+    match scalar {
+        Scalar::F32 => DType::F32,
+        Scalar::I32 => DType::I32,
+        Scalar::I64 => DType::I64,
+        Scalar::Bool => DType::Bool,
+    }
+}
+
+/// The common shape and layout of broadcast operands.
+fn broadcast(inputs: &[&Type]) -> Result<(Vec<Dim>, Layout), TypeError> {
+    let scores: Vec<&&Type> = inputs.iter().filter(|ty| ty.layout == Layout::Scores).collect();
+    if let Some(first) = scores.first() {
+        for (position, ty) in inputs.iter().enumerate() {
+            if ty.rank() != 0 && (ty.layout != Layout::Scores || ty.shape != first.shape) {
+                return Err(TypeError::new(format!("operand {position}"), format!("{first} or a scalar"), ty));
+            }
+        }
+        return Ok((first.shape.clone(), Layout::Scores));
+    }
+    let rank = inputs.iter().map(|ty| ty.rank()).max().unwrap_or(0);
+    let mut shape: Vec<Dim> = vec![1.into(); rank];
+    for (position, ty) in inputs.iter().enumerate() {
+        for (dim, extent) in shape.iter_mut().skip(rank - ty.rank()).zip(&ty.shape) {
+            if *dim == 1.into() {
+                *dim = extent.clone();
+            } else if extent != dim && *extent != 1.into() {
+                let expected = format!("broadcastable to an extent of {dim}");
+                return Err(TypeError::new(format!("operand {position}"), expected, ty));
+            }
+        }
+    }
+    Ok((shape, Layout::Device))
+}
+
+/// Loads an operand at the coordinates of a result it is broadcast to.
+fn load_broadcast(at: &mut dyn Elements, operand: usize, coords: &[ExprId]) -> ExprId {
+    let shape = at.ty(operand).shape.clone();
+    let zero = at.dag().int(0);
+    let skipped = coords.len() - shape.len();
+    let index: Vec<ExprId> = shape
+        .iter()
+        .zip(&coords[skipped..])
+        .map(|(dim, &coord)| if *dim == 1.into() { zero } else { coord })
+        .collect();
+    at.load(operand, &index)
+}
+
+impl Op for UnaryOp {
+    fn name(&self) -> &str {
+        (*self).name()
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = arity(inputs)?;
+        let scalar = x.dtype.scalar();
+        if !self.accepts(scalar) {
+            return Err(TypeError::new("x", format!("a type {} is defined for", UnaryOp::name(*self)), x));
+        }
+        let layout = if x.layout == Layout::Host { Layout::Device } else { x.layout };
+        Ok(vec![Type { dtype: stored(scalar), shape: x.shape, layout }])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for UnaryOp {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let x = at.load(0, coords);
+        at.dag().unary(*self, x)
+    }
+}
+
+impl Op for BinaryOp {
+    fn name(&self) -> &str {
+        (*self).name()
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [a, b] = arity(inputs)?;
+        let scalar = a.dtype.scalar();
+        if !self.accepts(scalar) {
+            return Err(TypeError::new("a", format!("a type {} is defined for", BinaryOp::name(*self)), a));
+        }
+        if b.dtype.scalar() != scalar {
+            return Err(TypeError::new("b", format!("of the type of a, {}; cast it", a.dtype), b));
+        }
+        let (shape, layout) = broadcast(&[&a, &b])?;
+        Ok(vec![Type { dtype: stored(self.result(scalar)), shape, layout }])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for BinaryOp {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let a = load_broadcast(at, 0, coords);
+        let b = load_broadcast(at, 1, coords);
+        at.dag().binary(*self, a, b)
+    }
+}
+
+impl Op for Where {
+    fn name(&self) -> &str {
+        "where"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [condition, a, b] = arity(inputs)?;
+        if condition.dtype != DType::Bool {
+            return Err(TypeError::new("condition", "bool", condition));
+        }
+        if a.dtype.scalar() != b.dtype.scalar() {
+            return Err(TypeError::new("b", format!("of the type of a, {}; cast it", a.dtype), b));
+        }
+        let (shape, layout) = broadcast(&[&condition, &a, &b])?;
+        Ok(vec![Type { dtype: stored(a.dtype.scalar()), shape, layout }])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for Where {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let condition = load_broadcast(at, 0, coords);
+        let a = load_broadcast(at, 1, coords);
+        let b = load_broadcast(at, 2, coords);
+        at.dag().select(condition, a, b)
+    }
+}
+
+impl Op for Cast {
+    fn name(&self) -> &str {
+        "cast"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "dtype": self.dtype })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = arity(inputs)?;
+        let layout = if x.layout == Layout::Host { Layout::Device } else { x.layout };
+        Ok(vec![Type { dtype: self.dtype, shape: x.shape, layout }])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for Cast {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let x = at.load(0, coords);
+        at.dag().cast(self.dtype.scalar(), x)
+    }
+}
+
+impl Op for Dropout {
+    fn name(&self) -> &str {
+        "dropout"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "ratio": self.ratio })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x, seed] = arity(inputs)?;
+        if !x.dtype.is_float() {
+            return Err(TypeError::new("x", "of floats", x));
+        }
+        if seed.dtype != DType::I64 || seed.rank() != 0 {
+            return Err(TypeError::new("seed", "an i64 scalar", seed));
+        }
+        if !(0.0..1.0).contains(&self.ratio) {
+            return Err(TypeError::new("ratio", "at least 0 and below 1", self.ratio));
+        }
+        Ok(vec![Type::device(DType::F32, x.shape)])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for Dropout {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let shape = at.ty(0).shape.clone();
+        let mut position = at.dag().int(0);
+        for (dim, &coord) in shape.iter().zip(coords) {
+            let extent = at.size(dim);
+            let scaled = at.dag().binary(BinaryOp::Mul, position, extent);
+            position = at.dag().binary(BinaryOp::Add, scaled, coord);
+        }
+        let (x, seed) = (at.load(0, coords), at.load(1, &[]));
+        let dag = at.dag();
+        let draw = dag.uniform(seed, position);
+        let ratio = dag.float(self.ratio);
+        let keep = dag.binary(BinaryOp::Ge, draw, ratio);
+        let scale = dag.float(1.0 / (1.0 - self.ratio));
+        let kept = dag.binary(BinaryOp::Mul, x, scale);
+        let zero = dag.float(0.0);
+        dag.select(keep, kept, zero)
+    }
+}

@@ -1,0 +1,62 @@
+use super::{Op, arity};
+use crate::{DType, Layout, Type, TypeError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// How elements are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ReduceOp {
+    /// The sum; 0 for no elements.
+    Sum,
+    /// The largest; `f32::MIN` for no elements.
+    Max,
+    /// The smallest; `f32::MAX` for no elements.
+    Min,
+}
+
+/// Elements combined along an axis, which stays with extent 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reduce {
+    /// How elements are combined.
+    pub op: ReduceOp,
+    /// The axis.
+    pub axis: usize,
+}
+
+impl ReduceOp {
+    /// The value for no elements.
+    pub fn start(self) -> f32 {
+        match self {
+            Self::Sum => 0.0,
+            Self::Max => f32::MIN,
+            Self::Min => f32::MAX,
+        }
+    }
+}
+
+impl Op for Reduce {
+    fn name(&self) -> &str {
+        match self.op {
+            ReduceOp::Sum => "reduce_sum",
+            ReduceOp::Max => "reduce_max",
+            ReduceOp::Min => "reduce_min",
+        }
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "axis": self.axis })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = arity(inputs)?;
+        if !x.dtype.is_float() || x.layout == Layout::Host {
+            return Err(TypeError::new("x", "of floats", x));
+        }
+        let mut shape = x.shape.clone();
+        match shape.get_mut(self.axis) {
+            Some(dim) if x.layout == Layout::Device => *dim = 1.into(),
+            _ => return Err(TypeError::new("axis", format!("an axis of {x}"), self.axis)),
+        }
+        Ok(vec![Type::device(DType::F32, shape)])
+    }
+}

@@ -1,0 +1,102 @@
+use super::{Elements, Elementwise, Op};
+use crate::pointwise::ExprId;
+use crate::{DType, HostTensor, Type, TypeError};
+use serde_json::{Value, json};
+
+/// A value bound by name for each run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// The name.
+    pub name: String,
+    /// The type.
+    pub ty: Type,
+}
+
+/// A value bound by name when a plan is loaded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// The name, a state-dict name.
+    pub name: String,
+    /// The type.
+    pub ty: Type,
+}
+
+/// A value that is part of the graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constant {
+    /// The value.
+    pub tensor: HostTensor,
+}
+
+impl Op for Input {
+    fn name(&self) -> &str {
+        "input"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "name": self.name, "type": self.ty })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        super::arity::<0>(inputs)?;
+        Ok(vec![self.ty.clone()])
+    }
+}
+
+impl Op for Parameter {
+    fn name(&self) -> &str {
+        "parameter"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "name": self.name, "type": self.ty })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        super::arity::<0>(inputs)?;
+        Ok(vec![self.ty.clone()])
+    }
+}
+
+impl Op for Constant {
+    fn name(&self) -> &str {
+        "constant"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({
+            "dtype": self.tensor.dtype(),
+            "shape": self.tensor.shape(),
+            "bytes": self.tensor.bytes(),
+        })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        super::arity::<0>(inputs)?;
+        let shape = self.tensor.shape().iter().map(|&n| n.into()).collect();
+        Ok(vec![Type::device(self.tensor.dtype(), shape)])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        if self.tensor.shape().is_empty() { Some(self) } else { None }
+    }
+}
+
+impl Elementwise for Constant {
+    fn element(&self, at: &mut dyn Elements, _: &[ExprId]) -> ExprId {
+        if self.tensor.dtype().is_float() {
+            let value = self.tensor.to_f32().first().copied().unwrap_or(0.0);
+            return at.dag().float(value);
+        }
+        let value = self.tensor.to_i64().first().copied().unwrap_or(0);
+        let scalar = self.tensor.dtype().scalar();
+        at.dag().constant(scalar, value)
+    }
+}
+
+impl Constant {
+    /// A scalar.
+    pub fn scalar(dtype: DType, value: f64) -> Result<Self, crate::TensorSizeError> {
+        Ok(Self { tensor: HostTensor::from_f64(dtype, vec![], &[value])? })
+    }
+}

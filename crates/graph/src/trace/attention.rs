@@ -1,0 +1,51 @@
+use super::{Ragged, Tensor};
+use crate::op::{ScoreBroadcast, ScoreIndex, ScoreKind, Scores, WeightedSum};
+
+impl Tensor {
+    /// Dot products of these queries `[rows, H, A]` with the keys `k` `[keys, H, A]` of their sample.
+    pub fn scores(&self, k: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
+        self.apply(Scores, &[k, &rows.offsets, &keys.offsets])
+    }
+
+    /// For every query the sum of values `v` `[keys, H, V]`, weighted by these scores: `[rows, H, V]`.
+    pub fn weighted_sum(&self, v: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
+        self.apply(WeightedSum, &[v, &rows.offsets, &keys.offsets])
+    }
+}
+
+impl Ragged {
+    /// The position of the query within its sample, for every pair of query and key.
+    pub fn row_index(&self, keys: &Ragged, heads: usize) -> Tensor {
+        self.index(ScoreKind::Row, keys, heads)
+    }
+
+    /// The position of the key within its sample, for every pair of query and key.
+    pub fn key_index(&self, keys: &Ragged, heads: usize) -> Tensor {
+        self.index(ScoreKind::Key, keys, heads)
+    }
+
+    fn index(&self, kind: ScoreKind, keys: &Ragged, heads: usize) -> Tensor {
+        let op = ScoreIndex { kind, heads, rows: self.total.clone(), keys: keys.total.clone() };
+        self.offsets.apply(op, &[&keys.offsets])
+    }
+
+    /// A value a sample `[B]`, for every pair of query and key.
+    pub fn per_sample(&self, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
+        self.spread(ScoreKind::Sample, keys, heads, values)
+    }
+
+    /// A value a query `[rows]` or `[H, rows]`, for every pair of query and key.
+    pub fn per_row(&self, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
+        self.spread(ScoreKind::Row, keys, heads, values)
+    }
+
+    /// A value a key `[keys]` or `[H, keys]`, for every pair of query and key.
+    pub fn per_key(&self, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
+        self.spread(ScoreKind::Key, keys, heads, values)
+    }
+
+    fn spread(&self, kind: ScoreKind, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
+        let op = ScoreBroadcast { kind, heads, rows: self.total.clone(), keys: keys.total.clone() };
+        values.apply(op, &[&self.offsets, &keys.offsets])
+    }
+}

@@ -1,0 +1,319 @@
+//! Tracing: model code runs on symbolic values and leaves a graph.
+//!
+//! A failed operator gives a value that poisons what is computed from it, so model code reads like
+//! arithmetic. [`Scope::finish`] returns the first error with its operator, module path and argument.
+
+mod attention;
+mod jagged;
+mod linear;
+mod pointwise;
+mod shape;
+
+pub use jagged::Ragged;
+
+use crate::op::{Constant, HostOp, Input, Op, Parameter};
+use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, SizeSource, Type, TypeError, Value};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+struct State {
+    graph: Graph,
+    path: String,
+    error: Option<GraphError>,
+    /// Nodes without a place in a module, by operator and operands: host values and constants.
+    shared: HashMap<(String, String, Vec<Value>), Value>,
+    named: HashMap<(&'static str, String), Value>,
+}
+
+/// A place in the module tree of a model that is being traced.
+///
+/// ```
+/// use rewire_graph::{DType, Scope};
+/// let scope = Scope::new();
+/// let tokens = scope.size("tokens");
+/// let x = scope.input("x", DType::F32, &[tokens, 4.into()]);
+/// let y = scope.module("mlp", |mlp| {
+///     let weight = mlp.parameter("weight", DType::F32, &[4.into(), 8.into()]);
+///     x.matmul(&weight).silu()
+/// });
+/// let graph = scope.finish(&[("y", y)])?;
+/// assert_eq!(graph.len(), 4);
+/// # Ok::<(), rewire_graph::GraphError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Scope {
+    state: Rc<RefCell<State>>,
+    path: String,
+}
+
+/// A symbolic value: a tensor, a value of the shape program, or scores.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    state: Rc<RefCell<State>>,
+    /// `None` after an error.
+    value: Option<Value>,
+    ty: Type,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scope {
+    /// The top level of a new model.
+    pub fn new() -> Self {
+        Self { state: Rc::default(), path: String::new() }
+    }
+
+    /// Runs `body` in the module `name` of this scope. A name may hold dots.
+    pub fn module<T>(&self, name: &str, body: impl FnOnce(&Self) -> T) -> T {
+        let path = self.join(name);
+        let outer = std::mem::replace(&mut self.state.borrow_mut().path, path.clone());
+        let result = body(&Self { state: Rc::clone(&self.state), path });
+        self.state.borrow_mut().path = outer;
+        result
+    }
+
+    /// The module path, empty at top level.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// A size that becomes known when a graph runs. It must be a whole extent of some input.
+    pub fn size(&self, name: &str) -> Dim {
+        Dim::symbol(self.state.borrow_mut().graph.add_size(name, SizeSource::Unbound))
+    }
+
+    /// A tensor bound by name for each run.
+    pub fn input(&self, name: &str, dtype: DType, shape: &[Dim]) -> Tensor {
+        self.named_input(name, Type::device(dtype, shape.to_vec()))
+    }
+
+    /// An integer vector that the shape program reads, bound by name for each run.
+    pub fn host_input(&self, name: &str, shape: &[Dim]) -> Tensor {
+        self.named_input(name, Type::host(shape.to_vec()))
+    }
+
+    fn named_input(&self, name: &str, ty: Type) -> Tensor {
+        self.state.borrow_mut().graph.bind_sizes(name, &ty.shape);
+        let op = Input { name: name.to_owned(), ty: ty.clone() };
+        self.named("input", name.to_owned(), ty, Arc::new(op))
+    }
+
+    /// A value bound by its module path and name when a plan is loaded. Asked for twice, it is the same.
+    pub fn parameter(&self, name: &str, dtype: DType, shape: &[Dim]) -> Tensor {
+        let ty = Type::device(dtype, shape.to_vec());
+        let name = self.join(name);
+        let op = Parameter { name: name.clone(), ty: ty.clone() };
+        self.named("parameter", name, ty, Arc::new(op))
+    }
+
+    /// A tensor that is part of the graph.
+    pub fn constant(&self, tensor: HostTensor) -> Tensor {
+        self.shared(Constant { tensor }, &[])
+    }
+
+    /// A scalar that is part of the graph.
+    pub fn scalar(&self, dtype: DType, value: f64) -> Tensor {
+        match Constant::scalar(dtype, value) {
+            Ok(constant) => self.shared(constant, &[]),
+            Err(error) => self.fail("constant", TypeError::new("value", "a scalar", error)),
+        }
+    }
+
+    /// A size as a value of the shape program.
+    pub fn host_size(&self, dim: impl Into<Dim>) -> Tensor {
+        self.shared(HostOp::Size(dim.into()), &[])
+    }
+
+    /// `len` equal entries, as a vector of the shape program.
+    pub fn host_fill(&self, len: Dim, value: &Tensor) -> Tensor {
+        self.shared(HostOp::Fill(len), &[value])
+    }
+
+    /// `0, 1, 2, ...`, as a vector of the shape program.
+    pub fn host_iota(&self, len: Dim) -> Tensor {
+        self.shared(HostOp::Iota(len), &[])
+    }
+
+    /// Adds any operator, a user's own included.
+    pub fn apply(&self, op: impl Op, operands: &[&Tensor]) -> Tensor {
+        apply(&self.state, Arc::new(op), operands)
+    }
+
+    /// A value that reports an error at [`Scope::finish`].
+    pub fn fail(&self, op: &str, source: TypeError) -> Tensor {
+        let path = self.state.borrow().path.clone();
+        poison(&self.state, GraphError::Type { op: op.to_owned(), path, source })
+    }
+
+    /// The traced graph with its outputs, verified, or the first error.
+    pub fn finish(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
+        let mut state = self.state.borrow_mut();
+        if let Some(error) = state.error.take() {
+            return Err(error);
+        }
+        let mut graph = std::mem::take(&mut state.graph);
+        for (name, tensor) in outputs {
+            if let Some(value) = tensor.value {
+                graph.add_output(name, value)?;
+            }
+        }
+        graph.verify()?;
+        Ok(graph)
+    }
+
+    fn shared(&self, op: impl Op, operands: &[&Tensor]) -> Tensor {
+        shared(&self.state, op, operands)
+    }
+
+    fn named(&self, kind: &'static str, name: String, ty: Type, op: Arc<dyn Op>) -> Tensor {
+        let known = self.state.borrow().named.get(&(kind, name.clone())).copied();
+        let Some(value) = known else {
+            let tensor = apply(&self.state, op, &[]);
+            if let Some(value) = tensor.value {
+                self.state.borrow_mut().named.insert((kind, name), value);
+            }
+            return tensor;
+        };
+        if self.state.borrow().graph.ty(value) != Some(&ty) {
+            return poison(&self.state, GraphError::Duplicate { kind, name });
+        }
+        Tensor { state: Rc::clone(&self.state), value: Some(value), ty }
+    }
+
+    fn join(&self, name: &str) -> String {
+        match (self.path.is_empty(), name.is_empty()) {
+            (true, _) => name.to_owned(),
+            (_, true) => self.path.clone(),
+            _ => format!("{}.{name}", self.path),
+        }
+    }
+}
+
+fn apply(state: &Rc<RefCell<State>>, op: Arc<dyn Op>, operands: &[&Tensor]) -> Tensor {
+    let Some(values) = operands.iter().map(|operand| operand.value).collect::<Option<Vec<_>>>() else {
+        return poisoned(state);
+    };
+    let mut inner = state.borrow_mut();
+    let path = inner.path.clone();
+    match inner.graph.add(op, &values, &path) {
+        Ok(node) => {
+            let value = Value { node, port: 0 };
+            let ty = inner.graph.ty(value).cloned();
+            drop(inner);
+            ty.map_or_else(|| poisoned(state), |ty| Tensor { state: Rc::clone(state), value: Some(value), ty })
+        }
+        Err(error) => {
+            drop(inner);
+            poison(state, error)
+        }
+    }
+}
+
+fn shared(state: &Rc<RefCell<State>>, op: impl Op, operands: &[&Tensor]) -> Tensor {
+    let values: Vec<Value> = operands.iter().filter_map(|operand| operand.value).collect();
+    let key = (op.name().to_owned(), op.attributes().to_string(), values);
+    let known = state.borrow().shared.get(&key).copied();
+    if let Some(value) = known
+        && let Some(ty) = state.borrow().graph.ty(value).cloned()
+    {
+        return Tensor { state: Rc::clone(state), value: Some(value), ty };
+    }
+    let outer = std::mem::take(&mut state.borrow_mut().path);
+    let tensor = apply(state, Arc::new(op), operands);
+    state.borrow_mut().path = outer;
+    if let Some(value) = tensor.value {
+        state.borrow_mut().shared.insert(key, value);
+    }
+    tensor
+}
+
+fn poison(state: &Rc<RefCell<State>>, error: GraphError) -> Tensor {
+    state.borrow_mut().error.get_or_insert(error);
+    poisoned(state)
+}
+
+fn poisoned(state: &Rc<RefCell<State>>) -> Tensor {
+    Tensor { state: Rc::clone(state), value: None, ty: Type::device(DType::F32, vec![]) }
+}
+
+impl Tensor {
+    /// The type.
+    pub fn ty(&self) -> &Type {
+        &self.ty
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.ty.dtype
+    }
+
+    /// Extents, outermost first.
+    pub fn shape(&self) -> &[Dim] {
+        &self.ty.shape
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.ty.rank()
+    }
+
+    /// The extent of an axis; 0 beyond the last.
+    pub fn dim(&self, axis: usize) -> Dim {
+        self.ty.shape.get(axis).cloned().unwrap_or_default()
+    }
+
+    /// The last extent where it is a constant, else 0.
+    pub fn width(&self) -> usize {
+        self.ty.width().unwrap_or(0)
+    }
+
+    /// The value in the graph; `None` after an error.
+    pub fn value(&self) -> Option<Value> {
+        self.value
+    }
+
+    /// True after an error in what this was computed from.
+    pub fn is_poisoned(&self) -> bool {
+        self.value.is_none()
+    }
+
+    fn is_host(&self) -> bool {
+        self.ty.layout == Layout::Host
+    }
+
+    fn apply(&self, op: impl Op, others: &[&Tensor]) -> Tensor {
+        let operands: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
+        apply(&self.state, Arc::new(op), &operands)
+    }
+
+    fn host(&self, op: HostOp, others: &[&Tensor]) -> Tensor {
+        let operands: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
+        if operands.iter().any(|operand| operand.is_poisoned()) {
+            return poisoned(&self.state);
+        }
+        shared(&self.state, op, &operands)
+    }
+
+    fn fail(&self, op: &str, argument: &str, expected: &str, actual: impl ToString) -> Tensor {
+        if self.is_poisoned() {
+            return poisoned(&self.state);
+        }
+        let path = self.state.borrow().path.clone();
+        let source = TypeError::new(argument, expected, actual);
+        poison(&self.state, GraphError::Type { op: op.to_owned(), path, source })
+    }
+
+    fn scalar(&self, dtype: DType, value: f64) -> Tensor {
+        match Constant::scalar(dtype, value) {
+            Ok(constant) => shared(&self.state, constant, &[]),
+            Err(error) => self.fail("constant", "value", "a scalar", error),
+        }
+    }
+}

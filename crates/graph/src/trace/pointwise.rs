@@ -1,0 +1,181 @@
+use super::Tensor;
+use crate::op::{Cast, Dropout, HostOp, Where};
+use crate::pointwise::{BinaryOp, UnaryOp};
+use crate::{DType, Scalar};
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident => $op:ident),* $(,)?) => {
+        /// Functions of one value, element by element.
+        impl Tensor {
+            $($(#[$doc])* pub fn $name(&self) -> Tensor { self.unary(UnaryOp::$op) })*
+        }
+    };
+}
+
+unary! {
+    /// `|x|`
+    abs => Abs,
+    /// `e^x`
+    exp => Exp,
+    /// Natural logarithm.
+    log => Log,
+    /// Square root.
+    sqrt => Sqrt,
+    /// `1 / sqrt(x)`
+    rsqrt => Rsqrt,
+    /// `1 / (1 + e^-x)`
+    sigmoid => Sigmoid,
+    /// `x / (1 + e^-x)`
+    silu => Silu,
+    /// `max(x, 0)`
+    relu => Relu,
+    /// Hyperbolic tangent.
+    tanh => Tanh,
+    /// Error function.
+    erf => Erf,
+    /// Sine of an angle in radians.
+    sin => Sin,
+    /// Cosine of an angle in radians.
+    cos => Cos,
+    /// Largest integer not above `x`.
+    floor => Floor,
+    /// Smallest integer not below `x`.
+    ceil => Ceil,
+    /// Rounded toward zero.
+    trunc => Trunc,
+    /// Rounded to nearest, ties to even.
+    round => Round,
+    /// Negation of a truth value.
+    not => Not,
+}
+
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident => $op:ident),* $(,)?) => {
+        /// Functions of two values, element by element, broadcast like numpy.
+        impl Tensor {
+            $($(#[$doc])* pub fn $name(&self, other: &Tensor) -> Tensor { self.binary(BinaryOp::$op, other) })*
+        }
+    };
+}
+
+binary! {
+    /// `a^b`
+    pow => Pow,
+    /// `a - b * floor(a / b)`
+    modulo => Mod,
+    /// The smaller.
+    minimum => Min,
+    /// The larger.
+    maximum => Max,
+    /// `a == b`
+    equal => Eq,
+    /// `a != b`
+    not_equal => Ne,
+    /// `a < b`
+    lt => Lt,
+    /// `a <= b`
+    le => Le,
+    /// `a > b`
+    gt => Gt,
+    /// `a >= b`
+    ge => Ge,
+    /// Conjunction of truth values, bitwise on integers.
+    and => And,
+    /// Disjunction of truth values, bitwise on integers.
+    or => Or,
+}
+
+impl Tensor {
+    /// A function of one value, element by element.
+    pub fn unary(&self, op: UnaryOp) -> Tensor {
+        self.apply(op, &[])
+    }
+
+    /// A function of two values, element by element. Two values of the shape program give another.
+    pub fn binary(&self, op: BinaryOp, other: &Tensor) -> Tensor {
+        if self.is_host() && other.is_host() {
+            return self.host(HostOp::Binary(op), &[other]);
+        }
+        self.apply(op, &[other])
+    }
+
+    /// A function of this and a constant of its type.
+    pub fn binary_scalar(&self, op: BinaryOp, value: f64) -> Tensor {
+        if self.is_host() {
+            if value < 0.0 || value.fract() != 0.0 {
+                return self.fail(op.name(), "b", "a non-negative integer", value);
+            }
+            let constant = super::shared(&self.state, HostOp::Size((value as usize).into()), &[]);
+            return self.host(HostOp::Binary(op), &[&constant]);
+        }
+        let dtype = if self.dtype().scalar() == Scalar::F32 { DType::F32 } else { self.dtype() };
+        let constant = self.scalar(dtype, value);
+        self.apply(op, &[&constant])
+    }
+
+    /// `x * x`
+    pub fn square(&self) -> Tensor {
+        self * self
+    }
+
+    /// Elements converted to another type.
+    pub fn cast(&self, dtype: DType) -> Tensor {
+        if dtype == self.dtype() && !self.is_host() { self.clone() } else { self.apply(Cast { dtype }, &[]) }
+    }
+
+    /// `self ? a : b`
+    pub fn select(&self, a: &Tensor, b: &Tensor) -> Tensor {
+        self.apply(Where, &[a, b])
+    }
+
+    /// Limits to `low..=high`.
+    pub fn clamp(&self, low: Option<f64>, high: Option<f64>) -> Tensor {
+        let above = low.map_or_else(|| self.clone(), |low| self.binary_scalar(BinaryOp::Max, low));
+        high.map_or_else(|| above.clone(), |high| above.binary_scalar(BinaryOp::Min, high))
+    }
+
+    /// `0.5 x (1 + erf(x / sqrt 2))`
+    pub fn gelu_erf(&self) -> Tensor {
+        self * &(&(&(self * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5)
+    }
+
+    /// `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`
+    pub fn gelu_tanh(&self) -> Tensor {
+        let cubic = &(&self.square() * self) * 0.044715;
+        let inner = &(self + &cubic) * (2.0 / std::f64::consts::PI).sqrt();
+        self * &(&(&inner.tanh() + 1.0) * 0.5)
+    }
+
+    /// Elements become 0 with probability `ratio`, the others are divided by `1 - ratio`; `seed` is an `I64` scalar.
+    pub fn dropout(&self, ratio: f32, seed: &Tensor) -> Tensor {
+        self.apply(Dropout { ratio }, &[seed])
+    }
+}
+
+macro_rules! overload {
+    ($($trait:ident $method:ident $op:ident),*) => {$(
+        impl $trait<&Tensor> for &Tensor {
+            type Output = Tensor;
+            fn $method(self, other: &Tensor) -> Tensor {
+                self.binary(BinaryOp::$op, other)
+            }
+        }
+
+        impl $trait<f64> for &Tensor {
+            type Output = Tensor;
+            fn $method(self, other: f64) -> Tensor {
+                self.binary_scalar(BinaryOp::$op, other)
+            }
+        }
+    )*};
+}
+
+overload!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div);
+
+impl Neg for &Tensor {
+    type Output = Tensor;
+    fn neg(self) -> Tensor {
+        self.unary(UnaryOp::Neg)
+    }
+}

@@ -1,0 +1,92 @@
+use super::{Scope, Tensor, apply};
+use crate::Dim;
+use crate::op::{Broadcast, Concat, Gather, Permute, Reshape, Slice};
+use std::sync::Arc;
+
+impl Tensor {
+    /// The same elements in row-major order under another shape.
+    pub fn reshape(&self, shape: &[Dim]) -> Tensor {
+        if self.shape() == shape { self.clone() } else { self.apply(Reshape { shape: shape.to_vec() }, &[]) }
+    }
+
+    /// All axes but the last merged into one.
+    pub fn flatten_rows(&self) -> Tensor {
+        let Some((width, outer)) = self.shape().split_last() else {
+            return self.fail("reshape", "x", "a tensor with an axis", self.ty());
+        };
+        let rows = outer.iter().try_fold(Dim::from(1), |rows, dim| rows.product(dim));
+        match rows {
+            Some(rows) => self.reshape(&[rows, width.clone()]),
+            None => self.fail("reshape", "x", "of at most one symbolic leading extent", self.ty()),
+        }
+    }
+
+    /// Axes in another order.
+    pub fn permute(&self, axes: &[usize]) -> Tensor {
+        self.apply(Permute { axes: axes.to_vec() }, &[])
+    }
+
+    /// Two axes exchanged.
+    pub fn transpose(&self, a: usize, b: usize) -> Tensor {
+        let mut axes: Vec<usize> = (0..self.rank()).collect();
+        if a >= axes.len() || b >= axes.len() {
+            return self.fail("transpose", "axes", &format!("below {}", self.rank()), format!("{a} and {b}"));
+        }
+        axes.swap(a, b);
+        self.permute(&axes)
+    }
+
+    /// `len` entries from `start` along an axis.
+    pub fn slice(&self, axis: usize, start: usize, len: usize) -> Tensor {
+        if start == 0 && self.ty().extent(axis) == Some(len) {
+            return self.clone();
+        }
+        self.apply(Slice { axis, start, len }, &[])
+    }
+
+    /// The last axis cut into parts of the given widths.
+    pub fn split_columns(&self, widths: &[usize]) -> Vec<Tensor> {
+        let mut start = 0;
+        let axis = self.rank().saturating_sub(1);
+        widths
+            .iter()
+            .map(|&width| {
+                start += width;
+                self.slice(axis, start - width, width)
+            })
+            .collect()
+    }
+
+    /// Repetition to a shape.
+    pub fn broadcast(&self, shape: &[Dim]) -> Tensor {
+        if self.shape() == shape { self.clone() } else { self.apply(Broadcast { shape: shape.to_vec() }, &[]) }
+    }
+
+    /// Rows of this table: `out[i.., c..] = self[index[i..], c..]`.
+    pub fn gather(&self, index: &Tensor) -> Tensor {
+        self.apply(Gather, &[index])
+    }
+}
+
+impl Scope {
+    /// Tensors one after the other along an axis.
+    pub fn concat(&self, parts: &[&Tensor], axis: usize) -> Tensor {
+        match parts {
+            [one] => (*one).clone(),
+            _ => apply(&self.state, Arc::new(Concat { axis }), parts),
+        }
+    }
+
+    /// Tensors of one shape side by side along a new axis.
+    pub fn stack(&self, parts: &[&Tensor], axis: usize) -> Tensor {
+        let expanded: Vec<Tensor> = parts
+            .iter()
+            .map(|part| {
+                let mut shape = part.shape().to_vec();
+                shape.insert(axis.min(shape.len()), 1.into());
+                part.reshape(&shape)
+            })
+            .collect();
+        self.concat(&expanded.iter().collect::<Vec<_>>(), axis)
+    }
+}
