@@ -1,3 +1,4 @@
+pub use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{Dag, ExprId};
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ pub struct Body {
 /// A tensor that a kernel writes, an element a loop point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Output {
+    /// Position among [`super::Step::writes`]. Several outputs may write disjoint parts of one tensor, as the
+    /// parts of a concatenation do; they agree in dtype and shape, and a backend binds that tensor once.
+    pub target: u16,
     /// Element type in memory.
     pub dtype: DType,
     /// Logical shape.
@@ -48,22 +52,14 @@ pub struct Output {
     pub columns: Option<(usize, usize)>,
 }
 
-/// How the elements of a row are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ReduceOp {
-    /// The sum; 0 for no elements.
-    Sum,
-    /// The largest; `f32::MIN` for no elements.
-    Max,
-    /// The smallest; `f32::MAX` for no elements.
-    Min,
-}
-
 /// A value combined over the last coordinate. Its result is `Value(position)` for later ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reduction {
     /// How elements are combined.
     pub op: ReduceOp,
+    /// Number of elements: the last coordinate runs over `0..extent`. In a [`Reduce`] it is the last extent of
+    /// the loop; a statistic of a [`Matmul`] may be shorter than `k`.
+    pub extent: Dim,
     /// The element, an `F32` expression of all coordinates and of earlier reductions.
     pub value: ExprId,
 }

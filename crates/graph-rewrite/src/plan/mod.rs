@@ -51,7 +51,7 @@ pub struct Step {
     pub kernel: Kernel,
     /// One an operand of the kernel's body, in order.
     pub reads: Vec<Binding>,
-    /// One an output of the kernel, in order.
+    /// What [`Output::target`] counts.
     pub writes: Vec<BufferId>,
 }
 
