@@ -1,8 +1,8 @@
 //! The graph: typed operators on petgraph.
 
+mod draw;
 mod order;
 mod verify;
-
 
 use crate::op::Op;
 use crate::{Dim, GraphError, Symbol, Type};
@@ -93,14 +93,17 @@ impl Graph {
 
     /// Adds an operator after inferring its types.
     pub fn add(&mut self, op: Arc<dyn Op>, inputs: &[Value], path: &str) -> Result<NodeId, GraphError> {
-        let dangling = |detail: String| GraphError::Dangling { node: op.name().to_owned(), path: path.to_owned(), detail };
+        let dangling =
+            |detail: String| GraphError::Dangling { node: op.name().to_owned(), path: path.to_owned(), detail };
         let types = inputs
             .iter()
             .map(|&value| self.ty(value).ok_or_else(|| dangling(format!("node {}", value.node.number()))))
             .collect::<Result<Vec<_>, _>>()?;
-        let types = op
-            .infer(&types)
-            .map_err(|source| GraphError::Type { op: op.name().to_owned(), path: path.to_owned(), source })?;
+        let types = op.infer(&types).map_err(|source| GraphError::Type {
+            op: op.name().to_owned(),
+            path: path.to_owned(),
+            source,
+        })?;
         let node = self.nodes.add_node(Node { op, types, path: path.to_owned() });
         for (operand, value) in inputs.iter().enumerate() {
             self.nodes.add_edge(value.node.0, node, Edge { operand: operand as u32, port: value.port });

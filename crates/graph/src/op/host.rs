@@ -1,5 +1,5 @@
-use crate::pointwise::BinaryOp;
 use super::{Op, arity, rank, same_size};
+use crate::pointwise::BinaryOp;
 use crate::{Dim, Layout, Symbol, Type, TypeError};
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,7 @@
 //! Operators: their meaning as type rule, scalar definition and attributes.
 
 mod attention;
+mod fused;
 mod gather;
 mod host;
 mod jagged;
@@ -11,6 +12,7 @@ mod reduce;
 mod source;
 
 pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, Scores, WeightedSum};
+pub use fused::Fused;
 pub use gather::Gather;
 pub use host::HostOp;
 pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, Position};
@@ -106,9 +108,5 @@ pub(crate) fn rank(argument: &str, ty: &Type, rank: usize) -> Result<(), TypeErr
 
 /// Checks that two sizes are equal.
 pub(crate) fn same_size(argument: &str, what: &str, actual: &Dim, expected: &Dim) -> Result<(), TypeError> {
-    if actual == expected {
-        Ok(())
-    } else {
-        Err(TypeError::new(argument, format!("of {what} {expected}"), actual))
-    }
+    if actual == expected { Ok(()) } else { Err(TypeError::new(argument, format!("of {what} {expected}"), actual)) }
 }

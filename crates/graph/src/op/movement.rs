@@ -259,7 +259,6 @@ impl Op for Concat {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
-
 }
 
 impl Elementwise for Concat {

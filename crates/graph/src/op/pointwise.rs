@@ -65,11 +65,8 @@ fn load_broadcast(at: &mut dyn Elements, operand: usize, coords: &[ExprId]) -> E
     let shape = at.ty(operand).shape.clone();
     let zero = at.dag().int(0);
     let skipped = coords.len() - shape.len();
-    let index: Vec<ExprId> = shape
-        .iter()
-        .zip(&coords[skipped..])
-        .map(|(dim, &coord)| if *dim == 1.into() { zero } else { coord })
-        .collect();
+    let index: Vec<ExprId> =
+        shape.iter().zip(&coords[skipped..]).map(|(dim, &coord)| if *dim == 1.into() { zero } else { coord }).collect();
     at.load(operand, &index)
 }
 

@@ -42,9 +42,7 @@ impl Lanes {
                     _ => Self::Varying,
                 },
                 &Expr::Value(position) if uniform >> position & 1 == 0 => Self::Varying,
-                _ if expr.operands().iter().all(|o| of(o).is_uniform()) => {
-                    Self::Uniform { aligned: false }
-                }
+                _ if expr.operands().iter().all(|o| of(o).is_uniform()) => Self::Uniform { aligned: false },
                 _ => Self::Varying,
             };
             lanes.push(result);

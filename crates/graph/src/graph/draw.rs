@@ -1,0 +1,166 @@
+use super::{Graph, NodeId};
+use crate::op::{Constant, Fused, Input, Parameter};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+impl Graph {
+    /// One line a node, producers first: `%3 = matmul(%1, %2) : f32[s0, 64]  # module.path`.
+    ///
+    /// Fused operators show their body indented below. Nodes are numbered by order, so equal graphs
+    /// have equal texts.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        self.write_text(&mut text, "");
+        text
+    }
+
+    fn write_text(&self, text: &mut String, indent: &str) {
+        let order = self.order().unwrap_or_default();
+        let numbers: BTreeMap<NodeId, usize> = order.iter().enumerate().map(|(number, &id)| (id, number)).collect();
+        let show = |value: &super::Value| {
+            let number = numbers.get(&value.node).copied().unwrap_or(usize::MAX);
+            if value.port == 0 { format!("%{number}") } else { format!("%{number}.{}", value.port) }
+        };
+        for id in &order {
+            let Some(node) = self.node(*id) else { continue };
+            let number = numbers.get(id).copied().unwrap_or_default();
+            let operands: Vec<String> = self.inputs(*id).iter().map(show).collect();
+            let types: Vec<String> = node.types.iter().map(ToString::to_string).collect();
+            let (op, attributes) = (node.op.name(), self.attributes(*id));
+            let path = if node.path.is_empty() { String::new() } else { format!("  # {}", node.path) };
+            let _ = writeln!(
+                text,
+                "{indent}%{number} = {op}{attributes}({}) : {}{path}",
+                operands.join(", "),
+                types.join(", ")
+            );
+            if let Some(fused) = node.op.downcast_ref::<Fused>() {
+                fused.body.write_text(text, &format!("{indent}    "));
+            }
+        }
+        for (name, value) in self.outputs() {
+            let _ = writeln!(text, "{indent}return {name} = {}", show(value));
+        }
+    }
+
+    fn attributes(&self, id: NodeId) -> String {
+        let Some(node) = self.node(id) else { return String::new() };
+        let op = node.op.as_ref();
+        if op.downcast_ref::<Fused>().is_some() {
+            return String::new();
+        }
+        if let Some(constant) = op.downcast_ref::<Constant>()
+            && constant.tensor.len() == 1
+        {
+            return format!("[{}]", constant.tensor.to_f64().first().copied().unwrap_or_default());
+        }
+        let name = op.downcast_ref::<Input>().map(|input| &input.name);
+        if let Some(name) = name.or_else(|| op.downcast_ref::<Parameter>().map(|parameter| &parameter.name)) {
+            return format!("[{name}]");
+        }
+        if op.downcast_ref::<Constant>().is_some() {
+            return String::new();
+        }
+        match op.attributes() {
+            serde_json::Value::Null => String::new(),
+            attributes => format!("[{attributes}]"),
+        }
+    }
+
+    /// Graphviz source. Fused operators are boxes around their bodies; modules are labels.
+    pub fn dot(&self) -> String {
+        let mut text = String::from(
+            "digraph rewire {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"Helvetica\", fontsize=10];\n",
+        );
+        let mut names = BTreeMap::new();
+        for id in self.order().unwrap_or_default() {
+            let Some(node) = self.node(id) else { continue };
+            match node.op.downcast_ref::<Fused>() {
+                Some(fused) => self.dot_fused(&mut text, &mut names, id, fused),
+                None => {
+                    let name = format!("n{}", id.number());
+                    let label = label(node.op.name(), &self.attributes(id), &node.types);
+                    let color = match node.op.name() {
+                        "input" => "#d9ead3",
+                        "parameter" => "#fff2cc",
+                        "constant" => "#eeeeee",
+                        _ => "white",
+                    };
+                    let _ = writeln!(text, "  {name} [label=\"{label}\", fillcolor=\"{color}\"];");
+                    names.insert(super::Value { node: id, port: 0 }, name.clone());
+                    for value in self.inputs(id) {
+                        if let Some(source) = names.get(&value) {
+                            let _ = writeln!(text, "  {source} -> {name};");
+                        }
+                    }
+                }
+            }
+        }
+        for (n, (name, value)) in self.outputs().iter().enumerate() {
+            let _ = writeln!(text, "  out{n} [label=\"{}\", fillcolor=\"#f4cccc\"];", escape(name));
+            if let Some(source) = names.get(value) {
+                let _ = writeln!(text, "  {source} -> out{n};");
+            }
+        }
+        text.push_str("}\n");
+        text
+    }
+
+    fn dot_fused(&self, text: &mut String, names: &mut BTreeMap<super::Value, String>, id: NodeId, fused: &Fused) {
+        let number = id.number();
+        let path = self.node(id).map_or("", |node| node.path.as_str());
+        let _ = writeln!(
+            text,
+            "  subgraph cluster_{number} {{\n    label=\"{}\"; style=filled; color=\"#9fc5e8\"; fillcolor=\"#eaf3fb\"; fontname=\"Helvetica\"; fontsize=10;",
+            escape(&format!("{} {path}", fused.name))
+        );
+        let body = &fused.body;
+        let mut edges = String::new();
+        let mut inner: BTreeMap<super::Value, String> = BTreeMap::new();
+        let operands = self.inputs(id);
+        for node_id in body.order().unwrap_or_default() {
+            let Some(node) = body.node(node_id) else { continue };
+            let value = super::Value { node: node_id, port: 0 };
+            if let Some(position) = Fused::operand(node.op.as_ref()) {
+                if let Some(source) = operands.get(position).and_then(|operand| names.get(operand)) {
+                    inner.insert(value, source.clone());
+                }
+                continue;
+            }
+            let name = format!("n{number}_{}", node_id.number());
+            let label = label(node.op.name(), &body.attributes(node_id), &node.types);
+            let _ = writeln!(text, "    {name} [label=\"{label}\"];");
+            for operand in body.inputs(node_id) {
+                if let Some(source) = inner.get(&operand) {
+                    let _ = writeln!(edges, "  {source} -> {name};");
+                }
+            }
+            inner.insert(value, name);
+        }
+        let _ = writeln!(text, "  }}\n{edges}");
+        for (port, (_, value)) in body.outputs().iter().enumerate() {
+            if let Some(source) = inner.get(value) {
+                names.insert(super::Value { node: id, port: port as u32 }, source.clone());
+            }
+        }
+    }
+
+    /// How often each operator occurs, by name.
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for node in self.ids().filter_map(|id| self.node(id)) {
+            *counts.entry(node.op.name().to_owned()).or_insert(0) += 1;
+        }
+        counts
+    }
+}
+
+fn label(op: &str, attributes: &str, types: &[crate::Type]) -> String {
+    let attributes = if attributes.len() > 48 { "" } else { attributes };
+    let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+    escape(&format!("{op} {attributes}\n{}", types.join("\n")))
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

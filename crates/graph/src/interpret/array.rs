@@ -1,0 +1,77 @@
+use crate::{DType, HostTensor, Layout, Type};
+
+/// Elements of an [`Array`].
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Data {
+    Float(Vec<f64>),
+    Integer(Vec<i64>),
+}
+
+/// A materialised value: row-major doubles or integers; truth values are 0 and 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    pub(super) shape: Vec<usize>,
+    pub(super) data: Data,
+}
+
+impl Array {
+    pub(super) fn from_tensor(tensor: &HostTensor) -> Self {
+        let shape = tensor.shape().to_vec();
+        if tensor.dtype().is_float() {
+            Self { shape, data: Data::Float(tensor.to_f64()) }
+        } else {
+            Self { shape, data: Data::Integer(tensor.to_i64()) }
+        }
+    }
+
+    pub(super) fn from_integers(shape: Vec<usize>, values: Vec<i64>) -> Self {
+        Self { shape, data: Data::Integer(values) }
+    }
+
+    pub(super) fn from_floats(shape: Vec<usize>, values: Vec<f64>) -> Self {
+        Self { shape, data: Data::Float(values) }
+    }
+
+    pub(super) fn integers(&self) -> Vec<i64> {
+        match &self.data {
+            Data::Integer(values) => values.clone(),
+            Data::Float(values) => values.iter().map(|&v| v as i64).collect(),
+        }
+    }
+
+    pub(super) fn float(&self, index: usize) -> f64 {
+        match &self.data {
+            Data::Float(values) => values.get(index).copied().unwrap_or(f64::NAN),
+            Data::Integer(values) => values.get(index).map_or(f64::NAN, |&v| v as f64),
+        }
+    }
+
+    pub(super) fn integer(&self, index: usize) -> i64 {
+        match &self.data {
+            Data::Integer(values) => values.get(index).copied().unwrap_or(0),
+            Data::Float(values) => values.get(index).map_or(0, |&v| v as i64),
+        }
+    }
+
+    /// The flat index of coordinates, each clamped to its axis; `None` in an empty array.
+    pub(super) fn offset(&self, index: &[i64]) -> Option<usize> {
+        self.shape.iter().zip(index).try_fold(0, |flat, (&extent, &i)| {
+            let last = extent.checked_sub(1)?;
+            Some(flat * extent + usize::try_from(i.max(0)).unwrap_or(0).min(last))
+        })
+    }
+
+    pub(super) fn to_tensor(&self, ty: &Type) -> HostTensor {
+        let dtype = match (ty.layout, ty.dtype) {
+            (Layout::Host, _) => DType::I64,
+            (_, DType::F16) => DType::F32,
+            (_, dtype) => dtype,
+        };
+        let bytes: Vec<u8> = match &self.data {
+            Data::Float(values) => values.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
+            Data::Integer(values) if dtype == DType::I64 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Data::Integer(values) => values.iter().flat_map(|&v| (v as i32).to_le_bytes()).collect(),
+        };
+        HostTensor::from_bytes(dtype, self.shape.clone(), bytes).unwrap_or_else(|_| HostTensor::lengths(&[]))
+    }
+}

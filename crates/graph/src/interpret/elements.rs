@@ -1,0 +1,196 @@
+use super::array::{Array, Data};
+use crate::op::{Elements, Elementwise};
+use crate::pointwise::{Dag, Expr, ExprId};
+use crate::{DType, Dim, Layout, Scalar, Type};
+
+/// Builds the definition of one operator with its operands as loads.
+struct Definition<'a> {
+    dag: Dag,
+    types: &'a [Type],
+    sizes: Vec<Dim>,
+}
+
+impl Elements for Definition<'_> {
+    fn dag(&mut self) -> &mut Dag {
+        &mut self.dag
+    }
+
+    fn operands(&self) -> usize {
+        self.types.len()
+    }
+
+    fn ty(&self, operand: usize) -> &Type {
+        &self.types[operand]
+    }
+
+    fn load(&mut self, operand: usize, index: &[ExprId]) -> ExprId {
+        let dtype = self.types.get(operand).map_or(DType::I32, |ty| ty.dtype);
+        self.dag.load(operand as u16, dtype, index.to_vec())
+    }
+
+    fn sample(&mut self, operand: usize, row: ExprId) -> ExprId {
+        self.dag.sample(operand as u16, row)
+    }
+
+    fn size(&mut self, dim: &Dim) -> ExprId {
+        if let Some(value) = dim.as_const() {
+            return self.dag.int(value as i64);
+        }
+        let position = self.sizes.iter().position(|known| known == dim).unwrap_or_else(|| {
+            self.sizes.push(dim.clone());
+            self.sizes.len() - 1
+        });
+        self.dag.size(position as u16)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Number {
+    Float(f64),
+    Integer(i64),
+}
+
+impl Number {
+    fn float(self) -> f64 {
+        match self {
+            Self::Float(value) => value,
+            Self::Integer(value) => value as f64,
+        }
+    }
+
+    fn integer(self) -> i64 {
+        match self {
+            Self::Float(value) => value as i64,
+            Self::Integer(value) => value,
+        }
+    }
+}
+
+/// The values an operator's definition reads at one point.
+struct Point<'a> {
+    dag: &'a Dag,
+    operands: &'a [&'a Array],
+    sizes: &'a [i64],
+    coords: &'a [i64],
+    memo: &'a mut [Option<Number>],
+}
+
+/// Evaluates a scalar definition at every point of `shape`.
+pub(super) fn evaluate(
+    op: &dyn Elementwise,
+    types: &[Type],
+    operands: &[&Array],
+    shape: Vec<usize>,
+    ty: &Type,
+    size: impl Fn(&Dim) -> Option<usize>,
+) -> Array {
+    let mut definition = Definition { dag: Dag::new(), types, sizes: vec![] };
+    let ragged = ty.layout == Layout::Scores;
+    let coords: Vec<ExprId> = ty
+        .shape
+        .iter()
+        .enumerate()
+        .map(|(axis, dim)| definition.dag.coord(axis as u8, if ragged { None } else { dim.as_const() }))
+        .collect();
+    let root = op.element(&mut definition, &coords);
+    let sizes: Vec<i64> = definition.sizes.iter().map(|dim| size(dim).unwrap_or(0) as i64).collect();
+    let dag = definition.dag;
+    let mut memo: Vec<Option<Number>> = vec![None; dag.len()];
+    let count: usize = shape.iter().product();
+    let mut point = vec![0i64; shape.len()];
+    let float = ty.dtype.is_float();
+    let mut data = if float { Data::Float(vec![]) } else { Data::Integer(vec![]) };
+    for flat in 0..count {
+        let mut rest = flat;
+        for (coord, &extent) in point.iter_mut().zip(&shape).rev() {
+            (*coord, rest) = ((rest % extent) as i64, rest / extent);
+        }
+        memo.fill(None);
+        let value = Point { dag: &dag, operands, sizes: &sizes, coords: &point, memo: &mut memo }.at(root);
+        match &mut data {
+            Data::Float(values) => values.push(value.float()),
+            Data::Integer(values) => values.push(value.integer()),
+        }
+    }
+    Array { shape, data }
+}
+
+impl Point<'_> {
+    fn at(&mut self, id: ExprId) -> Number {
+        if let Some(Some(value)) = self.memo.get(id.0 as usize) {
+            return *value;
+        }
+        let value = self.compute(id);
+        if let Some(place) = self.memo.get_mut(id.0 as usize) {
+            *place = Some(value);
+        }
+        value
+    }
+
+    fn compute(&mut self, id: ExprId) -> Number {
+        let dag = self.dag;
+        match dag.expr(id) {
+            Expr::Float(bits) => Number::Float(f64::from(f32::from_bits(*bits))),
+            Expr::Int(_, value) => Number::Integer(*value),
+            Expr::Bool(value) => Number::Integer(i64::from(*value)),
+            Expr::Coord(axis) => Number::Integer(self.coords[usize::from(*axis)]),
+            Expr::Size(position) => Number::Integer(self.sizes[usize::from(*position)]),
+            Expr::Value(_) => Number::Float(f64::NAN),
+            Expr::Load { operand, index } => {
+                let index: Vec<i64> = index.iter().map(|&i| self.at(i).integer()).collect();
+                let array = self.operands[usize::from(*operand)];
+                let offset = array.offset(&index).unwrap_or(usize::MAX);
+                match dag.scalar(id) {
+                    Scalar::F32 => Number::Float(array.float(offset)),
+                    _ => Number::Integer(array.integer(offset)),
+                }
+            }
+            Expr::Sample { offsets, row } => {
+                let row = self.at(*row).integer();
+                let offsets = self.operands[usize::from(*offsets)].integers();
+                Number::Integer(offsets.partition_point(|&offset| offset <= row) as i64 - 1)
+            }
+            Expr::Uniform { seed, index } => {
+                let (seed, index) = (self.at(*seed).integer(), self.at(*index).integer());
+                Number::Float(philox::uniform(seed as u64, index as u32))
+            }
+            Expr::Unary(op, a) => match (dag.scalar(*a), self.at(*a)) {
+                (Scalar::F32, a) => Number::Float(op.evaluate(a.float())),
+                (_, a) => Number::Integer(op.evaluate(a.integer() as f64) as i64),
+            },
+            Expr::Binary(op, a, b) => {
+                let (x, y) = (self.at(*a), self.at(*b));
+                match (dag.scalar(*a), op.is_comparison()) {
+                    (Scalar::F32, false) => Number::Float(op.evaluate(x.float(), y.float())),
+                    (Scalar::F32, true) => Number::Integer(op.evaluate(x.float(), y.float()) as i64),
+                    _ => Number::Integer(op.evaluate_int(x.integer(), y.integer())),
+                }
+            }
+            Expr::Select(condition, a, b) => {
+                let taken = if self.at(*condition).integer() != 0 { a } else { b };
+                self.at(*taken)
+            }
+            Expr::Cast(scalar, a) => match (scalar, self.at(*a)) {
+                (Scalar::F32, a) => Number::Float(a.float()),
+                (Scalar::Bool, a) => Number::Integer(i64::from(a.float() != 0.0)),
+                (_, a) => Number::Integer(a.integer()),
+            },
+        }
+    }
+}
+
+mod philox {
+    /// Word `index % 4` of Philox4x32-10 (Salmon et al., 2011), its upper 24 bits as a fraction.
+    pub fn uniform(seed: u64, index: u32) -> f64 {
+        let mut counter = [index / 4, 0, 0, 0];
+        let mut key = [seed as u32, (seed >> 32) as u32];
+        for _ in 0..10 {
+            let a = u64::from(counter[0]) * 0xD251_1F53;
+            let b = u64::from(counter[2]) * 0xCD9E_8D57;
+            counter =
+                [(b >> 32) as u32 ^ counter[1] ^ key[0], b as u32, (a >> 32) as u32 ^ counter[3] ^ key[1], a as u32];
+            key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+        }
+        f64::from(counter[(index % 4) as usize] >> 8) / f64::from(1 << 24)
+    }
+}

@@ -1,0 +1,108 @@
+use super::array::Array;
+use crate::op::{Reduce, ReduceOp};
+
+pub(super) fn reduce(op: &Reduce, operands: &[&Array], shape: Vec<usize>) -> Array {
+    let x = operands[0];
+    let extent = x.shape[op.axis];
+    let inner: usize = x.shape[op.axis + 1..].iter().product();
+    let outer: usize = x.shape[..op.axis].iter().product();
+    let mut values = Vec::with_capacity(outer * inner);
+    for o in 0..outer {
+        for i in 0..inner {
+            let elements = (0..extent).map(|n| x.float((o * extent + n) * inner + i));
+            values.push(match op.op {
+                ReduceOp::Sum => elements.sum(),
+                ReduceOp::Max => elements.fold(f64::from(op.op.start()), f64::max),
+                ReduceOp::Min => elements.fold(f64::from(op.op.start()), f64::min),
+            });
+        }
+    }
+    Array::from_floats(shape, values)
+}
+
+/// The flat start of a matrix in an operand whose leading axes are broadcast to those of the result.
+fn matrix(operand: &Array, batch: &[usize]) -> usize {
+    let rank = operand.shape.len();
+    let leading = &operand.shape[..rank - 2];
+    let skipped = batch.len() - leading.len();
+    let flat = leading
+        .iter()
+        .zip(&batch[skipped..])
+        .fold(0, |flat, (&extent, &i)| flat * extent + if extent == 1 { 0 } else { i });
+    flat * operand.shape[rank - 2] * operand.shape[rank - 1]
+}
+
+pub(super) fn matmul(operands: &[&Array], shape: Vec<usize>) -> Array {
+    let (a, b) = (operands[0], operands[1]);
+    let (leading, tail) = shape.split_at(shape.len() - 2);
+    let (m, n, k) = (tail[0], tail[1], a.shape[a.shape.len() - 1]);
+    let mut values = Vec::with_capacity(shape.iter().product());
+    for flat in 0..leading.iter().product() {
+        let mut batch = vec![0; leading.len()];
+        let mut rest: usize = flat;
+        for (coord, &extent) in batch.iter_mut().zip(leading).rev() {
+            (*coord, rest) = (rest % extent, rest / extent);
+        }
+        let (a0, b0) = (matrix(a, &batch), matrix(b, &batch));
+        for i in 0..m {
+            for j in 0..n {
+                values.push((0..k).map(|x| a.float(a0 + i * k + x) * b.float(b0 + x * n + j)).sum());
+            }
+        }
+    }
+    Array::from_floats(shape, values)
+}
+
+pub(super) fn jagged_matmul(operands: &[&Array], shape: Vec<usize>) -> Array {
+    let (x, dense, offsets) = (operands[0], operands[1], operands[2].integers());
+    let (k, n) = (dense.shape[1], dense.shape[2]);
+    let mut values = Vec::with_capacity(shape.iter().product());
+    for (sample, rows) in offsets.windows(2).enumerate() {
+        for row in rows[0] as usize..rows[1] as usize {
+            for j in 0..n {
+                values.push((0..k).map(|c| x.float(row * k + c) * dense.float((sample * k + c) * n + j)).sum());
+            }
+        }
+    }
+    Array::from_floats(shape, values)
+}
+
+pub(super) fn scores(operands: &[&Array], shape: Vec<usize>) -> Array {
+    let (q, k) = (operands[0], operands[1]);
+    let (rows, keys) = (operands[2].integers(), operands[3].integers());
+    let (heads, width) = (q.shape[1], q.shape[2]);
+    let mut values = vec![0.0; shape.iter().product()];
+    for b in 0..shape[0] {
+        for h in 0..heads {
+            for i in 0..(rows[b + 1] - rows[b]) as usize {
+                for j in 0..(keys[b + 1] - keys[b]) as usize {
+                    let query = ((rows[b] as usize + i) * heads + h) * width;
+                    let key = ((keys[b] as usize + j) * heads + h) * width;
+                    values[((b * heads + h) * shape[2] + i) * shape[3] + j] =
+                        (0..width).map(|d| q.float(query + d) * k.float(key + d)).sum();
+                }
+            }
+        }
+    }
+    Array::from_floats(shape, values)
+}
+
+pub(super) fn weighted_sum(operands: &[&Array], shape: Vec<usize>) -> Array {
+    let (weights, v) = (operands[0], operands[1]);
+    let (rows, keys) = (operands[2].integers(), operands[3].integers());
+    let (heads, width) = (v.shape[1], v.shape[2]);
+    let mut values = vec![0.0; shape.iter().product()];
+    for b in 0..weights.shape[0] {
+        for h in 0..heads {
+            for i in 0..(rows[b + 1] - rows[b]) as usize {
+                let row = ((b * heads + h) * weights.shape[2] + i) * weights.shape[3];
+                for d in 0..width {
+                    values[((rows[b] as usize + i) * heads + h) * width + d] = (0..(keys[b + 1] - keys[b]) as usize)
+                        .map(|j| weights.float(row + j) * v.float(((keys[b] as usize + j) * heads + h) * width + d))
+                        .sum();
+                }
+            }
+        }
+    }
+    Array::from_floats(shape, values)
+}

@@ -1,0 +1,234 @@
+//! The interpreter: every operator by its definition, in double precision, without fusion. The oracle.
+
+mod array;
+mod elements;
+mod linear;
+
+pub use array::Array;
+
+use crate::op::{Constant, Fused, HostOp, Input, JaggedMatMul, MatMul, Op, Parameter, Reduce, Scores, WeightedSum};
+use crate::{Dim, Graph, GraphError, HostTensor, Layout, NodeId, SizeSource, Symbol, Type, Value};
+use std::collections::{BTreeMap, HashMap};
+use thiserror::Error;
+
+/// Why a graph could not be interpreted.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum InterpretError {
+    /// The graph itself is wrong.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// An input or parameter is missing.
+    #[error("{kind} `{name}` has no value")]
+    Missing {
+        /// Input or parameter.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A tensor does not have the shape the graph declares.
+    #[error("`{name}` must be {expected}, got {actual:?}")]
+    Shape {
+        /// The input or parameter.
+        name: String,
+        /// The declared type.
+        expected: String,
+        /// The shape of the tensor.
+        actual: Vec<usize>,
+    },
+    /// An operator failed.
+    #[error("{op}: {reason}")]
+    Op {
+        /// The operator.
+        op: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Elements that a materialised value may have.
+const LIMIT: usize = 1 << 27;
+
+/// The outputs of a graph for named inputs and parameters.
+///
+/// Lengths and offsets are bound as integer tensors. Floats come back as `F32`, values of the shape
+/// program as `I64`.
+pub fn interpret(
+    graph: &Graph,
+    inputs: &HashMap<String, HostTensor>,
+    parameters: &HashMap<String, HostTensor>,
+) -> Result<BTreeMap<String, HostTensor>, InterpretError> {
+    let mut run = Run { graph, symbols: HashMap::new(), values: HashMap::new() };
+    for (symbol, size) in graph.sizes().iter().enumerate() {
+        if let SizeSource::Extent { input, axis } = &size.source {
+            let extent = inputs.get(input).and_then(|tensor| tensor.shape().get(*axis));
+            run.symbols.insert(Symbol(symbol as u32), extent.map_or(0, |&n| n as i64));
+        }
+    }
+    for id in graph.order()? {
+        run.node(id, inputs, parameters)?;
+    }
+    let mut results = BTreeMap::new();
+    for (name, value) in graph.outputs() {
+        let ty = graph.ty(*value).cloned().unwrap_or_else(|| Type::host(vec![]));
+        results.insert(name.clone(), run.read(*value)?.to_tensor(&ty));
+    }
+    Ok(results)
+}
+
+struct Run<'a> {
+    graph: &'a Graph,
+    symbols: HashMap<Symbol, i64>,
+    values: HashMap<Value, Array>,
+}
+
+impl Run<'_> {
+    fn node(
+        &mut self,
+        id: NodeId,
+        inputs: &HashMap<String, HostTensor>,
+        parameters: &HashMap<String, HostTensor>,
+    ) -> Result<(), InterpretError> {
+        let Some(node) = self.graph.node(id) else { return Ok(()) };
+        let op = node.op.as_ref();
+        let ty = node.types.first().cloned().unwrap_or_else(|| Type::host(vec![]));
+        if let Some(fused) = op.downcast_ref::<Fused>() {
+            return self.fused(id, fused);
+        }
+        let array = if let Some(input) = op.downcast_ref::<Input>() {
+            self.bound("input", &input.name, &ty, inputs)?
+        } else if let Some(parameter) = op.downcast_ref::<Parameter>() {
+            self.bound("parameter", &parameter.name, &ty, parameters)?
+        } else if let Some(constant) = op.downcast_ref::<Constant>() {
+            Array::from_tensor(&constant.tensor)
+        } else {
+            let operands =
+                self.graph.inputs(id).into_iter().map(|value| self.read(value)).collect::<Result<Vec<_>, _>>()?;
+            self.compute(id, op, &ty, &operands)?
+        };
+        self.store(Value { node: id, port: 0 }, array);
+        Ok(())
+    }
+
+    fn compute(&self, id: NodeId, op: &dyn Op, ty: &Type, operands: &[&Array]) -> Result<Array, InterpretError> {
+        let failed = |reason: String| InterpretError::Op { op: op.name().to_owned(), reason };
+        if let Some(host) = op.downcast_ref::<HostOp>() {
+            let values: Vec<Vec<i64>> = operands.iter().map(|array| array.integers()).collect();
+            let slices: Vec<&[i64]> = values.iter().map(Vec::as_slice).collect();
+            let result = host.evaluate(&slices, |symbol| self.symbols.get(&symbol).copied()).map_err(failed)?;
+            let shape = if ty.rank() == 0 { vec![] } else { vec![result.len()] };
+            return Ok(Array::from_integers(shape, result));
+        }
+        let shape = self.shape(ty, id).map_err(failed)?;
+        if let Some(elementwise) = op.elementwise() {
+            let types: Vec<Type> =
+                self.graph.inputs(id).into_iter().filter_map(|value| self.graph.ty(value).cloned()).collect();
+            return Ok(elements::evaluate(elementwise, &types, operands, shape, ty, |dim| self.size(dim)));
+        }
+        if let Some(reduce) = op.downcast_ref::<Reduce>() {
+            return Ok(linear::reduce(reduce, operands, shape));
+        }
+        if op.downcast_ref::<MatMul>().is_some() {
+            return Ok(linear::matmul(operands, shape));
+        }
+        if op.downcast_ref::<JaggedMatMul>().is_some() {
+            return Ok(linear::jagged_matmul(operands, shape));
+        }
+        if op.downcast_ref::<Scores>().is_some() {
+            return Ok(linear::scores(operands, shape));
+        }
+        if op.downcast_ref::<WeightedSum>().is_some() {
+            return Ok(linear::weighted_sum(operands, shape));
+        }
+        Err(failed("it has no definition to interpret".to_owned()))
+    }
+
+    fn fused(&mut self, id: NodeId, fused: &Fused) -> Result<(), InterpretError> {
+        let operands: Vec<Array> =
+            self.graph.inputs(id).into_iter().map(|value| self.read(value).cloned()).collect::<Result<_, _>>()?;
+        let mut body = Run { graph: &fused.body, symbols: self.symbols.clone(), values: HashMap::new() };
+        let none = HashMap::new();
+        for inner in fused.body.order()? {
+            let position = fused.body.node(inner).and_then(|node| Fused::operand(node.op.as_ref()));
+            match position.and_then(|position| operands.get(position)) {
+                Some(array) => body.store(Value { node: inner, port: 0 }, array.clone()),
+                None => body.node(inner, &none, &none)?,
+            }
+        }
+        for (port, (_, value)) in fused.body.outputs().iter().enumerate() {
+            let array = body.read(*value)?.clone();
+            self.store(Value { node: id, port: port as u32 }, array);
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, value: Value, array: Array) {
+        for (symbol, size) in self.graph.sizes().iter().enumerate() {
+            let known = match size.source {
+                SizeSource::Total(source) if source == value => array.integers().iter().sum(),
+                SizeSource::Scalar(source) if source == value => array.integers().first().copied().unwrap_or(0),
+                _ => continue,
+            };
+            self.symbols.insert(Symbol(symbol as u32), known);
+        }
+        self.values.insert(value, array);
+    }
+
+    fn read(&self, value: Value) -> Result<&Array, InterpretError> {
+        self.values
+            .get(&value)
+            .ok_or_else(|| InterpretError::Missing { kind: "value", name: format!("node {}", value.node.number()) })
+    }
+
+    fn bound(
+        &self,
+        kind: &'static str,
+        name: &str,
+        ty: &Type,
+        tensors: &HashMap<String, HostTensor>,
+    ) -> Result<Array, InterpretError> {
+        let tensor = tensors.get(name).ok_or_else(|| InterpretError::Missing { kind, name: name.to_owned() })?;
+        let expected: Option<Vec<usize>> = ty.shape.iter().map(|dim| self.size(dim)).collect();
+        let unknown = ty.shape.iter().any(|dim| self.size(dim).is_none());
+        if !unknown && expected.as_deref() != Some(tensor.shape()) {
+            let (name, expected, actual) = (name.to_owned(), ty.to_string(), tensor.shape().to_vec());
+            return Err(InterpretError::Shape { name, expected, actual });
+        }
+        Ok(Array::from_tensor(tensor))
+    }
+
+    fn size(&self, dim: &Dim) -> Option<usize> {
+        dim.evaluate(|symbol| self.symbols.get(&symbol).copied())
+    }
+
+    /// The concrete shape; the ragged axes of scores take their longest sample.
+    fn shape(&self, ty: &Type, id: NodeId) -> Result<Vec<usize>, String> {
+        let mut shape = ty
+            .shape
+            .iter()
+            .map(|dim| self.size(dim).ok_or_else(|| format!("the size {dim} is unknown or negative")))
+            .collect::<Result<Vec<_>, _>>()?;
+        if ty.layout == Layout::Scores {
+            let longest = self.graph.inputs(id).into_iter().rev().filter_map(|value| {
+                let array = self.values.get(&value)?;
+                match self.graph.ty(value)?.layout {
+                    Layout::Scores => Some(array.shape[2..].to_vec()),
+                    _ => None,
+                }
+            });
+            let offsets: Vec<usize> = self
+                .graph
+                .inputs(id)
+                .into_iter()
+                .filter(|value| self.graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Host && ty.rank() == 1))
+                .filter_map(|value| self.values.get(&value))
+                .map(|array| array.integers().windows(2).map(|w| (w[1] - w[0]).max(0) as usize).max().unwrap_or(0))
+                .collect();
+            let extents =
+                longest.into_iter().next().unwrap_or_else(|| offsets[offsets.len().saturating_sub(2)..].to_vec());
+            shape.truncate(2);
+            shape.extend(extents);
+        }
+        let size = shape.iter().try_fold(1usize, |size, &n| size.checked_mul(n)).unwrap_or(usize::MAX);
+        if size > LIMIT { Err(format!("{size} elements exceed the limit of {LIMIT}")) } else { Ok(shape) }
+    }
+}

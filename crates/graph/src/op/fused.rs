@@ -1,0 +1,63 @@
+use super::{Input, Op};
+use crate::{Dim, Graph, GraphError, Type, TypeError};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Operators that one kernel computes. The body is its definition: what it stands for, operator by operator.
+///
+/// Operands of the body are inputs named `0`, `1`, ... Sizes in the body are those of the graph around it.
+#[derive(Clone, Debug)]
+pub struct Fused {
+    /// The anchor with what was fused into it, `addmm`, `attention`, `layer_norm`, `pointwise`.
+    pub name: String,
+    /// The operators.
+    pub body: Graph,
+}
+
+impl Fused {
+    /// The operand that a node of a body stands for.
+    pub fn operand(op: &dyn Op) -> Option<usize> {
+        op.downcast_ref::<Input>().and_then(|input| input.name.parse().ok())
+    }
+
+    /// Adds operand `position` to a body.
+    pub fn add_operand(body: &mut Graph, position: usize, ty: Type) -> Result<crate::Value, GraphError> {
+        let node = body.add(Arc::new(Input { name: position.to_string(), ty }), &[], "")?;
+        Ok(crate::Value { node, port: 0 })
+    }
+}
+
+impl Op for Fused {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "body": self.body.text() })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        for id in self.body.ids() {
+            let Some(node) = self.body.node(id) else { continue };
+            let (Some(position), Some(expected)) = (Self::operand(node.op.as_ref()), node.types.first()) else {
+                continue;
+            };
+            match inputs.get(position) {
+                Some(&actual) if actual == expected => {}
+                Some(actual) => {
+                    return Err(TypeError::new(format!("operand {position}"), expected.to_string(), actual));
+                }
+                None => return Err(TypeError::new(format!("operand {position}"), expected.to_string(), "nothing")),
+            }
+        }
+        Ok(self.body.outputs().iter().filter_map(|(_, value)| self.body.ty(*value).cloned()).collect())
+    }
+
+    fn sizes(&self) -> Vec<Dim> {
+        self.body
+            .ids()
+            .filter_map(|id| self.body.node(id))
+            .flat_map(|node| node.types.iter().flat_map(|ty| ty.shape.clone()).chain(node.op.sizes()))
+            .collect()
+    }
+}
