@@ -1,1 +1,28 @@
-//! Placeholder.
+//! Devices, sessions and CPU kernels.
+//!
+//! A [`Session`] is a [`Plan`](rewire_graph_rewrite::plan::Plan) bound to a GPU, to the CPU, or to both, with its
+//! parameters in memory. [`Kernel`] decides which; [`devices`] lists what there is.
+//!
+//! ```
+//! use rewire_graph_rewrite::plan::Plan;
+//! use rewire_runtime::{Inputs, Kernel, Session, SessionOptions};
+//!
+//! let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+//! let mut session = Session::load(Plan::default(), |_| None, options)?;
+//! let outputs = session.run(&Inputs::new())?;
+//! assert_eq!(outputs.iter().count(), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod cpu;
+mod device;
+mod error;
+mod kernel;
+mod memory;
+mod session;
+
+pub use device::{DeviceInfo, DeviceKind, DeviceLimits, Gpu, devices, devices_async};
+pub use error::{GpuError, RunError, RuntimeError};
+pub use kernel::{Kernel, ParseKernelError};
+pub use session::{DeviceTensor, Inputs, Outputs, Report, Session, SessionOptions, Value};
+pub use wgpu;

@@ -1,0 +1,223 @@
+use super::gpu::target;
+use crate::GpuError;
+use rewire_graph_rewrite::emit::Target;
+use serde::Serialize;
+
+/// Kind of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// A GPU with memory of its own.
+    Discrete,
+    /// A GPU that shares the host's memory.
+    Integrated,
+    /// A GPU of a virtual machine.
+    Virtual,
+    /// A GPU of unknown kind, as in a browser.
+    Other,
+    /// A driver that computes on the CPU: lavapipe, SwiftShader, WARP.
+    Software,
+    /// The CPU, without a driver.
+    Cpu,
+}
+
+/// Limits of an adapter that matter to kernels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceLimits {
+    /// Bytes of a storage binding.
+    pub binding_bytes: u64,
+    /// Bytes of a buffer.
+    pub buffer_bytes: u64,
+    /// Storage buffers of a kernel.
+    pub storage_buffers: u32,
+    /// Bytes of workgroup memory.
+    pub workgroup_bytes: u32,
+    /// Invocations of a workgroup.
+    pub invocations: u32,
+    /// Workgroups in one dimension of a dispatch.
+    pub workgroups: u32,
+    /// Smallest and largest subgroup.
+    pub subgroup_sizes: (u32, u32),
+}
+
+/// What there is to run on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceInfo {
+    /// Name of the adapter, `cpu` for the CPU.
+    pub name: String,
+    /// Kind of device.
+    pub kind: DeviceKind,
+    /// Backend: vulkan, metal, dx12, webgpu; `cpu` for the CPU.
+    pub backend: String,
+    /// Driver and its version.
+    pub driver: String,
+    /// Optional features that it has.
+    pub features: Vec<String>,
+    /// Cooperative matrices: rows, columns, inner size, operand and accumulator type.
+    pub cooperative_matrices: Vec<String>,
+    /// Limits; none for the CPU.
+    pub limits: Option<DeviceLimits>,
+    /// True for the one that [`crate::Kernel::Auto`] takes.
+    pub auto: bool,
+    /// Why `auto` takes it or not.
+    pub reason: String,
+}
+
+/// All adapters, hardware first, and the CPU last.
+pub async fn devices_async() -> Vec<DeviceInfo> {
+    let mut devices: Vec<DeviceInfo> = enumerate().await.iter().map(describe).collect();
+    devices.push(cpu());
+    let chosen = devices.iter().position(|device| device.kind != DeviceKind::Software).unwrap_or(0);
+    for (position, device) in devices.iter_mut().enumerate() {
+        device.auto = position == chosen;
+        device.reason = match device.kind {
+            DeviceKind::Software => "software adapters compute on the CPU, without its fast path",
+            DeviceKind::Cpu if device.auto => "there is no hardware GPU",
+            DeviceKind::Cpu => "runs the steps that the GPU cannot",
+            _ if device.auto => "the first hardware GPU",
+            _ => "another hardware GPU comes first",
+        }
+        .to_owned();
+    }
+    devices
+}
+
+/// [`devices_async`], blocking.
+pub fn devices() -> Vec<DeviceInfo> {
+    pollster::block_on(devices_async())
+}
+
+/// The first adapter that is allowed and whose name, driver or backend contains `filter`.
+pub(crate) async fn select(
+    filter: Option<&str>,
+    allowed: impl Fn(&wgpu::AdapterInfo) -> bool,
+) -> Result<wgpu::Adapter, GpuError> {
+    let adapters = enumerate().await;
+    let wanted = |adapter: &&wgpu::Adapter| {
+        let info = adapter.get_info();
+        allowed(&info) && filter.is_none_or(|filter| matches(&info, filter))
+    };
+    if let Some(adapter) = adapters.iter().find(wanted) {
+        return Ok(adapter.clone());
+    }
+    let missing = if adapters.is_empty() {
+        missing().await
+    } else {
+        let found: Vec<String> = adapters.iter().map(|adapter| title(&adapter.get_info())).collect();
+        format!("found {}", found.join(", "))
+    };
+    Err(GpuError::NoAdapter { filter: filter.map(str::to_owned), missing })
+}
+
+/// True for an adapter that computes on hardware of its own.
+pub(crate) fn hardware(info: &wgpu::AdapterInfo) -> bool {
+    kind(info) != DeviceKind::Software
+}
+
+pub(super) fn title(info: &wgpu::AdapterInfo) -> String {
+    format!("{} ({} {})", info.name, info.backend, info.driver).trim_end_matches([' ', ')']).to_owned() + ")"
+}
+
+fn matches(info: &wgpu::AdapterInfo, filter: &str) -> bool {
+    let filter = filter.to_lowercase();
+    [&info.name, &info.driver, &info.driver_info, &info.backend.to_string()]
+        .iter()
+        .any(|text| text.to_lowercase().contains(&filter))
+}
+
+fn instance() -> Option<wgpu::Instance> {
+    if wgpu::Instance::enabled_backend_features().is_empty() {
+        return None;
+    }
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
+    descriptor.flags = wgpu::InstanceFlags::empty().with_env();
+    Some(wgpu::Instance::new(descriptor))
+}
+
+async fn enumerate() -> Vec<wgpu::Adapter> {
+    let Some(instance) = instance() else { return Vec::new() };
+    let mut adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
+    adapters.retain(|adapter| {
+        let capabilities = adapter.get_downlevel_capabilities();
+        capabilities.flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
+    });
+    adapters.sort_by_key(|adapter| kind(&adapter.get_info()));
+    adapters
+}
+
+/// What to install, where there is no adapter at all.
+async fn missing() -> String {
+    let Some(instance) = instance() else { return "no GPU interface is built in for this platform".into() };
+    let request = instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await;
+    let detail = request.err().map(|error| error.to_string()).unwrap_or_default();
+    let advice = if cfg!(any(target_os = "windows", target_vendor = "apple")) {
+        "install the graphics driver of the vendor"
+    } else if detail.contains("vulkan drivers/libraries could not be loaded") {
+        "no Vulkan loader or driver could be loaded; install the loader (libvulkan.so.1, package libvulkan1) and a driver \
+         (the GPU vendor's, or mesa-vulkan-drivers)"
+    } else {
+        "the Vulkan loader found no driver; install one (the GPU vendor's, or mesa-vulkan-drivers) and check \
+         VK_DRIVER_FILES and VK_ICD_FILENAMES"
+    };
+    format!("{advice} ({detail})")
+}
+
+fn kind(info: &wgpu::AdapterInfo) -> DeviceKind {
+    match info.device_type {
+        wgpu::DeviceType::DiscreteGpu => DeviceKind::Discrete,
+        wgpu::DeviceType::IntegratedGpu => DeviceKind::Integrated,
+        wgpu::DeviceType::VirtualGpu => DeviceKind::Virtual,
+        wgpu::DeviceType::Other => DeviceKind::Other,
+        wgpu::DeviceType::Cpu => DeviceKind::Software,
+    }
+}
+
+fn describe(adapter: &wgpu::Adapter) -> DeviceInfo {
+    let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
+    let Target { storage_buffers, workgroup_bytes, invocations, binding_bytes, .. } = target(features, &limits);
+    let names = [
+        ("shader-f16", wgpu::Features::SHADER_F16),
+        ("subgroups", wgpu::Features::SUBGROUP),
+        ("cooperative-matrix", wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+        ("timestamp-query", wgpu::Features::TIMESTAMP_QUERY),
+        ("pipeline-cache", wgpu::Features::PIPELINE_CACHE),
+    ];
+    DeviceInfo {
+        kind: kind(&info),
+        backend: info.backend.to_string(),
+        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+        features: names.iter().filter(|(_, f)| features.contains(*f)).map(|(name, _)| (*name).to_owned()).collect(),
+        cooperative_matrices: adapter
+            .cooperative_matrix_properties()
+            .iter()
+            .map(|p| format!("{}x{}x{} {:?} {:?}", p.m_size, p.n_size, p.k_size, p.ab_type, p.cr_type))
+            .collect(),
+        limits: Some(DeviceLimits {
+            binding_bytes,
+            buffer_bytes: limits.max_buffer_size,
+            storage_buffers,
+            workgroup_bytes,
+            invocations,
+            workgroups: limits.max_compute_workgroups_per_dimension,
+            subgroup_sizes: (info.subgroup_min_size, info.subgroup_max_size),
+        }),
+        name: info.name,
+        auto: false,
+        reason: String::new(),
+    }
+}
+
+fn cpu() -> DeviceInfo {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    DeviceInfo {
+        name: "cpu".into(),
+        kind: DeviceKind::Cpu,
+        backend: "cpu".into(),
+        driver: format!("{} threads, {}", threads, std::env::consts::ARCH),
+        features: Vec::new(),
+        cooperative_matrices: Vec::new(),
+        limits: None,
+        auto: false,
+        reason: String::new(),
+    }
+}

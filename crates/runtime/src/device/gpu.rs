@@ -1,0 +1,159 @@
+use super::adapters;
+use crate::GpuError;
+use rewire_graph_rewrite::emit::Target;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// An open device. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    info: wgpu::AdapterInfo,
+    target: Target,
+    limits: wgpu::Limits,
+    lost: Arc<Mutex<Option<String>>>,
+}
+
+impl Gpu {
+    /// Opens the best adapter: hardware first. `filter` is a part of its name, driver or backend.
+    ///
+    /// # Errors
+    /// [`GpuError::NoAdapter`] where there is none, [`GpuError::Open`] where the driver refuses.
+    pub async fn open_async(filter: Option<&str>) -> Result<Self, GpuError> {
+        Self::open_adapter(&adapters::select(filter, |_| true).await?).await
+    }
+
+    /// [`Gpu::open_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Gpu::open_async`].
+    pub fn open(filter: Option<&str>) -> Result<Self, GpuError> {
+        pollster::block_on(Self::open_async(filter))
+    }
+
+    /// The app's own device. Its error and loss handlers stay the app's.
+    ///
+    /// Shaders use only features and limits that the device was opened with.
+    pub fn from_device(device: wgpu::Device, queue: wgpu::Queue) -> Self {
+        let (features, limits) = (device.features(), device.limits());
+        Self {
+            info: device.adapter_info(),
+            target: target(features, &limits),
+            device,
+            queue,
+            limits,
+            lost: Arc::default(),
+        }
+    }
+
+    pub(crate) async fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {
+        let optional = wgpu::Features::SHADER_F16
+            | wgpu::Features::SUBGROUP
+            | wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS
+            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES
+            | wgpu::Features::PIPELINE_CACHE;
+        let request = wgpu::DeviceDescriptor {
+            label: Some("rewire"),
+            required_features: adapter.features() & optional,
+            required_limits: adapter.limits(),
+            ..Default::default()
+        };
+        let (device, queue) = adapter
+            .request_device(&request)
+            .await
+            .map_err(|error| GpuError::Open { adapter: adapter.get_info().name, reason: error.to_string() })?;
+        let gpu = Self::from_device(device, queue);
+        gpu.device.on_uncaptured_error(Arc::new(|error| tracing::error!("device error: {error}")));
+        let lost = gpu.lost.clone();
+        gpu.device.set_device_lost_callback(move |reason, message| {
+            let mut lost = lost.lock().unwrap_or_else(PoisonError::into_inner);
+            *lost = Some(format!("{reason:?} {message}"));
+        });
+        Ok(gpu)
+    }
+
+    /// The device.
+    pub fn device(&self) -> &wgpu::Device {
+        &self.device
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.queue
+    }
+
+    /// What the device offers to kernels.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Name of the adapter and its driver.
+    pub fn name(&self) -> String {
+        adapters::title(&self.info)
+    }
+
+    pub(crate) fn limits(&self) -> &wgpu::Limits {
+        &self.limits
+    }
+
+    /// Runs `work`, then waits for what the device has to say about it.
+    pub(crate) async fn checked<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T, GpuError> {
+        let (value, errors) = {
+            let [internal, memory, validation] =
+                [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation]
+                    .map(|filter| self.device.push_error_scope(filter));
+            let value = work();
+            (value, [validation.pop(), memory.pop(), internal.pop()])
+        };
+        for error in errors {
+            if let Some(error) = error.await {
+                self.alive()?;
+                return Err(describe(error, what));
+            }
+        }
+        self.alive()?;
+        Ok(value)
+    }
+
+    /// Fails if the device is known to be lost.
+    pub(crate) fn alive(&self) -> Result<(), GpuError> {
+        match &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(reason) => Err(GpuError::Lost { adapter: self.name(), reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until all submitted work is done. Returns at once in a browser.
+    pub(crate) fn wait(&self) -> Result<(), GpuError> {
+        // `poll` panics where the driver reports a loss.
+        let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(wgpu::PollType::wait_indefinitely())));
+        self.alive()?;
+        match polled {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(GpuError::Readback { reason: error.to_string() }),
+            Err(_) => Err(GpuError::Lost { adapter: self.name(), reason: "the driver failed while waiting".into() }),
+        }
+    }
+}
+
+fn describe(error: wgpu::Error, what: &str) -> GpuError {
+    match error {
+        wgpu::Error::OutOfMemory { .. } => GpuError::OutOfMemory { during: what.to_owned() },
+        wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
+            GpuError::Rejected { what: what.to_owned(), reason: description }
+        }
+    }
+}
+
+pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits) -> Target {
+    Target {
+        f16: features.contains(wgpu::Features::SHADER_F16),
+        subgroups: features.contains(wgpu::Features::SUBGROUP),
+        storage_buffers: limits.max_storage_buffers_per_shader_stage,
+        workgroup_bytes: limits.max_compute_workgroup_storage_size,
+        invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
+        binding_bytes: limits.max_storage_buffer_binding_size,
+    }
+}

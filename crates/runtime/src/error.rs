@@ -1,0 +1,238 @@
+use rewire_graph::DType;
+use rewire_graph_rewrite::plan::ShapeError;
+
+/// Why a device failed or refused.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+pub enum GpuError {
+    /// No adapter serves the request.
+    #[error("no GPU adapter{}: {missing}", filter.as_deref().map(|f| format!(" matches `{f}`")).unwrap_or_default())]
+    NoAdapter {
+        /// The part of a name that was asked for.
+        filter: Option<String>,
+        /// What is missing and what to install.
+        missing: String,
+    },
+    /// The driver refused to open a device.
+    #[error("cannot open a device on {adapter}: {reason}")]
+    Open {
+        /// The adapter.
+        adapter: String,
+        /// What the driver said.
+        reason: String,
+    },
+    /// The device went away: reset, removed or destroyed.
+    #[error("the device {adapter} is lost: {reason}")]
+    Lost {
+        /// The adapter.
+        adapter: String,
+        /// What the driver said.
+        reason: String,
+    },
+    /// An allocation failed.
+    #[error("out of device memory while {during}")]
+    OutOfMemory {
+        /// What was being done.
+        during: String,
+    },
+    /// A buffer is larger than the device allows.
+    #[error("{what} takes {bytes} bytes, more than the {limit} of `{name}`")]
+    TooLarge {
+        /// The buffer.
+        what: String,
+        /// Bytes it takes.
+        bytes: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// The name of the limit.
+        name: &'static str,
+    },
+    /// The device rejected a shader or a command.
+    #[error("the device rejected {what}: {reason}")]
+    Rejected {
+        /// What was rejected.
+        what: String,
+        /// What the validation said.
+        reason: String,
+    },
+    /// The result did not arrive.
+    #[error("cannot read results back: {reason}")]
+    Readback {
+        /// What the driver said.
+        reason: String,
+    },
+}
+
+/// Why a session could not be loaded.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+pub enum RuntimeError {
+    /// The device failed or refused.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// A kernel can be run neither as asked nor anywhere else.
+    #[error("step {step} ({name}, `{path}`) cannot run with kernel {kernel}: {reason}")]
+    Step {
+        /// Position in the plan.
+        step: usize,
+        /// Name of the step.
+        name: String,
+        /// Module path of the step.
+        path: String,
+        /// The kernel that was asked for.
+        kernel: super::Kernel,
+        /// Why.
+        reason: String,
+    },
+    /// The plan refers to what it does not hold.
+    #[error("the plan is not valid: {reason}")]
+    Plan {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The host has no memory for the parameters.
+    #[error("cannot hold the parameters: {reason}")]
+    Memory {
+        /// What failed.
+        reason: String,
+    },
+    /// A parameter was not given.
+    #[error("parameter `{name}` is missing: expected {dtype} {shape:?}")]
+    MissingParameter {
+        /// Name of the parameter.
+        name: String,
+        /// Expected element type.
+        dtype: DType,
+        /// Expected shape.
+        shape: Vec<usize>,
+    },
+    /// A parameter has another shape.
+    #[error("parameter `{name}`: expected shape {expected:?}, got {actual:?}")]
+    ParameterShape {
+        /// Name of the parameter.
+        name: String,
+        /// Expected shape.
+        expected: Vec<usize>,
+        /// Shape given.
+        actual: Vec<usize>,
+    },
+    /// A parameter has another element type.
+    #[error("parameter `{name}`: expected {expected}, got {actual}")]
+    ParameterType {
+        /// Name of the parameter.
+        name: String,
+        /// Expected element type.
+        expected: DType,
+        /// Element type given.
+        actual: DType,
+    },
+    /// A parameter holds an infinity or NaN.
+    #[error("parameter `{name}` holds {value} at element {element}: expected finite values as {dtype}")]
+    ParameterValue {
+        /// Name of the parameter.
+        name: String,
+        /// Position of the first offender, row major.
+        element: usize,
+        /// Its value.
+        value: f32,
+        /// Element type in memory.
+        dtype: DType,
+    },
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+pub enum RunError {
+    /// The device failed or refused.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// An input was not given.
+    #[error("input `{name}` is missing: expected {dtype} {shape}")]
+    MissingInput {
+        /// Name of the input.
+        name: String,
+        /// Expected element type.
+        dtype: DType,
+        /// Expected shape.
+        shape: String,
+    },
+    /// An input was given that the plan does not know.
+    #[error("there is no input or output `{name}`: the plan has {known}")]
+    UnknownName {
+        /// Name given.
+        name: String,
+        /// Names of the plan.
+        known: String,
+    },
+    /// An input has another shape.
+    #[error("input `{name}`: expected shape {expected}, got {actual:?}")]
+    InputShape {
+        /// Name of the input.
+        name: String,
+        /// Expected shape.
+        expected: String,
+        /// Shape given.
+        actual: Vec<usize>,
+    },
+    /// An input has another element type.
+    #[error("input `{name}`: expected {expected}, got {actual}")]
+    InputType {
+        /// Name of the input.
+        name: String,
+        /// Expected element type.
+        expected: String,
+        /// Element type given.
+        actual: DType,
+    },
+    /// An input holds a value that it must not hold.
+    #[error("input `{name}`: expected {expected}, got {value} at element {element}")]
+    InputValue {
+        /// Name of the input.
+        name: String,
+        /// What is allowed.
+        expected: String,
+        /// Position of the first offender, row major.
+        element: usize,
+        /// Its value.
+        value: i64,
+    },
+    /// A device tensor was given where the value is needed on the host, or for another device.
+    #[error("input `{name}`: {reason}")]
+    InputPlace {
+        /// Name of the input.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A value of the shape program cannot be used by a kernel.
+    #[error("{what}: expected {expected}, got {value}")]
+    HostValue {
+        /// The value.
+        what: String,
+        /// What is allowed.
+        expected: String,
+        /// What it is.
+        value: i64,
+    },
+    /// A size of a tensor is negative or too large.
+    #[error("{what}: the size {size} is negative or too large")]
+    Size {
+        /// The tensor.
+        what: String,
+        /// The size.
+        size: String,
+    },
+    /// Sizes cannot be computed from the inputs.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// A kernel failed on the CPU.
+    #[error("step {step} ({name}, `{path}`) failed on the CPU: {reason}")]
+    Cpu {
+        /// Position in the plan.
+        step: usize,
+        /// Name of the step.
+        name: String,
+        /// Module path of the step.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+}

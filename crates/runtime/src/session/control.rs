@@ -1,0 +1,228 @@
+use super::sizes::Sizes;
+use crate::{GpuError, RunError};
+use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, TileList};
+use rewire_graph_rewrite::plan::{Binding, HostSlot, RowRange, Step};
+use std::collections::HashMap;
+
+/// Bytes that every parameter block and the sizes begin at a multiple of.
+const ALIGNMENT: usize = 256;
+
+/// The words that steer the kernels of a run: a parameter block a step, then host vectors and tile lists.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    /// Content of the control buffer, little-endian words.
+    pub words: Vec<i32>,
+    /// The grid of each step, in the order of the blocks.
+    pub grids: Vec<(u32, u32)>,
+}
+
+/// Where the blocks lie in the control buffer, in bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ControlLayout {
+    blocks: Vec<u64>,
+    end: u64,
+}
+
+impl ControlLayout {
+    /// Reserves a block for the parameters of a kernel; its position among the blocks.
+    pub fn reserve(&mut self, kernel: &EmittedKernel) -> usize {
+        self.blocks.push(self.end);
+        self.end += (block_bytes(kernel) as usize).next_multiple_of(ALIGNMENT) as u64;
+        self.blocks.len() - 1
+    }
+
+    /// Where a block begins.
+    pub fn block(&self, position: usize) -> u64 {
+        self.blocks.get(position).copied().unwrap_or(0)
+    }
+
+    /// Where the sizes begin.
+    pub fn sizes(&self) -> u64 {
+        self.end
+    }
+}
+
+/// Bytes of the parameter block of a kernel.
+pub(crate) fn block_bytes(kernel: &EmittedKernel) -> u64 {
+    kernel.params.len().max(1).div_ceil(4) as u64 * 16
+}
+
+/// Vectors that are in the sizes already, so that steps share them.
+#[derive(Default)]
+struct Packed {
+    words: Vec<i32>,
+    vectors: HashMap<HostSlot, usize>,
+    lists: HashMap<(Rows, usize, u32, bool), (usize, usize)>,
+}
+
+/// The rows of a tile list, resolved.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Rows {
+    Dense(i32),
+    Ragged(HostSlot),
+}
+
+impl Control {
+    /// Packs what `kernels` need, each with its step, in the order in which their blocks were reserved.
+    pub fn new<'a>(
+        kernels: impl Iterator<Item = (&'a EmittedKernel, &'a Step)>,
+        layout: &ControlLayout,
+        sizes: &Sizes,
+        workgroups: u32,
+    ) -> Result<Self, RunError> {
+        let mut control = Self { words: vec![0; layout.end as usize / 4], grids: Vec::new() };
+        let mut packed = Packed::default();
+        for (position, (kernel, step)) in kernels.enumerate() {
+            let lists = kernel
+                .tile_lists
+                .iter()
+                .map(|list| packed.tile_list(list, step, sizes))
+                .collect::<Result<Vec<_>, _>>()?;
+            let total = total(kernel, &lists, sizes)?;
+            let start = layout.block(position) as usize / 4;
+            for (word, param) in control.words[start..].iter_mut().zip(&kernel.params) {
+                *word = match param {
+                    Param::Dim(dim) => sizes.dim(dim)?,
+                    Param::HostBase(operand) => packed.vector(*operand, step, sizes)? as i32,
+                    Param::TileBase(list) => lists.get(usize::from(*list)).map_or(0, |list| list.0 as i32),
+                    Param::Workgroups => total as i32,
+                };
+            }
+            control.grids.push(fold(total, workgroups, step)?);
+        }
+        control.words.extend(packed.words);
+        // A binding is never empty.
+        control.words.extend([0; 4]);
+        Ok(control)
+    }
+}
+
+impl Packed {
+    fn vector(&mut self, operand: u16, step: &Step, sizes: &Sizes) -> Result<usize, RunError> {
+        let Some(Binding::Host(slot)) = step.reads.get(usize::from(operand)).copied() else {
+            return Ok(0);
+        };
+        if let Some(&base) = self.vectors.get(&slot) {
+            return Ok(base);
+        }
+        let base = self.words.len();
+        for &value in sizes.slot(slot) {
+            self.words.push(i32::try_from(value).map_err(|_| RunError::HostValue {
+                what: format!("operand {operand} of step {} (`{}`)", step.name, step.path),
+                expected: "a 32-bit integer".into(),
+                value,
+            })?);
+        }
+        self.words.resize(self.words.len().next_multiple_of(4), 0);
+        self.vectors.insert(slot, base);
+        Ok(base)
+    }
+
+    /// Base and number of the tiles of a list.
+    fn tile_list(&mut self, list: &TileList, step: &Step, sizes: &Sizes) -> Result<(usize, usize), RunError> {
+        let samples = sizes.dim(&list.samples)? as usize;
+        let rows = match &list.rows {
+            RowRange::Dense(dim) => Rows::Dense(sizes.dim(dim)?),
+            RowRange::Ragged { offsets } => match step.reads.get(usize::from(*offsets)) {
+                Some(&Binding::Host(slot)) => Rows::Ragged(slot),
+                _ => Rows::Dense(0),
+            },
+        };
+        let key = (rows, samples, list.tile, list.longest_first);
+        if let Some(&known) = self.lists.get(&key) {
+            return Ok(known);
+        }
+        let tiles = tiles(list, &row_counts(rows, samples, step, sizes)?);
+        let placed = (self.words.len(), tiles.len());
+        self.words.extend(tiles.into_iter().flat_map(|(sample, row)| [sample, row]));
+        self.words.resize(self.words.len().next_multiple_of(4), 0);
+        self.lists.insert(key, placed);
+        Ok(placed)
+    }
+}
+
+/// The number of rows of every sample.
+fn row_counts(rows: Rows, samples: usize, step: &Step, sizes: &Sizes) -> Result<Vec<i32>, RunError> {
+    let slot = match rows {
+        Rows::Dense(count) => return Ok(vec![count; samples]),
+        Rows::Ragged(slot) => slot,
+    };
+    let offsets = sizes.slot(slot);
+    let what = || format!("offsets of step {} (`{}`)", step.name, step.path);
+    if offsets.len() != samples + 1 {
+        let expected = format!("{} entries", samples + 1);
+        return Err(RunError::HostValue { what: what(), expected, value: offsets.len() as i64 });
+    }
+    let count = |pair: &[i64]| match pair {
+        &[start, end] => i32::try_from(end - start).map_err(|_| RunError::HostValue {
+            what: what(),
+            expected: "32-bit lengths".into(),
+            value: end - start,
+        }),
+        _ => Ok(0),
+    };
+    offsets.windows(2).map(count).collect()
+}
+
+fn tiles(list: &TileList, rows: &[i32]) -> Vec<(i32, i32)> {
+    let tile = list.tile.max(1) as usize;
+    let mut tiles: Vec<(i32, i32)> = Vec::new();
+    for (sample, &rows) in rows.iter().enumerate() {
+        tiles.extend((0..rows).step_by(tile).map(|row| (sample as i32, row)));
+    }
+    if list.longest_first {
+        tiles.sort_by_key(|&(_, row)| std::cmp::Reverse(row));
+    }
+    tiles
+}
+
+fn total(kernel: &EmittedKernel, lists: &[(usize, usize)], sizes: &Sizes) -> Result<u64, RunError> {
+    kernel.grid.iter().try_fold(1u64, |total, factor| {
+        let count = match factor {
+            GridFactor::TileList(list) => lists.get(usize::from(*list)).map_or(0, |list| list.1 as u64),
+            GridFactor::Tiles(dims, tile) => dims
+                .iter()
+                .try_fold(1u64, |product, dim| Ok::<_, RunError>(product.saturating_mul(sizes.dim(dim)? as u64)))?
+                .div_ceil(u64::from(*tile).max(1)),
+        };
+        Ok(total.saturating_mul(count))
+    })
+}
+
+/// A grid of two dimensions, each within the limit, with at least `total` workgroups and little more.
+fn fold(total: u64, limit: u32, step: &Step) -> Result<(u32, u32), RunError> {
+    let rows = total.div_ceil(u64::from(limit).max(1)).max(1);
+    let columns = total.div_ceil(rows);
+    match (u32::try_from(columns), u32::try_from(rows)) {
+        (Ok(columns), Ok(rows)) if rows <= limit && total <= i32::MAX as u64 => Ok((columns, rows)),
+        _ => Err(RunError::Gpu(GpuError::TooLarge {
+            what: format!("the grid of step {} (`{}`) in workgroups", step.name, step.path),
+            bytes: total,
+            limit: (u64::from(limit) * u64::from(limit)).min(i32::MAX as u64),
+            name: "max_compute_workgroups_per_dimension",
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rewire_graph_rewrite::plan::{Kernel, Map};
+
+    #[test]
+    fn a_grid_folds_evenly() {
+        let body = rewire_graph_rewrite::plan::Body::default();
+        let kernel = Kernel::Map(Map { body, extents: vec![], outputs: vec![] });
+        let step = Step { name: String::new(), path: String::new(), kernel, reads: vec![], writes: vec![] };
+        assert_eq!(fold(0, 65535, &step), Ok((0, 1)));
+        assert_eq!(fold(65535, 65535, &step), Ok((65535, 1)));
+        assert_eq!(fold(65536, 65535, &step), Ok((32768, 2)));
+        assert!(fold(1 << 33, 65535, &step).is_err());
+    }
+
+    #[test]
+    fn long_tiles_come_first() {
+        let list = TileList { samples: 2.into(), rows: RowRange::Dense(0.into()), tile: 4, longest_first: true };
+        assert_eq!(tiles(&list, &[3, 9]), [(1, 8), (1, 4), (0, 0), (1, 0)]);
+    }
+}

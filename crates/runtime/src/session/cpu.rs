@@ -1,0 +1,119 @@
+use super::placement::{Homes, Segment};
+use super::sizes::Sizes;
+use crate::RunError;
+use crate::cpu::{Compiled, CpuError, Memory, Operand};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Step};
+
+/// The CPU's part of a session.
+#[derive(Debug, Default)]
+pub(crate) struct CpuSide {
+    steps: Vec<Option<Compiled>>,
+    homes: Homes,
+    resident: Vec<Option<Memory>>,
+    slots: Vec<Option<Memory>>,
+}
+
+impl CpuSide {
+    pub fn new(steps: usize) -> Self {
+        Self { steps: (0..steps).map(|_| None).collect(), ..Self::default() }
+    }
+
+    /// Compiles a step.
+    pub fn add(&mut self, position: usize, step: &Step) -> Result<(), CpuError> {
+        self.steps[position] = Some(Compiled::new(&step.kernel)?);
+        Ok(())
+    }
+
+    /// Takes parameters and constants; the last part of loading.
+    pub fn settle(&mut self, homes: Homes, resident: &[Option<HostTensor>]) -> Result<(), CpuError> {
+        let own = resident.iter().zip(&homes.resident).map(|(tensor, wanted)| match tensor {
+            Some(tensor) if *wanted => Memory::from_host(tensor).map(Some),
+            _ => Ok(None),
+        });
+        self.resident = own.collect::<Result<_, _>>()?;
+        self.slots = (0..homes.slots).map(|_| None).collect();
+        self.homes = homes;
+        Ok(())
+    }
+
+    /// Frees all memory except parameters and constants.
+    pub fn trim(&mut self) {
+        self.slots.fill(None);
+    }
+
+    /// Fills a tensor.
+    pub fn put(&mut self, id: BufferId, tensor: &HostTensor) -> Result<(), CpuError> {
+        let Some(slot) = self.slot(id) else { return Ok(()) };
+        let place = &mut self.slots[slot];
+        match place {
+            Some(memory) => memory.reset(tensor.dtype(), tensor.shape())?,
+            None => *place = Some(Memory::new(tensor.dtype(), tensor.shape())?),
+        }
+        if let Some(memory) = place {
+            memory.write(tensor.bytes());
+        }
+        Ok(())
+    }
+
+    /// The content of a tensor.
+    pub fn get(&self, id: BufferId) -> Option<HostTensor> {
+        self.memory(id).map(Memory::to_host)
+    }
+
+    /// Runs the steps of a segment.
+    pub fn run(&mut self, plan: &Plan, segment: &Segment, sizes: &Sizes) -> Result<(), RunError> {
+        for position in segment.steps.clone() {
+            let step = &plan.steps[position];
+            self.run_step(position, step, sizes).map_err(|error| RunError::Cpu {
+                step: position,
+                name: step.name.clone(),
+                path: step.path.clone(),
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn run_step(&mut self, position: usize, step: &Step, sizes: &Sizes) -> Result<(), CpuError> {
+        let mut outputs = Vec::with_capacity(step.writes.len());
+        for &id in &step.writes {
+            let layout = &sizes.layouts[id.0 as usize];
+            let taken = self.slot(id).and_then(|slot| self.slots[slot].take());
+            outputs.push(match taken {
+                Some(mut memory) => memory.reset(layout.dtype, &layout.shape).map(|()| memory)?,
+                None => Memory::new(layout.dtype, &layout.shape)?,
+            });
+        }
+        let operands: Option<Vec<Operand<'_>>> = step
+            .reads
+            .iter()
+            .map(|binding| match binding {
+                Binding::Host(slot) => Some(Operand::Host(sizes.slot(*slot))),
+                Binding::Buffer(id) => self.memory(*id).map(Operand::Tensor),
+            })
+            .collect();
+        let (Some(compiled), Some(operands)) = (&self.steps[position], operands) else {
+            return Err(CpuError::Count { what: "operands", expected: step.reads.len(), actual: 0 });
+        };
+        let symbol = |symbol| sizes.values.symbols.get(&symbol).copied();
+        compiled.run(&operands, &mut outputs.iter_mut().collect::<Vec<_>>(), &symbol)?;
+        for (&id, memory) in step.writes.iter().zip(outputs) {
+            if let Some(slot) = self.slot(id) {
+                self.slots[slot] = Some(memory);
+            }
+        }
+        Ok(())
+    }
+
+    fn slot(&self, id: BufferId) -> Option<usize> {
+        *self.homes.slot.get(id.0 as usize)?
+    }
+
+    fn memory(&self, id: BufferId) -> Option<&Memory> {
+        match self.slot(id) {
+            Some(slot) => self.slots.get(slot)?.as_ref(),
+            None => self.resident.get(id.0 as usize)?.as_ref(),
+        }
+    }
+}

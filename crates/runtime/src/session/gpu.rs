@@ -1,0 +1,450 @@
+use super::control::{Control, ControlLayout, block_bytes};
+use super::io::{DeviceTensor, Inputs, Value};
+use super::pipelines::{Pipeline, Pipelines};
+use super::placement::{Homes, Placement, Segment, Site};
+use super::sizes::Sizes;
+use crate::device::Mapping;
+use crate::memory::Layout;
+use crate::{Gpu, GpuError, RunError};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::emit::{EmittedKernel, Slot};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
+use std::collections::HashMap;
+
+/// The smallest buffer. Shaders bind whole vectors even of empty tensors.
+const SMALLEST: u64 = 64;
+
+/// The GPU's part of a session.
+#[derive(Debug)]
+pub(crate) struct GpuSide {
+    gpu: Gpu,
+    pipelines: Pipelines,
+    steps: Vec<Option<GpuStep>>,
+    layout: ControlLayout,
+    homes: Homes,
+    resident: Vec<Option<wgpu::Buffer>>,
+    slots: Vec<Option<wgpu::Buffer>>,
+    /// Device inputs of the latest run.
+    bound: HashMap<BufferId, wgpu::Buffer>,
+    control: Option<wgpu::Buffer>,
+    readback: Option<wgpu::Buffer>,
+    /// Counts changes of buffers; bind groups of earlier generations are stale.
+    generation: u64,
+    grids: Vec<(u32, u32)>,
+}
+
+#[derive(Debug)]
+struct GpuStep {
+    kernel: EmittedKernel,
+    pipeline: Pipeline,
+    block: usize,
+    bindings: Option<(u64, wgpu::BindGroup)>,
+}
+
+/// A tensor to copy out of a segment.
+struct Copy {
+    id: BufferId,
+    source: wgpu::Buffer,
+    /// `None`: into the readback buffer.
+    kept: Option<wgpu::Buffer>,
+}
+
+impl GpuSide {
+    pub fn new(gpu: Gpu, steps: usize, checked: bool) -> Self {
+        Self {
+            pipelines: Pipelines::new(checked),
+            steps: (0..steps).map(|_| None).collect(),
+            gpu,
+            layout: ControlLayout::default(),
+            homes: Homes::default(),
+            resident: Vec::new(),
+            slots: Vec::new(),
+            bound: HashMap::new(),
+            control: None,
+            readback: None,
+            generation: 0,
+            grids: Vec::new(),
+        }
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Makes the pipeline of a step. Steps come in order.
+    pub async fn add(&mut self, position: usize, kernel: EmittedKernel, label: &str) -> Result<(), GpuError> {
+        let pipeline = self.pipelines.get(&self.gpu, &kernel, label).await?;
+        let block = self.layout.reserve(&kernel);
+        self.steps[position] = Some(GpuStep { kernel, pipeline, block, bindings: None });
+        Ok(())
+    }
+
+    /// Uploads parameters and constants; the last part of loading.
+    pub async fn settle(&mut self, homes: Homes, resident: &[Option<HostTensor>]) -> Result<(), GpuError> {
+        self.slots = vec![None; homes.slots];
+        self.resident = vec![None; homes.resident.len()];
+        for (n, tensor) in resident.iter().enumerate() {
+            let (Some(tensor), Some(true)) = (tensor, homes.resident.get(n)) else { continue };
+            let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
+            self.check_size(&layout, "a parameter")?;
+            let gpu = &self.gpu;
+            let upload = || upload(gpu, &layout, tensor);
+            self.resident[n] = Some(gpu.checked("uploading parameters", upload).await?);
+        }
+        self.homes = homes;
+        // Starts the uploads, so that their staging memory is not held until the first run.
+        self.gpu.checked("uploading parameters", || self.gpu.queue().submit([])).await?;
+        Ok(())
+    }
+
+    /// Makes room for a run, and uploads sizes and parameter blocks.
+    pub async fn prepare(
+        &mut self,
+        plan: &Plan,
+        placement: &Placement,
+        sizes: &Sizes,
+        inputs: &Inputs,
+    ) -> Result<(), RunError> {
+        self.gpu.alive()?;
+        self.bind_inputs(plan, inputs, sizes)?;
+        let mut needed = vec![0u64; self.slots.len()];
+        for (n, slot) in self.homes.slot.iter().enumerate() {
+            let Some(slot) = *slot else { continue };
+            if !self.bound.contains_key(&BufferId(n as u32)) {
+                self.check_size(&sizes.layouts[n], &title(plan, n))?;
+                needed[slot] = needed[slot].max(sizes.layouts[n].bytes());
+            }
+        }
+        let kernels = self.steps.iter().zip(&plan.steps).filter_map(|(own, step)| Some((&own.as_ref()?.kernel, step)));
+        let limit = self.gpu.limits().max_compute_workgroups_per_dimension;
+        let control = Control::new(kernels, &self.layout, sizes, limit)?;
+        let readback = placement.segments.iter().map(|segment| readback_bytes(segment, sizes)).max().unwrap_or(0);
+        let gpu = self.gpu.clone();
+        gpu.checked("allocating tensors", || self.allocate(&needed, control.words.len() as u64 * 4, readback)).await?;
+        if let Some(buffer) = &self.control {
+            gpu.queue().write_buffer(buffer, 0, bytemuck::cast_slice(&control.words));
+        }
+        self.grids = control.grids;
+        Ok(())
+    }
+
+    /// Frees all memory except parameters and constants.
+    pub fn trim(&mut self) {
+        self.slots.fill(None);
+        self.bound.clear();
+        (self.control, self.readback) = (None, None);
+        self.generation += 1;
+    }
+
+    /// Bytes of device memory held.
+    pub fn bytes(&self) -> u64 {
+        let held = self.resident.iter().chain(&self.slots).chain([&self.control, &self.readback]);
+        held.flatten().map(wgpu::Buffer::size).sum()
+    }
+
+    /// A buffer of its own for a tensor.
+    pub async fn keep(&self, tensor: &HostTensor) -> Result<DeviceTensor, GpuError> {
+        let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
+        self.check_size(&layout, "an output")?;
+        let buffer = self.gpu.checked("uploading an output", || upload(&self.gpu, &layout, tensor)).await?;
+        Ok(DeviceTensor { buffer, dtype: layout.dtype, shape: layout.shape })
+    }
+
+    /// Reads a tensor of the device; its buffer needs `COPY_SRC` usage.
+    pub async fn read(&self, tensor: &DeviceTensor) -> Result<HostTensor, GpuError> {
+        let layout = Layout::new(tensor.dtype, tensor.shape.clone());
+        let bytes = layout.bytes();
+        let unpad = |bytes: &[u8]| {
+            layout
+                .unpad(bytes)
+                .ok_or_else(|| GpuError::Readback { reason: "the buffer is smaller than its tensor".into() })
+        };
+        if bytes == 0 || bytes > tensor.buffer.size() {
+            return unpad(&[]);
+        }
+        let work = || {
+            let target = buffer(&self.gpu, bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
+            let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            encoder.copy_buffer_to_buffer(&tensor.buffer, 0, &target, 0, bytes);
+            self.gpu.queue().submit([encoder.finish()]);
+            Mapping::start(&target, bytes)
+        };
+        self.gpu.checked("reading a tensor", work).await?.read(&self.gpu, unpad).await?
+    }
+
+    /// Runs the steps of a segment. `fetched` is content for its tensors; those of `kept` stay on the device.
+    ///
+    /// Returns what the segment hands out: downloads and results.
+    pub async fn run(
+        &mut self,
+        plan: &Plan,
+        segment: &Segment,
+        sizes: &Sizes,
+        fetched: &[(BufferId, HostTensor)],
+        kept: &[BufferId],
+    ) -> Result<Vec<(BufferId, Value)>, GpuError> {
+        let gpu = self.gpu.clone();
+        let work = || {
+            for (id, tensor) in fetched {
+                if let Some(buffer) = self.buffer(*id)
+                    && !tensor.is_empty()
+                {
+                    gpu.queue().write_buffer(buffer, 0, &sizes.layouts[id.0 as usize].pad(tensor));
+                }
+            }
+            let copies = self.copies(segment, sizes, kept);
+            let read = self.submit(plan, segment, sizes, &copies);
+            let mapping = self.readback.as_ref().filter(|_| read > 0).map(|buffer| Mapping::start(buffer, read));
+            (copies, mapping)
+        };
+        let (copies, mapping) = gpu.checked("running a plan", work).await?;
+        match mapping {
+            Some(mapping) => mapping.read(&gpu, |bytes| collect(copies, bytes, sizes)).await,
+            None => Ok(collect(copies, &[], sizes)),
+        }
+    }
+
+    /// Submits the steps and copies; the number of bytes that go to the readback buffer.
+    fn submit(&mut self, plan: &Plan, segment: &Segment, sizes: &Sizes, copies: &[Copy]) -> u64 {
+        let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        {
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            for position in segment.steps.clone() {
+                self.dispatch(&mut pass, position, &plan.steps[position]);
+            }
+        }
+        let mut offset = 0;
+        for copy in copies {
+            let bytes = sizes.layouts[copy.id.0 as usize].bytes();
+            if bytes == 0 {
+                continue;
+            }
+            match (&copy.kept, &self.readback) {
+                (Some(kept), _) => encoder.copy_buffer_to_buffer(&copy.source, 0, kept, 0, bytes),
+                (None, Some(readback)) => {
+                    encoder.copy_buffer_to_buffer(&copy.source, 0, readback, offset, bytes);
+                    offset += bytes;
+                }
+                (None, None) => {}
+            }
+        }
+        self.gpu.queue().submit([encoder.finish()]);
+        offset
+    }
+
+    fn dispatch(&mut self, pass: &mut wgpu::ComputePass<'_>, position: usize, step: &Step) {
+        let Some(own) = self.steps.get(position).and_then(Option::as_ref) else { return };
+        let (x, y) = self.grids.get(own.block).copied().unwrap_or((0, 0));
+        if x == 0 {
+            return;
+        }
+        let fresh = own.bindings.as_ref().is_some_and(|(generation, _)| *generation == self.generation);
+        if !fresh {
+            let bindings = self.bind_group(own, step).map(|group| (self.generation, group));
+            if let Some(own) = &mut self.steps[position] {
+                own.bindings = bindings;
+            }
+        }
+        if let Some(GpuStep { pipeline, bindings: Some((_, group)), .. }) = &self.steps[position] {
+            pass.set_pipeline(&pipeline.pipeline);
+            pass.set_bind_group(0, group, &[]);
+            pass.dispatch_workgroups(x, y, 1);
+        }
+    }
+
+    fn bind_group(&self, own: &GpuStep, step: &Step) -> Option<wgpu::BindGroup> {
+        let control = self.control.as_ref()?;
+        let region = |offset, size| {
+            wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: control,
+                offset,
+                size: std::num::NonZeroU64::new(size),
+            })
+        };
+        let block = region(self.layout.block(own.block), block_bytes(&own.kernel));
+        let mut entries = vec![wgpu::BindGroupEntry { binding: 0, resource: block }];
+        for (n, slot) in own.kernel.slots.iter().enumerate() {
+            let resource = match slot {
+                Slot::Sizes => region(self.layout.sizes(), 0),
+                Slot::Operand(operand) => match step.reads.get(usize::from(*operand))? {
+                    Binding::Buffer(id) => self.buffer(*id)?.as_entire_binding(),
+                    Binding::Host(_) => return None,
+                },
+                Slot::Output(output) => self.buffer(*step.writes.get(usize::from(*output))?)?.as_entire_binding(),
+            };
+            entries.push(wgpu::BindGroupEntry { binding: n as u32 + 1, resource });
+        }
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &own.pipeline.layout, entries: &entries };
+        Some(self.gpu.device().create_bind_group(&descriptor))
+    }
+
+    fn buffer(&self, id: BufferId) -> Option<&wgpu::Buffer> {
+        if let Some(buffer) = self.bound.get(&id) {
+            return Some(buffer);
+        }
+        let n = id.0 as usize;
+        match self.homes.slot.get(n)? {
+            Some(slot) => self.slots.get(*slot)?.as_ref(),
+            None => self.resident.get(n)?.as_ref(),
+        }
+    }
+
+    fn copies(&self, segment: &Segment, sizes: &Sizes, kept: &[BufferId]) -> Vec<Copy> {
+        let keep = |id: &BufferId| {
+            let bytes = sizes.layouts[id.0 as usize].bytes().max(SMALLEST);
+            kept.contains(id).then(|| tensor_buffer(&self.gpu, bytes))
+        };
+        let read: Vec<(BufferId, Option<wgpu::Buffer>)> = segment
+            .results
+            .iter()
+            .map(|id| (*id, keep(id)))
+            .chain(segment.downloads.iter().filter(|id| !segment.results.contains(id)).map(|id| (*id, None)))
+            .collect();
+        // A tensor that stays on the device may be wanted on the CPU too.
+        let both = segment.downloads.iter().filter(|id| kept.contains(id) && segment.results.contains(id));
+        read.into_iter()
+            .chain(both.map(|id| (*id, None)))
+            .filter_map(|(id, kept)| Some(Copy { id, source: self.buffer(id)?.clone(), kept }))
+            .collect()
+    }
+
+    fn bind_inputs(&mut self, plan: &Plan, inputs: &Inputs, sizes: &Sizes) -> Result<(), RunError> {
+        let mut bound = HashMap::new();
+        for (n, buffer) in plan.buffers.iter().enumerate() {
+            let Source::Input(name) = &buffer.source else { continue };
+            let Some(Value::Device(tensor)) = inputs.get(name) else { continue };
+            let reason = if !tensor.buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
+                "its buffer lacks STORAGE usage".to_owned()
+            } else if tensor.buffer.size() < sizes.layouts[n].bytes().max(16) {
+                format!("its buffer has {} bytes, expected {}", tensor.buffer.size(), sizes.layouts[n].bytes().max(16))
+            } else {
+                self.check_bytes(&title(plan, n), tensor.buffer.size())?;
+                bound.insert(BufferId(n as u32), tensor.buffer.clone());
+                continue;
+            };
+            return Err(RunError::InputPlace { name: name.clone(), reason });
+        }
+        if bound != self.bound {
+            self.generation += 1;
+            self.bound = bound;
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, needed: &[u64], control: u64, readback: u64) {
+        let limit = self.gpu.limits().max_storage_buffer_binding_size.min(self.gpu.limits().max_buffer_size) & !3;
+        let mut grown = false;
+        for (slot, &bytes) in self.slots.iter_mut().zip(needed) {
+            grown |= grow(slot, bytes, limit, |bytes| tensor_buffer(&self.gpu, bytes));
+        }
+        let make = |usage| {
+            let gpu = &self.gpu;
+            move |bytes| buffer(gpu, bytes, usage)
+        };
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
+        grown |= grow(&mut self.control, control, limit, make(usage));
+        if readback > 0 {
+            let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+            grow(&mut self.readback, readback, self.gpu.limits().max_buffer_size & !3, make(usage));
+        }
+        self.generation += u64::from(grown);
+    }
+
+    fn check_size(&self, layout: &Layout, what: &str) -> Result<(), GpuError> {
+        let (what, bytes) = (format!("{what} of shape {:?}", layout.shape), layout.bytes());
+        self.check_bytes(&what, bytes)?;
+        match layout.elements() {
+            Some(_) => Ok(()),
+            None => Err(GpuError::TooLarge {
+                what,
+                bytes,
+                limit: i32::MAX as u64 * layout.dtype.bytes() as u64,
+                name: "elements with a 32-bit index",
+            }),
+        }
+    }
+
+    fn check_bytes(&self, what: &str, bytes: u64) -> Result<(), GpuError> {
+        let limits = self.gpu.limits();
+        let (limit, name) = [
+            (limits.max_storage_buffer_binding_size, "max_storage_buffer_binding_size"),
+            (limits.max_buffer_size, "max_buffer_size"),
+        ]
+        .into_iter()
+        .min()
+        .unwrap_or((0, ""));
+        if bytes > limit {
+            return Err(GpuError::TooLarge { what: what.to_owned(), bytes, limit, name });
+        }
+        Ok(())
+    }
+}
+
+fn title(plan: &Plan, n: usize) -> String {
+    let writer = plan.steps.iter().find(|step| step.writes.contains(&BufferId(n as u32)));
+    match (&plan.buffers[n].source, writer) {
+        (Source::Input(name) | Source::Parameter(name), _) => format!("`{name}`"),
+        (_, Some(step)) => format!("the result of {} (`{}`)", step.name, step.path),
+        _ => "a constant".to_owned(),
+    }
+}
+
+fn readback_bytes(segment: &Segment, sizes: &Sizes) -> u64 {
+    if segment.site == Site::Cpu {
+        return 0;
+    }
+    let only_results = segment.results.iter().filter(|id| !segment.downloads.contains(id));
+    segment.downloads.iter().chain(only_results).map(|id| sizes.layouts[id.0 as usize].bytes()).sum()
+}
+
+/// What was copied: from `bytes` in order, or buffers of their own.
+fn collect(copies: Vec<Copy>, bytes: &[u8], sizes: &Sizes) -> Vec<(BufferId, Value)> {
+    let mut rest = bytes;
+    let mut values = Vec::with_capacity(copies.len());
+    for Copy { id, kept, .. } in copies {
+        let layout = &sizes.layouts[id.0 as usize];
+        let value = match kept {
+            Some(buffer) => {
+                Some(Value::Device(DeviceTensor { buffer, dtype: layout.dtype, shape: layout.shape.clone() }))
+            }
+            None => {
+                let (own, others) = rest.split_at_checked(layout.bytes() as usize).unwrap_or((rest, &[]));
+                rest = others;
+                layout.unpad(own).map(Value::Host)
+            }
+        };
+        values.extend(value.map(|value| (id, value)));
+    }
+    values
+}
+
+/// Replaces a buffer that is too small; true if it did.
+fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, make: impl FnOnce(u64) -> wgpu::Buffer) -> bool {
+    let bytes = bytes.max(SMALLEST);
+    if place.as_ref().is_some_and(|buffer| buffer.size() >= bytes) {
+        return false;
+    }
+    // Sixteenths of a power of two: slow growth of a batch does not allocate anew each time.
+    let unit = (bytes.next_power_of_two() / 16).max(SMALLEST);
+    *place = None;
+    *place = Some(make(bytes.next_multiple_of(unit).min(limit.max(bytes))));
+    true
+}
+
+fn tensor_buffer(gpu: &Gpu, bytes: u64) -> wgpu::Buffer {
+    let copies = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+    buffer(gpu, bytes, wgpu::BufferUsages::STORAGE | copies)
+}
+
+fn buffer(gpu: &Gpu, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+    let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
+    gpu.device().create_buffer(&descriptor)
+}
+
+fn upload(gpu: &Gpu, layout: &Layout, tensor: &HostTensor) -> wgpu::Buffer {
+    let buffer = tensor_buffer(gpu, layout.bytes().max(SMALLEST));
+    if !tensor.is_empty() {
+        gpu.queue().write_buffer(&buffer, 0, &layout.pad(tensor));
+    }
+    buffer
+}

@@ -1,0 +1,175 @@
+use super::Session;
+use super::cpu::CpuSide;
+use super::gpu::GpuSide;
+use super::parameters::resident;
+use super::placement::{Placement, Site};
+use super::sizes::offsets;
+use super::validate::validate;
+use crate::device::{hardware, select};
+use crate::{Gpu, GpuError, Kernel, RuntimeError};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning, emit};
+use rewire_graph_rewrite::plan::{self, Binding, Plan, Step};
+use std::collections::HashMap;
+use std::sync::Once;
+
+/// How a session is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct SessionOptions {
+    /// What runs the steps.
+    pub kernel: Kernel,
+    /// A part of the name, driver or backend of the adapter to use; any if `None`.
+    pub adapter: Option<String>,
+    /// An open device to use, the app's own for instance, instead of opening one.
+    pub gpu: Option<Gpu>,
+    /// Shaders check every index and bound every loop, at a cost.
+    pub checked: bool,
+    /// Choices of the emitter.
+    pub tuning: Tuning,
+}
+
+/// Makes the kernel of a step for a target, or says why not.
+pub(crate) type Emitter<'a> = &'a (dyn Fn(&plan::Kernel, &Target) -> Result<EmittedKernel, String> + Sync);
+
+impl Session {
+    /// Binds a plan to a device or the CPU. `parameters` gives a parameter by its name.
+    ///
+    /// # Errors
+    /// [`RuntimeError`] names the parameter that is missing or does not fit, the step that cannot run as asked,
+    /// or what is missing for a device.
+    pub async fn load_async(
+        plan: Plan,
+        parameters: impl Fn(&str) -> Option<HostTensor>,
+        options: SessionOptions,
+    ) -> Result<Self, RuntimeError> {
+        let tuning = options.tuning.clone();
+        let emitter = move |kernel: &plan::Kernel, target: &Target| {
+            emit(kernel, target, &tuning).map_err(|error| error.to_string())
+        };
+        Self::load_with(plan, parameters, options, &emitter).await
+    }
+
+    /// [`Session::load_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::load_async`].
+    pub fn load(
+        plan: Plan,
+        parameters: impl Fn(&str) -> Option<HostTensor>,
+        options: SessionOptions,
+    ) -> Result<Self, RuntimeError> {
+        pollster::block_on(Self::load_async(plan, parameters, options))
+    }
+
+    pub(crate) async fn load_with(
+        plan: Plan,
+        parameters: impl Fn(&str) -> Option<HostTensor>,
+        options: SessionOptions,
+        emitter: Emitter<'_>,
+    ) -> Result<Self, RuntimeError> {
+        validate(&plan)?;
+        let tensors = resident(&plan, parameters)?;
+        let kernel = options.kernel;
+        let mut gpu = open(&options).await?.map(|gpu| GpuSide::new(gpu, plan.steps.len(), options.checked));
+        let mut cpu = CpuSide::new(plan.steps.len());
+        let mut sites = Vec::with_capacity(plan.steps.len());
+        for (position, step) in plan.steps.iter().enumerate() {
+            sites.push(place(position, step, kernel, gpu.as_mut(), &mut cpu, emitter).await?);
+        }
+        let placement = Placement::new(&plan, &sites);
+        if !sites.contains(&Site::Gpu) && kernel == Kernel::Auto {
+            gpu = None;
+        }
+        if let Some(side) = &mut gpu {
+            side.settle(placement.gpu.clone(), &tensors).await?;
+        }
+        cpu.settle(placement.cpu.clone(), &tensors)
+            .map_err(|error| RuntimeError::Memory { reason: error.to_string() })?;
+        let constants = constants(&plan, tensors);
+        let session = Self { offsets: offsets(&plan), plan, kernel, placement, gpu, cpu, constants };
+        announce(&session);
+        Ok(session)
+    }
+}
+
+/// The device that the options ask for; `None` for the CPU alone.
+async fn open(options: &SessionOptions) -> Result<Option<Gpu>, RuntimeError> {
+    if let (Some(gpu), Kernel::Auto | Kernel::Wgpu) = (&options.gpu, options.kernel) {
+        return Ok(Some(gpu.clone()));
+    }
+    let filter = options.adapter.as_deref();
+    match options.kernel {
+        Kernel::Cpu => Ok(None),
+        Kernel::Wgpu => Ok(Some(Gpu::open_async(filter).await?)),
+        Kernel::Auto => match select(filter, hardware).await {
+            Ok(adapter) => match Gpu::open_adapter(&adapter).await {
+                Ok(gpu) => Ok(Some(gpu)),
+                Err(error) => {
+                    tracing::warn!("{error}");
+                    Ok(None)
+                }
+            },
+            Err(GpuError::NoAdapter { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        },
+    }
+}
+
+/// Prepares a step where it runs.
+async fn place(
+    position: usize,
+    step: &Step,
+    kernel: Kernel,
+    gpu: Option<&mut GpuSide>,
+    cpu: &mut CpuSide,
+    emitter: Emitter<'_>,
+) -> Result<Site, RuntimeError> {
+    let error = |reason: String| RuntimeError::Step {
+        step: position,
+        name: step.name.clone(),
+        path: step.path.clone(),
+        kernel,
+        reason,
+    };
+    let mut refused = String::new();
+    if let Some(side) = gpu {
+        let label = format!("{} {}", step.name, step.path);
+        match emitter(&step.kernel, side.gpu().target()) {
+            Ok(emitted) => match side.add(position, emitted, label.trim()).await {
+                Ok(()) => return Ok(Site::Gpu),
+                Err(lost @ GpuError::Lost { .. }) => return Err(lost.into()),
+                Err(rejected) => refused = rejected.to_string(),
+            },
+            Err(reason) => refused = reason,
+        }
+        if kernel == Kernel::Wgpu {
+            return Err(error(refused));
+        }
+        tracing::warn!("step {position} ({label}) runs on the CPU: {refused}");
+    }
+    let joined = |reason: String| if refused.is_empty() { reason } else { format!("{refused}; {reason}") };
+    cpu.add(position, step).map_err(|reason| error(joined(reason.to_string())))?;
+    Ok(Site::Cpu)
+}
+
+/// Parameters and constants that are outputs themselves.
+fn constants(plan: &Plan, tensors: Vec<Option<HostTensor>>) -> HashMap<plan::BufferId, HostTensor> {
+    let wanted = |id| plan.outputs.iter().any(|output| output.value == Binding::Buffer(id));
+    tensors
+        .into_iter()
+        .enumerate()
+        .filter_map(|(n, tensor)| Some((plan::BufferId(n as u32), tensor?)))
+        .filter(|(id, _)| wanted(*id))
+        .collect()
+}
+
+/// Says once what `auto` took.
+fn announce(session: &Session) {
+    static ONCE: Once = Once::new();
+    if session.kernel == Kernel::Auto {
+        ONCE.call_once(|| match session.report().adapter {
+            Some(adapter) => tracing::info!("kernel auto: running on {adapter}"),
+            None => tracing::info!("kernel auto: no hardware GPU is usable, running on the CPU"),
+        });
+    }
+}

@@ -1,0 +1,283 @@
+//! A plan bound to a device or the CPU.
+
+mod control;
+mod cpu;
+mod gpu;
+mod io;
+mod load;
+mod parameters;
+mod pipelines;
+mod placement;
+mod sizes;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+pub use io::{DeviceTensor, Inputs, Outputs, Value};
+pub use load::SessionOptions;
+
+use crate::{Kernel, RunError};
+use cpu::CpuSide;
+use gpu::GpuSide;
+use placement::{Placement, Segment, Site};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::{Binding, BufferId, HostSlot, Plan, PlanOutput, Source};
+use serde::Serialize;
+use sizes::Sizes;
+use std::collections::{BTreeSet, HashMap};
+
+/// A plan with its parameters in place, ready to run at any batch size.
+///
+/// Runs are deterministic: equal inputs give equal bits on the same device.
+#[derive(Debug)]
+pub struct Session {
+    plan: Plan,
+    kernel: Kernel,
+    placement: Placement,
+    gpu: Option<GpuSide>,
+    cpu: CpuSide,
+    offsets: BTreeSet<HostSlot>,
+    /// Parameters and constants that are outputs themselves.
+    constants: HashMap<BufferId, HostTensor>,
+}
+
+/// What a session runs on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// What was asked for.
+    pub kernel: Kernel,
+    /// Name of the adapter; `None` if all steps run on the CPU.
+    pub adapter: Option<String>,
+    /// Steps that run on the adapter.
+    pub gpu_steps: usize,
+    /// Steps that run on the CPU.
+    pub cpu_steps: usize,
+    /// Bytes of device memory held now: parameters, and tensors of the largest run so far.
+    pub device_bytes: u64,
+}
+
+impl Session {
+    /// Where the steps run.
+    pub fn report(&self) -> Report {
+        let count = |site| self.placement.segments.iter().filter(|s| s.site == site).map(|s| s.steps.len()).sum();
+        Report {
+            kernel: self.kernel,
+            adapter: self.gpu.as_ref().map(|side| side.gpu().name()),
+            gpu_steps: count(Site::Gpu),
+            cpu_steps: count(Site::Cpu),
+            device_bytes: self.gpu.as_ref().map_or(0, GpuSide::bytes),
+        }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Frees all memory except parameters and constants. The next run allocates anew.
+    pub fn trim(&mut self) {
+        self.cpu.trim();
+        if let Some(side) = &mut self.gpu {
+            side.trim();
+        }
+    }
+
+    /// Runs the plan.
+    ///
+    /// # Errors
+    /// [`RunError`] names the input that does not fit its declaration, the step that failed, or what the
+    /// device reported. The session stays usable unless the device is lost.
+    pub async fn run_async(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
+        let result = self.execute(inputs).await;
+        if result.is_err() {
+            self.trim();
+        }
+        result
+    }
+
+    /// [`Session::run_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::run_async`].
+    pub fn run(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
+        pollster::block_on(self.run_async(inputs))
+    }
+
+    /// Brings a tensor of the session's device to the host. Its buffer needs `COPY_SRC` usage.
+    ///
+    /// # Errors
+    /// [`RunError::Gpu`] where the copy fails, [`RunError::InputPlace`] if the session has no device.
+    pub async fn read_async(&self, tensor: &DeviceTensor) -> Result<HostTensor, RunError> {
+        match &self.gpu {
+            Some(side) => Ok(side.read(tensor).await?),
+            None => Err(no_device("a device tensor")),
+        }
+    }
+
+    async fn execute(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
+        let kept = kept(&self.plan, inputs)?;
+        if self.gpu.is_none() {
+            self.check_places(inputs)?;
+        }
+        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        if let Some(side) = &mut self.gpu {
+            side.prepare(&self.plan, &self.placement, &sizes, inputs).await?;
+        }
+        let mut results = HashMap::new();
+        for at in 0..self.placement.segments.len() {
+            let segment = self.placement.segments[at].clone();
+            match segment.site {
+                Site::Cpu => self.run_on_cpu(&segment, &sizes, inputs, &mut results).await?,
+                Site::Gpu => self.run_on_gpu(&segment, &sizes, inputs, &kept, &mut results).await?,
+            }
+        }
+        let mut values = Vec::with_capacity(self.plan.outputs.len());
+        for output in &self.plan.outputs {
+            let value = self.output(output, &sizes, inputs, &results, &kept).await?;
+            values.push((output.name.clone(), value));
+        }
+        Ok(Outputs::new(values))
+    }
+
+    fn check_places(&self, inputs: &Inputs) -> Result<(), RunError> {
+        for buffer in &self.plan.buffers {
+            if let Source::Input(name) = &buffer.source
+                && let Some(Value::Device(_)) = inputs.get(name)
+            {
+                return Err(no_device(name));
+            }
+        }
+        match inputs.on_device().first() {
+            Some(name) => Err(no_device(name)),
+            None => Ok(()),
+        }
+    }
+
+    async fn run_on_cpu(
+        &mut self,
+        segment: &Segment,
+        sizes: &Sizes,
+        inputs: &Inputs,
+        results: &mut HashMap<BufferId, Value>,
+    ) -> Result<(), RunError> {
+        for &id in &segment.fetches {
+            let read;
+            let tensor = match (input(&self.plan, id, inputs), &self.gpu) {
+                (Some(Value::Host(tensor)), _) => tensor,
+                (Some(Value::Device(tensor)), Some(side)) => {
+                    read = side.read(tensor).await?;
+                    &read
+                }
+                _ => continue,
+            };
+            self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
+        }
+        self.cpu.run(&self.plan, segment, sizes)?;
+        for &id in &segment.results {
+            results.extend(self.cpu.get(id).map(|tensor| (id, Value::Host(tensor))));
+        }
+        Ok(())
+    }
+
+    async fn run_on_gpu(
+        &mut self,
+        segment: &Segment,
+        sizes: &Sizes,
+        inputs: &Inputs,
+        kept: &[BufferId],
+        results: &mut HashMap<BufferId, Value>,
+    ) -> Result<(), RunError> {
+        let Some(side) = &mut self.gpu else { return Ok(()) };
+        let mut fetched = Vec::with_capacity(segment.fetches.len());
+        for &id in &segment.fetches {
+            let tensor = match input(&self.plan, id, inputs) {
+                Some(Value::Host(tensor)) => Some(tensor.clone()),
+                Some(Value::Device(_)) => None,
+                None => self.cpu.get(id),
+            };
+            fetched.extend(tensor.map(|tensor| (id, tensor)));
+        }
+        for (id, value) in side.run(&self.plan, segment, sizes, &fetched, kept).await? {
+            if let (Value::Host(tensor), true) = (&value, segment.downloads.contains(&id)) {
+                self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
+            }
+            if segment.results.contains(&id) && matches!(value, Value::Device(_)) == kept.contains(&id) {
+                results.insert(id, value);
+            }
+        }
+        Ok(())
+    }
+
+    async fn output(
+        &self,
+        output: &PlanOutput,
+        sizes: &Sizes,
+        inputs: &Inputs,
+        results: &HashMap<BufferId, Value>,
+        kept: &[BufferId],
+    ) -> Result<Value, RunError> {
+        let id = match output.value {
+            Binding::Host(slot) => return host_value(output, sizes, sizes.slot(slot)).map(Value::Host),
+            Binding::Buffer(id) => id,
+        };
+        let value = results
+            .get(&id)
+            .or_else(|| input(&self.plan, id, inputs))
+            .cloned()
+            .or_else(|| self.constants.get(&id).cloned().map(Value::Host));
+        match (value, &self.gpu) {
+            (Some(Value::Host(tensor)), Some(side)) if kept.contains(&id) => {
+                Ok(Value::Device(side.keep(&tensor).await?))
+            }
+            (Some(value), _) => Ok(value),
+            (None, _) => Err(RunError::UnknownName { name: output.name.clone(), known: "no value for it".into() }),
+        }
+    }
+}
+
+/// The value of an input tensor.
+fn input<'a>(plan: &Plan, id: BufferId, inputs: &'a Inputs) -> Option<&'a Value> {
+    match &plan.buffer(id)?.source {
+        Source::Input(name) => inputs.get(name),
+        _ => None,
+    }
+}
+
+fn host_value(output: &PlanOutput, sizes: &Sizes, values: &[i64]) -> Result<HostTensor, RunError> {
+    let shape = output.shape.iter().map(|dim| sizes.dim(dim).map(|n| n as usize)).collect::<Result<_, _>>()?;
+    HostTensor::lengths(values)
+        .reshape(shape)
+        .map_err(|error| RunError::Size { what: format!("output `{}`", output.name), size: error.to_string() })
+}
+
+fn kept(plan: &Plan, inputs: &Inputs) -> Result<Vec<BufferId>, RunError> {
+    let find = |name: &String| {
+        let output = plan.outputs.iter().find(|output| output.name == *name);
+        match output.map(|output| output.value) {
+            Some(Binding::Buffer(id)) => Ok(id),
+            Some(Binding::Host(_)) => {
+                Err(RunError::InputPlace { name: name.clone(), reason: "it is computed on the host".into() })
+            }
+            None => Err(RunError::UnknownName {
+                name: name.clone(),
+                known: plan.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>().join(", "),
+            }),
+        }
+    };
+    inputs.on_device().iter().map(find).collect()
+}
+
+fn no_device(name: &str) -> RunError {
+    RunError::InputPlace { name: name.to_owned(), reason: "the session runs on the CPU, without a device".into() }
+}
+
+fn cpu_failure(segment: &Segment, plan: &Plan, error: &crate::cpu::CpuError) -> RunError {
+    let step = plan.steps.get(segment.steps.start);
+    RunError::Cpu {
+        step: segment.steps.start,
+        name: step.map(|step| step.name.clone()).unwrap_or_default(),
+        path: step.map(|step| step.path.clone()).unwrap_or_default(),
+        reason: error.to_string(),
+    }
+}

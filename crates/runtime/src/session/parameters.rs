@@ -1,0 +1,107 @@
+use crate::RuntimeError;
+use half::f16;
+use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::plan::{Buffer, Plan, Source};
+
+/// The parameters and constants of a plan by buffer, checked and in their storage type.
+pub(crate) fn resident(
+    plan: &Plan,
+    parameters: impl Fn(&str) -> Option<HostTensor>,
+) -> Result<Vec<Option<HostTensor>>, RuntimeError> {
+    plan.buffers
+        .iter()
+        .map(|buffer| match &buffer.source {
+            Source::Parameter(name) => parameter(name, buffer, parameters(name)).map(Some),
+            Source::Constant(bytes) => {
+                let shape = constant_shape(buffer, "a constant")?;
+                HostTensor::from_bytes(buffer.dtype, shape, bytes.clone())
+                    .map(Some)
+                    .map_err(|error| RuntimeError::Plan { reason: format!("a constant does not fit: {error}") })
+            }
+            Source::Input(_) | Source::Step => Ok(None),
+        })
+        .collect()
+}
+
+fn constant_shape(buffer: &Buffer, what: &str) -> Result<Vec<usize>, RuntimeError> {
+    let shape: Option<Vec<usize>> = buffer.shape.iter().map(|dim| dim.as_const()).collect();
+    shape.ok_or_else(|| RuntimeError::Plan { reason: format!("the shape of {what} depends on inputs") })
+}
+
+fn parameter(name: &str, buffer: &Buffer, given: Option<HostTensor>) -> Result<HostTensor, RuntimeError> {
+    let name = || name.to_owned();
+    let expected = constant_shape(buffer, &format!("parameter `{}`", name()))?;
+    let dtype = buffer.dtype;
+    let Some(tensor) = given else {
+        return Err(RuntimeError::MissingParameter { name: name(), dtype, shape: expected });
+    };
+    if tensor.shape() != expected {
+        return Err(RuntimeError::ParameterShape { name: name(), expected, actual: tensor.shape().to_vec() });
+    }
+    let tensor = convert(tensor, dtype).map_err(|actual| RuntimeError::ParameterType {
+        name: name(),
+        expected: dtype,
+        actual,
+    })?;
+    match first_non_finite(&tensor) {
+        Some((element, value)) => Err(RuntimeError::ParameterValue { name: name(), element, value, dtype }),
+        None => Ok(tensor),
+    }
+}
+
+/// Stores floats as `dtype`; fails with the type given where the two are not both floats.
+fn convert(tensor: HostTensor, dtype: DType) -> Result<HostTensor, DType> {
+    let given = tensor.dtype();
+    let bytes: Vec<u8> = match (given, dtype) {
+        _ if given == dtype => return Ok(tensor),
+        (DType::F16, DType::F32) => tensor.to_f32().iter().flat_map(|value| value.to_le_bytes()).collect(),
+        (DType::F32, DType::F16) => {
+            tensor.to_f32().iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect()
+        }
+        _ => return Err(given),
+    };
+    HostTensor::from_bytes(dtype, tensor.shape().to_vec(), bytes).map_err(|_| given)
+}
+
+fn first_non_finite(tensor: &HostTensor) -> Option<(usize, f32)> {
+    match tensor.dtype() {
+        DType::F32 => {
+            let mut values = tensor.bytes().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
+            values.position(|value| !value.is_finite()).map(|at| (at, tensor.to_f32()[at]))
+        }
+        DType::F16 => {
+            let mut values = tensor.bytes().as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes));
+            values.position(|value| !value.is_finite()).map(|at| (at, tensor.to_f32()[at]))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(dtype: DType) -> Plan {
+        let buffer = Buffer { dtype, shape: vec![2.into()], source: Source::Parameter("w".into()) };
+        Plan { buffers: vec![buffer], ..Plan::default() }
+    }
+
+    #[test]
+    fn halves_and_floats_convert() {
+        let given = HostTensor::f32(vec![2], &[1.5, -2.0]).unwrap();
+        let loaded = resident(&plan(DType::F16), |_| Some(given.clone())).unwrap();
+        assert_eq!(loaded[0].as_ref().map(HostTensor::to_f32), Some(vec![1.5, -2.0]));
+    }
+
+    #[test]
+    fn every_defect_is_named() {
+        let load = |dtype, tensor: Option<HostTensor>| resident(&plan(dtype), move |_| tensor.clone()).unwrap_err();
+        let f32s = |values: &[f32]| Some(HostTensor::f32(vec![values.len()], values).unwrap());
+        assert!(matches!(load(DType::F32, None), RuntimeError::MissingParameter { name, .. } if name == "w"));
+        assert!(matches!(load(DType::F32, f32s(&[1.0; 3])), RuntimeError::ParameterShape { .. }));
+        assert!(matches!(load(DType::I64, f32s(&[1.0; 2])), RuntimeError::ParameterType { .. }));
+        let nan = load(DType::F32, f32s(&[1.0, f32::NAN]));
+        assert!(matches!(nan, RuntimeError::ParameterValue { element: 1, .. }), "{nan}");
+        assert!(matches!(load(DType::F16, f32s(&[1e6, 0.0])), RuntimeError::ParameterValue { element: 0, .. }));
+    }
+}

@@ -1,0 +1,87 @@
+use crate::{Gpu, GpuError};
+use rewire_graph_rewrite::emit::{EmittedKernel, Slot};
+use std::collections::HashMap;
+
+/// A compiled kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Pipeline {
+    pub pipeline: wgpu::ComputePipeline,
+    pub layout: wgpu::BindGroupLayout,
+}
+
+/// Compiled kernels, one for each distinct shader.
+#[derive(Debug)]
+pub(crate) struct Pipelines {
+    known: HashMap<(String, Vec<bool>), Pipeline>,
+    layouts: HashMap<Vec<bool>, wgpu::BindGroupLayout>,
+    checked: bool,
+}
+
+impl Pipelines {
+    /// `checked`: shaders check every index and bound every loop.
+    pub fn new(checked: bool) -> Self {
+        Self { known: HashMap::new(), layouts: HashMap::new(), checked }
+    }
+
+    /// The pipeline of a kernel, made at the first call.
+    pub async fn get(&mut self, gpu: &Gpu, kernel: &EmittedKernel, label: &str) -> Result<Pipeline, GpuError> {
+        let written: Vec<bool> = kernel.slots.iter().map(|slot| matches!(slot, Slot::Output(_))).collect();
+        let key = (kernel.wgsl.clone(), written);
+        if let Some(pipeline) = self.known.get(&key) {
+            return Ok(pipeline.clone());
+        }
+        let what = format!("the kernel of {label}");
+        let layout = match self.layouts.get(&key.1) {
+            Some(layout) => layout.clone(),
+            None => gpu.checked(&what, || layout(gpu, &key.1)).await?,
+        };
+        self.layouts.insert(key.1.clone(), layout.clone());
+        let checked = self.checked;
+        let pipeline = gpu.checked(&what, || compile(gpu, &kernel.wgsl, &layout, label, checked)).await?;
+        let pipeline = Pipeline { pipeline, layout };
+        self.known.insert(key, pipeline.clone());
+        Ok(pipeline)
+    }
+}
+
+fn layout(gpu: &Gpu, written: &[bool]) -> wgpu::BindGroupLayout {
+    let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
+        binding,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        count: None,
+    };
+    let storage = written
+        .iter()
+        .enumerate()
+        .map(|(n, written)| entry(n as u32 + 1, wgpu::BufferBindingType::Storage { read_only: !written }));
+    let entries: Vec<_> = [entry(0, wgpu::BufferBindingType::Uniform)].into_iter().chain(storage).collect();
+    gpu.device().create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
+}
+
+fn compile(gpu: &Gpu, wgsl: &str, layout: &wgpu::BindGroupLayout, label: &str, checked: bool) -> wgpu::ComputePipeline {
+    let source = || wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(wgsl.into()) };
+    let module = if checked {
+        gpu.device().create_shader_module(source())
+    } else {
+        // SAFETY: emitted kernels index within their operands and end their loops by construction, and every
+        // operand's size is checked before a run. The tests run the same kernels with checks.
+        unsafe { gpu.device().create_shader_module_trusted(source(), wgpu::ShaderRuntimeChecks::unchecked()) }
+    };
+    let pipeline_layout = gpu.device().create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(layout)],
+        immediate_size: 0,
+    });
+    gpu.device().create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(label),
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some("main"),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            zero_initialize_workgroup_memory: false,
+            ..Default::default()
+        },
+        cache: None,
+    })
+}

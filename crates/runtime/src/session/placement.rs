@@ -1,0 +1,189 @@
+use crate::memory::{Lifetime, SlotPlan};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
+use std::ops::Range;
+
+/// Where a step runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    Gpu,
+    Cpu,
+}
+
+/// Steps in a row that run on one site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub site: Site,
+    pub steps: Range<usize>,
+    /// What must come to the site before the segment: inputs of the run, and results of the other site.
+    pub fetches: Vec<BufferId>,
+    /// What a GPU segment hands to later CPU segments.
+    pub downloads: Vec<BufferId>,
+    /// Outputs of the plan that are final after the segment.
+    pub results: Vec<BufferId>,
+}
+
+/// Where the tensors of a site lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Homes {
+    /// The slot of a tensor; `None` for those that are resident or of no concern to the site.
+    pub slot: Vec<Option<usize>>,
+    /// Parameters and constants that the site reads.
+    pub resident: Vec<bool>,
+    /// Number of slots.
+    pub slots: usize,
+}
+
+/// What runs where, and what moves between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    pub segments: Vec<Segment>,
+    pub gpu: Homes,
+    pub cpu: Homes,
+}
+
+/// A size for symbols that have no value yet, to compare tensors by.
+const TYPICAL_SYMBOL: i64 = 1000;
+
+/// First and last step at which each tensor is in memory, by site and buffer.
+struct Uses {
+    gpu: Vec<Option<(usize, usize)>>,
+    cpu: Vec<Option<(usize, usize)>>,
+}
+
+impl Uses {
+    fn of(&mut self, site: Site) -> &mut Vec<Option<(usize, usize)>> {
+        match site {
+            Site::Gpu => &mut self.gpu,
+            Site::Cpu => &mut self.cpu,
+        }
+    }
+
+    fn touch(&mut self, site: Site, id: BufferId, step: usize) {
+        if let Some(span) = self.of(site).get_mut(id.0 as usize) {
+            let (first, last) = span.unwrap_or((step, step));
+            *span = Some((first.min(step), last.max(step)));
+        }
+    }
+}
+
+/// Which sites hold the current content of a tensor, and the segment that wrote it last.
+#[derive(Clone, Copy, Default)]
+struct Holder {
+    gpu: bool,
+    cpu: bool,
+    writer: Option<usize>,
+}
+
+impl Holder {
+    fn holds(&mut self, site: Site) -> &mut bool {
+        match site {
+            Site::Gpu => &mut self.gpu,
+            Site::Cpu => &mut self.cpu,
+        }
+    }
+}
+
+impl Placement {
+    /// Cuts the steps of a valid plan into segments; `sites` has an entry a step.
+    pub fn new(plan: &Plan, sites: &[Site]) -> Self {
+        let mut segments = segments(sites);
+        let mut uses = Uses { gpu: vec![None; plan.buffers.len()], cpu: vec![None; plan.buffers.len()] };
+        let mut holders = vec![Holder::default(); plan.buffers.len()];
+        for at in 0..segments.len() {
+            for step in segments[at].steps.clone() {
+                move_operands(plan, &mut segments, at, step, &mut holders, &mut uses);
+            }
+        }
+        for output in &plan.outputs {
+            let Binding::Buffer(id) = output.value else { continue };
+            let Some(writer) = holders[id.0 as usize].writer else { continue };
+            let segment = &mut segments[writer];
+            if !segment.results.contains(&id) {
+                segment.results.push(id);
+            }
+            uses.touch(segment.site, id, segment.steps.end - 1);
+        }
+        Self { gpu: homes(plan, &uses.gpu), cpu: homes(plan, &uses.cpu), segments }
+    }
+}
+
+fn segments(sites: &[Site]) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    for (step, &site) in sites.iter().enumerate() {
+        match segments.last_mut() {
+            Some(segment) if segment.site == site => segment.steps.end = step + 1,
+            _ => segments.push(Segment {
+                site,
+                steps: step..step + 1,
+                fetches: vec![],
+                downloads: vec![],
+                results: vec![],
+            }),
+        }
+    }
+    segments
+}
+
+/// Records what step `step` of segment `at` uses, and the moves that this takes.
+fn move_operands(
+    plan: &Plan,
+    segments: &mut [Segment],
+    at: usize,
+    step: usize,
+    holders: &mut [Holder],
+    uses: &mut Uses,
+) {
+    let (site, start) = (segments[at].site, segments[at].steps.start);
+    let reads = plan.steps[step].reads.iter().filter_map(|binding| match binding {
+        Binding::Buffer(id) => Some(*id),
+        Binding::Host(_) => None,
+    });
+    // A tensor that several steps write in part is read by all but the first.
+    let rewritten = plan.steps[step].writes.iter().copied().filter(|id| holders[id.0 as usize].writer.is_some());
+    for id in reads.chain(rewritten).collect::<Vec<_>>() {
+        uses.touch(site, id, step);
+        let holder = &mut holders[id.0 as usize];
+        let resident = matches!(plan.buffers[id.0 as usize].source, Source::Parameter(_) | Source::Constant(_));
+        if resident || std::mem::replace(holder.holds(site), true) {
+            continue;
+        }
+        uses.touch(site, id, start);
+        segments[at].fetches.push(id);
+        let Some(writer) = holder.writer else { continue };
+        let end = segments[writer].steps.end - 1;
+        uses.touch(Site::Gpu, id, if site == Site::Gpu { start } else { end });
+        uses.touch(Site::Cpu, id, if site == Site::Gpu { start } else { end });
+        if site == Site::Cpu {
+            segments[writer].downloads.push(id);
+        }
+    }
+    for &id in &plan.steps[step].writes {
+        uses.touch(site, id, step);
+        holders[id.0 as usize] = Holder { gpu: site == Site::Gpu, cpu: site == Site::Cpu, writer: Some(at) };
+    }
+}
+
+fn homes(plan: &Plan, uses: &[Option<(usize, usize)>]) -> Homes {
+    let resident = |n: usize| matches!(plan.buffers[n].source, Source::Parameter(_) | Source::Constant(_));
+    let tensors: Vec<usize> = (0..uses.len()).filter(|&n| uses[n].is_some() && !resident(n)).collect();
+    let lifetimes: Vec<Lifetime> = tensors
+        .iter()
+        .filter_map(|&n| uses[n].map(|(first, last)| Lifetime { first, last, estimate: estimate(plan, n) }))
+        .collect();
+    let shared = SlotPlan::new(&lifetimes);
+    let mut homes = Homes {
+        slot: vec![None; uses.len()],
+        resident: (0..uses.len()).map(|n| uses[n].is_some() && resident(n)).collect(),
+        slots: shared.slots,
+    };
+    for (&n, &slot) in tensors.iter().zip(&shared.slot) {
+        homes.slot[n] = Some(slot);
+    }
+    homes
+}
+
+fn estimate(plan: &Plan, n: usize) -> u64 {
+    let buffer = &plan.buffers[n];
+    let extents = buffer.shape.iter().map(|dim| dim.evaluate(|_| Some(TYPICAL_SYMBOL)).unwrap_or(1) as u64);
+    extents.fold(buffer.dtype.bytes() as u64, u64::saturating_mul)
+}

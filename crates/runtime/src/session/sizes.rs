@@ -1,0 +1,180 @@
+use super::io::{Inputs, Value};
+use super::validate::ragged;
+use crate::RunError;
+use crate::memory::Layout;
+use rewire_graph::pointwise::Expr;
+use rewire_graph::{DType, Dim, HostTensor};
+use rewire_graph_rewrite::plan::{Binding, HostSlot, Plan, ShapeValues, Source};
+use std::collections::BTreeSet;
+
+/// The sizes of a run: what the shape program computed, and the layout of every tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct Sizes {
+    pub values: ShapeValues,
+    /// By buffer.
+    pub layouts: Vec<Layout>,
+}
+
+/// An input as the plan declares it. `dtype` is `None` for integers that the shape program reads.
+struct Declared<'a> {
+    name: &'a str,
+    dtype: Option<DType>,
+    shape: &'a [Dim],
+}
+
+impl Sizes {
+    /// Checks the inputs of a run and computes its sizes. `offsets` are the host vectors that cut rows into samples.
+    pub fn new(plan: &Plan, offsets: &BTreeSet<HostSlot>, inputs: &Inputs) -> Result<Self, RunError> {
+        let declared = declared(plan);
+        for input in &declared {
+            check_kind(input, find(input, inputs)?)?;
+        }
+        let mut host = Vec::with_capacity(plan.host_inputs.len());
+        for input in &plan.host_inputs {
+            if let Some(Value::Host(tensor)) = inputs.get(&input.name) {
+                host.push((input.slot, tensor.to_i64()));
+            }
+        }
+        let extent = |name: &str, axis: usize| inputs.get(name)?.shape().get(axis).copied();
+        let values = plan.shapes.run(host, extent)?;
+        for input in &declared {
+            check_shape(input, find(input, inputs)?, &values)?;
+        }
+        for &slot in offsets {
+            check_offsets(slot, slot_of(&values, slot))?;
+        }
+        let layouts = plan.buffers.iter().map(|buffer| {
+            let shape = evaluate(&buffer.shape, &values).ok_or_else(|| RunError::Size {
+                what: format!("a {} tensor", buffer.dtype),
+                size: display(&buffer.shape),
+            })?;
+            Ok(Layout::new(buffer.dtype, shape))
+        });
+        Ok(Self { layouts: layouts.collect::<Result<_, RunError>>()?, values })
+    }
+
+    /// The value of a host slot; a scalar has one entry.
+    pub fn slot(&self, slot: HostSlot) -> &[i64] {
+        slot_of(&self.values, slot)
+    }
+
+    /// The value of a size, which a kernel takes as an `i32`.
+    pub fn dim(&self, dim: &Dim) -> Result<i32, RunError> {
+        dim.evaluate(|symbol| self.values.symbols.get(&symbol).copied())
+            .and_then(|value| i32::try_from(value).ok())
+            .ok_or_else(|| RunError::Size { what: "a kernel".into(), size: dim.to_string() })
+    }
+}
+
+/// Host vectors of a plan that kernels use as offsets of samples.
+pub(crate) fn offsets(plan: &Plan) -> BTreeSet<HostSlot> {
+    let mut slots = BTreeSet::new();
+    for step in &plan.steps {
+        let dag = &step.kernel.body().dag;
+        let samples = dag.ids().filter_map(|id| match dag.expr(id) {
+            Expr::Sample { offsets, .. } => Some(*offsets),
+            _ => None,
+        });
+        for position in samples.chain(ragged(&step.kernel)) {
+            if let Some(Binding::Host(slot)) = step.reads.get(usize::from(position)) {
+                slots.insert(*slot);
+            }
+        }
+    }
+    slots
+}
+
+fn slot_of(values: &ShapeValues, slot: HostSlot) -> &[i64] {
+    values.slots.get(slot.0 as usize).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn declared(plan: &Plan) -> Vec<Declared<'_>> {
+    let host = plan.host_inputs.iter().map(|input| Declared { name: &input.name, dtype: None, shape: &input.shape });
+    let tensors = plan.buffers.iter().filter_map(|buffer| match &buffer.source {
+        Source::Input(name) => Some(Declared { name, dtype: Some(buffer.dtype), shape: &buffer.shape }),
+        _ => None,
+    });
+    host.chain(tensors).collect()
+}
+
+fn find<'a>(input: &Declared<'_>, inputs: &'a Inputs) -> Result<&'a Value, RunError> {
+    inputs.get(input.name).ok_or_else(|| RunError::MissingInput {
+        name: input.name.to_owned(),
+        dtype: input.dtype.unwrap_or(DType::I64),
+        shape: display(input.shape),
+    })
+}
+
+fn check_kind(input: &Declared<'_>, value: &Value) -> Result<(), RunError> {
+    let name = || input.name.to_owned();
+    let fits = match input.dtype {
+        Some(dtype) => value.dtype() == dtype,
+        None => matches!(value.dtype(), DType::I64 | DType::I32 | DType::U32),
+    };
+    if !fits {
+        let expected = input.dtype.map_or_else(|| "i64".to_owned(), |dtype| dtype.to_string());
+        return Err(RunError::InputType { name: name(), expected, actual: value.dtype() });
+    }
+    if value.shape().len() != input.shape.len() {
+        let (expected, actual) = (display(input.shape), value.shape().to_vec());
+        return Err(RunError::InputShape { name: name(), expected, actual });
+    }
+    match (value, input.dtype) {
+        (Value::Device(_), None) => {
+            Err(RunError::InputPlace { name: name(), reason: "sizes depend on it, so it must be a host tensor".into() })
+        }
+        (Value::Host(tensor), Some(DType::U32)) => check_words(&name(), tensor, i32::MAX as u32),
+        (Value::Host(tensor), Some(DType::Bool)) => check_words(&name(), tensor, 1),
+        _ => Ok(()),
+    }
+}
+
+fn check_words(name: &str, tensor: &HostTensor, limit: u32) -> Result<(), RunError> {
+    let mut words = tensor.bytes().as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).enumerate();
+    match words.find(|(_, word)| *word > limit) {
+        Some((element, word)) => Err(RunError::InputValue {
+            name: name.to_owned(),
+            expected: format!("0 to {limit}"),
+            element,
+            value: word.into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn check_shape(input: &Declared<'_>, value: &Value, values: &ShapeValues) -> Result<(), RunError> {
+    let expected = evaluate(input.shape, values);
+    if expected.as_deref() == Some(value.shape()) {
+        return Ok(());
+    }
+    let declared = display(input.shape);
+    Err(RunError::InputShape {
+        name: input.name.to_owned(),
+        expected: expected.map_or(declared.clone(), |shape| match format!("{shape:?}") {
+            shape if shape == declared => shape,
+            shape => format!("{shape} = {declared}"),
+        }),
+        actual: value.shape().to_vec(),
+    })
+}
+
+fn check_offsets(slot: HostSlot, values: &[i64]) -> Result<(), RunError> {
+    let mut previous = 0;
+    for &value in values {
+        if value < previous {
+            let what = format!("offsets of samples (host slot {})", slot.0);
+            return Err(RunError::HostValue { what, expected: format!("at least {previous}"), value });
+        }
+        previous = value;
+    }
+    Ok(())
+}
+
+fn evaluate(shape: &[Dim], values: &ShapeValues) -> Option<Vec<usize>> {
+    shape.iter().map(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied())).collect()
+}
+
+fn display(shape: &[Dim]) -> String {
+    let dims: Vec<String> = shape.iter().map(Dim::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}

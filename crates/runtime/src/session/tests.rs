@@ -1,0 +1,311 @@
+use super::*;
+use crate::{Gpu, GpuError, RunError, RuntimeError, SessionOptions};
+use rewire_graph::pointwise::{BinaryOp, Dag};
+use rewire_graph::{DType, Dim, Symbol};
+use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, Target};
+use rewire_graph_rewrite::plan::{self, Body, Buffer, Map, Operand, Output, Place, ShapeEntry, Step, SymbolSource};
+use std::sync::OnceLock;
+
+const WIDTH: usize = 6;
+
+/// Rows of the tensors of the tests; the extent of input `x`.
+fn rows() -> Dim {
+    Dim::symbol(Symbol(0))
+}
+
+/// `a + b` of tensors of shape `[rows, WIDTH]`.
+fn add() -> plan::Kernel {
+    let shape: Vec<Dim> = vec![rows(), WIDTH.into()];
+    let mut dag = Dag::new();
+    let index = vec![dag.coord(0, None), dag.coord(1, Some(WIDTH))];
+    let a = dag.load(0, DType::F32, index.clone());
+    let b = dag.load(1, DType::F32, index.clone());
+    let value = dag.binary(BinaryOp::Add, a, b);
+    let operand = Operand { dtype: DType::F32, shape: shape.clone(), place: Place::Device };
+    plan::Kernel::Map(Map {
+        body: Body { dag, operands: vec![operand.clone(), operand], sizes: vec![] },
+        extents: shape.clone(),
+        outputs: vec![Output { target: 0, dtype: DType::F32, shape, index, value, columns: None }],
+    })
+}
+
+/// What an emitter makes of [`add`]: eight elements a workgroup, so that grids grow large.
+fn emit_add(_: &plan::Kernel, _: &Target) -> Result<EmittedKernel, String> {
+    Ok(EmittedKernel {
+        wgsl: "
+@group(0) @binding(0) var<uniform> params: array<vec4<i32>, 1>;
+@group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> c: array<vec4<f32>>;
+@compute @workgroup_size(2)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let flat = group.x + group.y * groups.x;
+    if flat < u32(params[0].y) {
+        let at = flat * 2u + lane;
+        c[at] = a[at] + b[at];
+    }
+}"
+        .into(),
+        params: vec![Param::Dim(rows()), Param::Workgroups],
+        slots: vec![Slot::Operand(0), Slot::Operand(1), Slot::Output(0)],
+        tile_lists: vec![],
+        grid: vec![GridFactor::Tiles(vec![rows() * 8], 8)],
+        outputs: vec![DType::F32],
+    })
+}
+
+/// Sums of earlier tensors: entry `n` gives the operands of step `n`. Tensors 0 and 1 are the input and a parameter
+/// of one row for each row of the input; tensor `n + 2` is the result of step `n`.
+fn sums(steps: &[(u32, u32)], outputs: &[u32]) -> Plan {
+    let buffer = |source| Buffer { dtype: DType::F32, shape: vec![rows(), WIDTH.into()], source };
+    let mut buffers = vec![buffer(Source::Input("x".into())), buffer(Source::Input("y".into()))];
+    buffers.extend(steps.iter().map(|_| buffer(Source::Step)));
+    let read = |id| Binding::Buffer(BufferId(id));
+    Plan {
+        shapes: plan::ShapeProgram {
+            entries: vec![ShapeEntry::Define {
+                symbol: Symbol(0),
+                source: SymbolSource::Extent { input: "x".into(), axis: 0 },
+            }],
+            slots: 0,
+        },
+        steps: (2..)
+            .zip(steps)
+            .map(|(id, &(a, b))| Step {
+                name: format!("add {id}"),
+                path: "model".into(),
+                kernel: add(),
+                reads: vec![read(a), read(b)],
+                writes: vec![BufferId(id)],
+            })
+            .collect(),
+        outputs: outputs
+            .iter()
+            .map(|&id| PlanOutput {
+                name: format!("t{id}"),
+                value: read(id),
+                dtype: DType::F32,
+                shape: vec![rows(), WIDTH.into()],
+            })
+            .collect(),
+        buffers,
+        host_inputs: vec![],
+    }
+}
+
+fn tensor(rows: usize, seed: usize) -> HostTensor {
+    let values: Vec<f32> = (0..rows * WIDTH).map(|n| ((n * 7 + seed * 13) % 32) as f32).collect();
+    HostTensor::f32(vec![rows, WIDTH], &values).unwrap()
+}
+
+fn inputs(rows: usize) -> Inputs {
+    Inputs::new().with("x", tensor(rows, 1)).with("y", tensor(rows, 2))
+}
+
+/// All tensors of [`sums`], computed plainly.
+fn expected(steps: &[(u32, u32)], rows: usize) -> Vec<Vec<f32>> {
+    let mut tensors = vec![tensor(rows, 1).to_f32(), tensor(rows, 2).to_f32()];
+    for &(a, b) in steps {
+        let sum = tensors[a as usize].iter().zip(&tensors[b as usize]).map(|(a, b)| a + b).collect();
+        tensors.push(sum);
+    }
+    tensors
+}
+
+/// The adapter of the tests, if the machine has one.
+fn gpu() -> Option<Gpu> {
+    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
+    GPU.get_or_init(|| Gpu::open(None).ok()).clone()
+}
+
+fn options(kernel: Kernel) -> SessionOptions {
+    SessionOptions { kernel, gpu: gpu(), checked: true, ..SessionOptions::default() }
+}
+
+fn load(plan: Plan, kernel: Kernel) -> Result<Session, RuntimeError> {
+    pollster::block_on(Session::load_with(plan, |_| None, options(kernel), &emit_add))
+}
+
+/// Sessions on the CPU, on the adapter if there is one, and alternating between both.
+fn sessions(plan: &Plan) -> Vec<Session> {
+    let mut sessions = vec![load(plan.clone(), Kernel::Cpu).unwrap()];
+    if gpu().is_some() {
+        sessions.push(load(plan.clone(), Kernel::Wgpu).unwrap());
+        let turn = std::sync::atomic::AtomicUsize::new(0);
+        let every_other = |kernel: &plan::Kernel, target: &Target| {
+            let turn = turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if turn % 3 == 1 { Err("not this one".to_owned()) } else { emit_add(kernel, target) }
+        };
+        let mixed = Session::load_with(plan.clone(), |_| None, options(Kernel::Auto), &every_other);
+        sessions.push(pollster::block_on(mixed).unwrap());
+    }
+    sessions
+}
+
+#[test]
+fn a_session_is_send() {
+    fn send<T: Send>(value: T) -> T {
+        value
+    }
+    let mut session = send(load(sums(&[(0, 1)], &[2]), Kernel::Cpu).unwrap());
+    drop(send(session.run_async(&inputs(1))));
+    drop(send(Session::load_async(Plan::default(), |_| None, options(Kernel::Cpu))));
+}
+
+#[test]
+fn random_chains_agree_at_growing_and_shrinking_sizes() {
+    let mut state = 12345u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((state >> 33) % below) as u32
+    };
+    for _ in 0..12 {
+        let count = 1 + random(12);
+        // Sums of recent tensors, so that values stay exact and lifetimes end.
+        let steps: Vec<(u32, u32)> =
+            (0..count).map(|n| (random(u64::from(n) + 2), n + 1 - random(2.min(u64::from(n) + 1)))).collect();
+        let outputs = [random(u64::from(count)) + 2, count + 1];
+        let plan = sums(&steps, &outputs);
+        for mut session in sessions(&plan) {
+            for rows in [3, 0, 40, 1, 7] {
+                let result = session.run(&inputs(rows)).unwrap();
+                let expected = expected(&steps, rows);
+                for id in outputs {
+                    let name = format!("t{id}");
+                    let got = result.get(&name).unwrap();
+                    assert_eq!(got.shape(), [rows, WIDTH]);
+                    assert_eq!(got.to_f32(), expected[id as usize], "{name} of {steps:?} in {:?}", session.report());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chain_shares_memory() {
+    if gpu().is_none() {
+        return;
+    }
+    let chain: Vec<(u32, u32)> = (0..20).map(|n| (n + 1, 0)).collect();
+    let mut session = load(sums(&chain, &[21]), Kernel::Wgpu).unwrap();
+    session.run(&inputs(1000)).unwrap();
+    let tensor = 1000 * 8 * 4;
+    let report = session.report();
+    assert_eq!((report.gpu_steps, report.cpu_steps), (20, 0));
+    assert!(report.device_bytes < 6 * tensor, "{report:?}");
+    session.trim();
+    assert_eq!(session.report().device_bytes, 0);
+    assert!(session.run(&inputs(3)).is_ok());
+}
+
+#[test]
+fn grids_beyond_one_dimension_fold() {
+    if gpu().is_none() {
+        return;
+    }
+    let rows = 70_001;
+    let mut session = load(sums(&[(0, 1)], &[2]), Kernel::Wgpu).unwrap();
+    let result = session.run(&inputs(rows)).unwrap();
+    assert_eq!(result.get("t2").unwrap().to_f32(), expected(&[(0, 1)], rows)[2]);
+}
+
+#[test]
+fn device_tensors_pass_from_run_to_run() {
+    if gpu().is_none() {
+        return;
+    }
+    let steps = [(0, 1), (2, 0)];
+    let mut on_gpu = load(sums(&steps, &[2, 3]), Kernel::Wgpu).unwrap();
+    let mut first = inputs(5);
+    first.keep_on_device("t3");
+    let result = on_gpu.run(&first).unwrap();
+    assert!(result.get("t3").is_none());
+    let Some(Value::Device(kept)) = result.value("t3").cloned() else { panic!("not on the device") };
+    assert_eq!(pollster::block_on(on_gpu.read_async(&kept)).unwrap().to_f32(), expected(&steps, 5)[3]);
+
+    let mut second = Inputs::new().with("y", tensor(5, 2));
+    second.insert_device("x", kept);
+    let sum: Vec<f32> = expected(&steps, 5)[3].iter().zip(tensor(5, 2).to_f32()).map(|(a, b)| a + b).collect();
+    assert_eq!(on_gpu.run(&second).unwrap().get("t2").unwrap().to_f32(), sum);
+    assert_eq!(on_gpu.run(&inputs(5)).unwrap().get("t2").unwrap().to_f32(), expected(&steps, 5)[2]);
+    let mut on_cpu = load(sums(&steps, &[2]), Kernel::Cpu).unwrap();
+    assert!(matches!(on_cpu.run(&second), Err(RunError::InputPlace { name, .. }) if name == "x"));
+}
+
+#[test]
+fn wrong_inputs_are_named() {
+    let plan = sums(&[(0, 1)], &[2]);
+    for mut session in sessions(&plan) {
+        let mut run = |inputs: Inputs| session.run(&inputs).unwrap_err();
+        let missing = run(Inputs::new().with("x", tensor(2, 1)));
+        assert!(matches!(&missing, RunError::MissingInput { name, .. } if name == "y"), "{missing}");
+        let shape = run(inputs(2).with("y", tensor(3, 1)));
+        assert_eq!(shape.to_string(), "input `y`: expected shape [2, 6] = [s0, 6], got [3, 6]");
+        let rank = run(inputs(2).with("x", HostTensor::f32(vec![12], &[0.0; 12]).unwrap()));
+        assert!(matches!(&rank, RunError::InputShape { name, .. } if name == "x"), "{rank}");
+        let dtype = run(inputs(2).with("x", HostTensor::i64(vec![2, 6], &[0; 12]).unwrap()));
+        assert_eq!(dtype.to_string(), "input `x`: expected f32, got i64");
+        let mut kept = inputs(2);
+        kept.keep_on_device("nothing");
+        assert!(session.run(&kept).is_err());
+        assert!(session.run(&inputs(2)).is_ok());
+    }
+}
+
+#[test]
+fn wrong_plans_do_not_load() {
+    let mut early = sums(&[(0, 1), (0, 1)], &[2]);
+    early.steps[0].reads[1] = Binding::Buffer(BufferId(3));
+    let mut own = sums(&[(0, 1)], &[2]);
+    own.steps[0].reads[1] = Binding::Buffer(BufferId(2));
+    let mut beyond = sums(&[(0, 1)], &[2]);
+    beyond.steps[0].writes[0] = BufferId(9);
+    let mut missing = sums(&[(0, 1)], &[2]);
+    missing.steps[0].reads.pop();
+    let mut output = sums(&[(0, 1)], &[2]);
+    output.outputs[0].value = Binding::Host(HostSlot(4));
+    for plan in [early, own, beyond, missing, output] {
+        let error = load(plan, Kernel::Cpu).unwrap_err();
+        assert!(matches!(error, RuntimeError::Plan { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_refused_step_is_an_error_only_with_wgpu() {
+    if gpu().is_none() {
+        return;
+    }
+    let refuse = |_: &plan::Kernel, _: &Target| Err("too wide".to_owned());
+    let broken = |kernel: &plan::Kernel, target: &Target| {
+        emit_add(kernel, target).map(|emitted| EmittedKernel { wgsl: "fn main() { nonsense }".into(), ..emitted })
+    };
+    let load = |kernel, emitter| {
+        pollster::block_on(Session::load_with(sums(&[(0, 1)], &[2]), |_| None, options(kernel), emitter))
+    };
+    let error = load(Kernel::Wgpu, &refuse).unwrap_err();
+    assert!(matches!(&error, RuntimeError::Step { step: 0, reason, .. } if reason == "too wide"), "{error}");
+    let error = load(Kernel::Wgpu, &broken).unwrap_err();
+    assert!(matches!(&error, RuntimeError::Step { reason, .. } if reason.contains("nonsense")), "{error}");
+    let session = load(Kernel::Auto, &broken).unwrap();
+    assert_eq!((session.report().gpu_steps, session.report().cpu_steps), (0, 1));
+    assert_eq!(session.report().adapter, None);
+}
+
+#[test]
+fn a_tensor_beyond_the_binding_limit_names_the_limit() {
+    let Some(gpu) = gpu() else { return };
+    let limit = gpu.target().binding_bytes;
+    if limit > 1 << 28 {
+        return;
+    }
+    let mut session = load(sums(&[(0, 1)], &[2]), Kernel::Wgpu).unwrap();
+    let rows = (limit / 32 + 1) as usize;
+    let error = session.run(&inputs(rows)).unwrap_err();
+    assert!(matches!(&error, RunError::Gpu(GpuError::TooLarge { .. })), "{error}");
+    assert!(error.to_string().contains("max_storage_buffer_binding_size"), "{error}");
+    assert!(session.run(&inputs(2)).is_ok());
+}

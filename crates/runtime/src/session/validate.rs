@@ -1,0 +1,134 @@
+use crate::RuntimeError;
+use rewire_graph::pointwise::{Expr, ExprId};
+use rewire_graph_rewrite::plan::{Binding, Body, BufferId, Kernel, Operand, Place, Plan, RowRange, Source, Step};
+
+/// Checks that everything in a plan refers to something that is there.
+pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
+    let mut written = vec![false; plan.buffers.len()];
+    for (position, step) in plan.steps.iter().enumerate() {
+        check_step(plan, step, &mut written).map_err(|reason| RuntimeError::Plan {
+            reason: format!("step {position} ({}, `{}`) {reason}", step.name, step.path),
+        })?;
+    }
+    for output in &plan.outputs {
+        check_output(plan, output.value, &written)
+            .map_err(|reason| RuntimeError::Plan { reason: format!("output `{}` {reason}", output.name) })?;
+    }
+    Ok(())
+}
+
+fn check_output(plan: &Plan, value: Binding, written: &[bool]) -> Result<(), String> {
+    match value {
+        Binding::Buffer(id) => check_read(plan, id, written),
+        Binding::Host(slot) if (slot.0 as usize) < plan.shapes.slots => Ok(()),
+        Binding::Host(slot) => Err(format!("reads host slot {}, which does not exist", slot.0)),
+    }
+}
+
+fn check_read(plan: &Plan, id: BufferId, written: &[bool]) -> Result<(), String> {
+    match plan.buffer(id) {
+        None => Err(format!("reads buffer {}, which does not exist", id.0)),
+        Some(buffer) if buffer.source == Source::Step && written.get(id.0 as usize) != Some(&true) => {
+            Err(format!("reads buffer {} before it is written", id.0))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn check_step(plan: &Plan, step: &Step, written: &mut [bool]) -> Result<(), String> {
+    let (body, outputs) = (step.kernel.body(), step.kernel.outputs());
+    check_body(body, &roots(&step.kernel))?;
+    if step.reads.len() != body.operands.len() {
+        return Err(format!("binds {} operands, its kernel has {}", step.reads.len(), body.operands.len()));
+    }
+    for (position, (&binding, operand)) in step.reads.iter().zip(&body.operands).enumerate() {
+        check_output(plan, binding, written)?;
+        check_operand(plan, binding, operand).map_err(|reason| format!("operand {position} {reason}"))?;
+    }
+    for &id in &step.writes {
+        let buffer = plan.buffer(id).ok_or_else(|| format!("writes buffer {}, which does not exist", id.0))?;
+        if buffer.source != Source::Step || step.reads.contains(&Binding::Buffer(id)) {
+            return Err(format!("writes buffer {}, which it must not write", id.0));
+        }
+    }
+    for output in outputs {
+        let target = step.writes.get(usize::from(output.target)).and_then(|&id| plan.buffer(id));
+        if target.map(|buffer| (buffer.dtype, &buffer.shape)) != Some((output.dtype, &output.shape)) {
+            return Err(format!("writes position {}, which has another type or shape", output.target));
+        }
+    }
+    for id in &step.writes {
+        written[id.0 as usize] = true;
+    }
+    let host = |offsets: &u16| body.operands.get(usize::from(*offsets)).is_some_and(|o| o.place == Place::Host);
+    match ragged(&step.kernel).iter().find(|offsets| !host(offsets)) {
+        Some(offsets) => Err(format!("has rows by operand {offsets}, which is no host vector")),
+        None => Ok(()),
+    }
+}
+
+fn check_operand(plan: &Plan, binding: Binding, operand: &Operand) -> Result<(), String> {
+    match (binding, operand.place) {
+        (Binding::Host(_), Place::Host) if operand.shape.len() <= 1 => Ok(()),
+        (Binding::Buffer(id), Place::Device) => match plan.buffer(id) {
+            Some(buffer) if (buffer.dtype, &buffer.shape) == (operand.dtype, &operand.shape) => Ok(()),
+            _ => Err(format!("and buffer {} differ in type or shape", id.0)),
+        },
+        _ => Err("is bound in another place than its kernel expects".into()),
+    }
+}
+
+fn check_body(body: &Body, roots: &[ExprId]) -> Result<(), String> {
+    let dag = &body.dag;
+    if let Some(root) = roots.iter().find(|root| root.0 as usize >= dag.len()) {
+        return Err(format!("refers to expression {}, which does not exist", root.0));
+    }
+    for id in dag.ids() {
+        let known = match dag.expr(id) {
+            Expr::Load { operand, index } => {
+                body.operands.get(usize::from(*operand)).is_some_and(|o| o.shape.len() == index.len())
+            }
+            Expr::Sample { offsets, .. } => usize::from(*offsets) < body.operands.len(),
+            Expr::Size(position) => usize::from(*position) < body.sizes.len(),
+            _ => true,
+        };
+        if !known || dag.expr(id).operands().iter().any(|operand| *operand >= id) {
+            return Err(format!("has expression {}, which refers to nothing", id.0));
+        }
+    }
+    Ok(())
+}
+
+fn roots(kernel: &Kernel) -> Vec<ExprId> {
+    let mut roots: Vec<ExprId> = match kernel {
+        Kernel::Map(_) => vec![],
+        Kernel::Reduce(reduce) => reduce.reductions.iter().map(|reduction| reduction.value).collect(),
+        Kernel::Matmul(matmul) => {
+            matmul.stats.iter().map(|reduction| reduction.value).chain([matmul.a, matmul.b]).collect()
+        }
+        Kernel::Attention(attention) => {
+            [attention.q, attention.k, attention.v, attention.score].into_iter().chain(attention.mask).collect()
+        }
+    };
+    for output in kernel.outputs() {
+        roots.push(output.value);
+        roots.extend(&output.index);
+    }
+    roots
+}
+
+/// Operands that hold the offsets of samples.
+pub(crate) fn ragged(kernel: &Kernel) -> Vec<u16> {
+    let ranges: Vec<&RowRange> = match kernel {
+        Kernel::Map(_) | Kernel::Reduce(_) => vec![],
+        Kernel::Matmul(matmul) => vec![&matmul.m],
+        Kernel::Attention(attention) => vec![&attention.rows, &attention.keys],
+    };
+    ranges
+        .into_iter()
+        .filter_map(|range| match range {
+            RowRange::Dense(_) => None,
+            RowRange::Ragged { offsets } => Some(*offsets),
+        })
+        .collect()
+}
