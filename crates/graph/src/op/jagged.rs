@@ -35,6 +35,13 @@ pub struct Position {
     pub rows: Dim,
 }
 
+/// For every row the end of its sample: the row after the sample's last one, from host offsets `[B + 1]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleEnd {
+    /// Rows of the result.
+    pub rows: Dim,
+}
+
 /// Checks host vectors of `B` entries plus `extra[n]`, where the first one decides `B`.
 pub(super) fn host_vectors(named: &[(&str, &Type, i64)]) -> Result<Dim, TypeError> {
     let mut batch: Option<Dim> = None;
@@ -205,6 +212,38 @@ impl Op for Position {
 impl Elementwise for Position {
     fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
         locate(at, 0, coords[0]).1
+    }
+}
+
+impl Op for SampleEnd {
+    fn name(&self) -> &str {
+        "sample_end"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "rows": self.rows })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [offsets] = arity(inputs)?;
+        host_vectors(&[("offsets", &offsets, 1)])?;
+        Ok(vec![Type::device(DType::I32, vec![self.rows.clone()])])
+    }
+
+    fn sizes(&self) -> Vec<Dim> {
+        vec![self.rows.clone()]
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for SampleEnd {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let sample = at.sample(0, coords[0]);
+        let (start, rows) = extent(at, 0, sample);
+        at.dag().binary(BinaryOp::Add, start, rows)
     }
 }
 

@@ -15,7 +15,7 @@ pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, Scores, WeightedSum};
 pub use fused::Fused;
 pub use gather::Gather;
 pub use host::HostOp;
-pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, Position};
+pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, Position, SampleEnd};
 pub use matmul::{JaggedMatMul, MatMul};
 pub use movement::{Broadcast, Concat, Permute, Reshape, Slice};
 pub use pointwise::{Cast, Dropout, Where};

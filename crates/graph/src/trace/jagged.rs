@@ -1,5 +1,5 @@
 use super::{Scope, Tensor};
-use crate::op::{HostOp, JaggedBroadcast, JaggedConcat, JaggedSlice, Position};
+use crate::op::{HostOp, JaggedBroadcast, JaggedConcat, JaggedSlice, Position, SampleEnd};
 use crate::pointwise::BinaryOp;
 use crate::{Dim, SizeSource, Value};
 
@@ -49,6 +49,11 @@ impl Ragged {
     /// The position of every row within its sample, `[total]`, an `I32`.
     pub fn position(&self) -> Tensor {
         self.offsets.apply(Position { rows: self.total.clone() }, &[])
+    }
+
+    /// For every row the row after the last one of its sample, counted over all samples, `[total]`, an `I32`.
+    pub fn sample_end(&self) -> Tensor {
+        self.offsets.apply(SampleEnd { rows: self.total.clone() }, &[])
     }
 }
 

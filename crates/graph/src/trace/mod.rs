@@ -47,6 +47,7 @@ struct State {
 pub struct Scope {
     state: Rc<RefCell<State>>,
     path: String,
+    weights: DType,
 }
 
 /// A symbolic value: a tensor, a value of the shape program, or scores.
@@ -67,14 +68,19 @@ impl Default for Scope {
 impl Scope {
     /// The top level of a new model.
     pub fn new() -> Self {
-        Self { state: Rc::default(), path: String::new() }
+        Self { state: Rc::default(), path: String::new(), weights: DType::F32 }
+    }
+
+    /// The same place, whose weights are stored as `dtype`.
+    pub fn with_weights(&self, dtype: DType) -> Self {
+        Self { weights: dtype, ..self.clone() }
     }
 
     /// Runs `body` in the module `name` of this scope. A name may hold dots.
     pub fn module<T>(&self, name: &str, body: impl FnOnce(&Self) -> T) -> T {
         let path = self.join(name);
         let outer = std::mem::replace(&mut self.state.borrow_mut().path, path.clone());
-        let result = body(&Self { state: Rc::clone(&self.state), path });
+        let result = body(&Self { state: Rc::clone(&self.state), path, weights: self.weights });
         self.state.borrow_mut().path = outer;
         result
     }
@@ -111,6 +117,11 @@ impl Scope {
         let name = self.join(name);
         let op = Parameter { name: name.clone(), ty: ty.clone() };
         self.named("parameter", name, ty, Arc::new(op))
+    }
+
+    /// A parameter of floats in the type that this scope stores weights in, `F32` if not said otherwise.
+    pub fn weight(&self, name: &str, shape: &[Dim]) -> Tensor {
+        self.parameter(name, self.weights, shape)
     }
 
     /// A tensor that is part of the graph.
