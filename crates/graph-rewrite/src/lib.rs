@@ -2,4 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod emit;
+pub mod lower;
+pub mod passes;
 pub mod plan;
+
+pub use lower::{RewriteError, lower};
+pub use passes::{PassReport, Report, optimize};

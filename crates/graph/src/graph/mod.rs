@@ -197,6 +197,13 @@ impl Graph {
         }
     }
 
+    /// Changes where sizes come from.
+    pub fn map_size_sources(&mut self, mut change: impl FnMut(SizeSource) -> SizeSource) {
+        for size in &mut self.sizes {
+            size.source = change(std::mem::replace(&mut size.source, SizeSource::Unbound));
+        }
+    }
+
     /// Lets every reader of `old` read `new` instead, outputs and sizes included.
     pub fn replace(&mut self, old: Value, new: Value) {
         let edges: Vec<_> = self

@@ -1,4 +1,5 @@
 use super::{Graph, NodeId, SizeSource, Value};
+use crate::op::Input;
 use crate::{Dim, GraphError, Symbol};
 use petgraph::algo::toposort;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -61,9 +62,11 @@ impl Graph {
         found.into_iter().collect()
     }
 
-    /// The nodes that outputs need, through operands and sizes.
+    /// The inputs and what outputs need, through operands and sizes.
     pub fn live(&self) -> HashSet<NodeId> {
+        let is_input = |id: &NodeId| self.node(*id).is_some_and(|node| node.op.downcast_ref::<Input>().is_some());
         let mut stack: Vec<NodeId> = self.outputs.iter().map(|(_, value)| value.node).collect();
+        stack.extend(self.ids().filter(is_input));
         let mut live = HashSet::new();
         while let Some(id) = stack.pop() {
             if live.insert(id) {

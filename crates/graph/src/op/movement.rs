@@ -112,14 +112,22 @@ fn extends(left: &Dim, right: &Dim) -> bool {
 impl Elementwise for Reshape {
     fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
         let from = at.ty(0).shape.clone();
+        let index = Self::map(at, &self.shape, &from, coords);
+        at.load(0, &index)
+    }
+}
+
+impl Reshape {
+    /// The coordinates in shape `to` of the element at `coords` in shape `from`.
+    pub fn map(at: &mut dyn Elements, from: &[Dim], to: &[Dim], coords: &[ExprId]) -> Vec<ExprId> {
         let (mut i, mut j) = (0, 0);
-        let mut index = Vec::with_capacity(from.len());
-        for (next_i, next_j) in groups(&from, &self.shape).unwrap_or_default() {
-            let flat = flatten(at, &self.shape[j..next_j], &coords[j..next_j]);
-            index.extend(unflatten(at, &from[i..next_i], flat));
+        let mut index = Vec::with_capacity(to.len());
+        for (next_i, next_j) in groups(from, to).unwrap_or_default() {
+            let flat = flatten(at, &from[i..next_i], &coords[i..next_i]);
+            index.extend(unflatten(at, &to[j..next_j], flat));
             (i, j) = (next_i, next_j);
         }
-        at.load(0, &index)
+        index
     }
 }
 

@@ -398,7 +398,29 @@ impl Dag {
         }
     }
 
+    /// Joins `x / c * c + x mod c` to `x`.
+    fn rejoin(&self, linear: &mut Linear) {
+        while let Some((quotient, rest, x, factor)) = self.split_pair(&linear.terms) {
+            linear.terms.retain(|term| *term != quotient && *term != rest);
+            let joined = self.linear(x);
+            linear.terms.extend(joined.terms.into_iter().map(|(atom, n)| (atom, n * factor)));
+            linear.constant += joined.constant * factor;
+        }
+    }
+
+    /// Terms `f c (x / c)` and `f (x mod c)` of a sum, with `x` and `f`.
+    fn split_pair(&self, terms: &[(ExprId, i64)]) -> Option<((ExprId, i64), (ExprId, i64), ExprId, i64)> {
+        terms.iter().find_map(|&(rest, factor)| {
+            let &Expr::Binary(BinaryOp::Mod, x, divisor) = self.expr(rest) else { return None };
+            let &Expr::Int(_, divisor_value) = self.expr(divisor) else { return None };
+            let quotient = *self.known.get(&Expr::Binary(BinaryOp::Div, x, divisor))?;
+            let quotient = (quotient, factor * divisor_value);
+            terms.contains(&quotient).then_some((quotient, (rest, factor), x, factor))
+        })
+    }
+
     fn from_linear(&mut self, mut linear: Linear) -> ExprId {
+        self.rejoin(&mut linear);
         linear.terms.sort_unstable();
         let mut sum: Option<ExprId> = None;
         let mut at = 0;
@@ -517,6 +539,17 @@ mod tests {
         let flat = dag.binary(BinaryOp::Add, scaled, d);
         assert_eq!(dag.binary(BinaryOp::Div, flat, width), h);
         assert_eq!(dag.binary(BinaryOp::Mod, flat, width), d);
+    }
+
+    #[test]
+    fn a_quotient_and_its_rest_join() {
+        let mut dag = Dag::new();
+        let n = dag.coord(0, Some(300));
+        let (start, width) = (dag.int(50), dag.int(25));
+        let shifted = dag.binary(BinaryOp::Sub, n, start);
+        let (h, d) = (dag.binary(BinaryOp::Div, shifted, width), dag.binary(BinaryOp::Mod, shifted, width));
+        let scaled = dag.binary(BinaryOp::Mul, h, width);
+        assert_eq!(dag.binary(BinaryOp::Add, scaled, d), shifted);
     }
 
     #[test]

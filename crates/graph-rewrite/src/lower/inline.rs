@@ -1,0 +1,227 @@
+use crate::plan::{Body, Operand, Place};
+use rewire_graph::op::{Elements, Fused, Permute, Reshape, Slice};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use rewire_graph::{DType, Dim, Graph, Layout, NodeId, Type, Value};
+use std::collections::HashMap;
+
+/// Why a body has no form as a kernel.
+pub(super) type Reason = String;
+
+/// Writes the values of a body as expressions of loop coordinates, producers substituted into readers.
+pub(super) struct Inliner<'a> {
+    pub graph: &'a Graph,
+    pub body: Body,
+    /// What the anchor supplies: at the given coordinates a value is the expression.
+    anchored: HashMap<Value, (Vec<ExprId>, ExprId)>,
+    memo: HashMap<(Value, Vec<ExprId>), ExprId>,
+    failure: Option<Reason>,
+}
+
+/// Where the element of a loop point goes in a tensor, and the columns of the loop it exists for.
+#[derive(Clone)]
+pub(super) struct Placed {
+    pub index: Vec<ExprId>,
+    pub columns: Option<(usize, usize)>,
+}
+
+impl<'a> Inliner<'a> {
+    pub fn new(graph: &'a Graph) -> Self {
+        let mut operands: Vec<(usize, Operand)> = graph
+            .ids()
+            .filter_map(|id| {
+                let node = graph.node(id)?;
+                let ty = node.types.first()?;
+                let place = if ty.layout == Layout::Host { Place::Host } else { Place::Device };
+                let operand = Operand { dtype: ty.dtype, shape: ty.shape.clone(), place };
+                Some((Fused::operand(node.op.as_ref())?, operand))
+            })
+            .collect();
+        operands.sort_by_key(|(position, _)| *position);
+        let body = Body {
+            dag: Dag::new(),
+            operands: operands.into_iter().map(|(_, operand)| operand).collect(),
+            sizes: vec![],
+        };
+        Self { graph, body, anchored: HashMap::new(), memo: HashMap::new(), failure: None }
+    }
+
+    /// Coordinates of a loop, with the extents that are constants as bounds.
+    pub fn coords(&mut self, extents: &[Dim]) -> Vec<ExprId> {
+        extents.iter().enumerate().map(|(axis, dim)| self.body.dag.coord(axis as u8, dim.as_const())).collect()
+    }
+
+    /// Lets the anchor supply `value` at `coords`.
+    pub fn anchor(&mut self, value: Value, coords: Vec<ExprId>, expr: ExprId) {
+        self.anchored.insert(value, (coords, expr));
+        self.memo.clear();
+    }
+
+    /// The element of `value` at `coords`.
+    pub fn element(&mut self, value: Value, coords: &[ExprId]) -> Result<ExprId, Reason> {
+        let expr = self.at(value, coords);
+        match self.failure.take() {
+            None => Ok(expr),
+            Some(reason) => Err(reason),
+        }
+    }
+
+    fn fail(&mut self, reason: String) -> ExprId {
+        self.failure.get_or_insert(reason);
+        self.body.dag.int(0)
+    }
+
+    fn at(&mut self, value: Value, coords: &[ExprId]) -> ExprId {
+        if self.failure.is_some() {
+            return self.body.dag.int(0);
+        }
+        if let Some(&known) = self.memo.get(&(value, coords.to_vec())) {
+            return known;
+        }
+        let expr = self.compute(value, coords);
+        self.memo.insert((value, coords.to_vec()), expr);
+        expr
+    }
+
+    fn compute(&mut self, value: Value, coords: &[ExprId]) -> ExprId {
+        if let Some((known, expr)) = self.anchored.get(&value) {
+            let expr = *expr;
+            if known == coords {
+                return expr;
+            }
+            return self.fail("the anchor's result is read at other coordinates than its own".to_owned());
+        }
+        let graph = self.graph;
+        let Some(node) = graph.node(value.node) else {
+            return self.fail("a value of the body does not exist".to_owned());
+        };
+        if let Some(position) = Fused::operand(node.op.as_ref()) {
+            let dtype = node.types.first().map_or(DType::F32, |ty| ty.dtype);
+            return self.body.dag.load(position as u16, dtype, coords.to_vec());
+        }
+        match node.op.elementwise() {
+            Some(elementwise) => {
+                let inputs = graph.inputs(value.node);
+                elementwise.element(&mut Reading { inliner: self, inputs: &inputs }, coords)
+            }
+            None => self.fail(format!("{} is computed within a prologue", node.op.name())),
+        }
+    }
+
+    pub fn size(&mut self, dim: &Dim) -> ExprId {
+        if let Some(value) = dim.as_const() {
+            return self.body.dag.int(value as i64);
+        }
+        let sizes = &mut self.body.sizes;
+        let position = sizes.iter().position(|known| known == dim).unwrap_or_else(|| {
+            sizes.push(dim.clone());
+            sizes.len() - 1
+        });
+        self.body.dag.size(position as u16)
+    }
+
+    /// Follows `value` back to one of `bases` and returns where its loop point lies in `value`.
+    pub fn place(&mut self, value: Value, bases: &HashMap<Value, Vec<ExprId>>) -> Option<Placed> {
+        if let Some(index) = bases.get(&value) {
+            return Some(Placed { index: index.clone(), columns: None });
+        }
+        let graph = self.graph;
+        let node = graph.node(value.node)?;
+        let shape = &node.types.first()?.shape;
+        let inputs = graph.inputs(value.node);
+        node.op.elementwise()?;
+        let first = *inputs.first()?;
+        let op = node.op.as_ref();
+        if let Some(reshape) = op.downcast_ref::<Reshape>() {
+            let placed = self.place(first, bases)?;
+            let from = graph.ty(first)?.shape.clone();
+            let mut reading = Reading { inliner: self, inputs: &inputs };
+            let index = Reshape::map(&mut reading, &from, &reshape.shape, &placed.index);
+            return Some(Placed { index, ..placed });
+        }
+        if let Some(permute) = op.downcast_ref::<Permute>() {
+            let placed = self.place(first, bases)?;
+            let index = permute.axes.iter().map(|&axis| placed.index.get(axis).copied()).collect::<Option<_>>()?;
+            return Some(Placed { index, ..placed });
+        }
+        if let Some(slice) = op.downcast_ref::<Slice>() {
+            let placed = self.place(first, bases)?;
+            return self.sliced(slice, placed);
+        }
+        if !is_pointwise(op) {
+            return None;
+        }
+        inputs
+            .into_iter()
+            .filter(|input| graph.ty(*input).is_some_and(|ty| ty.shape == *shape))
+            .find_map(|input| self.place(input, bases))
+    }
+
+    fn sliced(&mut self, slice: &Slice, placed: Placed) -> Option<Placed> {
+        let Placed { mut index, columns } = placed;
+        let last = index.len().checked_sub(1)?;
+        if slice.axis != last || columns.is_some() {
+            return None;
+        }
+        let dag = &mut self.body.dag;
+        if !matches!(dag.expr(index[last]), Expr::Coord(_)) {
+            return None;
+        }
+        let start = dag.int(slice.start as i64);
+        index[last] = dag.binary(BinaryOp::Sub, index[last], start);
+        Some(Placed { index, columns: Some((slice.start, slice.start + slice.len)) })
+    }
+}
+
+/// True for operators that compute an element from the elements of their operands at the same coordinates.
+fn is_pointwise(op: &dyn rewire_graph::op::Op) -> bool {
+    op.downcast_ref::<rewire_graph::pointwise::UnaryOp>().is_some()
+        || op.downcast_ref::<BinaryOp>().is_some()
+        || op.downcast_ref::<rewire_graph::op::Where>().is_some()
+        || op.downcast_ref::<rewire_graph::op::Cast>().is_some()
+        || op.downcast_ref::<rewire_graph::op::Dropout>().is_some()
+}
+
+struct Reading<'a, 'b> {
+    inliner: &'a mut Inliner<'b>,
+    inputs: &'a [Value],
+}
+
+impl Elements for Reading<'_, '_> {
+    fn dag(&mut self) -> &mut Dag {
+        &mut self.inliner.body.dag
+    }
+
+    fn operands(&self) -> usize {
+        self.inputs.len()
+    }
+
+    fn ty(&self, operand: usize) -> &Type {
+        static SCALAR: Type = Type { dtype: DType::I32, shape: vec![], layout: Layout::Device };
+        self.inputs.get(operand).and_then(|&input| self.inliner.graph.ty(input)).unwrap_or(&SCALAR)
+    }
+
+    fn load(&mut self, operand: usize, index: &[ExprId]) -> ExprId {
+        match self.inputs.get(operand) {
+            Some(&input) => self.inliner.at(input, index),
+            None => self.inliner.fail(format!("operand {operand} does not exist")),
+        }
+    }
+
+    fn sample(&mut self, operand: usize, row: ExprId) -> ExprId {
+        match self.inputs.get(operand).and_then(|input| self.inliner.operand(input.node)) {
+            Some(position) => self.inliner.body.dag.sample(position as u16, row),
+            None => self.inliner.fail("offsets must be an operand of the kernel".to_owned()),
+        }
+    }
+
+    fn size(&mut self, dim: &Dim) -> ExprId {
+        self.inliner.size(dim)
+    }
+}
+
+impl Inliner<'_> {
+    /// The operand that a node of the body stands for.
+    pub fn operand(&self, node: NodeId) -> Option<usize> {
+        Fused::operand(self.graph.node(node)?.op.as_ref())
+    }
+}

@@ -1,0 +1,308 @@
+use super::inline::{Inliner, Placed, Reason};
+use crate::plan::{Attention, Kernel, Map, Matmul, Output, Reduce, Reduction, RowRange};
+use rewire_graph::op::{Concat, JaggedMatMul, MatMul, Reduce as ReduceNode, Scores, WeightedSum};
+use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
+use rewire_graph::{Dim, Graph, NodeId, Scalar, Type, Value};
+use std::collections::HashMap;
+
+/// The kernel that computes the outputs of a fused operator's body, output `n` into write `n`.
+pub fn kernel(body: &Graph) -> Result<Kernel, Reason> {
+    let order = body.order().map_err(|error| error.to_string())?;
+    let having = |test: fn(&dyn rewire_graph::op::Op) -> bool| -> Vec<NodeId> {
+        order.iter().copied().filter(|&id| body.node(id).is_some_and(|node| test(node.op.as_ref()))).collect()
+    };
+    let sums = having(|op| op.downcast_ref::<WeightedSum>().is_some());
+    let products = having(|op| op.downcast_ref::<MatMul>().is_some());
+    let jagged = having(|op| op.downcast_ref::<JaggedMatMul>().is_some());
+    let reductions = having(|op| op.downcast_ref::<ReduceNode>().is_some());
+    match (sums.as_slice(), products.as_slice(), jagged.as_slice(), reductions.as_slice()) {
+        ([], [], [], []) => map(body),
+        ([], [], [], reductions) => reduce(body, reductions),
+        ([], [product], [], []) => matmul(body, *product),
+        ([], [], [product], []) => jagged_matmul(body, *product),
+        ([sum], [], [], []) => attention(body, *sum),
+        _ => Err("it has more than one anchor".to_owned()),
+    }
+}
+
+fn ty(graph: &Graph, value: Value) -> Result<Type, Reason> {
+    graph.ty(value).cloned().ok_or_else(|| "a value of the body does not exist".to_owned())
+}
+
+fn result(node: NodeId) -> Value {
+    Value { node, port: 0 }
+}
+
+fn operands<const N: usize>(graph: &Graph, node: NodeId) -> Result<[Value; N], Reason> {
+    graph.inputs(node).try_into().map_err(|_| format!("an operator of the body does not have {N} operands"))
+}
+
+fn host_operand(at: &Inliner, value: Value) -> Result<u16, Reason> {
+    at.operand(value.node).map(|position| position as u16).ok_or_else(|| "offsets must be an operand".to_owned())
+}
+
+fn map(body: &Graph) -> Result<Kernel, Reason> {
+    let mut at = Inliner::new(body);
+    let (_, first) = body.outputs().first().ok_or("it has no outputs")?;
+    let shape = ty(body, *first)?.shape;
+    let extents = if shape.is_empty() { vec![1.into()] } else { shape.clone() };
+    let coords = at.coords(&extents);
+    let index = if shape.is_empty() { vec![] } else { coords };
+    let mut outputs = vec![];
+    for (target, (_, value)) in body.outputs().iter().enumerate() {
+        let ty = ty(body, *value)?;
+        if ty.shape != shape {
+            return Err("its outputs differ in shape".to_owned());
+        }
+        let value = at.element(*value, &index)?;
+        outputs.push(output(target, &ty, Placed { index: index.clone(), columns: None }, value));
+    }
+    Ok(Kernel::Map(Map { body: at.body, extents, outputs }))
+}
+
+fn output(target: usize, ty: &Type, placed: Placed, value: ExprId) -> Output {
+    Output {
+        target: target as u16,
+        dtype: ty.dtype,
+        shape: ty.shape.clone(),
+        index: placed.index,
+        value,
+        columns: placed.columns,
+    }
+}
+
+/// All outputs of an anchored loop.
+fn outputs(at: &mut Inliner, bases: &HashMap<Value, Vec<ExprId>>) -> Result<Vec<Output>, Reason> {
+    let mut outputs = vec![];
+    for (target, (_, value)) in at.graph.outputs().iter().enumerate() {
+        outputs.extend(followed(at, bases, target, *value)?);
+    }
+    Ok(outputs)
+}
+
+/// An output of an anchored loop; a concatenation is one a part.
+fn followed(
+    at: &mut Inliner,
+    bases: &HashMap<Value, Vec<ExprId>>,
+    target: usize,
+    value: Value,
+) -> Result<Vec<Output>, Reason> {
+    let ty = ty(at.graph, value)?;
+    if let Some(placed) = at.place(value, bases) {
+        let element = at.element(value, &placed.index)?;
+        return Ok(vec![output(target, &ty, placed, element)]);
+    }
+    let node = at.graph.node(value.node).ok_or("an output does not exist")?;
+    let concat = node.op.downcast_ref::<Concat>().ok_or("an output does not follow the loop")?;
+    concatenated(at, bases, concat, target, value, &ty)
+}
+
+fn concatenated(
+    at: &mut Inliner,
+    bases: &HashMap<Value, Vec<ExprId>>,
+    concat: &Concat,
+    target: usize,
+    value: Value,
+    ty: &Type,
+) -> Result<Vec<Output>, Reason> {
+    let graph = at.graph;
+    let parts = graph.inputs(value.node);
+    let placed = parts
+        .iter()
+        .find_map(|&part| Some((part, at.place(part, bases)?)))
+        .ok_or("no part of a concatenation follows the loop")?;
+    let shape = graph.ty(placed.0).map(|ty| ty.shape.clone()).unwrap_or_default();
+    let mut start = at.body.dag.int(0);
+    let mut outputs = vec![];
+    for part in parts {
+        if graph.ty(part).is_none_or(|ty| ty.shape != shape) {
+            return Err("the parts of a concatenation differ in shape".to_owned());
+        }
+        let element = at.element(part, &placed.1.index)?;
+        let mut index = placed.1.index.clone();
+        index[concat.axis] = at.body.dag.binary(BinaryOp::Add, index[concat.axis], start);
+        outputs.push(output(target, ty, Placed { index, columns: placed.1.columns }, element));
+        let extent = at.size(&shape[concat.axis]);
+        start = at.body.dag.binary(BinaryOp::Add, start, extent);
+    }
+    Ok(outputs)
+}
+
+fn reduce(body: &Graph, nodes: &[NodeId]) -> Result<Kernel, Reason> {
+    let mut at = Inliner::new(body);
+    let mut form: Option<(Vec<Dim>, usize)> = None;
+    for &id in nodes {
+        let (node, [x]) = (body.node(id).ok_or("a reduction does not exist")?, operands(body, id)?);
+        let axis = node.op.downcast_ref::<ReduceNode>().map_or(0, |reduce| reduce.axis);
+        let this = (ty(body, x)?.shape, axis);
+        if *form.get_or_insert_with(|| this.clone()) != this {
+            return Err("its reductions differ in shape or axis".to_owned());
+        }
+    }
+    let (shape, axis) = form.ok_or("it has no reductions")?;
+    let mut extents = shape.clone();
+    let extent = extents.remove(axis);
+    extents.push(extent.clone());
+    let mut coords = at.coords(&extents);
+    let last = coords.pop().ok_or("it has no axis")?;
+    coords.insert(axis, last);
+    let mut row = coords.clone();
+    row[axis] = at.body.dag.int(0);
+    let mut reductions = vec![];
+    let mut bases: HashMap<Value, Vec<ExprId>> = HashMap::new();
+    let mut rows: HashMap<Value, Vec<ExprId>> = HashMap::new();
+    for (position, &id) in nodes.iter().enumerate() {
+        let [x] = operands(body, id)?;
+        let value = at.element(x, &coords)?;
+        let op = body.node(id).and_then(|node| node.op.downcast_ref::<ReduceNode>()).ok_or("no reduction")?.op;
+        reductions.push(Reduction { op, extent: extent.clone(), value });
+        let statistic = at.body.dag.value(position as u8, Scalar::F32);
+        at.anchor(result(id), row.clone(), statistic);
+        rows.insert(result(id), row.clone());
+    }
+    for id in body.ids() {
+        if body.ty(result(id)).is_some_and(|ty| ty.shape == shape) {
+            bases.insert(result(id), coords.clone());
+        }
+    }
+    let (mut full, mut per_row) = (vec![], vec![]);
+    for (target, (_, value)) in body.outputs().iter().enumerate() {
+        let ty = ty(body, *value)?;
+        let on_row = if extent == 1.into() { None } else { at.place(*value, &rows) };
+        if let Some(placed) = on_row.filter(|placed| placed.columns.is_none()) {
+            let element = at.element(*value, &placed.index)?;
+            per_row.push(output(target, &ty, placed, element));
+            continue;
+        }
+        full.extend(followed(&mut at, &bases, target, *value)?);
+    }
+    if full.iter().any(|output| output.columns.is_some()) {
+        return Err("an output is a part of the reduced axis".to_owned());
+    }
+    Ok(Kernel::Reduce(Reduce { body: at.body, extents, reductions, outputs: full, row_outputs: per_row }))
+}
+
+fn matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
+    let mut at = Inliner::new(body);
+    let [a, b] = operands(body, node)?;
+    let shape = ty(body, result(node))?.shape;
+    let (left, right) = (ty(body, a)?.shape, ty(body, b)?.shape);
+    let k = left.last().cloned().unwrap_or_default();
+    let (batch, tail) = shape.split_at(shape.len().saturating_sub(2));
+    let [m, n] = tail else { return Err("a product has less than two axes".to_owned()) };
+    let entry = at.coords(batch);
+    let row = unbounded(&mut at, batch.len());
+    // The last coordinate is k in the left operand and n elsewhere.
+    let bound = k.as_const().zip(n.as_const()).map(|(k, n)| k.max(n));
+    let inner = at.body.dag.coord(batch.len() as u8 + 1, bound);
+    let zero = at.body.dag.int(0);
+    let index = |shape: &[Dim], tail: [ExprId; 2]| -> Vec<ExprId> {
+        let leading = &shape[..shape.len() - 2];
+        let skipped = entry.len() - leading.len();
+        let entry = leading.iter().zip(&entry[skipped..]);
+        entry.map(|(dim, &coord)| if *dim == 1.into() { zero } else { coord }).chain(tail).collect()
+    };
+    let a = at.element(a, &index(&left, [row, inner]))?;
+    let b = at.element(b, &index(&right, [row, inner]))?;
+    let sum = at.body.dag.value(0, Scalar::F32);
+    let point: Vec<ExprId> = entry.iter().copied().chain([row, inner]).collect();
+    at.anchor(result(node), point.clone(), sum);
+    let outputs = outputs(&mut at, &HashMap::from([(result(node), point)]))?;
+    let (batch, m, n) = (batch.to_vec(), RowRange::Dense(m.clone()), n.clone());
+    Ok(Kernel::Matmul(Matmul { body: at.body, batch, m, n, k, stats: vec![], a, b, outputs }))
+}
+
+/// A coordinate that stands for axes of different extents.
+fn unbounded(at: &mut Inliner, axis: usize) -> ExprId {
+    at.body.dag.coord(axis as u8, None)
+}
+
+fn jagged_matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
+    let mut at = Inliner::new(body);
+    let [x, dense, offsets] = operands(body, node)?;
+    let shape = ty(body, dense)?.shape;
+    let [batch, k, n] = shape.as_slice() else { return Err("a jagged product needs [B, K, N]".to_owned()) };
+    let position = host_operand(&at, offsets)?;
+    let (sample, row, inner) = (unbounded(&mut at, 0), unbounded(&mut at, 1), unbounded(&mut at, 2));
+    let start = at.element(offsets, &[sample])?;
+    let global = at.body.dag.binary(BinaryOp::Add, start, row);
+    let a = at.element(x, &[global, inner])?;
+    let b = at.element(dense, &[sample, row, inner])?;
+    let sum = at.body.dag.value(0, Scalar::F32);
+    let point = vec![global, inner];
+    at.anchor(result(node), point.clone(), sum);
+    let outputs = outputs(&mut at, &HashMap::from([(result(node), point)]))?;
+    Ok(Kernel::Matmul(Matmul {
+        body: at.body,
+        batch: vec![batch.clone()],
+        m: RowRange::Ragged { offsets: position },
+        n: n.clone(),
+        k: k.clone(),
+        stats: vec![],
+        a,
+        b,
+        outputs,
+    }))
+}
+
+fn attention(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
+    let mut at = Inliner::new(body);
+    let [weights, v, rows, keys] = operands(body, node)?;
+    let scores = body
+        .ids()
+        .find(|&id| body.node(id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some()))
+        .ok_or("weights are not made of scores")?;
+    let [q, k, score_rows, score_keys] = operands(body, scores)?;
+    if (score_rows, score_keys) != (rows, keys) {
+        return Err("scores and their sum differ in offsets".to_owned());
+    }
+    let (q_ty, v_ty) = (ty(body, q)?, ty(body, v)?);
+    let constant =
+        |ty: &Type, axis: usize| ty.extent(axis).ok_or_else(|| format!("axis {axis} of {ty} is no constant"));
+    let (heads, qk_width, v_width) = (constant(&q_ty, 1)?, constant(&q_ty, 2)?, constant(&v_ty, 2)?);
+    let (sample, row, last) = (unbounded(&mut at, 0), unbounded(&mut at, 2), unbounded(&mut at, 3));
+    let head = at.body.dag.coord(1, Some(heads));
+    let global = |at: &mut Inliner, offsets: Value| -> Result<ExprId, Reason> {
+        let start = at.element(offsets, &[sample])?;
+        Ok(at.body.dag.binary(BinaryOp::Add, start, row))
+    };
+    let (query, key) = (global(&mut at, rows)?, global(&mut at, keys)?);
+    let q = at.element(q, &[query, head, last])?;
+    let k = at.element(k, &[key, head, last])?;
+    let v = at.element(v, &[key, head, last])?;
+    let dot = at.body.dag.value(0, Scalar::F32);
+    let pair = vec![sample, head, row, last];
+    at.anchor(result(scores), pair.clone(), dot);
+    let weight = at.element(weights, &pair)?;
+    let (mask, score) = masked(&at, weight);
+    let point = vec![query, head, last];
+    at.anchor(result(node), point.clone(), dot);
+    let outputs = outputs(&mut at, &HashMap::from([(result(node), point)]))?;
+    let samples = ty(body, weights)?.shape.first().cloned().unwrap_or_default();
+    let (rows, keys) = (host_operand(&at, rows)?, host_operand(&at, keys)?);
+    Ok(Kernel::Attention(Attention {
+        body: at.body,
+        samples,
+        heads,
+        qk_width,
+        v_width,
+        rows: RowRange::Ragged { offsets: rows },
+        keys: RowRange::Ragged { offsets: keys },
+        q,
+        k,
+        v,
+        score,
+        mask,
+        softmax: false,
+        outputs,
+    }))
+}
+
+/// Splits `mask ? score : 0`.
+fn masked(at: &Inliner, weight: ExprId) -> (Option<ExprId>, ExprId) {
+    let dag = &at.body.dag;
+    match *dag.expr(weight) {
+        Expr::Select(mask, score, zero) if *dag.expr(zero) == Expr::Float(0) => (Some(mask), score),
+        _ => (None, weight),
+    }
+}

@@ -1,0 +1,167 @@
+//! Lowering: fused operators become steps, host values the shape program.
+
+mod error;
+mod inline;
+mod kernel;
+
+pub use error::RewriteError;
+pub use kernel::kernel;
+
+use crate::plan::{
+    Binding, Buffer, BufferId, HostInput, HostSlot, Plan, PlanOutput, ShapeEntry, Source, Step, SymbolSource,
+};
+use rewire_graph::op::{Constant, Fused, HostOp, Input, Parameter};
+use rewire_graph::{DType, Graph, Layout, Node, NodeId, SizeSource, Symbol, Value};
+use std::collections::{HashMap, HashSet};
+
+/// Lowers a graph whose operators are all fused, host operators, inputs, parameters or constants.
+pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
+    let order = graph.order().map_err(|source| RewriteError::graph("lowering", source))?;
+    let mut lowering = Lowering { graph, plan: Plan::default(), bound: HashMap::new(), defined: HashSet::new() };
+    lowering.define_extents();
+    for id in order {
+        lowering.node(id)?;
+    }
+    lowering.outputs()?;
+    Ok(lowering.plan)
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    plan: Plan,
+    bound: HashMap<Value, Binding>,
+    defined: HashSet<Symbol>,
+}
+
+impl Lowering<'_> {
+    fn define_extents(&mut self) {
+        for (symbol, size) in self.graph.sizes().iter().enumerate() {
+            if let SizeSource::Extent { input, axis } = &size.source {
+                let source = SymbolSource::Extent { input: input.clone(), axis: *axis };
+                self.define(Symbol(symbol as u32), source);
+            }
+        }
+    }
+
+    fn define(&mut self, symbol: Symbol, source: SymbolSource) {
+        if self.defined.insert(symbol) {
+            self.plan.shapes.entries.push(ShapeEntry::Define { symbol, source });
+        }
+    }
+
+    /// Defines the sizes that come from a host value.
+    fn define_from(&mut self, value: Value, slot: HostSlot) {
+        for (symbol, size) in self.graph.sizes().iter().enumerate() {
+            let source = match size.source {
+                SizeSource::Total(source) if source == value => SymbolSource::Total(slot),
+                SizeSource::Scalar(source) if source == value => SymbolSource::Scalar(slot),
+                _ => continue,
+            };
+            self.define(Symbol(symbol as u32), source);
+        }
+    }
+
+    fn node(&mut self, id: NodeId) -> Result<(), RewriteError> {
+        let Some(node) = self.graph.node(id) else { return Ok(()) };
+        let value = Value { node: id, port: 0 };
+        let op = node.op.as_ref();
+        if let Some(input) = op.downcast_ref::<Input>() {
+            self.input(value, node, input);
+        } else if let Some(parameter) = op.downcast_ref::<Parameter>() {
+            self.buffer(value, node, Source::Parameter(parameter.name.clone()));
+        } else if let Some(constant) = op.downcast_ref::<Constant>() {
+            self.buffer(value, node, Source::Constant(constant.tensor.bytes().to_vec()));
+        } else if let Some(host) = op.downcast_ref::<HostOp>() {
+            self.host(id, node, host)?;
+        } else if let Some(fused) = op.downcast_ref::<Fused>() {
+            self.step(id, node, fused)?;
+        } else {
+            return Err(unsupported(node, "it is not part of a fused operator; run the fusion pass first"));
+        }
+        Ok(())
+    }
+
+    fn input(&mut self, value: Value, node: &Node, input: &Input) {
+        if node.types.first().is_some_and(|ty| ty.layout == Layout::Host) {
+            let slot = self.slot(value);
+            let shape = input.ty.shape.clone();
+            self.plan.host_inputs.push(HostInput { name: input.name.clone(), slot, shape });
+            self.define_from(value, slot);
+        } else {
+            self.buffer(value, node, Source::Input(input.name.clone()));
+        }
+    }
+
+    fn host(&mut self, id: NodeId, node: &Node, op: &HostOp) -> Result<(), RewriteError> {
+        let inputs = self
+            .graph
+            .inputs(id)
+            .into_iter()
+            .map(|value| match self.bound.get(&value) {
+                Some(&Binding::Host(slot)) => Ok(slot),
+                _ => Err(unsupported(node, "it reads a value that is not on the host")),
+            })
+            .collect::<Result<_, _>>()?;
+        let value = Value { node: id, port: 0 };
+        let output = self.slot(value);
+        self.plan.shapes.entries.push(ShapeEntry::Compute { op: op.clone(), inputs, output });
+        self.define_from(value, output);
+        Ok(())
+    }
+
+    fn step(&mut self, id: NodeId, node: &Node, fused: &Fused) -> Result<(), RewriteError> {
+        let kernel = kernel(&fused.body).map_err(|reason| unsupported(node, &reason))?;
+        let reads = self
+            .graph
+            .inputs(id)
+            .into_iter()
+            .map(|value| {
+                self.bound.get(&value).copied().ok_or_else(|| unsupported(node, "it reads a value without a place"))
+            })
+            .collect::<Result<_, _>>()?;
+        let writes = node
+            .types
+            .iter()
+            .enumerate()
+            .map(|(port, ty)| {
+                self.plan.buffers.push(Buffer { dtype: ty.dtype, shape: ty.shape.clone(), source: Source::Step });
+                let buffer = BufferId(self.plan.buffers.len() as u32 - 1);
+                self.bound.insert(Value { node: id, port: port as u32 }, Binding::Buffer(buffer));
+                buffer
+            })
+            .collect();
+        self.plan.steps.push(Step { name: fused.name.clone(), path: node.path.clone(), kernel, reads, writes });
+        Ok(())
+    }
+
+    fn slot(&mut self, value: Value) -> HostSlot {
+        let slot = HostSlot(self.plan.shapes.slots as u32);
+        self.plan.shapes.slots += 1;
+        self.bound.insert(value, Binding::Host(slot));
+        slot
+    }
+
+    fn buffer(&mut self, value: Value, node: &Node, source: Source) {
+        let Some(ty) = node.types.first() else { return };
+        self.plan.buffers.push(Buffer { dtype: ty.dtype, shape: ty.shape.clone(), source });
+        self.bound.insert(value, Binding::Buffer(BufferId(self.plan.buffers.len() as u32 - 1)));
+    }
+
+    fn outputs(&mut self) -> Result<(), RewriteError> {
+        for (name, value) in self.graph.outputs() {
+            let (Some(ty), Some(&bound)) = (self.graph.ty(*value), self.bound.get(value)) else {
+                let (op, reason) = (format!("output `{name}`"), "nothing computes it".to_owned());
+                return Err(RewriteError::Unsupported { op, path: String::new(), reason });
+            };
+            let dtype = if ty.layout == Layout::Host { DType::I64 } else { ty.dtype };
+            let output = PlanOutput { name: name.clone(), value: bound, dtype, shape: ty.shape.clone() };
+            self.plan.outputs.push(output);
+        }
+        Ok(())
+    }
+}
+
+fn unsupported(node: &Node, reason: &str) -> RewriteError {
+    let (op, path) = (node.op.name().to_owned(), node.path.clone());
+    RewriteError::Unsupported { op, path, reason: reason.to_owned() }
+}

@@ -1,0 +1,193 @@
+use super::partition::{GroupId, Partition};
+use crate::plan::Kernel;
+use rewire_graph::op::{JaggedMatMul, MatMul, Reduce, WeightedSum};
+use rewire_graph::pointwise::UnaryOp;
+use rewire_graph::{Layout, NodeId};
+use std::collections::{BTreeSet, HashMap};
+
+impl Partition<'_> {
+    /// A group for every anchor: products, attention with its scores, reductions of one row together.
+    pub(super) fn seed(&mut self) {
+        for id in self.order.clone() {
+            let Some(node) = self.graph.node(id) else { continue };
+            let op = node.op.as_ref();
+            if op.downcast_ref::<MatMul>().is_some() || op.downcast_ref::<JaggedMatMul>().is_some() {
+                self.create(BTreeSet::from([id]));
+            } else if op.downcast_ref::<WeightedSum>().is_some() {
+                let nodes = self.scores_of(id);
+                self.create(nodes);
+            } else if op.downcast_ref::<Reduce>().is_some() {
+                self.seed_reduction(id);
+            }
+        }
+    }
+
+    /// A weighted sum and everything that exists once a pair of query and key.
+    fn scores_of(&self, id: NodeId) -> BTreeSet<NodeId> {
+        let mut nodes = BTreeSet::from([id]);
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            for value in self.inputs(id) {
+                let scores = self.graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Scores);
+                if scores && nodes.insert(value.node) {
+                    stack.push(value.node);
+                }
+            }
+        }
+        nodes
+    }
+
+    /// Joins a reduction to an earlier one over the same rows that it depends on, or starts a group.
+    fn seed_reduction(&mut self, id: NodeId) {
+        let mut between = BTreeSet::new();
+        let mut earlier = BTreeSet::new();
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            for producer in self.inputs(id).iter().map(|value| value.node) {
+                if let Some(group) = self.group_of(producer) {
+                    earlier.insert(group);
+                } else if self.is_free(producer) && between.insert(producer) {
+                    stack.push(producer);
+                }
+            }
+        }
+        for group in earlier.into_iter().rev() {
+            let mut nodes = self.groups[group].clone();
+            nodes.extend(between.iter().copied().filter(|&free| self.depends(vec![free], &self.groups[group])));
+            nodes.insert(id);
+            if self.accepts(&nodes) {
+                self.assign(group, nodes);
+                return;
+            }
+        }
+        self.create(BTreeSet::from([id]));
+    }
+
+    /// True if the nodes form one kernel that waits for none of its own results.
+    pub(super) fn accepts(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        !nodes.iter().any(|&id| self.leaves_and_returns(nodes, id)) && self.trial(nodes).is_ok()
+    }
+
+    /// Moves readers of a group's results into the group for as long as they fit its epilogue.
+    pub(super) fn grow_epilogue(&mut self, group: GroupId) {
+        while self.grow_once(group) {}
+    }
+
+    fn grow_once(&mut self, group: GroupId) -> bool {
+        for result in self.results(&self.groups[group]) {
+            let readers: Vec<NodeId> =
+                self.users(result).iter().copied().filter(|id| !self.groups[group].contains(id)).collect();
+            if readers.is_empty() || !readers.iter().all(|&id| self.is_free(id)) {
+                continue;
+            }
+            let mut nodes = self.groups[group].clone();
+            nodes.extend(readers);
+            if self.accepts(&nodes) {
+                self.assign(group, nodes);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives every free node that is not cheap to repeat a kernel: the one that reads it, or its own.
+    pub(super) fn settle(&mut self) {
+        let mut kernels: HashMap<NodeId, BTreeSet<GroupId>> = HashMap::new();
+        for id in self.order.clone().into_iter().rev() {
+            if !self.is_free(id) {
+                continue;
+            }
+            let mut readers = BTreeSet::new();
+            for user in self.users(id) {
+                match self.group_of(*user) {
+                    Some(group) => readers.extend([group]),
+                    None => readers.extend(kernels.get(user).into_iter().flatten().copied()),
+                }
+            }
+            if readers.is_empty() && !self.is_output(id) {
+                continue;
+            }
+            let lonely = readers.len() == 1 && !self.is_output(id);
+            if !lonely && !self.is_output(id) && self.weight(id) <= CHEAP {
+                kernels.insert(id, readers);
+                continue;
+            }
+            if !readers.iter().any(|&group| self.settle_into(group, id)) {
+                self.create(BTreeSet::from([id]));
+            }
+        }
+    }
+
+    fn settle_into(&mut self, group: GroupId, id: NodeId) -> bool {
+        let mut nodes = self.groups[group].clone();
+        nodes.insert(id);
+        if !self.accepts(&nodes) {
+            return false;
+        }
+        self.assign(group, [id]);
+        true
+    }
+
+    /// Kernels that became too large for their bindings read some of their free nodes from memory.
+    pub(super) fn relieve(&mut self) {
+        let mut group = 0;
+        while group < self.groups.len() {
+            if !self.groups[group].is_empty() && self.trial(&self.groups[group]).is_err() {
+                if let Some(id) = self.heaviest_free(group) {
+                    self.create(BTreeSet::from([id]));
+                    continue;
+                }
+            }
+            group += 1;
+        }
+    }
+
+    fn heaviest_free(&self, group: GroupId) -> Option<NodeId> {
+        let readers = self.groups[group].iter().flat_map(|&id| self.inputs(id)).map(|value| value.node);
+        readers.filter(|&id| self.is_free(id) && self.weight(id) > 0).max_by_key(|&id| (self.weight(id), id))
+    }
+
+    /// Kernels without an anchor that walk the same points become one.
+    pub(super) fn join_maps(&mut self) {
+        for first in 0..self.groups.len() {
+            for second in first + 1..self.groups.len() {
+                let both = [first, second].map(|group| &self.groups[group]);
+                if both.iter().any(|nodes| nodes.is_empty() || !self.is_map(nodes)) {
+                    continue;
+                }
+                let nodes: BTreeSet<NodeId> = both.into_iter().flatten().copied().collect();
+                if self.accepts(&nodes) {
+                    self.assign(first, nodes);
+                }
+            }
+        }
+    }
+
+    fn is_map(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        matches!(self.trial(nodes), Ok(Kernel::Map(_)))
+    }
+
+    /// What repeating a free node and the free nodes it is computed from costs, in loads and simple operations.
+    fn weight(&self, id: NodeId) -> usize {
+        let mut seen = BTreeSet::from([id]);
+        let mut stack = vec![id];
+        let mut weight = 0;
+        while let Some(id) = stack.pop() {
+            let Some(node) = self.graph.node(id) else { continue };
+            weight += match node.op.name() {
+                "reshape" | "permute" | "slice" | "broadcast" | "constant" | "cast" | "concat" => 0,
+                name if node.op.downcast_ref::<UnaryOp>().is_some() && name != "neg" => 8,
+                _ => 1,
+            };
+            for producer in self.inputs(id).iter().map(|value| value.node) {
+                if self.is_free(producer) && seen.insert(producer) {
+                    stack.push(producer);
+                }
+            }
+        }
+        weight
+    }
+}
+
+/// The weight up to which a node is repeated in every kernel that reads it.
+const CHEAP: usize = 6;
