@@ -1,6 +1,19 @@
 //! WGSL emission: a pure function of a kernel, a target and a tuning.
 
-use crate::plan::RowRange;
+mod error;
+mod expr;
+mod function;
+mod map;
+mod module;
+mod store;
+mod template;
+mod tuning;
+mod validate;
+
+pub use error::EmitError;
+pub use tuning::Tuning;
+
+use crate::plan::{Kernel, RowRange};
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
@@ -98,4 +111,14 @@ pub struct EmittedKernel {
     pub grid: Vec<GridFactor>,
     /// Storage types the shader assumes for outputs, for checks.
     pub outputs: Vec<DType>,
+}
+
+/// Emits the shader of `kernel` for `target`, validated.
+///
+/// Errors name what the kernel refers to and does not have, or what the target lacks.
+pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    match kernel {
+        Kernel::Map(kernel) => map::emit(kernel, target, tuning),
+        _ => Err(EmitError::Missing { what: "family", index: 0, count: 0 }),
+    }
 }

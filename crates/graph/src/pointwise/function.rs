@@ -217,6 +217,7 @@ impl BinaryOp {
             Self::Sub => a.wrapping_sub(b),
             Self::Mul => a.wrapping_mul(b),
             Self::Div => floor_div(a, b),
+            Self::Mod if b == 0 => 0,
             Self::Mod => a.wrapping_sub(b.wrapping_mul(floor_div(a, b))),
             Self::Pow => a.wrapping_pow(u32::try_from(b).unwrap_or(0)),
             Self::Min => a.min(b),
@@ -278,6 +279,7 @@ mod tests {
         assert_eq!(BinaryOp::Div.evaluate_int(-7, 2), -4);
         assert_eq!(BinaryOp::Mod.evaluate_int(-7, 2), 1);
         assert_eq!(BinaryOp::Div.evaluate_int(7, 0), 0);
+        assert_eq!(BinaryOp::Mod.evaluate_int(7, 0), 0);
         assert_eq!(BinaryOp::Div.evaluate_int(i64::MIN, -1), i64::MIN);
     }
 }

@@ -36,6 +36,11 @@ impl Lanes {
             let result = match expr {
                 &Expr::Int(_, value) => Self::Uniform { aligned: value % 4 == 0 },
                 &Expr::Coord(axis) if axis == coord => Self::Consecutive { aligned: true },
+                Expr::Binary(BinaryOp::Div | BinaryOp::Mod, a, b)
+                    if dag.range(*b).is_none_or(|(low, _)| low <= 0) && !(of(a).is_uniform() && of(b).is_uniform()) =>
+                {
+                    Self::Varying
+                }
                 Expr::Binary(op, a, b) => Self::binary(*op, of(a), of(b)),
                 Expr::Select(c, a, b) => match (of(c), of(a), of(b)) {
                     (Self::Uniform { .. }, x, y) => x.join(y),

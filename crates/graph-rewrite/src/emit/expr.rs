@@ -1,0 +1,516 @@
+//! Statements that evaluate expressions at a loop point, or at four neighbouring ones.
+
+use super::EmitError;
+use super::function::{self, Facts, Text, float_literal, int_literal, type_of};
+use super::module::Module;
+use rewire_graph::Scalar;
+use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, Lanes};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+use std::rc::Rc;
+
+const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
+
+/// An expression's value in emitted code.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// A float constant.
+    Float(f32),
+    /// An integer constant.
+    Int(Scalar, i64),
+    /// A truth value.
+    Bool(bool),
+    /// A scalar, the same in all lanes.
+    Uniform(String),
+    /// The first lane of an `i32` that grows by one a lane.
+    Consecutive(String),
+    /// A `vec4`, a component a lane.
+    Vector(String),
+    /// A scalar a lane.
+    Split([String; 4]),
+}
+
+impl Value {
+    /// The scalar of a lane.
+    pub fn lane(&self, lane: usize) -> String {
+        match self {
+            &Self::Float(value) => float_literal(value),
+            &Self::Int(scalar, value) => int_literal(scalar, value),
+            Self::Bool(value) => value.to_string(),
+            Self::Uniform(text) => text.clone(),
+            Self::Consecutive(text) if lane == 0 => text.clone(),
+            Self::Consecutive(text) => format!("({text} + {lane})"),
+            Self::Vector(text) => format!("{text}.{}", COMPONENTS[lane & 3]),
+            Self::Split(parts) => parts[lane & 3].clone(),
+        }
+    }
+
+    /// The first lane.
+    pub fn first(&self) -> String {
+        self.lane(0)
+    }
+
+    /// All lanes as a `vec4`; not for `I64`.
+    pub fn vector(&self, scalar: Scalar) -> String {
+        let ty = type_of(scalar);
+        match self {
+            Self::Vector(text) => text.clone(),
+            Self::Consecutive(text) => format!("({text} + vec4<i32>(0, 1, 2, 3))"),
+            Self::Split(parts) => format!("vec4<{ty}>({})", parts.join(", ")),
+            _ => format!("vec4<{ty}>({})", self.first()),
+        }
+    }
+
+    fn in_lane(&self, lane: usize) -> Self {
+        match self {
+            Self::Consecutive(_) | Self::Vector(_) | Self::Split(_) => Self::Uniform(self.lane(lane)),
+            _ => self.clone(),
+        }
+    }
+
+    fn constant(&self) -> Option<f64> {
+        match *self {
+            Self::Float(value) => Some(value.into()),
+            Self::Int(Scalar::I32, value) => Some(value as f64),
+            Self::Bool(value) => Some(f64::from(u8::from(value))),
+            _ => None,
+        }
+    }
+
+    fn of_constant(scalar: Scalar, value: f64) -> Self {
+        match scalar {
+            Scalar::F32 => Self::Float(if value.is_nan() { 0.0 } else { (value as f32).clamp(f32::MIN, f32::MAX) }),
+            Scalar::Bool => Self::Bool(value != 0.0),
+            Scalar::I32 => Self::Int(scalar, i64::from(value as i32)),
+            Scalar::I64 => Self::Int(scalar, value as i64),
+        }
+    }
+}
+
+/// A block of statements and the expressions whose values it knows.
+pub(super) struct Scope {
+    known: HashMap<ExprId, Value>,
+    coords: Vec<Value>,
+    values: Vec<Value>,
+    lanes: Rc<[Lanes]>,
+    valid: Option<String>,
+    text: String,
+}
+
+impl Scope {
+    /// A scope of one point. `values` are what the anchor supplies.
+    pub fn point(coords: &[String], values: Vec<Value>) -> Self {
+        let coords = coords.iter().cloned().map(Value::Uniform).collect();
+        Self { known: HashMap::new(), coords, values, lanes: Rc::from([]), valid: None, text: String::new() }
+    }
+
+    /// A scope of four points along coordinate `axis`, whose text is a multiple of four.
+    /// `valid`, a `vec4<bool>`, tells which of them exist; all do if it is `None`.
+    pub fn four(module: &Module, axis: usize, coords: &[String], values: Vec<Value>, valid: Option<&str>) -> Self {
+        let uniform =
+            values.iter().enumerate().filter(|(_, value)| !matches!(value, Value::Vector(_) | Value::Split(_)));
+        let uniform = uniform.fold(0, |bits, (n, _)| bits | 1 << n);
+        let mut scope = Self::point(coords, values);
+        if let Some(Value::Uniform(text)) = scope.coords.get(axis).cloned() {
+            scope.coords[axis] = Value::Consecutive(text);
+        }
+        scope.lanes = Lanes::with_uniform_values(&module.body.dag, axis as u8, uniform).into();
+        scope.valid = valid.map(str::to_owned);
+        scope
+    }
+
+    /// An inner block: it knows what this one knows, and starts without statements.
+    pub fn inner(&self) -> Self {
+        Self {
+            known: self.known.clone(),
+            coords: self.coords.clone(),
+            values: self.values.clone(),
+            lanes: self.lanes.clone(),
+            valid: self.valid.clone(),
+            text: String::new(),
+        }
+    }
+
+    /// An inner block for one of four points.
+    fn lane(&self, lane: usize) -> Self {
+        let only = |values: &[Value]| values.iter().map(|value| value.in_lane(lane)).collect();
+        Self {
+            known: self.known.iter().map(|(&id, value)| (id, value.in_lane(lane))).collect(),
+            coords: only(&self.coords),
+            values: only(&self.values),
+            lanes: Rc::from([]),
+            valid: self.valid.as_ref().map(|valid| format!("{valid}.{}", COMPONENTS[lane & 3])),
+            text: String::new(),
+        }
+    }
+
+    /// Adds what the anchor supplies from here on.
+    pub fn supply(&mut self, value: Value) {
+        self.values.push(value);
+    }
+
+    /// Which points exist, where not all do.
+    pub fn valid(&self) -> Option<&str> {
+        self.valid.as_deref()
+    }
+
+    /// Restricts the points that exist.
+    pub fn restrict(&mut self, valid: String) {
+        self.valid = Some(valid);
+    }
+
+    /// Adds a statement.
+    pub fn line(&mut self, text: &str) {
+        self.text += text;
+        self.text.push('\n');
+    }
+
+    /// Adds a block of another scope's statements, `head { ... }`.
+    pub fn block(&mut self, head: &str, body: &str) {
+        let _ = writeln!(self.text, "{head} {{\n{}}}", indented(body));
+    }
+
+    /// The statements so far; the scope goes on with none.
+    pub fn take(&mut self) -> String {
+        std::mem::take(&mut self.text)
+    }
+
+    /// How an expression varies over the four points.
+    pub fn class(&self, id: ExprId) -> Lanes {
+        self.lanes.get(id.0 as usize).copied().unwrap_or(Lanes::Uniform { aligned: false })
+    }
+
+    /// Evaluates expressions.
+    pub fn eval(&mut self, module: &mut Module, roots: &[ExprId]) -> Result<Vec<Value>, EmitError> {
+        for id in module.required(roots) {
+            self.node(module, id)?;
+        }
+        roots
+            .iter()
+            .map(|root| {
+                let count = module.body.dag.len();
+                self.known.get(root).cloned().ok_or(EmitError::Missing {
+                    what: "expression",
+                    index: root.0 as usize,
+                    count,
+                })
+            })
+            .collect()
+    }
+
+    /// Evaluates the parts of `roots` that are always needed and that `select` accepts.
+    pub fn eval_where(
+        &mut self,
+        module: &mut Module,
+        roots: &[ExprId],
+        accept: impl Fn(ExprId) -> bool,
+    ) -> Result<(), EmitError> {
+        module.required(roots).into_iter().filter(|&id| accept(id)).try_for_each(|id| self.node(module, id))
+    }
+
+    /// Evaluates one expression.
+    pub fn eval_one(&mut self, module: &mut Module, root: ExprId) -> Result<Value, EmitError> {
+        self.eval(module, &[root]).map(|mut values| values.swap_remove(0))
+    }
+
+    fn node(&mut self, module: &mut Module, id: ExprId) -> Result<(), EmitError> {
+        if self.known.contains_key(&id) {
+            return Ok(());
+        }
+        let dag = &module.body.dag;
+        let scalar = dag.scalar(id);
+        let value = match dag.expr(id) {
+            &Expr::Float(bits) => Value::of_constant(Scalar::F32, f32::from_bits(bits).into()),
+            &Expr::Int(scalar, value) => Value::Int(scalar, value),
+            &Expr::Bool(value) => Value::Bool(value),
+            &Expr::Coord(axis) => supplied("coordinate", &self.coords, axis.into())?,
+            &Expr::Value(position) => supplied("value", &self.values, position.into())?,
+            &Expr::Size(position) => {
+                let sizes = &module.body.sizes;
+                let missing = EmitError::Missing { what: "size", index: position.into(), count: sizes.len() };
+                Value::Uniform(module.dim(sizes.get(position as usize).ok_or(missing)?))
+            }
+            Expr::Load { operand, index } => self.load(module, id, *operand, index)?,
+            &Expr::Sample { offsets, row } => self.sample(module, id, offsets, row)?,
+            &Expr::Uniform { seed, index } => self.uniform(module, id, seed, index)?,
+            &Expr::Unary(op, a) => {
+                let argument = self.get(module, a)?;
+                let kind = dag.scalar(a);
+                match argument.constant() {
+                    Some(x) if kind != Scalar::I64 => Value::of_constant(scalar, op.evaluate(x)),
+                    _ => self.apply(module, id, &[a], |text, wide| function::unary(op, kind, &text[0], wide))?,
+                }
+            }
+            &Expr::Binary(op, a, b) => self.binary(module, id, op, a, b)?,
+            &Expr::Cast(to, a) => {
+                let from = dag.scalar(a);
+                match self.get(module, a)?.constant() {
+                    Some(x) => {
+                        Value::of_constant(to, if matches!(to, Scalar::I32 | Scalar::I64) { x.trunc() } else { x })
+                    }
+                    None => self.apply(module, id, &[a], |text, wide| Ok(function::cast(from, to, &text[0], wide)))?,
+                }
+            }
+            &Expr::Select(condition, a, b) => self.select(module, id, condition, a, b)?,
+        };
+        self.known.insert(id, value);
+        Ok(())
+    }
+
+    fn get(&mut self, module: &mut Module, id: ExprId) -> Result<Value, EmitError> {
+        if let Some(value) = self.known.get(&id) {
+            return Ok(value.clone());
+        }
+        self.eval_one(module, id)
+    }
+
+    fn bind(&mut self, module: &mut Module, code: &str) -> String {
+        let name = module.name();
+        self.line(&format!("let {name} = {code};"));
+        name
+    }
+
+    /// The scalar form where the lanes of `id` follow from the first one.
+    fn scalar_form(&self, id: ExprId, name: String) -> Value {
+        match self.class(id) {
+            Lanes::Consecutive { .. } => Value::Consecutive(name),
+            _ => Value::Uniform(name),
+        }
+    }
+
+    /// A function of `operands`: of scalars, of vectors where it has such a form, else lane by lane.
+    fn apply(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        operands: &[ExprId],
+        code: impl Fn(&[String], bool) -> Result<Text, EmitError>,
+    ) -> Result<Value, EmitError> {
+        let arguments = operands.iter().map(|&o| self.get(module, o)).collect::<Result<Vec<_>, _>>()?;
+        let lane = |l: usize| arguments.iter().map(|a| a.lane(l)).collect::<Vec<_>>();
+        if self.class(id) != Lanes::Varying {
+            let name = self.bind(module, &code(&lane(0), false)?.code);
+            return Ok(self.scalar_form(id, name));
+        }
+        let dag = &module.body.dag;
+        if operands.iter().chain([&id]).all(|&o| dag.scalar(o) != Scalar::I64) {
+            let wide: Vec<_> = arguments.iter().zip(operands).map(|(a, &o)| a.vector(dag.scalar(o))).collect();
+            let text = code(&wide, true)?;
+            if text.wide {
+                return Ok(Value::Vector(self.bind(module, &text.code)));
+            }
+        }
+        self.split(module, |l| Ok(code(&lane(l), false)?.code))
+    }
+
+    fn split(
+        &mut self,
+        module: &mut Module,
+        mut code: impl FnMut(usize) -> Result<String, EmitError>,
+    ) -> Result<Value, EmitError> {
+        let mut part = |l| Ok::<_, EmitError>(self.bind(module, &code(l)?));
+        Ok(Value::Split([part(0)?, part(1)?, part(2)?, part(3)?]))
+    }
+
+    fn binary(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        op: BinaryOp,
+        a: ExprId,
+        b: ExprId,
+    ) -> Result<Value, EmitError> {
+        let dag = &module.body.dag;
+        let scalar = dag.scalar(a);
+        if dag.scalar(b) != scalar {
+            let place = format!("the right side of {}", op.name());
+            return Err(EmitError::Type { place, expected: format!("{scalar:?}"), got: dag.scalar(b) });
+        }
+        let (left, right) = (self.get(module, a)?, self.get(module, b)?);
+        if let (Scalar::F32 | Scalar::Bool, Some(x), Some(y)) = (scalar, left.constant(), right.constant()) {
+            return Ok(Value::of_constant(op.result(scalar), op.evaluate(x, y)));
+        }
+        if let (&Value::Int(_, x), &Value::Int(_, y)) = (&left, &right) {
+            let result = op.evaluate_int(x, y);
+            return Ok(match op.result(scalar) {
+                Scalar::Bool => Value::Bool(result != 0),
+                Scalar::I32 => Value::Int(scalar, i64::from(result as i32)),
+                _ => Value::Int(scalar, result),
+            });
+        }
+        if op == BinaryOp::Pow
+            && let Some(power) = self.constant_power(module, id, a, &right)?
+        {
+            return Ok(power);
+        }
+        let natural = |id| dag.range(id).is_some_and(|(low, _)| low >= 0);
+        let divisor = if let Value::Int(_, n) = right { Some(n) } else { None };
+        let facts = Facts { natural: natural(a) && natural(b), divisor };
+        self.apply(module, id, &[a, b], |text, wide| function::binary(op, scalar, (&text[0], &text[1]), facts, wide))
+    }
+
+    fn constant_power(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        a: ExprId,
+        exponent: &Value,
+    ) -> Result<Option<Value>, EmitError> {
+        let factors: usize = match exponent {
+            Value::Float(2.0) => 2,
+            Value::Float(3.0) => 3,
+            _ => return Ok(None),
+        };
+        let product = |text: &[String], _| Ok(Text { code: vec![text[0].as_str(); factors].join(" * "), wide: true });
+        self.apply(module, id, &[a], product).map(Some)
+    }
+
+    fn load(&mut self, module: &mut Module, id: ExprId, operand: u16, index: &[ExprId]) -> Result<Value, EmitError> {
+        let indices = index.iter().map(|&i| self.get(module, i)).collect::<Result<Vec<_>, _>>()?;
+        let lane = |l: usize| indices.iter().map(|i| i.lane(l)).collect::<Vec<_>>();
+        if self.class(id) != Lanes::Varying {
+            let guard = if self.lanes.is_empty() { self.valid.clone() } else { None };
+            let code = module.load(operand, &lane(0), guard.as_deref())?;
+            let name = self.bind(module, &code);
+            return Ok(self.scalar_form(id, name));
+        }
+        let classes: Vec<_> = index.iter().map(|&i| self.class(i)).collect();
+        if Lanes::is_vector_load(&classes) && module.has_vector_load(operand) {
+            let code = module.load4(operand, &lane(0))?;
+            return Ok(Value::Vector(self.bind(module, &code)));
+        }
+        let mut codes = Vec::with_capacity(4);
+        for l in 0..4 {
+            let guard = self.valid.as_ref().map(|valid| format!("{valid}.{}", COMPONENTS[l]));
+            codes.push(module.load(operand, &lane(l), guard.as_deref())?);
+        }
+        self.split(module, |l| Ok(codes[l].clone()))
+    }
+
+    fn sample(&mut self, module: &mut Module, id: ExprId, offsets: u16, row: ExprId) -> Result<Value, EmitError> {
+        let row = self.get(module, row)?;
+        if self.class(id) != Lanes::Varying {
+            let code = module.sample(offsets, &row.first())?;
+            let name = self.bind(module, &code);
+            return Ok(self.scalar_form(id, name));
+        }
+        let mut codes = Vec::with_capacity(4);
+        for l in 0..4 {
+            codes.push(module.sample(offsets, &row.lane(l))?);
+        }
+        self.split(module, |l| Ok(codes[l].clone()))
+    }
+
+    fn uniform(&mut self, module: &mut Module, id: ExprId, seed: ExprId, index: ExprId) -> Result<Value, EmitError> {
+        let aligned = self.class(index) == Lanes::Consecutive { aligned: true };
+        if self.class(id) == Lanes::Varying && aligned && self.class(seed).is_uniform() {
+            let (seed, index) = (self.get(module, seed)?.first(), self.get(module, index)?.first());
+            return Ok(Value::Vector(self.bind(module, &format!("uniform_random4({seed}, {index})"))));
+        }
+        self.apply(module, id, &[seed, index], |text, _| {
+            Ok(Text { code: format!("uniform_random({}, {})", text[0], text[1]), wide: false })
+        })
+    }
+
+    fn select(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        condition: ExprId,
+        a: ExprId,
+        b: ExprId,
+    ) -> Result<Value, EmitError> {
+        let test = self.get(module, condition)?;
+        if let Value::Bool(test) = test {
+            return self.get(module, if test { a } else { b });
+        }
+        if !self.is_costly(module, a) && !self.is_costly(module, b) {
+            self.eval(module, &[a, b])?;
+            let wide = |text: &[String]| format!("select({}, {}, {})", text[2], text[1], text[0]);
+            return self.apply(module, id, &[condition, a, b], |text, _| Ok(Text { code: wide(text), wide: true }));
+        }
+        let shared: Vec<_> = module.required(&[a]).intersection(&module.required(&[b])).copied().collect();
+        self.eval(module, &shared)?;
+        let scalar = module.body.dag.scalar(id);
+        if self.class(condition).is_uniform() {
+            return self.branch(module, id, &test.first(), a, b, scalar);
+        }
+        let mut parts = Vec::with_capacity(4);
+        for l in 0..4 {
+            let mut lane = self.lane(l);
+            let value = lane.branch(module, id, &test.lane(l), a, b, scalar)?;
+            let text = lane.take();
+            self.text += &text;
+            parts.push(value.first());
+        }
+        self.split(module, |l| Ok(parts[l].clone()))
+    }
+
+    /// `if (test) { a } else { b }`, with what only one side needs inside of it.
+    fn branch(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        test: &str,
+        a: ExprId,
+        b: ExprId,
+        scalar: Scalar,
+    ) -> Result<Value, EmitError> {
+        let name = module.name();
+        let wide = self.class(id) == Lanes::Varying;
+        let ty = type_of(scalar);
+        let assign = |value: &Value, l: Option<usize>| match l {
+            Some(l) => format!("{name}_{l} = {};", value.lane(l)),
+            None if wide => format!("{name} = {};", value.vector(scalar)),
+            None => format!("{name} = {};", value.first()),
+        };
+        let split = wide && scalar == Scalar::I64;
+        let places: Vec<Option<usize>> = if split { (0..4).map(Some).collect() } else { vec![None] };
+        for place in &places {
+            match place {
+                Some(l) => self.line(&format!("var {name}_{l}: {ty};")),
+                None if wide => self.line(&format!("var {name}: vec4<{ty}>;")),
+                None => self.line(&format!("var {name}: {ty};")),
+            }
+        }
+        let mut sides = Vec::with_capacity(2);
+        for side in [a, b] {
+            let mut inner = self.inner();
+            let value = inner.eval_one(module, side)?;
+            places.iter().for_each(|&place| inner.line(&assign(&value, place)));
+            sides.push(indented(&inner.take()));
+        }
+        self.line(&format!("if ({test}) {{\n{}}} else {{\n{}}}", sides[0], sides[1]));
+        Ok(match (split, wide) {
+            (true, _) => Value::Split([0, 1, 2, 3].map(|l| format!("{name}_{l}"))),
+            (_, true) => Value::Vector(name),
+            _ => self.scalar_form(id, name),
+        })
+    }
+
+    /// True if `root` needs something not yet known that must not, or should not, run in vain.
+    fn is_costly(&self, module: &Module, root: ExprId) -> bool {
+        let mut stack = vec![root];
+        let mut seen = HashSet::new();
+        while let Some(id) = stack.pop() {
+            if self.known.contains_key(&id) || !seen.insert(id) {
+                continue;
+            }
+            let expr = module.body.dag.expr(id);
+            if matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. }) {
+                return true;
+            }
+            stack.extend(expr.operands());
+        }
+        false
+    }
+}
+
+fn supplied(what: &'static str, values: &[Value], index: usize) -> Result<Value, EmitError> {
+    values.get(index).cloned().ok_or(EmitError::Missing { what, index, count: values.len() })
+}
+
+/// Statements one level deeper.
+pub(super) fn indented(text: &str) -> String {
+    text.lines().map(|line| if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") }).collect()
+}

@@ -1,0 +1,378 @@
+use super::{EmitError, Param, Slot, Target};
+use crate::plan::{Body, Operand, Place};
+use rewire_graph::pointwise::{Expr, ExprId};
+use rewire_graph::{DType, Dim};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+/// How a buffer is accessed: an element or four neighbours at a time.
+#[derive(Clone, Copy, Default)]
+struct Access {
+    element: bool,
+    vector: bool,
+}
+
+/// What a shader under construction refers to: parameters, bindings, names.
+pub(super) struct Module<'a> {
+    /// The expressions.
+    pub body: &'a Body,
+    /// What the shader may use.
+    pub target: &'a Target,
+    params: Vec<Param>,
+    sizes: bool,
+    reads: BTreeMap<u16, Access>,
+    writes: BTreeMap<u16, (DType, Access)>,
+    searches: BTreeSet<u16>,
+    names: usize,
+    required: Vec<BTreeSet<ExprId>>,
+}
+
+impl<'a> Module<'a> {
+    pub fn new(body: &'a Body, target: &'a Target) -> Self {
+        let mut required: Vec<BTreeSet<ExprId>> = Vec::with_capacity(body.dag.len());
+        for id in body.dag.ids() {
+            let expr = body.dag.expr(id);
+            let of = |id: &ExprId| required.get(id.0 as usize).cloned().unwrap_or_default();
+            let mut set = BTreeSet::from([id]);
+            match expr {
+                Expr::Select(condition, a, b) => {
+                    set.extend(of(condition));
+                    set.extend(of(a).intersection(&of(b)).copied());
+                }
+                _ => expr.operands().iter().for_each(|operand| set.extend(of(operand))),
+            }
+            required.push(set);
+        }
+        Self {
+            body,
+            target,
+            params: vec![],
+            sizes: false,
+            reads: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            searches: BTreeSet::new(),
+            names: 0,
+            required,
+        }
+    }
+
+    /// The expressions that are evaluated whichever way selections go, ascending.
+    pub fn required(&self, roots: &[ExprId]) -> BTreeSet<ExprId> {
+        roots.iter().filter_map(|root| self.required.get(root.0 as usize)).flatten().copied().collect()
+    }
+
+    /// A name that nothing else has.
+    pub fn name(&mut self) -> String {
+        self.names += 1;
+        format!("e{}", self.names)
+    }
+
+    /// An `i32` word of the parameter block.
+    pub fn param(&mut self, param: Param) -> String {
+        let position = self.params.iter().position(|p| *p == param).unwrap_or_else(|| {
+            self.params.push(param);
+            self.params.len() - 1
+        });
+        format!("params[{}].{}", position / 4, ["x", "y", "z", "w"][position % 4])
+    }
+
+    /// An extent, an `i32`.
+    pub fn dim(&mut self, dim: &Dim) -> String {
+        match dim.as_const() {
+            Some(n) => n.to_string(),
+            None => self.param(Param::Dim(dim.clone())),
+        }
+    }
+
+    /// The product of extents.
+    pub fn product(&mut self, dims: &[Dim]) -> String {
+        let constant: usize = dims.iter().filter_map(Dim::as_const).product();
+        let mut factors: Vec<String> = dims.iter().filter(|d| d.as_const().is_none()).map(|d| self.dim(d)).collect();
+        if constant != 1 || factors.is_empty() {
+            factors.push(constant.to_string());
+        }
+        factors.join(" * ")
+    }
+
+    /// An operand of the body.
+    pub fn operand(&self, position: u16) -> Result<&'a Operand, EmitError> {
+        let operands = &self.body.operands;
+        operands.get(position as usize).ok_or(EmitError::Missing {
+            what: "operand",
+            index: position as usize,
+            count: operands.len(),
+        })
+    }
+
+    /// The word of `sizes` at `index` after where `base` begins.
+    pub fn size_word(&mut self, base: Param, index: &str) -> String {
+        self.sizes = true;
+        let base = self.param(base);
+        if index == "0" { format!("sizes[{base}]") } else { format!("sizes[{base} + {index}]") }
+    }
+
+    /// The offset of an element in its buffer, in elements or in groups of four.
+    pub fn address(&mut self, shape: &[Dim], index: &[String], group: bool) -> String {
+        let Some((last, outer)) = index.split_last() else { return "0".to_owned() };
+        let mut text = String::new();
+        for (index, dim) in outer.iter().zip(shape) {
+            if text.is_empty() {
+                text = index.clone();
+            } else {
+                text = format!("({text} * {} + {index})", self.dim(dim));
+            }
+        }
+        let last = if group { format!("({last} >> 2u)") } else { last.clone() };
+        if text.is_empty() || text == "0" {
+            return last;
+        }
+        let unit = if group { 4 } else { 1 };
+        let pitch = match shape.last().map(|dim| (dim.as_const(), dim)) {
+            Some((Some(n), _)) => (n.next_multiple_of(4) / unit).to_string(),
+            Some((None, dim)) => {
+                let dim = self.dim(dim);
+                if group { format!("(({dim} + 3) >> 2u)") } else { format!("(({dim} + 3) & -4)") }
+            }
+            None => "4".to_owned(),
+        };
+        format!("{text} * {pitch} + {last}")
+    }
+
+    /// An element of an operand.
+    pub fn load(&mut self, position: u16, index: &[String], valid: Option<&str>) -> Result<String, EmitError> {
+        let operand = self.operand(position)?;
+        check_rank("operand", position, operand.shape.len(), index.len())?;
+        let guard = |at: String| match valid {
+            Some(valid) => format!("select(0, {at}, {valid})"),
+            None => at,
+        };
+        if operand.place == Place::Host {
+            if !matches!(operand.dtype, DType::I32 | DType::U32) {
+                return Err(EmitError::HostType { operand: position.into(), dtype: operand.dtype });
+            }
+            let index = guard(index.first().cloned().unwrap_or_else(|| "0".to_owned()));
+            return Ok(self.size_word(Param::HostBase(position), &index));
+        }
+        let at = guard(self.address(&operand.shape, index, false));
+        self.reads.entry(position).or_default().element = true;
+        Ok(format!("load_{position}({at})"))
+    }
+
+    /// True if four neighbouring elements of an operand can be loaded at once.
+    pub fn has_vector_load(&self, position: u16) -> bool {
+        self.operand(position).is_ok_and(|o| o.place == Place::Device && o.dtype != DType::I64)
+    }
+
+    /// Four neighbouring elements of an operand, the first of them at a multiple of four.
+    pub fn load4(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
+        let operand = self.operand(position)?;
+        check_rank("operand", position, operand.shape.len(), index.len())?;
+        let at = self.address(&operand.shape, index, true);
+        self.reads.entry(position).or_default().vector = true;
+        Ok(format!("load4_{position}({at})"))
+    }
+
+    /// The sample of a row, by a search in an offsets operand.
+    pub fn sample(&mut self, offsets: u16, row: &str) -> Result<String, EmitError> {
+        self.load(offsets, &["0".to_owned()], None)?;
+        self.searches.insert(offsets);
+        Ok(format!("sample_{offsets}({row})"))
+    }
+
+    /// A statement that stores an element.
+    pub fn store(&mut self, output: u16, dtype: DType, at: &str, value: &str) -> String {
+        self.writes.entry(output).or_insert((dtype, Access::default())).1.element = true;
+        format!("store_{output}({at}, {value});")
+    }
+
+    /// A statement that stores four neighbouring elements at a group of four.
+    pub fn store4(&mut self, output: u16, dtype: DType, at: &str, value: &str) -> String {
+        self.writes.entry(output).or_insert((dtype, Access::default())).1.vector = true;
+        format!("store4_{output}({at}, {value});")
+    }
+
+    /// Words of the parameter block, in order.
+    pub fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    /// Storage bindings, in order.
+    pub fn slots(&self) -> Vec<Slot> {
+        let sizes = self.sizes.then_some(Slot::Sizes);
+        let reads = self.reads.keys().map(|&n| Slot::Operand(n));
+        let writes = self.writes.keys().map(|&n| Slot::Output(n));
+        sizes.into_iter().chain(reads).chain(writes).collect()
+    }
+
+    /// Directives, and bindings with the functions that load from and store to them.
+    pub fn declarations(&mut self) -> Result<(&'static str, String), EmitError> {
+        let mut functions = String::new();
+        for (&position, &access) in &self.reads {
+            functions += &load_functions(position, self.operand(position)?.dtype, access, self.target.f16);
+        }
+        for (&position, &(dtype, access)) in &self.writes {
+            functions += &store_functions(position, dtype, access, self.target.f16);
+        }
+        for position in self.searches.clone() {
+            functions += &self.search_function(position)?;
+        }
+        let mut text = String::new();
+        let words = self.params.len().div_ceil(4).max(1);
+        let _ = writeln!(text, "@group(0) @binding(0) var<uniform> params: array<vec4<i32>, {words}>;");
+        for (n, slot) in self.slots().into_iter().enumerate() {
+            let (name, access, element) = match slot {
+                Slot::Sizes => ("sizes".to_owned(), "read", "i32"),
+                Slot::Operand(position) => {
+                    let access = self.reads.get(&position).copied().unwrap_or_default();
+                    let dtype = self.operand(position)?.dtype;
+                    (format!("operand_{position}"), "read", stored_type(dtype, access.vector, self.target.f16))
+                }
+                Slot::Output(position) => {
+                    let (dtype, access) =
+                        self.writes.get(&position).copied().unwrap_or((DType::F32, Access::default()));
+                    let packed = dtype == DType::F16 && !self.target.f16 && access.element;
+                    let element =
+                        if packed { "atomic<u32>" } else { stored_type(dtype, !access.element, self.target.f16) };
+                    (format!("output_{position}"), "read_write", element)
+                }
+            };
+            let _ = writeln!(text, "@group(0) @binding({}) var<storage, {access}> {name}: array<{element}>;", n + 1);
+        }
+        let enable = if text.contains("f16>") { "enable f16;\n\n" } else { "" };
+        Ok((enable, text + "\n" + &functions))
+    }
+
+    fn search_function(&mut self, position: u16) -> Result<String, EmitError> {
+        let operand = self.operand(position)?;
+        let count = operand.shape.first().cloned().unwrap_or_else(|| 2usize.into());
+        let count = self.dim(&count);
+        let element = self.load(position, &["middle".to_owned()], None)?;
+        Ok(format!(
+            "// The largest b with offsets[b] <= row.
+fn sample_{position}(row: i32) -> i32 {{
+    var low = 0;
+    var high = {count} - 2;
+    while (low < high) {{
+        let middle = (low + high + 1) >> 1u;
+        if ({element} <= row) {{
+            low = middle;
+        }} else {{
+            high = middle - 1;
+        }}
+    }}
+    return low;
+}}
+
+"
+        ))
+    }
+}
+
+/// Errors where an index has not one entry a dimension.
+pub(super) fn check_rank(what: &'static str, position: u16, expected: usize, got: usize) -> Result<(), EmitError> {
+    if expected == got { Ok(()) } else { Err(EmitError::Rank { what, position: position.into(), expected, got }) }
+}
+
+fn stored_type(dtype: DType, vector: bool, f16: bool) -> &'static str {
+    match (dtype, vector) {
+        (DType::F32, false) => "f32",
+        (DType::F32, true) => "vec4<f32>",
+        (DType::F16, _) if !f16 => "vec2<u32>",
+        (DType::F16, false) => "f16",
+        (DType::F16, true) => "vec4<f16>",
+        (DType::I64, _) => "vec2<u32>",
+        (DType::I32 | DType::U32, false) => "i32",
+        (DType::I32 | DType::U32, true) => "vec4<i32>",
+        (DType::Bool, false) => "u32",
+        (DType::Bool, true) => "vec4<u32>",
+    }
+}
+
+fn load_functions(n: u16, dtype: DType, access: Access, f16: bool) -> String {
+    let mut text = String::new();
+    let at = if access.vector && dtype != DType::I64 { "[at >> 2u][at & 3]" } else { "[at]" };
+    let (result, element, vector) = match dtype {
+        DType::F32 => ("f32", format!("operand_{n}{at}"), format!("operand_{n}[at]")),
+        DType::F16 if f16 => ("f32", format!("f32(operand_{n}{at})"), format!("vec4<f32>(operand_{n}[at])")),
+        DType::F16 => (
+            "f32",
+            format!("unpack2x16float(operand_{n}[at >> 2u][(at >> 1u) & 1])[at & 1]"),
+            format!("vec4<f32>(unpack2x16float(operand_{n}[at].x), unpack2x16float(operand_{n}[at].y))"),
+        ),
+        DType::I64 => ("vec2<u32>", format!("operand_{n}{at}"), String::new()),
+        DType::I32 | DType::U32 => ("i32", format!("operand_{n}{at}"), format!("operand_{n}[at]")),
+        DType::Bool => ("bool", format!("operand_{n}{at} != 0u"), format!("operand_{n}[at] != vec4<u32>(0u)")),
+    };
+    if access.element {
+        let _ = write!(text, "fn load_{n}(at: i32) -> {result} {{\n    return {element};\n}}\n\n");
+    }
+    if access.vector {
+        let _ = write!(text, "fn load4_{n}(at: i32) -> vec4<{result}> {{\n    return {vector};\n}}\n\n");
+    }
+    text
+}
+
+fn store_functions(n: u16, dtype: DType, access: Access, f16: bool) -> String {
+    let mut text = String::new();
+    let (argument, element, vector) = match dtype {
+        DType::F32 => ("f32", "value", "value"),
+        DType::F16 if f16 => (
+            "f32",
+            "f16(clamp(value, -65504.0f, 65504.0f))",
+            "vec4<f16>(clamp(value, vec4<f32>(-65504.0f), vec4<f32>(65504.0f)))",
+        ),
+        DType::F16 => return store_packed(n, access),
+        DType::I64 => ("vec2<u32>", "value", "value"),
+        DType::I32 | DType::U32 => ("i32", "value", "value"),
+        DType::Bool => ("bool", "u32(value)", "vec4<u32>(value)"),
+    };
+    if access.element {
+        let _ = write!(text, "fn store_{n}(at: i32, value: {argument}) {{\n    output_{n}[at] = {element};\n}}\n\n");
+    }
+    if access.vector {
+        let body = if access.element {
+            let store = |l: usize, c: &str| format!("    store_{n}(at * 4 + {l}, value.{c});\n");
+            ["x", "y", "z", "w"].iter().enumerate().map(|(l, c)| store(l, c)).collect()
+        } else {
+            format!("    output_{n}[at] = {vector};\n")
+        };
+        let _ = write!(text, "fn store4_{n}(at: i32, value: vec4<{argument}>) {{\n{body}}}\n\n");
+    }
+    text
+}
+
+/// Halves without `f16`: whole words where four are stored, else each half by itself.
+fn store_packed(n: u16, access: Access) -> String {
+    let mut text = String::new();
+    let limits = |width: usize| match width {
+        1 => "clamp(value, -65504.0f, 65504.0f)",
+        _ => "clamp(value, vec4<f32>(-65504.0f), vec4<f32>(65504.0f))",
+    };
+    if access.element {
+        let _ = write!(
+            text,
+            "// Writes one half of a word; the other half may be written at the same time.
+fn store_{n}(at: i32, value: f32) {{
+    let shift = u32(at & 1) * 16u;
+    let half = pack2x16float(vec2<f32>({}, 0.0f)) & 0xffffu;
+    atomicAnd(&output_{n}[at >> 1u], 0xffff0000u >> shift);
+    atomicOr(&output_{n}[at >> 1u], half << shift);
+}}
+
+",
+            limits(1)
+        );
+    }
+    if access.vector {
+        let body = if access.element {
+            format!(
+                "    atomicStore(&output_{n}[at * 2], pack2x16float(v.xy));
+    atomicStore(&output_{n}[at * 2 + 1], pack2x16float(v.zw));"
+            )
+        } else {
+            format!("    output_{n}[at] = vec2<u32>(pack2x16float(v.xy), pack2x16float(v.zw));")
+        };
+        let _ = write!(text, "fn store4_{n}(at: i32, value: vec4<f32>) {{\n    let v = {};\n{body}\n}}\n\n", limits(4));
+    }
+    text
+}

@@ -1,0 +1,178 @@
+//! Statements that write the outputs of a kernel.
+
+use super::EmitError;
+use super::expr::{Scope, Value};
+use super::module::{Module, check_rank};
+use crate::plan::Output;
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Lanes};
+use rewire_graph::{DType, Dim, Scalar};
+
+fn check(module: &Module, output: &Output) -> Result<(), EmitError> {
+    check_rank("output", output.target, output.shape.len(), output.index.len())?;
+    let got = module.body.dag.scalar(output.value);
+    if got != output.dtype.scalar() {
+        let place = format!("output {}", output.target);
+        return Err(EmitError::Type { place, expected: output.dtype.to_string(), got });
+    }
+    Ok(())
+}
+
+/// Writes the element of one point.
+pub(super) fn store_point(scope: &mut Scope, module: &mut Module, output: &Output) -> Result<(), EmitError> {
+    check(module, output)?;
+    let mut roots = output.index.clone();
+    roots.push(output.value);
+    let mut values = scope.eval(module, &roots)?;
+    let value = values.pop().map(|v| v.first()).unwrap_or_default();
+    let index: Vec<_> = values.iter().map(Value::first).collect();
+    let at = module.address(&output.shape, &index, false);
+    let line = module.store(output.target, output.dtype, &at, &value);
+    scope.line(&line);
+    Ok(())
+}
+
+/// Writes the elements of one point whose last coordinate is `column`, where they are written at all.
+pub(super) fn store_point_in_columns(
+    scope: &mut Scope,
+    module: &mut Module,
+    column: &str,
+    output: &Output,
+) -> Result<(), EmitError> {
+    let Some((start, end)) = output.columns else { return store_point(scope, module, output) };
+    let mut inner = scope.inner();
+    store_point(&mut inner, module, output)?;
+    scope.block(&format!("if ({column} >= {start} && {column} < {end})"), &inner.take());
+    Ok(())
+}
+
+/// Writes the elements of four neighbouring points along coordinate `axis`, the first of them at `column`.
+pub(super) fn store_four(
+    scope: &mut Scope,
+    module: &mut Module,
+    (axis, column, extent): (usize, &str, &Dim),
+    output: &Output,
+) -> Result<(), EmitError> {
+    check(module, output)?;
+    let width = extent.as_const();
+    let (start, end) = match output.columns {
+        Some((start, end)) if start > 0 || width.is_none_or(|width| end < width) => (start, Some(end)),
+        _ => return store_four_whole(scope, module, (axis, 0, width), output),
+    };
+    let mut inner = scope.inner();
+    let mut conditions = vec![];
+    if start > 0 {
+        conditions.push(if start % 4 == 0 {
+            format!("{column} >= {start}")
+        } else {
+            format!("{column} + 3 >= {start}")
+        });
+    }
+    if let Some(end) = end {
+        conditions.push(format!("{column} < {end}"));
+    }
+    if start % 4 != 0 || end.is_some_and(|end| end % 4 != 0) {
+        let name = module.name();
+        let lanes = format!("({column} + vec4<i32>(0, 1, 2, 3))");
+        let end = end.map_or_else(|| module.dim(extent), |end| end.to_string());
+        let outer = inner.valid().map(|valid| format!(" & {valid}")).unwrap_or_default();
+        inner.line(&format!("let {name} = ({lanes} >= vec4<i32>({start})) & ({lanes} < vec4<i32>({end})){outer};"));
+        inner.restrict(name);
+    }
+    store_four_whole(&mut inner, module, (axis, start, end), output)?;
+    scope.block(&format!("if ({})", conditions.join(" && ")), &inner.take());
+    Ok(())
+}
+
+fn store_four_whole(
+    scope: &mut Scope,
+    module: &mut Module,
+    (axis, start, end): (usize, usize, Option<usize>),
+    output: &Output,
+) -> Result<(), EmitError> {
+    let mut roots = output.index.clone();
+    roots.push(output.value);
+    let mut values = scope.eval(module, &roots)?;
+    let Some(value) = values.pop() else { return Ok(()) };
+    let scalar = output.dtype.scalar();
+    let classes: Vec<_> = output.index.iter().map(|&i| scope.class(i)).collect();
+    let valid = scope.valid().map(str::to_owned);
+    let group = Lanes::is_vector_load(&classes) && output.dtype != DType::I64 && scalar != Scalar::I64;
+    if !group {
+        return store_lanes(scope, module, &values, &value, output);
+    }
+    let first: Vec<_> = values.iter().map(Value::first).collect();
+    let at = module.address(&output.shape, &first, true);
+    let line = module.store4(output.target, output.dtype, &at, &value.vector(scalar));
+    match valid {
+        Some(valid) if !(start % 4 == 0 && ends_row(&module.body.dag, axis, end, output)) => {
+            let mut whole = scope.inner();
+            whole.line(&line);
+            let mut part = scope.inner();
+            store_lanes(&mut part, module, &values, &value, output)?;
+            let text = whole.take();
+            scope.block(&format!("if (all({valid}))"), &text);
+            scope.block(&format!("if (!all({valid}))"), &part.take());
+        }
+        _ => scope.line(&line),
+    }
+    Ok(())
+}
+
+fn store_lanes(
+    scope: &mut Scope,
+    module: &mut Module,
+    index: &[Value],
+    value: &Value,
+    output: &Output,
+) -> Result<(), EmitError> {
+    for (lane, component) in ["x", "y", "z", "w"].iter().enumerate() {
+        let index: Vec<_> = index.iter().map(|i| i.lane(lane)).collect();
+        let at = module.address(&output.shape, &index, false);
+        let line = module.store(output.target, output.dtype, &at, &value.lane(lane));
+        match scope.valid().map(|valid| format!("if ({valid}.{component})")) {
+            Some(head) => scope.block(&head, &format!("{line}\n")),
+            None => scope.line(&line),
+        }
+    }
+    Ok(())
+}
+
+/// True if the column after the last one that is written is the padding of the output's row.
+fn ends_row(dag: &Dag, axis: usize, end: Option<usize>, output: &Output) -> bool {
+    let (Some(&last), Some(width)) = (output.index.last(), output.shape.last()) else { return false };
+    let Some(shift) = shift_of(dag, axis, last) else { return false };
+    match (end, width.as_const()) {
+        (Some(end), Some(width)) => end as i64 + shift == width as i64,
+        _ => false,
+    }
+}
+
+/// `n` where the expression is coordinate `axis` plus the constant `n`.
+fn shift_of(dag: &Dag, axis: usize, id: ExprId) -> Option<i64> {
+    match *dag.expr(id) {
+        Expr::Coord(found) if usize::from(found) == axis => Some(0),
+        Expr::Binary(BinaryOp::Add, a, b) => match (dag.expr(a), dag.expr(b)) {
+            (&Expr::Int(_, n), _) => Some(shift_of(dag, axis, b)? + n),
+            (_, &Expr::Int(_, n)) => Some(shift_of(dag, axis, a)? + n),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// How many loads and stores along coordinate `axis` take four neighbouring elements at once.
+pub(super) fn vector_accesses(module: &Module, axis: usize, roots: &[ExprId], outputs: &[Output]) -> usize {
+    let dag = &module.body.dag;
+    let lanes = Lanes::along(dag, axis as u8);
+    let is_vector = |index: &[ExprId]| {
+        let classes: Vec<_> = index.iter().filter_map(|i| lanes.get(i.0 as usize).copied()).collect();
+        Lanes::is_vector_load(&classes)
+    };
+    let mut all = roots.to_vec();
+    all.extend(outputs.iter().flat_map(|output| output.index.iter().copied().chain([output.value])));
+    let loads = dag.reachable(&all).into_iter().filter(|&id| match dag.expr(id) {
+        Expr::Load { operand, index } => module.has_vector_load(*operand) && is_vector(index),
+        _ => false,
+    });
+    loads.count() + outputs.iter().filter(|output| output.dtype != DType::I64 && is_vector(&output.index)).count()
+}

@@ -1,0 +1,95 @@
+//! From a template and hooks to a validated kernel.
+
+use super::module::Module;
+use super::validate::validate;
+use super::{EmitError, EmittedKernel, GridFactor, Param, TileList};
+use crate::plan::Output;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, UndefinedBehavior, Value};
+
+const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
+
+/// What fills a family's template.
+#[derive(Default)]
+pub(super) struct Main {
+    /// Invocations of a workgroup.
+    pub threads: u32,
+    /// Functions of the kernel's own.
+    pub hooks: String,
+    /// Statements of the entry point.
+    pub body: String,
+    /// More of the template's variables.
+    pub variables: Vec<(&'static str, Value)>,
+}
+
+/// Renders and validates.
+pub(super) fn render(
+    name: &'static str,
+    source: &str,
+    mut module: Module,
+    main: Main,
+    grid: Vec<GridFactor>,
+    tile_lists: Vec<TileList>,
+    outputs: &[Output],
+) -> Result<EmittedKernel, EmitError> {
+    let failed = |error: minijinja::Error| EmitError::Template { template: name, reason: format!("{error:#}") };
+    let workgroups = module.param(Param::Workgroups);
+    let (enable, declarations) = module.declarations()?;
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
+    environment.set_syntax(syntax.map_err(failed)?);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.add_template(name, source).map_err(failed)?;
+    let mut variables: Vec<(&str, Value)> = vec![
+        ("declarations", declarations.into()),
+        ("hooks", main.hooks.into()),
+        ("body", Value::from(main.body.trim_end().to_owned())),
+        ("threads", main.threads.into()),
+        ("workgroups", workgroups.into()),
+    ];
+    variables.extend(main.variables);
+    let context = Value::from_pairs(variables);
+    let shader = environment.get_template(name).and_then(|template| template.render(context)).map_err(failed)?;
+    let wgsl = format!("{enable}{shader}{}", library(&shader));
+    validate(&wgsl, module.target)?;
+    Ok(EmittedKernel {
+        wgsl,
+        params: module.params().to_vec(),
+        slots: module.slots(),
+        tile_lists,
+        grid,
+        outputs: outputs.iter().map(|output| output.dtype).collect(),
+    })
+}
+
+/// The functions that a shader calls, and those that they call.
+fn library(shader: &str) -> String {
+    let functions: Vec<(&str, &str)> = FUNCTIONS
+        .split("\n\n")
+        .filter_map(|text| {
+            let at = text.find("fn ")? + "fn ".len();
+            let name = text.get(at..)?.split('(').next()?;
+            Some((name, text.trim_end()))
+        })
+        .collect();
+    let mut used = vec![false; functions.len()];
+    let mut texts = vec![shader];
+    while let Some(text) = texts.pop() {
+        for (used, (name, source)) in used.iter_mut().zip(&functions) {
+            if !*used && calls(text, name) {
+                *used = true;
+                texts.push(source);
+            }
+        }
+    }
+    functions.iter().zip(used).filter(|(_, used)| *used).map(|((_, source), _)| format!("\n{source}\n")).collect()
+}
+
+fn calls(text: &str, name: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(name).any(|(at, _)| {
+        let before = text.get(..at).and_then(|t| t.chars().next_back());
+        let after = text.get(at + name.len()..).and_then(|t| t.chars().next());
+        after == Some('(') && !before.is_some_and(is_name)
+    })
+}

@@ -1,0 +1,176 @@
+//! Runs an emitted kernel on a Vulkan adapter.
+
+use crate::tensor::{Tensor, extent};
+use rewire_graph::Symbol;
+use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, TileList};
+use rewire_graph_rewrite::plan::{Kernel, Place, RowRange};
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use wgpu::util::DeviceExt;
+
+pub struct Device {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    pub f16: bool,
+}
+
+/// The adapter of this machine, if it has one.
+pub fn device() -> Option<&'static Device> {
+    static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+    DEVICE
+        .get_or_init(|| {
+            pollster::block_on(async {
+                let instance = wgpu::Instance::default();
+                let adapter = instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await.ok()?;
+                let f16 = adapter.features().contains(wgpu::Features::SHADER_F16);
+                let request = wgpu::DeviceDescriptor {
+                    required_features: if f16 { wgpu::Features::SHADER_F16 } else { wgpu::Features::empty() },
+                    ..Default::default()
+                };
+                let (device, queue) = adapter.request_device(&request).await.ok()?;
+                Some(Device { device, queue, f16 })
+            })
+        })
+        .as_ref()
+}
+
+fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -> Vec<i32> {
+    let mut tiles = vec![];
+    for sample in 0..extent(&list.samples, symbols) {
+        let rows = match &list.rows {
+            RowRange::Dense(dim) => extent(dim, symbols) as i64,
+            RowRange::Ragged { offsets } => {
+                let data = &operands[*offsets as usize].data;
+                data[sample + 1].int() - data[sample].int()
+            }
+        };
+        (0..rows).step_by(list.tile as usize).for_each(|row| tiles.push((sample as i32, row as i32)));
+    }
+    if list.longest_first {
+        tiles.sort_by_key(|t| -t.1);
+    }
+    tiles.into_iter().flat_map(|t| [t.0, t.1]).collect()
+}
+
+impl Device {
+    pub fn run(
+        &self,
+        kernel: &Kernel,
+        emitted: &EmittedKernel,
+        operands: &[Tensor],
+        symbols: &HashMap<Symbol, i64>,
+    ) -> Vec<Tensor> {
+        let body = kernel.body();
+        let mut sizes: Vec<i32> = vec![];
+        let mut host_base = HashMap::new();
+        for (n, operand) in body.operands.iter().enumerate() {
+            if operand.place == Place::Host {
+                host_base.insert(n as u16, sizes.len() as i32);
+                sizes.extend(operands[n].data.iter().map(|x| x.int() as i32));
+            }
+        }
+        let lists: Vec<Vec<i32>> = emitted.tile_lists.iter().map(|list| tiles(list, operands, symbols)).collect();
+        let mut tile_base = vec![];
+        for list in &lists {
+            tile_base.push(sizes.len() as i32);
+            sizes.extend(list);
+        }
+        sizes.resize(sizes.len().max(4), 0);
+        let workgroups: usize = emitted
+            .grid
+            .iter()
+            .map(|factor| match factor {
+                GridFactor::Tiles(dims, tile) => {
+                    dims.iter().map(|d| extent(d, symbols)).product::<usize>().div_ceil(*tile as usize)
+                }
+                GridFactor::TileList(n) => lists[*n as usize].len() / 2,
+            })
+            .product();
+        let mut params: Vec<i32> = emitted
+            .params
+            .iter()
+            .map(|param| match param {
+                Param::Dim(dim) => extent(dim, symbols) as i32,
+                Param::HostBase(n) => host_base[n],
+                Param::TileBase(n) => tile_base[*n as usize],
+                Param::Workgroups => workgroups as i32,
+            })
+            .collect();
+        params.resize(params.len().max(1).next_multiple_of(4), 0);
+        let shapes: Vec<(rewire_graph::DType, Vec<usize>)> = crate::reference::targets(kernel)
+            .iter()
+            .map(|o| (o.dtype, o.shape.iter().map(|d| extent(d, symbols)).collect()))
+            .collect();
+        let make = |bytes: &[u8], usage| {
+            self.device.create_buffer_init(&wgpu::util::BufferInitDescriptor { label: None, contents: bytes, usage })
+        };
+        let storage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+        let outputs: Vec<wgpu::Buffer> = shapes
+            .iter()
+            .map(|(dtype, shape)| {
+                let data = vec![crate::tensor::Num::I(0); shape.iter().product()];
+                make(&Tensor { dtype: *dtype, shape: shape.clone(), data }.padded_bytes(false), storage)
+            })
+            .collect();
+        let mut buffers = vec![make(bytemuck::cast_slice(&params), wgpu::BufferUsages::UNIFORM)];
+        for slot in &emitted.slots {
+            buffers.push(match slot {
+                Slot::Sizes => make(bytemuck::cast_slice(&sizes), storage),
+                Slot::Operand(n) => make(&operands[*n as usize].padded_bytes(true), storage),
+                Slot::Output(n) => outputs[*n as usize].clone(),
+            });
+        }
+        if workgroups > 0 {
+            self.dispatch(&emitted.wgsl, &buffers, workgroups as u32);
+        }
+        outputs.iter().zip(shapes).map(|(b, (dtype, shape))| Tensor::from_padded(dtype, shape, &self.read(b))).collect()
+    }
+
+    fn dispatch(&self, wgsl: &str, buffers: &[wgpu::Buffer], workgroups: u32) {
+        let source = wgpu::ShaderSource::Wgsl(wgsl.into());
+        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+        let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: None,
+            layout: None,
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: None,
+        });
+        let entries: Vec<_> = buffers
+            .iter()
+            .enumerate()
+            .map(|(n, b)| wgpu::BindGroupEntry { binding: n as u32, resource: b.as_entire_binding() })
+            .collect();
+        let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &pipeline.get_bind_group_layout(0),
+            entries: &entries,
+        });
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            pass.set_pipeline(&pipeline);
+            pass.set_bind_group(0, &group, &[]);
+            // Folded as a runtime would, with workgroups beyond the last.
+            let x = workgroups.div_ceil(3);
+            pass.dispatch_workgroups(x, workgroups.div_ceil(x), 1);
+        }
+        self.queue.submit([encoder.finish()]);
+    }
+
+    fn read(&self, buffer: &wgpu::Buffer) -> Vec<u8> {
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let descriptor = wgpu::BufferDescriptor { label: None, size: buffer.size(), usage, mapped_at_creation: false };
+        let staging = self.device.create_buffer(&descriptor);
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, buffer.size());
+        self.queue.submit([encoder.finish()]);
+        staging.slice(..).map_async(wgpu::MapMode::Read, |r| r.unwrap());
+        self.device.poll(wgpu::PollType::wait_indefinitely()).unwrap();
+        staging.slice(..).get_mapped_range().unwrap().to_vec()
+    }
+}

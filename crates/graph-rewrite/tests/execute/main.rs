@@ -1,0 +1,48 @@
+//! Emitted kernels, executed on a Vulkan adapter and compared with plain loops.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+mod build;
+mod device;
+mod map;
+mod reference;
+mod tensor;
+
+use rewire_graph::{DType, Symbol};
+use rewire_graph_rewrite::emit::{Target, Tuning, emit};
+use rewire_graph_rewrite::plan::Kernel;
+use std::collections::HashMap;
+use tensor::{Num, Tensor};
+
+/// Emits `kernel` for all targets, runs it where there is an adapter, and compares with plain loops.
+fn check(name: &str, kernel: &Kernel, operands: &[Tensor], symbols: &[(u32, i64)]) {
+    check_tuned(name, kernel, operands, symbols, &Tuning::default());
+}
+
+fn check_tuned(name: &str, kernel: &Kernel, operands: &[Tensor], symbols: &[(u32, i64)], tuning: &Tuning) {
+    let symbols: HashMap<Symbol, i64> = symbols.iter().map(|&(s, n)| (Symbol(s), n)).collect();
+    let device = device::device();
+    for f16 in [false, true] {
+        let target = Target { f16, ..Target::BASELINE };
+        let emitted = emit(kernel, &target, tuning).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let Some(device) = device.filter(|device| device.f16 || !f16) else { continue };
+        let got = device.run(kernel, &emitted, operands, &symbols);
+        let expected = reference::Reference::new(kernel.body(), operands, &symbols).run(kernel);
+        for (n, (got, expected)) in got.iter().zip(&expected).enumerate() {
+            compare(&format!("{name}, output {n}, f16 {f16}"), got, expected, &emitted.wgsl);
+        }
+    }
+}
+
+fn compare(name: &str, got: &Tensor, expected: &Tensor, wgsl: &str) {
+    let scale = expected.data.iter().map(|x| x.float().abs()).fold(0.0, f64::max).max(1e-30);
+    let tolerance = if got.dtype == DType::F16 { 2e-3 } else { 2e-5 };
+    for (at, (x, y)) in got.data.iter().zip(&expected.data).enumerate() {
+        let ok = match y {
+            // Never written.
+            Num::I(reference::NEVER) => x.float() == 0.0,
+            &Num::I(y) => x.int() == y,
+            &Num::F(y) => (x.float() - y).abs() <= tolerance * scale,
+        };
+        assert!(ok, "{name}: at {at} of {:?}: {x:?}, expected {y:?}\n{wgsl}", got.shape);
+    }
+}

@@ -1,0 +1,167 @@
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::{DType, Dim, Scalar, Symbol};
+use std::collections::HashMap;
+
+/// A number of a kernel: floats and integers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Num {
+    F(f64),
+    I(i64),
+}
+
+impl Num {
+    pub fn int(self) -> i64 {
+        match self {
+            Self::F(x) => x as i64,
+            Self::I(x) => x,
+        }
+    }
+    pub fn float(self) -> f64 {
+        match self {
+            Self::F(x) => x,
+            Self::I(x) => x as f64,
+        }
+    }
+}
+
+/// A dense tensor without padding.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+    pub data: Vec<Num>,
+}
+
+impl Tensor {
+    pub fn ints(dtype: DType, data: &[i64]) -> Self {
+        Self { dtype, shape: vec![data.len()], data: data.iter().map(|&x| Num::I(x)).collect() }
+    }
+
+    pub fn at(&self, index: &[i64]) -> Num {
+        assert_eq!(index.len(), self.shape.len());
+        let mut at = 0;
+        for (&i, &n) in index.iter().zip(&self.shape) {
+            assert!(i >= 0 && (i as usize) < n, "load at {index:?} of {:?}", self.shape);
+            at = at * n + i as usize;
+        }
+        self.data[at]
+    }
+
+    pub fn padded_bytes(&self, junk: bool) -> Vec<u8> {
+        let width = self.shape.last().copied().unwrap_or(1);
+        let rows: usize = self.shape.iter().rev().skip(1).product();
+        let pitch = width.next_multiple_of(4);
+        let mut bytes = vec![];
+        for row in 0..rows {
+            for column in 0..pitch {
+                let filler = if junk { Num::F(1e30) } else { Num::F(0.0) };
+                let number = if column < width { self.data[row * width + column] } else { filler };
+                match self.dtype {
+                    DType::F32 => bytes.extend((number.float() as f32).to_le_bytes()),
+                    DType::F16 => bytes.extend(half::f16::from_f64(number.float()).to_le_bytes()),
+                    DType::I64 => bytes.extend(number.int().to_le_bytes()),
+                    DType::I32 | DType::U32 => bytes.extend((number.int() as i32).to_le_bytes()),
+                    DType::Bool => bytes.extend(u32::from(number.int() != 0).to_le_bytes()),
+                }
+            }
+        }
+        bytes.resize(bytes.len().max(16).next_multiple_of(16), 0);
+        bytes
+    }
+
+    pub fn from_padded(dtype: DType, shape: Vec<usize>, bytes: &[u8]) -> Self {
+        let width = shape.last().copied().unwrap_or(1);
+        let rows: usize = shape.iter().rev().skip(1).product();
+        let pitch = width.next_multiple_of(4);
+        let mut data = vec![];
+        for row in 0..rows {
+            for column in 0..width {
+                let at = (row * pitch + column) * dtype.bytes();
+                let b = &bytes[at..at + dtype.bytes()];
+                data.push(match dtype {
+                    DType::F32 => Num::F(f32::from_le_bytes(b.try_into().unwrap()).into()),
+                    DType::F16 => Num::F(half::f16::from_le_bytes(b.try_into().unwrap()).to_f64()),
+                    DType::I64 => Num::I(i64::from_le_bytes(b.try_into().unwrap())),
+                    _ => Num::I(i32::from_le_bytes(b.try_into().unwrap()).into()),
+                });
+            }
+        }
+        Self { dtype, shape, data }
+    }
+}
+
+pub fn extent(dim: &Dim, symbols: &HashMap<Symbol, i64>) -> usize {
+    dim.evaluate(|s| symbols.get(&s).copied()).unwrap()
+}
+
+/// What expressions are evaluated with.
+pub struct Point<'a> {
+    pub dag: &'a Dag,
+    pub operands: &'a [Tensor],
+    pub sizes: &'a [i64],
+    pub coords: &'a [i64],
+    pub values: &'a [Num],
+}
+
+impl Point<'_> {
+    pub fn eval(&self, id: ExprId) -> Num {
+        let int = |id| self.eval(id).int();
+        match self.dag.expr(id) {
+            &Expr::Float(bits) => Num::F(f32::from_bits(bits).into()),
+            &Expr::Int(_, x) => Num::I(x),
+            &Expr::Bool(x) => Num::I(x.into()),
+            &Expr::Coord(axis) => Num::I(self.coords[axis as usize]),
+            &Expr::Size(n) => Num::I(self.sizes[n as usize]),
+            &Expr::Value(n) => self.values[n as usize],
+            Expr::Load { operand, index } => {
+                let index: Vec<i64> = index.iter().map(|&i| int(i)).collect();
+                self.operands[*operand as usize].at(&index)
+            }
+            &Expr::Sample { offsets, row } => {
+                let (offsets, row) = (&self.operands[offsets as usize].data, int(row));
+                let last = offsets.len() - 2;
+                Num::I((0..=last).rev().find(|&b| offsets[b].int() <= row).unwrap_or(0) as i64)
+            }
+            &Expr::Uniform { seed, index } => Num::F(philox(int(seed) as u64, int(index) as u32)),
+            &Expr::Unary(op, a) => match self.eval(a) {
+                Num::F(x) => Num::F(op.evaluate(x)),
+                Num::I(x) => Num::I(op.evaluate(x as f64) as i64),
+            },
+            &Expr::Binary(op, a, b) => match (self.eval(a), self.eval(b)) {
+                (Num::I(x), Num::I(y)) => {
+                    let result = op.evaluate_int(x, y);
+                    Num::I(if self.dag.scalar(id) == Scalar::I32 { (result as i32).into() } else { result })
+                }
+                (x, y) => {
+                    let result = op.evaluate(x.float(), y.float());
+                    if op.is_comparison() { Num::I(result as i64) } else { Num::F(result) }
+                }
+            },
+            &Expr::Select(c, a, b) => self.eval(if int(c) != 0 { a } else { b }),
+            &Expr::Cast(to, a) => {
+                let x = self.eval(a);
+                match to {
+                    Scalar::F32 => Num::F(x.float() as f32 as f64),
+                    Scalar::I32 => match x {
+                        Num::F(x) => Num::I((x as i32).into()),
+                        Num::I(x) => Num::I((x as i32).into()),
+                    },
+                    Scalar::I64 => Num::I(x.int()),
+                    Scalar::Bool => Num::I((x.float() != 0.0).into()),
+                }
+            }
+        }
+    }
+}
+
+fn philox(seed: u64, index: u32) -> f64 {
+    let mut word = [index / 4, 0, 0, 0];
+    let mut key = [seed as u32, (seed >> 32) as u32];
+    for _ in 0..10 {
+        let p = u64::from(word[0]) * 0xD251_1F53;
+        let q = u64::from(word[2]) * 0xCD9E_8D57;
+        word = [(q >> 32) as u32 ^ word[1] ^ key[0], q as u32, (p >> 32) as u32 ^ word[3] ^ key[1], p as u32];
+        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+    }
+    f64::from(word[(index % 4) as usize] >> 8) / f64::from(1 << 24)
+}

@@ -1,0 +1,237 @@
+// Functions that emitted expressions call. A kernel contains those that it uses.
+
+fn floor_div(a: i32, b: i32) -> i32 {
+    if (b == 0) {
+        return 0;
+    }
+    let quotient = a / b;
+    return select(quotient, quotient - 1, quotient * b != a && (a < 0) != (b < 0));
+}
+
+fn floor_mod(a: i32, b: i32) -> i32 {
+    return select(a - b * floor_div(a, b), 0, b == 0);
+}
+
+fn sigmoid(x: f32) -> f32 {
+    return 1.0f / (1.0f + exp(clamp(-x, -88.0f, 88.0f)));
+}
+
+fn sigmoid4(x: vec4<f32>) -> vec4<f32> {
+    return 1.0f / (1.0f + exp(clamp(-x, vec4<f32>(-88.0f), vec4<f32>(88.0f))));
+}
+
+fn silu(x: f32) -> f32 {
+    return max(x, -88.0f) / (1.0f + exp(clamp(-x, -88.0f, 88.0f)));
+}
+
+fn silu4(x: vec4<f32>) -> vec4<f32> {
+    return max(x, vec4<f32>(-88.0f)) / (1.0f + exp(clamp(-x, vec4<f32>(-88.0f), vec4<f32>(88.0f))));
+}
+
+// The series below 0.15, where the quotient would cancel.
+fn tanh_of(x: f32) -> f32 {
+    let a = abs(x);
+    let s = x * x;
+    let small = x * (1.0f + s * (-0.33333334f + s * (0.13333334f + s * -0.053968254f)));
+    let e = exp(-2.0f * min(a, 20.0f));
+    let large = (1.0f - e) / (1.0f + e);
+    return select(select(large, -large, x < 0.0f), small, a < 0.15f);
+}
+
+// The Maclaurin series below 1; above, a Chebyshev fit of erfc with a relative error of 1.2e-7.
+fn erf(x: f32) -> f32 {
+    let a = min(abs(x), 9.0f);
+    let s = a * a;
+    if (a < 1.0f) {
+        var sum = -1.4503852e-7f * s + 1.4589169e-6f;
+        sum = sum * s - 1.3227513e-5f;
+        sum = sum * s + 1.0683761e-4f;
+        sum = sum * s - 7.5757576e-4f;
+        sum = sum * s + 4.6296296e-3f;
+        sum = sum * s - 2.3809524e-2f;
+        sum = sum * s + 0.1f;
+        sum = sum * s - 0.33333334f;
+        sum = sum * s + 1.0f;
+        return 1.1283792f * x * sum;
+    }
+    let t = 1.0f / (1.0f + 0.5f * a);
+    var fit = 0.17087277f * t - 0.82215223f;
+    fit = fit * t + 1.48851587f;
+    fit = fit * t - 1.13520398f;
+    fit = fit * t + 0.27886807f;
+    fit = fit * t - 0.18628806f;
+    fit = fit * t + 0.09678418f;
+    fit = fit * t + 0.37409196f;
+    fit = fit * t + 1.00002368f;
+    fit = fit * t - 1.26551223f;
+    let result = 1.0f - t * exp(fit - s);
+    return select(result, -result, x < 0.0f);
+}
+
+// A negative base counts with integer exponents.
+fn power(x: f32, y: f32) -> f32 {
+    if (y == 0.0f) {
+        return 1.0f;
+    }
+    let magnitude = pow(abs(x), y);
+    let odd = y - 2.0f * floor(0.5f * y) == 1.0f;
+    return select(magnitude, -magnitude, x < 0.0f && odd);
+}
+
+fn i64_from_i32(a: i32) -> vec2<u32> {
+    return vec2<u32>(bitcast<u32>(a), bitcast<u32>(a >> 31u));
+}
+
+fn i64_add(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    let low = a.x + b.x;
+    return vec2<u32>(low, a.y + b.y + select(0u, 1u, low < a.x));
+}
+
+fn i64_sub(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    return vec2<u32>(a.x - b.x, a.y - b.y - select(0u, 1u, a.x < b.x));
+}
+
+fn i64_neg(a: vec2<u32>) -> vec2<u32> {
+    return i64_sub(vec2<u32>(0u, 0u), a);
+}
+
+fn i64_is_negative(a: vec2<u32>) -> bool {
+    return (a.y & 0x80000000u) != 0u;
+}
+
+fn i64_abs(a: vec2<u32>) -> vec2<u32> {
+    return select(a, i64_neg(a), i64_is_negative(a));
+}
+
+fn i64_lt(a: vec2<u32>, b: vec2<u32>) -> bool {
+    return bitcast<i32>(a.y) < bitcast<i32>(b.y) || (a.y == b.y && a.x < b.x);
+}
+
+fn u64_lt(a: vec2<u32>, b: vec2<u32>) -> bool {
+    return a.y < b.y || (a.y == b.y && a.x < b.x);
+}
+
+// The whole product of two words: low, high.
+fn u32_mul_wide(a: u32, b: u32) -> vec2<u32> {
+    let a0 = a & 0xffffu;
+    let a1 = a >> 16u;
+    let b0 = b & 0xffffu;
+    let b1 = b >> 16u;
+    let low = a0 * b0;
+    let middle = a1 * b0 + (low >> 16u);
+    let carry = a0 * b1 + (middle & 0xffffu);
+    return vec2<u32>(a * b, a1 * b1 + (middle >> 16u) + (carry >> 16u));
+}
+
+fn i64_mul(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    let low = u32_mul_wide(a.x, b.x);
+    return vec2<u32>(low.x, low.y + a.x * b.y + a.y * b.x);
+}
+
+// Quotient of unsigned numbers; the divisor is not 0.
+fn u64_div(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    if (b.y == 0u && b.x < 0x10000u) {
+        // Four digits of 16 bits: no step exceeds a word.
+        let d = b.x;
+        let q3 = (a.y >> 16u) / d;
+        let r3 = (a.y >> 16u) - q3 * d;
+        let n2 = (r3 << 16u) | (a.y & 0xffffu);
+        let q2 = n2 / d;
+        let r2 = n2 - q2 * d;
+        let n1 = (r2 << 16u) | (a.x >> 16u);
+        let q1 = n1 / d;
+        let r1 = n1 - q1 * d;
+        let n0 = (r1 << 16u) | (a.x & 0xffffu);
+        return vec2<u32>((q1 << 16u) | (n0 / d), (q3 << 16u) | q2);
+    }
+    var quotient = vec2<u32>(0u, 0u);
+    var rest = vec2<u32>(0u, 0u);
+    for (var bit = 0u; bit < 64u; bit++) {
+        let position = 63u - bit;
+        let word = select(a.x, a.y, position >= 32u);
+        let carry = rest.y >> 31u;
+        rest = vec2<u32>((rest.x << 1u) | ((word >> (position & 31u)) & 1u), (rest.y << 1u) | (rest.x >> 31u));
+        if (carry != 0u || !u64_lt(rest, b)) {
+            rest = i64_sub(rest, b);
+            let digit = 1u << (position & 31u);
+            quotient = quotient | select(vec2<u32>(digit, 0u), vec2<u32>(0u, digit), position >= 32u);
+        }
+    }
+    return quotient;
+}
+
+fn i64_floor_div(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    if ((b.x | b.y) == 0u) {
+        return vec2<u32>(0u, 0u);
+    }
+    let magnitude = u64_div(i64_abs(a), i64_abs(b));
+    if (i64_is_negative(a) == i64_is_negative(b)) {
+        return magnitude;
+    }
+    let exact = i64_mul(magnitude, i64_abs(b));
+    let quotient = i64_neg(magnitude);
+    return select(i64_sub(quotient, vec2<u32>(1u, 0u)), quotient, all(exact == i64_abs(a)));
+}
+
+fn i64_floor_mod(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    let rest = i64_sub(a, i64_mul(b, i64_floor_div(a, b)));
+    return select(rest, vec2<u32>(0u, 0u), (b.x | b.y) == 0u);
+}
+
+// Rounded to nearest, ties to even.
+fn i64_to_f32(a: vec2<u32>) -> f32 {
+    let m = i64_abs(a);
+    var magnitude = f32(m.x);
+    if (m.y != 0u || m.x >= 0x1000000u) {
+        let top = select(firstLeadingBit(m.x), firstLeadingBit(m.y) + 32u, m.y != 0u);
+        let shift = top - 23u;
+        var digits = 0u;
+        var rest = vec2<u32>(0u, 0u);
+        if (shift >= 32u) {
+            let high = shift - 32u;
+            digits = m.y >> high;
+            rest = vec2<u32>(m.x, m.y - (digits << high));
+        } else {
+            digits = (m.x >> shift) | select(0u, m.y << (32u - shift), m.y != 0u);
+            rest = vec2<u32>(m.x & ((1u << shift) - 1u), 0u);
+        }
+        let place = shift - 1u;
+        let half = select(vec2<u32>(1u << place, 0u), vec2<u32>(0u, 1u << (place & 31u)), place >= 32u);
+        if (u64_lt(half, rest) || (all(half == rest) && (digits & 1u) == 1u)) {
+            digits = digits + 1u;
+        }
+        magnitude = f32(digits) * bitcast<f32>((shift + 127u) << 23u);
+    }
+    return select(magnitude, -magnitude, i64_is_negative(a));
+}
+
+fn i64_from_f32(x: f32) -> vec2<u32> {
+    let a = floor(min(abs(x), 9.2233715e18f));
+    let high = floor(a * 2.3283064e-10f);
+    let magnitude = vec2<u32>(u32(a - high * 4294967296.0f), u32(high));
+    return select(magnitude, i64_neg(magnitude), x < 0.0f);
+}
+
+// Philox4x32-10 with counter (counter, 0, 0, 0).
+fn philox(seed: vec2<u32>, counter: u32) -> vec4<u32> {
+    var word = vec4<u32>(counter, 0u, 0u, 0u);
+    var key = seed;
+    for (var round = 0; round < 10; round++) {
+        let p = u32_mul_wide(0xD2511F53u, word.x);
+        let q = u32_mul_wide(0xCD9E8D57u, word.z);
+        word = vec4<u32>(q.y ^ word.y ^ key.x, q.x, p.y ^ word.w ^ key.y, p.x);
+        key = key + vec2<u32>(0x9E3779B9u, 0xBB67AE85u);
+    }
+    return word;
+}
+
+fn uniform_random(seed: vec2<u32>, index: i32) -> f32 {
+    let at = bitcast<u32>(index);
+    var words = philox(seed, at >> 2u);
+    return f32(words[at & 3u] >> 8u) * 5.9604645e-8f;
+}
+
+// Of four neighbouring elements, the first a multiple of four.
+fn uniform_random4(seed: vec2<u32>, index: i32) -> vec4<f32> {
+    return vec4<f32>(philox(seed, bitcast<u32>(index) >> 2u) >> vec4<u32>(8u)) * 5.9604645e-8f;
+}
