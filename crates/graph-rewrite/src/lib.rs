@@ -5,6 +5,7 @@ pub mod emit;
 pub mod lower;
 pub mod passes;
 pub mod plan;
+pub mod rules;
 
 pub use lower::{RewriteError, lower};
 pub use passes::{PassReport, Report, optimize};

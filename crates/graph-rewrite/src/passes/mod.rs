@@ -1,10 +1,14 @@
 //! Passes: functions from graph to graph, each verified.
 
+mod common_subexpressions;
 mod dead_code;
 mod fuse;
+mod simplify;
 
+pub use common_subexpressions::merge_common_subexpressions;
 pub use dead_code::remove_dead_code;
 pub use fuse::fuse;
+pub use simplify::simplify;
 
 use crate::lower::RewriteError;
 use rewire_graph::Graph;
@@ -42,7 +46,7 @@ pub fn optimize(graph: Graph) -> Result<(Graph, Report), RewriteError> {
     graph.verify().map_err(|source| RewriteError::graph("input", source))?;
     let mut report = Report::default();
     let mut graph = graph;
-    for pass in [remove_dead_code, fuse] {
+    for pass in [merge_common_subexpressions, simplify, remove_dead_code, fuse] {
         let (next, done) = pass(&graph)?;
         next.verify().map_err(|source| RewriteError::graph(done.pass, source))?;
         report.passes.push(done);

@@ -204,12 +204,12 @@ impl Graph {
         }
     }
 
-    /// Lets every reader of `old` read `new` instead, outputs and sizes included.
-    pub fn replace(&mut self, old: Value, new: Value) {
+    /// Lets every reader of `old` but the nodes `except` read `new` instead, outputs and sizes included.
+    pub fn replace_except(&mut self, old: Value, new: Value, except: &[NodeId]) {
         let edges: Vec<_> = self
             .nodes
             .edges_directed(old.node.0, Direction::Outgoing)
-            .filter(|edge| edge.weight().port == old.port)
+            .filter(|edge| edge.weight().port == old.port && !except.contains(&NodeId(edge.target())))
             .map(|edge| (edge.id(), edge.target(), edge.weight().operand))
             .collect();
         for (edge, target, operand) in edges {

@@ -165,6 +165,27 @@ impl Scope {
 
     /// The traced graph with its outputs, verified, or the first error.
     pub fn finish(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
+        let graph = self.finish_within(outputs)?;
+        graph.verify()?;
+        Ok(graph)
+    }
+
+    /// A scope for a part of another graph, such as a pattern: it knows that graph's sizes.
+    pub fn within(graph: &Graph) -> Self {
+        let scope = Self::new();
+        for size in graph.sizes() {
+            scope.state.borrow_mut().graph.add_size(&size.name, size.source.clone());
+        }
+        scope
+    }
+
+    /// An input of any type, for scopes within another graph.
+    pub fn capture(&self, name: &str, ty: &Type) -> Tensor {
+        self.named_input(name, ty.clone())
+    }
+
+    /// The traced part with its outputs, or the first error. Its sizes come from the graph around it.
+    pub fn finish_within(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
         let mut state = self.state.borrow_mut();
         if let Some(error) = state.error.take() {
             return Err(error);
@@ -175,7 +196,6 @@ impl Scope {
                 graph.add_output(name, value)?;
             }
         }
-        graph.verify()?;
         Ok(graph)
     }
 

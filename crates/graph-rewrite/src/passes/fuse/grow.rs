@@ -1,8 +1,8 @@
 use super::partition::{GroupId, Partition};
 use crate::plan::Kernel;
-use rewire_graph::op::{JaggedMatMul, MatMul, Reduce, WeightedSum};
+use rewire_graph::op::{JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
 use rewire_graph::pointwise::UnaryOp;
-use rewire_graph::{Layout, NodeId};
+use rewire_graph::{Layout, NodeId, Value};
 use std::collections::{BTreeSet, HashMap};
 
 impl Partition<'_> {
@@ -22,19 +22,24 @@ impl Partition<'_> {
         }
     }
 
-    /// A weighted sum and everything that exists once a pair of query and key.
+    /// A weighted sum, its scores and what is computed from them. Masks stay free: layers share them.
     fn scores_of(&self, id: NodeId) -> BTreeSet<NodeId> {
-        let mut nodes = BTreeSet::from([id]);
+        let mut pairs = BTreeSet::from([id]);
         let mut stack = vec![id];
         while let Some(id) = stack.pop() {
             for value in self.inputs(id) {
-                let scores = self.graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Scores);
-                if scores && nodes.insert(value.node) {
+                if self.is_scores(value.node) && pairs.insert(value.node) {
                     stack.push(value.node);
                 }
             }
         }
-        nodes
+        let is_product = |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some());
+        let products: BTreeSet<NodeId> = pairs.iter().copied().filter(is_product).collect();
+        pairs.into_iter().filter(|&id| self.depends(vec![id], &products)).collect()
+    }
+
+    fn is_scores(&self, id: NodeId) -> bool {
+        self.graph.ty(Value { node: id, port: 0 }).is_some_and(|ty| ty.layout == Layout::Scores)
     }
 
     /// Joins a reduction to an earlier one over the same rows that it depends on, or starts a group.
@@ -94,7 +99,7 @@ impl Partition<'_> {
     pub(super) fn settle(&mut self) {
         let mut kernels: HashMap<NodeId, BTreeSet<GroupId>> = HashMap::new();
         for id in self.order.clone().into_iter().rev() {
-            if !self.is_free(id) {
+            if !self.is_free(id) || self.is_scores(id) {
                 continue;
             }
             let mut readers = BTreeSet::new();
@@ -144,7 +149,7 @@ impl Partition<'_> {
 
     fn heaviest_free(&self, group: GroupId) -> Option<NodeId> {
         let readers = self.groups[group].iter().flat_map(|&id| self.inputs(id)).map(|value| value.node);
-        readers.filter(|&id| self.is_free(id) && self.weight(id) > 0).max_by_key(|&id| (self.weight(id), id))
+        readers.filter(|&id| self.is_free(id) && !self.is_scores(id) && self.weight(id) > 0).max_by_key(|&id| (self.weight(id), id))
     }
 
     /// Kernels without an anchor that walk the same points become one.
