@@ -42,7 +42,7 @@ impl Session {
         parameters: impl Fn(&str) -> Option<HostTensor>,
         options: SessionOptions,
     ) -> Result<Self, RuntimeError> {
-        let tuning = options.tuning.clone();
+        let tuning = options.tuning;
         let emitter = move |kernel: &plan::Kernel, target: &Target| {
             emit(kernel, target, &tuning).map_err(|error| error.to_string())
         };

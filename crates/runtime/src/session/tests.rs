@@ -309,3 +309,109 @@ fn a_tensor_beyond_the_binding_limit_names_the_limit() {
     assert!(error.to_string().contains("max_storage_buffer_binding_size"), "{error}");
     assert!(session.run(&inputs(2)).is_ok());
 }
+
+#[test]
+fn a_lost_device_is_an_error() {
+    let Ok(gpu) = Gpu::open(None) else { return };
+    let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..SessionOptions::default() };
+    let load = Session::load_with(sums(&[(0, 1)], &[2]), |_| None, options, &emit_add);
+    let mut session = pollster::block_on(load).unwrap();
+    session.run(&inputs(2)).unwrap();
+    gpu.device().destroy();
+    for _ in 0..2 {
+        let error = session.run(&inputs(2)).unwrap_err();
+        assert!(matches!(error, RunError::Gpu(GpuError::Lost { .. })), "{error}");
+    }
+}
+
+/// `out[row] = 10 * sample of row + offsets[sample]` for rows cut by `lengths`, and the offsets themselves.
+fn samples() -> Plan {
+    let (count, total) = (Dim::symbol(Symbol(0)), Dim::symbol(Symbol(1)));
+    let (lengths, offsets) = (HostSlot(0), HostSlot(1));
+    let mut dag = Dag::new();
+    let row = dag.coord(0, None);
+    let sample = dag.sample(0, row);
+    let start = dag.load(0, DType::I32, vec![sample]);
+    let ten = dag.int(10);
+    let scaled = dag.binary(BinaryOp::Mul, sample, ten);
+    let value = dag.binary(BinaryOp::Add, scaled, start);
+    let one_more = count.clone() + 1.into();
+    let operand = Operand { dtype: DType::I32, shape: vec![one_more.clone()], place: Place::Host };
+    let shape = vec![total.clone()];
+    let output = Output { target: 0, dtype: DType::I32, shape: shape.clone(), index: vec![row], value, columns: None };
+    let kernel = plan::Kernel::Map(Map {
+        body: Body { dag, operands: vec![operand], sizes: vec![] },
+        extents: shape.clone(),
+        outputs: vec![output],
+    });
+    let define = |symbol, source| ShapeEntry::Define { symbol: Symbol(symbol), source };
+    Plan {
+        shapes: plan::ShapeProgram {
+            entries: vec![
+                define(0, SymbolSource::Extent { input: "lengths".into(), axis: 0 }),
+                ShapeEntry::Compute { op: plan::HostOp::Offsets, inputs: vec![lengths], output: offsets },
+                define(1, SymbolSource::Total(lengths)),
+            ],
+            slots: 2,
+        },
+        host_inputs: vec![plan::HostInput { name: "lengths".into(), slot: lengths, shape: vec![count] }],
+        buffers: vec![Buffer { dtype: DType::I32, shape: shape.clone(), source: Source::Step }],
+        steps: vec![Step {
+            name: "samples".into(),
+            path: String::new(),
+            kernel,
+            reads: vec![Binding::Host(offsets)],
+            writes: vec![BufferId(0)],
+        }],
+        outputs: vec![
+            PlanOutput { name: "out".into(), value: Binding::Buffer(BufferId(0)), dtype: DType::I32, shape },
+            PlanOutput {
+                name: "offsets".into(),
+                value: Binding::Host(offsets),
+                dtype: DType::I64,
+                shape: vec![one_more],
+            },
+        ],
+    }
+}
+
+#[test]
+fn host_vectors_reach_kernels_and_outputs() {
+    let mut kernels = vec![Kernel::Cpu];
+    kernels.extend(gpu().map(|_| Kernel::Wgpu));
+    for kernel in kernels {
+        let mut session = Session::load(samples(), |_| None, options(kernel)).unwrap();
+        for lengths in [vec![2, 0, 3], vec![], vec![0, 0], vec![1; 100]] {
+            let result = session.run(&Inputs::new().with("lengths", HostTensor::lengths(&lengths))).unwrap();
+            let mut offsets = vec![0];
+            let mut rows = vec![];
+            for (sample, &length) in lengths.iter().enumerate() {
+                let start = offsets[sample];
+                rows.extend((0..length).map(|_| 10 * sample as i64 + start));
+                offsets.push(start + length);
+            }
+            assert_eq!(result.get("offsets").unwrap().to_i64(), offsets);
+            assert_eq!(result.get("out").unwrap().to_i64(), rows, "{lengths:?} with {kernel}");
+        }
+        let run = |session: &mut Session, tensor| session.run(&Inputs::new().with("lengths", tensor)).unwrap_err();
+        let negative = run(&mut session, HostTensor::lengths(&[2, -1]));
+        assert!(matches!(negative, RunError::Shape(_)), "{negative}");
+        let huge = run(&mut session, HostTensor::lengths(&[1 << 40]));
+        assert!(matches!(huge, RunError::Gpu(_) | RunError::Cpu { .. } | RunError::HostValue { .. }), "{huge}");
+        let floats = run(&mut session, HostTensor::f32(vec![1], &[1.0]).unwrap());
+        assert_eq!(floats.to_string(), "input `lengths`: expected i64, got f32");
+    }
+}
+
+#[test]
+fn descending_offsets_are_refused() {
+    let mut plan = samples();
+    plan.shapes.entries.remove(1);
+    plan.shapes.entries[1] =
+        ShapeEntry::Define { symbol: Symbol(1), source: SymbolSource::Extent { input: "lengths".into(), axis: 0 } };
+    plan.host_inputs[0].slot = HostSlot(1);
+    plan.outputs.pop();
+    let mut session = Session::load(plan, |_| None, options(Kernel::Cpu)).unwrap();
+    let error = session.run(&Inputs::new().with("lengths", HostTensor::lengths(&[0, 5, 3]))).unwrap_err();
+    assert!(matches!(error, RunError::HostValue { value: 3, .. }), "{error}");
+}
