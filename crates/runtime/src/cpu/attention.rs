@@ -1,0 +1,347 @@
+use super::error::CpuError;
+use super::execute::{Given, LANES, Lanes, Machine};
+use super::functions;
+use super::interval::Bounds;
+use super::memory::Memory;
+use super::operand::{Env, extent};
+use super::panel::{Panel, PanelMachine};
+use super::product::{Matrix, multiply};
+use super::program::{Leaf, Program};
+use super::store::{SharedOutputs, Stores, Target, check, write_row};
+use super::tasks;
+use pulp::{Arch, Simd, WithSimd};
+use rewire_graph::pointwise::{Expr, ExprId, Interval, Tri};
+use rewire_graph::{Scalar, Symbol};
+use rewire_graph_rewrite::plan::Attention;
+use std::ops::Range;
+
+/// Query rows of a task.
+const ROWS: usize = 64;
+/// Keys whose mask is bounded at once.
+const KEYS: usize = 64;
+/// Keys whose scores are in memory at once, at most.
+const SPAN: usize = 512;
+
+/// Jagged attention.
+#[derive(Clone, Debug)]
+pub(super) struct CompiledAttention {
+    kernel: Attention,
+    q: Panel,
+    k: Panel,
+    v: Panel,
+    /// The score, for tiles without a mask.
+    plain: Program,
+    /// The score and the mask.
+    masked: Program,
+    mask: Option<Bounds>,
+    stores: Stores,
+}
+
+/// Query rows of one sample and head.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    sample: usize,
+    head: usize,
+    row: usize,
+    rows: usize,
+    keys: usize,
+}
+
+struct Worker<'a> {
+    env: &'a Env<'a>,
+    q: PanelMachine<'a>,
+    k: PanelMachine<'a>,
+    v: PanelMachine<'a>,
+    plain: Machine<'a>,
+    masked: Machine<'a>,
+    epilogue: Machine<'a>,
+    targets: Vec<Target<'a>>,
+    known: Vec<Interval>,
+    weights: Vec<f32>,
+    sums: Vec<f32>,
+    softmax: Vec<Softmax>,
+    arch: Arch,
+}
+
+/// The largest score of a row so far, and the sum of weights relative to it.
+#[derive(Clone, Copy, Debug)]
+struct Softmax {
+    largest: f32,
+    sum: f32,
+}
+
+/// Neighbouring keys, none of which is masked or some of which are.
+#[derive(Clone, Debug)]
+struct Tile {
+    keys: Range<usize>,
+    masked: bool,
+}
+
+impl CompiledAttention {
+    pub(super) fn new(kernel: &Attention) -> Result<Self, CpuError> {
+        let (dag, body) = (&kernel.body.dag, &kernel.body);
+        let value = |id: ExprId| match *dag.expr(id) {
+            Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(0)),
+            _ => None,
+        };
+        let masked: Vec<ExprId> = [kernel.score].into_iter().chain(kernel.mask).collect();
+        if dag.scalar(kernel.score) != Scalar::F32 || kernel.mask.is_some_and(|mask| dag.scalar(mask) != Scalar::Bool) {
+            let reason = "its score is no float or its mask no truth value".to_owned();
+            return Err(CpuError::Unsupported { kernel: "attention", reason });
+        }
+        Ok(Self {
+            q: Panel::new(body, kernel.q, 2, 3)?,
+            k: Panel::new(body, kernel.k, 2, 3)?,
+            v: Panel::new(body, kernel.v, 2, 3)?,
+            plain: Program::compile(dag, &[kernel.score], 3, &value)?,
+            masked: Program::compile(dag, &masked, 3, &value)?,
+            mask: kernel.mask.map(|mask| Bounds::new(dag, mask)),
+            stores: Stores::compile(dag, &kernel.outputs, 3, None, &value)?,
+            kernel: kernel.clone(),
+        })
+    }
+
+    pub(super) fn run(
+        &self,
+        env: &Env<'_>,
+        outputs: &mut [&mut Memory],
+        symbol: &dyn Fn(Symbol) -> Option<i64>,
+    ) -> Result<(), CpuError> {
+        check(self.kernel.outputs.iter(), outputs, symbol)?;
+        let samples = extent(&self.kernel.samples, "the samples", symbol)?;
+        let rows = env.rows(&self.kernel.rows, samples, symbol)?;
+        let keys = env.rows(&self.kernel.keys, samples, symbol)?;
+        let blocks = self.blocks(&rows, &keys);
+        let outputs = SharedOutputs::new(outputs);
+        tasks::for_each(
+            blocks.len(),
+            || Worker {
+                env,
+                q: self.q.machine(env),
+                k: self.k.machine(env),
+                v: self.v.machine(env),
+                plain: Machine::new(&self.plain, env),
+                masked: Machine::new(&self.masked, env),
+                epilogue: Machine::new(&self.stores.program, env),
+                targets: outputs.targets(),
+                known: vec![],
+                weights: vec![],
+                sums: vec![],
+                softmax: vec![],
+                arch: Arch::new(),
+            },
+            |worker, task| {
+                if let Some(&block) = blocks.get(task) {
+                    self.block(worker, block);
+                }
+            },
+        );
+        Ok(())
+    }
+
+    /// All blocks; those that may take longest come first.
+    fn blocks(&self, rows: &[usize], keys: &[usize]) -> Vec<Block> {
+        let mut blocks = vec![];
+        for (sample, (&all, &keys)) in rows.iter().zip(keys).enumerate() {
+            for row in (0..all).step_by(ROWS) {
+                let rows = ROWS.min(all - row);
+                blocks.extend((0..self.kernel.heads).map(|head| Block { sample, head, row, rows, keys }));
+            }
+        }
+        blocks.sort_by_key(|block| std::cmp::Reverse(block.row + block.keys));
+        blocks
+    }
+
+    fn block(&self, worker: &mut Worker<'_>, block: Block) {
+        let (qk_width, v_width) = (self.kernel.qk_width, self.kernel.v_width);
+        let tiles = self.tiles(worker, block);
+        let Worker { q, k, v, plain, masked, weights, sums, softmax, arch, .. } = worker;
+        let (sample, head) = (block.sample as i32, block.head as i32);
+        let out_stride = v_width.next_multiple_of(16).max(16);
+        sums.clear();
+        sums.resize(block.rows * out_stride, 0.0);
+        softmax.clear();
+        softmax.resize(block.rows, Softmax { largest: f32::MIN, sum: 0.0 });
+        let queries = q.matrix(&mut [sample, head, block.row as i32, 0], (block.rows, qk_width), |_, _| {});
+        for span in &spans(&tiles) {
+            let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
+            let count = last - first;
+            let stride = count.next_multiple_of(16);
+            weights.resize(block.rows * stride, 0.0);
+            let keys = k.matrix(&mut [sample, head, first as i32, 0], (count, qk_width), |_, _| {});
+            if let (Some(queries), Some(keys)) = (queries, keys) {
+                multiply(weights, stride, queries, keys.transposed(), false);
+            }
+            for (row, line) in weights.chunks_exact_mut(stride).take(block.rows).enumerate() {
+                let coords = [sample, head, (block.row + row) as i32, 0];
+                let line = &mut line[..count];
+                self.scores(plain, masked, &coords, span, line, *arch);
+                if self.kernel.softmax
+                    && let (Some(state), Some(sums)) =
+                        (softmax.get_mut(row), sums.chunks_exact_mut(out_stride).nth(row))
+                {
+                    arch.dispatch(Rescale { state, line, sums });
+                }
+            }
+            let values = v.matrix(&mut [sample, head, first as i32, 0], (count, v_width), |_, _| {});
+            let weights = Matrix::new(weights, (block.rows, count), (stride, 1));
+            if let (Some(weights), Some(values)) = (weights, values) {
+                multiply(sums, out_stride, weights, values, true);
+            }
+        }
+        self.finish(worker, block, out_stride);
+    }
+
+    /// Turns a row of dot products into scores; masked ones become 0, or `f32::MIN` for a softmax.
+    fn scores<'m>(
+        &self,
+        plain: &mut Machine<'m>,
+        masked: &mut Machine<'m>,
+        coords: &[i32],
+        span: &[Tile],
+        line: &mut [f32],
+        arch: Arch,
+    ) {
+        let origin = span[0].keys.start;
+        let nothing = if self.kernel.softmax { f32::MIN } else { 0.0 };
+        let given = Given { coords, origin, ..Given::default() };
+        if span.iter().any(|tile| tile.masked) {
+            masked.row(given);
+        }
+        if span.iter().any(|tile| !tile.masked) {
+            plain.row(given);
+        }
+        for tile in span {
+            for start in tile.keys.clone().step_by(LANES) {
+                let n = LANES.min(tile.keys.end - start);
+                let machine = if tile.masked { &mut *masked } else { &mut *plain };
+                let mut scores = [0.0; LANES];
+                let given = Given { lanes: &[line], ..given };
+                machine.chunk(given, start, n);
+                let mask = if tile.masked { machine.ints(1, n) } else { Lanes::Same(1) };
+                let source = machine.floats(0, given, n);
+                arch.dispatch(Blend { source, mask, nothing, out: &mut scores[..n] });
+                line[start - origin..start - origin + n].copy_from_slice(&scores[..n]);
+            }
+        }
+    }
+
+    fn finish(&self, worker: &mut Worker<'_>, block: Block, out_stride: usize) {
+        let Worker { epilogue, targets, sums, softmax, .. } = worker;
+        for (row, (sums, state)) in sums.chunks_exact_mut(out_stride).zip(softmax).enumerate() {
+            if self.kernel.softmax && state.sum > 0.0 {
+                sums.iter_mut().for_each(|sum| *sum /= state.sum);
+            }
+            let coords = [block.sample as i32, block.head as i32, (block.row + row) as i32, 0];
+            let given = Given { coords: &coords, lanes: &[sums], ..Given::default() };
+            let width = self.kernel.v_width;
+            write_row(&self.stores, epilogue, targets, given, 0, 0..width, width);
+        }
+    }
+
+    /// The tiles of a block that count; neighbours of a kind are joined.
+    fn tiles(&self, worker: &mut Worker<'_>, block: Block) -> Vec<Tile> {
+        let Some(mask) = &self.mask else {
+            return vec![Tile { keys: 0..block.keys, masked: false }].into_iter().filter(|_| block.keys > 0).collect();
+        };
+        let range = |start: usize, count: usize| Interval::new(start as f64, (start + count) as f64 - 1.0);
+        let mut tiles: Vec<Tile> = vec![];
+        for start in (0..block.keys).step_by(KEYS) {
+            let count = KEYS.min(block.keys - start);
+            let point = |at: usize| Interval::point(at as f64);
+            let coords = [point(block.sample), point(block.head), range(block.row, block.rows), range(start, count)];
+            let found = mask.evaluate(&self.kernel.body.dag, worker.env, &coords, &mut worker.known).truth();
+            let masked = found == Tri::Sometimes;
+            match tiles.last_mut() {
+                _ if found == Tri::Never => {}
+                Some(last) if last.masked == masked && last.keys.end == start => last.keys.end += count,
+                _ => tiles.push(Tile { keys: start..start + count, masked }),
+            }
+        }
+        tiles
+    }
+}
+
+/// Runs of neighbouring tiles with at most [`SPAN`] keys.
+fn spans(tiles: &[Tile]) -> Vec<Vec<Tile>> {
+    let mut spans: Vec<Vec<Tile>> = vec![];
+    let mut left = 0;
+    for tile in tiles {
+        let mut start = tile.keys.start;
+        while start < tile.keys.end {
+            let follows = spans.last().and_then(|span| span.last()).is_some_and(|last| last.keys.end == start);
+            if !follows || left == 0 {
+                spans.push(vec![]);
+                left = SPAN;
+            }
+            let end = tile.keys.end.min(start + left);
+            left -= end - start;
+            if let Some(span) = spans.last_mut() {
+                span.push(Tile { keys: start..end, masked: tile.masked });
+            }
+            start = end;
+        }
+    }
+    spans
+}
+
+/// Takes scores where the mask is true.
+struct Blend<'a> {
+    source: Lanes<'a, f32>,
+    mask: Lanes<'a, i32>,
+    nothing: f32,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Blend<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        match self.source {
+            Lanes::Same(value) => self.out.fill(value),
+            Lanes::Each(values) => self.out.copy_from_slice(values),
+        }
+        match self.mask {
+            Lanes::Same(0) => self.out.fill(self.nothing),
+            Lanes::Same(_) => {}
+            Lanes::Each(mask) => {
+                for (out, &mask) in self.out.iter_mut().zip(mask) {
+                    *out = if mask != 0 { *out } else { self.nothing };
+                }
+            }
+        }
+    }
+}
+
+/// Makes a row of scores weights relative to its largest score so far.
+struct Rescale<'a> {
+    state: &'a mut Softmax,
+    line: &'a mut [f32],
+    sums: &'a mut [f32],
+}
+
+impl WithSimd for Rescale<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        const PARTIALS: usize = 16;
+        let mut partials = [f32::MIN; PARTIALS];
+        for part in self.line.chunks(PARTIALS) {
+            partials.iter_mut().zip(part).for_each(|(p, &x)| *p = if x > *p { x } else { *p });
+        }
+        let largest = partials.iter().fold(self.state.largest, |a, &b| if b > a { b } else { a });
+        let factor = functions::exp(self.state.largest - largest);
+        self.sums.iter_mut().for_each(|sum| *sum *= factor);
+        for x in self.line.iter_mut() {
+            let weight = functions::exp(*x - largest);
+            *x = if *x == f32::MIN { 0.0 } else { weight };
+        }
+        let mut partials = [0.0; PARTIALS];
+        for part in self.line.chunks(PARTIALS) {
+            partials.iter_mut().zip(part).for_each(|(p, &x)| *p += x);
+        }
+        *self.state = Softmax { largest, sum: self.state.sum * factor + partials.iter().sum::<f32>() };
+    }
+}

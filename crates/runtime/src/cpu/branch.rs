@@ -1,0 +1,111 @@
+//! Which expressions only one side of a choice needs.
+
+use rewire_graph::pointwise::{Dag, Expr, ExprId, UnaryOp};
+use std::collections::{HashMap, HashSet};
+
+/// A side of a choice, within another or at top level.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Branch {
+    parent: Option<usize>,
+    depth: usize,
+    condition: ExprId,
+    side: bool,
+}
+
+/// For every expression, the innermost side of a choice that all its users are in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Branches {
+    branches: Vec<Branch>,
+    of: HashMap<ExprId, Option<usize>>,
+    conditions: HashSet<ExprId>,
+}
+
+impl Branches {
+    /// `order` holds what `roots` need, operands before users; `reads` is what an expression reads.
+    pub(super) fn new(dag: &Dag, order: &[ExprId], roots: &[ExprId], reads: &dyn Fn(ExprId) -> Vec<ExprId>) -> Self {
+        let mut costly: HashSet<ExprId> = HashSet::new();
+        for &id in order {
+            if is_costly(dag.expr(id)) || reads(id).iter().any(|read| costly.contains(read)) {
+                costly.insert(id);
+            }
+        }
+        let mut this = Self::default();
+        roots.iter().for_each(|&root| this.join(root, None));
+        for &id in order.iter().rev() {
+            let own = this.of.get(&id).copied().flatten();
+            match *dag.expr(id) {
+                Expr::Select(c, a, b) if reads(id).len() == 3 => {
+                    this.join(c, own);
+                    for (branch, side) in [(a, true), (b, false)] {
+                        let within = if costly.contains(&branch) { Some(this.enter(own, c, side)) } else { own };
+                        this.join(branch, within);
+                    }
+                }
+                _ => reads(id).into_iter().for_each(|read| this.join(read, own)),
+            }
+        }
+        this.conditions = this.of.values().flat_map(|&branch| this.path(branch)).map(|b| b.condition).collect();
+        this
+    }
+
+    /// True if some expression is needed only for one value of this condition.
+    pub(super) fn decides(&self, condition: ExprId) -> bool {
+        self.conditions.contains(&condition)
+    }
+
+    /// The innermost condition that `known` accepts, and the value of it for which `id` is needed.
+    pub(super) fn innermost(&self, id: ExprId, known: impl Fn(ExprId) -> bool) -> Option<(ExprId, bool)> {
+        let branch = self.of.get(&id).copied().flatten();
+        self.path(branch).find(|branch| known(branch.condition)).map(|branch| (branch.condition, branch.side))
+    }
+
+    fn path(&self, from: Option<usize>) -> impl Iterator<Item = Branch> + '_ {
+        let mut at = from;
+        std::iter::from_fn(move || {
+            let branch = *self.branches.get(at?)?;
+            at = branch.parent;
+            Some(branch)
+        })
+    }
+
+    fn enter(&mut self, parent: Option<usize>, condition: ExprId, side: bool) -> usize {
+        let depth = self.depth(parent) + 1;
+        let branch = Branch { parent, depth, condition, side };
+        self.branches.iter().position(|known| *known == branch).unwrap_or_else(|| {
+            self.branches.push(branch);
+            self.branches.len() - 1
+        })
+    }
+
+    fn depth(&self, branch: Option<usize>) -> usize {
+        branch.and_then(|at| self.branches.get(at)).map_or(0, |branch| branch.depth)
+    }
+
+    fn parent(&self, branch: Option<usize>) -> Option<usize> {
+        branch.and_then(|at| self.branches.get(at)).and_then(|branch| branch.parent)
+    }
+
+    /// Notes a use of `id` in `branch`.
+    fn join(&mut self, id: ExprId, branch: Option<usize>) {
+        let common = match self.of.get(&id) {
+            None => branch,
+            Some(&(mut a)) => {
+                let mut b = branch;
+                while a != b {
+                    if self.depth(a) >= self.depth(b) { a = self.parent(a) } else { b = self.parent(b) }
+                }
+                a
+            }
+        };
+        self.of.insert(id, common);
+    }
+}
+
+fn is_costly(expr: &Expr) -> bool {
+    use UnaryOp::{Cos, Erf, Exp, Log, Sigmoid, Silu, Sin, Tanh};
+    match expr {
+        Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } => true,
+        Expr::Unary(op, _) => matches!(op, Exp | Log | Sigmoid | Silu | Tanh | Erf | Sin | Cos),
+        _ => false,
+    }
+}

@@ -1,0 +1,63 @@
+use rewire_graph::DType;
+use thiserror::Error;
+
+/// Why a kernel cannot be compiled for the CPU, or a call of it cannot run.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum CpuError {
+    /// The kernel holds something that the CPU path does not implement.
+    #[error("the CPU cannot run this {kernel} kernel: {reason}")]
+    Unsupported {
+        /// The kernel family.
+        kernel: &'static str,
+        /// What is in the way.
+        reason: String,
+    },
+    /// The number of operands or outputs of a call differs from the kernel's.
+    #[error("the kernel takes {expected} {what}, got {actual}")]
+    Count {
+        /// `operands` or `outputs`.
+        what: &'static str,
+        /// What the kernel declares.
+        expected: usize,
+        /// What the call gave.
+        actual: usize,
+    },
+    /// An operand or output has another element type, shape or place than the kernel declares.
+    #[error("{what} {position} must be {expected}, got {actual}")]
+    Mismatch {
+        /// `operand` or `output`.
+        what: &'static str,
+        /// Its position.
+        position: usize,
+        /// What the kernel declares.
+        expected: String,
+        /// What the call gave.
+        actual: String,
+    },
+    /// A size has no value, is negative, or does not fit 31 bits.
+    #[error("the size {dim} of {what} has no usable value in this run: bind every input of the plan")]
+    Size {
+        /// What has that size.
+        what: &'static str,
+        /// The size.
+        dim: String,
+    },
+    /// A tensor takes more bytes than the machine can address or give.
+    #[error("no memory for a {dtype} tensor of shape {shape:?}")]
+    Memory {
+        /// Element type.
+        dtype: DType,
+        /// Logical shape.
+        shape: Vec<usize>,
+    },
+    /// Row offsets descend or are too few.
+    #[error("operand {position} must hold {expected} ascending row offsets, got {actual}")]
+    Offsets {
+        /// Position of the offsets among the operands.
+        position: usize,
+        /// Samples plus one.
+        expected: usize,
+        /// What came.
+        actual: String,
+    },
+}

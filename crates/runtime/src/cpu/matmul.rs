@@ -1,0 +1,161 @@
+use super::error::CpuError;
+use super::execute::{Given, Machine};
+use super::memory::Memory;
+use super::operand::{Env, extent, extents};
+use super::panel::{Panel, PanelMachine};
+use super::product::{Matrix, multiply};
+use super::program::Leaf;
+use super::reduce::{CompiledReductions, ReductionMachines};
+use super::store::{SharedOutputs, Stores, Target, check, unravel, write_row};
+use super::tasks;
+use rewire_graph::pointwise::Expr;
+use rewire_graph::{Scalar, Symbol};
+use rewire_graph_rewrite::plan::Matmul;
+
+/// Rows of a task.
+const ROWS: usize = 128;
+/// Columns of a task, at most.
+const COLUMNS: usize = 1024;
+
+/// A matrix product.
+#[derive(Clone, Debug)]
+pub(super) struct CompiledMatmul {
+    kernel: Matmul,
+    stats: CompiledReductions,
+    a: Panel,
+    b: Panel,
+    /// `b` is the same in every batch entry.
+    shared: bool,
+    stores: Stores,
+}
+
+/// A block of the result: batch entry, rows, columns.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    entry: usize,
+    row: usize,
+    rows: usize,
+    column: usize,
+    columns: usize,
+}
+
+struct Sizes {
+    batch: Vec<usize>,
+    n: usize,
+    k: usize,
+}
+
+struct Worker<'a> {
+    stats: ReductionMachines<'a>,
+    a: PanelMachine<'a>,
+    b: PanelMachine<'a>,
+    epilogue: Machine<'a>,
+    targets: Vec<Target<'a>>,
+    coords: Vec<i32>,
+    sums: Vec<f32>,
+}
+
+impl CompiledMatmul {
+    pub(super) fn new(kernel: &Matmul) -> Result<Self, CpuError> {
+        let (dag, batch) = (&kernel.body.dag, kernel.batch.len() as u8);
+        let sum = |id| match *dag.expr(id) {
+            Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(0)),
+            _ => None,
+        };
+        Ok(Self {
+            stats: CompiledReductions::new(dag, &kernel.stats, batch + 1)?,
+            a: Panel::new(&kernel.body, kernel.a, batch, batch + 1)?,
+            b: Panel::new(&kernel.body, kernel.b, batch, batch + 1)?,
+            shared: dag.coords(kernel.b) & ((1 << batch) - 1) == 0,
+            stores: Stores::compile(dag, &kernel.outputs, batch + 1, None, &sum)?,
+            kernel: kernel.clone(),
+        })
+    }
+
+    pub(super) fn run(
+        &self,
+        env: &Env<'_>,
+        outputs: &mut [&mut Memory],
+        symbol: &dyn Fn(Symbol) -> Option<i64>,
+    ) -> Result<(), CpuError> {
+        check(self.kernel.outputs.iter(), outputs, symbol)?;
+        let sizes = Sizes {
+            batch: extents(&self.kernel.batch, "the batch", symbol)?,
+            n: extent(&self.kernel.n, "the columns", symbol)?,
+            k: extent(&self.kernel.k, "the sum", symbol)?,
+        };
+        let rows = env.rows(&self.kernel.m, sizes.batch.iter().product(), symbol)?;
+        let reduced = self.stats.extents(symbol)?;
+        let blocks = blocks(&rows, sizes.n);
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let mut coords = vec![0; sizes.batch.len() + 2];
+        let mut panel = self.b.machine(env);
+        let b = if self.shared { panel.matrix(&mut coords, (sizes.k, sizes.n), |_, _| {}) } else { None };
+        let outputs = SharedOutputs::new(outputs);
+        tasks::for_each(
+            blocks.len(),
+            || Worker {
+                stats: self.stats.machines(env, &reduced),
+                a: self.a.machine(env),
+                b: self.b.machine(env),
+                epilogue: Machine::new(&self.stores.program, env),
+                targets: outputs.targets(),
+                coords: vec![0; sizes.batch.len() + 2],
+                sums: vec![],
+            },
+            |worker, task| {
+                if let Some(&block) = blocks.get(task) {
+                    self.block(worker, &sizes, b, block);
+                }
+            },
+        );
+        Ok(())
+    }
+
+    fn block(&self, worker: &mut Worker<'_>, sizes: &Sizes, b: Option<Matrix<'_>>, block: Block) {
+        let Worker { stats, a, b: panel, epilogue, targets, coords, sums } = worker;
+        let batch = sizes.batch.len();
+        unravel(block.entry, &sizes.batch, &mut coords[..batch]);
+        coords[batch..].fill(0);
+        let part = ((0, block.column), (sizes.k, block.columns));
+        let whole = match b {
+            Some(b) => Some(b),
+            None => panel.matrix(coords, (sizes.k, sizes.n), |_, _| {}),
+        };
+        coords[batch] = block.row as i32;
+        let left = a.matrix(coords, (block.rows, sizes.k), |coords, values| {
+            stats.row(coords);
+            values.clone_from(&stats.results);
+        });
+        let stride = block.columns.next_multiple_of(16);
+        sums.resize(block.rows * stride, 0.0);
+        if let (Some(left), Some(right)) = (left, whole) {
+            multiply(sums, stride, left, right.part(part.0, part.1), false);
+        }
+        for (row, sums) in sums.chunks_exact(stride).enumerate() {
+            coords[batch] = (block.row + row) as i32;
+            let given = Given { coords, lanes: &[sums], origin: block.column, ..Given::default() };
+            let columns = block.column..block.column + block.columns;
+            write_row(&self.stores, epilogue, targets, given, 0, columns, sizes.n);
+        }
+    }
+}
+
+/// Cuts the result into blocks; where there are few rows, columns are cut finer.
+fn blocks(rows: &[usize], n: usize) -> Vec<Block> {
+    let row_blocks: usize = rows.iter().map(|rows| rows.div_ceil(ROWS)).sum();
+    let wanted = (2 * rayon::current_num_threads()).div_ceil(row_blocks.max(1));
+    let width = n.div_ceil(wanted.max(1)).next_multiple_of(64).clamp(64, COLUMNS);
+    let mut blocks = vec![];
+    for (entry, &rows) in rows.iter().enumerate() {
+        for row in (0..rows).step_by(ROWS) {
+            for column in (0..n).step_by(width) {
+                let (rows, columns) = (ROWS.min(rows - row), width.min(n - column));
+                blocks.push(Block { entry, row, rows, column, columns });
+            }
+        }
+    }
+    blocks
+}

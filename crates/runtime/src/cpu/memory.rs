@@ -1,0 +1,290 @@
+use super::error::CpuError;
+use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+use rewire_graph::{DType, HostTensor};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// One cache line, so that every tensor is aligned for all element types and whole vectors.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+/// A tensor in host memory as kernels see it: row major, the last dimension padded to a multiple of four.
+///
+/// The content of the padding is unspecified. A scalar is one row of four elements.
+#[derive(Clone)]
+pub struct Memory {
+    dtype: DType,
+    shape: Vec<usize>,
+    elements: usize,
+    lines: Vec<Line>,
+}
+
+/// Elements of a tensor, by storage type. `U32` is read as `I32`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Elements<'a> {
+    F32(&'a [f32]),
+    F16(&'a [f16]),
+    I64(&'a [i64]),
+    I32(&'a [i32]),
+    Bool(&'a [u32]),
+}
+
+/// Elements of a tensor that one task writes.
+#[derive(Debug)]
+pub(super) enum ElementsMut<'a> {
+    F32(&'a mut [f32]),
+    F16(&'a mut [f16]),
+    I64(&'a mut [i64]),
+    I32(&'a mut [i32]),
+}
+
+/// Elements of a tensor that several tasks write.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SharedElements<'a> {
+    F32(&'a [AtomicU32]),
+    F16(&'a [AtomicU16]),
+    I64(&'a [AtomicU64]),
+    I32(&'a [AtomicU32]),
+}
+
+/// Elements between two rows of a tensor of this shape.
+pub(super) fn pitch(shape: &[usize]) -> usize {
+    shape.last().map_or(4, |width| width.next_multiple_of(4))
+}
+
+fn padded_elements(dtype: DType, shape: &[usize]) -> Result<usize, CpuError> {
+    let outer = shape.split_last().map_or(&[][..], |(_, outer)| outer);
+    let limit = isize::MAX as usize / 16;
+    shape
+        .last()
+        .map_or(Some(4), |width| width.checked_next_multiple_of(4))
+        .and_then(|pitch| outer.iter().try_fold(pitch, |size, &n| size.checked_mul(n)))
+        .filter(|&elements| elements <= limit)
+        .ok_or_else(|| CpuError::Memory { dtype, shape: shape.to_vec() })
+}
+
+impl Memory {
+    /// A tensor of zeros.
+    ///
+    /// # Errors
+    /// [`CpuError::Memory`] if there is no room.
+    pub fn new(dtype: DType, shape: &[usize]) -> Result<Self, CpuError> {
+        let mut memory = Self { dtype, shape: vec![], elements: 0, lines: vec![] };
+        memory.reset(dtype, shape)?;
+        Ok(memory)
+    }
+
+    /// Makes this a tensor of another type and shape with unspecified content, in the same allocation where it fits.
+    ///
+    /// # Errors
+    /// [`CpuError::Memory`] if there is no room; the tensor is unchanged then.
+    pub fn reset(&mut self, dtype: DType, shape: &[usize]) -> Result<(), CpuError> {
+        let elements = padded_elements(dtype, shape)?;
+        let lines = (elements * dtype.bytes()).div_ceil(size_of::<Line>());
+        if lines > self.lines.len() {
+            let mut fresh: Vec<Line> = Vec::new();
+            fresh.try_reserve_exact(lines).map_err(|_| CpuError::Memory { dtype, shape: shape.to_vec() })?;
+            fresh.resize(lines, Line::zeroed());
+            self.lines = fresh;
+        }
+        self.dtype = dtype;
+        self.elements = elements;
+        shape.clone_into(&mut self.shape);
+        Ok(())
+    }
+
+    /// The padded form of a host tensor.
+    ///
+    /// # Errors
+    /// [`CpuError::Memory`] if there is no room.
+    pub fn from_host(tensor: &HostTensor) -> Result<Self, CpuError> {
+        let mut memory = Self::new(tensor.dtype(), tensor.shape())?;
+        memory.write(tensor.bytes());
+        Ok(memory)
+    }
+
+    /// Fills the tensor with little-endian elements, row major, unpadded; missing ones are left as they are.
+    pub fn write(&mut self, bytes: &[u8]) {
+        let (row, pitch) = self.row_bytes();
+        if row > 0 {
+            let target: &mut [u8] = cast_slice_mut(&mut self.lines);
+            for (to, from) in target.chunks_mut(pitch).zip(bytes.chunks(row)) {
+                to[..from.len()].copy_from_slice(from);
+            }
+        }
+    }
+
+    /// The tensor without its padding.
+    pub fn to_host(&self) -> HostTensor {
+        let (row, pitch) = self.row_bytes();
+        let source = &cast_slice::<Line, u8>(&self.lines)[..self.elements * self.dtype.bytes()];
+        let mut bytes = Vec::with_capacity(source.len());
+        if row > 0 {
+            source.chunks_exact(pitch).for_each(|line| bytes.extend_from_slice(&line[..row]));
+        }
+        HostTensor::from_bytes(self.dtype, self.shape.clone(), bytes).unwrap_or_else(|_| HostTensor::lengths(&[]))
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Logical shape.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Bytes reserved, padding and unused capacity included.
+    pub fn capacity(&self) -> usize {
+        size_of_val(self.lines.as_slice())
+    }
+
+    fn row_bytes(&self) -> (usize, usize) {
+        let bytes = self.dtype.bytes();
+        (self.shape.last().map_or(1, |&width| width) * bytes, pitch(&self.shape) * bytes)
+    }
+
+    pub(super) fn elements(&self) -> Elements<'_> {
+        let lines = &self.lines[..];
+        match self.dtype {
+            DType::F32 => Elements::F32(&cast_slice(lines)[..self.elements]),
+            DType::F16 => Elements::F16(&cast_slice(lines)[..self.elements]),
+            DType::I64 => Elements::I64(&cast_slice(lines)[..self.elements]),
+            DType::I32 | DType::U32 => Elements::I32(&cast_slice(lines)[..self.elements]),
+            DType::Bool => Elements::Bool(&cast_slice(lines)[..self.elements]),
+        }
+    }
+
+    pub(super) fn elements_mut(&mut self) -> ElementsMut<'_> {
+        let lines = &mut self.lines[..];
+        match self.dtype {
+            DType::F32 => ElementsMut::F32(&mut cast_slice_mut(lines)[..self.elements]),
+            DType::F16 => ElementsMut::F16(&mut cast_slice_mut(lines)[..self.elements]),
+            DType::I64 => ElementsMut::I64(&mut cast_slice_mut(lines)[..self.elements]),
+            DType::I32 | DType::U32 | DType::Bool => ElementsMut::I32(&mut cast_slice_mut(lines)[..self.elements]),
+        }
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Memory({} {:?})", self.dtype, self.shape)
+    }
+}
+
+impl<'a> ElementsMut<'a> {
+    /// Cuts the elements into pieces of `size`, the last one shorter.
+    pub(super) fn pieces(self, size: usize) -> Vec<Self> {
+        match self {
+            Self::F32(e) => e.chunks_mut(size).map(Self::F32).collect(),
+            Self::F16(e) => e.chunks_mut(size).map(Self::F16).collect(),
+            Self::I64(e) => e.chunks_mut(size).map(Self::I64).collect(),
+            Self::I32(e) => e.chunks_mut(size).map(Self::I32).collect(),
+        }
+    }
+
+    /// Lets several tasks write the elements.
+    pub(super) fn share(self) -> SharedElements<'a> {
+        match self {
+            Self::F32(e) => SharedElements::F32(atomic_u32(cast_slice_mut(e))),
+            Self::F16(e) => SharedElements::F16(atomic_u16(cast_slice_mut(e))),
+            Self::I64(e) => SharedElements::I64(atomic_u64(cast_slice_mut(e))),
+            Self::I32(e) => SharedElements::I32(atomic_u32(cast_slice_mut(e))),
+        }
+    }
+}
+
+macro_rules! atomic_view {
+    ($name:ident, $int:ty, $atomic:ty) => {
+        fn $name(elements: &mut [$int]) -> &[$atomic] {
+            let (start, len) = (elements.as_mut_ptr().cast::<$atomic>(), elements.len());
+            assert!(start.is_aligned());
+            // SAFETY: an atomic has the size and bit validity of its integer, the alignment was checked, and the
+            // exclusive borrow is given up for the lifetime of the result, so all access in it is atomic.
+            unsafe { std::slice::from_raw_parts(start, len) }
+        }
+    };
+}
+
+atomic_view!(atomic_u16, u16, AtomicU16);
+atomic_view!(atomic_u32, u32, AtomicU32);
+atomic_view!(atomic_u64, u64, AtomicU64);
+
+/// A place that one task writes rows and elements to. Writes out of range are dropped.
+#[derive(Debug)]
+pub(super) enum Sink<'a> {
+    /// Elements from this offset on, of this task alone.
+    Own(ElementsMut<'a>, usize),
+    /// All elements, written by other tasks too.
+    Shared(SharedElements<'a>),
+}
+
+/// Neighbouring values of a kernel, in the arithmetic type of their expression.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Values<'a> {
+    F32(&'a [f32]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+}
+
+impl Sink<'_> {
+    /// Stores neighbouring elements from `offset` on.
+    pub(super) fn store(&mut self, offset: usize, values: Values<'_>) {
+        match self {
+            Self::Own(elements, base) => store_own(elements, offset.wrapping_sub(*base), values),
+            Self::Shared(elements) => match (*elements, values) {
+                (SharedElements::F32(e), Values::F32(v)) => each(e, offset, v, |e, v| e.store(v.to_bits(), RELAXED)),
+                (SharedElements::F16(e), Values::F32(v)) => {
+                    each(e, offset, v, |e, v| e.store(f16::from_f32(v).to_bits(), RELAXED));
+                }
+                (SharedElements::I32(e), Values::I32(v)) => each(e, offset, v, |e, v| e.store(v as u32, RELAXED)),
+                (SharedElements::I64(e), Values::I64(v)) => each(e, offset, v, |e, v| e.store(v as u64, RELAXED)),
+                _ => {}
+            },
+        }
+    }
+}
+
+const RELAXED: Ordering = Ordering::Relaxed;
+
+fn each<A, V: Copy>(elements: &[A], offset: usize, values: &[V], store: impl Fn(&A, V)) {
+    if let Some(rest) = elements.get(offset..) {
+        for (element, &value) in rest.iter().zip(values) {
+            store(element, value);
+        }
+    }
+}
+
+fn store_own(elements: &mut ElementsMut<'_>, offset: usize, values: Values<'_>) {
+    match (elements, values) {
+        (ElementsMut::F32(e), Values::F32(v)) => copy(e, offset, v),
+        (ElementsMut::F16(e), Values::F32(v)) => {
+            if let Some(target) = e.get_mut(offset..offset.saturating_add(v.len())) {
+                target.convert_from_f32_slice(v);
+            }
+        }
+        (ElementsMut::I32(e), Values::I32(v)) => copy(e, offset, v),
+        (ElementsMut::I64(e), Values::I64(v)) => copy(e, offset, v),
+        _ => {}
+    }
+}
+
+fn copy<T: Copy>(elements: &mut [T], offset: usize, values: &[T]) {
+    if let Some(target) = elements.get_mut(offset..offset.saturating_add(values.len())) {
+        target.copy_from_slice(values);
+    }
+}
+
+impl Values<'_> {
+    /// The values from `from` up to `to`.
+    pub(super) fn part(self, from: usize, to: usize) -> Self {
+        match self {
+            Self::F32(v) => Self::F32(v.get(from..to).unwrap_or(&[])),
+            Self::I32(v) => Self::I32(v.get(from..to).unwrap_or(&[])),
+            Self::I64(v) => Self::I64(v.get(from..to).unwrap_or(&[])),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Kernels on the CPU: multi-threaded on the current rayon pool, vectorised, jagged, fused like on a GPU.
+//!
+//! A result depends neither on the number of threads nor on who shares the batch.
+
+mod attention;
+mod branch;
+mod error;
+mod execute;
+mod functions;
+mod interval;
+mod load;
+mod map;
+mod matmul;
+mod memory;
+mod operand;
+mod panel;
+mod product;
+mod program;
+mod reduce;
+mod store;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+pub use error::CpuError;
+pub use memory::Memory;
+pub use operand::Operand;
+
+use operand::Env;
+use rewire_graph::Symbol;
+use rewire_graph_rewrite::plan::Kernel;
+
+/// A kernel compiled for the CPU; serves every batch size.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    body: rewire_graph_rewrite::plan::Body,
+    family: Family,
+}
+
+#[derive(Clone, Debug)]
+enum Family {
+    Map(map::CompiledMap),
+    Reduce(reduce::CompiledReduce),
+    Matmul(matmul::CompiledMatmul),
+    Attention(attention::CompiledAttention),
+}
+
+impl Compiled {
+    /// Compiles a kernel.
+    ///
+    /// # Errors
+    /// [`CpuError::Unsupported`] if the kernel's expressions do not fit together.
+    pub fn new(kernel: &Kernel) -> Result<Self, CpuError> {
+        let family = match kernel {
+            Kernel::Map(kernel) => Family::Map(map::CompiledMap::new(kernel)?),
+            Kernel::Reduce(kernel) => Family::Reduce(reduce::CompiledReduce::new(kernel)?),
+            Kernel::Matmul(kernel) => Family::Matmul(matmul::CompiledMatmul::new(kernel)?),
+            Kernel::Attention(kernel) => Family::Attention(attention::CompiledAttention::new(kernel)?),
+        };
+        Ok(Self { body: kernel.body().clone(), family })
+    }
+
+    /// Runs the kernel on the current rayon pool.
+    ///
+    /// `operands` are in the order of the body's operands, `outputs` are the tensors that
+    /// [`Output::target`](rewire_graph_rewrite::plan::Output::target) counts, allocated with their shapes;
+    /// `symbol` gives the sizes of this run.
+    ///
+    /// # Errors
+    /// If an operand or output is missing or has another type or shape than declared, or a size has no value.
+    /// Nothing is written then.
+    pub fn run(
+        &self,
+        operands: &[Operand<'_>],
+        outputs: &mut [&mut Memory],
+        symbol: &dyn Fn(Symbol) -> Option<i64>,
+    ) -> Result<(), CpuError> {
+        let env = Env::bind(&self.body, operands, symbol)?;
+        match &self.family {
+            Family::Map(kernel) => kernel.run(&env, outputs, symbol),
+            Family::Reduce(kernel) => kernel.run(&env, outputs, symbol),
+            Family::Matmul(kernel) => kernel.run(&env, outputs, symbol),
+            Family::Attention(kernel) => kernel.run(&env, outputs, symbol),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+use super::error::CpuError;
+use super::memory::{Elements, Memory, pitch};
+use rewire_graph::{DType, Dim, Symbol};
+use rewire_graph_rewrite::plan::{Body, Place, RowRange};
+
+/// What an operand of a kernel is bound to for one run.
+#[derive(Clone, Copy, Debug)]
+pub enum Operand<'a> {
+    /// A tensor.
+    Tensor(&'a Memory),
+    /// A vector or scalar (one entry) of the shape program.
+    Host(&'a [i64]),
+}
+
+/// Elements with their strides.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    pub elements: Elements<'a>,
+    pub shape: Vec<usize>,
+    pub strides: Vec<usize>,
+}
+
+/// What the expressions of a kernel refer to in one run.
+#[derive(Debug)]
+pub(super) struct Env<'a> {
+    pub views: Vec<View<'a>>,
+    pub sizes: Vec<i32>,
+}
+
+/// Strides in elements of a tensor in memory.
+pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    let mut step = pitch(shape);
+    for axis in (0..shape.len().saturating_sub(1)).rev() {
+        strides[axis] = step;
+        step *= shape[axis];
+    }
+    strides
+}
+
+/// The value of a dim, at most `i32::MAX`.
+pub(super) fn extent(dim: &Dim, what: &'static str, symbol: &dyn Fn(Symbol) -> Option<i64>) -> Result<usize, CpuError> {
+    dim.evaluate(symbol)
+        .filter(|&n| i32::try_from(n).is_ok())
+        .ok_or_else(|| CpuError::Size { what, dim: dim.to_string() })
+}
+
+/// The values of several dims.
+pub(super) fn extents(
+    dims: &[Dim],
+    what: &'static str,
+    symbol: &dyn Fn(Symbol) -> Option<i64>,
+) -> Result<Vec<usize>, CpuError> {
+    dims.iter().map(|dim| extent(dim, what, symbol)).collect()
+}
+
+impl<'a> Env<'a> {
+    /// Checks operands against their declarations.
+    pub(super) fn bind(
+        body: &Body,
+        operands: &[Operand<'a>],
+        symbol: &dyn Fn(Symbol) -> Option<i64>,
+    ) -> Result<Self, CpuError> {
+        if operands.len() != body.operands.len() {
+            return Err(CpuError::Count { what: "operands", expected: body.operands.len(), actual: operands.len() });
+        }
+        let mut views = Vec::with_capacity(operands.len());
+        for (position, (declared, &operand)) in body.operands.iter().zip(operands).enumerate() {
+            let shape = extents(&declared.shape, "an operand", symbol)?;
+            let view = match (operand, declared.place) {
+                (Operand::Tensor(memory), Place::Device) if matches(memory, declared.dtype, &shape) => {
+                    View { elements: memory.elements(), strides: strides(&shape), shape }
+                }
+                (Operand::Host(values), Place::Host)
+                    if shape.len() <= 1 && values.len() == shape.first().map_or(1, |&n| n) =>
+                {
+                    View { elements: Elements::I64(values), strides: vec![1; shape.len()], shape }
+                }
+                _ => {
+                    return Err(CpuError::Mismatch {
+                        what: "operand",
+                        position,
+                        expected: format!("a {:?} tensor of {} {shape:?}", declared.place, declared.dtype),
+                        actual: describe(operand),
+                    });
+                }
+            };
+            views.push(view);
+        }
+        let sizes = extents(&body.sizes, "an expression", symbol)?.into_iter().map(|n| n as i32).collect();
+        Ok(Self { views, sizes })
+    }
+
+    /// Row offsets of samples, checked to ascend; entry `samples` is the total.
+    pub(super) fn offsets(&self, position: u16, samples: usize) -> Result<Vec<usize>, CpuError> {
+        let error = |actual: String| CpuError::Offsets { position: position.into(), expected: samples + 1, actual };
+        let values: Vec<i64> = match self.views.get(usize::from(position)).map(|view| view.elements) {
+            Some(Elements::I64(values)) => values.to_vec(),
+            Some(Elements::I32(values)) => values.iter().map(|&v| v.into()).collect(),
+            other => return Err(error(format!("{other:?}"))),
+        };
+        let ascending = values.windows(2).all(|pair| pair[0] <= pair[1]);
+        if values.len() != samples + 1 || !ascending || values[0] < 0 || values[samples] > i64::from(i32::MAX) {
+            return Err(error(format!("{values:?}")));
+        }
+        Ok(values.into_iter().map(|v| v as usize).collect())
+    }
+
+    /// The number of rows of each of `samples` samples.
+    pub(super) fn rows(
+        &self,
+        rows: &RowRange,
+        samples: usize,
+        symbol: &dyn Fn(Symbol) -> Option<i64>,
+    ) -> Result<Vec<usize>, CpuError> {
+        match rows {
+            RowRange::Dense(dim) => Ok(vec![extent(dim, "the rows", symbol)?; samples]),
+            RowRange::Ragged { offsets } => {
+                Ok(self.offsets(*offsets, samples)?.windows(2).map(|pair| pair[1] - pair[0]).collect())
+            }
+        }
+    }
+}
+
+/// True if a tensor has this type and shape.
+pub(super) fn matches(memory: &Memory, dtype: DType, shape: &[usize]) -> bool {
+    memory.dtype() == dtype && memory.shape() == shape
+}
+
+fn describe(operand: Operand<'_>) -> String {
+    match operand {
+        Operand::Tensor(memory) => format!("a Device tensor of {} {:?}", memory.dtype(), memory.shape()),
+        Operand::Host(values) => format!("a Host vector of {} entries", values.len()),
+    }
+}

@@ -1,0 +1,162 @@
+//! Matrices that expressions describe.
+
+use super::error::CpuError;
+use super::execute::{Given, LANES, Lanes, Machine};
+use super::memory::Elements;
+use super::operand::Env;
+use super::product::Matrix;
+use super::program::{Leaf, Program, run_along};
+use super::reduce::row_value;
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::{DType, Scalar};
+use rewire_graph_rewrite::plan::{Body, Place};
+
+/// The matrix of an expression over a row coordinate and a column coordinate.
+#[derive(Clone, Debug)]
+pub(super) struct Panel {
+    program: Program,
+    direct: Option<Direct>,
+    row: u8,
+}
+
+/// A plain load, so that the matrix lies in the operand's memory.
+#[derive(Clone, Debug)]
+struct Direct {
+    operand: u16,
+    /// Its indices.
+    index: Program,
+    row_axis: usize,
+    column_axis: usize,
+}
+
+/// A panel bound to one run, with memory for its elements on one thread.
+#[derive(Debug)]
+pub(super) struct PanelMachine<'a> {
+    panel: &'a Panel,
+    env: &'a Env<'a>,
+    machine: Machine<'a>,
+    index: Option<Machine<'a>>,
+    elements: Vec<f32>,
+}
+
+impl Panel {
+    pub(super) fn new(body: &Body, id: ExprId, row: u8, column: u8) -> Result<Self, CpuError> {
+        let dag = &body.dag;
+        if dag.scalar(id) != Scalar::F32 {
+            let reason = "an element of a product is no float".to_owned();
+            return Err(CpuError::Unsupported { kernel: "matmul", reason });
+        }
+        let program = Program::compile(dag, &[id], column, &|id| row_value(dag, id))?;
+        Ok(Self { program, direct: Direct::new(body, id, row, column)?, row })
+    }
+
+    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> PanelMachine<'a> {
+        PanelMachine {
+            panel: self,
+            env,
+            machine: Machine::new(&self.program, env),
+            index: self.direct.as_ref().map(|direct| Machine::new(&direct.index, env)),
+            elements: vec![],
+        }
+    }
+}
+
+impl Direct {
+    fn new(body: &Body, id: ExprId, row: u8, column: u8) -> Result<Option<Self>, CpuError> {
+        let dag = &body.dag;
+        let Expr::Load { operand, index } = dag.expr(id) else { return Ok(None) };
+        let plain = body
+            .operands
+            .get(usize::from(*operand))
+            .is_some_and(|operand| operand.dtype == DType::F32 && operand.place == Place::Device);
+        let (row_axis, column_axis) = (only_axis(dag, index, row), only_axis(dag, index, column));
+        let (Some(row_axis), Some(column_axis)) = (row_axis, column_axis) else { return Ok(None) };
+        if !plain || row_axis == column_axis || dag.values(id) != 0 {
+            return Ok(None);
+        }
+        let none = |_| -> Option<Leaf> { None };
+        let index = Program::compile(dag, index, u8::MAX, &none)?;
+        Ok(Some(Self { operand: *operand, index, row_axis, column_axis }))
+    }
+
+    /// The matrix whose first element is at `coords`.
+    fn matrix<'m>(
+        &self,
+        env: &Env<'m>,
+        machine: &mut Machine<'_>,
+        coords: &[i32],
+        (rows, columns): (usize, usize),
+    ) -> Option<Matrix<'m>> {
+        let view = env.views.get(usize::from(self.operand))?;
+        let Elements::F32(elements) = view.elements else { return None };
+        machine.row(Given { coords, ..Given::default() });
+        let mut offset = 0;
+        for (axis, (&extent, &stride)) in view.shape.iter().zip(&view.strides).enumerate() {
+            let first = usize::try_from(machine.ints(axis, 1).at(0)?).ok()?;
+            let extra = match axis {
+                _ if axis == self.row_axis => rows,
+                _ if axis == self.column_axis => columns,
+                _ => 1,
+            };
+            if first + extra > extent {
+                return None;
+            }
+            offset += first * stride;
+        }
+        let strides = (*view.strides.get(self.row_axis)?, *view.strides.get(self.column_axis)?);
+        Matrix::new(elements.get(offset..)?, (rows, columns), strides)
+    }
+}
+
+/// The only index that depends on a coordinate, if it moves by one with it.
+fn only_axis(dag: &Dag, index: &[ExprId], coord: u8) -> Option<usize> {
+    let moves = |id: ExprId| dag.coords(id).checked_shr(coord.into()).unwrap_or(0) & 1 == 1;
+    let mut axes = index.iter().enumerate().filter(|(_, id)| moves(**id));
+    match (axes.next(), axes.next()) {
+        (Some((axis, &id)), None) => run_along(dag, id, coord).map(|_| axis),
+        _ => None,
+    }
+}
+
+impl PanelMachine<'_> {
+    /// The `rows` by `columns` matrix whose first element is at `coords`, whose row entry is left at any value.
+    /// `row_values` gives the floats that the anchor supplies to a row.
+    pub(super) fn matrix(
+        &mut self,
+        coords: &mut [i32],
+        (rows, columns): (usize, usize),
+        mut row_values: impl FnMut(&mut [i32], &mut Vec<f32>),
+    ) -> Option<Matrix<'_>> {
+        if let (Some(direct), Some(index)) = (&self.panel.direct, &mut self.index)
+            && let Some(matrix) = direct.matrix(self.env, index, coords, (rows, columns))
+        {
+            return Some(matrix);
+        }
+        let pitch = columns.next_multiple_of(16);
+        self.elements.resize((rows * pitch).max(self.elements.len()), 0.0);
+        let axis = usize::from(self.panel.row);
+        let first = coords.get(axis).copied().unwrap_or(0);
+        let mut values = vec![];
+        for (row, line) in self.elements.chunks_exact_mut(pitch.max(1)).take(rows).enumerate() {
+            if let Some(coord) = coords.get_mut(axis) {
+                *coord = first.wrapping_add(row as i32);
+            }
+            row_values(coords, &mut values);
+            fill(&mut self.machine, coords, &values, &mut line[..columns]);
+        }
+        Matrix::new(&self.elements, (rows, columns), (pitch, 1))
+    }
+}
+
+/// Computes one row of a program's float.
+fn fill(machine: &mut Machine<'_>, coords: &[i32], values: &[f32], line: &mut [f32]) {
+    let given = Given { coords, row: values, ..Given::default() };
+    machine.row(given);
+    for (chunk, part) in line.chunks_mut(LANES).enumerate() {
+        machine.chunk(given, chunk * LANES, part.len());
+        match machine.floats(0, given, part.len()) {
+            Lanes::Same(value) => part.fill(value),
+            Lanes::Each(values) => part.iter_mut().zip(values).for_each(|(to, &from)| *to = from),
+        }
+    }
+}

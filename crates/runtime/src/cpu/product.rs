@@ -1,0 +1,175 @@
+//! Dense products of float matrices.
+
+use gemm::Parallelism;
+
+/// A matrix in memory, in range by construction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matrix<'a> {
+    data: &'a [f32],
+    pub rows: usize,
+    pub columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+/// Terms of a sum that are added up before they meet the sum so far. Up to this length the terms of every element
+/// are added one after the other, so that a row's result does not depend on the other rows.
+const DEPTH: usize = 512;
+/// The library takes other summation orders for products of at most this many elements.
+const SMALL: usize = 256;
+
+impl<'a> Matrix<'a> {
+    /// A matrix of `rows` by `columns` elements with these strides; `None` if it does not lie within `data`.
+    pub(super) fn new(
+        data: &'a [f32],
+        (rows, columns): (usize, usize),
+        (row_stride, column_stride): (usize, usize),
+    ) -> Option<Self> {
+        let last = rows.saturating_sub(1).checked_mul(row_stride)?;
+        let last = last.checked_add(columns.saturating_sub(1).checked_mul(column_stride)?)?;
+        let inside = rows == 0 || columns == 0 || last < data.len();
+        inside.then_some(Self { data, rows, columns, row_stride, column_stride })
+    }
+
+    /// Rows and columns exchanged.
+    pub(super) fn transposed(self) -> Self {
+        Self {
+            data: self.data,
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+        }
+    }
+
+    /// `rows` rows and `columns` columns from `(row, column)` on, as far as there are.
+    pub(super) fn part(self, (row, column): (usize, usize), (rows, columns): (usize, usize)) -> Self {
+        let (row, column) = (row.min(self.rows), column.min(self.columns));
+        let data = self.data.get(row * self.row_stride + column * self.column_stride..).unwrap_or(&[]);
+        Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
+    }
+
+    /// The elements row by row, with zeros up to `rows` rows and `columns` columns.
+    fn padded(self, rows: usize, columns: usize) -> Vec<f32> {
+        let mut copy = vec![0.0; rows * columns];
+        for (row, line) in copy.chunks_exact_mut(columns.max(1)).take(self.rows).enumerate() {
+            for (column, element) in line.iter_mut().take(self.columns).enumerate() {
+                *element = self.data[row * self.row_stride + column * self.column_stride];
+            }
+        }
+        copy
+    }
+}
+
+/// `out = a b`, or `out += a b`; rows of `out` are `stride` apart. Nothing is done if `out` is too small.
+///
+/// The result of a row depends on that row of `a` and on `b` alone.
+pub(super) fn multiply(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
+    let (m, n, k) = (a.rows, b.columns, a.columns.min(b.rows));
+    if m == 0 || n == 0 || stride < n || out.len() < (m - 1) * stride + n {
+        return;
+    }
+    if !accumulate {
+        out.chunks_mut(stride).take(m).for_each(|row| row[..n].fill(0.0));
+    }
+    if m == 1 {
+        let (rows, mut sums) = (a.padded(2, k), vec![0.0; 2 * n]);
+        sums[..n].copy_from_slice(&out[..n]);
+        if let Some(a) = Matrix::new(&rows, (2, k), (k, 1)) {
+            multiply(&mut sums, n, a, b, true);
+        }
+        out[..n].copy_from_slice(&sums[..n]);
+    } else if n == 1 || (b.row_stride == 1 && m * n <= SMALL) {
+        let width = n.max(2);
+        let (columns, mut sums) = (b.padded(k, width), vec![0.0; m * width]);
+        for (sums, out) in sums.chunks_exact_mut(width).zip(out.chunks(stride)) {
+            sums[..n].copy_from_slice(&out[..n]);
+        }
+        if let Some(b) = Matrix::new(&columns, (k, width), (width, 1)) {
+            accumulate_blocks(&mut sums, width, a, b);
+        }
+        for (sums, out) in sums.chunks_exact(width).zip(out.chunks_mut(stride)) {
+            out[..n].copy_from_slice(&sums[..n]);
+        }
+    } else {
+        accumulate_blocks(out, stride, a, b);
+    }
+}
+
+fn accumulate_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>) {
+    let depth = a.columns.min(b.rows);
+    for start in (0..depth).step_by(DEPTH) {
+        let k = DEPTH.min(depth - start);
+        let (a, b) = (a.part((0, start), (a.rows, k)), b.part((start, 0), (k, b.columns)));
+        // SAFETY: `Matrix` keeps all elements of `a` and `b` within their slices, `multiply` checked that `out` holds
+        // `a.rows` rows of `b.columns` elements `stride` apart, and `out` is borrowed exclusively.
+        unsafe {
+            gemm::gemm(
+                a.rows,
+                b.columns,
+                k,
+                out.as_mut_ptr(),
+                1,
+                stride as isize,
+                true,
+                a.data.as_ptr(),
+                a.column_stride as isize,
+                a.row_stride as isize,
+                b.data.as_ptr(),
+                b.column_stride as isize,
+                b.row_stride as isize,
+                1.0,
+                1.0,
+                false,
+                false,
+                false,
+                Parallelism::None,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(n: usize, seed: u32) -> Vec<f32> {
+        (0..n as u32).map(|i| ((i ^ seed).wrapping_mul(2_654_435_761) >> 8) as f32 / 8_388_608.0 - 1.0).collect()
+    }
+
+    #[test]
+    fn a_row_does_not_depend_on_the_other_rows() {
+        for (n, k) in [(1, 7), (1, 600), (2, 1), (3, 2), (8, 64), (16, 512), (25, 513), (50, 50), (64, 1030), (300, 33)]
+        {
+            let (a, b) = (noise(200 * k, 1), noise(k * n, 2));
+            for (strides, name) in [((n, 1), "rows"), ((1, k), "columns")] {
+                let b = Matrix::new(&b, (k, n), strides).unwrap();
+                let mut whole = vec![0.0; 200 * n];
+                multiply(&mut whole, n, Matrix::new(&a, (200, k), (k, 1)).unwrap(), b, false);
+                for m in [1, 2, 3, 5, 8, 9, 16, 31, 48, 64, 65, 100, 129] {
+                    let mut part = vec![0.0; m * n];
+                    multiply(&mut part, n, Matrix::new(&a[7 * k..], (m, k), (k, 1)).unwrap(), b, false);
+                    assert_eq!(part, whole[7 * n..][..m * n], "m {m} n {n} k {k} by {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_meet_sums_in_doubles() {
+        let (m, n, k) = (37, 29, 700);
+        let (a, b) = (noise(m * k, 3), noise(k * n, 4));
+        let mut out = vec![1.0; m * (n + 3)];
+        let (left, right) = (Matrix::new(&a, (m, k), (k, 1)).unwrap(), Matrix::new(&b, (k, n), (n, 1)).unwrap());
+        multiply(&mut out, n + 3, left, right, true);
+        for i in 0..m {
+            for j in 0..n {
+                let sum: f64 = (0..k).map(|x| f64::from(a[i * k + x]) * f64::from(b[x * n + j])).sum();
+                assert!((f64::from(out[i * (n + 3) + j]) - 1.0 - sum).abs() < 1e-4);
+            }
+            if i + 1 < m {
+                assert_eq!(out[i * (n + 3) + n..(i + 1) * (n + 3)], [1.0; 3]);
+            }
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Compilation of expressions to a register program.
+//!
+//! Along one coordinate, the axis, values are computed for a chunk of neighbouring points at once. What does not
+//! depend on the axis is computed once a row, and what depends on no coordinate once a run.
+
+use super::error::CpuError;
+use rewire_graph::Scalar;
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
+use std::collections::HashMap;
+
+/// Where a value is read from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Source {
+    /// One value a row.
+    Row(u16),
+    /// One value a point of the chunk.
+    Lane(u16),
+    /// A row that the anchor supplies.
+    Given(u8),
+    /// A run of floats in an operand's memory.
+    InPlace(u16),
+}
+
+/// A value that the anchor supplies in place of an expression.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Leaf {
+    /// A float of the row.
+    Row(u8),
+    /// A float a point.
+    Lane(u8),
+}
+
+/// How the last index of a load moves along the axis.
+#[derive(Clone, Debug)]
+pub(super) enum Last {
+    /// By one a point, from the sum of these multiples on.
+    Run(Vec<(Source, i32)>),
+    /// As this source says.
+    At(Source),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub operand: u16,
+    pub index: Vec<Source>,
+    /// The last index; `None` for a scalar operand.
+    pub last: Option<Last>,
+    /// Slot of the run's position, if floats can be read where they are.
+    pub in_place: Option<u16>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Axis,
+    Coord(u8),
+    Size(u16),
+    Float(f32),
+    Int(i64),
+    RowValue(u8),
+    Load(Load),
+    Sample {
+        offsets: u16,
+        row: Source,
+    },
+    Uniform {
+        seed: Source,
+        index: Source,
+    },
+    Unary(UnaryOp, Source),
+    /// The operands' type and the function.
+    Binary(Scalar, BinaryOp, Source, Source),
+    Select(Source, Source, Source),
+    Cast(Scalar, Source),
+    /// Notes whether a condition is true anywhere and false anywhere, in a state.
+    Decide(Source, u16),
+}
+
+/// An instruction runs if its condition took `side` somewhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guard {
+    pub state: u16,
+    pub side: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Instruction {
+    pub op: Op,
+    /// Type of the result.
+    pub kind: Scalar,
+    pub target: Source,
+    pub guard: Option<Guard>,
+}
+
+/// How often an instruction runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rate {
+    Run,
+    Row,
+    Point,
+}
+
+/// Numbers of registers, by type: floats, 32-bit integers and truth values, 64-bit integers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub rows: [u16; 3],
+    pub lanes: [u16; 3],
+    pub in_place: u16,
+    pub states: u16,
+}
+
+/// Expressions compiled along one axis.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub per_run: Vec<Instruction>,
+    pub per_row: Vec<Instruction>,
+    pub per_point: Vec<Instruction>,
+    /// Results, with their types, in the order of the roots.
+    pub roots: Vec<(Source, Scalar)>,
+    pub counts: Counts,
+}
+
+/// Register file of a type.
+pub(super) fn file(kind: Scalar) -> usize {
+    match kind {
+        Scalar::F32 => 0,
+        Scalar::I32 | Scalar::Bool => 1,
+        Scalar::I64 => 2,
+    }
+}
+
+/// The parts of an integer expression that moves by one when coordinate `axis` does: the rest of the sum.
+pub(super) fn run_along(dag: &Dag, id: ExprId, axis: u8) -> Option<Vec<(ExprId, i32)>> {
+    let moves = |id: ExprId| moves(dag, &[id], axis);
+    match *dag.expr(id) {
+        Expr::Coord(coord) if coord == axis => Some(vec![]),
+        Expr::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), a, b) if dag.scalar(id) == Scalar::I32 => {
+            let (run, rest, sign) = match (moves(a), moves(b), op) {
+                (true, false, BinaryOp::Add) => (a, b, 1),
+                (true, false, _) => (a, b, -1),
+                (false, true, BinaryOp::Add) => (b, a, 1),
+                _ => return None,
+            };
+            let mut terms = run_along(dag, run, axis)?;
+            if dag.values(rest) != 0 {
+                return None;
+            }
+            terms.push((rest, sign));
+            Some(terms)
+        }
+        _ => None,
+    }
+}
+
+impl Program {
+    /// Compiles `roots` along coordinate `axis`; `leaf` names the values that the anchor supplies.
+    pub(super) fn compile(
+        dag: &Dag,
+        roots: &[ExprId],
+        axis: u8,
+        leaf: &dyn Fn(ExprId) -> Option<Leaf>,
+    ) -> Result<Self, CpuError> {
+        let mut compiler = Compiler::new(dag, roots, axis, leaf);
+        for id in compiler.order.clone() {
+            compiler.compile(id)?;
+        }
+        compiler.finish(roots)
+    }
+}
+
+struct Compiler<'a> {
+    dag: &'a Dag,
+    axis: u8,
+    leaf: &'a dyn Fn(ExprId) -> Option<Leaf>,
+    order: Vec<ExprId>,
+    rates: HashMap<ExprId, Rate>,
+    places: HashMap<ExprId, Source>,
+    branches: super::branch::Branches,
+    states: HashMap<ExprId, u16>,
+    uses: HashMap<ExprId, usize>,
+    free: [Vec<u16>; 3],
+    program: Program,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(dag: &'a Dag, roots: &[ExprId], axis: u8, leaf: &'a dyn Fn(ExprId) -> Option<Leaf>) -> Self {
+        let reads = |id: ExprId| reads(dag, id, axis, leaf);
+        let order = reachable(dag, roots, &reads);
+        let mut rates: HashMap<ExprId, Rate> = HashMap::new();
+        let mut uses: HashMap<ExprId, usize> = HashMap::new();
+        for &id in &order {
+            let own = match (leaf(id), dag.expr(id)) {
+                (Some(Leaf::Lane(_)), _) => Rate::Point,
+                (Some(Leaf::Row(_)), _) => Rate::Row,
+                (None, &Expr::Coord(coord)) if coord == axis => Rate::Point,
+                (None, Expr::Coord(_)) => Rate::Row,
+                (None, &Expr::Load { ref index, .. }) if moves(dag, index, axis) => Rate::Point,
+                _ => Rate::Run,
+            };
+            let rate = reads(id).iter().fold(own, |rate, read| {
+                *uses.entry(*read).or_default() += 1;
+                rate.max(rates.get(read).copied().unwrap_or(Rate::Run))
+            });
+            rates.insert(id, rate);
+        }
+        roots.iter().for_each(|root| *uses.entry(*root).or_default() += 1);
+        let branches = super::branch::Branches::new(dag, &order, roots, &reads);
+        let counts = Counts::default();
+        let program = Program { per_run: vec![], per_row: vec![], per_point: vec![], roots: vec![], counts };
+        Self {
+            dag,
+            axis,
+            leaf,
+            order,
+            rates,
+            places: HashMap::new(),
+            branches,
+            states: HashMap::new(),
+            uses,
+            free: Default::default(),
+            program,
+        }
+    }
+
+    fn rate(&self, id: ExprId) -> Rate {
+        self.rates.get(&id).copied().unwrap_or(Rate::Run)
+    }
+
+    fn source(&self, id: ExprId, kind: Scalar) -> Result<Source, CpuError> {
+        match self.places.get(&id) {
+            Some(&source) if self.dag.scalar(id) == kind => Ok(source),
+            _ => Err(CpuError::Unsupported {
+                kernel: "pointwise",
+                reason: format!("expression {} is {:?} where {kind:?} is read", id.0, self.dag.scalar(id)),
+            }),
+        }
+    }
+
+    fn compile(&mut self, id: ExprId) -> Result<(), CpuError> {
+        let kind = self.dag.scalar(id);
+        let supplied = (self.leaf)(id);
+        if supplied.is_none()
+            && let Expr::Value(position) = self.dag.expr(id)
+        {
+            let reason = format!("it reads value {position}, which its anchor does not supply");
+            return Err(CpuError::Unsupported { kernel: "pointwise", reason });
+        }
+        if let Some(Leaf::Lane(position)) = supplied {
+            self.places.insert(id, Source::Given(position));
+            return Ok(());
+        }
+        let op = match supplied {
+            Some(Leaf::Row(position)) => Op::RowValue(position),
+            _ => self.operation(id, kind)?,
+        };
+        let target = match &op {
+            Op::Load(Load { in_place: Some(slot), .. }) => Source::InPlace(*slot),
+            _ => self.allocate(self.rate(id), kind),
+        };
+        self.places.insert(id, target);
+        self.push(id, Instruction { op, kind, target, guard: None });
+        for read in reads(self.dag, id, self.axis, self.leaf) {
+            self.release(read);
+        }
+        if self.branches.decides(id) {
+            self.decide(id, target);
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, id: ExprId, condition: Source) {
+        let state = self.program.counts.states;
+        self.program.counts.states += 1;
+        self.states.insert(id, state);
+        let op = Op::Decide(condition, state);
+        self.push(id, Instruction { op, kind: Scalar::Bool, target: condition, guard: None });
+    }
+
+    fn push(&mut self, id: ExprId, mut instruction: Instruction) {
+        let rate = self.rate(id);
+        let known = |condition: ExprId| self.rate(condition) <= rate && self.states.contains_key(&condition);
+        instruction.guard = self
+            .branches
+            .innermost(id, known)
+            .and_then(|(condition, side)| self.states.get(&condition).map(|&state| Guard { state, side }));
+        match rate {
+            Rate::Run => self.program.per_run.push(instruction),
+            Rate::Row => self.program.per_row.push(instruction),
+            Rate::Point => self.program.per_point.push(instruction),
+        }
+    }
+
+    fn allocate(&mut self, rate: Rate, kind: Scalar) -> Source {
+        let file = file(kind);
+        let counts = &mut self.program.counts;
+        if rate == Rate::Point {
+            let fresh = &mut counts.lanes[file];
+            Source::Lane(self.free[file].pop().unwrap_or_else(|| {
+                *fresh += 1;
+                *fresh - 1
+            }))
+        } else {
+            counts.rows[file] += 1;
+            Source::Row(counts.rows[file] - 1)
+        }
+    }
+
+    fn release(&mut self, id: ExprId) {
+        let left = self.uses.get_mut(&id).map_or(1, |uses| {
+            *uses -= 1;
+            *uses
+        });
+        if left == 0
+            && let Some(&Source::Lane(register)) = self.places.get(&id)
+        {
+            self.free[file(self.dag.scalar(id))].push(register);
+        }
+    }
+
+    fn operation(&mut self, id: ExprId, kind: Scalar) -> Result<Op, CpuError> {
+        Ok(match *self.dag.expr(id) {
+            Expr::Float(bits) => Op::Float(f32::from_bits(bits)),
+            Expr::Int(_, value) => Op::Int(value),
+            Expr::Bool(value) => Op::Int(value.into()),
+            Expr::Coord(coord) if coord == self.axis => Op::Axis,
+            Expr::Coord(coord) => Op::Coord(coord),
+            Expr::Size(position) => Op::Size(position),
+            Expr::Value(position) => Op::RowValue(position),
+            Expr::Load { operand, ref index } => Op::Load(self.load(operand, index, kind, self.rate(id))?),
+            Expr::Sample { offsets, row } => Op::Sample { offsets, row: self.source(row, Scalar::I32)? },
+            Expr::Uniform { seed, index } => {
+                Op::Uniform { seed: self.source(seed, Scalar::I64)?, index: self.source(index, Scalar::I32)? }
+            }
+            Expr::Unary(op, a) => Op::Unary(op, self.source(a, kind)?),
+            Expr::Binary(op, a, b) => {
+                let read = self.dag.scalar(a);
+                Op::Binary(read, op, self.source(a, read)?, self.source(b, read)?)
+            }
+            Expr::Select(c, a, b) => {
+                Op::Select(self.source(c, Scalar::Bool)?, self.source(a, kind)?, self.source(b, kind)?)
+            }
+            Expr::Cast(_, a) => {
+                let read = self.dag.scalar(a);
+                Op::Cast(read, self.source(a, read)?)
+            }
+        })
+    }
+
+    fn load(&mut self, operand: u16, index: &[ExprId], kind: Scalar, rate: Rate) -> Result<Load, CpuError> {
+        let Some((&last, outer)) = index.split_last() else {
+            return Ok(Load { operand, index: vec![], last: None, in_place: None });
+        };
+        let index = outer.iter().map(|&i| self.source(i, Scalar::I32)).collect::<Result<_, _>>()?;
+        let run = if moves(self.dag, outer, self.axis) { None } else { run_along(self.dag, last, self.axis) };
+        let Some(terms) = run.filter(|_| rate == Rate::Point) else {
+            let last = Some(Last::At(self.source(last, Scalar::I32)?));
+            return Ok(Load { operand, index, last, in_place: None });
+        };
+        let terms = terms
+            .into_iter()
+            .map(|(term, sign)| Ok((self.source(term, Scalar::I32)?, sign)))
+            .collect::<Result<_, CpuError>>()?;
+        let in_place = (kind == Scalar::F32).then(|| {
+            self.program.counts.in_place += 1;
+            self.program.counts.in_place - 1
+        });
+        Ok(Load { operand, index, last: Some(Last::Run(terms)), in_place })
+    }
+
+    fn finish(mut self, roots: &[ExprId]) -> Result<Program, CpuError> {
+        for &root in roots {
+            let kind = self.dag.scalar(root);
+            let source = self.source(root, kind)?;
+            self.program.roots.push((source, kind));
+        }
+        Ok(self.program)
+    }
+}
+
+fn moves(dag: &Dag, index: &[ExprId], axis: u8) -> bool {
+    index.iter().any(|&id| dag.coords(id).checked_shr(axis.into()).unwrap_or(0) & 1 == 1)
+}
+
+/// What an expression reads when compiled: a load along a run reads the rest of its last index.
+fn reads(dag: &Dag, id: ExprId, axis: u8, leaf: &dyn Fn(ExprId) -> Option<Leaf>) -> Vec<ExprId> {
+    if leaf(id).is_some() {
+        return vec![];
+    }
+    if let Expr::Load { index, .. } = dag.expr(id)
+        && let Some((&last, outer)) = index.split_last()
+        && !moves(dag, outer, axis)
+        && moves(dag, &[last], axis)
+        && let Some(terms) = run_along(dag, last, axis)
+    {
+        return outer.iter().copied().chain(terms.into_iter().map(|(term, _)| term)).collect();
+    }
+    dag.expr(id).operands()
+}
+
+/// What the roots need, operands before users and conditions before what they choose from.
+fn reachable(dag: &Dag, roots: &[ExprId], reads: &dyn Fn(ExprId) -> Vec<ExprId>) -> Vec<ExprId> {
+    let mut order = vec![];
+    let mut seen = vec![false; dag.len()];
+    let mut stack: Vec<(ExprId, bool)> = roots.iter().rev().map(|&root| (root, false)).collect();
+    while let Some((id, complete)) = stack.pop() {
+        if complete {
+            order.push(id);
+        } else if let Some(seen) = seen.get_mut(id.0 as usize)
+            && !std::mem::replace(seen, true)
+        {
+            stack.push((id, true));
+            stack.extend(reads(id).into_iter().rev().map(|read| (read, false)));
+        }
+    }
+    order
+}

@@ -1,0 +1,333 @@
+//! What kernels write.
+
+use super::error::CpuError;
+use super::execute::{Given, LANES, Machine};
+use super::memory::{Memory, SharedElements, Sink, pitch};
+use super::operand::{extents, matches, strides};
+use super::program::{Leaf, Program, run_along};
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::{Dim, Symbol};
+use rewire_graph_rewrite::plan::Output;
+use std::ops::Range;
+
+/// Where an output's elements go.
+#[derive(Clone, Debug)]
+enum Place {
+    /// Element `(c0, c1, .., x)` of the loop is element `(c0, c1, .., x + shift)` of the output.
+    Identity {
+        /// Columns to move by.
+        shift: i64,
+    },
+    /// Neighbouring points write neighbouring elements; the multiples of these roots add up to the first one.
+    Run(Vec<i32>),
+    /// Anywhere.
+    Scatter,
+}
+
+/// An output compiled along an axis.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    output: Output,
+    place: Place,
+    /// Position of the value among the program's roots; the indices follow.
+    root: usize,
+}
+
+/// The outputs of a kernel and the program of their values and indices.
+#[derive(Clone, Debug)]
+pub(super) struct Stores {
+    pub program: Program,
+    pub stores: Vec<Store>,
+}
+
+/// Where one output goes in one run.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    pub sink: Sink<'a>,
+    pub shape: Vec<usize>,
+    pub strides: Vec<usize>,
+}
+
+impl Stores {
+    /// Compiles outputs written along coordinate `axis`, the last of the loop; `rows` are the dimensions of the
+    /// loop before it, if they are the first coordinates and rows can be dealt out.
+    pub(super) fn compile(
+        dag: &Dag,
+        outputs: &[Output],
+        axis: u8,
+        rows: Option<&[Dim]>,
+        leaf: &dyn Fn(ExprId) -> Option<Leaf>,
+    ) -> Result<Self, CpuError> {
+        let mut roots = vec![];
+        let mut stores = vec![];
+        for output in outputs {
+            if dag.scalar(output.value) != output.dtype.scalar() || output.index.len() != output.shape.len() {
+                let reason = "an output's value or index does not fit its type".to_owned();
+                return Err(CpuError::Unsupported { kernel: "pointwise", reason });
+            }
+            let root = roots.len();
+            roots.push(output.value);
+            let place = place(dag, output, axis, rows, &mut roots);
+            stores.push(Store { output: output.clone(), place, root });
+        }
+        Ok(Self { program: Program::compile(dag, &roots, axis, leaf)?, stores })
+    }
+
+    /// Writes the points that `machine` computed last: `n` from column `start` on, of row `row` of the loop.
+    pub(super) fn write(
+        &self,
+        machine: &mut Machine<'_>,
+        targets: &mut [Target<'_>],
+        given: Given<'_>,
+        row: usize,
+        (start, n): (usize, usize),
+        width: usize,
+    ) {
+        for store in &self.stores {
+            let (low, high) = store.output.columns.unwrap_or((0, width));
+            let (from, to) = (low.max(start), high.min(start + n));
+            if let Some(target) = targets.get_mut(usize::from(store.output.target))
+                && from < to
+            {
+                store.write(machine, target, given, (row, start, n), (from - start, to - start));
+            }
+        }
+    }
+}
+
+fn place(dag: &Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &mut Vec<ExprId>) -> Place {
+    let Some((&last, outer)) = output.index.split_last() else { return Place::Scatter };
+    let identity = output.shape.split_last().is_some_and(|(_, outer)| rows == Some(outer))
+        && outer.iter().enumerate().all(|(n, &id)| *dag.expr(id) == Expr::Coord(n as u8));
+    let moves = |id: ExprId| dag.coords(id).checked_shr(axis.into()).unwrap_or(0) & 1 == 1;
+    let run = if outer.iter().any(|&id| moves(id)) { None } else { run_along(dag, last, axis) };
+    roots.extend(outer);
+    let shift = run.as_ref().filter(|_| identity).and_then(|terms| constant(dag, terms));
+    match (run, shift) {
+        (_, Some(shift)) => Place::Identity { shift },
+        (Some(terms), None) => {
+            roots.extend(terms.iter().map(|term| term.0));
+            Place::Run(terms.into_iter().map(|term| term.1).collect())
+        }
+        (None, None) => {
+            roots.push(last);
+            Place::Scatter
+        }
+    }
+}
+
+fn constant(dag: &Dag, terms: &[(ExprId, i32)]) -> Option<i64> {
+    terms.iter().try_fold(0, |sum, &(id, sign)| match *dag.expr(id) {
+        Expr::Int(_, value) => Some(sum + value * i64::from(sign)),
+        _ => None,
+    })
+}
+
+impl Store {
+    fn write(
+        &self,
+        machine: &mut Machine<'_>,
+        target: &mut Target<'_>,
+        given: Given<'_>,
+        (row, start, n): (usize, usize, usize),
+        (from, to): (usize, usize),
+    ) {
+        let offset = match &self.place {
+            Place::Identity { shift } => {
+                let pitch = target.strides.iter().rev().nth(1).copied().unwrap_or(0);
+                let first = usize::try_from((start + from) as i64 + shift).ok();
+                let width = target.shape.last().copied().unwrap_or(0);
+                first.filter(|first| first + (to - from) <= width).map(|first| row * pitch + first)
+            }
+            Place::Run(signs) => self.run_offset(machine, target, signs, start, (from, to)),
+            Place::Scatter => return self.scatter(machine, target, given, n, (from, to)),
+        };
+        if let Some(offset) = offset {
+            machine.values(self.root, given, n, |values| target.sink.store(offset, values.part(from, to)));
+        }
+    }
+
+    fn run_offset(
+        &self,
+        machine: &Machine<'_>,
+        target: &Target<'_>,
+        signs: &[i32],
+        start: usize,
+        (from, to): (usize, usize),
+    ) -> Option<usize> {
+        let int = |root: usize| machine.ints(root, 1).at(0).unwrap_or(-1);
+        let (width, outer) = target.shape.split_last()?;
+        let mut offset = 0;
+        for (n, (&extent, &stride)) in outer.iter().zip(&target.strides).enumerate() {
+            let index = usize::try_from(int(self.root + 1 + n)).ok().filter(|&index| index < extent)?;
+            offset += index * stride;
+        }
+        let terms = signs.iter().enumerate();
+        let first = terms.fold((start + from) as i32, |sum, (n, &sign)| {
+            sum.wrapping_add(int(self.root + 1 + outer.len() + n).wrapping_mul(sign))
+        });
+        let first = usize::try_from(first).ok().filter(|first| first + (to - from) <= *width)?;
+        Some(offset + first)
+    }
+
+    fn scatter(
+        &self,
+        machine: &Machine<'_>,
+        target: &mut Target<'_>,
+        given: Given<'_>,
+        n: usize,
+        (from, to): (usize, usize),
+    ) {
+        let Target { sink, shape, strides } = target;
+        machine.values(self.root, given, n, |values| {
+            for point in from..to {
+                let mut offset = Some(0usize);
+                for (axis, (&extent, &stride)) in shape.iter().zip(strides.iter()).enumerate() {
+                    let index = machine.ints(self.root + 1 + axis, n).at(point).and_then(|i| usize::try_from(i).ok());
+                    let index = index.filter(|&index| index < extent);
+                    offset = offset.zip(index).map(|(offset, index)| offset + index * stride);
+                }
+                if let Some(offset) = offset {
+                    sink.store(offset, values.part(point, point + 1));
+                }
+            }
+        });
+    }
+}
+
+/// Checks the tensors given for outputs against their declarations.
+pub(super) fn check<'a>(
+    declared: impl Iterator<Item = &'a Output> + Clone,
+    outputs: &[&mut Memory],
+    symbol: &dyn Fn(Symbol) -> Option<i64>,
+) -> Result<(), CpuError> {
+    let expected = declared.clone().map(|output| usize::from(output.target) + 1).max().unwrap_or(0);
+    if expected != outputs.len() {
+        return Err(CpuError::Count { what: "outputs", expected, actual: outputs.len() });
+    }
+    for declared in declared {
+        let position = usize::from(declared.target);
+        let shape = extents(&declared.shape, "an output", symbol)?;
+        if let Some(output) = outputs.get(position).filter(|output| !matches(output, declared.dtype, &shape)) {
+            return Err(CpuError::Mismatch {
+                what: "output",
+                position,
+                expected: format!("a tensor of {} {shape:?}", declared.dtype),
+                actual: format!("a tensor of {} {:?}", output.dtype(), output.shape()),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Outputs that several tasks write.
+#[derive(Debug)]
+pub(super) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, Vec<usize>)>);
+
+impl<'a> SharedOutputs<'a> {
+    pub(super) fn new(outputs: &'a mut [&mut Memory]) -> Self {
+        Self(outputs.iter_mut().map(|o| (o.shape().to_vec(), o.elements_mut().share())).map(|(s, e)| (e, s)).collect())
+    }
+
+    /// The targets of one task.
+    pub(super) fn targets(&self) -> Vec<Target<'a>> {
+        let target = |(elements, shape): &(SharedElements<'a>, Vec<usize>)| Target {
+            sink: Sink::Shared(*elements),
+            strides: strides(shape),
+            shape: shape.clone(),
+        };
+        self.0.iter().map(target).collect()
+    }
+}
+
+/// How the points of a loop are cut into tasks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks {
+    /// Rows of the loop.
+    pub rows: usize,
+    /// Points of a row.
+    pub width: usize,
+    /// Rows of a block, or points of a row if `across`.
+    pub size: usize,
+    /// The one row is cut into blocks.
+    pub across: bool,
+}
+
+impl Blocks {
+    /// Blocks of whole rows with about `points` points.
+    pub(super) fn of_rows(rows: usize, width: usize, points: usize) -> Self {
+        Self { rows, width, size: (points / width.max(1)).max(1), across: false }
+    }
+
+    /// Blocks of about `points` points; a single row is cut.
+    pub(super) fn of_points(rows: usize, width: usize, points: usize) -> Self {
+        if rows == 1 {
+            Self { rows, width, size: points.next_multiple_of(LANES), across: true }
+        } else {
+            Self::of_rows(rows, width, points)
+        }
+    }
+
+    /// Number of blocks.
+    pub(super) fn count(self) -> usize {
+        if self.across { self.width.div_ceil(self.size) } else { self.rows.div_ceil(self.size) }
+    }
+
+    /// Rows and columns of a block.
+    pub(super) fn block(self, n: usize) -> (Range<usize>, Range<usize>) {
+        let within = |all: usize| n * self.size..((n + 1) * self.size).min(all);
+        if self.across { (0..1, within(self.width)) } else { (within(self.rows), 0..self.width) }
+    }
+}
+
+/// Deals out outputs to the blocks of a loop: pieces of their own where the loop's rows are the output's rows.
+pub(super) fn deal<'a>(stores: &[&Store], outputs: &'a mut [&mut Memory], blocks: Blocks) -> Vec<Vec<Target<'a>>> {
+    let mut dealt: Vec<Vec<Target<'a>>> = (0..blocks.count()).map(|_| vec![]).collect();
+    for (position, output) in outputs.iter_mut().enumerate() {
+        let shape = output.shape().to_vec();
+        let pitch = if blocks.across { 1 } else { pitch(&shape) };
+        let (strides, elements) = (strides(&shape), output.elements_mut());
+        let mut writers = stores.iter().filter(|store| usize::from(store.output.target) == position);
+        let own = writers.all(|store| match store.place {
+            Place::Identity { shift } => shift == 0 || !blocks.across,
+            _ => false,
+        });
+        let sinks: Box<dyn Iterator<Item = Sink<'a>>> = if own {
+            let pieces = elements.pieces((blocks.size * pitch).max(1)).into_iter().enumerate();
+            Box::new(pieces.map(move |(n, piece)| Sink::Own(piece, n * blocks.size * pitch)))
+        } else {
+            let shared = elements.share();
+            Box::new(std::iter::repeat_with(move || Sink::Shared(shared)))
+        };
+        for (targets, sink) in dealt.iter_mut().zip(sinks) {
+            targets.push(Target { sink, shape: shape.clone(), strides: strides.clone() });
+        }
+    }
+    dealt
+}
+
+/// Writes all points of columns `columns` of row `row` of the loop, in chunks.
+pub(super) fn write_row(
+    stores: &Stores,
+    machine: &mut Machine<'_>,
+    targets: &mut [Target<'_>],
+    given: Given<'_>,
+    row: usize,
+    columns: Range<usize>,
+    width: usize,
+) {
+    machine.row(given);
+    for start in columns.clone().step_by(LANES) {
+        let n = LANES.min(columns.end - start);
+        machine.chunk(given, start, n);
+        stores.write(machine, targets, given, row, (start, n), width);
+    }
+}
+
+/// Sets the first coordinates to those of row `row` of a loop with these leading extents.
+pub(super) fn unravel(mut row: usize, extents: &[usize], coords: &mut [i32]) {
+    for (coord, &extent) in coords.iter_mut().zip(extents).rev() {
+        *coord = (row % extent.max(1)) as i32;
+        row /= extent.max(1);
+    }
+}

@@ -1,0 +1,176 @@
+use super::naive::Point;
+use super::{Data, assert_close, body, device, host, run_on_any_threads, symbol, tensor};
+use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
+use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph_rewrite::plan::{Kernel, Matmul, Output, ReduceOp, Reduction, RowRange};
+
+/// `silu(a b + bias)`; `b` is `[k, n]` or `[n, k]`, of either storage type; with `norm`, rows of `a` are centred.
+fn dense(dtype: DType, n: usize, k: usize, transposed: bool, norm: bool) -> Kernel {
+    let mut dag = Dag::new();
+    let (row, x) = (dag.coord(0, None), dag.coord(1, None));
+    let mut a = dag.load(0, DType::F32, vec![row, x]);
+    let mut stats = vec![];
+    if norm {
+        stats.push(Reduction { op: ReduceOp::Sum, extent: k.into(), value: a });
+        let sum = dag.value(0, Scalar::F32);
+        let scale = dag.float(1.0 / k as f32);
+        let mean = dag.binary(BinaryOp::Mul, sum, scale);
+        a = dag.binary(BinaryOp::Sub, a, mean);
+    }
+    let b = dag.load(1, dtype, if transposed { vec![x, row] } else { vec![row, x] });
+    let bias = dag.load(2, DType::F32, vec![x]);
+    let sum = dag.value(0, Scalar::F32);
+    let biased = dag.binary(BinaryOp::Add, sum, bias);
+    let value = dag.unary(UnaryOp::Silu, biased);
+    let output = Output {
+        target: 0,
+        dtype: DType::F32,
+        shape: vec![symbol(0), n.into()],
+        index: vec![row, x],
+        value,
+        columns: None,
+    };
+    let shape = if transposed { vec![n.into(), k.into()] } else { vec![k.into(), n.into()] };
+    let operands =
+        vec![device(DType::F32, vec![symbol(0), k.into()]), device(dtype, shape), device(DType::F32, vec![n.into()])];
+    let m = RowRange::Dense(symbol(0));
+    let body = body(dag, operands);
+    Kernel::Matmul(Matmul { body, batch: vec![], m, n: n.into(), k: k.into(), stats, a, b, outputs: vec![output] })
+}
+
+fn dense_data(dtype: DType, m: usize, n: usize, k: usize, transposed: bool) -> Vec<Data> {
+    let shape = if transposed { [n, k] } else { [k, n] };
+    vec![
+        Data::Device(tensor(DType::F32, &[m, k], 1)),
+        Data::Device(tensor(dtype, &shape, 2)),
+        Data::Device(tensor(DType::F32, &[n], 3)),
+    ]
+}
+
+fn floats(data: &Data) -> Vec<f64> {
+    match data {
+        Data::Device(tensor) => tensor.to_f64(),
+        Data::Host(values) => values.iter().map(|&v| v as f64).collect(),
+    }
+}
+
+#[test]
+fn dense_products_meet_plain_loops() {
+    for (m, n, k) in
+        [(1, 1, 1), (1, 64, 50), (130, 25, 25), (64, 50, 1), (300, 1, 33), (5, 200, 600), (0, 8, 8), (3, 4, 0)]
+    {
+        for (dtype, transposed, norm) in
+            [(DType::F32, false, false), (DType::F32, true, true), (DType::F16, true, false), (DType::F16, false, true)]
+        {
+            let data = dense_data(dtype, m, n, k, transposed);
+            let out = run_on_any_threads(&dense(dtype, n, k, transposed, norm), &data, &vec![m as i64]);
+            let (a, b, bias) = (floats(&data[0]), floats(&data[1]), floats(&data[2]));
+            let mut expected = vec![];
+            for i in 0..m {
+                let row = &a[i * k..][..k];
+                let mean = if norm { row.iter().sum::<f64>() / k as f64 } else { 0.0 };
+                for j in 0..n {
+                    let b = |x: usize| if transposed { b[j * k + x] } else { b[x * n + j] };
+                    let sum = bias[j] + (0..k).map(|x| (row[x] - mean) * b(x)).sum::<f64>();
+                    expected.push(sum / (1.0 + (-sum).exp()));
+                }
+            }
+            assert_close(&out[0], &expected, 3e-6);
+        }
+    }
+}
+
+#[test]
+fn a_row_does_not_depend_on_its_batch_mates() {
+    for (n, k) in [(1, 300), (64, 512), (50, 700)] {
+        for transposed in [false, true] {
+            let kernel = dense(DType::F32, n, k, transposed, true);
+            let rows = tensor(DType::F32, &[400, k], 5);
+            let shape = if transposed { [n, k] } else { [k, n] };
+            let with = |start: usize, m: usize| {
+                let bytes = rows.bytes()[start * k * 4..(start + m) * k * 4].to_vec();
+                let a = rewire_graph::HostTensor::from_bytes(DType::F32, vec![m, k], bytes).unwrap();
+                let (b, bias) = (tensor(DType::F32, &shape, 6), tensor(DType::F32, &[n], 7));
+                let data = [Data::Device(a), Data::Device(b), Data::Device(bias)];
+                run_on_any_threads(&kernel, &data, &vec![m as i64]).remove(0)
+            };
+            let whole = with(0, 400);
+            for (start, m) in [(0, 1), (17, 1), (100, 2), (130, 77), (399, 1), (200, 200)] {
+                assert_eq!(with(start, m).bytes(), &whole.bytes()[start * n * 4..(start + m) * n * 4]);
+            }
+        }
+    }
+}
+
+/// `sum over k of a(offsets[s] + m, k) * b(s, k, n)` for every sample.
+fn ragged(n: usize, k: usize, computed: bool) -> Kernel {
+    let mut dag = Dag::new();
+    let (sample, row, x) = (dag.coord(0, None), dag.coord(1, None), dag.coord(2, None));
+    let offset = dag.load(0, DType::I32, vec![sample]);
+    let token = dag.binary(BinaryOp::Add, offset, row);
+    let mut a = dag.load(1, DType::F32, vec![token, x]);
+    let mut b = dag.load(2, DType::F32, vec![sample, row, x]);
+    if computed {
+        a = dag.unary(UnaryOp::Tanh, a);
+        b = dag.unary(UnaryOp::Neg, b);
+    }
+    let value = dag.value(0, Scalar::F32);
+    let total: Dim = symbol(1);
+    let output = Output {
+        target: 0,
+        dtype: DType::F16,
+        shape: vec![total.clone(), n.into()],
+        index: vec![token, x],
+        value,
+        columns: None,
+    };
+    let operands = vec![
+        host(vec![symbol(0) + 1.into()]),
+        device(DType::F32, vec![total, k.into()]),
+        device(DType::F32, vec![symbol(0), k.into(), n.into()]),
+    ];
+    Kernel::Matmul(Matmul {
+        body: body(dag, operands),
+        batch: vec![symbol(0)],
+        m: RowRange::Ragged { offsets: 0 },
+        n: n.into(),
+        k: k.into(),
+        stats: vec![],
+        a,
+        b,
+        outputs: vec![output],
+    })
+}
+
+#[test]
+fn ragged_products_meet_plain_loops() {
+    let lengths = [3usize, 0, 140, 1, 0];
+    for (n, k) in [(8, 8), (25, 50), (1, 3)] {
+        for computed in [false, true] {
+            let kernel = ragged(n, k, computed);
+            let mut offsets = vec![0i64];
+            lengths.iter().for_each(|&l| offsets.push(offsets[offsets.len() - 1] + l as i64));
+            let data = vec![
+                Data::Host(offsets.clone()),
+                Data::Device(tensor(DType::F32, &[144, k], 1)),
+                Data::Device(tensor(DType::F32, &[5, k, n], 2)),
+            ];
+            let out = run_on_any_threads(&kernel, &data, &vec![5, 144]);
+            let Kernel::Matmul(matmul) = &kernel else { panic!("no product") };
+            let at = |coords: [i64; 3], id: ExprId| {
+                Point { dag: &matmul.body.dag, data: &data, coords: &coords, values: &[] }.evaluate(id).float()
+            };
+            let mut expected = vec![];
+            for (s, &length) in lengths.iter().enumerate() {
+                for i in 0..length {
+                    for j in 0..n {
+                        let (s, i, j) = (s as i64, i as i64, j as i64);
+                        let term = |x: i64| at([s, i, x], matmul.a) * at([s, x, j], matmul.b);
+                        expected.push((0..k as i64).map(term).sum());
+                    }
+                }
+            }
+            assert_close(&out[0], &expected, 1e-3);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+use super::naive::{Point, Value};
+use super::{Data, body, device, host, run_on_any_threads, tensor};
+use proptest::prelude::*;
+use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
+use rewire_graph::{DType, HostTensor, Scalar};
+use rewire_graph_rewrite::plan::{Kernel, Map, Output};
+
+/// A loop over `extents` that writes `values` at its coordinates.
+fn map(dag: Dag, operands: Vec<rewire_graph_rewrite::plan::Operand>, extents: &[usize], values: &[ExprId]) -> Kernel {
+    let mut dag = dag;
+    let index: Vec<ExprId> = extents.iter().enumerate().map(|(n, &e)| dag.coord(n as u8, Some(e))).collect();
+    let dtype = |id| match dag.scalar(id) {
+        Scalar::F32 => DType::F32,
+        Scalar::I32 => DType::I32,
+        Scalar::I64 => DType::I64,
+        Scalar::Bool => DType::Bool,
+    };
+    let shape: Vec<_> = extents.iter().map(|&e| e.into()).collect();
+    let output = |(n, &value): (usize, &ExprId)| Output {
+        target: n as u16,
+        dtype: dtype(value),
+        shape: shape.clone(),
+        index: index.clone(),
+        value,
+        columns: None,
+    };
+    let outputs = values.iter().enumerate().map(output).collect();
+    Kernel::Map(Map { body: body(dag, operands), extents: shape, outputs })
+}
+
+/// Compares all outputs of a map with point by point evaluation.
+fn check(kernel: &Kernel, data: &[Data], extents: &[usize], tolerance: f64) {
+    let out = run_on_any_threads(kernel, data, &vec![]);
+    let Kernel::Map(map) = kernel else { panic!("no map") };
+    for (output, actual) in map.outputs.iter().zip(&out) {
+        let (floats, ints) = (actual.to_f64(), actual.to_i64());
+        for point in 0..extents.iter().product() {
+            let (mut rest, mut coords) = (point, vec![0i64; extents.len()]);
+            for (coord, extent) in coords.iter_mut().zip(extents).rev() {
+                *coord = (rest % extent) as i64;
+                rest /= extent;
+            }
+            match (Point { dag: &map.body.dag, data, coords: &coords, values: &[] }).evaluate(output.value) {
+                Value::Int(expected) => assert_eq!(ints[point], expected, "at {coords:?}"),
+                Value::Float(expected) => {
+                    let error = (floats[point] - expected).abs();
+                    assert!(
+                        error <= tolerance * (1.0 + expected.abs()),
+                        "{} not {expected} at {coords:?}",
+                        floats[point]
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn functions_are_accurate() {
+    let values: Vec<f32> = (-4000..4000).map(|n| n as f32 * 0.0251).collect();
+    let x = HostTensor::f32(vec![values.len()], &values).unwrap();
+    use UnaryOp::*;
+    for op in [Exp, Log, Sqrt, Rsqrt, Sigmoid, Silu, Relu, Tanh, Erf, Sin, Cos, Floor, Ceil, Trunc, Round, Neg, Abs] {
+        let mut dag = Dag::new();
+        let column = dag.coord(0, None);
+        let load = dag.load(0, DType::F32, vec![column]);
+        let value = dag.unary(op, load);
+        let kernel = map(dag, vec![device(DType::F32, vec![values.len().into()])], &[values.len()], &[value]);
+        let out = run_on_any_threads(&kernel, &[Data::Device(x.clone())], &vec![]);
+        for (x, y) in values.iter().zip(out[0].to_f64()) {
+            let expected = op.evaluate(f64::from(*x));
+            if expected.abs() > f64::from(f32::MAX) {
+                assert!(y.is_infinite(), "{op:?}({x}) = {y}");
+            } else if expected.is_nan() {
+                assert!(y.is_nan(), "{op:?}({x}) = {y}");
+            } else {
+                let error = (y - expected).abs() / expected.abs().max(1e-30);
+                assert!(error < 4e-7 || (y - expected).abs() < 1e-35, "{op:?}({x}) = {y}, not {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn large_arguments_stay_finite() {
+    let values = [-1e30f32, -200.0, -104.5, -89.0, 88.9, 104.0, 1e30, f32::NAN, 0.0, -0.0];
+    let x = HostTensor::f32(vec![values.len()], &values).unwrap();
+    let mut dag = Dag::new();
+    let column = dag.coord(0, None);
+    let load = dag.load(0, DType::F32, vec![column]);
+    let out = [UnaryOp::Silu, UnaryOp::Sigmoid, UnaryOp::Tanh, UnaryOp::Erf].map(|op| dag.unary(op, load));
+    let kernel = map(dag, vec![device(DType::F32, vec![values.len().into()])], &[values.len()], &out);
+    let out = run_on_any_threads(&kernel, &[Data::Device(x)], &vec![]);
+    let [silu, sigmoid, tanh, erf] = [0, 1, 2, 3].map(|n: usize| out[n].to_f32());
+    assert_eq!(silu[0].abs(), 0.0);
+    assert!(silu[..7].iter().all(|x| x.is_finite()));
+    assert_eq!((silu[6], sigmoid[0], sigmoid[6]), (1e30, 0.0, 1.0));
+    assert_eq!((tanh[0], tanh[6], erf[0], erf[6]), (-1.0, 1.0, -1.0, 1.0));
+    assert!([silu[7], sigmoid[7], tanh[7], erf[7]].iter().all(|x| x.is_nan()));
+}
+
+#[test]
+fn a_choice_reads_only_what_it_takes() {
+    for (left, right) in [(300, 290), (5, 1), (1, 400)] {
+        let mut dag = Dag::new();
+        let (row, column) = (dag.coord(0, Some(9)), dag.coord(1, Some(left + right)));
+        let split = dag.int(left as i64);
+        let first = dag.binary(BinaryOp::Lt, column, split);
+        let rest = dag.binary(BinaryOp::Sub, column, split);
+        let (a, b) = (dag.load(0, DType::F32, vec![row, column]), dag.load(1, DType::F32, vec![row, rest]));
+        let a = dag.unary(UnaryOp::Silu, a);
+        let joined = dag.select(first, a, b);
+        let operands =
+            vec![device(DType::F32, vec![9.into(), left.into()]), device(DType::F32, vec![9.into(), right.into()])];
+        let data = [Data::Device(tensor(DType::F32, &[9, left], 1)), Data::Device(tensor(DType::F32, &[9, right], 2))];
+        check(&map(dag, operands, &[9, left + right], &[joined]), &data, &[9, left + right], 1e-6);
+    }
+}
+
+#[test]
+fn outputs_scatter_and_take_columns() {
+    let mut dag = Dag::new();
+    let (row, column) = (dag.coord(0, Some(30)), dag.coord(1, Some(50)));
+    let x = dag.load(0, DType::F32, vec![row, column]);
+    let (start, width) = (dag.int(20), dag.int(5));
+    let shifted = dag.binary(BinaryOp::Sub, column, start);
+    let (head, within) = (dag.binary(BinaryOp::Div, column, width), dag.binary(BinaryOp::Mod, column, width));
+    let output = |target, shape: &[usize], index: Vec<ExprId>, columns| Output {
+        target,
+        dtype: DType::F32,
+        shape: shape.iter().map(|&n| n.into()).collect(),
+        index,
+        value: x,
+        columns,
+    };
+    let outputs = vec![
+        output(0, &[30, 20], vec![row, column], Some((0, 20))),
+        output(1, &[30, 30], vec![row, shifted], Some((20, 50))),
+        output(2, &[50, 30], vec![column, row], None),
+        output(3, &[10, 30, 5], vec![head, row, within], None),
+    ];
+    let body = body(dag, vec![device(DType::F32, vec![30.into(), 50.into()])]);
+    let kernel = Kernel::Map(Map { body, extents: vec![30.into(), 50.into()], outputs });
+    let source = tensor(DType::F32, &[30, 50], 1);
+    let out = run_on_any_threads(&kernel, &[Data::Device(source.clone())], &vec![]);
+    let (source, out): (Vec<f32>, Vec<Vec<f32>>) = (source.to_f32(), out.iter().map(HostTensor::to_f32).collect());
+    for (point, &x) in source.iter().enumerate() {
+        let (r, c) = (point / 50, point % 50);
+        let split = if c < 20 { out[0][r * 20 + c] } else { out[1][r * 30 + c - 20] };
+        assert_eq!([split, out[2][c * 30 + r], out[3][(c / 5 * 30 + r) * 5 + c % 5]], [x; 3]);
+    }
+}
+
+#[test]
+fn long_vectors_and_empty_loops() {
+    let mut dag = Dag::new();
+    let x = dag.coord(0, None);
+    let load = dag.load(0, DType::I64, vec![x]);
+    let seven = dag.constant(Scalar::I64, -7);
+    let value = dag.binary(BinaryOp::Div, load, seven);
+    for n in [0usize, 1, 100_001] {
+        let values: Vec<i64> = (0..n as i64).map(|n| n * 1_000_000_007 - 50_000_000_000).collect();
+        let kernel = map(dag.clone(), vec![device(DType::I64, vec![n.into()])], &[n], &[value]);
+        let out = run_on_any_threads(&kernel, &[Data::Device(HostTensor::i64(vec![n], &values).unwrap())], &vec![]);
+        let expected: Vec<i64> = values.iter().map(|v| (*v as f64 / -7.0).floor() as i64).collect();
+        assert_eq!(out[0].to_i64(), expected);
+    }
+}
+
+#[test]
+fn rows_find_their_samples_and_draw_masks() {
+    let mut dag = Dag::new();
+    let (row, column) = (dag.coord(0, Some(11)), dag.coord(1, Some(21)));
+    let sample = dag.sample(0, row);
+    let scalar = dag.load(1, DType::I32, vec![sample]);
+    let width = dag.int(21);
+    let flat = dag.binary(BinaryOp::Mul, row, width);
+    let flat = dag.binary(BinaryOp::Add, flat, column);
+    let seed = dag.load(2, DType::I64, vec![]);
+    let draw = dag.uniform(seed, flat);
+    let operands = vec![host(vec![5.into()]), host(vec![4.into()]), device(DType::I64, vec![])];
+    let seed = HostTensor::i64(vec![], &[0x1234_5678_9ABC_DEF0]).unwrap();
+    let data = [Data::Host(vec![0, 3, 3, 7, 11]), Data::Host(vec![10, 20, 30, 40]), Data::Device(seed)];
+    check(&map(dag, operands, &[11, 21], &[sample, scalar, draw]), &data, &[11, 21], 0.0);
+}
+
+/// Builds expressions from a list of choices; every float stays within a moderate range.
+fn random(choices: &[(u8, u16, u16, u16)], extents: &[usize]) -> (Dag, Vec<ExprId>) {
+    let mut dag = Dag::new();
+    let (row, column) = (dag.coord(0, Some(extents[0])), dag.coord(1, Some(extents[1])));
+    let mut ints = vec![row, column, dag.int(3), dag.int(-2)];
+    let mut floats =
+        vec![dag.load(0, DType::F32, vec![row, column]), dag.load(1, DType::F16, vec![column]), dag.float(0.5)];
+    let mut longs = vec![dag.load(2, DType::I64, vec![row]), dag.constant(Scalar::I64, 1 << 40)];
+    let mut truths = vec![dag.binary(BinaryOp::Lt, row, column)];
+    for &(kind, x, y, z) in choices {
+        let pick = |from: &[ExprId], n: u16| from[usize::from(n) % from.len()];
+        let (a, b) = (pick(&floats, x), pick(&floats, y));
+        let (i, j) = (pick(&ints, x), pick(&ints, y));
+        let (l, m) = (pick(&longs, x), pick(&longs, y));
+        let (c, d) = (pick(&truths, z), pick(&truths, y));
+        match kind % 16 {
+            0 | 1 => {
+                use UnaryOp::*;
+                let bounded = dag.unary(Tanh, a);
+                floats.push(dag.unary([Exp, Sigmoid, Silu, Relu, Erf, Neg, Abs, Sin][usize::from(z) % 8], bounded));
+            }
+            2 | 3 => {
+                let op = [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Min, BinaryOp::Max][usize::from(z) % 4];
+                let sum = dag.binary(op, a, b);
+                floats.push(dag.unary(UnaryOp::Sigmoid, sum));
+            }
+            4 => floats.push(dag.select(c, a, b)),
+            5 => ints.push(dag.select(c, i, j)),
+            6 => longs.push(dag.select(c, l, m)),
+            7 | 8 => {
+                use BinaryOp::*;
+                let op = [Add, Sub, Mul, Div, Mod, Min, Max, And, Or][usize::from(z) % 9];
+                let limit = dag.int(97);
+                let result = dag.binary(op, i, j);
+                ints.push(dag.binary(Mod, result, limit));
+            }
+            9 => {
+                use BinaryOp::*;
+                longs.push(dag.binary([Add, Sub, Mul, Div, Mod, Min, Max, And, Or][usize::from(z) % 9], l, m));
+            }
+            10 => truths.push(dag.binary([BinaryOp::And, BinaryOp::Or][usize::from(x) % 2], c, d)),
+            11 => truths.push(dag.binary([BinaryOp::Le, BinaryOp::Eq, BinaryOp::Ne][usize::from(z) % 3], i, j)),
+            12 => truths.push(dag.binary([BinaryOp::Ge, BinaryOp::Gt][usize::from(z) % 2], l, m)),
+            13 => truths.push(dag.unary(UnaryOp::Not, c)),
+            14 => longs.push(dag.cast(Scalar::I64, i)),
+            _ => {
+                // A gather that is in range only where it is taken.
+                let (width, low) = (dag.int(extents[1] as i64), dag.int(0));
+                let (above, below) = (dag.binary(BinaryOp::Ge, i, low), dag.binary(BinaryOp::Lt, i, width));
+                let inside = dag.binary(BinaryOp::And, above, below);
+                let gathered = dag.load(0, DType::F32, vec![row, i]);
+                let gathered = dag.unary(UnaryOp::Tanh, gathered);
+                floats.push(dag.select(inside, gathered, a));
+            }
+        }
+    }
+    let last = |list: &[ExprId]| list[list.len() - 1];
+    (dag, vec![last(&floats), last(&ints), last(&longs), last(&truths)])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn random_expressions_meet_recursion(
+        choices in prop::collection::vec(any::<(u8, u16, u16, u16)>(), 1..40),
+        rows in 1usize..4,
+        width in prop::sample::select(vec![1usize, 3, 25, 50, 256, 300]),
+    ) {
+        let (dag, values) = random(&choices, &[rows, width]);
+        let operands = vec![
+            device(DType::F32, vec![rows.into(), width.into()]),
+            device(DType::F16, vec![width.into()]),
+            device(DType::I64, vec![rows.into()]),
+        ];
+        let ids: Vec<i64> = (0..rows as i64).map(|n| n * 3_000_000_000 - 4_000_000_000).collect();
+        let data = [
+            Data::Device(tensor(DType::F32, &[rows, width], 1)),
+            Data::Device(tensor(DType::F16, &[width], 2)),
+            Data::Device(HostTensor::i64(vec![rows], &ids).unwrap()),
+        ];
+        check(&map(dag, operands, &[rows, width], &values), &data, &[rows, width], 2e-5);
+    }
+}
