@@ -1,1 +1,9 @@
-//! Placeholder.
+//! Operators, modules and models of generative recommenders (HSTU).
+//!
+//! Everything here only traces: it writes primitives of [`rewire_graph`] into a graph.
+#![forbid(unsafe_code)]
+
+pub mod models;
+pub mod modules;
+pub mod ops;
+pub mod replay;

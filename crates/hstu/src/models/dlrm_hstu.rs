@@ -1,0 +1,319 @@
+//! The ranking model DLRM-HSTU: users' histories and candidates in, a logit for every candidate and task out.
+//!
+//! # Inputs
+//!
+//! `H` history rows and `C` candidates of all users lie back to back, user after user; `B` is the number of users.
+//!
+//! | input | type | what |
+//! |---|---|---|
+//! | `uih.lengths` | integers `[B]`, read on the host | history rows of every user |
+//! | `uih.<feature>` | U32 `[H]` | ids of a history feature |
+//! | `uih.timestamp` | I64 `[H]` | seconds since the epoch, ascending |
+//! | `uih.action` | I64 `[H]` | bit masks; only with an action encoder |
+//! | `uih.watchtime` | I64 `[H]` | seconds; only where watch times set action bits |
+//! | `candidate.lengths` | integers `[B]`, read on the host | candidates of every user |
+//! | `candidate.<feature>` | U32 `[C]` | ids of a candidate feature |
+//! | `candidate.timestamp` | I64 `[C]` | time of the request |
+//! | `contextual.<feature>` | U32 `[B]` | id of a user's feature |
+//!
+//! [`Config::inputs`] lists them for a configuration. An id beyond its table takes the table's last row.
+//!
+//! # Output
+//!
+//! `logits` `[C, tasks]`, tasks in the order of [`Config::task_names`].
+
+use super::ModelError;
+use crate::modules::{
+    Buffer, ConfigError, EmbeddingTable, Features, FusionMtlTower, FusionMtlTowerConfig, HstuConfig, HstuTransducer,
+    Mode, Sequence, normed_swish_mlp, positive,
+};
+use rewire_graph::op::Parameter;
+use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+const TRANSDUCER: &str = "_hstu_transducer";
+/// Input names that no feature may have.
+const RESERVED: [&str; 4] = ["lengths", "timestamp", "action", "watchtime"];
+
+/// A model's `config.json`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// `dlrm_hstu`.
+    pub model: String,
+    /// The tables by feature.
+    pub features: BTreeMap<String, FeatureConfig>,
+    /// Which features describe what.
+    pub feature_groups: FeatureGroups,
+    /// The pipeline.
+    pub hstu: HstuConfig,
+    /// Width between the linear maps of the item MLP.
+    pub item_embedding_hidden_dim: usize,
+    /// The tasks.
+    pub fusion_mtl_tower: FusionMtlTowerConfig,
+    /// What every attention divides by.
+    pub max_seq_len: usize,
+}
+
+/// The table of a feature.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeatureConfig {
+    /// Number of rows.
+    pub num_embeddings: usize,
+    /// Width of a row.
+    pub embedding_dim: usize,
+}
+
+/// Names of features, in the order in which their rows are joined.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeatureGroups {
+    /// Of a user, a token each.
+    #[serde(default)]
+    pub contextual: Vec<String>,
+    /// Of a history row.
+    pub uih: Vec<String>,
+    /// Of a candidate.
+    pub candidate: Vec<String>,
+}
+
+/// How an input is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputRows {
+    /// One entry a user.
+    Users,
+    /// One entry a history row.
+    History,
+    /// One entry a candidate.
+    Candidates,
+}
+
+/// An input of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputSpec {
+    /// The name.
+    pub name: String,
+    /// Element type; `None` for lengths, which the host reads as integers of any type.
+    pub dtype: Option<DType>,
+    /// What it has an entry for.
+    pub rows: InputRows,
+    /// Number of table rows, for ids.
+    pub num_embeddings: Option<usize>,
+}
+
+/// A parameter of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterSpec {
+    /// The state-dict name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape.
+    pub shape: Vec<usize>,
+}
+
+/// The graph of a configuration.
+pub fn trace(config: &Config) -> Result<Graph, ModelError> {
+    let model = Model::new(config)?;
+    let scope = Scope::new();
+    let logits = model.forward(&scope);
+    Ok(scope.finish(&[("logits", logits)])?)
+}
+
+/// The parameters of a graph, by name.
+pub fn parameters(graph: &Graph) -> Vec<ParameterSpec> {
+    let mut specs: Vec<ParameterSpec> = graph
+        .ids()
+        .filter_map(|id| {
+            let parameter = graph.node(id)?.op.downcast_ref::<Parameter>()?;
+            let shape = parameter.ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<_>>()?;
+            Some(ParameterSpec { name: parameter.name.clone(), dtype: parameter.ty.dtype, shape })
+        })
+        .collect();
+    specs.sort_by(|a, b| a.name.cmp(&b.name));
+    specs
+}
+
+impl Config {
+    /// From the text of a `config.json`. Unknown keys are errors.
+    pub fn from_json(text: &str) -> Result<Self, ModelError> {
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// Names of the tasks, in the order of the logits.
+    pub fn task_names(&self) -> Vec<&str> {
+        self.fusion_mtl_tower.task_configs.iter().map(|task| task.task_name.as_str()).collect()
+    }
+
+    /// The inputs of the traced graph.
+    pub fn inputs(&self) -> Vec<InputSpec> {
+        let encoder = self.hstu.input_preprocessor.action_encoder().map(|encoder| encoder.encoder());
+        let groups = [
+            ("contextual", InputRows::Users, &self.feature_groups.contextual),
+            ("uih", InputRows::History, &self.feature_groups.uih),
+            ("candidate", InputRows::Candidates, &self.feature_groups.candidate),
+        ];
+        let mut specs = vec![];
+        for (group, rows, features) in groups {
+            let mut add = |name: &str, dtype, rows, num_embeddings| {
+                specs.push(InputSpec { name: format!("{group}.{name}"), dtype, rows, num_embeddings });
+            };
+            if rows != InputRows::Users {
+                add("lengths", None, InputRows::Users, None);
+                add("timestamp", Some(DType::I64), rows, None);
+            }
+            for feature in features {
+                let size = self.features.get(feature).map(|table| table.num_embeddings);
+                add(feature, Some(DType::U32), rows, size);
+            }
+            if rows == InputRows::History && encoder.is_some() {
+                add("action", Some(DType::I64), rows, None);
+            }
+            if rows == InputRows::History && encoder.is_some_and(|encoder| encoder.reads_watchtimes()) {
+                add("watchtime", Some(DType::I64), rows, None);
+            }
+        }
+        specs
+    }
+
+    /// State-dict tensors that follow from the configuration and are no parameters of the graph. A checkpoint in which
+    /// they differ was made with another configuration.
+    pub fn buffers(&self) -> Result<Vec<Buffer>, ModelError> {
+        let buffers = self.hstu.buffers()?;
+        Ok(buffers.into_iter().map(|buffer| buffer.within(TRANSDUCER)).collect())
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.model != "dlrm_hstu" {
+            return Err(ConfigError::new("model", "`dlrm_hstu`", format!("`{}`", self.model)));
+        }
+        positive("max_seq_len", self.max_seq_len)?;
+        positive("item_embedding_hidden_dim", self.item_embedding_hidden_dim)?;
+        self.fusion_mtl_tower.check().map_err(|error| error.within("fusion_mtl_tower"))?;
+        for (name, table) in &self.features {
+            let within = |error: ConfigError| error.within(&format!("features.{name}"));
+            positive("num_embeddings", table.num_embeddings).map_err(within)?;
+            positive("embedding_dim", table.embedding_dim).map_err(within)?;
+        }
+        Ok(())
+    }
+
+    /// The tables of a group and the sum of their widths.
+    fn tables(&self, group: &str, features: &[String]) -> Result<(Vec<EmbeddingTable>, usize), ConfigError> {
+        let key = format!("feature_groups.{group}");
+        let mut tables: Vec<EmbeddingTable> = vec![];
+        for feature in features {
+            let Some(config) = self.features.get(feature) else {
+                return Err(ConfigError::new(key, "names of `features`", format!("`{feature}`")));
+            };
+            let reserved = group != "contextual" && RESERVED.contains(&feature.as_str());
+            if reserved || tables.iter().any(|table| table.feature == *feature) {
+                let expected = "names that differ and are not reserved";
+                return Err(ConfigError::new(key, expected, format!("`{feature}`")));
+            }
+            tables.push(EmbeddingTable {
+                feature: feature.clone(),
+                num_embeddings: config.num_embeddings,
+                embedding_dim: config.embedding_dim,
+            });
+        }
+        let width = tables.iter().map(|table| table.embedding_dim).sum();
+        Ok((tables, width))
+    }
+}
+
+struct Model {
+    contextual: Vec<EmbeddingTable>,
+    uih: Vec<EmbeddingTable>,
+    candidate: Vec<EmbeddingTable>,
+    transducer: HstuTransducer,
+    item_hidden: usize,
+    tower: FusionMtlTower,
+}
+
+/// Takes a size that follows from the features, unless the configuration has another.
+fn derive(key: &str, configured: &mut usize, size: usize) -> Result<(), ConfigError> {
+    if *configured != 0 && *configured != size {
+        return Err(ConfigError::new(format!("hstu.{key}"), format!("{size}, as the features have it"), *configured));
+    }
+    *configured = size;
+    Ok(())
+}
+
+impl Model {
+    fn new(config: &Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let groups = &config.feature_groups;
+        let (contextual, _) = config.tables("contextual", &groups.contextual)?;
+        let (uih, uih_width) = config.tables("uih", &groups.uih)?;
+        let (candidate, candidate_width) = config.tables("candidate", &groups.candidate)?;
+        let contextual_width = contextual.first().map_or(0, |table| table.embedding_dim);
+        if let Some(other) = contextual.iter().find(|table| table.embedding_dim != contextual_width) {
+            let expected = format!("{contextual_width}, as wide as the other contextual features");
+            let key = format!("features.{}.embedding_dim", other.feature);
+            return Err(ConfigError::new(key, expected, other.embedding_dim));
+        }
+        let mut hstu = config.hstu.clone();
+        derive("uih_embedding_dim", &mut hstu.uih_embedding_dim, uih_width)?;
+        derive("target_embedding_dim", &mut hstu.target_embedding_dim, candidate_width)?;
+        derive("contextual_feature_dim", &mut hstu.contextual_feature_dim, contextual_width)?;
+        derive("max_contextual_seq_len", &mut hstu.max_contextual_seq_len, contextual.len())?;
+        hstu.scaling_seqlen = i64::try_from(config.max_seq_len).unwrap_or(i64::MAX);
+        let transducer = HstuTransducer::new(hstu).map_err(|error| error.within("hstu"))?;
+        let tower = FusionMtlTower { config: config.fusion_mtl_tower.clone() };
+        let item_hidden = config.item_embedding_hidden_dim;
+        Ok(Self { contextual, uih, candidate, transducer, item_hidden, tower })
+    }
+
+    fn forward(&self, scope: &Scope) -> Tensor {
+        let batch = scope.size("users");
+        let features = Features {
+            uih: self.history(scope, &batch),
+            candidates: Some(self.candidates(scope, &batch)),
+            contextual: self.context(scope, &batch),
+        };
+        let item = features.candidates.as_ref().map(|candidates| candidates.embeddings.clone());
+        let user = scope.module(TRANSDUCER, |scope| self.transducer.forward(scope, &features, Mode::Eval).candidates);
+        let width = self.transducer.hstu.config.stu.embedding_dim;
+        let item = scope.module("_item_embedding_mlp", |scope| {
+            item.map_or_else(|| user.clone(), |item| normed_swish_mlp(scope, &item, self.item_hidden, width))
+        });
+        scope.module("_multitask_module", |scope| self.tower.forward(scope, &user, &item))
+    }
+
+    fn history(&self, scope: &Scope, batch: &Dim) -> Sequence {
+        let rows = scope.lengths("uih.lengths", batch);
+        let integers = |name: &str| scope.input(name, DType::I64, std::slice::from_ref(&rows.total));
+        let timestamps = integers("uih.timestamp");
+        let encoder = self.transducer.hstu.config.input_preprocessor.action_encoder().map(|encoder| encoder.encoder());
+        let actions = encoder.map(|_| integers("uih.action"));
+        let watchtimes = encoder.filter(|encoder| encoder.reads_watchtimes()).map(|_| integers("uih.watchtime"));
+        let embeddings = lookup(scope, "uih", &self.uih, &rows.total);
+        Sequence { embeddings, rows, timestamps, actions, watchtimes }
+    }
+
+    fn candidates(&self, scope: &Scope, batch: &Dim) -> Sequence {
+        let rows: Ragged = scope.lengths("candidate.lengths", batch);
+        let timestamps = scope.input("candidate.timestamp", DType::I64, std::slice::from_ref(&rows.total));
+        let embeddings = lookup(scope, "candidate", &self.candidate, &rows.total);
+        Sequence { embeddings, rows, timestamps, actions: None, watchtimes: None }
+    }
+
+    fn context(&self, scope: &Scope, batch: &Dim) -> Option<Tensor> {
+        if self.contextual.is_empty() { None } else { Some(lookup(scope, "contextual", &self.contextual, batch)) }
+    }
+}
+
+/// The rows of all tables of a group, side by side: `[n, sum of widths]`.
+fn lookup(scope: &Scope, group: &str, tables: &[EmbeddingTable], rows: &Dim) -> Tensor {
+    let parts: Vec<Tensor> = tables
+        .iter()
+        .map(|table| {
+            let ids = scope.input(&format!("{group}.{}", table.feature), DType::U32, std::slice::from_ref(rows));
+            table.forward(scope, &ids)
+        })
+        .collect();
+    scope.concat(&parts.iter().collect::<Vec<_>>(), 1)
+}

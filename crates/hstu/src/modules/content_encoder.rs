@@ -1,0 +1,87 @@
+use super::ConfigError;
+use super::mlp::MlpConfig;
+use crate::ops::concat_2d_jagged;
+use rewire_graph::{Ragged, Scope, Tensor};
+use serde::Deserialize;
+
+/// `{kind: options}` of the encoder that makes history and targets equally wide.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContentEncoderConfig {
+    /// Targets keep as many columns as history has.
+    SliceContentEncoder(NoOptions),
+    /// History rows are extended by a learned row.
+    PadContentEncoder(NoOptions),
+    /// Both go through MLPs.
+    MlpContentEncoder(MlpContentEncoderConfig),
+}
+
+/// A kind without options.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoOptions {}
+
+/// Options of the MLP content encoder.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MlpContentEncoderConfig {
+    /// For history rows.
+    pub uih_mlp: MlpConfig,
+    /// For target rows.
+    pub target_mlp: MlpConfig,
+}
+
+/// History rows and target rows, equally wide, in one jagged tensor.
+#[derive(Clone, Debug)]
+pub struct ContentEncoder {
+    /// Kind and options.
+    pub config: ContentEncoderConfig,
+    /// Width of history rows.
+    pub uih_embedding_dim: usize,
+    /// Width of target rows.
+    pub target_embedding_dim: usize,
+}
+
+impl ContentEncoder {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let (uih, target) = (self.uih_embedding_dim, self.target_embedding_dim);
+        match &self.config {
+            ContentEncoderConfig::MlpContentEncoder(mlps) => {
+                mlps.uih_mlp.check().map_err(|e| e.within("mlp_content_encoder.uih_mlp"))?;
+                mlps.target_mlp.check().map_err(|e| e.within("mlp_content_encoder.target_mlp"))?;
+                let (uih, target) = (mlps.uih_mlp.output_dim(uih), mlps.target_mlp.output_dim(target));
+                if uih == target {
+                    return Ok(());
+                }
+                let expected = format!("an MLP to the width of `uih_mlp`, {uih}");
+                Err(ConfigError::new("mlp_content_encoder.target_mlp.hidden_units", expected, target))
+            }
+            _ if target >= uih => Ok(()),
+            _ => Err(ConfigError::new("target_embedding_dim", format!("at least the width of history, {uih}"), target)),
+        }
+    }
+
+    /// Per sample the rows of `uih` `[Lu, Du]`, then those of `targets` `[Lt, Dt]`.
+    pub fn forward(&self, scope: &Scope, uih: (&Tensor, &Ragged), targets: (&Tensor, &Ragged)) -> (Tensor, Ragged) {
+        let (history, candidates) = match &self.config {
+            ContentEncoderConfig::SliceContentEncoder(_) => {
+                (uih.0.clone(), targets.0.slice(1, 0, self.uih_embedding_dim))
+            }
+            ContentEncoderConfig::PadContentEncoder(_) => (self.pad(scope, uih.0), targets.0.clone()),
+            ContentEncoderConfig::MlpContentEncoder(mlps) => (
+                scope.module("uih_mlp", |scope| mlps.uih_mlp.forward(scope, uih.0)),
+                scope.module("target_mlp", |scope| mlps.target_mlp.forward(scope, targets.0)),
+            ),
+        };
+        concat_2d_jagged(&history, uih.1, &candidates, targets.1)
+    }
+
+    fn pad(&self, scope: &Scope, history: &Tensor) -> Tensor {
+        let missing = self.target_embedding_dim.saturating_sub(self.uih_embedding_dim);
+        let learned = scope.weight("_target_enrich_dummy_embeddings", &[1.into(), missing.into()]);
+        match missing {
+            0 => history.clone(),
+            _ => scope.concat(&[history, &learned.broadcast(&[history.dim(0), missing.into()])], 1),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+use rewire_graph::{Scope, Tensor};
+
+/// A table with a row for every value of a feature.
+#[derive(Clone, Debug)]
+pub struct EmbeddingTable {
+    /// The feature, which is the module's name under `embedding`.
+    pub feature: String,
+    /// Number of rows.
+    pub num_embeddings: usize,
+    /// Width of a row.
+    pub embedding_dim: usize,
+}
+
+impl EmbeddingTable {
+    /// The rows of `ids` `[n]`: `[n, embedding_dim]`. An id beyond the table takes its last row.
+    pub fn forward(&self, scope: &Scope, ids: &Tensor) -> Tensor {
+        scope.module(&format!("embedding.{}", self.feature), |scope| {
+            scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]).gather(ids)
+        })
+    }
+}

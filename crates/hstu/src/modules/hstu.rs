@@ -1,0 +1,209 @@
+use super::positional_encoder::{time_bucket_fn, time_bucket_increments};
+use super::{
+    Buffer, ConfigError, Features, HstuPositionalEncoder, InputPreprocessor, InputPreprocessorConfig, Mode,
+    OutputPostprocessor, OutputPostprocessorConfig, Preprocessed, StuConfig, StuInput, StuLayer, StuStack, positive,
+};
+use crate::ops::{Positions, SeqLen, TimeBucketFn};
+use rewire_graph::{Ragged, Scope, Tensor, TensorSizeError};
+use serde::Deserialize;
+
+/// Options of an HSTU pipeline.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HstuConfig {
+    /// Width of history rows.
+    #[serde(default)]
+    pub uih_embedding_dim: usize,
+    /// Width of candidate rows.
+    #[serde(default)]
+    pub target_embedding_dim: usize,
+    /// Options of every layer.
+    pub stu: StuConfig,
+    /// Number of layers.
+    pub attn_num_layers: usize,
+    /// Makes one sequence of a user's features.
+    pub input_preprocessor: InputPreprocessorConfig,
+    /// What is done with the last layer's rows.
+    pub output_postprocessor: OutputPostprocessorConfig,
+    /// Adds positions and times.
+    #[serde(default)]
+    pub positional_encoder: Option<PositionalEncoderConfig>,
+    /// Width of a contextual feature.
+    #[serde(default)]
+    pub contextual_feature_dim: usize,
+    /// Number of contextual features.
+    #[serde(default)]
+    pub max_contextual_seq_len: usize,
+    /// Key of the contextual features.
+    #[serde(default = "contextual")]
+    pub contextual_group_name: String,
+    /// What attention divides by; the length bound of the batch where negative.
+    #[serde(default = "no_scaling")]
+    pub scaling_seqlen: i64,
+    /// Dropout of the first layer's rows while learning.
+    #[serde(default)]
+    pub input_dropout_ratio: f32,
+    /// The layer before which old history is dropped.
+    #[serde(default)]
+    pub attn_truncation_split_layer: usize,
+    /// History rows of a user that stay; 0 keeps all.
+    #[serde(default)]
+    pub attn_truncation_tail_len: usize,
+    /// Prefix of the keys of history.
+    #[serde(default)]
+    pub name: String,
+    /// Also return the postprocessed rows of the whole sequence.
+    #[serde(default)]
+    pub return_full_embeddings: bool,
+    /// Key of the request's time.
+    #[serde(default)]
+    pub query_time_key: String,
+    /// Without effect here.
+    #[serde(default)]
+    pub is_inference: bool,
+}
+
+/// Options of a pipeline's positional encoder.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PositionalEncoderConfig {
+    /// Rows of the position table.
+    pub num_position_buckets: usize,
+    /// Rows of the time table less one.
+    #[serde(default)]
+    pub num_time_buckets: usize,
+    /// Whether there is a time table.
+    #[serde(default)]
+    pub use_time_encoding: bool,
+    /// From time gaps to buckets.
+    #[serde(default = "time_bucket_fn")]
+    pub time_bucket_fn: TimeBucketFn,
+    /// Unit of time gaps.
+    #[serde(default = "time_bucket_increments")]
+    pub time_bucket_increments: f64,
+}
+
+fn contextual() -> String {
+    "contextual".to_owned()
+}
+
+fn no_scaling() -> i64 {
+    -1
+}
+
+/// Preprocessor, positions, layers: what ranking and matching share.
+#[derive(Clone, Debug)]
+pub struct Hstu {
+    /// Options.
+    pub config: HstuConfig,
+    preprocessor: InputPreprocessor,
+    positional_encoder: Option<HstuPositionalEncoder>,
+    stack: StuStack,
+    postprocessor: OutputPostprocessor,
+}
+
+/// The last layer's rows.
+#[derive(Clone, Debug)]
+pub struct HstuOutput {
+    /// Rows `[L, E]`, not yet postprocessed.
+    pub embeddings: Tensor,
+    /// How they are divided among users.
+    pub rows: Ragged,
+    /// Times `[L]`.
+    pub timestamps: Tensor,
+    /// Candidate rows of every user, the last ones.
+    pub targets: Ragged,
+}
+
+impl Hstu {
+    /// The pipeline of a configuration.
+    pub fn new(config: HstuConfig) -> Result<Self, ConfigError> {
+        positive("uih_embedding_dim", config.uih_embedding_dim)?;
+        config.stu.check().map_err(|error| error.within("stu"))?;
+        let width = config.stu.embedding_dim;
+        let preprocessor = config.preprocessor();
+        preprocessor.check().map_err(|error| error.within("input_preprocessor"))?;
+        let positional_encoder = config.positional_encoder.as_ref().map(|encoder| HstuPositionalEncoder {
+            num_position_buckets: encoder.num_position_buckets,
+            num_time_buckets: encoder.num_time_buckets,
+            embedding_dim: width,
+            contextual_seq_len: config.max_contextual_seq_len,
+            use_time_encoding: encoder.use_time_encoding,
+            time_bucket_fn: encoder.time_bucket_fn,
+            time_bucket_increments: encoder.time_bucket_increments,
+        });
+        if let Some(encoder) = &positional_encoder {
+            encoder.check().map_err(|error| error.within("positional_encoder"))?;
+        }
+        let postprocessor = OutputPostprocessor { config: config.output_postprocessor.clone(), embedding_dim: width };
+        postprocessor.check().map_err(|error| error.within("output_postprocessor"))?;
+        let stack = config.stack();
+        Ok(Self { config, preprocessor, positional_encoder, stack, postprocessor })
+    }
+
+    /// The last layer's rows for the users' features. `query_time` `[B]` is the time of the request.
+    pub fn forward(&self, scope: &Scope, features: &Features, query_time: Option<&Tensor>, mode: Mode) -> HstuOutput {
+        let input = scope.module("_input_preprocessor", |scope| self.preprocessor.forward(scope, features, mode));
+        let x = match &self.positional_encoder {
+            Some(encoder) => scope.module("_positional_encoder", |scope| {
+                let positions = Positions {
+                    rows: &input.rows,
+                    seq_lengths: &input.rows.lengths,
+                    num_targets: Some(&input.targets.lengths),
+                    interleave_targets: false,
+                };
+                encoder.forward(scope, &input.embeddings, &positions, &input.timestamps, query_time)
+            }),
+            None => input.embeddings.clone(),
+        };
+        let Preprocessed { rows, timestamps, targets, max_seq_len, .. } = input;
+        let num_targets = Some(targets.lengths.clone());
+        let stu = StuInput { x, rows, num_targets, max_seq_len: SeqLen::Host(max_seq_len) };
+        let out = scope.module("_stu_module", |scope| self.stack.forward(scope, &stu));
+        let timestamps = out.truncation.map_or(timestamps.clone(), |plan| plan.apply(&timestamps));
+        HstuOutput { embeddings: out.x, rows: out.rows, timestamps, targets }
+    }
+
+    /// Rows `x` `[R, E]` with their `timestamps` `[R]`, postprocessed.
+    pub fn postprocess(&self, scope: &Scope, x: &Tensor, timestamps: &Tensor) -> Tensor {
+        scope.module("_output_postprocessor", |scope| self.postprocessor.forward(scope, x, timestamps))
+    }
+}
+
+impl HstuConfig {
+    fn preprocessor(&self) -> InputPreprocessor {
+        InputPreprocessor {
+            config: self.input_preprocessor.clone(),
+            uih_embedding_dim: self.uih_embedding_dim,
+            target_embedding_dim: self.target_embedding_dim,
+            output_embedding_dim: self.stu.embedding_dim,
+            contextual_feature_dim: self.contextual_feature_dim,
+            max_contextual_seq_len: self.max_contextual_seq_len,
+        }
+    }
+
+    fn stack(&self) -> StuStack {
+        let own = |value: Option<i64>| value.filter(|&value| value >= 0);
+        let mut stu = self.stu.clone();
+        let context = i64::try_from(self.max_contextual_seq_len).unwrap_or(i64::MAX);
+        stu.contextual_seq_len = own(stu.contextual_seq_len).or(Some(context));
+        stu.scaling_seqlen = own(stu.scaling_seqlen).or(Some(self.scaling_seqlen));
+        StuStack {
+            layers: vec![StuLayer { config: stu }; self.attn_num_layers],
+            truncate_split_layer: self.attn_truncation_split_layer,
+            truncate_tail_len: self.attn_truncation_tail_len,
+        }
+    }
+
+    /// State-dict tensors that follow from the configuration.
+    pub fn buffers(&self) -> Result<Vec<Buffer>, TensorSizeError> {
+        let named = |prefix: &str, buffers: Vec<Buffer>| {
+            buffers.into_iter().map(|buffer| buffer.within(prefix)).collect::<Vec<_>>()
+        };
+        let mut all = named("_output_postprocessor", self.output_postprocessor.buffers()?);
+        if let Some(encoder) = self.input_preprocessor.action_encoder() {
+            all.extend(named("_input_preprocessor._action_encoder", encoder.encoder().buffers()?));
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,96 @@
+use super::layers::layer_norm;
+use super::{ConfigError, NORM_EPS, positive};
+use rewire_graph::{Scope, Tensor};
+use serde::Deserialize;
+
+/// An MLP: for every entry of `hidden_units` a linear map, a norm and the activation.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MlpConfig {
+    /// Width of every block.
+    pub hidden_units: Vec<usize>,
+    /// The function at the end of a block.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Batch norm, in the form used after learning.
+    #[serde(default)]
+    pub use_bn: bool,
+    /// Layer norm.
+    #[serde(default)]
+    pub use_ln: bool,
+    /// A bias in the linear map; never with batch norm.
+    #[serde(default = "bias")]
+    pub bias: bool,
+    /// Dropout of every block while learning.
+    #[serde(default)]
+    pub dropout_ratio: Option<Vec<f32>>,
+}
+
+fn bias() -> bool {
+    true
+}
+
+/// Activation functions by their reference names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Activation {
+    /// `max(x, 0)`
+    #[default]
+    #[serde(rename = "nn.ReLU")]
+    Relu,
+    /// Hyperbolic tangent.
+    #[serde(rename = "nn.Tanh")]
+    Tanh,
+    /// `1 / (1 + e^-x)`
+    #[serde(rename = "nn.Sigmoid")]
+    Sigmoid,
+    /// `x / (1 + e^-x)`
+    #[serde(rename = "nn.SiLU")]
+    Silu,
+}
+
+impl MlpConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.use_bn && self.use_ln {
+            return Err(ConfigError::new("use_ln", "false where `use_bn` is true", true));
+        }
+        self.hidden_units.iter().try_for_each(|&width| positive("hidden_units", width))
+    }
+
+    /// The width of the result for rows of width `input`.
+    pub fn output_dim(&self, input: usize) -> usize {
+        self.hidden_units.last().copied().unwrap_or(input)
+    }
+
+    /// Rows `[R, Din]` to rows `[R, last of hidden_units]`.
+    pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
+        self.hidden_units.iter().enumerate().fold(x.clone(), |x, (block, &width)| {
+            scope.module(&format!("mlp.{block}"), |scope| self.block(scope, &x, width))
+        })
+    }
+
+    fn block(&self, scope: &Scope, x: &Tensor, width: usize) -> Tensor {
+        let h = scope.module("perceptron.0", |scope| {
+            let weight = scope.weight("weight", &[width.into(), x.width().into()]);
+            let bias = (self.bias && !self.use_bn).then(|| scope.weight("bias", &[width.into()]));
+            x.linear(&weight, bias.as_ref())
+        });
+        let normed = match (self.use_bn, self.use_ln) {
+            (true, _) => scope.module("perceptron.1", |scope| batch_norm(scope, &h)),
+            (_, true) => layer_norm(scope, "perceptron.1", &h, NORM_EPS),
+            _ => h,
+        };
+        match self.activation {
+            Activation::Relu => normed.relu(),
+            Activation::Tanh => normed.tanh(),
+            Activation::Sigmoid => normed.sigmoid(),
+            Activation::Silu => normed.silu(),
+        }
+    }
+}
+
+fn batch_norm(scope: &Scope, x: &Tensor) -> Tensor {
+    let [mean, variance, weight, bias] =
+        ["running_mean", "running_var", "weight", "bias"].map(|name| scope.weight(name, &[x.width().into()]));
+    let scale = &weight * &(&variance + NORM_EPS).rsqrt();
+    &(&(x - &mean) * &scale) + &bias
+}

@@ -1,0 +1,99 @@
+//! Modules: plain configurations with a `forward` that traces them.
+//!
+//! Parameters are named by the scope a module is traced in, with the names of the reference's state dict.
+//! Configurations have the reference's keys and defaults; an unknown key is an error.
+
+mod action_encoder;
+mod content_encoder;
+mod contextual_mlp;
+mod embedding;
+mod hstu;
+mod layers;
+mod match_encoder;
+mod mlp;
+mod multi_task;
+mod positional_encoder;
+mod postprocessor;
+mod preprocessor;
+mod stu_layer;
+mod stu_stack;
+mod transducer;
+
+pub use action_encoder::{ActionEncoder, ActionEncoderConfig, SimpleActionEncoder};
+pub use content_encoder::{ContentEncoder, ContentEncoderConfig, MlpContentEncoderConfig, NoOptions};
+pub use contextual_mlp::{ContextualMlp, ContextualMlpConfig, ParameterizedMlpConfig, SimpleMlpConfig};
+pub use embedding::EmbeddingTable;
+pub use hstu::{Hstu, HstuConfig, HstuOutput, PositionalEncoderConfig};
+pub use match_encoder::HstuMatchEncoder;
+pub use mlp::{Activation, MlpConfig};
+pub use multi_task::{FusionMtlTower, FusionMtlTowerConfig, TaskConfig};
+pub use positional_encoder::HstuPositionalEncoder;
+pub use postprocessor::{
+    L2NormConfig, LayerNormConfig, OutputPostprocessor, OutputPostprocessorConfig, TimestampLayerNormConfig,
+};
+pub use preprocessor::{
+    ContextualConfig, ContextualInterleaveConfig, Features, InputPreprocessor, InputPreprocessorConfig, Preprocessed,
+    Sequence, UihConfig,
+};
+pub use stu_layer::{KvCache, StuConfig, StuInput, StuLayer};
+pub use stu_stack::{StuStack, StuStackOutput};
+pub use transducer::{HstuTransducer, TransducerOutput};
+
+pub(crate) use layers::normed_swish_mlp;
+use rewire_graph::HostTensor;
+use thiserror::Error;
+
+/// Epsilon of norms that do not say otherwise.
+pub(crate) const NORM_EPS: f64 = 1e-5;
+
+/// Whether a model is used or learns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It is used.
+    #[default]
+    Eval,
+    /// It learns: targets have actions.
+    Train,
+}
+
+/// A configuration that no module can be made of.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("`{key}` must be {expected}, got {actual}")]
+pub struct ConfigError {
+    /// The key, with the keys it lies in.
+    pub key: String,
+    /// What it may be.
+    pub expected: String,
+    /// What it is.
+    pub actual: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(key: impl Into<String>, expected: impl Into<String>, actual: impl ToString) -> Self {
+        Self { key: key.into(), expected: expected.into(), actual: actual.to_string() }
+    }
+
+    pub(crate) fn within(self, outer: &str) -> Self {
+        Self { key: format!("{outer}.{}", self.key), ..self }
+    }
+}
+
+/// Checks that a size is not 0.
+pub(crate) fn positive(key: &str, size: usize) -> Result<(), ConfigError> {
+    if size > 0 { Ok(()) } else { Err(ConfigError::new(key, "at least 1", size)) }
+}
+
+/// A tensor of a state dict whose value follows from the configuration, so that a graph has it as constants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// The state-dict name.
+    pub name: String,
+    /// The value by the configuration.
+    pub value: HostTensor,
+}
+
+impl Buffer {
+    pub(crate) fn within(self, outer: &str) -> Self {
+        Self { name: format!("{outer}.{}", self.name), ..self }
+    }
+}

@@ -1,0 +1,49 @@
+use super::layers::linear;
+use super::{ConfigError, positive};
+use rewire_graph::{Scope, Tensor};
+use serde::Deserialize;
+
+/// The tasks of a model.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FusionMtlTowerConfig {
+    /// One a logit.
+    pub task_configs: Vec<TaskConfig>,
+}
+
+/// A task.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskConfig {
+    /// The name.
+    pub task_name: String,
+    /// The action bits that are its label.
+    #[serde(default)]
+    pub task_bitmask: i64,
+}
+
+/// Logits of all tasks from the product of a user's and an item's vector.
+#[derive(Clone, Debug)]
+pub struct FusionMtlTower {
+    /// The tasks.
+    pub config: FusionMtlTowerConfig,
+}
+
+impl FusionMtlTowerConfig {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        positive("task_configs", self.task_configs.len())?;
+        for (n, task) in self.task_configs.iter().enumerate() {
+            if self.task_configs.iter().take(n).any(|earlier| earlier.task_name == task.task_name) {
+                return Err(ConfigError::new("task_configs", "tasks of different names", &task.task_name));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FusionMtlTower {
+    /// `[R, D]` each to logits `[R, tasks]`.
+    pub fn forward(&self, scope: &Scope, user: &Tensor, item: &Tensor) -> Tensor {
+        linear(scope, "linear", &(user * item), self.config.task_configs.len())
+    }
+}

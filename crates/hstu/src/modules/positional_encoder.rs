@@ -1,0 +1,75 @@
+use super::{ConfigError, positive};
+use crate::ops::{
+    Positions, TimeBucketFn, TimeBuckets, add_positional_embeddings, add_timestamp_positional_embeddings,
+};
+use rewire_graph::{Scope, Tensor};
+use serde::Deserialize;
+
+/// Adds learned rows for positions, and for times if asked for, to scaled rows.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HstuPositionalEncoder {
+    /// Rows of the position table.
+    pub num_position_buckets: usize,
+    /// Rows of the time table less one.
+    #[serde(default)]
+    pub num_time_buckets: usize,
+    /// Width of rows.
+    pub embedding_dim: usize,
+    /// Length of the contextual prefix.
+    #[serde(default)]
+    pub contextual_seq_len: usize,
+    /// Whether there is a time table.
+    #[serde(default)]
+    pub use_time_encoding: bool,
+    /// From time gaps to buckets.
+    #[serde(default = "time_bucket_fn")]
+    pub time_bucket_fn: TimeBucketFn,
+    /// Unit of time gaps.
+    #[serde(default = "time_bucket_increments")]
+    pub time_bucket_increments: f64,
+}
+
+pub(super) fn time_bucket_fn() -> TimeBucketFn {
+    TimeBucketFn::Sqrt
+}
+
+pub(super) fn time_bucket_increments() -> f64 {
+    60.0
+}
+
+impl HstuPositionalEncoder {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        positive("num_position_buckets", self.num_position_buckets)?;
+        if self.use_time_encoding && self.time_bucket_increments <= 0.0 {
+            return Err(ConfigError::new("time_bucket_increments", "above 0", self.time_bucket_increments));
+        }
+        Ok(())
+    }
+
+    /// Rows `x` `[L, E]` at `positions`, with `timestamps` `[L]` and the time of the request `[B]` if there is one.
+    pub fn forward(
+        &self,
+        scope: &Scope,
+        x: &Tensor,
+        positions: &Positions,
+        timestamps: &Tensor,
+        query_time: Option<&Tensor>,
+    ) -> Tensor {
+        let width = self.embedding_dim.into();
+        let alpha = (self.embedding_dim as f64).sqrt();
+        let table = scope.weight("_position_embeddings_weight", &[self.num_position_buckets.into(), width]);
+        if !self.use_time_encoding {
+            return add_positional_embeddings(x, &table, alpha, positions);
+        }
+        let shape = [(self.num_time_buckets + 1).into(), self.embedding_dim.into()];
+        let times = scope.weight("_timestamp_embeddings_weight", &shape);
+        let time = TimeBuckets {
+            timestamps,
+            query_time,
+            bucket_fn: self.time_bucket_fn,
+            increments: self.time_bucket_increments,
+        };
+        add_timestamp_positional_embeddings(x, [&table, &times], alpha, positions, self.contextual_seq_len, &time)
+    }
+}

@@ -1,0 +1,137 @@
+use super::layers::{layer_norm, linear};
+use super::{Buffer, ConfigError, NORM_EPS, positive};
+use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
+use serde::Deserialize;
+
+/// `{kind: options}` of what is done with the last layer's rows.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputPostprocessorConfig {
+    /// Rows of length 1.
+    L2normPostprocessor(L2NormConfig),
+    /// Layer norm.
+    LayernormPostprocessor(LayerNormConfig),
+    /// Layer norm of rows joined with the phase of their timestamp in periods such as days.
+    TimestampLayernormPostprocessor(TimestampLayerNormConfig),
+}
+
+/// Options of the l2 norm.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct L2NormConfig {}
+
+/// Options of the layer norm.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerNormConfig {
+    /// Added to the variance.
+    #[serde(default = "norm_eps")]
+    pub eps: f64,
+}
+
+/// Options of the timestamp layer norm.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimestampLayerNormConfig {
+    /// Seconds in a unit, one entry a period: 3600 counts hours.
+    pub time_duration_period_units: Vec<i64>,
+    /// Units in the period: 24 hours are a day.
+    pub time_duration_units_per_period: Vec<i64>,
+    /// Added to the variance.
+    #[serde(default = "norm_eps")]
+    pub eps: f64,
+}
+
+/// What the reference takes for pi.
+const HALF_TURN: f64 = 314.0 / 100.0;
+
+fn norm_eps() -> f64 {
+    NORM_EPS
+}
+
+/// What is done with the last layer's rows.
+#[derive(Clone, Debug)]
+pub struct OutputPostprocessor {
+    /// Kind and options.
+    pub config: OutputPostprocessorConfig,
+    /// Width of rows.
+    pub embedding_dim: usize,
+}
+
+impl OutputPostprocessorConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let Self::TimestampLayernormPostprocessor(config) = self else { return Ok(()) };
+        let (units, periods) = (&config.time_duration_period_units, &config.time_duration_units_per_period);
+        if units.len() != periods.len() {
+            let expected = format!("{} entries, one a unit", units.len());
+            return Err(ConfigError::new("time_duration_units_per_period", expected, periods.len()));
+        }
+        let positive = |key: &str, entries: &[i64]| match entries.iter().find(|&&entry| entry < 1) {
+            Some(entry) => Err(ConfigError::new(key, "of entries of at least 1", entry)),
+            None => Ok(()),
+        };
+        positive("time_duration_period_units", units)?;
+        positive("time_duration_units_per_period", periods)
+    }
+
+    /// State-dict tensors that follow from the configuration.
+    pub fn buffers(&self) -> Result<Vec<Buffer>, TensorSizeError> {
+        let Self::TimestampLayernormPostprocessor(config) = self else { return Ok(vec![]) };
+        let entries = [
+            ("_period_units", &config.time_duration_period_units),
+            ("_units_per_period", &config.time_duration_units_per_period),
+        ];
+        entries
+            .into_iter()
+            .map(|(name, values)| {
+                let floats: Vec<f32> = values.iter().map(|&n| n as f32).collect();
+                Ok(Buffer { name: name.to_owned(), value: HostTensor::f32(vec![1, floats.len()], &floats)? })
+            })
+            .collect()
+    }
+}
+
+impl OutputPostprocessor {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        positive("embedding_dim", self.embedding_dim)?;
+        self.config.check()
+    }
+
+    /// Rows `x` `[.., D]` with their `timestamps` `[..]`.
+    pub fn forward(&self, scope: &Scope, x: &Tensor, timestamps: &Tensor) -> Tensor {
+        match &self.config {
+            OutputPostprocessorConfig::L2normPostprocessor(_) => {
+                let length = x.square().sum(x.rank().saturating_sub(1)).sqrt();
+                x / &length.clamp(Some(1e-6), None)
+            }
+            OutputPostprocessorConfig::LayernormPostprocessor(config) => {
+                layer_norm(scope, "_layer_norm", x, config.eps)
+            }
+            OutputPostprocessorConfig::TimestampLayernormPostprocessor(config) => {
+                let phases = config.phases(timestamps);
+                let parts: Vec<&Tensor> = std::iter::once(x).chain(&phases).collect();
+                let joined = scope.concat(&parts, x.rank().saturating_sub(1));
+                let combined = linear(scope, "_time_feature_combiner", &joined, self.embedding_dim);
+                layer_norm(scope, "_layer_norm", &combined, config.eps)
+            }
+        }
+    }
+}
+
+impl TimestampLayerNormConfig {
+    /// Cosine and sine of the phase of `timestamps` `[..]` in every period, `[.., 1]` each.
+    fn phases(&self, timestamps: &Tensor) -> Vec<Tensor> {
+        let mut shape = timestamps.shape().to_vec();
+        shape.push(1.into());
+        let seconds = timestamps.cast(DType::I64).reshape(&shape);
+        let periods = self.time_duration_period_units.iter().zip(&self.time_duration_units_per_period);
+        periods
+            .flat_map(|(&unit, &per_period)| {
+                let units = (&seconds / unit as f64).binary_scalar(BinaryOp::Mod, per_period as f64);
+                let angle = &(&(&units.cast(DType::F32) / per_period as f64) * 2.0) * HALF_TURN;
+                [angle.cos(), angle.sin()]
+            })
+            .collect()
+    }
+}

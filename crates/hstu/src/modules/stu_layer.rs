@@ -1,0 +1,247 @@
+use super::{ConfigError, positive};
+use crate::ops::{
+    Attention, NormMulDropout, SemiLocal, SeqLen, StandardMask, Uvqk, UvqkWeights, delta_hstu_mha, hstu_compute_output,
+    hstu_compute_uqvk, hstu_mha,
+};
+use rewire_graph::{Ragged, Scope, Tensor};
+use serde::Deserialize;
+
+/// Epsilon of both norms of a layer.
+const NORM_EPS: f64 = 1e-6;
+
+/// Options of an STU layer.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StuConfig {
+    /// Width of rows.
+    pub embedding_dim: usize,
+    /// Number of heads.
+    pub num_heads: usize,
+    /// Width of a value head.
+    pub hidden_dim: usize,
+    /// Width of a query head.
+    pub attention_dim: usize,
+    /// Dropout of the output while learning.
+    #[serde(default = "output_dropout_ratio")]
+    pub output_dropout_ratio: f32,
+    /// Rows see earlier rows only.
+    #[serde(default = "yes")]
+    pub causal: bool,
+    /// Targets do not see each other.
+    #[serde(default = "yes")]
+    pub target_aware: bool,
+    /// Largest distance of a row that is seen.
+    #[serde(default)]
+    pub max_attn_len: Option<usize>,
+    /// Factor of scores; `1 / sqrt(attention_dim)` where there is none, or 0.
+    #[serde(default)]
+    pub attn_alpha: Option<f64>,
+    /// Normalize the output by head.
+    #[serde(default)]
+    pub use_group_norm: bool,
+    /// Length of the contextual prefix; what the pipeline has where missing or negative.
+    #[serde(default)]
+    pub contextual_seq_len: Option<i64>,
+    /// Length of the local window of semi-local attention.
+    #[serde(default)]
+    pub sla_k1: usize,
+    /// Length of the global prefix of semi-local attention.
+    #[serde(default)]
+    pub sla_k2: usize,
+    /// What attention divides by; what the pipeline has where missing or negative.
+    #[serde(default)]
+    pub scaling_seqlen: Option<i64>,
+}
+
+fn output_dropout_ratio() -> f32 {
+    0.3
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// An STU layer: attention between two linear maps, with a residual.
+#[derive(Clone, Debug)]
+pub struct StuLayer {
+    /// Options.
+    pub config: StuConfig,
+}
+
+/// The rows that a layer works on.
+#[derive(Clone, Debug)]
+pub struct StuInput {
+    /// Rows `[L, E]`.
+    pub x: Tensor,
+    /// How rows are divided among samples.
+    pub rows: Ragged,
+    /// Number of targets `[B]` on the host.
+    pub num_targets: Option<Tensor>,
+    /// What attention divides by where `scaling_seqlen` does not say.
+    pub max_seq_len: SeqLen,
+}
+
+/// Keys and values of the first rows of every sample.
+#[derive(Clone, Debug)]
+pub struct KvCache {
+    /// Keys `[sum c, H * A]`.
+    pub k: Tensor,
+    /// Values `[sum c, H * V]`.
+    pub v: Tensor,
+    /// Number of cached rows of every sample.
+    pub rows: Ragged,
+    /// An upper bound of those numbers, a scalar of the shape program.
+    pub max_len: Tensor,
+}
+
+impl StuConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        positive("embedding_dim", self.embedding_dim)?;
+        positive("num_heads", self.num_heads)?;
+        positive("hidden_dim", self.hidden_dim)?;
+        positive("attention_dim", self.attention_dim)?;
+        if self.scaling_seqlen == Some(0) {
+            return Err(ConfigError::new("scaling_seqlen", "negative or at least 1", 0));
+        }
+        Ok(())
+    }
+
+    /// Length of the contextual prefix; 0 where missing or negative.
+    pub fn context(&self) -> usize {
+        self.contextual_seq_len.and_then(|length| usize::try_from(length).ok()).unwrap_or(0)
+    }
+
+    fn is_semi_local(&self) -> bool {
+        self.sla_k1 > 0 || self.sla_k2 > 0
+    }
+
+    fn targets<'a>(&self, num_targets: Option<&'a Tensor>) -> Option<&'a Tensor> {
+        num_targets.filter(|_| self.target_aware)
+    }
+
+    /// The mask of semi-local attention, where the layer uses it.
+    pub fn semi_local(&self, num_targets: Option<&Tensor>) -> Option<SemiLocal> {
+        self.is_semi_local().then(|| SemiLocal {
+            sla_k1: self.sla_k1,
+            sla_k2: self.sla_k2,
+            contextual_seq_len: self.context(),
+            num_targets: self.targets(num_targets).cloned(),
+        })
+    }
+
+    fn standard_mask(&self, num_targets: Option<&Tensor>) -> StandardMask {
+        StandardMask {
+            causal: self.causal,
+            num_targets: self.targets(num_targets).cloned(),
+            max_attn_len: self.max_attn_len.unwrap_or(0),
+            contextual_seq_len: self.context(),
+            min_full_attn_seq_len: 0,
+        }
+    }
+
+    fn attention(&self, max_seq_len: &SeqLen) -> Attention {
+        let alpha = match self.attn_alpha {
+            Some(alpha) if alpha != 0.0 => alpha,
+            _ => 1.0 / (self.attention_dim as f64).sqrt(),
+        };
+        let scaling = self.scaling_seqlen.and_then(|length| usize::try_from(length).ok());
+        Attention { alpha, divisor: max_seq_len.scaled(scaling) }
+    }
+}
+
+impl StuLayer {
+    /// The layer's rows `[L, E]`.
+    pub fn forward(&self, scope: &Scope, input: &StuInput) -> Tensor {
+        self.full(scope, input).0
+    }
+
+    /// [`StuLayer::forward`], and a cache of the first `cached` rows of every sample. `max_len` bounds their number;
+    /// the largest of them where there is no bound.
+    pub fn prefill(
+        &self,
+        scope: &Scope,
+        input: &StuInput,
+        cached: &Ragged,
+        max_len: Option<&Tensor>,
+    ) -> (Tensor, KvCache) {
+        let (out, uvqk) = self.full(scope, input);
+        let first = |x: &Tensor| flat(x).jagged_head(&input.rows, cached);
+        let max_len = max_len.map_or_else(|| cached.max(), Tensor::clone);
+        (out, KvCache { k: first(&uvqk.k), v: first(&uvqk.v), rows: cached.clone(), max_len })
+    }
+
+    /// The layer's rows for new rows `x` `[sum d, E]` that follow the cached ones; samples may differ in their number
+    /// of new rows. `num_targets` counts the targets at the end of cached and new rows.
+    pub fn cached_forward(
+        &self,
+        scope: &Scope,
+        x: &Tensor,
+        rows: &Ragged,
+        num_targets: Option<&Tensor>,
+        cache: &KvCache,
+    ) -> Tensor {
+        let uvqk = hstu_compute_uqvk(x, &self.uvqk_weights(scope));
+        let by_head = |cached: &Tensor, new: &Tensor| {
+            let (joined, joined_rows) = cached.jagged_concat(&cache.rows, &flat(new), rows);
+            joined.reshape(&[joined_rows.total, new.dim(1), new.dim(2)])
+        };
+        let (k, v) = (by_head(&cache.k, &uvqk.k), by_head(&cache.v, &uvqk.v));
+        let keys = cache.rows.plus(rows);
+        let attention = self.config.attention(&SeqLen::Host(&cache.max_len + &rows.max()));
+        let mask = self.config.standard_mask(num_targets);
+        let attn = delta_hstu_mha(scope, [&uvqk.q, &k, &v], rows, &keys, &attention, |pairs| mask.trace(pairs));
+        self.output(scope, &attn, &uvqk, x)
+    }
+
+    fn full(&self, scope: &Scope, input: &StuInput) -> (Tensor, Uvqk) {
+        let uvqk = hstu_compute_uqvk(&input.x, &self.uvqk_weights(scope));
+        let attention = self.config.attention(&input.max_seq_len);
+        let qkv = [&uvqk.q, &uvqk.k, &uvqk.v];
+        let num_targets = input.num_targets.as_ref();
+        let attn = match self.config.semi_local(num_targets) {
+            Some(mask) => hstu_mha(scope, qkv, &input.rows, &attention, |pairs| mask.trace(pairs)),
+            None => {
+                let mask = self.config.standard_mask(num_targets);
+                hstu_mha(scope, qkv, &input.rows, &attention, |pairs| mask.trace(pairs))
+            }
+        };
+        (self.output(scope, &attn, &uvqk, &input.x), uvqk)
+    }
+
+    fn uvqk_weights(&self, scope: &Scope) -> UvqkWeights {
+        let config = &self.config;
+        let width = config.embedding_dim;
+        let out = 2 * config.num_heads * (config.hidden_dim + config.attention_dim);
+        UvqkWeights {
+            norm_weight: scope.weight("_input_norm_weight", &[width.into()]),
+            norm_bias: scope.weight("_input_norm_bias", &[width.into()]),
+            uvqk_weight: scope.weight("_uvqk_weight", &[width.into(), out.into()]),
+            uvqk_bias: scope.weight("_uvqk_beta", &[out.into()]),
+            norm_eps: NORM_EPS,
+            num_heads: config.num_heads,
+            attn_dim: config.attention_dim,
+            hidden_dim: config.hidden_dim,
+        }
+    }
+
+    fn output(&self, scope: &Scope, attn: &Tensor, uvqk: &Uvqk, x: &Tensor) -> Tensor {
+        let (heads, values) = (self.config.num_heads, self.config.num_heads * self.config.hidden_dim);
+        let normed = if self.config.use_group_norm { heads } else { values };
+        let [weight, bias] =
+            ["_output_norm_weight", "_output_norm_bias"].map(|name| scope.weight(name, &[normed.into()]));
+        let output_weight = scope.weight("_output_weight", &[(3 * values).into(), self.config.embedding_dim.into()]);
+        let options = NormMulDropout {
+            eps: NORM_EPS,
+            group_norm: self.config.use_group_norm.then_some(heads),
+            concat_ux: true,
+            dropout: None,
+        };
+        hstu_compute_output(scope, [&flat(attn), &uvqk.u, x], [&weight, &bias], &output_weight, &options)
+    }
+}
+
+/// Heads `[L, H, D]` side by side: `[L, H * D]`.
+fn flat(by_head: &Tensor) -> Tensor {
+    let width = by_head.dim(1).product(&by_head.dim(2)).unwrap_or_default();
+    by_head.reshape(&[by_head.dim(0), width])
+}

@@ -1,0 +1,56 @@
+use super::{ConfigError, Features, Hstu, HstuConfig, Mode};
+use rewire_graph::{Ragged, Scope, Tensor};
+
+/// A pipeline that gives a vector for every candidate.
+#[derive(Clone, Debug)]
+pub struct HstuTransducer {
+    /// The pipeline.
+    pub hstu: Hstu,
+}
+
+/// Results of a transducer.
+#[derive(Clone, Debug)]
+pub struct TransducerOutput {
+    /// One row a candidate, `[sum T, E]`.
+    pub candidates: Tensor,
+    /// Rows of the whole sequence, `[L, E]`, where asked for.
+    pub full: Option<Tensor>,
+}
+
+impl HstuTransducer {
+    /// The transducer of a configuration.
+    pub fn new(config: HstuConfig) -> Result<Self, ConfigError> {
+        if !config.input_preprocessor.reads_candidates() {
+            let kind = config.input_preprocessor.kind();
+            return Err(ConfigError::new("input_preprocessor", "a kind that reads candidates", kind));
+        }
+        super::positive("target_embedding_dim", config.target_embedding_dim)?;
+        Ok(Self { hstu: Hstu::new(config)? })
+    }
+
+    /// A row for every candidate.
+    pub fn forward(&self, scope: &Scope, features: &Features, mode: Mode) -> TransducerOutput {
+        let out = self.hstu.forward(scope, features, None, mode);
+        let doubled = self.hstu.config.input_preprocessor.doubles_targets(mode);
+        let select = |x: &Tensor| {
+            let last = x.jagged_tail(&out.rows, &out.targets);
+            if doubled { every_second(&last, &out.targets) } else { last }
+        };
+        if self.hstu.config.return_full_embeddings {
+            let full = self.hstu.postprocess(scope, &out.embeddings, &out.timestamps);
+            return TransducerOutput { candidates: select(&full), full: Some(full) };
+        }
+        let candidates = self.hstu.postprocess(scope, &select(&out.embeddings), &select(&out.timestamps));
+        TransducerOutput { candidates, full: None }
+    }
+}
+
+/// The first, third and so on of the rows `x` `[total, ..]`.
+fn every_second(x: &Tensor, rows: &Ragged) -> Tensor {
+    let half = rows.total.divide(2).unwrap_or_default();
+    let mut paired = x.shape().to_vec();
+    paired.splice(..paired.len().min(1), [half.clone(), 2.into()]);
+    let mut single = x.shape().to_vec();
+    single.splice(..single.len().min(1), [half]);
+    x.reshape(&paired).slice(1, 0, 1).reshape(&single)
+}

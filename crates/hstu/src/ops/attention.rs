@@ -1,0 +1,82 @@
+use super::Pairs;
+use rewire_graph::{DType, Ragged, Scope, Tensor};
+
+/// A length that attention divides by: a constant, or a scalar of the shape program.
+#[derive(Clone, Debug)]
+pub enum SeqLen {
+    /// The same for every run.
+    Fixed(usize),
+    /// Known when a graph runs.
+    Host(Tensor),
+}
+
+impl From<usize> for SeqLen {
+    fn from(length: usize) -> Self {
+        Self::Fixed(length)
+    }
+}
+
+impl SeqLen {
+    /// As a scalar of the shape program.
+    pub fn to_host(&self, scope: &Scope) -> Tensor {
+        match self {
+            Self::Fixed(length) => scope.host_size(*length),
+            Self::Host(length) => length.clone(),
+        }
+    }
+
+    /// `scaling_seqlen` where there is one, else this.
+    pub fn scaled(&self, scaling_seqlen: Option<usize>) -> Self {
+        scaling_seqlen.map_or_else(|| self.clone(), Self::Fixed)
+    }
+}
+
+/// How scores become weights.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    /// Factor of the scores.
+    pub alpha: f64,
+    /// What weights are divided by, one number for the batch.
+    pub divisor: SeqLen,
+}
+
+impl Attention {
+    /// Scores times `alpha`, weights divided by `divisor`.
+    pub fn new(alpha: f64, divisor: impl Into<SeqLen>) -> Self {
+        Self { alpha, divisor: divisor.into() }
+    }
+}
+
+/// `sum_j silu(alpha <q_i, k_j>) / divisor * mask_ij * v_j` over the keys of the same sample.
+///
+/// `q`, `k` are `[L, H, A]`, `v` is `[L, H, V]`, and so is the result. `mask` gives a truth value for every pair.
+pub fn hstu_mha(
+    scope: &Scope,
+    qkv: [&Tensor; 3],
+    rows: &Ragged,
+    attention: &Attention,
+    mask: impl FnOnce(&Pairs) -> Tensor,
+) -> Tensor {
+    delta_hstu_mha(scope, qkv, rows, rows, attention, mask)
+}
+
+/// [`hstu_mha`] for queries that are the last rows of every sample.
+///
+/// `q` is `[R, H, A]` by `rows`; `k`, `v` are `[L, H, ..]` by `keys`. Samples may differ in their number of queries.
+pub fn delta_hstu_mha(
+    scope: &Scope,
+    [q, k, v]: [&Tensor; 3],
+    rows: &Ragged,
+    keys: &Ragged,
+    attention: &Attention,
+    mask: impl FnOnce(&Pairs) -> Tensor,
+) -> Tensor {
+    let pairs = Pairs::new(scope, rows, keys, q.ty().extent(1).unwrap_or(0));
+    let activated = (&q.scores(k, rows, keys) * attention.alpha).silu();
+    let weights = match &attention.divisor {
+        SeqLen::Fixed(length) => &activated * (1.0 / (*length).max(1) as f64),
+        SeqLen::Host(length) => &activated / &length.cast(DType::F32),
+    };
+    let zero = scope.scalar(DType::F32, 0.0);
+    mask(&pairs).select(&weights, &zero).weighted_sum(v, rows, keys)
+}

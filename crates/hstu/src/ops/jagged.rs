@@ -1,0 +1,32 @@
+use rewire_graph::{DType, Ragged, Scope, Tensor};
+
+/// For every sample the rows of `left`, then those of `right`.
+pub fn concat_2d_jagged(left: &Tensor, left_rows: &Ragged, right: &Tensor, right_rows: &Ragged) -> (Tensor, Ragged) {
+    left.jagged_concat(left_rows, right, right_rows)
+}
+
+/// The inverse of [`concat_2d_jagged`].
+pub fn split_2d_jagged(values: &Tensor, left: &Ragged, right: &Ragged) -> (Tensor, Tensor) {
+    let rows = left.plus(right);
+    (values.jagged_head(&rows, left), values.jagged_tail(&rows, right))
+}
+
+/// For the rows of sample `b`: `jagged_i dense_b + bias_b`, with `dense` `[B, K, N]` and `bias` `[B, N]`.
+pub fn jagged_dense_bmm_broadcast_add(jagged: &Tensor, rows: &Ragged, dense: &Tensor, bias: &Tensor) -> Tensor {
+    &jagged.jagged_matmul(dense, rows) + &bias.jagged_broadcast(rows)
+}
+
+/// The last row of every sample, `[B, ..]`; zeros for an empty sample.
+pub fn last_rows(scope: &Scope, values: &Tensor, rows: &Ragged) -> Tensor {
+    let one = Ragged::dense(scope, rows.batch.clone(), &scope.host_size(1));
+    let present = rows.lengths.minimum(&one.lengths);
+    let missing = Ragged::from_lengths(&(&one.lengths - &present));
+    let mut shape = values.shape().to_vec();
+    if let Some(first) = shape.first_mut() {
+        *first = missing.total.clone();
+    }
+    let dtype = if values.dtype().is_float() { DType::F32 } else { values.dtype() };
+    let zeros = scope.scalar(dtype, 0.0).broadcast(&shape);
+    let (padded, padded_rows) = zeros.jagged_concat(&missing, values, rows);
+    padded.jagged_tail(&padded_rows, &one)
+}

@@ -1,0 +1,165 @@
+use rewire_graph::{DType, Ragged, Scope, Tensor};
+
+/// All pairs of a query row and a key row of one sample, for every head: what masks are written in.
+///
+/// ```
+/// use rewire_graph::{DType, Scope};
+/// use rewire_hstu::ops::{Attention, Pairs, hstu_mha};
+/// let scope = Scope::new();
+/// let rows = scope.offsets("offsets");
+/// let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, DType::F32, &[rows.total.clone(), 2.into(), 16.into()]));
+/// let every_other = |pairs: &Pairs| {
+///     let distance = pairs.row() - pairs.key();
+///     distance.modulo(&scope.scalar(DType::I32, 2.0)).equal(&scope.scalar(DType::I32, 0.0))
+/// };
+/// let out = hstu_mha(&scope, [&q, &k, &v], &rows, &Attention::new(0.25, 100), every_other);
+/// assert!(scope.finish(&[("out", out)]).is_ok());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pairs {
+    scope: Scope,
+    rows: Ragged,
+    keys: Ragged,
+    heads: usize,
+    row: Tensor,
+    key: Tensor,
+}
+
+impl Pairs {
+    /// Pairs of the queries `rows`, the last rows of their samples, and all rows `keys`.
+    pub(super) fn new(scope: &Scope, rows: &Ragged, keys: &Ragged, heads: usize) -> Self {
+        let mut row = rows.row_index(keys, heads);
+        if rows.lengths.value() != keys.lengths.value() {
+            row = &row + &rows.per_sample(keys, heads, &(&keys.lengths - &rows.lengths));
+        }
+        let key = rows.key_index(keys, heads);
+        Self { scope: scope.clone(), rows: rows.clone(), keys: keys.clone(), heads, row, key }
+    }
+
+    /// Where the graph is traced.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Number of heads.
+    pub fn heads(&self) -> usize {
+        self.heads
+    }
+
+    /// The lengths `[B]` of the samples.
+    pub fn lengths(&self) -> &Tensor {
+        &self.keys.lengths
+    }
+
+    /// The position of the query in its sample, an `I32`.
+    pub fn row(&self) -> &Tensor {
+        &self.row
+    }
+
+    /// The position of the key in its sample, an `I32`.
+    pub fn key(&self) -> &Tensor {
+        &self.key
+    }
+
+    /// A value a sample, `[B]`.
+    pub fn per_sample(&self, values: &Tensor) -> Tensor {
+        self.rows.per_sample(&self.keys, self.heads, values)
+    }
+
+    /// A value a query, `[rows]`, or one a head and query, `[H, rows]`.
+    pub fn per_row(&self, values: &Tensor) -> Tensor {
+        self.rows.per_row(&self.keys, self.heads, values)
+    }
+
+    /// A value a key, `[keys]`, or one a head and key, `[H, keys]`.
+    pub fn per_key(&self, values: &Tensor) -> Tensor {
+        self.rows.per_key(&self.keys, self.heads, values)
+    }
+
+    /// An `I32` constant.
+    pub fn int(&self, value: usize) -> Tensor {
+        self.scope.scalar(DType::I32, value as f64)
+    }
+}
+
+/// The mask of HSTU: causal, or both ways, over positions in which the contextual prefix counts as one and the
+/// targets count as one.
+#[derive(Clone, Debug)]
+pub struct StandardMask {
+    /// Rows see earlier rows only; otherwise distances have no sign.
+    pub causal: bool,
+    /// Number of targets `[B]`; they see history and themselves.
+    pub num_targets: Option<Tensor>,
+    /// Largest distance of a row that is seen; 0 for no limit.
+    pub max_attn_len: usize,
+    /// Length of the contextual prefix, whose rows see each other and all history.
+    pub contextual_seq_len: usize,
+    /// With `max_attn_len`: that many last positions see all earlier ones.
+    pub min_full_attn_seq_len: usize,
+}
+
+impl Default for StandardMask {
+    fn default() -> Self {
+        Self { causal: true, num_targets: None, max_attn_len: 0, contextual_seq_len: 0, min_full_attn_seq_len: 0 }
+    }
+}
+
+impl StandardMask {
+    /// True for the pairs where the query sees the key.
+    pub fn trace(&self, pairs: &Pairs) -> Tensor {
+        let end = pairs.per_sample(&self.end(pairs));
+        let (row, key) = (self.id(pairs, pairs.row(), &end), self.id(pairs, pairs.key(), &end));
+        let signed = &row - &key;
+        let distance = if self.causal { signed } else { signed.abs() };
+        let mut mask = pairs.row().equal(pairs.key()).or(&distance.gt(&pairs.int(0)));
+        if self.max_attn_len > 0 {
+            let mut near = distance.le(&pairs.int(self.max_attn_len));
+            if self.min_full_attn_seq_len > 0 {
+                near = near.or(&row.ge(&(&end - &pairs.int(self.min_full_attn_seq_len))));
+            }
+            mask = mask.and(&near);
+        }
+        if self.contextual_seq_len > 0 {
+            mask = mask.or(&row.equal(&pairs.int(0)).and(&key.lt(&end)));
+        }
+        mask
+    }
+
+    /// The id of the targets, which is the number of ids before them, `[B]` on the host.
+    fn end(&self, pairs: &Pairs) -> Tensor {
+        let history = match &self.num_targets {
+            Some(targets) => pairs.lengths() - targets,
+            None => pairs.lengths().clone(),
+        };
+        match self.contextual_seq_len {
+            0 | 1 => history,
+            context => &history - (context - 1) as f64,
+        }
+    }
+
+    /// The position that counts for distances: all contextual rows are at 0, all targets at `end`.
+    fn id(&self, pairs: &Pairs, position: &Tensor, end: &Tensor) -> Tensor {
+        let id = match self.contextual_seq_len {
+            0 | 1 => position.clone(),
+            context => (position - &pairs.int(context - 1)).maximum(&pairs.int(0)),
+        };
+        if self.num_targets.is_some() { id.minimum(end) } else { id }
+    }
+}
+
+/// A mask of two intervals a row: keys below `f[h, 0, row]`, and keys in `f[h, 1, row] .. f[h, 2, row]`.
+#[derive(Clone, Debug)]
+pub struct IntervalMask {
+    /// `[H, 3, rows]` of `I32`, by the row over all samples.
+    pub attn_func: Tensor,
+}
+
+impl IntervalMask {
+    /// True for the pairs where the query sees the key.
+    pub fn trace(&self, pairs: &Pairs) -> Tensor {
+        let rows = self.attn_func.dim(2);
+        let bound = |n| pairs.per_row(&self.attn_func.slice(1, n, 1).reshape(&[pairs.heads().into(), rows.clone()]));
+        let key = pairs.key();
+        key.lt(&bound(0)).or(&bound(1).le(key).and(&key.lt(&bound(2))))
+    }
+}
