@@ -1,1 +1,68 @@
-//! Placeholder.
+//! rewire captures a model as a graph, rewrites the graph, emits fused WGSL kernels from it and runs them on
+//! Vulkan, Metal, DX12 or WebGPU, or on the CPU.
+//!
+//! # Quick start
+//!
+//! Write model code against symbolic tensors, and run it at any batch size:
+//!
+//! ```
+//! use rewire::prelude::*;
+//!
+//! let scope = Scope::new();
+//! let rows = scope.size("rows");
+//! let x = scope.input("x", DType::F32, &[rows, 2.into()]);
+//! let weight = scope.parameter("weight", DType::F32, &[2.into(), 3.into()]);
+//! let graph = scope.finish(&[("y", x.matmul(&weight).silu())])?;
+//!
+//! let (graph, _) = rewire::optimize(graph)?;
+//! let plan = rewire::lower(&graph)?;
+//! let weight = HostTensor::f32(vec![2, 3], &[1.0, 0.0, 1.0, 0.0, 1.0, 1.0])?;
+//! let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+//! let mut session = Session::load(plan, |name| (name == "weight").then(|| weight.clone()), options)?;
+//!
+//! let x = HostTensor::f32(vec![1, 2], &[1.0, 2.0])?;
+//! let outputs = session.run(&Inputs::new().with("x", x))?;
+//! let y = outputs.get("y").map(HostTensor::to_f32).unwrap_or_default();
+//! assert!((y[0] - 0.7310586).abs() < 1e-6);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Kernel`](runtime::Kernel) chooses what runs it: `Auto` takes a hardware GPU where there is one.
+//!
+//! # Ranking
+//!
+//! [`rank::Ranker`] loads a model folder and ranks candidates for users:
+//!
+//! ```no_run
+//! use rewire::rank::{Place, RankOptions, Ranker};
+//!
+//! let mut ranker = Ranker::load("model".as_ref(), &RankOptions::default())?;
+//! let line = br#"{"user":"u1","history":{"item_id":[]},"candidates":{"item_id":[7,9]}}"#;
+//! let request = ranker.schema().request_from_json(line, Place::Memory)?;
+//! for ranked in ranker.rank(&[request])? {
+//!     println!("{}: {:?}", ranked.user, ranked.candidates);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod rank;
+pub mod verify;
+pub mod weights;
+
+pub use rewire_graph as graph;
+pub use rewire_graph_rewrite as graph_rewrite;
+pub use rewire_hstu as hstu;
+pub use rewire_runtime as runtime;
+
+pub use rewire_graph::{GraphError, HostTensor};
+pub use rewire_graph_rewrite::{RewriteError, lower, optimize};
+pub use rewire_runtime::{DeviceInfo, DeviceKind, Gpu, GpuError, Kernel, Session, devices};
+
+/// What most programs need.
+pub mod prelude {
+    pub use crate::rank::Request;
+    pub use crate::weights::Weights;
+    pub use rewire_graph::{DType, Dim, Graph, HostTensor, Ragged, Scope, Tensor};
+    pub use rewire_runtime::{Gpu, Inputs, Kernel, Outputs, Session, SessionOptions};
+}

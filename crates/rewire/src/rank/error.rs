@@ -1,0 +1,123 @@
+use super::{Place, User};
+use crate::weights::WeightsError;
+use crate::weights::WeightsError as ModelError;
+use rewire_graph_rewrite::RewriteError;
+use rewire_runtime::{RunError, RuntimeError};
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why a model could not be loaded or requests could not be ranked.
+#[derive(Debug, Error)]
+pub enum RankError {
+    /// A file of the model folder cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The configuration is not good.
+    #[error("{name} is not a good configuration")]
+    Config {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        source: Box<ModelError>,
+    },
+    /// The weights are not good.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The model cannot be traced.
+    #[error("cannot trace the model")]
+    Trace(#[source] Box<ModelError>),
+    /// The graph cannot be rewritten or lowered.
+    #[error("cannot compile the model")]
+    Compile(#[from] Box<RewriteError>),
+    /// The weights do not fit the configuration, or there is no device as asked.
+    #[error("cannot load the model")]
+    Load(#[from] RuntimeError),
+    /// There is no room for a single candidate.
+    #[error("`max_seq_len` is {max_seq_len}: expected room for {contextual} contextual tokens and a candidate")]
+    NoRoom {
+        /// Rows of a sequence.
+        max_seq_len: usize,
+        /// Contextual tokens of a sequence.
+        contextual: usize,
+    },
+    /// A request does not fit the model.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A run failed.
+    #[error("cannot run the model")]
+    Run(#[from] RunError),
+    /// The model gave something else than one finite number a candidate and task.
+    #[error("the model's output `{output}` {reason}")]
+    Output {
+        /// The output.
+        output: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A request that does not fit the model.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("user `{user}`{}: {fault}", at(*place))]
+pub struct RequestError {
+    /// The user.
+    pub user: User,
+    /// Where the request came from.
+    pub place: Place,
+    /// What is wrong with it.
+    pub fault: RequestFault,
+}
+
+/// What is wrong with a request.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum RequestFault {
+    /// A column that the model reads is not there.
+    #[error("`{column}` is missing")]
+    Missing {
+        /// The column.
+        column: String,
+    },
+    /// Lists that must have equal lengths do not.
+    #[error("`{column}` has length {actual}, but `{other}` has length {expected}")]
+    Lengths {
+        /// The column.
+        column: String,
+        /// Its length.
+        actual: usize,
+        /// The column it is compared with.
+        other: String,
+        /// The length of that column.
+        expected: usize,
+    },
+    /// An id lies outside its embedding table.
+    #[error("`{column}{}` is {value}, but the table `{table}` has {rows} rows", index(*position))]
+    OutOfRange {
+        /// The column.
+        column: String,
+        /// Position in the list, from 0.
+        position: Option<usize>,
+        /// The id.
+        value: i64,
+        /// The table.
+        table: String,
+        /// Number of rows of the table.
+        rows: usize,
+    },
+}
+
+fn at(place: Place) -> String {
+    match place {
+        Place::Memory => String::new(),
+        Place::Line(line) => format!(" (line {line})"),
+        Place::Row(row) => format!(" (row {row})"),
+    }
+}
+
+fn index(position: Option<usize>) -> String {
+    position.map(|position| format!("[{position}]")).unwrap_or_default()
+}

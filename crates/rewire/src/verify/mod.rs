@@ -1,0 +1,3 @@
+//! Golden cases.
+mod compare;
+pub use compare::{Mismatch, relative_error};

@@ -1,0 +1,274 @@
+//! Named tensors of safetensors files.
+
+use rewire_graph::{DType, HostTensor};
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why weights could not be read.
+#[derive(Debug, Error)]
+pub enum WeightsError {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is read, but its content is not good.
+    #[error("{} is not a good weights file", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<WeightsError>,
+    },
+    /// The bytes are no safetensors file: damaged, truncated or something else.
+    #[error("{reason}, {bytes} bytes in all: expected a whole safetensors file")]
+    Format {
+        /// What is wrong.
+        reason: String,
+        /// Bytes there are.
+        bytes: usize,
+    },
+    /// A tensor has an element type that cannot be used.
+    #[error("tensor `{name}` is {dtype}: expected F32, F16, BF16, I64, I32, U32 or BOOL")]
+    ElementType {
+        /// Name of the tensor.
+        name: String,
+        /// Its element type, as safetensors names it.
+        dtype: String,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Range<usize>,
+}
+
+/// The tensors of a safetensors file by name.
+///
+/// Holds the file's bytes and decodes a tensor when it is asked for. `BF16` becomes `F32`, which is exact.
+///
+/// ```
+/// use rewire::weights::Weights;
+/// let error = Weights::parse(&b"not a file"[..]).unwrap_err();
+/// assert!(error.to_string().contains("expected a whole safetensors file"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Weights<'a> {
+    data: Cow<'a, [u8]>,
+    entries: BTreeMap<String, Entry>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl Weights<'static> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`WeightsError::Read`] if there is no such file, [`WeightsError::File`] if it is not good.
+    pub fn read(path: &Path) -> Result<Self, WeightsError> {
+        let unread = |source| WeightsError::Read { path: path.to_owned(), source };
+        if !std::fs::metadata(path).map_err(unread)?.is_file() {
+            return Err(unread(std::io::Error::other("not a file")));
+        }
+        let data = std::fs::read(path).map_err(unread)?;
+        Self::parse(data).map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
+    }
+}
+
+impl<'a> Weights<'a> {
+    /// Takes the bytes of a file.
+    ///
+    /// # Errors
+    /// [`WeightsError::Format`] or [`WeightsError::ElementType`].
+    pub fn parse(data: impl Into<Cow<'a, [u8]>>) -> Result<Self, WeightsError> {
+        let data = data.into();
+        let (header, index) = SafeTensors::read_metadata(&data).map_err(|error| format_error(&error, data.len()))?;
+        let mut entries = BTreeMap::new();
+        for (name, info) in index.tensors() {
+            if stored(info.dtype).is_none() {
+                return Err(WeightsError::ElementType { name, dtype: format!("{:?}", info.dtype) });
+            }
+            let start = header + 8;
+            let bytes = start + info.data_offsets.0..start + info.data_offsets.1;
+            entries.insert(name, Entry { dtype: info.dtype, shape: info.shape.clone(), bytes });
+        }
+        let metadata = index.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+        Ok(Self { data, entries, metadata })
+    }
+
+    /// The tensor of a name.
+    pub fn get(&self, name: &str) -> Option<HostTensor> {
+        let entry = self.entries.get(name)?;
+        let bytes = self.data.get(entry.bytes.clone())?;
+        let data = match entry.dtype {
+            Dtype::BF16 => bytes.as_chunks::<2>().0.iter().flat_map(|&[lo, hi]| [0, 0, lo, hi]).collect(),
+            Dtype::BOOL => bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect(),
+            _ => bytes.to_vec(),
+        };
+        HostTensor::from_bytes(stored(entry.dtype)?, entry.shape.clone(), data).ok()
+    }
+
+    /// Element type and shape of a tensor.
+    pub fn describe(&self, name: &str) -> Option<(DType, &[usize])> {
+        let entry = self.entries.get(name)?;
+        Some((stored(entry.dtype)?, &entry.shape))
+    }
+
+    /// All names in ascending order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// The file's metadata.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+}
+
+/// The bytes of a safetensors file with these tensors and this metadata.
+///
+/// # Errors
+/// [`WeightsError::Format`] if the names and metadata are too large for a header.
+pub fn serialize(
+    tensors: &BTreeMap<String, HostTensor>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<Vec<u8>, WeightsError> {
+    let metadata: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let views = tensors.iter().map(|(name, tensor)| (name.as_str(), View(tensor)));
+    safetensors::serialize(views, Some(metadata)).map_err(|error| format_error(&error, 0))
+}
+
+struct View<'a>(&'a HostTensor);
+
+impl safetensors::View for View<'_> {
+    fn dtype(&self) -> Dtype {
+        match self.0.dtype() {
+            DType::F32 => Dtype::F32,
+            DType::F16 => Dtype::F16,
+            DType::I64 => Dtype::I64,
+            DType::I32 => Dtype::I32,
+            DType::U32 => Dtype::U32,
+            DType::Bool => Dtype::BOOL,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        match self.0.dtype() {
+            DType::Bool => self.0.to_i64().into_iter().map(|v| u8::from(v != 0)).collect(),
+            _ => Cow::Borrowed(self.0.bytes()),
+        }
+    }
+
+    fn data_len(&self) -> usize {
+        match self.0.dtype() {
+            DType::Bool => self.0.len(),
+            _ => self.0.bytes().len(),
+        }
+    }
+}
+
+fn stored(dtype: Dtype) -> Option<DType> {
+    Some(match dtype {
+        Dtype::F32 | Dtype::BF16 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::I64 => DType::I64,
+        Dtype::I32 => DType::I32,
+        Dtype::U32 => DType::U32,
+        Dtype::BOOL => DType::Bool,
+        _ => return None,
+    })
+}
+
+fn format_error(error: &SafeTensorError, bytes: usize) -> WeightsError {
+    let reason = match error {
+        SafeTensorError::HeaderTooSmall => "the file ends before its header".to_owned(),
+        SafeTensorError::InvalidHeaderLength => "the header reaches beyond the end of the file".to_owned(),
+        SafeTensorError::MetadataIncompleteBuffer => "the tensors do not end where the file ends".to_owned(),
+        error => error.to_string(),
+    };
+    WeightsError::Format { reason, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> Vec<u8> {
+        let tensors = BTreeMap::from([
+            ("a".to_owned(), HostTensor::f32(vec![2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap()),
+            ("b".to_owned(), HostTensor::i64(vec![2], &[-1, 1 << 40]).unwrap()),
+            ("c".to_owned(), HostTensor::from_f64(DType::Bool, vec![3], &[1.0, 0.0, 1.0]).unwrap()),
+        ]);
+        serialize(&tensors, &BTreeMap::from([("op".to_owned(), "x".to_owned())])).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let bytes = file();
+        let weights = Weights::parse(&bytes[..]).unwrap();
+        assert_eq!(weights.names().collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(weights.get("a").unwrap().shape(), [2, 3]);
+        assert_eq!(weights.get("b").unwrap().to_i64(), [-1, 1 << 40]);
+        assert_eq!(weights.get("c").unwrap().to_i64(), [1, 0, 1]);
+        assert_eq!(weights.metadata()["op"], "x");
+        assert!(weights.get("d").is_none());
+    }
+
+    #[test]
+    fn every_truncation_is_an_error() {
+        let bytes = file();
+        for end in 0..bytes.len() {
+            assert!(Weights::parse(&bytes[..end]).is_err(), "cut at {end}");
+        }
+    }
+
+    fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), data].concat()
+    }
+
+    #[test]
+    fn hostile_headers_are_errors() {
+        let huge = u64::MAX.to_le_bytes().to_vec();
+        let deep = with_header(&"[".repeat(100_000), &[]);
+        let overflow = with_header(
+            r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,4]}}"#,
+            &[0; 4],
+        );
+        let beyond = with_header(r#"{"a":{"dtype":"F32","shape":[1024],"data_offsets":[0,4096]}}"#, &[0; 4]);
+        let backwards = with_header(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}"#, &[0; 4]);
+        for bytes in [huge, deep, overflow, beyond, backwards] {
+            assert!(matches!(Weights::parse(bytes), Err(WeightsError::Format { .. })));
+        }
+    }
+
+    #[test]
+    fn other_element_types_are_named() {
+        let bytes = with_header(r#"{"w":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}"#, &[0; 8]);
+        let error = Weights::parse(bytes).unwrap_err().to_string();
+        assert!(error.contains("`w` is F64"), "{error}");
+    }
+
+    #[test]
+    fn bf16_widens_exactly() {
+        let bytes =
+            with_header(r#"{"w":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}"#, &[0x80, 0x3f, 0x00, 0xc0]);
+        assert_eq!(Weights::parse(bytes).unwrap().get("w").unwrap().to_f32(), [1.0, -2.0]);
+    }
+
+    #[test]
+    fn a_folder_is_not_a_file() {
+        assert!(matches!(Weights::read(Path::new("/")), Err(WeightsError::Read { .. })));
+    }
+}
