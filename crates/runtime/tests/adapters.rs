@@ -52,11 +52,8 @@ fn auto_ignores_software_adapters() {
 
 #[test]
 fn an_adapter_that_is_not_there_is_named() {
-    let options = SessionOptions {
-        kernel: Kernel::Wgpu,
-        adapter: Some("no such adapter".into()),
-        ..SessionOptions::default()
-    };
+    let options =
+        SessionOptions { kernel: Kernel::Wgpu, adapter: Some("no such adapter".into()), ..SessionOptions::default() };
     let error = Session::load(Plan::default(), |_| None, options).unwrap_err();
     assert!(error.to_string().contains("no such adapter"), "{error}");
 }

@@ -6,6 +6,8 @@ use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, Target}
 use rewire_graph_rewrite::plan::{self, Body, Buffer, Map, Operand, Output, Place, ShapeEntry, Step, SymbolSource};
 use std::sync::OnceLock;
 
+mod matmul;
+
 const WIDTH: usize = 6;
 
 /// Rows of the tensors of the tests; the extent of input `x`.
