@@ -1,1 +1,8 @@
-//! Test support.
+//! Test support: random graphs, backends to run them on, and comparison.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+pub mod backend;
+pub mod build;
+pub mod compare;
+pub mod noise;
+pub mod program;

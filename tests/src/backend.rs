@@ -1,0 +1,67 @@
+//! Running graphs: the interpreter, the CPU and a GPU adapter.
+
+use crate::compare::Results;
+use rewire_graph::{Graph, HostTensor, interpret};
+use rewire_graph_rewrite::{lower, optimize, plan::Plan};
+use rewire_runtime::{Gpu, Inputs, Kernel, Session, SessionOptions, Value};
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// Tensors by name.
+pub type Tensors = HashMap<String, HostTensor>;
+
+/// The oracle.
+pub fn oracle(graph: &Graph, inputs: &Tensors, parameters: &Tensors) -> Result<Results, String> {
+    interpret(graph, inputs, parameters).map_err(|error| format!("interpreter: {error}"))
+}
+
+/// The plan of a graph.
+pub fn plan(graph: &Graph) -> Result<Plan, String> {
+    let (fused, _) = optimize(graph.clone()).map_err(|error| format!("optimize: {error}"))?;
+    lower(&fused).map_err(|error| format!("lower: {error}"))
+}
+
+/// The adapter that the tests run on, opened once; `None` where there is none.
+///
+/// The name can be given by the environment variable `REWIRE_TEST_ADAPTER`.
+pub fn gpu() -> Option<Gpu> {
+    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
+    let filter = std::env::var("REWIRE_TEST_ADAPTER").ok();
+    GPU.get_or_init(|| match Gpu::open(filter.as_deref()) {
+        Ok(gpu) => Some(gpu),
+        Err(error) => {
+            eprintln!("without a GPU: {error}");
+            None
+        }
+    })
+    .clone()
+}
+
+/// Options of a session for a kernel; `None` where it needs an adapter and there is none.
+pub fn options(kernel: Kernel) -> Option<SessionOptions> {
+    let gpu = match kernel {
+        Kernel::Cpu => None,
+        Kernel::Auto | Kernel::Wgpu => Some(gpu()?),
+    };
+    Some(SessionOptions { kernel, gpu, checked: true, ..SessionOptions::default() })
+}
+
+/// A session; `None` where it needs an adapter and there is none.
+pub fn session(graph: &Graph, parameters: &Tensors, kernel: Kernel) -> Result<Option<Session>, String> {
+    let Some(options) = options(kernel) else { return Ok(None) };
+    let find = |name: &str| parameters.get(name).cloned();
+    Session::load(plan(graph)?, find, options).map(Some).map_err(|error| format!("{kernel}: load: {error}"))
+}
+
+/// The outputs of one run on the host.
+pub fn run(session: &mut Session, inputs: &Tensors) -> Result<Results, String> {
+    let inputs: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+    let outputs = session.run(&inputs).map_err(|error| format!("run: {error}"))?;
+    outputs
+        .into_iter()
+        .map(|(name, value)| match value {
+            Value::Host(tensor) => Ok((name, tensor)),
+            Value::Device(_) => Err(format!("output `{name}` stayed on the device")),
+        })
+        .collect()
+}

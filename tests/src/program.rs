@@ -1,0 +1,162 @@
+//! Random programs: what proptest generates and shrinks.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// What an instruction adds to the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A function of one tensor.
+    Unary,
+    /// A function of two tensors that broadcast.
+    Binary,
+    /// A function of a tensor and a number.
+    Scalar,
+    /// A choice by comparing two tensors.
+    Choose,
+    /// Sum, maximum, minimum or mean along an axis.
+    Reduce,
+    /// A norm in one of several decompositions, or softmax.
+    Norm,
+    /// A linear layer, with or without bias and activation.
+    Linear,
+    /// A product of two tensors, batched or not.
+    MatMul,
+    /// Another shape.
+    Reshape,
+    /// Two axes exchanged.
+    Permute,
+    /// A part along an axis.
+    Slice,
+    /// Two tensors, one after the other.
+    Concat,
+    /// Columns cut into parts, an activation on one, and all joined again.
+    SplitJoin,
+    /// Rows of a table.
+    Gather,
+    /// Integer arithmetic.
+    Integer,
+    /// Integers as floats.
+    Float,
+    /// The rows of two jagged tensors, sample by sample.
+    JaggedConcat,
+    /// The first or last rows of every sample.
+    JaggedSlice,
+    /// A row a sample for every row.
+    JaggedBroadcast,
+    /// Position in the sample, or the end of the sample.
+    Position,
+    /// A matrix a sample.
+    JaggedMatMul,
+    /// Attention with a mask.
+    Attention,
+    /// Storage in half precision.
+    Half,
+}
+
+/// All kinds, the frequent ones several times.
+const KINDS: &[Kind] = &[
+    Kind::Unary,
+    Kind::Unary,
+    Kind::Unary,
+    Kind::Binary,
+    Kind::Binary,
+    Kind::Binary,
+    Kind::Scalar,
+    Kind::Scalar,
+    Kind::Choose,
+    Kind::Reduce,
+    Kind::Reduce,
+    Kind::Norm,
+    Kind::Norm,
+    Kind::Linear,
+    Kind::Linear,
+    Kind::MatMul,
+    Kind::Reshape,
+    Kind::Permute,
+    Kind::Slice,
+    Kind::Concat,
+    Kind::SplitJoin,
+    Kind::Gather,
+    Kind::Integer,
+    Kind::Float,
+    Kind::JaggedConcat,
+    Kind::JaggedSlice,
+    Kind::JaggedBroadcast,
+    Kind::Position,
+    Kind::JaggedMatMul,
+    Kind::Attention,
+    Kind::Attention,
+    Kind::Half,
+];
+
+/// One step of a program. The numbers choose operands and variants among those that fit.
+#[derive(Clone, Copy, Debug)]
+pub struct Instruction {
+    /// What it adds.
+    pub kind: Kind,
+    /// The first operand; small numbers take the newest tensor.
+    pub a: u8,
+    /// The second operand.
+    pub b: u8,
+    /// The variant.
+    pub c: u8,
+}
+
+/// A graph and the shapes it runs at.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Steps in order; those that do not fit are skipped.
+    pub instructions: Vec<Instruction>,
+    /// Tensors that are outputs, besides the last.
+    pub outputs: Vec<u8>,
+    /// Width of the inputs.
+    pub width: usize,
+    /// Rows of every sample, in two divisions.
+    pub lengths: Vec<(u8, u8)>,
+    /// Rows of tensors without samples.
+    pub rows: usize,
+    /// True if the first division is given as offsets.
+    pub offsets: bool,
+    /// Of all values.
+    pub seed: u64,
+}
+
+fn instruction() -> impl Strategy<Value = Instruction> {
+    (select(KINDS), any::<u8>(), any::<u8>(), any::<u8>()).prop_map(|(kind, a, b, c)| Instruction { kind, a, b, c })
+}
+
+fn length() -> impl Strategy<Value = u8> {
+    prop_oneof![2 => Just(0u8), 2 => Just(1), 5 => 2u8..9, 2 => 9u8..40, 1 => 60u8..75]
+}
+
+fn lengths() -> impl Strategy<Value = Vec<(u8, u8)>> {
+    prop_oneof![
+        8 => vec((length(), length()), 0..5),
+        1 => vec(Just((0, 0)), 1..4),
+        1 => vec((Just(0), 1u8..4), 1..4),
+    ]
+}
+
+/// Programs of up to `steps` instructions.
+pub fn program(steps: usize) -> impl Strategy<Value = Program> {
+    (
+        vec(instruction(), 1..=steps),
+        vec(any::<u8>(), 0..4),
+        select(&[1usize, 2, 3, 4, 6, 8, 12, 25, 50][..]),
+        lengths(),
+        select(&[0usize, 1, 2, 5, 33][..]),
+        any::<bool>(),
+        any::<u64>(),
+    )
+        .prop_map(|(instructions, outputs, width, lengths, rows, offsets, seed)| Program {
+            instructions,
+            outputs,
+            width,
+            lengths,
+            rows,
+            offsets,
+            seed,
+        })
+}

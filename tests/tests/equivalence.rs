@@ -1,0 +1,86 @@
+//! Random graphs compute the same before and after rewriting, and on every backend.
+//!
+//! `REWIRE_TEST_CASES` multiplies the number of cases, `REWIRE_TEST_SEED` chooses others.
+
+use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRunner};
+use rewire_graph_rewrite::optimize;
+use rewire_runtime::Kernel;
+use rewire_tests::backend::{gpu, oracle, plan, run, session};
+use rewire_tests::build::build;
+use rewire_tests::compare::{Tolerance, differences};
+use rewire_tests::program::{Program, program};
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Holds `check` for random programs of up to `steps` instructions.
+fn hold(cases: u32, steps: usize, check: impl Fn(&Program) -> Result<(), String>) {
+    let config = Config {
+        cases: cases * number("REWIRE_TEST_CASES", 1) as u32,
+        rng_algorithm: RngAlgorithm::ChaCha,
+        rng_seed: RngSeed::Fixed(number("REWIRE_TEST_SEED", 1)),
+        failure_persistence: None,
+        max_shrink_iters: 400,
+        ..Config::default()
+    };
+    let result = TestRunner::new(config).run(&program(steps), |program| {
+        check(&program).map_err(TestCaseError::fail)
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+fn same(differences: Vec<String>, graph: &rewire_graph::Graph) -> Result<(), String> {
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{}\n{}", differences.join("\n"), graph.text()))
+}
+
+fn rewritten(program: &Program) -> Result<(), String> {
+    let case = build(program)?;
+    let expected = oracle(&case.graph, &case.inputs, &case.parameters)?;
+    let (fused, _) =
+        optimize(case.graph.clone()).map_err(|error| format!("optimize: {error}\n{}", case.graph.text()))?;
+    let actual = oracle(&fused, &case.inputs, &case.parameters).map_err(|e| format!("{e}\n{}", case.graph.text()))?;
+    let tolerance = Tolerance { relative: 1e-6, ..Tolerance::SINGLE };
+    same(differences(&actual, &expected, tolerance), &fused)?;
+    plan(&case.graph).map(drop).map_err(|error| format!("{error}\n{}", case.graph.text()))
+}
+
+fn on(kernel: Kernel, program: &Program) -> Result<(), String> {
+    let case = build(program)?;
+    let expected = oracle(&case.graph, &case.inputs, &case.parameters)?;
+    let text = || case.graph.text();
+    let Some(mut session) = session(&case.graph, &case.parameters, kernel).map_err(|e| format!("{e}\n{}", text()))?
+    else {
+        return Ok(());
+    };
+    let actual = run(&mut session, &case.inputs).map_err(|error| format!("{error}\n{}", text()))?;
+    let steps: Vec<&str> = session.plan().steps.iter().map(|step| step.name.as_str()).collect();
+    same(differences(&actual, &expected, Tolerance::SINGLE), &case.graph).map_err(|e| format!("{steps:?}\n{e}"))
+}
+
+#[test]
+fn rewriting_keeps_the_meaning_of_short_graphs() {
+    hold(300, 5, rewritten);
+}
+
+#[test]
+fn rewriting_keeps_the_meaning_of_long_graphs() {
+    hold(60, 24, rewritten);
+}
+
+#[test]
+fn the_cpu_computes_what_the_interpreter_computes() {
+    hold(150, 10, |program| on(Kernel::Cpu, program));
+}
+
+#[test]
+fn the_gpu_computes_what_the_interpreter_computes() {
+    if gpu().is_some() {
+        hold(30, 8, |program| on(Kernel::Wgpu, program));
+    }
+}
