@@ -191,10 +191,10 @@ fn matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
     let (batch, tail) = shape.split_at(shape.len().saturating_sub(2));
     let [m, n] = tail else { return Err("a product has less than two axes".to_owned()) };
     let entry = at.coords(batch);
-    let row = unbounded(&mut at, batch.len());
-    // The last coordinate is k in the left operand and n elsewhere.
-    let bound = k.as_const().zip(n.as_const()).map(|(k, n)| k.max(n));
-    let inner = at.body.dag.coord(batch.len() as u8 + 1, bound);
+    let (first, second) = (batch.len() as u8, batch.len() as u8 + 1);
+    let row = at.body.dag.coord(first, m.as_const());
+    let column = at.body.dag.coord(second, n.as_const());
+    let [a_inner, b_inner] = [second, first].map(|axis| at.body.dag.coord(axis, k.as_const()));
     let zero = at.body.dag.int(0);
     let index = |shape: &[Dim], tail: [ExprId; 2]| -> Vec<ExprId> {
         let leading = &shape[..shape.len() - 2];
@@ -202,10 +202,10 @@ fn matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
         let entry = leading.iter().zip(&entry[skipped..]);
         entry.map(|(dim, &coord)| if *dim == 1.into() { zero } else { coord }).chain(tail).collect()
     };
-    let a = at.element(a, &index(&left, [row, inner]))?;
-    let b = at.element(b, &index(&right, [row, inner]))?;
+    let a = at.element(a, &index(&left, [row, a_inner]))?;
+    let b = at.element(b, &index(&right, [b_inner, column]))?;
     let sum = at.body.dag.value(0, Scalar::F32);
-    let point: Vec<ExprId> = entry.iter().copied().chain([row, inner]).collect();
+    let point: Vec<ExprId> = entry.iter().copied().chain([row, column]).collect();
     at.anchor(result(node), point.clone(), sum);
     let outputs = outputs(&mut at, &HashMap::from([(result(node), point)]))?;
     let (batch, m, n) = (batch.to_vec(), RowRange::Dense(m.clone()), n.clone());
@@ -223,13 +223,14 @@ fn jagged_matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
     let shape = ty(body, dense)?.shape;
     let [batch, k, n] = shape.as_slice() else { return Err("a jagged product needs [B, K, N]".to_owned()) };
     let position = host_operand(&at, offsets)?;
-    let (sample, row, inner) = (unbounded(&mut at, 0), unbounded(&mut at, 1), unbounded(&mut at, 2));
+    let (sample, row, column) = (unbounded(&mut at, 0), unbounded(&mut at, 1), at.body.dag.coord(2, n.as_const()));
+    let [a_inner, b_inner] = [2, 1].map(|axis| at.body.dag.coord(axis, k.as_const()));
     let start = at.element(offsets, &[sample])?;
     let global = at.body.dag.binary(BinaryOp::Add, start, row);
-    let a = at.element(x, &[global, inner])?;
-    let b = at.element(dense, &[sample, row, inner])?;
+    let a = at.element(x, &[global, a_inner])?;
+    let b = at.element(dense, &[sample, b_inner, column])?;
     let sum = at.body.dag.value(0, Scalar::F32);
-    let point = vec![global, inner];
+    let point = vec![global, column];
     at.anchor(result(node), point.clone(), sum);
     let outputs = outputs(&mut at, &HashMap::from([(result(node), point)]))?;
     Ok(Kernel::Matmul(Matmul {
@@ -260,22 +261,23 @@ fn attention(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
     let constant =
         |ty: &Type, axis: usize| ty.extent(axis).ok_or_else(|| format!("axis {axis} of {ty} is no constant"));
     let (heads, qk_width, v_width) = (constant(&q_ty, 1)?, constant(&q_ty, 2)?, constant(&v_ty, 2)?);
-    let (sample, row, last) = (unbounded(&mut at, 0), unbounded(&mut at, 2), unbounded(&mut at, 3));
+    let (sample, row, other) = (unbounded(&mut at, 0), unbounded(&mut at, 2), unbounded(&mut at, 3));
+    let [qk_column, v_column] = [qk_width, v_width].map(|width| at.body.dag.coord(3, Some(width)));
     let head = at.body.dag.coord(1, Some(heads));
     let global = |at: &mut Inliner, offsets: Value| -> Result<ExprId, Reason> {
         let start = at.element(offsets, &[sample])?;
         Ok(at.body.dag.binary(BinaryOp::Add, start, row))
     };
     let (query, key) = (global(&mut at, rows)?, global(&mut at, keys)?);
-    let q = at.element(q, &[query, head, last])?;
-    let k = at.element(k, &[key, head, last])?;
-    let v = at.element(v, &[key, head, last])?;
+    let q = at.element(q, &[query, head, qk_column])?;
+    let k = at.element(k, &[key, head, qk_column])?;
+    let v = at.element(v, &[key, head, v_column])?;
     let dot = at.body.dag.value(0, Scalar::F32);
-    let pair = vec![sample, head, row, last];
+    let pair = vec![sample, head, row, other];
     at.anchor(result(scores), pair.clone(), dot);
     let weight = at.element(weights, &pair)?;
     let (mask, score) = masked(&at, weight);
-    let point = vec![query, head, last];
+    let point = vec![query, head, v_column];
     at.anchor(result(node), point.clone(), dot);
     let outputs = outputs(&mut at, &HashMap::from([(result(node), point)]))?;
     let samples = ty(body, weights)?.shape.first().cloned().unwrap_or_default();

@@ -2,6 +2,7 @@
 
 mod kernel;
 mod shape;
+mod storage;
 
 pub use kernel::{Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange};
 pub use shape::{HostOp, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};

@@ -2,6 +2,7 @@
 
 mod draw;
 mod order;
+mod svg;
 mod verify;
 
 use crate::op::Op;

@@ -1,6 +1,7 @@
 //! Operators: their meaning as type rule, scalar definition and attributes.
 
 mod attention;
+mod conv;
 mod fused;
 mod gather;
 mod host;
@@ -12,6 +13,7 @@ mod reduce;
 mod source;
 
 pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, Scores, WeightedSum};
+pub use conv::Unfold;
 pub use fused::Fused;
 pub use gather::Gather;
 pub use host::HostOp;

@@ -178,9 +178,12 @@ impl Dag {
     }
 
     /// A coordinate; `extent` is its exclusive bound, where it is a constant.
+    ///
+    /// A coordinate that stands for axes of different extents is a different expression for each.
     pub fn coord(&mut self, axis: u8, extent: Option<usize>) -> ExprId {
-        let high = extent.map_or(i64::from(i32::MAX), |n| n as i64 - 1);
-        self.push(Expr::Coord(axis), Scalar::I32, Some((0, high)))
+        let range = Some((0, extent.map_or(i64::from(i32::MAX), |n| n as i64 - 1)));
+        let known = self.ids().find(|&id| *self.expr(id) == Expr::Coord(axis) && self.range(id) == range);
+        known.unwrap_or_else(|| self.append(Expr::Coord(axis), Scalar::I32, range))
     }
 
     /// An entry of the body's sizes.
@@ -298,6 +301,10 @@ impl Dag {
             }
             (&Expr::Sample { offsets, .. }, &[row]) => self.sample(offsets, row),
             (Expr::Uniform { .. }, &[seed, index]) => self.uniform(seed, index),
+            (&Expr::Coord(axis), _) => {
+                let extent = node.range.map(|(_, high)| high).filter(|&high| high < i64::from(i32::MAX));
+                self.coord(axis, extent.and_then(|high| usize::try_from(high + 1).ok()))
+            }
             (leaf, _) => self.push(leaf.clone(), node.scalar, node.range),
         }
     }
@@ -307,12 +314,19 @@ impl Dag {
     }
 
     fn push(&mut self, expr: Expr, scalar: Scalar, range: Option<(i64, i64)>) -> ExprId {
-        if self.known.len() != self.nodes.len() {
-            self.known = self.ids().map(|id| (self.expr(id).clone(), id)).collect();
+        if self.known.is_empty() {
+            let hashed = self.ids().filter(|&id| !matches!(self.expr(id), Expr::Coord(_)));
+            self.known = hashed.map(|id| (self.expr(id).clone(), id)).collect();
         }
         if let Some(&id) = self.known.get(&expr) {
             return id;
         }
+        let id = self.append(expr.clone(), scalar, range);
+        self.known.insert(expr, id);
+        id
+    }
+
+    fn append(&mut self, expr: Expr, scalar: Scalar, range: Option<(i64, i64)>) -> ExprId {
         let (mut coords, mut values) = match expr {
             Expr::Coord(axis) => (1 << axis, 0),
             Expr::Value(position) => (0, 1 << position),
@@ -323,7 +337,6 @@ impl Dag {
             values |= self.values(operand);
         }
         let id = ExprId(self.nodes.len() as u32);
-        self.known.insert(expr.clone(), id);
         self.nodes.push(Node { expr, scalar, range, coords, values });
         id
     }

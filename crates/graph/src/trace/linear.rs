@@ -1,5 +1,5 @@
 use super::Tensor;
-use crate::op::{JaggedMatMul, MatMul, Reduce, ReduceOp};
+use crate::op::{JaggedMatMul, MatMul, Reduce, ReduceOp, Unfold};
 use crate::{DType, trace::Ragged};
 
 impl Tensor {
@@ -22,6 +22,24 @@ impl Tensor {
     /// For the rows of sample `b`: `x_i dense_b`, with `dense` `[B, K, N]`.
     pub fn jagged_matmul(&self, dense: &Tensor, rows: &Ragged) -> Tensor {
         self.apply(JaggedMatMul, &[dense, &rows.offsets])
+    }
+
+    /// Cross-correlation of images `[N, C, H, W]` with `weight` `[C', C / groups, kh, kw]` and an optional bias
+    /// `[C']`: `[N, C', H', W']`. The kernel of `patches` is that of `weight`.
+    pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, patches: &Unfold) -> Tensor {
+        let extents = |axis| self.ty().extent(axis).unwrap_or(0);
+        let Some([height, width]) = patches.extents(extents(2), extents(3)) else {
+            return self.fail("conv2d", "x", "[N, C, H, W] with room for the kernel", self.ty());
+        };
+        let (channels, groups) = (weight.ty().extent(0).unwrap_or(0), patches.groups.max(1));
+        if weight.rank() != 4 || channels % groups != 0 {
+            return weight.fail("conv2d", "weight", "[C', C / groups, kh, kw]", weight.ty());
+        }
+        let columns = self.apply(patches.clone(), &[]);
+        let rows = weight.reshape(&[groups.into(), (channels / groups).into(), columns.dim(2)]);
+        let images = rows.matmul(&columns).reshape(&[self.dim(0), channels.into(), height.into(), width.into()]);
+        let bias = bias.map(|bias| bias.reshape(&[channels.into(), 1.into(), 1.into()]));
+        bias.map_or_else(|| images.clone(), |bias| &images + &bias)
     }
 
     /// The sum along an axis, which stays with extent 1.

@@ -1,0 +1,53 @@
+use super::{Binding, Kernel, Plan, Source};
+use rewire_graph::DType;
+
+impl Plan {
+    /// Stores floats of parameters and of values between steps as `dtype`, `F16` to halve their memory.
+    ///
+    /// Arithmetic stays in single precision. Inputs and outputs keep their types.
+    pub fn store_floats_as(&mut self, dtype: DType) {
+        let outputs: Vec<Binding> = self.outputs.iter().map(|output| output.value).collect();
+        let mut changed = vec![false; self.buffers.len()];
+        for (number, buffer) in self.buffers.iter_mut().enumerate() {
+            let movable = matches!(buffer.source, Source::Step | Source::Parameter(_));
+            let bound = Binding::Buffer(super::BufferId(number as u32));
+            if movable && buffer.dtype.is_float() && !outputs.contains(&bound) {
+                buffer.dtype = dtype;
+                changed[number] = true;
+            }
+        }
+        let is_changed = |id: &super::BufferId| changed.get(id.0 as usize).copied().unwrap_or(false);
+        for step in &mut self.steps {
+            for (operand, read) in step.kernel.body_mut().operands.iter_mut().zip(&step.reads) {
+                if matches!(read, Binding::Buffer(id) if is_changed(id)) {
+                    operand.dtype = dtype;
+                }
+            }
+            for output in step.kernel.outputs_mut() {
+                if step.writes.get(usize::from(output.target)).is_some_and(is_changed) {
+                    output.dtype = dtype;
+                }
+            }
+        }
+    }
+}
+
+impl Kernel {
+    fn body_mut(&mut self) -> &mut super::Body {
+        match self {
+            Self::Map(kernel) => &mut kernel.body,
+            Self::Reduce(kernel) => &mut kernel.body,
+            Self::Matmul(kernel) => &mut kernel.body,
+            Self::Attention(kernel) => &mut kernel.body,
+        }
+    }
+
+    fn outputs_mut(&mut self) -> Vec<&mut super::Output> {
+        match self {
+            Self::Map(kernel) => kernel.outputs.iter_mut().collect(),
+            Self::Reduce(kernel) => kernel.outputs.iter_mut().chain(&mut kernel.row_outputs).collect(),
+            Self::Matmul(kernel) => kernel.outputs.iter_mut().collect(),
+            Self::Attention(kernel) => kernel.outputs.iter_mut().collect(),
+        }
+    }
+}

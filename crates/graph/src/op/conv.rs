@@ -1,0 +1,122 @@
+use super::{Elements, Elementwise, Op, arity, rank};
+use crate::pointwise::{BinaryOp, ExprId};
+use crate::{Dim, Layout, Type, TypeError};
+use serde_json::{Value, json};
+
+/// The patches of images as columns, so that a convolution is a matrix product (im2col).
+///
+/// The operand is `[N, C, H, W]`, the result `[N, groups, C / groups * kh * kw, H' * W']`, with zeros beyond
+/// the border and `H' = (H + 2 padding - dilation (kh - 1) - 1) / stride + 1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfold {
+    /// Height and width of a patch.
+    pub kernel: [usize; 2],
+    /// Steps between patches.
+    pub stride: [usize; 2],
+    /// Zeros around the image.
+    pub padding: [usize; 2],
+    /// Steps within a patch.
+    pub dilation: [usize; 2],
+    /// Groups of channels.
+    pub groups: usize,
+}
+
+impl Unfold {
+    /// Height and width of the result of a convolution, if every patch fits.
+    pub fn extents(&self, height: usize, width: usize) -> Option<[usize; 2]> {
+        let along = |axis: usize, extent: usize| {
+            let span = self.dilation[axis].checked_mul(self.kernel[axis].checked_sub(1)?)?.checked_add(1)?;
+            let room = extent.checked_add(self.padding[axis].checked_mul(2)?)?.checked_sub(span)?;
+            Some(room.checked_div(self.stride[axis])? + 1)
+        };
+        Some([along(0, height)?, along(1, width)?])
+    }
+}
+
+impl Op for Unfold {
+    fn name(&self) -> &str {
+        "unfold"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({
+            "kernel": self.kernel,
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+        })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = arity(inputs)?;
+        rank("x", &x, 4)?;
+        let (Some(channels), Some(height), Some(width)) = (x.extent(1), x.extent(2), x.extent(3)) else {
+            return Err(TypeError::new("x", "[N, C, H, W] with constant C, H and W", x));
+        };
+        if x.layout != Layout::Device || !x.dtype.is_float() {
+            return Err(TypeError::new("x", "a device tensor of floats", x));
+        }
+        if self.groups == 0 || channels % self.groups != 0 {
+            return Err(TypeError::new("groups", format!("a divisor of {channels} channels"), self.groups));
+        }
+        let Some([rows, columns]) = self.extents(height, width) else {
+            return Err(TypeError::new("kernel", format!("within an image of {height} x {width}"), format!("{self:?}")));
+        };
+        let patch = channels / self.groups * self.kernel[0] * self.kernel[1];
+        let shape: Vec<Dim> = vec![x.shape[0].clone(), self.groups.into(), patch.into(), (rows * columns).into()];
+        Ok(vec![Type::device(x.dtype, shape)])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for Unfold {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let extent = |at: &dyn Elements, axis: usize| at.ty(0).extent(axis).unwrap_or(0);
+        let (channels, height, width) = (extent(at, 1), extent(at, 2), extent(at, 3));
+        let columns = self.extents(height, width).map_or(1, |[_, columns]| columns);
+        let (patch_x, rest) = split(at, coords[2], self.kernel[1]);
+        let (patch_y, channel) = split(at, rest, self.kernel[0]);
+        let (column, row) = split(at, coords[3], columns);
+        let group = at.dag().int((channels / self.groups) as i64);
+        let first = at.dag().binary(BinaryOp::Mul, coords[1], group);
+        let channel = at.dag().binary(BinaryOp::Add, first, channel);
+        let (y, inside_y) = self.pixel(at, 0, row, patch_y, height);
+        let (x, inside_x) = self.pixel(at, 1, column, patch_x, width);
+        let inside = at.dag().binary(BinaryOp::And, inside_y, inside_x);
+        let value = at.load(0, &[coords[0], channel, y, x]);
+        let zero = at.dag().float(0.0);
+        at.dag().select(inside, value, zero)
+    }
+}
+
+/// `(n mod divisor, n / divisor)`
+fn split(at: &mut dyn Elements, n: ExprId, divisor: usize) -> (ExprId, ExprId) {
+    let divisor = at.dag().int(divisor as i64);
+    (at.dag().binary(BinaryOp::Mod, n, divisor), at.dag().binary(BinaryOp::Div, n, divisor))
+}
+
+impl Unfold {
+    /// The pixel of a patch along an axis, and whether it lies in the image.
+    fn pixel(
+        &self,
+        at: &mut dyn Elements,
+        axis: usize,
+        step: ExprId,
+        within: ExprId,
+        extent: usize,
+    ) -> (ExprId, ExprId) {
+        let dag = at.dag();
+        let [stride, dilation, padding, extent, zero] =
+            [self.stride[axis], self.dilation[axis], self.padding[axis], extent, 0].map(|n| dag.int(n as i64));
+        let start = dag.binary(BinaryOp::Mul, step, stride);
+        let inner = dag.binary(BinaryOp::Mul, within, dilation);
+        let sum = dag.binary(BinaryOp::Add, start, inner);
+        let pixel = dag.binary(BinaryOp::Sub, sum, padding);
+        let (above, below) = (dag.binary(BinaryOp::Ge, pixel, zero), dag.binary(BinaryOp::Lt, pixel, extent));
+        (pixel, dag.binary(BinaryOp::And, above, below))
+    }
+}
