@@ -1,6 +1,6 @@
 use super::expr::{Scope, indented};
 use super::module::Module;
-use super::store::{store_four, store_point_in_columns, vector_accesses};
+use super::store::{store_all_four, store_all_point, vector_accesses};
 use super::template::{Main, render};
 use super::{EmitError, EmittedKernel, GridFactor, Target, Tuning};
 use crate::plan::Map;
@@ -55,18 +55,9 @@ pub(super) fn emit(kernel: &Map, target: &Target, tuning: &Tuning) -> Result<Emi
         true => Scope::four(&module, axis, &coords, vec![], valid),
         false => Scope::point(&coords, vec![]),
     };
-    let shared: Vec<_> = kernel
-        .outputs
-        .iter()
-        .filter(|output| output.columns.is_none())
-        .flat_map(|output| output.index.iter().copied().chain([output.value]))
-        .collect();
-    scope.eval(&mut module, &shared)?;
-    for output in &kernel.outputs {
-        match wide {
-            true => store_four(&mut scope, &mut module, (axis, "column", last), output)?,
-            false => store_point_in_columns(&mut scope, &mut module, "column", output)?,
-        }
+    match wide {
+        true => store_all_four(&mut scope, &mut module, (axis, "column", last), &kernel.outputs)?,
+        false => store_all_point(&mut scope, &mut module, "column", &kernel.outputs)?,
     }
     let body = indented(&(main.take() + &scope.take()));
     let main = Main { threads, body, ..Main::default() };

@@ -3,7 +3,9 @@
 mod error;
 mod expr;
 mod function;
+mod hook;
 mod map;
+mod matmul;
 mod module;
 mod store;
 mod template;
@@ -119,6 +121,7 @@ pub struct EmittedKernel {
 pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
     match kernel {
         Kernel::Map(kernel) => map::emit(kernel, target, tuning),
+        Kernel::Matmul(kernel) => matmul::emit(kernel, target, tuning),
         _ => Err(EmitError::Missing { what: "family", index: 0, count: 0 }),
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn store_point(scope: &mut Scope, module: &mut Module, output: &Outpu
 }
 
 /// Writes the elements of one point whose last coordinate is `column`, where they are written at all.
-pub(super) fn store_point_in_columns(
+fn store_point_in_columns(
     scope: &mut Scope,
     module: &mut Module,
     column: &str,
@@ -46,7 +46,7 @@ pub(super) fn store_point_in_columns(
 }
 
 /// Writes the elements of four neighbouring points along coordinate `axis`, the first of them at `column`.
-pub(super) fn store_four(
+fn store_four(
     scope: &mut Scope,
     module: &mut Module,
     (axis, column, extent): (usize, &str, &Dim),
@@ -175,4 +175,32 @@ pub(super) fn vector_accesses(module: &Module, axis: usize, roots: &[ExprId], ou
         _ => false,
     });
     loads.count() + outputs.iter().filter(|output| output.dtype != DType::I64 && is_vector(&output.index)).count()
+}
+
+/// Writes the elements of all outputs for four neighbouring points along coordinate `axis`.
+pub(super) fn store_all_four(
+    scope: &mut Scope,
+    module: &mut Module,
+    place: (usize, &str, &Dim),
+    outputs: &[Output],
+) -> Result<(), EmitError> {
+    scope.eval(module, &everywhere(outputs))?;
+    outputs.iter().try_for_each(|output| store_four(scope, module, place, output))
+}
+
+/// Writes the elements of all outputs for one point whose last coordinate is `column`.
+pub(super) fn store_all_point(
+    scope: &mut Scope,
+    module: &mut Module,
+    column: &str,
+    outputs: &[Output],
+) -> Result<(), EmitError> {
+    scope.eval(module, &everywhere(outputs))?;
+    outputs.iter().try_for_each(|output| store_point_in_columns(scope, module, column, output))
+}
+
+/// The expressions of outputs that are written in every column.
+fn everywhere(outputs: &[Output]) -> Vec<ExprId> {
+    let whole = outputs.iter().filter(|output| output.columns.is_none());
+    whole.flat_map(|output| output.index.iter().copied().chain([output.value])).collect()
 }

@@ -4,6 +4,7 @@
 mod build;
 mod device;
 mod map;
+mod matmul;
 mod reference;
 mod tensor;
 

@@ -1,0 +1,108 @@
+//! Functions of a kernel's own that a template calls.
+
+use super::EmitError;
+use super::expr::{Scope, Value, indented};
+use super::module::Module;
+use super::store::store_all_four;
+use crate::plan::{Output, ReduceOp};
+use rewire_graph::pointwise::ExprId;
+use rewire_graph::{Dim, Scalar};
+
+/// Four neighbouring points of a hook: the coordinates' names, and the one that varies with its extent.
+pub(super) struct Four<'a> {
+    pub coords: &'a [String],
+    pub axis: usize,
+    pub extent: &'a Dim,
+}
+
+impl Four<'_> {
+    fn name(&self) -> &str {
+        self.coords.get(self.axis).map_or("0", String::as_str)
+    }
+
+    /// A scope of the points; those beyond the extent are not valid.
+    pub fn scope(&self, module: &mut Module, values: Vec<Value>) -> Scope {
+        let whole = self.extent.as_const().is_some_and(|n| n % 4 == 0);
+        let mut scope =
+            Scope::four(module, self.axis, self.coords, values, if whole { None } else { Some("valid") });
+        if !whole {
+            let extent = module.dim(self.extent);
+            scope.line(&format!("let valid = ({} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});", self.name()));
+        }
+        scope
+    }
+}
+
+/// A function of `i32` coordinates and `more` parameters.
+pub(super) fn function(name: &str, coords: &[String], more: &str, result: &str, body: &str) -> String {
+    let coords: Vec<_> = coords.iter().map(|c| format!("{c}: i32")).collect();
+    let result = if result.is_empty() { String::new() } else { format!(" -> {result}") };
+    format!("fn {name}({}{more}){result} {{\n{}}}\n\n", coords.join(", "), indented(body))
+}
+
+/// A hook that returns four elements, `filler` beyond the extent.
+pub(super) fn elements(
+    name: &str,
+    module: &mut Module,
+    four: &Four,
+    (values, more): (Vec<Value>, &str),
+    root: ExprId,
+    filler: &str,
+) -> Result<String, EmitError> {
+    float(module, name, root)?;
+    let mut scope = four.scope(module, values);
+    let value = scope.eval_one(module, root)?.vector(Scalar::F32);
+    match scope.valid().map(str::to_owned) {
+        Some(valid) => scope.line(&format!("return select(vec4<f32>({filler}), {value}, {valid});")),
+        None => scope.line(&format!("return {value};")),
+    }
+    Ok(function(name, four.coords, more, "vec4<f32>", &scope.take()))
+}
+
+/// The hook that writes four results, `sum`.
+pub(super) fn finish(module: &mut Module, four: &Four, outputs: &[Output]) -> Result<String, EmitError> {
+    let mut scope = four.scope(module, vec![Value::Vector("sum".to_owned())]);
+    store_all_four(&mut scope, module, (four.axis, four.name(), four.extent), outputs)?;
+    Ok(function("finish", four.coords, ", sum: vec4<f32>", "", &scope.take()))
+}
+
+/// Errors where an expression is no float.
+pub(super) fn float(module: &Module, place: &str, id: ExprId) -> Result<(), EmitError> {
+    let dag = &module.body.dag;
+    if id.0 as usize >= dag.len() {
+        return Err(EmitError::Missing { what: "expression", index: id.0 as usize, count: dag.len() });
+    }
+    match dag.scalar(id) {
+        Scalar::F32 => Ok(()),
+        got => Err(EmitError::Type { place: place.to_owned(), expected: "F32".to_owned(), got }),
+    }
+}
+
+/// How a reduction combines its elements, in WGSL.
+pub(super) struct Combine(pub ReduceOp);
+
+impl Combine {
+    /// What no elements give.
+    pub fn identity(&self) -> &'static str {
+        match self.0 {
+            ReduceOp::Sum => "0.0f",
+            ReduceOp::Max => "-3.4028235e38f",
+            ReduceOp::Min => "3.4028235e38f",
+        }
+    }
+
+    /// Two elements, or two vectors of them.
+    pub fn join(&self, a: &str, b: &str) -> String {
+        match self.0 {
+            ReduceOp::Sum => format!("{a} + {b}"),
+            ReduceOp::Max => format!("max({a}, {b})"),
+            ReduceOp::Min => format!("min({a}, {b})"),
+        }
+    }
+
+    /// The four components of a vector.
+    pub fn total(&self, a: &str) -> String {
+        let half = |x, y| format!("({})", self.join(&format!("{a}.{x}"), &format!("{a}.{y}")));
+        self.join(&half("x", "y"), &half("z", "w"))
+    }
+}

@@ -1,0 +1,139 @@
+use crate::build::{Build, noise, output, own, sym};
+use crate::tensor::Tensor;
+use crate::{check, check_tuned};
+use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use rewire_graph::{DType, Dim};
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::plan::{Kernel, Matmul, ReduceOp, Reduction, RowRange};
+
+/// `[h, m, k] x [k, n]` or `[h, n, k]` transposed, with bias and SiLU, at symbolic or constant sizes.
+fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> Kernel {
+    let mut b = Build::default();
+    let h = Dim::from(2);
+    let left = if transposed.0 { vec![h.clone(), k.clone(), m.clone()] } else { vec![h.clone(), m.clone(), k.clone()] };
+    let right = if transposed.1 { vec![n.clone(), k.clone()] } else { vec![k.clone(), n.clone()] };
+    let (x, w, bias) = (b.operand(dtype, left), b.operand(dtype, right), b.operand(DType::F32, vec![n.clone()]));
+    let c0 = b.coord(0, &h);
+    let (row, depth, column) = (b.coord(1, &m), b.coord(2, &k), b.coord(2, &n));
+    let inner = b.coord(1, &k);
+    let a = if transposed.0 { b.load(x, &[c0, depth, row]) } else { b.load(x, &[c0, row, depth]) };
+    let two = b.float(0.5);
+    let a = b.bin(BinaryOp::Add, a, two);
+    let right = if transposed.1 { b.load(w, &[column, inner]) } else { b.load(w, &[inner, column]) };
+    let sum = b.body.dag.value(0, rewire_graph::Scalar::F32);
+    let bias = b.load(bias, &[column]);
+    let value = b.bin(BinaryOp::Add, sum, bias);
+    let value = b.body.dag.unary(UnaryOp::Silu, value);
+    let outputs = own(vec![output(dtype, vec![h.clone(), m.clone(), n.clone()], vec![c0, row, column], value)]);
+    Kernel::Matmul(Matmul {
+        body: b.body,
+        batch: vec![h],
+        m: RowRange::Dense(m),
+        n,
+        k,
+        stats: vec![],
+        a,
+        b: right,
+        outputs,
+    })
+}
+
+#[test]
+fn dense_products_of_odd_sizes() {
+    for (m, n, k) in [(1, 1, 1), (5, 25, 50), (70, 3, 17), (16, 64, 64), (130, 100, 33), (3, 130, 8), (64, 50, 0)] {
+        for transposed in [(false, false), (false, true), (true, false)] {
+            for symbolic in [false, true] {
+                let dim = |s, x: usize| if symbolic { sym(s) } else { x.into() };
+                let dtype = if symbolic { DType::F16 } else { DType::F32 };
+                let kernel = dense(dim(0, m), dim(1, n), dim(2, k), dtype, transposed);
+                let left = if transposed.0 { [2, k, m] } else { [2, m, k] };
+                let right = if transposed.1 { [n, k] } else { [k, n] };
+                let data = [noise(dtype, &left, 1), noise(dtype, &right, 2), noise(DType::F32, &[n], 3)];
+                let symbols = [(0, m as i64), (1, n as i64), (2, k as i64)];
+                check(&format!("{m}x{n}x{k} {transposed:?}"), &kernel, &data, &symbols);
+            }
+        }
+    }
+}
+
+#[test]
+fn tiles_do_not_change_a_product() {
+    for (rows, columns, depth, each) in [(32, 32, 8, 2), (16, 128, 16, 4), (128, 64, 8, 8), (64, 128, 4, 8)] {
+        let tuning = Tuning {
+            rows: Some(rows),
+            columns: Some(columns),
+            depth: Some(depth),
+            rows_per_thread: Some(each),
+            ..Tuning::default()
+        };
+        let (m, n, k) = (100, 90, 70);
+        let kernel = dense(m.into(), n.into(), k.into(), DType::F32, (false, false));
+        let data = [noise(DType::F32, &[2, m, k], 1), noise(DType::F32, &[k, n], 2), noise(DType::F32, &[n], 3)];
+        check_tuned(&format!("{rows} {columns}"), &kernel, &data, &[], &tuning);
+    }
+}
+
+/// A layer norm before, two outputs of the columns after, rows of samples.
+#[test]
+fn ragged_rows_normalised_and_split() {
+    for (k, split, n) in [(25usize, 8, 20), (64, 64, 128), (6, 3, 10), (50, 25, 50)] {
+        for lengths in [vec![0i64, 3, 70], vec![5], vec![0, 0], vec![64, 1, 0, 2]] {
+            let offsets: Vec<i64> = std::iter::once(0)
+                .chain(lengths.iter().scan(0, |at, l| {
+                    *at += l;
+                    Some(*at)
+                }))
+                .collect();
+            let total = *offsets.last().unwrap() as usize;
+            let mut b = Build::default();
+            let (samples, tokens) = (sym(0), sym(1));
+            let (k_dim, n_dim) = (Dim::from(k), Dim::from(n));
+            let x = b.operand(DType::F32, vec![tokens.clone(), k_dim.clone()]);
+            let w = b.operand(DType::F32, vec![samples.clone(), k_dim.clone(), n_dim.clone()]);
+            let offs = b.host(vec![samples.clone() + 1usize.into()]);
+            let (s, i, d) = (b.coord(0, &samples), b.coord(1, &sym(9)), b.coord(2, &k_dim));
+            let start = b.load(offs, &[s]);
+            let row = b.bin(BinaryOp::Add, start, i);
+            let x = b.load(x, &[row, d]);
+            let (mean, rest) = (b.body.dag.value(0, rewire_graph::Scalar::F32), b.float(1.0 / k as f32));
+            let mean = b.bin(BinaryOp::Mul, mean, rest);
+            let centred = b.bin(BinaryOp::Sub, x, mean);
+            let square = b.bin(BinaryOp::Mul, centred, centred);
+            let variance = b.body.dag.value(1, rewire_graph::Scalar::F32);
+            let variance = b.bin(BinaryOp::Mul, variance, rest);
+            let eps = b.float(1e-5);
+            let variance = b.bin(BinaryOp::Add, variance, eps);
+            let scale = b.body.dag.unary(UnaryOp::Rsqrt, variance);
+            let a = b.bin(BinaryOp::Mul, centred, scale);
+            let (inner, column) = (b.coord(1, &k_dim), b.coord(2, &n_dim));
+            let right = b.load(w, &[s, inner, column]);
+            let sum = b.body.dag.value(0, rewire_graph::Scalar::F32);
+            let shift = b.body.dag.int(split as i64);
+            let shifted = b.bin(BinaryOp::Sub, column, shift);
+            let silu = b.body.dag.unary(UnaryOp::Silu, sum);
+            let mut first = output(DType::F32, vec![tokens.clone(), split.into()], vec![row, column], silu);
+            first.columns = Some((0, split));
+            let mut second = output(DType::F16, vec![tokens.clone(), (n - split).into()], vec![row, shifted], sum);
+            second.columns = Some((split, n));
+            let statistic = |value| Reduction { op: ReduceOp::Sum, extent: k.into(), value };
+            let kernel = Kernel::Matmul(Matmul {
+                body: b.body,
+                batch: vec![samples],
+                m: RowRange::Ragged { offsets: offs },
+                n: n_dim,
+                k: k_dim,
+                stats: vec![statistic(x), statistic(square)],
+                a,
+                b: right,
+                outputs: own(vec![first, second]),
+            });
+            let data = [
+                noise(DType::F32, &[total, k], 1),
+                noise(DType::F32, &[lengths.len(), k, n], 2),
+                Tensor::ints(DType::I32, &offsets),
+            ];
+            let symbols = [(0, lengths.len() as i64), (1, total as i64)];
+            check(&format!("{k} {split} {n} {lengths:?}"), &kernel, &data, &symbols);
+        }
+    }
+}
