@@ -52,7 +52,14 @@ impl<'a> Inliner<'a> {
 
     /// Lets the anchor supply `value` at `coords`.
     pub fn anchor(&mut self, value: Value, coords: Vec<ExprId>, expr: ExprId) {
+        let coords = self.canonical(value, &coords);
         self.anchored.insert(value, (coords, expr));
+        self.memo.clear();
+    }
+
+    /// Takes back what the anchor supplied for `nodes`.
+    pub fn release(&mut self, nodes: &[NodeId]) {
+        self.anchored.retain(|value, _| !nodes.contains(&value.node));
         self.memo.clear();
     }
 
@@ -74,12 +81,22 @@ impl<'a> Inliner<'a> {
         if self.failure.is_some() {
             return self.body.dag.int(0);
         }
-        if let Some(&known) = self.memo.get(&(value, coords.to_vec())) {
+        let coords = self.canonical(value, coords);
+        if let Some(&known) = self.memo.get(&(value, coords.clone())) {
             return known;
         }
-        let expr = self.compute(value, coords);
-        self.memo.insert((value, coords.to_vec()), expr);
+        let expr = self.compute(value, &coords);
+        self.memo.insert((value, coords), expr);
         expr
+    }
+
+    /// The same element, with 0 for every axis of extent 1.
+    fn canonical(&mut self, value: Value, coords: &[ExprId]) -> Vec<ExprId> {
+        let zero = self.body.dag.int(0);
+        let one: Dim = 1.into();
+        let shape = self.graph.ty(value).map_or(&[][..], |ty| &ty.shape);
+        let single = |axis: usize| shape.get(axis) == Some(&one);
+        coords.iter().enumerate().map(|(axis, &coord)| if single(axis) { zero } else { coord }).collect()
     }
 
     fn compute(&mut self, value: Value, coords: &[ExprId]) -> ExprId {

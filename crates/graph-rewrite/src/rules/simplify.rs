@@ -31,7 +31,7 @@ fn traced(
             let float = ty.dtype == DType::F32 && ty.layout == Layout::Device;
             float.then(|| pattern(&scope.input("x", ty.dtype, &ty.shape)))
         },
-        move |_, captures| replacement(&captures[0]),
+        move |_, captures| replacement(&captures[0]).cast(DType::F32),
     ))
 }
 

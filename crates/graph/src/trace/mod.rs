@@ -170,11 +170,11 @@ impl Scope {
         Ok(graph)
     }
 
-    /// A scope for a part of another graph, such as a pattern: it knows that graph's sizes.
+    /// A scope for a part of another graph, such as a pattern: it knows that graph's sizes, but not their sources.
     pub fn within(graph: &Graph) -> Self {
         let scope = Self::new();
         for size in graph.sizes() {
-            scope.state.borrow_mut().graph.add_size(&size.name, size.source.clone());
+            scope.state.borrow_mut().graph.add_size(&size.name, SizeSource::Unbound);
         }
         scope
     }
