@@ -45,9 +45,10 @@ fn check_step(plan: &Plan, step: &Step, written: &mut [bool]) -> Result<(), Stri
         check_output(plan, binding, written)?;
         check_operand(plan, binding, operand).map_err(|reason| format!("operand {position} {reason}"))?;
     }
-    for &id in &step.writes {
+    for (position, &id) in step.writes.iter().enumerate() {
         let buffer = plan.buffer(id).ok_or_else(|| format!("writes buffer {}, which does not exist", id.0))?;
-        if buffer.source != Source::Step || step.reads.contains(&Binding::Buffer(id)) {
+        let twice = step.writes[..position].contains(&id) || step.reads.contains(&Binding::Buffer(id));
+        if buffer.source != Source::Step || twice {
             return Err(format!("writes buffer {}, which it must not write", id.0));
         }
     }
