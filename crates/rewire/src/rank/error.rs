@@ -1,7 +1,8 @@
 use super::{Place, User};
 use crate::weights::WeightsError;
-use crate::weights::WeightsError as ModelError;
+use rewire_graph::TensorSizeError;
 use rewire_graph_rewrite::RewriteError;
+use rewire_hstu::models::ModelError;
 use rewire_runtime::{RunError, RuntimeError};
 use std::path::PathBuf;
 use thiserror::Error;
@@ -33,7 +34,7 @@ pub enum RankError {
     Trace(#[source] Box<ModelError>),
     /// The graph cannot be rewritten or lowered.
     #[error("cannot compile the model")]
-    Compile(#[from] Box<RewriteError>),
+    Compile(#[from] RewriteError),
     /// The weights do not fit the configuration, or there is no device as asked.
     #[error("cannot load the model")]
     Load(#[from] RuntimeError),
@@ -51,6 +52,19 @@ pub enum RankError {
     /// A run failed.
     #[error("cannot run the model")]
     Run(#[from] RunError),
+    /// A tensor of the weights is not what the configuration makes it.
+    #[error("tensor `{name}` is {actual:?}: expected {expected:?} by the configuration")]
+    Buffer {
+        /// Name of the tensor.
+        name: String,
+        /// Its elements by the configuration.
+        expected: Vec<f64>,
+        /// Its elements in the weights.
+        actual: Vec<f64>,
+    },
+    /// A batch is too large for a tensor.
+    #[error("cannot make the model's inputs")]
+    Batch(#[from] TensorSizeError),
     /// The model gave something else than one finite number a candidate and task.
     #[error("the model's output `{output}` {reason}")]
     Output {

@@ -1,8 +1,10 @@
 //! Ranking candidates for users by their histories.
 
 mod auc;
+mod batch;
 mod error;
 mod json;
+mod ranker;
 mod request;
 mod schema;
 mod scored;
@@ -13,6 +15,7 @@ mod testing;
 pub use auc::Auc;
 pub use error::{RankError, RequestError, RequestFault};
 pub use json::{JsonError, whole};
+pub use ranker::{RankOptions, Ranker, Task};
 pub use request::{Columns, Place, Request, User};
 pub use schema::{Column, Schema, Table};
 pub use scored::{Candidate, Ranked};

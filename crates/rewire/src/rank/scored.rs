@@ -1,4 +1,5 @@
-use super::User;
+use super::sequence::Layout;
+use super::{Request, User};
 
 /// A candidate with its scores.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,17 @@ impl Candidate {
 }
 
 impl Ranked {
+    /// A request without candidates yet.
+    pub(super) fn empty(request: &Request, layout: &Layout) -> Self {
+        Self {
+            user: request.user.clone(),
+            candidates: Vec::with_capacity(request.len()),
+            dropped_events: layout.dropped,
+            sequences: layout.candidates.len(),
+            sorted: layout.sorted,
+        }
+    }
+
     pub(super) fn sort(&mut self) {
         self.candidates
             .sort_by(|a, b| b.score.total_cmp(&a.score).then(a.item.cmp(&b.item)).then(a.position.cmp(&b.position)));

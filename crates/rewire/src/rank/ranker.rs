@@ -1,0 +1,264 @@
+use super::batch::{Sequence, inputs};
+use super::sequence::{Capacity, Layout};
+use super::{Candidate, Column, RankError, Ranked, Request, Schema};
+use crate::weights::Weights;
+use rewire_graph_rewrite::plan::{Plan, Source};
+use rewire_graph_rewrite::{lower, optimize};
+use rewire_hstu::models::dlrm_hstu::{Config, InputRows, InputSpec, trace};
+use rewire_hstu::modules::Mode;
+use rewire_runtime::{Gpu, Kernel, Report, Session, SessionOptions};
+use std::path::Path;
+
+const OUTPUT: &str = "logits";
+
+/// How a model is loaded and run.
+#[derive(Clone, Debug)]
+pub struct RankOptions {
+    /// What runs it.
+    pub kernel: Kernel,
+    /// A part of the name, driver or backend of the adapter to use.
+    pub adapter: Option<String>,
+    /// An open device to use, the app's own for instance.
+    pub gpu: Option<Gpu>,
+    /// Rows of a batch: sequences are run together until they have so many. A longer sequence is run alone.
+    pub batch_rows: usize,
+    /// Rows that a history which is too long leaves to candidates, at least 1. More makes fewer sequences of
+    /// many candidates.
+    pub candidate_room: usize,
+}
+
+/// A task of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The name.
+    pub name: String,
+    /// The bits of an action that make it positive.
+    pub bitmask: i64,
+}
+
+/// A ranking model, ready to run.
+#[derive(Debug)]
+pub struct Ranker {
+    session: Session,
+    schema: Schema,
+    tasks: Vec<Task>,
+    inputs: Vec<InputSpec>,
+    capacity: Capacity,
+    batch_rows: usize,
+}
+
+impl Default for RankOptions {
+    fn default() -> Self {
+        Self { kernel: Kernel::Auto, adapter: None, gpu: None, batch_rows: 1 << 13, candidate_room: 1 }
+    }
+}
+
+impl Ranker {
+    /// Loads a folder with `config.json` and `model.safetensors`.
+    ///
+    /// # Errors
+    /// [`RankError`] names the file, key or tensor that is not good, or what is missing for a device.
+    pub async fn load_async(folder: &Path, options: &RankOptions) -> Result<Self, RankError> {
+        let path = folder.join("config.json");
+        let config = std::fs::read_to_string(&path).map_err(|source| RankError::Read { path: path.clone(), source })?;
+        let config = Config::from_json(&config)
+            .map_err(|source| RankError::Config { name: path.display().to_string(), source: Box::new(source) })?;
+        let weights = Weights::read(&folder.join("model.safetensors"))?;
+        Self::compile(&config, &weights, options).await
+    }
+
+    /// [`Ranker::load_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Ranker::load_async`].
+    pub fn load(folder: &Path, options: &RankOptions) -> Result<Self, RankError> {
+        pollster::block_on(Self::load_async(folder, options))
+    }
+
+    /// Takes the text of a `config.json` and weights.
+    ///
+    /// # Errors
+    /// As [`Ranker::load_async`].
+    pub async fn from_parts_async(
+        config: &str,
+        weights: &Weights<'_>,
+        options: &RankOptions,
+    ) -> Result<Self, RankError> {
+        let config = Config::from_json(config)
+            .map_err(|source| RankError::Config { name: "the model's text".into(), source: Box::new(source) })?;
+        Self::compile(&config, weights, options).await
+    }
+
+    /// [`Ranker::from_parts_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Ranker::load_async`].
+    pub fn from_parts(config: &str, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
+        pollster::block_on(Self::from_parts_async(config, weights, options))
+    }
+
+    async fn compile(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
+        check_buffers(config, weights)?;
+        let graph = trace(config).map_err(|error| RankError::Trace(Box::new(error)))?;
+        let (graph, _) = optimize(graph)?;
+        let plan = lower(&graph)?;
+        let with = SessionOptions {
+            kernel: options.kernel,
+            adapter: options.adapter.clone(),
+            gpu: options.gpu.clone(),
+            ..SessionOptions::default()
+        };
+        let inputs = config.inputs();
+        let schema = schema(&inputs, &plan);
+        let session = Session::load_async(plan, |name| weights.get(name), with).await?;
+        let tasks = config.fusion_mtl_tower.task_configs.iter();
+        Ok(Self {
+            session,
+            schema,
+            tasks: tasks.map(|t| Task { name: t.task_name.clone(), bitmask: t.task_bitmask }).collect(),
+            inputs,
+            capacity: capacity(config, options)?,
+            batch_rows: options.batch_rows,
+        })
+    }
+
+    /// What the model reads from a request.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The tasks, in the order of logits.
+    pub fn tasks(&self) -> &[Task] {
+        &self.tasks
+    }
+
+    /// Rows that a sequence has at most.
+    pub fn max_seq_len(&self) -> usize {
+        self.capacity.rows
+    }
+
+    /// What it runs on.
+    pub fn report(&self) -> Report {
+        self.session.report()
+    }
+
+    /// Ranks the candidates of each request. Scores do not depend on what else is ranked with them.
+    ///
+    /// A history too long for [`Ranker::max_seq_len`] keeps its newest events, whatever the number of
+    /// candidates. Candidates that do not fit beside it are split over several sequences, which changes no score, as
+    /// candidates do not see each other. A history that is not in order of time is sorted by `timestamp`, equal
+    /// times as given. [`Ranked`] tells all three.
+    ///
+    /// # Errors
+    /// The first request that does not fit the model, or what failed while it ran. Nothing is ranked then.
+    pub async fn rank_async(&mut self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
+        requests.iter().try_for_each(|request| request.check(&self.schema))?;
+        let layouts: Vec<Layout> = requests.iter().map(|request| self.capacity.lay_out(request)).collect();
+        let mut ranked: Vec<Ranked> = requests.iter().zip(&layouts).map(|(r, l)| Ranked::empty(r, l)).collect();
+        let (mut batch, mut owners, mut rows) = (Vec::new(), Vec::new(), 0);
+        for (owner, (request, layout)) in requests.iter().zip(&layouts).enumerate() {
+            for candidates in &layout.candidates {
+                let more = self.capacity.rows_of(layout, candidates);
+                if rows > 0 && rows + more > self.batch_rows {
+                    self.score(&batch, &owners, &mut ranked).await?;
+                    (batch, owners, rows) = (Vec::new(), Vec::new(), 0);
+                }
+                batch.push(Sequence { request, layout, candidates: candidates.clone() });
+                owners.push(owner);
+                rows += more;
+            }
+        }
+        if !batch.is_empty() {
+            self.score(&batch, &owners, &mut ranked).await?;
+        }
+        ranked.iter_mut().for_each(Ranked::sort);
+        Ok(ranked)
+    }
+
+    /// [`Ranker::rank_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Ranker::rank_async`].
+    pub fn rank(&mut self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
+        pollster::block_on(self.rank_async(requests))
+    }
+
+    async fn score(
+        &mut self,
+        batch: &[Sequence<'_>],
+        owners: &[usize],
+        ranked: &mut [Ranked],
+    ) -> Result<(), RankError> {
+        let outputs = self.session.run_async(&inputs(&self.inputs, batch)?).await?;
+        let logits = outputs.get(OUTPUT).map(|tensor| tensor.to_f32()).unwrap_or_default();
+        let candidates: usize = batch.iter().map(|sequence| sequence.candidates.len()).sum();
+        let tasks = self.tasks.len();
+        if logits.len() != candidates * tasks {
+            let reason = format!("has {} values: expected {candidates} x {tasks}", logits.len());
+            return Err(RankError::Output { output: OUTPUT.into(), reason });
+        }
+        let mut logits = logits.chunks_exact(tasks.max(1));
+        for (sequence, &owner) in batch.iter().zip(owners) {
+            let Some(ranked) = ranked.get_mut(owner) else { continue };
+            for (position, logits) in sequence.candidates.clone().zip(&mut logits) {
+                ranked.candidates.push(self.candidate(sequence.request, position, logits)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn candidate(&self, request: &Request, position: usize, logits: &[f32]) -> Result<Candidate, RankError> {
+        let column = self.schema.candidates.first().and_then(|column| request.candidates.get(&column.name));
+        let item = column.and_then(|items| items.get(position)).copied().unwrap_or_default();
+        if let Some((task, logit)) = self.tasks.iter().zip(logits).find(|(_, logit)| !logit.is_finite()) {
+            let reason = format!("is {logit} for user `{}`, item {item}, task `{}`", request.user, task.name);
+            return Err(RankError::Output { output: OUTPUT.into(), reason });
+        }
+        Ok(Candidate::new(item, position, logits.to_vec()))
+    }
+}
+
+/// Compares tensors of the weights that follow from the configuration.
+fn check_buffers(config: &Config, weights: &Weights<'_>) -> Result<(), RankError> {
+    for buffer in config.buffers().map_err(|error| RankError::Trace(Box::new(error)))? {
+        if let Some(stored) = weights.get(&buffer.name)
+            && (stored.shape() != buffer.value.shape() || stored.to_f64() != buffer.value.to_f64())
+        {
+            let (expected, actual) = (buffer.value.to_f64(), stored.to_f64());
+            return Err(RankError::Buffer { name: buffer.name, expected, actual });
+        }
+    }
+    Ok(())
+}
+
+fn capacity(config: &Config, options: &RankOptions) -> Result<Capacity, RankError> {
+    let (rows, contextual) = (config.max_seq_len, config.feature_groups.contextual.len());
+    if contextual >= rows {
+        return Err(RankError::NoRoom { max_seq_len: rows, contextual });
+    }
+    let interleaved = config.hstu.input_preprocessor.doubles_targets(Mode::Train);
+    let rows_per_event = if interleaved { 2 } else { 1 };
+    Ok(Capacity { rows, contextual, rows_per_event, candidate_room: options.candidate_room })
+}
+
+/// The columns of a model's inputs. Those that the plan does not read may be left out of requests.
+fn schema(inputs: &[InputSpec], plan: &Plan) -> Schema {
+    let mut schema = Schema::default();
+    for spec in inputs.iter().filter(|spec| spec.dtype.is_some()) {
+        let Some((_, name)) = spec.name.split_once('.') else { continue };
+        let read = plan.buffers.iter().any(|buffer| buffer.source == Source::Input(spec.name.clone()));
+        let column = match spec.num_embeddings {
+            Some(rows) => Column::ids(name, rows),
+            None => Column::numbers(name, read),
+        };
+        match spec.rows {
+            InputRows::Users => schema.contextual.push(column),
+            InputRows::History => schema.history.push(column),
+            InputRows::Candidates => schema.candidates.push(column),
+        }
+    }
+    for columns in [&mut schema.history, &mut schema.candidates] {
+        columns.sort_by_key(|column| column.table.is_none());
+    }
+    schema
+}
