@@ -18,7 +18,7 @@ pub fn kernel(body: &Graph) -> Result<Kernel, Reason> {
     match (sums.as_slice(), products.as_slice(), jagged.as_slice(), reductions.as_slice()) {
         ([], [], [], []) => map(body),
         ([], [], [], reductions) => reduce(body, reductions),
-        ([], [product], [], []) => matmul(body, *product),
+        ([], [product], [], reductions) => matmul(body, *product, reductions),
         ([], [], [product], []) => jagged_matmul(body, *product),
         ([sum], [], [], []) => attention(body, *sum),
         _ => Err("it has more than one anchor".to_owned()),
@@ -182,7 +182,7 @@ fn reduce(body: &Graph, nodes: &[NodeId]) -> Result<Kernel, Reason> {
     Ok(Kernel::Reduce(Reduce { body: at.body, extents, reductions, outputs: full, row_outputs: per_row }))
 }
 
-fn matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
+fn matmul(body: &Graph, node: NodeId, reductions: &[NodeId]) -> Result<Kernel, Reason> {
     let mut at = Inliner::new(body);
     let [a, b] = operands(body, node)?;
     let shape = ty(body, result(node))?.shape;
@@ -202,14 +202,45 @@ fn matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
         let entry = leading.iter().zip(&entry[skipped..]);
         entry.map(|(dim, &coord)| if *dim == 1.into() { zero } else { coord }).chain(tail).collect()
     };
+    let stats = statistics(&mut at, reductions, &left, &index(&left, [row, zero]))?;
     let a = at.element(a, &index(&left, [row, a_inner]))?;
+    // Only the left operand is computed where the statistics of its row are known.
+    at.release(reductions);
     let b = at.element(b, &index(&right, [b_inner, column]))?;
     let sum = at.body.dag.value(0, Scalar::F32);
     let point: Vec<ExprId> = entry.iter().copied().chain([row, column]).collect();
     at.anchor(result(node), point.clone(), sum);
     let outputs = outputs(&mut at, &HashMap::from([(result(node), point)]))?;
     let (batch, m, n) = (batch.to_vec(), RowRange::Dense(m.clone()), n.clone());
-    Ok(Kernel::Matmul(Matmul { body: at.body, batch, m, n, k, stats: vec![], a, b, outputs }))
+    Ok(Kernel::Matmul(Matmul { body: at.body, batch, m, n, k, stats, a, b, outputs }))
+}
+
+/// Reductions over the last axis of tensors with the rows of the left operand; `row` is the row's first element.
+fn statistics(
+    at: &mut Inliner,
+    nodes: &[NodeId],
+    left: &[Dim],
+    row: &[ExprId],
+) -> Result<Vec<Reduction>, Reason> {
+    let graph = at.graph;
+    let mut stats = vec![];
+    for (position, &id) in nodes.iter().enumerate() {
+        let [x] = operands(graph, id)?;
+        let shape = ty(graph, x)?.shape;
+        let reduce = graph.node(id).and_then(|node| node.op.downcast_ref::<ReduceNode>()).ok_or("no reduction")?;
+        let last = shape.len().saturating_sub(1);
+        if shape.len() != left.len() || reduce.axis != last || shape[..last] != left[..last] {
+            return Err("a reduction is not over the rows of the left operand".to_owned());
+        }
+        let extent = shape[last].clone();
+        let mut point = row.to_vec();
+        point[last] = at.body.dag.coord(last as u8, extent.as_const());
+        let value = at.element(x, &point)?;
+        stats.push(Reduction { op: reduce.op, extent, value });
+        let statistic = at.body.dag.value(position as u8, Scalar::F32);
+        at.anchor(result(id), row.to_vec(), statistic);
+    }
+    Ok(stats)
 }
 
 /// A coordinate that stands for axes of different extents.

@@ -1,3 +1,4 @@
+use super::cost;
 use super::partition::{GroupId, Partition};
 use crate::plan::Kernel;
 use rewire_graph::op::{JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
@@ -131,6 +132,37 @@ impl Partition<'_> {
         }
         self.assign(group, [id]);
         true
+    }
+
+    /// Norms that only one product reads move into its prologue, where that moves fewer bytes.
+    pub(super) fn absorb_norms(&mut self) {
+        for norm in 0..self.groups.len() {
+            let reducing = |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Reduce>().is_some());
+            if !self.groups[norm].iter().any(reducing) {
+                continue;
+            }
+            let results = self.results(&self.groups[norm]);
+            let readers: BTreeSet<Option<GroupId>> = results
+                .iter()
+                .flat_map(|&id| self.users(id))
+                .filter(|id| !self.groups[norm].contains(id))
+                .map(|&id| self.group_of(id))
+                .collect();
+            let (Some(&Some(product)), 1) = (readers.first(), readers.len()) else { continue };
+            let nodes: BTreeSet<NodeId> = self.groups[norm].union(&self.groups[product]).copied().collect();
+            if results.iter().any(|&id| self.is_output(id)) || !self.accepts(&nodes) {
+                continue;
+            }
+            if matches!(self.trial(&nodes), Ok(Kernel::Matmul(kernel)) if cost::absorbs(&kernel, self.widths(&results))) {
+                self.assign(product, nodes);
+            }
+        }
+    }
+
+    /// Elements in a row of all of `nodes` together.
+    fn widths(&self, nodes: &[NodeId]) -> usize {
+        let types = nodes.iter().filter_map(|&id| self.graph.ty(Value { node: id, port: 0 }));
+        types.map(|ty| ty.width().unwrap_or(0)).sum()
     }
 
     /// Kernels that became too large for their bindings read some of their free nodes from memory.

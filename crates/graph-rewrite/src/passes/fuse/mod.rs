@@ -3,6 +3,7 @@
 //! A kernel is an anchor (a product, attention, reductions of a row, or nothing) with elementwise operators
 //! around it. Each step is tried by lowering the kernel it would make, so what is accepted can be computed.
 
+mod cost;
 mod grow;
 mod outline;
 mod partition;
@@ -21,6 +22,7 @@ pub fn fuse(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
         partition.grow_epilogue(group);
     }
     partition.settle();
+    partition.absorb_norms();
     partition.relieve();
     partition.join_maps();
     let fused = outline::outline(&partition)?;

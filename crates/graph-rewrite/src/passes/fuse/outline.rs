@@ -83,26 +83,33 @@ fn name(body: &Graph) -> String {
     let product = count(&|op| op.downcast_ref::<MatMul>().is_some()) > 0;
     let reductions =
         |wanted: ReduceOp| count(&|op| op.downcast_ref::<Reduce>().is_some_and(|reduce| reduce.op == wanted));
-    let name = if count(&|op| op.downcast_ref::<WeightedSum>().is_some()) > 0 {
-        "attention"
-    } else if count(&|op| op.downcast_ref::<JaggedMatMul>().is_some()) > 0 {
-        "jagged_addmm"
-    } else if product && count(&|op| op.downcast_ref::<BinaryOp>() == Some(&BinaryOp::Add)) > 0 {
-        "addmm"
-    } else if product {
-        "matmul"
-    } else if reductions(ReduceOp::Max) > 0 && unary(UnaryOp::Exp) {
-        "softmax"
+    let norm = if reductions(ReduceOp::Max) > 0 && unary(UnaryOp::Exp) {
+        Some("softmax")
     } else if reductions(ReduceOp::Sum) >= 2 && unary(UnaryOp::Rsqrt) {
-        "layer_norm"
+        Some("layer_norm")
     } else if reductions(ReduceOp::Sum) == 1 && unary(UnaryOp::Rsqrt) {
-        "rms_norm"
+        Some("rms_norm")
     } else if count(&|op| op.downcast_ref::<Reduce>().is_some()) > 0 {
-        "reduce"
+        Some("reduce")
     } else {
-        "pointwise"
+        None
     };
-    name.to_owned()
+    let anchor = if count(&|op| op.downcast_ref::<WeightedSum>().is_some()) > 0 {
+        Some("attention")
+    } else if count(&|op| op.downcast_ref::<JaggedMatMul>().is_some()) > 0 {
+        Some("jagged_addmm")
+    } else if product && count(&|op| op.downcast_ref::<BinaryOp>() == Some(&BinaryOp::Add)) > 0 {
+        Some("addmm")
+    } else if product {
+        Some("matmul")
+    } else {
+        None
+    };
+    match (norm, anchor) {
+        (Some(norm), Some(anchor)) => format!("{norm}_{anchor}"),
+        (Some(name), None) | (None, Some(name)) => name.to_owned(),
+        (None, None) => "pointwise".to_owned(),
+    }
 }
 
 /// The module of the first anchor, or the longest path that all nodes share.
