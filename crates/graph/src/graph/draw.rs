@@ -43,7 +43,7 @@ impl Graph {
         }
     }
 
-    fn attributes(&self, id: NodeId) -> String {
+    pub(super) fn attributes(&self, id: NodeId) -> String {
         let Some(node) = self.node(id) else { return String::new() };
         let op = node.op.as_ref();
         if op.downcast_ref::<Fused>().is_some() {

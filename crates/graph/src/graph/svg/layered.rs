@@ -47,7 +47,8 @@ pub(super) struct Placement {
 const COLUMN_GAP: f64 = 14.0;
 const WIRE_WIDTH: f64 = 4.0;
 const ORDER_SWEEPS: usize = 10;
-const STRAIGHTEN_SWEEPS: usize = 16;
+/// Limits the time that large graphs take.
+const STRAIGHTEN_SLOTS: usize = 600_000;
 
 /// Ranks by longest path, sources close to their readers. Links lead from lower to higher cells.
 pub(super) fn ranks(pins: &[Pin], links: &[(usize, usize)]) -> Vec<usize> {
@@ -73,7 +74,9 @@ pub(super) fn ranks(pins: &[Pin], links: &[(usize, usize)]) -> Vec<usize> {
     for cell in (0..count).filter(|&cell| pins[cell] == Pin::Last) {
         ranks[cell] = last;
     }
-    for cell in (0..count).rev().filter(|&cell| pins[cell] == Pin::Free && before[cell].len() <= after[cell].len()) {
+    let floating = floating(&before, &after);
+    let sinks = |cell: usize| before[cell].iter().filter(|&&producer| !floating[producer]).count() <= after[cell].len();
+    for cell in (0..count).rev().filter(|&cell| pins[cell] == Pin::Free && sinks(cell)) {
         let Some(reader) = after[cell].iter().map(|&reader| ranks[reader]).min() else { continue };
         let lowest = (ranks[cell] + 1..reader).rev().find(|&rank| filled[rank] < per_rank);
         if let Some(rank) = lowest {
@@ -83,6 +86,15 @@ pub(super) fn ranks(pins: &[Pin], links: &[(usize, usize)]) -> Vec<usize> {
         }
     }
     close_gaps(ranks)
+}
+
+/// Cells that hang on one reader alone, with all that they read.
+fn floating(before: &[Vec<usize>], after: &[Vec<usize>]) -> Vec<bool> {
+    let mut floating = vec![false; before.len()];
+    for cell in 0..before.len() {
+        floating[cell] = after[cell].len() == 1 && before[cell].iter().all(|&producer| floating[producer]);
+    }
+    floating
 }
 
 fn close_gaps(mut ranks: Vec<usize>) -> Vec<usize> {
@@ -207,8 +219,7 @@ impl Layers {
             .iter()
             .map(|&wire| {
                 let segment = &self.segments[wire];
-                let (end, dx) =
-                    if from_above { (segment.from, segment.from_dx) } else { (segment.to, segment.to_dx) };
+                let (end, dx) = if from_above { (segment.from, segment.from_dx) } else { (segment.to, segment.to_dx) };
                 let row = self.rows[self.slots[end].rank].len() as f64;
                 positions[end] + dx / (self.slots[end].width.max(1.0) * row)
             })
@@ -240,8 +251,9 @@ impl Layers {
         for row in 0..self.rows.len() {
             self.settle(row, &|_, _| (0.0, 1.0));
         }
-        for sweep in 0..STRAIGHTEN_SWEEPS {
-            let both = sweep + 4 >= STRAIGHTEN_SWEEPS;
+        let sweeps = (STRAIGHTEN_SLOTS / self.slots.len().max(1)).clamp(8, 120);
+        for sweep in 0..sweeps {
+            let both = sweep > sweeps / 3;
             let down = sweep % 2 == 0;
             for step in 0..self.rows.len() {
                 let row = if down { step } else { self.rows.len() - 1 - step };
@@ -250,25 +262,25 @@ impl Layers {
         }
     }
 
-    /// Where a slot would like to be, and how much.
+    /// Where a slot would like to be, and how much. Wires that are almost straight pull hardest, so that
+    /// bends gather in few places.
     fn wish(&self, slot: usize, above: bool, below: bool) -> (f64, f64) {
         let this = &self.slots[slot];
-        let (mut sum, mut count) = (0.0, 0.0);
-        for wire in this.above.iter().filter(|_| above) {
-            let segment = &self.segments[*wire];
-            sum += self.slots[segment.from].x + segment.from_dx - segment.to_dx;
-            count += 1.0;
+        let (mut sum, mut total) = (0.0, 0.0);
+        let mut pull = |other: usize, dx: f64| {
+            let place = self.slots[other].x + dx;
+            let strength = if this.passage && self.slots[other].passage { 4.0 } else { 1.0 };
+            let weight = strength / ((place - this.x).abs() + 8.0);
+            sum += place * weight;
+            total += weight;
+        };
+        for segment in this.above.iter().filter(|_| above).map(|&wire| &self.segments[wire]) {
+            pull(segment.from, segment.from_dx - segment.to_dx);
         }
-        for wire in this.below.iter().filter(|_| below) {
-            let segment = &self.segments[*wire];
-            sum += self.slots[segment.to].x + segment.to_dx - segment.from_dx;
-            count += 1.0;
+        for segment in this.below.iter().filter(|_| below).map(|&wire| &self.segments[wire]) {
+            pull(segment.to, segment.to_dx - segment.from_dx);
         }
-        match (count > 0.0, this.passage) {
-            (false, _) => (this.x, 0.1),
-            (true, true) => (sum / count, 8.0),
-            (true, false) => (sum / count, count),
-        }
+        if total > 0.0 { (sum / total, total) } else { (this.x, 1e-3) }
     }
 
     /// Moves the slots of a row as close to their wishes as their widths allow, in least squares.
@@ -410,9 +422,8 @@ mod tests {
 
     #[test]
     fn cells_of_a_rank_do_not_overlap_and_wires_lead_down() {
-        let cells: Vec<Cell> = (0..40)
-            .map(|n| Cell { width: 20.0 + n as f64, height: 10.0 + n as f64, ports: false })
-            .collect();
+        let cells: Vec<Cell> =
+            (0..40).map(|n| Cell { width: 20.0 + n as f64, height: 10.0 + n as f64, ports: false }).collect();
         let ends: Vec<(usize, usize)> = (1..40).map(|n| (n * 7 % n.max(1) / 2 + n / 3, n)).collect();
         let ranks = ranks(&[Pin::Free; 40], &ends);
         let links: Vec<Link> =
@@ -424,6 +435,6 @@ mod tests {
             let apart_y = ay + cells[a].height <= by || by + cells[b].height <= ay;
             assert!(apart_x || apart_y, "cells {a} and {b} overlap");
         }
-        assert!(placement.wires.iter().all(|wire| wire.from[1] <= wire.leave && wire.enter <= wire.to[1]));
+        assert!(placement.wires.iter().all(|wire| wire.from[1] < wire.leave + 1e-6 && wire.enter < wire.to[1] + 1e-6));
     }
 }

@@ -44,3 +44,86 @@ impl Graph {
         used.into_iter().filter_map(describe).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::Fused;
+    use crate::{DType, Graph, Scope, Type};
+    use std::sync::Arc;
+
+    /// Checks nesting, quoting and escaping, and returns the number of elements.
+    fn elements(xml: &str) -> usize {
+        let (mut open, mut count, mut rest) = (vec![], 0, xml);
+        while let Some(start) = rest.find('<') {
+            assert!(!rest[..start].contains('>'), "stray > in {:?}", &rest[..start]);
+            let end = start + rest[start..].find('>').unwrap();
+            let tag = &rest[start + 1..end];
+            assert!(!tag.contains('<') && tag.matches('"').count() % 2 == 0, "bad tag {tag:?}");
+            let name = tag.trim_matches('/').split_whitespace().next().unwrap();
+            if tag.starts_with('/') {
+                assert_eq!(open.pop(), Some(name));
+            } else {
+                count += 1;
+                open.extend((!tag.ends_with('/')).then_some(name));
+            }
+            rest = &rest[end + 1..];
+        }
+        for entity in xml.split('&').skip(1) {
+            assert!(["amp;", "lt;", "gt;", "quot;"].iter().any(|known| entity.starts_with(known)), "{entity:.8}");
+        }
+        assert!(open.is_empty() && rest.trim().is_empty());
+        count
+    }
+
+    #[test]
+    fn hostile_names_are_escaped() {
+        let scope = Scope::new();
+        let rows = scope.size("<rows> & \"more\"");
+        let x = scope.input("<x>&\"'\u{1}", DType::F32, &[rows, 4.into()]);
+        let y = scope.module("a<b>.c&d", |scope| x.matmul(&scope.parameter("]]>w", DType::F32, &[4.into(), 8.into()])));
+        let svg = scope.finish(&[("</svg>", y)]).unwrap().svg();
+        elements(&svg);
+        assert!(svg.contains("&lt;x&gt;&amp;&quot;'\u{fffd}") && svg.contains("&lt;/svg&gt;"));
+    }
+
+    #[test]
+    fn an_empty_graph_has_a_picture() {
+        elements(&Graph::new().svg());
+    }
+
+    #[test]
+    fn fused_operators_show_their_bodies() {
+        let ty = Type::device(DType::F32, vec![8.into()]);
+        let body = Scope::new();
+        let x = body.capture("0", &ty);
+        let y = body.capture("1", &ty);
+        let sum = &(&x + &y) * 0.25;
+        let body = body.finish_within(&[("0", sum.silu()), ("1", sum)]).unwrap();
+        let scope = Scope::new();
+        let x = scope.input("x", DType::F32, &[8.into()]).value().unwrap();
+        let weight = scope.parameter("weight", DType::F32, &[8.into()]).value().unwrap();
+        let mut graph = scope.finish(&[]).unwrap();
+        let node = graph.add(Arc::new(Fused { name: "pointwise".into(), body }), &[x, weight], "layer").unwrap();
+        graph.add_output("activated", crate::Value { node, port: 0 }).unwrap();
+        graph.add_output("sum", crate::Value { node, port: 1 }).unwrap();
+        let svg = graph.svg();
+        elements(&svg);
+        for text in [">pointwise<", ">layer<", ">mul(·, 0.25)<", ">silu<", ">weight f32[8]<", ">activated<"] {
+            assert!(svg.contains(text), "{text} is missing");
+        }
+    }
+
+    #[test]
+    fn large_graphs_are_drawn() {
+        let scope = Scope::new();
+        let first = scope.input("x", DType::F32, &[scope.size("rows"), 4.into()]);
+        let mut values = vec![first.clone()];
+        for n in 1..500 {
+            let next = &values[n * 7919 % n] + &values[n - 1 - n % 3 % n];
+            values.push(next);
+        }
+        let last = values.into_iter().reduce(|sum, value| &sum + &value).unwrap();
+        let graph = scope.finish(&[("sum", last)]).unwrap();
+        assert!(elements(&graph.svg()) > 2000);
+    }
+}

@@ -1,5 +1,5 @@
 use super::layered::Wire;
-use super::scene::{CHAR, Figure, Kind, LINE, MARGIN, Note, Picture};
+use super::scene::{CHAR, Figure, Kind, LINE, Note, Picture};
 use std::fmt::Write;
 
 const BORDER: f64 = 16.0;
@@ -16,7 +16,7 @@ text{font:10px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#1f
 .t{font-weight:bold}.d{fill:#656d76}\
 rect{stroke:#8c959f;stroke-width:1;fill:#fff}\
 .input{fill:#d9ead3}.host{fill:#e6e0f0}.fused{fill:#eaf3fb;stroke:#6fa8dc}.output{fill:#f4cccc}\
-.port{fill:#6fa8dc;stroke:none}.parameter{fill:#fff2cc;stroke:none}.reference{fill:#eeeeee;stroke:none}\
+.page{stroke:none}.port{fill:#6fa8dc;stroke:none}.parameter{fill:#fff2cc;stroke:none}.reference{fill:#eeeeee;stroke:none}\
 path{fill:none;stroke:#57606a;stroke-width:1}#a path{fill:#57606a;stroke:none}";
 
 /// The whole file.
@@ -31,14 +31,19 @@ pub(super) fn document(picture: &Picture, sizes: &[String]) -> String {
          <style>{STYLE}</style>\n\
          <defs><marker id=\"a\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">\
          <path d=\"M0 0L6 3L0 6z\"/></marker></defs>\n\
-         <rect width=\"100%\" height=\"100%\" stroke=\"none\"/>\n"
+         <rect class=\"page\" width=\"100%\" height=\"100%\"/>\n"
     );
     legend(&mut text);
     let _ = writeln!(text, "<g transform=\"translate({:.1} {top:.1})\">", (width - picture.width) / 2.0);
     paint(&mut text, picture);
     text.push_str("</g>\n");
     for (row, line) in sizes.iter().enumerate() {
-        let _ = writeln!(text, "<text class=\"d\" x=\"{BORDER}\" y=\"{:.1}\">{}</text>", foot + row as f64 * LINE, escape(line));
+        let _ = writeln!(
+            text,
+            "<text class=\"d\" x=\"{BORDER}\" y=\"{:.1}\">{}</text>",
+            foot + row as f64 * LINE,
+            escape(line)
+        );
     }
     text.push_str("</svg>\n");
     text
@@ -113,37 +118,48 @@ fn paint_figure(text: &mut String, figure: &Figure) {
     if figure.kind == Kind::Port {
         return;
     }
-    let mut y = 0.0;
+    let mut label = Label { text, width, y: 0.0 };
     if let Some(inner) = &figure.inner {
-        let _ = writeln!(text, "<g transform=\"translate({:.1} 0)\">", figure.inset());
-        paint(text, inner);
-        text.push_str("</g>");
-        y = inner.height + MARGIN;
+        let [x, y] = figure.inset();
+        let _ = writeln!(label.text, "<g transform=\"translate({x:.1} {y:.1})\">");
+        paint(label.text, inner);
+        label.text.push_str("</g>");
+        label.width = x;
     }
-    line(text, "t", width, &mut y, &figure.title);
+    label.line("t", &figure.title);
     for detail in &figure.details {
-        line(text, "d", width, &mut y, detail);
+        label.line("d", detail);
     }
     for note in &figure.notes {
-        let class = if matches!(note, Note::Parameter(_)) { "parameter" } else { "reference" };
-        let _ = write!(
-            text,
-            "<rect class=\"{class}\" x=\"3\" y=\"{:.1}\" width=\"{:.1}\" height=\"{LINE}\"/>",
-            y + 3.0,
-            width - 6.0
-        );
-        line(text, "n", width, &mut y, note.text());
+        label.note(note);
     }
 }
 
-fn line(text: &mut String, class: &str, width: f64, y: &mut f64, content: &str) {
-    *y += LINE;
-    let _ = write!(
-        text,
-        "<text class=\"{class}\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>",
-        width / 2.0,
-        escape(content)
-    );
+struct Label<'a> {
+    text: &'a mut String,
+    width: f64,
+    y: f64,
+}
+
+impl Label<'_> {
+    fn line(&mut self, class: &str, content: &str) {
+        self.y += LINE;
+        let _ = write!(
+            self.text,
+            "<text class=\"{class}\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            self.width / 2.0,
+            self.y,
+            escape(content)
+        );
+    }
+
+    fn note(&mut self, note: &Note) {
+        let class = if matches!(note, Note::Parameter(_)) { "parameter" } else { "reference" };
+        let (y, width) = (self.y + 3.0, self.width - 6.0);
+        let _ =
+            write!(self.text, "<rect class=\"{class}\" x=\"3\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{LINE}\"/>");
+        self.line("n", note.text());
+    }
 }
 
 /// Text as XML: markup escaped, characters that XML forbids replaced.

@@ -277,9 +277,9 @@ impl<'a> Builder<'a> {
         let details = self.details(node, sketch);
         let (kind, title) = match node.op.downcast_ref::<Input>() {
             Some(input) => (Kind::Input, shorten(&input.name, 48)),
-            None if node.types.iter().all(|ty| ty.layout == Layout::Host) => (Kind::Host, self.title(id, node, sketch)),
-            None if self.frame.operands.is_some() => (Kind::Inner, self.title(id, node, sketch)),
-            None => (Kind::Operator, self.title(id, node, sketch)),
+            None if node.types.iter().all(|ty| ty.layout == Layout::Host) => (Kind::Host, self.title(node, sketch)),
+            None if self.frame.operands.is_some() => (Kind::Inner, self.title(node, sketch)),
+            None => (Kind::Operator, self.title(node, sketch)),
         };
         let title = match kind {
             Kind::Input | Kind::Host => {
@@ -290,17 +290,20 @@ impl<'a> Builder<'a> {
         Figure::new(kind, title, details, notes, tooltip)
     }
 
-    /// The types, where they are not those of the first operand of an operator in a body, and the module path.
+    /// The types, in a body where they are not those of what it reads, and the module path where it changes.
     fn details(&self, node: &Node, sketch: &Sketch<'_>) -> Vec<String> {
-        let first = sketch.reads.iter().find(|(_, note)| note.is_none()).and_then(|(value, _)| self.graph.ty(*value));
+        let first = sketch.reads.iter().find(|(_, note)| note.is_none()).map(|&(value, _)| value);
         let inside = self.frame.operands.is_some();
-        let news = node.types.iter().filter(|ty| !inside || first != Some(*ty));
-        let path = Some(&node.path).filter(|path| !path.is_empty() && **path != self.frame.path);
+        let known = first.and_then(|value| self.graph.ty(value)).filter(|_| inside);
+        let news = node.types.iter().filter(|ty| known != Some(*ty));
+        let producer = first.and_then(|value| self.graph.node(value.node)).filter(|_| !inside);
+        let around = producer.map_or(&self.frame.path, |producer| &producer.path);
+        let path = Some(&node.path).filter(|path| !path.is_empty() && *path != around);
         news.map(show).chain(path.map(|path| shorten_front(path, 36))).collect()
     }
 
     /// The name with scalar operands and attributes, `mul(·, 0.5)`, `slice axis 1, start 0, len 64`.
-    fn title(&self, id: NodeId, node: &Node, sketch: &Sketch<'_>) -> String {
+    fn title(&self, node: &Node, sketch: &Sketch<'_>) -> String {
         let scalar = |(_, note): &(Value, Option<Note>)| match note {
             Some(Note::Scalar(value)) => Some(value.clone()),
             _ => None,
@@ -320,7 +323,6 @@ impl<'a> Builder<'a> {
                 title += &format!(" {}", scalars.join(", "));
             }
         }
-        let _ = id;
         shorten(&title, 48)
     }
 
@@ -356,10 +358,10 @@ impl Figure {
 
     fn fused(node: &Node, inner: Picture, tooltip: String) -> Self {
         let mut details: Vec<String> = node.types.iter().map(show).collect();
-        details.extend(Some(&node.path).filter(|path| !path.is_empty()).map(|path| shorten_front(path, 48)));
+        details.extend(Some(&node.path).filter(|path| !path.is_empty()).map(|path| shorten_front(path, 30)));
         let mut figure = Self::new(Kind::Fused, node.op.name().to_owned(), details, vec![], tooltip);
-        figure.width = figure.width.max(inner.width + 2.0 * MARGIN);
-        figure.height += inner.height + MARGIN;
+        figure.width += inner.width + MARGIN;
+        figure.height = figure.height.max(inner.height);
         figure.inner = Some(inner);
         figure
     }
@@ -370,21 +372,22 @@ impl Figure {
         lines.map(|line| line.chars().count()).max().unwrap_or(0) as f64 * CHAR
     }
 
-    /// The left edge of the body.
-    pub(super) fn inset(&self) -> f64 {
-        self.inner.as_ref().map_or(0.0, |inner| (self.width - inner.width) / 2.0)
+    /// The upper left corner of the body; the label is on its left.
+    pub(super) fn inset(&self) -> [f64; 2] {
+        let corner = |inner: &Picture| [self.width - inner.width - MARGIN, (self.height - inner.height) / 2.0];
+        self.inner.as_ref().map_or([0.0; 2], corner)
     }
 
     /// Where an operand enters, from the center.
     fn entry(&self, operand: usize) -> f64 {
         let x = self.inner.as_ref().and_then(|inner| inner.entries.get(&operand));
-        x.map_or(0.0, |x| x + self.inset() - self.width / 2.0)
+        x.map_or(0.0, |x| x + self.inset()[0] - self.width / 2.0)
     }
 
     /// Where a result leaves, from the center.
     fn exit(&self, port: usize) -> f64 {
         let x = self.inner.as_ref().and_then(|inner| inner.exits.get(port));
-        x.map_or(0.0, |x| x + self.inset() - self.width / 2.0)
+        x.map_or(0.0, |x| x + self.inset()[0] - self.width / 2.0)
     }
 }
 
