@@ -58,11 +58,11 @@ fn parameters(graph: &Graph) -> HashMap<String, HostTensor> {
 }
 
 #[test]
-fn an_stu_layer_takes_three_dispatches() {
+fn an_stu_layer_takes_four_dispatches() {
     let (graph, _) = optimize(stu_graph(1)).unwrap();
     let plan = lower(&graph).unwrap();
     let names: Vec<&str> = plan.steps.iter().map(|step| step.name.as_str()).collect();
-    assert_eq!(names, ["layer_norm_addmm", "attention", "layer_norm_addmm"], "{}", graph.text());
+    assert_eq!(names, ["layer_norm", "addmm", "attention", "layer_norm_addmm"], "{}", graph.text());
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Op for ScoreIndex {
     }
 
     fn attributes(&self) -> Value {
-        json!({ "heads": self.heads, "rows": self.rows, "keys": self.keys })
+        json!({ "heads": self.heads, "rows": self.rows.to_string(), "keys": self.keys.to_string() })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
@@ -163,7 +163,7 @@ impl Op for ScoreBroadcast {
     }
 
     fn attributes(&self) -> Value {
-        json!({ "heads": self.heads, "rows": self.rows, "keys": self.keys })
+        json!({ "heads": self.heads, "rows": self.rows.to_string(), "keys": self.keys.to_string() })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {

@@ -61,7 +61,11 @@ impl Op for Unfold {
             return Err(TypeError::new("groups", format!("a divisor of {channels} channels"), self.groups));
         }
         let Some([rows, columns]) = self.extents(height, width) else {
-            return Err(TypeError::new("kernel", format!("within an image of {height} x {width}"), format!("{self:?}")));
+            return Err(TypeError::new(
+                "kernel",
+                format!("within an image of {height} x {width}"),
+                format!("{self:?}"),
+            ));
         };
         let patch = channels / self.groups * self.kernel[0] * self.kernel[1];
         let shape: Vec<Dim> = vec![x.shape[0].clone(), self.groups.into(), patch.into(), (rows * columns).into()];

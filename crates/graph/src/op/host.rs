@@ -96,7 +96,10 @@ impl Op for HostOp {
     }
 
     fn attributes(&self) -> serde_json::Value {
-        serde_json::json!(self)
+        match self {
+            Self::Size(dim) | Self::Fill(dim) | Self::Iota(dim) => serde_json::json!(dim.to_string()),
+            _ => serde_json::Value::Null,
+        }
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {

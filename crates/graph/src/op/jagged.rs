@@ -116,7 +116,7 @@ impl Op for JaggedSlice {
     }
 
     fn attributes(&self) -> Value {
-        json!({ "rows": self.rows })
+        json!({ "rows": self.rows.to_string() })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
@@ -154,7 +154,7 @@ impl Op for JaggedBroadcast {
     }
 
     fn attributes(&self) -> Value {
-        json!({ "rows": self.rows })
+        json!({ "rows": self.rows.to_string() })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
@@ -191,7 +191,7 @@ impl Op for Position {
     }
 
     fn attributes(&self) -> Value {
-        json!({ "rows": self.rows })
+        json!({ "rows": self.rows.to_string() })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
@@ -221,7 +221,7 @@ impl Op for SampleEnd {
     }
 
     fn attributes(&self) -> Value {
-        json!({ "rows": self.rows })
+        json!({ "rows": self.rows.to_string() })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {

@@ -112,3 +112,8 @@ pub(crate) fn rank(argument: &str, ty: &Type, rank: usize) -> Result<(), TypeErr
 pub(crate) fn same_size(argument: &str, what: &str, actual: &Dim, expected: &Dim) -> Result<(), TypeError> {
     if actual == expected { Ok(()) } else { Err(TypeError::new(argument, format!("of {what} {expected}"), actual)) }
 }
+
+/// Sizes as attributes.
+pub(crate) fn texts(dims: &[Dim]) -> Vec<String> {
+    dims.iter().map(Dim::to_string).collect()
+}

@@ -52,7 +52,7 @@ impl Op for Reshape {
     }
 
     fn attributes(&self) -> Value {
-        json!({ "shape": self.shape })
+        json!({ "shape": super::texts(&self.shape) })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
@@ -298,7 +298,7 @@ impl Op for Broadcast {
     }
 
     fn attributes(&self) -> Value {
-        json!({ "shape": self.shape })
+        json!({ "shape": super::texts(&self.shape) })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
