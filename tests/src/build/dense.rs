@@ -180,7 +180,9 @@ impl Builder {
                 shape.push(merged);
             }
             1 => shape.insert(usize::from(i.b) % (shape.len() + 1), 1.into()),
-            2 if x.rank() > 2 => return Some(x.flatten_rows()),
+            2 if x.rank() > 2 && x.shape().iter().filter(|dim| dim.as_const().is_none()).count() < 2 => {
+                return Some(x.flatten_rows());
+            }
             _ => {
                 let width = x.width();
                 let factors: Vec<usize> = (2..=width).filter(|n| width.is_multiple_of(*n)).collect();
