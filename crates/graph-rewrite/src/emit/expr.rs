@@ -149,6 +149,28 @@ impl Scope {
         self.values.push(value);
     }
 
+    /// The anchor's values that this scope has, a bit each.
+    pub fn supplied_values(&self) -> u32 {
+        (0..self.values.len()).fold(0, |bits, n| bits | 1 << n)
+    }
+
+    /// Learns what `outer` knows: values of the anchor, and expressions that do not depend on coordinate `axis`.
+    pub fn adopt(&mut self, module: &Module, outer: &Self, axis: usize) {
+        self.values = outer.values.clone();
+        if !self.lanes.is_empty() {
+            let supplied = self.supplied_values();
+            self.lanes = Lanes::with_uniform_values(&module.body.dag, axis as u8, supplied).into();
+        }
+        for (&id, value) in &outer.known {
+            self.known.entry(id).or_insert_with(|| value.clone());
+        }
+    }
+
+    /// Adds statements.
+    pub fn append(&mut self, text: &str) {
+        self.text += text;
+    }
+
     /// Which points exist, where not all do.
     pub fn valid(&self) -> Option<&str> {
         self.valid.as_deref()

@@ -7,6 +7,7 @@ mod hook;
 mod map;
 mod matmul;
 mod module;
+mod reduce;
 mod store;
 mod template;
 mod tuning;
@@ -122,6 +123,7 @@ pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<Emitted
     match kernel {
         Kernel::Map(kernel) => map::emit(kernel, target, tuning),
         Kernel::Matmul(kernel) => matmul::emit(kernel, target, tuning),
+        Kernel::Reduce(kernel) => reduce::emit(kernel, target, tuning),
         _ => Err(EmitError::Missing { what: "family", index: 0, count: 0 }),
     }
 }

@@ -5,6 +5,7 @@ mod build;
 mod device;
 mod map;
 mod matmul;
+mod reduce;
 mod reference;
 mod tensor;
 

@@ -1,0 +1,292 @@
+use super::expr::{Scope, Value, indented};
+use super::hook::{Combine, float};
+use super::map::split_row;
+use super::module::Module;
+use super::store::{store_all_four, store_all_point, store_point, vector_accesses};
+use super::template::{Main, render};
+use super::{EmitError, EmittedKernel, GridFactor, Target, Tuning};
+use crate::plan::{Reduce, ReduceOp, Reduction};
+use minijinja::Value as Variable;
+use rewire_graph::pointwise::ExprId;
+use rewire_graph::{Dim, Scalar};
+
+/// Columns that a thread keeps in registers rather than load again for each pass, in steps.
+const UNROLLED_STEPS: usize = 8;
+
+/// The columns of a row and the threads that share them.
+struct Columns<'a> {
+    axis: usize,
+    extent: &'a Dim,
+    lanes: usize,
+    threads: usize,
+    /// Steps of a thread, where they are few and known: then the code is unrolled and loads are kept.
+    steps: Option<usize>,
+}
+
+impl Columns<'_> {
+    fn new<'a>(kernel: &Reduce, extent: &'a Dim, lanes: usize, workgroup: u32) -> Columns<'a> {
+        let axis = kernel.extents.len().saturating_sub(1);
+        let (threads, steps) = match extent.as_const() {
+            Some(width) => {
+                let groups = width.div_ceil(lanes).max(1);
+                let threads = groups.div_ceil(2).next_power_of_two().min(workgroup as usize);
+                let threads = threads.min(32).max(groups.div_ceil(UNROLLED_STEPS).next_power_of_two());
+                let threads = threads.min(workgroup as usize);
+                let steps = groups.div_ceil(threads);
+                (threads, (steps <= UNROLLED_STEPS).then_some(steps))
+            }
+            None => (64.min(workgroup as usize), None),
+        };
+        Columns { axis, extent, lanes, threads, steps }
+    }
+
+    /// A scope at `column`, and the condition under which its first column exists, if that is in doubt.
+    fn scope(&self, module: &mut Module, row: &Scope, coords: &[String], column: &str, valid: Option<&str>) -> Scope {
+        let mut coords = coords.to_vec();
+        coords.push(column.to_owned());
+        let mut scope = match self.lanes {
+            1 => Scope::point(&coords, vec![]),
+            _ => Scope::four(module, self.axis, &coords, vec![], valid),
+        };
+        scope.adopt(module, row, self.axis);
+        scope
+    }
+
+    fn whole(&self) -> bool {
+        self.lanes == 1 || self.extent.as_const().is_some_and(|n| n % self.lanes == 0)
+    }
+}
+
+/// Emits row reductions.
+pub(super) fn emit(kernel: &Reduce, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    let mut module = Module::new(&kernel.body, target);
+    let threads = tuning.threads(target)?;
+    let Some((extent, outer)) = kernel.extents.split_last() else {
+        return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
+    };
+    let roots: Vec<_> = kernel.reductions.iter().map(|r| r.value).collect();
+    let wide = extent.as_const().is_none_or(|n| n >= 4)
+        && vector_accesses(&module, outer.len(), &roots, &kernel.outputs) > 0;
+    let columns = Columns::new(kernel, extent, if wide { 4 } else { 1 }, threads);
+    let mut row = Scope::point(&[], vec![]);
+    let coords = split_row(&mut module, &mut row, outer, "row");
+    let head = row.take();
+    let mut row = Scope::point(&coords, vec![]);
+    let body = match columns.steps {
+        Some(steps) => unrolled(kernel, &columns, steps, &mut module, &mut row, &coords)?,
+        None => looped(kernel, &columns, &mut module, &mut row, &coords)?,
+    };
+    let mut last = row.inner();
+    for output in &kernel.row_outputs {
+        store_point(&mut last, &mut module, output)?;
+    }
+    let tail = match kernel.row_outputs.is_empty() {
+        true => String::new(),
+        false => format!("if (inside && thread == 0) {{\n{}}}\n", indented(&last.take())),
+    };
+    let mut ops: Vec<ReduceOp> = vec![];
+    kernel.reductions.iter().for_each(|r| if !ops.contains(&r.op) { ops.push(r.op) });
+    let ops: Vec<_> = ops
+        .into_iter()
+        .map(|op| Variable::from_pairs([("name", name(op).to_owned()), ("join", Combine(op).join("a", "b"))]))
+        .collect();
+    let rows = module.product(outer);
+    let variables =
+        vec![("row_threads", columns.threads.into()), ("ops", Variable::from(ops)), ("rows", rows.into())];
+    let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
+    let outputs: Vec<_> = kernel.outputs.iter().chain(&kernel.row_outputs).cloned().collect();
+    let main = Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables };
+    render("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl"), module, main, grid, vec![], &outputs)
+}
+
+fn name(op: ReduceOp) -> &'static str {
+    match op {
+        ReduceOp::Sum => "sum",
+        ReduceOp::Max => "max",
+        ReduceOp::Min => "min",
+    }
+}
+
+/// Reductions in groups that do not read one another.
+fn passes<'k>(kernel: &'k Reduce, module: &Module) -> Result<Vec<(usize, &'k [Reduction])>, EmitError> {
+    let mut groups = vec![];
+    let mut start = 0;
+    for (n, reduction) in kernel.reductions.iter().enumerate() {
+        float(module, "a reduction", reduction.value)?;
+        let reads = module.body.dag.values(reduction.value);
+        if (start..n).any(|earlier| reads >> earlier & 1 == 1) {
+            groups.push((start, kernel.reductions.get(start..n).unwrap_or_default()));
+            start = n;
+        }
+    }
+    groups.push((start, kernel.reductions.get(start..).unwrap_or_default()));
+    Ok(groups)
+}
+
+/// Evaluates what does not depend on the column, once a row.
+fn hoist(row: &mut Scope, module: &mut Module, roots: &[ExprId], axis: usize) -> Result<(), EmitError> {
+    let dag = &module.body.dag;
+    let known = row.supplied_values();
+    row.eval_where(module, roots, |id| dag.coords(id) >> axis & 1 == 0 && dag.values(id) & !known == 0)
+}
+
+/// Ends the pass of a reduction: combines accumulator `total` over the threads and supplies the result.
+fn conclude(row: &mut Scope, module: &mut Module, columns: &Columns, op: ReduceOp, total: &str) -> Value {
+    let combine = Combine(op);
+    let own = if columns.lanes == 1 { total.to_owned() } else { combine.total(total) };
+    let result = module.name();
+    match columns.threads {
+        1 => row.line(&format!("let {result} = {own};")),
+        _ => row.line(&format!("let {result} = combine_{}(local, {own});", name(op))),
+    }
+    let value = Value::Uniform(result);
+    row.supply(value.clone());
+    value
+}
+
+fn filler(columns: &Columns, op: ReduceOp) -> String {
+    let identity = Combine(op).identity();
+    if columns.lanes == 1 { identity.to_owned() } else { format!("vec4<f32>({identity})") }
+}
+
+fn text(value: &Value, lanes: usize) -> String {
+    if lanes == 1 { value.first() } else { value.vector(Scalar::F32) }
+}
+
+/// A loop over the columns for each pass.
+fn looped(
+    kernel: &Reduce,
+    columns: &Columns,
+    module: &mut Module,
+    row: &mut Scope,
+    coords: &[String],
+) -> Result<String, EmitError> {
+    let extent = module.dim(columns.extent);
+    let head = format!(
+        "for (var column = thread * {lanes}; column < {extent}; column += {})",
+        columns.threads * columns.lanes,
+        lanes = columns.lanes
+    );
+    let valid = format!("let valid = (column + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});");
+    let open = |module: &mut Module, row: &Scope| {
+        let mut scope = columns.scope(module, row, coords, "column", (!columns.whole()).then_some("valid"));
+        if !columns.whole() {
+            scope.line(&valid);
+        }
+        scope
+    };
+    for (start, group) in passes(kernel, module)? {
+        let roots: Vec<_> = group.iter().map(|r| r.value).collect();
+        hoist(row, module, &roots, columns.axis)?;
+        let mut inner = open(module, row);
+        let values = inner.eval(module, &roots)?;
+        for (n, (reduction, value)) in group.iter().zip(values).enumerate() {
+            let total = format!("total{}", start + n);
+            let identity = filler(columns, reduction.op);
+            row.line(&format!("var {total} = {identity};"));
+            let value = text(&value, columns.lanes);
+            let value = if columns.whole() { value } else { format!("select({identity}, {value}, valid)") };
+            inner.line(&format!("{total} = {};", Combine(reduction.op).join(&total, &value)));
+        }
+        if !group.is_empty() {
+            row.block(&head, &inner.take());
+        }
+        for (n, reduction) in group.iter().enumerate() {
+            conclude(row, module, columns, reduction.op, &format!("total{}", start + n));
+        }
+    }
+    if !kernel.outputs.is_empty() {
+        let roots: Vec<_> = kernel.outputs.iter().flat_map(|o| o.index.iter().copied().chain([o.value])).collect();
+        hoist(row, module, &roots, columns.axis)?;
+        let mut inner = open(module, row);
+        store(kernel, columns, &mut inner, module, "column")?;
+        let body = format!("{head} {{\n{}}}\n", indented(&inner.take()));
+        row.block("if (inside)", &body);
+    }
+    Ok(row.take())
+}
+
+fn store(
+    kernel: &Reduce,
+    columns: &Columns,
+    scope: &mut Scope,
+    module: &mut Module,
+    column: &str,
+) -> Result<(), EmitError> {
+    match columns.lanes {
+        1 => store_all_point(scope, module, column, &kernel.outputs),
+        _ => store_all_four(scope, module, (columns.axis, column, columns.extent), &kernel.outputs),
+    }
+}
+
+/// All columns of a thread at once: what one pass has evaluated, the next ones have in registers.
+fn unrolled(
+    kernel: &Reduce,
+    columns: &Columns,
+    steps: usize,
+    module: &mut Module,
+    row: &mut Scope,
+    coords: &[String],
+) -> Result<String, EmitError> {
+    let width = columns.extent.as_const().unwrap_or(0);
+    let groups = width.div_ceil(columns.lanes);
+    let mut scopes = Vec::with_capacity(steps);
+    for step in 0..steps {
+        let (column, first) = (format!("column{step}"), step * columns.threads);
+        let in_doubt = first + columns.threads > groups;
+        let group = if first == 0 { "thread".to_owned() } else { format!("(thread + {first})") };
+        let last = groups.saturating_sub(1);
+        let group = if in_doubt { format!("min({group}, {last})") } else { group };
+        row.line(&format!("let {column} = {group} * {};", columns.lanes));
+        if in_doubt {
+            row.line(&format!("let here{step} = thread + {first} < {groups};"));
+        }
+        let lanes = format!("({column} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({width})");
+        let valid = (!columns.whole()).then(|| format!("valid{step}"));
+        if let Some(valid) = &valid {
+            row.line(&format!("let {valid} = {lanes};"));
+        }
+        scopes.push((columns.scope(module, row, coords, &column, valid.as_deref()), in_doubt));
+    }
+    let empty = width == 0;
+    for (start, group) in passes(kernel, module)? {
+        let roots: Vec<_> = group.iter().map(|r| r.value).collect();
+        hoist(row, module, &roots, columns.axis)?;
+        for (n, reduction) in group.iter().enumerate() {
+            row.line(&format!("var total{} = {};", start + n, filler(columns, reduction.op)));
+        }
+        for (step, (scope, in_doubt)) in scopes.iter_mut().enumerate().filter(|_| !empty) {
+            scope.adopt(module, row, columns.axis);
+            let values = scope.eval(module, &roots)?;
+            for (n, (reduction, value)) in group.iter().zip(values).enumerate() {
+                let total = format!("total{}", start + n);
+                let identity = filler(columns, reduction.op);
+                let mut value = text(&value, columns.lanes);
+                if !columns.whole() {
+                    value = format!("select({identity}, {value}, valid{step})");
+                }
+                if *in_doubt {
+                    value = format!("select({identity}, {value}, here{step})");
+                }
+                scope.line(&format!("{total} = {};", Combine(reduction.op).join(&total, &value)));
+            }
+            let text = scope.take();
+            row.append(&text);
+        }
+        for (n, reduction) in group.iter().enumerate() {
+            conclude(row, module, columns, reduction.op, &format!("total{}", start + n));
+        }
+    }
+    if !kernel.outputs.is_empty() && !empty {
+        let roots: Vec<_> = kernel.outputs.iter().flat_map(|o| o.index.iter().copied().chain([o.value])).collect();
+        hoist(row, module, &roots, columns.axis)?;
+        for (step, (scope, in_doubt)) in scopes.iter_mut().enumerate() {
+            scope.adopt(module, row, columns.axis);
+            let mut inner = scope.inner();
+            store(kernel, columns, &mut inner, module, &format!("column{step}"))?;
+            let condition = if *in_doubt { format!("if (inside && here{step})") } else { "if (inside)".to_owned() };
+            row.block(&condition, &inner.take());
+        }
+    }
+    Ok(row.take())
+}

@@ -1,0 +1,54 @@
+// Row reductions: statistics over the last coordinate, then outputs that read them.
+//
+// Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
+// {{ row_threads }} threads reduce a row; a workgroup has {{ threads // row_threads }} rows. A thread combines every {{ row_threads }}th group of
+// columns in order, then a tree in workgroup memory combines the threads, in an order that the width alone decides.
+
+const ROW_THREADS = {{ row_threads }};
+const ROWS = {{ threads // row_threads }};
+
+{{ declarations -}}
+{% if row_threads > 1 %}
+var<workgroup> partial: array<f32, {{ threads }}>;
+{% for op in ops %}
+
+// Combines `value` over the threads of a row.
+fn combine_{{ op.name }}(local: i32, value: f32) -> f32 {
+    let thread = local % ROW_THREADS;
+    partial[local] = value;
+    workgroupBarrier();
+    for (var half = ROW_THREADS / 2; half > 0; half = half / 2) {
+        if (thread < half) {
+            let a = partial[local];
+            let b = partial[local + half];
+            partial[local] = {{ op.join }};
+        }
+        workgroupBarrier();
+    }
+    let result = partial[local - thread];
+    workgroupBarrier();
+    return result;
+}
+{% endfor %}
+{% endif %}
+
+{{ hooks -}}
+@compute @workgroup_size({{ threads }})
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+) {
+    let workgroup = i32(group.x + group.y * groups.x);
+    if (workgroup >= {{ workgroups }}) {
+        return;
+    }
+    let local = i32(local_index);
+    let thread = local % ROW_THREADS;
+    let rows = {{ rows }};
+    let wanted = workgroup * ROWS + local / ROW_THREADS;
+    let inside = wanted < rows;
+    // Rows beyond the last repeat it, so that all threads meet at barriers.
+    let row = min(wanted, rows - 1);
+{{ body }}
+}
