@@ -1,2 +1,38 @@
-//! Set-up, tests and reports.
-fn main() {}
+//! Set-up and tests: `cargo xtask`.
+#![forbid(unsafe_code)]
+
+mod setup;
+mod shell;
+mod test;
+mod vulkan;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Usage: cargo xtask COMMAND
+
+  setup   installs what the tests need and is missing: rustfmt, clippy, the Vulkan loader and the software
+          drivers lavapipe (Mesa) and SwiftShader (Chromium)
+  test    setup, then formatting, lints, documentation and all tests, on the CPU and on the software drivers;
+          VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["setup"] => setup::run(),
+        ["test"] => setup::run().and_then(|()| test::run()),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => Err(format!("unknown command `{}`\n\n{HELP}", other.join(" "))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,94 @@
+use crate::shell::{cargo, run as run_command, succeeds};
+use crate::vulkan::{SoftwareDriver, has_loader};
+use std::process::Command;
+
+/// Installs what the tests need and is missing.
+pub(crate) fn run() -> Result<(), String> {
+    components()?;
+    if cfg!(target_os = "linux") { drivers() } else { Ok(()) }
+}
+
+fn components() -> Result<(), String> {
+    let missing: Vec<&str> = [("fmt", "rustfmt"), ("clippy", "clippy")]
+        .into_iter()
+        .filter(|(command, _)| !cargo(&[command, "--version"]).output().is_ok_and(|output| output.status.success()))
+        .map(|(_, component)| component)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !succeeds("rustup", &["--version"]) {
+        return Err(format!("install {} from where Rust was installed", missing.join(" and ")));
+    }
+    let mut command = Command::new("rustup");
+    command.args(["component", "add"]).args(missing);
+    run_command(command)
+}
+
+fn drivers() -> Result<(), String> {
+    let mut packages = vec![];
+    if !has_loader() {
+        packages.push("libvulkan1");
+    }
+    if SoftwareDriver::Lavapipe.manifest().is_none() {
+        packages.push("mesa-vulkan-drivers");
+    }
+    let second = SoftwareDriver::SwiftShader;
+    let wants_second = is_debian() && second.manifest().is_none();
+    if packages.is_empty() && !wants_second {
+        return Ok(());
+    }
+    let Some(apt) = Apt::find() else {
+        return if packages.is_empty() { Ok(()) } else { Err(by_hand()) };
+    };
+    apt.run(&["update"])?;
+    if !packages.is_empty() {
+        apt.install(&packages)?;
+    }
+    if wants_second && apt.install(&["chromium"]).is_err() {
+        eprintln!("xtask: no {}: the tests run on {} alone", second.name(), SoftwareDriver::Lavapipe.name());
+    }
+    Ok(())
+}
+
+/// True on Debian itself: other distributions do not pack the driver with Chromium.
+fn is_debian() -> bool {
+    std::fs::read_to_string("/etc/os-release").is_ok_and(|text| text.lines().any(|line| line == "ID=debian"))
+}
+
+fn by_hand() -> String {
+    "the tests need the Vulkan loader and Mesa's lavapipe; install them as root:\n\
+     \x20 Debian, Ubuntu  apt-get install libvulkan1 mesa-vulkan-drivers\n\
+     \x20 Fedora          dnf install vulkan-loader mesa-vulkan-drivers\n\
+     \x20 Arch            pacman -S vulkan-icd-loader vulkan-swrast\n\
+     \x20 Alpine          apk add vulkan-loader mesa-vulkan-swrast"
+        .to_owned()
+}
+
+/// Debian's package manager with the rights to use it.
+struct Apt {
+    sudo: bool,
+}
+
+impl Apt {
+    fn find() -> Option<Self> {
+        if !succeeds("apt-get", &["--version"]) {
+            return None;
+        }
+        let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0");
+        (root || succeeds("sudo", &["-n", "true"])).then_some(Self { sudo: !root })
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<(), String> {
+        let mut command = Command::new(if self.sudo { "sudo" } else { "env" });
+        if self.sudo {
+            command.arg("-n").arg("env");
+        }
+        command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]).args(arguments);
+        run_command(command)
+    }
+
+    fn install(&self, packages: &[&str]) -> Result<(), String> {
+        self.run(&[&["install", "-y", "--no-install-recommends"], packages].concat())
+    }
+}

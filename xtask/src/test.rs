@@ -1,0 +1,50 @@
+use crate::shell::{cargo, run as run_command};
+use crate::vulkan::SoftwareDriver;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Formatting, lints, documentation and all tests.
+pub(crate) fn run() -> Result<(), String> {
+    run_command(cargo(&["fmt", "--all", "--check"]))?;
+    run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    run_command(docs)?;
+    let [first, rest @ ..] = &environments()[..] else { return Ok(()) };
+    run_command(first.apply(cargo(&["test", "--workspace", "--all-targets"])))?;
+    run_command(first.apply(cargo(&["test", "--workspace", "--doc"])))?;
+    for environment in rest {
+        run_command(environment.apply(cargo(&["test", "--workspace", "--tests"])))?;
+    }
+    Ok(())
+}
+
+/// The Vulkan driver that tests see; `None` is what the machine has.
+struct Environment {
+    driver: Option<PathBuf>,
+}
+
+fn environments() -> Vec<Environment> {
+    let chosen = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].iter().any(|name| std::env::var_os(name).is_some());
+    let drivers = [SoftwareDriver::Lavapipe, SoftwareDriver::SwiftShader];
+    let found: Vec<Environment> = drivers
+        .into_iter()
+        .filter(|_| !chosen && cfg!(target_os = "linux"))
+        .filter_map(SoftwareDriver::manifest)
+        .map(|driver| Environment { driver: Some(driver) })
+        .collect();
+    if found.is_empty() { vec![Environment { driver: None }] } else { found }
+}
+
+impl Environment {
+    fn apply(&self, mut command: Command) -> Command {
+        if let Some(driver) = &self.driver {
+            command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);
+        }
+        // lavapipe warns in every process without it.
+        if cfg!(target_os = "linux") && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+            command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+        }
+        command
+    }
+}

@@ -1,0 +1,43 @@
+use std::path::{Path, PathBuf};
+
+/// A Vulkan driver that computes on the CPU.
+#[derive(Clone, Copy)]
+pub(crate) enum SoftwareDriver {
+    Lavapipe,
+    SwiftShader,
+}
+
+impl SoftwareDriver {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lavapipe => "lavapipe",
+            Self::SwiftShader => "SwiftShader",
+        }
+    }
+
+    /// The manifest that the Vulkan loader reads.
+    pub(crate) fn manifest(self) -> Option<PathBuf> {
+        let (folders, prefix): (&[&str], _) = match self {
+            Self::Lavapipe => {
+                (&["/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d"], "lvp_icd")
+            }
+            Self::SwiftShader => (&["/usr/lib/chromium", "/usr/lib64/chromium-browser"], "vk_swiftshader_icd"),
+        };
+        folders.iter().find_map(|folder| file_with_prefix(Path::new(folder), prefix, ".json"))
+    }
+}
+
+/// True if the Vulkan loader is where programs look for it.
+pub(crate) fn has_loader() -> bool {
+    let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib"].map(PathBuf::from);
+    let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    folders.iter().chain([&PathBuf::from(multiarch)]).any(|folder| folder.join("libvulkan.so.1").exists())
+}
+
+fn file_with_prefix(folder: &Path, prefix: &str, suffix: &str) -> Option<PathBuf> {
+    let fits = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(prefix) && name.ends_with(suffix)
+    };
+    std::fs::read_dir(folder).ok()?.filter_map(Result::ok).map(|entry| entry.path()).find(fits)
+}
