@@ -16,6 +16,12 @@ impl From<usize> for SeqLen {
     }
 }
 
+impl From<Tensor> for SeqLen {
+    fn from(length: Tensor) -> Self {
+        Self::Host(length)
+    }
+}
+
 impl SeqLen {
     /// As a scalar of the shape program.
     pub fn to_host(&self, scope: &Scope) -> Tensor {
