@@ -235,3 +235,13 @@ fn uniform_random(seed: vec2<u32>, index: i32) -> f32 {
 fn uniform_random4(seed: vec2<u32>, index: i32) -> vec4<f32> {
     return vec4<f32>(philox(seed, bitcast<u32>(index) >> 2u) >> vec4<u32>(8u)) * 5.9604645e-8f;
 }
+
+// Bits whose order as integers is that of the floats; its own inverse on bits.
+fn ordered_bits(x: f32) -> i32 {
+    let bits = bitcast<i32>(x);
+    return bits ^ ((bits >> 31u) & 0x7fffffff);
+}
+
+fn from_ordered_bits(bits: i32) -> f32 {
+    return bitcast<f32>(bits ^ ((bits >> 31u) & 0x7fffffff));
+}

@@ -1,9 +1,11 @@
 //! WGSL emission: a pure function of a kernel, a target and a tuning.
 
+mod attention;
 mod error;
 mod expr;
 mod function;
 mod hook;
+mod interval;
 mod map;
 mod matmul;
 mod module;
@@ -124,6 +126,6 @@ pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<Emitted
         Kernel::Map(kernel) => map::emit(kernel, target, tuning),
         Kernel::Matmul(kernel) => matmul::emit(kernel, target, tuning),
         Kernel::Reduce(kernel) => reduce::emit(kernel, target, tuning),
-        _ => Err(EmitError::Missing { what: "family", index: 0, count: 0 }),
+        Kernel::Attention(kernel) => attention::emit(kernel, target, tuning),
     }
 }

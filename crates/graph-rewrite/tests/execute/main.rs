@@ -1,6 +1,7 @@
 //! Emitted kernels, executed on a Vulkan adapter and compared with plain loops.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+mod attention;
 mod build;
 mod device;
 mod map;

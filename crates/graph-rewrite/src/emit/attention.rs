@@ -1,0 +1,103 @@
+use super::expr::{Scope, Value, indented};
+use super::hook::{Four, elements, finish, float, function};
+use super::interval::{TileState, tile_state};
+use super::matmul::{place_in_list, row_count};
+use super::module::Module;
+use super::template::{Main, render};
+use super::{EmitError, EmittedKernel, GridFactor, Target, TileList, Tuning};
+use crate::plan::Attention;
+use minijinja::Value as Variable;
+use rewire_graph::{Dim, Scalar};
+
+const THREADS: u32 = 128;
+const THREAD_ROWS: u32 = 16;
+/// Elements of a row that are staged at once.
+const CHUNK: usize = 32;
+
+/// Emits jagged attention.
+pub(super) fn emit(kernel: &Attention, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    let each = tuning.rows_per_thread.unwrap_or(2);
+    if each == 0 || each > 8 {
+        let expected = "1 to 8".to_owned();
+        return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
+    }
+    let rows = each * THREAD_ROWS;
+    let mut module = Module::new(&kernel.body, target);
+    let hooks = hooks(kernel, &mut module)?;
+    let state = kernel.mask.map(|mask| truth(&mut module, mask).and_then(|()| tile_state(&mut module, mask)));
+    let state = state.transpose()?;
+
+    let mut scope = Scope::point(&[], vec![]);
+    place_in_list(&mut module, &mut scope, "tile", "i0")?;
+    for (name, range) in [("rows", &kernel.rows), ("keys", &kernel.keys)] {
+        let count = row_count(&mut module, range)?;
+        scope.line(&format!("let {name} = {count};"));
+    }
+    let block = |text: Option<&str>, depth: usize| {
+        let mut text = text.unwrap_or_default().to_owned();
+        (0..depth).for_each(|_| text = indented(&text));
+        Variable::from(text.trim_end().to_owned())
+    };
+    let part = |f: fn(&TileState) -> &str| state.as_ref().map(f);
+    let variables = vec![
+        ("rows", rows.into()),
+        ("rows_per_thread", each.into()),
+        ("heads", kernel.heads.into()),
+        ("chunk", CHUNK.min(kernel.qk_width.next_multiple_of(4)).max(4).into()),
+        ("qk_width", kernel.qk_width.into()),
+        ("v_width", kernel.v_width.into()),
+        ("value_chunks", kernel.v_width.div_ceil(CHUNK).into()),
+        ("softmax", kernel.softmax.into()),
+        ("masked", state.is_some().into()),
+        ("row_bounds", state.as_ref().map_or(0, |state| state.row_bounds).into()),
+        ("row_statements", block(part(|state| &state.rows), 2)),
+        ("exact_statements", block(part(|state| &state.exact), 1)),
+        ("tile_statements", block(part(|state| &state.tile), 2)),
+    ];
+    let list =
+        TileList { samples: kernel.samples.clone(), rows: kernel.rows.clone(), tile: rows, longest_first: true };
+    let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![kernel.heads.into()], 1)];
+    let main = Main { threads: THREADS, hooks, body: indented(&scope.take()), variables };
+    let source = include_str!("../../../../shaders/attention.wgsl");
+    render("attention.wgsl", source, module, main, grid, vec![list], &kernel.outputs)
+}
+
+fn hooks(kernel: &Attention, module: &mut Module) -> Result<String, EmitError> {
+    let point = |row: &str, last: &str| ["c0", "c1", row, last].map(str::to_owned);
+    let (qk, v) = (Dim::from(kernel.qk_width), Dim::from(kernel.v_width));
+    let mut text = String::new();
+    for (name, row, extent, root) in
+        [("query", "i", &qk, kernel.q), ("key", "j", &qk, kernel.k), ("value", "j", &v, kernel.v)]
+    {
+        let four = Four { coords: &point(row, "d"), axis: 3, extent };
+        text += &elements(name, module, &four, (vec![], ""), root, "0.0f")?;
+    }
+    let pair = point("i", "j");
+    if let Some(mask) = kernel.mask {
+        truth(module, mask)?;
+        let mut scope = Scope::four(module, 3, &pair, vec![], Some("inside"));
+        let kept = scope.eval_one(module, mask)?.vector(Scalar::Bool);
+        scope.line(&format!("return {kept};"));
+        text += &function("keep", &pair, ", inside: vec4<bool>", "vec4<bool>", &scope.take());
+    }
+    float(module, "the score", kernel.score)?;
+    let mut scope = Scope::four(module, 3, &pair, vec![Value::Vector("product".to_owned())], Some("kept"));
+    let weight = scope.eval_one(module, kernel.score)?.vector(Scalar::F32);
+    let filler = if kernel.softmax { "MASKED" } else { "0.0f" };
+    scope.line(&format!("return select(vec4<f32>({filler}), {weight}, kept);"));
+    text += &function("weigh", &pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &scope.take());
+    let four = Four { coords: &point("i", "d"), axis: 3, extent: &v };
+    Ok(text + &finish(module, &four, &kernel.outputs)?)
+}
+
+/// Errors where the mask is no truth value.
+fn truth(module: &Module, mask: rewire_graph::pointwise::ExprId) -> Result<(), EmitError> {
+    let dag = &module.body.dag;
+    if mask.0 as usize >= dag.len() {
+        return Err(EmitError::Missing { what: "expression", index: mask.0 as usize, count: dag.len() });
+    }
+    match dag.scalar(mask) {
+        Scalar::Bool => Ok(()),
+        got => Err(EmitError::Type { place: "the mask".to_owned(), expected: "Bool".to_owned(), got }),
+    }
+}

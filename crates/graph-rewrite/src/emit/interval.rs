@@ -1,0 +1,253 @@
+//! The mask of attention over a tile of rows and keys: WGSL that computes its bounds.
+
+use super::EmitError;
+use super::expr::Scope;
+use super::module::Module;
+use rewire_graph::Scalar;
+use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
+use std::collections::HashMap;
+
+const ROW: u32 = 1 << 2;
+const KEY: u32 = 1 << 3;
+
+/// Smallest and largest value over the tile; of a truth value, whether it holds everywhere and anywhere.
+#[derive(Clone)]
+struct Bounds {
+    low: String,
+    high: String,
+}
+
+impl Bounds {
+    fn point(text: String) -> Self {
+        Self { low: text.clone(), high: text }
+    }
+
+    fn undecided() -> Self {
+        Self { low: "false".to_owned(), high: "true".to_owned() }
+    }
+}
+
+/// Statements that decide a tile.
+pub(super) struct TileState {
+    /// Statements that evaluate what is the same for the whole sample.
+    pub exact: String,
+    /// Statements for each row `i`, which combine what is read from rows.
+    pub rows: String,
+    /// Number of such values.
+    pub row_bounds: usize,
+    /// Statements for each tile `i0..=i1`, `j0..=j1`: `possible` if a pair may count, `always` if all do.
+    pub tile: String,
+}
+
+struct Analysis {
+    exact: Scope,
+    row: Scope,
+    tile: Scope,
+    row_bounds: usize,
+    known: HashMap<ExprId, Option<Bounds>>,
+}
+
+/// Bounds of `mask`, a truth value of coordinates `(sample, head, row, key)`.
+pub(super) fn tile_state(module: &mut Module, mask: ExprId) -> Result<TileState, EmitError> {
+    let coords = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+    let mut analysis = Analysis {
+        exact: Scope::point(&coords(&["c0", "c1"]), vec![]),
+        row: Scope::point(&coords(&["c0", "c1", "i"]), vec![]),
+        tile: Scope::point(&[], vec![]),
+        row_bounds: 0,
+        known: HashMap::new(),
+    };
+    let bounds = analysis.truth(module, mask)?;
+    analysis.tile.line(&format!("let always = {};", bounds.low));
+    analysis.tile.line(&format!("let possible = {};", bounds.high));
+    Ok(TileState {
+        exact: analysis.exact.take(),
+        rows: analysis.row.take(),
+        row_bounds: analysis.row_bounds,
+        tile: analysis.tile.take(),
+    })
+}
+
+impl Analysis {
+    fn truth(&mut self, module: &mut Module, id: ExprId) -> Result<Bounds, EmitError> {
+        Ok(self.bounds(module, id)?.unwrap_or_else(Bounds::undecided))
+    }
+
+    fn bounds(&mut self, module: &mut Module, id: ExprId) -> Result<Option<Bounds>, EmitError> {
+        if let Some(known) = self.known.get(&id) {
+            return Ok(known.clone());
+        }
+        let dag = &module.body.dag;
+        let (coords, scalar) = (dag.coords(id), dag.scalar(id));
+        let bounds = if dag.values(id) != 0 || scalar == Scalar::I64 {
+            None
+        } else if coords & (ROW | KEY) == 0 {
+            Some(Bounds::point(self.exact.eval_one(module, id)?.first()))
+        } else if coords & KEY == 0 && reads_memory(module, id) {
+            Some(self.over_rows(module, id, scalar)?)
+        } else {
+            self.combined(module, id)?.map(|bounds| self.named(module, bounds))
+        };
+        self.known.insert(id, bounds.clone());
+        Ok(bounds)
+    }
+
+    fn named(&mut self, module: &mut Module, bounds: Bounds) -> Bounds {
+        let (low, high) = (module.name(), module.name());
+        self.tile.line(&format!("let {low} = {};", bounds.low));
+        self.tile.line(&format!("let {high} = {};", bounds.high));
+        Bounds { low, high }
+    }
+
+    /// A value of the row that is read from memory: its extremes over the rows of the tile.
+    fn over_rows(&mut self, module: &mut Module, id: ExprId, scalar: Scalar) -> Result<Bounds, EmitError> {
+        let n = self.row_bounds;
+        self.row_bounds += 1;
+        let value = self.row.eval_one(module, id)?.first();
+        let (bits, read): (String, fn(String) -> String) = match scalar {
+            Scalar::F32 => (format!("ordered_bits({value})"), |bits| format!("from_ordered_bits({bits})")),
+            Scalar::Bool => (format!("i32({value})"), |bits| format!("({bits} != 0)")),
+            Scalar::I32 | Scalar::I64 => (value, |bits| bits),
+        };
+        self.row.line(&format!("atomicMin(&row_low[{n}], {bits});"));
+        self.row.line(&format!("atomicMax(&row_high[{n}], {bits});"));
+        Ok(Bounds { low: read(format!("bounds{n}.x")), high: read(format!("bounds{n}.y")) })
+    }
+
+    fn combined(&mut self, module: &mut Module, id: ExprId) -> Result<Option<Bounds>, EmitError> {
+        let dag = &module.body.dag;
+        let scalar = dag.scalar(id);
+        match *dag.expr(id) {
+            Expr::Coord(2) => Ok(Some(Bounds { low: "i0".to_owned(), high: "i1".to_owned() })),
+            Expr::Coord(3) => Ok(Some(Bounds { low: "j0".to_owned(), high: "j1".to_owned() })),
+            Expr::Unary(op, a) => Ok(self.bounds(module, a)?.and_then(|a| unary(op, scalar, &a))),
+            Expr::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) if scalar == Scalar::Bool => {
+                let (a, b) = (self.truth(module, a)?, self.truth(module, b)?);
+                let sign = if op == BinaryOp::And { "&&" } else { "||" };
+                Ok(Some(Bounds {
+                    low: format!("{} {sign} {}", a.low, b.low),
+                    high: format!("{} {sign} {}", a.high, b.high),
+                }))
+            }
+            Expr::Binary(op, a, b) => {
+                let kind = dag.scalar(a);
+                let constant = match *dag.expr(b) {
+                    Expr::Int(_, value) => Some(value),
+                    _ => None,
+                };
+                match (self.bounds(module, a)?, self.bounds(module, b)?) {
+                    (Some(a), Some(b)) => Ok(binary(op, kind, constant, &a, &b)),
+                    _ => Ok(None),
+                }
+            }
+            Expr::Cast(to, a) => {
+                let from = dag.scalar(a);
+                Ok(self.bounds(module, a)?.and_then(|a| cast(from, to, &a)))
+            }
+            Expr::Select(condition, a, b) => self.choice(module, condition, a, b),
+            _ => Ok(None),
+        }
+    }
+
+    /// A side that reads memory may be read only where it is taken, so it stays unknown.
+    fn choice(
+        &mut self,
+        module: &mut Module,
+        condition: ExprId,
+        a: ExprId,
+        b: ExprId,
+    ) -> Result<Option<Bounds>, EmitError> {
+        let scalar = module.body.dag.scalar(a);
+        let c = self.truth(module, condition)?;
+        let mut sides = Vec::with_capacity(2);
+        for side in [a, b] {
+            let bounds = if reads_memory(module, side) { None } else { self.bounds(module, side)? };
+            sides.push(if scalar == Scalar::Bool { Some(bounds.unwrap_or_else(Bounds::undecided)) } else { bounds });
+        }
+        let (Some(Some(b)), Some(Some(a))) = (sides.pop(), sides.pop()) else { return Ok(None) };
+        Ok(Some(match scalar {
+            Scalar::Bool => Bounds {
+                low: format!("({0} && {1}) || (!{2} && {3}) || ({1} && {3})", c.low, a.low, c.high, b.low),
+                high: format!("({} && {}) || (!{} && {})", c.high, a.high, c.low, b.high),
+            },
+            _ => {
+                let pick = |both: &str, a: &str, b: &str| {
+                    format!("select(select({both}({a}, {b}), {b}, !{}), {a}, {})", c.high, c.low)
+                };
+                Bounds { low: pick("min", &a.low, &b.low), high: pick("max", &a.high, &b.high) }
+            }
+        }))
+    }
+}
+
+fn reads_memory(module: &Module, root: ExprId) -> bool {
+    let dag = &module.body.dag;
+    dag.reachable(&[root])
+        .into_iter()
+        .any(|id| matches!(dag.expr(id), Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. }))
+}
+
+fn unary(op: UnaryOp, scalar: Scalar, a: &Bounds) -> Option<Bounds> {
+    let monotone = |name: &str| Bounds { low: format!("{name}({})", a.low), high: format!("{name}({})", a.high) };
+    Some(match op {
+        UnaryOp::Not => Bounds { low: format!("!{}", a.high), high: format!("!{}", a.low) },
+        UnaryOp::Neg => Bounds { low: format!("-{}", a.high), high: format!("-{}", a.low) },
+        UnaryOp::Abs => {
+            let zero = if scalar == Scalar::F32 { "0.0f" } else { "0" };
+            Bounds {
+                low: format!("max({zero}, max({}, -{}))", a.low, a.high),
+                high: format!("max(abs({}), abs({}))", a.low, a.high),
+            }
+        }
+        UnaryOp::Relu => Bounds { low: format!("max({}, 0.0f)", a.low), high: format!("max({}, 0.0f)", a.high) },
+        UnaryOp::Floor => monotone("floor"),
+        UnaryOp::Ceil => monotone("ceil"),
+        UnaryOp::Trunc => monotone("trunc"),
+        UnaryOp::Round => monotone("round"),
+        _ => return None,
+    })
+}
+
+fn binary(op: BinaryOp, kind: Scalar, constant: Option<i64>, a: &Bounds, b: &Bounds) -> Option<Bounds> {
+    use BinaryOp::*;
+    let (al, ah, bl, bh) = (&a.low, &a.high, &b.low, &b.high);
+    if kind == Scalar::Bool {
+        return None;
+    }
+    let both = |low: String, high: String| Some(Bounds { low, high });
+    match op {
+        Add => both(format!("{al} + {bl}"), format!("{ah} + {bh}")),
+        Sub => both(format!("{al} - {bh}"), format!("{ah} - {bl}")),
+        Mul => {
+            let corners = |f: &str| format!("{f}({f}({al} * {bl}, {al} * {bh}), {f}({ah} * {bl}, {ah} * {bh}))");
+            both(corners("min"), corners("max"))
+        }
+        Div if kind == Scalar::I32 && constant.is_some_and(|n| n > 0) => {
+            both(format!("floor_div({al}, {bl})"), format!("floor_div({ah}, {bl})"))
+        }
+        Min => both(format!("min({al}, {bl})"), format!("min({ah}, {bh})")),
+        Max => both(format!("max({al}, {bl})"), format!("max({ah}, {bh})")),
+        Lt => both(format!("{ah} < {bl}"), format!("{al} < {bh}")),
+        Le => both(format!("{ah} <= {bl}"), format!("{al} <= {bh}")),
+        Gt => both(format!("{al} > {bh}"), format!("{ah} > {bl}")),
+        Ge => both(format!("{al} >= {bh}"), format!("{ah} >= {bl}")),
+        Eq => both(
+            format!("{al} == {ah} && {bl} == {bh} && {al} == {bl}"),
+            format!("{al} <= {bh} && {bl} <= {ah}"),
+        ),
+        Ne => both(
+            format!("{al} > {bh} || {bl} > {ah}"),
+            format!("{al} != {ah} || {bl} != {bh} || {al} != {bl}"),
+        ),
+        _ => None,
+    }
+}
+
+fn cast(from: Scalar, to: Scalar, a: &Bounds) -> Option<Bounds> {
+    let name = match (from, to) {
+        (Scalar::I32 | Scalar::Bool, Scalar::F32) => "f32",
+        (Scalar::F32 | Scalar::Bool, Scalar::I32) => "i32",
+        _ => return None,
+    };
+    Some(Bounds { low: format!("{name}({})", a.low), high: format!("{name}({})", a.high) })
+}

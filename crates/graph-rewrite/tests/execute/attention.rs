@@ -1,0 +1,217 @@
+use crate::build::{Build, indices, noise, output, own, sym};
+use crate::tensor::{Num, Tensor};
+use crate::{check, check_tuned};
+use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
+use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::plan::{Attention, Kernel, RowRange};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mask {
+    None,
+    Causal,
+    /// Causal over the history, targets see themselves only, a prefix sees everything.
+    Targets,
+    /// Keys at most ten behind.
+    Window,
+    /// Keys from a start to an end that each row loads.
+    Intervals,
+    /// Rows that a truth value admits.
+    Rows,
+    Nothing,
+}
+
+const MASKS: [Mask; 7] =
+    [Mask::None, Mask::Causal, Mask::Targets, Mask::Window, Mask::Intervals, Mask::Rows, Mask::Nothing];
+
+struct Case {
+    mask: Mask,
+    heads: usize,
+    qk: usize,
+    v: usize,
+    dtype: DType,
+    softmax: bool,
+}
+
+fn offsets(lengths: &[i64]) -> Vec<i64> {
+    lengths.iter().fold(vec![0], |mut all, l| {
+        all.push(all[all.len() - 1] + l);
+        all
+    })
+}
+
+fn mask(b: &mut Build, kind: Mask, (sample, i, j, row, length): (ExprId, ExprId, ExprId, ExprId, ExprId)) -> Option<ExprId> {
+    use BinaryOp::*;
+    let tokens = b.body.operands[0].shape[0].clone();
+    match kind {
+        Mask::None => None,
+        Mask::Causal => Some(b.bin(Ge, i, j)),
+        Mask::Window => {
+            let (causal, gap, ten) = (b.bin(Ge, i, j), b.bin(Sub, i, j), b.body.dag.int(10));
+            let near = b.bin(Le, gap, ten);
+            Some(b.bin(And, causal, near))
+        }
+        Mask::Targets => {
+            let targets = b.operand(DType::I64, vec![sym(0)]);
+            let targets = b.load(targets, &[sample]);
+            let targets = b.body.dag.cast(Scalar::I32, targets);
+            let prefix = b.body.dag.int(3);
+            let history = b.bin(Sub, length, targets);
+            let (a, c) = (b.bin(Min, i, history), b.bin(Min, j, history));
+            let before = b.bin(Gt, a, c);
+            let same = b.bin(Eq, i, j);
+            let early = b.bin(Lt, i, prefix);
+            let inside = b.bin(Lt, j, history);
+            let whole = b.bin(And, early, inside);
+            let mask = b.bin(Or, before, same);
+            Some(b.bin(Or, mask, whole))
+        }
+        Mask::Intervals => {
+            let start = b.operand(DType::I32, vec![tokens.clone()]);
+            let end = b.operand(DType::F32, vec![tokens]);
+            let start = b.load(start, &[row]);
+            let end = b.load(end, &[row]);
+            let position = b.body.dag.cast(Scalar::F32, j);
+            let (after, before) = (b.bin(Ge, j, start), b.bin(Lt, position, end));
+            Some(b.bin(And, after, before))
+        }
+        Mask::Rows => {
+            let admitted = b.operand(DType::Bool, vec![tokens]);
+            let admitted = b.load(admitted, &[row]);
+            let causal = b.bin(Ge, i, j);
+            Some(b.bin(And, admitted, causal))
+        }
+        Mask::Nothing => {
+            let far = b.body.dag.int(100_000);
+            Some(b.bin(Gt, j, far))
+        }
+    }
+}
+
+fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Kernel, Vec<Tensor>, Vec<(u32, i64)>) {
+    use BinaryOp::*;
+    let mut b = Build::default();
+    let (samples, tokens, heads) = (sym(0), sym(1), Dim::from(case.heads));
+    let key_tokens = if key_lengths.is_some() { sym(2) } else { tokens.clone() };
+    let (qk, v) = (Dim::from(case.qk), Dim::from(case.v));
+    let packed = |width: usize| Dim::from(width * case.heads);
+    let q = b.operand(case.dtype, vec![tokens.clone(), packed(case.qk)]);
+    let k = b.operand(case.dtype, vec![key_tokens.clone(), packed(case.qk)]);
+    let values = b.operand(case.dtype, vec![key_tokens.clone(), heads.clone(), v.clone()]);
+    let bias = b.operand(DType::F32, vec![heads.clone(), 200usize.into()]);
+    let offs = b.host(vec![samples.clone() + 1usize.into()]);
+    let key_offs = if key_lengths.is_some() { b.host(vec![samples.clone() + 1usize.into()]) } else { offs };
+    let (s, h, i) = (b.coord(0, &samples), b.coord(1, &heads), b.coord(2, &sym(9)));
+    let (j, d, e) = (b.coord(3, &sym(9)), b.coord(3, &qk), b.coord(3, &v));
+    let one = b.body.dag.int(1);
+    let next = b.bin(Add, s, one);
+    let (start, key_start, end) = (b.load(offs, &[s]), b.load(key_offs, &[s]), b.load(offs, &[next]));
+    let length = b.bin(Sub, end, start);
+    let (row, key_row) = (b.bin(Add, start, i), b.bin(Add, key_start, i));
+    let width = b.body.dag.int(case.qk as i64);
+    let first = b.bin(Mul, h, width);
+    let column = b.bin(Add, first, d);
+    let (q, k) = (b.load(q, &[row, column]), b.load(k, &[key_row, column]));
+    let values = b.load(values, &[key_row, h, e]);
+    let dot = b.body.dag.value(0, Scalar::F32);
+    let gap = b.bin(Sub, i, j);
+    let gap = b.body.dag.unary(UnaryOp::Abs, gap);
+    let most = b.body.dag.int(199);
+    let gap = b.bin(Min, gap, most);
+    let bias = b.load(bias, &[h, gap]);
+    let scale = b.float(0.2);
+    let scaled = b.bin(Mul, dot, scale);
+    let biased = b.bin(Add, scaled, bias);
+    let score = if case.softmax { biased } else { b.body.dag.unary(UnaryOp::Silu, biased) };
+    let mask = mask(&mut b, case.mask, (s, i, j, row, length));
+    let sum = b.body.dag.value(0, Scalar::F32);
+    let outputs = own(vec![output(case.dtype, vec![tokens.clone(), heads, v], vec![row, h, e], sum)]);
+    let total: i64 = lengths.iter().sum();
+    let key_total: i64 = key_lengths.unwrap_or(lengths).iter().sum();
+    let (n, m) = (total as usize, key_total as usize);
+    let mut data = vec![
+        noise(case.dtype, &[n, case.qk * case.heads], 1),
+        noise(case.dtype, &[m, case.qk * case.heads], 2),
+        noise(case.dtype, &[m, case.heads, case.v], 3),
+        noise(DType::F32, &[case.heads, 200], 4),
+        Tensor::ints(DType::I32, &offsets(lengths)),
+    ];
+    data.extend(key_lengths.map(|lengths| Tensor::ints(DType::I32, &offsets(lengths))));
+    match case.mask {
+        Mask::Targets => data.push(Tensor::ints(DType::I64, &lengths.iter().map(|l| l.min(&5) / 2).collect::<Vec<_>>())),
+        Mask::Intervals => {
+            data.push(indices(DType::I32, &[n], 60, 5));
+            let mut end = indices(DType::I32, &[n], 90, 6);
+            end.dtype = DType::F32;
+            end.data.iter_mut().for_each(|x| *x = Num::F(x.float() - 3.5));
+            data.push(end);
+        }
+        Mask::Rows => {
+            let mut admitted = noise(DType::Bool, &[n], 7);
+            admitted.data.iter_mut().take(40).for_each(|x| *x = Num::I(0));
+            data.push(admitted);
+        }
+        _ => {}
+    }
+    let ragged = |offsets| RowRange::Ragged { offsets };
+    let kernel = Kernel::Attention(Attention {
+        body: b.body,
+        samples,
+        heads: case.heads,
+        qk_width: case.qk,
+        v_width: case.v,
+        rows: ragged(offs),
+        keys: ragged(key_offs),
+        q,
+        k,
+        v: values,
+        score,
+        mask,
+        softmax: case.softmax,
+        outputs,
+    });
+    (kernel, data, vec![(0, lengths.len() as i64), (1, total), (2, key_total)])
+}
+
+#[test]
+fn masks_over_odd_lengths() {
+    for mask in MASKS {
+        for softmax in [false, true] {
+            for lengths in [vec![1i64], vec![0, 33, 7], vec![100, 0, 64, 31], vec![0, 0]] {
+                let case = Case { mask, heads: 2, qk: 25, v: 12, dtype: DType::F32, softmax };
+                let (kernel, data, symbols) = kernel(&case, &lengths, None);
+                if softmax && mask != Mask::None {
+                    // Rows without keys have no softmax in plain loops.
+                    if !matches!(mask, Mask::Causal | Mask::Window | Mask::Targets) {
+                        continue;
+                    }
+                }
+                check(&format!("{mask:?} {lengths:?} softmax {softmax}"), &kernel, &data, &symbols);
+            }
+        }
+    }
+}
+
+#[test]
+fn widths_of_heads() {
+    for (qk, v) in [(8, 8), (1, 3), (32, 64), (64, 25), (50, 130), (256, 256)] {
+        for dtype in [DType::F32, DType::F16] {
+            let case = Case { mask: Mask::Causal, heads: 3, qk, v, dtype, softmax: false };
+            let (kernel, data, symbols) = kernel(&case, &[40, 3], None);
+            check(&format!("{qk} {v} {dtype}"), &kernel, &data, &symbols);
+        }
+    }
+}
+
+#[test]
+fn keys_of_other_lengths_than_rows() {
+    for mask in [Mask::None, Mask::Causal, Mask::Intervals] {
+        let case = Case { mask, heads: 1, qk: 16, v: 16, dtype: DType::F32, softmax: false };
+        let (kernel, data, symbols) = kernel(&case, &[5, 40, 0, 9], Some(&[70, 0, 3, 33]));
+        check(&format!("{mask:?}"), &kernel, &data, &symbols);
+        for each in [1, 2] {
+            let tuning = Tuning { rows_per_thread: Some(each), ..Tuning::default() };
+            check_tuned(&format!("{mask:?} {each}"), &kernel, &data, &symbols, &tuning);
+        }
+    }
+}
