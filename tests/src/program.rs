@@ -53,6 +53,10 @@ pub enum Kind {
     Attention,
     /// Storage in half precision.
     Half,
+    /// Values of the shape program in device arithmetic.
+    Host,
+    /// Pseudorandom zeros.
+    Dropout,
 }
 
 /// All kinds, the frequent ones several times.
@@ -89,6 +93,8 @@ const KINDS: &[Kind] = &[
     Kind::Attention,
     Kind::Attention,
     Kind::Half,
+    Kind::Host,
+    Kind::Dropout,
 ];
 
 /// One step of a program. The numbers choose operands and variants among those that fit.

@@ -239,7 +239,7 @@ impl Builder {
     }
 
     pub(super) fn gather(&mut self, i: Instruction) -> Option<Tensor> {
-        let index = self.pool.integer(i.a, |x| x.rank() > 0 && x.dtype() != DType::I64)?;
+        let index = self.pool.integer(i.a, |x| x.rank() > 0)?;
         if i.c.is_multiple_of(5) {
             let table = self.pool.float(i.b, |x| x.rank() >= 1 && is_device(x) && x.dim(0) == self.batch)?;
             // An empty table has no rows to take.
@@ -303,5 +303,25 @@ impl Builder {
             return Some(self.scope.parameter(&name, DType::F16, &[3.into(), width.into()]));
         }
         Some(&self.pool.float(i.a, |x| x.dtype() == DType::F16)? * 1.0)
+    }
+
+    pub(super) fn host(&mut self, i: Instruction) -> Option<Tensor> {
+        let x = self.any_float(i.a)?;
+        let rows = &self.pool.rows[usize::from(i.b) % self.pool.rows.len()].ragged;
+        let size = self.scope.host_size(rows.total.clone());
+        let value = match i.c % 4 {
+            0 => rows.max(),
+            1 => &rows.max() + &size,
+            2 => self.scope.host_size(self.batch.clone()).binary_scalar(BinaryOp::Max, 3.0),
+            _ => size.binary_scalar(BinaryOp::Mod, 7.0),
+        };
+        let value = &(&value.cast(DType::F32) + 1.0) * 0.25;
+        Some(if i.c < 128 { &x / &value } else { (&x * &value).clamp(Some(-5.0), Some(5.0)) })
+    }
+
+    pub(super) fn dropout(&mut self, i: Instruction) -> Option<Tensor> {
+        let x = self.pool.float(i.a, is_device)?;
+        let seed = self.scope.scalar(DType::I64, f64::from(i.b) * 1.0e9);
+        Some(x.dropout(f32::from(i.c) / 300.0, &seed))
     }
 }

@@ -112,8 +112,11 @@ impl Builder {
             Some(mask) => mask.select(&weights, &self.scope.scalar(DType::F32, 0.0)),
             None => weights,
         };
-        let attended = split(&v).clone();
-        let attended = weights.weighted_sum(&attended, &rows.ragged, &keys.ragged);
+        let attended = weights.weighted_sum(&split(&v), &rows.ragged, &keys.ragged);
+        if i.a.is_multiple_of(7) {
+            let other = weights.weighted_sum(&split(&k), &rows.ragged, &keys.ragged);
+            self.pool.add(other.reshape(&[rows.ragged.total.clone(), k.dim(1)]));
+        }
         let flat = attended.reshape(&[rows.ragged.total.clone(), v.dim(1)]);
         Some(match i.b % 3 {
             0 => attended,

@@ -94,6 +94,9 @@ impl Builder {
             self.inputs.insert(name.to_owned(), values);
             self.pool.floats.push(tensor);
         }
+        let factor = self.scope.input("factor", DType::F32, &[]);
+        self.inputs.insert("factor".to_owned(), Noise::new(self.seed, "factor").floats(DType::F32, &[], 1.5));
+        self.pool.floats.insert(0, factor);
         for (name, dtype, (dim, count), low, high) in [
             ("time", DType::I64, &totals[0], -3_000_000_000_000, 3_000_000_000_000),
             ("now", DType::I64, &samples, -5, 5_000_000_000),
@@ -134,6 +137,8 @@ impl Builder {
             Kind::JaggedMatMul => self.jagged_matmul(instruction),
             Kind::Attention => self.attention(instruction),
             Kind::Half => self.half(instruction),
+            Kind::Host => self.host(instruction),
+            Kind::Dropout => self.dropout(instruction),
         };
         if let Some(tensor) = added {
             self.pool.add(tensor);

@@ -45,9 +45,10 @@ impl Pool {
         choose(&self.integers, pick, fits)
     }
 
-    /// Any tensor that is not on the host.
+    /// Any tensor, those of the host included.
     pub fn any(&self, pick: u8) -> Tensor {
-        let all: Vec<&Tensor> = self.truths.iter().chain(&self.integers).chain(&self.floats).collect();
+        let host = self.rows.iter().flat_map(|rows| [&rows.ragged.lengths, &rows.ragged.offsets]);
+        let all: Vec<&Tensor> = host.chain(&self.truths).chain(&self.integers).chain(&self.floats).collect();
         all[all.len() - 1 - usize::from(pick) % all.len()].clone()
     }
 

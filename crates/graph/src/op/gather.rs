@@ -33,14 +33,14 @@ impl Elementwise for Gather {
         let (outer, inner) = coords.split_at(at.ty(1).rank());
         let rows = at.ty(0).shape[0].clone();
         let index = at.load(1, outer);
-        let index = at.dag().cast(Scalar::I32, index);
-        let (zero, rows) = (at.dag().int(0), at.size(&rows));
-        let last = {
-            let one = at.dag().int(1);
-            at.dag().binary(BinaryOp::Sub, rows, one)
-        };
+        let (rows, one) = (at.size(&rows), at.dag().int(1));
+        let last = at.dag().binary(BinaryOp::Sub, rows, one);
+        // Limited in its own type: a 64-bit index would wrap around.
+        let scalar = at.dag().scalar(index);
+        let (zero, last) = (at.dag().constant(scalar, 0), at.dag().cast(scalar, last));
         let row = at.dag().binary(BinaryOp::Min, index, last);
         let row = at.dag().binary(BinaryOp::Max, row, zero);
+        let row = at.dag().cast(Scalar::I32, row);
         let index: Vec<ExprId> = std::iter::once(row).chain(inner.iter().copied()).collect();
         at.load(0, &index)
     }

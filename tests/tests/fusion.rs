@@ -1,0 +1,259 @@
+//! What fuses: steps of plans by name and number.
+
+use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
+use rewire_graph_rewrite::plan::{Kernel, Plan, Source};
+use rewire_tests::backend::plan;
+
+const F32: DType = DType::F32;
+
+/// The plan of a model of `x` `[rows, width]`.
+fn plan_of(width: usize, model: impl Fn(&Scope, &Tensor) -> Vec<Tensor>) -> Plan {
+    let scope = Scope::new();
+    let x = scope.input("x", F32, &[scope.size("rows"), width.into()]);
+    let outputs = model(&scope, &x);
+    finish(scope, outputs)
+}
+
+fn finish(scope: Scope, outputs: Vec<Tensor>) -> Plan {
+    let names: Vec<String> = (0..outputs.len()).map(|n| format!("out{n}")).collect();
+    let named: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(outputs).collect();
+    let graph: Graph = scope.finish(&named).unwrap();
+    plan(&graph).unwrap()
+}
+
+fn names(plan: &Plan) -> Vec<&str> {
+    plan.steps.iter().map(|step| step.name.as_str()).collect()
+}
+
+fn weight(scope: &Scope, name: &str, shape: &[usize]) -> Tensor {
+    scope.parameter(name, F32, &shape.iter().map(|&n| Dim::from(n)).collect::<Vec<_>>())
+}
+
+fn linear(scope: &Scope, name: &str, x: &Tensor, out: usize) -> Tensor {
+    let bias = weight(scope, &format!("{name}.bias"), &[out]);
+    x.linear(&weight(scope, &format!("{name}.weight"), &[out, x.width()]), Some(&bias))
+}
+
+#[test]
+fn thirty_pointwise_operators_over_broadcast_shapes_are_one_kernel() {
+    let plan = plan_of(24, |scope, x| {
+        let (row, column) = (weight(scope, "row", &[24]), scope.input("column", F32, &[x.dim(0), 1.into()]));
+        let mut y = x.clone();
+        for n in 0..10 {
+            y = match n % 5 {
+                0 => (&y + &row).tanh(),
+                1 => (&y * &column).silu(),
+                2 => &(&y - &(&row * &column)).abs() + 0.5,
+                3 => (&y * x).maximum(&row),
+                _ => (&y / &(&column.abs() + 1.0)).sigmoid(),
+            };
+            y = &y * 1.25;
+        }
+        vec![y]
+    });
+    assert_eq!(names(&plan), ["pointwise"]);
+}
+
+#[test]
+fn a_linear_layer_takes_its_activation() {
+    for activation in [Tensor::relu, Tensor::silu, Tensor::sigmoid, Tensor::gelu_erf, Tensor::gelu_tanh] {
+        let plan = plan_of(16, |scope, x| vec![activation(&linear(scope, "a", x, 8))]);
+        assert_eq!(names(&plan), ["addmm"]);
+    }
+}
+
+#[test]
+fn a_layer_of_one_column_takes_its_bias_and_activation() {
+    let plan = plan_of(16, |scope, x| vec![linear(scope, "a", x, 1).sigmoid()]);
+    assert_eq!(names(&plan), ["addmm"]);
+}
+
+#[test]
+fn an_mlp_takes_a_kernel_a_layer() {
+    let plan = plan_of(16, |scope, x| {
+        let a = linear(scope, "a", x, 32).relu();
+        let b = linear(scope, "b", &a, 32).relu();
+        vec![linear(scope, "c", &b, 1)]
+    });
+    assert_eq!(names(&plan), ["addmm", "addmm", "addmm"]);
+}
+
+#[test]
+fn a_residual_is_added_by_the_product() {
+    let plan = plan_of(16, |scope, x| vec![x + &linear(scope, "a", x, 16).silu()]);
+    assert_eq!(names(&plan), ["addmm"]);
+}
+
+#[test]
+fn softmax_is_one_kernel_with_what_surrounds_it() {
+    let plan = plan_of(16, |_, x| vec![&(&(x * 0.5) + 1.0).softmax(1) * 2.0]);
+    assert_eq!(names(&plan), ["softmax"]);
+}
+
+/// Layer norm, written in the ways that models write it.
+fn layer_norms() -> Vec<(&'static str, fn(&Tensor, &Tensor, &Tensor) -> Tensor)> {
+    vec![
+        ("normalize", |x, w, b| x.layer_norm(w, b, 1e-5)),
+        ("division", |x, w, b| {
+            let centered = x - &x.mean(1);
+            let deviation = (&centered.square().mean(1) + 1e-5).sqrt();
+            &(&(&centered / &deviation) * w) + b
+        }),
+        ("separate subtractions", |x, w, b| {
+            let variance = (x - &x.mean(1)).square().sum(1);
+            let scale = (&(&variance / 16.0) + 1e-5).rsqrt();
+            &(&(&(x - &x.mean(1)) * &scale) * w) + b
+        }),
+        ("raw moments", |x, w, b| {
+            let variance = &x.square().mean(1) - &x.mean(1).square();
+            &(&(&(x - &x.mean(1)) * &(&variance + 1e-5).rsqrt()) * w) + b
+        }),
+    ]
+}
+
+#[test]
+fn layer_norm_is_one_kernel_however_it_is_written() {
+    for (name, norm) in layer_norms() {
+        let plan = plan_of(16, |scope, x| {
+            vec![norm(&x.silu(), &weight(scope, "w", &[16]), &weight(scope, "b", &[16])).tanh()]
+        });
+        assert_eq!(plan.steps.len(), 1, "{name}: {:?}", names(&plan));
+        assert!(matches!(plan.steps[0].kernel, Kernel::Reduce(_)), "{name}");
+    }
+}
+
+#[test]
+fn norms_with_a_residual_or_a_gate_are_one_kernel() {
+    let plan = plan_of(16, |scope, x| {
+        let (w, b) = (weight(scope, "w", &[16]), weight(scope, "b", &[16]));
+        vec![x + &x.swish_layer_norm(&w, &b, 1e-6), x.rms_norm(&w, 1e-6)]
+    });
+    assert!(plan.steps.len() <= 2, "{:?}", names(&plan));
+}
+
+#[test]
+fn parts_of_a_product_get_their_own_epilogues() {
+    let plan = plan_of(16, |scope, x| {
+        let parts = linear(scope, "a", x, 48).split_columns(&[16, 16, 16]);
+        vec![parts[0].silu(), parts[1].clone(), parts[2].reshape(&[x.dim(0), 4.into(), 4.into()])]
+    });
+    assert_eq!(names(&plan), ["addmm"]);
+}
+
+#[test]
+fn siblings_of_one_input_do_not_repeat_its_computation() {
+    let plan = plan_of(16, |scope, x| {
+        let shared = x.gelu_erf().tanh();
+        vec![linear(scope, "a", &shared, 8), linear(scope, "b", &shared, 8)]
+    });
+    let pointwise = names(&plan).iter().filter(|name| **name == "pointwise").count();
+    assert!(plan.steps.len() <= 3 && pointwise <= 1, "{:?}", names(&plan));
+}
+
+#[test]
+fn pointwise_results_of_one_shape_share_a_kernel() {
+    let plan = plan_of(16, |_, x| vec![x.silu(), x.tanh(), &x.exp() + 1.0]);
+    assert_eq!(names(&plan), ["pointwise"]);
+}
+
+#[test]
+fn a_lookup_is_the_prologue_of_its_reader() {
+    let scope = Scope::new();
+    let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
+    let rows = weight(&scope, "table", &[100, 16]).gather(&ids);
+    let y = linear(&scope, "a", &rows, 8).relu();
+    assert_eq!(names(&finish(scope, vec![y])), ["addmm"]);
+}
+
+#[test]
+fn a_sum_of_lookups_is_one_kernel() {
+    let scope = Scope::new();
+    let rows = scope.size("rows");
+    let sum = (0..3)
+        .map(|n| {
+            let ids = scope.input(&format!("ids{n}"), DType::U32, std::slice::from_ref(&rows));
+            weight(&scope, &format!("table{n}"), &[100, 16]).gather(&ids)
+        })
+        .reduce(|a, b| &a + &b)
+        .unwrap();
+    assert_eq!(names(&finish(scope, vec![sum])), ["pointwise"]);
+}
+
+/// A layer of sequential transduction units with a causal mask.
+fn stu_layer(scope: &Scope, x: &Tensor, rows: &Ragged, heads: usize, width: usize) -> Tensor {
+    let inner = heads * width;
+    let vector = |name: &str, n: usize| weight(scope, name, &[n]);
+    let normed = x.layer_norm(&vector("in_w", x.width()), &vector("in_b", x.width()), 1e-6);
+    let uvqk = &normed.matmul(&weight(scope, "uvqk", &[x.width(), 4 * inner])) + &vector("beta", 4 * inner);
+    let parts = uvqk.split_columns(&[inner; 4]);
+    let u = parts[0].silu();
+    let split = |t: &Tensor| t.reshape(&[rows.total.clone(), heads.into(), width.into()]);
+    let weights = &(&split(&parts[2]).scores(&split(&parts[3]), rows, rows) * 0.4).silu() * 0.1;
+    let mask = rows.row_index(rows, heads).ge(&rows.key_index(rows, heads));
+    let attended = mask.select(&weights, &scope.scalar(F32, 0.0)).weighted_sum(&split(&parts[1]), rows, rows);
+    let attended = attended.reshape(&[rows.total.clone(), inner.into()]);
+    let y = &u * &attended.layer_norm(&vector("out_w", inner), &vector("out_b", inner), 1e-6);
+    let joined = scope.concat(&[&u, &attended, &y], 1);
+    x + &joined.matmul(&weight(scope, "out", &[3 * inner, x.width()]))
+}
+
+#[test]
+fn an_stu_layer_takes_at_most_five_dispatches() {
+    for heads in [1, 2, 4] {
+        for layers in [1, 3] {
+            let scope = Scope::new();
+            let rows = scope.offsets("offsets");
+            let mut x = scope.input("x", F32, &[rows.total.clone(), 32.into()]);
+            for layer in 0..layers {
+                x = scope.module(&format!("layers.{layer}"), |scope| stu_layer(scope, &x, &rows, heads, 8));
+            }
+            let plan = finish(scope, vec![x]);
+            assert!(plan.steps.len() <= 5 * layers, "{heads} heads: {:?}", names(&plan));
+            assert!(!names(&plan).contains(&"pointwise"), "{heads} heads: {:?}", names(&plan));
+        }
+    }
+}
+
+#[test]
+fn two_sums_may_share_their_scores() {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("batch"));
+    let tensor = |name: &str| scope.input(name, F32, &[rows.total.clone(), 2.into(), 4.into()]);
+    let (q, k, v, w) = (tensor("q"), tensor("k"), tensor("v"), tensor("w"));
+    let weights = q.scores(&k, &rows, &rows).silu();
+    let outputs = vec![weights.weighted_sum(&v, &rows, &rows), weights.weighted_sum(&w, &rows, &rows)];
+    assert_eq!(names(&finish(scope, outputs)), ["attention", "attention"]);
+}
+
+#[test]
+fn no_step_takes_more_than_eight_bindings() {
+    let plan = plan_of(4, |scope, x| {
+        let inputs: Vec<Tensor> = (0..12).map(|n| scope.input(&format!("x{n}"), F32, x.shape())).collect();
+        let sum = inputs.iter().fold(x.clone(), |sum, x| &sum + &x.tanh());
+        vec![scope.concat(&inputs.iter().collect::<Vec<_>>(), 1), sum]
+    });
+    for step in &plan.steps {
+        assert!(step.reads.len() + step.writes.len() <= 8, "{}: {:?}", step.name, step.reads);
+    }
+}
+
+#[test]
+fn no_step_computes_what_its_only_neighbour_could() {
+    let plan = plan_of(8, |scope, x| {
+        let a = linear(scope, "a", &x.tanh(), 8).relu();
+        let b = a.layer_norm(&weight(scope, "w", &[8]), &weight(scope, "b", &[8]), 1e-5);
+        let c = (&b * &a).softmax(1);
+        vec![linear(scope, "c", &(&c + x), 8).sigmoid()]
+    });
+    assert!(!names(&plan).contains(&"pointwise"), "{:?}", names(&plan));
+}
+
+#[test]
+fn parameters_without_readers_are_not_part_of_a_plan() {
+    let plan = plan_of(8, |scope, x| {
+        let unused = linear(scope, "unused", x, 8);
+        let _ = unused.relu();
+        vec![x.silu()]
+    });
+    assert!(plan.buffers.iter().all(|buffer| !matches!(buffer.source, Source::Parameter(_))));
+}
