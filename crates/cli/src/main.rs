@@ -1,2 +1,36 @@
 //! The rewire program.
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod args;
+mod demo;
+mod devices;
+mod error;
+mod graph;
+mod log;
+mod output;
+mod rank;
+mod verify;
+
+use args::{Args, Command};
+use clap::Parser;
+use output::Output;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    log::to_stderr();
+    let mut output = Output::stdout();
+    let result = match &args.command {
+        Command::Devices => devices::run(&args.common, &mut output),
+        Command::Rank(options) => rank::run(options, &args.common, &mut output),
+        Command::Verify(options) => verify::run(options, &args.common, &mut output),
+        Command::Graph(options) => graph::run(options, &args.common, &mut output),
+    };
+    match result.and_then(|()| Ok(output.flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error.report();
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -46,10 +46,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod error;
 pub mod rank;
 pub mod verify;
 pub mod weights;
 
+pub use error::describe;
 pub use rewire_graph as graph;
 pub use rewire_graph_rewrite as graph_rewrite;
 pub use rewire_hstu as hstu;

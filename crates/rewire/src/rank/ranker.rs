@@ -53,18 +53,34 @@ impl Default for RankOptions {
     }
 }
 
+/// Reads the `config.json` of a model folder.
+///
+/// # Errors
+/// [`RankError::Read`] and [`RankError::Config`].
+pub fn read_config(folder: &Path) -> Result<Config, RankError> {
+    let path = folder.join("config.json");
+    let text = std::fs::read_to_string(&path).map_err(|source| RankError::Read { path: path.clone(), source })?;
+    parse_config(&path.display().to_string(), &text)
+}
+
+/// Takes the text of a `config.json`; `name` stands for it in errors.
+///
+/// # Errors
+/// [`RankError::Config`].
+pub fn parse_config(name: &str, text: &str) -> Result<Config, RankError> {
+    let bad = |source| RankError::Config { name: name.to_owned(), source: Box::new(source) };
+    Config::from_json(text).map_err(bad)
+}
+
 impl Ranker {
     /// Loads a folder with `config.json` and `model.safetensors`.
     ///
     /// # Errors
     /// [`RankError`] names the file, key or tensor that is not good, or what is missing for a device.
     pub async fn load_async(folder: &Path, options: &RankOptions) -> Result<Self, RankError> {
-        let path = folder.join("config.json");
-        let config = std::fs::read_to_string(&path).map_err(|source| RankError::Read { path: path.clone(), source })?;
-        let config = Config::from_json(&config)
-            .map_err(|source| RankError::Config { name: path.display().to_string(), source: Box::new(source) })?;
+        let config = read_config(folder)?;
         let weights = Weights::read(&folder.join("model.safetensors"))?;
-        Self::compile(&config, &weights, options).await
+        Self::new_async(&config, &weights, options).await
     }
 
     /// [`Ranker::load_async`], blocking.
@@ -75,29 +91,11 @@ impl Ranker {
         pollster::block_on(Self::load_async(folder, options))
     }
 
-    /// Takes the text of a `config.json` and weights.
+    /// Takes a configuration and weights.
     ///
     /// # Errors
     /// As [`Ranker::load_async`].
-    pub async fn from_parts_async(
-        config: &str,
-        weights: &Weights<'_>,
-        options: &RankOptions,
-    ) -> Result<Self, RankError> {
-        let config = Config::from_json(config)
-            .map_err(|source| RankError::Config { name: "the model's text".into(), source: Box::new(source) })?;
-        Self::compile(&config, weights, options).await
-    }
-
-    /// [`Ranker::from_parts_async`], blocking.
-    ///
-    /// # Errors
-    /// As [`Ranker::load_async`].
-    pub fn from_parts(config: &str, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
-        pollster::block_on(Self::from_parts_async(config, weights, options))
-    }
-
-    async fn compile(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
+    pub async fn new_async(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
         check_buffers(config, weights)?;
         let graph = trace(config).map_err(|error| RankError::Trace(Box::new(error)))?;
         let (graph, _) = optimize(graph)?;
@@ -120,6 +118,14 @@ impl Ranker {
             capacity: capacity(config, options)?,
             batch_rows: options.batch_rows,
         })
+    }
+
+    /// [`Ranker::new_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Ranker::load_async`].
+    pub fn new(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
+        pollster::block_on(Self::new_async(config, weights, options))
     }
 
     /// What the model reads from a request.

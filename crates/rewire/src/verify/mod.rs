@@ -1,3 +1,254 @@
-//! Golden cases.
+//! Replaying golden cases: stored inputs, parameters and expected outputs of operators and modules.
+
+mod case;
 mod compare;
+
+pub use case::{Case, CaseError, cases};
 pub use compare::{Mismatch, relative_error};
+
+use crate::{describe, weights};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::{Plan, Source};
+use rewire_graph_rewrite::{RewriteError, lower, optimize};
+use rewire_hstu::replay::ReplayError;
+use rewire_runtime::{
+    DeviceKind, Gpu, GpuError, Inputs, Kernel, Outputs, RunError, RuntimeError, Session, SessionOptions, devices,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+const TOLERANCE: f64 = 2e-5;
+const TOLERANCE_HALF: f64 = 5e-3;
+
+/// What is replayed on and where results go.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyOptions {
+    /// What runs the cases.
+    pub kernel: Kernel,
+    /// A part of the name, driver or backend of the adapter to use.
+    pub adapter: Option<String>,
+    /// Folder for computed outputs, as `<op>/<case>.safetensors`.
+    pub save: Option<PathBuf>,
+}
+
+/// What became of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Status {
+    /// All outputs are within the tolerance.
+    #[serde(rename = "ok")]
+    Ok,
+    /// Some output is not, or a step ran elsewhere than asked.
+    #[serde(rename = "FAIL")]
+    Fail,
+    /// There is no operator for it, or no kernel.
+    #[serde(rename = "unsupported")]
+    Unsupported,
+    /// The file is not good, or the run failed.
+    #[serde(rename = "error")]
+    Error,
+}
+
+/// The result of a case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CaseReport {
+    /// The operator; empty if the file could not be read.
+    pub op: String,
+    /// The file's name without extension.
+    pub case: String,
+    /// What was asked for.
+    pub kernel: Kernel,
+    /// The adapter, or `cpu`.
+    pub adapter: String,
+    /// Steps that ran on the adapter.
+    pub gpu_steps: usize,
+    /// Steps that ran on the CPU.
+    pub cpu_steps: usize,
+    /// The largest error of all outputs that could be compared.
+    pub max_rel_err: Option<f64>,
+    /// What it may be.
+    pub tolerance: f64,
+    /// What became of it.
+    pub status: Status,
+    /// Why it is not ok.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Replays golden cases on one device.
+#[derive(Debug)]
+pub struct Verifier {
+    options: VerifyOptions,
+    session: SessionOptions,
+}
+
+#[derive(Debug, Error)]
+enum Failure {
+    #[error(transparent)]
+    Case(#[from] CaseError),
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
+    #[error(transparent)]
+    Load(#[from] RuntimeError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("cannot save to {}: {reason}", path.display())]
+    Save { path: PathBuf, reason: String },
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Fail => "FAIL",
+            Self::Unsupported => "unsupported",
+            Self::Error => "error",
+        })
+    }
+}
+
+impl Failure {
+    fn status(&self) -> Status {
+        match self {
+            Self::Case(CaseError::Replay { source, .. }) if matches!(**source, ReplayError::Unsupported { .. }) => {
+                Status::Unsupported
+            }
+            Self::Rewrite(RewriteError::Unsupported { .. }) | Self::Load(RuntimeError::Step { .. }) => {
+                Status::Unsupported
+            }
+            _ => Status::Error,
+        }
+    }
+}
+
+impl Verifier {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// [`GpuError`] where the kernel is `wgpu` and there is no adapter as asked.
+    pub fn new(options: VerifyOptions) -> Result<Self, GpuError> {
+        let mut session = SessionOptions { kernel: options.kernel, ..SessionOptions::default() };
+        match options.kernel {
+            Kernel::Wgpu => session.gpu = Some(Gpu::open(options.adapter.as_deref())?),
+            Kernel::Auto => match devices().iter().any(|device| device.auto && device.kind != DeviceKind::Cpu) {
+                true => session.adapter = options.adapter.clone(),
+                false => session.kernel = Kernel::Cpu,
+            },
+            Kernel::Cpu => {}
+        }
+        Ok(Self { options, session })
+    }
+
+    /// Replays a case. Whatever goes wrong is in the report.
+    pub fn verify(&self, path: &Path) -> CaseReport {
+        let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut report = CaseReport {
+            op: String::new(),
+            case: name,
+            kernel: self.options.kernel,
+            adapter: "cpu".into(),
+            gpu_steps: 0,
+            cpu_steps: 0,
+            max_rel_err: None,
+            tolerance: TOLERANCE,
+            status: Status::Ok,
+            message: None,
+        };
+        if let Err(failure) = self.replay(path, &mut report) {
+            report.status = failure.status();
+            report.message = Some(describe(&failure));
+        }
+        report
+    }
+
+    fn replay(&self, path: &Path, report: &mut CaseReport) -> Result<(), Failure> {
+        let case = Case::read(path)?;
+        report.op = case.op().to_owned();
+        report.tolerance = if case.half() { TOLERANCE_HALF } else { TOLERANCE };
+        let replay = case.trace()?;
+        let plan = lower(&optimize(replay.graph)?.0)?;
+        let inputs = inputs(&case, &plan);
+        let mut session = Session::load(plan, |name| case.parameter(name), self.session.clone())?;
+        let (gpu_steps, cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
+        (report.gpu_steps, report.cpu_steps) = (gpu_steps, cpu_steps);
+        report.adapter = session.report().adapter.unwrap_or_else(|| "cpu".into());
+        let outputs = session.run(&inputs)?;
+        if let Some(folder) = &self.options.save {
+            save(&case, &outputs, &folder.join(case.op()).join(format!("{}.safetensors", report.case)))?;
+        }
+        judge(&case, &outputs, replay.exact, report);
+        if self.options.kernel == Kernel::Wgpu && cpu_steps > 0 {
+            report.status = Status::Fail;
+            report.message = Some(format!("{cpu_steps} steps ran on the CPU"));
+        }
+        Ok(())
+    }
+}
+
+/// Compares all outputs with their references.
+fn judge(case: &Case, outputs: &Outputs, exact: bool, report: &mut CaseReport) {
+    let mut worst: Option<f64> = None;
+    for name in case.outputs() {
+        let Some(expected) = case.expected(name) else { continue };
+        let error = match outputs.get(name) {
+            Some(out) => relative_error(name, out, &expected, exact),
+            None => Err(Mismatch::Missing { name: name.to_owned() }),
+        };
+        match error {
+            Ok(error) => worst = Some(worst.unwrap_or(0.0).max(error)),
+            Err(mismatch) => {
+                report.status = Status::Fail;
+                report.message.get_or_insert(mismatch.to_string());
+            }
+        }
+    }
+    report.max_rel_err = worst;
+    if worst.is_some_and(|error| error > report.tolerance) {
+        report.status = Status::Fail;
+    }
+    if worst.is_none() && report.message.is_none() {
+        report.status = Status::Error;
+        report.message = Some("the file has no outputs to compare with".into());
+    }
+}
+
+/// The tensors that the plan reads.
+fn inputs(case: &Case, plan: &Plan) -> Inputs {
+    let names = plan.buffers.iter().filter_map(|buffer| match &buffer.source {
+        Source::Input(name) => Some(name),
+        _ => None,
+    });
+    names
+        .chain(plan.host_inputs.iter().map(|input| &input.name))
+        .filter_map(|name| Some((name.clone(), case.input(name)?)))
+        .collect()
+}
+
+fn save(case: &Case, outputs: &Outputs, path: &Path) -> Result<(), Failure> {
+    let failed = |reason: String| Failure::Save { path: path.to_owned(), reason };
+    let mut tensors = BTreeMap::new();
+    for name in case.outputs() {
+        if let Some(out) = outputs.get(name) {
+            tensors.insert(format!("out.{name}"), stored(out, case.expected(name)));
+        }
+    }
+    let bytes = weights::serialize(&tensors, case.metadata()).map_err(|error| failed(error.to_string()))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(path, bytes))
+        .map_err(|error| failed(error.to_string()))
+}
+
+/// A result in the element type of its reference, and as `[1]` where that stands for a scalar.
+fn stored(out: &HostTensor, reference: Option<HostTensor>) -> HostTensor {
+    let Some(reference) = reference else { return out.clone() };
+    let shape = if out.shape().is_empty() { vec![1] } else { out.shape().to_vec() };
+    let converted = match (out.dtype() == reference.dtype(), out.dtype().is_float()) {
+        (true, _) => out.clone().reshape(shape),
+        (false, true) => HostTensor::from_f64(reference.dtype(), shape, &out.to_f64()),
+        (false, false) => HostTensor::i64(shape, &out.to_i64()),
+    };
+    converted.unwrap_or_else(|_| out.clone())
+}

@@ -1,0 +1,60 @@
+use crate::args::Common;
+use crate::error::CliError;
+use crate::output::Output;
+use rewire::{DeviceInfo, DeviceKind, Gpu, Kernel, devices};
+
+pub fn run(common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let mut found = devices();
+    found.retain(|device| listed(device, common));
+    if found.iter().all(|device| device.kind == DeviceKind::Cpu) && common.kernel == Kernel::Wgpu {
+        Gpu::open(common.adapter.as_deref())?;
+    }
+    if let (true, Some(adapter)) = (found.is_empty(), &common.adapter) {
+        return Err(CliError::NoDevice(adapter.clone()));
+    }
+    for device in &found {
+        if common.json { output.json(device)? } else { print(device, output)? }
+    }
+    Ok(())
+}
+
+fn listed(device: &DeviceInfo, common: &Common) -> bool {
+    let of_kernel = match common.kernel {
+        Kernel::Auto => true,
+        Kernel::Wgpu => device.kind != DeviceKind::Cpu,
+        Kernel::Cpu => device.kind == DeviceKind::Cpu,
+    };
+    let matches = |wanted: &String| {
+        let wanted = wanted.to_lowercase();
+        [&device.name, &device.driver, &device.backend].iter().any(|text| text.to_lowercase().contains(&wanted))
+    };
+    of_kernel && common.adapter.as_ref().is_none_or(matches)
+}
+
+fn print(device: &DeviceInfo, output: &mut Output) -> Result<(), CliError> {
+    let mark = if device.auto { "*" } else { " " };
+    output.line(format_args!("{mark} {} ({:?}, {})", device.name, device.kind, device.backend))?;
+    output.line(format_args!("    driver    {}", device.driver))?;
+    if !device.features.is_empty() {
+        output.line(format_args!("    features  {}", device.features.join(", ")))?;
+    }
+    if !device.cooperative_matrices.is_empty() {
+        output.line(format_args!("    matrices  {}", device.cooperative_matrices.join(", ")))?;
+    }
+    if let Some(limits) = &device.limits {
+        output.line(format_args!(
+            "    limits    {} MiB a binding, {} MiB a buffer, {} buffers a kernel, {} KiB a workgroup, {} invocations, \
+             subgroups of {} to {}",
+            limits.binding_bytes >> 20,
+            limits.buffer_bytes >> 20,
+            limits.storage_buffers,
+            limits.workgroup_bytes >> 10,
+            limits.invocations,
+            limits.subgroup_sizes.0,
+            limits.subgroup_sizes.1,
+        ))?;
+    }
+    let taken = if device.auto { "taken" } else { "not taken" };
+    output.line(format_args!("    auto      {taken}: {}", device.reason))?;
+    Ok(())
+}

@@ -1,0 +1,71 @@
+use crate::args::{Common, Format, Graph as Options, Stage};
+use crate::demo;
+use crate::error::CliError;
+use crate::output::Output;
+use rewire::graph::op::{Constant, HostOp, Input, Parameter};
+use rewire::graph::{Graph, Node};
+use rewire::rank;
+use rewire::verify::Case;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a graph holds.
+#[derive(Debug, Serialize)]
+struct Counts {
+    stage: &'static str,
+    nodes: usize,
+    kernels: usize,
+    host_steps: usize,
+    parameters: usize,
+    bytes: usize,
+    ops: BTreeMap<String, usize>,
+}
+
+pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let traced = match &options.model {
+        None => rank::trace(&demo::config()?)?,
+        Some(path) if path.is_dir() => rank::trace(&rank::read_config(path)?)?,
+        Some(path) => Case::read(path)?.trace()?.graph,
+    };
+    let (stage, graph) = match options.stage {
+        Stage::Traced => ("traced", traced),
+        Stage::Rewritten => ("rewritten", rewire::optimize(traced)?.0),
+    };
+    if common.json {
+        return Ok(output.json(&count(stage, &graph))?);
+    }
+    let drawing = match options.format {
+        Format::Text => graph.text(),
+        Format::Dot => graph.dot(),
+        Format::Svg => graph.svg(),
+    };
+    Ok(output.line(drawing.trim_end())?)
+}
+
+fn count(stage: &'static str, graph: &Graph) -> Counts {
+    let nodes: Vec<&Node> = graph.ids().filter_map(|id| graph.node(id)).collect();
+    let host_steps = nodes.iter().filter(|node| is::<HostOp>(node)).count();
+    let sources =
+        nodes.iter().filter(|node| is::<Input>(node) || is::<Parameter>(node) || is::<Constant>(node)).count();
+    let parameters: Vec<(usize, usize)> = nodes
+        .iter()
+        .filter_map(|node| node.op.downcast_ref::<Parameter>())
+        .map(|parameter| {
+            let elements = parameter.ty.shape.iter().map(|dim| dim.as_const().unwrap_or(0)).product();
+            (elements, elements * parameter.ty.dtype.bytes())
+        })
+        .collect();
+    Counts {
+        stage,
+        nodes: nodes.len(),
+        kernels: nodes.len() - host_steps - sources,
+        host_steps,
+        parameters: parameters.iter().map(|(elements, _)| elements).sum(),
+        bytes: parameters.iter().map(|(_, bytes)| bytes).sum(),
+        ops: graph.counts(),
+    }
+}
+
+fn is<T: rewire::graph::op::Op>(node: &Node) -> bool {
+    node.op.downcast_ref::<T>().is_some()
+}

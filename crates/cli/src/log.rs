@@ -1,0 +1,55 @@
+//! Log events of the libraries, on stderr.
+
+use std::fmt::{Debug, Write};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+struct Stderr;
+
+struct Message(String);
+
+/// Prints messages from `info` up, one a line. Other crates are heard from `warn` up.
+pub fn to_stderr() {
+    // Fails only if a subscriber is set already, and then that one prints.
+    let _ = tracing::subscriber::set_global_default(Stderr);
+}
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        // Writing to a string does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.0, "{value:?}"),
+            name => write!(self.0, " {name}={value:?}"),
+        };
+    }
+}
+
+impl Subscriber for Stderr {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let own = metadata.target().starts_with("rewire");
+        *metadata.level() <= if own { Level::INFO } else { Level::ERROR }
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        let level = event.metadata().level();
+        match *level {
+            Level::INFO => eprintln!("{}", message.0),
+            _ => eprintln!("{}: {}", level.as_str().to_lowercase(), message.0),
+        }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}

@@ -1,0 +1,65 @@
+use super::jsonl::Lines;
+use super::parquet::Rows;
+use crate::demo;
+use rewire::rank::{JsonError, Request, Schema};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, StdinLock};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why requests could not be read.
+#[derive(Debug, Error)]
+pub enum InputError {
+    #[error("cannot read {file}")]
+    Read { file: String, source: io::Error },
+    #[error("{file}:{line}")]
+    Line { file: String, line: u64, source: JsonError },
+    #[error("{file}:{line}: the line is longer than {limit} bytes")]
+    LongLine { file: String, line: u64, limit: u64 },
+    #[error("{file}, row {row}: {reason}")]
+    Row { file: String, row: u64, reason: String },
+    #[error("{file}: {reason}")]
+    Table { file: String, reason: String },
+    #[error("{file} holds no users: expected JSON Lines or Parquet")]
+    Empty { file: String },
+}
+
+/// Requests of a file, one after another.
+pub trait Requests {
+    /// The next request; `None` at the end.
+    fn next(&mut self, schema: &Schema) -> Option<Result<Request, InputError>>;
+
+    /// How much was read and how much there is, where that is known.
+    fn progress(&self) -> Option<(u64, u64)>;
+}
+
+/// Name of a data file for messages.
+pub fn title(data: Option<&Path>) -> String {
+    match data {
+        None => "the data in the program".into(),
+        Some(path) if path == Path::new("-") => "stdin".into(),
+        Some(path) => path.display().to_string(),
+    }
+}
+
+/// Opens JSON Lines or Parquet, told apart by the first bytes.
+pub fn open(data: Option<&Path>, schema: &Schema) -> Result<Box<dyn Requests>, InputError> {
+    let name = title(data);
+    let Some(path) = data else {
+        let length = demo::INTERACTIONS.len() as u64;
+        return Ok(Box::new(Lines::new(name, Cursor::new(demo::INTERACTIONS), Some(length))));
+    };
+    if path == Path::new("-") {
+        let stdin: BufReader<StdinLock<'static>> = BufReader::new(io::stdin().lock());
+        return Ok(Box::new(Lines::new(name, stdin, None)));
+    }
+    let unread = |source| InputError::Read { file: name.clone(), source };
+    let file = File::open(path).map_err(unread)?;
+    let metadata = file.metadata().map_err(unread)?;
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    if reader.fill_buf().map_err(unread)?.starts_with(b"PAR1") {
+        return Ok(Box::new(Rows::open(name, PathBuf::from(path), schema)?));
+    }
+    let length = metadata.is_file().then_some(metadata.len());
+    Ok(Box::new(Lines::new(name, reader, length)))
+}

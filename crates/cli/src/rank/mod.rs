@@ -1,0 +1,134 @@
+mod input;
+mod items;
+mod jsonl;
+mod parquet;
+mod progress;
+mod report;
+mod table;
+
+pub use input::InputError;
+
+use crate::args::{Common, Rank};
+use crate::demo;
+use crate::error::CliError;
+use crate::output::Output;
+use input::Requests;
+use items::Titles;
+use progress::Progress;
+use report::{SummaryLine, Tally, UserLine};
+use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Request};
+use rewire::weights::Weights;
+use std::time::Instant;
+
+/// Rows that are read before a batch is run.
+const CHUNK: usize = 1 << 14;
+
+pub fn run(options: &Rank, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let start = Instant::now();
+    let mut ranker = load(options, common)?;
+    let mut input = input::open(options.data.as_deref(), ranker.schema())?;
+    let item = ranker.schema().candidates.first().map_or("item_id", |column| column.name.as_str());
+    let titles = if common.json { Titles::default() } else { Titles::find(options, item) };
+    let mut run = Run {
+        printer: Printer { json: common.json, top: options.top, tasks: names(&ranker), titles },
+        tally: Tally::new(ranker.tasks()),
+        progress: Progress::new(),
+    };
+    if let Err(error) = run.all(&mut *input, &mut ranker, options, output) {
+        if !common.json && run.tally.users > 0 {
+            let users = table::count(run.tally.users, "user");
+            output.line(format_args!("INCOMPLETE: an error ended the run after {users}"))?;
+            output.flush()?;
+        }
+        return Err(error);
+    }
+    let summary = run.tally.summary(start.elapsed().as_secs_f64(), &ranker.report());
+    drop(run.progress);
+    run.tally.notes(ranker.max_seq_len());
+    match common.json {
+        true => output.json(&SummaryLine { summary: &summary })?,
+        false => table::print_summary(&summary, output)?,
+    }
+    Ok(())
+}
+
+fn load(options: &Rank, common: &Common) -> Result<Ranker, RankError> {
+    let with = RankOptions { kernel: common.kernel, adapter: common.adapter.clone(), ..RankOptions::default() };
+    match &options.model {
+        Some(folder) => Ranker::load(folder, &with),
+        None => Ranker::new(&demo::config()?, &Weights::parse(demo::WEIGHTS)?, &with),
+    }
+}
+
+fn names(ranker: &Ranker) -> Vec<String> {
+    ranker.tasks().iter().map(|task| task.name.clone()).collect()
+}
+
+struct Printer {
+    json: bool,
+    top: usize,
+    tasks: Vec<String>,
+    titles: Titles,
+}
+
+struct Run {
+    printer: Printer,
+    tally: Tally,
+    progress: Progress,
+}
+
+impl Run {
+    fn all(
+        &mut self,
+        input: &mut dyn Requests,
+        ranker: &mut Ranker,
+        options: &Rank,
+        output: &mut Output,
+    ) -> Result<(), CliError> {
+        let file = || input::title(options.data.as_deref());
+        loop {
+            let (requests, end) = chunk(input, ranker);
+            let ranked = ranker.rank(&requests).map_err(|source| CliError::Data { file: file(), source })?;
+            for (request, ranked) in requests.iter().zip(&ranked) {
+                self.tally.add(request, ranked);
+            }
+            self.progress.aside(|| self.printer.print(&ranked, output))?;
+            match end {
+                Some(Ok(())) if self.tally.users == 0 => return Err(InputError::Empty { file: file() }.into()),
+                Some(end) => return Ok(end?),
+                None => {}
+            }
+            if let Some(progress) = input.progress() {
+                self.progress.update(progress, self.tally.users);
+            }
+        }
+    }
+}
+
+impl Printer {
+    fn print(&self, ranked: &[Ranked], output: &mut Output) -> Result<(), CliError> {
+        for ranked in ranked {
+            match self.json {
+                true => output.json(&UserLine::new(ranked, self.top, &self.tasks))?,
+                false => table::print(ranked, self.top, &self.tasks, &self.titles, output)?,
+            }
+        }
+        Ok(output.flush()?)
+    }
+}
+
+/// Reads requests until they fill a chunk. With it comes how the input ended, if it did.
+fn chunk(input: &mut dyn Requests, ranker: &Ranker) -> (Vec<Request>, Option<Result<(), InputError>>) {
+    let (mut requests, mut rows) = (Vec::new(), 0);
+    while rows < CHUNK {
+        match input.next(ranker.schema()) {
+            Some(Ok(request)) => {
+                rows += 1 + request.events() + request.len();
+                requests.push(request);
+            }
+            Some(Err(error)) => return (requests, Some(Err(error))),
+            None => return (requests, Some(Ok(()))),
+        }
+    }
+    (requests, None)
+}

@@ -1,0 +1,40 @@
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A bar on stderr for inputs that take a while; nothing where stderr is no terminal.
+pub struct Progress {
+    bar: ProgressBar,
+    start: Instant,
+}
+
+impl Progress {
+    pub fn new() -> Self {
+        Self { bar: ProgressBar::hidden(), start: Instant::now() }
+    }
+
+    /// Shows how much was read.
+    pub fn update(&mut self, (done, total): (u64, u64), users: u64) {
+        if self.bar.is_hidden() && self.start.elapsed() > PATIENCE && done < total {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent}% {msg} {eta} left") {
+                self.bar.set_style(style);
+            }
+        }
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        self.bar.set_message(format!("{users} users,"));
+    }
+
+    /// Prints with the bar out of the way.
+    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

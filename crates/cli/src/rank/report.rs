@@ -1,0 +1,164 @@
+use super::table::count;
+use rewire::rank::{Auc, Candidate, Ranked, Request, Task, User};
+use rewire::runtime::Report;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+/// What a run came to.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    pub users: u64,
+    pub candidates: u64,
+    pub seconds: f64,
+    pub kernel: String,
+    pub adapter: String,
+    #[serde(serialize_with = "as_map")]
+    pub auc: Vec<(String, Option<f64>)>,
+    pub truncated_histories: u64,
+    pub dropped_events: u64,
+    pub split_users: u64,
+    pub sorted_histories: u64,
+}
+
+#[derive(Serialize)]
+pub struct SummaryLine<'a> {
+    pub summary: &'a Summary,
+}
+
+/// A user's line of JSON.
+#[derive(Serialize)]
+pub struct UserLine<'a> {
+    user: &'a User,
+    candidates: Vec<CandidateLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct CandidateLine<'a> {
+    item: i64,
+    score: f64,
+    logits: Logits<'a>,
+}
+
+struct Logits<'a> {
+    tasks: &'a [String],
+    values: &'a [f32],
+}
+
+impl Serialize for Logits<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.tasks.iter().zip(self.values))
+    }
+}
+
+fn as_map<S: Serializer>(pairs: &[(String, Option<f64>)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(pairs.len()))?;
+    for (key, value) in pairs {
+        map.serialize_entry(key, value)?;
+    }
+    map.end()
+}
+
+impl<'a> UserLine<'a> {
+    pub fn new(ranked: &'a Ranked, top: usize, tasks: &'a [String]) -> Self {
+        let line = |candidate: &'a Candidate| CandidateLine {
+            item: candidate.item,
+            score: candidate.score,
+            logits: Logits { tasks, values: &candidate.logits },
+        };
+        Self { user: &ranked.user, candidates: ranked.candidates.iter().take(top).map(line).collect() }
+    }
+}
+
+/// Counts of a run, and its AUCs as far as there are labels.
+pub struct Tally {
+    tasks: Vec<Task>,
+    auc: Vec<Auc>,
+    labelled: bool,
+    pub users: u64,
+    candidates: u64,
+    truncated: u64,
+    dropped: u64,
+    split: u64,
+    sequences: u64,
+    sorted: u64,
+}
+
+impl Tally {
+    pub fn new(tasks: &[Task]) -> Self {
+        Self {
+            tasks: tasks.to_vec(),
+            auc: vec![Auc::default(); tasks.len()],
+            labelled: false,
+            users: 0,
+            candidates: 0,
+            truncated: 0,
+            dropped: 0,
+            split: 0,
+            sequences: 0,
+            sorted: 0,
+        }
+    }
+
+    /// Counts a user.
+    pub fn add(&mut self, request: &Request, ranked: &Ranked) {
+        self.users += 1;
+        self.candidates += ranked.candidates.len() as u64;
+        self.truncated += u64::from(ranked.dropped_events > 0);
+        self.dropped += ranked.dropped_events as u64;
+        self.sorted += u64::from(ranked.sorted);
+        if ranked.sequences > 1 {
+            self.split += 1;
+            self.sequences += ranked.sequences as u64;
+        }
+        let Some(labels) = &request.labels else { return };
+        self.labelled = true;
+        for candidate in &ranked.candidates {
+            let Some(label) = labels.get(candidate.position) else { continue };
+            for ((task, auc), &logit) in self.tasks.iter().zip(&mut self.auc).zip(&candidate.logits) {
+                auc.add(logit, label & task.bitmask != 0);
+            }
+        }
+    }
+
+    pub fn summary(&self, seconds: f64, report: &Report) -> Summary {
+        let auc = || self.tasks.iter().zip(&self.auc).map(|(task, auc)| (task.name.clone(), auc.value()));
+        Summary {
+            users: self.users,
+            candidates: self.candidates,
+            seconds,
+            kernel: report.kernel.to_string(),
+            adapter: report.adapter.clone().unwrap_or_else(|| "cpu".into()),
+            auc: if self.labelled { auc().collect() } else { Vec::new() },
+            truncated_histories: self.truncated,
+            dropped_events: self.dropped,
+            split_users: self.split,
+            sorted_histories: self.sorted,
+        }
+    }
+
+    /// Says on stderr what was done to requests that did not fit.
+    pub fn notes(&self, max_seq_len: usize) {
+        if self.truncated > 0 {
+            eprintln!(
+                "note: {} did not fit the {max_seq_len} rows of a sequence and kept the newest events, {} dropped",
+                histories(self.truncated),
+                count(self.dropped, "event")
+            );
+        }
+        if self.split > 0 {
+            eprintln!(
+                "note: the candidates of {} did not fit one sequence and were split over {}; this changes no score",
+                count(self.split, "user"),
+                count(self.sequences, "sequence")
+            );
+        }
+        if self.sorted > 0 {
+            let were = if self.sorted == 1 { "was" } else { "were" };
+            eprintln!("warning: {} {were} not in order of time and {were} sorted by timestamp", histories(self.sorted));
+        }
+    }
+}
+
+fn histories(number: u64) -> String {
+    if number == 1 { "1 history".into() } else { format!("{number} histories") }
+}

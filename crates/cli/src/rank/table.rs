@@ -1,0 +1,101 @@
+use super::items::Titles;
+use super::report::Summary;
+use crate::output::Output;
+use rewire::rank::Ranked;
+use std::fmt::Display;
+use std::io;
+
+const WIDEST: usize = 48;
+
+/// Prints a user's best candidates for people.
+pub fn print(ranked: &Ranked, top: usize, tasks: &[String], titles: &Titles, output: &mut Output) -> io::Result<()> {
+    let shown = &ranked.candidates[..top.min(ranked.candidates.len())];
+    output.line(format_args!(
+        "{}  {}",
+        visible(&ranked.user.to_string()),
+        count(ranked.candidates.len() as u64, "candidate")
+    ))?;
+    let mut header = vec!["#".to_owned(), "item".to_owned()];
+    header.extend((!titles.is_empty()).then(|| "title".to_owned()));
+    header.push("score".to_owned());
+    header.extend(tasks.iter().map(|task| visible(task)));
+    let mut rows = vec![header];
+    for (rank, candidate) in shown.iter().enumerate() {
+        let mut row = vec![(rank + 1).to_string(), candidate.item.to_string()];
+        row.extend((!titles.is_empty()).then(|| visible(titles.get(candidate.item).unwrap_or("-"))));
+        row.push(format!("{:.4}", candidate.score));
+        row.extend(candidate.logits.iter().map(|logit| format!("{logit:.4}")));
+        rows.push(row);
+    }
+    if !shown.is_empty() {
+        let left = (!titles.is_empty()).then_some(2);
+        aligned(&rows, left).into_iter().try_for_each(|line| output.line(line))?;
+    }
+    output.line("")
+}
+
+/// Prints what a whole run came to.
+pub fn print_summary(summary: &Summary, output: &mut Output) -> io::Result<()> {
+    output.line(format_args!(
+        "{}, {} ranked in {:.2} s on {}",
+        count(summary.users, "user"),
+        count(summary.candidates, "candidate"),
+        summary.seconds,
+        summary.adapter
+    ))?;
+    for (task, auc) in &summary.auc {
+        match auc {
+            Some(auc) => output.line(format_args!("AUC {}  {auc:.4}", visible(task)))?,
+            None => output.line(format_args!("AUC {}  undefined: all labels are equal", visible(task)))?,
+        }
+    }
+    Ok(())
+}
+
+/// A number and the thing counted.
+pub fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Columns padded to equal width: numbers to the right, the column `left` to the left.
+fn aligned(rows: &[Vec<String>], left: Option<usize>) -> Vec<String> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| match left == Some(at) {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
+        });
+        format!("  {}", cells.collect::<Vec<_>>().join("  "))
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Text from a file, cut to fit and without control characters.
+fn visible(text: &(impl Display + ?Sized)) -> String {
+    let mut shown: String = text.to_string().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if let Some((end, _)) = shown.char_indices().nth(WIDEST) {
+        shown.truncate(end);
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows =
+            [vec!["#", "title", "n"], vec!["1", "Ä", "10"]].map(|row| row.into_iter().map(str::to_owned).collect());
+        assert_eq!(aligned(&rows, Some(1)), ["  #  title   n", "  1  Ä      10"]);
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(visible("a\u{1b}[31m\n"), "a\u{fffd}[31m\u{fffd}");
+        assert_eq!(visible(&"x".repeat(100)).chars().count(), WIDEST + 1);
+    }
+}
