@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 struct Case {
     op: String,
     attrs: serde_json::Value,
-    half: bool,
     tensors: BTreeMap<String, HostTensor>,
 }
 
@@ -45,7 +44,6 @@ fn read(file: &Path) -> Case {
     Case {
         op: metadata["op"].clone(),
         attrs: serde_json::from_str(&metadata["attrs"]).unwrap(),
-        half: metadata["dtype"] == "f16",
         tensors: stored.tensors().iter().map(|(name, view)| (name.clone(), tensor(view))).collect(),
     }
 }
@@ -82,11 +80,11 @@ fn check(case: &Case) -> Result<(), String> {
     }
     expected.iter().try_for_each(|(name, expected)| {
         let actual = computed.get(name).ok_or(format!("no output {name}"))?;
-        compare(name, actual, expected, replay.exact, case.half)
+        compare(name, actual, expected, replay.exact)
     })
 }
 
-fn compare(name: &str, actual: &HostTensor, expected: &HostTensor, exact: bool, half: bool) -> Result<(), String> {
+fn compare(name: &str, actual: &HostTensor, expected: &HostTensor, exact: bool) -> Result<(), String> {
     let scalar = actual.shape().is_empty() && expected.shape() == [1];
     if actual.shape() != expected.shape() && !scalar {
         return Err(format!("{name}: {:?} instead of {:?}", actual.shape(), expected.shape()));
@@ -95,11 +93,7 @@ fn compare(name: &str, actual: &HostTensor, expected: &HostTensor, exact: bool, 
     let largest = b.iter().fold(0.0, |max: f64, b| max.max(b.abs()));
     let scale = if largest == 0.0 { 1.0 } else { largest };
     let error = a.iter().zip(&b).fold(0.0, |max: f64, (a, b)| max.max((a - b).abs() / scale));
-    let limit = match (exact || !expected.dtype().is_float(), half) {
-        (true, _) => 0.0,
-        (_, true) => 5e-6,
-        _ => 5e-6,
-    };
+    let limit = if exact || !expected.dtype().is_float() { 0.0 } else { 2e-5 };
     if error <= limit && a.iter().all(|a| a.is_finite()) { Ok(()) } else { Err(format!("{name}: error {error:.3e}")) }
 }
 

@@ -25,7 +25,7 @@
 use super::ModelError;
 use crate::modules::{
     Buffer, ConfigError, EmbeddingTable, Features, FusionMtlTower, FusionMtlTowerConfig, HstuConfig, HstuTransducer,
-    Mode, Sequence, normed_swish_mlp, positive,
+    Mode, Sequence, normed_swish_mlp, rows, width,
 };
 use rewire_graph::op::Parameter;
 use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
@@ -189,13 +189,13 @@ impl Config {
         if self.model != "dlrm_hstu" {
             return Err(ConfigError::new("model", "`dlrm_hstu`", format!("`{}`", self.model)));
         }
-        positive("max_seq_len", self.max_seq_len)?;
-        positive("item_embedding_hidden_dim", self.item_embedding_hidden_dim)?;
+        rows("max_seq_len", self.max_seq_len)?;
+        width("item_embedding_hidden_dim", self.item_embedding_hidden_dim)?;
         self.fusion_mtl_tower.check().map_err(|error| error.within("fusion_mtl_tower"))?;
         for (name, table) in &self.features {
             let within = |error: ConfigError| error.within(&format!("features.{name}"));
-            positive("num_embeddings", table.num_embeddings).map_err(within)?;
-            positive("embedding_dim", table.embedding_dim).map_err(within)?;
+            rows("num_embeddings", table.num_embeddings).map_err(within)?;
+            width("embedding_dim", table.embedding_dim).map_err(within)?;
         }
         Ok(())
     }
@@ -260,7 +260,15 @@ impl Model {
         derive("target_embedding_dim", &mut hstu.target_embedding_dim, candidate_width)?;
         derive("contextual_feature_dim", &mut hstu.contextual_feature_dim, contextual_width)?;
         derive("max_contextual_seq_len", &mut hstu.max_contextual_seq_len, contextual.len())?;
-        hstu.scaling_seqlen = i64::try_from(config.max_seq_len).unwrap_or(i64::MAX);
+        let scaling = i64::try_from(config.max_seq_len).unwrap_or(i64::MAX);
+        if hstu.scaling_seqlen >= 0 && hstu.scaling_seqlen != scaling {
+            return Err(ConfigError::new(
+                "hstu.scaling_seqlen",
+                format!("{scaling}, as `max_seq_len` is"),
+                hstu.scaling_seqlen,
+            ));
+        }
+        hstu.scaling_seqlen = scaling;
         let transducer = HstuTransducer::new(hstu).map_err(|error| error.within("hstu"))?;
         let tower = FusionMtlTower { config: config.fusion_mtl_tower.clone() };
         let item_hidden = config.item_embedding_hidden_dim;

@@ -1,4 +1,4 @@
-use super::{Buffer, ConfigError, positive};
+use super::{Buffer, ConfigError, width};
 use crate::ops::concat_2d_jagged;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TensorSizeError, TypeError};
@@ -40,9 +40,9 @@ impl ActionEncoderConfig {
 }
 
 impl SimpleActionEncoder {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        positive("action_embedding_dim", self.action_embedding_dim)?;
-        positive("action_weights", self.action_weights.len())?;
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        width("action_embedding_dim", self.action_embedding_dim)?;
+        width("action_weights", self.action_weights.len())?;
         let (thresholds, weights) = (self.watchtime_to_action_thresholds.len(), self.watchtime_to_action_weights.len());
         if thresholds == weights {
             return Ok(());
@@ -89,7 +89,7 @@ impl SimpleActionEncoder {
         concat_2d_jagged(&history, uih, &of_targets, targets)
     }
 
-    /// An encoded row for every history row: `[Lu, n * d]`.
+    /// An encoded row for every history row: `[Lu, n * d]`. The row of targets stays without use.
     pub fn encode(&self, scope: &Scope, actions: &Tensor, watchtimes: Option<&Tensor>, uih: &Ragged) -> Tensor {
         let weights = self.combined_action_weights();
         let (bits, width) = (weights.len(), self.action_embedding_dim);
@@ -102,6 +102,7 @@ impl SimpleActionEncoder {
                 mask = mask.or(&long.select(&long_integer(scope, bit), &long_integer(scope, 0)));
             }
         }
+        scope.weight("_target_action_embedding_table", &[1.into(), self.output_dim().into()]);
         let table = scope.weight("_action_embedding_table", &[bits.into(), width.into()]);
         let set = mask.and(&scope.constant(HostTensor::lengths(&weights))).binary_scalar(BinaryOp::Ne, 0.0);
         let set = set.reshape(&[uih.total.clone(), bits.into(), 1.into()]);

@@ -1,5 +1,5 @@
-use super::ConfigError;
 use super::mlp::MlpConfig;
+use super::{ConfigError, width};
 use crate::ops::concat_2d_jagged;
 use rewire_graph::{Ragged, Scope, Tensor};
 use serde::Deserialize;
@@ -43,7 +43,9 @@ pub struct ContentEncoder {
 }
 
 impl ContentEncoder {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        width("uih_embedding_dim", self.uih_embedding_dim)?;
+        width("target_embedding_dim", self.target_embedding_dim)?;
         let (uih, target) = (self.uih_embedding_dim, self.target_embedding_dim);
         match &self.config {
             ContentEncoderConfig::MlpContentEncoder(mlps) => {

@@ -1,5 +1,5 @@
 use super::layers::{linear, normed_swish_mlp, swish_mlp};
-use super::{ConfigError, NORM_EPS, positive};
+use super::{ConfigError, NORM_EPS, width};
 use crate::ops::jagged_dense_bmm_broadcast_add;
 use rewire_graph::{Ragged, Scope, Tensor};
 use serde::Deserialize;
@@ -38,10 +38,10 @@ fn contextual_dropout_ratio() -> f32 {
 }
 
 impl ContextualMlpConfig {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         match self {
-            Self::SimpleMlp(config) => positive("simple_mlp.hidden_dim", config.hidden_dim),
-            Self::ParameterizedMlp(config) => positive("parameterized_mlp.hidden_dim", config.hidden_dim),
+            Self::SimpleMlp(config) => width("simple_mlp.hidden_dim", config.hidden_dim),
+            Self::ParameterizedMlp(config) => width("parameterized_mlp.hidden_dim", config.hidden_dim),
         }
     }
 }
@@ -76,14 +76,14 @@ impl ContextualMlp {
 
 fn parameterized(scope: &Scope, x: &Tensor, rows: &Ragged, context: &Tensor, hidden: usize, out: usize) -> Tensor {
     let compressed = linear(scope, "_dense_features_compress", context, hidden);
-    let width = x.width();
-    let raw = linear(scope, "_attn_raw_weights.0", &compressed, width * out);
+    let input = x.width();
+    let raw = linear(scope, "_attn_raw_weights.0", &compressed, input * out);
     let normed = scope.module("_attn_weights_norm", |scope| {
         let [weight, bias] = ["weight", "bias"]
-            .map(|name| scope.weight(name, &[width.into(), out.into()]).reshape(&[(width * out).into()]));
+            .map(|name| scope.weight(name, &[input.into(), out.into()]).reshape(&[(input * out).into()]));
         raw.layer_norm(&weight, &bias, NORM_EPS)
     });
-    let dense = normed.reshape(&[rows.batch.clone(), width.into(), out.into()]);
+    let dense = normed.reshape(&[rows.batch.clone(), input.into(), out.into()]);
     let bias = scope.module("_res_weights", |scope| swish_mlp(scope, &compressed, hidden, out));
     jagged_dense_bmm_broadcast_add(x, rows, &dense, &bias)
 }

@@ -1,7 +1,8 @@
 use super::positional_encoder::{time_bucket_fn, time_bucket_increments};
 use super::{
     Buffer, ConfigError, Features, HstuPositionalEncoder, InputPreprocessor, InputPreprocessorConfig, Mode,
-    OutputPostprocessor, OutputPostprocessorConfig, Preprocessed, StuConfig, StuInput, StuLayer, StuStack, positive,
+    OutputPostprocessor, OutputPostprocessorConfig, Preprocessed, StuConfig, StuInput, StuLayer, StuStack, count,
+    width, within,
 };
 use crate::ops::{Positions, SeqLen, TimeBucketFn};
 use rewire_graph::{Ragged, Scope, Tensor, TensorSizeError};
@@ -83,6 +84,9 @@ pub struct PositionalEncoderConfig {
     pub time_bucket_increments: f64,
 }
 
+/// More layers than any model has.
+const MAX_LAYERS: usize = 1024;
+
 fn contextual() -> String {
     "contextual".to_owned()
 }
@@ -118,15 +122,16 @@ pub struct HstuOutput {
 impl Hstu {
     /// The pipeline of a configuration.
     pub fn new(config: HstuConfig) -> Result<Self, ConfigError> {
-        positive("uih_embedding_dim", config.uih_embedding_dim)?;
+        width("uih_embedding_dim", config.uih_embedding_dim)?;
+        within("attn_num_layers", config.attn_num_layers, 0..=MAX_LAYERS)?;
+        count("attn_truncation_tail_len", config.attn_truncation_tail_len)?;
         config.stu.check().map_err(|error| error.within("stu"))?;
-        let width = config.stu.embedding_dim;
         let preprocessor = config.preprocessor();
         preprocessor.check().map_err(|error| error.within("input_preprocessor"))?;
         let positional_encoder = config.positional_encoder.as_ref().map(|encoder| HstuPositionalEncoder {
             num_position_buckets: encoder.num_position_buckets,
             num_time_buckets: encoder.num_time_buckets,
-            embedding_dim: width,
+            embedding_dim: config.stu.embedding_dim,
             contextual_seq_len: config.max_contextual_seq_len,
             use_time_encoding: encoder.use_time_encoding,
             time_bucket_fn: encoder.time_bucket_fn,
@@ -135,7 +140,8 @@ impl Hstu {
         if let Some(encoder) = &positional_encoder {
             encoder.check().map_err(|error| error.within("positional_encoder"))?;
         }
-        let postprocessor = OutputPostprocessor { config: config.output_postprocessor.clone(), embedding_dim: width };
+        let embedding_dim = config.stu.embedding_dim;
+        let postprocessor = OutputPostprocessor { config: config.output_postprocessor.clone(), embedding_dim };
         postprocessor.check().map_err(|error| error.within("output_postprocessor"))?;
         let stack = config.stack();
         Ok(Self { config, preprocessor, positional_encoder, stack, postprocessor })

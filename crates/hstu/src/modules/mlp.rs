@@ -1,5 +1,5 @@
 use super::layers::layer_norm;
-use super::{ConfigError, NORM_EPS, positive};
+use super::{ConfigError, NORM_EPS, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
@@ -53,7 +53,7 @@ impl MlpConfig {
         if self.use_bn && self.use_ln {
             return Err(ConfigError::new("use_ln", "false where `use_bn` is true", true));
         }
-        self.hidden_units.iter().try_for_each(|&width| positive("hidden_units", width))
+        self.hidden_units.iter().try_for_each(|&units| width("hidden_units", units))
     }
 
     /// The width of the result for rows of width `input`.

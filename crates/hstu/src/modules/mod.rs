@@ -78,9 +78,31 @@ impl ConfigError {
     }
 }
 
-/// Checks that a size is not 0.
-pub(crate) fn positive(key: &str, size: usize) -> Result<(), ConfigError> {
-    if size > 0 { Ok(()) } else { Err(ConfigError::new(key, "at least 1", size)) }
+/// Largest width, and largest number of things that each take nodes of a graph.
+const MAX_WIDTH: usize = 1 << 20;
+/// Largest number of table rows.
+const MAX_ROWS: usize = i32::MAX as usize;
+
+fn within(key: &str, value: usize, range: std::ops::RangeInclusive<usize>) -> Result<(), ConfigError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("in {}..={}", range.start(), range.end()), value))
+}
+
+/// Checks a width.
+pub(crate) fn width(key: &str, value: usize) -> Result<(), ConfigError> {
+    within(key, value, 1..=MAX_WIDTH)
+}
+
+/// Checks a width or number that may be 0.
+pub(crate) fn count(key: &str, value: usize) -> Result<(), ConfigError> {
+    within(key, value, 0..=MAX_WIDTH)
+}
+
+/// Checks a number of table rows, or a length.
+pub(crate) fn rows(key: &str, value: usize) -> Result<(), ConfigError> {
+    within(key, value, 1..=MAX_ROWS)
 }
 
 /// A tensor of a state dict whose value follows from the configuration, so that a graph has it as constants.

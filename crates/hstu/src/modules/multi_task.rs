@@ -1,5 +1,5 @@
 use super::layers::linear;
-use super::{ConfigError, positive};
+use super::{ConfigError, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
@@ -31,7 +31,7 @@ pub struct FusionMtlTower {
 
 impl FusionMtlTowerConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        positive("task_configs", self.task_configs.len())?;
+        width("task_configs", self.task_configs.len())?;
         for (n, task) in self.task_configs.iter().enumerate() {
             if self.task_configs.iter().take(n).any(|earlier| earlier.task_name == task.task_name) {
                 return Err(ConfigError::new("task_configs", "tasks of different names", &task.task_name));

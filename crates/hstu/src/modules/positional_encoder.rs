@@ -1,4 +1,4 @@
-use super::{ConfigError, positive};
+use super::{ConfigError, count, rows, width};
 use crate::ops::{
     Positions, TimeBucketFn, TimeBuckets, add_positional_embeddings, add_timestamp_positional_embeddings,
 };
@@ -39,8 +39,11 @@ pub(super) fn time_bucket_increments() -> f64 {
 }
 
 impl HstuPositionalEncoder {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        positive("num_position_buckets", self.num_position_buckets)?;
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        rows("num_position_buckets", self.num_position_buckets)?;
+        count("num_time_buckets", self.num_time_buckets)?;
+        count("contextual_seq_len", self.contextual_seq_len)?;
+        width("embedding_dim", self.embedding_dim)?;
         if self.use_time_encoding && self.time_bucket_increments <= 0.0 {
             return Err(ConfigError::new("time_bucket_increments", "above 0", self.time_bucket_increments));
         }

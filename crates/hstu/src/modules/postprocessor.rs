@@ -1,5 +1,5 @@
 use super::layers::{layer_norm, linear};
-use super::{Buffer, ConfigError, NORM_EPS, positive};
+use super::{Buffer, ConfigError, NORM_EPS, width};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
 use serde::Deserialize;
@@ -93,8 +93,8 @@ impl OutputPostprocessorConfig {
 }
 
 impl OutputPostprocessor {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        positive("embedding_dim", self.embedding_dim)?;
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        width("embedding_dim", self.embedding_dim)?;
         self.config.check()
     }
 

@@ -1,6 +1,7 @@
 use super::layers::linear;
 use super::{
     ActionEncoderConfig, ConfigError, ContentEncoder, ContentEncoderConfig, ContextualMlp, ContextualMlpConfig, Mode,
+    count,
 };
 use crate::ops::concat_2d_jagged;
 use rewire_graph::{Ragged, Scope, Tensor, TypeError};
@@ -189,11 +190,13 @@ impl InputPreprocessorConfig {
 }
 
 impl InputPreprocessor {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_encoders().map_err(|error| error.within(self.config.kind()))
     }
 
     fn check_encoders(&self) -> Result<(), ConfigError> {
+        count("contextual_feature_dim", self.contextual_feature_dim)?;
+        count("max_contextual_seq_len", self.max_contextual_seq_len)?;
         let encoders = self.config.encoders();
         match self.config.given() {
             [true, false] => return Err(ConfigError::new("action_mlp", "given with `action_encoder`", "nothing")),

@@ -1,4 +1,4 @@
-use super::{ConfigError, positive};
+use super::{ConfigError, count, width};
 use crate::ops::{
     Attention, NormMulDropout, SemiLocal, SeqLen, StandardMask, Uvqk, UvqkWeights, delta_hstu_mha, hstu_compute_output,
     hstu_compute_uqvk, hstu_mha,
@@ -95,11 +95,15 @@ pub struct KvCache {
 }
 
 impl StuConfig {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        positive("embedding_dim", self.embedding_dim)?;
-        positive("num_heads", self.num_heads)?;
-        positive("hidden_dim", self.hidden_dim)?;
-        positive("attention_dim", self.attention_dim)?;
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        width("embedding_dim", self.embedding_dim)?;
+        width("num_heads", self.num_heads)?;
+        width("hidden_dim", self.hidden_dim)?;
+        width("attention_dim", self.attention_dim)?;
+        count("contextual_seq_len", self.context())?;
+        count("max_attn_len", self.max_attn_len.unwrap_or(0))?;
+        count("sla_k1", self.sla_k1)?;
+        count("sla_k2", self.sla_k2)?;
         if self.scaling_seqlen == Some(0) {
             return Err(ConfigError::new("scaling_seqlen", "negative or at least 1", 0));
         }

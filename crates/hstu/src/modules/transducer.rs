@@ -24,7 +24,7 @@ impl HstuTransducer {
             let kind = config.input_preprocessor.kind();
             return Err(ConfigError::new("input_preprocessor", "a kind that reads candidates", kind));
         }
-        super::positive("target_embedding_dim", config.target_embedding_dim)?;
+        super::width("target_embedding_dim", config.target_embedding_dim)?;
         Ok(Self { hstu: Hstu::new(config)? })
     }
 

@@ -99,7 +99,7 @@ impl Cached for StuStack {
 }
 
 pub(super) fn stu_layer(case: &Case) -> Result<Outputs, ReplayError> {
-    run(case, &StuLayer { config: case.init()? })
+    run(case, &module::layer(case.init()?)?)
 }
 
 pub(super) fn stu_stack(case: &Case) -> Result<Outputs, ReplayError> {

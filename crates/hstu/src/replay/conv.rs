@@ -1,5 +1,5 @@
 use super::ReplayError;
-use crate::modules::ConfigError;
+use crate::modules::{ConfigError, count};
 use rewire_graph::{DType, Dim, HostTensor, Scope, Tensor};
 use serde::Deserialize;
 
@@ -38,8 +38,12 @@ pub(super) fn conv2d(
         let actual = format!("{} and {}", x.ty(), weight.ty());
         return Err(ConfigError::new("conv2d", "of an image and a kernel of 4 dimensions", actual).into());
     };
+    window.check()?;
+    for extent in [height, width, out, per_group, kh, kw] {
+        count("conv2d", extent)?;
+    }
     let groups = window.groups;
-    if groups == 0 || per_group * groups != channels || out % groups != 0 {
+    if groups == 0 || per_group.checked_mul(groups) != Some(channels) || out % groups != 0 {
         let expected = format!("a divisor of {channels} and {out} that leaves {per_group} channels");
         return Err(ConfigError::new("groups", expected, groups).into());
     }
@@ -71,6 +75,11 @@ fn extents<const N: usize>(x: &Tensor, first: usize) -> Option<[usize; N]> {
 }
 
 impl Window {
+    fn check(&self) -> Result<(), ConfigError> {
+        let named = [("stride", self.stride), ("padding", self.padding), ("dilation", self.dilation)];
+        named.iter().flat_map(|(key, pair)| pair.iter().map(move |&n| (key, n))).try_for_each(|(key, n)| count(key, n))
+    }
+
     /// For every place along an axis the entries that the kernel reads there, `None` in the padding.
     fn taps(&self, axis: usize, extent: usize, kernel: usize) -> Result<Vec<Vec<Option<usize>>>, ReplayError> {
         let pick = |pair: &[usize; 2]| if axis == 0 { pair[0] } else { pair[1] };

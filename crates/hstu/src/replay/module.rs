@@ -1,8 +1,8 @@
 use super::case::{Case, out};
 use super::{Outputs, ReplayError};
 use crate::modules::{
-    ContentEncoder, ContextualMlp, HstuPositionalEncoder, OutputPostprocessor, SimpleActionEncoder, StuConfig,
-    StuInput, StuLayer, StuStack,
+    ContentEncoder, ContextualMlp, ContextualMlpConfig, HstuPositionalEncoder, OutputPostprocessor,
+    SimpleActionEncoder, StuConfig, StuInput, StuLayer, StuStack, width,
 };
 use crate::ops::{Positions, SeqLen, build_sla_func_tensor};
 use rewire_graph::Ragged;
@@ -16,7 +16,7 @@ struct Call {
 }
 
 pub(super) fn stu_layer(case: &Case) -> Result<Outputs, ReplayError> {
-    let layer = StuLayer { config: case.init()? };
+    let layer = layer(case.init()?)?;
     let input = stu_input(case)?;
     let mut outputs = out(layer.forward(&case.scope, &input));
     if let Some(mask) = layer.config.semi_local(input.num_targets.as_ref()) {
@@ -24,6 +24,11 @@ pub(super) fn stu_layer(case: &Case) -> Result<Outputs, ReplayError> {
         outputs.push(("attn_func".to_owned(), intervals));
     }
     Ok(outputs)
+}
+
+pub(super) fn layer(config: StuConfig) -> Result<StuLayer, ReplayError> {
+    config.check()?;
+    Ok(StuLayer { config })
 }
 
 fn stu_input(case: &Case) -> Result<StuInput, ReplayError> {
@@ -47,7 +52,7 @@ struct StackInit {
 pub(super) fn stack(case: &Case) -> Result<StuStack, ReplayError> {
     let init: StackInit = case.init()?;
     Ok(StuStack {
-        layers: init.stu_list.into_iter().map(|config| StuLayer { config }).collect(),
+        layers: init.stu_list.into_iter().map(layer).collect::<Result<_, _>>()?,
         truncate_split_layer: init.truncate_split_layer,
         truncate_tail_len: init.truncate_tail_len,
     })
@@ -64,6 +69,7 @@ pub(super) fn stu_stack(case: &Case) -> Result<Outputs, ReplayError> {
 
 pub(super) fn positional_encoder(case: &Case) -> Result<Outputs, ReplayError> {
     let encoder: HstuPositionalEncoder = case.init()?;
+    encoder.check()?;
     let rows = case.offsets("seq_offsets")?;
     let x = case.input("seq_embeddings", std::slice::from_ref(&rows.total))?;
     let seq_lengths = case.counts("seq_lengths", &rows)?;
@@ -102,6 +108,7 @@ pub(super) fn content_encoder(case: &Case, name: &str) -> Result<Outputs, Replay
         uih_embedding_dim: argument(&own, "uih_embedding_dim")?,
         target_embedding_dim: argument(&own, "target_embedding_dim")?,
     };
+    encoder.check()?;
     let [uih, targets] = uih_and_targets(case)?;
     let history = case.input("uih_embeddings", std::slice::from_ref(&uih.total))?;
     let candidates = case.input("target_embeddings", std::slice::from_ref(&targets.total))?;
@@ -110,6 +117,7 @@ pub(super) fn content_encoder(case: &Case, name: &str) -> Result<Outputs, Replay
 
 pub(super) fn action_encoder(case: &Case) -> Result<Outputs, ReplayError> {
     let encoder: SimpleActionEncoder = case.init()?;
+    encoder.check()?;
     let [uih, targets] = uih_and_targets(case)?;
     let actions = case.column("seq_actions", &uih.total)?;
     let watchtimes = case.optional("seq_watchtimes", |name| case.column(name, &uih.total))?;
@@ -118,8 +126,10 @@ pub(super) fn action_encoder(case: &Case) -> Result<Outputs, ReplayError> {
 
 pub(super) fn contextual_mlp(case: &Case, name: &str) -> Result<Outputs, ReplayError> {
     let dims = ["sequential_input_dim", "sequential_output_dim", "contextual_embedding_dim"];
-    let (own, config) = kind(case, name, &dims)?;
+    let (own, config) = kind::<ContextualMlpConfig>(case, name, &dims)?;
+    config.check()?;
     let mlp = ContextualMlp { config, sequential_output_dim: argument(&own, "sequential_output_dim")? };
+    width("sequential_output_dim", mlp.sequential_output_dim)?;
     let rows = case.offsets("seq_offsets")?;
     let x = case.input("seq_embeddings", std::slice::from_ref(&rows.total))?;
     let context = case.optional("contextual_embeddings", |name| case.input(name, std::slice::from_ref(&rows.batch)))?;
@@ -132,5 +142,6 @@ pub(super) fn postprocessor(case: &Case, name: &str) -> Result<Outputs, ReplayEr
     let x = case.input("seq_embeddings", &rows)?;
     let timestamps = case.input("seq_timestamps", &rows)?;
     let postprocessor = OutputPostprocessor { config, embedding_dim: x.width() };
+    postprocessor.check()?;
     Ok(out(postprocessor.forward(&case.scope, &x, &timestamps)))
 }

@@ -1,6 +1,6 @@
 use super::case::Case;
 use super::{Outputs, ReplayError};
-use crate::modules::{Features, InputPreprocessor, InputPreprocessorConfig, Sequence};
+use crate::modules::{Features, InputPreprocessor, InputPreprocessorConfig, Sequence, width};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -33,6 +33,8 @@ pub(super) fn preprocessor(case: &Case) -> Result<Outputs, ReplayError> {
         contextual_feature_dim: init.contextual_feature_dim,
         max_contextual_seq_len: init.max_contextual_seq_len,
     };
+    preprocessor.check()?;
+    width("output_embedding_dim", preprocessor.output_embedding_dim)?;
     let sequence = preprocessor.forward(&case.scope, &features, case.mode());
     let size = |dim: rewire_graph::Dim| case.scope.host_size(dim);
     let named = [

@@ -1,5 +1,6 @@
 use super::case::{Case, out};
 use super::{Outputs, ReplayError};
+use crate::modules::width;
 use crate::ops::{self, NormMulDropout, UvqkWeights};
 use rewire_graph::Tensor;
 use serde::Deserialize;
@@ -94,6 +95,9 @@ struct Uvqk {
 
 pub(super) fn uvqk_weights(case: &Case) -> Result<UvqkWeights, ReplayError> {
     let Uvqk { norm_eps, num_heads, attn_dim, hidden_dim } = case.attributes()?;
+    width("num_heads", num_heads)?;
+    width("attn_dim", attn_dim)?;
+    width("hidden_dim", hidden_dim)?;
     Ok(UvqkWeights {
         norm_weight: case.input("norm_weight", &[])?,
         norm_bias: case.input("norm_bias", &[])?,
