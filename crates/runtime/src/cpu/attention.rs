@@ -114,7 +114,7 @@ impl CompiledAttention {
         let blocks = self.blocks(&rows, &keys);
         let outputs = SharedOutputs::new(outputs);
         tasks::for_each(
-            blocks.len(),
+            blocks,
             || Worker {
                 env,
                 q: self.q.machine(env),
@@ -130,11 +130,7 @@ impl CompiledAttention {
                 softmax: vec![],
                 arch: Arch::new(),
             },
-            |worker, task| {
-                if let Some(&block) = blocks.get(task) {
-                    self.block(worker, block);
-                }
-            },
+            |worker, block| self.block(worker, block),
         );
         Ok(())
     }

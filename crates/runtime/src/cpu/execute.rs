@@ -7,9 +7,21 @@ use super::program::{Counts, Instruction, Op, Program, Source};
 use pulp::{Arch, Simd, WithSimd};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use std::sync::{Arc, Mutex};
 
 /// Points of a chunk.
-pub(super) const LANES: usize = 256;
+pub(super) const LANES: usize = 512;
+
+/// `0, 1, 2, ..`
+const POINTS: [i32; LANES] = {
+    let mut points = [0; LANES];
+    let mut n = 0;
+    while n < LANES {
+        points[n] = n as i32;
+        n += 1;
+    }
+    points
+};
 
 /// A register read by an instruction: one value, or one a point.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +31,6 @@ pub(super) enum Lanes<'a, T> {
 }
 
 impl<T: Copy> Lanes<'_, T> {
-    #[inline(always)]
     pub(super) fn at(self, point: usize) -> Option<T> {
         match self {
             Self::Same(value) => Some(value),
@@ -28,22 +39,33 @@ impl<T: Copy> Lanes<'_, T> {
     }
 }
 
+/// A register of a chunk, aligned so that no vector crosses a cache line.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Register<T>([T; LANES]);
+
+/// Registers of a type. One that is being written is out of its place.
 #[derive(Clone, Debug, Default)]
 struct File<T> {
     rows: Vec<T>,
-    lanes: Vec<Vec<T>>,
+    lanes: Vec<Option<Box<Register<T>>>>,
 }
 
 impl<T: Copy + Default> File<T> {
     fn new(rows: u16, lanes: u16) -> Self {
-        Self { rows: vec![T::default(); rows.into()], lanes: vec![vec![T::default(); LANES]; lanes.into()] }
+        Self {
+            rows: vec![T::default(); rows.into()],
+            lanes: vec![Some(Box::new(Register([T::default(); LANES]))); lanes.into()],
+        }
     }
 
-    #[inline(always)]
     fn get(&self, source: Source, n: usize) -> Lanes<'_, T> {
         match source {
             Source::Row(register) => Lanes::Same(self.rows.get(usize::from(register)).copied().unwrap_or_default()),
-            Source::Lane(register) => Lanes::Each(self.lanes.get(usize::from(register)).map_or(&[], |r| &r[..n])),
+            Source::Lane(register) => match self.lanes.get(usize::from(register)) {
+                Some(Some(register)) => Lanes::Each(&register.0[..n.min(LANES)]),
+                _ => Lanes::Each(&[]),
+            },
             Source::Given(_) | Source::InPlace(_) => Lanes::Each(&[]),
         }
     }
@@ -58,7 +80,7 @@ pub(super) struct Run {
 }
 
 /// The registers of one program on one thread.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Registers {
     floats: File<f32>,
     ints: File<i32>,
@@ -97,6 +119,22 @@ impl Registers {
     }
 }
 
+/// Registers of earlier runs of a program, for later ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pool(Arc<Mutex<Vec<Registers>>>);
+
+impl Pool {
+    fn take(&self) -> Option<Registers> {
+        self.0.lock().ok()?.pop()
+    }
+
+    fn put(&self, registers: Registers) {
+        if let Ok(mut idle) = self.0.lock() {
+            idle.push(registers);
+        }
+    }
+}
+
 /// A program with its registers, bound to one run.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
@@ -108,10 +146,17 @@ pub(super) struct Machine<'a> {
     start: usize,
 }
 
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        self.program.pool.put(std::mem::take(&mut self.registers));
+    }
+}
+
 impl<'a> Machine<'a> {
     /// Prepares a program for a run and computes what depends on no coordinate.
     pub(super) fn new(program: &'a Program, env: &'a Env<'a>) -> Self {
-        let mut this = Self { program, env, registers: Registers::new(program.counts), arch: Arch::new(), start: 0 };
+        let registers = program.pool.take().unwrap_or_else(|| Registers::new(program.counts));
+        let mut this = Self { program, env, registers, arch: Arch::new(), start: 0 };
         this.execute(&program.per_run, Given::default(), 0, 1);
         this
     }
@@ -129,8 +174,8 @@ impl<'a> Machine<'a> {
 
     fn execute(&mut self, instructions: &[Instruction], given: Given<'_>, start: usize, n: usize) {
         if !instructions.is_empty() {
-            let (env, registers) = (self.env, &mut self.registers);
-            self.arch.dispatch(Execution { instructions, env, registers, given, start, n });
+            let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
+            Execution { env, registers, arch, given, start, n }.run(instructions);
         }
     }
 
@@ -176,7 +221,6 @@ fn spread<T: Copy, R>(lanes: Lanes<'_, T>, n: usize, use_values: impl FnOnce(&[T
     }
 }
 
-#[inline(always)]
 fn floats<'s>(
     registers: &'s Registers,
     env: &'s Env<'_>,
@@ -203,20 +247,17 @@ fn floats<'s>(
 }
 
 pub(super) struct Execution<'a, 'e> {
-    instructions: &'a [Instruction],
     pub env: &'a Env<'e>,
     pub registers: &'a mut Registers,
+    pub arch: Arch,
     given: Given<'a>,
     pub start: usize,
     pub n: usize,
 }
 
-impl WithSimd for Execution<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(mut self, _: S) {
-        for instruction in self.instructions {
+impl Execution<'_, '_> {
+    fn run(&mut self, instructions: &[Instruction]) {
+        for instruction in instructions {
             let wanted = instruction.guard.is_none_or(|guard| {
                 let state = self.registers.states.get(usize::from(guard.state)).copied().unwrap_or(3);
                 state & if guard.side { 1 } else { 2 } != 0
@@ -231,7 +272,6 @@ impl WithSimd for Execution<'_, '_> {
 macro_rules! writer {
     ($name:ident, $file:ident, $type:ty) => {
         /// Computes a register from others.
-        #[inline(always)]
         pub(super) fn $name(&mut self, target: Source, compute: impl FnOnce(&Self, &mut [$type])) {
             match target {
                 Source::Row(register) => {
@@ -243,10 +283,10 @@ macro_rules! writer {
                 }
                 Source::Lane(register) => {
                     let register = usize::from(register);
-                    let Some(place) = self.registers.$file.lanes.get_mut(register) else { return };
-                    let mut values = std::mem::take(place);
-                    compute(self, &mut values[..self.n]);
-                    self.registers.$file.lanes[register] = values;
+                    let place = self.registers.$file.lanes.get_mut(register);
+                    let Some(mut values) = place.and_then(Option::take) else { return };
+                    compute(self, &mut values.0[..self.n]);
+                    self.registers.$file.lanes[register] = Some(values);
                 }
                 Source::Given(_) | Source::InPlace(_) => {}
             }
@@ -259,27 +299,22 @@ impl Execution<'_, '_> {
     writer!(write_ints, ints, i32);
     writer!(write_longs, longs, i64);
 
-    #[inline(always)]
     fn floats(&self, source: Source) -> Lanes<'_, f32> {
         floats(self.registers, self.env, self.given, source, (self.start, self.n))
     }
 
-    #[inline(always)]
     pub(super) fn ints(&self, source: Source) -> Lanes<'_, i32> {
         self.registers.ints.get(source, self.n)
     }
 
-    #[inline(always)]
     fn longs(&self, source: Source) -> Lanes<'_, i64> {
         self.registers.longs.get(source, self.n)
     }
 
-    #[inline(always)]
     pub(super) fn int(&self, source: Source) -> i32 {
         self.ints(source).at(0).unwrap_or(-1)
     }
 
-    #[inline(always)]
     fn step(&mut self, instruction: &Instruction) {
         let (target, kind) = (instruction.target, instruction.kind);
         match &instruction.op {
@@ -307,10 +342,12 @@ impl Execution<'_, '_> {
             Op::Load(load) => self.load(load, kind, target),
             Op::Sample { offsets, row } => self.write_ints(target, |this, out| {
                 let offsets = this.env.views.get(usize::from(*offsets));
-                unary(out, this.ints(*row), |row| sample(offsets, row));
+                unary(this.arch, out, this.ints(*row), |row| sample(offsets, row));
             }),
             Op::Uniform { seed, index } => self.write_floats(target, |this, out| {
-                binary(out, this.longs(*seed), this.ints(*index), |seed, index| f::uniform(seed, index as u32));
+                binary(this.arch, out, this.longs(*seed), this.ints(*index), |seed, index| {
+                    f::uniform(seed, index as u32)
+                });
             }),
             Op::Unary(op, a) => self.unary(*op, kind, target, *a),
             Op::Binary(read, op, a, b) => self.binary(*op, *read, target, *a, *b),
@@ -331,11 +368,10 @@ impl Execution<'_, '_> {
         }
     }
 
-    #[inline(always)]
     fn unary(&mut self, op: UnaryOp, kind: Scalar, target: Source, a: Source) {
         macro_rules! float {
             ($function:expr) => {
-                self.write_floats(target, |this, out| unary(out, this.floats(a), $function))
+                self.write_floats(target, |this, out| unary(this.arch, out, this.floats(a), $function))
             };
         }
         match (kind, op) {
@@ -356,19 +392,22 @@ impl Execution<'_, '_> {
             (_, UnaryOp::Ceil) => float!(f32::ceil),
             (_, UnaryOp::Trunc) => float!(f32::trunc),
             (_, UnaryOp::Round) => float!(f32::round_ties_even),
-            (_, UnaryOp::Not) => self.write_ints(target, |this, out| unary(out, this.ints(a), |x| x ^ 1)),
+            (_, UnaryOp::Not) => self.write_ints(target, |this, out| unary(this.arch, out, this.ints(a), |x| x ^ 1)),
             (Scalar::I64, UnaryOp::Neg) => {
-                self.write_longs(target, |this, out| unary(out, this.longs(a), i64::wrapping_neg));
+                self.write_longs(target, |this, out| unary(this.arch, out, this.longs(a), i64::wrapping_neg));
             }
             (Scalar::I64, UnaryOp::Abs) => {
-                self.write_longs(target, |this, out| unary(out, this.longs(a), i64::wrapping_abs));
+                self.write_longs(target, |this, out| unary(this.arch, out, this.longs(a), i64::wrapping_abs));
             }
-            (_, UnaryOp::Neg) => self.write_ints(target, |this, out| unary(out, this.ints(a), i32::wrapping_neg)),
-            (_, UnaryOp::Abs) => self.write_ints(target, |this, out| unary(out, this.ints(a), i32::wrapping_abs)),
+            (_, UnaryOp::Neg) => {
+                self.write_ints(target, |this, out| unary(this.arch, out, this.ints(a), i32::wrapping_neg))
+            }
+            (_, UnaryOp::Abs) => {
+                self.write_ints(target, |this, out| unary(this.arch, out, this.ints(a), i32::wrapping_abs))
+            }
         }
     }
 
-    #[inline(always)]
     fn binary(&mut self, op: BinaryOp, read: Scalar, target: Source, a: Source, b: Source) {
         match read {
             Scalar::F32 => self.binary_floats(op, target, a, b),
@@ -377,17 +416,16 @@ impl Execution<'_, '_> {
         }
     }
 
-    #[inline(always)]
     fn binary_floats(&mut self, op: BinaryOp, target: Source, a: Source, b: Source) {
         macro_rules! float {
             ($function:expr) => {
-                self.write_floats(target, |this, out| binary(out, this.floats(a), this.floats(b), $function))
+                self.write_floats(target, |this, out| binary(this.arch, out, this.floats(a), this.floats(b), $function))
             };
         }
         macro_rules! truth {
             ($function:expr) => {
                 self.write_ints(target, |this, out| {
-                    binary(out, this.floats(a), this.floats(b), |x, y| i32::from($function(x, y)));
+                    binary(this.arch, out, this.floats(a), this.floats(b), |x, y| i32::from($function(x, y)));
                 })
             };
         }
@@ -411,11 +449,10 @@ impl Execution<'_, '_> {
         }
     }
 
-    #[inline(always)]
     fn binary_ints(&mut self, op: BinaryOp, target: Source, a: Source, b: Source) {
         macro_rules! int {
             ($function:expr) => {
-                self.write_ints(target, |this, out| binary(out, this.ints(a), this.ints(b), $function))
+                self.write_ints(target, |this, out| binary(this.arch, out, this.ints(a), this.ints(b), $function))
             };
         }
         match op {
@@ -438,17 +475,16 @@ impl Execution<'_, '_> {
         }
     }
 
-    #[inline(always)]
     fn binary_longs(&mut self, op: BinaryOp, target: Source, a: Source, b: Source) {
         macro_rules! long {
             ($function:expr) => {
-                self.write_longs(target, |this, out| binary(out, this.longs(a), this.longs(b), $function))
+                self.write_longs(target, |this, out| binary(this.arch, out, this.longs(a), this.longs(b), $function))
             };
         }
         macro_rules! truth {
             ($function:expr) => {
                 self.write_ints(target, |this, out| {
-                    binary(out, this.longs(a), this.longs(b), |x, y| i32::from($function(&x, &y)));
+                    binary(this.arch, out, this.longs(a), this.longs(b), |x, y| i32::from($function(&x, &y)));
                 })
             };
         }
@@ -472,24 +508,26 @@ impl Execution<'_, '_> {
         }
     }
 
-    #[inline(always)]
     fn select(&mut self, kind: Scalar, target: Source, c: Source, a: Source, b: Source) {
         match kind {
             Scalar::F32 => {
-                self.write_floats(target, |this, out| select(out, this.ints(c), this.floats(a), this.floats(b)));
+                self.write_floats(target, |this, out| {
+                    select(this.arch, out, this.ints(c), this.floats(a), this.floats(b))
+                });
             }
             Scalar::I64 => {
-                self.write_longs(target, |this, out| select(out, this.ints(c), this.longs(a), this.longs(b)));
+                self.write_longs(target, |this, out| {
+                    select(this.arch, out, this.ints(c), this.longs(a), this.longs(b))
+                });
             }
-            _ => self.write_ints(target, |this, out| select(out, this.ints(c), this.ints(a), this.ints(b))),
+            _ => self.write_ints(target, |this, out| select(this.arch, out, this.ints(c), this.ints(a), this.ints(b))),
         }
     }
 
-    #[inline(always)]
     fn cast(&mut self, from: Scalar, to: Scalar, target: Source, a: Source) {
         macro_rules! to {
             ($write:ident, $read:ident, $function:expr) => {
-                self.$write(target, |this, out| unary(out, this.$read(a), $function))
+                self.$write(target, |this, out| unary(this.arch, out, this.$read(a), $function))
             };
         }
         match (from, to) {
@@ -510,7 +548,6 @@ impl Execution<'_, '_> {
 }
 
 /// The largest `b` with `offsets[b] <= row`; 0 if there is none.
-#[inline(always)]
 fn sample(offsets: Option<&View<'_>>, row: i32) -> i32 {
     let after = match offsets.map(|view| view.elements) {
         Some(Elements::I64(offsets)) => offsets.partition_point(|&offset| offset <= i64::from(row)),
@@ -520,37 +557,91 @@ fn sample(offsets: Option<&View<'_>>, row: i32) -> i32 {
     (after as i32 - 1).max(0)
 }
 
-#[inline(always)]
-fn unary<T: Copy, R: Copy>(out: &mut [R], a: Lanes<'_, T>, function: impl Fn(T) -> R) {
+struct Each<'a, T, R, F> {
+    out: &'a mut [R],
+    a: &'a [T],
+    function: F,
+}
+
+impl<T: Copy, R, F: Fn(T) -> R> WithSimd for Each<'_, T, R, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (out, &a) in self.out.iter_mut().zip(self.a) {
+            *out = (self.function)(a);
+        }
+    }
+}
+
+struct EachPair<'a, A, B, R, F> {
+    out: &'a mut [R],
+    a: &'a [A],
+    b: &'a [B],
+    function: F,
+}
+
+impl<A: Copy, B: Copy, R, F: Fn(A, B) -> R> WithSimd for EachPair<'_, A, B, R, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for ((out, &a), &b) in self.out.iter_mut().zip(self.a).zip(self.b) {
+            *out = (self.function)(a, b);
+        }
+    }
+}
+
+/// A function of every point, as vector code.
+pub(super) fn unary<T: Copy, R: Copy>(arch: Arch, out: &mut [R], a: Lanes<'_, T>, function: impl Fn(T) -> R) {
     match a {
-        Lanes::Each(a) => out.iter_mut().zip(a).for_each(|(out, &a)| *out = function(a)),
+        Lanes::Each(a) => arch.dispatch(Each { out, a, function }),
         Lanes::Same(a) => out.fill(function(a)),
     }
 }
 
-#[inline(always)]
-fn binary<A: Copy, B: Copy, R: Copy>(out: &mut [R], a: Lanes<'_, A>, b: Lanes<'_, B>, function: impl Fn(A, B) -> R) {
+/// A function of every pair of points, as vector code.
+pub(super) fn binary<A: Copy, B: Copy, R: Copy>(
+    arch: Arch,
+    out: &mut [R],
+    a: Lanes<'_, A>,
+    b: Lanes<'_, B>,
+    function: impl Fn(A, B) -> R,
+) {
     match (a, b) {
-        (Lanes::Each(a), Lanes::Each(b)) => {
-            out.iter_mut().zip(a).zip(b).for_each(|((out, &a), &b)| *out = function(a, b));
-        }
-        (Lanes::Each(a), Lanes::Same(b)) => out.iter_mut().zip(a).for_each(|(out, &a)| *out = function(a, b)),
-        (Lanes::Same(a), Lanes::Each(b)) => out.iter_mut().zip(b).for_each(|(out, &b)| *out = function(a, b)),
+        (Lanes::Each(a), Lanes::Each(b)) => arch.dispatch(EachPair { out, a, b, function }),
+        (Lanes::Each(a), Lanes::Same(b)) => arch.dispatch(Each { out, a, function: |a| function(a, b) }),
+        (Lanes::Same(a), Lanes::Each(b)) => arch.dispatch(Each { out, a: b, function: |b| function(a, b) }),
         (Lanes::Same(a), Lanes::Same(b)) => out.fill(function(a, b)),
     }
 }
 
-#[inline(always)]
-fn select<T: Copy>(out: &mut [T], condition: Lanes<'_, i32>, a: Lanes<'_, T>, b: Lanes<'_, T>) {
-    let condition = match condition {
-        Lanes::Same(condition) => return unary(out, if condition != 0 { a } else { b }, |x| x),
-        Lanes::Each(condition) => condition,
-    };
-    match (a, b) {
-        (Lanes::Each(a), b) => {
-            unary(out, b, |b| b);
-            out.iter_mut().zip(a).zip(condition).for_each(|((out, &a), &c)| *out = if c != 0 { a } else { *out });
+/// `a` where the condition is true and `b` elsewhere.
+fn select<T: Copy>(arch: Arch, out: &mut [T], condition: Lanes<'_, i32>, a: Lanes<'_, T>, b: Lanes<'_, T>) {
+    match (condition, a, b) {
+        (Lanes::Same(condition), a, b) => unary(arch, out, if condition != 0 { a } else { b }, |x| x),
+        (condition, Lanes::Same(a), b) => binary(arch, out, condition, b, |c, b| if c != 0 { a } else { b }),
+        (condition, a, Lanes::Same(b)) => binary(arch, out, condition, a, |c, a| if c != 0 { a } else { b }),
+        (Lanes::Each(condition), Lanes::Each(a), Lanes::Each(b)) => {
+            arch.dispatch(Choose { out, condition, a, b });
         }
-        (Lanes::Same(a), b) => binary(out, Lanes::Each(condition), b, |c, b| if c != 0 { a } else { b }),
+    }
+}
+
+struct Choose<'a, T> {
+    out: &'a mut [T],
+    condition: &'a [i32],
+    a: &'a [T],
+    b: &'a [T],
+}
+
+impl<T: Copy> WithSimd for Choose<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (((out, &c), &a), &b) in self.out.iter_mut().zip(self.condition).zip(self.a).zip(self.b) {
+            *out = if c != 0 { a } else { b };
+        }
     }
 }

@@ -12,7 +12,6 @@ use rewire_graph::Scalar;
 const OUTSIDE: usize = usize::MAX / 16;
 
 impl Execution<'_, '_> {
-    #[inline(always)]
     pub(super) fn load(&mut self, load: &Load, kind: Scalar, target: Source) {
         let Some(view) = self.env.views.get(usize::from(load.operand)) else { return };
         match &load.last {
@@ -23,7 +22,6 @@ impl Execution<'_, '_> {
     }
 
     /// Loads neighbouring elements; those beyond the last dimension are zero.
-    #[inline(always)]
     fn load_run(&mut self, load: &Load, view: &View<'_>, terms: &[(Source, i32)], kind: Scalar, target: Source) {
         let mut row = Some(0usize);
         for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
@@ -57,7 +55,6 @@ impl Execution<'_, '_> {
         }
     }
 
-    #[inline(always)]
     fn place_run(&mut self, operand: u16, slot: u16, view: &View<'_>, (start, len, skip): (usize, usize, usize)) {
         let n = self.n;
         let Some(run) = self.registers.runs.get_mut(usize::from(slot)) else { return };
@@ -71,7 +68,6 @@ impl Execution<'_, '_> {
     }
 
     /// Loads elements anywhere; those out of range are zero.
-    #[inline(always)]
     fn load_gather(&mut self, load: &Load, view: &View<'_>, last: Source, kind: Scalar, target: Source) {
         if matches!(target, Source::Row(_)) {
             let mut at = Some(0usize);
@@ -103,7 +99,6 @@ impl Execution<'_, '_> {
         self.registers.offsets = offsets;
     }
 
-    #[inline(always)]
     fn load_row(&mut self, view: &View<'_>, at: Option<usize>, kind: Scalar, target: Source) {
         let (elements, at) = (view.elements, [at.unwrap_or(usize::MAX)]);
         match kind {
@@ -115,7 +110,6 @@ impl Execution<'_, '_> {
 }
 
 /// Fills `len` values after the first `skip` ones; the others become zero.
-#[inline(always)]
 fn fill_run<T: Copy + Default>(out: &mut [T], (len, skip): (usize, usize), copy: impl FnOnce(&mut [T])) {
     if len < out.len() {
         out.fill(T::default());
@@ -127,7 +121,6 @@ fn fill_run<T: Copy + Default>(out: &mut [T], (len, skip): (usize, usize), copy:
 
 macro_rules! access {
     ($copy:ident, $gather:ident, $type:ty, $zero:expr, $($variant:ident => $convert:expr),+ $(,)?) => {
-        #[inline(always)]
         fn $copy(elements: Elements<'_>, start: usize, out: &mut [$type]) {
             match elements {
                 $(Elements::$variant(e) => {
@@ -138,7 +131,6 @@ macro_rules! access {
             }
         }
 
-        #[inline(always)]
         fn $gather(elements: Elements<'_>, at: &[usize], out: &mut [$type]) {
             match elements {
                 $(Elements::$variant(e) => {
@@ -155,7 +147,6 @@ access!(copy_ints, gather_ints, i32, 0,
     I32 => |e: i32| e, Bool => |e: u32| i32::from(e != 0), I64 => |e: i64| e as i32);
 access!(copy_longs, gather_longs, i64, 0, I64 => |e: i64| e, I32 => i64::from);
 
-#[inline(always)]
 fn copy_floats(elements: Elements<'_>, start: usize, out: &mut [f32]) {
     match elements {
         Elements::F16(e) => {

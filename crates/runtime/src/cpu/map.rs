@@ -3,7 +3,7 @@ use super::execute::{Given, Machine};
 use super::memory::Memory;
 use super::operand::{Env, extents};
 use super::store::{Blocks, Stores, Target, check, deal, unravel, write_row};
-use rayon::prelude::*;
+use super::tasks;
 use rewire_graph::Symbol;
 use rewire_graph_rewrite::plan::Map;
 
@@ -39,8 +39,9 @@ impl CompiledMap {
         if blocks.rows == 0 || width == 0 {
             return Ok(());
         }
-        let tasks = deal(&self.stores.stores.iter().collect::<Vec<_>>(), outputs, blocks);
-        tasks.into_par_iter().enumerate().for_each_init(
+        let dealt = deal(&self.stores.stores.iter().collect::<Vec<_>>(), outputs, blocks);
+        tasks::for_each(
+            dealt.into_iter().enumerate().collect(),
             || Machine::new(&self.stores.program, env),
             |machine, (n, mut targets)| self.block(machine, &mut targets, outer, blocks, n),
         );

@@ -95,7 +95,7 @@ impl CompiledMatmul {
         let b = if self.shared { panel.matrix(&mut coords, (sizes.k, sizes.n), |_, _| {}) } else { None };
         let outputs = SharedOutputs::new(outputs);
         tasks::for_each(
-            blocks.len(),
+            blocks,
             || Worker {
                 stats: self.stats.machines(env, &reduced),
                 a: self.a.machine(env),
@@ -105,11 +105,7 @@ impl CompiledMatmul {
                 coords: vec![0; sizes.batch.len() + 2],
                 sums: vec![],
             },
-            |worker, task| {
-                if let Some(&block) = blocks.get(task) {
-                    self.block(worker, &sizes, b, block);
-                }
-            },
+            |worker, block| self.block(worker, &sizes, b, block),
         );
         Ok(())
     }

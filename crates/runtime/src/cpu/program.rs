@@ -4,6 +4,7 @@
 //! depend on the axis is computed once a row, and what depends on no coordinate once a run.
 
 use super::error::CpuError;
+use super::execute::Pool;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use std::collections::HashMap;
@@ -117,6 +118,7 @@ pub(super) struct Program {
     /// Results, with their types, in the order of the roots.
     pub roots: Vec<(Source, Scalar)>,
     pub counts: Counts,
+    pub pool: Pool,
 }
 
 /// Register file of a type.
@@ -205,7 +207,14 @@ impl<'a> Compiler<'a> {
         roots.iter().for_each(|root| *uses.entry(*root).or_default() += 1);
         let branches = super::branch::Branches::new(dag, &order, roots, &reads);
         let counts = Counts::default();
-        let program = Program { per_run: vec![], per_row: vec![], per_point: vec![], roots: vec![], counts };
+        let program = Program {
+            per_run: vec![],
+            per_row: vec![],
+            per_point: vec![],
+            roots: vec![],
+            counts,
+            pool: Pool::default(),
+        };
         Self {
             dag,
             axis,

@@ -4,8 +4,8 @@ use super::memory::Memory;
 use super::operand::{Env, extent, extents};
 use super::program::{Leaf, Program};
 use super::store::{Blocks, Stores, Target, check, deal, unravel, write_row};
+use super::tasks;
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar, Symbol};
 use rewire_graph_rewrite::plan::{Reduce, ReduceOp, Reduction};
@@ -86,14 +86,15 @@ impl ReductionMachines<'_> {
                 let values = machine.floats(0, given, n);
                 self.arch.dispatch(Accumulate { partials: &mut partials, values, n });
             }
-            self.results.push(partials.finish());
+            self.results.push(self.arch.dispatch(Finish(&partials)));
         }
     }
 }
 
+#[repr(align(64))]
 struct Partials {
-    op: ReduceOp,
     lanes: [f32; PARTIALS],
+    op: ReduceOp,
 }
 
 impl Partials {
@@ -107,16 +108,27 @@ impl Partials {
     }
 
     /// Combines the partial results, always in the same order.
-    fn finish(mut self) -> f32 {
-        let mut half = PARTIALS / 2;
-        while half > 0 {
-            for lane in 0..half {
-                self.lanes[lane] = combine(self.op, self.lanes[lane], self.lanes[lane + half]);
-            }
-            half /= 2;
+    #[inline(always)]
+    fn finish(&self) -> f32 {
+        match self.op {
+            ReduceOp::Sum => fold(&self.lanes, |a, b| combine(ReduceOp::Sum, a, b)),
+            ReduceOp::Max => fold(&self.lanes, |a, b| combine(ReduceOp::Max, a, b)),
+            ReduceOp::Min => fold(&self.lanes, |a, b| combine(ReduceOp::Min, a, b)),
         }
-        self.lanes[0]
     }
+}
+
+#[inline(always)]
+fn fold(lanes: &[f32; PARTIALS], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = *lanes;
+    let mut half = PARTIALS / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = combine(lanes[lane], lanes[lane + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
 }
 
 #[inline(always)]
@@ -137,6 +149,17 @@ fn combine(op: ReduceOp, a: f32, b: f32) -> f32 {
                 a
             }
         }
+    }
+}
+
+struct Finish<'a>(&'a Partials);
+
+impl WithSimd for Finish<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f32 {
+        self.0.finish()
     }
 }
 
@@ -226,8 +249,9 @@ impl CompiledReduce {
         }
         let blocks = Blocks::of_rows(rows, width, TASK);
         let stores: Vec<_> = self.outputs.stores.iter().chain(&self.row_outputs.stores).collect();
-        let tasks = deal(&stores, outputs, blocks);
-        tasks.into_par_iter().enumerate().for_each_init(
+        let dealt = deal(&stores, outputs, blocks);
+        tasks::for_each(
+            dealt.into_iter().enumerate().collect(),
             || Machines {
                 reductions: self.reductions.machines(env, &reduced),
                 outputs: Machine::new(&self.outputs.program, env),

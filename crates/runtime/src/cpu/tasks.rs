@@ -1,17 +1,13 @@
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 
-/// Runs tasks `0..count` on the current pool, started in order, with one `state` a thread.
-pub(super) fn for_each<S>(count: usize, state: impl Fn() -> S + Sync, run: impl Fn(&mut S, usize) + Sync) {
-    let next = AtomicUsize::new(0);
-    let workers = rayon::current_num_threads().min(count);
+/// Runs tasks on the current pool, started in order, with one `state` a thread.
+pub(super) fn for_each<T: Send, S>(tasks: Vec<T>, state: impl Fn() -> S + Sync, run: impl Fn(&mut S, T) + Sync) {
+    let workers = rayon::current_num_threads().min(tasks.len());
+    let queue = Mutex::new(tasks.into_iter());
     (0..workers).into_par_iter().with_max_len(1).for_each(|_| {
         let mut own = None;
-        loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= count {
-                break;
-            }
+        while let Some(task) = queue.lock().ok().and_then(|mut queue| queue.next()) {
             run(own.get_or_insert_with(&state), task);
         }
     });
