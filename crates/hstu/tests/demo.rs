@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{DType, HostTensor, interpret};
+use rewire_hstu::models;
 use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -64,7 +65,7 @@ fn weights() -> HashMap<String, HostTensor> {
 fn every_tensor_of_the_checkpoint_is_a_parameter_or_a_buffer() {
     let config = Config::from_json(&std::fs::read_to_string(demo("model/config.json")).unwrap()).unwrap();
     let mut stored = weights();
-    for parameter in dlrm_hstu::parameters(&dlrm_hstu::trace(&config).unwrap()) {
+    for parameter in models::parameters(&dlrm_hstu::trace(&config).unwrap()) {
         let tensor = stored.remove(&parameter.name).unwrap_or_else(|| panic!("no {}", parameter.name));
         assert_eq!(
             (tensor.dtype(), tensor.shape()),
@@ -89,10 +90,10 @@ fn logits_are_those_of_the_reference() {
     let mut rows = logits.chunks(tasks.len());
     for expected in lines("expected.jsonl", users.len()) {
         let by_task: Vec<&Vec<Value>> = tasks.iter().map(|task| expected[task].as_array().unwrap()).collect();
-        for candidate in 0..by_task[0].len() {
+        for (candidate, _) in by_task[0].iter().enumerate() {
             let row = rows.next().unwrap();
-            for (task, &logit) in row.iter().enumerate() {
-                let reference = by_task[task][candidate].as_f64().unwrap();
+            for (references, &logit) in by_task.iter().zip(row) {
+                let reference = references[candidate].as_f64().unwrap();
                 assert!((logit - reference).abs() < 1e-4, "{}: {logit} is not {reference}", expected["user"]);
             }
         }

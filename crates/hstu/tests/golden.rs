@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{DType, HostTensor, interpret};
-use rewire_hstu::models::dlrm_hstu;
+use rewire_hstu::models;
 use rewire_hstu::replay;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::collections::{BTreeMap, HashMap};
@@ -60,13 +60,13 @@ fn check(case: &Case) -> Result<(), String> {
     let types = case.tensors.iter().map(|(name, t)| (name.clone(), (t.dtype(), t.shape().to_vec()))).collect();
     let replay = replay::trace(&case.op, &case.attrs, &types).map_err(|error| error.to_string())?;
     let mut parameters = with_prefix(case, "param.");
-    for parameter in dlrm_hstu::parameters(&replay.graph) {
+    for parameter in models::parameters(&replay.graph) {
         let stored = parameters.get(&parameter.name).ok_or(format!("no parameter {}", parameter.name))?;
         if stored.shape() != parameter.shape || stored.dtype() != parameter.dtype {
             return Err(format!("{}: {:?} for {parameter:?}", parameter.name, stored.shape()));
         }
     }
-    let known: Vec<String> = dlrm_hstu::parameters(&replay.graph).into_iter().map(|p| p.name).collect();
+    let known: Vec<String> = models::parameters(&replay.graph).into_iter().map(|p| p.name).collect();
     parameters.retain(|name, _| !known.contains(name));
     parameters.retain(|name, _| !BUFFERS.iter().any(|buffer| name.ends_with(buffer)));
     if !parameters.is_empty() {

@@ -27,7 +27,6 @@ use crate::modules::{
     Buffer, ConfigError, EmbeddingTable, Features, FusionMtlTower, FusionMtlTowerConfig, HstuConfig, HstuTransducer,
     Mode, Sequence, normed_swish_mlp, rows, width,
 };
-use rewire_graph::op::Parameter;
 use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -103,37 +102,12 @@ pub struct InputSpec {
     pub num_embeddings: Option<usize>,
 }
 
-/// A parameter of a graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParameterSpec {
-    /// The state-dict name.
-    pub name: String,
-    /// Element type.
-    pub dtype: DType,
-    /// Shape.
-    pub shape: Vec<usize>,
-}
-
 /// The graph of a configuration.
 pub fn trace(config: &Config) -> Result<Graph, ModelError> {
     let model = Model::new(config)?;
     let scope = Scope::new();
     let logits = model.forward(&scope);
     Ok(scope.finish(&[("logits", logits)])?)
-}
-
-/// The parameters of a graph, by name.
-pub fn parameters(graph: &Graph) -> Vec<ParameterSpec> {
-    let mut specs: Vec<ParameterSpec> = graph
-        .ids()
-        .filter_map(|id| {
-            let parameter = graph.node(id)?.op.downcast_ref::<Parameter>()?;
-            let shape = parameter.ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<_>>()?;
-            Some(ParameterSpec { name: parameter.name.clone(), dtype: parameter.ty.dtype, shape })
-        })
-        .collect();
-    specs.sort_by(|a, b| a.name.cmp(&b.name));
-    specs
 }
 
 impl Config {

@@ -3,7 +3,8 @@
 pub mod dlrm_hstu;
 
 use crate::modules::ConfigError;
-use rewire_graph::{GraphError, TensorSizeError};
+use rewire_graph::op::Parameter;
+use rewire_graph::{DType, Graph, GraphError, TensorSizeError};
 use thiserror::Error;
 
 /// Why a model could not be traced.
@@ -21,4 +22,29 @@ pub enum ModelError {
     /// An operator rejected its operands.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+/// A parameter of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterSpec {
+    /// The state-dict name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape.
+    pub shape: Vec<usize>,
+}
+
+/// The parameters of a graph, by name.
+pub fn parameters(graph: &Graph) -> Vec<ParameterSpec> {
+    let mut specs: Vec<ParameterSpec> = graph
+        .ids()
+        .filter_map(|id| {
+            let parameter = graph.node(id)?.op.downcast_ref::<Parameter>()?;
+            let shape = parameter.ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<_>>()?;
+            Some(ParameterSpec { name: parameter.name.clone(), dtype: parameter.ty.dtype, shape })
+        })
+        .collect();
+    specs.sort_by(|a, b| a.name.cmp(&b.name));
+    specs
 }

@@ -28,12 +28,9 @@ pub struct SimpleActionEncoder {
     pub watchtime_to_action_weights: Vec<i64>,
 }
 
-/// The action encoder of a configuration.
-pub type ActionEncoder = SimpleActionEncoder;
-
 impl ActionEncoderConfig {
     /// The encoder.
-    pub fn encoder(&self) -> &ActionEncoder {
+    pub fn encoder(&self) -> &SimpleActionEncoder {
         let Self::SimpleActionEncoder(encoder) = self;
         encoder
     }

@@ -19,7 +19,7 @@ mod stu_layer;
 mod stu_stack;
 mod transducer;
 
-pub use action_encoder::{ActionEncoder, ActionEncoderConfig, SimpleActionEncoder};
+pub use action_encoder::{ActionEncoderConfig, SimpleActionEncoder};
 pub use content_encoder::{ContentEncoder, ContentEncoderConfig, MlpContentEncoderConfig, NoOptions};
 pub use contextual_mlp::{ContextualMlp, ContextualMlpConfig, ParameterizedMlpConfig, SimpleMlpConfig};
 pub use embedding::EmbeddingTable;
