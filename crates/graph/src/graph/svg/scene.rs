@@ -115,8 +115,8 @@ impl<'a> Builder<'a> {
         let op = node.op.as_ref();
         let ty = node.types.first().map(show).unwrap_or_default();
         if let Some(parameter) = op.downcast_ref::<Parameter>() {
-            let name = parameter.name.strip_prefix(path).unwrap_or(&parameter.name).trim_start_matches('.');
-            return Some(Note::Parameter(format!("{} {ty}", shorten(name, 40))));
+            let name = within(&parameter.name, path);
+            return Some(Note::Parameter(format!("{} {ty}", shorten_front(name, 32))));
         }
         if let Some(constant) = op.downcast_ref::<Constant>() {
             let scalar = constant.tensor.to_f64().first().copied().filter(|_| constant.tensor.len() == 1);
@@ -296,7 +296,7 @@ impl<'a> Builder<'a> {
         let inside = self.frame.operands.is_some();
         let known = first.and_then(|value| self.graph.ty(value)).filter(|_| inside);
         let news = node.types.iter().filter(|ty| known != Some(*ty));
-        let producer = first.and_then(|value| self.graph.node(value.node)).filter(|_| !inside);
+        let producer = first.and_then(|value| self.graph.node(value.node)).filter(|node| !node.path.is_empty());
         let around = producer.map_or(&self.frame.path, |producer| &producer.path);
         let path = Some(&node.path).filter(|path| !path.is_empty() && *path != around);
         news.map(show).chain(path.map(|path| shorten_front(path, 36))).collect()
@@ -316,9 +316,8 @@ impl<'a> Builder<'a> {
         }
         let host = node.types.iter().all(|ty| ty.layout == Layout::Host);
         if let Some(serde_json::Value::Object(attributes)) = Some(node.op.attributes()).filter(|_| !host) {
-            let scalars = attributes.iter().filter(|(_, value)| !value.is_object() && !value.is_array());
-            let scalars: Vec<String> =
-                scalars.map(|(name, value)| format!("{name} {}", value.to_string().trim_matches('"'))).collect();
+            let scalars = attributes.iter().filter(|(_, value)| value.is_number() || value.is_boolean());
+            let scalars: Vec<String> = scalars.map(|(name, value)| format!("{name} {value}")).collect();
             if !scalars.is_empty() {
                 title += &format!(" {}", scalars.join(", "));
             }
@@ -459,6 +458,12 @@ fn number(value: f64) -> String {
         return format!("{value:.3e}").replace(".000e", "e");
     }
     format!("{value:.4}").trim_end_matches('0').to_owned()
+}
+
+/// A name without the modules that it shares with a path.
+fn within<'a>(name: &'a str, path: &str) -> &'a str {
+    let shared = name.split('.').zip(path.split('.')).take_while(|(a, b)| a == b).map(|(a, _)| a.len() + 1).sum();
+    name.get(shared..).filter(|rest| !rest.is_empty()).unwrap_or(name)
 }
 
 fn shorten(text: &str, limit: usize) -> String {
