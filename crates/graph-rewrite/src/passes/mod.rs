@@ -3,11 +3,13 @@
 mod common_subexpressions;
 mod dead_code;
 mod fuse;
+mod separate;
 mod simplify;
 
 pub use common_subexpressions::merge_common_subexpressions;
 pub use dead_code::remove_dead_code;
 pub use fuse::fuse;
+pub use separate::separate;
 pub use simplify::simplify;
 
 use crate::lower::RewriteError;
@@ -46,7 +48,7 @@ pub fn optimize(graph: Graph) -> Result<(Graph, Report), RewriteError> {
     graph.verify().map_err(|source| RewriteError::graph("input", source))?;
     let mut report = Report::default();
     let mut graph = graph;
-    for pass in [merge_common_subexpressions, simplify, remove_dead_code, fuse] {
+    for pass in [merge_common_subexpressions, simplify, remove_dead_code, separate, fuse] {
         let (next, done) = pass(&graph)?;
         next.verify().map_err(|source| RewriteError::graph(done.pass, source))?;
         report.passes.push(done);

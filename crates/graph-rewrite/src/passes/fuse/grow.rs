@@ -1,5 +1,5 @@
 use super::cost;
-use super::partition::{GroupId, Partition};
+use super::partition::{BINDINGS, GroupId, Partition};
 use crate::plan::Kernel;
 use rewire_graph::op::{JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
 use rewire_graph::pointwise::UnaryOp;
@@ -66,12 +66,47 @@ impl Partition<'_> {
                 return;
             }
         }
+        let shared: BTreeSet<Value> = self.operands_of(&BTreeSet::from([id]));
+        for group in (0..self.groups.len()).rev() {
+            if self.operands_of(&self.groups[group]).is_disjoint(&shared) {
+                continue;
+            }
+            let mut nodes = self.groups[group].clone();
+            nodes.insert(id);
+            if self.accepts(&nodes) {
+                self.assign(group, nodes);
+                return;
+            }
+        }
         self.create(BTreeSet::from([id]));
+    }
+
+    /// The device tensors that a set of nodes is computed from, through free nodes.
+    fn operands_of(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Value> {
+        let mut seen = nodes.clone();
+        let mut stack: Vec<NodeId> = nodes.iter().copied().collect();
+        let mut operands = BTreeSet::new();
+        while let Some(id) = stack.pop() {
+            for &value in self.inputs(id) {
+                if self.is_free(value.node) {
+                    if seen.insert(value.node) {
+                        stack.push(value.node);
+                    }
+                } else if !nodes.contains(&value.node)
+                    && self.graph.ty(value).is_some_and(|ty| ty.layout == Layout::Device)
+                {
+                    operands.insert(value);
+                }
+            }
+        }
+        operands
     }
 
     /// True if the nodes form one kernel that waits for none of its own results.
     pub(super) fn accepts(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        !nodes.iter().any(|&id| self.leaves_and_returns(nodes, id)) && self.trial(nodes).is_ok()
+        self.least_bindings(nodes) <= BINDINGS
+            && !nodes.iter().any(|&id| self.leaves_and_returns(nodes, id))
+            && self.trial(nodes).is_ok()
     }
 
     /// Moves readers of a group's results into the group for as long as they fit its epilogue.
@@ -86,14 +121,29 @@ impl Partition<'_> {
             if readers.is_empty() || !readers.iter().all(|&id| self.is_free(id)) {
                 continue;
             }
-            let mut nodes = self.groups[group].clone();
-            nodes.extend(readers);
+            let nodes = self.closed(group, &readers);
             if self.accepts(&nodes) {
                 self.assign(group, nodes);
                 return true;
             }
         }
         false
+    }
+
+    /// A group with some readers of its results, and the free nodes on the way from the group to them.
+    fn closed(&self, group: GroupId, readers: &[NodeId]) -> BTreeSet<NodeId> {
+        let mut nodes = self.groups[group].clone();
+        nodes.extend(readers);
+        let mut stack = readers.to_vec();
+        while let Some(id) = stack.pop() {
+            for producer in self.inputs(id).iter().map(|value| value.node) {
+                if self.is_free(producer) && !nodes.contains(&producer) && self.depends(vec![producer], &self.groups[group]) {
+                    nodes.insert(producer);
+                    stack.push(producer);
+                }
+            }
+        }
+        nodes
     }
 
     /// Gives every free node that is not cheap to repeat a kernel: the one that reads it, or its own.
@@ -169,19 +219,49 @@ impl Partition<'_> {
     pub(super) fn relieve(&mut self) {
         let mut group = 0;
         while group < self.groups.len() {
-            if !self.groups[group].is_empty() && self.trial(&self.groups[group]).is_err() {
-                if let Some(id) = self.heaviest_free(group) {
-                    self.create(BTreeSet::from([id]));
-                    continue;
-                }
+            let nodes = &self.groups[group];
+            let fits = nodes.is_empty()
+                || self.trial(nodes).is_ok_and(|kernel| self.bindings(nodes, &kernel) <= BINDINGS);
+            if !fits && let Some(id) = self.heaviest_free(group) {
+                self.create(BTreeSet::from([id]));
+                continue;
             }
             group += 1;
         }
     }
 
+    /// The node whose result takes the place of most operands.
+    /// The free node read by a group that is computed from the most tensors, at least two.
     fn heaviest_free(&self, group: GroupId) -> Option<NodeId> {
         let readers = self.groups[group].iter().flat_map(|&id| self.inputs(id)).map(|value| value.node);
-        readers.filter(|&id| self.is_free(id) && !self.is_scores(id) && self.weight(id) > 0).max_by_key(|&id| (self.weight(id), id))
+        readers
+            .filter(|&id| self.is_free(id) && !self.is_scores(id))
+            .map(|id| (self.tensors(id), self.weight(id), id))
+            .filter(|&(tensors, ..)| tensors > 1)
+            .max()
+            .map(|(.., id)| id)
+    }
+
+    /// Number of device tensors that a free node is computed from.
+    fn tensors(&self, id: NodeId) -> usize {
+        let cone = self.cone(id);
+        let read: BTreeSet<Value> = cone.iter().flat_map(|&id| self.inputs(id)).copied().collect();
+        let outside = read.iter().filter(|value| !cone.contains(&value.node));
+        outside.filter(|value| self.graph.ty(**value).is_some_and(|ty| ty.layout == Layout::Device)).count()
+    }
+
+    /// A free node and the free nodes it is computed from.
+    fn cone(&self, id: NodeId) -> BTreeSet<NodeId> {
+        let mut cone = BTreeSet::from([id]);
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            for producer in self.inputs(id).iter().map(|value| value.node) {
+                if self.is_free(producer) && cone.insert(producer) {
+                    stack.push(producer);
+                }
+            }
+        }
+        cone
     }
 
     /// Kernels without an anchor that walk the same points become one.
@@ -206,23 +286,15 @@ impl Partition<'_> {
 
     /// What repeating a free node and the free nodes it is computed from costs, in loads and simple operations.
     fn weight(&self, id: NodeId) -> usize {
-        let mut seen = BTreeSet::from([id]);
-        let mut stack = vec![id];
-        let mut weight = 0;
-        while let Some(id) = stack.pop() {
-            let Some(node) = self.graph.node(id) else { continue };
-            weight += match node.op.name() {
+        let weight = |id: NodeId| match self.graph.node(id) {
+            Some(node) => match node.op.name() {
                 "reshape" | "permute" | "slice" | "broadcast" | "constant" | "cast" | "concat" => 0,
                 name if node.op.downcast_ref::<UnaryOp>().is_some() && name != "neg" => 8,
                 _ => 1,
-            };
-            for producer in self.inputs(id).iter().map(|value| value.node) {
-                if self.is_free(producer) && seen.insert(producer) {
-                    stack.push(producer);
-                }
-            }
-        }
-        weight
+            },
+            None => 0,
+        };
+        if self.tensors(id) == 0 { 0 } else { self.cone(id).into_iter().map(weight).sum() }
     }
 }
 

@@ -1,0 +1,105 @@
+use super::PassReport;
+use crate::lower::RewriteError;
+use rewire_graph::op::{Concat, Scores, WeightedSum};
+use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Parts of a concatenation that one kernel reads at most: with its result, the bindings of the WebGPU baseline.
+const PARTS: usize = 7;
+
+/// Gives every weighted sum scores of its own, since scores are never stored, and cuts concatenations of more
+/// parts than a kernel can read.
+pub fn separate(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
+    let failed = |source| RewriteError::graph("separate", source);
+    let mut separated = graph.clone();
+    let mut changes = 0;
+    let mut taken = BTreeSet::new();
+    for id in graph.order().map_err(failed)? {
+        let Some(node) = graph.node(id) else { continue };
+        if node.op.downcast_ref::<WeightedSum>().is_some() {
+            let own = scores(&separated, id);
+            if !own.is_disjoint(&taken) {
+                copy_scores(&mut separated, id, &own).map_err(failed)?;
+                changes += 1;
+            }
+            taken.extend(own);
+        } else if let Some(concat) = node.op.downcast_ref::<Concat>() {
+            if separated.inputs(id).len() > PARTS {
+                cut(&mut separated, id, concat.axis).map_err(failed)?;
+                changes += 1;
+            }
+        }
+    }
+    Ok((separated, PassReport { pass: "separate", changes, detail: String::new() }))
+}
+
+/// The scores that a weighted sum is made of, and what is computed from them.
+fn scores(graph: &Graph, sum: NodeId) -> BTreeSet<NodeId> {
+    let is_scores = |value: &Value| graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Scores);
+    let mut pairs = BTreeSet::new();
+    let mut stack = vec![sum];
+    while let Some(id) = stack.pop() {
+        for value in graph.inputs(id).into_iter().filter(is_scores) {
+            if pairs.insert(value.node) {
+                stack.push(value.node);
+            }
+        }
+    }
+    let mut made: BTreeSet<NodeId> = pairs
+        .iter()
+        .copied()
+        .filter(|&id| graph.node(id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some()))
+        .collect();
+    loop {
+        let before = made.len();
+        for &id in &pairs {
+            if graph.inputs(id).iter().any(|value| made.contains(&value.node)) {
+                made.insert(id);
+            }
+        }
+        if made.len() == before {
+            return made;
+        }
+    }
+}
+
+fn copy_scores(graph: &mut Graph, sum: NodeId, own: &BTreeSet<NodeId>) -> Result<(), GraphError> {
+    let mut copies: HashMap<Value, Value> = HashMap::new();
+    for id in graph.order()? {
+        if id != sum && !own.contains(&id) {
+            continue;
+        }
+        let Some(node) = graph.node(id).cloned() else { continue };
+        let inputs: Vec<Value> =
+            graph.inputs(id).into_iter().map(|value| copies.get(&value).copied().unwrap_or(value)).collect();
+        let copy = graph.add(node.op, &inputs, &node.path)?;
+        copies.insert(Value { node: id, port: 0 }, Value { node: copy, port: 0 });
+    }
+    let old = Value { node: sum, port: 0 };
+    if let Some(&copy) = copies.get(&old) {
+        graph.replace_except(old, copy, &[]);
+        graph.remove(sum);
+    }
+    Ok(())
+}
+
+fn cut(graph: &mut Graph, id: NodeId, axis: usize) -> Result<(), GraphError> {
+    let path = graph.node(id).map_or_else(String::new, |node| node.path.clone());
+    let mut parts = graph.inputs(id);
+    while parts.len() > 1 {
+        let mut joined = vec![];
+        for chunk in parts.chunks(PARTS) {
+            joined.push(match chunk {
+                [one] => *one,
+                _ => Value { node: graph.add(Arc::new(Concat { axis }), chunk, &path)?, port: 0 },
+            });
+        }
+        parts = joined;
+    }
+    if let Some(&whole) = parts.first() {
+        graph.replace_except(Value { node: id, port: 0 }, whole, &[]);
+        graph.remove(id);
+    }
+    Ok(())
+}
