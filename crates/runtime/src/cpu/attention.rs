@@ -5,7 +5,7 @@ use super::interval::Bounds;
 use super::memory::Memory;
 use super::operand::{Env, extent};
 use super::panel::{Panel, PanelMachine};
-use super::product::{Matrix, multiply};
+use super::product::{Matrix, Panels};
 use super::program::{Leaf, Program};
 use super::store::{SharedOutputs, Stores, Target, check, write_row};
 use super::tasks;
@@ -16,7 +16,7 @@ use rewire_graph_rewrite::plan::Attention;
 use std::ops::Range;
 
 /// Query rows of a task.
-const ROWS: usize = 64;
+const ROWS: usize = 48;
 /// Keys whose mask is bounded at once.
 const KEYS: usize = 64;
 /// Keys whose scores are in memory at once, at most.
@@ -52,12 +52,17 @@ struct Worker<'a> {
     q: PanelMachine<'a>,
     k: PanelMachine<'a>,
     v: PanelMachine<'a>,
+    /// Sample and head of `keys` and `values`.
+    current: Option<(usize, usize)>,
+    keys: Panels,
+    values: Panels,
     plain: Machine<'a>,
     masked: Machine<'a>,
     epilogue: Machine<'a>,
     targets: Vec<Target<'a>>,
     known: Vec<Interval>,
     weights: Vec<f32>,
+    scores: Vec<f32>,
     sums: Vec<f32>,
     softmax: Vec<Softmax>,
     arch: Arch,
@@ -93,10 +98,10 @@ impl CompiledAttention {
             q: Panel::new(body, kernel.q, 2, 3)?,
             k: Panel::new(body, kernel.k, 2, 3)?,
             v: Panel::new(body, kernel.v, 2, 3)?,
-            plain: Program::compile(dag, &[kernel.score], 3, &value)?,
-            masked: Program::compile(dag, &masked, 3, &value)?,
+            plain: Program::compile(dag, &body.operands, &[kernel.score], 3, &value)?,
+            masked: Program::compile(dag, &body.operands, &masked, 3, &value)?,
             mask: kernel.mask.map(|mask| Bounds::new(dag, mask)),
-            stores: Stores::compile(dag, &kernel.outputs, 3, None, &value)?,
+            stores: Stores::compile(body, &kernel.outputs, 3, None, &value)?,
             kernel: kernel.clone(),
         })
     }
@@ -120,12 +125,16 @@ impl CompiledAttention {
                 q: self.q.machine(env),
                 k: self.k.machine(env),
                 v: self.v.machine(env),
+                current: None,
+                keys: Panels::default(),
+                values: Panels::default(),
                 plain: Machine::new(&self.plain, env),
                 masked: Machine::new(&self.masked, env),
                 epilogue: Machine::new(&self.stores.program, env),
                 targets: outputs.targets(),
                 known: vec![],
                 weights: vec![],
+                scores: vec![0.0; LANES],
                 sums: vec![],
                 softmax: vec![],
                 arch: Arch::new(),
@@ -135,7 +144,7 @@ impl CompiledAttention {
         Ok(())
     }
 
-    /// All blocks; those that may take longest come first.
+    /// All blocks, those of a sample and head together; those that may take longest come first.
     fn blocks(&self, rows: &[usize], keys: &[usize]) -> Vec<Block> {
         let mut blocks = vec![];
         for (sample, (&all, &keys)) in rows.iter().zip(keys).enumerate() {
@@ -144,16 +153,19 @@ impl CompiledAttention {
                 blocks.extend((0..self.kernel.heads).map(|head| Block { sample, head, row, rows, keys }));
             }
         }
-        blocks.sort_by_key(|block| std::cmp::Reverse(block.row + block.keys));
+        blocks.sort_by_key(|block| {
+            (std::cmp::Reverse(block.keys), block.sample, block.head, std::cmp::Reverse(block.row))
+        });
         blocks
     }
 
     fn block(&self, worker: &mut Worker<'_>, block: Block) {
         let (qk_width, v_width) = (self.kernel.qk_width, self.kernel.v_width);
         let tiles = self.tiles(worker, block);
-        let Worker { q, k, v, plain, masked, weights, sums, softmax, arch, .. } = worker;
+        self.copy_sample(worker, block);
+        let Worker { q, keys, values, plain, masked, weights, scores, sums, softmax, arch, .. } = worker;
         let (sample, head) = (block.sample as i32, block.head as i32);
-        let out_stride = v_width.next_multiple_of(16).max(16);
+        let out_stride = v_width.next_multiple_of(Panels::width(v_width));
         sums.clear();
         sums.resize(block.rows * out_stride, 0.0);
         softmax.clear();
@@ -162,16 +174,15 @@ impl CompiledAttention {
         for span in &spans(&tiles) {
             let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
             let count = last - first;
-            let stride = count.next_multiple_of(16);
+            let stride = count.next_multiple_of(KEYS);
             weights.resize(block.rows * stride, 0.0);
-            let keys = k.matrix(&mut [sample, head, first as i32, 0], (count, qk_width), |_, _| {});
-            if let (Some(queries), Some(keys)) = (queries, keys) {
-                multiply(weights, stride, queries, keys.transposed(), false);
+            if let Some(queries) = queries {
+                keys.multiply(weights, stride, queries, (first, last, 0), false);
             }
             for (row, line) in weights.chunks_exact_mut(stride).take(block.rows).enumerate() {
                 let coords = [sample, head, (block.row + row) as i32, 0];
                 let line = &mut line[..count];
-                self.scores(plain, masked, &coords, span, line, *arch);
+                self.scores((plain, masked), &coords, span, line, scores, *arch);
                 if self.kernel.softmax
                     && let (Some(state), Some(sums)) =
                         (softmax.get_mut(row), sums.chunks_exact_mut(out_stride).nth(row))
@@ -179,23 +190,36 @@ impl CompiledAttention {
                     arch.dispatch(Rescale { state, line, sums });
                 }
             }
-            let values = v.matrix(&mut [sample, head, first as i32, 0], (count, v_width), |_, _| {});
-            let weights = Matrix::new(weights, (block.rows, count), (stride, 1));
-            if let (Some(weights), Some(values)) = (weights, values) {
-                multiply(sums, out_stride, weights, values, true);
+            if let Some(weights) = Matrix::new(weights, (block.rows, count), (stride, 1)) {
+                values.multiply(sums, out_stride, weights, (0, v_width, first), true);
             }
         }
         self.finish(worker, block, out_stride);
     }
 
+    /// Copies keys and values of the block's sample and head, unless the block before had the same.
+    fn copy_sample(&self, worker: &mut Worker<'_>, block: Block) {
+        let Worker { k, v, keys, values, current, .. } = worker;
+        if current.replace((block.sample, block.head)) == Some((block.sample, block.head)) {
+            return;
+        }
+        let first = [block.sample as i32, block.head as i32, 0, 0];
+        if let Some(k) = k.matrix(&mut first.clone(), (block.keys, self.kernel.qk_width), |_, _| {}) {
+            keys.pack(k.transposed());
+        }
+        if let Some(v) = v.matrix(&mut first.clone(), (block.keys, self.kernel.v_width), |_, _| {}) {
+            values.pack(v);
+        }
+    }
+
     /// Turns a row of dot products into scores; masked ones become 0, or `f32::MIN` for a softmax.
     fn scores<'m>(
         &self,
-        plain: &mut Machine<'m>,
-        masked: &mut Machine<'m>,
+        (plain, masked): (&mut Machine<'m>, &mut Machine<'m>),
         coords: &[i32],
         span: &[Tile],
         line: &mut [f32],
+        scores: &mut [f32],
         arch: Arch,
     ) {
         let origin = span[0].keys.start;
@@ -211,7 +235,6 @@ impl CompiledAttention {
             for start in tile.keys.clone().step_by(LANES) {
                 let n = LANES.min(tile.keys.end - start);
                 let machine = if tile.masked { &mut *masked } else { &mut *plain };
-                let mut scores = [0.0; LANES];
                 let given = Given { lanes: &[line], ..given };
                 machine.chunk(given, start, n);
                 let mask = if tile.masked { machine.ints(1, n) } else { Lanes::Same(1) };

@@ -320,8 +320,9 @@ impl Execution<'_, '_> {
         match &instruction.op {
             Op::Axis => {
                 let start = self.start as i32;
-                self.write_ints(target, |_, out| {
-                    out.iter_mut().enumerate().for_each(|(lane, x)| *x = start.wrapping_add(lane as i32));
+                self.write_ints(target, |this, out| {
+                    let points = Lanes::Each(&POINTS[..out.len()]);
+                    unary(this.arch, out, points, |point| start.wrapping_add(point));
                 });
             }
             Op::Coord(axis) => {
@@ -345,9 +346,7 @@ impl Execution<'_, '_> {
                 unary(this.arch, out, this.ints(*row), |row| sample(offsets, row));
             }),
             Op::Uniform { seed, index } => self.write_floats(target, |this, out| {
-                binary(this.arch, out, this.longs(*seed), this.ints(*index), |seed, index| {
-                    f::uniform(seed, index as u32)
-                });
+                uniform(this.arch, out, this.longs(*seed), this.ints(*index));
             }),
             Op::Unary(op, a) => self.unary(*op, kind, target, *a),
             Op::Binary(read, op, a, b) => self.binary(*op, *read, target, *a, *b),
@@ -613,6 +612,44 @@ pub(super) fn binary<A: Copy, B: Copy, R: Copy>(
         (Lanes::Each(a), Lanes::Same(b)) => arch.dispatch(Each { out, a, function: |a| function(a, b) }),
         (Lanes::Same(a), Lanes::Each(b)) => arch.dispatch(Each { out, a: b, function: |b| function(a, b) }),
         (Lanes::Same(a), Lanes::Same(b)) => out.fill(function(a, b)),
+    }
+}
+
+/// Uniform floats; four neighbouring elements come from one block of the generator.
+fn uniform(arch: Arch, out: &mut [f32], seeds: Lanes<'_, i64>, index: Lanes<'_, i32>) {
+    if let (Lanes::Same(seed), Lanes::Each(run @ &[first, ..])) = (seeds, index)
+        && run.iter().zip(&POINTS).fold(0, |off, (&index, &point)| off | (index ^ first.wrapping_add(point))) == 0
+        && (first as u32).checked_add(LANES as u32).is_some()
+    {
+        let (counter, skip) = (first as u32 / 4, first as usize % 4);
+        let mut words = [[0.0; BLOCKS]; 4];
+        arch.dispatch(DrawBlocks { seed, counter, words: &mut words });
+        for (point, out) in out.iter_mut().enumerate() {
+            *out = words[(skip + point) % 4][(skip + point) / 4];
+        }
+    } else {
+        binary(arch, out, seeds, index, |seed, index| f::uniform(seed, index as u32));
+    }
+}
+
+/// Blocks of four elements that a chunk may touch.
+const BLOCKS: usize = LANES / 4 + 1;
+
+struct DrawBlocks<'a> {
+    seed: i64,
+    counter: u32,
+    words: &'a mut [[f32; BLOCKS]; 4],
+}
+
+impl WithSimd for DrawBlocks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let [a, b, c, d] = self.words;
+        for block in 0..BLOCKS {
+            [a[block], b[block], c[block], d[block]] = f::uniform_block(self.seed, self.counter + block as u32);
+        }
     }
 }
 

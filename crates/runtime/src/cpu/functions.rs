@@ -119,21 +119,26 @@ pub(super) fn erf(x: f32) -> f32 {
     if x.is_nan() { x } else { y }
 }
 
-/// Philox4x32-10: the counter `(index / 4, 0, 0, 0)` under the halves of `seed`, word `index % 4`, as a
-/// float in `[0, 1)`.
+/// Philox4x32-10: the counter `(counter, 0, 0, 0)` under the halves of `seed`, as floats in `[0, 1)`.
 #[inline(always)]
-pub(super) fn uniform(seed: i64, index: u32) -> f32 {
+pub(super) fn uniform_block(seed: i64, counter: u32) -> [f32; 4] {
     let mut key = [seed as u32, (seed >> 32) as u32];
-    let mut c = [index / 4, 0, 0, 0];
+    let mut c = [counter, 0, 0, 0];
     for _ in 0..10 {
         let a = u64::from(c[0]) * 0xD251_1F53;
         let b = u64::from(c[2]) * 0xCD9E_8D57;
         c = [(b >> 32) as u32 ^ c[1] ^ key[0], b as u32, (a >> 32) as u32 ^ c[3] ^ key[1], a as u32];
         key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
     }
-    let (low, high) = (if index & 1 == 0 { c[0] } else { c[1] }, if index & 1 == 0 { c[2] } else { c[3] });
-    let word = if index & 2 == 0 { low } else { high };
-    (word >> 8) as f32 * (1.0 / 16_777_216.0)
+    c.map(|word| (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0))
+}
+
+/// Element `index` of the stream of [`uniform_block`].
+#[inline(always)]
+pub(super) fn uniform(seed: i64, index: u32) -> f32 {
+    let [a, b, c, d] = uniform_block(seed, index / 4);
+    let (low, high) = if index & 1 == 0 { (a, c) } else { (b, d) };
+    if index & 2 == 0 { low } else { high }
 }
 
 /// Floor division; 0 for divisor 0. The quotient in doubles is exact enough to be rounded down.

@@ -31,7 +31,7 @@ impl Execution<'_, '_> {
         let first = terms
             .iter()
             .fold(self.start as i32, |sum, &(term, sign)| sum.wrapping_add(self.int(term).wrapping_mul(sign)));
-        let width = view.shape.last().map_or(0, |&width| width as i64);
+        let width = view.shape.iter().skip(load.index.len()).product::<usize>() as i64;
         let n = self.n as i64;
         let (from, to) = (i64::from(first).clamp(0, width), (i64::from(first) + n).clamp(0, width));
         let (from, to) = if row.is_some() && from < to { (from, to) } else { (0, 0) };

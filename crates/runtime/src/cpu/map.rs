@@ -22,7 +22,7 @@ impl CompiledMap {
         let Some((_, rows)) = kernel.extents.split_last() else {
             return Err(CpuError::Unsupported { kernel: "map", reason: "it has no dimensions".to_owned() });
         };
-        let stores = Stores::compile(&kernel.body.dag, &kernel.outputs, rows.len() as u8, Some(rows), &|_| None)?;
+        let stores = Stores::compile(&kernel.body, &kernel.outputs, rows.len() as u8, Some(rows), &|_| None)?;
         Ok(Self { kernel: kernel.clone(), stores })
     }
 

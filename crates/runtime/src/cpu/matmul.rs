@@ -3,7 +3,7 @@ use super::execute::{Given, Machine};
 use super::memory::Memory;
 use super::operand::{Env, extent, extents};
 use super::panel::{Panel, PanelMachine};
-use super::product::{Matrix, multiply};
+use super::product::{Matrix, Panels, multiply};
 use super::program::Leaf;
 use super::reduce::{CompiledReductions, ReductionMachines};
 use super::store::{SharedOutputs, Stores, Target, check, unravel, write_row};
@@ -13,9 +13,11 @@ use rewire_graph::{Scalar, Symbol};
 use rewire_graph_rewrite::plan::Matmul;
 
 /// Rows of a task.
-const ROWS: usize = 128;
+const ROWS: usize = 96;
 /// Columns of a task, at most.
-const COLUMNS: usize = 1024;
+const COLUMNS: usize = 512;
+/// Rows from which on the right factor is worth copying.
+const MANY: usize = 96;
 
 /// A matrix product.
 #[derive(Clone, Debug)]
@@ -37,6 +39,22 @@ struct Block {
     rows: usize,
     column: usize,
     columns: usize,
+}
+
+/// The right factor.
+enum Factor<'a> {
+    Matrix(Matrix<'a>),
+    Panels(Panels),
+}
+
+impl Factor<'_> {
+    /// `out = a b` for some columns of `b`.
+    fn multiply(&self, out: &mut [f32], stride: usize, a: Matrix<'_>, column: usize, columns: usize) {
+        match self {
+            Self::Matrix(b) => multiply(out, stride, a, b.part((0, column), (b.rows, columns)), false),
+            Self::Panels(b) => b.multiply(out, stride, a, (column, column + columns, 0), false),
+        }
+    }
 }
 
 struct Sizes {
@@ -63,11 +81,11 @@ impl CompiledMatmul {
             _ => None,
         };
         Ok(Self {
-            stats: CompiledReductions::new(dag, &kernel.stats, batch + 1)?,
+            stats: CompiledReductions::new(&kernel.body, &kernel.stats, batch + 1)?,
             a: Panel::new(&kernel.body, kernel.a, batch, batch + 1)?,
             b: Panel::new(&kernel.body, kernel.b, batch, batch + 1)?,
             shared: dag.coords(kernel.b) & ((1 << batch) - 1) == 0,
-            stores: Stores::compile(dag, &kernel.outputs, batch + 1, None, &sum)?,
+            stores: Stores::compile(&kernel.body, &kernel.outputs, batch + 1, None, &sum)?,
             kernel: kernel.clone(),
         })
     }
@@ -93,6 +111,8 @@ impl CompiledMatmul {
         let mut coords = vec![0; sizes.batch.len() + 2];
         let mut panel = self.b.machine(env);
         let b = if self.shared { panel.matrix(&mut coords, (sizes.k, sizes.n), |_, _| {}) } else { None };
+        let many = rows.iter().sum::<usize>() >= MANY;
+        let b = b.map(|b| if many { Factor::Panels(Panels::new(b)) } else { Factor::Matrix(b) });
         let outputs = SharedOutputs::new(outputs);
         tasks::for_each(
             blocks,
@@ -105,30 +125,29 @@ impl CompiledMatmul {
                 coords: vec![0; sizes.batch.len() + 2],
                 sums: vec![],
             },
-            |worker, block| self.block(worker, &sizes, b, block),
+            |worker, block| self.block(worker, &sizes, b.as_ref(), block),
         );
         Ok(())
     }
 
-    fn block(&self, worker: &mut Worker<'_>, sizes: &Sizes, b: Option<Matrix<'_>>, block: Block) {
+    fn block(&self, worker: &mut Worker<'_>, sizes: &Sizes, b: Option<&Factor<'_>>, block: Block) {
         let Worker { stats, a, b: panel, epilogue, targets, coords, sums } = worker;
         let batch = sizes.batch.len();
         unravel(block.entry, &sizes.batch, &mut coords[..batch]);
         coords[batch..].fill(0);
-        let part = ((0, block.column), (sizes.k, block.columns));
-        let whole = match b {
-            Some(b) => Some(b),
-            None => panel.matrix(coords, (sizes.k, sizes.n), |_, _| {}),
+        let own = match b {
+            Some(_) => None,
+            None => panel.matrix(coords, (sizes.k, sizes.n), |_, _| {}).map(Factor::Matrix),
         };
         coords[batch] = block.row as i32;
         let left = a.matrix(coords, (block.rows, sizes.k), |coords, values| {
             stats.row(coords);
             values.clone_from(&stats.results);
         });
-        let stride = block.columns.next_multiple_of(16);
+        let stride = block.columns.next_multiple_of(64);
         sums.resize(block.rows * stride, 0.0);
-        if let (Some(left), Some(right)) = (left, whole) {
-            multiply(sums, stride, left, right.part(part.0, part.1), false);
+        if let (Some(left), Some(right)) = (left, b.or(own.as_ref())) {
+            right.multiply(sums, stride, left, block.column, block.columns);
         }
         for (row, sums) in sums.chunks_exact(stride).enumerate() {
             coords[batch] = (block.row + row) as i32;

@@ -17,6 +17,7 @@ mod panel;
 mod product;
 mod program;
 mod reduce;
+mod run;
 mod store;
 mod tasks;
 #[cfg(test)]

@@ -5,8 +5,9 @@ use super::execute::{Given, LANES, Lanes, Machine};
 use super::memory::Elements;
 use super::operand::Env;
 use super::product::Matrix;
-use super::program::{Leaf, Program, run_along};
+use super::program::{Leaf, Program};
 use super::reduce::row_value;
+use super::run::{moves, run_along};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{DType, Scalar};
 use rewire_graph_rewrite::plan::{Body, Place};
@@ -46,7 +47,7 @@ impl Panel {
             let reason = "an element of a product is no float".to_owned();
             return Err(CpuError::Unsupported { kernel: "matmul", reason });
         }
-        let program = Program::compile(dag, &[id], column, &|id| row_value(dag, id))?;
+        let program = Program::compile(dag, &body.operands, &[id], column, &|id| row_value(dag, id))?;
         Ok(Self { program, direct: Direct::new(body, id, row, column)?, row })
     }
 
@@ -75,7 +76,7 @@ impl Direct {
             return Ok(None);
         }
         let none = |_| -> Option<Leaf> { None };
-        let index = Program::compile(dag, index, u8::MAX, &none)?;
+        let index = Program::compile(dag, &body.operands, index, u8::MAX, &none)?;
         Ok(Some(Self { operand: *operand, index, row_axis, column_axis }))
     }
 
@@ -110,8 +111,7 @@ impl Direct {
 
 /// The only index that depends on a coordinate, if it moves by one with it.
 fn only_axis(dag: &Dag, index: &[ExprId], coord: u8) -> Option<usize> {
-    let moves = |id: ExprId| dag.coords(id).checked_shr(coord.into()).unwrap_or(0) & 1 == 1;
-    let mut axes = index.iter().enumerate().filter(|(_, id)| moves(**id));
+    let mut axes = index.iter().enumerate().filter(|(_, id)| moves(dag, &[**id], coord));
     match (axes.next(), axes.next()) {
         (Some((axis, &id)), None) => run_along(dag, id, coord).map(|_| axis),
         _ => None,

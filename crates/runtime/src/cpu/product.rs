@@ -1,6 +1,7 @@
 //! Dense products of float matrices.
 
 use gemm::Parallelism;
+use rayon::prelude::*;
 
 /// A matrix in memory, in range by construction.
 #[derive(Clone, Copy, Debug)]
@@ -69,14 +70,15 @@ pub(super) fn multiply(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<
     if m == 0 || n == 0 || stride < n || out.len() < (m - 1) * stride + n {
         return;
     }
-    if !accumulate {
-        out.chunks_mut(stride).take(m).for_each(|row| row[..n].fill(0.0));
-    }
-    if m == 1 {
+    if k == 0 {
+        if !accumulate {
+            out.chunks_mut(stride).take(m).for_each(|row| row[..n].fill(0.0));
+        }
+    } else if m == 1 {
         let (rows, mut sums) = (a.padded(2, k), vec![0.0; 2 * n]);
         sums[..n].copy_from_slice(&out[..n]);
         if let Some(a) = Matrix::new(&rows, (2, k), (k, 1)) {
-            multiply(&mut sums, n, a, b, true);
+            multiply(&mut sums, n, a, b, accumulate);
         }
         out[..n].copy_from_slice(&sums[..n]);
     } else if n == 1 || (b.row_stride == 1 && m * n <= SMALL) {
@@ -86,17 +88,17 @@ pub(super) fn multiply(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<
             sums[..n].copy_from_slice(&out[..n]);
         }
         if let Some(b) = Matrix::new(&columns, (k, width), (width, 1)) {
-            accumulate_blocks(&mut sums, width, a, b);
+            multiply_blocks(&mut sums, width, a, b, accumulate);
         }
         for (sums, out) in sums.chunks_exact(width).zip(out.chunks_mut(stride)) {
             out[..n].copy_from_slice(&sums[..n]);
         }
     } else {
-        accumulate_blocks(out, stride, a, b);
+        multiply_blocks(out, stride, a, b, accumulate);
     }
 }
 
-fn accumulate_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>) {
+fn multiply_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
     let depth = a.columns.min(b.rows);
     for start in (0..depth).step_by(DEPTH) {
         let k = DEPTH.min(depth - start);
@@ -111,7 +113,7 @@ fn accumulate_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_
                 out.as_mut_ptr(),
                 1,
                 stride as isize,
-                true,
+                accumulate || start > 0,
                 a.data.as_ptr(),
                 a.column_stride as isize,
                 a.row_stride as isize,
@@ -125,6 +127,96 @@ fn accumulate_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_
                 false,
                 Parallelism::None,
             );
+        }
+    }
+}
+
+/// Columns of a panel, at most: as many as a microkernel of the library takes with AVX-512.
+const PANEL: usize = 64;
+/// Rows that the library multiplies without copying the panel again.
+const SLICE: usize = 48;
+
+/// A right factor copied to panels of neighbouring columns, zeros after the last one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Panels {
+    data: Vec<f32>,
+    rows: usize,
+    columns: usize,
+    width: usize,
+}
+
+impl Panels {
+    /// Columns of a panel of a factor with `columns` columns.
+    pub(super) fn width(columns: usize) -> usize {
+        columns.next_multiple_of(16).clamp(16, PANEL)
+    }
+
+    /// The panels of a matrix.
+    pub(super) fn new(matrix: Matrix<'_>) -> Self {
+        let mut panels = Self::default();
+        panels.pack(matrix);
+        panels
+    }
+
+    /// Copies another matrix, in the same memory.
+    pub(super) fn pack(&mut self, matrix: Matrix<'_>) {
+        let width = Self::width(matrix.columns);
+        (self.rows, self.columns, self.width) = (matrix.rows, matrix.columns, width);
+        let size = matrix.rows * matrix.columns.next_multiple_of(width);
+        self.data.resize(size.max(self.data.len()), 0.0);
+        let panels = self.data[..size].chunks_exact_mut((matrix.rows * width).max(1));
+        if size > 1 << 16 && matrix.columns > width {
+            panels.enumerate().par_bridge().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));
+        } else {
+            panels.enumerate().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));
+        }
+    }
+
+    /// `out = a b`, or `out += a b`, for columns from `column`, the start of a panel, up to `end`, and the rows of
+    /// `b` from `row` on. `out` gets whole panels; its rows are `stride` apart.
+    pub(super) fn multiply(
+        &self,
+        out: &mut [f32],
+        stride: usize,
+        a: Matrix<'_>,
+        (column, end, row): (usize, usize, usize),
+        accumulate: bool,
+    ) {
+        let end = end.min(self.columns);
+        for first in (column..end).step_by(self.width.max(1)) {
+            let panel = self.data.get(first * self.rows..).unwrap_or(&[]);
+            let Some(b) = Matrix::new(panel, (self.rows, self.width), (self.width, 1)) else { return };
+            let b = b.part((row, 0), (a.columns, self.width));
+            for start in (0..a.rows).step_by(SLICE) {
+                let slice = a.part((start, 0), (SLICE, a.columns));
+                let target = out.get_mut(start * stride + first - column..).unwrap_or(&mut []);
+                multiply(target, stride, slice, b, accumulate);
+            }
+        }
+    }
+}
+
+fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>) {
+    let columns = width.min(matrix.columns - first);
+    let block = matrix.part((0, first), (matrix.rows, columns));
+    if block.column_stride == 1 {
+        for (line, source) in panel.chunks_exact_mut(width).zip(block.data.chunks(block.row_stride.max(1))) {
+            let (values, zeros) = line.split_at_mut(columns);
+            values.copy_from_slice(&source[..columns]);
+            zeros.fill(0.0);
+        }
+        return;
+    }
+    for (n, lines) in panel.chunks_mut(16 * width).enumerate() {
+        if columns < width {
+            lines.fill(0.0);
+        }
+        for column in 0..columns {
+            let source = block.data.get(16 * n * block.row_stride + column * block.column_stride..).unwrap_or(&[]);
+            let source = source.iter().step_by(block.row_stride.max(1));
+            for (line, &element) in lines.chunks_exact_mut(width).zip(source) {
+                line[column] = element;
+            }
         }
     }
 }
@@ -150,6 +242,25 @@ mod tests {
                     let mut part = vec![0.0; m * n];
                     multiply(&mut part, n, Matrix::new(&a[7 * k..], (m, k), (k, 1)).unwrap(), b, false);
                     assert_eq!(part, whole[7 * n..][..m * n], "m {m} n {n} k {k} by {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn panels_give_the_same_bits() {
+        for (m, n, k) in [(1, 64, 20), (49, 65, 600), (100, 25, 3), (97, 300, 512)] {
+            let (a, b) = (noise(m * k, 1), noise(k * n, 2));
+            let a = Matrix::new(&a, (m, k), (k, 1)).unwrap();
+            for strides in [(n, 1), (1, k)] {
+                let b = Matrix::new(&b, (k, n), strides).unwrap();
+                let mut whole = vec![0.0; m * n];
+                multiply(&mut whole, n, a, b, false);
+                let stride = n.next_multiple_of(64);
+                let mut out = vec![f32::NAN; m * stride];
+                Panels::new(b).multiply(&mut out, stride, a, (0, n, 0), false);
+                for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
+                    assert_eq!(&out[..n], whole);
                 }
             }
         }

@@ -5,8 +5,10 @@
 
 use super::error::CpuError;
 use super::execute::Pool;
+use super::run::{Run, runs};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
+use rewire_graph_rewrite::plan::Operand;
 use std::collections::HashMap;
 
 /// Where a value is read from.
@@ -44,7 +46,7 @@ pub(super) enum Last {
 pub(super) struct Load {
     pub operand: u16,
     pub index: Vec<Source>,
-    /// The last index; `None` for a scalar operand.
+    /// The last index, or the last ones as one; `None` for a scalar operand.
     pub last: Option<Last>,
     /// Slot of the run's position, if floats can be read where they are.
     pub in_place: Option<u16>,
@@ -130,38 +132,18 @@ pub(super) fn file(kind: Scalar) -> usize {
     }
 }
 
-/// The parts of an integer expression that moves by one when coordinate `axis` does: the rest of the sum.
-pub(super) fn run_along(dag: &Dag, id: ExprId, axis: u8) -> Option<Vec<(ExprId, i32)>> {
-    let moves = |id: ExprId| moves(dag, &[id], axis);
-    match *dag.expr(id) {
-        Expr::Coord(coord) if coord == axis => Some(vec![]),
-        Expr::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), a, b) if dag.scalar(id) == Scalar::I32 => {
-            let (run, rest, sign) = match (moves(a), moves(b), op) {
-                (true, false, BinaryOp::Add) => (a, b, 1),
-                (true, false, _) => (a, b, -1),
-                (false, true, BinaryOp::Add) => (b, a, 1),
-                _ => return None,
-            };
-            let mut terms = run_along(dag, run, axis)?;
-            if dag.values(rest) != 0 {
-                return None;
-            }
-            terms.push((rest, sign));
-            Some(terms)
-        }
-        _ => None,
-    }
-}
-
 impl Program {
     /// Compiles `roots` along coordinate `axis`; `leaf` names the values that the anchor supplies.
     pub(super) fn compile(
         dag: &Dag,
+        operands: &[Operand],
         roots: &[ExprId],
         axis: u8,
         leaf: &dyn Fn(ExprId) -> Option<Leaf>,
     ) -> Result<Self, CpuError> {
-        let mut compiler = Compiler::new(dag, roots, axis, leaf);
+        let mut dag = dag.clone();
+        let runs = runs(&mut dag, operands, axis);
+        let mut compiler = Compiler::new(&dag, &runs, roots, axis, leaf);
         for id in compiler.order.clone() {
             compiler.compile(id)?;
         }
@@ -171,6 +153,7 @@ impl Program {
 
 struct Compiler<'a> {
     dag: &'a Dag,
+    runs: &'a HashMap<ExprId, Run>,
     axis: u8,
     leaf: &'a dyn Fn(ExprId) -> Option<Leaf>,
     order: Vec<ExprId>,
@@ -184,8 +167,14 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(dag: &'a Dag, roots: &[ExprId], axis: u8, leaf: &'a dyn Fn(ExprId) -> Option<Leaf>) -> Self {
-        let reads = |id: ExprId| reads(dag, id, axis, leaf);
+    fn new(
+        dag: &'a Dag,
+        runs: &'a HashMap<ExprId, Run>,
+        roots: &[ExprId],
+        axis: u8,
+        leaf: &'a dyn Fn(ExprId) -> Option<Leaf>,
+    ) -> Self {
+        let reads = |id: ExprId| reads(dag, runs, id, leaf);
         let order = reachable(dag, roots, &reads);
         let mut rates: HashMap<ExprId, Rate> = HashMap::new();
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
@@ -195,7 +184,7 @@ impl<'a> Compiler<'a> {
                 (Some(Leaf::Row(_)), _) => Rate::Row,
                 (None, &Expr::Coord(coord)) if coord == axis => Rate::Point,
                 (None, Expr::Coord(_)) => Rate::Row,
-                (None, &Expr::Load { ref index, .. }) if moves(dag, index, axis) => Rate::Point,
+                (None, Expr::Load { .. }) if runs.contains_key(&id) => Rate::Point,
                 _ => Rate::Run,
             };
             let rate = reads(id).iter().fold(own, |rate, read| {
@@ -217,6 +206,7 @@ impl<'a> Compiler<'a> {
         };
         Self {
             dag,
+            runs,
             axis,
             leaf,
             order,
@@ -267,7 +257,7 @@ impl<'a> Compiler<'a> {
         };
         self.places.insert(id, target);
         self.push(id, Instruction { op, kind, target, guard: None });
-        for read in reads(self.dag, id, self.axis, self.leaf) {
+        for read in reads(self.dag, self.runs, id, self.leaf) {
             self.release(read);
         }
         if self.branches.decides(id) {
@@ -334,7 +324,7 @@ impl<'a> Compiler<'a> {
             Expr::Coord(coord) => Op::Coord(coord),
             Expr::Size(position) => Op::Size(position),
             Expr::Value(position) => Op::RowValue(position),
-            Expr::Load { operand, ref index } => Op::Load(self.load(operand, index, kind, self.rate(id))?),
+            Expr::Load { operand, ref index } => Op::Load(self.load(id, operand, index, kind)?),
             Expr::Sample { offsets, row } => Op::Sample { offsets, row: self.source(row, Scalar::I32)? },
             Expr::Uniform { seed, index } => {
                 Op::Uniform { seed: self.source(seed, Scalar::I64)?, index: self.source(index, Scalar::I32)? }
@@ -354,25 +344,21 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    fn load(&mut self, operand: u16, index: &[ExprId], kind: Scalar, rate: Rate) -> Result<Load, CpuError> {
-        let Some((&last, outer)) = index.split_last() else {
-            return Ok(Load { operand, index: vec![], last: None, in_place: None });
-        };
-        let index = outer.iter().map(|&i| self.source(i, Scalar::I32)).collect::<Result<_, _>>()?;
-        let run = if moves(self.dag, outer, self.axis) { None } else { run_along(self.dag, last, self.axis) };
-        let Some(terms) = run.filter(|_| rate == Rate::Point) else {
+    fn load(&mut self, id: ExprId, operand: u16, index: &[ExprId], kind: Scalar) -> Result<Load, CpuError> {
+        let sources = |index: &[ExprId]| index.iter().map(|&i| self.source(i, Scalar::I32)).collect::<Result<_, _>>();
+        let Some(run) = self.runs.get(&id) else {
+            let Some((&last, outer)) = index.split_last() else {
+                return Ok(Load { operand, index: vec![], last: None, in_place: None });
+            };
             let last = Some(Last::At(self.source(last, Scalar::I32)?));
-            return Ok(Load { operand, index, last, in_place: None });
+            return Ok(Load { operand, index: sources(outer)?, last, in_place: None });
         };
-        let terms = terms
-            .into_iter()
-            .map(|(term, sign)| Ok((self.source(term, Scalar::I32)?, sign)))
-            .collect::<Result<_, CpuError>>()?;
-        let in_place = (kind == Scalar::F32).then(|| {
-            self.program.counts.in_place += 1;
-            self.program.counts.in_place - 1
-        });
-        Ok(Load { operand, index, last: Some(Last::Run(terms)), in_place })
+        let index = sources(&index[..run.outer])?;
+        let terms = run.terms.iter().map(|&(term, sign)| Ok((self.source(term, Scalar::I32)?, sign)));
+        let last = Some(Last::Run(terms.collect::<Result<_, CpuError>>()?));
+        let in_place = (kind == Scalar::F32).then_some(self.program.counts.in_place);
+        self.program.counts.in_place += u16::from(in_place.is_some());
+        Ok(Load { operand, index, last, in_place })
     }
 
     fn finish(mut self, roots: &[ExprId]) -> Result<Program, CpuError> {
@@ -385,24 +371,15 @@ impl<'a> Compiler<'a> {
     }
 }
 
-fn moves(dag: &Dag, index: &[ExprId], axis: u8) -> bool {
-    index.iter().any(|&id| dag.coords(id).checked_shr(axis.into()).unwrap_or(0) & 1 == 1)
-}
-
-/// What an expression reads when compiled: a load along a run reads the rest of its last index.
-fn reads(dag: &Dag, id: ExprId, axis: u8, leaf: &dyn Fn(ExprId) -> Option<Leaf>) -> Vec<ExprId> {
-    if leaf(id).is_some() {
-        return vec![];
+/// What an expression reads when compiled: a load along a run reads where that begins.
+fn reads(dag: &Dag, runs: &HashMap<ExprId, Run>, id: ExprId, leaf: &dyn Fn(ExprId) -> Option<Leaf>) -> Vec<ExprId> {
+    match (leaf(id), runs.get(&id), dag.expr(id)) {
+        (Some(_), ..) => vec![],
+        (None, Some(run), Expr::Load { index, .. }) => {
+            index.iter().take(run.outer).copied().chain(run.terms.iter().map(|term| term.0)).collect()
+        }
+        _ => dag.expr(id).operands(),
     }
-    if let Expr::Load { index, .. } = dag.expr(id)
-        && let Some((&last, outer)) = index.split_last()
-        && !moves(dag, outer, axis)
-        && moves(dag, &[last], axis)
-        && let Some(terms) = run_along(dag, last, axis)
-    {
-        return outer.iter().copied().chain(terms.into_iter().map(|(term, _)| term)).collect();
-    }
-    dag.expr(id).operands()
 }
 
 /// What the roots need, operands before users and conditions before what they choose from.

@@ -8,7 +8,7 @@ use super::tasks;
 use pulp::{Arch, Simd, WithSimd};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar, Symbol};
-use rewire_graph_rewrite::plan::{Reduce, ReduceOp, Reduction};
+use rewire_graph_rewrite::plan::{Body, Reduce, ReduceOp, Reduction};
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
@@ -46,14 +46,15 @@ pub(super) fn row_value(dag: &Dag, id: ExprId) -> Option<Leaf> {
 }
 
 impl CompiledReductions {
-    pub(super) fn new(dag: &Dag, reductions: &[Reduction], axis: u8) -> Result<Self, CpuError> {
+    pub(super) fn new(body: &Body, reductions: &[Reduction], axis: u8) -> Result<Self, CpuError> {
+        let dag = &body.dag;
         let mut passes = Vec::with_capacity(reductions.len());
         for reduction in reductions {
             if dag.scalar(reduction.value) != Scalar::F32 {
                 let reason = "a reduction's element is no float".to_owned();
                 return Err(CpuError::Unsupported { kernel: "reduce", reason });
             }
-            let program = Program::compile(dag, &[reduction.value], axis, &|id| row_value(dag, id))?;
+            let program = Program::compile(dag, &body.operands, &[reduction.value], axis, &|id| row_value(dag, id))?;
             passes.push(Pass { op: reduction.op, extent: reduction.extent.clone(), program });
         }
         Ok(Self { passes })
@@ -227,9 +228,9 @@ impl CompiledReduce {
         let leaf = |id: ExprId| row_value(dag, id);
         Ok(Self {
             kernel: kernel.clone(),
-            reductions: CompiledReductions::new(dag, &kernel.reductions, axis)?,
-            outputs: Stores::compile(dag, &kernel.outputs, axis, Some(rows), &leaf)?,
-            row_outputs: Stores::compile(dag, &kernel.row_outputs, u8::MAX, None, &leaf)?,
+            reductions: CompiledReductions::new(&kernel.body, &kernel.reductions, axis)?,
+            outputs: Stores::compile(&kernel.body, &kernel.outputs, axis, Some(rows), &leaf)?,
+            row_outputs: Stores::compile(&kernel.body, &kernel.row_outputs, u8::MAX, None, &leaf)?,
         })
     }
 

@@ -2,12 +2,13 @@
 
 use super::error::CpuError;
 use super::execute::{Given, LANES, Machine};
-use super::memory::{Memory, SharedElements, Sink, pitch};
+use super::memory::{Memory, SharedElements, Sink};
 use super::operand::{extents, matches, strides};
-use super::program::{Leaf, Program, run_along};
+use super::program::{Leaf, Program};
+use super::run::{Run, run};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Symbol};
-use rewire_graph_rewrite::plan::Output;
+use rewire_graph_rewrite::plan::{Body, Output};
 use std::ops::Range;
 
 /// Where an output's elements go.
@@ -17,9 +18,16 @@ enum Place {
     Identity {
         /// Columns to move by.
         shift: i64,
+        /// Dimensions before those that a row spans.
+        outer: usize,
     },
-    /// Neighbouring points write neighbouring elements; the multiples of these roots add up to the first one.
-    Run(Vec<i32>),
+    /// Neighbouring points write neighbouring elements.
+    Run {
+        /// Dimensions before those that a row spans.
+        outer: usize,
+        /// Multiples of the roots that add up to the first element within a row.
+        signs: Vec<i32>,
+    },
     /// Anywhere.
     Scatter,
 }
@@ -48,18 +56,27 @@ pub(super) struct Target<'a> {
     pub strides: Vec<usize>,
 }
 
+impl Target<'_> {
+    /// Elements from one to the next of the rows that the dimensions after the first `outer` ones make up, and
+    /// elements of a row.
+    fn span(&self, outer: usize) -> (usize, usize) {
+        let pitch = outer.checked_sub(1).and_then(|axis| self.strides.get(axis)).copied().unwrap_or(0);
+        (pitch, self.shape.iter().skip(outer).product())
+    }
+}
+
 impl Stores {
     /// Compiles outputs written along coordinate `axis`, the last of the loop; `rows` are the dimensions of the
     /// loop before it, if they are the first coordinates and rows can be dealt out.
     pub(super) fn compile(
-        dag: &Dag,
+        body: &Body,
         outputs: &[Output],
         axis: u8,
         rows: Option<&[Dim]>,
         leaf: &dyn Fn(ExprId) -> Option<Leaf>,
     ) -> Result<Self, CpuError> {
-        let mut roots = vec![];
-        let mut stores = vec![];
+        let mut dag = body.dag.clone();
+        let (mut roots, mut stores) = (vec![], vec![]);
         for output in outputs {
             if dag.scalar(output.value) != output.dtype.scalar() || output.index.len() != output.shape.len() {
                 let reason = "an output's value or index does not fit its type".to_owned();
@@ -67,10 +84,10 @@ impl Stores {
             }
             let root = roots.len();
             roots.push(output.value);
-            let place = place(dag, output, axis, rows, &mut roots);
+            let place = place(&mut dag, output, axis, rows, &mut roots);
             stores.push(Store { output: output.clone(), place, root });
         }
-        Ok(Self { program: Program::compile(dag, &roots, axis, leaf)?, stores })
+        Ok(Self { program: Program::compile(&dag, &body.operands, &roots, axis, leaf)?, stores })
     }
 
     /// Writes the points that `machine` computed last: `n` from column `start` on, of row `row` of the loop.
@@ -95,23 +112,19 @@ impl Stores {
     }
 }
 
-fn place(dag: &Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &mut Vec<ExprId>) -> Place {
-    let Some((&last, outer)) = output.index.split_last() else { return Place::Scatter };
-    let identity = output.shape.split_last().is_some_and(|(_, outer)| rows == Some(outer))
-        && outer.iter().enumerate().all(|(n, &id)| *dag.expr(id) == Expr::Coord(n as u8));
-    let moves = |id: ExprId| dag.coords(id).checked_shr(axis.into()).unwrap_or(0) & 1 == 1;
-    let run = if outer.iter().any(|&id| moves(id)) { None } else { run_along(dag, last, axis) };
-    roots.extend(outer);
-    let shift = run.as_ref().filter(|_| identity).and_then(|terms| constant(dag, terms));
-    match (run, shift) {
-        (_, Some(shift)) => Place::Identity { shift },
-        (Some(terms), None) => {
-            roots.extend(terms.iter().map(|term| term.0));
-            Place::Run(terms.into_iter().map(|term| term.1).collect())
-        }
-        (None, None) => {
-            roots.push(last);
-            Place::Scatter
+fn place(dag: &mut Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &mut Vec<ExprId>) -> Place {
+    let Some(Run { outer, terms }) = run(dag, &output.index, &output.shape, axis) else {
+        roots.extend(&output.index);
+        return Place::Scatter;
+    };
+    let (rest, shape) = (&output.index[..outer], &output.shape[..outer]);
+    let mut coords = rest.iter().enumerate().map(|(n, &id)| *dag.expr(id) == Expr::Coord(n as u8));
+    let identity = rows == Some(shape) && coords.all(|same| same);
+    match constant(dag, &terms) {
+        Some(shift) if identity => Place::Identity { shift, outer },
+        _ => {
+            roots.extend(rest.iter().copied().chain(terms.iter().map(|term| term.0)));
+            Place::Run { outer, signs: terms.into_iter().map(|term| term.1).collect() }
         }
     }
 }
@@ -124,6 +137,16 @@ fn constant(dag: &Dag, terms: &[(ExprId, i32)]) -> Option<i64> {
 }
 
 impl Store {
+    /// Elements between what neighbouring rows of a loop write, or neighbouring points if its row is cut, where
+    /// blocks write pieces of their own.
+    fn pitch(&self, strides: &[usize], blocks: Blocks) -> Option<usize> {
+        match self.place {
+            Place::Identity { shift, .. } if blocks.across => (shift == 0).then_some(1),
+            Place::Identity { outer, .. } => strides.get(outer.checked_sub(1)?).copied(),
+            _ => None,
+        }
+    }
+
     fn write(
         &self,
         machine: &mut Machine<'_>,
@@ -133,13 +156,12 @@ impl Store {
         (from, to): (usize, usize),
     ) {
         let offset = match &self.place {
-            Place::Identity { shift } => {
-                let pitch = target.strides.iter().rev().nth(1).copied().unwrap_or(0);
+            Place::Identity { shift, outer } => {
+                let (pitch, width) = target.span(*outer);
                 let first = usize::try_from((start + from) as i64 + shift).ok();
-                let width = target.shape.last().copied().unwrap_or(0);
                 first.filter(|first| first + (to - from) <= width).map(|first| row * pitch + first)
             }
-            Place::Run(signs) => self.run_offset(machine, target, signs, start, (from, to)),
+            Place::Run { outer, signs } => self.run_offset(machine, target, (*outer, signs), start, (from, to)),
             Place::Scatter => return self.scatter(machine, target, given, n, (from, to)),
         };
         if let Some(offset) = offset {
@@ -151,22 +173,22 @@ impl Store {
         &self,
         machine: &Machine<'_>,
         target: &Target<'_>,
-        signs: &[i32],
+        (outer, signs): (usize, &[i32]),
         start: usize,
         (from, to): (usize, usize),
     ) -> Option<usize> {
         let int = |root: usize| machine.ints(root, 1).at(0).unwrap_or(-1);
-        let (width, outer) = target.shape.split_last()?;
         let mut offset = 0;
-        for (n, (&extent, &stride)) in outer.iter().zip(&target.strides).enumerate() {
+        for (n, (&extent, &stride)) in target.shape.iter().zip(&target.strides).take(outer).enumerate() {
             let index = usize::try_from(int(self.root + 1 + n)).ok().filter(|&index| index < extent)?;
             offset += index * stride;
         }
         let terms = signs.iter().enumerate();
         let first = terms.fold((start + from) as i32, |sum, (n, &sign)| {
-            sum.wrapping_add(int(self.root + 1 + outer.len() + n).wrapping_mul(sign))
+            sum.wrapping_add(int(self.root + 1 + outer + n).wrapping_mul(sign))
         });
-        let first = usize::try_from(first).ok().filter(|first| first + (to - from) <= *width)?;
+        let width = target.span(outer).1;
+        let first = usize::try_from(first).ok().filter(|first| first + (to - from) <= width)?;
         Some(offset + first)
     }
 
@@ -285,14 +307,11 @@ pub(super) fn deal<'a>(stores: &[&Store], outputs: &'a mut [&mut Memory], blocks
     let mut dealt: Vec<Vec<Target<'a>>> = (0..blocks.count()).map(|_| vec![]).collect();
     for (position, output) in outputs.iter_mut().enumerate() {
         let shape = output.shape().to_vec();
-        let pitch = if blocks.across { 1 } else { pitch(&shape) };
         let (strides, elements) = (strides(&shape), output.elements_mut());
-        let mut writers = stores.iter().filter(|store| usize::from(store.output.target) == position);
-        let own = writers.all(|store| match store.place {
-            Place::Identity { shift } => shift == 0 || !blocks.across,
-            _ => false,
-        });
-        let sinks: Box<dyn Iterator<Item = Sink<'a>>> = if own {
+        let writers = stores.iter().filter(|store| usize::from(store.output.target) == position);
+        let pitches = writers.map(|store| store.pitch(&strides, blocks)).collect::<Vec<_>>();
+        let pitch = pitches.first().copied().flatten().filter(|_| pitches.windows(2).all(|pair| pair[0] == pair[1]));
+        let sinks: Box<dyn Iterator<Item = Sink<'a>>> = if let Some(pitch) = pitch {
             let pieces = elements.pieces((blocks.size * pitch).max(1)).into_iter().enumerate();
             Box::new(pieces.map(move |(n, piece)| Sink::Own(piece, n * blocks.size * pitch)))
         } else {

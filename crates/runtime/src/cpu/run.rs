@@ -1,0 +1,79 @@
+//! Indices that address neighbouring elements at neighbouring points.
+
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use rewire_graph::{Dim, Scalar};
+use rewire_graph_rewrite::plan::Operand;
+use std::collections::HashMap;
+
+/// Indices that move by one element a point: the last ones, as one index of the elements they span.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Run {
+    /// Number of indices before it, which do not move.
+    pub outer: usize,
+    /// The position at point 0: a sum of multiples.
+    pub terms: Vec<(ExprId, i32)>,
+}
+
+/// True if one of these expressions depends on coordinate `axis`.
+pub(super) fn moves(dag: &Dag, index: &[ExprId], axis: u8) -> bool {
+    index.iter().any(|&id| dag.coords(id).checked_shr(axis.into()).unwrap_or(0) & 1 == 1)
+}
+
+/// The rest of an integer expression that moves by one when coordinate `axis` does.
+pub(super) fn run_along(dag: &Dag, id: ExprId, axis: u8) -> Option<Vec<(ExprId, i32)>> {
+    let moves = |id: ExprId| moves(dag, &[id], axis);
+    match *dag.expr(id) {
+        Expr::Coord(coord) if coord == axis => Some(vec![]),
+        Expr::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), a, b) if dag.scalar(id) == Scalar::I32 => {
+            let (run, rest, sign) = match (moves(a), moves(b), op) {
+                (true, false, BinaryOp::Add) => (a, b, 1),
+                (true, false, _) => (a, b, -1),
+                (false, true, BinaryOp::Add) => (b, a, 1),
+                _ => return None,
+            };
+            let mut terms = run_along(dag, run, axis)?;
+            if dag.values(rest) != 0 {
+                return None;
+            }
+            terms.push((rest, sign));
+            Some(terms)
+        }
+        _ => None,
+    }
+}
+
+/// The run of the indices of a tensor. Dimensions without padding between their rows may be spanned together.
+pub(super) fn run(dag: &mut Dag, index: &[ExprId], shape: &[Dim], axis: u8) -> Option<Run> {
+    if index.len() != shape.len() || !moves(dag, index, axis) {
+        return None;
+    }
+    let mut outer = index.len() - 1;
+    while moves(dag, &index[..outer], axis) {
+        outer -= 1;
+    }
+    let unpadded = shape.last().and_then(Dim::as_const).is_some_and(|width| width % 4 == 0);
+    if outer + 1 < index.len() && !unpadded {
+        return None;
+    }
+    let mut flat = index[outer];
+    for (&index, extent) in index.iter().zip(shape).skip(outer + 1) {
+        let extent = i64::try_from(extent.as_const()?).ok()?;
+        let extent = dag.int(extent);
+        let scaled = dag.binary(BinaryOp::Mul, flat, extent);
+        flat = dag.binary(BinaryOp::Add, scaled, index);
+    }
+    run_along(dag, flat, axis).map(|terms| Run { outer, terms })
+}
+
+/// The runs of all loads.
+pub(super) fn runs(dag: &mut Dag, operands: &[Operand], axis: u8) -> HashMap<ExprId, Run> {
+    let mut runs = HashMap::new();
+    for id in dag.ids() {
+        let Expr::Load { operand, index } = dag.expr(id).clone() else { continue };
+        let Some(operand) = operands.get(usize::from(operand)) else { continue };
+        if let Some(run) = run(dag, &index, &operand.shape, axis) {
+            runs.insert(id, run);
+        }
+    }
+    runs
+}
