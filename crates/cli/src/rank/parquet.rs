@@ -208,7 +208,142 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Strin
     let result = catch_unwind(AssertUnwindSafe(read));
     GUARDED.set(false);
     match result {
-        Ok(result) => result.map_err(|error| error.to_string()),
+        Ok(result) => result.map_err(|error| reason(&error)),
         Err(_) => Err("the file is damaged, or has a column of a type that cannot be read".into()),
+    }
+}
+
+fn reason(error: &ParquetError) -> String {
+    let text = error.to_string();
+    match text.contains("Disabled feature at compile time") {
+        true => "the compression is not supported: expected snappy, zstd or none".into(),
+        false => text.strip_prefix("Parquet error: ").unwrap_or(&text).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::basic::Compression;
+    use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+    use parquet::schema::parser::parse_message_type;
+    use std::sync::Arc;
+
+    fn schema() -> Schema {
+        Schema {
+            contextual: vec![Column::ids("age", 9)],
+            history: vec![Column::ids("item", 9), Column::numbers("time", true)],
+            candidates: vec![Column::ids("item", 9)],
+        }
+    }
+
+    const LIST: &str = "(LIST) { repeated group list { optional int64 element; } }";
+
+    fn nested() -> String {
+        format!(
+            "message m {{ optional binary user (UTF8); optional int64 age;
+             optional group history {{ optional group item {LIST} optional group time {LIST} }}
+             optional group candidates {{ optional group item {LIST} }} optional group labels {LIST} }}"
+        )
+    }
+
+    fn flat() -> String {
+        format!(
+            "message m {{ optional binary user (UTF8); optional int64 age; optional group history.item {LIST}
+             optional group history.time {LIST} optional group candidates.item {LIST} optional group labels {LIST} }}"
+        )
+    }
+
+    type Leaf<'a> = (&'a [i64], &'a [i16], &'a [i16]);
+
+    fn column<T: DataType>(group: &mut SerializedRowGroupWriter<'_, File>, leaf: (&[T::T], &[i16], &[i16])) {
+        let mut column = group.next_column().unwrap().unwrap();
+        let repetition = (!leaf.2.is_empty()).then_some(leaf.2);
+        column.typed::<T>().write_batch(leaf.0, Some(leaf.1), repetition).unwrap();
+        column.close().unwrap();
+    }
+
+    /// Two users: one with two events, two candidates and labels, one with no events and no labels. `depth` is the
+    /// number of optional groups around a list.
+    fn write(name: &str, message: &str, depth: i16, compression: Compression) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("rewire-{}-{name}.parquet", std::process::id()));
+        let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
+        let message = Arc::new(parse_message_type(message).unwrap());
+        let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), message, properties).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let (full, empty) = (depth + 3, depth + 1);
+        column::<ByteArrayType>(&mut group, (&[ByteArray::from("a"), ByteArray::from("b")], &[1, 1], &[]));
+        column::<Int64Type>(&mut group, (&[4, 5], &[1, 1], &[]));
+        let leaves: [Leaf<'_>; 4] = [
+            (&[1, 2], &[full, full, empty], &[0, 1, 0]),
+            (&[10, 20], &[full, full, empty], &[0, 1, 0]),
+            (&[7, 8, 3], &[full, full, full], &[0, 1, 0]),
+            (&[1, 0], &[3, 3, 0], &[0, 1, 0]),
+        ];
+        for leaf in leaves {
+            column::<Int64Type>(&mut group, leaf);
+        }
+        group.close().unwrap();
+        file.close().unwrap();
+        path
+    }
+
+    fn read(path: PathBuf, schema: &Schema) -> Result<Vec<Request>, InputError> {
+        let mut rows = Rows::open("x".into(), path.clone(), schema)?;
+        let requests = std::iter::from_fn(|| rows.next(schema)).collect();
+        std::fs::remove_file(path).unwrap();
+        requests
+    }
+
+    #[test]
+    fn structs_of_lists_and_lists_of_their_own_are_read() {
+        let nested = read(write("nested", &nested(), 1, Compression::SNAPPY), &schema()).unwrap();
+        let flat = read(write("flat", &flat(), 0, Compression::ZSTD(Default::default())), &schema()).unwrap();
+        assert_eq!(nested, flat);
+        let [first, second] = &nested[..] else { panic!("{nested:?}") };
+        assert_eq!((&first.user, first.place, first.contextual["age"]), (&"a".into(), Place::Row(1), 4));
+        assert_eq!((&first.history["item"][..], &first.history["time"][..]), (&[1, 2][..], &[10, 20][..]));
+        assert_eq!((&first.candidates["item"][..], first.labels.as_deref()), (&[7, 8][..], Some(&[1, 0][..])));
+        assert_eq!((second.events(), second.len(), &second.labels), (0, 1, &None));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let mut schema = schema();
+        schema.contextual.push(Column::ids("country", 3));
+        let requests = read(write("missing", &nested(), 1, Compression::UNCOMPRESSED), &schema).unwrap();
+        let error = requests[0].check(&schema).unwrap_err().to_string();
+        assert_eq!(error, "user `a` (row 1): `country` is missing");
+        schema.history = vec![Column::ids("film", 3)];
+        let error = read(write("film", &nested(), 1, Compression::UNCOMPRESSED), &schema).unwrap_err().to_string();
+        assert_eq!(error, "x: `history` has none of the lists that the model reads");
+    }
+
+    #[test]
+    fn a_cut_or_damaged_file_is_an_error() {
+        let whole = write("whole", &nested(), 1, Compression::SNAPPY);
+        let bytes = std::fs::read(&whole).unwrap();
+        std::fs::remove_file(whole).unwrap();
+        let path = std::env::temp_dir().join(format!("rewire-{}-damaged.parquet", std::process::id()));
+        for end in (4..bytes.len()).step_by(7) {
+            std::fs::write(&path, &bytes[..end]).unwrap();
+            assert!(Rows::open("x".into(), path.clone(), &schema()).is_err(), "cut at {end}");
+        }
+        for at in 4..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x55;
+            std::fs::write(&path, damaged).unwrap();
+            // Whatever comes of it, it comes as a value.
+            let _ = read_all(&path);
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    fn read_all(path: &std::path::Path) -> Result<Vec<Request>, InputError> {
+        let schema = schema();
+        let mut rows = Rows::open("x".into(), path.to_owned(), &schema)?;
+        std::iter::from_fn(|| rows.next(&schema)).collect()
     }
 }

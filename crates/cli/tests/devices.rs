@@ -1,0 +1,38 @@
+//! Listing devices, and asking for one that is not there.
+
+mod program;
+
+use program::{command, finish, run};
+
+#[test]
+fn the_cpu_is_always_listed() {
+    let run = run(&["devices", "--json"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let devices = run.json();
+    assert_eq!(devices.last().unwrap()["backend"], "cpu");
+    assert_eq!(devices.iter().filter(|device| device["auto"] == true).count(), 1);
+    assert!(devices.iter().all(|device| !device["reason"].as_str().unwrap().is_empty()));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_a_driver_wgpu_says_what_is_missing() {
+    for args in
+        [&["rank", "--kernel", "wgpu"][..], &["devices", "--kernel", "wgpu"], &["verify", "--kernel", "wgpu", "."]]
+    {
+        let run = finish(command(args).env("VK_DRIVER_FILES", "/nonexistent").env("VK_ICD_FILENAMES", "/nonexistent"));
+        run.failed_with(&["no GPU adapter", "install"]);
+        assert_eq!(run.stdout, "");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_a_driver_auto_takes_the_cpu() {
+    let run = finish(command(&["rank", "--json", "--top", "1"]).env("VK_DRIVER_FILES", "/nonexistent"));
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let lines = run.json();
+    let summary = &lines.last().unwrap()["summary"];
+    assert_eq!((&summary["kernel"], &summary["adapter"]), (&"auto".into(), &"cpu".into()));
+    assert!(run.stderr.contains("running on the CPU"), "{}", run.stderr);
+}

@@ -1,0 +1,181 @@
+//! The ranking of the demo against the reference's scores, and what must not change a score.
+
+mod program;
+
+use program::{Folder, finish, jsonl, lines, rank, run, user, users};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+const TOLERANCE: f64 = 2e-4;
+
+fn check_demo(kernel: &str) {
+    let ranked = run(&["rank", "--json", "--top", "100000", "--kernel", kernel]);
+    assert_eq!(ranked.code, Some(0), "{}", ranked.stderr);
+    let output = ranked.json();
+    let (users, expected) = (users(), lines("expected.jsonl"));
+    assert_eq!(output.len(), users.len() + 1);
+    for ((line, user), expected) in output.iter().zip(&users).zip(&expected) {
+        assert_eq!(line["user"], user["user"]);
+        let reference = logits_by_item(user, expected);
+        let candidates = line["candidates"].as_array().unwrap();
+        assert_eq!(candidates.len(), reference.len());
+        for candidate in candidates {
+            for (task, value) in candidate["logits"].as_object().unwrap() {
+                let expected = reference[&candidate["item"].as_i64().unwrap()][task].as_f64().unwrap();
+                assert!((value.as_f64().unwrap() - expected).abs() < TOLERANCE, "{} {task}", line["user"]);
+            }
+        }
+        let order = candidates.iter().map(|c| (-c["score"].as_f64().unwrap(), c["item"].as_i64().unwrap()));
+        assert!(order.is_sorted_by(|a, b| a <= b));
+    }
+    let summary = &output.last().unwrap()["summary"];
+    assert_eq!(
+        (&summary["users"], &summary["candidates"], &summary["kernel"]),
+        (&json!(256), &json!(4158), &json!(kernel))
+    );
+    for (task, auc) in [("is_click", "0.710"), ("is_like", "0.759")] {
+        assert_eq!(format!("{:.3}", summary["auc"][task].as_f64().unwrap()), auc);
+    }
+}
+
+/// The reference's logits by item; the demo has no item twice for a user.
+fn logits_by_item(user: &Value, expected: &Value) -> HashMap<i64, HashMap<String, Value>> {
+    let items = user["candidates"]["item_id"].as_array().unwrap();
+    let logits = |at: usize| {
+        let tasks = ["is_click", "is_like"];
+        tasks.map(|task| (task.to_owned(), expected[task][at].clone())).into_iter().collect()
+    };
+    items.iter().enumerate().map(|(at, item)| (item.as_i64().unwrap(), logits(at))).collect()
+}
+
+#[test]
+fn the_demo_agrees_with_the_reference_on_the_cpu() {
+    check_demo("cpu");
+}
+
+#[test]
+fn the_demo_agrees_with_the_reference_on_an_adapter() {
+    if rewire::Gpu::open(None).is_err() {
+        return eprintln!("skipped: there is no adapter");
+    }
+    check_demo("wgpu");
+}
+
+fn scores(run: &program::Run) -> Vec<Value> {
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let mut lines = run.json();
+    assert!(lines.pop().unwrap()["summary"].is_object());
+    lines
+}
+
+#[test]
+fn odd_users_are_ranked() {
+    let odd = [user("none", 0, 4), user("one", 1, 1), user("nothing to rank", 5, 0), user("plain", 30, 7)];
+    let together = scores(&rank(&jsonl(&odd), &[]));
+    assert_eq!(
+        together.iter().map(|line| line["candidates"].as_array().unwrap().len()).collect::<Vec<_>>(),
+        [4, 1, 0, 7]
+    );
+    for (user, line) in odd.iter().zip(&together) {
+        assert_eq!(scores(&rank(&jsonl(std::slice::from_ref(user)), &[])), std::slice::from_ref(line));
+    }
+    assert_eq!(scores(&rank(&jsonl(&[user("a", 0, 0)]), &[]))[0]["candidates"], json!([]));
+}
+
+#[test]
+fn top_limits_what_is_printed() {
+    let run = rank(&jsonl(&[user("u", 3, 7)]), &["--top", "2"]);
+    assert_eq!(scores(&run)[0]["candidates"].as_array().unwrap().len(), 2);
+    assert_eq!(run.json()[1]["summary"]["candidates"], 7);
+    assert_eq!(scores(&rank(&jsonl(&[user("u", 3, 7)]), &["--top", "0"]))[0]["candidates"], json!([]));
+}
+
+#[test]
+fn long_histories_keep_their_newest_events() {
+    let long = user("u", 400, 3);
+    let mut newest = long.clone();
+    for list in newest["history"].as_object_mut().unwrap().values_mut() {
+        list.as_array_mut().unwrap().drain(..400 - 157);
+    }
+    let run = rank(&jsonl(&[long]), &[]);
+    assert_eq!(scores(&run), scores(&rank(&jsonl(&[newest]), &[])));
+    assert!(run.stderr.contains("1 history did not fit"), "{}", run.stderr);
+    let summary = &run.json()[1]["summary"];
+    assert_eq!((&summary["truncated_histories"], &summary["dropped_events"]), (&json!(1), &json!(243)));
+}
+
+#[test]
+fn candidates_that_do_not_fit_are_split() {
+    let many = user("u", 100, 200);
+    let run = rank(&jsonl(std::slice::from_ref(&many)), &["--top", "200"]);
+    assert!(run.stderr.contains("candidates of 1 user did not fit"), "{}", run.stderr);
+    assert_eq!(run.json()[1]["summary"]["split_users"], 1);
+    let split = scores(&run);
+    for start in (0..200).step_by(50) {
+        let mut part = many.clone();
+        for list in part["candidates"].as_object_mut().unwrap().values_mut() {
+            *list = json!(list.as_array().unwrap()[start..start + 50]);
+        }
+        for candidate in scores(&rank(&jsonl(&[part]), &["--top", "50"]))[0]["candidates"].as_array().unwrap() {
+            let all = split[0]["candidates"].as_array().unwrap();
+            let same = all.iter().find(|other| other["item"] == candidate["item"]).unwrap();
+            let distance =
+                same["logits"]["is_click"].as_f64().unwrap() - candidate["logits"]["is_click"].as_f64().unwrap();
+            assert!(distance.abs() < 1e-5, "{distance}");
+        }
+    }
+}
+
+#[test]
+fn histories_out_of_order_are_sorted_and_reported() {
+    let sorted = user("u", 20, 3);
+    let mut shuffled = sorted.clone();
+    for list in shuffled["history"].as_object_mut().unwrap().values_mut() {
+        list.as_array_mut().unwrap().reverse();
+    }
+    let run = rank(&jsonl(&[shuffled]), &[]);
+    assert_eq!(scores(&run), scores(&rank(&jsonl(&[sorted]), &[])));
+    assert!(run.stderr.contains("1 history was not in order of time and was sorted"), "{}", run.stderr);
+    assert_eq!(run.json()[1]["summary"]["sorted_histories"], 1);
+}
+
+#[test]
+fn the_table_has_titles_and_an_end() {
+    let run = run(&["rank", "--kernel", "cpu", "--top", "1"]);
+    assert_eq!(run.code, Some(0));
+    assert!(run.stdout.contains("Romance film 1159"));
+    assert!(run.stdout.contains("256 users, 4158 candidates ranked in"));
+    assert!(run.stdout.contains("AUC is_click  0.7096"));
+}
+
+#[test]
+fn titles_are_found_next_to_the_data() {
+    let folder = Folder::new();
+    folder.write("items.csv", "item_id,title\n0,\"Zero, the film\"\n");
+    let data = folder.write("users.jsonl", jsonl(&[user("u", 2, 1)]));
+    let ranked = run(&["rank", "--kernel", "cpu", "--data", &data]);
+    assert!(ranked.stdout.contains("Zero, the film"), "{}", ranked.stdout);
+    folder.write("items.csv", "no,header\n");
+    let ranked = run(&["rank", "--kernel", "cpu", "--data", &data]);
+    assert_eq!(ranked.code, Some(0));
+    assert!(ranked.stderr.contains("warning: ") && ranked.stderr.contains("title"), "{}", ranked.stderr);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let mut child = program::command(&["rank", "--kernel", "cpu", "--json", "--top", "1000"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(1), &b""[..]));
+}
+
+#[test]
+fn nothing_of_a_driver_is_needed_on_the_cpu() {
+    let run =
+        finish(program::command(&["rank", "--kernel", "cpu", "--top", "1"]).env("VK_DRIVER_FILES", "/nonexistent"));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+}
