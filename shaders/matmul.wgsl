@@ -17,7 +17,7 @@ const GROUP_STRIDE = {{ tile_n // 4 // groups_per_thread }};
 var<workgroup> left_tile: array<vec4<f32>, {{ tile_m * tile_k // 4 }}>;
 var<workgroup> right_tile: array<vec4<f32>, {{ tile_k * tile_n // 4 }}>;
 {% if stats %}
-var<workgroup> partial: array<vec4<f32>, {{ tile_m }}>;
+var<workgroup> partial_results: array<vec4<f32>, {{ tile_m }}>;
 {% endif %}
 {% for stat in stats %}
 var<workgroup> statistic_{{ loop.index0 }}: array<f32, {{ tile_m }}>;
@@ -77,11 +77,11 @@ fn main(
                 total = {{ stat.join }};
             }
         }
-        partial[row][item % 4] = {{ stat.total }};
+        partial_results[row][item % 4] = {{ stat.total }};
     }
     workgroupBarrier();
     for (var row = local; row < TILE_M; row += THREADS) {
-        let total = partial[row];
+        let total = partial_results[row];
         statistic_{{ loop.index0 }}[row] = {{ stat.total }};
     }
     workgroupBarrier();

@@ -9,23 +9,23 @@ const ROWS = {{ threads // row_threads }};
 
 {{ declarations -}}
 {% if row_threads > 1 %}
-var<workgroup> partial: array<f32, {{ threads }}>;
+var<workgroup> partial_results: array<f32, {{ threads }}>;
 {% for op in ops %}
 
 // Combines `value` over the threads of a row.
 fn combine_{{ op.name }}(local: i32, value: f32) -> f32 {
     let thread = local % ROW_THREADS;
-    partial[local] = value;
+    partial_results[local] = value;
     workgroupBarrier();
     for (var half = ROW_THREADS / 2; half > 0; half = half / 2) {
         if (thread < half) {
-            let a = partial[local];
-            let b = partial[local + half];
-            partial[local] = {{ op.join }};
+            let a = partial_results[local];
+            let b = partial_results[local + half];
+            partial_results[local] = {{ op.join }};
         }
         workgroupBarrier();
     }
-    let result = partial[local - thread];
+    let result = partial_results[local - thread];
     workgroupBarrier();
     return result;
 }

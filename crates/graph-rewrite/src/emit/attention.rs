@@ -1,12 +1,14 @@
-use super::expr::{Scope, Value, indented};
+use super::expr::{Scope, indented};
 use super::hook::{Four, elements, finish, float, function};
 use super::interval::{TileState, tile_state};
 use super::matmul::{place_in_list, row_count};
 use super::module::Module;
 use super::template::{Main, render};
+use super::value::Value;
 use super::{EmitError, EmittedKernel, GridFactor, Target, TileList, Tuning};
 use crate::plan::Attention;
 use minijinja::Value as Variable;
+use rewire_graph::pointwise::ExprId;
 use rewire_graph::{Dim, Scalar};
 
 const THREADS: u32 = 128;
@@ -24,7 +26,7 @@ pub(super) fn emit(kernel: &Attention, target: &Target, tuning: &Tuning) -> Resu
     let rows = each * THREAD_ROWS;
     let mut module = Module::new(&kernel.body, target);
     let hooks = hooks(kernel, &mut module)?;
-    let state = kernel.mask.map(|mask| truth(&mut module, mask).and_then(|()| tile_state(&mut module, mask)));
+    let state = kernel.mask.map(|mask| truth(&module, mask).and_then(|()| tile_state(&mut module, mask)));
     let state = state.transpose()?;
 
     let mut scope = Scope::point(&[], vec![]);
@@ -54,8 +56,7 @@ pub(super) fn emit(kernel: &Attention, target: &Target, tuning: &Tuning) -> Resu
         ("exact_statements", block(part(|state| &state.exact), 1)),
         ("tile_statements", block(part(|state| &state.tile), 2)),
     ];
-    let list =
-        TileList { samples: kernel.samples.clone(), rows: kernel.rows.clone(), tile: rows, longest_first: true };
+    let list = TileList { samples: kernel.samples.clone(), rows: kernel.rows.clone(), tile: rows, longest_first: true };
     let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![kernel.heads.into()], 1)];
     let main = Main { threads: THREADS, hooks, body: indented(&scope.take()), variables };
     let source = include_str!("../../../../shaders/attention.wgsl");
@@ -91,12 +92,8 @@ fn hooks(kernel: &Attention, module: &mut Module) -> Result<String, EmitError> {
 }
 
 /// Errors where the mask is no truth value.
-fn truth(module: &Module, mask: rewire_graph::pointwise::ExprId) -> Result<(), EmitError> {
-    let dag = &module.body.dag;
-    if mask.0 as usize >= dag.len() {
-        return Err(EmitError::Missing { what: "expression", index: mask.0 as usize, count: dag.len() });
-    }
-    match dag.scalar(mask) {
+fn truth(module: &Module, mask: ExprId) -> Result<(), EmitError> {
+    match module.body.dag.scalar(mask) {
         Scalar::Bool => Ok(()),
         got => Err(EmitError::Type { place: "the mask".to_owned(), expected: "Bool".to_owned(), got }),
     }

@@ -1,9 +1,10 @@
 //! Functions of a kernel's own that a template calls.
 
 use super::EmitError;
-use super::expr::{Scope, Value, indented};
+use super::expr::{Scope, indented};
 use super::module::Module;
 use super::store::store_all_four;
+use super::value::Value;
 use crate::plan::{Output, ReduceOp};
 use rewire_graph::pointwise::ExprId;
 use rewire_graph::{Dim, Scalar};
@@ -23,8 +24,7 @@ impl Four<'_> {
     /// A scope of the points; those beyond the extent are not valid.
     pub fn scope(&self, module: &mut Module, values: Vec<Value>) -> Scope {
         let whole = self.extent.as_const().is_some_and(|n| n % 4 == 0);
-        let mut scope =
-            Scope::four(module, self.axis, self.coords, values, if whole { None } else { Some("valid") });
+        let mut scope = Scope::four(module, self.axis, self.coords, values, if whole { None } else { Some("valid") });
         if !whole {
             let extent = module.dim(self.extent);
             scope.line(&format!("let valid = ({} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});", self.name()));
@@ -68,11 +68,7 @@ pub(super) fn finish(module: &mut Module, four: &Four, outputs: &[Output]) -> Re
 
 /// Errors where an expression is no float.
 pub(super) fn float(module: &Module, place: &str, id: ExprId) -> Result<(), EmitError> {
-    let dag = &module.body.dag;
-    if id.0 as usize >= dag.len() {
-        return Err(EmitError::Missing { what: "expression", index: id.0 as usize, count: dag.len() });
-    }
-    match dag.scalar(id) {
+    match module.body.dag.scalar(id) {
         Scalar::F32 => Ok(()),
         got => Err(EmitError::Type { place: place.to_owned(), expected: "F32".to_owned(), got }),
     }

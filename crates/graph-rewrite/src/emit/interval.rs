@@ -83,10 +83,14 @@ impl Analysis {
             None
         } else if coords & (ROW | KEY) == 0 {
             Some(Bounds::point(self.exact.eval_one(module, id)?.first()))
-        } else if coords & KEY == 0 && reads_memory(module, id) {
+        } else if coords & KEY == 0 && varies_in_memory(module, id) {
             Some(self.over_rows(module, id, scalar)?)
         } else {
-            self.combined(module, id)?.map(|bounds| self.named(module, bounds))
+            match self.combined(module, id)? {
+                Some(bounds) => Some(self.named(module, bounds)),
+                None if coords & KEY == 0 => Some(self.over_rows(module, id, scalar)?),
+                None => None,
+            }
         };
         self.known.insert(id, bounds.clone());
         Ok(bounds)
@@ -99,7 +103,7 @@ impl Analysis {
         Bounds { low, high }
     }
 
-    /// A value of the row that is read from memory: its extremes over the rows of the tile.
+    /// A value of the row alone: its extremes over the rows of the tile.
     fn over_rows(&mut self, module: &mut Module, id: ExprId, scalar: Scalar) -> Result<Bounds, EmitError> {
         let n = self.row_bounds;
         self.row_bounds += 1;
@@ -182,9 +186,20 @@ impl Analysis {
 
 fn reads_memory(module: &Module, root: ExprId) -> bool {
     let dag = &module.body.dag;
-    dag.reachable(&[root])
-        .into_iter()
-        .any(|id| matches!(dag.expr(id), Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. }))
+    dag.reachable(&[root]).into_iter().any(|id| is_read(dag.expr(id)))
+}
+
+/// True if bounds of a row's value do not follow from bounds of the row's position.
+fn varies_in_memory(module: &Module, root: ExprId) -> bool {
+    let dag = &module.body.dag;
+    let parts = dag.reachable(&[root]);
+    let chooses = parts.iter().any(|&id| matches!(dag.expr(id), Expr::Select(..)));
+    let varies = parts.iter().any(|&id| dag.coords(id) & ROW != 0 && is_read(dag.expr(id)));
+    varies || chooses && reads_memory(module, root)
+}
+
+fn is_read(expr: &Expr) -> bool {
+    matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. })
 }
 
 fn unary(op: UnaryOp, scalar: Scalar, a: &Bounds) -> Option<Bounds> {
@@ -231,14 +246,8 @@ fn binary(op: BinaryOp, kind: Scalar, constant: Option<i64>, a: &Bounds, b: &Bou
         Le => both(format!("{ah} <= {bl}"), format!("{al} <= {bh}")),
         Gt => both(format!("{al} > {bh}"), format!("{ah} > {bl}")),
         Ge => both(format!("{al} >= {bh}"), format!("{ah} >= {bl}")),
-        Eq => both(
-            format!("{al} == {ah} && {bl} == {bh} && {al} == {bl}"),
-            format!("{al} <= {bh} && {bl} <= {ah}"),
-        ),
-        Ne => both(
-            format!("{al} > {bh} || {bl} > {ah}"),
-            format!("{al} != {ah} || {bl} != {bh} || {al} != {bl}"),
-        ),
+        Eq => both(format!("{al} == {ah} && {bl} == {bh} && {al} == {bl}"), format!("{al} <= {bh} && {bl} <= {ah}")),
+        Ne => both(format!("{al} > {bh} || {bl} > {ah}"), format!("{al} != {ah} || {bl} != {bh} || {al} != {bl}")),
         _ => None,
     }
 }

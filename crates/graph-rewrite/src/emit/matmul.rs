@@ -1,9 +1,10 @@
-use super::expr::{Scope, Value, indented};
+use super::expr::{Scope, indented};
 use super::hook::{Combine, Four, elements, finish};
 use super::map::split_row;
 use super::module::Module;
 use super::store::vector_accesses;
 use super::template::{Main, render};
+use super::value::Value;
 use super::{EmitError, EmittedKernel, GridFactor, Param, Target, TileList, Tuning};
 use crate::plan::{Matmul, RowRange};
 use minijinja::Value as Variable;
@@ -36,12 +37,13 @@ impl Tile {
                 return Err(EmitError::Tuning { parameter, expected, got });
             }
         }
-        if rows == 0 || rows > 16 || m % rows != 0 {
+        if rows == 0 || rows > 16 || !m.is_multiple_of(rows) {
             let expected = format!("a divisor of {m} rows, up to 16");
             return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: rows });
         }
         let columns = n / 4;
-        let fits = |groups: &u32| columns % groups == 0 && m / rows * (columns / groups) <= target.invocations;
+        let fits =
+            |groups: &u32| columns.is_multiple_of(*groups) && m / rows * (columns / groups) <= target.invocations;
         let groups = (1..=columns).find(fits).unwrap_or(columns);
         Ok(Self { m, n, k, rows, groups })
     }
@@ -76,7 +78,8 @@ pub(super) fn emit(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<
         ]));
     }
 
-    let along_m = vector_accesses(&module, axis, &[kernel.a], &[]) > vector_accesses(&module, axis + 1, &[kernel.a], &[]);
+    let along_m =
+        vector_accesses(&module, axis, &[kernel.a], &[]) > vector_accesses(&module, axis + 1, &[kernel.a], &[]);
     let m_extent = match (&kernel.m, along_m) {
         (RowRange::Dense(m), _) => m.clone(),
         (RowRange::Ragged { .. }, _) => Dim::from(0),
@@ -90,7 +93,8 @@ pub(super) fn emit(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<
     let (values, more) = statistics(kernel.stats.len(), along_m);
     hooks += &elements("left", &mut module, &left, (values, &more), kernel.a, "0.0f")?;
 
-    let along_k = vector_accesses(&module, axis, &[kernel.b], &[]) > vector_accesses(&module, axis + 1, &[kernel.b], &[]);
+    let along_k =
+        vector_accesses(&module, axis, &[kernel.b], &[]) > vector_accesses(&module, axis + 1, &[kernel.b], &[]);
     let right = match along_k {
         true => Four { coords: &point("k", "n"), axis, extent: &kernel.k },
         false => Four { coords: &point("k", "n"), axis: axis + 1, extent: &kernel.n },

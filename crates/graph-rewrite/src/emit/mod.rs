@@ -1,6 +1,7 @@
 //! WGSL emission: a pure function of a kernel, a target and a tuning.
 
 mod attention;
+mod check;
 mod error;
 mod expr;
 mod function;
@@ -14,6 +15,7 @@ mod store;
 mod template;
 mod tuning;
 mod validate;
+mod value;
 
 pub use error::EmitError;
 pub use tuning::Tuning;
@@ -122,6 +124,7 @@ pub struct EmittedKernel {
 ///
 /// Errors name what the kernel refers to and does not have, or what the target lacks.
 pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    check::check(kernel)?;
     match kernel {
         Kernel::Map(kernel) => map::emit(kernel, target, tuning),
         Kernel::Matmul(kernel) => matmul::emit(kernel, target, tuning),

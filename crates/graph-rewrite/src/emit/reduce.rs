@@ -1,9 +1,10 @@
-use super::expr::{Scope, Value, indented};
+use super::expr::{Scope, indented};
 use super::hook::{Combine, float};
 use super::map::split_row;
 use super::module::Module;
 use super::store::{store_all_four, store_all_point, store_point, vector_accesses};
 use super::template::{Main, render};
+use super::value::Value;
 use super::{EmitError, EmittedKernel, GridFactor, Target, Tuning};
 use crate::plan::{Reduce, ReduceOp, Reduction};
 use minijinja::Value as Variable;
@@ -65,8 +66,8 @@ pub(super) fn emit(kernel: &Reduce, target: &Target, tuning: &Tuning) -> Result<
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
     };
     let roots: Vec<_> = kernel.reductions.iter().map(|r| r.value).collect();
-    let wide = extent.as_const().is_none_or(|n| n >= 4)
-        && vector_accesses(&module, outer.len(), &roots, &kernel.outputs) > 0;
+    let wide =
+        extent.as_const().is_none_or(|n| n >= 4) && vector_accesses(&module, outer.len(), &roots, &kernel.outputs) > 0;
     let columns = Columns::new(kernel, extent, if wide { 4 } else { 1 }, threads);
     let mut row = Scope::point(&[], vec![]);
     let coords = split_row(&mut module, &mut row, outer, "row");
@@ -85,14 +86,17 @@ pub(super) fn emit(kernel: &Reduce, target: &Target, tuning: &Tuning) -> Result<
         false => format!("if (inside && thread == 0) {{\n{}}}\n", indented(&last.take())),
     };
     let mut ops: Vec<ReduceOp> = vec![];
-    kernel.reductions.iter().for_each(|r| if !ops.contains(&r.op) { ops.push(r.op) });
+    kernel.reductions.iter().for_each(|r| {
+        if !ops.contains(&r.op) {
+            ops.push(r.op)
+        }
+    });
     let ops: Vec<_> = ops
         .into_iter()
         .map(|op| Variable::from_pairs([("name", name(op).to_owned()), ("join", Combine(op).join("a", "b"))]))
         .collect();
     let rows = module.product(outer);
-    let variables =
-        vec![("row_threads", columns.threads.into()), ("ops", Variable::from(ops)), ("rows", rows.into())];
+    let variables = vec![("row_threads", columns.threads.into()), ("ops", Variable::from(ops)), ("rows", rows.into())];
     let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
     let outputs: Vec<_> = kernel.outputs.iter().chain(&kernel.row_outputs).cloned().collect();
     let main = Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables };

@@ -1,8 +1,9 @@
 //! Statements that write the outputs of a kernel.
 
 use super::EmitError;
-use super::expr::{Scope, Value};
+use super::expr::Scope;
 use super::module::{Module, check_rank};
+use super::value::Value;
 use crate::plan::Output;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Lanes};
 use rewire_graph::{DType, Dim, Scalar};

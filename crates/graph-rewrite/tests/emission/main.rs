@@ -4,10 +4,14 @@
 mod attention;
 mod build;
 mod device;
+mod errors;
 mod map;
+
 mod matmul;
+mod random;
 mod reduce;
 mod reference;
+mod snapshot;
 mod tensor;
 
 use rewire_graph::{DType, Symbol};

@@ -6,47 +6,47 @@ use rewire_graph_rewrite::plan::{Kernel, Reduce, ReduceOp, Reduction};
 
 const WIDTHS: [usize; 14] = [1, 2, 3, 4, 5, 8, 25, 50, 64, 100, 130, 512, 1000, 5000];
 
+/// Rows normalised and scaled; their means in half precision and scales.
+pub fn layer_norm(w: Dim, dtype: DType) -> Kernel {
+    let mut b = Build::default();
+    let n = sym(0);
+    let x = b.operand(dtype, vec![n.clone(), w.clone()]);
+    let gain = b.operand(DType::F32, vec![w.clone()]);
+    let (i, j) = (b.coord(0, &n), b.coord(1, &w));
+    let x = b.load(x, &[i, j]);
+    b.body.sizes.push(w.clone());
+    let count = b.body.dag.size(0);
+    let count = b.body.dag.cast(Scalar::F32, count);
+    let total = b.body.dag.value(0, Scalar::F32);
+    let mean = b.bin(BinaryOp::Div, total, count);
+    let centred = b.bin(BinaryOp::Sub, x, mean);
+    let square = b.bin(BinaryOp::Mul, centred, centred);
+    let squares = b.body.dag.value(1, Scalar::F32);
+    let variance = b.bin(BinaryOp::Div, squares, count);
+    let eps = b.float(1e-5);
+    let variance = b.bin(BinaryOp::Add, variance, eps);
+    let scale = b.body.dag.unary(UnaryOp::Rsqrt, variance);
+    let normal = b.bin(BinaryOp::Mul, centred, scale);
+    let gain = b.load(gain, &[j]);
+    let y = b.bin(BinaryOp::Mul, normal, gain);
+    let reduction = |value| Reduction { op: ReduceOp::Sum, extent: w.clone(), value };
+    let mut outputs = own(vec![
+        output(dtype, vec![n.clone(), w.clone()], vec![i, j], y),
+        output(DType::F16, vec![n.clone()], vec![i], mean),
+        output(DType::F32, vec![n.clone()], vec![i], scale),
+    ]);
+    let row_outputs = outputs.split_off(1);
+    let reductions = vec![reduction(x), reduction(square)];
+    Kernel::Reduce(Reduce { body: b.body, extents: vec![n, w], reductions, outputs, row_outputs })
+}
+
 #[test]
 fn a_layer_norm_with_its_statistics() {
     for width in WIDTHS {
         for (rows, symbolic) in [(0usize, false), (1, false), (7, true), (70, false)] {
-            let mut b = Build::default();
-            let (n, w) = (sym(0), if symbolic { sym(1) } else { Dim::from(width) });
+            let w = if symbolic { sym(1) } else { Dim::from(width) };
             let dtype = if symbolic { DType::F16 } else { DType::F32 };
-            let x = b.operand(dtype, vec![n.clone(), w.clone()]);
-            let gain = b.operand(DType::F32, vec![w.clone()]);
-            let (i, j) = (b.coord(0, &n), b.coord(1, &w));
-            let x = b.load(x, &[i, j]);
-            b.body.sizes.push(w.clone());
-            let count = b.body.dag.size(0);
-            let count = b.body.dag.cast(Scalar::F32, count);
-            let total = b.body.dag.value(0, Scalar::F32);
-            let mean = b.bin(BinaryOp::Div, total, count);
-            let centred = b.bin(BinaryOp::Sub, x, mean);
-            let square = b.bin(BinaryOp::Mul, centred, centred);
-            let squares = b.body.dag.value(1, Scalar::F32);
-            let variance = b.bin(BinaryOp::Div, squares, count);
-            let eps = b.float(1e-5);
-            let variance = b.bin(BinaryOp::Add, variance, eps);
-            let scale = b.body.dag.unary(UnaryOp::Rsqrt, variance);
-            let normal = b.bin(BinaryOp::Mul, centred, scale);
-            let gain = b.load(gain, &[j]);
-            let y = b.bin(BinaryOp::Mul, normal, gain);
-            let reduction = |value| Reduction { op: ReduceOp::Sum, extent: w.clone(), value };
-            let mut outputs = own(vec![
-                output(dtype, vec![n.clone(), w.clone()], vec![i, j], y),
-                output(DType::F16, vec![n.clone()], vec![i], mean),
-                output(DType::F32, vec![n.clone()], vec![i], scale),
-            ]);
-            let row_outputs = outputs.split_off(1);
-            let reductions = vec![reduction(x), reduction(square)];
-            let kernel = Kernel::Reduce(Reduce {
-                body: b.body,
-                extents: vec![n, w],
-                reductions,
-                outputs,
-                row_outputs,
-            });
+            let kernel = layer_norm(w, dtype);
             let data = [noise(dtype, &[rows, width], 1), noise(DType::F32, &[width], 2)];
             check(&format!("{rows}x{width}"), &kernel, &data, &[(0, rows as i64), (1, width as i64)]);
         }

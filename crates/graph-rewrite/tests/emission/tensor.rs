@@ -1,4 +1,4 @@
-use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::pointwise::{Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar, Symbol};
 use std::collections::HashMap;
 
@@ -125,7 +125,11 @@ impl Point<'_> {
             &Expr::Uniform { seed, index } => Num::F(philox(int(seed) as u64, int(index) as u32)),
             &Expr::Unary(op, a) => match self.eval(a) {
                 Num::F(x) => Num::F(op.evaluate(x)),
-                Num::I(x) => Num::I(op.evaluate(x as f64) as i64),
+                Num::I(x) => Num::I(match op {
+                    UnaryOp::Neg => x.wrapping_neg(),
+                    UnaryOp::Abs => x.wrapping_abs(),
+                    _ => op.evaluate(x as f64) as i64,
+                }),
             },
             &Expr::Binary(op, a, b) => match (self.eval(a), self.eval(b)) {
                 (Num::I(x), Num::I(y)) => {

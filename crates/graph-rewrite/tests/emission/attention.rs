@@ -7,7 +7,7 @@ use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Attention, Kernel, RowRange};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mask {
+pub enum Mask {
     None,
     Causal,
     /// Causal over the history, targets see themselves only, a prefix sees everything.
@@ -24,13 +24,14 @@ enum Mask {
 const MASKS: [Mask; 7] =
     [Mask::None, Mask::Causal, Mask::Targets, Mask::Window, Mask::Intervals, Mask::Rows, Mask::Nothing];
 
-struct Case {
-    mask: Mask,
-    heads: usize,
-    qk: usize,
-    v: usize,
-    dtype: DType,
-    softmax: bool,
+/// Attention with a relative bias.
+pub struct Case {
+    pub mask: Mask,
+    pub heads: usize,
+    pub qk: usize,
+    pub v: usize,
+    pub dtype: DType,
+    pub softmax: bool,
 }
 
 fn offsets(lengths: &[i64]) -> Vec<i64> {
@@ -40,7 +41,11 @@ fn offsets(lengths: &[i64]) -> Vec<i64> {
     })
 }
 
-fn mask(b: &mut Build, kind: Mask, (sample, i, j, row, length): (ExprId, ExprId, ExprId, ExprId, ExprId)) -> Option<ExprId> {
+fn mask(
+    b: &mut Build,
+    kind: Mask,
+    (sample, i, j, row, length): (ExprId, ExprId, ExprId, ExprId, ExprId),
+) -> Option<ExprId> {
     use BinaryOp::*;
     let tokens = b.body.operands[0].shape[0].clone();
     match kind {
@@ -88,7 +93,7 @@ fn mask(b: &mut Build, kind: Mask, (sample, i, j, row, length): (ExprId, ExprId,
     }
 }
 
-fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Kernel, Vec<Tensor>, Vec<(u32, i64)>) {
+pub fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Kernel, Vec<Tensor>, Vec<(u32, i64)>) {
     use BinaryOp::*;
     let mut b = Build::default();
     let (samples, tokens, heads) = (sym(0), sym(1), Dim::from(case.heads));
@@ -138,7 +143,9 @@ fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Kernel,
     ];
     data.extend(key_lengths.map(|lengths| Tensor::ints(DType::I32, &offsets(lengths))));
     match case.mask {
-        Mask::Targets => data.push(Tensor::ints(DType::I64, &lengths.iter().map(|l| l.min(&5) / 2).collect::<Vec<_>>())),
+        Mask::Targets => {
+            data.push(Tensor::ints(DType::I64, &lengths.iter().map(|l| l.min(&5) / 2).collect::<Vec<_>>()))
+        }
         Mask::Intervals => {
             data.push(indices(DType::I32, &[n], 60, 5));
             let mut end = indices(DType::I32, &[n], 90, 6);

@@ -16,25 +16,29 @@ fn shapes() -> Vec<(Dim, Dim, usize, usize)> {
     all
 }
 
+/// SiLU of a sum with a row, stored as `dtype`, and the sum itself transposed.
+pub fn biased(rows: &Dim, width: &Dim, dtype: DType) -> Kernel {
+    let mut b = Build::default();
+    let x = b.operand(dtype, vec![rows.clone(), width.clone()]);
+    let bias = b.operand(DType::F32, vec![width.clone()]);
+    let (i, j) = (b.coord(0, rows), b.coord(1, width));
+    let (x, bias) = (b.load(x, &[i, j]), b.load(bias, &[j]));
+    let sum = b.bin(BinaryOp::Add, x, bias);
+    let silu = b.body.dag.unary(UnaryOp::Silu, sum);
+    let outputs = vec![
+        output(dtype, vec![rows.clone(), width.clone()], vec![i, j], silu),
+        output(DType::F32, vec![width.clone(), rows.clone()], vec![j, i], sum),
+    ];
+    Kernel::Map(Map { body: b.body, extents: vec![rows.clone(), width.clone()], outputs: own(outputs) })
+}
+
 #[test]
 fn a_sum_with_a_broadcast_row() {
     for (rows, width, n, w) in shapes() {
         for dtype in [DType::F32, DType::F16] {
-            let mut b = Build::default();
-            let x = b.operand(dtype, vec![rows.clone(), width.clone()]);
-            let bias = b.operand(DType::F32, vec![width.clone()]);
-            let (i, j) = (b.coord(0, &rows), b.coord(1, &width));
-            let (x, bias) = (b.load(x, &[i, j]), b.load(bias, &[j]));
-            let sum = b.bin(BinaryOp::Add, x, bias);
-            let silu = b.body.dag.unary(UnaryOp::Silu, sum);
-            let outputs = vec![
-                output(dtype, vec![rows.clone(), width.clone()], vec![i, j], silu),
-                output(DType::F32, vec![width.clone(), rows.clone()], vec![j, i], sum),
-            ];
-            let kernel =
-                Kernel::Map(Map { body: b.body, extents: vec![rows.clone(), width.clone()], outputs: own(outputs) });
             let data = [noise(dtype, &[n, w], 1), noise(DType::F32, &[w], 2)];
-            check(&format!("{n}x{w} {dtype}"), &kernel, &data, &[(0, n as i64), (1, w as i64)]);
+            let symbols = [(0, n as i64), (1, w as i64)];
+            check(&format!("{n}x{w} {dtype}"), &biased(&rows, &width, dtype), &data, &symbols);
         }
     }
 }
@@ -60,27 +64,32 @@ fn an_embedding_whose_ids_are_padded_with_junk() {
     }
 }
 
+/// Two tensors side by side, as a whole and in parts.
+pub fn concatenation(left: usize, right: usize) -> Kernel {
+    let mut b = Build::default();
+    let n = sym(0);
+    let width = Dim::from(left + right);
+    let x = b.operand(DType::F32, vec![n.clone(), left.into()]);
+    let y = b.operand(DType::F16, vec![n.clone(), right.into()]);
+    let (i, j) = (b.coord(0, &n), b.coord(1, &width));
+    let split = b.body.dag.int(left as i64);
+    let first = b.bin(BinaryOp::Lt, j, split);
+    let rest = b.bin(BinaryOp::Sub, j, split);
+    let (x, y) = (b.load(x, &[i, j]), b.load(y, &[i, rest]));
+    let value = b.body.dag.select(first, x, y);
+    let mut part = output(DType::F32, vec![n.clone(), right.into()], vec![i, rest], value);
+    part.columns = Some((left, left + right));
+    let mut head = output(DType::F16, vec![n.clone(), (left + 2).into()], vec![i, j], value);
+    head.columns = Some((0, left));
+    let outputs = vec![output(DType::F16, vec![n.clone(), width.clone()], vec![i, j], value), part, head];
+    Kernel::Map(Map { body: b.body, extents: vec![n, width], outputs: own(outputs) })
+}
+
 #[test]
 fn a_concatenation_reads_only_the_side_it_takes() {
     for (left, right) in [(4, 4), (8, 3), (5, 6), (1, 1), (25, 25), (64, 1)] {
         for rows in [1, 9, 200] {
-            let mut b = Build::default();
-            let n = sym(0);
-            let width = Dim::from(left + right);
-            let x = b.operand(DType::F32, vec![n.clone(), left.into()]);
-            let y = b.operand(DType::F16, vec![n.clone(), right.into()]);
-            let (i, j) = (b.coord(0, &n), b.coord(1, &width));
-            let split = b.body.dag.int(left as i64);
-            let first = b.bin(BinaryOp::Lt, j, split);
-            let rest = b.bin(BinaryOp::Sub, j, split);
-            let (x, y) = (b.load(x, &[i, j]), b.load(y, &[i, rest]));
-            let value = b.body.dag.select(first, x, y);
-            let mut part = output(DType::F32, vec![n.clone(), right.into()], vec![i, rest], value);
-            part.columns = Some((left, left + right));
-            let mut head = output(DType::F16, vec![n.clone(), (left + 2).into()], vec![i, j], value);
-            head.columns = Some((0, left));
-            let outputs = vec![output(DType::F16, vec![n.clone(), width.clone()], vec![i, j], value), part, head];
-            let kernel = Kernel::Map(Map { body: b.body, extents: vec![n, width], outputs: own(outputs) });
+            let kernel = concatenation(left, right);
             let data = [noise(DType::F32, &[rows, left], 1), noise(DType::F16, &[rows, right], 2)];
             check(&format!("{rows}x({left}+{right})"), &kernel, &data, &[(0, rows as i64)]);
         }

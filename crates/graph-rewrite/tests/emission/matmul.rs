@@ -7,7 +7,7 @@ use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Kernel, Matmul, ReduceOp, Reduction, RowRange};
 
 /// `[h, m, k] x [k, n]` or `[h, n, k]` transposed, with bias and SiLU, at symbolic or constant sizes.
-fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> Kernel {
+pub fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> Kernel {
     let mut b = Build::default();
     let h = Dim::from(2);
     let left = if transposed.0 { vec![h.clone(), k.clone(), m.clone()] } else { vec![h.clone(), m.clone(), k.clone()] };
@@ -73,7 +73,52 @@ fn tiles_do_not_change_a_product() {
     }
 }
 
-/// A layer norm before, two outputs of the columns after, rows of samples.
+/// Rows of samples, normalised before the product, and its columns in two tensors.
+pub fn normalised(k: usize, split: usize, n: usize) -> Kernel {
+    let mut b = Build::default();
+    let (samples, tokens) = (sym(0), sym(1));
+    let (k_dim, n_dim) = (Dim::from(k), Dim::from(n));
+    let x = b.operand(DType::F32, vec![tokens.clone(), k_dim.clone()]);
+    let w = b.operand(DType::F32, vec![samples.clone(), k_dim.clone(), n_dim.clone()]);
+    let offs = b.host(vec![samples.clone() + 1usize.into()]);
+    let (s, i, d) = (b.coord(0, &samples), b.coord(1, &sym(9)), b.coord(2, &k_dim));
+    let start = b.load(offs, &[s]);
+    let row = b.bin(BinaryOp::Add, start, i);
+    let x = b.load(x, &[row, d]);
+    let (mean, rest) = (b.body.dag.value(0, rewire_graph::Scalar::F32), b.float(1.0 / k as f32));
+    let mean = b.bin(BinaryOp::Mul, mean, rest);
+    let centred = b.bin(BinaryOp::Sub, x, mean);
+    let square = b.bin(BinaryOp::Mul, centred, centred);
+    let variance = b.body.dag.value(1, rewire_graph::Scalar::F32);
+    let variance = b.bin(BinaryOp::Mul, variance, rest);
+    let eps = b.float(1e-5);
+    let variance = b.bin(BinaryOp::Add, variance, eps);
+    let scale = b.body.dag.unary(UnaryOp::Rsqrt, variance);
+    let a = b.bin(BinaryOp::Mul, centred, scale);
+    let (inner, column) = (b.coord(1, &k_dim), b.coord(2, &n_dim));
+    let right = b.load(w, &[s, inner, column]);
+    let sum = b.body.dag.value(0, rewire_graph::Scalar::F32);
+    let shift = b.body.dag.int(split as i64);
+    let shifted = b.bin(BinaryOp::Sub, column, shift);
+    let silu = b.body.dag.unary(UnaryOp::Silu, sum);
+    let mut first = output(DType::F32, vec![tokens.clone(), split.into()], vec![row, column], silu);
+    first.columns = Some((0, split));
+    let mut second = output(DType::F16, vec![tokens.clone(), (n - split).into()], vec![row, shifted], sum);
+    second.columns = Some((split, n));
+    let statistic = |value| Reduction { op: ReduceOp::Sum, extent: k.into(), value };
+    Kernel::Matmul(Matmul {
+        body: b.body,
+        batch: vec![samples],
+        m: RowRange::Ragged { offsets: offs },
+        n: n_dim,
+        k: k_dim,
+        stats: vec![statistic(x), statistic(square)],
+        a,
+        b: right,
+        outputs: own(vec![first, second]),
+    })
+}
+
 #[test]
 fn ragged_rows_normalised_and_split() {
     for (k, split, n) in [(25usize, 8, 20), (64, 64, 128), (6, 3, 10), (50, 25, 50)] {
@@ -85,48 +130,7 @@ fn ragged_rows_normalised_and_split() {
                 }))
                 .collect();
             let total = *offsets.last().unwrap() as usize;
-            let mut b = Build::default();
-            let (samples, tokens) = (sym(0), sym(1));
-            let (k_dim, n_dim) = (Dim::from(k), Dim::from(n));
-            let x = b.operand(DType::F32, vec![tokens.clone(), k_dim.clone()]);
-            let w = b.operand(DType::F32, vec![samples.clone(), k_dim.clone(), n_dim.clone()]);
-            let offs = b.host(vec![samples.clone() + 1usize.into()]);
-            let (s, i, d) = (b.coord(0, &samples), b.coord(1, &sym(9)), b.coord(2, &k_dim));
-            let start = b.load(offs, &[s]);
-            let row = b.bin(BinaryOp::Add, start, i);
-            let x = b.load(x, &[row, d]);
-            let (mean, rest) = (b.body.dag.value(0, rewire_graph::Scalar::F32), b.float(1.0 / k as f32));
-            let mean = b.bin(BinaryOp::Mul, mean, rest);
-            let centred = b.bin(BinaryOp::Sub, x, mean);
-            let square = b.bin(BinaryOp::Mul, centred, centred);
-            let variance = b.body.dag.value(1, rewire_graph::Scalar::F32);
-            let variance = b.bin(BinaryOp::Mul, variance, rest);
-            let eps = b.float(1e-5);
-            let variance = b.bin(BinaryOp::Add, variance, eps);
-            let scale = b.body.dag.unary(UnaryOp::Rsqrt, variance);
-            let a = b.bin(BinaryOp::Mul, centred, scale);
-            let (inner, column) = (b.coord(1, &k_dim), b.coord(2, &n_dim));
-            let right = b.load(w, &[s, inner, column]);
-            let sum = b.body.dag.value(0, rewire_graph::Scalar::F32);
-            let shift = b.body.dag.int(split as i64);
-            let shifted = b.bin(BinaryOp::Sub, column, shift);
-            let silu = b.body.dag.unary(UnaryOp::Silu, sum);
-            let mut first = output(DType::F32, vec![tokens.clone(), split.into()], vec![row, column], silu);
-            first.columns = Some((0, split));
-            let mut second = output(DType::F16, vec![tokens.clone(), (n - split).into()], vec![row, shifted], sum);
-            second.columns = Some((split, n));
-            let statistic = |value| Reduction { op: ReduceOp::Sum, extent: k.into(), value };
-            let kernel = Kernel::Matmul(Matmul {
-                body: b.body,
-                batch: vec![samples],
-                m: RowRange::Ragged { offsets: offs },
-                n: n_dim,
-                k: k_dim,
-                stats: vec![statistic(x), statistic(square)],
-                a,
-                b: right,
-                outputs: own(vec![first, second]),
-            });
+            let kernel = normalised(k, split, n);
             let data = [
                 noise(DType::F32, &[total, k], 1),
                 noise(DType::F32, &[lengths.len(), k, n], 2),

@@ -108,6 +108,9 @@ impl<'a> Reference<'a> {
                 let (cols, depth) = (self.n(&k.n) as i64, self.n(&k.k) as i64);
                 each(&batch, |c| {
                     let at = |x: i64, y: i64| [c, &[x, y]].concat();
+                    let right: Vec<Vec<f64>> = (0..cols)
+                        .map(|n| (0..depth).map(|x| self.eval(k.b, &at(x, n), &[]).float()).collect())
+                        .collect();
                     for m in 0..self.rows(&k.m, c.first().copied().unwrap_or(0)) {
                         let mut stats = vec![];
                         for r in &k.stats {
@@ -115,8 +118,7 @@ impl<'a> Reference<'a> {
                         }
                         let left: Vec<f64> = (0..depth).map(|x| self.eval(k.a, &at(m, x), &stats).float()).collect();
                         for n in 0..cols {
-                            let sum: f64 =
-                                (0..depth).map(|x| left[x as usize] * self.eval(k.b, &at(x, n), &[]).float()).sum();
+                            let sum: f64 = left.iter().zip(&right[n as usize]).map(|(a, b)| a * b).sum();
                             for o in &k.outputs {
                                 self.store(&mut outputs, o, &at(m, n), &[Num::F(sum)]);
                             }
@@ -128,6 +130,11 @@ impl<'a> Reference<'a> {
                 each(&[self.n(&k.samples), k.heads], |c| {
                     let at = |x: i64, y: i64| [c[0], c[1], x, y];
                     let keys = self.rows(&k.keys, c[0]);
+                    let element = |root, j: i64, d: usize| self.eval(root, &at(j, d as i64), &[]).float();
+                    let all = |root, width: usize| -> Vec<Vec<f64>> {
+                        (0..keys).map(|j| (0..width).map(|d| element(root, j, d)).collect()).collect()
+                    };
+                    let (key, value) = (all(k.k, k.qk_width), all(k.v, k.v_width));
                     for i in 0..self.rows(&k.rows, c[0]) {
                         let q: Vec<f64> =
                             (0..k.qk_width as i64).map(|d| self.eval(k.q, &at(i, d), &[]).float()).collect();
@@ -136,8 +143,7 @@ impl<'a> Reference<'a> {
                             if k.mask.is_some_and(|mask| self.eval(mask, &at(i, j), &[]).int() == 0) {
                                 continue;
                             }
-                            let dot =
-                                q.iter().enumerate().map(|(d, q)| q * self.eval(k.k, &at(j, d as i64), &[]).float());
+                            let dot = q.iter().zip(&key[j as usize]).map(|(q, k)| q * k);
                             weights.push((j, self.eval(k.score, &at(i, j), &[Num::F(dot.sum())]).float()));
                         }
                         if k.softmax {
@@ -146,8 +152,7 @@ impl<'a> Reference<'a> {
                             weights.iter_mut().for_each(|w| w.1 = (w.1 - max).exp() / sum);
                         }
                         for d in 0..k.v_width as i64 {
-                            let sum: f64 =
-                                weights.iter().map(|&(j, w)| w * self.eval(k.v, &at(j, d), &[]).float()).sum();
+                            let sum: f64 = weights.iter().map(|&(j, w)| w * value[j as usize][d as usize]).sum();
                             for o in &k.outputs {
                                 self.store(&mut outputs, o, &at(i, d), &[Num::F(sum)]);
                             }

@@ -1,0 +1,84 @@
+use super::function::{float_literal, int_literal, type_of};
+use rewire_graph::Scalar;
+
+/// The components of a `vec4`, a lane each.
+pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
+
+/// An expression's value in emitted code.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// A float constant.
+    Float(f32),
+    /// An integer constant.
+    Int(Scalar, i64),
+    /// A truth value.
+    Bool(bool),
+    /// A scalar, the same in all lanes.
+    Uniform(String),
+    /// The first lane of an `i32` that grows by one a lane.
+    Consecutive(String),
+    /// A `vec4`, a component a lane.
+    Vector(String),
+    /// A scalar a lane.
+    Split([String; 4]),
+}
+
+impl Value {
+    /// The scalar of a lane.
+    pub fn lane(&self, lane: usize) -> String {
+        match self {
+            &Self::Float(value) => float_literal(value),
+            &Self::Int(scalar, value) => int_literal(scalar, value),
+            Self::Bool(value) => value.to_string(),
+            Self::Uniform(text) => text.clone(),
+            Self::Consecutive(text) if lane == 0 => text.clone(),
+            Self::Consecutive(text) => format!("({text} + {lane})"),
+            Self::Vector(text) => format!("{text}.{}", COMPONENTS[lane & 3]),
+            Self::Split(parts) => parts[lane & 3].clone(),
+        }
+    }
+
+    /// The first lane.
+    pub fn first(&self) -> String {
+        self.lane(0)
+    }
+
+    /// All lanes as a `vec4`; not for `I64`.
+    pub fn vector(&self, scalar: Scalar) -> String {
+        let ty = type_of(scalar);
+        match self {
+            Self::Vector(text) => text.clone(),
+            Self::Consecutive(text) => format!("({text} + vec4<i32>(0, 1, 2, 3))"),
+            Self::Split(parts) => format!("vec4<{ty}>({})", parts.join(", ")),
+            _ => format!("vec4<{ty}>({})", self.first()),
+        }
+    }
+
+    /// The value as one lane sees it.
+    pub fn in_lane(&self, lane: usize) -> Self {
+        match self {
+            Self::Consecutive(_) | Self::Vector(_) | Self::Split(_) => Self::Uniform(self.lane(lane)),
+            _ => self.clone(),
+        }
+    }
+
+    /// A constant that a double holds exactly.
+    pub fn constant(&self) -> Option<f64> {
+        match *self {
+            Self::Float(value) => Some(value.into()),
+            Self::Int(Scalar::I32, value) => Some(value as f64),
+            Self::Bool(value) => Some(f64::from(u8::from(value))),
+            _ => None,
+        }
+    }
+
+    /// A constant of the given type, finite.
+    pub fn of_constant(scalar: Scalar, value: f64) -> Self {
+        match scalar {
+            Scalar::F32 => Self::Float(if value.is_nan() { 0.0 } else { (value as f32).clamp(f32::MIN, f32::MAX) }),
+            Scalar::Bool => Self::Bool(value != 0.0),
+            Scalar::I32 => Self::Int(scalar, i64::from(value as i32)),
+            Scalar::I64 => Self::Int(scalar, value as i64),
+        }
+    }
+}

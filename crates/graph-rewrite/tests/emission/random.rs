@@ -1,0 +1,177 @@
+//! Random expressions: every one emits a valid shader, and those of integers compute what loops compute.
+
+use crate::build::{Build, noise, output, own, sym};
+use crate::check;
+use proptest::prelude::*;
+use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
+use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph_rewrite::emit::{Target, Tuning, emit};
+use rewire_graph_rewrite::plan::{Kernel, Map, Reduce, ReduceOp, Reduction};
+
+const STORED: [DType; 6] = [DType::F32, DType::F16, DType::I64, DType::I32, DType::U32, DType::Bool];
+const ROWS: usize = 5;
+
+/// What the next expression is made of: a choice and three operands, modulo how many there are.
+type Step = (u8, u8, u8, u8);
+
+struct Program {
+    b: Build,
+    nodes: Vec<ExprId>,
+    floats: bool,
+}
+
+impl Program {
+    fn new(rows: &Dim, width: &Dim, floats: bool) -> Self {
+        let mut b = Build::default();
+        let (i, j) = (b.coord(0, rows), b.coord(1, width));
+        let mut nodes = vec![i, j];
+        for dtype in STORED {
+            let operand = b.operand(dtype, vec![rows.clone(), width.clone()]);
+            if floats || !dtype.is_float() {
+                nodes.push(b.load(operand, &[i, j]));
+            }
+        }
+        let offsets = b.host(vec![4usize.into()]);
+        nodes.push(b.body.dag.sample(offsets, i));
+        nodes.push(b.body.dag.constant(Scalar::I64, -7));
+        nodes.push(b.body.dag.constant(Scalar::Bool, 1));
+        Self { b, nodes, floats }
+    }
+
+    /// An earlier expression of a type.
+    fn pick(&mut self, scalar: Scalar, choice: u8) -> ExprId {
+        let dag = &mut self.b.body.dag;
+        let fitting: Vec<_> = self.nodes.iter().copied().filter(|&id| dag.scalar(id) == scalar).collect();
+        match fitting.len() {
+            0 => dag.constant(scalar, i64::from(choice)),
+            n => fitting[choice as usize % n],
+        }
+    }
+
+    fn step(&mut self, width: &Dim, (kind, a, b, c): Step) {
+        use BinaryOp::*;
+        const BINARY: [BinaryOp; 16] = [Add, Sub, Mul, Div, Mod, Pow, Min, Max, Eq, Ne, Lt, Le, Gt, Ge, And, Or];
+        use UnaryOp::*;
+        const UNARY: [UnaryOp; 18] =
+            [Neg, Abs, Exp, Log, Sqrt, Rsqrt, Sigmoid, Silu, Relu, Tanh, Erf, Sin, Cos, Floor, Ceil, Trunc, Round, Not];
+        let types: &[Scalar] = match self.floats {
+            true => &[Scalar::F32, Scalar::I32, Scalar::I64, Scalar::Bool],
+            false => &[Scalar::I32, Scalar::I64, Scalar::Bool],
+        };
+        let scalar = types[c as usize % types.len()];
+        let x = self.pick(scalar, a);
+        let new = match kind % 6 {
+            0 | 1 => {
+                let y = self.pick(scalar, b);
+                let op = BINARY[(kind / 6) as usize % BINARY.len()];
+                if !op.accepts(scalar) {
+                    return;
+                }
+                let result = self.b.bin(op, x, y);
+                // Integers stay small: expressions are simplified as if they did not wrap.
+                match (op, scalar) {
+                    (Mul | Add | Sub, Scalar::I32) => {
+                        let bound = self.b.body.dag.int(1000);
+                        self.b.bin(Mod, result, bound)
+                    }
+                    _ => result,
+                }
+            }
+            2 => {
+                let op = UNARY[(kind / 6) as usize % UNARY.len()];
+                if !op.accepts(scalar) {
+                    return;
+                }
+                self.b.body.dag.unary(op, x)
+            }
+            3 => {
+                let to = types[b as usize % types.len()];
+                // A wide integer is reduced before it is cut to 32 bits.
+                let bound = self.b.body.dag.constant(Scalar::I64, 1000);
+                let x = if scalar == Scalar::I64 && to == Scalar::I32 { self.b.bin(Mod, x, bound) } else { x };
+                self.b.body.dag.cast(to, x)
+            }
+            4 => {
+                let (condition, y) = (self.pick(Scalar::Bool, c), self.pick(scalar, b));
+                self.b.body.dag.select(condition, x, y)
+            }
+            _ => self.gather(width, a, b),
+        };
+        self.nodes.push(new);
+    }
+
+    /// A load whose column is within the width whatever the expression is.
+    fn gather(&mut self, width: &Dim, a: u8, b: u8) -> ExprId {
+        let extent = match width.as_const() {
+            Some(n) => self.b.body.dag.int(n as i64),
+            None => {
+                self.b.body.sizes.push(width.clone());
+                self.b.body.dag.size((self.b.body.sizes.len() - 1) as u16)
+            }
+        };
+        let index = self.pick(Scalar::I32, a);
+        let index = self.b.bin(BinaryOp::Mod, index, extent);
+        let stored = if self.floats { usize::from(b) % 6 } else { 2 + usize::from(b) % 4 };
+        self.b.load(stored as u16, &[self.nodes[0], index])
+    }
+}
+
+fn stored(scalar: Scalar) -> DType {
+    match scalar {
+        Scalar::F32 => DType::F16,
+        Scalar::I32 => DType::I32,
+        Scalar::I64 => DType::I64,
+        Scalar::Bool => DType::Bool,
+    }
+}
+
+fn kernel(steps: &[Step], width: &Dim, floats: bool, reduce: bool) -> Kernel {
+    let rows = Dim::from(ROWS);
+    let mut program = Program::new(&rows, width, floats);
+    steps.iter().for_each(|&step| program.step(width, step));
+    let (i, j) = (program.nodes[0], program.nodes[1]);
+    let last: Vec<_> = program.nodes.iter().rev().take(3).copied().collect();
+    let shape = vec![rows.clone(), width.clone()];
+    let outputs = last
+        .iter()
+        .map(|&value| output(stored(program.b.body.dag.scalar(value)), shape.clone(), vec![i, j], value))
+        .collect();
+    if !reduce {
+        return Kernel::Map(Map { body: program.b.body, extents: shape, outputs: own(outputs) });
+    }
+    let value = program.b.body.dag.cast(Scalar::F32, last[0]);
+    let reductions = [ReduceOp::Sum, ReduceOp::Max].map(|op| Reduction { op, extent: width.clone(), value }).to_vec();
+    let outputs = own(outputs);
+    Kernel::Reduce(Reduce { body: program.b.body, extents: shape, reductions, outputs, row_outputs: vec![] })
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    proptest::collection::vec(any::<Step>(), 1..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_expressions_are_valid(steps in steps(), width in 0usize..10, f16: bool, reduce: bool) {
+        let width = if width == 0 { sym(0) } else { width.into() };
+        let kernel = kernel(&steps, &width, true, reduce);
+        let target = Target { f16, storage_buffers: 16, ..Target::BASELINE };
+        if let Err(error) = emit(&kernel, &target, &Tuning::default()) {
+            return Err(TestCaseError::fail(error.to_string()));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_integers_are_what_loops_compute(steps in steps(), width in 1usize..10, symbolic: bool) {
+        let dim = if symbolic { sym(0) } else { width.into() };
+        let kernel = kernel(&steps, &dim, false, false);
+        let mut data: Vec<_> = STORED.iter().map(|&dtype| noise(dtype, &[ROWS, width], 5)).collect();
+        data.push(crate::tensor::Tensor::ints(DType::I32, &[0, 2, 2, 9]));
+        check("integers", &kernel, &data, &[(0, width as i64)]);
+    }
+}
