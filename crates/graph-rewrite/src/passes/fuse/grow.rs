@@ -39,7 +39,7 @@ impl Partition<'_> {
         pairs.into_iter().filter(|&id| self.depends(vec![id], &products)).collect()
     }
 
-    fn is_scores(&self, id: NodeId) -> bool {
+    pub(super) fn is_scores(&self, id: NodeId) -> bool {
         self.graph.ty(Value { node: id, port: 0 }).is_some_and(|ty| ty.layout == Layout::Scores)
     }
 
@@ -150,7 +150,7 @@ impl Partition<'_> {
     pub(super) fn settle(&mut self) {
         let mut kernels: HashMap<NodeId, BTreeSet<GroupId>> = HashMap::new();
         for id in self.order.clone().into_iter().rev() {
-            if !self.is_free(id) || self.is_scores(id) {
+            if !self.is_free(id) {
                 continue;
             }
             let mut readers = BTreeSet::new();
@@ -161,6 +161,10 @@ impl Partition<'_> {
                 }
             }
             if readers.is_empty() && !self.is_output(id) {
+                continue;
+            }
+            if self.is_scores(id) {
+                kernels.insert(id, readers);
                 continue;
             }
             let lonely = readers.len() == 1 && !self.is_output(id);
@@ -213,55 +217,6 @@ impl Partition<'_> {
     fn widths(&self, nodes: &[NodeId]) -> usize {
         let types = nodes.iter().filter_map(|&id| self.graph.ty(Value { node: id, port: 0 }));
         types.map(|ty| ty.width().unwrap_or(0)).sum()
-    }
-
-    /// Kernels that became too large for their bindings read some of their free nodes from memory.
-    pub(super) fn relieve(&mut self) {
-        let mut group = 0;
-        while group < self.groups.len() {
-            let nodes = &self.groups[group];
-            let fits = nodes.is_empty()
-                || self.trial(nodes).is_ok_and(|kernel| self.bindings(nodes, &kernel) <= BINDINGS);
-            if !fits && let Some(id) = self.heaviest_free(group) {
-                self.create(BTreeSet::from([id]));
-                continue;
-            }
-            group += 1;
-        }
-    }
-
-    /// The node whose result takes the place of most operands.
-    /// The free node read by a group that is computed from the most tensors, at least two.
-    fn heaviest_free(&self, group: GroupId) -> Option<NodeId> {
-        let readers = self.groups[group].iter().flat_map(|&id| self.inputs(id)).map(|value| value.node);
-        readers
-            .filter(|&id| self.is_free(id) && !self.is_scores(id))
-            .map(|id| (self.tensors(id), self.weight(id), id))
-            .filter(|&(tensors, ..)| tensors > 1)
-            .max()
-            .map(|(.., id)| id)
-    }
-
-    /// Number of device tensors that a free node is computed from.
-    fn tensors(&self, id: NodeId) -> usize {
-        let cone = self.cone(id);
-        let read: BTreeSet<Value> = cone.iter().flat_map(|&id| self.inputs(id)).copied().collect();
-        let outside = read.iter().filter(|value| !cone.contains(&value.node));
-        outside.filter(|value| self.graph.ty(**value).is_some_and(|ty| ty.layout == Layout::Device)).count()
-    }
-
-    /// A free node and the free nodes it is computed from.
-    fn cone(&self, id: NodeId) -> BTreeSet<NodeId> {
-        let mut cone = BTreeSet::from([id]);
-        let mut stack = vec![id];
-        while let Some(id) = stack.pop() {
-            for producer in self.inputs(id).iter().map(|value| value.node) {
-                if self.is_free(producer) && cone.insert(producer) {
-                    stack.push(producer);
-                }
-            }
-        }
-        cone
     }
 
     /// Kernels without an anchor that walk the same points become one.

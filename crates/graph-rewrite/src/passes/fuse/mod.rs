@@ -7,6 +7,7 @@ mod cost;
 mod grow;
 mod outline;
 mod partition;
+mod relieve;
 
 use super::PassReport;
 use crate::lower::RewriteError;

@@ -1,7 +1,7 @@
 use crate::lower::kernel;
 use crate::plan::{Kernel, Place};
 use rewire_graph::op::{Constant, Fused, HostOp, Input, Parameter};
-use rewire_graph::{Graph, GraphError, NodeId, Value};
+use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// A kernel in the making, by position.
@@ -95,6 +95,16 @@ impl<'a> Partition<'a> {
         }
     }
 
+    /// Takes the nodes of a group back to those without a kernel.
+    pub fn dissolve(&mut self, group: GroupId) {
+        for id in std::mem::take(&mut self.groups[group]) {
+            self.group_of.remove(&id);
+        }
+        if group + 1 == self.groups.len() {
+            self.groups.pop();
+        }
+    }
+
     /// The nodes of a set that others read, or that are outputs of the graph, producers first.
     pub fn results(&self, nodes: &BTreeSet<NodeId>) -> Vec<NodeId> {
         let mut results: Vec<NodeId> = nodes
@@ -145,23 +155,28 @@ impl<'a> Partition<'a> {
 
     /// The kernel that `nodes` would become, or why they would not.
     pub fn trial(&self, nodes: &BTreeSet<NodeId>) -> Result<Kernel, String> {
-        let results = self.results(nodes);
-        let (body, _) = self.body(nodes, &results).map_err(|error| error.to_string())?;
-        let kernel = kernel(&body)?;
-        let bindings = bindings(&kernel, results.len());
-        if bindings > BINDINGS {
-            return Err(format!("it takes {bindings} storage bindings, {BINDINGS} are certain"));
-        }
-        Ok(kernel)
+        let (body, _) = self.body(nodes, &self.results(nodes)).map_err(|error| error.to_string())?;
+        kernel(&body)
     }
-}
 
-/// Storage bindings of a kernel: device operands that are read, results, and one for all host operands.
-fn bindings(kernel: &Kernel, results: usize) -> usize {
-    let operands = &kernel.body().operands;
-    let device = operands.iter().filter(|operand| operand.place == Place::Device).count();
-    let tiles = matches!(kernel, Kernel::Attention(_));
-    device + results + usize::from(device < operands.len() || tiles)
+    /// Storage bindings of a kernel: device operands that are read, results, and one for all host operands.
+    pub fn bindings(&self, nodes: &BTreeSet<NodeId>, kernel: &Kernel) -> usize {
+        let operands = &kernel.body().operands;
+        let device = operands.iter().filter(|operand| operand.place == Place::Device).count();
+        let sizes = device < operands.len() || matches!(kernel, Kernel::Attention(_));
+        device + self.results(nodes).len() + usize::from(sizes)
+    }
+
+    /// Storage bindings if every free node that the kernel reads from were computed by another one.
+    pub fn least_bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
+        let read: BTreeSet<Value> = nodes.iter().flat_map(|&id| self.inputs(id)).copied().collect();
+        let outside = read.into_iter().filter(|value| !nodes.contains(&value.node));
+        let (host, device): (Vec<Value>, Vec<Value>) = outside
+            .filter(|value| !self.is_free(value.node) || !self.inputs(value.node).is_empty())
+            .partition(|value| self.graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Host));
+        let device = device.iter().filter(|value| self.graph.ty(**value).is_some_and(|ty| ty.layout == Layout::Device));
+        device.count() + self.results(nodes).len() + usize::from(!host.is_empty())
+    }
 }
 
 struct Building<'a, 'b> {

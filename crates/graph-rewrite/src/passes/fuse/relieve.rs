@@ -1,0 +1,117 @@
+use super::partition::{BINDINGS, GroupId, Partition};
+use rewire_graph::{Layout, NodeId, Value};
+use std::collections::BTreeSet;
+
+impl Partition<'_> {
+    /// Kernels that take more bindings than are certain read a part of their prologue from memory.
+    pub(super) fn relieve(&mut self) {
+        let mut group = 0;
+        while group < self.groups.len() {
+            if self.excess(&self.groups[group]) > 0
+                && let Some(part) = self.cheapest_part(group)
+            {
+                self.create(part);
+                continue;
+            }
+            group += 1;
+        }
+    }
+
+    /// How many bindings too many a kernel takes.
+    fn excess(&self, nodes: &BTreeSet<NodeId>) -> usize {
+        match self.trial(nodes) {
+            Ok(kernel) => self.bindings(nodes, &kernel).saturating_sub(BINDINGS),
+            Err(_) => 0,
+        }
+    }
+
+    /// The part of a kernel's prologue whose absence relieves the kernel most, and of those the one that
+    /// writes the fewest bytes.
+    fn cheapest_part(&mut self, group: GroupId) -> Option<BTreeSet<NodeId>> {
+        let before = self.excess(&self.groups[group]);
+        let mut best: Option<(usize, usize, usize, BTreeSet<NodeId>)> = None;
+        for id in self.prologue(group) {
+            let part = self.part(group, id);
+            let written: usize = self.results(&part).iter().map(|&id| self.row_bytes(id)).sum();
+            let (rest, within) = self.without(group, &part);
+            let rank = (rest, written, usize::MAX - part.len());
+            let better = best.as_ref().is_none_or(|best| rank < (best.0, best.1, best.2));
+            if within == 0 && rest < before && better {
+                best = Some((rank.0, rank.1, rank.2, part));
+            }
+        }
+        best.map(|(.., part)| part)
+    }
+
+    /// Elementwise nodes that a kernel computes before its anchor.
+    fn prologue(&self, group: GroupId) -> BTreeSet<NodeId> {
+        let nodes = &self.groups[group];
+        let anchors: BTreeSet<NodeId> = nodes.iter().copied().filter(|&id| !self.is_elementwise(id)).collect();
+        let mut found = BTreeSet::new();
+        for &id in nodes {
+            let free = self.inputs(id).iter().map(|value| value.node).filter(|&producer| self.is_free(producer));
+            found.extend(free.flat_map(|producer| self.cone(producer)));
+            if self.is_elementwise(id) && !self.depends(vec![id], &anchors) {
+                found.insert(id);
+            }
+        }
+        found.retain(|&id| !self.is_scores(id) && !self.inputs(id).is_empty());
+        found
+    }
+
+    /// A node with the nodes of its kernel that it is computed from.
+    fn part(&self, group: GroupId, id: NodeId) -> BTreeSet<NodeId> {
+        let nodes = &self.groups[group];
+        let mut part = BTreeSet::from([id]);
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            for producer in self.inputs(id).iter().map(|value| value.node) {
+                if nodes.contains(&producer) && part.insert(producer) {
+                    stack.push(producer);
+                }
+            }
+        }
+        part
+    }
+
+    /// The excess of a kernel and of a part of it, if the part became a kernel of its own.
+    fn without(&mut self, group: GroupId, part: &BTreeSet<NodeId>) -> (usize, usize) {
+        let whole = self.groups[group].clone();
+        let new = self.create(part.clone());
+        let excess = (self.excess(&self.groups[group]), self.excess(&self.groups[new]));
+        self.dissolve(new);
+        self.assign(group, whole);
+        excess
+    }
+
+    fn is_elementwise(&self, id: NodeId) -> bool {
+        self.graph.node(id).is_some_and(|node| node.op.elementwise().is_some())
+    }
+
+    fn row_bytes(&self, id: NodeId) -> usize {
+        let ty = self.graph.ty(Value { node: id, port: 0 });
+        ty.map_or(0, |ty| ty.dtype.bytes() * ty.shape.iter().filter_map(|dim| dim.as_const()).product::<usize>())
+    }
+
+    /// Number of device tensors that a free node is computed from.
+    pub(super) fn tensors(&self, id: NodeId) -> usize {
+        let cone = self.cone(id);
+        let read: BTreeSet<Value> = cone.iter().flat_map(|&id| self.inputs(id)).copied().collect();
+        let outside = read.iter().filter(|value| !cone.contains(&value.node));
+        outside.filter(|value| self.graph.ty(**value).is_some_and(|ty| ty.layout == Layout::Device)).count()
+    }
+
+    /// A free node and the free nodes it is computed from.
+    pub(super) fn cone(&self, id: NodeId) -> BTreeSet<NodeId> {
+        let mut cone = BTreeSet::from([id]);
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            for producer in self.inputs(id).iter().map(|value| value.node) {
+                if self.is_free(producer) && cone.insert(producer) {
+                    stack.push(producer);
+                }
+            }
+        }
+        cone
+    }
+}
