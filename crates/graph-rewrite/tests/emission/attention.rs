@@ -19,6 +19,8 @@ pub enum Mask {
     /// Rows that a truth value admits.
     Rows,
     Nothing,
+    /// Any expression of the positions, the length and a row's own number.
+    Random(u64),
 }
 
 const MASKS: [Mask; 7] =
@@ -86,6 +88,11 @@ fn mask(
             let causal = b.bin(Ge, i, j);
             Some(b.bin(And, admitted, causal))
         }
+        Mask::Random(seed) => {
+            let own = b.operand(DType::I32, vec![tokens]);
+            let own = b.load(own, &[row]);
+            Some(random_mask(b, vec![i, j, length, own], seed))
+        }
         Mask::Nothing => {
             let far = b.body.dag.int(100_000);
             Some(b.bin(Gt, j, far))
@@ -93,6 +100,40 @@ fn mask(
     }
 }
 
+fn random_mask(b: &mut Build, mut ints: Vec<ExprId>, mut seed: u64) -> ExprId {
+    use BinaryOp::*;
+    let mut draw = |n: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % n
+    };
+    let mut truths = vec![];
+    for step in 0..14 {
+        let constant = b.body.dag.int(draw(50) as i64 + 1);
+        let (x, y) = (ints[draw(ints.len())], if draw(3) == 0 { constant } else { ints[draw(ints.len())] });
+        if step < 5 {
+            let op = [Add, Sub, Min, Max, Mul, Div, Mod][draw(7)];
+            let y = if matches!(op, Mul | Div | Mod) { constant } else { y };
+            let new = b.bin(op, x, y);
+            ints.push(if draw(5) == 0 { b.body.dag.unary(UnaryOp::Abs, new) } else { new });
+        } else if step < 9 || truths.len() < 2 {
+            truths.push(b.bin([Lt, Le, Gt, Ge, Eq, Ne][draw(6)], x, y));
+        } else {
+            let (p, q) = (truths[draw(truths.len())], truths[draw(truths.len())]);
+            let (r, kind) = (truths[draw(truths.len())], draw(5));
+            truths.push(match kind {
+                0 | 1 => b.bin(And, p, q),
+                2 => b.bin(Or, p, q),
+                3 => b.body.dag.unary(UnaryOp::Not, p),
+                _ => b.body.dag.select(r, p, q),
+            });
+            let chosen = b.body.dag.select(r, x, y);
+            ints.push(chosen);
+        }
+    }
+    truths[truths.len() - 1]
+}
+
+/// The kernel, with data for `lengths` rows and as many keys or `key_lengths`.
 pub fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Kernel, Vec<Tensor>, Vec<(u32, i64)>) {
     use BinaryOp::*;
     let mut b = Build::default();
@@ -153,6 +194,7 @@ pub fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Ker
             end.data.iter_mut().for_each(|x| *x = Num::F(x.float() - 3.5));
             data.push(end);
         }
+        Mask::Random(seed) => data.push(indices(DType::I32, &[n], 60, seed)),
         Mask::Rows => {
             let mut admitted = noise(DType::Bool, &[n], 7);
             admitted.data.iter_mut().take(40).for_each(|x| *x = Num::I(0));
@@ -220,5 +262,15 @@ fn keys_of_other_lengths_than_rows() {
             let tuning = Tuning { rows_per_thread: Some(each), ..Tuning::default() };
             check_tuned(&format!("{mask:?} {each}"), &kernel, &data, &symbols, &tuning);
         }
+    }
+}
+
+#[test]
+fn random_masks() {
+    for seed in 0..16 {
+        let mask = Mask::Random(seed);
+        let case = Case { mask, heads: 1, qk: 4, v: 4, dtype: DType::F32, softmax: false };
+        let (kernel, data, symbols) = kernel(&case, &[3, 0, 97, 64], None);
+        check(&format!("seed {seed}"), &kernel, &data, &symbols);
     }
 }
