@@ -7,7 +7,7 @@ use super::operand::{Env, extent};
 use super::panel::{Panel, PanelMachine};
 use super::product::{Matrix, Panels};
 use super::program::{Leaf, Program};
-use super::store::{SharedOutputs, Stores, Target, check, write_row};
+use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
 use pulp::{Arch, Simd, WithSimd};
 use rewire_graph::pointwise::{Expr, ExprId, Interval, Tri};
@@ -58,7 +58,7 @@ struct Worker<'a> {
     values: Panels,
     plain: Machine<'a>,
     masked: Machine<'a>,
-    epilogue: Machine<'a>,
+    epilogue: Writer<'a>,
     targets: Vec<Target<'a>>,
     known: Vec<Interval>,
     weights: Vec<f32>,
@@ -130,7 +130,7 @@ impl CompiledAttention {
                 values: Panels::default(),
                 plain: Machine::new(&self.plain, env),
                 masked: Machine::new(&self.masked, env),
-                epilogue: Machine::new(&self.stores.program, env),
+                epilogue: self.stores.writer(env),
                 targets: outputs.targets(),
                 known: vec![],
                 weights: vec![],
@@ -254,7 +254,7 @@ impl CompiledAttention {
             let coords = [block.sample as i32, block.head as i32, (block.row + row) as i32, 0];
             let given = Given { coords: &coords, lanes: &[sums], ..Given::default() };
             let width = self.kernel.v_width;
-            write_row(&self.stores, epilogue, targets, given, 0, 0..width, width);
+            epilogue.row(targets, given, 0, 0..width);
         }
     }
 

@@ -1,11 +1,12 @@
 use super::error::CpuError;
-use super::execute::{Given, Machine};
+use super::execute::Given;
 use super::memory::Memory;
 use super::operand::{Env, extents};
-use super::store::{Blocks, Stores, Target, check, deal, unravel, write_row};
+use super::store::{Blocks, Stores, Target, Writer, check, deal, unravel};
 use super::tasks;
-use rewire_graph::Symbol;
-use rewire_graph_rewrite::plan::Map;
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use rewire_graph::{Dim, Symbol};
+use rewire_graph_rewrite::plan::{Body, Map, Output};
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
@@ -14,16 +15,24 @@ const TASK: usize = 1 << 14;
 #[derive(Clone, Debug)]
 pub(super) struct CompiledMap {
     kernel: Map,
+    /// Ways to run the loop, the better ones first.
+    loops: Vec<Loop>,
+}
+
+#[derive(Clone, Debug)]
+struct Loop {
+    extents: Vec<Dim>,
     stores: Stores,
 }
 
 impl CompiledMap {
     pub(super) fn new(kernel: &Map) -> Result<Self, CpuError> {
-        let Some((_, rows)) = kernel.extents.split_last() else {
-            return Err(CpuError::Unsupported { kernel: "map", reason: "it has no dimensions".to_owned() });
-        };
-        let stores = Stores::compile(&kernel.body, &kernel.outputs, rows.len() as u8, Some(rows), &|_| None)?;
-        Ok(Self { kernel: kernel.clone(), stores })
+        let mut maps = vec![kernel.clone()];
+        while let Some(joined) = maps.last().and_then(joined) {
+            maps.push(joined);
+        }
+        let loops = maps.iter().rev().map(Loop::new).collect::<Result<_, _>>()?;
+        Ok(Self { kernel: kernel.clone(), loops })
     }
 
     pub(super) fn run(
@@ -33,28 +42,82 @@ impl CompiledMap {
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<(), CpuError> {
         check(self.kernel.outputs.iter(), outputs, symbol)?;
-        let extents = extents(&self.kernel.extents, "the loop", symbol)?;
-        let Some((&width, outer)) = extents.split_last() else { return Ok(()) };
-        let blocks = Blocks::of_points(outer.iter().product(), width, TASK);
-        if blocks.rows == 0 || width == 0 {
-            return Ok(());
+        let mut failure = Ok(());
+        for choice in &self.loops {
+            match extents(&choice.extents, "the loop", symbol) {
+                Ok(extents) => {
+                    choice.run(env, outputs, &extents);
+                    return Ok(());
+                }
+                Err(error) => failure = Err(error),
+            }
         }
-        let dealt = deal(&self.stores.stores.iter().collect::<Vec<_>>(), outputs, blocks);
-        tasks::for_each(
-            dealt.into_iter().enumerate().collect(),
-            || Machine::new(&self.stores.program, env),
-            |machine, (n, mut targets)| self.block(machine, &mut targets, outer, blocks, n),
-        );
-        Ok(())
+        failure
+    }
+}
+
+impl Loop {
+    fn new(map: &Map) -> Result<Self, CpuError> {
+        let Some((_, rows)) = map.extents.split_last() else {
+            return Err(CpuError::Unsupported { kernel: "map", reason: "it has no dimensions".to_owned() });
+        };
+        let stores = Stores::compile(&map.body, &map.outputs, rows.len() as u8, Some(rows), &|_| None)?;
+        Ok(Self { extents: map.extents.clone(), stores })
     }
 
-    fn block(&self, machine: &mut Machine<'_>, targets: &mut [Target<'_>], outer: &[usize], blocks: Blocks, n: usize) {
-        let (rows, columns) = blocks.block(n);
-        let mut coords = vec![0; outer.len()];
-        for row in rows {
-            unravel(row, outer, &mut coords);
-            let given = Given { coords: &coords, ..Given::default() };
-            write_row(&self.stores, machine, targets, given, row, columns.clone(), blocks.width);
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory], extents: &[usize]) {
+        let Some((&width, outer)) = extents.split_last() else { return };
+        let blocks = Blocks::of_points(outer.iter().product(), width, TASK);
+        if blocks.rows == 0 || width == 0 {
+            return;
         }
+        let dealt = deal(self.stores.iter(), outputs, blocks);
+        tasks::for_each(
+            dealt.into_iter().enumerate().collect(),
+            || self.stores.writer(env),
+            |writer, (n, mut targets)| write_block(writer, &mut targets, outer, blocks, n),
+        );
     }
+}
+
+fn write_block(writer: &mut Writer<'_>, targets: &mut [Target<'_>], outer: &[usize], blocks: Blocks, n: usize) {
+    let (rows, columns) = blocks.block(n);
+    let mut coords = vec![0; outer.len()];
+    for row in rows {
+        unravel(row, outer, &mut coords);
+        let given = Given { coords: &coords, ..Given::default() };
+        writer.row(targets, given, row, columns.clone());
+    }
+}
+
+/// The same loop with its last two dimensions as one, where rows are too short to be worth their overhead.
+fn joined(map: &Map) -> Option<Map> {
+    let (last, outer) = map.extents.split_last()?;
+    let (before, rest) = outer.split_last()?;
+    let width = last.as_const().filter(|&width| width > 0 && (width < 16 || width % 4 == 0 && width <= 128))?;
+    let extent = before.product(last)?;
+    if map.outputs.iter().any(|output| output.columns.is_some()) {
+        return None;
+    }
+    let axis = rest.len() as u8;
+    let mut dag = Dag::new();
+    let point = dag.coord(axis, extent.as_const());
+    let width = dag.int(width as i64);
+    let (row, column) = (dag.binary(BinaryOp::Div, point, width), dag.binary(BinaryOp::Mod, point, width));
+    let roots: Vec<ExprId> =
+        map.outputs.iter().flat_map(|output| output.index.iter().copied().chain([output.value])).collect();
+    let copies = dag.graft(&map.body.dag, &roots, |_, expr, _| match *expr {
+        Expr::Coord(coord) if coord == axis => Some(row),
+        Expr::Coord(coord) if coord == axis + 1 => Some(column),
+        _ => None,
+    });
+    let mut copies = copies.into_iter();
+    let mut outputs = Vec::with_capacity(map.outputs.len());
+    for output in &map.outputs {
+        let index = copies.by_ref().take(output.index.len()).collect();
+        outputs.push(Output { index, value: copies.next()?, ..output.clone() });
+    }
+    let extents = rest.iter().cloned().chain([extent]).collect();
+    let body = Body { dag, operands: map.body.operands.clone(), sizes: map.body.sizes.clone() };
+    Some(Map { body, extents, outputs })
 }

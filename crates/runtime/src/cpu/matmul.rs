@@ -1,12 +1,12 @@
 use super::error::CpuError;
-use super::execute::{Given, Machine};
+use super::execute::Given;
 use super::memory::Memory;
 use super::operand::{Env, extent, extents};
 use super::panel::{Panel, PanelMachine};
 use super::product::{Matrix, Panels, multiply};
 use super::program::Leaf;
 use super::reduce::{CompiledReductions, ReductionMachines};
-use super::store::{SharedOutputs, Stores, Target, check, unravel, write_row};
+use super::store::{SharedOutputs, Stores, Target, Writer, check, unravel};
 use super::tasks;
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{Scalar, Symbol};
@@ -14,7 +14,7 @@ use rewire_graph_rewrite::plan::Matmul;
 
 /// Rows of a task.
 const ROWS: usize = 96;
-/// Columns of a task, at most.
+/// Columns whose sums are in memory at once, at most.
 const COLUMNS: usize = 512;
 /// Rows from which on the right factor is worth copying.
 const MANY: usize = 96;
@@ -67,7 +67,7 @@ struct Worker<'a> {
     stats: ReductionMachines<'a>,
     a: PanelMachine<'a>,
     b: PanelMachine<'a>,
-    epilogue: Machine<'a>,
+    epilogue: Writer<'a>,
     targets: Vec<Target<'a>>,
     coords: Vec<i32>,
     sums: Vec<f32>,
@@ -120,7 +120,7 @@ impl CompiledMatmul {
                 stats: self.stats.machines(env, &reduced),
                 a: self.a.machine(env),
                 b: self.b.machine(env),
-                epilogue: Machine::new(&self.stores.program, env),
+                epilogue: self.stores.writer(env),
                 targets: outputs.targets(),
                 coords: vec![0; sizes.batch.len() + 2],
                 sums: vec![],
@@ -144,25 +144,26 @@ impl CompiledMatmul {
             stats.row(coords);
             values.clone_from(&stats.results);
         });
-        let stride = block.columns.next_multiple_of(64);
-        sums.resize(block.rows * stride, 0.0);
-        if let (Some(left), Some(right)) = (left, b.or(own.as_ref())) {
-            right.multiply(sums, stride, left, block.column, block.columns);
-        }
-        for (row, sums) in sums.chunks_exact(stride).enumerate() {
-            coords[batch] = (block.row + row) as i32;
-            let given = Given { coords, lanes: &[sums], origin: block.column, ..Given::default() };
-            let columns = block.column..block.column + block.columns;
-            write_row(&self.stores, epilogue, targets, given, 0, columns, sizes.n);
+        let (Some(left), Some(right)) = (left, b.or(own.as_ref())) else { return };
+        for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
+            let columns = COLUMNS.min(block.column + block.columns - column);
+            let stride = columns.next_multiple_of(64);
+            sums.resize(block.rows * stride, 0.0);
+            right.multiply(sums, stride, left, column, columns);
+            for (row, sums) in sums.chunks_exact(stride).enumerate() {
+                coords[batch] = (block.row + row) as i32;
+                let given = Given { coords, lanes: &[sums], origin: column, ..Given::default() };
+                epilogue.row(targets, given, 0, column..column + columns);
+            }
         }
     }
 }
 
-/// Cuts the result into blocks; where there are few rows, columns are cut finer.
+/// Cuts the result into blocks of rows; where there are few, columns are cut too.
 fn blocks(rows: &[usize], n: usize) -> Vec<Block> {
     let row_blocks: usize = rows.iter().map(|rows| rows.div_ceil(ROWS)).sum();
     let wanted = (2 * rayon::current_num_threads()).div_ceil(row_blocks.max(1));
-    let width = n.div_ceil(wanted.max(1)).next_multiple_of(64).clamp(64, COLUMNS);
+    let width = n.div_ceil(wanted.max(1)).next_multiple_of(64).max(64);
     let mut blocks = vec![];
     for (entry, &rows) in rows.iter().enumerate() {
         for row in (0..rows).step_by(ROWS) {

@@ -3,7 +3,7 @@ use super::execute::{Given, LANES, Lanes, Machine};
 use super::memory::Memory;
 use super::operand::{Env, extent, extents};
 use super::program::{Leaf, Program};
-use super::store::{Blocks, Stores, Target, check, deal, unravel, write_row};
+use super::store::{Blocks, Stores, Target, Writer, check, deal, unravel};
 use super::tasks;
 use pulp::{Arch, Simd, WithSimd};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
@@ -214,8 +214,8 @@ pub(super) struct CompiledReduce {
 
 struct Machines<'a> {
     reductions: ReductionMachines<'a>,
-    outputs: Machine<'a>,
-    row_outputs: Machine<'a>,
+    outputs: Writer<'a>,
+    row_outputs: Writer<'a>,
     coords: Vec<i32>,
 }
 
@@ -249,14 +249,13 @@ impl CompiledReduce {
             return Ok(());
         }
         let blocks = Blocks::of_rows(rows, width, TASK);
-        let stores: Vec<_> = self.outputs.stores.iter().chain(&self.row_outputs.stores).collect();
-        let dealt = deal(&stores, outputs, blocks);
+        let dealt = deal(self.outputs.iter().chain(self.row_outputs.iter()), outputs, blocks);
         tasks::for_each(
             dealt.into_iter().enumerate().collect(),
             || Machines {
                 reductions: self.reductions.machines(env, &reduced),
-                outputs: Machine::new(&self.outputs.program, env),
-                row_outputs: Machine::new(&self.row_outputs.program, env),
+                outputs: self.outputs.writer(env),
+                row_outputs: self.row_outputs.writer(env),
                 coords: vec![0; outer.len()],
             },
             |machines, (n, mut targets)| self.block(machines, &mut targets, outer, blocks, n),
@@ -278,12 +277,8 @@ impl CompiledReduce {
             unravel(row, outer, coords);
             reductions.row(coords);
             let given = Given { coords, row: &reductions.results, ..Given::default() };
-            if !self.outputs.stores.is_empty() {
-                write_row(&self.outputs, outputs, targets, given, row, 0..width, width);
-            }
-            if !self.row_outputs.stores.is_empty() {
-                write_row(&self.row_outputs, row_outputs, targets, given, row, 0..1, 1);
-            }
+            outputs.row(targets, given, row, 0..width);
+            row_outputs.row(targets, given, row, 0..1);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::error::CpuError;
 use super::execute::{Given, LANES, Machine};
 use super::memory::{Memory, SharedElements, Sink};
-use super::operand::{extents, matches, strides};
+use super::operand::{Env, extents, matches, strides};
 use super::program::{Leaf, Program};
 use super::run::{Run, run};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
@@ -35,18 +35,28 @@ enum Place {
 /// An output compiled along an axis.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
-    output: Output,
+    /// Position of the tensor.
+    target: usize,
     place: Place,
     /// Position of the value among the program's roots; the indices follow.
     root: usize,
 }
 
-/// The outputs of a kernel and the program of their values and indices.
+/// Outputs that take the same columns, and the program of their values and indices.
 #[derive(Clone, Debug)]
-pub(super) struct Stores {
-    pub program: Program,
-    pub stores: Vec<Store>,
+struct Group {
+    program: Program,
+    stores: Vec<Store>,
+    columns: Option<(usize, usize)>,
 }
+
+/// The outputs of a kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Stores(Vec<Group>);
+
+/// The machines of outputs.
+#[derive(Debug)]
+pub(super) struct Writer<'a>(Vec<(&'a Group, Machine<'a>)>);
 
 /// Where one output goes in one run.
 #[derive(Debug)]
@@ -75,38 +85,58 @@ impl Stores {
         rows: Option<&[Dim]>,
         leaf: &dyn Fn(ExprId) -> Option<Leaf>,
     ) -> Result<Self, CpuError> {
-        let mut dag = body.dag.clone();
-        let (mut roots, mut stores) = (vec![], vec![]);
-        for output in outputs {
-            if dag.scalar(output.value) != output.dtype.scalar() || output.index.len() != output.shape.len() {
-                let reason = "an output's value or index does not fit its type".to_owned();
-                return Err(CpuError::Unsupported { kernel: "pointwise", reason });
+        let mut groups: Vec<Group> = vec![];
+        let mut parts: Vec<Option<(usize, usize)>> = outputs.iter().map(|output| output.columns).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        for columns in parts {
+            let mut dag = body.dag.clone();
+            let (mut roots, mut stores) = (vec![], vec![]);
+            for output in outputs.iter().filter(|output| output.columns == columns) {
+                if dag.scalar(output.value) != output.dtype.scalar() || output.index.len() != output.shape.len() {
+                    let reason = "an output's value or index does not fit its type".to_owned();
+                    return Err(CpuError::Unsupported { kernel: "pointwise", reason });
+                }
+                let root = roots.len();
+                roots.push(output.value);
+                let place = place(&mut dag, output, axis, rows, &mut roots);
+                stores.push(Store { target: output.target.into(), place, root });
             }
-            let root = roots.len();
-            roots.push(output.value);
-            let place = place(&mut dag, output, axis, rows, &mut roots);
-            stores.push(Store { output: output.clone(), place, root });
+            let program = Program::compile(&dag, &body.operands, &roots, axis, leaf)?;
+            groups.push(Group { program, stores, columns });
         }
-        Ok(Self { program: Program::compile(&dag, &body.operands, &roots, axis, leaf)?, stores })
+        Ok(Self(groups))
     }
 
-    /// Writes the points that `machine` computed last: `n` from column `start` on, of row `row` of the loop.
-    pub(super) fn write(
-        &self,
-        machine: &mut Machine<'_>,
-        targets: &mut [Target<'_>],
-        given: Given<'_>,
-        row: usize,
-        (start, n): (usize, usize),
-        width: usize,
-    ) {
-        for store in &self.stores {
-            let (low, high) = store.output.columns.unwrap_or((0, width));
-            let (from, to) = (low.max(start), high.min(start + n));
-            if let Some(target) = targets.get_mut(usize::from(store.output.target))
-                && from < to
-            {
-                store.write(machine, target, given, (row, start, n), (from - start, to - start));
+    /// All outputs.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Store> + Clone {
+        self.0.iter().flat_map(|group| &group.stores)
+    }
+
+    /// The machines for one run on one thread.
+    pub(super) fn writer<'a>(&'a self, env: &'a Env<'a>) -> Writer<'a> {
+        Writer(self.0.iter().map(|group| (group, Machine::new(&group.program, env))).collect())
+    }
+}
+
+impl Writer<'_> {
+    /// Writes what the outputs take of columns `columns` of row `row` of the loop.
+    pub(super) fn row(&mut self, targets: &mut [Target<'_>], given: Given<'_>, row: usize, columns: Range<usize>) {
+        for (group, machine) in &mut self.0 {
+            let (low, high) = group.columns.unwrap_or((0, usize::MAX));
+            let (low, high) = (low.max(columns.start), high.min(columns.end));
+            if low >= high {
+                continue;
+            }
+            machine.row(given);
+            for start in (low..high).step_by(LANES) {
+                let n = LANES.min(high - start);
+                machine.chunk(given, start, n);
+                for store in &group.stores {
+                    if let Some(target) = targets.get_mut(store.target) {
+                        store.write(machine, target, given, (row, start, n));
+                    }
+                }
             }
         }
     }
@@ -147,25 +177,25 @@ impl Store {
         }
     }
 
+    /// Writes the `n` points from `start` on of row `row`, which `machine` computed last.
     fn write(
         &self,
-        machine: &mut Machine<'_>,
+        machine: &Machine<'_>,
         target: &mut Target<'_>,
         given: Given<'_>,
         (row, start, n): (usize, usize, usize),
-        (from, to): (usize, usize),
     ) {
         let offset = match &self.place {
             Place::Identity { shift, outer } => {
                 let (pitch, width) = target.span(*outer);
-                let first = usize::try_from((start + from) as i64 + shift).ok();
-                first.filter(|first| first + (to - from) <= width).map(|first| row * pitch + first)
+                let first = usize::try_from(start as i64 + shift).ok();
+                first.filter(|first| first + n <= width).map(|first| row * pitch + first)
             }
-            Place::Run { outer, signs } => self.run_offset(machine, target, (*outer, signs), start, (from, to)),
-            Place::Scatter => return self.scatter(machine, target, given, n, (from, to)),
+            Place::Run { outer, signs } => self.run_offset(machine, target, (*outer, signs), (start, n)),
+            Place::Scatter => return self.scatter(machine, target, given, n),
         };
         if let Some(offset) = offset {
-            machine.values(self.root, given, n, |values| target.sink.store(offset, values.part(from, to)));
+            machine.values(self.root, given, n, |values| target.sink.store(offset, values));
         }
     }
 
@@ -174,35 +204,26 @@ impl Store {
         machine: &Machine<'_>,
         target: &Target<'_>,
         (outer, signs): (usize, &[i32]),
-        start: usize,
-        (from, to): (usize, usize),
+        (start, n): (usize, usize),
     ) -> Option<usize> {
         let int = |root: usize| machine.ints(root, 1).at(0).unwrap_or(-1);
         let mut offset = 0;
-        for (n, (&extent, &stride)) in target.shape.iter().zip(&target.strides).take(outer).enumerate() {
-            let index = usize::try_from(int(self.root + 1 + n)).ok().filter(|&index| index < extent)?;
+        for (axis, (&extent, &stride)) in target.shape.iter().zip(&target.strides).take(outer).enumerate() {
+            let index = usize::try_from(int(self.root + 1 + axis)).ok().filter(|&index| index < extent)?;
             offset += index * stride;
         }
-        let terms = signs.iter().enumerate();
-        let first = terms.fold((start + from) as i32, |sum, (n, &sign)| {
-            sum.wrapping_add(int(self.root + 1 + outer + n).wrapping_mul(sign))
+        let first = signs.iter().enumerate().fold(start as i32, |sum, (term, &sign)| {
+            sum.wrapping_add(int(self.root + 1 + outer + term).wrapping_mul(sign))
         });
         let width = target.span(outer).1;
-        let first = usize::try_from(first).ok().filter(|first| first + (to - from) <= width)?;
+        let first = usize::try_from(first).ok().filter(|first| first + n <= width)?;
         Some(offset + first)
     }
 
-    fn scatter(
-        &self,
-        machine: &Machine<'_>,
-        target: &mut Target<'_>,
-        given: Given<'_>,
-        n: usize,
-        (from, to): (usize, usize),
-    ) {
+    fn scatter(&self, machine: &Machine<'_>, target: &mut Target<'_>, given: Given<'_>, n: usize) {
         let Target { sink, shape, strides } = target;
         machine.values(self.root, given, n, |values| {
-            for point in from..to {
+            for point in 0..n {
                 let mut offset = Some(0usize);
                 for (axis, (&extent, &stride)) in shape.iter().zip(strides.iter()).enumerate() {
                     let index = machine.ints(self.root + 1 + axis, n).at(point).and_then(|i| usize::try_from(i).ok());
@@ -303,12 +324,16 @@ impl Blocks {
 }
 
 /// Deals out outputs to the blocks of a loop: pieces of their own where the loop's rows are the output's rows.
-pub(super) fn deal<'a>(stores: &[&Store], outputs: &'a mut [&mut Memory], blocks: Blocks) -> Vec<Vec<Target<'a>>> {
+pub(super) fn deal<'a, 's>(
+    stores: impl Iterator<Item = &'s Store> + Clone,
+    outputs: &'a mut [&mut Memory],
+    blocks: Blocks,
+) -> Vec<Vec<Target<'a>>> {
     let mut dealt: Vec<Vec<Target<'a>>> = (0..blocks.count()).map(|_| vec![]).collect();
     for (position, output) in outputs.iter_mut().enumerate() {
         let shape = output.shape().to_vec();
         let (strides, elements) = (strides(&shape), output.elements_mut());
-        let writers = stores.iter().filter(|store| usize::from(store.output.target) == position);
+        let writers = stores.clone().filter(|store| store.target == position);
         let pitches = writers.map(|store| store.pitch(&strides, blocks)).collect::<Vec<_>>();
         let pitch = pitches.first().copied().flatten().filter(|_| pitches.windows(2).all(|pair| pair[0] == pair[1]));
         let sinks: Box<dyn Iterator<Item = Sink<'a>>> = if let Some(pitch) = pitch {
@@ -323,24 +348,6 @@ pub(super) fn deal<'a>(stores: &[&Store], outputs: &'a mut [&mut Memory], blocks
         }
     }
     dealt
-}
-
-/// Writes all points of columns `columns` of row `row` of the loop, in chunks.
-pub(super) fn write_row(
-    stores: &Stores,
-    machine: &mut Machine<'_>,
-    targets: &mut [Target<'_>],
-    given: Given<'_>,
-    row: usize,
-    columns: Range<usize>,
-    width: usize,
-) {
-    machine.row(given);
-    for start in columns.clone().step_by(LANES) {
-        let n = LANES.min(columns.end - start);
-        machine.chunk(given, start, n);
-        stores.write(machine, targets, given, row, (start, n), width);
-    }
 }
 
 /// Sets the first coordinates to those of row `row` of a loop with these leading extents.
