@@ -3,7 +3,7 @@
 use crate::compare::Results;
 use rewire_graph::{Graph, HostTensor, interpret};
 use rewire_graph_rewrite::{lower, optimize, plan::Plan};
-use rewire_runtime::{Gpu, Inputs, Kernel, Session, SessionOptions, Value};
+use rewire_runtime::{Gpu, Inputs, Kernel, Session, SessionOptions, Value, wgpu};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -37,6 +37,18 @@ pub fn gpu() -> Option<Gpu> {
     .clone()
 }
 
+/// A device with the limits of the WebGPU baseline and no optional features; `None` where there is no adapter.
+pub fn plain_gpu() -> Option<Gpu> {
+    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
+    GPU.get_or_init(|| {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
+        let adapter = pollster::block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default())).ok()?;
+        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default())).ok()?;
+        Some(Gpu::from_device(device, queue))
+    })
+    .clone()
+}
+
 /// Options of a session for a kernel; `None` where it needs an adapter and there is none.
 pub fn options(kernel: Kernel) -> Option<SessionOptions> {
     let gpu = match kernel {
@@ -48,9 +60,14 @@ pub fn options(kernel: Kernel) -> Option<SessionOptions> {
 
 /// A session; `None` where it needs an adapter and there is none.
 pub fn session(graph: &Graph, parameters: &Tensors, kernel: Kernel) -> Result<Option<Session>, String> {
-    let Some(options) = options(kernel) else { return Ok(None) };
+    options(kernel).map(|options| load(graph, parameters, options)).transpose()
+}
+
+/// A session with given options.
+pub fn load(graph: &Graph, parameters: &Tensors, options: SessionOptions) -> Result<Session, String> {
+    let kernel = options.kernel;
     let find = |name: &str| parameters.get(name).cloned();
-    Session::load(plan(graph)?, find, options).map(Some).map_err(|error| format!("{kernel}: load: {error}"))
+    Session::load(plan(graph)?, find, options).map_err(|error| format!("{kernel}: load: {error}"))
 }
 
 /// The outputs of one run on the host.

@@ -3,6 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRunner};
 
 /// What an instruction adds to the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +151,7 @@ pub fn program(steps: usize) -> impl Strategy<Value = Program> {
     (
         vec(instruction(), 1..=steps),
         vec(any::<u8>(), 0..4),
-        select(&[1usize, 2, 3, 4, 6, 8, 12, 25, 50][..]),
+        select(&[1usize, 2, 3, 4, 6, 8, 12, 25, 25, 50, 70, 130][..]),
         lengths(),
         select(&[0usize, 1, 2, 5, 33][..]),
         any::<bool>(),
@@ -165,4 +166,28 @@ pub fn program(steps: usize) -> impl Strategy<Value = Program> {
             offsets,
             seed,
         })
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Holds `check` for random programs of up to `steps` instructions, the same ones every time.
+///
+/// `REWIRE_TEST_CASES` multiplies the number of cases, `REWIRE_TEST_SEED` chooses others.
+pub fn hold(cases: u32, steps: usize, check: impl Fn(&Program) -> Result<(), String>) {
+    let config = Config {
+        cases: cases * number("REWIRE_TEST_CASES", 1) as u32,
+        rng_algorithm: RngAlgorithm::ChaCha,
+        rng_seed: RngSeed::Fixed(number("REWIRE_TEST_SEED", 1)),
+        failure_persistence: None,
+        max_shrink_iters: 400,
+        ..Config::default()
+    };
+    let result = TestRunner::new(config).run(&program(steps), |program| {
+        check(&program).map_err(TestCaseError::fail)
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
 }

@@ -5,7 +5,7 @@ use crate::program::Instruction;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim, Tensor};
 
-const WIDTHS: &[usize] = &[1, 2, 3, 4, 8, 16, 25, 50];
+const WIDTHS: &[usize] = &[1, 2, 3, 4, 8, 16, 25, 50, 70, 129, 260];
 
 /// A constant axis of more than one entry, chosen by `pick`.
 fn constant_axis(x: &Tensor, pick: u8) -> Option<(usize, usize)> {

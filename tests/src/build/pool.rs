@@ -77,7 +77,7 @@ fn is_small(tensor: &Tensor) -> bool {
             }
         }
     }
-    constant <= 300 && symbols <= 2 && factors <= 60 && (symbols < 2 || constant <= 4)
+    constant <= 600 && symbols <= 2 && factors <= 60 && (symbols < 2 || constant <= 4)
 }
 
 pub(super) fn is_device(tensor: &Tensor) -> bool {
