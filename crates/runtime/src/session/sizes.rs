@@ -159,11 +159,18 @@ fn check_shape(input: &Declared<'_>, value: &Value, values: &ShapeValues) -> Res
 }
 
 fn check_offsets(slot: HostSlot, values: &[i64]) -> Result<(), RunError> {
+    let wrong = |expected: String, value: i64| {
+        let what = format!("offsets of samples (host slot {})", slot.0);
+        Err(RunError::HostValue { what, expected, value })
+    };
     let mut previous = 0;
+    match values.first() {
+        Some(0) => {}
+        first => return wrong("0 as the first entry".to_owned(), first.copied().unwrap_or(-1)),
+    }
     for &value in values {
         if value < previous {
-            let what = format!("offsets of samples (host slot {})", slot.0);
-            return Err(RunError::HostValue { what, expected: format!("at least {previous}"), value });
+            return wrong(format!("at least {previous}"), value);
         }
         previous = value;
     }
