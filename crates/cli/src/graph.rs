@@ -4,6 +4,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use rewire::graph::op::{Constant, HostOp, Input, Parameter};
 use rewire::graph::{Graph, Node};
+use rewire::hstu::models::parameters;
 use rewire::rank;
 use rewire::verify::Case;
 use serde::Serialize;
@@ -47,21 +48,14 @@ fn count(stage: &'static str, graph: &Graph) -> Counts {
     let host_steps = nodes.iter().filter(|node| is::<HostOp>(node)).count();
     let sources =
         nodes.iter().filter(|node| is::<Input>(node) || is::<Parameter>(node) || is::<Constant>(node)).count();
-    let parameters: Vec<(usize, usize)> = nodes
-        .iter()
-        .filter_map(|node| node.op.downcast_ref::<Parameter>())
-        .map(|parameter| {
-            let elements = parameter.ty.shape.iter().map(|dim| dim.as_const().unwrap_or(0)).product();
-            (elements, elements * parameter.ty.dtype.bytes())
-        })
-        .collect();
+    let sizes = || parameters(graph).into_iter().map(|p| (p.shape.iter().product::<usize>(), p.dtype.bytes()));
     Counts {
         stage,
         nodes: nodes.len(),
         kernels: nodes.len() - host_steps - sources,
         host_steps,
-        parameters: parameters.iter().map(|(elements, _)| elements).sum(),
-        bytes: parameters.iter().map(|(_, bytes)| bytes).sum(),
+        parameters: sizes().map(|(elements, _)| elements).sum(),
+        bytes: sizes().map(|(elements, bytes)| elements * bytes).sum(),
         ops: graph.counts(),
     }
 }

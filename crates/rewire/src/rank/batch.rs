@@ -1,9 +1,8 @@
 use super::Request;
-use super::sequence::Layout;
+use super::sequence::{Layout, Part};
 use rewire_graph::{DType, HostTensor, TensorSizeError};
 use rewire_hstu::models::dlrm_hstu::InputSpec;
 use rewire_runtime::Inputs;
-use std::ops::Range;
 
 /// One entry of a batch: a user's history and some of their candidates.
 #[derive(Clone, Debug)]
@@ -13,18 +12,17 @@ pub struct Sequence<'a> {
     /// Which events it has.
     pub layout: &'a Layout,
     /// Which candidates it has.
-    pub candidates: Range<usize>,
+    pub part: &'a Part,
 }
 
 /// The model's inputs for checked requests: everything back to back, sequence after sequence. Columns that a
-/// request does not have are left out.
+/// request does not have are not read, and zeros stand for them.
 pub fn inputs(specs: &[InputSpec], batch: &[Sequence<'_>]) -> Result<Inputs, TensorSizeError> {
     let mut inputs = Inputs::new();
     for spec in specs {
         let mut values = Vec::new();
-        if batch.iter().all(|sequence| sequence.append(&spec.name, &mut values).is_some()) {
-            inputs.insert(spec.name.clone(), tensor(spec.dtype, &values)?);
-        }
+        batch.iter().for_each(|sequence| sequence.append(&spec.name, &mut values));
+        inputs.insert(spec.name.clone(), tensor(spec.dtype, &values)?);
     }
     Ok(inputs)
 }
@@ -42,22 +40,25 @@ fn tensor(dtype: Option<DType>, values: &[i64]) -> Result<HostTensor, TensorSize
 }
 
 impl Sequence<'_> {
-    /// Adds the entries of the input `name`; `None` if the request does not have them all.
-    fn append(&self, name: &str, values: &mut Vec<i64>) -> Option<()> {
-        match name.split_once('.')? {
-            ("uih", "lengths") => values.push(self.layout.events.len() as i64),
-            ("candidate", "lengths") => values.push(self.candidates.len() as i64),
-            ("contextual", column) => values.push(*self.request.contextual.get(column)?),
-            ("uih", column) => {
-                let list = self.request.history.get(column)?;
-                for &event in &self.layout.events {
-                    values.push(*list.get(event)?);
-                }
+    /// Adds the entries of the input `name`.
+    fn append(&self, name: &str, values: &mut Vec<i64>) {
+        let entry = |list: Option<&Vec<i64>>, at| list.and_then(|list| list.get(at)).copied().unwrap_or_default();
+        match name.split_once('.') {
+            Some(("uih", "lengths")) => values.push(self.layout.events.len() as i64),
+            Some(("candidate", "lengths")) => values.push(self.part.len() as i64),
+            Some(("contextual", column)) => {
+                values.push(self.request.contextual.get(column).copied().unwrap_or_default());
             }
-            ("candidate", column) => values.extend(self.request.candidates.get(column)?.get(self.candidates.clone())?),
-            _ => return None,
+            Some(("uih", column)) => {
+                let list = self.request.history.get(column);
+                values.extend(self.layout.events.iter().map(|&at| entry(list, at)));
+            }
+            Some(("candidate", column)) => {
+                let list = self.request.candidates.get(column);
+                values.extend(self.part.positions().map(|at| entry(list, at)));
+            }
+            _ => {}
         }
-        Some(())
     }
 }
 
@@ -71,14 +72,15 @@ mod tests {
     #[test]
     fn sequences_lie_back_to_back() {
         let (first, second) = (request(3, 4), request(0, 1));
+        let parts = [(0..2, Some(3)), (2..4, None), (0..1, None)].map(|(scored, clock)| Part { scored, clock });
         let layouts = [
-            Layout { events: vec![2, 0], dropped: 1, sorted: true, candidates: vec![0..3, 3..4] },
-            Layout { events: vec![], dropped: 0, sorted: false, candidates: vec![0..1] },
+            Layout { events: vec![2, 0], dropped: 1, sorted: true, parts: parts[..2].to_vec() },
+            Layout { events: vec![], dropped: 0, sorted: false, parts: parts[2..].to_vec() },
         ];
         let batch = [
-            Sequence { request: &first, layout: &layouts[0], candidates: 0..3 },
-            Sequence { request: &first, layout: &layouts[0], candidates: 3..4 },
-            Sequence { request: &second, layout: &layouts[1], candidates: 0..1 },
+            Sequence { request: &first, layout: &layouts[0], part: &parts[0] },
+            Sequence { request: &first, layout: &layouts[0], part: &parts[1] },
+            Sequence { request: &second, layout: &layouts[1], part: &parts[2] },
         ];
         let spec = |name: &str, dtype| InputSpec {
             name: name.to_owned(),
@@ -100,10 +102,10 @@ mod tests {
             _ => panic!("{name} is missing"),
         };
         expect("uih.lengths", &[2, 2, 0]);
-        expect("candidate.lengths", &[3, 1, 1]);
+        expect("candidate.lengths", &[3, 2, 1]);
         expect("uih.timestamp", &[102, 100, 102, 100]);
-        expect("candidate.item", &[0, 1, 2, 3, 0]);
+        expect("candidate.item", &[0, 1, 3, 2, 3, 0]);
         expect("contextual.age", &[1, 1, 1]);
-        assert!(inputs.get("candidate.timestamp").is_none());
+        expect("candidate.timestamp", &[0; 6]);
     }
 }

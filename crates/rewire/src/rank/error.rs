@@ -38,8 +38,8 @@ pub enum RankError {
     /// The weights do not fit the configuration, or there is no device as asked.
     #[error("cannot load the model")]
     Load(#[from] RuntimeError),
-    /// There is no room for a single candidate.
-    #[error("`max_seq_len` is {max_seq_len}: expected room for {contextual} contextual tokens and a candidate")]
+    /// There is no room for candidates.
+    #[error("`max_seq_len` is {max_seq_len}: expected at least {} for {contextual} contextual tokens and candidates", contextual + 2)]
     NoRoom {
         /// Rows of a sequence.
         max_seq_len: usize,

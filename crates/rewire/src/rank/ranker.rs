@@ -2,7 +2,7 @@ use super::batch::{Sequence, inputs};
 use super::sequence::{Capacity, Layout};
 use super::{Candidate, Column, RankError, Ranked, Request, Schema};
 use crate::weights::Weights;
-use rewire_graph_rewrite::plan::{Plan, Source};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_hstu::models::dlrm_hstu::{Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
@@ -152,7 +152,7 @@ impl Ranker {
     ///
     /// A history too long for [`Ranker::max_seq_len`] keeps its newest events, whatever the number of
     /// candidates. Candidates that do not fit beside it are split over several sequences, which changes no score, as
-    /// candidates do not see each other. A history that is not in order of time is sorted by `timestamp`, equal
+    /// candidates do not see each other; the time of the request is that of the last candidate. A history that is not in order of time is sorted by `timestamp`, equal
     /// times as given. [`Ranked`] tells all three.
     ///
     /// # Errors
@@ -163,13 +163,13 @@ impl Ranker {
         let mut ranked: Vec<Ranked> = requests.iter().zip(&layouts).map(|(r, l)| Ranked::empty(r, l)).collect();
         let (mut batch, mut owners, mut rows) = (Vec::new(), Vec::new(), 0);
         for (owner, (request, layout)) in requests.iter().zip(&layouts).enumerate() {
-            for candidates in &layout.candidates {
-                let more = self.capacity.rows_of(layout, candidates);
+            for part in &layout.parts {
+                let more = self.capacity.rows_of(layout, part);
                 if rows > 0 && rows + more > self.batch_rows {
                     self.score(&batch, &owners, &mut ranked).await?;
                     (batch, owners, rows) = (Vec::new(), Vec::new(), 0);
                 }
-                batch.push(Sequence { request, layout, candidates: candidates.clone() });
+                batch.push(Sequence { request, layout, part });
                 owners.push(owner);
                 rows += more;
             }
@@ -197,7 +197,7 @@ impl Ranker {
     ) -> Result<(), RankError> {
         let outputs = self.session.run_async(&inputs(&self.inputs, batch)?).await?;
         let logits = outputs.get(OUTPUT).map(|tensor| tensor.to_f32()).unwrap_or_default();
-        let candidates: usize = batch.iter().map(|sequence| sequence.candidates.len()).sum();
+        let candidates: usize = batch.iter().map(|sequence| sequence.part.len()).sum();
         let tasks = self.tasks.len();
         if logits.len() != candidates * tasks {
             let reason = format!("has {} values: expected {candidates} x {tasks}", logits.len());
@@ -206,8 +206,10 @@ impl Ranker {
         let mut logits = logits.chunks_exact(tasks.max(1));
         for (sequence, &owner) in batch.iter().zip(owners) {
             let Some(ranked) = ranked.get_mut(owner) else { continue };
-            for (position, logits) in sequence.candidates.clone().zip(&mut logits) {
-                ranked.candidates.push(self.candidate(sequence.request, position, logits)?);
+            for (position, logits) in sequence.part.positions().zip(logits.by_ref()) {
+                if sequence.part.scored.contains(&position) {
+                    ranked.candidates.push(self.candidate(sequence.request, position, logits)?);
+                }
             }
         }
         Ok(())
@@ -239,7 +241,7 @@ fn check_buffers(config: &Config, weights: &Weights<'_>) -> Result<(), RankError
 
 fn capacity(config: &Config, options: &RankOptions) -> Result<Capacity, RankError> {
     let (rows, contextual) = (config.max_seq_len, config.feature_groups.contextual.len());
-    if contextual >= rows {
+    if contextual + 2 > rows {
         return Err(RankError::NoRoom { max_seq_len: rows, contextual });
     }
     let interleaved = config.hstu.input_preprocessor.doubles_targets(Mode::Train);
@@ -252,7 +254,7 @@ fn schema(inputs: &[InputSpec], plan: &Plan) -> Schema {
     let mut schema = Schema::default();
     for spec in inputs.iter().filter(|spec| spec.dtype.is_some()) {
         let Some((_, name)) = spec.name.split_once('.') else { continue };
-        let read = plan.buffers.iter().any(|buffer| buffer.source == Source::Input(spec.name.clone()));
+        let read = reads(plan, &spec.name);
         let column = match spec.num_embeddings {
             Some(rows) => Column::ids(name, rows),
             None => Column::numbers(name, read),
@@ -267,4 +269,13 @@ fn schema(inputs: &[InputSpec], plan: &Plan) -> Schema {
         columns.sort_by_key(|column| column.table.is_none());
     }
     schema
+}
+
+/// True if a step or an output of the plan reads the input.
+fn reads(plan: &Plan, name: &str) -> bool {
+    let input = plan.buffers.iter().position(|buffer| matches!(&buffer.source, Source::Input(known) if known == name));
+    let Some(input) = input else { return false };
+    let binding = Binding::Buffer(BufferId(input as u32));
+    plan.steps.iter().any(|step| step.reads.contains(&binding))
+        || plan.outputs.iter().any(|output| output.value == binding)
 }

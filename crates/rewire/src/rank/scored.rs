@@ -42,7 +42,7 @@ impl Ranked {
             user: request.user.clone(),
             candidates: Vec::with_capacity(request.len()),
             dropped_events: layout.dropped,
-            sequences: layout.candidates.len(),
+            sequences: layout.parts.len(),
             sorted: layout.sorted,
         }
     }

@@ -1,0 +1,244 @@
+//! Ranking with models of other shapes than the demo's: what a score must not depend on.
+
+use rewire::graph::{DType, HostTensor};
+use rewire::hstu::models::parameters;
+use rewire::rank::{Config, Place, RankError, RankOptions, Ranked, Ranker, Request, parse_config, trace};
+use rewire::weights::{Weights, serialize};
+use rewire::{Gpu, Kernel};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Numbers that look random, equal on every machine.
+struct Noise(u64);
+
+impl Noise {
+    fn below(&mut self, bound: i64) -> i64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as i64) % bound
+    }
+
+    fn float(&mut self) -> f64 {
+        self.below(2001) as f64 / 1000.0 - 1.0
+    }
+}
+
+fn plain() -> Value {
+    json!({
+        "model": "dlrm_hstu",
+        "features": {
+            "film": {"num_embeddings": 50, "embedding_dim": 12}, "kind": {"num_embeddings": 7, "embedding_dim": 5},
+            "price": {"num_embeddings": 9, "embedding_dim": 3}, "land": {"num_embeddings": 4, "embedding_dim": 6},
+        },
+        "feature_groups": {"contextual": ["land"], "uih": ["film", "kind"], "candidate": ["film", "kind"]},
+        "hstu": {
+            "stu": {"embedding_dim": 20, "num_heads": 2, "hidden_dim": 12, "attention_dim": 8},
+            "attn_num_layers": 2,
+            "positional_encoder": {"num_position_buckets": 64, "num_time_buckets": 20, "use_time_encoding": true},
+            "input_preprocessor": {"contextual_preprocessor": {
+                "action_encoder": {"simple_action_encoder": {"action_embedding_dim": 4, "action_weights": [1, 2]}},
+                "action_mlp": {"simple_mlp": {"hidden_dim": 16}},
+                "content_encoder": {"slice_content_encoder": {}}, "content_mlp": {"simple_mlp": {"hidden_dim": 16}}
+            }},
+            "output_postprocessor": {"layernorm_postprocessor": {}}
+        },
+        "item_embedding_hidden_dim": 16,
+        "fusion_mtl_tower": {"task_configs": [
+            {"task_name": "click", "task_bitmask": 1}, {"task_name": "like", "task_bitmask": 2}
+        ]},
+        "max_seq_len": 40
+    })
+}
+
+fn interleaved() -> Value {
+    let mut config = plain();
+    let preprocessor = config["hstu"]["input_preprocessor"]["contextual_preprocessor"].take();
+    config["hstu"]["input_preprocessor"] = json!({"contextual_interleave_preprocessor": preprocessor});
+    config["hstu"]["output_postprocessor"] = json!({"l2norm_postprocessor": {}});
+    config["feature_groups"]["contextual"] = json!(["land", "home"]);
+    config["features"]["home"] = json!({"num_embeddings": 4, "embedding_dim": 6});
+    config
+}
+
+fn bare() -> Value {
+    let mut config = plain();
+    config["feature_groups"] = json!({"contextual": [], "uih": ["film"], "candidate": ["film", "price"]});
+    config["hstu"]["stu"] = json!({
+        "embedding_dim": 24, "num_heads": 3, "hidden_dim": 4, "attention_dim": 12, "use_group_norm": true, "max_attn_len": 5
+    });
+    config["hstu"]["attn_num_layers"] = json!(3);
+    config["hstu"].as_object_mut().unwrap().remove("positional_encoder");
+    config["hstu"]["input_preprocessor"] = json!({"contextual_preprocessor": {
+        "content_encoder": {"pad_content_encoder": {}}, "content_mlp": {"simple_mlp": {"hidden_dim": 8}}
+    }});
+    config["fusion_mtl_tower"]["task_configs"] = json!([{"task_name": "buy", "task_bitmask": 8}]);
+    config
+}
+
+fn config(value: &Value) -> Config {
+    parse_config("test", &value.to_string()).unwrap()
+}
+
+fn weights(config: &Config) -> Vec<u8> {
+    let mut noise = Noise(1);
+    let mut tensor = |shape: Vec<usize>| {
+        let values: Vec<f64> = (0..shape.iter().product()).map(|_| noise.float()).collect();
+        HostTensor::from_f64(DType::F32, shape, &values).unwrap()
+    };
+    let specs = parameters(&trace(config).unwrap());
+    let tensors = specs.into_iter().map(|spec| (spec.name, tensor(spec.shape))).collect();
+    serialize(&tensors, &BTreeMap::new()).unwrap()
+}
+
+fn load(config: &Config, options: &RankOptions) -> Ranker {
+    Ranker::new(config, &Weights::parse(weights(config)).unwrap(), options).unwrap()
+}
+
+fn on_cpu() -> RankOptions {
+    RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() }
+}
+
+fn request(ranker: &Ranker, noise: &mut Noise, events: i64, candidates: i64) -> Request {
+    let schema = ranker.schema();
+    let mut list = |name: &str, rows: Option<usize>, len: i64| match (name, rows) {
+        ("timestamp", _) => (0..len).map(|at| 1_700_000_000 + at * 977).collect(),
+        (_, rows) => (0..len).map(|_| noise.below(rows.map_or(4, |rows| rows as i64))).collect::<Vec<_>>(),
+    };
+    let mut lists = |columns: &[rewire::rank::Column], len: i64| {
+        let pair = |c: &rewire::rank::Column| (c.name.clone(), list(&c.name, c.table.as_ref().map(|t| t.rows), len));
+        columns.iter().map(pair).collect::<BTreeMap<_, _>>()
+    };
+    Request {
+        user: format!("{events} {candidates}").as_str().into(),
+        place: Place::Memory,
+        contextual: lists(&schema.contextual, 1).into_iter().map(|(name, values)| (name, values[0])).collect(),
+        history: lists(&schema.history, events),
+        candidates: lists(&schema.candidates, candidates),
+        labels: None,
+    }
+}
+
+fn requests(ranker: &Ranker) -> Vec<Request> {
+    let mut noise = Noise(2);
+    let sizes = [(0, 1), (1, 1), (5, 3), (0, 0), (30, 9), (17, 20), (90, 2), (3, 70), (16, 1), (33, 5)];
+    sizes.iter().map(|&(events, candidates)| request(ranker, &mut noise, events, candidates)).collect()
+}
+
+fn one_by_one(ranker: &mut Ranker, requests: &[Request]) -> Vec<Ranked> {
+    requests.iter().flat_map(|request| ranker.rank(std::slice::from_ref(request)).unwrap()).collect()
+}
+
+fn check_independence(config: &Config, options: &RankOptions) -> Vec<Ranked> {
+    let mut ranker = load(config, options);
+    let requests = requests(&ranker);
+    let together = ranker.rank(&requests).unwrap();
+    assert_eq!(together, one_by_one(&mut ranker, &requests));
+    let mut reversed: Vec<Request> = requests.clone();
+    reversed.reverse();
+    let mut backwards = ranker.rank(&reversed).unwrap();
+    backwards.reverse();
+    assert_eq!(together, backwards);
+    together
+}
+
+#[test]
+fn scores_do_not_depend_on_who_shares_the_batch() {
+    for value in [plain(), interleaved(), bare()] {
+        let ranked = check_independence(&config(&value), &on_cpu());
+        let tasks = value["fusion_mtl_tower"]["task_configs"].as_array().unwrap().len();
+        assert!(ranked.iter().flat_map(|r| &r.candidates).all(|candidate| candidate.logits.len() == tasks));
+    }
+}
+
+#[test]
+fn an_adapter_gives_the_same_scores() {
+    let Ok(gpu) = Gpu::open(None) else { return eprintln!("skipped: there is no adapter") };
+    for value in [plain(), interleaved(), bare()] {
+        let config = config(&value);
+        let options = RankOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..RankOptions::default() };
+        let there = check_independence(&config, &options);
+        let here = check_independence(&config, &on_cpu());
+        for (there, here) in there.iter().zip(&here) {
+            for a in &there.candidates {
+                let b = here.candidates.iter().find(|b| b.position == a.position).unwrap();
+                assert!(a.logits.iter().zip(&b.logits).all(|(a, b)| (a - b).abs() < 1e-3), "{a:?} {b:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn long_requests_are_laid_out_as_told() {
+    let mut ranker = load(&config(&interleaved()), &on_cpu());
+    let ranked = ranker.rank(&requests(&ranker)).unwrap();
+    let told: Vec<_> = ranked.iter().map(|r| (r.dropped_events, r.sequences)).collect();
+    let rows = |events: i64| (40 - 2 - events * 2) as usize;
+    assert_eq!(told[4], (12, 8), "18 of 30 events, two rows each, leave room for a candidate and the last: {told:?}");
+    assert_eq!(told[5], (0, 19_usize.div_ceil(rows(17) - 1)));
+    assert_eq!(told[3], (0, 0));
+    assert_eq!(told[7], (0, 69_usize.div_ceil(rows(3) - 1)));
+}
+
+/// Scores of 70 candidates, split, against those of some with nobody but the last, who tells the time.
+fn check_parts(change: impl Fn(&mut Request)) {
+    for value in [plain(), interleaved(), bare()] {
+        let mut ranker = load(&config(&value), &on_cpu());
+        let mut all = requests(&ranker).remove(7);
+        change(&mut all);
+        let ranked = ranker.rank(std::slice::from_ref(&all)).unwrap().remove(0);
+        assert!(ranked.sequences > 1);
+        for at in [0, 1, 35, 69] {
+            let mut pair = all.clone();
+            pair.candidates.values_mut().for_each(|list| *list = vec![list[at], list[69]]);
+            let pair = ranker.rank(&[pair]).unwrap().remove(0);
+            let alone = pair.candidates.iter().find(|candidate| candidate.position == 0).unwrap();
+            let same = ranked.candidates.iter().find(|candidate| candidate.position == at).unwrap();
+            assert!(alone.logits.iter().zip(&same.logits).all(|(a, b)| (a - b).abs() < 1e-4), "{alone:?} {same:?}");
+        }
+    }
+}
+
+#[test]
+fn splitting_changes_no_score() {
+    check_parts(|_| {});
+    check_parts(|request| drop(request.candidates.insert("timestamp".into(), vec![1_700_100_000; 70])));
+}
+
+#[test]
+fn columns_that_a_model_does_not_read_may_be_left_out() {
+    let mut ranker = load(&config(&bare()), &on_cpu());
+    let mut request = requests(&ranker).remove(2);
+    let whole = ranker.rank(std::slice::from_ref(&request)).unwrap();
+    assert!(!ranker.schema().history.iter().any(|column| column.name == "action"));
+    request.history.remove("timestamp");
+    request.candidates.remove("timestamp");
+    assert_eq!(ranker.rank(&[request]).unwrap(), whole);
+}
+
+#[test]
+fn nothing_is_ranked_if_one_request_is_bad() {
+    let mut ranker = load(&config(&plain()), &on_cpu());
+    let mut requests = requests(&ranker);
+    requests[6].candidates.get_mut("film").unwrap()[1] = 50;
+    let error = ranker.rank(&requests).unwrap_err();
+    assert!(matches!(error, RankError::Request(_)));
+    assert_eq!(error.to_string(), "user `90 2`: `candidates.film[1]` is 50, but the table `film` has 50 rows");
+    assert!(ranker.rank(&[]).unwrap().is_empty());
+}
+
+#[test]
+fn overflow_is_reported() {
+    let config = config(&plain());
+    let bytes = weights(&config);
+    let parsed = Weights::parse(&bytes[..]).unwrap();
+    let tensors = parsed.names().map(|name| {
+        let tensor = parsed.get(name).unwrap();
+        let scale = if name.starts_with("_multitask_module") { f64::from(f32::MAX) } else { 1.0 };
+        let values: Vec<f64> = tensor.to_f64().iter().map(|value| value * scale).collect();
+        (name.to_owned(), HostTensor::from_f64(DType::F32, tensor.shape().to_vec(), &values).unwrap())
+    });
+    let bytes = serialize(&tensors.collect(), &BTreeMap::new()).unwrap();
+    let mut ranker = Ranker::new(&config, &Weights::parse(bytes).unwrap(), &on_cpu()).unwrap();
+    let request = requests(&ranker).remove(4);
+    let error = ranker.rank(&[request]).unwrap_err().to_string();
+    assert!(error.contains("`logits` is ") && error.contains("user `30 9`"), "{error}");
+}
