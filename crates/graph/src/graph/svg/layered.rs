@@ -88,11 +88,12 @@ pub(super) fn ranks(pins: &[Pin], links: &[(usize, usize)]) -> Vec<usize> {
     close_gaps(ranks)
 }
 
-/// Cells that hang on one reader alone, with all that they read.
+/// Cells that can move down with all that they read.
 fn floating(before: &[Vec<usize>], after: &[Vec<usize>]) -> Vec<bool> {
     let mut floating = vec![false; before.len()];
     for cell in 0..before.len() {
-        floating[cell] = after[cell].len() == 1 && before[cell].iter().all(|&producer| floating[producer]);
+        let alone = before[cell].is_empty() || after[cell].len() == 1;
+        floating[cell] = alone && before[cell].iter().all(|&producer| floating[producer]);
     }
     floating
 }
