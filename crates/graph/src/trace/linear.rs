@@ -76,11 +76,15 @@ impl Tensor {
     }
 
     /// `(x - mean) / sqrt(var + eps)` over the last axis, with the biased variance.
+    ///
+    /// The mean of what is left after subtracting the mean is subtracted as well: in a row of equal elements it
+    /// is the rounding of the mean, which a small `eps` would magnify.
     pub fn normalize(&self, eps: f64) -> Tensor {
         let axis = self.rank().saturating_sub(1);
         let centered = self - &self.mean(axis);
-        let variance = centered.square().mean(axis);
-        &centered * &(&variance + eps).rsqrt()
+        let rest = centered.mean(axis);
+        let variance = &centered.square().mean(axis) - &rest.square();
+        &(&centered - &rest) * &(&variance + eps).rsqrt()
     }
 
     /// Layer norm over the last axis: `normalize(x) * weight + bias`.
