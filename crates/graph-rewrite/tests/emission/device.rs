@@ -9,29 +9,37 @@ use std::sync::OnceLock;
 use wgpu::util::DeviceExt;
 
 pub struct Device {
+    name: String,
     device: wgpu::Device,
     queue: wgpu::Queue,
     pub f16: bool,
 }
 
-/// The adapter of this machine, if it has one.
+/// The adapter of this machine, if it has one; without one, kernels are emitted and not run.
 pub fn device() -> Option<&'static Device> {
     static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
-    DEVICE
-        .get_or_init(|| {
-            pollster::block_on(async {
-                let instance = wgpu::Instance::default();
-                let adapter = instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await.ok()?;
-                let f16 = adapter.features().contains(wgpu::Features::SHADER_F16);
-                let request = wgpu::DeviceDescriptor {
-                    required_features: if f16 { wgpu::Features::SHADER_F16 } else { wgpu::Features::empty() },
-                    ..Default::default()
-                };
-                let (device, queue) = adapter.request_device(&request).await.ok()?;
-                Some(Device { device, queue, f16 })
-            })
-        })
-        .as_ref()
+    let open = || {
+        let device = pollster::block_on(open());
+        match &device {
+            Ok(device) => eprintln!("emitted kernels run on {}", device.name),
+            Err(reason) => eprintln!("emitted kernels are not run: {reason}"),
+        }
+        device.ok()
+    };
+    DEVICE.get_or_init(open).as_ref()
+}
+
+async fn open() -> Result<Device, String> {
+    let instance = wgpu::Instance::default();
+    let options = wgpu::RequestAdapterOptions::default();
+    let adapter = instance.request_adapter(&options).await.map_err(|e| e.to_string())?;
+    let f16 = adapter.features().contains(wgpu::Features::SHADER_F16);
+    let request = wgpu::DeviceDescriptor {
+        required_features: if f16 { wgpu::Features::SHADER_F16 } else { wgpu::Features::empty() },
+        ..Default::default()
+    };
+    let (device, queue) = adapter.request_device(&request).await.map_err(|e| e.to_string())?;
+    Ok(Device { name: adapter.get_info().name, device, queue, f16 })
 }
 
 fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -> Vec<i32> {
