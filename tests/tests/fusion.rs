@@ -226,6 +226,17 @@ fn two_sums_may_share_their_scores() {
 }
 
 #[test]
+fn two_sums_may_share_a_part_of_their_scores() {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("batch"));
+    let tensor = |name: &str| scope.input(name, F32, &[rows.total.clone(), 2.into(), 4.into()]);
+    let (q, k, v, w) = (tensor("q"), tensor("k"), tensor("v"), tensor("w"));
+    let scores = &q.scores(&k, &rows, &rows) * 0.5;
+    let outputs = [(scores.silu(), v), (&scores * 0.1, w)].map(|(weights, v)| weights.weighted_sum(&v, &rows, &rows));
+    assert_eq!(names(&finish(scope, outputs.to_vec())), ["attention", "attention"]);
+}
+
+#[test]
 fn no_step_takes_more_than_eight_bindings() {
     let plan = plan_of(4, |scope, x| {
         let inputs: Vec<Tensor> = (0..12).map(|n| scope.input(&format!("x{n}"), F32, x.shape())).collect();

@@ -116,6 +116,7 @@ fn compare(results: &Results, expected: &Tensors, tolerance: Tolerance) -> Vec<S
 
 fn all(backend: Option<Kernel>) {
     let cases = cases();
+    assert!(!cases.is_empty(), "no golden cases are found");
     let failed: Vec<String> = cases
         .iter()
         .filter_map(|path| {

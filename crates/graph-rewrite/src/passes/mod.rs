@@ -48,7 +48,7 @@ pub fn optimize(graph: Graph) -> Result<(Graph, Report), RewriteError> {
     graph.verify().map_err(|source| RewriteError::graph("input", source))?;
     let mut report = Report::default();
     let mut graph = graph;
-    for pass in [merge_common_subexpressions, simplify, remove_dead_code, separate, fuse] {
+    for pass in [merge_common_subexpressions, simplify, separate, remove_dead_code, fuse] {
         let (next, done) = pass(&graph)?;
         next.verify().map_err(|source| RewriteError::graph(done.pass, source))?;
         report.passes.push(done);
