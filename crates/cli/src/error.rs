@@ -14,9 +14,9 @@ pub enum CliError {
     #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]
-    Rank(#[from] RankError),
+    Rank(Box<RankError>),
     #[error("{file}")]
-    Data { file: String, source: RankError },
+    Data { file: String, source: Box<RankError> },
     #[error(transparent)]
     Case(#[from] CaseError),
     #[error("cannot trace the model")]
@@ -24,15 +24,25 @@ pub enum CliError {
     #[error(transparent)]
     Gpu(#[from] GpuError),
     #[error(transparent)]
-    Rewrite(#[from] RewriteError),
+    Rewrite(Box<RewriteError>),
     #[error("{failed} of {cases} cases are not ok")]
     NotOk { failed: usize, cases: usize },
     #[error("{}: found no .safetensors files", path.display())]
     NoCases { path: PathBuf },
-    #[error("cannot read {}", path.display())]
-    Path { path: PathBuf, source: io::Error },
     #[error("no adapter matches `{0}`")]
     NoDevice(String),
+}
+
+impl From<RankError> for CliError {
+    fn from(error: RankError) -> Self {
+        Self::Rank(Box::new(error))
+    }
+}
+
+impl From<RewriteError> for CliError {
+    fn from(error: RewriteError) -> Self {
+        Self::Rewrite(Box::new(error))
+    }
 }
 
 impl CliError {

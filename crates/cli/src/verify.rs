@@ -4,31 +4,34 @@ use crate::output::Output;
 use rewire::verify::{CaseReport, Status, Verifier, VerifyOptions, cases};
 
 pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let with = VerifyOptions { kernel: common.kernel, adapter: common.adapter.clone(), save: options.save.clone() };
-    let verifier = Verifier::new(with)?;
-    let (mut count, mut failed) = (0, 0);
+    let mut files = Vec::new();
     for path in &options.paths {
-        let files = cases(path).map_err(|source| CliError::Path { path: path.clone(), source })?;
-        if files.is_empty() {
+        // What cannot be read gets a line of its own, like a bad file.
+        let found = cases(path).unwrap_or_else(|_| vec![path.clone()]);
+        if found.is_empty() {
             return Err(CliError::NoCases { path: path.clone() });
         }
-        for file in files {
-            let report = verifier.verify(&file);
-            count += 1;
-            failed += usize::from(report.status != Status::Ok);
-            if common.json {
-                output.json(&report)?
-            } else {
-                output.line(line(&report))?
-            }
-            output.flush()?;
+        files.extend(found);
+    }
+    let with = VerifyOptions { kernel: common.kernel, adapter: common.adapter.clone(), save: options.save.clone() };
+    let verifier = Verifier::new(with)?;
+    let mut failed = 0;
+    for file in &files {
+        let report = verifier.verify(file);
+        failed += usize::from(report.status != Status::Ok);
+        if common.json {
+            output.json(&report)?
+        } else {
+            output.line(line(&report))?
         }
+        output.flush()?;
     }
     if failed > 0 {
-        return Err(CliError::NotOk { failed, cases: count });
+        return Err(CliError::NotOk { failed, cases: files.len() });
     }
     if !common.json {
-        output.line(format_args!("all {count} cases are ok"))?;
+        let cases = if files.len() == 1 { "case is" } else { "cases are" };
+        output.line(format_args!("all {} {cases} ok", files.len()))?;
     }
     Ok(())
 }

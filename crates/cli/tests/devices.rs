@@ -1,4 +1,5 @@
 //! Listing devices, and asking for one that is not there.
+#![allow(clippy::unwrap_used)]
 
 mod program;
 

@@ -1,4 +1,5 @@
 //! Bad input: one clear error, exit code 1, and nothing that could be taken for a whole.
+#![allow(clippy::unwrap_used)]
 
 mod program;
 

@@ -1,4 +1,5 @@
 //! Ranking with models of other shapes than the demo's: what a score must not depend on.
+#![allow(clippy::unwrap_used)]
 
 use rewire::graph::{DType, HostTensor};
 use rewire::hstu::models::parameters;

@@ -88,7 +88,8 @@ impl Run {
         let file = || input::title(options.data.as_deref());
         loop {
             let (requests, end) = chunk(input, ranker);
-            let ranked = ranker.rank(&requests).map_err(|source| CliError::Data { file: file(), source })?;
+            let ranked =
+                ranker.rank(&requests).map_err(|source| CliError::Data { file: file(), source: Box::new(source) })?;
             for (request, ranked) in requests.iter().zip(&ranked) {
                 self.tally.add(request, ranked);
             }

@@ -10,15 +10,11 @@ const WIDEST: usize = 48;
 /// Prints a user's best candidates for people.
 pub fn print(ranked: &Ranked, top: usize, tasks: &[String], titles: &Titles, output: &mut Output) -> io::Result<()> {
     let shown = &ranked.candidates[..top.min(ranked.candidates.len())];
-    output.line(format_args!(
-        "{}  {}",
-        visible(&ranked.user.to_string()),
-        count(ranked.candidates.len() as u64, "candidate")
-    ))?;
+    output.line(format_args!("{}  {}", visible(&ranked.user), count(ranked.candidates.len() as u64, "candidate")))?;
     let mut header = vec!["#".to_owned(), "item".to_owned()];
     header.extend((!titles.is_empty()).then(|| "title".to_owned()));
     header.push("score".to_owned());
-    header.extend(tasks.iter().map(|task| visible(task)));
+    header.extend(tasks.iter().map(visible));
     let mut rows = vec![header];
     for (rank, candidate) in shown.iter().enumerate() {
         let mut row = vec![(rank + 1).to_string(), candidate.item.to_string()];
@@ -73,7 +69,7 @@ fn aligned(rows: &[Vec<String>], left: Option<usize>) -> Vec<String> {
 }
 
 /// Text from a file, cut to fit and without control characters.
-fn visible(text: &(impl Display + ?Sized)) -> String {
+fn visible(text: impl Display) -> String {
     let mut shown: String = text.to_string().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if let Some((end, _)) = shown.char_indices().nth(WIDEST) {
         shown.truncate(end);
@@ -96,6 +92,6 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(visible("a\u{1b}[31m\n"), "a\u{fffd}[31m\u{fffd}");
-        assert_eq!(visible(&"x".repeat(100)).chars().count(), WIDEST + 1);
+        assert_eq!(visible("x".repeat(100)).chars().count(), WIDEST + 1);
     }
 }

@@ -34,10 +34,10 @@ pub enum RankError {
     Trace(#[source] Box<ModelError>),
     /// The graph cannot be rewritten or lowered.
     #[error("cannot compile the model")]
-    Compile(#[from] RewriteError),
+    Compile(#[source] Box<RewriteError>),
     /// The weights do not fit the configuration, or there is no device as asked.
     #[error("cannot load the model")]
-    Load(#[from] RuntimeError),
+    Load(#[source] Box<RuntimeError>),
     /// There is no room for candidates.
     #[error("`max_seq_len` is {max_seq_len}: expected at least {} for {contextual} contextual tokens and candidates", contextual + 2)]
     NoRoom {
@@ -51,7 +51,7 @@ pub enum RankError {
     Request(#[from] RequestError),
     /// A run failed.
     #[error("cannot run the model")]
-    Run(#[from] RunError),
+    Run(#[source] Box<RunError>),
     /// A tensor of the weights is not what the configuration makes it.
     #[error("tensor `{name}` is {actual:?}: expected {expected:?} by the configuration")]
     Buffer {
@@ -73,6 +73,24 @@ pub enum RankError {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+impl From<RewriteError> for RankError {
+    fn from(error: RewriteError) -> Self {
+        Self::Compile(Box::new(error))
+    }
+}
+
+impl From<RuntimeError> for RankError {
+    fn from(error: RuntimeError) -> Self {
+        Self::Load(Box::new(error))
+    }
+}
+
+impl From<RunError> for RankError {
+    fn from(error: RunError) -> Self {
+        Self::Run(Box::new(error))
+    }
 }
 
 /// A request that does not fit the model.

@@ -89,11 +89,11 @@ enum Failure {
     #[error(transparent)]
     Case(#[from] CaseError),
     #[error(transparent)]
-    Rewrite(#[from] RewriteError),
+    Rewrite(Box<RewriteError>),
     #[error(transparent)]
-    Load(#[from] RuntimeError),
+    Load(Box<RuntimeError>),
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(Box<RunError>),
     #[error("cannot save to {}: {reason}", path.display())]
     Save { path: PathBuf, reason: String },
 }
@@ -115,11 +115,28 @@ impl Failure {
             Self::Case(CaseError::Replay { source, .. }) if matches!(**source, ReplayError::Unsupported { .. }) => {
                 Status::Unsupported
             }
-            Self::Rewrite(RewriteError::Unsupported { .. }) | Self::Load(RuntimeError::Step { .. }) => {
-                Status::Unsupported
-            }
+            Self::Rewrite(error) if matches!(**error, RewriteError::Unsupported { .. }) => Status::Unsupported,
+            Self::Load(error) if matches!(**error, RuntimeError::Step { .. }) => Status::Unsupported,
             _ => Status::Error,
         }
+    }
+}
+
+impl From<RewriteError> for Failure {
+    fn from(error: RewriteError) -> Self {
+        Self::Rewrite(Box::new(error))
+    }
+}
+
+impl From<RuntimeError> for Failure {
+    fn from(error: RuntimeError) -> Self {
+        Self::Load(Box::new(error))
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self::Run(Box::new(error))
     }
 }
 

@@ -1,0 +1,101 @@
+//! Replaying golden cases.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use program::{Folder, run};
+use rewire::graph::HostTensor;
+use rewire::weights::{Weights, serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// `input + mat1 mat2` with this result.
+fn addmm(op: &str, out: &[f32]) -> Vec<u8> {
+    let tensor = |shape: &[usize], values: &[f32]| HostTensor::f32(shape.to_vec(), values).unwrap();
+    let tensors = BTreeMap::from([
+        ("in.input".to_owned(), tensor(&[2], &[1.0, -1.0])),
+        ("in.mat1".to_owned(), tensor(&[3, 1], &[1.0, 2.0, 3.0])),
+        ("in.mat2".to_owned(), tensor(&[1, 2], &[10.0, 20.0])),
+        ("out.out".to_owned(), tensor(&[out.len() / 2, 2], out)),
+        ("grad_out.out".to_owned(), tensor(&[3, 2], &[0.0; 6])),
+    ]);
+    let metadata = [("op", op), ("attrs", "{}"), ("dtype", "f32"), ("source", "a test")];
+    serialize(&tensors, &metadata.map(|(k, v)| (k.to_owned(), v.to_owned())).into()).unwrap()
+}
+
+const RIGHT: [f32; 6] = [11.0, 19.0, 21.0, 39.0, 31.0, 59.0];
+
+fn verify(folder: &Folder, args: &[&str]) -> (Option<i32>, Vec<Value>, String) {
+    let path = folder.0.display().to_string();
+    let run = run(&[&["verify", &path, "--json", "--kernel", "cpu"], args].concat());
+    (run.code, run.json(), run.stderr)
+}
+
+#[test]
+fn every_case_has_a_line_and_a_status() {
+    let folder = Folder::new();
+    let mut wrong = RIGHT;
+    wrong[3] += 0.1;
+    folder.write("a_right.safetensors", addmm("addmm", &RIGHT));
+    folder.write("b_wrong.safetensors", addmm("addmm", &wrong));
+    folder.write("c_shape.safetensors", addmm("addmm", &RIGHT[..4]));
+    folder.write("d_unknown.safetensors", addmm("no_such_op", &RIGHT));
+    folder.write("e_damaged.safetensors", &addmm("addmm", &RIGHT)[..200]);
+    folder.write("f_hostile.safetensors", addmm("../../x", &RIGHT));
+    folder.write("g_right.safetensors", addmm("addmm", &RIGHT));
+    folder.write("other.txt", "no case");
+    let (code, lines, stderr) = verify(&folder, &[]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("error: 5 of 7 cases are not ok"), "{stderr}");
+    let statuses: Vec<_> = lines.iter().map(|line| line["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["ok", "FAIL", "FAIL", "unsupported", "error", "error", "ok"]);
+    let first = &lines[0];
+    assert_eq!((&first["op"], &first["case"]), (&"addmm".into(), &"a_right".into()));
+    assert_eq!((&first["kernel"], &first["adapter"]), (&"cpu".into(), &"cpu".into()));
+    assert_eq!((&first["gpu_steps"], &first["cpu_steps"], &first["tolerance"]), (&0.into(), &1.into(), &2e-5.into()));
+    assert!(first["max_rel_err"].as_f64().unwrap() < 1e-6);
+    assert!(lines[1]["max_rel_err"].as_f64().unwrap() > 1e-3);
+    assert!(lines[2]["message"].as_str().unwrap().contains("shape [3, 2]"), "{}", lines[2]);
+    assert!(lines[3]["message"].as_str().unwrap().contains("no_such_op"));
+    assert!(lines.iter().all(|line| line.get("max_rel_err").is_some()));
+}
+
+#[test]
+fn results_are_saved_with_the_names_of_the_case() {
+    let (folder, saved) = (Folder::new(), Folder::new());
+    folder.write("right.safetensors", addmm("addmm", &RIGHT));
+    let to = saved.0.display().to_string();
+    let (code, ..) = verify(&folder, &["--save", &to]);
+    assert_eq!(code, Some(0));
+    let weights = Weights::read(&saved.0.join("addmm/right.safetensors")).unwrap();
+    assert_eq!(weights.names().collect::<Vec<_>>(), ["out.out"]);
+    assert_eq!(weights.get("out.out").unwrap().to_f32(), RIGHT);
+    assert_eq!(weights.metadata()["source"], "a test");
+    let file = saved.write("file", "");
+    let (code, lines, _) = verify(&folder, &["--save", &file]);
+    assert_eq!((code, &lines[0]["status"]), (Some(1), &"error".into()));
+}
+
+#[test]
+fn people_get_a_table() {
+    let folder = Folder::new();
+    folder.write("right.safetensors", addmm("addmm", &RIGHT));
+    let run = run(&["verify", &folder.0.display().to_string(), "--kernel", "cpu"]);
+    assert!(run.stdout.starts_with("ok          addmm/right"), "{}", run.stdout);
+    assert!(run.stdout.ends_with("all 1 case is ok\n"), "{}", run.stdout);
+}
+
+#[test]
+fn paths_without_cases_are_errors() {
+    let folder = Folder::new();
+    let missing = run(&["verify", "/nonexistent/x", "--kernel", "cpu"]);
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.stdout.contains("cannot read /nonexistent/x"), "{}", missing.stdout);
+    run(&["verify", &folder.0.display().to_string()]).failed_with(&["found no .safetensors files"]);
+    let case = folder.write("x.safetensors", b"nothing");
+    assert!(Path::new(&case).exists());
+    let run = run(&["verify", &case, "--kernel", "cpu"]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stdout.starts_with("error       /x"), "{}", run.stdout);
+}
