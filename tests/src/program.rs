@@ -184,9 +184,7 @@ pub fn hold(cases: u32, steps: usize, check: impl Fn(&Program) -> Result<(), Str
         max_shrink_iters: 400,
         ..Config::default()
     };
-    let result = TestRunner::new(config).run(&program(steps), |program| {
-        check(&program).map_err(TestCaseError::fail)
-    });
+    let result = TestRunner::new(config).run(&program(steps), |program| check(&program).map_err(TestCaseError::fail));
     if let Err(error) = result {
         panic!("{error}");
     }

@@ -229,7 +229,8 @@ fn extreme_values_stay_finite() {
         ("gelu", x.gelu_tanh()),
     ];
     let graph = scope.finish(&outputs).unwrap();
-    let values = [-3e38, -1e5, -100.0, -89.0, -88.0, -20.0, -1e-30, 0.0, 1e-30, 20.0, 88.0, 89.0, 100.0, 1e5, 1e12, 1e18];
+    let values =
+        [-3e38, -1e5, -100.0, -89.0, -88.0, -20.0, -1e-30, 0.0, 1e-30, 20.0, 88.0, 89.0, 100.0, 1e5, 1e12, 1e18];
     let x = HostTensor::f32(vec![4, 4], &values.map(|v: f64| v as f32)).unwrap();
     let inputs = Tensors::from([("x".to_owned(), x)]);
     let expected = oracle(&graph, &inputs, &Tensors::new()).unwrap();
@@ -279,7 +280,8 @@ fn descending_offsets_are_an_error() {
     let scope = Scope::new();
     let rows = scope.offsets("offsets");
     let x = scope.input("x", F32, &[rows.total.clone(), 2.into()]);
-    let graph = scope.finish(&[("y", &x + &rows.position().cast(F32).reshape(&[rows.total.clone(), 1.into()]))]).unwrap();
+    let graph =
+        scope.finish(&[("y", &x + &rows.position().cast(F32).reshape(&[rows.total.clone(), 1.into()]))]).unwrap();
     for kernel in kernels() {
         let mut session = load(&graph, &Tensors::new(), kernel);
         for offsets in [&[0, 3, 2, 4][..], &[1, 2, 3, 5], &[]] {

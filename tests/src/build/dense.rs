@@ -158,9 +158,8 @@ impl Builder {
     pub(super) fn matmul(&mut self, i: Instruction) -> Option<Tensor> {
         let a = self.pool.float(i.a, |x| x.rank() >= 2 && x.width() > 0)?;
         let fits = |b: &Tensor| b.rank() >= 2 && b.width() > 0 && b.width() == a.width();
-        let b = self.pool.float(i.b, |b| {
-            fits(b) && broadcasts(&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2])
-        })?;
+        let b =
+            self.pool.float(i.b, |b| fits(b) && broadcasts(&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2]))?;
         let (ra, rb) = (a.rank(), b.rank());
         let product = match i.c % 3 {
             0 => a.matmul(&b.transpose(rb - 1, rb - 2)),
@@ -211,9 +210,9 @@ impl Builder {
     pub(super) fn concat(&mut self, i: Instruction) -> Option<Tensor> {
         let a = self.pool.float(i.a, |x| x.rank() > 0)?;
         let axis = if i.c < 150 { a.rank() - 1 } else { usize::from(i.c) % a.rank() };
-        let b = self.pool.float(i.b, |b| {
-            b.rank() == a.rank() && (0..a.rank()).all(|n| n == axis || a.dim(n) == b.dim(n))
-        })?;
+        let b = self
+            .pool
+            .float(i.b, |b| b.rank() == a.rank() && (0..a.rank()).all(|n| n == axis || a.dim(n) == b.dim(n)))?;
         let parts = if i.c.is_multiple_of(3) { vec![&a, &b, &a] } else { vec![&a, &b] };
         Some(self.scope.concat(&parts, axis))
     }

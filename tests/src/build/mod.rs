@@ -77,7 +77,8 @@ impl Builder {
     /// The tensors a program starts with.
     fn sources(&mut self, program: &Program) {
         let (batch, width) = (program.lengths.len(), program.width);
-        let totals: Vec<(Dim, usize)> = self.pool.rows.iter().map(|rows| (rows.ragged.total.clone(), rows.total())).collect();
+        let totals: Vec<(Dim, usize)> =
+            self.pool.rows.iter().map(|rows| (rows.ragged.total.clone(), rows.total())).collect();
         let rows = self.scope.size("rows");
         let few = (rows, program.rows);
         let samples = (self.batch.clone(), batch);
