@@ -12,6 +12,8 @@ use rewire_graph_rewrite::plan::{Body, Reduce, ReduceOp, Reduction};
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
+/// Rows that are reduced before their outputs are written, so that tensors are read in long stretches.
+const GROUP: usize = 8;
 /// Partial results of a row; point `x` goes to partial `x % PARTIALS`, whatever the row's neighbours are.
 const PARTIALS: usize = 64;
 
@@ -217,6 +219,8 @@ struct Machines<'a> {
     outputs: Writer<'a>,
     row_outputs: Writer<'a>,
     coords: Vec<i32>,
+    /// Of the rows of a group.
+    results: Vec<f32>,
 }
 
 impl CompiledReduce {
@@ -257,6 +261,7 @@ impl CompiledReduce {
                 outputs: self.outputs.writer(env),
                 row_outputs: self.row_outputs.writer(env),
                 coords: vec![0; outer.len()],
+                results: vec![],
             },
             |machines, (n, mut targets)| self.block(machines, &mut targets, outer, blocks, n),
         );
@@ -271,14 +276,24 @@ impl CompiledReduce {
         blocks: Blocks,
         n: usize,
     ) {
-        let Machines { reductions, outputs, row_outputs, coords } = machines;
-        let width = blocks.width;
-        for row in blocks.block(n).0 {
-            unravel(row, outer, coords);
-            reductions.row(coords);
-            let given = Given { coords, row: &reductions.results, ..Given::default() };
-            outputs.row(targets, given, row, 0..width);
-            row_outputs.row(targets, given, row, 0..1);
+        let Machines { reductions, outputs, row_outputs, coords, results } = machines;
+        let count = reductions.passes.len();
+        let rows = blocks.block(n).0;
+        for first in rows.clone().step_by(GROUP) {
+            let group = first..rows.end.min(first + GROUP);
+            results.clear();
+            for row in group.clone() {
+                unravel(row, outer, coords);
+                reductions.row(coords);
+                results.extend_from_slice(&reductions.results);
+            }
+            for row in group {
+                unravel(row, outer, coords);
+                let values = results.get((row - first) * count..).unwrap_or(&[]);
+                let given = Given { coords, row: values, ..Given::default() };
+                outputs.row(targets, given, row, 0..blocks.width);
+                row_outputs.row(targets, given, row, 0..1);
+            }
         }
     }
 }
