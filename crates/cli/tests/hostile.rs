@@ -122,6 +122,8 @@ fn header(from: &'static str, to: &'static str) -> impl FnOnce(&mut Vec<u8>) {
 fn tensors_that_do_not_fit() {
     with_model(|_| {}, header("embedding.genre.weight", "embedding.other.weight"))
         .failed_with(&["parameter `embedding.genre.weight` is missing"]);
+    with_model(|_| {}, header("\"dtype\":\"F32\"", "\"dtype\":\"I32\""))
+        .failed_with(&["parameter `", "expected f32, got i32"]);
     with_model(|config| config["features"]["genre"]["num_embeddings"] = json!(17), |_| {}).failed_with(&[
         "`embedding.genre.weight`",
         "[17, 16]",

@@ -27,7 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Kernel`](runtime::Kernel) chooses what runs it: `Auto` takes a hardware GPU where there is one.
+//! [`Kernel`] chooses what runs it: `Auto` takes a hardware GPU where there is one.
 //!
 //! # Ranking
 //!

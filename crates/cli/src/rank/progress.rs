@@ -23,8 +23,8 @@ impl Progress {
             }
         }
         self.bar.set_length(total);
-        self.bar.set_position(done);
         self.bar.set_message(format!("{users} users,"));
+        self.bar.set_position(done);
     }
 
     /// Prints with the bar out of the way.
