@@ -10,7 +10,7 @@ use std::path::Path;
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/cli/demo");
 
 fn load(backend: &Backend) -> Ranker {
-    let options = RankOptions { kernel: backend.kernel(), gpu: backend.gpu().cloned(), ..RankOptions::default() };
+    let options = RankOptions { kernel: backend.kernel(), gpu: backend.gpu.clone(), ..RankOptions::default() };
     Ranker::load(&Path::new(DEMO).join("model"), &options).unwrap()
 }
 

@@ -8,18 +8,17 @@ use rewire::runtime::wgpu::util::DeviceExt;
 use rewire::runtime::{DeviceTensor, wgpu};
 use rewire::{Gpu, lower, optimize};
 
-/// What runs a bench.
+/// What runs a bench: an adapter, or all cores of the CPU.
 #[derive(Clone, Debug)]
-pub enum Backend {
-    /// All cores.
-    Cpu,
-    /// The best adapter, a software driver if there is nothing else.
-    Gpu(Gpu),
+pub struct Backend {
+    /// The open adapter; `None` is the CPU.
+    pub gpu: Option<Gpu>,
 }
 
-/// The CPU, and an adapter where there is one.
+/// The CPU, and the best adapter where there is one, a software driver if there is nothing else.
 pub fn backends() -> Vec<Backend> {
-    std::iter::once(Backend::Cpu).chain(Gpu::open(None).ok().map(Backend::Gpu)).collect()
+    let gpu = Gpu::open(None).ok().map(|gpu| Backend { gpu: Some(gpu) });
+    std::iter::once(Backend { gpu: None }).chain(gpu).collect()
 }
 
 /// True under `cargo bench`. Otherwise one pass over small shapes shows that benches work.
@@ -35,26 +34,12 @@ pub fn shape<T>(full: T, small: T) -> T {
 impl Backend {
     /// `cpu`, or the adapter's name.
     pub fn name(&self) -> String {
-        match self {
-            Self::Cpu => "cpu".to_owned(),
-            Self::Gpu(gpu) => gpu.name(),
-        }
+        self.gpu.as_ref().map_or_else(|| "cpu".to_owned(), Gpu::name)
     }
 
     /// The kernel to ask for.
     pub fn kernel(&self) -> Kernel {
-        match self {
-            Self::Cpu => Kernel::Cpu,
-            Self::Gpu(_) => Kernel::Wgpu,
-        }
-    }
-
-    /// The open adapter.
-    pub fn gpu(&self) -> Option<&Gpu> {
-        match self {
-            Self::Cpu => None,
-            Self::Gpu(gpu) => Some(gpu),
-        }
+        if self.gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu }
     }
 }
 
@@ -74,19 +59,19 @@ impl Case {
         let find = |name: &str| parameters.iter().find(|(known, _)| known == name).map(|(_, tensor)| tensor.clone());
         let plan = lower(&optimize(graph.clone()).unwrap().0).unwrap();
         let options =
-            SessionOptions { kernel: backend.kernel(), gpu: backend.gpu().cloned(), ..SessionOptions::default() };
+            SessionOptions { kernel: backend.kernel(), gpu: backend.gpu.clone(), ..SessionOptions::default() };
         let session = Session::load(plan, find, options).unwrap();
         let mut inputs: Inputs = host.iter().map(|(name, tensor)| (*name, tensor.clone())).collect();
         for (name, tensor) in tensors {
-            match backend.gpu() {
+            match &backend.gpu {
                 Some(gpu) => inputs.insert_device(*name, upload(gpu, tensor)),
                 None => inputs.insert(*name, tensor.clone()),
             }
         }
-        if backend.gpu().is_some() {
+        if backend.gpu.is_some() {
             graph.outputs().iter().for_each(|(name, _)| inputs.keep_on_device(name));
         }
-        Self { session, inputs, gpu: backend.gpu().cloned() }
+        Self { session, inputs, gpu: backend.gpu.clone() }
     }
 
     /// Runs once and waits for the results.

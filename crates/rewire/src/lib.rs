@@ -68,3 +68,7 @@ pub mod prelude {
     pub use rewire_graph::{DType, Dim, Graph, HostTensor, Ragged, Scope, Tensor};
     pub use rewire_runtime::{Gpu, Inputs, Kernel, Outputs, Session, SessionOptions};
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
