@@ -10,7 +10,7 @@ pub enum RewriteError {
         /// The pass, or `input`.
         stage: String,
         /// What is wrong.
-        source: GraphError,
+        source: Box<GraphError>,
     },
     /// A fused operator has no form that a kernel family can compute.
     #[error("{op}{}: {reason}", if path.is_empty() { String::new() } else { format!(" in `{path}`") })]
@@ -27,6 +27,6 @@ pub enum RewriteError {
 impl RewriteError {
     /// A graph that fails verification after `stage`.
     pub fn graph(stage: &str, source: GraphError) -> Self {
-        Self::Graph { stage: stage.to_owned(), source }
+        Self::Graph { stage: stage.to_owned(), source: Box::new(source) }
     }
 }

@@ -216,12 +216,7 @@ fn matmul(body: &Graph, node: NodeId, reductions: &[NodeId]) -> Result<Kernel, R
 }
 
 /// Reductions over the last axis of tensors with the rows of the left operand; `row` is the row's first element.
-fn statistics(
-    at: &mut Inliner,
-    nodes: &[NodeId],
-    left: &[Dim],
-    row: &[ExprId],
-) -> Result<Vec<Reduction>, Reason> {
+fn statistics(at: &mut Inliner, nodes: &[NodeId], left: &[Dim], row: &[ExprId]) -> Result<Vec<Reduction>, Reason> {
     let graph = at.graph;
     let mut stats = vec![];
     for (position, &id) in nodes.iter().enumerate() {

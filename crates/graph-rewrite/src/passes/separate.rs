@@ -24,11 +24,11 @@ pub fn separate(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
                 changes += 1;
             }
             taken.extend(own);
-        } else if let Some(concat) = node.op.downcast_ref::<Concat>() {
-            if separated.inputs(id).len() > PARTS {
-                cut(&mut separated, id, concat.axis).map_err(failed)?;
-                changes += 1;
-            }
+        } else if let Some(concat) = node.op.downcast_ref::<Concat>()
+            && separated.inputs(id).len() > PARTS
+        {
+            cut(&mut separated, id, concat.axis).map_err(failed)?;
+            changes += 1;
         }
     }
     Ok((separated, PassReport { pass: "separate", changes, detail: String::new() }))

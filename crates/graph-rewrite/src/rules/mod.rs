@@ -106,7 +106,8 @@ pub fn rewrite(graph: &Graph, rules: &[&dyn Rule]) -> Result<(Graph, Vec<String>
             break;
         }
         if fired.len() > limit {
-            let reason = format!("the rules do not come to an end: {} fired last", fired.last().map_or("", String::as_str));
+            let reason =
+                format!("the rules do not come to an end: {} fired last", fired.last().map_or("", String::as_str));
             return Err(RewriteError::Unsupported { op: "rules".to_owned(), path: String::new(), reason });
         }
     }

@@ -45,10 +45,8 @@ impl Patch {
         replacement: impl Fn(&Scope, &[Tensor]) -> Tensor,
     ) -> Result<Self, GraphError> {
         let scope = Scope::within(graph);
-        let inputs: Vec<Tensor> = captures
-            .iter()
-            .filter_map(|(name, value)| Some(scope.capture(name, graph.ty(*value)?)))
-            .collect();
+        let inputs: Vec<Tensor> =
+            captures.iter().filter_map(|(name, value)| Some(scope.capture(name, graph.ty(*value)?))).collect();
         let result = replacement(&scope, &inputs);
         let body = scope.finish_within(&[("root", result)])?;
         Ok(Self { root, body, captures: captures.clone() })

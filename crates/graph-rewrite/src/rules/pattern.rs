@@ -82,11 +82,10 @@ impl Pattern {
             return true;
         }
         *bound = before;
-        let commutative = graph
-            .node(node)
-            .and_then(|node| node.op.downcast_ref::<BinaryOp>())
-            .is_some_and(|op| op.is_commutative());
-        commutative && wanted.iter().zip(found.iter().rev()).all(|(&pattern, &value)| self.value(graph, pattern, value, bound))
+        let commutative =
+            graph.node(node).and_then(|node| node.op.downcast_ref::<BinaryOp>()).is_some_and(|op| op.is_commutative());
+        commutative
+            && wanted.iter().zip(found.iter().rev()).all(|(&pattern, &value)| self.value(graph, pattern, value, bound))
     }
 }
 

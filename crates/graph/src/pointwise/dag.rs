@@ -94,9 +94,12 @@ impl PartialEq for Dag {
     }
 }
 
+/// An expression that is no sum, and its factor.
+type Term = (ExprId, i64);
+
 /// A linear form: a sum of integer multiples of expressions that are no sums, and a constant.
 struct Linear {
-    terms: Vec<(ExprId, i64)>,
+    terms: Vec<Term>,
     constant: i64,
 }
 
@@ -173,7 +176,10 @@ impl Dag {
         match scalar {
             Scalar::Bool => self.push(Expr::Bool(value != 0), Scalar::Bool, None),
             Scalar::F32 => self.float(value as f32),
-            _ => self.push(Expr::Int(scalar, value), scalar, Some((value, value))),
+            _ => {
+                let value = if scalar == Scalar::I32 { i64::from(value as i32) } else { value };
+                self.push(Expr::Int(scalar, value), scalar, Some((value, value)))
+            }
         }
     }
 
@@ -400,7 +406,7 @@ impl Dag {
             Expr::Binary(BinaryOp::Add, a, b) => {
                 let (mut left, right) = (self.linear(a), self.linear(b));
                 left.terms.extend(right.terms);
-                Linear { constant: left.constant + right.constant, ..left }
+                Linear { constant: left.constant.wrapping_add(right.constant), ..left }
             }
             Expr::Binary(BinaryOp::Mul, a, b) => match (self.expr(a), self.expr(b)) {
                 (&Expr::Int(_, factor), _) => Linear { terms: vec![(b, factor)], constant: 0 },
@@ -416,23 +422,23 @@ impl Dag {
         while let Some((quotient, rest, x, factor)) = self.split_pair(&linear.terms) {
             linear.terms.retain(|term| *term != quotient && *term != rest);
             let joined = self.linear(x);
-            linear.terms.extend(joined.terms.into_iter().map(|(atom, n)| (atom, n * factor)));
-            linear.constant += joined.constant * factor;
+            linear.terms.extend(joined.terms.into_iter().map(|(atom, n)| (atom, n.wrapping_mul(factor))));
+            linear.constant = linear.constant.wrapping_add(joined.constant.wrapping_mul(factor));
         }
     }
 
     /// Terms `f c (x / c)` and `f (x mod c)` of a sum, with `x` and `f`.
-    fn split_pair(&self, terms: &[(ExprId, i64)]) -> Option<((ExprId, i64), (ExprId, i64), ExprId, i64)> {
+    fn split_pair(&self, terms: &[Term]) -> Option<(Term, Term, ExprId, i64)> {
         terms.iter().find_map(|&(rest, factor)| {
             let &Expr::Binary(BinaryOp::Mod, x, divisor) = self.expr(rest) else { return None };
             let &Expr::Int(_, divisor_value) = self.expr(divisor) else { return None };
             let quotient = *self.known.get(&Expr::Binary(BinaryOp::Div, x, divisor))?;
-            let quotient = (quotient, factor * divisor_value);
+            let quotient = (quotient, factor.wrapping_mul(divisor_value));
             terms.contains(&quotient).then_some((quotient, (rest, factor), x, factor))
         })
     }
 
-    fn from_linear(&mut self, mut linear: Linear) -> ExprId {
+    fn sum_of(&mut self, mut linear: Linear) -> ExprId {
         self.rejoin(&mut linear);
         linear.terms.sort_unstable();
         let mut sum: Option<ExprId> = None;
@@ -440,7 +446,7 @@ impl Dag {
         while at < linear.terms.len() {
             let atom = linear.terms[at].0;
             let same = linear.terms[at..].iter().take_while(|term| term.0 == atom).count();
-            let factor: i64 = linear.terms[at..at + same].iter().map(|term| term.1).sum();
+            let factor: i64 = linear.terms[at..at + same].iter().fold(0, |sum, term| i64::wrapping_add(sum, term.1));
             at += same;
             if factor == 0 {
                 continue;
@@ -474,9 +480,9 @@ impl Dag {
 
     fn sum(&mut self, a: ExprId, b: ExprId, sign: i64) -> ExprId {
         let (mut left, right) = (self.linear(a), self.linear(b));
-        left.terms.extend(right.terms.into_iter().map(|(atom, factor)| (atom, factor * sign)));
-        left.constant += right.constant * sign;
-        self.from_linear(left)
+        left.terms.extend(right.terms.into_iter().map(|(atom, factor)| (atom, factor.wrapping_mul(sign))));
+        left.constant = left.constant.wrapping_add(right.constant.wrapping_mul(sign));
+        self.sum_of(left)
     }
 
     fn scaled(&mut self, a: ExprId, b: ExprId) -> Option<ExprId> {
@@ -486,9 +492,9 @@ impl Dag {
             _ => return None,
         };
         let mut linear = self.linear(other);
-        linear.terms.iter_mut().for_each(|term| term.1 *= factor);
-        linear.constant *= factor;
-        Some(self.from_linear(linear))
+        linear.terms.iter_mut().for_each(|term| term.1 = term.1.wrapping_mul(factor));
+        linear.constant = linear.constant.wrapping_mul(factor);
+        Some(self.sum_of(linear))
     }
 
     /// Splits the dividend into multiples of the divisor and a rest within `0..divisor`.
@@ -505,7 +511,7 @@ impl Dag {
             constant: (constant - low) / divisor,
         };
         let trivial = even.terms.is_empty() && even.constant == 0;
-        let rest = self.from_linear(Linear { terms: rest, constant: low });
+        let rest = self.sum_of(Linear { terms: rest, constant: low });
         let within = self.range(rest).is_some_and(|(low, high)| low >= 0 && high < divisor);
         if !within && trivial {
             return None;
@@ -513,7 +519,7 @@ impl Dag {
         if op == BinaryOp::Mod {
             return Some(if within { rest } else { self.binary(BinaryOp::Mod, rest, b) });
         }
-        let quotient = self.from_linear(even);
+        let quotient = self.sum_of(even);
         let carried = if within { self.int(0) } else { self.binary(BinaryOp::Div, rest, b) };
         Some(self.sum(quotient, carried, 1))
     }

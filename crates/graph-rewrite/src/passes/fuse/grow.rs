@@ -34,7 +34,8 @@ impl Partition<'_> {
                 }
             }
         }
-        let is_product = |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some());
+        let is_product =
+            |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some());
         let products: BTreeSet<NodeId> = pairs.iter().copied().filter(is_product).collect();
         pairs.into_iter().filter(|&id| self.depends(vec![id], &products)).collect()
     }
@@ -137,7 +138,10 @@ impl Partition<'_> {
         let mut stack = readers.to_vec();
         while let Some(id) = stack.pop() {
             for producer in self.inputs(id).iter().map(|value| value.node) {
-                if self.is_free(producer) && !nodes.contains(&producer) && self.depends(vec![producer], &self.groups[group]) {
+                if self.is_free(producer)
+                    && !nodes.contains(&producer)
+                    && self.depends(vec![producer], &self.groups[group])
+                {
                     nodes.insert(producer);
                     stack.push(producer);
                 }
@@ -191,7 +195,8 @@ impl Partition<'_> {
     /// Norms that only one product reads move into its prologue, where that moves fewer bytes.
     pub(super) fn absorb_norms(&mut self) {
         for norm in 0..self.groups.len() {
-            let reducing = |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Reduce>().is_some());
+            let reducing =
+                |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Reduce>().is_some());
             if !self.groups[norm].iter().any(reducing) {
                 continue;
             }
@@ -207,7 +212,8 @@ impl Partition<'_> {
             if results.iter().any(|&id| self.is_output(id)) || !self.accepts(&nodes) {
                 continue;
             }
-            if matches!(self.trial(&nodes), Ok(Kernel::Matmul(kernel)) if cost::absorbs(&kernel, self.widths(&results))) {
+            if matches!(self.trial(&nodes), Ok(Kernel::Matmul(kernel)) if cost::absorbs(&kernel, self.widths(&results)))
+            {
                 self.assign(product, nodes);
             }
         }
