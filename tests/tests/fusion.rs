@@ -90,8 +90,10 @@ fn softmax_is_one_kernel_with_what_surrounds_it() {
     assert_eq!(names(&plan), ["softmax"]);
 }
 
+type Norm = fn(&Tensor, &Tensor, &Tensor) -> Tensor;
+
 /// Layer norm, written in the ways that models write it.
-fn layer_norms() -> Vec<(&'static str, fn(&Tensor, &Tensor, &Tensor) -> Tensor)> {
+fn layer_norms() -> Vec<(&'static str, Norm)> {
     vec![
         ("normalize", |x, w, b| x.layer_norm(w, b, 1e-5)),
         ("division", |x, w, b| {
