@@ -42,8 +42,8 @@ pub struct Compiled {
 enum Family {
     Map(map::CompiledMap),
     Reduce(reduce::CompiledReduce),
-    Matmul(matmul::CompiledMatmul),
-    Attention(attention::CompiledAttention),
+    Matmul(Box<matmul::CompiledMatmul>),
+    Attention(Box<attention::CompiledAttention>),
 }
 
 impl Compiled {
@@ -55,8 +55,8 @@ impl Compiled {
         let family = match kernel {
             Kernel::Map(kernel) => Family::Map(map::CompiledMap::new(kernel)?),
             Kernel::Reduce(kernel) => Family::Reduce(reduce::CompiledReduce::new(kernel)?),
-            Kernel::Matmul(kernel) => Family::Matmul(matmul::CompiledMatmul::new(kernel)?),
-            Kernel::Attention(kernel) => Family::Attention(attention::CompiledAttention::new(kernel)?),
+            Kernel::Matmul(kernel) => Family::Matmul(Box::new(matmul::CompiledMatmul::new(kernel)?)),
+            Kernel::Attention(kernel) => Family::Attention(Box::new(attention::CompiledAttention::new(kernel)?)),
         };
         Ok(Self { body: kernel.body().clone(), family })
     }
