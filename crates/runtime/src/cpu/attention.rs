@@ -1,7 +1,9 @@
+use super::coords::Coords;
 use super::error::CpuError;
-use super::execute::{Given, LANES, Lanes, Machine};
 use super::functions;
 use super::interval::Bounds;
+use super::lanes::{Grid, LANES, Lanes, Row, tile_rows};
+use super::machine::{Given, Machine, Supplied};
 use super::memory::Memory;
 use super::operand::{Env, extent};
 use super::panel::{Panel, PanelMachine};
@@ -16,7 +18,7 @@ use rewire_graph_rewrite::plan::Attention;
 use std::ops::Range;
 
 /// Query rows of a task.
-const ROWS: usize = 48;
+const BLOCK: usize = 48;
 /// Keys whose mask is bounded at once.
 const KEYS: usize = 64;
 /// Keys whose scores are in memory at once, at most.
@@ -61,8 +63,9 @@ struct Worker<'a> {
     epilogue: Writer<'a>,
     targets: Vec<Target<'a>>,
     known: Vec<Interval>,
+    coords: Coords,
+    products: Vec<f32>,
     weights: Vec<f32>,
-    scores: Vec<f32>,
     sums: Vec<f32>,
     softmax: Vec<Softmax>,
     arch: Arch,
@@ -86,7 +89,7 @@ impl CompiledAttention {
     pub(super) fn new(kernel: &Attention) -> Result<Self, CpuError> {
         let (dag, body) = (&kernel.body.dag, &kernel.body);
         let value = |id: ExprId| match *dag.expr(id) {
-            Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(0)),
+            Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
             _ => None,
         };
         let masked: Vec<ExprId> = [kernel.score].into_iter().chain(kernel.mask).collect();
@@ -133,8 +136,9 @@ impl CompiledAttention {
                 epilogue: self.stores.writer(env),
                 targets: outputs.targets(),
                 known: vec![],
+                coords: Coords::new(4),
+                products: vec![],
                 weights: vec![],
-                scores: vec![0.0; LANES],
                 sums: vec![],
                 softmax: vec![],
                 arch: Arch::new(),
@@ -148,8 +152,8 @@ impl CompiledAttention {
     fn blocks(&self, rows: &[usize], keys: &[usize]) -> Vec<Block> {
         let mut blocks = vec![];
         for (sample, (&all, &keys)) in rows.iter().zip(keys).enumerate() {
-            for row in (0..all).step_by(ROWS) {
-                let rows = ROWS.min(all - row);
+            for row in (0..all).step_by(BLOCK) {
+                let rows = BLOCK.min(all - row);
                 blocks.extend((0..self.kernel.heads).map(|head| Block { sample, head, row, rows, keys }));
             }
         }
@@ -163,31 +167,30 @@ impl CompiledAttention {
         let (qk_width, v_width) = (self.kernel.qk_width, self.kernel.v_width);
         let tiles = self.tiles(worker, block);
         self.copy_sample(worker, block);
-        let Worker { q, keys, values, plain, masked, weights, scores, sums, softmax, arch, .. } = worker;
-        let (sample, head) = (block.sample as i32, block.head as i32);
+        let Worker { q, keys, values, plain, masked, coords, products, weights, sums, softmax, arch, .. } = worker;
         let out_stride = v_width.next_multiple_of(Panels::width(v_width));
         sums.clear();
         sums.resize(block.rows * out_stride, 0.0);
         softmax.clear();
         softmax.resize(block.rows, Softmax { largest: f32::MIN, sum: 0.0 });
-        let queries = q.matrix(&mut [sample, head, block.row as i32, 0], (block.rows, qk_width), |_, _| {});
+        let queries = q.matrix(coords, block.row, (block.rows, qk_width), None);
         for span in &spans(&tiles) {
             let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
             let count = last - first;
             let stride = count.next_multiple_of(KEYS);
+            products.resize(block.rows * stride, 0.0);
             weights.resize(block.rows * stride, 0.0);
             if let Some(queries) = queries {
-                keys.multiply(weights, stride, queries, (first, last, 0), false);
+                keys.multiply(products, stride, queries, (first, last, 0), false);
             }
-            for (row, line) in weights.chunks_exact_mut(stride).take(block.rows).enumerate() {
-                let coords = [sample, head, (block.row + row) as i32, 0];
-                let line = &mut line[..count];
-                self.scores((plain, masked), &coords, span, line, scores, *arch);
-                if self.kernel.softmax
-                    && let (Some(state), Some(sums)) =
-                        (softmax.get_mut(row), sums.chunks_exact_mut(out_stride).nth(row))
-                {
-                    arch.dispatch(Rescale { state, line, sums });
+            coords.count(2, block.row);
+            let lanes = Some(Supplied { data: products, stride, origin: first });
+            let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
+            self.scores((plain, masked), given, span, (weights, stride), *arch);
+            if self.kernel.softmax {
+                let lines = weights.chunks_exact_mut(stride).zip(sums.chunks_exact_mut(out_stride));
+                for ((line, sums), state) in lines.zip(softmax.iter_mut()) {
+                    arch.dispatch(Rescale { state, line: &mut line[..count], sums });
                 }
             }
             if let Some(weights) = Matrix::new(weights, (block.rows, count), (stride, 1)) {
@@ -199,63 +202,59 @@ impl CompiledAttention {
 
     /// Copies keys and values of the block's sample and head, unless the block before had the same.
     fn copy_sample(&self, worker: &mut Worker<'_>, block: Block) {
-        let Worker { k, v, keys, values, current, .. } = worker;
+        let Worker { k, v, coords, keys, values, current, .. } = worker;
+        coords.set(0, block.sample);
+        coords.set(1, block.head);
         if current.replace((block.sample, block.head)) == Some((block.sample, block.head)) {
             return;
         }
-        let first = [block.sample as i32, block.head as i32, 0, 0];
-        if let Some(k) = k.matrix(&mut first.clone(), (block.keys, self.kernel.qk_width), |_, _| {}) {
+        if let Some(k) = k.matrix(coords, 0, (block.keys, self.kernel.qk_width), None) {
             keys.pack(k.transposed());
         }
-        if let Some(v) = v.matrix(&mut first.clone(), (block.keys, self.kernel.v_width), |_, _| {}) {
+        if let Some(v) = v.matrix(coords, 0, (block.keys, self.kernel.v_width), None) {
             values.pack(v);
         }
     }
 
-    /// Turns a row of dot products into scores; masked ones become 0, or `f32::MIN` for a softmax.
+    /// Turns rows of dot products into scores; masked ones become 0, or `f32::MIN` for a softmax.
     fn scores<'m>(
         &self,
         (plain, masked): (&mut Machine<'m>, &mut Machine<'m>),
-        coords: &[i32],
+        given: Given<'_>,
         span: &[Tile],
-        line: &mut [f32],
-        scores: &mut [f32],
+        (weights, stride): (&mut [f32], usize),
         arch: Arch,
     ) {
-        let origin = span[0].keys.start;
         let nothing = if self.kernel.softmax { f32::MIN } else { 0.0 };
-        let given = Given { coords, origin, ..Given::default() };
-        if span.iter().any(|tile| tile.masked) {
-            masked.row(given);
-        }
-        if span.iter().any(|tile| !tile.masked) {
-            plain.row(given);
-        }
+        let origin = span[0].keys.start;
         for tile in span {
-            for start in tile.keys.clone().step_by(LANES) {
-                let n = LANES.min(tile.keys.end - start);
-                let machine = if tile.masked { &mut *masked } else { &mut *plain };
-                let given = Given { lanes: &[line], ..given };
-                machine.chunk(given, start, n);
-                let mask = if tile.masked { machine.ints(1, n) } else { Lanes::Same(1) };
-                let source = machine.floats(0, given, n);
-                arch.dispatch(Blend { source, mask, nothing, out: &mut scores[..n] });
-                line[start - origin..start - origin + n].copy_from_slice(&scores[..n]);
+            let machine = if tile.masked { &mut *masked } else { &mut *plain };
+            let size = tile_rows(tile.keys.len());
+            for start in (0..given.rows).step_by(size) {
+                let part = given.part(start, size);
+                machine.rows(part);
+                for key in tile.keys.clone().step_by(LANES) {
+                    machine.tile(part, key, LANES.min(tile.keys.end - key));
+                    let mask = if tile.masked { machine.ints(1) } else { Lanes::Same(1) };
+                    let (source, grid) = (machine.floats(0, part), machine.grid());
+                    let out = weights.get_mut(start * stride + key - origin..).unwrap_or(&mut []);
+                    arch.dispatch(Blend { source, mask, nothing, out, stride, grid });
+                }
             }
         }
     }
 
     fn finish(&self, worker: &mut Worker<'_>, block: Block, out_stride: usize) {
-        let Worker { epilogue, targets, sums, softmax, .. } = worker;
-        for (row, (sums, state)) in sums.chunks_exact_mut(out_stride).zip(softmax).enumerate() {
-            if self.kernel.softmax && state.sum > 0.0 {
+        let Worker { epilogue, targets, coords, sums, softmax, .. } = worker;
+        if self.kernel.softmax {
+            for (sums, state) in sums.chunks_exact_mut(out_stride).zip(softmax).filter(|(_, state)| state.sum > 0.0) {
                 sums.iter_mut().for_each(|sum| *sum /= state.sum);
             }
-            let coords = [block.sample as i32, block.head as i32, (block.row + row) as i32, 0];
-            let given = Given { coords: &coords, lanes: &[sums], ..Given::default() };
-            let width = self.kernel.v_width;
-            epilogue.row(targets, given, 0, 0..width);
         }
+        coords.count(2, block.row);
+        let lanes = Some(Supplied { data: sums, stride: out_stride, origin: 0 });
+        let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
+        epilogue.rows(targets, given, 0, 0..self.kernel.v_width);
     }
 
     /// The tiles of a block that count; neighbours of a kind are joined.
@@ -310,6 +309,8 @@ struct Blend<'a> {
     mask: Lanes<'a, i32>,
     nothing: f32,
     out: &'a mut [f32],
+    stride: usize,
+    grid: Grid,
 }
 
 impl WithSimd for Blend<'_> {
@@ -317,16 +318,20 @@ impl WithSimd for Blend<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        match self.source {
-            Lanes::Same(value) => self.out.fill(value),
-            Lanes::Each(values) => self.out.copy_from_slice(values),
-        }
-        match self.mask {
-            Lanes::Same(0) => self.out.fill(self.nothing),
-            Lanes::Same(_) => {}
-            Lanes::Each(mask) => {
-                for (out, &mask) in self.out.iter_mut().zip(mask) {
-                    *out = if mask != 0 { *out } else { self.nothing };
+        let points = self.grid.points;
+        for (row, out) in self.out.chunks_mut(self.stride).take(self.grid.rows).enumerate() {
+            let out = &mut out[..points];
+            match self.source.row(row, points) {
+                Row::Same(value) => out.fill(value),
+                Row::Each(values) => out.copy_from_slice(values),
+            }
+            match self.mask.row(row, points) {
+                Row::Same(0) => out.fill(self.nothing),
+                Row::Same(_) => {}
+                Row::Each(mask) => {
+                    for (out, &mask) in out.iter_mut().zip(mask) {
+                        *out = if mask != 0 { *out } else { self.nothing };
+                    }
                 }
             }
         }

@@ -1,262 +1,30 @@
-//! Execution of register programs.
+//! Execution of instructions.
 
 use super::functions as f;
-use super::memory::{Elements, Values};
+use super::lanes::{Grid, Lanes, POINTS, binary, select, unary, uniform};
+use super::machine::{Given, Registers};
+use super::memory::Elements;
 use super::operand::{Env, View};
-use super::program::{Counts, Instruction, Op, Program, Source};
-use pulp::{Arch, Simd, WithSimd};
+use super::program::{Instruction, Op, Rate, Source};
+use pulp::Arch;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
-use std::sync::{Arc, Mutex};
 
-/// Points of a chunk.
-pub(super) const LANES: usize = 512;
-
-/// `0, 1, 2, ..`
-const POINTS: [i32; LANES] = {
-    let mut points = [0; LANES];
-    let mut n = 0;
-    while n < LANES {
-        points[n] = n as i32;
-        n += 1;
-    }
-    points
-};
-
-/// A register read by an instruction: one value, or one a point.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Lanes<'a, T> {
-    Same(T),
-    Each(&'a [T]),
-}
-
-impl<T: Copy> Lanes<'_, T> {
-    pub(super) fn at(self, point: usize) -> Option<T> {
-        match self {
-            Self::Same(value) => Some(value),
-            Self::Each(values) => values.get(point).copied(),
-        }
-    }
-}
-
-/// A register of a chunk, aligned so that no vector crosses a cache line.
-#[derive(Clone, Debug)]
-#[repr(align(64))]
-struct Register<T>([T; LANES]);
-
-/// Registers of a type. One that is being written is out of its place.
-#[derive(Clone, Debug, Default)]
-struct File<T> {
-    rows: Vec<T>,
-    lanes: Vec<Option<Box<Register<T>>>>,
-}
-
-impl<T: Copy + Default> File<T> {
-    fn new(rows: u16, lanes: u16) -> Self {
-        Self {
-            rows: vec![T::default(); rows.into()],
-            lanes: vec![Some(Box::new(Register([T::default(); LANES]))); lanes.into()],
-        }
-    }
-
-    fn get(&self, source: Source, n: usize) -> Lanes<'_, T> {
-        match source {
-            Source::Row(register) => Lanes::Same(self.rows.get(usize::from(register)).copied().unwrap_or_default()),
-            Source::Lane(register) => match self.lanes.get(usize::from(register)) {
-                Some(Some(register)) => Lanes::Each(&register.0[..n.min(LANES)]),
-                _ => Lanes::Each(&[]),
-            },
-            Source::Given(_) | Source::InPlace(_) => Lanes::Each(&[]),
-        }
-    }
-}
-
-/// Where a run of floats is: a position in an operand, or copied, with zeros where it is out of range.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Run {
-    pub operand: usize,
-    pub start: usize,
-    pub copy: Vec<f32>,
-}
-
-/// The registers of one program on one thread.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Registers {
-    floats: File<f32>,
-    ints: File<i32>,
-    longs: File<i64>,
-    pub runs: Vec<Run>,
-    /// By state: 1 if the condition is true somewhere, plus 2 if it is false somewhere.
-    states: Vec<u8>,
-    pub offsets: Vec<usize>,
-}
-
-/// What the anchor supplies to a chunk.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Given<'a> {
-    /// Coordinates of the row; the axis' entry is not read.
-    pub coords: &'a [i32],
-    /// Floats of the row, by position.
-    pub row: &'a [f32],
-    /// Rows of floats, by position.
-    pub lanes: &'a [&'a [f32]],
-    /// The point of entry 0 of `lanes`.
-    pub origin: usize,
-}
-
-impl Registers {
-    pub(super) fn new(counts: Counts) -> Self {
-        let file = |n: usize| (counts.rows[n], counts.lanes[n]);
-        let (floats, ints, longs) = (file(0), file(1), file(2));
-        Self {
-            floats: File::new(floats.0, floats.1),
-            ints: File::new(ints.0, ints.1),
-            longs: File::new(longs.0, longs.1),
-            runs: vec![Run { operand: 0, start: usize::MAX, copy: vec![0.0; LANES] }; counts.in_place.into()],
-            states: vec![3; counts.states.into()],
-            offsets: vec![0; LANES],
-        }
-    }
-}
-
-/// Registers of earlier runs of a program, for later ones.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Pool(Arc<Mutex<Vec<Registers>>>);
-
-impl Pool {
-    fn take(&self) -> Option<Registers> {
-        self.0.lock().ok()?.pop()
-    }
-
-    fn put(&self, registers: Registers) {
-        if let Ok(mut idle) = self.0.lock() {
-            idle.push(registers);
-        }
-    }
-}
-
-/// A program with its registers, bound to one run.
-#[derive(Debug)]
-pub(super) struct Machine<'a> {
-    program: &'a Program,
-    env: &'a Env<'a>,
-    registers: Registers,
-    arch: Arch,
-    /// First point of the last chunk.
-    start: usize,
-}
-
-impl Drop for Machine<'_> {
-    fn drop(&mut self) {
-        self.program.pool.put(std::mem::take(&mut self.registers));
-    }
-}
-
-impl<'a> Machine<'a> {
-    /// Prepares a program for a run and computes what depends on no coordinate.
-    pub(super) fn new(program: &'a Program, env: &'a Env<'a>) -> Self {
-        let registers = program.pool.take().unwrap_or_else(|| Registers::new(program.counts));
-        let mut this = Self { program, env, registers, arch: Arch::new(), start: 0 };
-        this.execute(&program.per_run, Given::default(), 0, 1);
-        this
-    }
-
-    /// Computes what depends on the row.
-    pub(super) fn row(&mut self, given: Given<'_>) {
-        self.execute(&self.program.per_row, given, 0, 1);
-    }
-
-    /// Computes `n` points, at most [`LANES`], from coordinate `start` of the axis on.
-    pub(super) fn chunk(&mut self, given: Given<'_>, start: usize, n: usize) {
-        self.start = start;
-        self.execute(&self.program.per_point, given, start, n.min(LANES));
-    }
-
-    fn execute(&mut self, instructions: &[Instruction], given: Given<'_>, start: usize, n: usize) {
-        if !instructions.is_empty() {
-            let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
-            Execution { env, registers, arch, given, start, n }.run(instructions);
-        }
-    }
-
-    /// A float result for the points of the last chunk.
-    pub(super) fn floats<'s>(&'s self, root: usize, given: Given<'s>, n: usize) -> Lanes<'s, f32> {
-        let source = self.program.roots.get(root).map_or(Source::Row(u16::MAX), |root| root.0);
-        floats(&self.registers, self.env, given, source, (self.start, n))
-    }
-
-    /// An `I32` or truth result for the points of the last chunk.
-    pub(super) fn ints(&self, root: usize, n: usize) -> Lanes<'_, i32> {
-        let source = self.program.roots.get(root).map_or(Source::Row(u16::MAX), |root| root.0);
-        self.registers.ints.get(source, n)
-    }
-
-    /// An `I64` result for the points of the last chunk.
-    pub(super) fn longs(&self, root: usize, n: usize) -> Lanes<'_, i64> {
-        let source = self.program.roots.get(root).map_or(Source::Row(u16::MAX), |root| root.0);
-        self.registers.longs.get(source, n)
-    }
-
-    /// Hands a result of any type, spread over the points of the last chunk, to `use_values`.
-    pub(super) fn values<R>(
-        &self,
-        root: usize,
-        given: Given<'_>,
-        n: usize,
-        use_values: impl FnOnce(Values<'_>) -> R,
-    ) -> R {
-        let kind = self.program.roots.get(root).map_or(Scalar::F32, |root| root.1);
-        match kind {
-            Scalar::F32 => spread(self.floats(root, given, n), n, |v| use_values(Values::F32(v))),
-            Scalar::I32 | Scalar::Bool => spread(self.ints(root, n), n, |v| use_values(Values::I32(v))),
-            Scalar::I64 => spread(self.longs(root, n), n, |v| use_values(Values::I64(v))),
-        }
-    }
-}
-
-fn spread<T: Copy, R>(lanes: Lanes<'_, T>, n: usize, use_values: impl FnOnce(&[T]) -> R) -> R {
-    match lanes {
-        Lanes::Each(values) => use_values(values),
-        Lanes::Same(value) => use_values(&[value; LANES][..n.min(LANES)]),
-    }
-}
-
-fn floats<'s>(
-    registers: &'s Registers,
-    env: &'s Env<'_>,
-    given: Given<'s>,
-    source: Source,
-    (start, n): (usize, usize),
-) -> Lanes<'s, f32> {
-    match source {
-        Source::Given(position) => {
-            let from = start.wrapping_sub(given.origin);
-            let row = given.lanes.get(usize::from(position));
-            Lanes::Each(row.and_then(|row| row.get(from..from.wrapping_add(n))).unwrap_or(&[]))
-        }
-        Source::InPlace(slot) => {
-            let Some(run) = registers.runs.get(usize::from(slot)) else { return Lanes::Each(&[]) };
-            let found = match env.views.get(run.operand).map(|view| view.elements) {
-                Some(Elements::F32(elements)) => elements.get(run.start..run.start.saturating_add(n)),
-                _ => None,
-            };
-            Lanes::Each(found.unwrap_or(&run.copy[..n]))
-        }
-        _ => registers.floats.get(source, n),
-    }
-}
-
+/// Instructions of one rate on their way.
 pub(super) struct Execution<'a, 'e> {
     pub env: &'a Env<'e>,
     pub registers: &'a mut Registers,
     pub arch: Arch,
-    given: Given<'a>,
+    pub given: Given<'a>,
+    pub rate: Rate,
+    /// First point of the tile.
     pub start: usize,
-    pub n: usize,
+    /// Extents of the tile; one row with a point for each row of the loop where those are computed.
+    pub grid: Grid,
 }
 
 impl Execution<'_, '_> {
-    fn run(&mut self, instructions: &[Instruction]) {
+    pub(super) fn run(&mut self, instructions: &[Instruction]) {
         for instruction in instructions {
             let wanted = instruction.guard.is_none_or(|guard| {
                 let state = self.registers.states.get(usize::from(guard.state)).copied().unwrap_or(3);
@@ -272,23 +40,30 @@ impl Execution<'_, '_> {
 macro_rules! writer {
     ($name:ident, $file:ident, $type:ty) => {
         /// Computes a register from others.
-        pub(super) fn $name(&mut self, target: Source, compute: impl FnOnce(&Self, &mut [$type])) {
+        pub(super) fn $name(&mut self, target: Source, compute: impl FnOnce(&Self, (&mut [$type], Grid))) {
             match target {
-                Source::Row(register) => {
+                Source::Run(register) => {
                     let mut value = [<$type>::default()];
-                    compute(self, &mut value);
-                    if let Some(place) = self.registers.$file.rows.get_mut(usize::from(register)) {
+                    compute(self, (&mut value, self.grid));
+                    if let Some(place) = self.registers.$file.runs.get_mut(usize::from(register)) {
                         *place = value[0];
                     }
+                }
+                Source::Row(register) => {
+                    let register = usize::from(register);
+                    let place = self.registers.$file.rows.get_mut(register);
+                    let Some(mut values) = place.and_then(Option::take) else { return };
+                    compute(self, (&mut values.0[..self.grid.len()], self.grid));
+                    self.registers.$file.rows[register] = Some(values);
                 }
                 Source::Lane(register) => {
                     let register = usize::from(register);
                     let place = self.registers.$file.lanes.get_mut(register);
                     let Some(mut values) = place.and_then(Option::take) else { return };
-                    compute(self, &mut values.0[..self.n]);
+                    compute(self, (&mut values.0[..self.grid.len()], self.grid));
                     self.registers.$file.lanes[register] = Some(values);
                 }
-                Source::Given(_) | Source::InPlace(_) => {}
+                Source::Given | Source::InPlace(_) => {}
             }
         }
     };
@@ -300,19 +75,15 @@ impl Execution<'_, '_> {
     writer!(write_longs, longs, i64);
 
     fn floats(&self, source: Source) -> Lanes<'_, f32> {
-        floats(self.registers, self.env, self.given, source, (self.start, self.n))
+        self.registers.floats(self.env, self.given, source, (self.rate, self.start, self.grid))
     }
 
     pub(super) fn ints(&self, source: Source) -> Lanes<'_, i32> {
-        self.registers.ints.get(source, self.n)
+        self.registers.ints.get(source, self.rate, self.grid)
     }
 
     fn longs(&self, source: Source) -> Lanes<'_, i64> {
-        self.registers.longs.get(source, self.n)
-    }
-
-    pub(super) fn int(&self, source: Source) -> i32 {
-        self.ints(source).at(0).unwrap_or(-1)
+        self.registers.longs.get(source, self.rate, self.grid)
     }
 
     fn step(&mut self, instruction: &Instruction) {
@@ -321,25 +92,25 @@ impl Execution<'_, '_> {
             Op::Axis => {
                 let start = self.start as i32;
                 self.write_ints(target, |this, out| {
-                    let points = Lanes::Each(&POINTS[..out.len()]);
+                    let points = Lanes::Strided(&POINTS, 0);
                     unary(this.arch, out, points, |point| start.wrapping_add(point));
                 });
             }
-            Op::Coord(axis) => {
-                let value = self.given.coords.get(usize::from(*axis)).copied().unwrap_or(0);
-                self.write_ints(target, |_, out| out.fill(value));
-            }
+            Op::Coord(axis) => self.write_ints(target, |this, (out, _)| {
+                let rows = this.given.coords.get(usize::from(*axis)).map_or(&[][..], |rows| this.given.of(rows));
+                out.iter_mut().zip(rows).for_each(|(out, &coord)| *out = coord);
+            }),
             Op::Size(position) => {
                 let value = self.env.sizes.get(usize::from(*position)).copied().unwrap_or(0);
-                self.write_ints(target, |_, out| out.fill(value));
+                self.write_ints(target, |_, (out, _)| out.fill(value));
             }
-            Op::Float(value) => self.write_floats(target, |_, out| out.fill(*value)),
-            Op::Int(value) if kind == Scalar::I64 => self.write_longs(target, |_, out| out.fill(*value)),
-            Op::Int(value) => self.write_ints(target, |_, out| out.fill(*value as i32)),
-            Op::RowValue(position) => {
-                let value = self.given.row.get(usize::from(*position)).copied().unwrap_or(0.0);
-                self.write_floats(target, |_, out| out.fill(value));
-            }
+            Op::Float(value) => self.write_floats(target, |_, (out, _)| out.fill(*value)),
+            Op::Int(value) if kind == Scalar::I64 => self.write_longs(target, |_, (out, _)| out.fill(*value)),
+            Op::Int(value) => self.write_ints(target, |_, (out, _)| out.fill(*value as i32)),
+            Op::RowValue(position) => self.write_floats(target, |this, (out, _)| {
+                let rows = this.given.values.get(usize::from(*position)).map_or(&[][..], |rows| this.given.of(rows));
+                out.iter_mut().zip(rows).for_each(|(out, &value)| *out = value);
+            }),
             Op::Load(load) => self.load(load, kind, target),
             Op::Sample { offsets, row } => self.write_ints(target, |this, out| {
                 let offsets = this.env.views.get(usize::from(*offsets));
@@ -355,7 +126,7 @@ impl Execution<'_, '_> {
             Op::Decide(condition, state) => {
                 let found = match self.ints(*condition) {
                     Lanes::Same(value) => 2 - u8::from(value != 0),
-                    Lanes::Each(values) => {
+                    Lanes::Rows(values) | Lanes::Each(values) | Lanes::Strided(values, _) => {
                         let count: u32 = values.iter().map(|&v| v as u32 & 1).sum();
                         u8::from(count > 0) | if (count as usize) < values.len() { 2 } else { 0 }
                     }
@@ -554,131 +325,4 @@ fn sample(offsets: Option<&View<'_>>, row: i32) -> i32 {
         _ => 0,
     };
     (after as i32 - 1).max(0)
-}
-
-struct Each<'a, T, R, F> {
-    out: &'a mut [R],
-    a: &'a [T],
-    function: F,
-}
-
-impl<T: Copy, R, F: Fn(T) -> R> WithSimd for Each<'_, T, R, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        for (out, &a) in self.out.iter_mut().zip(self.a) {
-            *out = (self.function)(a);
-        }
-    }
-}
-
-struct EachPair<'a, A, B, R, F> {
-    out: &'a mut [R],
-    a: &'a [A],
-    b: &'a [B],
-    function: F,
-}
-
-impl<A: Copy, B: Copy, R, F: Fn(A, B) -> R> WithSimd for EachPair<'_, A, B, R, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        for ((out, &a), &b) in self.out.iter_mut().zip(self.a).zip(self.b) {
-            *out = (self.function)(a, b);
-        }
-    }
-}
-
-/// A function of every point, as vector code.
-pub(super) fn unary<T: Copy, R: Copy>(arch: Arch, out: &mut [R], a: Lanes<'_, T>, function: impl Fn(T) -> R) {
-    match a {
-        Lanes::Each(a) => arch.dispatch(Each { out, a, function }),
-        Lanes::Same(a) => out.fill(function(a)),
-    }
-}
-
-/// A function of every pair of points, as vector code.
-pub(super) fn binary<A: Copy, B: Copy, R: Copy>(
-    arch: Arch,
-    out: &mut [R],
-    a: Lanes<'_, A>,
-    b: Lanes<'_, B>,
-    function: impl Fn(A, B) -> R,
-) {
-    match (a, b) {
-        (Lanes::Each(a), Lanes::Each(b)) => arch.dispatch(EachPair { out, a, b, function }),
-        (Lanes::Each(a), Lanes::Same(b)) => arch.dispatch(Each { out, a, function: |a| function(a, b) }),
-        (Lanes::Same(a), Lanes::Each(b)) => arch.dispatch(Each { out, a: b, function: |b| function(a, b) }),
-        (Lanes::Same(a), Lanes::Same(b)) => out.fill(function(a, b)),
-    }
-}
-
-/// Uniform floats; four neighbouring elements come from one block of the generator.
-fn uniform(arch: Arch, out: &mut [f32], seeds: Lanes<'_, i64>, index: Lanes<'_, i32>) {
-    if let (Lanes::Same(seed), Lanes::Each(run @ &[first, ..])) = (seeds, index)
-        && run.iter().zip(&POINTS).fold(0, |off, (&index, &point)| off | (index ^ first.wrapping_add(point))) == 0
-        && (first as u32).checked_add(LANES as u32).is_some()
-    {
-        let (counter, skip) = (first as u32 / 4, first as usize % 4);
-        let mut words = [[0.0; BLOCKS]; 4];
-        arch.dispatch(DrawBlocks { seed, counter, words: &mut words });
-        for (point, out) in out.iter_mut().enumerate() {
-            *out = words[(skip + point) % 4][(skip + point) / 4];
-        }
-    } else {
-        binary(arch, out, seeds, index, |seed, index| f::uniform(seed, index as u32));
-    }
-}
-
-/// Blocks of four elements that a chunk may touch.
-const BLOCKS: usize = LANES / 4 + 1;
-
-struct DrawBlocks<'a> {
-    seed: i64,
-    counter: u32,
-    words: &'a mut [[f32; BLOCKS]; 4],
-}
-
-impl WithSimd for DrawBlocks<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let [a, b, c, d] = self.words;
-        for block in 0..BLOCKS {
-            [a[block], b[block], c[block], d[block]] = f::uniform_block(self.seed, self.counter + block as u32);
-        }
-    }
-}
-
-/// `a` where the condition is true and `b` elsewhere.
-fn select<T: Copy>(arch: Arch, out: &mut [T], condition: Lanes<'_, i32>, a: Lanes<'_, T>, b: Lanes<'_, T>) {
-    match (condition, a, b) {
-        (Lanes::Same(condition), a, b) => unary(arch, out, if condition != 0 { a } else { b }, |x| x),
-        (condition, Lanes::Same(a), b) => binary(arch, out, condition, b, |c, b| if c != 0 { a } else { b }),
-        (condition, a, Lanes::Same(b)) => binary(arch, out, condition, a, |c, a| if c != 0 { a } else { b }),
-        (Lanes::Each(condition), Lanes::Each(a), Lanes::Each(b)) => {
-            arch.dispatch(Choose { out, condition, a, b });
-        }
-    }
-}
-
-struct Choose<'a, T> {
-    out: &'a mut [T],
-    condition: &'a [i32],
-    a: &'a [T],
-    b: &'a [T],
-}
-
-impl<T: Copy> WithSimd for Choose<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        for (((out, &c), &a), &b) in self.out.iter_mut().zip(self.condition).zip(self.a).zip(self.b) {
-            *out = if c != 0 { a } else { b };
-        }
-    }
 }

@@ -1,121 +1,163 @@
 //! Loads from operands. All are total: what lies out of range reads as zero.
 
-use super::execute::{Execution, Lanes};
+use super::execute::Execution;
+use super::lanes::{Grid, Lanes, ROWS, Row};
 use super::memory::Elements;
 use super::operand::View;
 use super::program::{Last, Load, Source};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
 
 /// An offset that is out of range, as is every sum of up to eight of them.
 const OUTSIDE: usize = usize::MAX / 16;
+
+/// The elements of a run that a row of a tile reads, and where they belong.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    /// Offset of the first element.
+    start: usize,
+    len: usize,
+    /// Points before the first element.
+    skip: usize,
+}
 
 impl Execution<'_, '_> {
     pub(super) fn load(&mut self, load: &Load, kind: Scalar, target: Source) {
         let Some(view) = self.env.views.get(usize::from(load.operand)) else { return };
         match &load.last {
             Some(Last::Run(terms)) => self.load_run(load, view, terms, kind, target),
-            Some(Last::At(last)) => self.load_gather(load, view, *last, kind, target),
-            None => self.load_row(view, Some(0), kind, target),
+            Some(Last::At(last)) => self.load_gather(load, view, Some(*last), kind, target),
+            None => self.load_gather(load, view, None, kind, target),
         }
     }
 
     /// Loads neighbouring elements; those beyond the last dimension are zero.
     fn load_run(&mut self, load: &Load, view: &View<'_>, terms: &[(Source, i32)], kind: Scalar, target: Source) {
-        let mut row = Some(0usize);
-        for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
-            let index = self.int(index) as usize;
-            row = row.filter(|_| index < extent).map(|row| row + index * stride);
-        }
-        let first = terms
-            .iter()
-            .fold(self.start as i32, |sum, &(term, sign)| sum.wrapping_add(self.int(term).wrapping_mul(sign)));
-        let width = view.shape.iter().skip(load.index.len()).product::<usize>() as i64;
-        let n = self.n as i64;
-        let (from, to) = (i64::from(first).clamp(0, width), (i64::from(first) + n).clamp(0, width));
-        let (from, to) = if row.is_some() && from < to { (from, to) } else { (0, 0) };
-        let start = row.unwrap_or(0) + from as usize;
-        let (len, skip) = ((to - from) as usize, (from - i64::from(first)).clamp(0, n) as usize);
+        let (mut parts, grid) = ([Part::default(); ROWS], self.grid);
+        let parts = &mut parts[..grid.rows.min(ROWS)];
+        self.parts(load, view, terms, parts);
+        let elements = view.elements;
         if let Source::InPlace(slot) = target {
-            self.place_run(load.operand, slot, view, (start, len, skip));
-        } else {
-            let elements = view.elements;
-            match kind {
-                Scalar::F32 => self.write_floats(target, |_, out| {
-                    fill_run(out, (len, skip), |out| copy_floats(elements, start, out));
-                }),
-                Scalar::I64 => self.write_longs(target, |_, out| {
-                    fill_run(out, (len, skip), |out| copy_longs(elements, start, out));
-                }),
-                _ => self.write_ints(target, |_, out| {
-                    fill_run(out, (len, skip), |out| copy_ints(elements, start, out));
-                }),
+            let Some(floats) = self.registers.in_place.get_mut(usize::from(slot)) else { return };
+            let stride = evenly_spaced(parts, grid.points).filter(|_| matches!(elements, Elements::F32(_)));
+            floats.operand = load.operand.into();
+            floats.stride = stride.unwrap_or(0);
+            floats.start = stride.map_or(usize::MAX, |_| parts[0].start);
+            if stride.is_none() {
+                copy_parts(&mut floats.copy, grid, parts, |start, out| copy_floats(elements, start, out));
             }
+            return;
+        }
+        match kind {
+            Scalar::F32 => self.write_floats(target, |_, (out, grid)| {
+                copy_parts(out, grid, parts, |start, out| copy_floats(elements, start, out));
+            }),
+            Scalar::I64 => self.write_longs(target, |_, (out, grid)| {
+                copy_parts(out, grid, parts, |start, out| copy_longs(elements, start, out));
+            }),
+            _ => self.write_ints(target, |_, (out, grid)| {
+                copy_parts(out, grid, parts, |start, out| copy_ints(elements, start, out));
+            }),
         }
     }
 
-    fn place_run(&mut self, operand: u16, slot: u16, view: &View<'_>, (start, len, skip): (usize, usize, usize)) {
-        let n = self.n;
-        let Some(run) = self.registers.runs.get_mut(usize::from(slot)) else { return };
-        run.operand = operand.into();
-        if len == n && matches!(view.elements, Elements::F32(_)) {
-            run.start = start;
-        } else {
-            run.start = usize::MAX;
-            fill_run(&mut run.copy[..n], (len, skip), |out| copy_floats(view.elements, start, out));
+    /// What each row of the tile reads.
+    fn parts(&self, load: &Load, view: &View<'_>, terms: &[(Source, i32)], parts: &mut [Part]) {
+        for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
+            let index = self.ints(index);
+            for (row, part) in parts.iter_mut().enumerate() {
+                part.start = part.start.wrapping_add(step(index.at(row, 0, 1).unwrap_or(-1), extent, stride));
+            }
+        }
+        let width = view.shape.iter().skip(load.index.len()).product::<usize>() as i64;
+        let points = self.grid.points as i64;
+        for (row, part) in parts.iter_mut().enumerate() {
+            let first = terms.iter().fold(self.start as i32, |sum, &(term, sign)| {
+                sum.wrapping_add(self.ints(term).at(row, 0, 1).unwrap_or(-1).wrapping_mul(sign))
+            });
+            let first = i64::from(first);
+            let (from, to) = (first.clamp(0, width), (first + points).clamp(0, width));
+            if part.start < OUTSIDE && from < to {
+                part.start += from as usize;
+                (part.len, part.skip) = ((to - from) as usize, (from - first) as usize);
+            }
         }
     }
 
     /// Loads elements anywhere; those out of range are zero.
-    fn load_gather(&mut self, load: &Load, view: &View<'_>, last: Source, kind: Scalar, target: Source) {
-        if matches!(target, Source::Row(_)) {
-            let mut at = Some(0usize);
-            let indices = load.index.iter().chain(std::iter::once(&last));
-            for ((&index, &extent), &stride) in indices.zip(&view.shape).zip(&view.strides) {
-                let index = self.int(index) as u32 as usize;
-                at = at.filter(|_| index < extent).map(|at| at + index * stride);
-            }
-            return self.load_row(view, at, kind, target);
-        }
+    fn load_gather(&mut self, load: &Load, view: &View<'_>, last: Option<Source>, kind: Scalar, target: Source) {
         let mut offsets = std::mem::take(&mut self.registers.offsets);
-        let lanes = &mut offsets[..self.n];
+        let (Some(lanes), grid) = (offsets.get_mut(..self.grid.len()), self.grid) else { return };
         lanes.fill(0);
-        let indices = load.index.iter().chain(std::iter::once(&last));
-        for ((&index, &extent), &stride) in indices.zip(&view.shape).zip(&view.strides) {
-            let index = self.ints(index);
-            let step = |i: i32| if (i as u32 as usize) < extent { i as u32 as usize * stride } else { OUTSIDE };
-            match index {
-                Lanes::Same(i) => lanes.iter_mut().for_each(|at| *at = at.wrapping_add(step(i))),
-                Lanes::Each(i) => lanes.iter_mut().zip(i).for_each(|(at, &i)| *at = at.wrapping_add(step(i))),
-            }
+        for ((&index, &extent), &stride) in load.index.iter().chain(&last).zip(&view.shape).zip(&view.strides) {
+            self.arch.dispatch(AddOffsets { offsets: lanes, grid, index: self.ints(index), extent, stride });
         }
         let elements = view.elements;
         match kind {
-            Scalar::F32 => self.write_floats(target, |_, out| gather_floats(elements, lanes, out)),
-            Scalar::I64 => self.write_longs(target, |_, out| gather_longs(elements, lanes, out)),
-            _ => self.write_ints(target, |_, out| gather_ints(elements, lanes, out)),
+            Scalar::F32 => self.write_floats(target, |_, (out, _)| gather_floats(elements, lanes, out)),
+            Scalar::I64 => self.write_longs(target, |_, (out, _)| gather_longs(elements, lanes, out)),
+            _ => self.write_ints(target, |_, (out, _)| gather_ints(elements, lanes, out)),
         }
         self.registers.offsets = offsets;
     }
+}
 
-    fn load_row(&mut self, view: &View<'_>, at: Option<usize>, kind: Scalar, target: Source) {
-        let (elements, at) = (view.elements, [at.unwrap_or(usize::MAX)]);
-        match kind {
-            Scalar::F32 => self.write_floats(target, |_, out| gather_floats(elements, &at, out)),
-            Scalar::I64 => self.write_longs(target, |_, out| gather_longs(elements, &at, out)),
-            _ => self.write_ints(target, |_, out| gather_ints(elements, &at, out)),
+/// What an index adds to an offset.
+#[inline(always)]
+fn step(index: i32, extent: usize, stride: usize) -> usize {
+    let index = index as u32 as usize;
+    if index < extent { index * stride } else { OUTSIDE }
+}
+
+struct AddOffsets<'a> {
+    offsets: &'a mut [usize],
+    grid: Grid,
+    index: Lanes<'a, i32>,
+    extent: usize,
+    stride: usize,
+}
+
+impl WithSimd for AddOffsets<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (row, offsets) in self.offsets.chunks_exact_mut(self.grid.points).enumerate() {
+            match self.index.row(row, self.grid.points) {
+                Row::Same(index) => {
+                    let step = step(index, self.extent, self.stride);
+                    for offset in offsets {
+                        *offset = offset.wrapping_add(step);
+                    }
+                }
+                Row::Each(index) => {
+                    for (offset, &index) in offsets.iter_mut().zip(index) {
+                        *offset = offset.wrapping_add(step(index, self.extent, self.stride));
+                    }
+                }
+            }
         }
     }
 }
 
-/// Fills `len` values after the first `skip` ones; the others become zero.
-fn fill_run<T: Copy + Default>(out: &mut [T], (len, skip): (usize, usize), copy: impl FnOnce(&mut [T])) {
-    if len < out.len() {
-        out.fill(T::default());
-    }
-    if let Some(part) = out.get_mut(skip..skip + len) {
-        copy(part);
+/// The distance between neighbouring rows, if each has all its points and all are equally far apart.
+fn evenly_spaced(parts: &[Part], points: usize) -> Option<usize> {
+    let mut gaps = parts.windows(2).map(|pair| pair[1].start.checked_sub(pair[0].start));
+    let gap = gaps.next().unwrap_or(Some(0))?;
+    (parts.iter().all(|part| part.len == points) && gaps.all(|other| other == Some(gap))).then_some(gap)
+}
+
+/// Copies the parts of all rows; what they leave out becomes zero.
+fn copy_parts<T: Copy + Default>(out: &mut [T], grid: Grid, parts: &[Part], copy: impl Fn(usize, &mut [T])) {
+    for (part, out) in parts.iter().zip(out.chunks_exact_mut(grid.points)) {
+        if part.len < out.len() {
+            out.fill(T::default());
+        }
+        if let Some(out) = out.get_mut(part.skip..part.skip + part.len) {
+            copy(part.start, out);
+        }
     }
 }
 

@@ -1,8 +1,10 @@
+use super::coords::Coords;
 use super::error::CpuError;
-use super::execute::Given;
+use super::lanes::ROWS;
+use super::machine::Given;
 use super::memory::Memory;
 use super::operand::{Env, extents};
-use super::store::{Blocks, Stores, Target, Writer, check, deal, unravel};
+use super::store::{Blocks, Stores, Target, Writer, check, deal};
 use super::tasks;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Symbol};
@@ -82,11 +84,12 @@ impl Loop {
 
 fn write_block(writer: &mut Writer<'_>, targets: &mut [Target<'_>], outer: &[usize], blocks: Blocks, n: usize) {
     let (rows, columns) = blocks.block(n);
-    let mut coords = vec![0; outer.len()];
-    for row in rows {
-        unravel(row, outer, &mut coords);
-        let given = Given { coords: &coords, ..Given::default() };
-        writer.row(targets, given, row, columns.clone());
+    let mut coords = Coords::new(outer.len());
+    for first in rows.clone().step_by(ROWS) {
+        let count = ROWS.min(rows.end - first);
+        coords.unravel(first, count, outer);
+        let given = Given { rows: count, coords: coords.all(), ..Given::default() };
+        writer.rows(targets, given, first, columns.clone());
     }
 }
 

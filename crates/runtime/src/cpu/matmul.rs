@@ -1,19 +1,21 @@
+use super::coords::Coords;
 use super::error::CpuError;
-use super::execute::Given;
+use super::lanes::ROWS;
+use super::machine::{Given, Supplied};
 use super::memory::Memory;
 use super::operand::{Env, extent, extents};
 use super::panel::{Panel, PanelMachine};
 use super::product::{Matrix, Panels, multiply};
 use super::program::Leaf;
-use super::reduce::{CompiledReductions, ReductionMachines};
-use super::store::{SharedOutputs, Stores, Target, Writer, check, unravel};
+use super::reductions::{CompiledReductions, ReductionMachines};
+use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{Scalar, Symbol};
 use rewire_graph_rewrite::plan::Matmul;
 
 /// Rows of a task.
-const ROWS: usize = 96;
+const BLOCK: usize = 96;
 /// Columns whose sums are in memory at once, at most.
 const COLUMNS: usize = 512;
 /// Rows from which on the right factor is worth copying.
@@ -69,7 +71,7 @@ struct Worker<'a> {
     b: PanelMachine<'a>,
     epilogue: Writer<'a>,
     targets: Vec<Target<'a>>,
-    coords: Vec<i32>,
+    coords: Coords,
     sums: Vec<f32>,
 }
 
@@ -77,7 +79,7 @@ impl CompiledMatmul {
     pub(super) fn new(kernel: &Matmul) -> Result<Self, CpuError> {
         let (dag, batch) = (&kernel.body.dag, kernel.batch.len() as u8);
         let sum = |id| match *dag.expr(id) {
-            Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(0)),
+            Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
             _ => None,
         };
         Ok(Self {
@@ -108,9 +110,9 @@ impl CompiledMatmul {
         if blocks.is_empty() {
             return Ok(());
         }
-        let mut coords = vec![0; sizes.batch.len() + 2];
+        let mut coords = Coords::new(sizes.batch.len() + 2);
         let mut panel = self.b.machine(env);
-        let b = if self.shared { panel.matrix(&mut coords, (sizes.k, sizes.n), |_, _| {}) } else { None };
+        let b = if self.shared { panel.matrix(&mut coords, 0, (sizes.k, sizes.n), None) } else { None };
         let many = rows.iter().sum::<usize>() >= MANY;
         let b = b.map(|b| if many { Factor::Panels(Panels::new(b)) } else { Factor::Matrix(b) });
         let outputs = SharedOutputs::new(outputs);
@@ -122,7 +124,7 @@ impl CompiledMatmul {
                 b: self.b.machine(env),
                 epilogue: self.stores.writer(env),
                 targets: outputs.targets(),
-                coords: vec![0; sizes.batch.len() + 2],
+                coords: Coords::new(sizes.batch.len() + 2),
                 sums: vec![],
             },
             |worker, block| self.block(worker, &sizes, b.as_ref(), block),
@@ -133,27 +135,25 @@ impl CompiledMatmul {
     fn block(&self, worker: &mut Worker<'_>, sizes: &Sizes, b: Option<&Factor<'_>>, block: Block) {
         let Worker { stats, a, b: panel, epilogue, targets, coords, sums } = worker;
         let batch = sizes.batch.len();
-        unravel(block.entry, &sizes.batch, &mut coords[..batch]);
-        coords[batch..].fill(0);
+        coords.set_row(block.entry, &sizes.batch);
         let own = match b {
             Some(_) => None,
-            None => panel.matrix(coords, (sizes.k, sizes.n), |_, _| {}).map(Factor::Matrix),
+            None => panel.matrix(coords, 0, (sizes.k, sizes.n), None).map(Factor::Matrix),
         };
-        coords[batch] = block.row as i32;
-        let left = a.matrix(coords, (block.rows, sizes.k), |coords, values| {
-            stats.row(coords);
-            values.clone_from(&stats.results);
-        });
+        let left = a.matrix(coords, block.row, (block.rows, sizes.k), Some(stats));
         let (Some(left), Some(right)) = (left, b.or(own.as_ref())) else { return };
         for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
             let columns = COLUMNS.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
             sums.resize(block.rows * stride, 0.0);
             right.multiply(sums, stride, left, column, columns);
-            for (row, sums) in sums.chunks_exact(stride).enumerate() {
-                coords[batch] = (block.row + row) as i32;
-                let given = Given { coords, lanes: &[sums], origin: column, ..Given::default() };
-                epilogue.row(targets, given, 0, column..column + columns);
+            for (group, sums) in sums.chunks(ROWS * stride).enumerate() {
+                let first = group * ROWS;
+                coords.count(batch, block.row + first);
+                let lanes = Some(Supplied { data: sums, stride, origin: column });
+                let rows = ROWS.min(block.rows - first);
+                let given = Given { rows, coords: coords.all(), lanes, ..Given::default() };
+                epilogue.rows(targets, given, 0, column..column + columns);
             }
         }
     }
@@ -161,14 +161,14 @@ impl CompiledMatmul {
 
 /// Cuts the result into blocks of rows; where there are few, columns are cut too.
 fn blocks(rows: &[usize], n: usize) -> Vec<Block> {
-    let row_blocks: usize = rows.iter().map(|rows| rows.div_ceil(ROWS)).sum();
+    let row_blocks: usize = rows.iter().map(|rows| rows.div_ceil(BLOCK)).sum();
     let wanted = (2 * rayon::current_num_threads()).div_ceil(row_blocks.max(1));
     let width = n.div_ceil(wanted.max(1)).next_multiple_of(64).max(64);
     let mut blocks = vec![];
     for (entry, &rows) in rows.iter().enumerate() {
-        for row in (0..rows).step_by(ROWS) {
+        for row in (0..rows).step_by(BLOCK) {
             for column in (0..n).step_by(width) {
-                let (rows, columns) = (ROWS.min(rows - row), width.min(n - column));
+                let (rows, columns) = (BLOCK.min(rows - row), width.min(n - column));
                 blocks.push(Block { entry, row, rows, column, columns });
             }
         }

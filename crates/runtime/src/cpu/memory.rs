@@ -230,6 +230,29 @@ pub(super) enum Values<'a> {
     I64(&'a [i64]),
 }
 
+/// An arithmetic type whose values can be stored.
+pub(super) trait Scalars: Copy {
+    fn values(values: &[Self]) -> Values<'_>;
+}
+
+impl Scalars for f32 {
+    fn values(values: &[Self]) -> Values<'_> {
+        Values::F32(values)
+    }
+}
+
+impl Scalars for i32 {
+    fn values(values: &[Self]) -> Values<'_> {
+        Values::I32(values)
+    }
+}
+
+impl Scalars for i64 {
+    fn values(values: &[Self]) -> Values<'_> {
+        Values::I64(values)
+    }
+}
+
 impl Sink<'_> {
     /// Stores neighbouring elements from `offset` on.
     pub(super) fn store(&mut self, offset: usize, values: Values<'_>) {
@@ -275,16 +298,5 @@ fn store_own(elements: &mut ElementsMut<'_>, offset: usize, values: Values<'_>) 
 fn copy<T: Copy>(elements: &mut [T], offset: usize, values: &[T]) {
     if let Some(target) = elements.get_mut(offset..offset.saturating_add(values.len())) {
         target.copy_from_slice(values);
-    }
-}
-
-impl Values<'_> {
-    /// The values from `from` up to `to`.
-    pub(super) fn part(self, from: usize, to: usize) -> Self {
-        match self {
-            Self::F32(v) => Self::F32(v.get(from..to).unwrap_or(&[])),
-            Self::I32(v) => Self::I32(v.get(from..to).unwrap_or(&[])),
-            Self::I64(v) => Self::I64(v.get(from..to).unwrap_or(&[])),
-        }
     }
 }

@@ -4,11 +4,14 @@
 
 mod attention;
 mod branch;
+mod coords;
 mod error;
 mod execute;
 mod functions;
 mod interval;
+mod lanes;
 mod load;
+mod machine;
 mod map;
 mod matmul;
 mod memory;
@@ -17,6 +20,7 @@ mod panel;
 mod product;
 mod program;
 mod reduce;
+mod reductions;
 mod run;
 mod store;
 mod tasks;

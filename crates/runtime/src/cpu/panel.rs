@@ -1,12 +1,14 @@
 //! Matrices that expressions describe.
 
+use super::coords::Coords;
 use super::error::CpuError;
-use super::execute::{Given, LANES, Lanes, Machine};
+use super::lanes::{LANES, Row, tile_rows};
+use super::machine::{Given, Machine};
 use super::memory::Elements;
 use super::operand::Env;
 use super::product::Matrix;
 use super::program::{Leaf, Program};
-use super::reduce::row_value;
+use super::reductions::{ReductionMachines, row_value};
 use super::run::{moves, run_along};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{DType, Scalar};
@@ -85,15 +87,15 @@ impl Direct {
         &self,
         env: &Env<'m>,
         machine: &mut Machine<'_>,
-        coords: &[i32],
+        coords: &Coords,
         (rows, columns): (usize, usize),
     ) -> Option<Matrix<'m>> {
         let view = env.views.get(usize::from(self.operand))?;
         let Elements::F32(elements) = view.elements else { return None };
-        machine.row(Given { coords, ..Given::default() });
+        machine.rows(Given { rows: 1, coords: coords.all(), ..Given::default() });
         let mut offset = 0;
         for (axis, (&extent, &stride)) in view.shape.iter().zip(&view.strides).enumerate() {
-            let first = usize::try_from(machine.ints(axis, 1).at(0)?).ok()?;
+            let first = usize::try_from(machine.ints(axis).at(0, 0, 1)?).ok()?;
             let extra = match axis {
                 _ if axis == self.row_axis => rows,
                 _ if axis == self.column_axis => columns,
@@ -119,14 +121,17 @@ fn only_axis(dag: &Dag, index: &[ExprId], coord: u8) -> Option<usize> {
 }
 
 impl PanelMachine<'_> {
-    /// The `rows` by `columns` matrix whose first element is at `coords`, whose row entry is left at any value.
-    /// `row_values` gives the floats that the anchor supplies to a row.
+    /// The `rows` by `columns` matrix that begins at row `first`; `coords` holds the other coordinates, and its
+    /// entry of the row is left at any value. `stats` computes what the expression reads of a row.
     pub(super) fn matrix(
         &mut self,
-        coords: &mut [i32],
+        coords: &mut Coords,
+        first: usize,
         (rows, columns): (usize, usize),
-        mut row_values: impl FnMut(&mut [i32], &mut Vec<f32>),
+        mut stats: Option<&mut ReductionMachines<'_>>,
     ) -> Option<Matrix<'_>> {
+        let axis = usize::from(self.panel.row);
+        coords.set(axis, first);
         if let (Some(direct), Some(index)) = (&self.panel.direct, &mut self.index)
             && let Some(matrix) = direct.matrix(self.env, index, coords, (rows, columns))
         {
@@ -134,29 +139,33 @@ impl PanelMachine<'_> {
         }
         let pitch = columns.next_multiple_of(16);
         self.elements.resize((rows * pitch).max(self.elements.len()), 0.0);
-        let axis = usize::from(self.panel.row);
-        let first = coords.get(axis).copied().unwrap_or(0);
-        let mut values = vec![];
-        for (row, line) in self.elements.chunks_exact_mut(pitch.max(1)).take(rows).enumerate() {
-            if let Some(coord) = coords.get_mut(axis) {
-                *coord = first.wrapping_add(row as i32);
-            }
-            row_values(coords, &mut values);
-            fill(&mut self.machine, coords, &values, &mut line[..columns]);
+        let size = tile_rows(columns);
+        for (group, lines) in self.elements[..rows * pitch].chunks_mut((size * pitch).max(1)).enumerate() {
+            coords.count(axis, first + group * size);
+            let given = Given { rows: size.min(rows - group * size), coords: coords.all(), ..Given::default() };
+            let values = stats.as_mut().map_or(&[][..], |stats| {
+                stats.rows(given);
+                &stats.results
+            });
+            fill(&mut self.machine, Given { values, ..given }, lines, pitch, columns);
         }
         Matrix::new(&self.elements, (rows, columns), (pitch, 1))
     }
 }
 
-/// Computes one row of a program's float.
-fn fill(machine: &mut Machine<'_>, coords: &[i32], values: &[f32], line: &mut [f32]) {
-    let given = Given { coords, row: values, ..Given::default() };
-    machine.row(given);
-    for (chunk, part) in line.chunks_mut(LANES).enumerate() {
-        machine.chunk(given, chunk * LANES, part.len());
-        match machine.floats(0, given, part.len()) {
-            Lanes::Same(value) => part.fill(value),
-            Lanes::Each(values) => part.iter_mut().zip(values).for_each(|(to, &from)| *to = from),
+/// Computes rows of a program's float.
+fn fill(machine: &mut Machine<'_>, given: Given<'_>, lines: &mut [f32], pitch: usize, columns: usize) {
+    machine.rows(given);
+    for start in (0..columns).step_by(LANES) {
+        let points = LANES.min(columns - start);
+        machine.tile(given, start, points);
+        let values = machine.floats(0, given);
+        for (row, line) in lines.chunks_exact_mut(pitch).enumerate() {
+            let line = &mut line[start..start + points];
+            match values.row(row, points) {
+                Row::Same(value) => line.fill(value),
+                Row::Each(values) => line.iter_mut().zip(values).for_each(|(to, &from)| *to = from),
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! depend on the axis is computed once a row, and what depends on no coordinate once a run.
 
 use super::error::CpuError;
-use super::execute::Pool;
+use super::machine::Pool;
 use super::run::{Run, runs};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
@@ -14,12 +14,14 @@ use std::collections::HashMap;
 /// Where a value is read from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Source {
+    /// One value a run.
+    Run(u16),
     /// One value a row.
     Row(u16),
     /// One value a point of the chunk.
     Lane(u16),
-    /// A row that the anchor supplies.
-    Given(u8),
+    /// What the anchor supplies for every point.
+    Given,
     /// A run of floats in an operand's memory.
     InPlace(u16),
 }
@@ -30,7 +32,7 @@ pub(super) enum Leaf {
     /// A float of the row.
     Row(u8),
     /// A float a point.
-    Lane(u8),
+    Lane,
 }
 
 /// How the last index of a load moves along the axis.
@@ -96,17 +98,17 @@ pub(super) struct Instruction {
 
 /// How often an instruction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rate {
+pub(super) enum Rate {
     Run,
     Row,
     Point,
 }
 
-/// Numbers of registers, by type: floats, 32-bit integers and truth values, 64-bit integers.
+/// Numbers of registers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    pub rows: [u16; 3],
-    pub lanes: [u16; 3],
+    /// By type (floats, 32-bit integers and truth values, 64-bit integers), then by rate.
+    pub files: [[u16; 3]; 3],
     pub in_place: u16,
     pub states: u16,
 }
@@ -180,7 +182,7 @@ impl<'a> Compiler<'a> {
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
         for &id in &order {
             let own = match (leaf(id), dag.expr(id)) {
-                (Some(Leaf::Lane(_)), _) => Rate::Point,
+                (Some(Leaf::Lane), _) => Rate::Point,
                 (Some(Leaf::Row(_)), _) => Rate::Row,
                 (None, &Expr::Coord(coord)) if coord == axis => Rate::Point,
                 (None, Expr::Coord(_)) => Rate::Row,
@@ -243,8 +245,8 @@ impl<'a> Compiler<'a> {
             let reason = format!("it reads value {position}, which its anchor does not supply");
             return Err(CpuError::Unsupported { kernel: "pointwise", reason });
         }
-        if let Some(Leaf::Lane(position)) = supplied {
-            self.places.insert(id, Source::Given(position));
+        if supplied == Some(Leaf::Lane) {
+            self.places.insert(id, Source::Given);
             return Ok(());
         }
         let op = match supplied {
@@ -290,16 +292,14 @@ impl<'a> Compiler<'a> {
 
     fn allocate(&mut self, rate: Rate, kind: Scalar) -> Source {
         let file = file(kind);
-        let counts = &mut self.program.counts;
-        if rate == Rate::Point {
-            let fresh = &mut counts.lanes[file];
-            Source::Lane(self.free[file].pop().unwrap_or_else(|| {
-                *fresh += 1;
-                *fresh - 1
-            }))
-        } else {
-            counts.rows[file] += 1;
-            Source::Row(counts.rows[file] - 1)
+        let count = &mut self.program.counts.files[file][rate as usize];
+        let idle = if rate == Rate::Point { self.free[file].pop() } else { None };
+        let register = idle.unwrap_or(*count);
+        *count += u16::from(idle.is_none());
+        match rate {
+            Rate::Run => Source::Run(register),
+            Rate::Row => Source::Row(register),
+            Rate::Point => Source::Lane(register),
         }
     }
 

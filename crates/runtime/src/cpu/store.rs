@@ -1,13 +1,14 @@
 //! What kernels write.
 
 use super::error::CpuError;
-use super::execute::{Given, LANES, Machine};
-use super::memory::{Memory, SharedElements, Sink};
+use super::lanes::{Grid, LANES, Lanes, Row, tile_rows};
+use super::machine::{Given, Machine};
+use super::memory::{Memory, Scalars, SharedElements, Sink};
 use super::operand::{Env, extents, matches, strides};
 use super::program::{Leaf, Program};
 use super::run::{Run, run};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph::{Dim, Symbol};
+use rewire_graph::{Dim, Scalar, Symbol};
 use rewire_graph_rewrite::plan::{Body, Output};
 use std::ops::Range;
 
@@ -120,21 +121,24 @@ impl Stores {
 }
 
 impl Writer<'_> {
-    /// Writes what the outputs take of columns `columns` of row `row` of the loop.
-    pub(super) fn row(&mut self, targets: &mut [Target<'_>], given: Given<'_>, row: usize, columns: Range<usize>) {
+    /// Writes what the outputs take of columns `columns` of the rows given, which are rows `first..` of the loop.
+    pub(super) fn rows(&mut self, targets: &mut [Target<'_>], given: Given<'_>, first: usize, columns: Range<usize>) {
         for (group, machine) in &mut self.0 {
             let (low, high) = group.columns.unwrap_or((0, usize::MAX));
             let (low, high) = (low.max(columns.start), high.min(columns.end));
             if low >= high {
                 continue;
             }
-            machine.row(given);
-            for start in (low..high).step_by(LANES) {
-                let n = LANES.min(high - start);
-                machine.chunk(given, start, n);
-                for store in &group.stores {
-                    if let Some(target) = targets.get_mut(store.target) {
-                        store.write(machine, target, given, (row, start, n));
+            let size = tile_rows(high - low);
+            for start in (0..given.rows).step_by(size) {
+                let part = given.part(start, size);
+                machine.rows(part);
+                for column in (low..high).step_by(LANES) {
+                    machine.tile(part, column, LANES.min(high - column));
+                    for store in &group.stores {
+                        if let Some(target) = targets.get_mut(store.target) {
+                            store.write(machine, target, part, (first + start, column));
+                        }
                     }
                 }
             }
@@ -177,64 +181,97 @@ impl Store {
         }
     }
 
-    /// Writes the `n` points from `start` on of row `row`, which `machine` computed last.
-    fn write(
+    /// Writes the tile that `machine` computed last, which begins at this row and column of the loop.
+    fn write(&self, machine: &Machine<'_>, target: &mut Target<'_>, given: Given<'_>, at: (usize, usize)) {
+        let grid = machine.grid();
+        match machine.kind(self.root) {
+            Scalar::F32 => self.write_lanes(machine, target, machine.floats(self.root, given), grid, at),
+            Scalar::I64 => self.write_lanes(machine, target, machine.longs(self.root), grid, at),
+            _ => self.write_lanes(machine, target, machine.ints(self.root), grid, at),
+        }
+    }
+
+    fn write_lanes<T: Scalars>(
         &self,
         machine: &Machine<'_>,
         target: &mut Target<'_>,
-        given: Given<'_>,
-        (row, start, n): (usize, usize, usize),
+        lanes: Lanes<'_, T>,
+        grid: Grid,
+        at: (usize, usize),
     ) {
-        let offset = match &self.place {
-            Place::Identity { shift, outer } => {
-                let (pitch, width) = target.span(*outer);
-                let first = usize::try_from(start as i64 + shift).ok();
-                first.filter(|first| first + n <= width).map(|first| row * pitch + first)
+        if let Place::Scatter = self.place {
+            return self.scatter(machine, target, lanes, grid);
+        }
+        if let Lanes::Each(all) = lanes
+            && let Some(offset) = self.joined_offset(target, grid, at)
+        {
+            return target.sink.store(offset, T::values(all));
+        }
+        for row in 0..grid.rows {
+            let Some(offset) = self.offset(machine, target, grid, row, at) else { continue };
+            match lanes.row(row, grid.points) {
+                Row::Each(row) => target.sink.store(offset, T::values(row)),
+                Row::Same(value) => {
+                    for start in (0..grid.points).step_by(64) {
+                        target.sink.store(offset + start, T::values(&[value; 64][..64.min(grid.points - start)]));
+                    }
+                }
             }
-            Place::Run { outer, signs } => self.run_offset(machine, target, (*outer, signs), (start, n)),
-            Place::Scatter => return self.scatter(machine, target, given, n),
-        };
-        if let Some(offset) = offset {
-            machine.values(self.root, given, n, |values| target.sink.store(offset, values));
         }
     }
 
-    fn run_offset(
+    /// Where a tile goes whose rows lie one after the other.
+    fn joined_offset(&self, target: &Target<'_>, grid: Grid, (row, column): (usize, usize)) -> Option<usize> {
+        let Place::Identity { shift, outer } = self.place else { return None };
+        let (pitch, width) = target.span(outer);
+        (shift == 0 && column == 0 && grid.points == width && pitch == width).then_some(row * pitch)
+    }
+
+    /// Where a row of a tile goes.
+    fn offset(
         &self,
         machine: &Machine<'_>,
         target: &Target<'_>,
-        (outer, signs): (usize, &[i32]),
-        (start, n): (usize, usize),
+        grid: Grid,
+        row: usize,
+        (first, column): (usize, usize),
     ) -> Option<usize> {
-        let int = |root: usize| machine.ints(root, 1).at(0).unwrap_or(-1);
-        let mut offset = 0;
-        for (axis, (&extent, &stride)) in target.shape.iter().zip(&target.strides).take(outer).enumerate() {
-            let index = usize::try_from(int(self.root + 1 + axis)).ok().filter(|&index| index < extent)?;
-            offset += index * stride;
-        }
-        let first = signs.iter().enumerate().fold(start as i32, |sum, (term, &sign)| {
-            sum.wrapping_add(int(self.root + 1 + outer + term).wrapping_mul(sign))
-        });
-        let width = target.span(outer).1;
-        let first = usize::try_from(first).ok().filter(|first| first + n <= width)?;
-        Some(offset + first)
+        let int = |root: usize| machine.ints(root).at(row, 0, grid.points).unwrap_or(-1);
+        let (outer, rest, start) = match &self.place {
+            Place::Scatter => return None,
+            &Place::Identity { shift, outer } => {
+                let pitch = target.span(outer).0;
+                (outer, (first + row) * pitch, column as i64 + shift)
+            }
+            Place::Run { outer, signs } => {
+                let mut rest = 0;
+                for (axis, (&extent, &stride)) in target.shape.iter().zip(&target.strides).take(*outer).enumerate() {
+                    let index = usize::try_from(int(self.root + 1 + axis)).ok().filter(|&index| index < extent)?;
+                    rest += index * stride;
+                }
+                let start = signs.iter().enumerate().fold(column as i32, |sum, (term, &sign)| {
+                    sum.wrapping_add(int(self.root + 1 + outer + term).wrapping_mul(sign))
+                });
+                (*outer, rest, start.into())
+            }
+        };
+        let start = usize::try_from(start).ok().filter(|start| start + grid.points <= target.span(outer).1)?;
+        Some(rest + start)
     }
 
-    fn scatter(&self, machine: &Machine<'_>, target: &mut Target<'_>, given: Given<'_>, n: usize) {
+    fn scatter<T: Scalars>(&self, machine: &Machine<'_>, target: &mut Target<'_>, lanes: Lanes<'_, T>, grid: Grid) {
         let Target { sink, shape, strides } = target;
-        machine.values(self.root, given, n, |values| {
-            for point in 0..n {
-                let mut offset = Some(0usize);
-                for (axis, (&extent, &stride)) in shape.iter().zip(strides.iter()).enumerate() {
-                    let index = machine.ints(self.root + 1 + axis, n).at(point).and_then(|i| usize::try_from(i).ok());
-                    let index = index.filter(|&index| index < extent);
-                    offset = offset.zip(index).map(|(offset, index)| offset + index * stride);
-                }
-                if let Some(offset) = offset {
-                    sink.store(offset, values.part(point, point + 1));
-                }
+        for (row, point) in (0..grid.rows).flat_map(|row| (0..grid.points).map(move |point| (row, point))) {
+            let mut offset = Some(0usize);
+            for (axis, (&extent, &stride)) in shape.iter().zip(strides.iter()).enumerate() {
+                let index = machine.ints(self.root + 1 + axis).at(row, point, grid.points);
+                let index = index.and_then(|i| usize::try_from(i).ok()).filter(|&index| index < extent);
+                offset = offset.zip(index).map(|(offset, index)| offset + index * stride);
             }
-        });
+            if let (Some(offset), Some(value)) = (offset, lanes.at(row, point, grid.points)) {
+                sink.store(offset, T::values(&[value]));
+            }
+        }
     }
 }
 
@@ -348,12 +385,4 @@ pub(super) fn deal<'a, 's>(
         }
     }
     dealt
-}
-
-/// Sets the first coordinates to those of row `row` of a loop with these leading extents.
-pub(super) fn unravel(mut row: usize, extents: &[usize], coords: &mut [i32]) {
-    for (coord, &extent) in coords.iter_mut().zip(extents).rev() {
-        *coord = (row % extent.max(1)) as i32;
-        row /= extent.max(1);
-    }
 }

@@ -1,0 +1,50 @@
+use super::lanes::ROWS;
+
+/// Coordinates of up to [`ROWS`] rows of a loop, by axis.
+#[derive(Clone, Debug)]
+pub(super) struct Coords(Vec<[i32; ROWS]>);
+
+impl Coords {
+    /// All zero.
+    pub(super) fn new(axes: usize) -> Self {
+        Self(vec![[0; ROWS]; axes])
+    }
+
+    pub(super) fn all(&self) -> &[[i32; ROWS]] {
+        &self.0
+    }
+
+    /// Makes a coordinate the same in all rows.
+    pub(super) fn set(&mut self, axis: usize, value: usize) {
+        if let Some(rows) = self.0.get_mut(axis) {
+            rows.fill(value as i32);
+        }
+    }
+
+    /// Makes a coordinate ascend from `first` on.
+    pub(super) fn count(&mut self, axis: usize, first: usize) {
+        if let Some(rows) = self.0.get_mut(axis) {
+            rows.iter_mut().zip(first as i32..).for_each(|(row, value)| *row = value);
+        }
+    }
+
+    /// Sets the first coordinates to those of `rows` rows, from `first` on, of a loop with these leading extents.
+    pub(super) fn unravel(&mut self, first: usize, rows: usize, extents: &[usize]) {
+        let mut step = 1;
+        for (list, &extent) in self.0.iter_mut().zip(extents).rev() {
+            for (row, coord) in list.iter_mut().take(rows).enumerate() {
+                *coord = ((first + row) / step % extent.max(1)) as i32;
+            }
+            step *= extent.max(1);
+        }
+    }
+
+    /// Sets the first coordinates to those of row `row` of a loop with these leading extents, for all rows.
+    pub(super) fn set_row(&mut self, row: usize, extents: &[usize]) {
+        let mut rest = row;
+        for (axis, &extent) in extents.iter().enumerate().rev() {
+            self.set(axis, rest % extent.max(1));
+            rest /= extent.max(1);
+        }
+    }
+}

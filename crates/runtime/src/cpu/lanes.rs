@@ -1,0 +1,318 @@
+//! Values of a tile and functions of them as vector code.
+
+use super::functions as f;
+use pulp::{Arch, Simd, WithSimd};
+
+/// Points of a tile, at most.
+pub(super) const LANES: usize = 1024;
+/// Rows of a tile, at most.
+pub(super) const ROWS: usize = 64;
+
+/// `0, 1, 2, ..`
+pub(super) const POINTS: [i32; LANES] = {
+    let mut points = [0; LANES];
+    let mut n = 0;
+    while n < LANES {
+        points[n] = n as i32;
+        n += 1;
+    }
+    points
+};
+
+/// Extents of a tile: some rows of a loop, and neighbouring points of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    pub rows: usize,
+    pub points: usize,
+}
+
+/// A value for every point of a tile.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lanes<'a, T> {
+    /// The same everywhere.
+    Same(T),
+    /// One a row.
+    Rows(&'a [T]),
+    /// One a point, row after row.
+    Each(&'a [T]),
+    /// One a point; rows are this far apart.
+    Strided(&'a [T], usize),
+}
+
+/// A value for every point of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Row<'a, T> {
+    Same(T),
+    Each(&'a [T]),
+}
+
+/// Rows of a loop that fit a tile if `points` of each are computed at once.
+pub(super) fn tile_rows(points: usize) -> usize {
+    (LANES / points.max(1)).clamp(1, ROWS)
+}
+
+impl Grid {
+    /// All points as one row.
+    fn flat(self) -> Self {
+        Self { rows: 1, points: self.rows * self.points }
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.rows * self.points
+    }
+}
+
+impl<'a, T: Copy> Lanes<'a, T> {
+    /// Rows of `points` values, `stride` apart, from the start of `values` on.
+    pub(super) fn strided(values: &'a [T], stride: usize, grid: Grid) -> Self {
+        if grid.rows == 1 || stride == grid.points {
+            Self::Each(values.get(..grid.len()).unwrap_or(&[]))
+        } else {
+            Self::Strided(values, stride)
+        }
+    }
+
+    /// One value a row.
+    pub(super) fn rows(values: &'a [T], rows: usize) -> Self {
+        match values {
+            &[value, ..] if rows == 1 => Self::Same(value),
+            _ => Self::Rows(values.get(..rows).unwrap_or(&[])),
+        }
+    }
+
+    #[inline(always)]
+    fn is_flat(self) -> bool {
+        matches!(self, Self::Same(_) | Self::Each(_))
+    }
+
+    /// The values of a row of `points` points.
+    #[inline(always)]
+    pub(super) fn row(self, row: usize, points: usize) -> Row<'a, T> {
+        let part = |values: &'a [T], start: usize| values.get(start..start + points).unwrap_or(&[]);
+        match self {
+            Self::Same(value) => Row::Same(value),
+            Self::Rows(values) => values.get(row).map_or(Row::Each(&[]), |&value| Row::Same(value)),
+            Self::Each(values) => Row::Each(part(values, row * points)),
+            Self::Strided(values, stride) => Row::Each(part(values, row * stride)),
+        }
+    }
+
+    /// The value at a point of a row of `points` points.
+    pub(super) fn at(self, row: usize, point: usize, points: usize) -> Option<T> {
+        match self {
+            Self::Same(value) => Some(value),
+            Self::Rows(values) => values.get(row).copied(),
+            Self::Each(values) => values.get(row * points + point).copied(),
+            Self::Strided(values, stride) => values.get(row * stride + point).copied(),
+        }
+    }
+}
+
+struct Unary<'a, T, R, F> {
+    out: &'a mut [R],
+    grid: Grid,
+    a: Lanes<'a, T>,
+    function: F,
+}
+
+impl<T: Copy, R: Copy, F: Fn(T) -> R> WithSimd for Unary<'_, T, R, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (row, out) in self.out.chunks_exact_mut(self.grid.points).take(self.grid.rows).enumerate() {
+            match self.a.row(row, self.grid.points) {
+                Row::Same(a) => out.fill((self.function)(a)),
+                Row::Each(a) => {
+                    for (out, &a) in out.iter_mut().zip(a) {
+                        *out = (self.function)(a);
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Binary<'a, A, B, R, F> {
+    out: &'a mut [R],
+    grid: Grid,
+    a: Lanes<'a, A>,
+    b: Lanes<'a, B>,
+    function: F,
+}
+
+impl<A: Copy, B: Copy, R: Copy, F: Fn(A, B) -> R> WithSimd for Binary<'_, A, B, R, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let points = self.grid.points;
+        for (row, out) in self.out.chunks_exact_mut(points).take(self.grid.rows).enumerate() {
+            match (self.a.row(row, points), self.b.row(row, points)) {
+                (Row::Same(a), Row::Same(b)) => out.fill((self.function)(a, b)),
+                (Row::Same(a), Row::Each(b)) => {
+                    for (out, &b) in out.iter_mut().zip(b) {
+                        *out = (self.function)(a, b);
+                    }
+                }
+                (Row::Each(a), Row::Same(b)) => {
+                    for (out, &a) in out.iter_mut().zip(a) {
+                        *out = (self.function)(a, b);
+                    }
+                }
+                (Row::Each(a), Row::Each(b)) => {
+                    for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+                        *out = (self.function)(a, b);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A function of every value.
+pub(super) fn unary<T: Copy, R: Copy>(
+    arch: Arch,
+    (out, grid): (&mut [R], Grid),
+    a: Lanes<'_, T>,
+    function: impl Fn(T) -> R,
+) {
+    match a {
+        Lanes::Same(a) => out.fill(function(a)),
+        a if a.is_flat() => arch.dispatch(Unary { out, grid: grid.flat(), a, function }),
+        a => arch.dispatch(Unary { out, grid, a, function }),
+    }
+}
+
+/// A function of every pair of values.
+pub(super) fn binary<A: Copy, B: Copy, R: Copy>(
+    arch: Arch,
+    (out, grid): (&mut [R], Grid),
+    a: Lanes<'_, A>,
+    b: Lanes<'_, B>,
+    function: impl Fn(A, B) -> R,
+) {
+    match (a, b) {
+        (Lanes::Same(a), Lanes::Same(b)) => out.fill(function(a, b)),
+        _ if a.is_flat() && b.is_flat() => arch.dispatch(Binary { out, grid: grid.flat(), a, b, function }),
+        _ => arch.dispatch(Binary { out, grid, a, b, function }),
+    }
+}
+
+struct Select<'a, T> {
+    out: &'a mut [T],
+    grid: Grid,
+    condition: Lanes<'a, i32>,
+    a: Lanes<'a, T>,
+    b: Lanes<'a, T>,
+}
+
+impl<T: Copy> WithSimd for Select<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let points = self.grid.points;
+        for (row, out) in self.out.chunks_exact_mut(points).take(self.grid.rows).enumerate() {
+            let (a, b) = (self.a.row(row, points), self.b.row(row, points));
+            let condition = match self.condition.row(row, points) {
+                Row::Each(condition) => condition,
+                Row::Same(condition) => {
+                    match if condition != 0 { a } else { b } {
+                        Row::Same(value) => out.fill(value),
+                        Row::Each(values) => out.copy_from_slice(&values[..points]),
+                    }
+                    continue;
+                }
+            };
+            match b {
+                Row::Same(b) => out.fill(b),
+                Row::Each(b) => out.copy_from_slice(&b[..points]),
+            }
+            match a {
+                Row::Same(a) => {
+                    for (out, &c) in out.iter_mut().zip(condition) {
+                        *out = if c != 0 { a } else { *out };
+                    }
+                }
+                Row::Each(a) => {
+                    for ((out, &a), &c) in out.iter_mut().zip(a).zip(condition) {
+                        *out = if c != 0 { a } else { *out };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `a` where the condition is true and `b` elsewhere.
+pub(super) fn select<T: Copy>(
+    arch: Arch,
+    (out, grid): (&mut [T], Grid),
+    condition: Lanes<'_, i32>,
+    a: Lanes<'_, T>,
+    b: Lanes<'_, T>,
+) {
+    let grid = if condition.is_flat() && a.is_flat() && b.is_flat() { grid.flat() } else { grid };
+    arch.dispatch(Select { out, grid, condition, a, b });
+}
+
+/// Uniform floats; four neighbouring elements come from one block of the generator.
+pub(super) fn uniform(arch: Arch, (out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, index: Lanes<'_, i32>) {
+    if let (Lanes::Same(seed), Lanes::Each(run)) = (seeds, index)
+        && let Some(first) = ascending(run)
+    {
+        return draw(arch, out, seed, first);
+    }
+    for (row, out) in out.chunks_exact_mut(grid.points).take(grid.rows).enumerate() {
+        match (seeds.row(row, grid.points), index.row(row, grid.points)) {
+            (Row::Same(seed), Row::Each(run)) if let Some(first) = ascending(run) => draw(arch, out, seed, first),
+            _ => {
+                let points = grid.points;
+                for (point, out) in out.iter_mut().enumerate() {
+                    if let (Some(seed), Some(index)) = (seeds.at(row, point, points), index.at(row, point, points)) {
+                        *out = f::uniform(seed, index as u32);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The first index, if each is one more than the one before.
+fn ascending(run: &[i32]) -> Option<u32> {
+    let first = *run.first()?;
+    let off = run.iter().zip(&POINTS).fold(0, |off, (&index, &point)| off | (index ^ first.wrapping_add(point)));
+    (off == 0 && (first as u32).checked_add(LANES as u32).is_some()).then_some(first as u32)
+}
+
+fn draw(arch: Arch, out: &mut [f32], seed: i64, first: u32) {
+    let skip = first as usize % 4;
+    let mut words = [[0.0; BLOCKS]; 4];
+    arch.dispatch(DrawBlocks { seed, counter: first / 4, count: (skip + out.len()).div_ceil(4), words: &mut words });
+    for (point, out) in out.iter_mut().enumerate() {
+        *out = words[(skip + point) % 4][(skip + point) / 4];
+    }
+}
+
+/// Blocks of four elements that a tile may touch.
+const BLOCKS: usize = LANES / 4 + 1;
+
+struct DrawBlocks<'a> {
+    seed: i64,
+    counter: u32,
+    count: usize,
+    words: &'a mut [[f32; BLOCKS]; 4],
+}
+
+impl WithSimd for DrawBlocks<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let [a, b, c, d] = self.words;
+        for block in 0..self.count.min(BLOCKS) {
+            [a[block], b[block], c[block], d[block]] = f::uniform_block(self.seed, self.counter + block as u32);
+        }
+    }
+}

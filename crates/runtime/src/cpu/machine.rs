@@ -1,0 +1,247 @@
+//! Programs with their registers, bound to a run.
+
+use super::execute::Execution;
+use super::lanes::{Grid, LANES, Lanes, ROWS};
+use super::memory::Elements;
+use super::operand::Env;
+use super::program::{Counts, Instruction, Program, Rate, Source};
+use pulp::Arch;
+use rewire_graph::Scalar;
+use std::sync::{Arc, Mutex};
+
+/// A register, aligned so that no vector crosses a cache line.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub(super) struct Register<T, const N: usize>(pub [T; N]);
+
+/// Registers of a type. One that is being written is out of its place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct File<T> {
+    pub runs: Vec<T>,
+    pub rows: Vec<Option<Box<Register<T, ROWS>>>>,
+    pub lanes: Vec<Option<Box<Register<T, LANES>>>>,
+}
+
+/// Rows of floats in an operand's memory, or copied, with zeros where they are out of range.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Floats {
+    pub operand: usize,
+    /// `usize::MAX` if copied.
+    pub start: usize,
+    pub stride: usize,
+    pub copy: Vec<f32>,
+}
+
+/// The registers of one program on one thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Registers {
+    pub floats: File<f32>,
+    pub ints: File<i32>,
+    pub longs: File<i64>,
+    pub in_place: Vec<Floats>,
+    /// By state: 1 if the condition is true somewhere, plus 2 if it is false somewhere.
+    pub states: Vec<u8>,
+    pub offsets: Vec<usize>,
+}
+
+/// Rows of floats that the anchor supplies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Supplied<'a> {
+    pub data: &'a [f32],
+    pub stride: usize,
+    /// The point of the first float of a row.
+    pub origin: usize,
+}
+
+/// What a program is given for some rows of the loop, `first..first + rows` of all lists, at most [`ROWS`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Given<'a> {
+    pub first: usize,
+    pub rows: usize,
+    /// By coordinate, the value in each row; the axis' entry is not read.
+    pub coords: &'a [[i32; ROWS]],
+    /// By position, the anchor's float for each row.
+    pub values: &'a [[f32; ROWS]],
+    /// The anchor's floats for each point.
+    pub lanes: Option<Supplied<'a>>,
+}
+
+impl<'a> Given<'a> {
+    /// The rows from the `start`-th on, at most `rows`.
+    pub(super) fn part(self, start: usize, rows: usize) -> Self {
+        Self { first: self.first + start, rows: rows.min(self.rows.saturating_sub(start)), ..self }
+    }
+
+    /// The rows of a list.
+    pub(super) fn of<T>(self, list: &'a [T; ROWS]) -> &'a [T] {
+        list.get(self.first..self.first + self.rows).unwrap_or(&[])
+    }
+}
+
+impl<T: Copy + Default> File<T> {
+    fn new([runs, rows, lanes]: [u16; 3]) -> Self {
+        Self {
+            runs: vec![T::default(); runs.into()],
+            rows: vec![Some(Box::new(Register([T::default(); ROWS]))); rows.into()],
+            lanes: vec![Some(Box::new(Register([T::default(); LANES]))); lanes.into()],
+        }
+    }
+
+    /// A register as an instruction of this rate reads it.
+    pub(super) fn get(&self, source: Source, rate: Rate, grid: Grid) -> Lanes<'_, T> {
+        match source {
+            Source::Run(register) => Lanes::Same(self.runs.get(usize::from(register)).copied().unwrap_or_default()),
+            Source::Row(register) => match self.rows.get(usize::from(register)) {
+                Some(Some(register)) if rate == Rate::Row => Lanes::Each(&register.0[..grid.points.min(ROWS)]),
+                Some(Some(register)) => Lanes::rows(&register.0, grid.rows),
+                _ => Lanes::Each(&[]),
+            },
+            Source::Lane(register) => match self.lanes.get(usize::from(register)) {
+                Some(Some(register)) => Lanes::Each(&register.0[..grid.len().min(LANES)]),
+                _ => Lanes::Each(&[]),
+            },
+            Source::Given | Source::InPlace(_) => Lanes::Each(&[]),
+        }
+    }
+}
+
+impl Registers {
+    fn new(counts: Counts) -> Self {
+        let floats = Floats { operand: 0, start: usize::MAX, stride: 0, copy: vec![0.0; LANES] };
+        Self {
+            floats: File::new(counts.files[0]),
+            ints: File::new(counts.files[1]),
+            longs: File::new(counts.files[2]),
+            in_place: vec![floats; counts.in_place.into()],
+            states: vec![3; counts.states.into()],
+            offsets: vec![0; LANES],
+        }
+    }
+
+    /// Floats as an instruction of this rate reads them.
+    pub(super) fn floats<'s>(
+        &'s self,
+        env: &'s Env<'_>,
+        given: Given<'s>,
+        source: Source,
+        (rate, start, grid): (Rate, usize, Grid),
+    ) -> Lanes<'s, f32> {
+        match source {
+            Source::Given => {
+                let rows = given.lanes.and_then(|lanes| {
+                    let from = given.first * lanes.stride + start.checked_sub(lanes.origin)?;
+                    Some(Lanes::strided(lanes.data.get(from..)?, lanes.stride, grid))
+                });
+                rows.unwrap_or(Lanes::Each(&[]))
+            }
+            Source::InPlace(slot) => {
+                let Some(floats) = self.in_place.get(usize::from(slot)) else { return Lanes::Each(&[]) };
+                match env.views.get(floats.operand).map(|view| view.elements) {
+                    Some(Elements::F32(elements)) if floats.start < elements.len() => {
+                        Lanes::strided(&elements[floats.start..], floats.stride, grid)
+                    }
+                    _ => Lanes::Each(&floats.copy[..grid.len().min(LANES)]),
+                }
+            }
+            _ => self.floats.get(source, rate, grid),
+        }
+    }
+}
+
+/// Registers of earlier runs of a program, for later ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pool(Arc<Mutex<Vec<Registers>>>);
+
+impl Pool {
+    fn take(&self) -> Option<Registers> {
+        self.0.lock().ok()?.pop()
+    }
+
+    fn put(&self, registers: Registers) {
+        if let Ok(mut idle) = self.0.lock() {
+            idle.push(registers);
+        }
+    }
+}
+
+/// A program with its registers, bound to one run.
+#[derive(Debug)]
+pub(super) struct Machine<'a> {
+    program: &'a Program,
+    env: &'a Env<'a>,
+    registers: Registers,
+    arch: Arch,
+    /// First point of the last tile.
+    start: usize,
+    /// Extents of the last tile.
+    grid: Grid,
+}
+
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        self.program.pool.put(std::mem::take(&mut self.registers));
+    }
+}
+
+impl<'a> Machine<'a> {
+    /// Prepares a program for a run and computes what depends on no coordinate.
+    pub(super) fn new(program: &'a Program, env: &'a Env<'a>) -> Self {
+        let registers = program.pool.take().unwrap_or_else(|| Registers::new(program.counts));
+        let grid = Grid { rows: 1, points: 1 };
+        let mut this = Self { program, env, registers, arch: Arch::new(), start: 0, grid };
+        this.execute(&program.per_run, Given::default(), Rate::Run);
+        this
+    }
+
+    /// Computes what depends on the row, for all rows given.
+    pub(super) fn rows(&mut self, given: Given<'_>) {
+        (self.start, self.grid) = (0, Grid { rows: 1, points: given.rows.min(ROWS) });
+        self.execute(&self.program.per_row, given, Rate::Row);
+        self.grid = Grid { rows: given.rows.min(ROWS), points: 1 };
+    }
+
+    /// Computes a tile: of all rows given, `points` points from `start` on. No more than [`LANES`] in all.
+    pub(super) fn tile(&mut self, given: Given<'_>, start: usize, points: usize) {
+        (self.start, self.grid) = (start, Grid { rows: given.rows, points });
+        if points > 0 && self.grid.len() <= LANES {
+            self.execute(&self.program.per_point, given, Rate::Point);
+        }
+    }
+
+    fn execute(&mut self, instructions: &[Instruction], given: Given<'_>, rate: Rate) {
+        let (start, grid) = (self.start, self.grid);
+        if !instructions.is_empty() && grid.len() > 0 {
+            let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
+            Execution { env, registers, arch, given, rate, start, grid }.run(instructions);
+        }
+    }
+
+    /// Extents of the last tile.
+    pub(super) fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// The type of a result.
+    pub(super) fn kind(&self, root: usize) -> Scalar {
+        self.program.roots.get(root).map_or(Scalar::F32, |root| root.1)
+    }
+
+    fn source(&self, root: usize) -> Source {
+        self.program.roots.get(root).map_or(Source::Run(u16::MAX), |root| root.0)
+    }
+
+    /// A float result for the points of the last tile.
+    pub(super) fn floats<'s>(&'s self, root: usize, given: Given<'s>) -> Lanes<'s, f32> {
+        self.registers.floats(self.env, given, self.source(root), (Rate::Point, self.start, self.grid))
+    }
+
+    /// An `I32` or truth result for the points of the last tile.
+    pub(super) fn ints(&self, root: usize) -> Lanes<'_, i32> {
+        self.registers.ints.get(self.source(root), Rate::Point, self.grid)
+    }
+
+    /// An `I64` result for the points of the last tile.
+    pub(super) fn longs(&self, root: usize) -> Lanes<'_, i64> {
+        self.registers.longs.get(self.source(root), Rate::Point, self.grid)
+    }
+}
