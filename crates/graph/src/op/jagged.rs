@@ -58,7 +58,7 @@ pub(super) fn host_vectors(named: &[(&str, &Type, i64)]) -> Result<Dim, TypeErro
     Ok(batch.unwrap_or_default())
 }
 
-fn rows_of(argument: &str, x: &Type) -> Result<(), TypeError> {
+pub(super) fn rows_of(argument: &str, x: &Type) -> Result<(), TypeError> {
     if x.layout == Layout::Device && x.rank() > 0 {
         Ok(())
     } else {
@@ -247,12 +247,12 @@ impl Elementwise for SampleEnd {
     }
 }
 
-fn with_row(row: ExprId, inner: &[ExprId]) -> Vec<ExprId> {
+pub(super) fn with_row(row: ExprId, inner: &[ExprId]) -> Vec<ExprId> {
     std::iter::once(row).chain(inner.iter().copied()).collect()
 }
 
 /// The sample of a row and the row's position within it, by the offsets that are operand `offsets`.
-fn locate(at: &mut dyn Elements, offsets: usize, row: ExprId) -> (ExprId, ExprId) {
+pub(super) fn locate(at: &mut dyn Elements, offsets: usize, row: ExprId) -> (ExprId, ExprId) {
     let sample = at.sample(offsets, row);
     let start = at.load(offsets, &[sample]);
     let position = at.dag().binary(BinaryOp::Sub, row, start);
@@ -260,7 +260,7 @@ fn locate(at: &mut dyn Elements, offsets: usize, row: ExprId) -> (ExprId, ExprId
 }
 
 /// The first row of a sample and its number of rows.
-fn extent(at: &mut dyn Elements, offsets: usize, sample: ExprId) -> (ExprId, ExprId) {
+pub(super) fn extent(at: &mut dyn Elements, offsets: usize, sample: ExprId) -> (ExprId, ExprId) {
     let start = at.load(offsets, &[sample]);
     let one = at.dag().int(1);
     let next = at.dag().binary(BinaryOp::Add, sample, one);

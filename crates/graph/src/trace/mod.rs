@@ -6,6 +6,7 @@
 mod attention;
 mod jagged;
 mod linear;
+mod padded;
 mod pointwise;
 mod shape;
 

@@ -15,6 +15,7 @@ mod multi_task;
 mod positional_encoder;
 mod postprocessor;
 mod preprocessor;
+pub mod ranking;
 mod stu_layer;
 mod stu_stack;
 mod transducer;

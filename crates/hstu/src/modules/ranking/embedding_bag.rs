@@ -1,0 +1,45 @@
+use crate::modules::{ConfigError, rows, width};
+use rewire_graph::{Ragged, Scope, Tensor};
+use serde::Deserialize;
+
+/// How the rows of a bag become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// Their sum.
+    #[default]
+    Sum,
+    /// Their mean.
+    Mean,
+}
+
+/// A row a sample from the rows that the sample's ids name: `out_b = pool(W[id] for id of sample b)`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmbeddingBag {
+    /// Rows of the table.
+    pub num_embeddings: usize,
+    /// Width of a row.
+    pub embedding_dim: usize,
+    /// How the rows of a bag become one.
+    #[serde(default)]
+    pub mode: Pooling,
+}
+
+impl EmbeddingBag {
+    /// Checks the extents of the table.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        rows("num_embeddings", self.num_embeddings)?;
+        width("embedding_dim", self.embedding_dim)
+    }
+
+    /// Ids `[total]` to `[B, embedding_dim]`, 0 for a sample without ids, with the parameter `weight`. An id beyond
+    /// the table takes its nearest row.
+    pub fn forward(&self, scope: &Scope, ids: &Tensor, rows: &Ragged) -> Tensor {
+        let table = scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]);
+        match self.mode {
+            Pooling::Sum => table.embedding_bag_sum(ids, rows),
+            Pooling::Mean => table.embedding_bag_mean(ids, rows),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+use rewire_graph::{DType, HostTensor, Scope, Tensor, TypeError};
+
+/// The dot products of all pairs of features: of `x` `[R, N, D]` the `<x_i, x_j>` with `i < j`, row by row of the
+/// upper triangle, `[R, N (N - 1) / 2]`.
+pub fn pairwise_dots(scope: &Scope, x: &Tensor) -> Tensor {
+    let features = x.ty().extent(1).unwrap_or(0);
+    if x.rank() != 3 || features < 2 {
+        return scope.fail("pairwise_dots", TypeError::new("x", "[R, N, D] with N of at least 2", x.ty()));
+    }
+    let pairs: Vec<f64> =
+        (0..features).flat_map(|i| (i + 1..features).map(move |j| (i * features + j) as f64)).collect();
+    let index = match HostTensor::from_f64(DType::I32, vec![pairs.len()], &pairs) {
+        Ok(index) => scope.constant(index),
+        Err(error) => return scope.fail("pairwise_dots", TypeError::new("x", "fewer features", error)),
+    };
+    let dots = x.matmul(&x.transpose(1, 2)).reshape(&[x.dim(0), (features * features).into()]);
+    dots.transpose(0, 1).gather(&index).transpose(0, 1)
+}
+
+/// Dense features, then the dot products of all pairs among them and the sparse ones (Naumov et al., Deep Learning
+/// Recommendation Model, 2019): `dense` `[R, D]` and `sparse` `[R, F, D]` to `[R, D + F (F + 1) / 2]`.
+pub fn dlrm_interaction(scope: &Scope, dense: &Tensor, sparse: &Tensor) -> Tensor {
+    let first = dense.reshape(&[dense.dim(0), 1.into(), dense.dim(1)]);
+    let dots = pairwise_dots(scope, &scope.concat(&[&first, sparse], 1));
+    scope.concat(&[dense, &dots], 1)
+}
