@@ -73,7 +73,7 @@ impl Dim {
 
     /// The dim divided by a constant, where every part divides evenly.
     pub fn divide(&self, divisor: i64) -> Option<Self> {
-        let even = |n: i64| if divisor != 0 && n % divisor == 0 { Some(n / divisor) } else { None };
+        let even = |n: i64| if n.checked_rem(divisor)? == 0 { n.checked_div(divisor) } else { None };
         let terms = self.terms.iter().map(|(&s, &n)| Some((s, even(n)?))).collect::<Option<_>>()?;
         Some(Self { constant: even(self.constant)?, terms })
     }

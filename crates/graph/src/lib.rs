@@ -1,4 +1,46 @@
 //! Typed tensor graphs with symbolic sizes.
+//!
+//! Model code runs on symbolic [`Tensor`]s in the modules of a [`Scope`] and leaves a [`Graph`] of operators. The
+//! graph is checked, drawn, interpreted here, and rewritten and lowered elsewhere; nothing in this crate knows of
+//! devices.
+//!
+//! - **Types.** A [`Type`] is a [`DType`], a shape and a [`Layout`]. Extents are [`Dim`]s: constants, or sums of
+//!   symbols such as a number of rows that becomes known when the graph runs.
+//! - **The shape program.** Lengths, offsets, totals and maxima are values with [`Layout::Host`]: integers that are
+//!   computed on the host before each run ([`op::HostOp`]). [`Ragged`] bundles those that divide rows among samples.
+//! - **Operators.** [`op::Op`] infers types and holds the attributes. Most operators are [`op::Elementwise`]: their
+//!   whole meaning is a scalar expression of [`pointwise`], which the interpreter and every kernel share.
+//! - **Scores.** Attention is [`Tensor::scores`], any pointwise operators on these, a mask among them, and
+//!   [`Tensor::weighted_sum`].
+//!
+//! An operator that does not take its operands does not stop the trace: [`Scope::finish`] returns the first error,
+//! with operator, module path and argument.
+//!
+//! ```
+//! use rewire_graph::{DType, HostTensor, Scope, interpret};
+//! use std::collections::HashMap;
+//!
+//! // Causal SiLU attention over samples of any length.
+//! let scope = Scope::new();
+//! let samples = scope.size("samples");
+//! let rows = scope.lengths("lengths", &samples);
+//! let shape = [rows.total.clone(), 1.into(), 2.into()];
+//! let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, DType::F32, &shape));
+//! let causal = rows.row_index(&rows, 1).ge(&rows.key_index(&rows, 1));
+//! let weights = q.scores(&k, &rows, &rows).silu();
+//! let weights = causal.select(&weights, &scope.scalar(DType::F32, 0.0));
+//! let graph = scope.finish(&[("out", weights.weighted_sum(&v, &rows, &rows))])?;
+//! println!("{}", graph.text());
+//!
+//! let tensor = HostTensor::f32(vec![3, 1, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0])?;
+//! let mut inputs: HashMap<_, _> = ["q", "k", "v"].map(|name| (name.to_owned(), tensor.clone())).into();
+//! inputs.insert("lengths".to_owned(), HostTensor::lengths(&[2, 1]));
+//! let out = &interpret(&graph, &inputs, &HashMap::new())?["out"];
+//! assert_eq!(out.shape(), [3, 1, 2]);
+//! // The first row sees itself alone: silu(1) of [1, 0].
+//! assert!((out.to_f64()[0] - 0.7310586).abs() < 1e-6 && out.to_f64()[1] == 0.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod dim;
@@ -15,7 +57,7 @@ mod ty;
 pub use dim::{Dim, Symbol};
 pub use dtype::{DType, Scalar};
 pub use error::{GraphError, TypeError};
-pub use graph::{Graph, Node, NodeId, SizeDef, SizeSource, Value};
+pub use graph::{Graph, MAX_RANK, Node, NodeId, SizeDef, SizeSource, Value};
 pub use interpret::{Array, InterpretError, interpret};
 pub use tensor::{HostTensor, TensorSizeError};
 pub use trace::{Ragged, Scope, Tensor};

@@ -6,11 +6,14 @@ mod svg;
 mod verify;
 
 use crate::op::Op;
-use crate::{Dim, GraphError, Symbol, Type};
+use crate::{Dim, GraphError, Symbol, Type, TypeError};
 use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 use std::sync::Arc;
+
+/// Dimensions that a value may have.
+pub const MAX_RANK: usize = 16;
 
 /// A node of a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -93,6 +96,10 @@ impl Graph {
     }
 
     /// Adds an operator after inferring its types.
+    ///
+    /// # Errors
+    /// [`GraphError::Dangling`] if an operand does not exist, [`GraphError::Type`] if the operator does not take
+    /// its operands or a result has more than [`MAX_RANK`] dimensions.
     pub fn add(&mut self, op: Arc<dyn Op>, inputs: &[Value], path: &str) -> Result<NodeId, GraphError> {
         let dangling =
             |detail: String| GraphError::Dangling { node: op.name().to_owned(), path: path.to_owned(), detail };
@@ -105,6 +112,10 @@ impl Graph {
             path: path.to_owned(),
             source,
         })?;
+        if let Some(ty) = types.iter().find(|ty| ty.rank() > MAX_RANK) {
+            let source = TypeError::new("result", format!("of at most {MAX_RANK} dimensions"), ty);
+            return Err(GraphError::Type { op: op.name().to_owned(), path: path.to_owned(), source });
+        }
         let node = self.nodes.add_node(Node { op, types, path: path.to_owned() });
         for (operand, value) in inputs.iter().enumerate() {
             self.nodes.add_edge(value.node.0, node, Edge { operand: operand as u32, port: value.port });
@@ -168,6 +179,9 @@ impl Graph {
     }
 
     /// Adds a named output.
+    ///
+    /// # Errors
+    /// [`GraphError::Duplicate`] if there is one of that name.
     pub fn add_output(&mut self, name: &str, value: Value) -> Result<(), GraphError> {
         if self.outputs.iter().any(|(known, _)| known == name) {
             return Err(GraphError::Duplicate { kind: "output", name: name.to_owned() });
@@ -205,8 +219,12 @@ impl Graph {
         }
     }
 
-    /// Lets every reader of `old` but the nodes `except` read `new` instead, outputs and sizes included.
+    /// Lets every reader of `old` but the nodes `except` read `new` instead, outputs and sizes included. Changes
+    /// nothing if `new` does not exist.
     pub fn replace_except(&mut self, old: Value, new: Value, except: &[NodeId]) {
+        if self.ty(new).is_none() {
+            return;
+        }
         let edges: Vec<_> = self
             .nodes
             .edges_directed(old.node.0, Direction::Outgoing)

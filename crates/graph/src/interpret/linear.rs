@@ -1,5 +1,6 @@
 use super::array::Array;
 use crate::op::{Reduce, ReduceOp};
+use std::ops::Range;
 
 pub(super) fn reduce(op: &Reduce, operands: &[&Array], shape: Vec<usize>) -> Array {
     let x = operands[0];
@@ -53,56 +54,66 @@ pub(super) fn matmul(operands: &[&Array], shape: Vec<usize>) -> Array {
     Array::from_floats(shape, values)
 }
 
-pub(super) fn jagged_matmul(operands: &[&Array], shape: Vec<usize>) -> Array {
-    let (x, dense, offsets) = (operands[0], operands[1], operands[2].integers());
+/// The rows of every sample, by offsets into `total` rows.
+fn samples(offsets: &Array, total: usize) -> Result<Vec<Range<usize>>, String> {
+    let offsets = offsets.integers();
+    let range = |pair: &[i64]| match pair {
+        &[start, end] if start >= 0 && end >= start && end as usize <= total => Ok(start as usize..end as usize),
+        _ => Err(format!("offsets must ascend within {total} rows, got {pair:?}")),
+    };
+    offsets.windows(2).map(range).collect()
+}
+
+pub(super) fn jagged_matmul(operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    let (x, dense) = (operands[0], operands[1]);
     let (k, n) = (dense.shape[1], dense.shape[2]);
-    let mut values = Vec::with_capacity(shape.iter().product());
-    for (sample, rows) in offsets.windows(2).enumerate() {
-        for row in rows[0] as usize..rows[1] as usize {
+    let mut values = vec![0.0; shape.iter().product()];
+    for (sample, rows) in samples(operands[2], shape[0])?.into_iter().enumerate() {
+        for row in rows {
             for j in 0..n {
-                values.push((0..k).map(|c| x.float(row * k + c) * dense.float((sample * k + c) * n + j)).sum());
+                values[row * n + j] =
+                    (0..k).map(|c| x.float(row * k + c) * dense.float((sample * k + c) * n + j)).sum();
             }
         }
     }
-    Array::from_floats(shape, values)
+    Ok(Array::from_floats(shape, values))
 }
 
-pub(super) fn scores(operands: &[&Array], shape: Vec<usize>) -> Array {
+pub(super) fn scores(operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
     let (q, k) = (operands[0], operands[1]);
-    let (rows, keys) = (operands[2].integers(), operands[3].integers());
+    let (rows, keys) = (samples(operands[2], q.shape[0])?, samples(operands[3], k.shape[0])?);
     let (heads, width) = (q.shape[1], q.shape[2]);
     let mut values = vec![0.0; shape.iter().product()];
-    for b in 0..shape[0] {
+    for (b, (rows, keys)) in rows.into_iter().zip(keys).enumerate() {
         for h in 0..heads {
-            for i in 0..(rows[b + 1] - rows[b]) as usize {
-                for j in 0..(keys[b + 1] - keys[b]) as usize {
-                    let query = ((rows[b] as usize + i) * heads + h) * width;
-                    let key = ((keys[b] as usize + j) * heads + h) * width;
+            for (i, row) in rows.clone().enumerate() {
+                for (j, key) in keys.clone().enumerate() {
+                    let (query, key) = ((row * heads + h) * width, (key * heads + h) * width);
                     values[((b * heads + h) * shape[2] + i) * shape[3] + j] =
                         (0..width).map(|d| q.float(query + d) * k.float(key + d)).sum();
                 }
             }
         }
     }
-    Array::from_floats(shape, values)
+    Ok(Array::from_floats(shape, values))
 }
 
-pub(super) fn weighted_sum(operands: &[&Array], shape: Vec<usize>) -> Array {
+pub(super) fn weighted_sum(operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
     let (weights, v) = (operands[0], operands[1]);
-    let (rows, keys) = (operands[2].integers(), operands[3].integers());
+    let (rows, keys) = (samples(operands[2], shape[0])?, samples(operands[3], v.shape[0])?);
     let (heads, width) = (v.shape[1], v.shape[2]);
     let mut values = vec![0.0; shape.iter().product()];
-    for b in 0..weights.shape[0] {
+    for (b, (rows, keys)) in rows.into_iter().zip(keys).enumerate() {
         for h in 0..heads {
-            for i in 0..(rows[b + 1] - rows[b]) as usize {
-                let row = ((b * heads + h) * weights.shape[2] + i) * weights.shape[3];
+            for (i, row) in rows.clone().enumerate() {
+                let first = ((b * heads + h) * weights.shape[2] + i) * weights.shape[3];
                 for d in 0..width {
-                    values[((rows[b] as usize + i) * heads + h) * width + d] = (0..(keys[b + 1] - keys[b]) as usize)
-                        .map(|j| weights.float(row + j) * v.float(((keys[b] as usize + j) * heads + h) * width + d))
-                        .sum();
+                    let weighted =
+                        |(j, key): (usize, usize)| weights.float(first + j) * v.float((key * heads + h) * width + d);
+                    values[(row * heads + h) * width + d] = keys.clone().enumerate().map(weighted).sum();
                 }
             }
         }
     }
-    Array::from_floats(shape, values)
+    Ok(Array::from_floats(shape, values))
 }

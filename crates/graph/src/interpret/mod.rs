@@ -48,15 +48,39 @@ pub enum InterpretError {
 /// Elements that a materialised value may have.
 const LIMIT: usize = 1 << 27;
 
-/// The outputs of a graph for named inputs and parameters.
+/// The outputs of a graph for named inputs and parameters, by name.
+///
+/// It computes every operator by its definition, in double precision and one element after the other. That is
+/// slow and exact: what kernels are tested against. Traced and rewritten graphs both work.
 ///
 /// Lengths and offsets are bound as integer tensors. Floats come back as `F32`, values of the shape
-/// program as `I64`.
+/// program as `I64`. Scores come back as `[samples, heads, rows, keys]` of the longest sample, with zeros or what
+/// pointwise operators make of zeros beyond the shorter ones.
+///
+/// ```
+/// use rewire_graph::{DType, HostTensor, Scope, interpret};
+/// use std::collections::HashMap;
+///
+/// let scope = Scope::new();
+/// let x = scope.input("x", DType::F32, &[scope.size("rows"), 3.into()]);
+/// let graph = scope.finish(&[("y", x.softmax(1))])?;
+///
+/// let x = HostTensor::f32(vec![1, 3], &[0.0, 0.0, 0.0])?;
+/// let outputs = interpret(&graph, &HashMap::from([("x".to_owned(), x)]), &HashMap::new())?;
+/// assert_eq!(outputs["y"].shape(), [1, 3]);
+/// assert!(outputs["y"].to_f64().iter().all(|y| (y - 1.0 / 3.0).abs() < 1e-6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`InterpretError`] if the graph does not verify, a tensor is missing or has another shape than declared, offsets
+/// descend or leave their rows, an operator has no definition, or a value would have more than 2^27 elements.
 pub fn interpret(
     graph: &Graph,
     inputs: &HashMap<String, HostTensor>,
     parameters: &HashMap<String, HostTensor>,
 ) -> Result<BTreeMap<String, HostTensor>, InterpretError> {
+    graph.verify()?;
     let mut run = Run { graph, symbols: HashMap::new(), values: HashMap::new() };
     for (symbol, size) in graph.sizes().iter().enumerate() {
         if let SizeSource::Extent { input, axis } = &size.source {
@@ -131,13 +155,13 @@ impl Run<'_> {
             return Ok(linear::matmul(operands, shape));
         }
         if op.downcast_ref::<JaggedMatMul>().is_some() {
-            return Ok(linear::jagged_matmul(operands, shape));
+            return linear::jagged_matmul(operands, shape).map_err(failed);
         }
         if op.downcast_ref::<Scores>().is_some() {
-            return Ok(linear::scores(operands, shape));
+            return linear::scores(operands, shape).map_err(failed);
         }
         if op.downcast_ref::<WeightedSum>().is_some() {
-            return Ok(linear::weighted_sum(operands, shape));
+            return linear::weighted_sum(operands, shape).map_err(failed);
         }
         Err(failed("it has no definition to interpret".to_owned()))
     }
@@ -164,7 +188,9 @@ impl Run<'_> {
     fn store(&mut self, value: Value, array: Array) {
         for (symbol, size) in self.graph.sizes().iter().enumerate() {
             let known = match size.source {
-                SizeSource::Total(source) if source == value => array.integers().iter().sum(),
+                SizeSource::Total(source) if source == value => {
+                    array.integers().into_iter().fold(0, i64::saturating_add)
+                }
                 SizeSource::Scalar(source) if source == value => array.integers().first().copied().unwrap_or(0),
                 _ => continue,
             };
@@ -188,8 +214,7 @@ impl Run<'_> {
     ) -> Result<Array, InterpretError> {
         let tensor = tensors.get(name).ok_or_else(|| InterpretError::Missing { kind, name: name.to_owned() })?;
         let expected: Option<Vec<usize>> = ty.shape.iter().map(|dim| self.size(dim)).collect();
-        let unknown = ty.shape.iter().any(|dim| self.size(dim).is_none());
-        if !unknown && expected.as_deref() != Some(tensor.shape()) {
+        if expected.as_deref() != Some(tensor.shape()) {
             let (name, expected, actual) = (name.to_owned(), ty.to_string(), tensor.shape().to_vec());
             return Err(InterpretError::Shape { name, expected, actual });
         }
@@ -221,7 +246,9 @@ impl Run<'_> {
                 .into_iter()
                 .filter(|value| self.graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Host && ty.rank() == 1))
                 .filter_map(|value| self.values.get(&value))
-                .map(|array| array.integers().windows(2).map(|w| (w[1] - w[0]).max(0) as usize).max().unwrap_or(0))
+                .map(|array| {
+                    array.integers().windows(2).map(|w| w[1].saturating_sub(w[0]).max(0) as usize).max().unwrap_or(0)
+                })
                 .collect();
             let extents =
                 longest.into_iter().next().unwrap_or_else(|| offsets[offsets.len().saturating_sub(2)..].to_vec());

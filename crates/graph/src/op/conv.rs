@@ -27,7 +27,7 @@ impl Unfold {
         let along = |axis: usize, extent: usize| {
             let span = self.dilation[axis].checked_mul(self.kernel[axis].checked_sub(1)?)?.checked_add(1)?;
             let room = extent.checked_add(self.padding[axis].checked_mul(2)?)?.checked_sub(span)?;
-            Some(room.checked_div(self.stride[axis])? + 1)
+            room.checked_div(self.stride[axis])?.checked_add(1)
         };
         Some([along(0, height)?, along(1, width)?])
     }
@@ -67,8 +67,12 @@ impl Op for Unfold {
                 format!("{self:?}"),
             ));
         };
-        let patch = channels / self.groups * self.kernel[0] * self.kernel[1];
-        let shape: Vec<Dim> = vec![x.shape[0].clone(), self.groups.into(), patch.into(), (rows * columns).into()];
+        let area = self.kernel[0].checked_mul(self.kernel[1]);
+        let patch = area.and_then(|area| area.checked_mul(channels / self.groups));
+        let (Some(patch), Some(places)) = (patch, rows.checked_mul(columns)) else {
+            return Err(TypeError::new("kernel", "with patches that can be counted", format!("{self:?}")));
+        };
+        let shape: Vec<Dim> = vec![x.shape[0].clone(), self.groups.into(), patch.into(), places.into()];
         Ok(vec![Type::device(x.dtype, shape)])
     }
 

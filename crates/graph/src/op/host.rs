@@ -40,14 +40,18 @@ impl HostOp {
     }
 
     /// The value of the function, or why it has none. A scalar is a vector of one entry.
+    ///
+    /// # Errors
+    /// A text: a size that is negative, unknown or too large; offsets that descend; lengths that are negative or overflow;
+    /// vectors that differ in length.
     pub fn evaluate(&self, inputs: &[&[i64]], symbol: impl FnMut(Symbol) -> Option<i64>) -> Result<Vec<i64>, String> {
         let first = inputs.first().copied().unwrap_or_default();
         let extent =
             |dim: &Dim, symbol| dim.evaluate(symbol).ok_or_else(|| format!("the size {dim} is negative or too large"));
         match self {
             Self::Size(dim) => Ok(vec![extent(dim, symbol)? as i64]),
-            Self::Fill(dim) => Ok(vec![first.first().copied().unwrap_or(0); extent(dim, symbol)?]),
-            Self::Iota(dim) => Ok((0..extent(dim, symbol)? as i64).collect()),
+            Self::Fill(dim) => vector(extent(dim, symbol)?, |_| first.first().copied().unwrap_or(0)),
+            Self::Iota(dim) => vector(extent(dim, symbol)?, |n| n),
             Self::Offsets => offsets(first),
             Self::Lengths => first
                 .windows(2)
@@ -65,6 +69,13 @@ impl HostOp {
             Self::Binary(op) => binary(*op, first, inputs.get(1).copied().unwrap_or_default()),
         }
     }
+}
+
+fn vector(len: usize, entry: impl Fn(i64) -> i64) -> Result<Vec<i64>, String> {
+    let mut entries = Vec::new();
+    entries.try_reserve_exact(len).map_err(|_| format!("no memory for {len} entries"))?;
+    entries.extend((0..len as i64).map(entry));
+    Ok(entries)
 }
 
 fn offsets(lengths: &[i64]) -> Result<Vec<i64>, String> {
