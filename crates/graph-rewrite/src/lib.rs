@@ -1,4 +1,36 @@
 //! Graph rewriting, lowering and WGSL emission.
+//!
+//! ```text
+//! Graph --optimize--> Graph of fused operators --lower--> Plan --emit--> WGSL
+//! ```
+//!
+//! - [`optimize`] runs the [`passes`]: common subexpressions, [`rules`] that simplify, dead code, and fusion, which
+//!   gives every operator a kernel with as much of its surroundings as that kernel can compute. The graph is
+//!   verified after each.
+//! - [`rules`] is the mechanism for rewrites of your own: a pattern and its replacement are written like model code.
+//! - [`lower()`] turns fused operators into the steps of a [`plan::Plan`]. Each is one of four kernel families: map,
+//!   row reduction, matrix product, attention. A plan knows no device and can be serialized.
+//! - [`emit`] writes the WGSL of a step for a target, without a GPU at hand.
+//!
+//! ```
+//! use rewire_graph::{DType, Scope};
+//! use rewire_graph_rewrite::{lower, optimize};
+//!
+//! let scope = Scope::new();
+//! let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
+//! let weight = scope.parameter("weight", DType::F32, &[16.into(), 8.into()]);
+//! let bias = scope.parameter("bias", DType::F32, &[16.into()]);
+//! let graph = scope.finish(&[("y", x.linear(&weight, Some(&bias)).silu())])?;
+//! println!("{}", graph.text());
+//!
+//! let (graph, report) = optimize(graph)?;
+//! for pass in &report.passes {
+//!     println!("{}: {} changes {}", pass.pass, pass.changes, pass.detail);
+//! }
+//! let plan = lower(&graph)?;
+//! assert_eq!(plan.steps.len(), 1); // the product with its transposed weight, bias and activation
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod emit;

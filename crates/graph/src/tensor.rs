@@ -26,6 +26,9 @@ pub struct TensorSizeError {
 
 impl HostTensor {
     /// A tensor from bytes.
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] if `data` is not `shape` elements of `dtype`.
     pub fn from_bytes(dtype: DType, shape: Vec<usize>, data: Vec<u8>) -> Result<Self, TensorSizeError> {
         let expected = shape.iter().try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n)).unwrap_or(usize::MAX);
         if expected == data.len() {
@@ -43,16 +46,25 @@ impl HostTensor {
     /// assert_eq!(t.to_f64(), [1.0, 2.0, 3.0, 4.0]);
     /// # Ok::<(), rewire_graph::TensorSizeError>(())
     /// ```
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] if `shape` has another number of elements.
     pub fn f32(shape: Vec<usize>, values: &[f32]) -> Result<Self, TensorSizeError> {
         Self::from_bytes(DType::F32, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect())
     }
 
     /// An `I64` tensor.
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] if `shape` has another number of elements.
     pub fn i64(shape: Vec<usize>, values: &[i64]) -> Result<Self, TensorSizeError> {
         Self::from_bytes(DType::I64, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect())
     }
 
     /// A `U32` tensor.
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] if `shape` has another number of elements.
     pub fn u32(shape: Vec<usize>, values: &[u32]) -> Result<Self, TensorSizeError> {
         Self::from_bytes(DType::U32, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect())
     }
@@ -67,6 +79,9 @@ impl HostTensor {
     }
 
     /// A tensor of any type from doubles: rounded for floats, truncated for integers.
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] if `shape` has another number of elements.
     pub fn from_f64(dtype: DType, shape: Vec<usize>, values: &[f64]) -> Result<Self, TensorSizeError> {
         let data = match dtype {
             DType::F32 => values.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
@@ -105,6 +120,9 @@ impl HostTensor {
     }
 
     /// The same elements in another shape of the same size.
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] if `shape` has another number of elements.
     pub fn reshape(self, shape: Vec<usize>) -> Result<Self, TensorSizeError> {
         Self::from_bytes(self.dtype, shape, self.data)
     }

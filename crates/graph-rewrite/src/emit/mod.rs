@@ -123,6 +123,9 @@ pub struct EmittedKernel {
 /// Emits the shader of `kernel` for `target`, validated.
 ///
 /// Errors name what the kernel refers to and does not have, or what the target lacks.
+///
+/// # Errors
+/// [`EmitError`] if the target cannot run such a kernel, or what was written is not valid WGSL.
 pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
     check::check(kernel)?;
     match kernel {

@@ -15,6 +15,13 @@ use rewire_graph::{DType, Graph, Layout, Node, NodeId, SizeSource, Symbol, Value
 use std::collections::{HashMap, HashSet};
 
 /// Lowers a graph whose operators are all fused, host operators, inputs, parameters or constants.
+///
+/// Every fused operator becomes one step, in the order of the graph; every value on the device a buffer; host values
+/// become the shape program. Lower what [`optimize`](crate::optimize) returns.
+///
+/// # Errors
+/// [`RewriteError::Graph`] if the graph has a cycle, [`RewriteError::Unsupported`] names the operator outside of a
+/// fused one, or whose body no kernel family computes.
 pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     let order = graph.order().map_err(|source| RewriteError::graph("lowering", source))?;
     let mut lowering = Lowering { graph, plan: Plan::default(), bound: HashMap::new(), defined: HashSet::new() };

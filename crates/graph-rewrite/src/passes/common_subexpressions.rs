@@ -6,6 +6,9 @@ use rewire_graph::{Graph, Value};
 use std::collections::HashMap;
 
 /// Lets readers of equal operators with equal operands read the first of them.
+///
+/// # Errors
+/// [`RewriteError`] if the graph is not well formed.
 pub fn merge_common_subexpressions(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
     let failed = |source| RewriteError::graph("common_subexpressions", source);
     let mut merged = graph.clone();

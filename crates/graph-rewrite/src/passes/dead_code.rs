@@ -6,6 +6,9 @@ use rewire_graph::{Graph, SizeSource};
 /// Removes what no output needs: operators, and parameters with the bytes they would take.
 ///
 /// Inputs stay, since callers bind them.
+///
+/// # Errors
+/// [`RewriteError`] if the graph is not well formed.
 pub fn remove_dead_code(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
     let live = graph.live();
     let mut rest = graph.clone();

@@ -44,6 +44,9 @@ pub struct Report {
 /// assert_eq!(graph.counts().get("pointwise"), Some(&1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Errors
+/// [`RewriteError::Graph`] if `graph` does not verify, or names the pass after which it does not.
 pub fn optimize(graph: Graph) -> Result<(Graph, Report), RewriteError> {
     graph.verify().map_err(|source| RewriteError::graph("input", source))?;
     let mut report = Report::default();

@@ -10,6 +10,9 @@ const PARTS: usize = 7;
 
 /// Gives every weighted sum scores of its own, since scores are never stored, and cuts concatenations of more
 /// parts than a kernel can read.
+///
+/// # Errors
+/// [`RewriteError`] if the graph is not well formed.
 pub fn separate(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
     let failed = |source| RewriteError::graph("separate", source);
     let mut separated = graph.clone();

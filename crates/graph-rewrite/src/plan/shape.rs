@@ -83,6 +83,9 @@ pub enum ShapeError {
 
 impl ShapeProgram {
     /// Runs the program. `inputs` fills slots of host inputs; `extent` is the extent of a named input.
+    ///
+    /// # Errors
+    /// [`ShapeError`] names the slot or input without a value, or the function that has none for its operands.
     pub fn run(
         &self,
         inputs: impl IntoIterator<Item = (HostSlot, Vec<i64>)>,

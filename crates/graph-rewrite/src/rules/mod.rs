@@ -84,6 +84,9 @@ impl Rule for TracedRule {
 /// Applies rules wherever they match, oldest node first, until none does. Returns the rules that fired, in order.
 ///
 /// Every patch is checked before it lands and the graph is verified at the end.
+///
+/// # Errors
+/// [`RewriteError`] names the rule that failed, whose patch was rejected, or that does not come to an end.
 pub fn rewrite(graph: &Graph, rules: &[&dyn Rule]) -> Result<(Graph, Vec<String>), RewriteError> {
     let mut graph = graph.clone();
     let mut fired = vec![];

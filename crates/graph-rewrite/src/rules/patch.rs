@@ -38,6 +38,9 @@ pub enum PatchError {
 
 impl Patch {
     /// A patch whose replacement is traced as a function of captures.
+    ///
+    /// # Errors
+    /// [`GraphError`] of the trace of `replacement`.
     pub fn trace(
         graph: &Graph,
         root: Value,
@@ -53,6 +56,10 @@ impl Patch {
     }
 
     /// Puts the replacement into the graph and returns its nodes. The replaced nodes stay until nobody reads them.
+    ///
+    /// # Errors
+    /// [`PatchError`] if types differ, the replacement reads what is no capture, or computes nothing. The graph keeps what
+    /// was added until then; nobody reads it.
     pub fn land(self, graph: &mut Graph) -> Result<Vec<NodeId>, PatchError> {
         let Some((_, result)) = self.body.outputs().first() else {
             return Err(PatchError::Malformed("computes nothing"));

@@ -24,6 +24,9 @@ impl Match {
 
 impl Pattern {
     /// Traces a pattern for a value of type `ty` in `graph`. `None` if the function declines.
+    ///
+    /// # Errors
+    /// [`GraphError`] of the trace.
     pub fn trace(
         graph: &Graph,
         ty: &Type,

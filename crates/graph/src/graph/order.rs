@@ -8,6 +8,9 @@ impl Graph {
     /// All nodes, producers before readers; a node that defines a size comes before those that use it.
     ///
     /// The order is a function of the graph alone: of the nodes that could come next, the oldest comes.
+    ///
+    /// # Errors
+    /// [`GraphError::Cycle`] names an operator on a cycle.
     pub fn order(&self) -> Result<Vec<NodeId>, GraphError> {
         if let Err(cycle) = toposort(&self.nodes, None) {
             let node = self.node(NodeId(cycle.node_id())).map_or_else(String::new, |node| node.op.name().to_owned());

@@ -6,6 +6,9 @@ use std::collections::HashMap;
 impl Graph {
     /// Checks that the graph has no cycle and no dangling value, that every node has the types its
     /// operator infers, that names are unique and that every size has a source.
+    ///
+    /// # Errors
+    /// [`GraphError`] names the operator that is wrong and its module path, or the output or size without a source.
     pub fn verify(&self) -> Result<(), GraphError> {
         let mut names: HashMap<(&'static str, &str), &Type> = HashMap::new();
         for id in self.order()? {

@@ -21,6 +21,9 @@ impl Fused {
     }
 
     /// Adds operand `position` to a body.
+    ///
+    /// # Errors
+    /// As [`Graph::add`].
     pub fn add_operand(body: &mut Graph, position: usize, ty: Type) -> Result<crate::Value, GraphError> {
         let node = body.add(Arc::new(Input { name: position.to_string(), ty }), &[], "")?;
         Ok(crate::Value { node, port: 0 })

@@ -2,7 +2,11 @@ use super::{Ragged, Tensor};
 use crate::op::{ScoreBroadcast, ScoreIndex, ScoreKind, Scores, WeightedSum};
 
 impl Tensor {
-    /// Dot products of these queries `[rows, H, A]` with the keys `k` `[keys, H, A]` of their sample.
+    /// Dot products of these queries `[rows, H, A]` with the keys `k` `[keys, H, A]` of their sample: scores
+    /// `[samples, H, rows, keys]`, ragged in rows and keys.
+    ///
+    /// Scores take pointwise operators with scalars and with other scores of the same rows and keys, such as
+    /// [`Ragged::row_index`] and [`Ragged::per_sample`]. [`Tensor::weighted_sum`] makes a tensor of them again.
     pub fn scores(&self, k: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
         self.apply(Scores, &[k, &rows.offsets, &keys.offsets])
     }

@@ -130,14 +130,14 @@ impl Tensor {
         Dim::symbol(symbol)
     }
 
-    /// For every sample the rows of this, then those of `other`.
+    /// For every sample the rows of this `[total, ..]`, then those of `other`; also how the result is divided.
     pub fn jagged_concat(&self, rows: &Ragged, other: &Tensor, other_rows: &Ragged) -> (Tensor, Ragged) {
         let both = rows.plus(other_rows);
         let values = self.apply(JaggedConcat, &[other, &rows.offsets, &other_rows.offsets, &both.offsets]);
         (values, both)
     }
 
-    /// From every sample `kept` rows, starting at row `starts` `[B]` of the sample.
+    /// From every sample `kept` rows, starting at row `starts` `[B]`, values of the shape program, of the sample.
     pub fn jagged_slice(&self, rows: &Ragged, starts: &Tensor, kept: &Ragged) -> Tensor {
         let op = JaggedSlice { rows: kept.total.clone() };
         self.apply(op, &[&rows.offsets, starts, &kept.offsets])

@@ -3,23 +3,23 @@ use crate::op::{JaggedMatMul, MatMul, Reduce, ReduceOp, Unfold};
 use crate::{DType, trace::Ragged};
 
 impl Tensor {
-    /// Matrix product of the last two axes; leading axes broadcast.
+    /// Matrix product of the last two axes, `[.., M, K]` by `[.., K, N]`; leading axes broadcast. An `F32`.
     pub fn matmul(&self, other: &Tensor) -> Tensor {
         self.apply(MatMul, &[other])
     }
 
-    /// `x W^T + bias` with `W` of shape `[out, in]`.
+    /// `x W^T + bias` for `x` `[.., in]`, with `W` `[out, in]` and a bias `[out]`: `[.., out]`.
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         let product = self.matmul(&weight.transpose(0, 1));
         bias.map_or_else(|| product.clone(), |bias| &product + bias)
     }
 
-    /// `self + a b`; a 1-D `self` is added to every row.
+    /// `self + a b`, with `a` `[M, K]`, `b` `[K, N]` and this `[M, N]`, or `[N]` to be added to every row.
     pub fn addmm(&self, a: &Tensor, b: &Tensor) -> Tensor {
         &a.matmul(b) + self
     }
 
-    /// For the rows of sample `b`: `x_i dense_b`, with `dense` `[B, K, N]`.
+    /// `x_i dense_b` for every row `i` of sample `b`: `[total, K]` by `dense` `[B, K, N]` is `[total, N]`.
     pub fn jagged_matmul(&self, dense: &Tensor, rows: &Ragged) -> Tensor {
         self.apply(JaggedMatMul, &[dense, &rows.offsets])
     }
@@ -69,7 +69,7 @@ impl Tensor {
         }
     }
 
-    /// `e^x / sum e^x` along an axis.
+    /// `e^(x - max x) / sum e^(x - max x)` along an axis.
     pub fn softmax(&self, axis: usize) -> Tensor {
         let exp = (self - &self.max(axis)).exp();
         &exp / &exp.sum(axis)
@@ -87,19 +87,21 @@ impl Tensor {
         &(&centered - &rest) * &(&variance + eps).rsqrt()
     }
 
-    /// Layer norm over the last axis: `normalize(x) * weight + bias`.
+    /// Layer norm over the last axis (Ba et al., 2016): `normalize(x) * weight + bias`, with `weight` and `bias`
+    /// `[width]`. `eps` is added to the variance.
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
         &(&self.normalize(eps) * weight) + bias
     }
 
-    /// `x / sqrt(mean(x^2) + eps) * weight` over the last axis.
+    /// RMS norm over the last axis (Zhang and Sennrich, 2019): `x / sqrt(mean(x^2) + eps) * weight`, with `weight`
+    /// `[width]`.
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {
         let axis = self.rank().saturating_sub(1);
         let scale = (&self.square().mean(axis) + eps).rsqrt();
         &(self * &scale) * weight
     }
 
-    /// `x * sigmoid(layer_norm(x))`
+    /// `x * sigmoid(layer_norm(x))`, with the arguments of [`Tensor::layer_norm`].
     pub fn swish_layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
         self * &self.layer_norm(weight, bias, eps).sigmoid()
     }

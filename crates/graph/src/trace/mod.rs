@@ -165,6 +165,10 @@ impl Scope {
     }
 
     /// The traced graph with its outputs, verified, or the first error.
+    ///
+    /// # Errors
+    /// The first [`GraphError`] of the trace, with operator, module path and argument; a size that is no extent of an input;
+    /// two outputs of one name.
     pub fn finish(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
         let graph = self.finish_within(outputs)?;
         graph.verify()?;
@@ -186,6 +190,9 @@ impl Scope {
     }
 
     /// The traced part with its outputs, or the first error. Its sizes come from the graph around it.
+    ///
+    /// # Errors
+    /// As [`Scope::finish`], sizes aside.
     pub fn finish_within(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
         let mut state = self.state.borrow_mut();
         if let Some(error) = state.error.take() {

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 impl Tensor {
     /// The same elements in row-major order under another shape.
+    ///
+    /// The sizes must be provably equal: symbols may be regrouped with constants, `[n, 4, 2]` to `[4 n, 2]` included,
+    /// but two symbols are never multiplied.
     pub fn reshape(&self, shape: &[Dim]) -> Tensor {
         if self.shape() == shape { self.clone() } else { self.apply(Reshape { shape: shape.to_vec() }, &[]) }
     }
@@ -21,7 +24,7 @@ impl Tensor {
         }
     }
 
-    /// Axes in another order.
+    /// Axes in another order: result axis `n` is axis `axes[n]` of this.
     pub fn permute(&self, axes: &[usize]) -> Tensor {
         self.apply(Permute { axes: axes.to_vec() }, &[])
     }
@@ -36,7 +39,7 @@ impl Tensor {
         self.permute(&axes)
     }
 
-    /// `len` entries from `start` along an axis.
+    /// `len` entries from `start` along an axis of constant extent.
     pub fn slice(&self, axis: usize, start: usize, len: usize) -> Tensor {
         if start == 0 && self.ty().extent(axis) == Some(len) {
             return self.clone();
@@ -44,25 +47,26 @@ impl Tensor {
         self.apply(Slice { axis, start, len }, &[])
     }
 
-    /// The last axis cut into parts of the given widths.
+    /// The last axis cut into parts of the given widths, one after the other from its start.
     pub fn split_columns(&self, widths: &[usize]) -> Vec<Tensor> {
         let mut start = 0;
         let axis = self.rank().saturating_sub(1);
         widths
             .iter()
             .map(|&width| {
-                start += width;
-                self.slice(axis, start - width, width)
+                let part = self.slice(axis, start, width);
+                start = start.saturating_add(width);
+                part
             })
             .collect()
     }
 
-    /// Repetition to a shape.
+    /// Extents of 1 and missing leading axes repeated to a shape.
     pub fn broadcast(&self, shape: &[Dim]) -> Tensor {
         if self.shape() == shape { self.clone() } else { self.apply(Broadcast { shape: shape.to_vec() }, &[]) }
     }
 
-    /// Rows of this table: `out[i.., c..] = self[index[i..], c..]`.
+    /// Rows of this table: `out[i.., c..] = self[index[i..], c..]`. An index outside the table takes the nearest row.
     pub fn gather(&self, index: &Tensor) -> Tensor {
         self.apply(Gather, &[index])
     }

@@ -103,6 +103,9 @@ pub struct InputSpec {
 }
 
 /// The graph of a configuration.
+///
+/// # Errors
+/// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
 pub fn trace(config: &Config) -> Result<Graph, ModelError> {
     let model = Model::new(config)?;
     let scope = Scope::new();
@@ -112,6 +115,9 @@ pub fn trace(config: &Config) -> Result<Graph, ModelError> {
 
 impl Config {
     /// From the text of a `config.json`. Unknown keys are errors.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
     pub fn from_json(text: &str) -> Result<Self, ModelError> {
         Ok(serde_json::from_str(text)?)
     }
@@ -154,6 +160,9 @@ impl Config {
 
     /// State-dict tensors that follow from the configuration and are no parameters of the graph. A checkpoint in which
     /// they differ was made with another configuration.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the configuration is not valid.
     pub fn buffers(&self) -> Result<Vec<Buffer>, ModelError> {
         let buffers = self.hstu.buffers()?;
         Ok(buffers.into_iter().map(|buffer| buffer.within(TRANSDUCER)).collect())

@@ -152,8 +152,8 @@ impl Ranker {
     ///
     /// A history too long for [`Ranker::max_seq_len`] keeps its newest events, whatever the number of
     /// candidates. Candidates that do not fit beside it are split over several sequences, which changes no score, as
-    /// candidates do not see each other; the time of the request is that of the last candidate. A history that is not in order of time is sorted by `timestamp`, equal
-    /// times as given. [`Ranked`] tells all three.
+    /// candidates do not see each other; the time of the request is that of the last candidate. A history that is not
+    /// in order of time is sorted by `timestamp`, equal times as given. [`Ranked`] tells all three.
     ///
     /// # Errors
     /// The first request that does not fit the model, or what failed while it ran. Nothing is ranked then.

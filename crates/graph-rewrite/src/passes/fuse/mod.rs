@@ -15,6 +15,9 @@ use partition::Partition;
 use rewire_graph::Graph;
 
 /// Replaces the operators of a graph by fused operators, one a kernel.
+///
+/// # Errors
+/// [`RewriteError`] if the graph has a cycle or an operator fits no kernel.
 pub fn fuse(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
     let failed = |source| RewriteError::graph("fuse", source);
     let mut partition = Partition::new(graph).map_err(failed)?;
