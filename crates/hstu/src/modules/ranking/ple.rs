@@ -93,8 +93,8 @@ impl PleConfig {
         let mut shared = x.clone();
         for (n, layer) in self.extraction_networks.iter().enumerate() {
             let last = n + 1 == self.extraction_networks.len();
-            (tasks, shared) = scope
-                .module(&format!("_extraction_nets.{n}"), |scope| layer.forward(scope, &tasks, &shared, last));
+            (tasks, shared) =
+                scope.module(&format!("_extraction_nets.{n}"), |scope| layer.forward(scope, &tasks, &shared, last));
         }
         tasks
     }
