@@ -164,20 +164,19 @@ impl Partition<'_> {
                     None => readers.extend(kernels.get(user).into_iter().flatten().copied()),
                 }
             }
-            if readers.is_empty() && !self.is_output(id) {
+            let output = self.is_output(id);
+            if readers.is_empty() && !output {
                 continue;
             }
-            if self.is_scores(id) {
-                kernels.insert(id, readers);
+            let settles = output || readers.len() == 1 || self.weight(id) > CHEAP;
+            if settles && readers.iter().any(|&group| self.settle_into(group, id)) {
                 continue;
             }
-            let lonely = readers.len() == 1 && !self.is_output(id);
-            if !lonely && !self.is_output(id) && self.weight(id) <= CHEAP {
-                kernels.insert(id, readers);
-                continue;
-            }
-            if !readers.iter().any(|&group| self.settle_into(group, id)) {
+            let repeats = self.is_scores(id) || self.inputs(id).is_empty();
+            if output || (settles && !repeats) {
                 self.create(BTreeSet::from([id]));
+            } else {
+                kernels.insert(id, readers);
             }
         }
     }
