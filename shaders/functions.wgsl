@@ -38,6 +38,26 @@ fn tanh_of(x: f32) -> f32 {
     return select(select(large, -large, x < 0.0f), small, a < 0.15f);
 }
 
+// The sine of x + quarters * pi / 2: a polynomial on the quarter around 0, after Cody and Waite's reduction.
+fn sine_of_quarter(x: f32, quarters: i32) -> f32 {
+    let whole = round(x * 0.63661975f);
+    let r = ((x - whole * 1.5703125f) - whole * 0.0004837513f) - whole * 0.000000075497900f;
+    let s = r * r;
+    let sine = r + r * s * (-0.16666655f + s * (0.008332161f + s * -0.00019515296f));
+    let cosine = 1.0f - 0.5f * s + s * s * (0.041666646f + s * (-0.0013887316f + s * 0.000024433157f));
+    let quarter = (i32(whole) + quarters) & 3;
+    let value = select(sine, cosine, (quarter & 1) == 1);
+    return select(value, -value, quarter >= 2);
+}
+
+fn sine(x: f32) -> f32 {
+    return sine_of_quarter(x, 0);
+}
+
+fn cosine(x: f32) -> f32 {
+    return sine_of_quarter(x, 1);
+}
+
 // The Maclaurin series below 1; above, a Chebyshev fit of erfc with a relative error of 1.2e-7.
 fn erf(x: f32) -> f32 {
     let a = min(abs(x), 9.0f);
