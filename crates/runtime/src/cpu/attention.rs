@@ -2,7 +2,7 @@ use super::coords::Coords;
 use super::error::CpuError;
 use super::functions;
 use super::interval::Bounds;
-use super::lanes::{Grid, LANES, Lanes, Row, tile_rows};
+use super::lanes::{Grid, LANES, Lanes, Row, copy, tile_rows};
 use super::machine::{Given, Machine, Supplied};
 use super::memory::Memory;
 use super::operand::{Env, extent};
@@ -323,7 +323,7 @@ impl WithSimd for Blend<'_> {
             let out = &mut out[..points];
             match self.source.row(row, points) {
                 Row::Same(value) => out.fill(value),
-                Row::Each(values) => out.copy_from_slice(values),
+                Row::Each(values) => copy(out, values),
             }
             match self.mask.row(row, points) {
                 Row::Same(0) => out.fill(self.nothing),

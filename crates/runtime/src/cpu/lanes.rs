@@ -4,7 +4,7 @@ use super::functions as f;
 use pulp::{Arch, Simd, WithSimd};
 
 /// Points of a tile, at most.
-pub(super) const LANES: usize = 1024;
+pub(super) const LANES: usize = 2048;
 /// Rows of a tile, at most.
 pub(super) const ROWS: usize = 64;
 
@@ -220,14 +220,14 @@ impl<T: Copy> WithSimd for Select<'_, T> {
                 Row::Same(condition) => {
                     match if condition != 0 { a } else { b } {
                         Row::Same(value) => out.fill(value),
-                        Row::Each(values) => out.copy_from_slice(&values[..points]),
+                        Row::Each(values) => copy(out, values),
                     }
                     continue;
                 }
             };
             match b {
                 Row::Same(b) => out.fill(b),
-                Row::Each(b) => out.copy_from_slice(&b[..points]),
+                Row::Each(b) => copy(out, b),
             }
             match a {
                 Row::Same(a) => {
@@ -242,6 +242,14 @@ impl<T: Copy> WithSimd for Select<'_, T> {
                 }
             }
         }
+    }
+}
+
+/// Copies as much as there is.
+#[inline(always)]
+pub(super) fn copy<T: Copy>(out: &mut [T], values: &[T]) {
+    for (out, &value) in out.iter_mut().zip(values) {
+        *out = value;
     }
 }
 
@@ -288,11 +296,10 @@ fn ascending(run: &[i32]) -> Option<u32> {
 
 fn draw(arch: Arch, out: &mut [f32], seed: i64, first: u32) {
     let skip = first as usize % 4;
-    let mut words = [[0.0; BLOCKS]; 4];
-    arch.dispatch(DrawBlocks { seed, counter: first / 4, count: (skip + out.len()).div_ceil(4), words: &mut words });
-    for (point, out) in out.iter_mut().enumerate() {
-        *out = words[(skip + point) % 4][(skip + point) / 4];
-    }
+    let mut words = [[0.0; 4]; BLOCKS];
+    let blocks = &mut words[..(skip + out.len()).div_ceil(4)];
+    arch.dispatch(DrawBlocks { seed, counter: first / 4, blocks });
+    out.copy_from_slice(&words.as_flattened()[skip..skip + out.len()]);
 }
 
 /// Blocks of four elements that a tile may touch.
@@ -301,8 +308,7 @@ const BLOCKS: usize = LANES / 4 + 1;
 struct DrawBlocks<'a> {
     seed: i64,
     counter: u32,
-    count: usize,
-    words: &'a mut [[f32; BLOCKS]; 4],
+    blocks: &'a mut [[f32; 4]],
 }
 
 impl WithSimd for DrawBlocks<'_> {
@@ -310,9 +316,17 @@ impl WithSimd for DrawBlocks<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let [a, b, c, d] = self.words;
-        for block in 0..self.count.min(BLOCKS) {
-            [a[block], b[block], c[block], d[block]] = f::uniform_block(self.seed, self.counter + block as u32);
+        const GROUP: usize = 16;
+        let mut counter = self.counter;
+        for blocks in self.blocks.chunks_mut(GROUP) {
+            let [mut a, mut b, mut c, mut d] = [[0.0; GROUP]; 4];
+            for n in 0..GROUP {
+                [a[n], b[n], c[n], d[n]] = f::uniform_block(self.seed, counter.wrapping_add(n as u32));
+            }
+            for (n, block) in blocks.iter_mut().enumerate() {
+                *block = [a[n], b[n], c[n], d[n]];
+            }
+            counter = counter.wrapping_add(GROUP as u32);
         }
     }
 }

@@ -77,6 +77,9 @@ struct Worker<'a> {
 
 impl CompiledMatmul {
     pub(super) fn new(kernel: &Matmul) -> Result<Self, CpuError> {
+        if kernel.batch.len() > 16 {
+            return Err(CpuError::Unsupported { kernel: "matmul", reason: "it has too many dimensions".to_owned() });
+        }
         let (dag, batch) = (&kernel.body.dag, kernel.batch.len() as u8);
         let sum = |id| match *dag.expr(id) {
             Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),

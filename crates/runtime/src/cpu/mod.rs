@@ -44,8 +44,8 @@ pub struct Compiled {
 
 #[derive(Clone, Debug)]
 enum Family {
-    Map(map::CompiledMap),
-    Reduce(reduce::CompiledReduce),
+    Map(Box<map::CompiledMap>),
+    Reduce(Box<reduce::CompiledReduce>),
     Matmul(Box<matmul::CompiledMatmul>),
     Attention(Box<attention::CompiledAttention>),
 }
@@ -57,8 +57,8 @@ impl Compiled {
     /// [`CpuError::Unsupported`] if the kernel's expressions do not fit together.
     pub fn new(kernel: &Kernel) -> Result<Self, CpuError> {
         let family = match kernel {
-            Kernel::Map(kernel) => Family::Map(map::CompiledMap::new(kernel)?),
-            Kernel::Reduce(kernel) => Family::Reduce(reduce::CompiledReduce::new(kernel)?),
+            Kernel::Map(kernel) => Family::Map(Box::new(map::CompiledMap::new(kernel)?)),
+            Kernel::Reduce(kernel) => Family::Reduce(Box::new(reduce::CompiledReduce::new(kernel)?)),
             Kernel::Matmul(kernel) => Family::Matmul(Box::new(matmul::CompiledMatmul::new(kernel)?)),
             Kernel::Attention(kernel) => Family::Attention(Box::new(attention::CompiledAttention::new(kernel)?)),
         };

@@ -2,7 +2,7 @@
 
 use super::coords::Coords;
 use super::error::CpuError;
-use super::lanes::{LANES, Row, tile_rows};
+use super::lanes::{LANES, Row, copy, tile_rows};
 use super::machine::{Given, Machine};
 use super::memory::Elements;
 use super::operand::Env;
@@ -164,7 +164,7 @@ fn fill(machine: &mut Machine<'_>, given: Given<'_>, lines: &mut [f32], pitch: u
             let line = &mut line[start..start + points];
             match values.row(row, points) {
                 Row::Same(value) => line.fill(value),
-                Row::Each(values) => line.iter_mut().zip(values).for_each(|(to, &from)| *to = from),
+                Row::Each(values) => copy(line, values),
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Dense products of float matrices.
 
+use super::tasks;
 use gemm::Parallelism;
-use rayon::prelude::*;
+use std::slice::ChunksExactMut;
 
 /// A matrix in memory, in range by construction.
 #[derive(Clone, Copy, Debug)]
@@ -151,25 +152,28 @@ impl Panels {
         columns.next_multiple_of(16).clamp(16, PANEL)
     }
 
-    /// The panels of a matrix.
+    /// The panels of a matrix, copied by all threads.
     pub(super) fn new(matrix: Matrix<'_>) -> Self {
         let mut panels = Self::default();
-        panels.pack(matrix);
+        let tasks = panels.reshape(matrix).enumerate().collect();
+        let width = Self::width(matrix.columns);
+        tasks::for_each(tasks, || (), |(), (n, panel)| pack_panel(panel, n * width, width, matrix));
         panels
     }
 
     /// Copies another matrix, in the same memory.
     pub(super) fn pack(&mut self, matrix: Matrix<'_>) {
         let width = Self::width(matrix.columns);
+        self.reshape(matrix).enumerate().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));
+    }
+
+    /// Makes room for a matrix; returns its panels.
+    fn reshape(&mut self, matrix: Matrix<'_>) -> ChunksExactMut<'_, f32> {
+        let width = Self::width(matrix.columns);
         (self.rows, self.columns, self.width) = (matrix.rows, matrix.columns, width);
         let size = matrix.rows * matrix.columns.next_multiple_of(width);
         self.data.resize(size.max(self.data.len()), 0.0);
-        let panels = self.data[..size].chunks_exact_mut((matrix.rows * width).max(1));
-        if size > 1 << 16 && matrix.columns > width {
-            panels.enumerate().par_bridge().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));
-        } else {
-            panels.enumerate().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));
-        }
+        self.data[..size].chunks_exact_mut((matrix.rows * width).max(1))
     }
 
     /// `out = a b`, or `out += a b`, for columns from `column`, the start of a panel, up to `end`, and the rows of
@@ -202,7 +206,7 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     if block.column_stride == 1 {
         for (line, source) in panel.chunks_exact_mut(width).zip(block.data.chunks(block.row_stride.max(1))) {
             let (values, zeros) = line.split_at_mut(columns);
-            values.copy_from_slice(&source[..columns]);
+            values.iter_mut().zip(source).for_each(|(to, &from)| *to = from);
             zeros.fill(0.0);
         }
         return;

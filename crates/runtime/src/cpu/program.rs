@@ -11,6 +11,9 @@ use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph_rewrite::plan::Operand;
 use std::collections::HashMap;
 
+/// Expressions of a body, at most, so that registers can be counted in 16 bits.
+const MOST: usize = 1 << 14;
+
 /// Where a value is read from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Source {
@@ -143,6 +146,10 @@ impl Program {
         axis: u8,
         leaf: &dyn Fn(ExprId) -> Option<Leaf>,
     ) -> Result<Self, CpuError> {
+        if dag.len() > MOST || dag.ids().any(|id| matches!(dag.expr(id), Expr::Coord(32..))) {
+            let reason = "it has too many expressions or coordinates".to_owned();
+            return Err(CpuError::Unsupported { kernel: "pointwise", reason });
+        }
         let mut dag = dag.clone();
         let runs = runs(&mut dag, operands, axis);
         let mut compiler = Compiler::new(&dag, &runs, roots, axis, leaf);

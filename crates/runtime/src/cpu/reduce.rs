@@ -34,8 +34,11 @@ struct Machines<'a> {
 
 impl CompiledReduce {
     pub(super) fn new(kernel: &Reduce) -> Result<Self, CpuError> {
-        let Some((_, rows)) = kernel.extents.split_last() else {
-            return Err(CpuError::Unsupported { kernel: "reduce", reason: "it has no dimensions".to_owned() });
+        let Some((_, rows)) = kernel.extents.split_last().filter(|(_, rows)| rows.len() < 16) else {
+            return Err(CpuError::Unsupported {
+                kernel: "reduce",
+                reason: "it has no or too many dimensions".to_owned(),
+            });
         };
         let (dag, axis) = (&kernel.body.dag, rows.len() as u8);
         let leaf = |id: ExprId| row_value(dag, id);

@@ -174,7 +174,7 @@ impl WithSimd for Accumulate<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let points = self.grid.points;
         for (row, partials) in self.partials.iter_mut().enumerate() {
             let values = match self.values.row(row, points) {
@@ -182,7 +182,7 @@ impl WithSimd for Accumulate<'_> {
                 Row::Same(value) => &[value; LANES][..points.min(LANES)],
             };
             match self.op {
-                ReduceOp::Sum => accumulate(&mut partials.0, values, add),
+                ReduceOp::Sum => accumulate_sums(simd, &mut partials.0, values),
                 ReduceOp::Max => accumulate(&mut partials.0, values, larger),
                 ReduceOp::Min => accumulate(&mut partials.0, values, smaller),
             }
@@ -192,15 +192,36 @@ impl WithSimd for Accumulate<'_> {
 
 #[inline(always)]
 fn accumulate(lanes: &mut [f32; PARTIALS], values: &[f32], combine: impl Fn(f32, f32) -> f32) {
-    let (blocks, rest) = values.as_chunks::<PARTIALS>();
-    let mut partials = *lanes;
-    for block in blocks {
-        for lane in 0..PARTIALS {
-            partials[lane] = combine(partials[lane], block[lane]);
+    for block in values.chunks(PARTIALS) {
+        for (partial, &value) in lanes.iter_mut().zip(block) {
+            *partial = combine(*partial, value);
         }
     }
-    for (partial, &value) in partials.iter_mut().zip(rest) {
-        *partial = combine(*partial, value);
+}
+
+#[inline(always)]
+fn accumulate_sums<S: Simd>(simd: S, lanes: &mut [f32; PARTIALS], values: &[f32]) {
+    let (blocks, rest) = values.as_chunks::<PARTIALS>();
+    match S::F32_LANES {
+        16 => add_blocks::<S, 4>(simd, lanes, blocks),
+        8 => add_blocks::<S, 8>(simd, lanes, blocks),
+        4 => add_blocks::<S, 16>(simd, lanes, blocks),
+        _ => accumulate(lanes, blocks.as_flattened(), add),
     }
-    *lanes = partials;
+    accumulate(lanes, rest, add);
+}
+
+/// Adds blocks with all `N` vectors of partial sums in registers.
+#[inline(always)]
+fn add_blocks<S: Simd, const N: usize>(simd: S, lanes: &mut [f32; PARTIALS], blocks: &[[f32; PARTIALS]]) {
+    let (vectors, _) = S::as_mut_simd_f32s(lanes);
+    let Some(vectors) = vectors.first_chunk_mut::<N>() else { return };
+    let mut sums = *vectors;
+    for block in blocks {
+        let (values, _) = S::as_simd_f32s(block);
+        for (sum, &value) in sums.iter_mut().zip(values) {
+            *sum = simd.add_f32s(*sum, value);
+        }
+    }
+    *vectors = sums;
 }

@@ -71,15 +71,14 @@ pub(super) fn run(kernel: &Kernel, data: &[Data], symbols: &Symbols) -> Vec<Host
             _ => unreachable!(),
         })
         .collect();
-    let mut outputs: Vec<Memory> = kernel
-        .outputs()
-        .iter()
-        .map(|output| {
+    let mut outputs: Vec<Memory> = vec![];
+    for output in kernel.outputs() {
+        if usize::from(output.target) == outputs.len() {
             let shape: Vec<usize> = output.shape.iter().map(|dim| dim.evaluate(value).unwrap()).collect();
             let count = shape.iter().product::<usize>();
-            poisoned(&HostTensor::from_f64(output.dtype, shape, &vec![f64::NAN; count]).unwrap())
-        })
-        .collect();
+            outputs.push(poisoned(&HostTensor::from_f64(output.dtype, shape, &vec![f64::NAN; count]).unwrap()));
+        }
+    }
     compiled.run(&operands, &mut outputs.iter_mut().collect::<Vec<_>>(), &value).unwrap();
     outputs.iter().map(Memory::to_host).collect()
 }

@@ -1,5 +1,6 @@
+use super::super::CpuError;
 use super::naive::{Point, Value};
-use super::{Data, body, device, host, run_on_any_threads, tensor};
+use super::{Compiled, Data, Memory, Operand, body, device, host, run_on_any_threads, tensor};
 use proptest::prelude::*;
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, HostTensor, Scalar};
@@ -244,13 +245,15 @@ fn random(choices: &[(u8, u16, u16, u16)], extents: &[usize]) -> (Dag, Vec<ExprI
     (dag, vec![last(&floats), last(&ints), last(&longs), last(&truths)])
 }
 
+/// Rows and widths: short rows, several tiles of rows, several tiles a row.
+const SHAPES: [(usize, usize); 9] = [(1, 1), (3, 3), (70, 3), (2, 25), (67, 25), (3, 50), (5, 64), (2, 300), (1, 2100)];
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn random_expressions_meet_recursion(
         choices in prop::collection::vec(any::<(u8, u16, u16, u16)>(), 1..40),
-        rows in 1usize..4,
-        width in prop::sample::select(vec![1usize, 3, 25, 50, 256, 300]),
+        (rows, width) in prop::sample::select(SHAPES.to_vec()),
     ) {
         let (dag, values) = random(&choices, &[rows, width]);
         let operands = vec![
@@ -266,4 +269,94 @@ proptest! {
         ];
         check(&map(dag, operands, &[rows, width], &values), &data, &[rows, width], 2e-5);
     }
+}
+
+#[test]
+fn heads_split_and_join_in_tiles() {
+    for (rows, heads, width) in [(3, 4, 64), (150, 3, 16), (70, 2, 20), (5, 3, 25)] {
+        let all = heads * width;
+        let mut dag = Dag::new();
+        let (row, head, x) = (dag.coord(0, Some(rows)), dag.coord(1, Some(heads)), dag.coord(2, Some(width)));
+        let scaled = dag.int(width as i64);
+        let scaled = dag.binary(BinaryOp::Mul, head, scaled);
+        let column = dag.binary(BinaryOp::Add, scaled, x);
+        let flat = dag.load(0, DType::F32, vec![row, column]);
+        let split = dag.load(1, DType::F16, vec![row, head, x]);
+        let own = dag.load(2, DType::F32, vec![head]);
+        let sum = dag.binary(BinaryOp::Add, flat, split);
+        let value = dag.binary(BinaryOp::Mul, sum, own);
+        let operands = vec![
+            device(DType::F32, vec![rows.into(), all.into()]),
+            device(DType::F16, vec![rows.into(), heads.into(), width.into()]),
+            device(DType::F32, vec![heads.into()]),
+        ];
+        let data = [
+            Data::Device(tensor(DType::F32, &[rows, all], 1)),
+            Data::Device(tensor(DType::F16, &[rows, heads, width], 2)),
+            Data::Device(tensor(DType::F32, &[heads], 3)),
+        ];
+        check(&map(dag.clone(), operands.clone(), &[rows, heads, width], &[value]), &data, &[rows, heads, width], 1e-6);
+
+        let mut dag = Dag::new();
+        let (row, column) = (dag.coord(0, Some(rows)), dag.coord(1, Some(all)));
+        let width_of = dag.int(width as i64);
+        let (head, x) = (dag.binary(BinaryOp::Div, column, width_of), dag.binary(BinaryOp::Mod, column, width_of));
+        let split = dag.load(1, DType::F16, vec![row, head, x]);
+        let own = dag.load(2, DType::F32, vec![head]);
+        let value = dag.binary(BinaryOp::Mul, split, own);
+        check(&map(dag, operands, &[rows, all], &[value]), &data, &[rows, all], 1e-6);
+    }
+}
+
+#[test]
+fn outputs_share_a_tensor() {
+    for (rows, left, right) in [(130, 40, 24), (3, 5, 2100), (1, 64, 64)] {
+        let mut dag = Dag::new();
+        let (row, column) = (dag.coord(0, Some(rows)), dag.coord(1, Some(left)));
+        let shift = dag.int(right as i64);
+        let moved = dag.binary(BinaryOp::Add, column, shift);
+        let a = dag.load(0, DType::F32, vec![row, column]);
+        let b = dag.unary(UnaryOp::Neg, a);
+        let output = |index, value, columns| Output {
+            target: 0,
+            dtype: DType::F16,
+            shape: vec![rows.into(), (left + right).into()],
+            index,
+            value,
+            columns,
+        };
+        let end = left.min(right);
+        let outputs = vec![output(vec![row, moved], a, None), output(vec![row, column], b, Some((0, end)))];
+        let body = body(dag, vec![device(DType::F32, vec![rows.into(), left.into()])]);
+        let kernel = Kernel::Map(Map { body, extents: vec![rows.into(), left.into()], outputs });
+        let source = tensor(DType::F32, &[rows, left], 1);
+        let out = run_on_any_threads(&kernel, &[Data::Device(source.clone())], &vec![]).remove(0).to_f64();
+        let half = HostTensor::from_f64(DType::F16, vec![rows * left], &source.to_f64()).unwrap().to_f64();
+        for (r, row) in out.chunks(left + right).enumerate() {
+            assert_eq!(row[right..], half[r * left..][..left]);
+            assert!(row[..end].iter().zip(&half[r * left..]).all(|(x, y)| *x == -y));
+            assert!(row[end..right].iter().all(|x| x.is_nan()));
+        }
+    }
+}
+
+#[test]
+fn wrong_calls_are_errors() {
+    let mut dag = Dag::new();
+    let column = dag.coord(0, None);
+    let value = dag.load(0, DType::F32, vec![column]);
+    let kernel = map(dag, vec![device(DType::F32, vec![8.into()])], &[8], &[value]);
+    let compiled = Compiled::new(&kernel).unwrap();
+    let memory = |dtype, n: usize| Memory::new(dtype, &[n]).unwrap();
+    let (good, short, half) = (memory(DType::F32, 8), memory(DType::F32, 7), memory(DType::F16, 8));
+    let run = |operands: &[Operand<'_>], out: &mut Memory| compiled.run(operands, &mut [out], &|_| None);
+    let mut out = memory(DType::F32, 8);
+    assert_eq!(run(&[Operand::Tensor(&good)], &mut out), Ok(()));
+    assert!(matches!(run(&[], &mut out), Err(CpuError::Count { what: "operands", .. })));
+    for wrong in [Operand::Tensor(&short), Operand::Tensor(&half), Operand::Host(&[1])] {
+        assert!(matches!(run(&[wrong], &mut out), Err(CpuError::Mismatch { what: "operand", .. })));
+    }
+    let error = run(&[Operand::Tensor(&good)], &mut memory(DType::F32, 9)).unwrap_err();
+    assert_eq!(error.to_string(), "output 0 must be a tensor of f32 [8], got a tensor of f32 [9]");
+    assert!(matches!(Memory::new(DType::I64, &[usize::MAX, 3]), Err(CpuError::Memory { .. })));
 }
