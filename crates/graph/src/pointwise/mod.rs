@@ -9,6 +9,7 @@ mod dag;
 mod function;
 mod interval;
 mod lanes;
+mod simplify;
 
 pub use dag::{Dag, Expr, ExprId};
 pub use function::{BinaryOp, UnaryOp};
