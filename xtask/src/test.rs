@@ -16,11 +16,14 @@ pub(crate) fn run() -> Result<(), String> {
     for environment in rest {
         run_command(environment.apply(cargo(&["test", "--workspace", "--tests"])))?;
     }
+    let names: Vec<&str> = [first].into_iter().chain(rest).map(|environment| environment.name).collect();
+    eprintln!("\nall checks and tests pass: CPU, {}", names.join(", "));
     Ok(())
 }
 
 /// The Vulkan driver that tests see; `None` is what the machine has.
 struct Environment {
+    name: &'static str,
     driver: Option<PathBuf>,
 }
 
@@ -30,10 +33,9 @@ fn environments() -> Vec<Environment> {
     let found: Vec<Environment> = drivers
         .into_iter()
         .filter(|_| !chosen && cfg!(target_os = "linux"))
-        .filter_map(SoftwareDriver::manifest)
-        .map(|driver| Environment { driver: Some(driver) })
+        .filter_map(|driver| Some(Environment { name: driver.name(), driver: Some(driver.manifest()?) }))
         .collect();
-    if found.is_empty() { vec![Environment { driver: None }] } else { found }
+    if found.is_empty() { vec![Environment { name: "this machine's adapters", driver: None }] } else { found }
 }
 
 impl Environment {

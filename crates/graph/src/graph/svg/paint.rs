@@ -67,8 +67,8 @@ fn wrap(parts: &[String], limit: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![];
     for part in parts {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + part.chars().count() + 4 <= limit => {
-                line.push_str("    ");
+            Some(line) if line.chars().count() + part.chars().count() + 2 <= limit => {
+                line.push_str("; ");
                 line.push_str(part);
             }
             _ => lines.push(part.clone()),
