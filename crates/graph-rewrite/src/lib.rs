@@ -6,7 +6,7 @@
 //!
 //! - [`optimize`] runs the [`passes`]: common subexpressions, [`rules`] that simplify, dead code, and fusion, which
 //!   gives every operator a kernel with as much of its surroundings as that kernel can compute. The graph is
-//!   verified after each.
+//!   verified after each. [`passes::Pipeline`] runs other passes, or leaves some out.
 //! - [`rules`] is the mechanism for rewrites of your own: a pattern and its replacement are written like model code.
 //! - [`lower()`] turns fused operators into the steps of a [`plan::Plan`]. Each is one of four kernel families: map,
 //!   row reduction, matrix product, attention. A plan knows no device and can be serialized.
@@ -25,7 +25,7 @@
 //!
 //! let (graph, report) = optimize(graph)?;
 //! for pass in &report.passes {
-//!     println!("{}: {} changes {}", pass.pass, pass.changes, pass.detail);
+//!     println!("{pass}");
 //! }
 //! let plan = lower(&graph)?;
 //! assert_eq!(plan.steps.len(), 1); // the product with its transposed weight, bias and activation

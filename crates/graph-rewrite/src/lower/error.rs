@@ -22,6 +22,14 @@ pub enum RewriteError {
         /// Why.
         reason: String,
     },
+    /// No pass or rule has this name.
+    #[error("no pass or rule is named `{name}`; there are {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
 }
 
 impl RewriteError {

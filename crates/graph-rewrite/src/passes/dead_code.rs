@@ -1,4 +1,4 @@
-use super::PassReport;
+use super::{Context, Pass};
 use crate::lower::RewriteError;
 use rewire_graph::op::Parameter;
 use rewire_graph::{Graph, SizeSource};
@@ -6,30 +6,44 @@ use rewire_graph::{Graph, SizeSource};
 /// Removes what no output needs: operators, and parameters with the bytes they would take.
 ///
 /// Inputs stay, since callers bind them.
-///
-/// # Errors
-/// [`RewriteError`] if the graph is not well formed.
-pub fn remove_dead_code(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
-    let live = graph.live();
-    let mut rest = graph.clone();
-    let (mut removed, mut parameters, mut bytes) = (0, 0, 0);
-    for id in graph.ids().filter(|id| !live.contains(id)) {
-        let Some(node) = graph.node(id) else { continue };
-        if node.op.downcast_ref::<Parameter>().is_some() {
-            parameters += 1;
-            bytes += node.types.iter().map(size).sum::<usize>();
-        }
-        rest.remove(id);
-        removed += 1;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeadCode;
+
+impl Pass for DeadCode {
+    fn name(&self) -> &str {
+        "dead_code"
     }
-    rest.map_size_sources(|source| match source {
-        SizeSource::Total(value) | SizeSource::Scalar(value) if !live.contains(&value.node) => SizeSource::Unbound,
-        other => other,
-    });
-    let detail = format!("{parameters} parameters of {bytes} bytes");
-    Ok((rest, PassReport { pass: "dead_code", changes: removed, detail }))
+
+    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
+        let live = graph.live();
+        let mut rest = graph.clone();
+        let (mut parameters, mut bytes) = (0, 0usize);
+        let mut order = graph.order().map_err(|source| RewriteError::graph(self.name(), source))?;
+        // Readers go first, so that what is left is a graph wherever a limit stops.
+        order.reverse();
+        for id in order.into_iter().filter(|id| !live.contains(id)) {
+            let Some(node) = graph.node(id) else { continue };
+            if !rest.users(id).is_empty() || !context.permits(self.name(), graph, id) {
+                continue;
+            }
+            if node.op.downcast_ref::<Parameter>().is_some() {
+                parameters += 1;
+                bytes = node.types.iter().map(size).fold(bytes, usize::saturating_add);
+            }
+            rest.remove(id);
+        }
+        let gone = |graph: &Graph, id| graph.node(id).is_none();
+        let kept = rest.clone();
+        rest.map_size_sources(|source| match source {
+            SizeSource::Total(value) | SizeSource::Scalar(value) if gone(&kept, value.node) => SizeSource::Unbound,
+            other => other,
+        });
+        context.note(format!("{parameters} parameters of {bytes} bytes"));
+        Ok(rest)
+    }
 }
 
 fn size(ty: &rewire_graph::Type) -> usize {
-    ty.shape.iter().map(|dim| dim.as_const().unwrap_or(0)).product::<usize>() * ty.dtype.bytes()
+    let extents = ty.shape.iter().map(|dim| dim.as_const().unwrap_or(0));
+    extents.fold(ty.dtype.bytes(), usize::saturating_mul)
 }

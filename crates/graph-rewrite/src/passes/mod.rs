@@ -1,61 +1,76 @@
-//! Passes: functions from graph to graph, each verified.
+//! Passes: functions from graph to graph that keep the meaning, each verified.
+//!
+//! A [`Pass`] can be run alone or in a [`Pipeline`], which verifies the graph after each and reports what every pass
+//! did. Passes ask their [`Context`] before every rewrite, so that single rewrites can be left out, counted,
+//! explained and bisected.
 
 mod common_subexpressions;
+mod context;
 mod dead_code;
 mod fuse;
+mod pipeline;
+mod report;
 mod separate;
 mod simplify;
+mod traffic;
 
-pub use common_subexpressions::merge_common_subexpressions;
-pub use dead_code::remove_dead_code;
-pub use fuse::fuse;
-pub use separate::separate;
-pub use simplify::simplify;
+pub use common_subexpressions::CommonSubexpressions;
+pub use context::Context;
+pub use dead_code::DeadCode;
+pub use fuse::Fuse;
+pub use pipeline::{Pipeline, optimize};
+pub use report::{Application, NearMiss, PassReport, Report};
+pub use separate::Separate;
+pub use simplify::Simplify;
+pub use traffic::{NOMINAL_SIZE, traffic};
 
 use crate::lower::RewriteError;
 use rewire_graph::Graph;
 
-/// What a pass did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassReport {
-    /// The pass.
-    pub pass: &'static str,
-    /// Nodes removed or replaced.
-    pub changes: usize,
-    /// More, for people.
-    pub detail: String,
-}
-
-/// What all passes did, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// One a pass.
-    pub passes: Vec<PassReport>,
-}
-
-/// Runs all passes, verifying the graph after each.
+/// A function from graph to graph that keeps the meaning.
 ///
 /// ```
-/// use rewire_graph::{DType, Scope};
+/// use rewire_graph::{DType, Graph, Scope};
+/// use rewire_graph_rewrite::RewriteError;
+/// use rewire_graph_rewrite::passes::{Context, Pass, Pipeline};
+///
+/// /// Names outputs after what computes them.
+/// struct Rename;
+///
+/// impl Pass for Rename {
+///     fn name(&self) -> &str {
+///         "rename"
+///     }
+///
+///     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
+///         for (_, value) in graph.outputs() {
+///             if context.permits(self.name(), graph, value.node) {
+///                 // ...
+///             }
+///         }
+///         Ok(graph.clone())
+///     }
+/// }
+///
 /// let scope = Scope::new();
-/// let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
-/// let y = &(&x * 2.0).silu() + 1.0;
-/// let (graph, _) = rewire_graph_rewrite::optimize(scope.finish(&[("y", y)])?)?;
-/// assert_eq!(graph.counts().get("pointwise"), Some(&1));
+/// let x = scope.input("x", DType::F32, &[4.into()]);
+/// let graph = scope.finish(&[("y", x.silu())])?;
+/// let (_, report) = Pipeline::new(vec![Box::new(Rename)]).run(graph)?;
+/// assert_eq!(report.passes[0].applications.len(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # Errors
-/// [`RewriteError::Graph`] if `graph` does not verify, or names the pass after which it does not.
-pub fn optimize(graph: Graph) -> Result<(Graph, Report), RewriteError> {
-    graph.verify().map_err(|source| RewriteError::graph("input", source))?;
-    let mut report = Report::default();
-    let mut graph = graph;
-    for pass in [merge_common_subexpressions, simplify, separate, remove_dead_code, fuse] {
-        let (next, done) = pass(&graph)?;
-        next.verify().map_err(|source| RewriteError::graph(done.pass, source))?;
-        report.passes.push(done);
-        graph = next;
+pub trait Pass: Send + Sync {
+    /// The pass's name, for reports, errors and selection.
+    fn name(&self) -> &str;
+
+    /// The names that rewrites of this pass are recorded under, the pass's own unless it applies several rules.
+    fn rules(&self) -> Vec<String> {
+        vec![self.name().to_owned()]
     }
-    Ok((graph, report))
+
+    /// The rewritten graph. Every rewrite is made only if [`Context::permits`] it.
+    ///
+    /// # Errors
+    /// [`RewriteError`] if the graph is not well formed or the pass cannot go on.
+    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError>;
 }

@@ -1,4 +1,4 @@
-use super::PassReport;
+use super::{Context, Pass};
 use crate::lower::RewriteError;
 use rewire_graph::op::{Concat, Scores, WeightedSum};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
@@ -10,31 +10,35 @@ const PARTS: usize = 7;
 
 /// Gives every weighted sum scores of its own, since scores are never stored, and cuts concatenations of more
 /// parts than a kernel can read.
-///
-/// # Errors
-/// [`RewriteError`] if the graph is not well formed.
-pub fn separate(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
-    let failed = |source| RewriteError::graph("separate", source);
-    let mut separated = graph.clone();
-    let mut changes = 0;
-    let mut taken = BTreeSet::new();
-    for id in graph.order().map_err(failed)? {
-        let Some(node) = graph.node(id) else { continue };
-        if node.op.downcast_ref::<WeightedSum>().is_some() {
-            let own = scores(&separated, id);
-            if !own.is_disjoint(&taken) {
-                copy_scores(&mut separated, id, &own).map_err(failed)?;
-                changes += 1;
-            }
-            taken.extend(own);
-        } else if let Some(concat) = node.op.downcast_ref::<Concat>()
-            && separated.inputs(id).len() > PARTS
-        {
-            cut(&mut separated, id, concat.axis).map_err(failed)?;
-            changes += 1;
-        }
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Separate;
+
+impl Pass for Separate {
+    fn name(&self) -> &str {
+        "separate"
     }
-    Ok((separated, PassReport { pass: "separate", changes, detail: String::new() }))
+
+    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
+        let failed = |source| RewriteError::graph("separate", source);
+        let mut separated = graph.clone();
+        let mut taken = BTreeSet::new();
+        for id in graph.order().map_err(failed)? {
+            let Some(node) = graph.node(id) else { continue };
+            if node.op.downcast_ref::<WeightedSum>().is_some() {
+                let own = scores(&separated, id);
+                if !own.is_disjoint(&taken) && context.permits(self.name(), graph, id) {
+                    copy_scores(&mut separated, id, &own).map_err(failed)?;
+                }
+                taken.extend(own);
+            } else if let Some(concat) = node.op.downcast_ref::<Concat>()
+                && separated.inputs(id).len() > PARTS
+                && context.permits(self.name(), graph, id)
+            {
+                cut(&mut separated, id, concat.axis).map_err(failed)?;
+            }
+        }
+        Ok(separated)
+    }
 }
 
 /// The scores that a weighted sum is made of, and what is computed from them.

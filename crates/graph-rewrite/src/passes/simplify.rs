@@ -1,15 +1,38 @@
-use super::PassReport;
+use super::{Context, Pass};
 use crate::lower::RewriteError;
-use crate::rules::{Rule, rewrite, simplifications};
+use crate::rules::{Rule, rewrite_within, simplifications};
 use rewire_graph::Graph;
 
-/// Applies the simplification rules until none matches.
-///
-/// # Errors
-/// [`RewriteError`] if the graph is not well formed.
-pub fn simplify(graph: &Graph) -> Result<(Graph, PassReport), RewriteError> {
-    let rules = simplifications();
-    let rules: Vec<&dyn Rule> = rules.iter().map(AsRef::as_ref).collect();
-    let (graph, fired) = rewrite(graph, &rules)?;
-    Ok((graph, PassReport { pass: "simplify", changes: fired.len(), detail: fired.join(", ") }))
+/// Applies rules until none matches.
+pub struct Simplify {
+    rules: Vec<Box<dyn Rule>>,
+}
+
+impl Default for Simplify {
+    /// The [`simplifications`].
+    fn default() -> Self {
+        Self::new(simplifications())
+    }
+}
+
+impl Simplify {
+    /// A pass of these rules.
+    pub fn new(rules: Vec<Box<dyn Rule>>) -> Self {
+        Self { rules }
+    }
+}
+
+impl Pass for Simplify {
+    fn name(&self) -> &str {
+        "simplify"
+    }
+
+    fn rules(&self) -> Vec<String> {
+        self.rules.iter().map(|rule| rule.name().to_owned()).collect()
+    }
+
+    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
+        let rules: Vec<&dyn Rule> = self.rules.iter().map(AsRef::as_ref).collect();
+        rewrite_within(graph, &rules, context)
+    }
 }

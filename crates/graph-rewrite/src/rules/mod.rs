@@ -12,10 +12,11 @@ pub use pattern::{Match, Pattern};
 pub use simplify::simplifications;
 
 use crate::lower::RewriteError;
+use crate::passes::Context;
 use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Type, Value};
 
 /// A rewrite of one place in a graph.
-pub trait Rule {
+pub trait Rule: Send + Sync {
     /// The rule's name, for reports and errors.
     fn name(&self) -> &str;
 
@@ -33,8 +34,8 @@ pub struct TracedRule {
     replacement: TracedReplacement,
 }
 
-type TracedPattern = Box<dyn Fn(&Scope, &Type) -> Option<Tensor>>;
-type TracedReplacement = Box<dyn Fn(&Scope, &[Tensor]) -> Tensor>;
+type TracedPattern = Box<dyn Fn(&Scope, &Type) -> Option<Tensor> + Send + Sync>;
+type TracedReplacement = Box<dyn Fn(&Scope, &[Tensor]) -> Tensor + Send + Sync>;
 
 impl TracedRule {
     /// A rule from a pattern and its replacement.
@@ -60,8 +61,8 @@ impl TracedRule {
     /// ```
     pub fn new(
         name: &str,
-        pattern: impl Fn(&Scope, &Type) -> Option<Tensor> + 'static,
-        replacement: impl Fn(&Scope, &[Tensor]) -> Tensor + 'static,
+        pattern: impl Fn(&Scope, &Type) -> Option<Tensor> + Send + Sync + 'static,
+        replacement: impl Fn(&Scope, &[Tensor]) -> Tensor + Send + Sync + 'static,
     ) -> Self {
         Self { name: name.to_owned(), pattern: Box::new(pattern), replacement: Box::new(replacement) }
     }
@@ -88,8 +89,18 @@ impl Rule for TracedRule {
 /// # Errors
 /// [`RewriteError`] names the rule that failed, whose patch was rejected, or that does not come to an end.
 pub fn rewrite(graph: &Graph, rules: &[&dyn Rule]) -> Result<(Graph, Vec<String>), RewriteError> {
+    let mut context = Context::new();
+    let graph = rewrite_within(graph, rules, &mut context)?;
+    Ok((graph, context.fired().map(str::to_owned).collect()))
+}
+
+/// As [`rewrite`], for passes.
+///
+/// # Errors
+/// As [`rewrite`].
+pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context) -> Result<Graph, RewriteError> {
     let mut graph = graph.clone();
-    let mut fired = vec![];
+    let mut fired = 0;
     let limit = graph.len().saturating_mul(4) + 16;
     let mut queue: std::collections::VecDeque<NodeId> =
         graph.order().map_err(|source| RewriteError::graph("rules", source))?.into();
@@ -97,23 +108,25 @@ pub fn rewrite(graph: &Graph, rules: &[&dyn Rule]) -> Result<(Graph, Vec<String>
         for rule in rules {
             let failed = |source| RewriteError::graph(rule.name(), source);
             let Some(patch) = rule.apply(&graph, root).map_err(failed)? else { continue };
+            if !context.permits(rule.name(), &graph, root) {
+                continue;
+            }
             let readers = graph.users(root);
             let added = patch.land(&mut graph).map_err(|error| RewriteError::Unsupported {
                 op: rule.name().to_owned(),
                 path: String::new(),
                 reason: error.to_string(),
             })?;
-            fired.push(rule.name().to_owned());
+            fired += 1;
+            if fired > limit {
+                let reason = format!("the rules do not come to an end: {} fired last", rule.name());
+                return Err(RewriteError::Unsupported { op: "rules".to_owned(), path: String::new(), reason });
+            }
             queue.extend(added);
             queue.extend(readers);
             break;
         }
-        if fired.len() > limit {
-            let reason =
-                format!("the rules do not come to an end: {} fired last", fired.last().map_or("", String::as_str));
-            return Err(RewriteError::Unsupported { op: "rules".to_owned(), path: String::new(), reason });
-        }
     }
     graph.verify().map_err(|source| RewriteError::graph("rules", source))?;
-    Ok((graph, fired))
+    Ok(graph)
 }

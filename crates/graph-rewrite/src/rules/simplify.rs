@@ -22,8 +22,8 @@ pub fn simplifications() -> Vec<Box<dyn Rule>> {
 /// A rule about a function of one float tensor.
 fn traced(
     name: &str,
-    pattern: impl Fn(&Tensor) -> Tensor + 'static,
-    replacement: impl Fn(&Tensor) -> Tensor + 'static,
+    pattern: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
+    replacement: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
 ) -> Box<dyn Rule> {
     Box::new(TracedRule::new(
         name,

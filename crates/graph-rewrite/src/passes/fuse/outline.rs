@@ -1,13 +1,14 @@
 use super::partition::Partition;
 use crate::lower::RewriteError;
+use crate::passes::Context;
 use rewire_graph::op::{Fused, JaggedMatMul, MatMul, Reduce, ReduceOp, WeightedSum};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{Graph, GraphError, NodeId, SizeSource, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The graph with one fused operator for every group.
-pub(super) fn outline(partition: &Partition) -> Result<Graph, RewriteError> {
+/// The graph with one fused operator for every group that `context` permits.
+pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Graph, RewriteError> {
     let failed = |source: GraphError| RewriteError::graph("fuse", source);
     let graph = partition.graph;
     let mut fused = Graph::new();
@@ -34,11 +35,16 @@ pub(super) fn outline(partition: &Partition) -> Result<Graph, RewriteError> {
                 rest.push(nodes);
                 continue;
             };
-            let (name, path) = (name(&body), path(graph, nodes));
-            let copy = fused.add(Arc::new(Fused { name, body }), &inputs, &path).map_err(failed)?;
-            for (port, id) in results.into_iter().enumerate() {
-                moved.insert(Value { node: id, port: 0 }, Value { node: copy, port: port as u32 });
-            }
+            let Some(anchor) = anchor(graph, nodes) else { continue };
+            let values = if context.permits("fuse", graph, anchor) {
+                let path = graph.node(anchor).map_or("", |node| node.path.as_str());
+                let ports = 0..results.len() as u32;
+                let copy = fused.add(Arc::new(Fused { name: name(&body), body }), &inputs, path).map_err(failed)?;
+                ports.map(|port| Value { node: copy, port }).collect()
+            } else {
+                inline(&mut fused, &body, &inputs).map_err(failed)?
+            };
+            moved.extend(results.into_iter().map(|node| Value { node, port: 0 }).zip(values));
         }
         if rest.len() == before {
             return Err(failed(GraphError::Cycle { node: "a fused operator".to_owned() }));
@@ -112,9 +118,26 @@ fn name(body: &Graph) -> String {
     }
 }
 
-/// The module of the first anchor, or the longest path that all nodes share.
-fn path(graph: &Graph, nodes: &BTreeSet<NodeId>) -> String {
+/// The first operator that is not elementwise, or the first of all.
+fn anchor(graph: &Graph, nodes: &BTreeSet<NodeId>) -> Option<NodeId> {
     let anchor = nodes.iter().find(|&&id| graph.node(id).is_some_and(|node| node.op.elementwise().is_none()));
-    let chosen = anchor.or_else(|| nodes.first());
-    chosen.and_then(|&id| graph.node(id)).map_or_else(String::new, |node| node.path.clone())
+    anchor.or_else(|| nodes.first()).copied()
+}
+
+/// Adds the operators of a body as they are and returns its results.
+fn inline(graph: &mut Graph, body: &Graph, operands: &[Value]) -> Result<Vec<Value>, GraphError> {
+    let mut moved: HashMap<Value, Value> = HashMap::new();
+    for id in body.order()? {
+        let Some(node) = body.node(id) else { continue };
+        let operand = Fused::operand(node.op.as_ref()).and_then(|position| operands.get(position));
+        let copy = match operand {
+            Some(&operand) => operand,
+            None => {
+                let inputs = read(&moved, &body.inputs(id))?;
+                Value { node: graph.add(node.op.clone(), &inputs, &node.path)?, port: 0 }
+            }
+        };
+        moved.insert(Value { node: id, port: 0 }, copy);
+    }
+    read(&moved, &body.outputs().iter().map(|(_, value)| *value).collect::<Vec<_>>())
 }

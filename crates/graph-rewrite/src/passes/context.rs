@@ -1,0 +1,84 @@
+use super::{Application, NearMiss};
+use rewire_graph::{Graph, NodeId};
+use std::collections::BTreeSet;
+
+/// What passes may do, and what they did.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    disabled: BTreeSet<String>,
+    remaining: Option<usize>,
+    explaining: bool,
+    pub(super) applications: Vec<Application>,
+    pub(super) near_misses: Vec<NearMiss>,
+    pub(super) detail: String,
+}
+
+impl Context {
+    /// A context in which every rewrite is permitted.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Leaves out a pass or rule by name.
+    pub(super) fn disable(&mut self, name: &str) {
+        self.disabled.insert(name.to_owned());
+    }
+
+    /// Permits at most this many rewrites.
+    pub(super) fn limit(&mut self, rewrites: usize) {
+        self.remaining = Some(rewrites);
+    }
+
+    /// Keeps the reasons of rewrites that nearly happened.
+    pub(super) fn explain(&mut self) {
+        self.explaining = true;
+    }
+
+    /// True if `rule` may rewrite `node` of `graph`. The rewrite is recorded: ask right before it is made.
+    pub fn permits(&mut self, rule: &str, graph: &Graph, node: NodeId) -> bool {
+        if self.disabled.contains(rule) {
+            return false;
+        }
+        match &mut self.remaining {
+            Some(0) => return false,
+            Some(remaining) => *remaining -= 1,
+            None => {}
+        }
+        let (op, path) = describe(graph, node);
+        self.applications.push(Application { rule: rule.to_owned(), op, node: node.number(), path });
+        true
+    }
+
+    /// The names under which rewrites were made so far, in order.
+    pub fn fired(&self) -> impl Iterator<Item = &str> {
+        self.applications.iter().map(|application| application.rule.as_str())
+    }
+
+    /// True if the pass or rule is not left out.
+    pub fn is_enabled(&self, name: &str) -> bool {
+        !self.disabled.contains(name)
+    }
+
+    /// True if [`Context::missed`] keeps what it is told.
+    pub fn is_explaining(&self) -> bool {
+        self.explaining
+    }
+
+    /// Records that `rule` nearly rewrote `node`, and why it did not.
+    pub fn missed(&mut self, rule: &str, graph: &Graph, node: NodeId, reason: impl FnOnce() -> String) {
+        if self.explaining && self.is_enabled(rule) {
+            let (op, path) = describe(graph, node);
+            let reason = reason();
+            self.near_misses.push(NearMiss { rule: rule.to_owned(), op, node: node.number(), path, reason });
+        }
+    }
+
+    /// More about the pass, for people.
+    pub fn note(&mut self, detail: impl Into<String>) {
+        self.detail = detail.into();
+    }
+}
+
+fn describe(graph: &Graph, node: NodeId) -> (String, String) {
+    graph.node(node).map_or_else(Default::default, |node| (node.op.name().to_owned(), node.path.clone()))
+}

@@ -1,0 +1,155 @@
+use super::{CommonSubexpressions, Context, DeadCode, Fuse, Pass, PassReport, Report, Separate, Simplify, traffic};
+use crate::lower::RewriteError;
+use rewire_graph::Graph;
+
+/// Passes in order.
+///
+/// ```
+/// use rewire_graph::{DType, Scope};
+/// use rewire_graph_rewrite::passes::Pipeline;
+/// let scope = Scope::new();
+/// let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
+/// let graph = scope.finish(&[("y", &x * &x.sigmoid())])?;
+///
+/// let (simplified, report) = Pipeline::default().up_to(2).run(graph.clone())?;
+/// assert_eq!(simplified.counts().get("silu"), Some(&1));
+/// assert_eq!(report.passes[1].applications[0].rule, "silu");
+///
+/// let (same, _) = Pipeline::default().up_to(2).without("silu")?.run(graph)?;
+/// assert_eq!(same.counts().get("silu"), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Pipeline {
+    passes: Vec<Box<dyn Pass>>,
+    context: Context,
+}
+
+impl Default for Pipeline {
+    /// What [`optimize`] runs.
+    fn default() -> Self {
+        Self::new(vec![
+            Box::new(CommonSubexpressions),
+            Box::new(Simplify::default()),
+            Box::new(Separate),
+            Box::new(DeadCode),
+            Box::new(Fuse),
+        ])
+    }
+}
+
+impl Pipeline {
+    /// A pipeline of these passes.
+    pub fn new(passes: Vec<Box<dyn Pass>>) -> Self {
+        Self { passes, context: Context::new() }
+    }
+
+    /// The passes, in order.
+    pub fn passes(&self) -> impl Iterator<Item = &dyn Pass> {
+        self.passes.iter().map(AsRef::as_ref)
+    }
+
+    /// The first `count` passes.
+    #[must_use]
+    pub fn up_to(mut self, count: usize) -> Self {
+        self.passes.truncate(count);
+        self
+    }
+
+    /// The pipeline without a pass or a rule.
+    ///
+    /// # Errors
+    /// [`RewriteError::Unknown`] if there is none of that name.
+    pub fn without(mut self, name: &str) -> Result<Self, RewriteError> {
+        self.known(name)?;
+        self.context.disable(name);
+        self.passes.retain(|pass| pass.name() != name);
+        Ok(self)
+    }
+
+    /// The pipeline with one pass or rule alone.
+    ///
+    /// # Errors
+    /// [`RewriteError::Unknown`] if there is none of that name.
+    pub fn only(mut self, name: &str) -> Result<Self, RewriteError> {
+        self.known(name)?;
+        self.passes.retain(|pass| pass.name() == name || pass.rules().iter().any(|rule| rule == name));
+        for pass in self.passes.iter().filter(|pass| pass.name() != name) {
+            for rule in pass.rules().iter().filter(|rule| *rule != name) {
+                self.context.disable(rule);
+            }
+        }
+        Ok(self)
+    }
+
+    /// At most `rewrites` rewrites, those that come first.
+    #[must_use]
+    pub fn limit(mut self, rewrites: usize) -> Self {
+        self.context.limit(rewrites);
+        self
+    }
+
+    /// The pipeline, whose report tells what was nearly rewritten as well.
+    #[must_use]
+    pub fn explain(mut self) -> Self {
+        self.context.explain();
+        self
+    }
+
+    /// Runs all passes, verifying the graph after each.
+    ///
+    /// # Errors
+    /// [`RewriteError::Graph`] if `graph` does not verify, or names the pass after which it does not;
+    /// otherwise the error of a pass.
+    pub fn run(&self, graph: Graph) -> Result<(Graph, Report), RewriteError> {
+        graph.verify().map_err(|source| RewriteError::graph("input", source))?;
+        let mut context = self.context.clone();
+        let mut report = Report::default();
+        let mut graph = graph;
+        let mut bytes = traffic(&graph);
+        for pass in &self.passes {
+            let next = pass.run(&graph, &mut context)?;
+            next.verify().map_err(|source| RewriteError::graph(pass.name(), source))?;
+            let after = traffic(&next);
+            report.passes.push(PassReport {
+                pass: pass.name().to_owned(),
+                applications: std::mem::take(&mut context.applications),
+                near_misses: std::mem::take(&mut context.near_misses),
+                nodes: (graph.len(), next.len()),
+                bytes: (bytes, after),
+                detail: std::mem::take(&mut context.detail),
+            });
+            (graph, bytes) = (next, after);
+        }
+        Ok((graph, report))
+    }
+
+    fn known(&self, name: &str) -> Result<(), RewriteError> {
+        let mut known = vec![];
+        for pass in &self.passes {
+            known.push(pass.name().to_owned());
+            known.extend(pass.rules().into_iter().filter(|rule| rule != pass.name()));
+        }
+        if known.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        Err(RewriteError::Unknown { name: name.to_owned(), known: known.join(", ") })
+    }
+}
+
+/// Runs the default [`Pipeline`].
+///
+/// ```
+/// use rewire_graph::{DType, Scope};
+/// let scope = Scope::new();
+/// let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
+/// let y = &(&x * 2.0).silu() + 1.0;
+/// let (graph, _) = rewire_graph_rewrite::optimize(scope.finish(&[("y", y)])?)?;
+/// assert_eq!(graph.counts().get("pointwise"), Some(&1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`Pipeline::run`].
+pub fn optimize(graph: Graph) -> Result<(Graph, Report), RewriteError> {
+    Pipeline::default().run(graph)
+}

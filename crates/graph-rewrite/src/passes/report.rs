@@ -1,0 +1,101 @@
+use std::fmt;
+
+/// A rewrite that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// The rule, or the pass where it is one.
+    pub rule: String,
+    /// The operator that was rewritten.
+    pub op: String,
+    /// Its number in the graph that the pass was given or added it to, [`rewire_graph::NodeId::number`].
+    pub node: usize,
+    /// Its module path.
+    pub path: String,
+}
+
+/// A rewrite that was nearly made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NearMiss {
+    /// The rule, or the pass where it is one.
+    pub rule: String,
+    /// The operator that would have been rewritten.
+    pub op: String,
+    /// Its number in the graph that the pass was given or added it to, [`rewire_graph::NodeId::number`].
+    pub node: usize,
+    /// Its module path.
+    pub path: String,
+    /// Why it was not.
+    pub reason: String,
+}
+
+/// What a pass did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassReport {
+    /// The pass.
+    pub pass: String,
+    /// The rewrites, in order.
+    pub applications: Vec<Application>,
+    /// Rewrites that were nearly made; kept by pipelines that explain.
+    pub near_misses: Vec<NearMiss>,
+    /// Nodes before and after.
+    pub nodes: (usize, usize),
+    /// Predicted [`traffic`](super::traffic) before and after, in bytes.
+    pub bytes: (u64, u64),
+    /// More, for people.
+    pub detail: String,
+}
+
+/// What all passes did, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// One a pass.
+    pub passes: Vec<PassReport>,
+}
+
+/// `silu %12 in layers.0`
+struct Place<'a>(&'a str, usize, &'a str);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(op, node, path) = self;
+        write!(f, "{op} %{node}")?;
+        if path.is_empty() { Ok(()) } else { write!(f, " in {path}") }
+    }
+}
+
+impl fmt::Display for Application {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, Place(&self.op, self.node, &self.path))
+    }
+}
+
+impl fmt::Display for NearMiss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: not {}: {}", self.rule, Place(&self.op, self.node, &self.path), self.reason)
+    }
+}
+
+impl fmt::Display for PassReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pass, applications, nodes, bytes, detail, .. } = self;
+        let count = applications.len();
+        write!(f, "{pass}: {count} rewrites, {} -> {} nodes, {} -> {} bytes", nodes.0, nodes.1, bytes.0, bytes.1)?;
+        if detail.is_empty() { Ok(()) } else { write!(f, ", {detail}") }
+    }
+}
+
+/// One line a pass, with its rewrites and near misses indented below.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for pass in &self.passes {
+            writeln!(f, "{pass}")?;
+            for application in &pass.applications {
+                writeln!(f, "  {application}")?;
+            }
+            for near_miss in &pass.near_misses {
+                writeln!(f, "  {near_miss}")?;
+            }
+        }
+        Ok(())
+    }
+}
