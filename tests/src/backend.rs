@@ -3,7 +3,7 @@
 use crate::compare::Results;
 use rewire_graph::{Graph, HostTensor, interpret};
 use rewire_graph_rewrite::{lower, optimize, plan::Plan};
-use rewire_runtime::{Gpu, Inputs, Kernel, Session, SessionOptions, Value, wgpu};
+use rewire_runtime::{Gpu, Inputs, Kernel, Session, SessionOptions, Value};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -37,16 +37,9 @@ pub fn gpu() -> Option<Gpu> {
     .clone()
 }
 
-/// A device with the limits of the WebGPU baseline and no optional features; `None` where there is no adapter.
-pub fn plain_gpu() -> Option<Gpu> {
-    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
-    GPU.get_or_init(|| {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
-        let adapter = pollster::block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default())).ok()?;
-        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default())).ok()?;
-        Some(Gpu::from_device(device, queue))
-    })
-    .clone()
+/// Options of a session on a device.
+pub fn on(gpu: Gpu) -> SessionOptions {
+    SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), checked: true, ..SessionOptions::default() }
 }
 
 /// Options of a session for a kernel; `None` where it needs an adapter and there is none.
@@ -65,9 +58,14 @@ pub fn session(graph: &Graph, parameters: &Tensors, kernel: Kernel) -> Result<Op
 
 /// A session with given options.
 pub fn load(graph: &Graph, parameters: &Tensors, options: SessionOptions) -> Result<Session, String> {
+    load_plan(plan(graph)?, parameters, options)
+}
+
+/// A session of a plan.
+pub fn load_plan(plan: Plan, parameters: &Tensors, options: SessionOptions) -> Result<Session, String> {
     let kernel = options.kernel;
     let find = |name: &str| parameters.get(name).cloned();
-    Session::load(plan(graph)?, find, options).map_err(|error| format!("{kernel}: load: {error}"))
+    Session::load(plan, find, options).map_err(|error| format!("{kernel}: load: {error}"))
 }
 
 /// The outputs of one run on the host.

@@ -4,5 +4,6 @@
 pub mod backend;
 pub mod build;
 pub mod compare;
+pub mod golden;
 pub mod noise;
 pub mod program;

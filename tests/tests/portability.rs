@@ -1,8 +1,8 @@
 //! Kernels stay within the WebGPU baseline, and use more where there is more.
 
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
-use rewire_runtime::{Kernel, SessionOptions};
-use rewire_tests::backend::{load, oracle, plain_gpu, plan, run};
+use rewire_runtime::SessionOptions;
+use rewire_tests::backend::{gpu, load, on, oracle, plan, run};
 use rewire_tests::build::build;
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::program::{Program, hold};
@@ -29,15 +29,12 @@ fn every_kernel_validates_on_a_large_device() {
     hold(60, 10, |program| emits(program, &rich()));
 }
 
-#[test]
-fn a_device_without_features_computes_the_same() {
-    let Some(gpu) = plain_gpu() else { return };
-    hold(40, 9, |program| {
+/// Holds that a device computes what the interpreter computes.
+fn computes(cases: u32, options: &SessionOptions) {
+    hold(cases, 9, |program| {
         let case = build(program)?;
         let expected = oracle(&case.graph, &case.inputs, &case.parameters)?;
-        let options =
-            SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), checked: true, ..SessionOptions::default() };
-        let mut session = load(&case.graph, &case.parameters, options)?;
+        let mut session = load(&case.graph, &case.parameters, options.clone())?;
         let actual = run(&mut session, &case.inputs)?;
         let found = differences(&actual, &expected, Tolerance::SINGLE);
         if found.is_empty() { Ok(()) } else { Err(format!("{}\n{}", found.join("\n"), case.graph.text())) }
@@ -45,14 +42,42 @@ fn a_device_without_features_computes_the_same() {
 }
 
 #[test]
+fn the_baseline_computes_the_same() {
+    if let Some(gpu) = gpu() {
+        computes(40, &on(gpu.restricted(&Target::BASELINE)));
+    }
+}
+
+#[test]
+fn each_feature_may_be_missing() {
+    let Some(gpu) = gpu() else { return };
+    let full = gpu.target().clone();
+    let missing = [
+        Target { f16: false, ..full.clone() },
+        Target { subgroups: false, ..full.clone() },
+        Target { storage_buffers: 8, ..full.clone() },
+        Target { workgroup_bytes: 16 << 10, ..full.clone() },
+        Target { invocations: 256, ..full.clone() },
+    ];
+    for target in missing {
+        if target != full {
+            computes(5, &on(gpu.restricted(&target)));
+        }
+    }
+}
+
+#[test]
+fn workgroups_of_every_size_compute_the_same() {
+    let Some(gpu) = gpu() else { return };
+    for threads in [32, 128, 1024].into_iter().filter(|threads| *threads <= gpu.target().invocations) {
+        let tuning = Tuning { threads: Some(threads), ..Tuning::default() };
+        computes(5, &SessionOptions { tuning, ..on(gpu.clone()) });
+    }
+}
+
+#[test]
 fn unchecked_shaders_compute_the_same() {
-    let Some(gpu) = rewire_tests::backend::gpu() else { return };
-    hold(40, 9, |program| {
-        let case = build(program)?;
-        let expected = oracle(&case.graph, &case.inputs, &case.parameters)?;
-        let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..SessionOptions::default() };
-        let actual = run(&mut load(&case.graph, &case.parameters, options)?, &case.inputs)?;
-        let found = differences(&actual, &expected, Tolerance::SINGLE);
-        if found.is_empty() { Ok(()) } else { Err(format!("{}\n{}", found.join("\n"), case.graph.text())) }
-    });
+    if let Some(gpu) = gpu() {
+        computes(40, &SessionOptions { checked: false, ..on(gpu) });
+    }
 }

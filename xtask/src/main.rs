@@ -1,6 +1,7 @@
 //! Set-up and tests: `cargo xtask`.
 #![forbid(unsafe_code)]
 
+mod drivers;
 mod setup;
 mod shell;
 mod test;
@@ -15,12 +16,15 @@ Usage: cargo xtask COMMAND
           drivers lavapipe (Mesa) and SwiftShader (Chromium)
   test    setup, then formatting, lints, documentation and all tests, on the CPU and on the software drivers;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead
+  drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, and under Vulkan's
+          validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
 ";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["setup"] => setup::run(),
+        ["drivers"] => drivers::run(),
         ["test"] => setup::run().and_then(|()| test::run()),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

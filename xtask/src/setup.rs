@@ -66,12 +66,12 @@ fn by_hand() -> String {
 }
 
 /// Debian's package manager with the rights to use it.
-struct Apt {
+pub(crate) struct Apt {
     sudo: bool,
 }
 
 impl Apt {
-    fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         if !succeeds("apt-get", &["--version"]) {
             return None;
         }
@@ -79,16 +79,21 @@ impl Apt {
         (root || succeeds("sudo", &["-n", "true"])).then_some(Self { sudo: !root })
     }
 
-    fn run(&self, arguments: &[&str]) -> Result<(), String> {
-        let mut command = Command::new(if self.sudo { "sudo" } else { "env" });
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<(), String> {
+        self.as_root("env", &[&["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"], arguments].concat())
+    }
+
+    /// Runs a program as root.
+    pub(crate) fn as_root(&self, program: &str, arguments: &[&str]) -> Result<(), String> {
+        let mut command = Command::new(if self.sudo { "sudo" } else { program });
         if self.sudo {
-            command.arg("-n").arg("env");
+            command.args(["-n", program]);
         }
-        command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]).args(arguments);
+        command.args(arguments);
         run_command(command)
     }
 
-    fn install(&self, packages: &[&str]) -> Result<(), String> {
+    pub(crate) fn install(&self, packages: &[&str]) -> Result<(), String> {
         self.run(&[&["install", "-y", "--no-install-recommends"], packages].concat())
     }
 }

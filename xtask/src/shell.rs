@@ -25,6 +25,18 @@ pub(crate) fn run(mut command: Command) -> Result<(), String> {
     }
 }
 
+/// As [`run`], and hands out what the command wrote.
+pub(crate) fn run_captured(mut command: Command) -> Result<String, String> {
+    let line = line(&command);
+    eprintln!("\n$ {line}");
+    let output = command.output().map_err(|error| format!("`{line}` does not start: {error}"))?;
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    match output.status.success() {
+        true => Ok(text),
+        false => Err(format!("{text}\n`{line}` failed: {}", output.status)),
+    }
+}
+
 /// True if the command ends well. Its output is dropped.
 pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let status = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -1,5 +1,5 @@
 use crate::shell::{cargo, run as run_command};
-use crate::vulkan::SoftwareDriver;
+use crate::vulkan::{SoftwareDriver, with_driver};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -39,14 +39,10 @@ fn environments() -> Vec<Environment> {
 }
 
 impl Environment {
-    fn apply(&self, mut command: Command) -> Command {
-        if let Some(driver) = &self.driver {
-            command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);
+    fn apply(&self, command: Command) -> Command {
+        match &self.driver {
+            Some(driver) => with_driver(command, driver),
+            None => command,
         }
-        // lavapipe warns in every process without it.
-        if cfg!(target_os = "linux") && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-            command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
-        }
-        command
     }
 }

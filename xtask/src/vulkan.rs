@@ -1,4 +1,5 @@
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A Vulkan driver that computes on the CPU.
 #[derive(Clone, Copy)]
@@ -34,7 +35,23 @@ pub(crate) fn has_loader() -> bool {
     folders.iter().chain([&PathBuf::from(multiarch)]).any(|folder| folder.join("libvulkan.so.1").exists())
 }
 
-fn file_with_prefix(folder: &Path, prefix: &str, suffix: &str) -> Option<PathBuf> {
+/// Lets a command see one driver alone.
+pub(crate) fn with_driver(mut command: Command, driver: &Path) -> Command {
+    command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);
+    // lavapipe warns in every process without it.
+    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+    }
+    command
+}
+
+/// The validation layer that comes with Chromium.
+pub(crate) fn validation_layer() -> Option<PathBuf> {
+    let folder = SoftwareDriver::SwiftShader.manifest()?.parent()?.to_owned();
+    file_with_prefix(&folder, "libVkLayer_khronos_validation", ".so")
+}
+
+pub(crate) fn file_with_prefix(folder: &Path, prefix: &str, suffix: &str) -> Option<PathBuf> {
     let fits = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with(prefix) && name.ends_with(suffix)

@@ -35,7 +35,7 @@ pub enum GpuError {
         during: String,
     },
     /// A buffer is larger than the device allows.
-    #[error("{what} takes {bytes} bytes, more than the {limit} of `{name}`")]
+    #[error("{what} takes {bytes} bytes, more than the {limit} of `{name}`: run fewer rows at once, or use kernel cpu")]
     TooLarge {
         /// The buffer.
         what: String,
@@ -45,6 +45,16 @@ pub enum GpuError {
         limit: u64,
         /// The name of the limit.
         name: &'static str,
+    },
+    /// A kernel takes more workgroups than a dispatch may have.
+    #[error("{what} takes {workgroups} workgroups, more than the {limit} of a grid: run fewer rows at once")]
+    Grid {
+        /// The step.
+        what: String,
+        /// Workgroups it takes.
+        workgroups: u64,
+        /// Workgroups that two dimensions and a 32-bit number allow.
+        limit: u64,
     },
     /// The device rejected a shader or a command.
     #[error("the device rejected {what}: {reason}")]
@@ -223,6 +233,27 @@ pub enum RunError {
     /// Sizes cannot be computed from the inputs.
     #[error(transparent)]
     Shape(#[from] ShapeError),
+    /// A tensor is larger than a binding, and the kernel cannot bind it in parts either.
+    #[error(
+        "step {step} ({name}, `{path}`) cannot bind {tensor}: its {bytes} bytes are more than the {limit} of \
+         `max_storage_buffer_binding_size`, and in parts {reason}; run fewer rows at once, or use kernel cpu"
+    )]
+    Binding {
+        /// Position in the plan.
+        step: usize,
+        /// Name of the step.
+        name: String,
+        /// Module path of the step.
+        path: String,
+        /// The largest tensor of the step.
+        tensor: String,
+        /// Its bytes.
+        bytes: u64,
+        /// Bytes of a binding.
+        limit: u64,
+        /// What the kernel lacks.
+        reason: String,
+    },
     /// A kernel failed on the CPU.
     #[error("step {step} ({name}, `{path}`) failed on the CPU: {reason}")]
     Cpu {

@@ -5,7 +5,7 @@ use super::matmul::{place_in_list, row_count};
 use super::module::Module;
 use super::template::{Main, render};
 use super::value::Value;
-use super::{EmitError, EmittedKernel, GridFactor, Target, TileList, Tuning};
+use super::{EmitError, EmittedKernel, GridFactor, TileList, Tuning};
 use crate::plan::Attention;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
@@ -17,14 +17,13 @@ const THREAD_ROWS: u32 = 16;
 const CHUNK: usize = 32;
 
 /// Emits jagged attention.
-pub(super) fn emit(kernel: &Attention, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Attention, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
     let each = tuning.rows_per_thread.unwrap_or(2);
     if each == 0 || each > 8 {
         let expected = "1 to 8".to_owned();
         return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
     }
     let rows = each * THREAD_ROWS;
-    let mut module = Module::new(&kernel.body, target);
     let hooks = hooks(kernel, &mut module)?;
     let state = kernel.mask.map(|mask| truth(&module, mask).and_then(|()| tile_state(&mut module, mask)));
     let state = state.transpose()?;

@@ -2,16 +2,15 @@ use super::expr::{Scope, indented};
 use super::module::Module;
 use super::store::{store_all_four, store_all_point, vector_accesses};
 use super::template::{Main, render};
-use super::{EmitError, EmittedKernel, GridFactor, Target, Tuning};
+use super::{EmitError, EmittedKernel, GridFactor, Tuning};
 use crate::plan::Map;
 use rewire_graph::Dim;
 
 const LANES: usize = 4;
 
 /// Emits a loop over points: a thread per four neighbouring points, or per point where nothing aligns.
-pub(super) fn emit(kernel: &Map, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    let mut module = Module::new(&kernel.body, target);
-    let threads = tuning.threads(target)?;
+pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    let threads = tuning.threads(module.target)?;
     let Some((last, outer)) = kernel.extents.split_last() else {
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
     };

@@ -54,9 +54,8 @@ impl Tile {
 }
 
 /// Emits a matrix product.
-pub(super) fn emit(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    let tile = Tile::new(kernel, target, tuning)?;
-    let mut module = Module::new(&kernel.body, target);
+pub(super) fn emit(kernel: &Matmul, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    let tile = Tile::new(kernel, module.target, tuning)?;
     let axis = kernel.batch.len();
     let batch: Vec<String> = (0..axis).map(|n| format!("c{n}")).collect();
     let point = |row: &str, column: &str| [batch.as_slice(), &[row.to_owned(), column.to_owned()]].concat();

@@ -16,11 +16,14 @@ mod template;
 mod tuning;
 mod validate;
 mod value;
+mod windows;
 
 pub use error::EmitError;
 pub use tuning::Tuning;
+pub use windows::Windows;
 
 use crate::plan::{Kernel, RowRange};
+use module::Module;
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +54,25 @@ impl Target {
         invocations: 256,
         binding_bytes: 128 << 20,
     };
+
+    /// What both targets offer.
+    ///
+    /// ```
+    /// use rewire_graph_rewrite::emit::Target;
+    /// let halves = Target { f16: true, invocations: 128, ..Target::BASELINE };
+    /// assert_eq!(halves.within(&Target::BASELINE), Target { invocations: 128, ..Target::BASELINE });
+    /// ```
+    #[must_use]
+    pub fn within(&self, other: &Self) -> Self {
+        Self {
+            f16: self.f16 && other.f16,
+            subgroups: self.subgroups && other.subgroups,
+            storage_buffers: self.storage_buffers.min(other.storage_buffers),
+            workgroup_bytes: self.workgroup_bytes.min(other.workgroup_bytes),
+            invocations: self.invocations.min(other.invocations),
+            binding_bytes: self.binding_bytes.min(other.binding_bytes),
+        }
+    }
 }
 
 /// A word of a kernel's parameter block, an `i32`, computed before each run.
@@ -89,7 +111,7 @@ pub enum GridFactor {
 }
 
 /// A storage binding of an emitted kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Slot {
     /// The `sizes` buffer: host operands and tile lists, `array<i32>`, read-only.
     Sizes,
@@ -102,7 +124,7 @@ pub enum Slot {
 /// A kernel ready for a device.
 ///
 /// Bind group 0: binding 0 is the uniform block of `params` as `array<vec4<i32>, N>`, and binding
-/// `1 + n` is `slots[n]`. The grid is the product of its factors, folded to two dimensions by the
+/// `1 + n` is `slots[n]`. A tensor of several [`Windows`] has as many slots in a row. The grid is the product of its factors, folded to two dimensions by the
 /// caller: `flat = workgroup_id.x + workgroup_id.y * num_workgroups.x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EmittedKernel {
@@ -120,18 +142,31 @@ pub struct EmittedKernel {
     pub outputs: Vec<DType>,
 }
 
-/// Emits the shader of `kernel` for `target`, validated.
-///
-/// Errors name what the kernel refers to and does not have, or what the target lacks.
+/// Emits the shader of `kernel` for `target`, validated. Tensors of symbolic size fit a binding each.
 ///
 /// # Errors
-/// [`EmitError`] if the target cannot run such a kernel, or what was written is not valid WGSL.
+/// [`EmitError`] names what the kernel refers to and does not have, or what the target lacks.
 pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    emit_with_windows(kernel, target, tuning, &Windows::of_constants(kernel, target))
+}
+
+/// [`emit`] where tensors may be larger than a binding: loads and stores choose the window.
+///
+/// # Errors
+/// As [`emit`], and [`EmitError::Limit`] where there are more windows than a kernel may bind.
+pub fn emit_with_windows(
+    kernel: &Kernel,
+    target: &Target,
+    tuning: &Tuning,
+    windows: &Windows,
+) -> Result<EmittedKernel, EmitError> {
     check::check(kernel)?;
+    validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
+    let module = Module::new(kernel.body(), target, windows);
     match kernel {
-        Kernel::Map(kernel) => map::emit(kernel, target, tuning),
-        Kernel::Matmul(kernel) => matmul::emit(kernel, target, tuning),
-        Kernel::Reduce(kernel) => reduce::emit(kernel, target, tuning),
-        Kernel::Attention(kernel) => attention::emit(kernel, target, tuning),
+        Kernel::Map(kernel) => map::emit(kernel, module, tuning),
+        Kernel::Matmul(kernel) => matmul::emit(kernel, module, tuning),
+        Kernel::Reduce(kernel) => reduce::emit(kernel, module, tuning),
+        Kernel::Attention(kernel) => attention::emit(kernel, module, tuning),
     }
 }

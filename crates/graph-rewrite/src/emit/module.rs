@@ -1,4 +1,5 @@
-use super::{EmitError, Param, Slot, Target};
+use super::function::type_of;
+use super::{EmitError, Param, Slot, Target, Windows};
 use crate::plan::{Body, Operand, Place};
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{DType, Dim};
@@ -18,6 +19,7 @@ pub(super) struct Module<'a> {
     pub body: &'a Body,
     /// What the shader may use.
     pub target: &'a Target,
+    windows: &'a Windows,
     params: Vec<Param>,
     sizes: bool,
     reads: BTreeMap<u16, Access>,
@@ -28,7 +30,7 @@ pub(super) struct Module<'a> {
 }
 
 impl<'a> Module<'a> {
-    pub fn new(body: &'a Body, target: &'a Target) -> Self {
+    pub fn new(body: &'a Body, target: &'a Target, windows: &'a Windows) -> Self {
         let mut required: Vec<BTreeSet<ExprId>> = Vec::with_capacity(body.dag.len());
         for id in body.dag.ids() {
             let expr = body.dag.expr(id);
@@ -46,6 +48,7 @@ impl<'a> Module<'a> {
         Self {
             body,
             target,
+            windows,
             params: vec![],
             sizes: false,
             reads: BTreeMap::new(),
@@ -201,17 +204,51 @@ impl<'a> Module<'a> {
         let sizes = self.sizes.then_some(Slot::Sizes);
         let reads = self.reads.keys().map(|&n| Slot::Operand(n));
         let writes = self.writes.keys().map(|&n| Slot::Output(n));
-        sizes.into_iter().chain(reads).chain(writes).collect()
+        let all = sizes.into_iter().chain(reads).chain(writes);
+        all.flat_map(|slot| std::iter::repeat_n(slot, self.windows_of(slot) as usize)).collect()
+    }
+
+    fn windows_of(&self, slot: Slot) -> u32 {
+        match slot {
+            Slot::Sizes => 1,
+            Slot::Operand(position) => self.windows.of_operand(position),
+            Slot::Output(position) => self.windows.of_write(position),
+        }
+    }
+
+    /// The functions that access a binding, for every window and for all of them together.
+    fn in_windows(&self, slot: Slot, dtype: DType, access: Access, functions: impl Fn(&str) -> String) -> String {
+        let (Slot::Operand(position) | Slot::Output(position)) = slot else { return String::new() };
+        let count = self.windows_of(slot);
+        if count == 1 {
+            return functions(&position.to_string());
+        }
+        let mut text: String = (0..count).map(|window| functions(&format!("{position}_{window}"))).collect();
+        let written = matches!(slot, Slot::Output(_));
+        let elements = self.target.window_bytes() / dtype.bytes() as u64;
+        let element = type_of(dtype.scalar());
+        if access.element {
+            let name = format!("{}_{position}", if written { "store" } else { "load" });
+            text += &choose_window(&name, (count, elements), element, written);
+        }
+        if access.vector {
+            let name = format!("{}_{position}", if written { "store4" } else { "load4" });
+            text += &choose_window(&name, (count, elements / 4), &format!("vec4<{element}>"), written);
+        }
+        text
     }
 
     /// Directives, and bindings with the functions that load from and store to them.
     pub fn declarations(&mut self) -> Result<(&'static str, String), EmitError> {
         let mut functions = String::new();
         for (&position, &access) in &self.reads {
-            functions += &load_functions(position, self.operand(position)?.dtype, access, self.target.f16);
+            let dtype = self.operand(position)?.dtype;
+            let load = |n: &str| load_functions(n, dtype, access, self.target.f16);
+            functions += &self.in_windows(Slot::Operand(position), dtype, access, load);
         }
         for (&position, &(dtype, access)) in &self.writes {
-            functions += &store_functions(position, dtype, access, self.target.f16);
+            let store = |n: &str| store_functions(n, dtype, access, self.target.f16);
+            functions += &self.in_windows(Slot::Output(position), dtype, access, store);
         }
         for position in self.searches.clone() {
             functions += &self.search_function(position)?;
@@ -219,7 +256,8 @@ impl<'a> Module<'a> {
         let mut text = String::new();
         let words = self.params.len().div_ceil(4).max(1);
         let _ = writeln!(text, "@group(0) @binding(0) var<uniform> params: array<vec4<i32>, {words}>;");
-        for (n, slot) in self.slots().into_iter().enumerate() {
+        let slots = self.slots();
+        for (n, &slot) in slots.iter().enumerate() {
             let (name, access, element) = match slot {
                 Slot::Sizes => ("sizes".to_owned(), "read", "i32"),
                 Slot::Operand(position) => {
@@ -235,6 +273,10 @@ impl<'a> Module<'a> {
                         if packed { "atomic<u32>" } else { stored_type(dtype, !access.element, self.target.f16) };
                     (format!("output_{position}"), "read_write", element)
                 }
+            };
+            let name = match self.windows_of(slot) {
+                1 => name,
+                _ => format!("{name}_{}", slots.iter().take(n).filter(|earlier| **earlier == slot).count()),
             };
             let _ = writeln!(text, "@group(0) @binding({}) var<storage, {access}> {name}: array<{element}>;", n + 1);
         }
@@ -288,7 +330,26 @@ fn stored_type(dtype: DType, vector: bool, f16: bool) -> &'static str {
     }
 }
 
-fn load_functions(n: u16, dtype: DType, access: Access, f16: bool) -> String {
+/// A function that passes an access on to that of its window.
+fn choose_window(name: &str, (count, elements): (u32, u64), ty: &str, written: bool) -> String {
+    let (argument, result, value) = match written {
+        true => (format!(", value: {ty}"), String::new(), ", value"),
+        false => (String::new(), format!(" -> {ty}"), ""),
+    };
+    let call = |window: u32| match (window, written) {
+        (0, true) => format!("{name}_0(at{value});"),
+        (0, false) => format!("return {name}_0(at{value});"),
+        (_, true) => format!("{name}_{window}(at - {}{value});\n        return;", u64::from(window) * elements),
+        (_, false) => format!("return {name}_{window}(at - {}{value});", u64::from(window) * elements),
+    };
+    let branches: String = (1..count)
+        .rev()
+        .map(|window| format!("    if (at >= {}) {{\n        {}\n    }}\n", u64::from(window) * elements, call(window)))
+        .collect();
+    format!("fn {name}(at: i32{argument}){result} {{\n{branches}    {}\n}}\n\n", call(0))
+}
+
+fn load_functions(n: &str, dtype: DType, access: Access, f16: bool) -> String {
     let mut text = String::new();
     let at = if access.vector && dtype != DType::I64 { "[at >> 2u][at & 3]" } else { "[at]" };
     let (result, element, vector) = match dtype {
@@ -312,7 +373,7 @@ fn load_functions(n: u16, dtype: DType, access: Access, f16: bool) -> String {
     text
 }
 
-fn store_functions(n: u16, dtype: DType, access: Access, f16: bool) -> String {
+fn store_functions(n: &str, dtype: DType, access: Access, f16: bool) -> String {
     let mut text = String::new();
     let (argument, element, vector) = match dtype {
         DType::F32 => ("f32", "value", "value"),
@@ -342,7 +403,7 @@ fn store_functions(n: u16, dtype: DType, access: Access, f16: bool) -> String {
 }
 
 /// Halves without `f16`: whole words where four are stored, else each half by itself.
-fn store_packed(n: u16, access: Access) -> String {
+fn store_packed(n: &str, access: Access) -> String {
     let mut text = String::new();
     let limits = |width: usize| match width {
         1 => "clamp(value, -65504.0f, 65504.0f)",

@@ -5,7 +5,7 @@ use super::module::Module;
 use super::store::{store_all_four, store_all_point, store_point, vector_accesses};
 use super::template::{Main, render};
 use super::value::Value;
-use super::{EmitError, EmittedKernel, GridFactor, Target, Tuning};
+use super::{EmitError, EmittedKernel, GridFactor, Tuning};
 use crate::plan::{Reduce, ReduceOp, Reduction};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
@@ -59,9 +59,8 @@ impl Columns<'_> {
 }
 
 /// Emits row reductions.
-pub(super) fn emit(kernel: &Reduce, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    let mut module = Module::new(&kernel.body, target);
-    let threads = tuning.threads(target)?;
+pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    let threads = tuning.threads(module.target)?;
     let Some((extent, outer)) = kernel.extents.split_last() else {
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
     };

@@ -25,7 +25,7 @@ pub(super) fn validate(wgsl: &str, target: &Target) -> Result<(), EmitError> {
     limit("invocations a workgroup", invocations.unwrap_or(0), target.invocations)
 }
 
-fn limit(what: &'static str, needed: u64, limit: u32) -> Result<(), EmitError> {
+pub(super) fn limit(what: &'static str, needed: u64, limit: u32) -> Result<(), EmitError> {
     if needed > u64::from(limit) {
         return Err(EmitError::Limit { what, needed, limit: u64::from(limit) });
     }

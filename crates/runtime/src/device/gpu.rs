@@ -47,6 +47,23 @@ impl Gpu {
         }
     }
 
+    /// The same device as if it offered no more than `target`: features off, limits lower.
+    ///
+    /// Shows whether a feature of a driver is at fault, and how a model runs on a smaller device.
+    ///
+    /// ```no_run
+    /// use rewire_graph_rewrite::emit::Target;
+    /// use rewire_runtime::Gpu;
+    /// let gpu = Gpu::open(None)?;
+    /// let plain = gpu.restricted(&Target::BASELINE);
+    /// assert!(!plain.target().f16);
+    /// # Ok::<(), rewire_runtime::GpuError>(())
+    /// ```
+    #[must_use]
+    pub fn restricted(&self, target: &Target) -> Self {
+        Self { target: self.target.within(target), ..self.clone() }
+    }
+
     pub(crate) async fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {
         let optional = wgpu::Features::SHADER_F16
             | wgpu::Features::SUBGROUP

@@ -195,11 +195,10 @@ fn fold(total: u64, limit: u32, step: &Step) -> Result<(u32, u32), RunError> {
     let columns = total.div_ceil(rows);
     match (u32::try_from(columns), u32::try_from(rows)) {
         (Ok(columns), Ok(rows)) if rows <= limit && total <= i32::MAX as u64 => Ok((columns, rows)),
-        _ => Err(RunError::Gpu(GpuError::TooLarge {
-            what: format!("the grid of step {} (`{}`) in workgroups", step.name, step.path),
-            bytes: total,
+        _ => Err(RunError::Gpu(GpuError::Grid {
+            what: format!("step {} (`{}`)", step.name, step.path),
+            workgroups: total,
             limit: (u64::from(limit) * u64::from(limit)).min(i32::MAX as u64),
-            name: "max_compute_workgroups_per_dimension",
         })),
     }
 }

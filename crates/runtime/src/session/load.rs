@@ -70,7 +70,7 @@ impl Session {
         validate(&plan)?;
         let tensors = resident(&plan, parameters)?;
         let kernel = options.kernel;
-        let mut gpu = open(&options).await?.map(|gpu| GpuSide::new(gpu, plan.steps.len(), options.checked));
+        let mut gpu = open(&options).await?.map(|gpu| GpuSide::new(gpu, plan.steps.len(), &options));
         let mut cpu = CpuSide::new(plan.steps.len());
         let mut sites = Vec::with_capacity(plan.steps.len());
         for (position, step) in plan.steps.iter().enumerate() {
@@ -133,9 +133,8 @@ async fn place(
     };
     let mut refused = String::new();
     if let Some(side) = gpu {
-        let label = format!("{} {}", step.name, step.path);
         match emitter(&step.kernel, side.gpu().target()) {
-            Ok(emitted) => match side.add(position, emitted, label.trim()).await {
+            Ok(emitted) => match side.add(position, step, emitted).await {
                 Ok(()) => return Ok(Site::Gpu),
                 Err(lost @ GpuError::Lost { .. }) => return Err(lost.into()),
                 Err(rejected) => refused = rejected.to_string(),
@@ -145,7 +144,7 @@ async fn place(
         if kernel == Kernel::Wgpu {
             return Err(error(refused));
         }
-        tracing::warn!("step {position} ({label}) runs on the CPU: {refused}");
+        tracing::warn!("step {position} ({}, `{}`) runs on the CPU: {refused}", step.name, step.path);
     }
     let joined = |reason: String| if refused.is_empty() { reason } else { format!("{refused}; {reason}") };
     cpu.add(position, step).map_err(|reason| error(joined(reason.to_string())))?;

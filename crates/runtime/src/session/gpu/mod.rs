@@ -1,23 +1,33 @@
-use super::control::{Control, ControlLayout, block_bytes};
+//! The GPU's part of a session.
+
+mod bindings;
+mod step;
+
+use super::control::{Control, ControlLayout};
 use super::io::{DeviceTensor, Inputs, Value};
-use super::pipelines::{Pipeline, Pipelines};
+use super::load::SessionOptions;
+use super::pipelines::Pipelines;
 use super::placement::{Homes, Placement, Segment, Site};
 use super::sizes::Sizes;
 use crate::device::Mapping;
 use crate::memory::Layout;
 use crate::{Gpu, GpuError, RunError};
-use rewire_graph::HostTensor;
-use rewire_graph_rewrite::emit::{EmittedKernel, Slot};
+use rewire_graph::{Dim, HostTensor};
+use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::HashMap;
+use step::GpuStep;
 
 /// The smallest buffer. Shaders bind whole vectors even of empty tensors.
 const SMALLEST: u64 = 64;
+
+const BINDING_LIMIT: &str = "max_storage_buffer_binding_size";
 
 /// The GPU's part of a session.
 #[derive(Debug)]
 pub(crate) struct GpuSide {
     gpu: Gpu,
+    tuning: Tuning,
     pipelines: Pipelines,
     steps: Vec<Option<GpuStep>>,
     layout: ControlLayout,
@@ -33,14 +43,6 @@ pub(crate) struct GpuSide {
     grids: Vec<(u32, u32)>,
 }
 
-#[derive(Debug)]
-struct GpuStep {
-    kernel: EmittedKernel,
-    pipeline: Pipeline,
-    block: usize,
-    bindings: Option<(u64, wgpu::BindGroup)>,
-}
-
 /// A tensor to copy out of a segment.
 struct Copy {
     id: BufferId,
@@ -50,9 +52,10 @@ struct Copy {
 }
 
 impl GpuSide {
-    pub fn new(gpu: Gpu, steps: usize, checked: bool) -> Self {
+    pub fn new(gpu: Gpu, steps: usize, options: &SessionOptions) -> Self {
         Self {
-            pipelines: Pipelines::new(checked),
+            tuning: options.tuning,
+            pipelines: Pipelines::new(options.checked),
             steps: (0..steps).map(|_| None).collect(),
             gpu,
             layout: ControlLayout::default(),
@@ -72,10 +75,11 @@ impl GpuSide {
     }
 
     /// Makes the pipeline of a step. Steps come in order.
-    pub async fn add(&mut self, position: usize, kernel: EmittedKernel, label: &str) -> Result<(), GpuError> {
-        let pipeline = self.pipelines.get(&self.gpu, &kernel, label).await?;
+    pub async fn add(&mut self, position: usize, step: &Step, kernel: EmittedKernel) -> Result<(), GpuError> {
+        let pipeline = self.pipelines.get(&self.gpu, &kernel, &label(step)).await?;
         let block = self.layout.reserve(&kernel);
-        self.steps[position] = Some(GpuStep { kernel, pipeline, block, bindings: None });
+        let windows = Windows::of_constants(&step.kernel, self.gpu.target());
+        self.steps[position] = Some(GpuStep::new(windows, kernel, pipeline, block));
         Ok(())
     }
 
@@ -115,16 +119,47 @@ impl GpuSide {
                 needed[slot] = needed[slot].max(sizes.layouts[n].bytes());
             }
         }
-        let kernels = self.steps.iter().zip(&plan.steps).filter_map(|(own, step)| Some((&own.as_ref()?.kernel, step)));
+        self.choose_kernels(plan, sizes).await?;
+        let kernels = self.steps.iter().zip(&plan.steps).filter_map(|(own, step)| Some((own.as_ref()?.kernel(), step)));
         let limit = self.gpu.limits().max_compute_workgroups_per_dimension;
         let control = Control::new(kernels, &self.layout, sizes, limit)?;
         let readback = placement.segments.iter().map(|segment| readback_bytes(segment, sizes)).max().unwrap_or(0);
         let gpu = self.gpu.clone();
-        gpu.checked("allocating tensors", || self.allocate(&needed, control.words.len() as u64 * 4, readback)).await?;
+        let bytes = control.words.len() as u64 * 4;
+        check_bytes("the sizes of a run", bytes, gpu.target().binding_bytes, BINDING_LIMIT)?;
+        gpu.checked("allocating tensors", || self.allocate(&needed, bytes, readback)).await?;
         if let Some(buffer) = &self.control {
             gpu.queue().write_buffer(buffer, 0, bytemuck::cast_slice(&control.words));
         }
         self.grids = control.grids;
+        Ok(())
+    }
+
+    /// Takes the kernels that bind the tensors of a run, those above the binding limit in several windows.
+    async fn choose_kernels(&mut self, plan: &Plan, sizes: &Sizes) -> Result<(), RunError> {
+        let gpu = self.gpu.clone();
+        let size = |dim: &Dim| u64::try_from(sizes.dim(dim).ok()?).ok();
+        for (position, step) in plan.steps.iter().enumerate() {
+            let Some(own) = self.steps.get_mut(position).and_then(Option::as_mut) else { continue };
+            let windows = Windows::new(&step.kernel, gpu.target(), size);
+            if own.choose(&windows) {
+                continue;
+            }
+            let kernel = emit_with_windows(&step.kernel, gpu.target(), &self.tuning, &windows).map_err(|error| {
+                let (tensor, bytes) = largest(plan, step, sizes);
+                RunError::Binding {
+                    step: position,
+                    name: step.name.clone(),
+                    path: step.path.clone(),
+                    tensor,
+                    bytes,
+                    limit: gpu.target().binding_bytes,
+                    reason: error.to_string(),
+                }
+            })?;
+            let pipeline = self.pipelines.get(&gpu, &kernel, &label(step)).await?;
+            own.add(windows, kernel, pipeline);
+        }
         Ok(())
     }
 
@@ -238,44 +273,19 @@ impl GpuSide {
         if x == 0 {
             return;
         }
-        let fresh = own.bindings.as_ref().is_some_and(|(generation, _)| *generation == self.generation);
-        if !fresh {
-            let bindings = self.bind_group(own, step).map(|group| (self.generation, group));
+        if own.bindings(self.generation).is_none() {
+            let group = self.bind_group(own, step);
             if let Some(own) = &mut self.steps[position] {
-                own.bindings = bindings;
+                own.bind(self.generation, group);
             }
         }
-        if let Some(GpuStep { pipeline, bindings: Some((_, group)), .. }) = &self.steps[position] {
-            pass.set_pipeline(&pipeline.pipeline);
+        if let Some(own) = &self.steps[position]
+            && let Some(group) = own.bindings(self.generation)
+        {
+            pass.set_pipeline(&own.pipeline().pipeline);
             pass.set_bind_group(0, group, &[]);
             pass.dispatch_workgroups(x, y, 1);
         }
-    }
-
-    fn bind_group(&self, own: &GpuStep, step: &Step) -> Option<wgpu::BindGroup> {
-        let control = self.control.as_ref()?;
-        let region = |offset, size| {
-            wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer: control,
-                offset,
-                size: std::num::NonZeroU64::new(size),
-            })
-        };
-        let block = region(self.layout.block(own.block), block_bytes(&own.kernel));
-        let mut entries = vec![wgpu::BindGroupEntry { binding: 0, resource: block }];
-        for (n, slot) in own.kernel.slots.iter().enumerate() {
-            let resource = match slot {
-                Slot::Sizes => region(self.layout.sizes(), 0),
-                Slot::Operand(operand) => match step.reads.get(usize::from(*operand))? {
-                    Binding::Buffer(id) => self.buffer(*id)?.as_entire_binding(),
-                    Binding::Host(_) => return None,
-                },
-                Slot::Output(output) => self.buffer(*step.writes.get(usize::from(*output))?)?.as_entire_binding(),
-            };
-            entries.push(wgpu::BindGroupEntry { binding: n as u32 + 1, resource });
-        }
-        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &own.pipeline.layout, entries: &entries };
-        Some(self.gpu.device().create_bind_group(&descriptor))
     }
 
     fn buffer(&self, id: BufferId) -> Option<&wgpu::Buffer> {
@@ -318,7 +328,6 @@ impl GpuSide {
             } else if tensor.buffer.size() < sizes.layouts[n].bytes().max(16) {
                 format!("its buffer has {} bytes, expected {}", tensor.buffer.size(), sizes.layouts[n].bytes().max(16))
             } else {
-                self.check_bytes(&title(plan, n), tensor.buffer.size())?;
                 bound.insert(BufferId(n as u32), tensor.buffer.clone());
                 continue;
             };
@@ -332,7 +341,7 @@ impl GpuSide {
     }
 
     fn allocate(&mut self, needed: &[u64], control: u64, readback: u64) {
-        let limit = self.gpu.limits().max_storage_buffer_binding_size.min(self.gpu.limits().max_buffer_size) & !3;
+        let limit = self.gpu.limits().max_buffer_size & !3;
         let mut grown = false;
         for (slot, &bytes) in self.slots.iter_mut().zip(needed) {
             grown |= grow(slot, bytes, limit, |bytes| tensor_buffer(&self.gpu, bytes));
@@ -342,41 +351,48 @@ impl GpuSide {
             move |bytes| buffer(gpu, bytes, usage)
         };
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
-        grown |= grow(&mut self.control, control, limit, make(usage));
+        grown |= grow(&mut self.control, control, limit.min(self.gpu.target().binding_bytes & !3), make(usage));
         if readback > 0 {
             let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-            grow(&mut self.readback, readback, self.gpu.limits().max_buffer_size & !3, make(usage));
+            grow(&mut self.readback, readback, limit, make(usage));
         }
         self.generation += u64::from(grown);
     }
 
     fn check_size(&self, layout: &Layout, what: &str) -> Result<(), GpuError> {
         let (what, bytes) = (format!("{what} of shape {:?}", layout.shape), layout.bytes());
-        self.check_bytes(&what, bytes)?;
-        match layout.elements() {
-            Some(_) => Ok(()),
-            None => Err(GpuError::TooLarge {
-                what,
-                bytes,
-                limit: i32::MAX as u64 * layout.dtype.bytes() as u64,
-                name: "elements with a 32-bit index",
-            }),
+        if layout.elements().is_none() {
+            let limit = i32::MAX as u64 * layout.dtype.bytes() as u64;
+            return Err(GpuError::TooLarge { what, bytes, limit, name: "elements with a 32-bit index" });
         }
+        check_bytes(&what, bytes, self.gpu.limits().max_buffer_size, "max_buffer_size")
     }
+}
 
-    fn check_bytes(&self, what: &str, bytes: u64) -> Result<(), GpuError> {
-        let limits = self.gpu.limits();
-        let (limit, name) = [
-            (limits.max_storage_buffer_binding_size, "max_storage_buffer_binding_size"),
-            (limits.max_buffer_size, "max_buffer_size"),
-        ]
-        .into_iter()
-        .min()
-        .unwrap_or((0, ""));
-        if bytes > limit {
-            return Err(GpuError::TooLarge { what: what.to_owned(), bytes, limit, name });
+fn check_bytes(what: &str, bytes: u64, limit: u64, name: &'static str) -> Result<(), GpuError> {
+    if bytes > limit {
+        return Err(GpuError::TooLarge { what: what.to_owned(), bytes, limit, name });
+    }
+    Ok(())
+}
+
+fn label(step: &Step) -> String {
+    format!("{} {}", step.name, step.path).trim().to_owned()
+}
+
+/// The largest tensor of a step, and its bytes.
+fn largest(plan: &Plan, step: &Step, sizes: &Sizes) -> (String, u64) {
+    let reads = step.reads.iter().filter_map(|binding| match binding {
+        Binding::Buffer(id) => Some(id),
+        Binding::Host(_) => None,
+    });
+    let bytes = |id: &&BufferId| sizes.layouts[id.0 as usize].bytes();
+    match reads.chain(&step.writes).max_by_key(bytes) {
+        Some(id) => {
+            let what = format!("{} of shape {:?}", title(plan, id.0 as usize), sizes.layouts[id.0 as usize].shape);
+            (what, bytes(&id))
         }
-        Ok(())
+        None => Default::default(),
     }
 }
 

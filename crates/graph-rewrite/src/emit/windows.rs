@@ -1,0 +1,102 @@
+use super::Target;
+use crate::plan::{Kernel, Place};
+use rewire_graph::{DType, Dim};
+use serde::{Deserialize, Serialize};
+
+/// How many bindings each tensor of a kernel takes: one, or more where it is larger than a binding.
+///
+/// Window `n` of a tensor begins at byte `n * Target::window_bytes()`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Windows {
+    operands: Vec<u32>,
+    writes: Vec<u32>,
+}
+
+impl Windows {
+    /// The windows at given sizes. A tensor without a size has one.
+    pub fn new(kernel: &Kernel, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
+        let count = |dtype: DType, shape: &[Dim]| {
+            let bytes = bytes(dtype, shape, &size).unwrap_or(0);
+            u32::try_from(bytes.div_ceil(target.window_bytes()).max(1)).unwrap_or(u32::MAX)
+        };
+        let operands = kernel.body().operands.iter().map(|operand| match operand.place {
+            Place::Host => 1,
+            Place::Device => count(operand.dtype, &operand.shape),
+        });
+        let mut writes = vec![];
+        for output in kernel.outputs() {
+            let target = usize::from(output.target);
+            writes.resize(writes.len().max(target + 1), 1);
+            writes[target] = count(output.dtype, &output.shape);
+        }
+        Self { operands: operands.collect(), writes }
+    }
+
+    /// The windows of tensors of constant size, one for each of the others.
+    pub fn of_constants(kernel: &Kernel, target: &Target) -> Self {
+        Self::new(kernel, target, |dim| dim.as_const().map(|n| n as u64))
+    }
+
+    /// Bindings of an operand.
+    pub fn of_operand(&self, position: u16) -> u32 {
+        self.operands.get(usize::from(position)).copied().unwrap_or(1)
+    }
+
+    /// Bindings of a tensor that is written.
+    pub fn of_write(&self, position: u16) -> u32 {
+        self.writes.get(usize::from(position)).copied().unwrap_or(1)
+    }
+
+    /// The largest number of bindings of a tensor.
+    pub(super) fn most(&self) -> u32 {
+        self.operands.iter().chain(&self.writes).copied().max().unwrap_or(1)
+    }
+}
+
+/// Bytes of a tensor in memory, its rows padded; `None` where a size is not known.
+fn bytes(dtype: DType, shape: &[Dim], size: impl Fn(&Dim) -> Option<u64>) -> Option<u64> {
+    let (width, outer) = match shape.split_last() {
+        Some((width, outer)) => (size(width)?, outer),
+        None => (1, &[][..]),
+    };
+    let pitch = width.checked_next_multiple_of(4)?.checked_mul(dtype.bytes() as u64)?;
+    outer.iter().try_fold(pitch, |product, dim| product.checked_mul(size(dim)?))
+}
+
+impl Target {
+    /// Bytes of a window: the largest part of a buffer that can be bound and that another can follow.
+    pub fn window_bytes(&self) -> u64 {
+        // The offset of a binding is a multiple of 256.
+        (self.binding_bytes & !255).max(256)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Body, Map, Operand, Output};
+    use rewire_graph::Symbol;
+
+    #[test]
+    fn a_tensor_takes_as_many_windows_as_it_fills() {
+        let rows = Dim::symbol(Symbol(0));
+        let shape = vec![rows.clone(), Dim::from(6)];
+        let operand = Operand { dtype: DType::F32, shape: shape.clone(), place: Place::Device };
+        let body = Body { operands: vec![operand], ..Body::default() };
+        let index = vec![rewire_graph::pointwise::ExprId(0); 2];
+        let value = rewire_graph::pointwise::ExprId(0);
+        let output = Output { target: 1, dtype: DType::F16, shape: shape.clone(), index, value, columns: None };
+        let kernel = Kernel::Map(Map { body, extents: shape, outputs: vec![output] });
+        let target = Target { binding_bytes: 1000, ..Target::BASELINE };
+        assert_eq!(target.window_bytes(), 768);
+        let windows = |rows: Option<u64>| {
+            let windows = Windows::new(&kernel, &target, |dim| dim.as_const().map(|n| n as u64).or(rows));
+            (windows.of_operand(0), windows.of_write(0), windows.of_write(1))
+        };
+        assert_eq!(windows(None), (1, 1, 1));
+        assert_eq!(windows(Some(0)), (1, 1, 1));
+        assert_eq!(windows(Some(24)), (1, 1, 1));
+        assert_eq!(windows(Some(25)), (2, 1, 1));
+        assert_eq!(windows(Some(49)), (3, 1, 2));
+    }
+}

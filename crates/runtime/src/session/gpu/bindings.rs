@@ -1,0 +1,43 @@
+use super::GpuSide;
+use super::step::GpuStep;
+use crate::session::control::block_bytes;
+use rewire_graph_rewrite::emit::Slot;
+use rewire_graph_rewrite::plan::{Binding, Step};
+
+impl GpuSide {
+    pub(super) fn bind_group(&self, own: &GpuStep, step: &Step) -> Option<wgpu::BindGroup> {
+        let control = self.control.as_ref()?;
+        let region = |offset, size| {
+            wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: control,
+                offset,
+                size: std::num::NonZeroU64::new(size),
+            })
+        };
+        let block = region(self.layout.block(own.block), block_bytes(own.kernel()));
+        let mut entries = vec![wgpu::BindGroupEntry { binding: 0, resource: block }];
+        let slots = &own.kernel().slots;
+        for (n, slot) in slots.iter().enumerate() {
+            let window = slots.iter().take(n).filter(|earlier| *earlier == slot).count() as u64;
+            let resource = match slot {
+                Slot::Sizes => region(self.layout.sizes(), 0),
+                Slot::Operand(operand) => match step.reads.get(usize::from(*operand))? {
+                    Binding::Buffer(id) => self.window(self.buffer(*id)?, window),
+                    Binding::Host(_) => return None,
+                },
+                Slot::Output(output) => self.window(self.buffer(*step.writes.get(usize::from(*output))?)?, window),
+            };
+            entries.push(wgpu::BindGroupEntry { binding: n as u32 + 1, resource });
+        }
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &own.pipeline().layout, entries: &entries };
+        Some(self.gpu.device().create_bind_group(&descriptor))
+    }
+
+    /// A part of a buffer that can be bound.
+    fn window<'a>(&self, buffer: &'a wgpu::Buffer, window: u64) -> wgpu::BindingResource<'a> {
+        let bytes = self.gpu.target().window_bytes();
+        let offset = window * bytes;
+        let size = std::num::NonZeroU64::new(buffer.size().saturating_sub(offset).min(bytes));
+        wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size })
+    }
+}

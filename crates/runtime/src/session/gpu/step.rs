@@ -1,0 +1,50 @@
+use crate::session::pipelines::Pipeline;
+use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
+
+/// A step on the device: its kernel, and others for tensors that are larger than a binding.
+#[derive(Debug)]
+pub(crate) struct GpuStep {
+    kernels: Vec<(Windows, EmittedKernel, Pipeline)>,
+    current: usize,
+    /// Position of its parameter block.
+    pub block: usize,
+    bindings: Option<(u64, wgpu::BindGroup)>,
+}
+
+impl GpuStep {
+    pub fn new(windows: Windows, kernel: EmittedKernel, pipeline: Pipeline, block: usize) -> Self {
+        Self { kernels: vec![(windows, kernel, pipeline)], current: 0, block, bindings: None }
+    }
+
+    /// Takes the kernel for some windows; false if there is none yet.
+    pub fn choose(&mut self, windows: &Windows) -> bool {
+        let found = self.kernels.iter().position(|(own, ..)| own == windows);
+        if let Some(position) = found.filter(|position| *position != self.current) {
+            (self.current, self.bindings) = (position, None);
+        }
+        found.is_some()
+    }
+
+    /// Takes a new kernel.
+    pub fn add(&mut self, windows: Windows, kernel: EmittedKernel, pipeline: Pipeline) {
+        self.kernels.push((windows, kernel, pipeline));
+        (self.current, self.bindings) = (self.kernels.len() - 1, None);
+    }
+
+    pub fn kernel(&self) -> &EmittedKernel {
+        &self.kernels[self.current].1
+    }
+
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.kernels[self.current].2
+    }
+
+    /// The bind group of a generation of buffers.
+    pub fn bindings(&self, generation: u64) -> Option<&wgpu::BindGroup> {
+        self.bindings.as_ref().filter(|(own, _)| *own == generation).map(|(_, group)| group)
+    }
+
+    pub fn bind(&mut self, generation: u64, group: Option<wgpu::BindGroup>) {
+        self.bindings = group.map(|group| (generation, group));
+    }
+}

@@ -1,0 +1,139 @@
+//! Stored cases of the reference implementation.
+
+use crate::backend::Tensors;
+use crate::compare::{Results, Tolerance, difference};
+use rewire_graph::{DType, Graph, HostTensor};
+use rewire_hstu::replay::{Replay, trace};
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A case: its operator, attributes and tensors with the names of the file.
+pub struct Golden {
+    /// `<op>/<case>`.
+    pub name: String,
+    /// The operator.
+    pub op: String,
+    /// Everything that is no tensor.
+    pub attrs: serde_json::Value,
+    /// Inputs and parameters are in half precision.
+    pub half: bool,
+    /// By name.
+    pub tensors: BTreeMap<String, HostTensor>,
+}
+
+impl Golden {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Self {
+        let bytes = std::fs::read(path).unwrap();
+        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+        let metadata = header.metadata().clone().unwrap_or_default();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap().tensors().into_iter().map(|(name, view)| {
+            let dtype = match view.dtype() {
+                Dtype::F32 => DType::F32,
+                Dtype::F16 => DType::F16,
+                Dtype::I64 => DType::I64,
+                Dtype::I32 => DType::I32,
+                other => panic!("{name} is {other:?}"),
+            };
+            (name, HostTensor::from_bytes(dtype, view.shape().to_vec(), view.data().to_vec()).unwrap())
+        });
+        let op = metadata["op"].clone();
+        Self {
+            name: format!("{op}/{}", path.file_stem().unwrap_or_default().to_string_lossy()),
+            op,
+            attrs: serde_json::from_str(&metadata["attrs"]).unwrap(),
+            half: metadata["dtype"] == "f16",
+            tensors: tensors.collect(),
+        }
+    }
+
+    /// The graph of the case.
+    pub fn trace(&self) -> Result<Replay, String> {
+        let types = self.tensors.iter().map(|(n, t)| (n.clone(), (t.dtype(), t.shape().to_vec()))).collect();
+        trace(&self.op, &self.attrs, &types).map_err(|error| format!("replay: {error}"))
+    }
+
+    /// The inputs that a graph knows, among all that are stored.
+    pub fn inputs(&self, graph: &Graph) -> Tensors {
+        self.known("in.", graph, |op| Some(op.downcast_ref::<rewire_graph::op::Input>()?.name.clone()))
+    }
+
+    /// The parameters that a graph knows, among all that are stored.
+    pub fn parameters(&self, graph: &Graph) -> Tensors {
+        self.known("param.", graph, |op| Some(op.downcast_ref::<rewire_graph::op::Parameter>()?.name.clone()))
+    }
+
+    /// What is wrong with results, output by output.
+    pub fn differences(&self, results: &Results, relative: f64) -> Vec<String> {
+        let tolerance = Tolerance { relative, floor: 1e-30 };
+        let mut found = vec![];
+        for (name, expected) in self.named("out.") {
+            match results.get(&name) {
+                None => found.push(format!("{name}: missing")),
+                Some(actual) => {
+                    let shape = if actual.len() == expected.len() { expected.shape() } else { actual.shape() };
+                    let actual = actual.clone().reshape(shape.to_vec()).unwrap();
+                    found.extend(difference(&actual, &expected, tolerance).map(|what| format!("{name}: {what}")));
+                }
+            }
+        }
+        found
+    }
+
+    fn named(&self, prefix: &str) -> Tensors {
+        let strip =
+            |(name, tensor): (&String, &HostTensor)| Some((name.strip_prefix(prefix)?.to_owned(), tensor.clone()));
+        self.tensors.iter().filter_map(strip).collect()
+    }
+
+    fn known(
+        &self,
+        prefix: &str,
+        graph: &Graph,
+        name: impl Fn(&dyn rewire_graph::op::Op) -> Option<String>,
+    ) -> Tensors {
+        let names: Vec<String> = graph.ids().filter_map(|id| name(graph.node(id)?.op.as_ref())).collect();
+        self.named(prefix).into_iter().filter(|(name, _)| names.contains(name)).collect()
+    }
+}
+
+/// The files of all cases, in order; of those whose path contains `REWIRE_TEST_GOLDEN`, where it is set.
+pub fn cases() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let mut found: Vec<PathBuf> = std::fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "safetensors"))
+        .collect();
+    found.sort();
+    if let Ok(part) = std::env::var("REWIRE_TEST_GOLDEN") {
+        found.retain(|path| path.to_string_lossy().contains(&part));
+    }
+    assert!(!found.is_empty(), "no golden cases are found");
+    found
+}
+
+/// One case an operator, the last; all of them where `REWIRE_TEST_ALL` is set.
+pub fn sample() -> Vec<PathBuf> {
+    let mut cases = cases();
+    if std::env::var_os("REWIRE_TEST_ALL").is_none() {
+        cases.reverse();
+        cases.dedup_by_key(|path| path.parent().map(Path::to_owned));
+    }
+    cases
+}
+
+/// Holds `check` for cases.
+pub fn hold(cases: &[PathBuf], check: impl Fn(&Golden) -> Result<(), String>) {
+    let failed: Vec<String> = cases
+        .iter()
+        .filter_map(|path| {
+            let golden = Golden::read(path);
+            check(&golden).err().map(|error| format!("{}: {error}", golden.name))
+        })
+        .collect();
+    assert!(failed.is_empty(), "{} of {} cases failed\n{}", failed.len(), cases.len(), failed.join("\n"));
+}

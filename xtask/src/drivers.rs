@@ -1,0 +1,98 @@
+use crate::setup;
+use crate::shell::{cargo, root, run as run_command, run_captured};
+use crate::vulkan::{SoftwareDriver, file_with_prefix, validation_layer, with_driver};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The tests that run kernels on a device, in processes of their own.
+const KERNEL_TESTS: [&str; 3] = ["test", "-p", "rewire-graph-rewrite"];
+const PLAN_TESTS: [&str; 3] = ["test", "-p", "rewire-tests"];
+
+/// What naga 30 writes for every array in workgroup memory: <https://github.com/gfx-rs/wgpu/issues/7696>.
+const KNOWN_MESSAGE: &str = "0xb210f7c2";
+
+/// Tests on a newer driver, and under the validation layer of Vulkan.
+pub(crate) fn run() -> Result<(), String> {
+    if !cfg!(target_os = "linux") {
+        return Err("the software drivers are made for Linux".into());
+    }
+    setup::run()?;
+    on_newer_lavapipe()?;
+    under_validation()?;
+    eprintln!("\nall kernels pass on the newer lavapipe, and the validation layer reports nothing");
+    Ok(())
+}
+
+/// Debian unstable has Mesa's newest lavapipe, with cooperative matrices, which the C library of a stable system
+/// cannot load. The tests run with that tree's own loader and libraries.
+fn on_newer_lavapipe() -> Result<(), String> {
+    let libraries = debian_unstable()?.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+    let loader = file_with_prefix(&libraries, "ld-linux-", "")
+        .ok_or_else(|| format!("{} has no dynamic loader: remove the folder and try again", libraries.display()))?;
+    let driver = manifest("lvp_icd.json", "ICD", &libraries.join("libvulkan_lvp.so"), "")?;
+    let runner = format!("{} --library-path {}", loader.display(), libraries.display());
+    let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
+    let with = |mut command: Command| {
+        command.env(&name, &runner).env("REWIRE_TEST_ALL", "1");
+        with_driver(command, &driver)
+    };
+    run_command(with(cargo(&[&KERNEL_TESTS[..], &["--test", "emission"]].concat())))?;
+    let tests = ["golden", "storage", "portability", "limits", "headless", "equivalence"];
+    let tests: Vec<&str> = tests.iter().flat_map(|test| ["--test", test]).collect();
+    run_command(with(cargo(&[&PLAN_TESTS[..], &tests, &["--", "--include-ignored"]].concat())))
+}
+
+/// Debian unstable with Mesa's drivers, fetched once.
+fn debian_unstable() -> Result<PathBuf, String> {
+    let folder = root().join("target/debian-unstable");
+    if folder.exists() {
+        return Ok(folder);
+    }
+    let apt = setup::Apt::find().ok_or(
+        "the newer lavapipe is fetched by debootstrap, which needs Debian or Ubuntu, and root or sudo without a password",
+    )?;
+    apt.run(&["update"])?;
+    apt.install(&["debootstrap"])?;
+    let partial = folder.with_extension("partial");
+    let path = partial.to_string_lossy();
+    apt.as_root("rm", &["-rf", &path])?;
+    apt.as_root("debootstrap", &["--variant=minbase", "--include=mesa-vulkan-drivers", "sid", &path])?;
+    std::fs::rename(&partial, &folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Golden cases and sessions on lavapipe, with the layer between wgpu and the driver.
+fn under_validation() -> Result<(), String> {
+    let layer = validation_layer().ok_or("Chromium's package has no libVkLayer_khronos_validation.so")?;
+    let driver = SoftwareDriver::Lavapipe.manifest().ok_or("lavapipe is not installed")?;
+    let name = "VK_LAYER_KHRONOS_validation";
+    let more = format!(
+        r#""name": "{name}", "type": "GLOBAL", "implementation_version": "1", "description": "Khronos validation", "#
+    );
+    let layer = manifest("validation_layer.json", "layer", &layer, &more)?;
+    let mut command = cargo(&[&PLAN_TESTS[..], &["--test", "golden", "--test", "headless"]].concat());
+    command
+        .env("VK_LAYER_PATH", layer.parent().unwrap_or(Path::new("/")))
+        .env("VK_INSTANCE_LAYERS", name)
+        .env("VK_LAYER_REPORT_FLAGS", "error,warn,perf")
+        .env("VK_LAYER_MESSAGE_ID_FILTER", KNOWN_MESSAGE)
+        .env("VK_LOADER_DEBUG", "layer");
+    let output = run_captured(with_driver(command, &driver))?;
+    if !output.contains(&format!("Insert instance layer \"{name}\"")) {
+        return Err("the validation layer was not loaded".into());
+    }
+    let found: Vec<&str> = output.lines().filter(|line| line.starts_with("Validation ")).collect();
+    if found.is_empty() { Ok(()) } else { Err(format!("the validation layer reports\n{}", found.join("\n"))) }
+}
+
+/// Writes a manifest of a driver or layer for the Vulkan loader.
+fn manifest(name: &str, kind: &str, library: &Path, more: &str) -> Result<PathBuf, String> {
+    let path = root().join("target/vulkan").join(name);
+    let library = library.display();
+    let text = format!(
+        r#"{{"file_format_version": "1.0.1", "{kind}": {{{more}"library_path": "{library}", "api_version": "1.4.0"}}}}"#
+    );
+    let written = std::fs::create_dir_all(root().join("target/vulkan")).and_then(|()| std::fs::write(&path, text));
+    written.map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(path)
+}
