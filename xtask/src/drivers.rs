@@ -34,7 +34,7 @@ fn on_newer_lavapipe() -> Result<(), String> {
     let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
     let with = |mut command: Command| {
         command.env(&name, &runner).env("REWIRE_TEST_ALL", "1");
-        with_driver(command, &driver)
+        with_driver(command, Some(&driver))
     };
     run_command(with(cargo(&[&KERNEL_TESTS[..], &["--test", "emission"]].concat())))?;
     let tests = ["golden", "storage", "portability", "limits", "headless", "equivalence"];
@@ -77,7 +77,7 @@ fn under_validation() -> Result<(), String> {
         .env("VK_LAYER_REPORT_FLAGS", "error,warn,perf")
         .env("VK_LAYER_MESSAGE_ID_FILTER", KNOWN_MESSAGE)
         .env("VK_LOADER_DEBUG", "layer");
-    let output = run_captured(with_driver(command, &driver))?;
+    let output = run_captured(with_driver(command, Some(&driver)))?;
     if !output.contains(&format!("Insert instance layer \"{name}\"")) {
         return Err("the validation layer was not loaded".into());
     }

@@ -40,9 +40,6 @@ fn environments() -> Vec<Environment> {
 
 impl Environment {
     fn apply(&self, command: Command) -> Command {
-        match &self.driver {
-            Some(driver) => with_driver(command, driver),
-            None => command,
-        }
+        with_driver(command, self.driver.as_deref())
     }
 }

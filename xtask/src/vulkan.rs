@@ -35,11 +35,13 @@ pub(crate) fn has_loader() -> bool {
     folders.iter().chain([&PathBuf::from(multiarch)]).any(|folder| folder.join("libvulkan.so.1").exists())
 }
 
-/// Lets a command see one driver alone.
-pub(crate) fn with_driver(mut command: Command, driver: &Path) -> Command {
-    command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);
+/// Lets a command see one driver alone, or all if there is none.
+pub(crate) fn with_driver(mut command: Command, driver: Option<&Path>) -> Command {
+    if let Some(driver) = driver {
+        command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);
+    }
     // lavapipe warns in every process without it.
-    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+    if cfg!(target_os = "linux") && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
         command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     }
     command

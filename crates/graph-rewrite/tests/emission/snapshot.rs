@@ -60,7 +60,9 @@ fn every_backend_takes_the_shaders() {
             to_metal(&module, &info).unwrap_or_else(|e| panic!("{name}, Metal: {e}"));
             to_hlsl(&module, &info).unwrap_or_else(|e| panic!("{name}, HLSL: {e}"));
             if !f16 {
-                to_glsl(&module, &info).unwrap_or_else(|e| panic!("{name}, GLSL: {e}"));
+                for version in [glsl::Version::Desktop(430), glsl::Version::new_gles(310)] {
+                    to_glsl(&module, &info, version).unwrap_or_else(|e| panic!("{name}, GLSL {version}: {e}"));
+                }
             }
         }
     }
@@ -107,8 +109,8 @@ fn to_hlsl(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
     hlsl::Writer::new(&mut text, &options, &pipeline).write(module, info, None).map(|_| ()).map_err(|e| e.to_string())
 }
 
-fn to_glsl(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
-    let options = glsl::Options { version: glsl::Version::Desktop(450), ..Default::default() };
+fn to_glsl(module: &naga::Module, info: &ModuleInfo, version: glsl::Version) -> Result<(), String> {
+    let options = glsl::Options { version, ..Default::default() };
     let pipeline = glsl::PipelineOptions {
         shader_stage: naga::ShaderStage::Compute,
         entry_point: "main".to_owned(),

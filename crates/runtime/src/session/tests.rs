@@ -6,6 +6,7 @@ use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, Target}
 use rewire_graph_rewrite::plan::{self, Body, Buffer, Map, Operand, Output, Place, ShapeEntry, Step, SymbolSource};
 use std::sync::OnceLock;
 
+mod errors;
 mod matmul;
 
 const WIDTH: usize = 6;
