@@ -2,11 +2,6 @@ use crate::setup;
 use crate::shell::{cargo, root, run as run_command, run_captured};
 use crate::vulkan::{SoftwareDriver, file_with_prefix, validation_layer, with_driver};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// The tests that run kernels on a device, in processes of their own.
-const KERNEL_TESTS: [&str; 3] = ["test", "-p", "rewire-graph-rewrite"];
-const PLAN_TESTS: [&str; 3] = ["test", "-p", "rewire-tests"];
 
 /// What naga 30 writes for every array in workgroup memory: <https://github.com/gfx-rs/wgpu/issues/7696>.
 const KNOWN_MESSAGE: &str = "0xb210f7c2";
@@ -32,14 +27,16 @@ fn on_newer_lavapipe() -> Result<(), String> {
     let driver = manifest("lvp_icd.json", "ICD", &libraries.join("libvulkan_lvp.so"), "")?;
     let runner = format!("{} --library-path {}", loader.display(), libraries.display());
     let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
-    let with = |mut command: Command| {
-        command.env(&name, &runner).env("REWIRE_TEST_ALL", "1");
-        with_driver(command, Some(&driver))
-    };
-    run_command(with(cargo(&[&KERNEL_TESTS[..], &["--test", "emission"]].concat())))?;
-    let tests = ["golden", "storage", "portability", "limits", "headless", "equivalence"];
-    let tests: Vec<&str> = tests.iter().flat_map(|test| ["--test", test]).collect();
-    run_command(with(cargo(&[&PLAN_TESTS[..], &tests, &["--", "--include-ignored"]].concat())))
+    let mut command =
+        cargo(&tests(&["emission", "golden", "storage", "portability", "limits", "headless", "equivalence"]));
+    command.args(["--", "--include-ignored"]).env(name, runner).env("REWIRE_TEST_ALL", "1");
+    run_command(with_driver(command, Some(&driver)))
+}
+
+/// Arguments that run tests of the workspace by name. The selection of packages is that of the test command: another
+/// one would build the libraries again, with other features.
+fn tests<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    ["test", "--workspace"].into_iter().chain(names.iter().flat_map(|name| ["--test", *name])).collect()
 }
 
 /// Debian unstable with Mesa's drivers, fetched once.
@@ -70,7 +67,7 @@ fn under_validation() -> Result<(), String> {
         r#""name": "{name}", "type": "GLOBAL", "implementation_version": "1", "description": "Khronos validation", "#
     );
     let layer = manifest("validation_layer.json", "layer", &layer, &more)?;
-    let mut command = cargo(&[&PLAN_TESTS[..], &["--test", "golden", "--test", "headless"]].concat());
+    let mut command = cargo(&tests(&["golden", "headless"]));
     command
         .env("VK_LAYER_PATH", layer.parent().unwrap_or(Path::new("/")))
         .env("VK_INSTANCE_LAYERS", name)
