@@ -36,7 +36,7 @@ fn tensors_beyond_a_binding_compute_the_same() {
         let found = differences(&actual, &expected, Tolerance::SINGLE);
         if found.is_empty() { Ok(()) } else { Err(format!("{}\n{}", found.join("\n"), case.graph.text())) }
     });
-    assert!(large.get() > 2 && refused.get() <= 10, "{} large, {} refused", large.get(), refused.get());
+    assert!(large.get() > 0 && refused.get() <= 10, "{} large, {} refused", large.get(), refused.get());
 }
 
 /// A lookup in a table, and a product with its rows.
