@@ -12,7 +12,7 @@ use super::program::{Leaf, Program};
 use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
 use pulp::{Arch, Simd, WithSimd};
-use rewire_graph::pointwise::{Expr, ExprId, Interval, Tri};
+use rewire_graph::pointwise::{Dag, Expr, ExprId, Interval, Tri};
 use rewire_graph::{Scalar, Symbol};
 use rewire_graph_rewrite::plan::Attention;
 use std::ops::Range;
@@ -88,7 +88,7 @@ struct Tile {
 impl CompiledAttention {
     pub(super) fn new(kernel: &Attention) -> Result<Self, CpuError> {
         let (dag, body) = (&kernel.body.dag, &kernel.body);
-        let value = |id: ExprId| match *dag.expr(id) {
+        let value = |dag: &Dag, id: ExprId| match *dag.expr(id) {
             Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
             _ => None,
         };

@@ -63,7 +63,7 @@ impl Loop {
         let Some((_, rows)) = map.extents.split_last().filter(|(_, rows)| rows.len() < 16) else {
             return Err(CpuError::Unsupported { kernel: "map", reason: "it has no or too many dimensions".to_owned() });
         };
-        let stores = Stores::compile(&map.body, &map.outputs, rows.len() as u8, Some(rows), &|_| None)?;
+        let stores = Stores::compile(&map.body, &map.outputs, rows.len() as u8, Some(rows), &|_, _| None)?;
         Ok(Self { extents: map.extents.clone(), stores })
     }
 

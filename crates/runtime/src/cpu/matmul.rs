@@ -10,7 +10,7 @@ use super::program::Leaf;
 use super::reductions::{CompiledReductions, ReductionMachines};
 use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
-use rewire_graph::pointwise::Expr;
+use rewire_graph::pointwise::{Dag, Expr};
 use rewire_graph::{Scalar, Symbol};
 use rewire_graph_rewrite::plan::Matmul;
 
@@ -81,7 +81,7 @@ impl CompiledMatmul {
             return Err(CpuError::Unsupported { kernel: "matmul", reason: "it has too many dimensions".to_owned() });
         }
         let (dag, batch) = (&kernel.body.dag, kernel.batch.len() as u8);
-        let sum = |id| match *dag.expr(id) {
+        let sum = |dag: &Dag, id| match *dag.expr(id) {
             Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
             _ => None,
         };

@@ -49,7 +49,7 @@ impl Panel {
             let reason = "an element of a product is no float".to_owned();
             return Err(CpuError::Unsupported { kernel: "matmul", reason });
         }
-        let program = Program::compile(dag, &body.operands, &[id], column, &|id| row_value(dag, id))?;
+        let program = Program::compile(dag, &body.operands, &[id], column, &row_value)?;
         Ok(Self { program, direct: Direct::new(body, id, row, column)?, row })
     }
 
@@ -77,7 +77,7 @@ impl Direct {
         if !plain || row_axis == column_axis || dag.values(id) != 0 {
             return Ok(None);
         }
-        let none = |_| -> Option<Leaf> { None };
+        let none = |_: &Dag, _: ExprId| -> Option<Leaf> { None };
         let index = Program::compile(dag, &body.operands, index, u8::MAX, &none)?;
         Ok(Some(Self { operand: *operand, index, row_axis, column_axis }))
     }

@@ -144,7 +144,7 @@ impl Program {
         operands: &[Operand],
         roots: &[ExprId],
         axis: u8,
-        leaf: &dyn Fn(ExprId) -> Option<Leaf>,
+        leaf: &dyn Fn(&Dag, ExprId) -> Option<Leaf>,
     ) -> Result<Self, CpuError> {
         if dag.len() > MOST || dag.ids().any(|id| matches!(dag.expr(id), Expr::Coord(32..))) {
             let reason = "it has too many expressions or coordinates".to_owned();
@@ -164,7 +164,7 @@ struct Compiler<'a> {
     dag: &'a Dag,
     runs: &'a HashMap<ExprId, Run>,
     axis: u8,
-    leaf: &'a dyn Fn(ExprId) -> Option<Leaf>,
+    leaf: &'a dyn Fn(&Dag, ExprId) -> Option<Leaf>,
     order: Vec<ExprId>,
     rates: HashMap<ExprId, Rate>,
     places: HashMap<ExprId, Source>,
@@ -181,14 +181,14 @@ impl<'a> Compiler<'a> {
         runs: &'a HashMap<ExprId, Run>,
         roots: &[ExprId],
         axis: u8,
-        leaf: &'a dyn Fn(ExprId) -> Option<Leaf>,
+        leaf: &'a dyn Fn(&Dag, ExprId) -> Option<Leaf>,
     ) -> Self {
         let reads = |id: ExprId| reads(dag, runs, id, leaf);
         let order = reachable(dag, roots, &reads);
         let mut rates: HashMap<ExprId, Rate> = HashMap::new();
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
         for &id in &order {
-            let own = match (leaf(id), dag.expr(id)) {
+            let own = match (leaf(dag, id), dag.expr(id)) {
                 (Some(Leaf::Lane), _) => Rate::Point,
                 (Some(Leaf::Row(_)), _) => Rate::Row,
                 (None, &Expr::Coord(coord)) if coord == axis => Rate::Point,
@@ -245,7 +245,7 @@ impl<'a> Compiler<'a> {
 
     fn compile(&mut self, id: ExprId) -> Result<(), CpuError> {
         let kind = self.dag.scalar(id);
-        let supplied = (self.leaf)(id);
+        let supplied = (self.leaf)(self.dag, id);
         if supplied.is_none()
             && let Expr::Value(position) = self.dag.expr(id)
         {
@@ -379,8 +379,13 @@ impl<'a> Compiler<'a> {
 }
 
 /// What an expression reads when compiled: a load along a run reads where that begins.
-fn reads(dag: &Dag, runs: &HashMap<ExprId, Run>, id: ExprId, leaf: &dyn Fn(ExprId) -> Option<Leaf>) -> Vec<ExprId> {
-    match (leaf(id), runs.get(&id), dag.expr(id)) {
+fn reads(
+    dag: &Dag,
+    runs: &HashMap<ExprId, Run>,
+    id: ExprId,
+    leaf: &dyn Fn(&Dag, ExprId) -> Option<Leaf>,
+) -> Vec<ExprId> {
+    match (leaf(dag, id), runs.get(&id), dag.expr(id)) {
         (Some(_), ..) => vec![],
         (None, Some(run), Expr::Load { index, .. }) => {
             index.iter().take(run.outer).copied().chain(run.terms.iter().map(|term| term.0)).collect()

@@ -8,7 +8,6 @@ use super::reductions::{CompiledReductions, ReductionMachines, row_value};
 use super::store::{Blocks, Stores, Target, Writer, check, deal};
 use super::tasks;
 use rewire_graph::Symbol;
-use rewire_graph::pointwise::ExprId;
 use rewire_graph_rewrite::plan::Reduce;
 
 /// Points of a task.
@@ -40,13 +39,12 @@ impl CompiledReduce {
                 reason: "it has no or too many dimensions".to_owned(),
             });
         };
-        let (dag, axis) = (&kernel.body.dag, rows.len() as u8);
-        let leaf = |id: ExprId| row_value(dag, id);
+        let axis = rows.len() as u8;
         Ok(Self {
             kernel: kernel.clone(),
             reductions: CompiledReductions::new(&kernel.body, &kernel.reductions, axis)?,
-            outputs: Stores::compile(&kernel.body, &kernel.outputs, axis, Some(rows), &leaf)?,
-            row_outputs: Stores::compile(&kernel.body, &kernel.row_outputs, u8::MAX, None, &leaf)?,
+            outputs: Stores::compile(&kernel.body, &kernel.outputs, axis, Some(rows), &row_value)?,
+            row_outputs: Stores::compile(&kernel.body, &kernel.row_outputs, u8::MAX, None, &row_value)?,
         })
     }
 

@@ -53,7 +53,7 @@ impl CompiledReductions {
                 let reason = "a reduction's element is no float".to_owned();
                 return Err(CpuError::Unsupported { kernel: "reduce", reason });
             }
-            let program = Program::compile(dag, &body.operands, &[reduction.value], axis, &|id| row_value(dag, id))?;
+            let program = Program::compile(dag, &body.operands, &[reduction.value], axis, &row_value)?;
             passes.push(Pass { op: reduction.op, extent: reduction.extent.clone(), program });
         }
         Ok(Self { passes })

@@ -84,7 +84,7 @@ impl Stores {
         outputs: &[Output],
         axis: u8,
         rows: Option<&[Dim]>,
-        leaf: &dyn Fn(ExprId) -> Option<Leaf>,
+        leaf: &dyn Fn(&Dag, ExprId) -> Option<Leaf>,
     ) -> Result<Self, CpuError> {
         let mut groups: Vec<Group> = vec![];
         let mut parts: Vec<Option<(usize, usize)>> = outputs.iter().map(|output| output.columns).collect();
