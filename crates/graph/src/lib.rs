@@ -60,5 +60,5 @@ pub use error::{GraphError, TypeError};
 pub use graph::{Graph, MAX_RANK, Node, NodeId, SizeDef, SizeSource, Value};
 pub use interpret::{Array, InterpretError, interpret};
 pub use tensor::{HostTensor, TensorSizeError};
-pub use trace::{Ragged, Scope, Tensor};
+pub use trace::{Mode, Ragged, Scope, Tensor};
 pub use ty::{Layout, Type};

@@ -1,6 +1,6 @@
 //! Wrong graphs and inputs are errors.
 
-use rewire_graph::op::Unfold;
+use rewire_graph::op::{Unfold, Window};
 use rewire_graph::{DType, HostTensor, MAX_RANK, Scope, interpret};
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ fn patches_beyond_counting_are_an_error() {
     for (kernel, padding) in [([1, 1], [huge, huge]), ([huge, huge], [huge, huge])] {
         let scope = Scope::new();
         let x = scope.input("x", DType::F32, &[1.into(), 1.into(), 1.into(), 1.into()]);
-        let patches = Unfold { kernel, stride: [1, 1], padding, dilation: [1, 1], groups: 1 };
+        let patches = Unfold { kernel, window: Window { padding, ..Window::default() } };
         let columns = scope.apply(patches, &[&x]);
         let error = scope.finish(&[("columns", columns)]).unwrap_err().to_string();
         assert!(error.starts_with("unfold: `kernel` must be"), "{error}");

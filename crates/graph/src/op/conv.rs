@@ -1,6 +1,7 @@
 use super::{Elements, Elementwise, Op, arity, rank};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{Dim, Layout, Type, TypeError};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// The patches of images as columns, so that a convolution is a matrix product (im2col).
@@ -11,23 +12,38 @@ use serde_json::{Value, json};
 pub struct Unfold {
     /// Height and width of a patch.
     pub kernel: [usize; 2],
-    /// Steps between patches.
+    /// Where patches lie.
+    pub window: Window,
+}
+
+/// Where a convolution reads, by height and width; the defaults are those of torch's `conv2d`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Window {
+    /// Pixels between patches.
     pub stride: [usize; 2],
     /// Zeros around the image.
     pub padding: [usize; 2],
-    /// Steps within a patch.
+    /// Pixels between the elements of a patch.
     pub dilation: [usize; 2],
-    /// Groups of channels.
+    /// Groups of channels, each with a kernel of its own.
     pub groups: usize,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 }
+    }
 }
 
 impl Unfold {
     /// Height and width of the result of a convolution, if every patch fits.
     pub fn extents(&self, height: usize, width: usize) -> Option<[usize; 2]> {
+        let Window { stride, padding, dilation, .. } = &self.window;
         let along = |axis: usize, extent: usize| {
-            let span = self.dilation[axis].checked_mul(self.kernel[axis].checked_sub(1)?)?.checked_add(1)?;
-            let room = extent.checked_add(self.padding[axis].checked_mul(2)?)?.checked_sub(span)?;
-            room.checked_div(self.stride[axis])?.checked_add(1)
+            let span = dilation[axis].checked_mul(self.kernel[axis].checked_sub(1)?)?.checked_add(1)?;
+            let room = extent.checked_add(padding[axis].checked_mul(2)?)?.checked_sub(span)?;
+            room.checked_div(stride[axis])?.checked_add(1)
         };
         Some([along(0, height)?, along(1, width)?])
     }
@@ -39,13 +55,7 @@ impl Op for Unfold {
     }
 
     fn attributes(&self) -> Value {
-        json!({
-            "kernel": self.kernel,
-            "stride": self.stride,
-            "padding": self.padding,
-            "dilation": self.dilation,
-            "groups": self.groups,
-        })
+        json!({ "kernel": self.kernel, "window": self.window })
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
@@ -57,22 +67,28 @@ impl Op for Unfold {
         if x.layout != Layout::Device || !x.dtype.is_float() {
             return Err(TypeError::new("x", "a device tensor of floats", x));
         }
-        if self.groups == 0 || channels % self.groups != 0 {
-            return Err(TypeError::new("groups", format!("a divisor of {channels} channels"), self.groups));
+        let groups = self.window.groups;
+        if groups == 0 || channels % groups != 0 {
+            return Err(TypeError::new("groups", format!("a divisor of {channels} channels"), groups));
+        }
+        for (argument, pair) in [("stride", self.window.stride), ("dilation", self.window.dilation)] {
+            if pair.contains(&0) {
+                return Err(TypeError::new(argument, "at least 1", format!("{pair:?}")));
+            }
         }
         let Some([rows, columns]) = self.extents(height, width) else {
             return Err(TypeError::new(
                 "kernel",
                 format!("within an image of {height} x {width}"),
-                format!("{self:?}"),
+                format!("{} x {} with {:?}", self.kernel[0], self.kernel[1], self.window),
             ));
         };
         let area = self.kernel[0].checked_mul(self.kernel[1]);
-        let patch = area.and_then(|area| area.checked_mul(channels / self.groups));
+        let patch = area.and_then(|area| area.checked_mul(channels / groups));
         let (Some(patch), Some(places)) = (patch, rows.checked_mul(columns)) else {
             return Err(TypeError::new("kernel", "with patches that can be counted", format!("{self:?}")));
         };
-        let shape: Vec<Dim> = vec![x.shape[0].clone(), self.groups.into(), patch.into(), places.into()];
+        let shape: Vec<Dim> = vec![x.shape[0].clone(), groups.into(), patch.into(), places.into()];
         Ok(vec![Type::device(x.dtype, shape)])
     }
 
@@ -89,7 +105,7 @@ impl Elementwise for Unfold {
         let (patch_x, rest) = split(at, coords[2], self.kernel[1]);
         let (patch_y, channel) = split(at, rest, self.kernel[0]);
         let (column, row) = split(at, coords[3], columns);
-        let group = at.dag().int((channels / self.groups) as i64);
+        let group = at.dag().int((channels / self.window.groups) as i64);
         let first = at.dag().binary(BinaryOp::Mul, coords[1], group);
         let channel = at.dag().binary(BinaryOp::Add, first, channel);
         let (y, inside_y) = self.pixel(at, 0, row, patch_y, height);
@@ -118,8 +134,9 @@ impl Unfold {
         extent: usize,
     ) -> (ExprId, ExprId) {
         let dag = at.dag();
+        let Window { stride, padding, dilation, .. } = &self.window;
         let [stride, dilation, padding, extent, zero] =
-            [self.stride[axis], self.dilation[axis], self.padding[axis], extent, 0].map(|n| dag.int(n as i64));
+            [stride[axis], dilation[axis], padding[axis], extent, 0].map(|n| dag.int(n as i64));
         let start = dag.binary(BinaryOp::Mul, step, stride);
         let inner = dag.binary(BinaryOp::Mul, within, dilation);
         let sum = dag.binary(BinaryOp::Add, start, inner);

@@ -22,6 +22,9 @@ pub enum HostOp {
     Max,
     /// A function of two vectors, of two scalars, or of a vector and a scalar.
     Binary(BinaryOp),
+    /// The first of two vectors or scalars, none of whose entries may be above that of the second. The name is what an
+    /// error calls the first.
+    AtMost(String),
 }
 
 impl HostOp {
@@ -36,6 +39,7 @@ impl HostOp {
             Self::Sum => "sum",
             Self::Max => "max",
             Self::Binary(op) => BinaryOp::name(*op),
+            Self::AtMost(_) => "at_most",
         }
     }
 
@@ -43,7 +47,7 @@ impl HostOp {
     ///
     /// # Errors
     /// A text: a size that is negative, unknown or too large; offsets that descend; lengths that are negative or overflow;
-    /// vectors that differ in length.
+    /// vectors that differ in length; entries above their bound.
     pub fn evaluate(&self, inputs: &[&[i64]], symbol: impl FnMut(Symbol) -> Option<i64>) -> Result<Vec<i64>, String> {
         let first = inputs.first().copied().unwrap_or_default();
         let extent =
@@ -67,6 +71,7 @@ impl HostOp {
                 .ok_or_else(|| "the sum overflows 64 bits".to_owned()),
             Self::Max => Ok(vec![first.iter().copied().fold(0, i64::max)]),
             Self::Binary(op) => binary(*op, first, inputs.get(1).copied().unwrap_or_default()),
+            Self::AtMost(argument) => at_most(argument, first, inputs.get(1).copied().unwrap_or_default()),
         }
     }
 }
@@ -92,6 +97,13 @@ fn offsets(lengths: &[i64]) -> Result<Vec<i64>, String> {
     Ok(offsets)
 }
 
+fn at_most(argument: &str, values: &[i64], bounds: &[i64]) -> Result<Vec<i64>, String> {
+    let above = binary(BinaryOp::Gt, values, bounds)?;
+    let Some(sample) = above.iter().position(|&above| above != 0) else { return Ok(values.to_vec()) };
+    let entry = |of: &[i64]| of.get(sample).or(of.first()).copied().unwrap_or_default();
+    Err(format!("{argument} must be at most {}, got {} in sample {sample}", entry(bounds), entry(values)))
+}
+
 fn binary(op: BinaryOp, a: &[i64], b: &[i64]) -> Result<Vec<i64>, String> {
     match (a, b) {
         (_, &[b]) => Ok(a.iter().map(|&a| op.evaluate_int(a, b)).collect()),
@@ -109,6 +121,7 @@ impl Op for HostOp {
     fn attributes(&self) -> serde_json::Value {
         match self {
             Self::Size(dim) | Self::Fill(dim) | Self::Iota(dim) => serde_json::json!(dim.to_string()),
+            Self::AtMost(argument) => serde_json::json!(argument),
             _ => serde_json::Value::Null,
         }
     }
@@ -143,6 +156,13 @@ impl Op for HostOp {
                 let [x] = arity(inputs)?;
                 rank("x", &x, 1)?;
                 vec![]
+            }
+            Self::AtMost(_) => {
+                let [a, b] = arity(inputs)?;
+                if b.rank() > 0 && a.shape != b.shape {
+                    same_size("b", "length", &b.shape[0], &a.shape.first().cloned().unwrap_or_default())?;
+                }
+                a.shape
             }
             Self::Binary(_) => {
                 let [a, b] = arity(inputs)?;

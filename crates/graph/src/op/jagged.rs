@@ -28,18 +28,22 @@ pub struct JaggedBroadcast {
     pub rows: Dim,
 }
 
-/// The position of every row within its sample, from host offsets `[B + 1]`.
+/// Where every row lies, an `I32`, from host offsets `[B + 1]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct RowIndex {
+    /// What is told of a row.
+    pub kind: RowIndexKind,
     /// Rows of the result.
     pub rows: Dim,
 }
 
-/// For every row the end of its sample: the row after the sample's last one, from host offsets `[B + 1]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SampleEnd {
-    /// Rows of the result.
-    pub rows: Dim,
+/// What [`RowIndex`] tells of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowIndexKind {
+    /// Its position within its sample.
+    Position,
+    /// The row after the last one of its sample, counted over all samples.
+    SampleEnd,
 }
 
 /// Checks host vectors of `B` entries plus `extra[n]`, where the first one decides `B`.
@@ -185,9 +189,12 @@ impl Elementwise for JaggedBroadcast {
     }
 }
 
-impl Op for Position {
+impl Op for RowIndex {
     fn name(&self) -> &str {
-        "position"
+        match self.kind {
+            RowIndexKind::Position => "position",
+            RowIndexKind::SampleEnd => "sample_end",
+        }
     }
 
     fn attributes(&self) -> Value {
@@ -209,41 +216,16 @@ impl Op for Position {
     }
 }
 
-impl Elementwise for Position {
+impl Elementwise for RowIndex {
     fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
-        locate(at, 0, coords[0]).1
-    }
-}
-
-impl Op for SampleEnd {
-    fn name(&self) -> &str {
-        "sample_end"
-    }
-
-    fn attributes(&self) -> Value {
-        json!({ "rows": self.rows.to_string() })
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
-        let [offsets] = arity(inputs)?;
-        host_vectors(&[("offsets", &offsets, 1)])?;
-        Ok(vec![Type::device(DType::I32, vec![self.rows.clone()])])
-    }
-
-    fn sizes(&self) -> Vec<Dim> {
-        vec![self.rows.clone()]
-    }
-
-    fn elementwise(&self) -> Option<&dyn Elementwise> {
-        Some(self)
-    }
-}
-
-impl Elementwise for SampleEnd {
-    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
-        let sample = at.sample(0, coords[0]);
-        let (start, rows) = extent(at, 0, sample);
-        at.dag().binary(BinaryOp::Add, start, rows)
+        let (sample, position) = locate(at, 0, coords[0]);
+        match self.kind {
+            RowIndexKind::Position => position,
+            RowIndexKind::SampleEnd => {
+                let (start, rows) = extent(at, 0, sample);
+                at.dag().binary(BinaryOp::Add, start, rows)
+            }
+        }
     }
 }
 

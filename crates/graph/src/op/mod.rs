@@ -14,11 +14,11 @@ mod reduce;
 mod source;
 
 pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, Scores, WeightedSum};
-pub use conv::Unfold;
+pub use conv::{Unfold, Window};
 pub use fused::Fused;
 pub use gather::Gather;
 pub use host::HostOp;
-pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, Position, SampleEnd};
+pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
 pub use matmul::{JaggedMatMul, MatMul};
 pub use movement::{Broadcast, Concat, Permute, Reshape, Slice};
 pub use padded::{JaggedToPadded, PaddedToJagged};

@@ -197,8 +197,8 @@ impl Op for Dropout {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, seed] = arity(inputs)?;
-        if !x.dtype.is_float() {
-            return Err(TypeError::new("x", "of floats", x));
+        if !x.dtype.is_float() || x.layout != Layout::Device {
+            return Err(TypeError::new("x", "a device tensor of floats", x));
         }
         if seed.dtype != DType::I64 || seed.rank() != 0 {
             return Err(TypeError::new("seed", "an i64 scalar", seed));

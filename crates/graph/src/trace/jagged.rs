@@ -1,5 +1,5 @@
 use super::{Scope, Tensor};
-use crate::op::{HostOp, JaggedBroadcast, JaggedConcat, JaggedSlice, Position, SampleEnd};
+use crate::op::{HostOp, JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
 use crate::pointwise::BinaryOp;
 use crate::{Dim, SizeSource, Value};
 
@@ -48,12 +48,12 @@ impl Ragged {
 
     /// The position of every row within its sample, `[total]`, an `I32`.
     pub fn position(&self) -> Tensor {
-        self.offsets.apply(Position { rows: self.total.clone() }, &[])
+        self.offsets.apply(RowIndex { kind: RowIndexKind::Position, rows: self.total.clone() }, &[])
     }
 
     /// For every row the row after the last one of its sample, counted over all samples, `[total]`, an `I32`.
     pub fn sample_end(&self) -> Tensor {
-        self.offsets.apply(SampleEnd { rows: self.total.clone() }, &[])
+        self.offsets.apply(RowIndex { kind: RowIndexKind::SampleEnd, rows: self.total.clone() }, &[])
     }
 }
 
@@ -97,6 +97,7 @@ impl Tensor {
         };
         let is_vector = |value: &Value| self.state.borrow().graph.ty(*value).is_some_and(|ty| ty.rank() == 1);
         let linear = match (self.host_op(value), inputs.as_slice()) {
+            (Some(HostOp::AtMost(_)), [x, _]) => Some(self.total_of(*x)),
             (Some(HostOp::Fill(_)), [x]) => scalar(x).and_then(|x| x.product(&len)),
             (Some(HostOp::Lengths), [offsets]) if matches!(self.host_op(*offsets), Some(HostOp::Offsets)) => {
                 let lengths = self.state.borrow().graph.inputs(offsets.node);

@@ -4,10 +4,13 @@
 //! arithmetic. [`Scope::finish`] returns the first error with its operator, module path and argument.
 
 mod attention;
+mod conv;
 mod jagged;
 mod linear;
+mod norm;
 mod padded;
 mod pointwise;
+mod require;
 mod shape;
 
 pub use jagged::Ragged;
@@ -27,6 +30,18 @@ struct State {
     /// Nodes without a place in a module, by operator and operands: host values and constants.
     shared: HashMap<(String, String, Vec<Value>), Value>,
     named: HashMap<(&'static str, String), Value>,
+    /// Dropouts so far.
+    dropouts: u32,
+}
+
+/// Whether a model is used or learns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It is used.
+    #[default]
+    Eval,
+    /// It learns: dropout acts.
+    Train,
 }
 
 /// A place in the module tree of a model that is being traced.
@@ -49,6 +64,7 @@ pub struct Scope {
     state: Rc<RefCell<State>>,
     path: String,
     weights: DType,
+    mode: Mode,
 }
 
 /// A symbolic value: a tensor, a value of the shape program, or scores.
@@ -69,7 +85,7 @@ impl Default for Scope {
 impl Scope {
     /// The top level of a new model.
     pub fn new() -> Self {
-        Self { state: Rc::default(), path: String::new(), weights: DType::F32 }
+        Self { state: Rc::default(), path: String::new(), weights: DType::F32, mode: Mode::Eval }
     }
 
     /// The same place, whose weights are stored as `dtype`.
@@ -77,11 +93,38 @@ impl Scope {
         Self { weights: dtype, ..self.clone() }
     }
 
+    /// The same place of a model that is used, or learns.
+    pub fn with_mode(&self, mode: Mode) -> Self {
+        Self { mode, ..self.clone() }
+    }
+
+    /// Whether the model is used or learns; [`Mode::Eval`] if not said otherwise.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// [`Tensor::dropout`] of `x` where the model learns, `x` where it is used.
+    ///
+    /// The seed is the input `seed` of a run, an `I64` scalar; the `n`-th dropout of a graph adds `n 2^32` to it, so
+    /// that no two draw the same.
+    pub fn dropout(&self, x: &Tensor, ratio: f32) -> Tensor {
+        if self.mode == Mode::Eval || ratio == 0.0 {
+            return x.clone();
+        }
+        let number = {
+            let dropouts = &mut self.state.borrow_mut().dropouts;
+            *dropouts += 1;
+            *dropouts - 1
+        };
+        let seed = &self.input("seed", DType::I64, &[]) + f64::from(number) * 2f64.powi(32);
+        x.dropout(ratio, &seed)
+    }
+
     /// Runs `body` in the module `name` of this scope. A name may hold dots.
     pub fn module<T>(&self, name: &str, body: impl FnOnce(&Self) -> T) -> T {
         let path = self.join(name);
         let outer = std::mem::replace(&mut self.state.borrow_mut().path, path.clone());
-        let result = body(&Self { state: Rc::clone(&self.state), path, weights: self.weights });
+        let result = body(&Self { path, ..self.clone() });
         self.state.borrow_mut().path = outer;
         result
     }

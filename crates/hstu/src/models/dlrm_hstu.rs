@@ -25,7 +25,7 @@
 use super::ModelError;
 use crate::modules::{
     Buffer, ConfigError, EmbeddingTable, Features, FusionMtlTower, FusionMtlTowerConfig, HstuConfig, HstuTransducer,
-    Mode, Sequence, normed_swish_mlp, rows, width,
+    Sequence, normed_swish_mlp, rows, width,
 };
 use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
 use serde::Deserialize;
@@ -266,7 +266,7 @@ impl Model {
             contextual: self.context(scope, &batch),
         };
         let item = features.candidates.as_ref().map(|candidates| candidates.embeddings.clone());
-        let user = scope.module(TRANSDUCER, |scope| self.transducer.forward(scope, &features, Mode::Eval).candidates);
+        let user = scope.module(TRANSDUCER, |scope| self.transducer.forward(scope, &features).candidates);
         let width = self.transducer.hstu.config.stu.embedding_dim;
         let item = scope.module("_item_embedding_mlp", |scope| {
             item.map_or_else(|| user.clone(), |item| normed_swish_mlp(scope, &item, self.item_hidden, width))

@@ -37,7 +37,11 @@ impl ActionEncoderConfig {
 }
 
 impl SimpleActionEncoder {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
         width("action_embedding_dim", self.action_embedding_dim)?;
         width("action_weights", self.action_weights.len())?;
         let (thresholds, weights) = (self.watchtime_to_action_thresholds.len(), self.watchtime_to_action_weights.len());

@@ -43,7 +43,11 @@ pub struct ContentEncoder {
 }
 
 impl ContentEncoder {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
         width("uih_embedding_dim", self.uih_embedding_dim)?;
         width("target_embedding_dim", self.target_embedding_dim)?;
         let (uih, target) = (self.uih_embedding_dim, self.target_embedding_dim);

@@ -1,5 +1,5 @@
 use super::layers::{linear, normed_swish_mlp, swish_mlp};
-use super::{ConfigError, NORM_EPS, width};
+use super::{ConfigError, NORM_EPS, ratio, width};
 use crate::ops::jagged_dense_bmm_broadcast_add;
 use rewire_graph::{Ragged, Scope, Tensor};
 use serde::Deserialize;
@@ -38,10 +38,17 @@ fn contextual_dropout_ratio() -> f32 {
 }
 
 impl ContextualMlpConfig {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
         match self {
             Self::SimpleMlp(config) => width("simple_mlp.hidden_dim", config.hidden_dim),
-            Self::ParameterizedMlp(config) => width("parameterized_mlp.hidden_dim", config.hidden_dim),
+            Self::ParameterizedMlp(config) => {
+                ratio("parameterized_mlp.contextual_dropout_ratio", config.contextual_dropout_ratio)?;
+                width("parameterized_mlp.hidden_dim", config.hidden_dim)
+            }
         }
     }
 }
@@ -64,7 +71,10 @@ impl ContextualMlp {
                 scope.module("_mlp", |scope| normed_swish_mlp(scope, x, config.hidden_dim, out))
             }
             ContextualMlpConfig::ParameterizedMlp(config) => match context {
-                Some(context) => parameterized(scope, x, rows, context, config.hidden_dim, out),
+                Some(context) => {
+                    let context = scope.dropout(context, config.contextual_dropout_ratio);
+                    parameterized(scope, x, rows, &context, config.hidden_dim, out)
+                }
                 None => {
                     let error = rewire_graph::TypeError::new("context", "contextual features", "none");
                     scope.fail("parameterized_mlp", error)

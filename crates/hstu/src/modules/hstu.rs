@@ -1,8 +1,8 @@
 use super::positional_encoder::{time_bucket_fn, time_bucket_increments};
 use super::{
-    Buffer, ConfigError, Features, HstuPositionalEncoder, InputPreprocessor, InputPreprocessorConfig, Mode,
+    Buffer, ConfigError, Features, HstuPositionalEncoder, InputPreprocessor, InputPreprocessorConfig,
     OutputPostprocessor, OutputPostprocessorConfig, Preprocessed, StuConfig, StuInput, StuLayer, StuStack, count,
-    width, within,
+    ratio, width, within,
 };
 use crate::ops::{Positions, SeqLen, TimeBucketFn};
 use rewire_graph::{Ragged, Scope, Tensor, TensorSizeError};
@@ -125,6 +125,10 @@ impl Hstu {
         width("uih_embedding_dim", config.uih_embedding_dim)?;
         within("attn_num_layers", config.attn_num_layers, 0..=MAX_LAYERS)?;
         count("attn_truncation_tail_len", config.attn_truncation_tail_len)?;
+        ratio("input_dropout_ratio", config.input_dropout_ratio)?;
+        if config.scaling_seqlen == 0 {
+            return Err(ConfigError::new("scaling_seqlen", "negative or at least 1", 0));
+        }
         config.stu.check().map_err(|error| error.within("stu"))?;
         let preprocessor = config.preprocessor();
         preprocessor.check().map_err(|error| error.within("input_preprocessor"))?;
@@ -148,8 +152,8 @@ impl Hstu {
     }
 
     /// The last layer's rows for the users' features. `query_time` `[B]` is the time of the request.
-    pub fn forward(&self, scope: &Scope, features: &Features, query_time: Option<&Tensor>, mode: Mode) -> HstuOutput {
-        let input = scope.module("_input_preprocessor", |scope| self.preprocessor.forward(scope, features, mode));
+    pub fn forward(&self, scope: &Scope, features: &Features, query_time: Option<&Tensor>) -> HstuOutput {
+        let input = scope.module("_input_preprocessor", |scope| self.preprocessor.forward(scope, features));
         let x = match &self.positional_encoder {
             Some(encoder) => scope.module("_positional_encoder", |scope| {
                 let positions = Positions {
@@ -162,6 +166,7 @@ impl Hstu {
             }),
             None => input.embeddings.clone(),
         };
+        let x = scope.dropout(&x, self.config.input_dropout_ratio);
         let Preprocessed { rows, timestamps, targets, max_seq_len, .. } = input;
         let num_targets = Some(targets.lengths.clone());
         let stu = StuInput { x, rows, num_targets, max_seq_len: SeqLen::Host(max_seq_len) };

@@ -1,4 +1,4 @@
-use super::{ConfigError, Features, Hstu, HstuConfig, Mode};
+use super::{ConfigError, Features, Hstu, HstuConfig};
 use crate::ops::last_rows;
 use rewire_graph::{Scope, Tensor};
 
@@ -21,8 +21,8 @@ impl HstuMatchEncoder {
 
     /// A row for every user, `[B, E]`; zeros for a user without history. `query_time` `[B]` is the time of the
     /// request, the last time of the history where there is none.
-    pub fn forward(&self, scope: &Scope, features: &Features, query_time: Option<&Tensor>, mode: Mode) -> Tensor {
-        let out = self.hstu.forward(scope, features, query_time, mode);
+    pub fn forward(&self, scope: &Scope, features: &Features, query_time: Option<&Tensor>) -> Tensor {
+        let out = self.hstu.forward(scope, features, query_time);
         let all = self.hstu.postprocess(scope, &out.embeddings, &out.timestamps);
         last_rows(scope, &all, &out.rows)
     }

@@ -1,5 +1,5 @@
 use super::layers::layer_norm;
-use super::{ConfigError, NORM_EPS, width};
+use super::{ConfigError, NORM_EPS, ratio, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
@@ -21,7 +21,7 @@ pub struct MlpConfig {
     /// A bias in the linear map; never with batch norm.
     #[serde(default = "bias")]
     pub bias: bool,
-    /// Dropout of every block while learning.
+    /// Dropout of every block while learning, one entry a block.
     #[serde(default)]
     pub dropout_ratio: Option<Vec<f32>>,
 }
@@ -49,9 +49,21 @@ pub enum Activation {
 }
 
 impl MlpConfig {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
         if self.use_bn && self.use_ln {
             return Err(ConfigError::new("use_ln", "false where `use_bn` is true", true));
+        }
+        let blocks = self.hidden_units.len();
+        if let Some(ratios) = &self.dropout_ratio {
+            if ratios.len() != blocks {
+                let expected = format!("{blocks} entries, one a block of `hidden_units`");
+                return Err(ConfigError::new("dropout_ratio", expected, ratios.len()));
+            }
+            ratios.iter().try_for_each(|&value| ratio("dropout_ratio", value))?;
         }
         self.hidden_units.iter().try_for_each(|&units| width("hidden_units", units))
     }
@@ -64,7 +76,8 @@ impl MlpConfig {
     /// Rows `[R, Din]` to rows `[R, last of hidden_units]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
         self.hidden_units.iter().enumerate().fold(x.clone(), |x, (block, &width)| {
-            scope.module(&format!("mlp.{block}"), |scope| self.block(scope, &x, width))
+            let dropout = self.dropout_ratio.as_ref().and_then(|ratios| ratios.get(block).copied()).unwrap_or(0.0);
+            scope.module(&format!("mlp.{block}"), |scope| scope.dropout(&self.block(scope, &x, width), dropout))
         })
     }
 
@@ -91,6 +104,5 @@ impl MlpConfig {
 fn batch_norm(scope: &Scope, x: &Tensor) -> Tensor {
     let [mean, variance, weight, bias] =
         ["running_mean", "running_var", "weight", "bias"].map(|name| scope.weight(name, &[x.width().into()]));
-    let scale = &weight * &(&variance + NORM_EPS).rsqrt();
-    &(&(x - &mean) * &scale) + &bias
+    x.batch_norm(x.rank().saturating_sub(1), [&mean, &variance, &weight, &bias], NORM_EPS)
 }

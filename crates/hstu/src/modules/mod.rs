@@ -2,6 +2,8 @@
 //!
 //! Parameters are named by the scope a module is traced in, with the names of the reference's state dict.
 //! Configurations have the reference's keys and defaults; an unknown key is an error.
+//!
+//! In a scope of [`Mode::Train`] dropout acts and interleaved targets have actions.
 
 mod action_encoder;
 mod content_encoder;
@@ -42,20 +44,11 @@ pub use transducer::{HstuTransducer, TransducerOutput};
 
 pub(crate) use layers::normed_swish_mlp;
 use rewire_graph::HostTensor;
+pub use rewire_graph::Mode;
 use thiserror::Error;
 
 /// Epsilon of norms that do not say otherwise.
 pub(crate) const NORM_EPS: f64 = 1e-5;
-
-/// Whether a model is used or learns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// It is used.
-    #[default]
-    Eval,
-    /// It learns: targets have actions.
-    Train,
-}
 
 /// A configuration that no module can be made of.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -80,7 +73,7 @@ impl ConfigError {
 }
 
 /// Largest width, and largest number of things that each take nodes of a graph.
-const MAX_WIDTH: usize = 1 << 20;
+pub(crate) const MAX_WIDTH: usize = 1 << 20;
 /// Largest number of table rows.
 const MAX_ROWS: usize = i32::MAX as usize;
 
@@ -104,6 +97,19 @@ pub(crate) fn count(key: &str, value: usize) -> Result<(), ConfigError> {
 /// Checks a number of table rows, or a length.
 pub(crate) fn rows(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 1..=MAX_ROWS)
+}
+
+/// Checks a probability of dropout.
+pub(crate) fn ratio(key: &str, value: f32) -> Result<(), ConfigError> {
+    if (0.0..1.0).contains(&value) { Ok(()) } else { Err(ConfigError::new(key, "at least 0 and below 1", value)) }
+}
+
+/// Checks what a norm adds to the variance.
+pub(crate) fn eps(key: &str, value: f64) -> Result<(), ConfigError> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, "finite and at least 0", value))
 }
 
 /// A tensor of a state dict whose value follows from the configuration, so that a graph has it as constants.

@@ -30,7 +30,11 @@ pub struct FusionMtlTower {
 }
 
 impl FusionMtlTowerConfig {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
         width("task_configs", self.task_configs.len())?;
         for (n, task) in self.task_configs.iter().enumerate() {
             if self.task_configs.iter().take(n).any(|earlier| earlier.task_name == task.task_name) {

@@ -39,13 +39,18 @@ pub(super) fn time_bucket_increments() -> f64 {
 }
 
 impl HstuPositionalEncoder {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
         rows("num_position_buckets", self.num_position_buckets)?;
         count("num_time_buckets", self.num_time_buckets)?;
         count("contextual_seq_len", self.contextual_seq_len)?;
         width("embedding_dim", self.embedding_dim)?;
-        if self.use_time_encoding && self.time_bucket_increments <= 0.0 {
-            return Err(ConfigError::new("time_bucket_increments", "above 0", self.time_bucket_increments));
+        let increments = self.time_bucket_increments;
+        if self.use_time_encoding && !(increments.is_finite() && increments > 0.0) {
+            return Err(ConfigError::new("time_bucket_increments", "finite and above 0", increments));
         }
         Ok(())
     }
@@ -73,6 +78,7 @@ impl HstuPositionalEncoder {
             bucket_fn: self.time_bucket_fn,
             increments: self.time_bucket_increments,
         };
-        add_timestamp_positional_embeddings(x, [&table, &times], alpha, positions, self.contextual_seq_len, &time)
+        let tables = [&table, &times];
+        add_timestamp_positional_embeddings(scope, x, tables, alpha, positions, self.contextual_seq_len, &time)
     }
 }

@@ -1,5 +1,5 @@
 use super::layers::{layer_norm, linear};
-use super::{Buffer, ConfigError, NORM_EPS, width};
+use super::{Buffer, ConfigError, NORM_EPS, eps, width};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
 use serde::Deserialize;
@@ -60,8 +60,17 @@ pub struct OutputPostprocessor {
 }
 
 impl OutputPostprocessorConfig {
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let Self::TimestampLayernormPostprocessor(config) = self else { return Ok(()) };
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let config = match self {
+            Self::L2normPostprocessor(_) => return Ok(()),
+            Self::LayernormPostprocessor(config) => return eps("layernorm_postprocessor.eps", config.eps),
+            Self::TimestampLayernormPostprocessor(config) => config,
+        };
+        eps("timestamp_layernorm_postprocessor.eps", config.eps)?;
         let (units, periods) = (&config.time_duration_period_units, &config.time_duration_units_per_period);
         if units.len() != periods.len() {
             let expected = format!("{} entries, one a unit", units.len());
@@ -93,7 +102,11 @@ impl OutputPostprocessorConfig {
 }
 
 impl OutputPostprocessor {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
         width("embedding_dim", self.embedding_dim)?;
         self.config.check()
     }

@@ -190,7 +190,11 @@ impl InputPreprocessorConfig {
 }
 
 impl InputPreprocessor {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
         self.check_encoders().map_err(|error| error.within(self.config.kind()))
     }
 
@@ -238,11 +242,11 @@ impl InputPreprocessor {
     }
 
     /// One sequence of the features.
-    pub fn forward(&self, scope: &Scope, features: &Features, mode: Mode) -> Preprocessed {
+    pub fn forward(&self, scope: &Scope, features: &Features) -> Preprocessed {
         let encoders = self.config.encoders();
         let sequence = match (encoders.content, &features.candidates) {
             (Some((encoder, mlp)), Some(candidates)) => {
-                self.candidates(scope, features, candidates, (encoder, mlp), &encoders, mode)
+                self.candidates(scope, features, candidates, (encoder, mlp), &encoders)
             }
             (Some(_), None) => {
                 scope.fail(self.config.kind(), TypeError::new("candidates", "a sequence", "none"));
@@ -283,7 +287,6 @@ impl InputPreprocessor {
         candidates: &Sequence,
         (encoder, mlp): (&ContentEncoderConfig, &ContextualMlpConfig),
         encoders: &Encoders,
-        mode: Mode,
     ) -> Preprocessed {
         let (uih, targets) = (&features.uih, &candidates.rows);
         let (encoded, rows) = scope.module("_content_encoder", |scope| {
@@ -302,7 +305,7 @@ impl InputPreprocessor {
         let max_seq_len = &uih.rows.max() + &targets.max();
         let plain = Preprocessed { embeddings: content, rows, timestamps, targets: targets.clone(), max_seq_len };
         match action {
-            Some(action) if encoders.interleaved => interleave(scope, plain, &action, &uih.rows, mode),
+            Some(action) if encoders.interleaved => interleave(scope, plain, &action, &uih.rows),
             Some(action) => Preprocessed { embeddings: &plain.embeddings + &action, ..plain },
             None => plain,
         }
@@ -352,9 +355,9 @@ fn required(scope: &Scope, name: &str, feature: Option<&Tensor>) -> Tensor {
 
 /// Every history row becomes a row of content and one of action. Targets become content alone, or both while
 /// learning.
-fn interleave(scope: &Scope, plain: Preprocessed, action: &Tensor, uih: &Ragged, mode: Mode) -> Preprocessed {
+fn interleave(scope: &Scope, plain: Preprocessed, action: &Tensor, uih: &Ragged) -> Preprocessed {
     let doubled = |rows: &Ragged| Ragged::from_lengths(&(&rows.lengths * 2.0));
-    if mode == Mode::Train {
+    if scope.mode() == Mode::Train {
         return Preprocessed {
             embeddings: pairs(scope, &plain.embeddings, action),
             timestamps: pairs(scope, &plain.timestamps, &plain.timestamps),

@@ -1,4 +1,4 @@
-use super::{ConfigError, count, width};
+use super::{ConfigError, count, ratio, width};
 use crate::ops::{
     Attention, NormMulDropout, SemiLocal, SeqLen, StandardMask, Uvqk, UvqkWeights, delta_hstu_mha, hstu_compute_output,
     hstu_compute_uqvk, hstu_mha,
@@ -95,7 +95,11 @@ pub struct KvCache {
 }
 
 impl StuConfig {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
         width("embedding_dim", self.embedding_dim)?;
         width("num_heads", self.num_heads)?;
         width("hidden_dim", self.hidden_dim)?;
@@ -104,6 +108,10 @@ impl StuConfig {
         count("max_attn_len", self.max_attn_len.unwrap_or(0))?;
         count("sla_k1", self.sla_k1)?;
         count("sla_k2", self.sla_k2)?;
+        ratio("output_dropout_ratio", self.output_dropout_ratio)?;
+        if let Some(alpha) = self.attn_alpha.filter(|alpha| !alpha.is_finite()) {
+            return Err(ConfigError::new("attn_alpha", "finite", alpha));
+        }
         if self.scaling_seqlen == Some(0) {
             return Err(ConfigError::new("scaling_seqlen", "negative or at least 1", 0));
         }
@@ -238,7 +246,7 @@ impl StuLayer {
             eps: NORM_EPS,
             group_norm: self.config.use_group_norm.then_some(heads),
             concat_ux: true,
-            dropout: None,
+            dropout_ratio: self.config.output_dropout_ratio,
         };
         hstu_compute_output(scope, [&flat(attn), &uvqk.u, x], [&weight, &bias], &output_weight, &options)
     }

@@ -1,4 +1,4 @@
-use super::{ConfigError, Features, Hstu, HstuConfig, Mode};
+use super::{ConfigError, Features, Hstu, HstuConfig};
 use rewire_graph::{Ragged, Scope, Tensor};
 
 /// A pipeline that gives a vector for every candidate.
@@ -29,9 +29,9 @@ impl HstuTransducer {
     }
 
     /// A row for every candidate.
-    pub fn forward(&self, scope: &Scope, features: &Features, mode: Mode) -> TransducerOutput {
-        let out = self.hstu.forward(scope, features, None, mode);
-        let doubled = self.hstu.config.input_preprocessor.doubles_targets(mode);
+    pub fn forward(&self, scope: &Scope, features: &Features) -> TransducerOutput {
+        let out = self.hstu.forward(scope, features, None);
+        let doubled = self.hstu.config.input_preprocessor.doubles_targets(scope.mode());
         let select = |x: &Tensor| {
             let last = x.jagged_tail(&out.rows, &out.targets);
             if doubled { every_second(&last, &out.targets) } else { last }

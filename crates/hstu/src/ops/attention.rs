@@ -77,6 +77,7 @@ pub fn delta_hstu_mha(
     attention: &Attention,
     mask: impl FnOnce(&Pairs) -> Tensor,
 ) -> Tensor {
+    require(q, k, v, rows, keys, attention);
     let pairs = Pairs::new(scope, rows, keys, q.ty().extent(1).unwrap_or(0));
     let activated = (&q.scores(k, rows, keys) * attention.alpha).silu();
     let weights = match &attention.divisor {
@@ -85,4 +86,16 @@ pub fn delta_hstu_mha(
     };
     let zero = scope.scalar(DType::F32, 0.0);
     mask(&pairs).select(&weights, &zero).weighted_sum(v, rows, keys)
+}
+
+fn require(q: &Tensor, k: &Tensor, v: &Tensor, rows: &Ragged, keys: &Ragged, attention: &Attention) {
+    let op = "hstu_mha";
+    for (argument, tensor, like) in [("q", q, q), ("k", k, q), ("v", v, q)] {
+        let heads = tensor.rank() == 3 && tensor.dim(1) == like.dim(1) && tensor.width() > 0;
+        let expected = format!("[L, H, D] with H {} and a constant D", like.dim(1));
+        tensor.require(op, argument, heads && tensor.dtype().is_float(), expected, tensor.ty());
+    }
+    k.require(op, "k", k.dim(2) == q.dim(2), format!("of the width of q, {}", q.dim(2)), k.ty());
+    keys.require_batch(op, "keys", &rows.batch);
+    q.require(op, "alpha", attention.alpha.is_finite(), "finite", attention.alpha);
 }

@@ -30,7 +30,8 @@ impl Pairs {
     pub(super) fn new(scope: &Scope, rows: &Ragged, keys: &Ragged, heads: usize) -> Self {
         let mut row = rows.row_index(keys, heads);
         if rows.lengths.value() != keys.lengths.value() {
-            row = &row + &rows.per_sample(keys, heads, &(&keys.lengths - &rows.lengths));
+            let queries = rows.lengths.at_most(&keys.lengths, "the number of queries, which are the last rows,");
+            row = &row + &rows.per_sample(keys, heads, &(&keys.lengths - &queries));
         }
         let key = rows.key_index(keys, heads);
         Self { scope: scope.clone(), rows: rows.clone(), keys: keys.clone(), heads, row, key }
@@ -128,7 +129,7 @@ impl StandardMask {
     /// The id of the targets, which is the number of ids before them, `[B]` on the host.
     fn end(&self, pairs: &Pairs) -> Tensor {
         let history = match &self.num_targets {
-            Some(targets) => pairs.lengths() - targets,
+            Some(targets) => pairs.lengths() - &targets.at_most(pairs.lengths(), "num_targets"),
             None => pairs.lengths().clone(),
         };
         match self.contextual_seq_len {
@@ -157,7 +158,8 @@ pub struct IntervalMask {
 impl IntervalMask {
     /// True for the pairs where the query sees the key.
     pub fn trace(&self, pairs: &Pairs) -> Tensor {
-        let rows = self.attn_func.dim(2);
+        let rows = pairs.rows.total.clone();
+        self.attn_func.require_shape("hstu_mha", "attn_func", &[pairs.heads().into(), 3.into(), rows.clone()]);
         let bound = |n| pairs.per_row(&self.attn_func.slice(1, n, 1).reshape(&[pairs.heads().into(), rows.clone()]));
         let key = pairs.key();
         key.lt(&bound(0)).or(&bound(1).le(key).and(&key.lt(&bound(2))))

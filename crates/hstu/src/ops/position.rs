@@ -1,5 +1,5 @@
 use rewire_graph::pointwise::BinaryOp;
-use rewire_graph::{DType, Ragged, Scope, Tensor};
+use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TypeError};
 use serde::Deserialize;
 
 /// What positions of rows are counted from.
@@ -28,7 +28,7 @@ pub enum TimeBucketFn {
 /// Gaps between the time of a request and the time of a row.
 #[derive(Clone, Debug)]
 pub struct TimeBuckets<'a> {
-    /// Time of every row `[total]`, `I64` or `F32`.
+    /// Time of every row `[total]`, integers or floats.
     pub timestamps: &'a Tensor,
     /// Time of the request, `[B]` or `[B, 1]`; the last timestamp of the sample where there is none.
     pub query_time: Option<&'a Tensor>,
@@ -51,6 +51,7 @@ impl Positions<'_> {
 
 /// `alpha x_i + table[min(i, history, P - 1)]` with `table` `[P, D]`; all targets share a row.
 pub fn add_positional_embeddings(x: &Tensor, table: &Tensor, alpha: f64, positions: &Positions) -> Tensor {
+    require("add_positional_embeddings", x, alpha, [("table", table)]);
     let last = table.ty().extent(0).unwrap_or(1).saturating_sub(1);
     let highest = positions.history().binary_scalar(BinaryOp::Min, last as f64);
     let index = positions.rows.position().minimum(&highest.jagged_broadcast(positions.rows));
@@ -60,6 +61,7 @@ pub fn add_positional_embeddings(x: &Tensor, table: &Tensor, alpha: f64, positio
 /// `alpha x_i + position_table[p(i)] + time_table[k(i)]`: positions count back from the end of the history, past
 /// a contextual prefix of `max_contextual_seq_len` rows; time buckets count back from the request.
 pub fn add_timestamp_positional_embeddings(
+    scope: &Scope,
     x: &Tensor,
     [position_table, time_table]: [&Tensor; 2],
     alpha: f64,
@@ -67,9 +69,32 @@ pub fn add_timestamp_positional_embeddings(
     max_contextual_seq_len: usize,
     time: &TimeBuckets,
 ) -> Tensor {
+    let op = "add_timestamp_positional_embeddings";
+    require(op, x, alpha, [("position_table", position_table), ("time_table", time_table)]);
+    time.require(op, positions.rows);
     let position = backward_position(positions, position_table, max_contextual_seq_len);
-    let bucket = time_bucket(positions.rows, time, time_table.ty().extent(0).unwrap_or(1).saturating_sub(1));
+    let bucket = time_bucket(scope, positions.rows, time, time_table.ty().extent(0).unwrap_or(1).saturating_sub(1));
     &(&(x * alpha) + &position_table.gather(&position)) + &time_table.gather(&bucket)
+}
+
+fn require<const N: usize>(op: &str, x: &Tensor, alpha: f64, tables: [(&str, &Tensor); N]) {
+    x.require(op, "x", x.rank() == 2, "[L, D]", x.ty());
+    x.require(op, "alpha", alpha.is_finite(), "finite", alpha);
+    for (argument, table) in tables {
+        let rows = table.rank() == 2 && table.ty().extent(0).is_some_and(|rows| rows > 0);
+        let expected = format!("[rows, {}] with at least one row", x.dim(1));
+        table.require(op, argument, rows && table.dim(1) == x.dim(1), expected, table.ty());
+    }
+}
+
+impl TimeBuckets<'_> {
+    fn require(&self, op: &str, rows: &Ragged) {
+        let times = self.timestamps;
+        times.require(op, "timestamps", times.dtype() != DType::Bool, "of integers or floats", times.ty());
+        times.require_shape(op, "timestamps", std::slice::from_ref(&rows.total));
+        let unit = self.increments;
+        times.require(op, "time_bucket_increments", unit.is_finite() && unit > 0.0, "finite and above 0", unit);
+    }
 }
 
 fn backward_position(positions: &Positions, table: &Tensor, context: usize) -> Tensor {
@@ -84,20 +109,57 @@ fn backward_position(positions: &Positions, table: &Tensor, context: usize) -> T
     }
 }
 
-fn time_bucket(rows: &Ragged, time: &TimeBuckets, buckets: usize) -> Tensor {
-    let timestamps = time.timestamps;
+/// The bucket of every row: the number of edges from 1 to `buckets` that its gap has reached.
+///
+/// Square roots and logarithms are rounded differently by every device, so they only tell where to compare the gap with
+/// the edges on both sides.
+fn time_bucket(scope: &Scope, rows: &Ragged, time: &TimeBuckets, buckets: usize) -> Tensor {
+    let timestamps = &time.timestamps.cast(if time.timestamps.dtype().is_float() { DType::F32 } else { DType::I64 });
     let query = match time.query_time {
         Some(query) => query.cast(timestamps.dtype()).reshape(std::slice::from_ref(&rows.batch)).jagged_broadcast(rows),
         None => timestamps.gather(&(&rows.sample_end() - 1.0)),
     };
-    let gap = (&query - timestamps).cast(DType::F32).clamp(Some(1e-6), None);
-    let units = &gap / time.increments;
+    let gap = &query - timestamps;
+    let units = &gap.cast(DType::F32).clamp(Some(1e-6), None) / time.increments;
     let z = match time.bucket_fn {
         TimeBucketFn::Sqrt => units.sqrt(),
         TimeBucketFn::Log => units.log(),
     };
-    let share = (&z / buckets.max(1) as f64).clamp(Some(0.0), Some(1.0));
-    (&share * buckets as f64).trunc().cast(DType::I32)
+    let near = z.clamp(Some(0.0), Some(buckets as f64)).trunc().cast(DType::I32);
+    let edges = time.bucket_fn.edges(scope, timestamps.dtype(), time.increments, buckets);
+    let missed = gap.lt(&edges.gather(&near)).cast(DType::I32);
+    let reached = gap.ge(&edges.gather(&(&near + 1.0))).cast(DType::I32);
+    &(&near - &missed) + &reached
+}
+
+impl TimeBucketFn {
+    /// The smallest gap of every bucket `0..=buckets`, of the type of timestamps, and one that no gap reaches.
+    fn edges(self, scope: &Scope, dtype: DType, increments: f64, buckets: usize) -> Tensor {
+        let edge = |bucket: usize| match self {
+            Self::Sqrt => (bucket as f64).powi(2) * increments,
+            Self::Log => (bucket as f64).exp() * increments,
+        };
+        let inner = (1..=buckets).map(edge);
+        let tensor = if dtype == DType::I64 {
+            let inner = inner.map(|edge| edge.ceil() as i64);
+            let all: Vec<i64> = std::iter::once(i64::MIN).chain(inner).chain([i64::MAX]).collect();
+            HostTensor::i64(vec![all.len()], &all)
+        } else {
+            let inner = inner.map(not_below);
+            let all: Vec<f32> = std::iter::once(f32::MIN).chain(inner).chain([f32::MAX]).collect();
+            HostTensor::f32(vec![all.len()], &all)
+        };
+        match tensor {
+            Ok(tensor) => scope.constant(tensor),
+            Err(error) => scope.fail("time_bucket", TypeError::new("time_table", "a table of fewer rows", error)),
+        }
+    }
+}
+
+/// The smallest float that is not below `x`.
+fn not_below(x: f64) -> f32 {
+    let nearest = (x as f32).min(f32::MAX);
+    if f64::from(nearest) < x { nearest.next_up().min(f32::MAX) } else { nearest }
 }
 
 /// Contextual rows as a prefix: `C` rows a sample.

@@ -39,6 +39,7 @@ impl SemiLocal {
 
 /// The intervals of semi-local attention, `[heads, 3, total]` of `I32`; see [`super::IntervalMask`].
 pub fn build_sla_func_tensor(scope: &Scope, rows: &Ragged, heads: usize, mask: &SemiLocal) -> Tensor {
+    rows.lengths.require("build_sla_func_tensor", "nheads", heads > 0, "at least 1", heads);
     let row = rows.position();
     let history = mask.history(&rows.lengths).jagged_broadcast(rows);
     let of_history = row.lt(&history);

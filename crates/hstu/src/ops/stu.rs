@@ -1,5 +1,6 @@
 use super::{Attention, StandardMask, hstu_mha};
-use rewire_graph::{Ragged, Scope, Tensor};
+use crate::modules::MAX_WIDTH;
+use rewire_graph::{Dim, Ragged, Scope, Tensor};
 
 /// The gate, the values, the queries and the keys of an STU layer.
 #[derive(Clone, Debug)]
@@ -44,23 +45,42 @@ pub struct NormMulDropout {
     pub group_norm: Option<usize>,
     /// Put the gate and the input before the product.
     pub concat_ux: bool,
-    /// Probability and seed of dropout on the whole result.
-    pub dropout: Option<(f32, Tensor)>,
+    /// Probability of dropout on the whole result where the scope's mode is to learn; see [`Scope::dropout`].
+    pub dropout_ratio: f32,
 }
 
 /// `u, v, q, k` from the normalized rows of `x` `[R, E]` by one linear map.
 pub fn hstu_compute_uqvk(x: &Tensor, weights: &UvqkWeights) -> Uvqk {
+    weights.require(x);
     let (heads, attn, hidden) = (weights.num_heads, weights.attn_dim, weights.hidden_dim);
     let normed = x.layer_norm(&weights.norm_weight, &weights.norm_bias, weights.norm_eps);
     let uvqk = weights.uvqk_bias.addmm(&normed, &weights.uvqk_weight);
-    let (values, queries) = (heads * hidden, heads * attn);
+    let (values, queries) = (heads.saturating_mul(hidden), heads.saturating_mul(attn));
     let part = |start, width| uvqk.slice(1, start, width);
     let by_head = |part: Tensor, width: usize| part.reshape(&[x.dim(0), heads.into(), width.into()]);
     Uvqk {
         u: part(0, values).silu(),
         v: by_head(part(values, values), hidden),
-        q: by_head(part(2 * values, queries), attn),
-        k: by_head(part(2 * values + queries, queries), attn),
+        q: by_head(part(values.saturating_mul(2), queries), attn),
+        k: by_head(part(values.saturating_mul(2).saturating_add(queries), queries), attn),
+    }
+}
+
+impl UvqkWeights {
+    fn require(&self, x: &Tensor) {
+        let op = "hstu_compute_uqvk";
+        for (argument, value) in
+            [("num_heads", self.num_heads), ("attn_dim", self.attn_dim), ("hidden_dim", self.hidden_dim)]
+        {
+            x.require(op, argument, (1..=MAX_WIDTH).contains(&value), format!("in 1..={MAX_WIDTH}"), value);
+        }
+        x.require(op, "x", x.rank() == 2, "[R, E]", x.ty());
+        let widths = self.attn_dim.checked_add(self.hidden_dim).and_then(|width| width.checked_mul(self.num_heads));
+        let out: Dim = widths.and_then(|width| width.checked_mul(2)).unwrap_or(0).into();
+        self.norm_weight.require_shape(op, "norm_weight", &[x.dim(1)]);
+        self.norm_bias.require_shape(op, "norm_bias", &[x.dim(1)]);
+        self.uvqk_weight.require_shape(op, "uvqk_weight", &[x.dim(1), out.clone()]);
+        self.uvqk_bias.require_shape(op, "uvqk_bias", &[out]);
     }
 }
 
@@ -73,24 +93,35 @@ pub fn norm_mul_dropout(
     [weight, bias]: [&Tensor; 2],
     options: &NormMulDropout,
 ) -> Tensor {
+    let op = "norm_mul_dropout";
+    let heads = options.group_norm.unwrap_or(1);
+    let divides = heads > 0 && x.width().is_multiple_of(heads);
+    x.require(op, "x", x.rank() == 2, "[R, H * D]", x.ty());
+    x.require(op, "num_heads", divides, format!("a divisor of the width of x, {}", x.width()), heads);
+    u.require_shape(op, "u", x.shape());
+    let affine = options.group_norm.map_or_else(|| x.dim(1), Dim::from);
+    for (argument, tensor) in [("weight", weight), ("bias", bias)] {
+        tensor.require_shape(op, argument, std::slice::from_ref(&affine));
+    }
+    let ratio = options.dropout_ratio;
+    x.require(op, "dropout_ratio", (0.0..1.0).contains(&ratio), "at least 0 and below 1", ratio);
     let normed = match options.group_norm {
         Some(heads) => {
             let width = x.width() / heads.max(1);
             let by_head = x.reshape(&[x.dim(0), heads.into(), width.into()]);
             let of_head = |affine: &Tensor| affine.reshape(&[heads.into(), 1.into()]);
-            by_head.layer_norm(&of_head(weight), &of_head(bias), options.eps).reshape(x.shape())
+            let normed = &(&by_head.normalize(options.eps) * &of_head(weight)) + &of_head(bias);
+            normed.reshape(x.shape())
         }
         None => x.layer_norm(weight, bias, options.eps),
     };
     let gated = u * &normed;
     let out = if options.concat_ux { scope.concat(&[u, x, &gated], 1) } else { gated };
-    match &options.dropout {
-        Some((ratio, seed)) => out.dropout(*ratio, seed),
-        None => out,
-    }
+    scope.dropout(&out, ratio)
 }
 
-/// `x + norm_mul_dropout(attn, u) output_weight`.
+/// `x + norm_mul_dropout(attn, u) output_weight`, with `x` `[R, E]`, `attn` and `u` `[R, H * D]`, and `output_weight`
+/// `[H * D, E]`, or `[3 * H * D, E]` with `concat_ux`.
 pub fn hstu_compute_output(
     scope: &Scope,
     [attn, u, x]: [&Tensor; 3],
@@ -98,6 +129,11 @@ pub fn hstu_compute_output(
     output_weight: &Tensor,
     options: &NormMulDropout,
 ) -> Tensor {
+    let op = "hstu_compute_output";
+    x.require(op, "x", x.rank() == 2, "[R, E]", x.ty());
+    attn.require(op, "attn", attn.rank() == 2 && attn.dim(0) == x.dim(0), "[R, H * D] with the rows of x", attn.ty());
+    let rows = attn.dim(1) * if options.concat_ux { 3 } else { 1 };
+    output_weight.require_shape(op, "output_weight", &[rows, x.dim(1)]);
     x.addmm(&norm_mul_dropout(scope, attn, u, norm, options), output_weight)
 }
 

@@ -51,7 +51,9 @@ impl Mha {
 
 pub(super) fn hstu_mha(case: &Case) -> Result<Outputs, ReplayError> {
     let attrs: Mha = case.attributes()?;
-    case.without_dropout(attrs.dropout_pr, attrs.training)?;
+    if attrs.training && attrs.dropout_pr > 0.0 {
+        return Err(case.unsupported_dropout());
+    }
     let rows = case.offsets("seq_offsets")?;
     let total = std::slice::from_ref(&rows.total);
     let (q, k, v) = (case.input("q", total)?, case.input("k", total)?, case.input("v", total)?);
@@ -81,7 +83,7 @@ pub(super) fn delta_hstu_mha(case: &Case) -> Result<Outputs, ReplayError> {
 /// As many rows of the input `name` for each of `samples` samples.
 pub(super) fn equal_rows(case: &Case, name: &str, samples: usize, like: &Ragged) -> Result<Ragged, ReplayError> {
     let rows = case.extent(name, 0)?;
-    match rows.checked_div(samples) {
+    match rows.checked_div(samples.max(1)) {
         Some(each) if each * samples == rows => {
             Ok(Ragged::dense(&case.scope, like.batch.clone(), &case.scope.host_size(each)))
         }

@@ -1,6 +1,7 @@
 use super::{Outputs, ReplayError};
 use crate::modules::Mode;
-use rewire_graph::{DType, Dim, Graph, GraphError, Ragged, Scope, Tensor};
+use rewire_graph::op::Dropout;
+use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 pub(super) struct Case<'a> {
     pub scope: Scope,
     op: &'a str,
-    attrs: &'a Value,
+    attrs: Value,
     tensors: &'a BTreeMap<String, (DType, Vec<usize>)>,
     /// The size that stands for a number of samples.
     samples: RefCell<BTreeMap<usize, Dim>>,
@@ -20,18 +21,23 @@ impl<'a> Case<'a> {
     pub fn new(op: &'a str, attrs: &'a Value, tensors: &'a BTreeMap<String, (DType, Vec<usize>)>) -> Self {
         let given = tensors.iter().filter(|(name, _)| name.starts_with("in.") || name.starts_with("param."));
         let half = given.into_iter().any(|(_, (dtype, _))| *dtype == DType::F16);
-        let scope = Scope::new().with_weights(if half { DType::F16 } else { DType::F32 });
-        Self { scope, op, attrs, tensors, samples: RefCell::default() }
+        let learns = attrs.get("mode").and_then(Value::as_str) == Some("train")
+            || attrs.get("training").and_then(Value::as_bool) == Some(true);
+        let mode = if learns { Mode::Train } else { Mode::Eval };
+        let scope = Scope::new().with_weights(if half { DType::F16 } else { DType::F32 }).with_mode(mode);
+        Self { scope, op, attrs: without_nulls(attrs), tensors, samples: RefCell::default() }
     }
 
-    pub fn finish(self, outputs: Outputs) -> Result<Graph, GraphError> {
+    pub fn finish(self, outputs: Outputs) -> Result<Graph, ReplayError> {
         let named: Vec<(&str, Tensor)> = outputs.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
-        self.scope.finish(&named)
+        let graph = self.scope.clone().finish(&named)?;
+        let draws = |id| graph.node(id).is_some_and(|node| node.op.downcast_ref::<Dropout>().is_some());
+        if graph.ids().any(draws) { Err(self.unsupported_dropout()) } else { Ok(graph) }
     }
 
     /// All attributes of a functional operator; those it does not know are left alone.
     pub fn attributes<T: DeserializeOwned>(&self) -> Result<T, ReplayError> {
-        Ok(T::deserialize(self.attrs)?)
+        Ok(T::deserialize(&self.attrs)?)
     }
 
     /// A module's constructor arguments.
@@ -44,20 +50,13 @@ impl<'a> Case<'a> {
         Ok(T::deserialize(self.part("call"))?)
     }
 
-    pub fn part(&self, key: &str) -> &'a Value {
+    pub fn part(&self, key: &str) -> &Value {
         self.attrs.get(key).unwrap_or(&Value::Null)
     }
 
-    pub fn mode(&self) -> Mode {
-        if self.part("mode").as_str() == Some("train") { Mode::Train } else { Mode::Eval }
-    }
-
-    /// An error where dropout would act.
-    pub fn without_dropout(&self, ratio: f32, training: bool) -> Result<(), ReplayError> {
-        if training && ratio > 0.0 {
-            return Err(ReplayError::Unsupported { op: format!("{} with dropout", self.op) });
-        }
-        Ok(())
+    /// That dropout acts, whose draws no stored case holds.
+    pub fn unsupported_dropout(&self) -> ReplayError {
+        ReplayError::Unsupported { op: format!("{} with dropout", self.op) }
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -140,6 +139,18 @@ impl<'a> Case<'a> {
 
     fn batch(&self, samples: usize, new: impl FnOnce() -> Dim) -> Dim {
         self.samples.borrow_mut().entry(samples).or_insert_with(new).clone()
+    }
+}
+
+/// Attributes without those that are null: null means none, as an absent one does.
+fn without_nulls(attrs: &Value) -> Value {
+    match attrs {
+        Value::Object(entries) => {
+            let given = entries.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(given.map(|(key, value)| (key.clone(), without_nulls(value))).collect())
+        }
+        Value::Array(entries) => Value::Array(entries.iter().map(without_nulls).collect()),
+        other => other.clone(),
     }
 }
 

@@ -1,6 +1,6 @@
-use super::conv::{self, Window};
 use super::{Outputs, ReplayError};
 use crate::modules::ConfigError;
+use rewire_graph::op::Window;
 use rewire_graph::{DType, Dim, Graph, Scope, Tensor};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -77,7 +77,7 @@ impl Nodes {
         let mut values = self.sources(&scope, tensors, batch.map(|batch| batch(&scope)))?;
         for node in &self.nodes {
             let operands = node.inputs.iter().map(|name| value(&values, name)).collect::<Result<Vec<_>, _>>()?;
-            let result = node.apply(&scope, &operands)?;
+            let result = node.apply(&operands)?;
             values.insert(node.output.clone(), result);
         }
         let outputs: Outputs = self
@@ -132,24 +132,27 @@ impl Node {
         Ok(T::deserialize(&self.attrs)?)
     }
 
-    fn apply(&self, scope: &Scope, operands: &[Tensor]) -> Result<Tensor, ReplayError> {
+    fn apply(&self, operands: &[Tensor]) -> Result<Tensor, ReplayError> {
         Ok(match operands {
             [x] => self.unary(x)?,
-            [a, b] => self.binary(scope, a, b)?,
+            [a, b] => self.binary(a, b)?,
             [a, b, c] => match self.op.as_str() {
                 "where" => a.select(b, c),
                 "linear" => a.linear(b, Some(c)),
-                "conv2d" => conv::conv2d(scope, a, b, Some(c), &self.attributes::<Window>()?)?,
+                "conv2d" => a.conv2d(b, Some(c), &self.window()?),
                 _ => return Err(self.unsupported()),
             },
             [x, mean, variance, weight, bias] if self.op == "batch_norm2d" => {
                 let BatchNorm { eps } = self.attributes()?;
-                let channel = |x: &Tensor| x.reshape(&[x.dim(0), 1.into(), 1.into()]);
-                let scale = weight * &(variance + eps).rsqrt();
-                &(&(x - &channel(mean)) * &channel(&scale)) + &channel(bias)
+                x.batch_norm(1, [mean, variance, weight, bias], eps)
             }
             _ => return Err(self.unsupported()),
         })
+    }
+
+    /// Where a convolution reads; the defaults where there are no attributes.
+    fn window(&self) -> Result<Window, ReplayError> {
+        if self.attrs.is_null() { Ok(Window::default()) } else { self.attributes() }
     }
 
     fn unary(&self, x: &Tensor) -> Result<Tensor, ReplayError> {
@@ -185,7 +188,7 @@ impl Node {
         })
     }
 
-    fn binary(&self, scope: &Scope, a: &Tensor, b: &Tensor) -> Result<Tensor, ReplayError> {
+    fn binary(&self, a: &Tensor, b: &Tensor) -> Result<Tensor, ReplayError> {
         Ok(match self.op.as_str() {
             "add" => a + b,
             "sub" => a - b,
@@ -196,7 +199,7 @@ impl Node {
             "gt" => a.gt(b),
             "matmul" => a.matmul(b),
             "linear" => a.linear(b, None),
-            "conv2d" => conv::conv2d(scope, a, b, None, &self.attributes::<Window>()?)?,
+            "conv2d" => a.conv2d(b, None, &self.window()?),
             _ => return Err(self.unsupported()),
         })
     }

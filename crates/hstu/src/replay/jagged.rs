@@ -173,6 +173,7 @@ pub(super) fn timestamp_positions(case: &Case) -> Result<Outputs, ReplayError> {
         increments: time.time_bucket_increments,
     };
     Ok(out(ops::add_timestamp_positional_embeddings(
+        &case.scope,
         &placed.x,
         [&placed.table, &times],
         attrs.alpha,

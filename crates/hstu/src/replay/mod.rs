@@ -11,7 +11,6 @@
 mod attention;
 mod cached;
 mod case;
-mod conv;
 mod fusion;
 mod jagged;
 mod module;

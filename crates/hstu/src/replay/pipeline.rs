@@ -11,7 +11,7 @@ fn pipeline_features(case: &Case, config: &HstuConfig) -> Result<Features, Repla
 pub(super) fn transducer(case: &Case) -> Result<Outputs, ReplayError> {
     let config: HstuConfig = case.init()?;
     let features = pipeline_features(case, &config)?;
-    let output = HstuTransducer::new(config)?.forward(&case.scope, &features, case.mode());
+    let output = HstuTransducer::new(config)?.forward(&case.scope, &features);
     let full = output.full.map(|full| ("full_embeddings".to_owned(), full));
     Ok(std::iter::once(("candidate_embeddings".to_owned(), output.candidates)).chain(full).collect())
 }
@@ -24,6 +24,6 @@ pub(super) fn match_encoder(case: &Case) -> Result<Outputs, ReplayError> {
         key => Some(case.column(key, &features.uih.rows.batch)?),
     };
     let encoder = HstuMatchEncoder::new(config)?;
-    let users = encoder.forward(&case.scope, &features, query_time.as_ref(), case.mode());
+    let users = encoder.forward(&case.scope, &features, query_time.as_ref());
     Ok(vec![("user_embeddings".to_owned(), users)])
 }

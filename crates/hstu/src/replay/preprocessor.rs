@@ -35,7 +35,7 @@ pub(super) fn preprocessor(case: &Case) -> Result<Outputs, ReplayError> {
     };
     preprocessor.check()?;
     width("output_embedding_dim", preprocessor.output_embedding_dim)?;
-    let sequence = preprocessor.forward(&case.scope, &features, case.mode());
+    let sequence = preprocessor.forward(&case.scope, &features);
     let size = |dim: rewire_graph::Dim| case.scope.host_size(dim);
     let named = [
         ("output_max_seq_len", sequence.max_seq_len.clone()),

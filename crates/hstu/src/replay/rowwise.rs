@@ -55,30 +55,28 @@ struct NormMul {
     #[serde(default)]
     dropout_ratio: f32,
     #[serde(default)]
-    training: bool,
-    #[serde(default)]
     concat_ux: bool,
     #[serde(default)]
     group_norm: bool,
 }
 
 impl NormMul {
-    fn options(&self, case: &Case) -> Result<NormMulDropout, ReplayError> {
-        case.without_dropout(self.dropout_ratio, self.training)?;
+    fn options(&self) -> NormMulDropout {
         let group_norm = self.group_norm.then_some(self.num_heads);
-        Ok(NormMulDropout { eps: self.eps, group_norm, concat_ux: self.concat_ux, dropout: None })
+        let (concat_ux, dropout_ratio) = (self.concat_ux, self.dropout_ratio);
+        NormMulDropout { eps: self.eps, group_norm, concat_ux, dropout_ratio }
     }
 }
 
 pub(super) fn norm_mul_dropout(case: &Case) -> Result<Outputs, ReplayError> {
-    let options = case.attributes::<NormMul>()?.options(case)?;
+    let options = case.attributes::<NormMul>()?.options();
     let [x, u] = rows(case, ["x", "u"])?;
     let (weight, bias) = (case.input("weight", &[])?, case.input("bias", &[])?);
     Ok(out(ops::norm_mul_dropout(&case.scope, &x, &u, [&weight, &bias], &options)))
 }
 
 pub(super) fn compute_output(case: &Case) -> Result<Outputs, ReplayError> {
-    let options = case.attributes::<NormMul>()?.options(case)?;
+    let options = case.attributes::<NormMul>()?.options();
     let [attn, u, x] = rows(case, ["attn", "u", "x"])?;
     let (weight, bias) = (case.input("norm_weight", &[])?, case.input("norm_bias", &[])?);
     let output_weight = case.input("output_weight", &[])?;

@@ -1,0 +1,75 @@
+use super::Tensor;
+
+impl Tensor {
+    /// `e^(x - max x) / sum e^(x - max x)` along an axis.
+    pub fn softmax(&self, axis: usize) -> Tensor {
+        let exp = (self - &self.max(axis)).exp();
+        &exp / &exp.sum(axis)
+    }
+
+    /// `(x - mean) / sqrt(var + eps)` over the last axis, with the biased variance.
+    ///
+    /// The mean of what is left after subtracting the mean is subtracted as well: in a row of equal elements it
+    /// is the rounding of the mean, which a small `eps` would magnify.
+    pub fn normalize(&self, eps: f64) -> Tensor {
+        self.require_norm("normalize", eps, &[]);
+        let axis = self.rank().saturating_sub(1);
+        let centered = self - &self.mean(axis);
+        let rest = centered.mean(axis);
+        let variance = &centered.square().mean(axis) - &rest.square();
+        &(&centered - &rest) * &(&variance + eps).rsqrt()
+    }
+
+    /// Layer norm over the last axis (Ba et al., 2016): `normalize(x) * weight + bias`, with `weight` and `bias`
+    /// `[width]`. `eps` is added to the variance.
+    pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
+        self.require_norm("layer_norm", eps, &[("weight", weight), ("bias", bias)]);
+        &(&self.normalize(eps) * weight) + bias
+    }
+
+    /// RMS norm over the last axis (Zhang and Sennrich, 2019): `x / sqrt(mean(x^2) + eps) * weight`, with `weight`
+    /// `[width]`.
+    pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {
+        self.require_norm("rms_norm", eps, &[("weight", weight)]);
+        let axis = self.rank().saturating_sub(1);
+        let scale = (&self.square().mean(axis) + eps).rsqrt();
+        &(self * &scale) * weight
+    }
+
+    /// `x * sigmoid(layer_norm(x))`, with the arguments of [`Tensor::layer_norm`].
+    pub fn swish_layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
+        self.require_norm("swish_layer_norm", eps, &[("weight", weight), ("bias", bias)]);
+        self * &self.layer_norm(weight, bias, eps).sigmoid()
+    }
+
+    /// Batch norm in the form used after learning (Ioffe and Szegedy, 2015), over `axis` of this:
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias`, with statistics and affine `[extent of axis]`.
+    pub fn batch_norm(&self, axis: usize, [mean, variance, weight, bias]: [&Tensor; 4], eps: f64) -> Tensor {
+        let named = [("mean", mean), ("variance", variance), ("weight", weight), ("bias", bias)];
+        self.require("batch_norm", "axis", axis < self.rank(), format!("below {}", self.rank()), axis);
+        self.require_eps("batch_norm", eps);
+        for (argument, tensor) in named {
+            tensor.require_shape("batch_norm", argument, &[self.dim(axis)]);
+        }
+        let mut shape = vec![1.into(); self.rank().saturating_sub(axis)];
+        if let Some(first) = shape.first_mut() {
+            *first = self.dim(axis);
+        }
+        let along = |x: &Tensor| x.reshape(&shape);
+        let scale = weight * &(variance + eps).rsqrt();
+        &(&(self - &along(mean)) * &along(&scale)) + &along(bias)
+    }
+
+    fn require_norm(&self, op: &str, eps: f64, affine: &[(&str, &Tensor)]) {
+        let floats = self.rank() > 0 && self.dtype().is_float();
+        self.require(op, "x", floats, "of floats with at least one axis", self.ty());
+        self.require_eps(op, eps);
+        for (argument, tensor) in affine {
+            tensor.require_shape(op, argument, &[self.dim(self.rank().saturating_sub(1))]);
+        }
+    }
+
+    fn require_eps(&self, op: &str, eps: f64) {
+        self.require(op, "eps", eps.is_finite() && eps >= 0.0, "finite and at least 0", eps);
+    }
+}
