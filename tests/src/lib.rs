@@ -7,3 +7,4 @@ pub mod compare;
 pub mod golden;
 pub mod noise;
 pub mod program;
+pub mod reference;

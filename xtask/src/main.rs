@@ -18,6 +18,8 @@ Usage: cargo xtask COMMAND
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, and under Vulkan's
           validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
+  reference
+          writes docs/reference.md
 ";
 
 fn main() -> ExitCode {
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["setup"] => setup::run(),
         ["drivers"] => drivers::run(),
         ["test"] => setup::run().and_then(|()| test::run()),
+        ["reference"] => test::write_reference(),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(())

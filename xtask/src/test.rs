@@ -21,6 +21,13 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
+/// Writes the reference page, which a test compares with the source.
+pub(crate) fn write_reference() -> Result<(), String> {
+    let mut command = cargo(&["test", "--quiet", "-p", "rewire-tests", "--test", "reference", "the_page_is_current"]);
+    command.env("REWIRE_WRITE_REFERENCE", "1");
+    run_command(command)
+}
+
 /// The Vulkan driver that tests see; `None` is what the machine has.
 struct Environment {
     name: &'static str,

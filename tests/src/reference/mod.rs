@@ -1,0 +1,287 @@
+//! The reference of operators, modules and models: what their source says of them, the kernels that an example of each
+//! lowers to, and the errors that wrong uses of each give.
+
+mod composites;
+mod modules;
+mod ops;
+mod primitives;
+mod ranking;
+mod source;
+
+pub use source::Source;
+
+use crate::backend;
+use rewire_graph::{Dim, Graph, GraphError, Scope, Tensor};
+use rewire_graph_rewrite::emit::{Target, Tuning, emit};
+use rewire_graph_rewrite::plan::{Kernel as Family, Plan};
+use rewire_hstu::models;
+use rewire_runtime::{Kernel, Session, SessionOptions};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::ops::Deref;
+
+/// Traces something.
+pub type Trace = fn(&Sketch) -> Tensor;
+
+/// A scope whose sizes are the same when they are asked for again, so that inputs can be as well.
+#[derive(Debug, Default)]
+pub struct Sketch {
+    scope: Scope,
+    sizes: RefCell<BTreeMap<String, Dim>>,
+}
+
+impl Sketch {
+    /// As [`Scope::size`].
+    pub fn size(&self, name: &str) -> Dim {
+        self.sizes.borrow_mut().entry(name.to_owned()).or_insert_with(|| self.scope.size(name)).clone()
+    }
+
+    /// As [`Scope::finish`].
+    pub fn finish(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
+        self.scope.finish(outputs)
+    }
+}
+
+impl Deref for Sketch {
+    type Target = Scope;
+
+    fn deref(&self) -> &Scope {
+        &self.scope
+    }
+}
+
+/// An operator or function: an example of its use, and wrong uses.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// The type or function in the source.
+    pub item: &'static str,
+    /// A use.
+    pub example: Trace,
+    /// Wrong uses, one a constraint.
+    pub violations: Vec<Trace>,
+}
+
+/// A module: a configuration, what is traced from it, and values that configurations may not have.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// The type in the source.
+    pub item: &'static str,
+    /// The kind, where one type has several.
+    pub kind: &'static str,
+    /// A configuration.
+    pub config: serde_json::Value,
+    /// Traces a configuration.
+    pub build: fn(serde_json::Value) -> Result<Graph, String>,
+    /// Wrong values by JSON pointer.
+    pub violations: Vec<(&'static str, serde_json::Value)>,
+}
+
+impl Module {
+    /// The graph of the configuration.
+    pub fn graph(&self) -> Result<Graph, String> {
+        (self.build)(self.config.clone())
+    }
+
+    /// The errors of the wrong values, in order; `None` where there was none.
+    pub fn errors(&self) -> Vec<Option<String>> {
+        let error = |(pointer, value): &(&str, serde_json::Value)| {
+            let mut config = self.config.clone();
+            let (parent, key) = pointer.rsplit_once('/')?;
+            match config.pointer_mut(parent)? {
+                serde_json::Value::Array(entries) => *entries.get_mut(key.parse::<usize>().ok()?)? = value.clone(),
+                parent if value.is_null() => drop(parent.as_object_mut()?.remove(key)),
+                parent => drop(parent.as_object_mut()?.insert(key.to_owned(), value.clone())),
+            }
+            (self.build)(config).err()
+        };
+        self.violations.iter().map(error).collect()
+    }
+}
+
+impl Function {
+    /// The graph of the example.
+    pub fn graph(&self) -> Result<Graph, GraphError> {
+        let scope = Sketch::default();
+        let out = (self.example)(&scope);
+        scope.finish(&[("out", out)])
+    }
+
+    /// The errors of the wrong uses, in order; `None` where there was none.
+    pub fn errors(&self) -> Vec<Option<GraphError>> {
+        let error = |violation: &Trace| {
+            let scope = Sketch::default();
+            let out = violation(&scope);
+            scope.finish(&[("out", out)]).err()
+        };
+        self.violations.iter().map(error).collect()
+    }
+}
+
+/// Operators of the traced graph.
+pub fn primitives() -> Vec<Function> {
+    primitives::all()
+}
+
+/// Functions of tensors that trace several operators.
+pub fn composites() -> Vec<Function> {
+    composites::all()
+}
+
+/// Functional operators of generative recommenders.
+pub fn ops() -> Vec<Function> {
+    ops::all()
+}
+
+/// Functions beside the ranking layers.
+pub fn ranking_functions() -> Vec<Function> {
+    ranking::functions()
+}
+
+/// Modules and models.
+pub fn modules() -> Vec<Module> {
+    modules::all()
+}
+
+/// Ranking layers.
+pub fn ranking() -> Vec<Module> {
+    ranking::all()
+}
+
+/// The families of the kernels that a graph takes, after making sure that they run on the CPU and are emitted for every
+/// WebGPU device.
+pub fn backends(graph: &Graph) -> Result<String, String> {
+    let plan = backend::plan(graph)?;
+    let families: BTreeSet<&str> = plan.steps.iter().map(|step| family(&step.kernel)).collect();
+    for step in &plan.steps {
+        emit(&step.kernel, &Target::BASELINE, &Tuning::default()).map_err(|e| format!("{}: {e}", step.name))?;
+    }
+    let count = plan.steps.len();
+    loads(plan, graph)?;
+    let families: Vec<&str> = families.into_iter().collect();
+    Ok(match count {
+        0 => "host".to_owned(),
+        1 => format!("CPU, GPU: {}", families.join(", ")),
+        _ => format!("CPU, GPU: {count} kernels ({})", families.join(", ")),
+    })
+}
+
+fn family(kernel: &Family) -> &'static str {
+    match kernel {
+        Family::Map(_) => "map",
+        Family::Reduce(_) => "reduce",
+        Family::Matmul(_) => "matmul",
+        Family::Attention(_) => "attention",
+    }
+}
+
+fn loads(plan: Plan, graph: &Graph) -> Result<(), String> {
+    let parameters = models::parameters(graph);
+    let find = |name: &str| {
+        let parameter = parameters.iter().find(|parameter| parameter.name == name)?;
+        Some(crate::noise::Noise::new(1, name).floats(parameter.dtype, &parameter.shape, 1.0))
+    };
+    let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+    Session::load(plan, find, options).map(drop).map_err(|error| error.to_string())
+}
+
+/// The page.
+pub fn page() -> Result<String, String> {
+    let source = Source::read()?;
+    let mut page = String::from(
+        "# Reference\n\nWritten by `cargo xtask reference` from the source, from the kernels that an example of each entry \
+         lowers to, and from the\nerrors that wrong uses of it give; a test fails where it is stale. Attributes are options \
+         of the operator or keys of\n`config.json`, with their defaults. Each constraint is an error that names the operator \
+         and the argument or key.\n",
+    );
+    let sections = [
+        (
+            "Operators of the graph",
+            "`rewire_graph::op`, traced by methods of `Tensor`, `Ragged` and `Scope`.",
+            primitives(),
+        ),
+        ("Functions of tensors", "Methods of `rewire_graph::Tensor` that trace several operators.", composites()),
+        ("Operators of generative recommenders", "`rewire_hstu::ops`.", ops()),
+        ("Functions for ranking", "`rewire_hstu::modules::ranking`.", ranking_functions()),
+    ];
+    for (title, about, functions) in sections {
+        let _ = write!(page, "\n## {title}\n\n{about}\n");
+        for function in functions {
+            write_function(&mut page, &source, &function)?;
+        }
+    }
+    let sections = [
+        ("Modules and models", "`rewire_hstu::modules` and `rewire_hstu::models`.", modules()),
+        ("Ranking layers", "`rewire_hstu::modules::ranking`.", ranking()),
+    ];
+    for (title, about, modules) in sections {
+        let _ = write!(page, "\n## {title}\n\n{about} The parameters are those of the example.\n");
+        for module in modules {
+            write_module(&mut page, &source, &module)?;
+        }
+    }
+    let _ = write!(page, "\n## Options\n\nTypes of attributes, in order of name.\n");
+    for item in source.options() {
+        write_options(&mut page, &source, &item)?;
+    }
+    Ok(page)
+}
+
+fn write_function(page: &mut String, source: &Source, function: &Function) -> Result<(), String> {
+    let item = function.item;
+    let graph = function.graph().map_err(|error| format!("{item}: {error}"))?;
+    let backends = backends(&graph).map_err(|error| format!("{item}: {error}"))?;
+    let _ = write!(page, "\n### `{item}`\n\n{}\n\n- Backends: {backends}\n", source.docs(item)?);
+    for error in function.errors() {
+        let error = error.ok_or_else(|| format!("{item}: a wrong use is no error"))?;
+        let _ = writeln!(page, "- Constraint: {}", constraint(&error));
+    }
+    write_fields(page, source, item)
+}
+
+fn write_module(page: &mut String, source: &Source, module: &Module) -> Result<(), String> {
+    let item = module.item;
+    let title = if module.kind.is_empty() { format!("`{item}`") } else { format!("`{item}`, `{}`", module.kind) };
+    let graph = module.graph().map_err(|error| format!("{title}: {error}"))?;
+    let backends = backends(&graph).map_err(|error| format!("{title}: {error}"))?;
+    let _ = write!(page, "\n### {title}\n\n{}\n\n- Backends: {backends}\n", source.docs(item)?);
+    let _ = writeln!(page, "- Example: `{}`", module.config);
+    let parameters: Vec<String> = models::parameters(&graph)
+        .into_iter()
+        .map(|parameter| format!("`{}` {:?}", parameter.name, parameter.shape))
+        .collect();
+    if !parameters.is_empty() {
+        let _ = writeln!(page, "- Parameters: {}", parameters.join(", "));
+    }
+    for (error, (pointer, _)) in module.errors().into_iter().zip(&module.violations) {
+        let error = error.ok_or_else(|| format!("{title}: a wrong `{pointer}` is no error"))?;
+        let _ = writeln!(page, "- Constraint: {}", error.replace('\n', " "));
+    }
+    Ok(())
+}
+
+fn write_options(page: &mut String, source: &Source, item: &str) -> Result<(), String> {
+    let _ = write!(page, "\n### `{item}`\n\n{}\n", source.docs(item)?);
+    write_fields(page, source, item)
+}
+
+fn write_fields(page: &mut String, source: &Source, item: &str) -> Result<(), String> {
+    let fields = source.fields(item)?;
+    if !fields.is_empty() {
+        page.push_str("\n| attribute | type | default | meaning |\n|---|---|---|---|\n");
+    }
+    for field in fields {
+        let default = field.default.map_or_else(String::new, |default| format!("`{default}`"));
+        let ty = if field.ty.is_empty() { String::new() } else { format!("`{}`", field.ty) };
+        let _ = writeln!(page, "| `{}` | {ty} | {default} | {} |", field.name, field.docs);
+    }
+    Ok(())
+}
+
+/// What an error asks for.
+fn constraint(error: &GraphError) -> String {
+    match error {
+        GraphError::Type { op, source, .. } => format!("{op}: `{}` must be {}", source.argument, source.expected),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,283 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+use syn::{Attribute, Expr, ExprLit, Fields, ImplItem, Item, Lit, Meta};
+
+/// What the source says of types and functions, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    docs: BTreeMap<String, String>,
+    fields: BTreeMap<String, Vec<Field>>,
+    /// Bodies of functions without arguments: what `#[serde(default = "..")]` calls.
+    bodies: BTreeMap<String, String>,
+    constants: BTreeMap<String, String>,
+    operators: Vec<String>,
+    modules: Vec<String>,
+    options: Vec<String>,
+    exports: Vec<String>,
+}
+
+/// An attribute of an operator or a key of a configuration.
+#[derive(Clone, Debug)]
+pub struct Field {
+    /// The name, as it is in a configuration.
+    pub name: String,
+    /// The type.
+    pub ty: String,
+    /// The default, if it may be missing.
+    pub default: Option<String>,
+    /// What it means.
+    pub docs: String,
+}
+
+impl Source {
+    /// Reads the crates `graph` and `hstu`.
+    pub fn read() -> Result<Self, String> {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+        let mut source = Self::default();
+        for folder in ["graph/src/op", "graph/src/pointwise", "graph/src/trace", "hstu/src"] {
+            source.folder(&crates.join(folder))?;
+        }
+        source.resolve();
+        Ok(source)
+    }
+
+    fn folder(&mut self, folder: &Path) -> Result<(), String> {
+        let mut entries: Vec<_> = std::fs::read_dir(folder)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        entries.sort_by_key(std::fs::DirEntry::path);
+        for path in entries.into_iter().map(|entry| entry.path()).filter(|path| !path.ends_with("replay")) {
+            if path.is_dir() {
+                self.folder(&path)?;
+            } else {
+                let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+                let file = syn::parse_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+                file.items.iter().for_each(|item| self.item(item));
+            }
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, item: &Item) {
+        match item {
+            Item::Struct(item) => {
+                self.docs.insert(item.ident.to_string(), docs(&item.attrs));
+                let container = serde_default(&item.attrs).map(|_| item.ident.to_string());
+                let fields = fields(&item.fields, container.as_deref());
+                self.add_options(&item.ident.to_string(), &item.attrs, fields);
+            }
+            Item::Enum(item) => {
+                self.docs.insert(item.ident.to_string(), docs(&item.attrs));
+                let snake = text_of_all(&item.attrs).contains("snake_case");
+                let variants = item.variants.iter().map(|variant| Field {
+                    name: renamed(&variant.attrs).unwrap_or_else(|| name(&variant.ident.to_string(), snake)),
+                    ty: variant.fields.iter().map(|field| text(&field.ty)).collect::<Vec<_>>().join(", "),
+                    default: None,
+                    docs: docs(&variant.attrs),
+                });
+                let variants: Vec<Field> = variants.collect();
+                for (variant, field) in item.variants.iter().zip(&variants) {
+                    if variant.attrs.iter().any(|attribute| attribute.path().is_ident("default")) {
+                        self.constants.insert(format!("{}::default", item.ident), field.name.clone());
+                    }
+                }
+                self.add_options(&item.ident.to_string(), &item.attrs, variants);
+            }
+            Item::Fn(item) => {
+                self.docs.insert(item.sig.ident.to_string(), docs(&item.attrs));
+                if item.sig.inputs.is_empty() {
+                    let body: Vec<String> = item.block.stmts.iter().map(text).collect();
+                    self.bodies.insert(item.sig.ident.to_string(), body.join(" "));
+                }
+            }
+            Item::Const(item) => {
+                self.constants.insert(item.ident.to_string(), text(&item.expr));
+            }
+            Item::Impl(item) => self.implementation(item),
+            Item::Use(item) if matches!(item.vis, syn::Visibility::Public(_)) => self.exports.push(text(&item.tree)),
+            _ => {}
+        }
+    }
+
+    fn add_options(&mut self, item: &str, attributes: &[Attribute], fields: Vec<Field>) {
+        if text_of_all(attributes).contains("Deserialize") {
+            self.options.push(item.to_owned());
+        }
+        self.fields.insert(item.to_owned(), fields);
+    }
+
+    fn implementation(&mut self, item: &syn::ItemImpl) {
+        let ty = text(&item.self_ty);
+        let of = |name: &str| item.trait_.as_ref().is_some_and(|(path, _)| path.is_ident(name));
+        if of("Op") {
+            self.operators.push(ty.clone());
+        }
+        for function in item.items.iter().filter_map(|item| match item {
+            ImplItem::Fn(function) => Some(function),
+            _ => None,
+        }) {
+            let public = matches!(function.vis, syn::Visibility::Public(_));
+            if let Some(syn::Stmt::Expr(Expr::Struct(value), None)) = function.block.stmts.last()
+                && of("Default")
+            {
+                for field in &value.fields {
+                    self.constants.insert(format!("{ty}::{}", text(&field.member)), text(&field.expr));
+                }
+            }
+            if public && function.sig.ident == "forward" {
+                self.modules.push(ty.clone());
+            }
+            if public && ty == "Tensor" {
+                self.docs.insert(format!("Tensor::{}", function.sig.ident), docs(&function.attrs));
+            }
+        }
+    }
+
+    /// Puts values in the place of functions that give defaults.
+    fn resolve(&mut self) {
+        for field in self.fields.values_mut().flatten() {
+            let Some(default) = &field.default else { continue };
+            let body = default.strip_suffix("()").and_then(|function| self.bodies.get(function)).unwrap_or(default);
+            let value = self.constants.get(body).unwrap_or(body);
+            let plain = value.strip_suffix(".to_owned()").unwrap_or(value);
+            field.default = Some(plain.split("::").last().unwrap_or(plain).to_owned());
+        }
+    }
+
+    /// What a type or function is for.
+    pub fn docs(&self, item: &str) -> Result<&str, String> {
+        self.docs.get(item).map(String::as_str).ok_or_else(|| format!("the source has no `{item}`"))
+    }
+
+    /// The public fields of a type; nothing for functions.
+    pub fn fields(&self, item: &str) -> Result<Vec<Field>, String> {
+        Ok(self.fields.get(item).cloned().unwrap_or_default())
+    }
+
+    /// Types that are read from configurations.
+    pub fn options(&self) -> Vec<String> {
+        let mut options: Vec<String> = self
+            .options
+            .iter()
+            .filter(|item| self.fields.get(*item).is_some_and(|fields| !fields.is_empty()))
+            .cloned()
+            .collect();
+        options.sort();
+        options.dedup();
+        options
+    }
+
+    /// Types that are operators of the graph.
+    pub fn operators(&self) -> &[String] {
+        &self.operators
+    }
+
+    /// Types with a public `forward`.
+    pub fn modules(&self) -> &[String] {
+        &self.modules
+    }
+
+    /// Functions that are exported from modules.
+    pub fn functions(&self) -> Vec<String> {
+        let words = self.exports.iter().flat_map(|tree| tree.split(|c: char| !c.is_alphanumeric() && c != '_'));
+        let exported: Vec<&str> = words.collect();
+        self.docs
+            .keys()
+            .filter(|name| exported.contains(&name.as_str()) && name.starts_with(char::is_lowercase))
+            .cloned()
+            .collect()
+    }
+}
+
+/// Public fields. In a `container` that may be left out, every one has the default that the container has.
+fn fields(fields: &Fields, container: Option<&str>) -> Vec<Field> {
+    let public = fields.iter().filter(|field| matches!(field.vis, syn::Visibility::Public(_)));
+    public
+        .filter_map(|field| {
+            let (name, ty) = (field.ident.as_ref()?.to_string(), text(&field.ty));
+            let own = serde_default(&field.attrs);
+            let own = own.map(|function| if function.is_empty() { of_type(&ty) } else { format!("{function}()") });
+            let default = own.or_else(|| container.map(|container| format!("{container}::{name}")));
+            Some(Field { name, ty, default, docs: docs(&field.attrs) })
+        })
+        .collect()
+}
+
+/// The default of a type.
+fn of_type(ty: &str) -> String {
+    match ty {
+        "usize" | "i64" => "0".to_owned(),
+        "f32" | "f64" => "0.0".to_owned(),
+        "bool" => "false".to_owned(),
+        "String" => "\"\"".to_owned(),
+        _ if ty.starts_with("Vec") => "[]".to_owned(),
+        _ if ty.starts_with("Option") => "null".to_owned(),
+        _ => format!("{ty}::default"),
+    }
+}
+
+/// The function of `#[serde(default = "function")]`; empty for `#[serde(default)]`.
+fn serde_default(attributes: &[Attribute]) -> Option<String> {
+    let serde = attributes.iter().find(|attribute| attribute.path().is_ident("serde"))?;
+    let text = text(serde);
+    let after = text.split_once("default")?.1.trim_start();
+    Some(after.strip_prefix('=').and_then(|rest| rest.split('"').nth(1)).unwrap_or_default().to_owned())
+}
+
+fn renamed(attributes: &[Attribute]) -> Option<String> {
+    let serde = attributes.iter().find(|attribute| attribute.path().is_ident("serde"))?;
+    text(serde)
+        .split_once("rename =")
+        .or(text(serde).split_once("rename="))
+        .and_then(|(_, rest)| rest.split('"').nth(1).map(str::to_owned))
+}
+
+fn name(variant: &str, snake: bool) -> String {
+    if !snake {
+        return variant.to_owned();
+    }
+    let mut name = String::new();
+    for (n, c) in variant.chars().enumerate() {
+        if c.is_uppercase() && n > 0 {
+            name.push('_');
+        }
+        name.extend(c.to_lowercase());
+    }
+    name
+}
+
+/// Documentation in one line: paragraphs before examples and error sections.
+fn docs(attributes: &[Attribute]) -> String {
+    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) => Some(line.value().trim().to_owned()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let lines: Vec<String> = lines.take_while(|line| !line.starts_with("```") && !line.starts_with('#')).collect();
+    lines.join(" ").trim().replace('|', "\\|")
+}
+
+fn text_of_all(attributes: &[Attribute]) -> String {
+    attributes.iter().map(text).collect()
+}
+
+/// Tokens as they are usually written.
+fn text(tokens: &impl quote::ToTokens) -> String {
+    let text = tokens.to_token_stream().to_string();
+    [
+        (" < ", "<"),
+        (" ;", ";"),
+        (" > ", ">"),
+        (" >", ">"),
+        ("< ", "<"),
+        (" :: ", "::"),
+        (" . ", "."),
+        (" ,", ","),
+        (" ()", "()"),
+        ("& ", "&"),
+    ]
+    .iter()
+    .fold(text, |text, (from, to)| text.replace(from, to))
+}

@@ -1,0 +1,69 @@
+//! The reference page follows the source, and every constraint it lists is an error.
+//!
+//! `REWIRE_WRITE_REFERENCE=1` writes the page.
+
+use rewire_tests::reference::{
+    Function, Source, composites, modules, ops, page, primitives, ranking, ranking_functions,
+};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Operators that have no use of their own: they appear by rewriting.
+const REWRITTEN: [&str; 1] = ["Fused"];
+
+fn functions() -> Vec<Function> {
+    [primitives(), composites(), ops(), ranking_functions()].concat()
+}
+
+#[test]
+fn the_page_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference.md");
+    let page = page().unwrap();
+    if std::env::var_os("REWIRE_WRITE_REFERENCE").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    let stale = stored.lines().zip(page.lines()).find(|(stored, current)| stored != current);
+    assert!(stored == page, "docs/reference.md is stale, `cargo xtask reference` writes it: {stale:?}");
+}
+
+#[test]
+fn every_operator_and_module_has_an_entry() {
+    let source = Source::read().unwrap();
+    let known: BTreeSet<&str> = functions()
+        .iter()
+        .map(|function| function.item)
+        .chain(modules().iter().chain(&ranking()).map(|m| m.item))
+        .collect();
+    let functions = source.functions();
+    let all = source.operators().iter().chain(source.modules()).chain(&functions);
+    let missing: Vec<&String> =
+        all.filter(|item| !known.contains(item.as_str()) && !REWRITTEN.contains(&item.as_str())).collect();
+    assert!(missing.is_empty(), "no entry: {missing:?}");
+}
+
+#[test]
+fn wrong_uses_are_errors_that_name_operator_and_argument() {
+    for function in functions() {
+        for (n, error) in function.errors().into_iter().enumerate() {
+            let error = error.unwrap_or_else(|| panic!("{}: wrong use {n} is no error", function.item)).to_string();
+            assert!(error.contains(": `") || error.contains("name `"), "{} {n}: {error}", function.item);
+            assert!(error.contains("must be") && error.contains(", got ") || error.contains("used twice"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn wrong_configurations_are_errors_that_name_the_key() {
+    for module in modules().into_iter().chain(ranking()) {
+        module.graph().unwrap_or_else(|error| panic!("{} {}: {error}", module.item, module.kind));
+        for (error, (pointer, _)) in module.errors().into_iter().zip(&module.violations) {
+            let error =
+                error.unwrap_or_else(|| panic!("{} {}: a wrong `{pointer}` is no error", module.item, module.kind));
+            assert!(
+                error.contains('`') || error.contains("invalid type") || error.contains("invalid value"),
+                "{error}"
+            );
+        }
+    }
+}

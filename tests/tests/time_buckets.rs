@@ -1,0 +1,91 @@
+//! Time buckets at their edges: every backend takes the exact one.
+
+use rewire_graph::{DType, HostTensor, Scope};
+use rewire_hstu::ops::{Positions, TimeBucketFn, TimeBuckets, add_timestamp_positional_embeddings};
+use rewire_runtime::Kernel;
+use rewire_tests::backend::{Tensors, oracle, run, session};
+use rewire_tests::noise::Noise;
+
+/// The time of the request.
+const NOW: i64 = 1_762_000_000;
+
+/// The last bucket whose edge the gap has reached, with `increments` in halves.
+fn exact(bucket_fn: TimeBucketFn, gap: i64, halves: i64, buckets: i64) -> i64 {
+    let reached = |bucket: i64| match bucket_fn {
+        TimeBucketFn::Sqrt => 2 * i128::from(gap) >= i128::from(bucket).pow(2) * i128::from(halves),
+        TimeBucketFn::Log => 2.0 * gap as f64 >= (bucket as f64).exp() * halves as f64,
+    };
+    (1..=buckets).rev().find(|&bucket| reached(bucket)).unwrap_or(0)
+}
+
+/// Gaps around every edge, and some far from them.
+fn gaps(bucket_fn: TimeBucketFn, halves: i64, buckets: i64) -> Vec<i64> {
+    let edge = |bucket: i64| match bucket_fn {
+        TimeBucketFn::Sqrt => (bucket * bucket * halves) as f64 / 2.0,
+        TimeBucketFn::Log => (bucket as f64).exp() * halves as f64 / 2.0,
+    };
+    let near = (0..=buckets).map(edge).filter(|&edge| edge < 4e12);
+    let around = near.flat_map(|edge| (-3..=3).map(move |step| edge.round() as i64 + step));
+    around.chain([-9_000_000_000, 5_000_000_000_000]).collect()
+}
+
+fn check(bucket_fn: TimeBucketFn, dtype: DType, halves: i64, buckets: i64) {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("samples"));
+    let total = std::slice::from_ref(&rows.total);
+    let x = scope.input("x", DType::F32, &[rows.total.clone(), 1.into()]);
+    let timestamps = scope.input("timestamps", dtype, total);
+    let query = scope.input("query", dtype, std::slice::from_ref(&rows.batch));
+    let positions = scope.parameter("positions", DType::F32, &[1.into(), 1.into()]);
+    let times = scope.parameter("times", DType::F32, &[(buckets as usize + 1).into(), 1.into()]);
+    let place = Positions { rows: &rows, seq_lengths: &rows.lengths, num_targets: None, interleave_targets: false };
+    let increments = halves as f64 / 2.0;
+    let time = TimeBuckets { timestamps: &timestamps, query_time: Some(&query), bucket_fn, increments };
+    let out = add_timestamp_positional_embeddings(&scope, &x, [&positions, &times], 0.0, &place, 0, &time);
+    let graph = scope.finish(&[("out", out)]).unwrap();
+
+    let now = if dtype == DType::I64 { NOW } else { 0 };
+    let whole = |gap: &i64| dtype == DType::I64 || (*gap as f32) as i64 == *gap;
+    let gaps: Vec<i64> = gaps(bucket_fn, halves, buckets).into_iter().filter(whole).collect();
+    let stamps: Vec<f64> = gaps.iter().map(|gap| (now - gap) as f64).collect();
+    let ramp: Vec<f32> = (0..=buckets).map(|bucket| bucket as f32).collect();
+    let inputs: Tensors = [
+        ("lengths".to_owned(), HostTensor::lengths(&[gaps.len() as i64])),
+        ("x".to_owned(), Noise::new(1, "x").floats(DType::F32, &[gaps.len(), 1], 1.0)),
+        ("timestamps".to_owned(), HostTensor::from_f64(dtype, vec![gaps.len()], &stamps).unwrap()),
+        ("query".to_owned(), HostTensor::from_f64(dtype, vec![1], &[now as f64]).unwrap()),
+    ]
+    .into();
+    let parameters: Tensors = [
+        ("positions".to_owned(), HostTensor::f32(vec![1, 1], &[0.25]).unwrap()),
+        ("times".to_owned(), HostTensor::f32(vec![ramp.len(), 1], &ramp).unwrap()),
+    ]
+    .into();
+    let mut results = vec![("interpreter".to_owned(), oracle(&graph, &inputs, &parameters).unwrap())];
+    for kernel in [Kernel::Cpu, Kernel::Wgpu] {
+        let Some(mut session) = session(&graph, &parameters, kernel).unwrap() else { continue };
+        results.push((kernel.to_string(), run(&mut session, &inputs).unwrap()));
+    }
+    for (backend, outputs) in results {
+        for (&gap, out) in gaps.iter().zip(outputs["out"].to_f64()) {
+            let expected = exact(bucket_fn, gap, halves, buckets);
+            assert_eq!(out - 0.25, expected as f64, "{backend} {bucket_fn:?} {dtype}: gap {gap}, unit {increments}");
+        }
+    }
+}
+
+#[test]
+fn square_roots_take_the_exact_bucket_at_every_edge() {
+    for (halves, buckets) in [(120, 2048), (2, 300), (15, 500), (1, 1), (7200, 5000)] {
+        check(TimeBucketFn::Sqrt, DType::I64, halves, buckets);
+        check(TimeBucketFn::Sqrt, DType::F32, halves, buckets);
+    }
+}
+
+#[test]
+fn logarithms_take_the_exact_bucket_at_every_edge() {
+    for (halves, buckets) in [(120, 24), (2, 100), (15, 20), (1, 3)] {
+        check(TimeBucketFn::Log, DType::I64, halves, buckets);
+        check(TimeBucketFn::Log, DType::F32, halves, buckets);
+    }
+}
