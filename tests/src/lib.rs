@@ -3,6 +3,7 @@
 
 pub mod backend;
 pub mod build;
+pub mod case;
 pub mod compare;
 pub mod golden;
 pub mod noise;

@@ -270,3 +270,42 @@ fn parameters_without_readers_are_not_part_of_a_plan() {
     });
     assert!(plan.buffers.iter().all(|buffer| !matches!(buffer.source, Source::Parameter(_))));
 }
+
+#[test]
+fn linear_layers_of_one_input_are_one_product() {
+    let plan = plan_of(16, |scope, x| {
+        let widths = [8, 3, 25, 1];
+        widths.iter().enumerate().map(|(n, &width)| linear(scope, &n.to_string(), x, width).silu()).collect()
+    });
+    assert_eq!(names(&plan), ["addmm"]);
+    // The biases and the weights of all layers are joined once.
+    assert!(plan.load.len() <= 2, "{:?}", plan.load.iter().map(|step| &step.name).collect::<Vec<_>>());
+}
+
+/// Experts of `layers` layers, a softmax gate and a tower of two layers a task.
+fn mmoe(experts: usize, layers: usize, tasks: usize) -> Plan {
+    plan_of(20, |scope, x| {
+        let outputs: Vec<Tensor> = (0..experts)
+            .map(|expert| {
+                (0..layers).fold(x.clone(), |x, layer| linear(scope, &format!("expert{expert}.{layer}"), &x, 12).relu())
+            })
+            .collect();
+        (0..tasks)
+            .map(|task| {
+                let gate = linear(scope, &format!("gate{task}"), x, experts).softmax(1);
+                let weighted = outputs.iter().enumerate().map(|(n, output)| &gate.slice(1, n, 1) * output);
+                let mixed = weighted.reduce(|a, b| &a + &b).unwrap();
+                let hidden = linear(scope, &format!("tower{task}.0"), &mixed, 8).relu();
+                linear(scope, &format!("tower{task}.1"), &hidden, 1).sigmoid()
+            })
+            .collect()
+    })
+}
+
+#[test]
+fn experts_and_gates_are_one_product_a_layer() {
+    for (experts, layers, tasks, most) in [(3, 1, 2, 6), (8, 1, 2, 6), (8, 2, 2, 7), (8, 2, 3, 9), (4, 3, 1, 6)] {
+        let plan = mmoe(experts, layers, tasks);
+        assert!(plan.steps.len() <= most, "{experts} experts of {layers} layers, {tasks} tasks: {:?}", names(&plan));
+    }
+}

@@ -2,8 +2,9 @@ use crate::args::{Common, Format, Graph as Options, Stage};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::graph::op::{Constant, HostOp, Input, Parameter};
+use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{Graph, Node};
+use rewire::graph_rewrite::passes::kernels;
 use rewire::hstu::models::parameters;
 use rewire::rank;
 use rewire::verify::Case;
@@ -17,6 +18,8 @@ struct Counts {
     nodes: usize,
     kernels: usize,
     host_steps: usize,
+    /// Fused operators that are computed once, when parameters are bound.
+    load_steps: usize,
     parameters: usize,
     bytes: usize,
     ops: BTreeMap<String, usize>,
@@ -46,14 +49,15 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
 fn count(stage: &'static str, graph: &Graph) -> Counts {
     let nodes: Vec<&Node> = graph.ids().filter_map(|id| graph.node(id)).collect();
     let host_steps = nodes.iter().filter(|node| is::<HostOp>(node)).count();
-    let sources =
-        nodes.iter().filter(|node| is::<Input>(node) || is::<Parameter>(node) || is::<Constant>(node)).count();
+    let fixed = graph.fixed().unwrap_or_default();
+    let load_steps = graph.ids().filter(|id| fixed.contains(id) && graph.node(*id).is_some_and(is::<Fused>)).count();
     let sizes = || parameters(graph).into_iter().map(|p| (p.shape.iter().product::<usize>(), p.dtype.bytes()));
     Counts {
         stage,
         nodes: nodes.len(),
-        kernels: nodes.len() - host_steps - sources,
+        kernels: kernels(graph),
         host_steps,
+        load_steps,
         parameters: sizes().map(|(elements, _)| elements).sum(),
         bytes: sizes().map(|(elements, bytes)| elements * bytes).sum(),
         ops: graph.counts(),

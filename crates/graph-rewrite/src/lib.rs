@@ -10,6 +10,8 @@
 //! - [`rules`] is the mechanism for rewrites of your own: a pattern and its replacement are written like model code.
 //! - [`lower()`] turns fused operators into the steps of a [`plan::Plan`]. Each is one of four kernel families: map,
 //!   row reduction, matrix product, attention. A plan knows no device and can be serialized.
+//! - [`split`] cuts a graph in two that are compiled separately, and joins them again.
+//! - [`mapping`] tells which steps a target can run, and why it cannot run others.
 //! - [`emit`] writes the WGSL of a step for a target, without a GPU at hand.
 //!
 //! ```
@@ -35,9 +37,11 @@
 
 pub mod emit;
 pub mod lower;
+pub mod mapping;
 pub mod passes;
 pub mod plan;
 pub mod rules;
+pub mod split;
 
 pub use lower::{RewriteError, lower};
 pub use passes::{PassReport, Report, optimize};

@@ -92,6 +92,18 @@ pub enum RuntimeError {
         /// Why.
         reason: String,
     },
+    /// A step that is computed from parameters failed.
+    #[error("step {step} ({name}, `{path}`), computed from parameters, failed: {reason}")]
+    Load {
+        /// Position among the steps that are computed when parameters are bound.
+        step: usize,
+        /// Name of the step.
+        name: String,
+        /// Module path of the step.
+        path: String,
+        /// Why.
+        reason: String,
+    },
     /// The plan refers to what it does not hold.
     #[error("the plan is not valid: {reason}")]
     Plan {

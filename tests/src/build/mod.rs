@@ -5,21 +5,11 @@ mod jagged;
 mod pool;
 
 use crate::backend::Tensors;
+use crate::case::Case;
 use crate::noise::Noise;
 use crate::program::{Instruction, Kind, Program};
 use pool::{Pool, Rows};
-use rewire_graph::{DType, Dim, Graph, HostTensor, Ragged, Scope, Tensor};
-
-/// A graph with what it runs on.
-#[derive(Clone, Debug)]
-pub struct Case {
-    /// The graph.
-    pub graph: Graph,
-    /// Its inputs.
-    pub inputs: Tensors,
-    /// Its parameters.
-    pub parameters: Tensors,
-}
+use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
 
 struct Builder {
     scope: Scope,

@@ -326,6 +326,27 @@ fn scores() -> Vec<Function> {
             ],
         ),
         function(
+            "ScoreSoftmax",
+            |s| {
+                let weights = |scores: &Tensor, rows: &Ragged| {
+                    let causal = rows.row_index(rows, 2).ge(&rows.key_index(rows, 2));
+                    scores.softmax_scores(Some(&causal), rows, rows)
+                };
+                attended(s, weights)
+            },
+            &[
+                |s| {
+                    let (rows, [q, _]) = (rows(s), heads(s, &rows(s)));
+                    q.softmax_scores(None, &rows, &rows)
+                },
+                |s| {
+                    let (rows, [q, k]) = (rows(s), heads(s, &rows(s)));
+                    let scores = q.scores(&k, &rows, &rows);
+                    scores.softmax_scores(Some(&scores), &rows, &rows)
+                },
+            ],
+        ),
+        function(
             "WeightedSum",
             |s| attended(s, |scores, _| scores.relu()),
             &[

@@ -11,9 +11,11 @@ pub(super) type Reason = String;
 pub(super) struct Inliner<'a> {
     pub graph: &'a Graph,
     pub body: Body,
-    /// What the anchor supplies: at the given coordinates a value is the expression.
-    anchored: HashMap<Value, (Vec<ExprId>, ExprId)>,
+    /// What the anchor supplies: at the given coordinates, or at those of the first reading, a value is the expression.
+    anchored: HashMap<Value, (Option<Vec<ExprId>>, ExprId)>,
     memo: HashMap<(Value, Vec<ExprId>), ExprId>,
+    /// A coordinate with the only value that it has for the output at hand.
+    pinned: Option<(ExprId, ExprId)>,
     failure: Option<Reason>,
 }
 
@@ -22,6 +24,15 @@ pub(super) struct Inliner<'a> {
 pub(super) struct Placed {
     pub index: Vec<ExprId>,
     pub columns: Option<(usize, usize)>,
+    /// The loop coordinate that `columns` limits.
+    pub column: Option<ExprId>,
+}
+
+impl Placed {
+    /// Every point, at `index`.
+    pub fn all(index: Vec<ExprId>) -> Self {
+        Self { index, columns: None, column: None }
+    }
 }
 
 impl<'a> Inliner<'a> {
@@ -42,7 +53,7 @@ impl<'a> Inliner<'a> {
             operands: operands.into_iter().map(|(_, operand)| operand).collect(),
             sizes: vec![],
         };
-        Self { graph, body, anchored: HashMap::new(), memo: HashMap::new(), failure: None }
+        Self { graph, body, anchored: HashMap::new(), memo: HashMap::new(), pinned: None, failure: None }
     }
 
     /// Coordinates of a loop, with the extents that are constants as bounds.
@@ -53,14 +64,42 @@ impl<'a> Inliner<'a> {
     /// Lets the anchor supply `value` at `coords`.
     pub fn anchor(&mut self, value: Value, coords: Vec<ExprId>, expr: ExprId) {
         let coords = self.canonical(value, &coords);
-        self.anchored.insert(value, (coords, expr));
+        self.anchored.insert(value, (Some(coords), expr));
         self.memo.clear();
+    }
+
+    /// Lets the anchor supply `value` at the coordinates at which it is read first.
+    pub fn supply(&mut self, value: Value, expr: ExprId) {
+        self.anchored.insert(value, (None, expr));
+        self.memo.clear();
+    }
+
+    /// The coordinates at which the anchor supplies `value`, once they are known.
+    pub fn supplied_at(&self, value: Value) -> Option<Vec<ExprId>> {
+        self.anchored.get(&value).and_then(|(coords, _)| coords.clone())
     }
 
     /// Takes back what the anchor supplied for `nodes`.
     pub fn release(&mut self, nodes: &[NodeId]) {
         self.anchored.retain(|value, _| !nodes.contains(&value.node));
         self.memo.clear();
+    }
+
+    /// The element of `value` for the loop points at `placed`.
+    pub fn placed(&mut self, value: Value, placed: &Placed) -> Result<ExprId, Reason> {
+        if let Some((start, end)) = placed.columns
+            && end - start == 1
+        {
+            // An axis of one entry is read at 0, and what it was cut from at the entry's column.
+            let only = self.body.dag.int(start as i64);
+            self.pinned = placed.column.map(|column| (column, only));
+            self.memo.clear();
+        }
+        let element = self.element(value, &placed.index);
+        if self.pinned.take().is_some() {
+            self.memo.clear();
+        }
+        element
     }
 
     /// The element of `value` at `coords`.
@@ -91,7 +130,7 @@ impl<'a> Inliner<'a> {
     }
 
     /// The same element, with 0 for every axis of extent 1.
-    fn canonical(&mut self, value: Value, coords: &[ExprId]) -> Vec<ExprId> {
+    pub fn canonical(&mut self, value: Value, coords: &[ExprId]) -> Vec<ExprId> {
         let zero = self.body.dag.int(0);
         let one: Dim = 1.into();
         let shape = self.graph.ty(value).map_or(&[][..], |ty| &ty.shape);
@@ -100,9 +139,10 @@ impl<'a> Inliner<'a> {
     }
 
     fn compute(&mut self, value: Value, coords: &[ExprId]) -> ExprId {
-        if let Some((known, expr)) = self.anchored.get(&value) {
+        if let Some((known, expr)) = self.anchored.get_mut(&value) {
             let expr = *expr;
-            if known == coords {
+            let known = known.get_or_insert_with(|| coords.to_vec()).iter().zip(coords);
+            if known.into_iter().all(|(&known, &coord)| known == coord || self.pinned == Some((known, coord))) {
                 return expr;
             }
             return self.fail("the anchor's result is read at other coordinates than its own".to_owned());
@@ -139,7 +179,7 @@ impl<'a> Inliner<'a> {
     /// Follows `value` back to one of `bases` and returns where its loop point lies in `value`.
     pub fn place(&mut self, value: Value, bases: &HashMap<Value, Vec<ExprId>>) -> Option<Placed> {
         if let Some(index) = bases.get(&value) {
-            return Some(Placed { index: index.clone(), columns: None });
+            return Some(Placed::all(index.clone()));
         }
         let graph = self.graph;
         let node = graph.node(value.node)?;
@@ -174,7 +214,7 @@ impl<'a> Inliner<'a> {
     }
 
     fn sliced(&mut self, slice: &Slice, placed: Placed) -> Option<Placed> {
-        let Placed { mut index, columns } = placed;
+        let Placed { mut index, columns, .. } = placed;
         let last = index.len().checked_sub(1)?;
         if slice.axis != last || columns.is_some() {
             return None;
@@ -183,9 +223,9 @@ impl<'a> Inliner<'a> {
         if !matches!(dag.expr(index[last]), Expr::Coord(_)) {
             return None;
         }
-        let start = dag.int(slice.start as i64);
-        index[last] = dag.binary(BinaryOp::Sub, index[last], start);
-        Some(Placed { index, columns: Some((slice.start, slice.start + slice.len)) })
+        let (column, start) = (index[last], dag.int(slice.start as i64));
+        index[last] = dag.binary(BinaryOp::Sub, column, start);
+        Some(Placed { index, columns: Some((slice.start, slice.start + slice.len)), column: Some(column) })
     }
 }
 

@@ -1,7 +1,8 @@
+use super::attention::{dense_attention, jagged_attention};
 use super::inline::{Inliner, Placed, Reason};
-use crate::plan::{Attention, Kernel, Map, Matmul, Output, Reduce, Reduction, RowRange};
-use rewire_graph::op::{Concat, JaggedMatMul, MatMul, Reduce as ReduceNode, Scores, WeightedSum};
-use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
+use crate::plan::{Kernel, Map, Matmul, Output, Reduce, Reduction, RowRange};
+use rewire_graph::op::{Concat, JaggedMatMul, MatMul, Reduce as ReduceNode, WeightedSum};
+use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{Dim, Graph, NodeId, Scalar, Type, Value};
 use std::collections::HashMap;
 
@@ -20,24 +21,25 @@ pub fn kernel(body: &Graph) -> Result<Kernel, Reason> {
         ([], [], [], reductions) => reduce(body, reductions),
         ([], [product], [], reductions) => matmul(body, *product, reductions),
         ([], [], [product], []) => jagged_matmul(body, *product),
-        ([sum], [], [], []) => attention(body, *sum),
+        ([sum], [], [], []) => jagged_attention(body, *sum),
+        ([], &[scores, sum], [], reductions) => dense_attention(body, scores, sum, reductions),
         _ => Err("it has more than one anchor".to_owned()),
     }
 }
 
-fn ty(graph: &Graph, value: Value) -> Result<Type, Reason> {
+pub(super) fn ty(graph: &Graph, value: Value) -> Result<Type, Reason> {
     graph.ty(value).cloned().ok_or_else(|| "a value of the body does not exist".to_owned())
 }
 
-fn result(node: NodeId) -> Value {
+pub(super) fn result(node: NodeId) -> Value {
     Value { node, port: 0 }
 }
 
-fn operands<const N: usize>(graph: &Graph, node: NodeId) -> Result<[Value; N], Reason> {
+pub(super) fn operands<const N: usize>(graph: &Graph, node: NodeId) -> Result<[Value; N], Reason> {
     graph.inputs(node).try_into().map_err(|_| format!("an operator of the body does not have {N} operands"))
 }
 
-fn host_operand(at: &Inliner, value: Value) -> Result<u16, Reason> {
+pub(super) fn host_operand(at: &Inliner, value: Value) -> Result<u16, Reason> {
     at.operand(value.node).map(|position| position as u16).ok_or_else(|| "offsets must be an operand".to_owned())
 }
 
@@ -55,7 +57,7 @@ fn map(body: &Graph) -> Result<Kernel, Reason> {
             return Err("its outputs differ in shape".to_owned());
         }
         let value = at.element(*value, &index)?;
-        outputs.push(output(target, &ty, Placed { index: index.clone(), columns: None }, value));
+        outputs.push(output(target, &ty, Placed::all(index.clone()), value));
     }
     Ok(Kernel::Map(Map { body: at.body, extents, outputs }))
 }
@@ -72,7 +74,7 @@ fn output(target: usize, ty: &Type, placed: Placed, value: ExprId) -> Output {
 }
 
 /// All outputs of an anchored loop.
-fn outputs(at: &mut Inliner, bases: &HashMap<Value, Vec<ExprId>>) -> Result<Vec<Output>, Reason> {
+pub(super) fn outputs(at: &mut Inliner, bases: &HashMap<Value, Vec<ExprId>>) -> Result<Vec<Output>, Reason> {
     let mut outputs = vec![];
     for (target, (_, value)) in at.graph.outputs().iter().enumerate() {
         outputs.extend(followed(at, bases, target, *value)?);
@@ -89,7 +91,7 @@ fn followed(
 ) -> Result<Vec<Output>, Reason> {
     let ty = ty(at.graph, value)?;
     if let Some(placed) = at.place(value, bases) {
-        let element = at.element(value, &placed.index)?;
+        let element = at.placed(value, &placed)?;
         return Ok(vec![output(target, &ty, placed, element)]);
     }
     let node = at.graph.node(value.node).ok_or("an output does not exist")?;
@@ -118,10 +120,10 @@ fn concatenated(
         if graph.ty(part).is_none_or(|ty| ty.shape != shape) {
             return Err("the parts of a concatenation differ in shape".to_owned());
         }
-        let element = at.element(part, &placed.1.index)?;
+        let element = at.placed(part, &placed.1)?;
         let mut index = placed.1.index.clone();
         index[concat.axis] = at.body.dag.binary(BinaryOp::Add, index[concat.axis], start);
-        outputs.push(output(target, ty, Placed { index, columns: placed.1.columns }, element));
+        outputs.push(output(target, ty, Placed { index, ..placed.1.clone() }, element));
         let extent = at.size(&shape[concat.axis]);
         start = at.body.dag.binary(BinaryOp::Add, start, extent);
     }
@@ -196,23 +198,23 @@ fn matmul(body: &Graph, node: NodeId, reductions: &[NodeId]) -> Result<Kernel, R
     let column = at.body.dag.coord(second, n.as_const());
     let [a_inner, b_inner] = [second, first].map(|axis| at.body.dag.coord(axis, k.as_const()));
     let zero = at.body.dag.int(0);
-    let index = |shape: &[Dim], tail: [ExprId; 2]| -> Vec<ExprId> {
-        let leading = &shape[..shape.len() - 2];
-        let skipped = entry.len() - leading.len();
-        let entry = leading.iter().zip(&entry[skipped..]);
-        entry.map(|(dim, &coord)| if *dim == 1.into() { zero } else { coord }).chain(tail).collect()
-    };
-    let stats = statistics(&mut at, reductions, &left, &index(&left, [row, zero]))?;
-    let a = at.element(a, &index(&left, [row, a_inner]))?;
+    let stats = statistics(&mut at, reductions, &left, &matrix(&entry, &left, [row, zero]))?;
+    let a = at.element(a, &matrix(&entry, &left, [row, a_inner]))?;
     // Only the left operand is computed where the statistics of its row are known.
     at.release(reductions);
-    let b = at.element(b, &index(&right, [b_inner, column]))?;
+    let b = at.element(b, &matrix(&entry, &right, [b_inner, column]))?;
     let sum = at.body.dag.value(0, Scalar::F32);
     let point: Vec<ExprId> = entry.iter().copied().chain([row, column]).collect();
     at.anchor(result(node), point.clone(), sum);
     let outputs = outputs(&mut at, &HashMap::from([(result(node), point)]))?;
     let (batch, m, n) = (batch.to_vec(), RowRange::Dense(m.clone()), n.clone());
     Ok(Kernel::Matmul(Matmul { body: at.body, batch, m, n, k, stats, a, b, outputs }))
+}
+
+/// The index of an element of a matrix in the batch entry of a product, to which its leading axes are broadcast.
+pub(super) fn matrix(entry: &[ExprId], shape: &[Dim], element: [ExprId; 2]) -> Vec<ExprId> {
+    let leading = shape.len().saturating_sub(2).min(entry.len());
+    entry[entry.len() - leading..].iter().copied().chain(element).collect()
 }
 
 /// Reductions over the last axis of tensors with the rows of the left operand; `row` is the row's first element.
@@ -239,7 +241,7 @@ fn statistics(at: &mut Inliner, nodes: &[NodeId], left: &[Dim], row: &[ExprId]) 
 }
 
 /// A coordinate that stands for axes of different extents.
-fn unbounded(at: &mut Inliner, axis: usize) -> ExprId {
+pub(super) fn unbounded(at: &mut Inliner, axis: usize) -> ExprId {
     at.body.dag.coord(axis as u8, None)
 }
 
@@ -270,67 +272,4 @@ fn jagged_matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
         b,
         outputs,
     }))
-}
-
-fn attention(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
-    let mut at = Inliner::new(body);
-    let [weights, v, rows, keys] = operands(body, node)?;
-    let scores = body
-        .ids()
-        .find(|&id| body.node(id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some()))
-        .ok_or("weights are not made of scores")?;
-    let [q, k, score_rows, score_keys] = operands(body, scores)?;
-    if (score_rows, score_keys) != (rows, keys) {
-        return Err("scores and their sum differ in offsets".to_owned());
-    }
-    let (q_ty, v_ty) = (ty(body, q)?, ty(body, v)?);
-    let constant =
-        |ty: &Type, axis: usize| ty.extent(axis).ok_or_else(|| format!("axis {axis} of {ty} is no constant"));
-    let (heads, qk_width, v_width) = (constant(&q_ty, 1)?, constant(&q_ty, 2)?, constant(&v_ty, 2)?);
-    let (sample, row, other) = (unbounded(&mut at, 0), unbounded(&mut at, 2), unbounded(&mut at, 3));
-    let [qk_column, v_column] = [qk_width, v_width].map(|width| at.body.dag.coord(3, Some(width)));
-    let head = at.body.dag.coord(1, Some(heads));
-    let global = |at: &mut Inliner, offsets: Value| -> Result<ExprId, Reason> {
-        let start = at.element(offsets, &[sample])?;
-        Ok(at.body.dag.binary(BinaryOp::Add, start, row))
-    };
-    let (query, key) = (global(&mut at, rows)?, global(&mut at, keys)?);
-    let q = at.element(q, &[query, head, qk_column])?;
-    let k = at.element(k, &[key, head, qk_column])?;
-    let v = at.element(v, &[key, head, v_column])?;
-    let dot = at.body.dag.value(0, Scalar::F32);
-    let pair = vec![sample, head, row, other];
-    at.anchor(result(scores), pair.clone(), dot);
-    let weight = at.element(weights, &pair)?;
-    let (mask, score) = masked(&at, weight);
-    let point = vec![query, head, v_column];
-    at.anchor(result(node), point.clone(), dot);
-    let outputs = outputs(&mut at, &HashMap::from([(result(node), point)]))?;
-    let samples = ty(body, weights)?.shape.first().cloned().unwrap_or_default();
-    let (rows, keys) = (host_operand(&at, rows)?, host_operand(&at, keys)?);
-    Ok(Kernel::Attention(Attention {
-        body: at.body,
-        samples,
-        heads,
-        qk_width,
-        v_width,
-        rows: RowRange::Ragged { offsets: rows },
-        keys: RowRange::Ragged { offsets: keys },
-        q,
-        k,
-        v,
-        score,
-        mask,
-        softmax: false,
-        outputs,
-    }))
-}
-
-/// Splits `mask ? score : 0`.
-fn masked(at: &Inliner, weight: ExprId) -> (Option<ExprId>, ExprId) {
-    let dag = &at.body.dag;
-    match *dag.expr(weight) {
-        Expr::Select(mask, score, zero) if *dag.expr(zero) == Expr::Float(0) => (Some(mask), score),
-        _ => (None, weight),
-    }
 }

@@ -1,5 +1,6 @@
 //! Lowering: fused operators become steps, host values the shape program.
 
+mod attention;
 mod error;
 mod inline;
 mod kernel;
@@ -16,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Lowers a graph whose operators are all fused, host operators, inputs, parameters or constants.
 ///
-/// Every fused operator becomes one step, in the order of the graph; every value on the device a buffer; host values
+/// Every fused operator becomes one step, in the order of the graph, or a step of [`Plan::load`] if it reads parameters alone; every value on the device a buffer; host values
 /// become the shape program. Lower what [`optimize`](crate::optimize) returns.
 ///
 /// # Errors
@@ -24,7 +25,8 @@ use std::collections::{HashMap, HashSet};
 /// fused one, or whose body no kernel family computes.
 pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     let order = graph.order().map_err(|source| RewriteError::graph("lowering", source))?;
-    let mut lowering = Lowering { graph, plan: Plan::default(), bound: HashMap::new(), defined: HashSet::new() };
+    let fixed = graph.fixed().map_err(|source| RewriteError::graph("lowering", source))?;
+    let mut lowering = Lowering { graph, plan: Plan::default(), bound: HashMap::new(), defined: HashSet::new(), fixed };
     lowering.define_extents();
     for id in order {
         lowering.node(id)?;
@@ -38,6 +40,8 @@ struct Lowering<'a> {
     plan: Plan,
     bound: HashMap<Value, Binding>,
     defined: HashSet<Symbol>,
+    /// What is computed when parameters are bound.
+    fixed: HashSet<NodeId>,
 }
 
 impl Lowering<'_> {
@@ -126,18 +130,21 @@ impl Lowering<'_> {
                 self.bound.get(&value).copied().ok_or_else(|| unsupported(node, "it reads a value without a place"))
             })
             .collect::<Result<_, _>>()?;
+        let fixed = self.fixed.contains(&id);
+        let source = if fixed { Source::Load } else { Source::Step };
         let writes = node
             .types
             .iter()
             .enumerate()
             .map(|(port, ty)| {
-                self.plan.buffers.push(Buffer { dtype: ty.dtype, shape: ty.shape.clone(), source: Source::Step });
+                self.plan.buffers.push(Buffer { dtype: ty.dtype, shape: ty.shape.clone(), source: source.clone() });
                 let buffer = BufferId(self.plan.buffers.len() as u32 - 1);
                 self.bound.insert(Value { node: id, port: port as u32 }, Binding::Buffer(buffer));
                 buffer
             })
             .collect();
-        self.plan.steps.push(Step { name: fused.name.clone(), path: node.path.clone(), kernel, reads, writes });
+        let steps = if fixed { &mut self.plan.load } else { &mut self.plan.steps };
+        steps.push(Step { name: fused.name.clone(), path: node.path.clone(), kernel, reads, writes });
         Ok(())
     }
 

@@ -4,25 +4,35 @@
 //! did. Passes ask their [`Context`] before every rewrite, so that single rewrites can be left out, counted,
 //! explained and bisected.
 
+mod affine;
 mod common_subexpressions;
+mod constants;
 mod context;
 mod dead_code;
 mod fuse;
+mod horizontal;
+mod layout;
 mod pipeline;
+mod precompute;
 mod report;
 mod separate;
 mod simplify;
 mod traffic;
 
+pub use affine::FoldAffine;
 pub use common_subexpressions::CommonSubexpressions;
+pub use constants::FoldConstants;
 pub use context::Context;
 pub use dead_code::DeadCode;
 pub use fuse::Fuse;
+pub use horizontal::MergeSiblings;
+pub use layout::CleanLayout;
 pub use pipeline::{Pipeline, optimize};
+pub use precompute::Precompute;
 pub use report::{Application, NearMiss, PassReport, Report};
 pub use separate::Separate;
 pub use simplify::Simplify;
-pub use traffic::{NOMINAL_SIZE, traffic};
+pub use traffic::{NOMINAL_SIZE, kernels, traffic};
 
 use crate::lower::RewriteError;
 use rewire_graph::Graph;

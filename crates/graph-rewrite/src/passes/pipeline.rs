@@ -1,4 +1,7 @@
-use super::{CommonSubexpressions, Context, DeadCode, Fuse, Pass, PassReport, Report, Separate, Simplify, traffic};
+use super::{
+    CleanLayout, CommonSubexpressions, Context, DeadCode, FoldAffine, FoldConstants, Fuse, MergeSiblings, Pass,
+    PassReport, Precompute, Report, Separate, Simplify, traffic,
+};
 use crate::lower::RewriteError;
 use rewire_graph::Graph;
 
@@ -30,8 +33,13 @@ impl Default for Pipeline {
         Self::new(vec![
             Box::new(CommonSubexpressions),
             Box::new(Simplify::default()),
+            Box::new(CleanLayout),
+            Box::new(FoldConstants),
+            Box::new(FoldAffine),
+            Box::new(MergeSiblings),
             Box::new(Separate),
             Box::new(DeadCode),
+            Box::new(Precompute),
             Box::new(Fuse),
         ])
     }

@@ -1,5 +1,6 @@
 use rewire_graph::op::{Constant, Fused, Gather, HostOp, Input, Parameter};
 use rewire_graph::{Graph, Layout, Node, NodeId, Type, Value};
+use std::collections::HashSet;
 
 /// The extent that every symbolic size is taken to have in predictions.
 pub const NOMINAL_SIZE: i64 = 1024;
@@ -7,9 +8,21 @@ pub const NOMINAL_SIZE: i64 = 1024;
 /// Bytes of device memory that the operators of a graph read and write in one run, each computed by itself, where every
 /// symbolic size is [`NOMINAL_SIZE`].
 ///
-/// A table that rows are looked up in counts with those rows, and scores, which are never stored, do not count.
+/// A table that rows are looked up in counts with those rows, and scores, which are never stored, do not count. What is
+/// computed from parameters alone is not part of a run.
 pub fn traffic(graph: &Graph) -> u64 {
-    graph.ids().map(|id| node_traffic(graph, id)).fold(0, u64::saturating_add)
+    each_run(graph).map(|id| node_traffic(graph, id)).fold(0, u64::saturating_add)
+}
+
+/// Operators of a graph that a run computes on the device, each a dispatch where they are fused.
+pub fn kernels(graph: &Graph) -> usize {
+    each_run(graph).filter(|&id| graph.node(id).is_some_and(is_computed)).count()
+}
+
+/// Nodes that are not the same in every run.
+fn each_run(graph: &Graph) -> impl Iterator<Item = NodeId> + '_ {
+    let fixed: HashSet<NodeId> = graph.fixed().unwrap_or_default();
+    graph.ids().filter(move |id| !fixed.contains(id))
 }
 
 fn node_traffic(graph: &Graph, id: NodeId) -> u64 {

@@ -23,8 +23,17 @@ pub enum Source {
     Parameter(String),
     /// Part of the plan. Elements as little-endian bytes, row major, unpadded.
     Constant(Vec<u8>),
+    /// Written by a step of [`Plan::load`] after parameters are bound; resident from then on.
+    Load,
     /// Written by a step.
     Step,
+}
+
+impl Source {
+    /// True if the content stays the same once a session is loaded.
+    pub fn is_resident(&self) -> bool {
+        matches!(self, Self::Parameter(_) | Self::Constant(_) | Self::Load)
+    }
 }
 
 /// A tensor in memory.
@@ -98,6 +107,8 @@ pub struct Plan {
     pub host_inputs: Vec<HostInput>,
     /// All tensors.
     pub buffers: Vec<Buffer>,
+    /// What a session computes once from parameters, in order, on the CPU: weights of layers that became one, for instance.
+    pub load: Vec<Step>,
     /// Dispatches in order.
     pub steps: Vec<Step>,
     /// Named results.

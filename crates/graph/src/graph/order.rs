@@ -1,6 +1,6 @@
 use super::{Graph, NodeId, SizeSource, Value};
-use crate::op::Input;
-use crate::{Dim, GraphError, Symbol};
+use crate::op::{Constant, HostOp, Input, Parameter};
+use crate::{Dim, GraphError, Layout, Symbol};
 use petgraph::algo::toposort;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -63,6 +63,30 @@ impl Graph {
             })
             .collect();
         found.into_iter().collect()
+    }
+
+    /// Parameters and constants, and what is computed from them alone at sizes that are constants: values that are the
+    /// same in every run.
+    ///
+    /// # Errors
+    /// As [`Graph::order`].
+    pub fn fixed(&self) -> Result<HashSet<NodeId>, GraphError> {
+        let mut fixed = HashSet::new();
+        for id in self.order()? {
+            let Some(node) = self.node(id) else { continue };
+            let op = node.op.as_ref();
+            let source = op.downcast_ref::<Parameter>().is_some() || op.downcast_ref::<Constant>().is_some();
+            let bound = op.downcast_ref::<Input>().is_some() || op.downcast_ref::<HostOp>().is_some();
+            let constant = |dim: &Dim| dim.as_const().is_some();
+            let computed = !bound
+                && node.types.iter().all(|ty| ty.layout == Layout::Device && ty.shape.iter().all(constant))
+                && op.sizes().iter().all(constant)
+                && self.inputs(id).iter().all(|value| fixed.contains(&value.node));
+            if source || computed {
+                fixed.insert(id);
+            }
+        }
+        Ok(fixed)
     }
 
     /// The inputs and what outputs need, through operands and sizes.

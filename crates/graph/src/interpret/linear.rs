@@ -117,3 +117,23 @@ pub(super) fn weighted_sum(operands: &[&Array], shape: Vec<usize>) -> Result<Arr
     }
     Ok(Array::from_floats(shape, values))
 }
+
+pub(super) fn score_softmax(operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    let (scores, keep) = (operands[0], operands[1]);
+    let counts: Vec<usize> =
+        operands[3].integers().windows(2).map(|pair| (pair[1] - pair[0]).max(0) as usize).collect();
+    let per_sample = shape[1] * shape[2];
+    let mut values = vec![0.0; shape.iter().product()];
+    for (row, weights) in values.chunks_mut(shape[3].max(1)).enumerate() {
+        let first = row * shape[3];
+        let keys = counts.get(row / per_sample.max(1)).copied().unwrap_or(0).min(shape[3]);
+        let counts = |key: &usize| keep.integer(if keep.shape.is_empty() { 0 } else { first + key }) != 0;
+        let kept: Vec<usize> = (0..keys).filter(counts).collect();
+        let largest = kept.iter().fold(f64::NEG_INFINITY, |most, key| most.max(scores.float(first + key)));
+        let total: f64 = kept.iter().map(|key| (scores.float(first + key) - largest).exp()).sum();
+        for key in kept {
+            weights[key] = (scores.float(first + key) - largest).exp() / total;
+        }
+    }
+    Ok(Array::from_floats(shape, values))
+}

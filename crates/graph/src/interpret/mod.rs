@@ -6,7 +6,9 @@ mod linear;
 
 pub use array::Array;
 
-use crate::op::{Constant, Fused, HostOp, Input, JaggedMatMul, MatMul, Op, Parameter, Reduce, Scores, WeightedSum};
+use crate::op::{
+    Constant, Fused, HostOp, Input, JaggedMatMul, MatMul, Op, Parameter, Reduce, ScoreSoftmax, Scores, WeightedSum,
+};
 use crate::{Dim, Graph, GraphError, HostTensor, Layout, NodeId, SizeSource, Symbol, Type, Value};
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
@@ -159,6 +161,9 @@ impl Run<'_> {
         }
         if op.downcast_ref::<Scores>().is_some() {
             return linear::scores(operands, shape).map_err(failed);
+        }
+        if op.downcast_ref::<ScoreSoftmax>().is_some() {
+            return linear::score_softmax(operands, shape).map_err(failed);
         }
         if op.downcast_ref::<WeightedSum>().is_some() {
             return linear::weighted_sum(operands, shape).map_err(failed);

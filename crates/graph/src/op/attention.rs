@@ -16,6 +16,13 @@ pub struct Scores;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightedSum;
 
+/// The softmax of a query's scores: `e^(s_j - max s) / sum e^(s - max s)` over the keys of its sample that count, 0 for
+/// those that do not, and 0 everywhere if none does.
+///
+/// Operands: scores, a truth value a pair or one for all, host offsets `[B + 1]` of rows and of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScoreSoftmax;
+
 /// What a pair of query and key is counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScoreKind {
@@ -114,6 +121,26 @@ impl Op for WeightedSum {
         same_size("v", "rows", &v.shape[0], &scores.shape[3])?;
         let shape = vec![scores.shape[2].clone(), v.shape[1].clone(), v.shape[2].clone()];
         Ok(vec![Type::device(DType::F32, shape)])
+    }
+}
+
+impl Op for ScoreSoftmax {
+    fn name(&self) -> &str {
+        "score_softmax"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [scores, keep, rows, keys] = arity(inputs)?;
+        if scores.layout != Layout::Scores || !scores.dtype.is_float() {
+            return Err(TypeError::new("scores", "scores of floats", scores));
+        }
+        if keep.dtype != DType::Bool
+            || (keep.rank() > 0 && (keep.layout, &keep.shape) != (Layout::Scores, &scores.shape))
+        {
+            return Err(TypeError::new("keep", format!("a truth value, or one a pair of {scores}"), keep));
+        }
+        offsets(&rows, &keys)?;
+        Ok(vec![Type { dtype: DType::F32, ..scores }])
     }
 }
 

@@ -13,7 +13,7 @@ mod pointwise;
 mod reduce;
 mod source;
 
-pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, Scores, WeightedSum};
+pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, ScoreSoftmax, Scores, WeightedSum};
 pub use conv::{Unfold, Window};
 pub use fused::Fused;
 pub use gather::Gather;

@@ -118,6 +118,12 @@ impl Elementwise for Reshape {
 }
 
 impl Reshape {
+    /// Cuts two shapes into the shortest runs of axes that hold as many elements: where each run ends in `from` and in
+    /// `to`. `None` if they have none, so that neither is a reshape of the other.
+    pub fn runs(from: &[Dim], to: &[Dim]) -> Option<Vec<(usize, usize)>> {
+        groups(from, to)
+    }
+
     /// The coordinates in shape `to` of the element at `coords` in shape `from`.
     pub fn map(at: &mut dyn Elements, from: &[Dim], to: &[Dim], coords: &[ExprId]) -> Vec<ExprId> {
         let (mut i, mut j) = (0, 0);

@@ -1,5 +1,6 @@
 use super::{Ragged, Tensor};
-use crate::op::{ScoreBroadcast, ScoreIndex, ScoreKind, Scores, WeightedSum};
+use crate::DType;
+use crate::op::{ScoreBroadcast, ScoreIndex, ScoreKind, ScoreSoftmax, Scores, WeightedSum};
 
 impl Tensor {
     /// Dot products of these queries `[rows, H, A]` with the keys `k` `[keys, H, A]` of their sample: scores
@@ -9,6 +10,13 @@ impl Tensor {
     /// [`Ragged::row_index`] and [`Ragged::per_sample`]. [`Tensor::weighted_sum`] makes a tensor of them again.
     pub fn scores(&self, k: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
         self.apply(Scores, &[k, &rows.offsets, &keys.offsets])
+    }
+
+    /// The softmax of these scores over the keys of every query that count, by truth values `keep` a pair; all count if
+    /// `None`. Weights of the others are 0, and so are all weights of a query for which no key counts.
+    pub fn softmax_scores(&self, keep: Option<&Tensor>, rows: &Ragged, keys: &Ragged) -> Tensor {
+        let all = self.scalar(DType::Bool, 1.0);
+        self.apply(ScoreSoftmax, &[keep.unwrap_or(&all), &rows.offsets, &keys.offsets])
     }
 
     /// For every query the sum of values `v` `[keys, H, V]`, weighted by these scores: `[rows, H, V]`.

@@ -75,7 +75,8 @@ impl CpuSide {
         Ok(())
     }
 
-    fn run_step(&mut self, position: usize, step: &Step, sizes: &Sizes) -> Result<(), CpuError> {
+    /// Runs one step.
+    pub fn run_step(&mut self, position: usize, step: &Step, sizes: &Sizes) -> Result<(), CpuError> {
         let mut outputs = Vec::with_capacity(step.writes.len());
         for &id in &step.writes {
             let layout = &sizes.layouts[id.0 as usize];

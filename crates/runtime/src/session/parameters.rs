@@ -1,10 +1,76 @@
+use super::cpu::CpuSide;
+use super::placement::Homes;
+use super::sizes::Sizes;
 use crate::RuntimeError;
+use crate::cpu::CpuError;
+use crate::memory::Layout;
 use half::f16;
 use rewire_graph::{DType, HostTensor};
-use rewire_graph_rewrite::plan::{Buffer, Plan, Source};
+use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, ShapeValues, Source};
 
-/// The parameters and constants of a plan by buffer, checked and in their storage type.
+/// What stays in memory from run to run, by buffer: parameters and constants, checked and in their storage type, and what
+/// the plan computes from them.
 pub(crate) fn resident(
+    plan: &Plan,
+    parameters: impl Fn(&str) -> Option<HostTensor>,
+) -> Result<Vec<Option<HostTensor>>, RuntimeError> {
+    let mut tensors = bound(plan, parameters)?;
+    compute(plan, &mut tensors)?;
+    Ok(tensors)
+}
+
+/// Runs the steps of [`Plan::load`] on the CPU.
+fn compute(plan: &Plan, tensors: &mut [Option<HostTensor>]) -> Result<(), RuntimeError> {
+    if plan.load.is_empty() {
+        return Ok(());
+    }
+    let memory = |error: CpuError| RuntimeError::Memory { reason: error.to_string() };
+    let mut cpu = CpuSide::new(plan.load.len());
+    cpu.settle(homes(plan), tensors).map_err(memory)?;
+    let layouts = plan.buffers.iter().map(|buffer| {
+        let shape = buffer.shape.iter().map(|dim| dim.as_const().unwrap_or(0)).collect();
+        Layout::new(buffer.dtype, shape)
+    });
+    let sizes = Sizes { values: ShapeValues::default(), layouts: layouts.collect() };
+    for (position, step) in plan.load.iter().enumerate() {
+        let failed = |error: CpuError| RuntimeError::Load {
+            step: position,
+            name: step.name.clone(),
+            path: step.path.clone(),
+            reason: error.to_string(),
+        };
+        cpu.add(position, step).map_err(failed)?;
+        cpu.run_step(position, step, &sizes).map_err(failed)?;
+    }
+    for (n, (buffer, tensor)) in plan.buffers.iter().zip(tensors).enumerate() {
+        if buffer.source == Source::Load {
+            *tensor = cpu.get(BufferId(n as u32));
+        }
+    }
+    Ok(())
+}
+
+/// A slot for everything that is computed.
+fn homes(plan: &Plan) -> Homes {
+    let computed = plan.buffers.iter().scan(0, |slots, buffer| {
+        let slot = (buffer.source == Source::Load).then_some(*slots);
+        *slots += usize::from(slot.is_some());
+        Some(slot)
+    });
+    let slot: Vec<Option<usize>> = computed.collect();
+    let mut resident = vec![false; plan.buffers.len()];
+    for binding in plan.load.iter().flat_map(|step| &step.reads) {
+        if let Binding::Buffer(id) = binding
+            && let Some(resident) = resident.get_mut(id.0 as usize)
+        {
+            *resident = slot[id.0 as usize].is_none();
+        }
+    }
+    Homes { slots: slot.iter().flatten().count(), slot, resident }
+}
+
+/// The parameters and constants of a plan by buffer.
+fn bound(
     plan: &Plan,
     parameters: impl Fn(&str) -> Option<HostTensor>,
 ) -> Result<Vec<Option<HostTensor>>, RuntimeError> {
@@ -18,7 +84,7 @@ pub(crate) fn resident(
                     .map(Some)
                     .map_err(|error| RuntimeError::Plan { reason: format!("a constant does not fit: {error}") })
             }
-            Source::Input(_) | Source::Step => Ok(None),
+            Source::Input(_) | Source::Load | Source::Step => Ok(None),
         })
         .collect()
 }

@@ -1,5 +1,5 @@
 use crate::memory::{Lifetime, SlotPlan};
-use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan};
 use std::ops::Range;
 
 /// Where a step runs.
@@ -143,7 +143,7 @@ fn move_operands(
     for id in reads.chain(rewritten).collect::<Vec<_>>() {
         uses.touch(site, id, step);
         let holder = &mut holders[id.0 as usize];
-        let resident = matches!(plan.buffers[id.0 as usize].source, Source::Parameter(_) | Source::Constant(_));
+        let resident = plan.buffers[id.0 as usize].source.is_resident();
         if resident || std::mem::replace(holder.holds(site), true) {
             continue;
         }
@@ -164,7 +164,7 @@ fn move_operands(
 }
 
 fn homes(plan: &Plan, uses: &[Option<(usize, usize)>]) -> Homes {
-    let resident = |n: usize| matches!(plan.buffers[n].source, Source::Parameter(_) | Source::Constant(_));
+    let resident = |n: usize| plan.buffers[n].source.is_resident();
     let tensors: Vec<usize> = (0..uses.len()).filter(|&n| uses[n].is_some() && !resident(n)).collect();
     let lifetimes: Vec<Lifetime> = tensors
         .iter()

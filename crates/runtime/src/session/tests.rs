@@ -69,6 +69,7 @@ fn sums(steps: &[(u32, u32)], outputs: &[u32]) -> Plan {
     buffers.extend(steps.iter().map(|_| buffer(Source::Step)));
     let read = |id| Binding::Buffer(BufferId(id));
     Plan {
+        load: vec![],
         shapes: plan::ShapeProgram {
             entries: vec![ShapeEntry::Define {
                 symbol: Symbol(0),
@@ -354,6 +355,7 @@ fn samples() -> Plan {
     });
     let define = |symbol, source| ShapeEntry::Define { symbol: Symbol(symbol), source };
     Plan {
+        load: vec![],
         shapes: plan::ShapeProgram {
             entries: vec![
                 define(0, SymbolSource::Extent { input: "lengths".into(), axis: 0 }),

@@ -5,10 +5,12 @@ use rewire_graph_rewrite::plan::{Binding, Body, BufferId, Kernel, Operand, Place
 /// Checks that everything in a plan refers to something that is there.
 pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
     let mut written = vec![false; plan.buffers.len()];
-    for (position, step) in plan.steps.iter().enumerate() {
-        check_step(plan, step, &mut written).map_err(|reason| RuntimeError::Plan {
-            reason: format!("step {position} ({}, `{}`) {reason}", step.name, step.path),
-        })?;
+    for (what, steps, source) in [("load step", &plan.load, Source::Load), ("step", &plan.steps, Source::Step)] {
+        for (position, step) in steps.iter().enumerate() {
+            check_step(plan, step, &source, &mut written).map_err(|reason| RuntimeError::Plan {
+                reason: format!("{what} {position} ({}, `{}`) {reason}", step.name, step.path),
+            })?;
+        }
     }
     for output in &plan.outputs {
         check_output(plan, output.value, &written)
@@ -28,14 +30,16 @@ fn check_output(plan: &Plan, value: Binding, written: &[bool]) -> Result<(), Str
 fn check_read(plan: &Plan, id: BufferId, written: &[bool]) -> Result<(), String> {
     match plan.buffer(id) {
         None => Err(format!("reads buffer {}, which does not exist", id.0)),
-        Some(buffer) if buffer.source == Source::Step && written.get(id.0 as usize) != Some(&true) => {
+        Some(buffer)
+            if matches!(buffer.source, Source::Step | Source::Load) && written.get(id.0 as usize) != Some(&true) =>
+        {
             Err(format!("reads buffer {} before it is written", id.0))
         }
         Some(_) => Ok(()),
     }
 }
 
-fn check_step(plan: &Plan, step: &Step, written: &mut [bool]) -> Result<(), String> {
+fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -> Result<(), String> {
     let (body, outputs) = (step.kernel.body(), step.kernel.outputs());
     check_body(body, &roots(&step.kernel))?;
     if step.reads.len() != body.operands.len() {
@@ -43,12 +47,15 @@ fn check_step(plan: &Plan, step: &Step, written: &mut [bool]) -> Result<(), Stri
     }
     for (position, (&binding, operand)) in step.reads.iter().zip(&body.operands).enumerate() {
         check_output(plan, binding, written)?;
+        if *source == Source::Load && !is_resident(plan, binding) {
+            return Err(format!("has operand {position}, which is not known before a run"));
+        }
         check_operand(plan, binding, operand).map_err(|reason| format!("operand {position} {reason}"))?;
     }
     for (position, &id) in step.writes.iter().enumerate() {
         let buffer = plan.buffer(id).ok_or_else(|| format!("writes buffer {}, which does not exist", id.0))?;
         let twice = step.writes[..position].contains(&id) || step.reads.contains(&Binding::Buffer(id));
-        if buffer.source != Source::Step || twice {
+        if buffer.source != *source || twice {
             return Err(format!("writes buffer {}, which it must not write", id.0));
         }
     }
@@ -65,6 +72,13 @@ fn check_step(plan: &Plan, step: &Step, written: &mut [bool]) -> Result<(), Stri
     match ragged(&step.kernel).iter().find(|offsets| !host(offsets)) {
         Some(offsets) => Err(format!("has rows by operand {offsets}, which is no host vector")),
         None => Ok(()),
+    }
+}
+
+fn is_resident(plan: &Plan, binding: Binding) -> bool {
+    match binding {
+        Binding::Buffer(id) => plan.buffer(id).is_some_and(|buffer| buffer.source.is_resident()),
+        Binding::Host(_) => false,
     }
 }
 

@@ -12,7 +12,9 @@ impl Partition<'_> {
         for id in self.order.clone() {
             let Some(node) = self.graph.node(id) else { continue };
             let op = node.op.as_ref();
-            if op.downcast_ref::<MatMul>().is_some() || op.downcast_ref::<JaggedMatMul>().is_some() {
+            if let Some(nodes) = self.softmax_attention(id) {
+                self.create(nodes);
+            } else if op.downcast_ref::<MatMul>().is_some() || op.downcast_ref::<JaggedMatMul>().is_some() {
                 self.create(BTreeSet::from([id]));
             } else if op.downcast_ref::<WeightedSum>().is_some() {
                 let nodes = self.scores_of(id);
@@ -38,6 +40,33 @@ impl Partition<'_> {
             |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some());
         let products: BTreeSet<NodeId> = pairs.iter().copied().filter(is_product).collect();
         pairs.into_iter().filter(|&id| self.depends(vec![id], &products)).collect()
+    }
+
+    /// A product whose left operand is the softmax of another one's rows, with all that lies between.
+    fn softmax_attention(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {
+        let is_product = |id: NodeId| self.op(id).is_some_and(|op| op.downcast_ref::<MatMul>().is_some());
+        let is_reduction = |id: NodeId| self.op(id).is_some_and(|op| op.downcast_ref::<Reduce>().is_some());
+        let weights = self.inputs(id).first().filter(|_| is_product(id))?.node;
+        let mut between = BTreeSet::from([weights]);
+        let mut products = BTreeSet::new();
+        let mut stack = vec![weights];
+        while let Some(id) = stack.pop() {
+            if is_product(id) {
+                products.insert(id);
+            } else if is_reduction(id) || (!self.is_leaf(id) && self.is_elementwise(id)) {
+                let producers = self.inputs(id).iter().map(|value| value.node);
+                stack.extend(producers.filter(|&producer| between.insert(producer)));
+            }
+            if between.len() > SOFTMAX_NODES {
+                return None;
+            }
+        }
+        if products.len() != 1 || between.iter().filter(|&&id| is_reduction(id)).count() != 2 {
+            return None;
+        }
+        let mut nodes: BTreeSet<NodeId> = between.into_iter().filter(|&id| self.depends(vec![id], &products)).collect();
+        nodes.insert(id);
+        self.accepts(&nodes).then_some(nodes)
     }
 
     pub(super) fn is_scores(&self, id: NodeId) -> bool {
@@ -257,6 +286,9 @@ impl Partition<'_> {
         if self.tensors(id) == 0 { 0 } else { self.cone(id).into_iter().map(weight).sum() }
     }
 }
+
+/// Nodes between two products up to which they are looked at as softmax attention.
+const SOFTMAX_NODES: usize = 64;
 
 /// The weight up to which a node is repeated in every kernel that reads it.
 const CHEAP: usize = 6;

@@ -1,7 +1,7 @@
 use super::partition::Partition;
 use crate::lower::RewriteError;
 use crate::passes::Context;
-use rewire_graph::op::{Fused, JaggedMatMul, MatMul, Reduce, ReduceOp, WeightedSum};
+use rewire_graph::op::{Fused, JaggedMatMul, MatMul, Reduce, ReduceOp, ScoreSoftmax, WeightedSum};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{Graph, GraphError, NodeId, SizeSource, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -21,7 +21,8 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
             let Some(node) = graph.node(id) else { continue };
             let inputs = read(&moved, partition.inputs(id)).map_err(failed)?;
             let copy = fused.add(node.op.clone(), &inputs, &node.path).map_err(failed)?;
-            moved.insert(Value { node: id, port: 0 }, Value { node: copy, port: 0 });
+            let ports = 0..node.types.len() as u32;
+            moved.extend(ports.map(|port| (Value { node: id, port }, Value { node: copy, port })));
         }
     }
     let mut waiting: Vec<&BTreeSet<NodeId>> = partition.groups.iter().filter(|nodes| !nodes.is_empty()).collect();
@@ -86,7 +87,8 @@ fn name(body: &Graph) -> String {
         body.ids().filter(|&id| body.node(id).is_some_and(|node| test(node.op.as_ref()))).count()
     };
     let unary = |wanted: UnaryOp| count(&|op| op.downcast_ref::<UnaryOp>() == Some(&wanted)) > 0;
-    let product = count(&|op| op.downcast_ref::<MatMul>().is_some()) > 0;
+    let products = count(&|op| op.downcast_ref::<MatMul>().is_some());
+    let product = products > 0;
     let reductions =
         |wanted: ReduceOp| count(&|op| op.downcast_ref::<Reduce>().is_some_and(|reduce| reduce.op == wanted));
     let norm = if reductions(ReduceOp::Max) > 0 && unary(UnaryOp::Exp) {
@@ -100,7 +102,10 @@ fn name(body: &Graph) -> String {
     } else {
         None
     };
-    let anchor = if count(&|op| op.downcast_ref::<WeightedSum>().is_some()) > 0 {
+    let softmax = count(&|op| op.downcast_ref::<ScoreSoftmax>().is_some()) > 0;
+    let anchor = if softmax {
+        Some("softmax_attention")
+    } else if products > 1 || count(&|op| op.downcast_ref::<WeightedSum>().is_some()) > 0 {
         Some("attention")
     } else if count(&|op| op.downcast_ref::<JaggedMatMul>().is_some()) > 0 {
         Some("jagged_addmm")

@@ -1,6 +1,6 @@
 use crate::lower::kernel;
 use crate::plan::{Kernel, Place};
-use rewire_graph::op::{Constant, Fused, HostOp, Input, Parameter};
+use rewire_graph::op::{Constant, Fused, HostOp, Input, Op, Parameter};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -43,6 +43,10 @@ impl<'a> Partition<'a> {
         })
     }
 
+    pub fn op(&self, id: NodeId) -> Option<&dyn Op> {
+        self.graph.node(id).map(|node| node.op.as_ref())
+    }
+
     pub fn users(&self, id: NodeId) -> &[NodeId] {
         self.users.get(&id).map_or(&[], Vec::as_slice)
     }
@@ -66,6 +70,7 @@ impl<'a> Partition<'a> {
             op.downcast_ref::<Input>().is_some()
                 || op.downcast_ref::<Parameter>().is_some()
                 || op.downcast_ref::<HostOp>().is_some()
+                || op.downcast_ref::<Fused>().is_some()
                 || op.downcast_ref::<Constant>().is_some_and(|_| op.elementwise().is_none())
         })
     }
@@ -169,13 +174,24 @@ impl<'a> Partition<'a> {
 
     /// Storage bindings if every free node that the kernel reads from were computed by another one.
     pub fn least_bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
-        let read: BTreeSet<Value> = nodes.iter().flat_map(|&id| self.inputs(id)).copied().collect();
-        let outside = read.into_iter().filter(|value| !nodes.contains(&value.node));
+        let read = nodes.iter().flat_map(|&id| self.inputs(id)).filter(|value| !nodes.contains(&value.node));
+        let outside: BTreeSet<Value> = read.map(|&value| self.source(nodes, value)).collect();
         let (host, device): (Vec<Value>, Vec<Value>) = outside
+            .into_iter()
             .filter(|value| !self.is_free(value.node) || !self.inputs(value.node).is_empty())
             .partition(|value| self.graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Host));
         let device = device.iter().filter(|value| self.graph.ty(**value).is_some_and(|ty| ty.layout == Layout::Device));
         device.count() + self.results(nodes).len() + usize::from(!host.is_empty())
+    }
+}
+
+impl Partition<'_> {
+    /// What a value outside of `nodes` is computed from, through free nodes of one operand.
+    fn source(&self, nodes: &BTreeSet<NodeId>, value: Value) -> Value {
+        match self.inputs(value.node) {
+            &[producer] if self.is_free(value.node) && !nodes.contains(&producer.node) => self.source(nodes, producer),
+            _ => value,
+        }
     }
 }
 

@@ -84,8 +84,8 @@ impl Partition<'_> {
         excess
     }
 
-    fn is_elementwise(&self, id: NodeId) -> bool {
-        self.graph.node(id).is_some_and(|node| node.op.elementwise().is_some())
+    pub(super) fn is_elementwise(&self, id: NodeId) -> bool {
+        self.op(id).is_some_and(|op| op.elementwise().is_some())
     }
 
     fn row_bytes(&self, id: NodeId) -> usize {

@@ -57,6 +57,7 @@ fn copy_of(dtype: DType) -> Plan {
     let kernel = plan::Kernel::Map(Map { body, extents: shape.clone(), outputs: vec![output] });
     let buffer = |source| Buffer { dtype, shape: shape.clone(), source };
     Plan {
+        load: vec![],
         buffers: vec![buffer(Source::Input("x".into())), buffer(Source::Step)],
         steps: vec![Step {
             name: "copy".into(),

@@ -44,6 +44,7 @@ fn product() -> Plan {
     let read = |n| Binding::Buffer(BufferId(n));
     let source = SymbolSource::Extent { input: "x".into(), axis: 0 };
     Plan {
+        load: vec![],
         shapes: plan::ShapeProgram { entries: vec![ShapeEntry::Define { symbol: Symbol(0), source }], slots: 0 },
         host_inputs: vec![],
         buffers: shapes.iter().zip(sources).map(buffer).collect(),

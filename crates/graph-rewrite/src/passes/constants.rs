@@ -1,0 +1,63 @@
+use super::{Context, Pass};
+use crate::lower::RewriteError;
+use rewire_graph::op::{Constant, Fused};
+use rewire_graph::{Graph, HostTensor, Layout, NodeId, Value, interpret};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Elements of a result that is stored in a graph at most.
+const LIMIT: usize = 1 << 16;
+
+/// Replaces operators on constants by what the interpreter computes for them.
+///
+/// Results that are larger than what they are computed from stay operators, and so do infinities.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FoldConstants;
+
+impl Pass for FoldConstants {
+    fn name(&self) -> &str {
+        "fold_constants"
+    }
+
+    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
+        let failed = |source| RewriteError::graph(self.name(), source);
+        let mut folded = graph.clone();
+        for id in graph.order().map_err(failed)? {
+            let Some(tensor) = value(&folded, id) else { continue };
+            if !context.permits(self.name(), graph, id) {
+                continue;
+            }
+            let node = folded.add(Arc::new(Constant { tensor }), &[], "").map_err(failed)?;
+            folded.replace_except(Value { node: id, port: 0 }, Value { node, port: 0 }, &[]);
+        }
+        Ok(folded)
+    }
+}
+
+/// The value of an operator on constants.
+fn value(graph: &Graph, id: NodeId) -> Option<HostTensor> {
+    let node = graph.node(id)?;
+    let [ty] = node.types.as_slice() else { return None };
+    let inputs = graph.inputs(id);
+    let constants: Option<Vec<&Constant>> =
+        inputs.iter().map(|value| graph.node(value.node)?.op.downcast_ref::<Constant>()).collect();
+    let constants = constants.filter(|constants| !constants.is_empty())?;
+    let largest = constants.iter().map(|constant| constant.tensor.len()).max()?;
+    let extents = ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<Vec<usize>>>()?;
+    let elements = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))?;
+    let skipped = node.op.downcast_ref::<Fused>().is_some() || ty.layout != Layout::Device;
+    if skipped || elements > largest.min(LIMIT) {
+        return None;
+    }
+    let mut alone = Graph::new();
+    let mut operands = vec![];
+    for constant in constants {
+        let node = alone.add(Arc::new(constant.clone()), &[], "").ok()?;
+        operands.push(Value { node, port: 0 });
+    }
+    let result = alone.add(node.op.clone(), &operands, "").ok()?;
+    alone.add_output("value", Value { node: result, port: 0 }).ok()?;
+    let tensor = interpret(&alone, &HashMap::new(), &HashMap::new()).ok()?.remove("value")?;
+    let finite = !ty.dtype.is_float() || tensor.to_f64().iter().all(|value| value.is_finite());
+    (finite && tensor.dtype() == ty.dtype && tensor.shape() == extents).then_some(tensor)
+}

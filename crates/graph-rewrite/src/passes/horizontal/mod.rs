@@ -1,0 +1,109 @@
+//! Horizontal fusion: operators of one kind that read the same value become one operator over all their columns.
+
+mod family;
+mod join;
+
+use super::{Context, DeadCode, Fuse, Pass, Pipeline, Precompute, Separate, kernels, traffic};
+use crate::lower::RewriteError;
+use family::{Family, Members};
+use rewire_graph::op::{Concat, MatMul};
+use rewire_graph::{DType, Graph, GraphError, NodeId, Value};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// Sets of siblings that are tried one by one where merging all of them does not pay.
+const TRIED: usize = 12;
+
+/// Merges linear layers that read the same value: their weights are joined when parameters are bound, and what follows
+/// them in the same way (biases, activations, further layers of equal widths) is merged with them.
+///
+/// A merge is kept where the graph takes fewer kernels by it, or as many that move fewer bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MergeSiblings;
+
+impl Pass for MergeSiblings {
+    fn name(&self) -> &str {
+        "merge_siblings"
+    }
+
+    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
+        let failed = |source| RewriteError::graph(self.name(), source);
+        let sets = siblings(graph).map_err(failed)?;
+        let mut chosen = if sets.is_empty() { vec![] } else { choose(graph, &sets)? };
+        chosen.retain(|set| context.permits(self.name(), graph, set[0]));
+        merged(graph, &chosen).map_err(failed)
+    }
+}
+
+/// The sets of siblings whose merging pays.
+fn choose(graph: &Graph, sets: &[Vec<NodeId>]) -> Result<Vec<Vec<NodeId>>, RewriteError> {
+    let failed = |source| RewriteError::graph("merge_siblings", source);
+    let before = cost(graph)?;
+    if cost(&merged(graph, sets).map_err(failed)?)? < before {
+        return Ok(sets.to_vec());
+    }
+    let (mut chosen, mut least): (Vec<Vec<NodeId>>, _) = (vec![], before);
+    for set in sets.iter().take(if sets.len() > 1 { TRIED } else { 0 }) {
+        chosen.push(set.clone());
+        let taken = cost(&merged(graph, &chosen).map_err(failed)?)?;
+        if taken < least {
+            least = taken;
+        } else {
+            chosen.pop();
+        }
+    }
+    Ok(chosen)
+}
+
+/// Kernels of a run and bytes they move, if the graph were fused as it is.
+fn cost(graph: &Graph) -> Result<(usize, u64), RewriteError> {
+    let rest = Pipeline::new(vec![Box::new(Separate), Box::new(DeadCode), Box::new(Precompute), Box::new(Fuse)]);
+    let (fused, _) = rest.run(graph.clone())?;
+    Ok((kernels(&fused), traffic(&fused)))
+}
+
+/// Products with the same left operand and parameters of one type as right operands, oldest first.
+fn siblings(graph: &Graph) -> Result<Vec<Vec<NodeId>>, GraphError> {
+    let fixed = graph.fixed()?;
+    let mut sets: BTreeMap<(Value, DType), Vec<NodeId>> = BTreeMap::new();
+    for id in graph.ids().filter(|id| !fixed.contains(id)) {
+        let is_product = graph.node(id).is_some_and(|node| node.op.downcast_ref::<MatMul>().is_some());
+        let [left, right] = graph.inputs(id)[..] else { continue };
+        let Some(ty) = graph.ty(right).filter(|ty| is_product && ty.rank() == 2) else { continue };
+        if fixed.contains(&right.node) && ty.width().is_some_and(|width| width > 0) {
+            sets.entry((left, ty.dtype)).or_default().push(id);
+        }
+    }
+    Ok(sets.into_values().filter(|set| set.len() > 1).collect())
+}
+
+/// The graph with every set of siblings merged.
+fn merged(graph: &Graph, sets: &[Vec<NodeId>]) -> Result<Graph, GraphError> {
+    let mut merged = graph.clone();
+    if sets.is_empty() {
+        return Ok(merged);
+    }
+    let fixed = graph.fixed()?;
+    for set in sets {
+        merge(&mut merged, &fixed, set)?;
+    }
+    join::join_parts(&mut merged)?;
+    Ok(merged)
+}
+
+fn merge(graph: &mut Graph, fixed: &HashSet<NodeId>, set: &[NodeId]) -> Result<(), GraphError> {
+    let [first, ..] = set else { return Ok(()) };
+    let path = graph.node(*first).map_or_else(String::new, |node| node.path.clone());
+    let weights: Vec<Value> = set.iter().filter_map(|&id| graph.inputs(id).get(1).copied()).collect();
+    let Some(&left) = graph.inputs(*first).first() else { return Ok(()) };
+    let widths = weights.iter().map(|weight| graph.ty(*weight).and_then(|ty| ty.width()).unwrap_or(0));
+    let parts: Vec<(Value, usize)> =
+        set.iter().map(|&node| Value { node, port: 0 }).zip(widths.collect::<Vec<_>>()).collect();
+    let joined = graph.add(Arc::new(Concat { axis: 1 }), &weights, &path)?;
+    let product = graph.add(Arc::new(MatMul), &[left, Value { node: joined, port: 0 }], &path)?;
+    let mut waiting = vec![Family::new(Value { node: product, port: 0 }, Members::Columns, parts)];
+    while let Some(family) = waiting.pop() {
+        waiting.extend(family.spread(graph, fixed)?);
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+use super::{Context, DeadCode, Fuse, Pass, Pipeline, Separate};
+use crate::lower::RewriteError;
+use rewire_graph::op::{Broadcast, Cast, Constant, Parameter, Permute, Reshape, Slice};
+use rewire_graph::{Graph, GraphError, NodeId, Type, Value};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// Bytes up to which a result may be larger than what it is computed from.
+const SMALL: usize = 64 << 10;
+
+/// Turns what depends on parameters alone into fused operators of its own, which a session computes once, when
+/// parameters are bound.
+///
+/// Changes of layout and of storage type stay with their readers, which apply them while they load, and so does what
+/// takes more memory than it is computed from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Precompute;
+
+impl Pass for Precompute {
+    fn name(&self) -> &str {
+        "precompute"
+    }
+
+    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
+        let failed = |source| RewriteError::graph(self.name(), source);
+        let fixed = graph.fixed().map_err(failed)?;
+        let mut values = Candidates { graph, fixed: &fixed }.choose();
+        values.retain(|value| context.permits(self.name(), graph, value.node));
+        let mut result = graph.clone();
+        if values.is_empty() {
+            return Ok(result);
+        }
+        let program = extract(graph, &values).map_err(failed)?;
+        let (program, _) = Pipeline::new(vec![Box::new(Separate), Box::new(Fuse)]).run(program)?;
+        let computed = insert(&mut result, &program).map_err(failed)?;
+        for (&old, new) in values.iter().zip(computed) {
+            let readers: Vec<NodeId> = graph.users(old.node).into_iter().filter(|id| fixed.contains(id)).collect();
+            result.replace_except(old, new, &readers);
+        }
+        let bytes: usize = values.iter().filter_map(|value| graph.ty(*value)).map(size).sum();
+        context.note(format!("{bytes} bytes computed when parameters are bound"));
+        DeadCode.run(&result, &mut Context::new())
+    }
+}
+
+struct Candidates<'a> {
+    graph: &'a Graph,
+    fixed: &'a HashSet<NodeId>,
+}
+
+impl Candidates<'_> {
+    /// Fixed values that are read by what is not, or of those too large the largest parts that are not.
+    fn choose(&self) -> Vec<Value> {
+        let outputs: HashSet<NodeId> = self.graph.outputs().iter().map(|(_, value)| value.node).collect();
+        let is_read =
+            |id: &NodeId| outputs.contains(id) || self.graph.users(*id).iter().any(|user| !self.fixed.contains(user));
+        let mut stack: Vec<NodeId> = self.graph.ids().filter(|id| self.fixed.contains(id)).filter(is_read).collect();
+        let mut seen: HashSet<NodeId> = stack.iter().copied().collect();
+        let mut chosen = BTreeSet::new();
+        while let Some(id) = stack.pop() {
+            let producers = self.graph.inputs(id);
+            if self.pays(id) {
+                chosen.insert(Value { node: id, port: 0 });
+            } else {
+                stack.extend(producers.iter().map(|value| value.node).filter(|&id| seen.insert(id)));
+            }
+        }
+        chosen.into_iter().collect()
+    }
+
+    /// True if the result of a node is worth its memory.
+    fn pays(&self, id: NodeId) -> bool {
+        let Some(node) = self.graph.node(id) else { return false };
+        if is_source(self.graph, id) || moves(node.op.as_ref()) || node.types.len() != 1 {
+            return false;
+        }
+        let mut sources = HashSet::new();
+        let mut stack = vec![id];
+        let mut seen = HashSet::from([id]);
+        while let Some(id) = stack.pop() {
+            if is_source(self.graph, id) {
+                sources.insert(id);
+            }
+            stack.extend(self.graph.inputs(id).iter().map(|value| value.node).filter(|&id| seen.insert(id)));
+        }
+        let bytes = |id: NodeId| self.graph.ty(Value { node: id, port: 0 }).map_or(0, size);
+        let read: usize = sources.iter().map(|&id| bytes(id)).sum();
+        !sources.is_empty() && bytes(id) <= read.saturating_add(SMALL)
+    }
+}
+
+/// True for operators that a reader applies while it loads.
+fn moves(op: &dyn rewire_graph::op::Op) -> bool {
+    op.downcast_ref::<Reshape>().is_some()
+        || op.downcast_ref::<Permute>().is_some()
+        || op.downcast_ref::<Slice>().is_some()
+        || op.downcast_ref::<Broadcast>().is_some()
+        || op.downcast_ref::<Cast>().is_some()
+}
+
+fn is_source(graph: &Graph, id: NodeId) -> bool {
+    graph.node(id).is_some_and(|node| {
+        node.op.downcast_ref::<Parameter>().is_some() || node.op.downcast_ref::<Constant>().is_some()
+    })
+}
+
+fn size(ty: &Type) -> usize {
+    let extents = ty.shape.iter().map(|dim| dim.as_const().unwrap_or(usize::MAX));
+    extents.fold(ty.dtype.bytes(), usize::saturating_mul)
+}
+
+/// The graph of `values` alone.
+fn extract(graph: &Graph, values: &[Value]) -> Result<Graph, GraphError> {
+    let mut needed: HashSet<NodeId> = values.iter().map(|value| value.node).collect();
+    let mut stack: Vec<NodeId> = needed.iter().copied().collect();
+    while let Some(id) = stack.pop() {
+        stack.extend(graph.inputs(id).iter().map(|value| value.node).filter(|&id| needed.insert(id)));
+    }
+    let mut program = Graph::new();
+    let mut copies: HashMap<Value, Value> = HashMap::new();
+    for id in graph.order()?.into_iter().filter(|id| needed.contains(id)) {
+        copy(graph, &mut program, id, &mut copies)?;
+    }
+    for (number, value) in values.iter().enumerate() {
+        program.add_output(&number.to_string(), found(&copies, *value)?)?;
+    }
+    Ok(program)
+}
+
+/// Adds the nodes of `program` to a graph with its parameters and returns its outputs there.
+fn insert(graph: &mut Graph, program: &Graph) -> Result<Vec<Value>, GraphError> {
+    let mut copies: HashMap<Value, Value> = HashMap::new();
+    let known: HashMap<String, NodeId> = graph
+        .ids()
+        .filter(|&id| is_source(graph, id))
+        .filter_map(|id| graph.node(id).map(|node| (identity(node.op.as_ref()), id)))
+        .collect();
+    for id in program.order()? {
+        let source = program.node(id).filter(|_| is_source(program, id));
+        match source.and_then(|node| known.get(&identity(node.op.as_ref()))) {
+            Some(&own) => {
+                copies.insert(Value { node: id, port: 0 }, Value { node: own, port: 0 });
+            }
+            None => copy(program, graph, id, &mut copies)?,
+        }
+    }
+    program.outputs().iter().map(|(_, value)| found(&copies, *value)).collect()
+}
+
+fn identity(op: &dyn rewire_graph::op::Op) -> String {
+    match op.downcast_ref::<Parameter>() {
+        Some(parameter) => parameter.name.clone(),
+        None => op.attributes().to_string(),
+    }
+}
+
+fn copy(from: &Graph, to: &mut Graph, id: NodeId, copies: &mut HashMap<Value, Value>) -> Result<(), GraphError> {
+    let Some(node) = from.node(id) else { return Ok(()) };
+    let inputs = from.inputs(id).into_iter().map(|value| found(copies, value)).collect::<Result<Vec<_>, _>>()?;
+    let copy = to.add(node.op.clone(), &inputs, &node.path)?;
+    for port in 0..node.types.len() as u32 {
+        copies.insert(Value { node: id, port }, Value { node: copy, port });
+    }
+    Ok(())
+}
+
+fn found(copies: &HashMap<Value, Value>, value: Value) -> Result<Value, GraphError> {
+    copies.get(&value).copied().ok_or_else(|| GraphError::Dangling {
+        node: "a value computed from parameters".to_owned(),
+        path: String::new(),
+        detail: format!("node {}", value.node.number()),
+    })
+}

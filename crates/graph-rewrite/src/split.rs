@@ -1,0 +1,332 @@
+//! Cutting a graph in two and joining it again.
+//!
+//! A ranking model has a sparse part, lookups in large tables, and a dense one. Cut apart, each is a graph of its own that
+//! is optimized, lowered, stored and placed separately: the tables on the hosts that hold them, the rest on a GPU.
+
+use rewire_graph::op::{Constant, Gather, HostOp, Input, Parameter};
+use rewire_graph::{Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// A graph cut in two.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// The marked operators and what they are computed from. Its outputs are those of the whole graph that it computes, and
+    /// the boundary.
+    pub first: Graph,
+    /// All others. The boundary is among its inputs.
+    pub second: Graph,
+    /// The names of the values that the first part hands to the second.
+    pub boundary: Vec<String>,
+}
+
+/// Why two graphs are no parts of one.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum JoinError {
+    /// The symbols of the graphs differ, so that they were not cut from one graph.
+    #[error("the parts have different sizes, {first} and {second}: join the parts of one graph")]
+    Sizes {
+        /// Sizes of the first part.
+        first: usize,
+        /// Sizes of the second part.
+        second: usize,
+    },
+    /// A value of the boundary has two types.
+    #[error("`{name}` is {first} in the first part and {second} in the second")]
+    Boundary {
+        /// The value.
+        name: String,
+        /// Its type as an output of the first part; `nothing` if it is none.
+        first: String,
+        /// Its type as an input of the second part; `nothing` if it is none.
+        second: String,
+    },
+    /// The joined graph is not well formed.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// Marks lookups in tables that are parameters, and nothing else.
+pub fn lookups(graph: &Graph, id: NodeId) -> bool {
+    let is_table = |value: &Value| graph.node(value.node).is_some_and(is::<Parameter>);
+    graph.node(id).is_some_and(is::<Gather>) && graph.inputs(id).first().is_some_and(is_table)
+}
+
+/// Marks the operators of a module, by its path, `embeddings` or `model.embeddings`.
+pub fn module(path: &str) -> impl Fn(&Graph, NodeId) -> bool {
+    let path = path.to_owned();
+    move |graph, id| {
+        let rest = graph.node(id).and_then(|node| node.path.strip_prefix(&path));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+}
+
+/// Cuts a graph: what `marked` chooses, with all that it is computed from, and the rest.
+///
+/// Values of the shape program are computed in both parts, and parameters that both read belong to both.
+///
+/// ```
+/// use rewire_graph::{DType, Scope};
+/// use rewire_graph_rewrite::split::{join, lookups, split};
+/// let scope = Scope::new();
+/// let ids = scope.input("ids", DType::I64, &[scope.size("rows")]);
+/// let rows = scope.parameter("table", DType::F32, &[1000.into(), 16.into()]).gather(&ids);
+/// let graph = scope.finish(&[("y", rows.silu())])?;
+///
+/// let parts = split(&graph, lookups)?;
+/// assert_eq!(parts.first.counts().get("gather"), Some(&1));
+/// assert_eq!(parts.second.counts().get("parameter"), None);
+/// let whole = join(&parts)?;
+/// assert_eq!(whole.counts(), graph.counts());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`GraphError`] if the graph is not well formed.
+pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<Parts, GraphError> {
+    graph.verify()?;
+    let order = graph.order()?;
+    let first: HashSet<NodeId> = ancestors(graph, order.iter().copied().filter(|&id| marked(graph, id)));
+    let computed = |id: &NodeId| first.contains(id) && graph.node(*id).is_some_and(is_computed);
+    let mut boundary: BTreeMap<Value, String> = BTreeMap::new();
+    for &id in order.iter().filter(|id| !first.contains(id)) {
+        for value in graph.inputs(id).into_iter().filter(|value| computed(&value.node)) {
+            let number = boundary.len();
+            boundary.entry(value).or_insert_with(|| format!("boundary.{number}"));
+        }
+    }
+    let roots = |in_first: bool| -> Vec<(String, Value)> {
+        let own = graph.outputs().iter().filter(|(_, value)| computed(&value.node) == in_first).cloned();
+        own.collect()
+    };
+    let mut handed = roots(true);
+    handed.extend(boundary.iter().map(|(value, name)| (name.clone(), *value)));
+    Ok(Parts {
+        first: part(graph, &handed, &BTreeMap::new())?,
+        second: part(graph, &roots(false), &boundary)?,
+        boundary: boundary.into_values().collect(),
+    })
+}
+
+/// The graph that was cut: the second part reads what the first one computes.
+///
+/// # Errors
+/// [`JoinError`] if the parts do not come from one graph, or what they hand over differs in type.
+pub fn join(parts: &Parts) -> Result<Graph, JoinError> {
+    let Parts { first, second, boundary } = parts;
+    let names = |graph: &Graph| graph.sizes().iter().map(|size| size.name.clone()).collect::<Vec<_>>();
+    if names(first) != names(second) {
+        return Err(JoinError::Sizes { first: first.sizes().len(), second: second.sizes().len() });
+    }
+    let mut joined = Joined::new(first);
+    for name in boundary {
+        let output = first.outputs().iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+        let input = second.ids().find(|&id| input_name(second, id) == Some(name));
+        let ty = |graph: &Graph, value: Option<Value>| {
+            value.and_then(|value| graph.ty(value)).map_or_else(|| "nothing".to_owned(), ToString::to_string)
+        };
+        let (given, wanted) = (ty(first, output), ty(second, input.map(|node| Value { node, port: 0 })));
+        if given != wanted || output.is_none() {
+            return Err(JoinError::Boundary { name: name.clone(), first: given, second: wanted });
+        }
+    }
+    joined.append(first, &HashMap::new())?;
+    let given: HashMap<String, Value> = first
+        .outputs()
+        .iter()
+        .filter(|(name, _)| boundary.contains(name))
+        .filter_map(|(name, value)| Some((name.clone(), *joined.copies.get(value)?)))
+        .collect();
+    joined.outputs(first, |name| !boundary.iter().any(|known| known == name))?;
+    joined.append(second, &given)?;
+    joined.outputs(second, |_| true)?;
+    joined.graph.verify()?;
+    Ok(joined.graph)
+}
+
+fn is<T: rewire_graph::op::Op>(node: &Node) -> bool {
+    node.op.downcast_ref::<T>().is_some()
+}
+
+/// True for operators that compute something on the device.
+fn is_computed(node: &Node) -> bool {
+    let source = is::<Input>(node) || is::<Parameter>(node) || is::<Constant>(node) || is::<HostOp>(node);
+    !source && node.types.iter().all(|ty| ty.layout == Layout::Device)
+}
+
+fn input_name(graph: &Graph, id: NodeId) -> Option<&String> {
+    graph.node(id).and_then(|node| node.op.downcast_ref::<Input>()).map(|input| &input.name)
+}
+
+/// Nodes with all that they are computed from, through operands.
+fn ancestors(graph: &Graph, nodes: impl Iterator<Item = NodeId>) -> HashSet<NodeId> {
+    let mut stack: Vec<NodeId> = nodes.collect();
+    let mut found: HashSet<NodeId> = stack.iter().copied().collect();
+    while let Some(id) = stack.pop() {
+        stack.extend(graph.inputs(id).iter().map(|value| value.node).filter(|&id| found.insert(id)));
+    }
+    found
+}
+
+/// The graph of `outputs`, in which the values `given` are inputs.
+fn part(graph: &Graph, outputs: &[(String, Value)], given: &BTreeMap<Value, String>) -> Result<Graph, GraphError> {
+    let needed = needed(graph, outputs, given);
+    let mut part = Joined::new(graph);
+    for (value, name) in given.iter().filter(|(value, _)| needed.values.contains(value)) {
+        let Some(ty) = graph.ty(*value).cloned() else { continue };
+        let path = graph.node(value.node).map_or_else(String::new, |node| node.path.clone());
+        let node = part.graph.add(Arc::new(Input { name: name.clone(), ty }), &[], &path)?;
+        part.copies.insert(*value, Value { node, port: 0 });
+    }
+    for id in graph.order()?.into_iter().filter(|id| needed.nodes.contains(id)) {
+        part.copy(graph, id)?;
+    }
+    part.rebind(graph);
+    for (name, value) in outputs {
+        if let Some(&copy) = part.copies.get(value) {
+            part.graph.add_output(name, copy)?;
+        }
+    }
+    part.graph.verify()?;
+    Ok(part.graph)
+}
+
+struct Needed {
+    nodes: HashSet<NodeId>,
+    values: BTreeSet<Value>,
+}
+
+/// What outputs are computed from, up to the values `given`, and where the sizes in it come from.
+fn needed(graph: &Graph, outputs: &[(String, Value)], given: &BTreeMap<Value, String>) -> Needed {
+    let mut needed = Needed { nodes: HashSet::new(), values: BTreeSet::new() };
+    let mut stack: Vec<Value> = outputs.iter().map(|(_, value)| *value).collect();
+    while let Some(value) = stack.pop() {
+        if given.contains_key(&value) {
+            needed.values.insert(value);
+            let symbols = graph.ty(value).into_iter().flat_map(|ty| ty.shape.iter()).flat_map(symbols);
+            stack.extend(size_sources(graph, symbols));
+        } else if needed.nodes.insert(value.node) {
+            stack.extend(graph.inputs(value.node));
+            let Some(node) = graph.node(value.node) else { continue };
+            let dims: Vec<_> = node.types.iter().flat_map(|ty| ty.shape.clone()).chain(node.op.sizes()).collect();
+            stack.extend(size_sources(graph, dims.iter().flat_map(symbols)));
+        }
+    }
+    needed
+}
+
+fn symbols(dim: &rewire_graph::Dim) -> Vec<Symbol> {
+    dim.terms().map(|(symbol, _)| symbol).collect()
+}
+
+/// The values that symbols come from: host values, and inputs whose extents they are.
+fn size_sources(graph: &Graph, symbols: impl Iterator<Item = Symbol>) -> Vec<Value> {
+    let sources = symbols.filter_map(|symbol| match &graph.sizes().get(symbol.0 as usize)?.source {
+        SizeSource::Total(value) | SizeSource::Scalar(value) => Some(*value),
+        SizeSource::Extent { input, .. } => {
+            let node = graph.ids().find(|&id| input_name(graph, id) == Some(input))?;
+            Some(Value { node, port: 0 })
+        }
+        SizeSource::Unbound => None,
+    });
+    sources.collect()
+}
+
+/// A graph in the making, out of copies of the nodes of others with the same sizes.
+struct Joined {
+    graph: Graph,
+    copies: HashMap<Value, Value>,
+    sources: HashMap<(bool, String), Value>,
+}
+
+impl Joined {
+    fn new(like: &Graph) -> Self {
+        let mut graph = Graph::new();
+        for size in like.sizes() {
+            graph.add_size(&size.name, SizeSource::Unbound);
+        }
+        Self { graph, copies: HashMap::new(), sources: HashMap::new() }
+    }
+
+    fn copy(&mut self, from: &Graph, id: NodeId) -> Result<(), GraphError> {
+        let Some(node) = from.node(id) else { return Ok(()) };
+        let inputs: Vec<Value> = from
+            .inputs(id)
+            .iter()
+            .map(|value| {
+                self.copies.get(value).copied().ok_or_else(|| GraphError::Dangling {
+                    node: node.op.name().to_owned(),
+                    path: node.path.clone(),
+                    detail: format!("node {}", value.node.number()),
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        let copy = self.graph.add(node.op.clone(), &inputs, &node.path)?;
+        for port in 0..node.types.len() as u32 {
+            self.copies.insert(Value { node: id, port }, Value { node: copy, port });
+        }
+        Ok(())
+    }
+
+    /// Copies all nodes of a graph; its inputs `given` are values that are here already, and so are inputs and
+    /// parameters of known names.
+    fn append(&mut self, from: &Graph, given: &HashMap<String, Value>) -> Result<(), GraphError> {
+        self.copies.clear();
+        for id in from.order()? {
+            let Some(node) = from.node(id) else { continue };
+            let input = node.op.downcast_ref::<Input>().map(|input| (true, input.name.clone()));
+            let source =
+                input.or_else(|| node.op.downcast_ref::<Parameter>().map(|source| (false, source.name.clone())));
+            let known = source.as_ref().and_then(|(is_input, name)| match given.get(name) {
+                Some(&value) if *is_input => Some(value),
+                _ => self.sources.get(&(*is_input, name.clone())).copied(),
+            });
+            let own = Value { node: id, port: 0 };
+            match known {
+                Some(value) => {
+                    self.copies.insert(own, value);
+                }
+                None => self.copy(from, id)?,
+            }
+            if let (Some(source), Some(&copy)) = (source, self.copies.get(&own)) {
+                self.sources.insert(source, copy);
+            }
+        }
+        self.rebind(from);
+        Ok(())
+    }
+
+    /// Takes the sources of sizes from a graph whose nodes were copied, where there is none yet.
+    fn rebind(&mut self, from: &Graph) {
+        let inputs: HashSet<&String> = self.graph.ids().filter_map(|id| input_name(&self.graph, id)).collect();
+        let found: Vec<SizeSource> = from
+            .sizes()
+            .iter()
+            .map(|size| match &size.source {
+                SizeSource::Total(value) => {
+                    self.copies.get(value).map_or(SizeSource::Unbound, |v| SizeSource::Total(*v))
+                }
+                SizeSource::Scalar(value) => {
+                    self.copies.get(value).map_or(SizeSource::Unbound, |v| SizeSource::Scalar(*v))
+                }
+                SizeSource::Extent { input, .. } if !inputs.contains(input) => SizeSource::Unbound,
+                other => other.clone(),
+            })
+            .collect();
+        let mut found = found.into_iter();
+        self.graph.map_size_sources(|known| {
+            let source = found.next().unwrap_or(SizeSource::Unbound);
+            if known == SizeSource::Unbound { source } else { known }
+        });
+    }
+
+    fn outputs(&mut self, from: &Graph, keep: impl Fn(&str) -> bool) -> Result<(), GraphError> {
+        for (name, value) in from.outputs().iter().filter(|(name, _)| keep(name)) {
+            if let Some(&copy) = self.copies.get(value) {
+                self.graph.add_output(name, copy)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! A graph with what it runs on, and the check that every backend computes what it means.
+
+use crate::backend::{Tensors, gpu, oracle, plan, run, session};
+use crate::compare::{Tolerance, differences};
+use crate::noise::Noise;
+use rewire_graph::op::{Input, Parameter};
+use rewire_graph::{Graph, HostTensor, Layout, Type};
+use rewire_graph_rewrite::optimize;
+use rewire_runtime::Kernel;
+
+/// A graph with what it runs on.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The graph.
+    pub graph: Graph,
+    /// Its inputs.
+    pub inputs: Tensors,
+    /// Its parameters.
+    pub parameters: Tensors,
+}
+
+impl Case {
+    /// A graph with random inputs and parameters, given its sizes by name.
+    pub fn random(graph: Graph, sizes: &[(&str, usize)], seed: u64) -> Self {
+        let mut case = Self { inputs: Tensors::new(), parameters: Tensors::new(), graph };
+        for id in case.graph.ids() {
+            let Some(node) = case.graph.node(id) else { continue };
+            let op = node.op.as_ref();
+            if let Some(input) = op.downcast_ref::<Input>() {
+                let tensor = values(&case.graph, &input.ty, &input.name, sizes, seed);
+                case.inputs.insert(input.name.clone(), tensor);
+            } else if let Some(parameter) = op.downcast_ref::<Parameter>() {
+                let tensor = values(&case.graph, &parameter.ty, &parameter.name, sizes, seed);
+                case.parameters.insert(parameter.name.clone(), tensor);
+            }
+        }
+        case
+    }
+
+    /// The names of the steps of the graph's plan.
+    pub fn steps(&self) -> Vec<String> {
+        plan(&self.graph).unwrap().steps.into_iter().map(|step| step.name).collect()
+    }
+
+    /// Panics unless the rewritten graph, the CPU and the adapter, where there is one, compute what the graph means.
+    pub fn check(&self) {
+        let expected = oracle(&self.graph, &self.inputs, &self.parameters).unwrap();
+        let (fused, _) = optimize(self.graph.clone()).unwrap();
+        let actual = oracle(&fused, &self.inputs, &self.parameters).unwrap();
+        let tolerance = Tolerance { relative: 1e-6, ..Tolerance::SINGLE };
+        let found = differences(&actual, &expected, tolerance);
+        assert!(found.is_empty(), "rewritten: {}\n{}", found.join("\n"), fused.text());
+        for kernel in [Kernel::Cpu, Kernel::Wgpu] {
+            if kernel == Kernel::Wgpu && gpu().is_none() {
+                continue;
+            }
+            let Some(mut session) = session(&self.graph, &self.parameters, kernel).unwrap() else { continue };
+            let actual = run(&mut session, &self.inputs).unwrap();
+            let found = differences(&actual, &expected, Tolerance::SINGLE);
+            assert!(found.is_empty(), "{kernel}: {}\n{}", found.join("\n"), fused.text());
+        }
+    }
+}
+
+/// Floats in -1 to 1, or small integers; variances, which end in `var`, are positive.
+fn values(graph: &Graph, ty: &Type, name: &str, sizes: &[(&str, usize)], seed: u64) -> HostTensor {
+    assert!(ty.layout == Layout::Device, "{name} is on the host");
+    let size = |symbol: rewire_graph::Symbol| {
+        let wanted = &graph.sizes()[symbol.0 as usize].name;
+        sizes.iter().find(|(name, _)| name == wanted).map(|(_, size)| *size as i64)
+    };
+    let shape: Vec<usize> = ty.shape.iter().map(|dim| dim.evaluate(size).expect("a size for every symbol")).collect();
+    let mut noise = Noise::new(seed, name);
+    if !ty.dtype.is_float() {
+        return noise.integers(ty.dtype, &shape, 0, 5);
+    }
+    let tensor = noise.floats(ty.dtype, &shape, 1.0);
+    if !name.ends_with("var") {
+        return tensor;
+    }
+    let positive: Vec<f64> = tensor.to_f64().iter().map(|value| value.abs() + 0.25).collect();
+    HostTensor::from_f64(ty.dtype, shape, &positive).unwrap()
+}

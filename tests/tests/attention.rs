@@ -1,0 +1,172 @@
+//! Softmax attention: what becomes one kernel, and that every backend agrees.
+
+use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
+use rewire_graph_rewrite::plan::Kernel as Family;
+use rewire_tests::backend::{Tensors, plan};
+use rewire_tests::case::Case;
+use rewire_tests::noise::Noise;
+
+const F32: DType = DType::F32;
+const SIZES: &[(&str, usize)] = &[("batch", 3), ("rows", 37), ("keys", 45)];
+
+/// What lies between the products.
+type Between = fn(&Scope, &Tensor) -> Tensor;
+
+/// Attention of `[batch.., rows, 12]` to `[batch.., keys, 12]`.
+fn attention(batch: fn(&Scope) -> Vec<Dim>, between: Between) -> Case {
+    let scope = Scope::new();
+    let (batch, rows, keys) = (batch(&scope), scope.size("rows"), scope.size("keys"));
+    let shape = |rows: &Dim, width: usize| [batch.clone(), vec![rows.clone(), width.into()]].concat();
+    let q = scope.input("q", F32, &shape(&rows, 12));
+    let k = scope.input("k", F32, &shape(&keys, 12));
+    let v = scope.input("v", F32, &shape(&keys, 25));
+    let scores = q.matmul(&k.transpose(k.rank() - 2, k.rank() - 1));
+    let weights = between(&scope, &scores);
+    let y = weights.matmul(&v);
+    Case::random(scope.finish(&[("y", y)]).unwrap(), SIZES, 3)
+}
+
+fn softmax(x: &Tensor) -> Tensor {
+    x.softmax(x.rank() - 1)
+}
+
+fn one_kernel(case: &Case) {
+    let plan = plan(&case.graph).unwrap();
+    assert_eq!(plan.steps.len(), 1, "{:?}\n{}", case.steps(), case.graph.text());
+    match &plan.steps[0].kernel {
+        Family::Attention(kernel) => assert!(kernel.softmax),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(case.steps(), ["softmax_attention"]);
+}
+
+#[test]
+fn dense_attention_is_one_kernel_whatever_lies_between() {
+    let between: [Between; 5] = [
+        |_, s| softmax(s),
+        |_, s| softmax(&(s * 0.25)),
+        |scope, s| {
+            let bias = scope.input("bias", F32, &[s.dim(s.rank() - 2), s.dim(s.rank() - 1)]);
+            softmax(&(&(s * 0.3) + &bias))
+        },
+        |scope, s| {
+            let keep = scope.input("keep", F32, &[s.dim(s.rank() - 2), s.dim(s.rank() - 1)]);
+            let kept = keep.gt(&scope.scalar(F32, -0.5));
+            softmax(&kept.select(&(s * 0.3), &scope.scalar(F32, -1e4)))
+        },
+        |_, s| softmax(&(&s.tanh() * 3.0)),
+    ];
+    for between in between {
+        let case = attention(|scope| vec![scope.size("batch"), 2.into()], between);
+        one_kernel(&case);
+        case.check();
+    }
+}
+
+#[test]
+fn dense_attention_has_any_number_of_leading_axes() {
+    let batches: [fn(&Scope) -> Vec<Dim>; 6] = [
+        |_| vec![],
+        |scope| vec![scope.size("batch")],
+        |_| vec![4.into()],
+        |_| vec![1.into(), 1.into()],
+        |_| vec![2.into(), 1.into(), 3.into()],
+        |scope| vec![2.into(), scope.size("batch")],
+    ];
+    for batch in batches {
+        let case = attention(batch, |_, s| softmax(&(s * 0.5)));
+        one_kernel(&case);
+        case.check();
+    }
+}
+
+#[test]
+fn few_rows_and_keys_are_attended_to() {
+    for (rows, keys) in [(1, 1), (1, 70), (33, 1), (0, 4)] {
+        let case = attention(|_| vec![2.into()], |_, s| softmax(&(s * 0.5)));
+        let case = Case::random(case.graph, &[("rows", rows), ("keys", keys)], 5);
+        case.check();
+    }
+}
+
+/// Heads that are split from and joined to columns, as in a transformer layer.
+#[test]
+fn a_layer_of_multi_head_attention_is_three_kernels() {
+    let scope = Scope::new();
+    let (batch, rows) = (scope.size("batch"), scope.size("rows"));
+    let x = scope.input("x", F32, &[batch.clone(), rows.clone(), 24.into()]);
+    let weight = scope.parameter("qkv", F32, &[72.into(), 24.into()]);
+    let parts = x.linear(&weight, None).split_columns(&[24, 24, 24]);
+    let heads = |x: &Tensor| x.reshape(&[batch.clone(), rows.clone(), 3.into(), 8.into()]).permute(&[0, 2, 1, 3]);
+    let scores = &heads(&parts[0]).matmul(&heads(&parts[1]).transpose(2, 3)) * 0.35;
+    let attended = softmax(&scores).matmul(&heads(&parts[2])).permute(&[0, 2, 1, 3]);
+    let joined = attended.reshape(&[batch.clone(), rows.clone(), 24.into()]);
+    let y = &x + &joined.linear(&scope.parameter("out", F32, &[24.into(), 24.into()]), None);
+    let case = Case::random(scope.finish(&[("y", y)]).unwrap(), SIZES, 7);
+    assert_eq!(case.steps(), ["matmul", "softmax_attention", "addmm"]);
+    case.check();
+}
+
+#[test]
+fn what_is_not_the_softmax_of_rows_is_no_attention() {
+    let between: [Between; 4] = [
+        |_, s| s.softmax(s.rank() - 2),
+        |_, s| &softmax(s) * 2.0,
+        |_, s| {
+            let exp = s.exp();
+            &exp / &(&exp.sum(s.rank() - 1) + &s.max(s.rank() - 1))
+        },
+        |_, s| softmax(s).sigmoid(),
+    ];
+    for between in between {
+        let case = attention(|_| vec![2.into()], between);
+        assert!(!case.steps().contains(&"softmax_attention".to_owned()), "{:?}", case.steps());
+        case.check();
+    }
+}
+
+#[test]
+fn weights_that_are_an_output_are_kept() {
+    let scope = Scope::new();
+    let x = scope.input("x", F32, &[scope.size("rows"), 8.into()]);
+    let weights = softmax(&x.matmul(&x.transpose(0, 1)));
+    let y = weights.matmul(&x);
+    let case = Case::random(scope.finish(&[("weights", weights), ("y", y)]).unwrap(), SIZES, 9);
+    case.check();
+}
+
+/// Jagged attention with the softmax of the keys that `keep` chooses.
+fn jagged(lengths: &[i64], keep: impl Fn(&Scope, &Ragged) -> Option<Tensor>) -> Case {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("batch"));
+    let names = [("q", 8), ("k", 8), ("v", 25)];
+    let [q, k, v] = names.map(|(name, width)| scope.input(name, F32, &[rows.total.clone(), 2.into(), width.into()]));
+    let keep = keep(&scope, &rows);
+    let weights = (&q.scores(&k, &rows, &rows) * 0.35).softmax_scores(keep.as_ref(), &rows, &rows);
+    let y = &weights.weighted_sum(&v, &rows, &rows) * 2.0;
+    let total = lengths.iter().sum::<i64>() as usize;
+    let mut inputs: Tensors =
+        names.map(|(name, width)| (name.to_owned(), Noise::new(2, name).floats(F32, &[total, 2, width], 2.0))).into();
+    inputs.insert("lengths".to_owned(), HostTensor::lengths(lengths));
+    Case { graph: scope.finish(&[("y", y)]).unwrap(), inputs, parameters: Tensors::new() }
+}
+
+#[test]
+fn jagged_softmax_attention_is_one_kernel() {
+    let keeps: [fn(&Scope, &Ragged) -> Option<Tensor>; 3] = [
+        |_, _| None,
+        |_, rows| Some(rows.row_index(rows, 2).ge(&rows.key_index(rows, 2))),
+        // No key counts for the first rows of a sample.
+        |scope, rows| {
+            let behind = &rows.row_index(rows, 2) - &scope.scalar(DType::I32, 3.0);
+            Some(behind.gt(&rows.key_index(rows, 2)))
+        },
+    ];
+    for keep in keeps {
+        for lengths in [vec![37, 0, 1, 64], vec![1], vec![0, 0], vec![]] {
+            let case = jagged(&lengths, keep);
+            one_kernel(&case);
+            case.check();
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A model cut into a sparse and a dense part: each lowered, stored and placed by itself, together the whole.
+
+use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
+use rewire_graph_rewrite::plan::{Plan, Source};
+use rewire_graph_rewrite::split::{JoinError, Parts, join, lookups, module, split};
+use rewire_runtime::{Inputs, Kernel, Session};
+use rewire_tests::backend::{Tensors, gpu, options, oracle, plan, run};
+use rewire_tests::case::Case;
+use rewire_tests::compare::{Results, Tolerance, differences};
+use rewire_tests::noise::Noise;
+
+const F32: DType = DType::F32;
+
+/// Bags of ids and one id a sample, their rows and an MLP; also the rows themselves.
+fn model() -> Case {
+    let scope = Scope::new();
+    let bags = scope.lengths("lengths", &scope.size("samples"));
+    let ids = scope.input("ids", DType::I64, std::slice::from_ref(&bags.total));
+    let item = scope.input("item", DType::I64, std::slice::from_ref(&bags.batch));
+    let (history, target) = scope.module("embeddings", |scope| {
+        let table = scope.parameter("table", F32, &[23.into(), 6.into()]);
+        (table.gather(&ids), table.gather(&item))
+    });
+    let weighted = &history * &target.jagged_broadcast(&bags);
+    let parts = scope.concat(&[&weighted, &history], 1);
+    let y = linear(&scope, "a", &parts, 9).relu();
+    let y = linear(&scope, "b", &y, 1).sigmoid();
+    let graph = scope.finish(&[("y", y), ("target", target)]).unwrap();
+    let lengths = [3i64, 0, 5, 1];
+    let integers = |name: &str, count: usize| Noise::new(4, name).integers(DType::I64, &[count], 0, 23);
+    let floats = |name: &str, shape: &[usize]| (name.to_owned(), Noise::new(4, name).floats(F32, shape, 1.0));
+    Case {
+        graph,
+        inputs: [
+            ("lengths".to_owned(), HostTensor::lengths(&lengths)),
+            ("ids".to_owned(), integers("ids", 9)),
+            ("item".to_owned(), integers("item", 4)),
+        ]
+        .into(),
+        parameters: [
+            floats("embeddings.table", &[23, 6]),
+            floats("a.weight", &[9, 12]),
+            floats("a.bias", &[9]),
+            floats("b.weight", &[1, 9]),
+            floats("b.bias", &[1]),
+        ]
+        .into(),
+    }
+}
+
+fn linear(scope: &Scope, name: &str, x: &Tensor, out: usize) -> Tensor {
+    scope.module(name, |scope| {
+        x.linear(&scope.weight("weight", &[out.into(), x.width().into()]), Some(&scope.weight("bias", &[out.into()])))
+    })
+}
+
+fn parameters(plan: &Plan) -> Vec<&str> {
+    let names = plan.buffers.iter().filter_map(|buffer| match &buffer.source {
+        Source::Parameter(name) => Some(name.as_str()),
+        _ => None,
+    });
+    names.collect()
+}
+
+fn load(graph: &Graph, parameters: &Tensors, kernel: Kernel) -> Session {
+    let stored = serde_json::to_string(&plan(graph).unwrap()).unwrap();
+    let plan: Plan = serde_json::from_str(&stored).unwrap();
+    Session::load(plan, |name| parameters.get(name).cloned(), options(kernel).unwrap()).unwrap()
+}
+
+/// Both parts, one after the other, on the given kernels.
+fn run_parts(case: &Case, parts: &Parts, kernels: [Kernel; 2]) -> Results {
+    let [mut first, mut second] = [(&parts.first, kernels[0]), (&parts.second, kernels[1])]
+        .map(|(part, kernel)| load(part, &case.parameters, kernel));
+    let handed = run(&mut first, &case.inputs).unwrap();
+    let mut inputs: Tensors = case.inputs.clone();
+    inputs.extend(handed.iter().map(|(name, tensor)| (name.clone(), tensor.clone())));
+    let mut results = run(&mut second, &inputs).unwrap();
+    results.extend(handed.into_iter().filter(|(name, _)| !parts.boundary.contains(name)));
+    results
+}
+
+#[test]
+fn the_parts_compute_what_the_whole_computes() {
+    let case = model();
+    let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
+    let parts = split(&case.graph, lookups).unwrap();
+    let mut kernels = vec![[Kernel::Cpu, Kernel::Cpu]];
+    if gpu().is_some() {
+        kernels.push([Kernel::Cpu, Kernel::Wgpu]);
+    }
+    for kernels in kernels {
+        let found = differences(&run_parts(&case, &parts, kernels), &expected, Tolerance::SINGLE);
+        assert!(found.is_empty(), "{kernels:?}: {found:?}");
+    }
+}
+
+#[test]
+fn tables_belong_to_the_first_part_alone() {
+    let case = model();
+    for parts in [split(&case.graph, lookups).unwrap(), split(&case.graph, module("embeddings")).unwrap()] {
+        let (first, second) = (plan(&parts.first).unwrap(), plan(&parts.second).unwrap());
+        assert_eq!(parameters(&first), ["embeddings.table"]);
+        assert!(!parameters(&second).contains(&"embeddings.table"), "{:?}", parameters(&second));
+        assert_eq!(parts.boundary.len(), 2);
+    }
+}
+
+#[test]
+fn joined_parts_are_the_whole_again() {
+    let case = model();
+    let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
+    let joined = join(&split(&case.graph, lookups).unwrap()).unwrap();
+    assert_eq!(joined.counts(), case.graph.counts());
+    let case = Case { graph: joined, ..case };
+    let found = differences(&oracle(&case.graph, &case.inputs, &case.parameters).unwrap(), &expected, Tolerance::EXACT);
+    assert!(found.is_empty(), "{found:?}");
+    case.check();
+}
+
+#[test]
+fn a_part_may_hold_nothing_or_everything() {
+    let case = model();
+    let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
+    for all in [false, true] {
+        let parts = split(&case.graph, |_, _| all).unwrap();
+        assert!(parts.boundary.is_empty());
+        let whole = oracle(&join(&parts).unwrap(), &case.inputs, &case.parameters).unwrap();
+        assert!(differences(&whole, &expected, Tolerance::EXACT).is_empty());
+    }
+}
+
+#[test]
+fn parts_of_different_graphs_do_not_join() {
+    let one = split(&model().graph, lookups).unwrap();
+    let scope = Scope::new();
+    let x = scope.input("x", F32, &[scope.size("rows"), 3.into()]);
+    let other = split(&scope.finish(&[("y", x.silu())]).unwrap(), lookups).unwrap();
+    let mixed = Parts { first: one.first.clone(), second: other.second, boundary: one.boundary.clone() };
+    assert!(matches!(join(&mixed), Err(JoinError::Sizes { .. })));
+    let torn = Parts { boundary: vec!["nothing".to_owned()], ..one };
+    assert!(matches!(join(&torn), Err(JoinError::Boundary { .. })));
+}
+
+#[test]
+fn unknown_inputs_are_ignored_by_the_parts() {
+    let case = model();
+    let parts = split(&case.graph, lookups).unwrap();
+    let mut first = load(&parts.first, &case.parameters, Kernel::Cpu);
+    let inputs: Inputs = case.inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+    assert!(first.run(&inputs.with("other", HostTensor::lengths(&[1]))).is_ok());
+}
