@@ -156,10 +156,11 @@ pub fn backends(graph: &Graph) -> Result<String, String> {
     for step in &plan.steps {
         emit(&step.kernel, &Target::BASELINE, &Tuning::default()).map_err(|e| format!("{}: {e}", step.name))?;
     }
-    let count = plan.steps.len();
+    let (count, load) = (plan.steps.len(), plan.load.len());
     loads(plan, graph)?;
     let families: Vec<&str> = families.into_iter().collect();
     Ok(match count {
+        0 if load > 0 => "CPU, once, when parameters are bound".to_owned(),
         0 => "host".to_owned(),
         1 => format!("CPU, GPU: {}", families.join(", ")),
         _ => format!("CPU, GPU: {count} kernels ({})", families.join(", ")),
