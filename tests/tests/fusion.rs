@@ -3,6 +3,7 @@
 use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
 use rewire_graph_rewrite::plan::{Kernel, Plan, Source};
 use rewire_tests::backend::plan;
+use rewire_tests::golden::{cases, hold};
 
 const F32: DType = DType::F32;
 
@@ -308,4 +309,34 @@ fn experts_and_gates_are_one_product_a_layer() {
         let plan = mmoe(experts, layers, tasks);
         assert!(plan.steps.len() <= most, "{experts} experts of {layers} layers, {tasks} tasks: {:?}", names(&plan));
     }
+}
+
+/// Kernels of the stored fusion graphs, by the start of their names.
+const STORED: [(&str, usize); 13] = [
+    ("fusion_attention/", 1),
+    ("fusion_conv_bn/", 1),
+    ("fusion_conv_bn_relu/f16", 1),
+    ("fusion_conv_bn_relu/mobile_block", 3),
+    ("fusion_conv_bn_relu/two_blocks", 2),
+    ("fusion_elementwise/", 1),
+    ("fusion_linear_relu/", 1),
+    ("fusion_matmul_add_relu/", 1),
+    ("fusion_mlp/", 3),
+    ("fusion_mmoe/e2_t1", 2),
+    ("fusion_mmoe/e3_t2", 4),
+    ("fusion_mmoe/e4_t3", 5),
+    ("fusion_siblings/", 1),
+];
+
+#[test]
+fn stored_fusion_graphs_take_as_many_kernels_as_by_hand() {
+    assert!(cases().iter().any(|path| path.to_string_lossy().contains("fusion_")));
+    hold(&cases(), |golden| {
+        let Some(kernels) = STORED.iter().find(|(start, _)| golden.name.starts_with(start)).map(|(_, n)| *n) else {
+            return if golden.op.starts_with("fusion_") { Err("no count".to_owned()) } else { Ok(()) };
+        };
+        let plan = plan(&golden.trace()?.graph)?;
+        let names = names(&plan);
+        if names.len() == kernels { Ok(()) } else { Err(format!("{names:?} instead of {kernels}")) }
+    });
 }
