@@ -1,7 +1,7 @@
 //! What fuses: steps of plans by name and number.
 
 use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
-use rewire_graph_rewrite::plan::{Kernel, Plan, Source};
+use rewire_graph_rewrite::plan::{Kernel, Place, Plan, Source};
 use rewire_tests::backend::plan;
 use rewire_tests::golden::{cases, hold};
 
@@ -67,6 +67,26 @@ fn a_linear_layer_takes_its_activation() {
 fn a_layer_of_one_column_takes_its_bias_and_activation() {
     let plan = plan_of(16, |scope, x| vec![linear(scope, "a", x, 1).sigmoid()]);
     assert_eq!(names(&plan), ["addmm"]);
+}
+
+#[test]
+fn small_parameters_share_one_binding() {
+    let plan = plan_of(16, |scope, x| {
+        let normed = x.layer_norm(&weight(scope, "w", &[16]), &weight(scope, "b", &[16]), 1e-5);
+        let y = linear(scope, "a", &normed, 20);
+        (0..5).map(|n| y.slice(1, n * 4, n * 4 + 4)).collect()
+    });
+    // The input, five results, and the norm's and the product's four parameters in one.
+    assert_eq!(names(&plan), ["layer_norm_addmm"]);
+    let places = plan.steps[0].kernel.body().operands.iter().map(|operand| operand.place);
+    assert_eq!(places.filter(|&place| place == Place::Packed).count(), 4);
+}
+
+#[test]
+fn large_parameters_keep_a_buffer_of_their_own() {
+    let plan = plan_of(256, |scope, x| vec![linear(scope, "a", x, 512)]);
+    let places: Vec<Place> = plan.steps[0].kernel.body().operands.iter().map(|operand| operand.place).collect();
+    assert_eq!(places, [Place::Device, Place::Device, Place::Packed]);
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn counts_tell_what_was_fused() {
     assert_eq!(number(&traced, "parameters") * 4, number(&traced, "bytes"));
     assert!(traced["ops"]["matmul"].as_u64().unwrap() > 5 && traced["ops"].get("attention").is_none());
     assert_eq!(rewritten["ops"]["attention"], 2);
+    assert!(number(&rewritten, "kernels") <= 22);
     for counts in [traced, rewritten] {
         let all: u64 = counts["ops"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
         assert_eq!(all, number(&counts, "nodes"));

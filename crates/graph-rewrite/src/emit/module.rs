@@ -22,7 +22,7 @@ pub(super) struct Module<'a> {
     windows: &'a Windows,
     params: Vec<Param>,
     sizes: bool,
-    reads: BTreeMap<u16, Access>,
+    reads: BTreeMap<Slot, Access>,
     writes: BTreeMap<u16, (DType, Access)>,
     searches: BTreeSet<u16>,
     names: usize,
@@ -157,13 +157,15 @@ impl<'a> Module<'a> {
             return Ok(self.size_word(Param::HostBase(position), &index));
         }
         let at = guard(self.address(&operand.shape, index, false));
-        self.reads.entry(position).or_default().element = true;
-        Ok(format!("load_{position}({at})"))
+        let (slot, base) = self.source(position, operand);
+        self.reads.entry(slot).or_default().element = true;
+        let start = base.map_or_else(String::new, |base| format!("{base} * 4 + "));
+        Ok(format!("load_{}({start}{at})", suffix(slot)))
     }
 
     /// True if four neighbouring elements of an operand can be loaded at once.
     pub fn has_vector_load(&self, position: u16) -> bool {
-        self.operand(position).is_ok_and(|o| o.place == Place::Device && o.dtype != DType::I64)
+        self.operand(position).is_ok_and(|o| o.place != Place::Host && o.dtype != DType::I64)
     }
 
     /// Four neighbouring elements of an operand, the first of them at a multiple of four.
@@ -171,8 +173,27 @@ impl<'a> Module<'a> {
         let operand = self.operand(position)?;
         check_rank("operand", position, operand.shape.len(), index.len())?;
         let at = self.address(&operand.shape, index, true);
-        self.reads.entry(position).or_default().vector = true;
-        Ok(format!("load4_{position}({at})"))
+        let (slot, base) = self.source(position, operand);
+        self.reads.entry(slot).or_default().vector = true;
+        let start = base.map_or_else(String::new, |base| format!("{base} + "));
+        Ok(format!("load4_{}({start}{at})", suffix(slot)))
+    }
+
+    /// The binding that holds an operand, and where the operand begins in one that it shares.
+    fn source(&mut self, position: u16, operand: &Operand) -> (Slot, Option<String>) {
+        match operand.place {
+            Place::Packed => (Slot::Packed(operand.dtype), Some(self.param(Param::PackedBase(position)))),
+            Place::Device | Place::Host => (Slot::Operand(position), None),
+        }
+    }
+
+    /// The element type of a binding that is read.
+    fn stored(&self, slot: Slot) -> Result<DType, EmitError> {
+        match slot {
+            Slot::Operand(position) => Ok(self.operand(position)?.dtype),
+            Slot::Packed(dtype) => Ok(dtype),
+            Slot::Sizes | Slot::Output(_) => Ok(DType::I32),
+        }
     }
 
     /// The sample of a row, by a search in an offsets operand.
@@ -202,7 +223,7 @@ impl<'a> Module<'a> {
     /// Storage bindings, in order.
     pub fn slots(&self) -> Vec<Slot> {
         let sizes = self.sizes.then_some(Slot::Sizes);
-        let reads = self.reads.keys().map(|&n| Slot::Operand(n));
+        let reads = self.reads.keys().copied();
         let writes = self.writes.keys().map(|&n| Slot::Output(n));
         let all = sizes.into_iter().chain(reads).chain(writes);
         all.flat_map(|slot| std::iter::repeat_n(slot, self.windows_of(slot) as usize)).collect()
@@ -210,7 +231,7 @@ impl<'a> Module<'a> {
 
     fn windows_of(&self, slot: Slot) -> u32 {
         match slot {
-            Slot::Sizes => 1,
+            Slot::Sizes | Slot::Packed(_) => 1,
             Slot::Operand(position) => self.windows.of_operand(position),
             Slot::Output(position) => self.windows.of_write(position),
         }
@@ -218,21 +239,20 @@ impl<'a> Module<'a> {
 
     /// The functions that access a binding, for every window and for all of them together.
     fn in_windows(&self, slot: Slot, dtype: DType, access: Access, functions: impl Fn(&str) -> String) -> String {
-        let (Slot::Operand(position) | Slot::Output(position)) = slot else { return String::new() };
-        let count = self.windows_of(slot);
+        let (count, name) = (self.windows_of(slot), suffix(slot));
         if count == 1 {
-            return functions(&position.to_string());
+            return functions(&name);
         }
-        let mut text: String = (0..count).map(|window| functions(&format!("{position}_{window}"))).collect();
+        let mut text: String = (0..count).map(|window| functions(&format!("{name}_{window}"))).collect();
         let written = matches!(slot, Slot::Output(_));
         let elements = self.target.window_bytes() / dtype.bytes() as u64;
         let element = type_of(dtype.scalar());
         if access.element {
-            let name = format!("{}_{position}", if written { "store" } else { "load" });
+            let name = format!("{}_{name}", if written { "store" } else { "load" });
             text += &choose_window(&name, (count, elements), element, written);
         }
         if access.vector {
-            let name = format!("{}_{position}", if written { "store4" } else { "load4" });
+            let name = format!("{}_{name}", if written { "store4" } else { "load4" });
             text += &choose_window(&name, (count, elements / 4), &format!("vec4<{element}>"), written);
         }
         text
@@ -241,10 +261,10 @@ impl<'a> Module<'a> {
     /// Directives, and bindings with the functions that load from and store to them.
     pub fn declarations(&mut self) -> Result<(&'static str, String), EmitError> {
         let mut functions = String::new();
-        for (&position, &access) in &self.reads {
-            let dtype = self.operand(position)?.dtype;
+        for (&slot, &access) in &self.reads {
+            let dtype = self.stored(slot)?;
             let load = |n: &str| load_functions(n, dtype, access, self.target.f16);
-            functions += &self.in_windows(Slot::Operand(position), dtype, access, load);
+            functions += &self.in_windows(slot, dtype, access, load);
         }
         for (&position, &(dtype, access)) in &self.writes {
             let store = |n: &str| store_functions(n, dtype, access, self.target.f16);
@@ -260,10 +280,10 @@ impl<'a> Module<'a> {
         for (n, &slot) in slots.iter().enumerate() {
             let (name, access, element) = match slot {
                 Slot::Sizes => ("sizes".to_owned(), "read", "i32"),
-                Slot::Operand(position) => {
-                    let access = self.reads.get(&position).copied().unwrap_or_default();
-                    let dtype = self.operand(position)?.dtype;
-                    (format!("operand_{position}"), "read", stored_type(dtype, access.vector, self.target.f16))
+                Slot::Operand(_) | Slot::Packed(_) => {
+                    let access = self.reads.get(&slot).copied().unwrap_or_default();
+                    let element = stored_type(self.stored(slot)?, access.vector, self.target.f16);
+                    (format!("operand_{}", suffix(slot)), "read", element)
                 }
                 Slot::Output(position) => {
                     let (dtype, access) =
@@ -313,6 +333,15 @@ fn sample_{position}(row: i32) -> i32 {{
 /// Errors where an index has not one entry a dimension.
 pub(super) fn check_rank(what: &'static str, position: u16, expected: usize, got: usize) -> Result<(), EmitError> {
     if expected == got { Ok(()) } else { Err(EmitError::Rank { what, position: position.into(), expected, got }) }
+}
+
+/// What tells a binding that is read from the others, in names.
+fn suffix(slot: Slot) -> String {
+    match slot {
+        Slot::Operand(position) | Slot::Output(position) => position.to_string(),
+        Slot::Packed(dtype) => format!("packed_{}", dtype.to_string().to_lowercase()),
+        Slot::Sizes => "sizes".to_owned(),
+    }
 }
 
 fn stored_type(dtype: DType, vector: bool, f16: bool) -> &'static str {

@@ -4,9 +4,11 @@ mod attention;
 mod error;
 mod inline;
 mod kernel;
+mod packing;
 
 pub use error::RewriteError;
 pub use kernel::kernel;
+pub(crate) use packing::{pack, packed};
 
 use crate::plan::{
     Binding, Buffer, BufferId, HostInput, HostSlot, Plan, PlanOutput, ShapeEntry, Source, Step, SymbolSource,
@@ -26,7 +28,14 @@ use std::collections::{HashMap, HashSet};
 pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     let order = graph.order().map_err(|source| RewriteError::graph("lowering", source))?;
     let fixed = graph.fixed().map_err(|source| RewriteError::graph("lowering", source))?;
-    let mut lowering = Lowering { graph, plan: Plan::default(), bound: HashMap::new(), defined: HashSet::new(), fixed };
+    let mut lowering = Lowering {
+        graph,
+        plan: Plan::default(),
+        bound: HashMap::new(),
+        defined: HashSet::new(),
+        packed: packed(graph, &fixed),
+        fixed,
+    };
     lowering.define_extents();
     for id in order {
         lowering.node(id)?;
@@ -42,6 +51,7 @@ struct Lowering<'a> {
     defined: HashSet<Symbol>,
     /// What is computed when parameters are bound.
     fixed: HashSet<NodeId>,
+    packed: HashSet<Value>,
 }
 
 impl Lowering<'_> {
@@ -121,10 +131,10 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, id: NodeId, node: &Node, fused: &Fused) -> Result<(), RewriteError> {
-        let kernel = kernel(&fused.body).map_err(|reason| unsupported(node, &reason))?;
-        let reads = self
-            .graph
-            .inputs(id)
+        let mut kernel = kernel(&fused.body).map_err(|reason| unsupported(node, &reason))?;
+        let operands = self.graph.inputs(id);
+        pack(&mut kernel, &operands, &self.packed);
+        let reads = operands
             .into_iter()
             .map(|value| {
                 self.bound.get(&value).copied().ok_or_else(|| unsupported(node, "it reads a value without a place"))

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Place {
     /// A tensor in device memory.
     Device,
+    /// A small parameter. On a GPU the packed parameters of a type share one buffer, and so one binding.
+    Packed,
     /// A vector `[n]` or scalar of the shape program, 64-bit on the host and `I32` in kernels.
     Host,
 }
@@ -19,7 +21,7 @@ pub struct Operand {
     pub dtype: DType,
     /// Logical shape.
     pub shape: Vec<Dim>,
-    /// Device or host.
+    /// Its memory.
     pub place: Place,
 }
 
@@ -187,6 +189,15 @@ impl Kernel {
             Self::Reduce(kernel) => &kernel.body,
             Self::Matmul(kernel) => &kernel.body,
             Self::Attention(kernel) => &kernel.body,
+        }
+    }
+
+    pub(crate) fn body_mut(&mut self) -> &mut Body {
+        match self {
+            Self::Map(kernel) => &mut kernel.body,
+            Self::Reduce(kernel) => &mut kernel.body,
+            Self::Matmul(kernel) => &mut kernel.body,
+            Self::Attention(kernel) => &mut kernel.body,
         }
     }
 

@@ -33,15 +33,6 @@ impl Plan {
 }
 
 impl Kernel {
-    fn body_mut(&mut self) -> &mut super::Body {
-        match self {
-            Self::Map(kernel) => &mut kernel.body,
-            Self::Reduce(kernel) => &mut kernel.body,
-            Self::Matmul(kernel) => &mut kernel.body,
-            Self::Attention(kernel) => &mut kernel.body,
-        }
-    }
-
     fn outputs_mut(&mut self) -> Vec<&mut super::Output> {
         match self {
             Self::Map(kernel) => kernel.outputs.iter_mut().collect(),

@@ -21,6 +21,12 @@ impl Build {
         (self.body.operands.len() - 1) as u16
     }
 
+    /// An operand that shares its buffer with the others of its type.
+    pub fn packed(&mut self, dtype: DType, shape: Vec<Dim>) -> u16 {
+        self.body.operands.push(Operand { dtype, shape, place: Place::Packed });
+        (self.body.operands.len() - 1) as u16
+    }
+
     pub fn host(&mut self, shape: Vec<Dim>) -> u16 {
         self.body.operands.push(Operand { dtype: DType::I32, shape, place: Place::Host });
         (self.body.operands.len() - 1) as u16

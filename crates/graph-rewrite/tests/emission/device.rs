@@ -77,6 +77,15 @@ impl Device {
                 sizes.extend(operands[n].data.iter().map(|x| x.int() as i32));
             }
         }
+        let mut packed: HashMap<rewire_graph::DType, Vec<u8>> = HashMap::new();
+        let mut packed_base = HashMap::new();
+        for (n, operand) in body.operands.iter().enumerate() {
+            if operand.place == Place::Packed {
+                let content = packed.entry(operand.dtype).or_insert_with(|| vec![0; 4 * operand.dtype.bytes()]);
+                packed_base.insert(n as u16, (content.len() / (4 * operand.dtype.bytes())) as i32);
+                content.extend(operands[n].padded_bytes(true));
+            }
+        }
         let lists: Vec<Vec<i32>> = emitted.tile_lists.iter().map(|list| tiles(list, operands, symbols)).collect();
         let mut tile_base = vec![];
         for list in &lists {
@@ -100,6 +109,7 @@ impl Device {
             .map(|param| match param {
                 Param::Dim(dim) => extent(dim, symbols) as i32,
                 Param::HostBase(n) => host_base[n],
+                Param::PackedBase(n) => packed_base[n],
                 Param::TileBase(n) => tile_base[*n as usize],
                 Param::Workgroups => workgroups as i32,
             })
@@ -125,6 +135,7 @@ impl Device {
             buffers.push(match slot {
                 Slot::Sizes => make(bytemuck::cast_slice(&sizes), storage),
                 Slot::Operand(n) => make(&operands[*n as usize].padded_bytes(true), storage),
+                Slot::Packed(dtype) => make(&packed[dtype], storage),
                 Slot::Output(n) => outputs[*n as usize].clone(),
             });
         }

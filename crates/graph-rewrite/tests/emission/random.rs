@@ -26,7 +26,9 @@ impl Program {
         let (i, j) = (b.coord(0, rows), b.coord(1, width));
         let mut nodes = vec![i, j];
         for dtype in STORED {
-            let operand = b.operand(dtype, vec![rows.clone(), width.clone()]);
+            let shape = vec![rows.clone(), width.clone()];
+            let operand =
+                if matches!(dtype, DType::I32 | DType::F16) { b.packed(dtype, shape) } else { b.operand(dtype, shape) };
             if floats || !dtype.is_float() {
                 nodes.push(b.load(operand, &[i, j]));
             }

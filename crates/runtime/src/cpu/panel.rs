@@ -71,7 +71,7 @@ impl Direct {
         let plain = body
             .operands
             .get(usize::from(*operand))
-            .is_some_and(|operand| operand.dtype == DType::F32 && operand.place == Place::Device);
+            .is_some_and(|operand| operand.dtype == DType::F32 && operand.place != Place::Host);
         let (row_axis, column_axis) = (only_axis(dag, index, row), only_axis(dag, index, column));
         let (Some(row_axis), Some(column_axis)) = (row_axis, column_axis) else { return Ok(None) };
         if !plain || row_axis == column_axis || dag.values(id) != 0 {

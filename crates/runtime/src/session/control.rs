@@ -1,3 +1,4 @@
+use super::packed;
 use super::sizes::Sizes;
 use crate::{GpuError, RunError};
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, TileList};
@@ -68,6 +69,7 @@ impl Control {
         kernels: impl Iterator<Item = (&'a EmittedKernel, &'a Step)>,
         layout: &ControlLayout,
         sizes: &Sizes,
+        parameters: &packed::Packed,
         workgroups: u32,
     ) -> Result<Self, RunError> {
         let mut control = Self { words: vec![0; layout.end as usize / 4], grids: Vec::new() };
@@ -84,6 +86,10 @@ impl Control {
                 *word = match param {
                     Param::Dim(dim) => sizes.dim(dim)?,
                     Param::HostBase(operand) => packed.vector(*operand, step, sizes)? as i32,
+                    Param::PackedBase(operand) => match step.reads.get(usize::from(*operand)) {
+                        Some(Binding::Buffer(id)) => parameters.base(*id).unwrap_or(0),
+                        _ => 0,
+                    },
                     Param::TileBase(list) => lists.get(usize::from(*list)).map_or(0, |list| list.0 as i32),
                     Param::Workgroups => total as i32,
                 };

@@ -1,6 +1,7 @@
 use super::Session;
 use super::cpu::CpuSide;
 use super::gpu::GpuSide;
+use super::packed::Packed;
 use super::parameters::resident;
 use super::placement::{Placement, Site};
 use super::sizes::offsets;
@@ -81,7 +82,7 @@ impl Session {
             gpu = None;
         }
         if let Some(side) = &mut gpu {
-            side.settle(placement.gpu.clone(), &tensors).await?;
+            side.settle(placement.gpu.clone(), &tensors, &Packed::of(&plan)).await?;
         }
         cpu.settle(placement.cpu.clone(), &tensors)
             .map_err(|error| RuntimeError::Memory { reason: error.to_string() })?;

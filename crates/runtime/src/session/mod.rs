@@ -5,6 +5,7 @@ mod cpu;
 mod gpu;
 mod io;
 mod load;
+mod packed;
 mod parameters;
 mod pipelines;
 mod placement;

@@ -85,7 +85,10 @@ fn is_resident(plan: &Plan, binding: Binding) -> bool {
 fn check_operand(plan: &Plan, binding: Binding, operand: &Operand) -> Result<(), String> {
     match (binding, operand.place) {
         (Binding::Host(_), Place::Host) if operand.shape.len() <= 1 => Ok(()),
-        (Binding::Buffer(id), Place::Device) => match plan.buffer(id) {
+        (Binding::Buffer(id), place @ (Place::Device | Place::Packed)) => match plan.buffer(id) {
+            Some(buffer) if place == Place::Packed && !buffer.source.is_resident() => {
+                Err(format!("is packed, and buffer {} is no parameter and not computed from parameters", id.0))
+            }
             Some(buffer) if (buffer.dtype, &buffer.shape) == (operand.dtype, &operand.shape) => Ok(()),
             _ => Err(format!("and buffer {} differ in type or shape", id.0)),
         },

@@ -1,7 +1,7 @@
-use crate::lower::kernel;
+use crate::lower::{kernel, pack, packed};
 use crate::plan::{Kernel, Place};
 use rewire_graph::op::{Constant, Fused, HostOp, Input, Op, Parameter};
-use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
+use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// A kernel in the making, by position.
@@ -20,6 +20,7 @@ pub(super) struct Partition<'a> {
     users: HashMap<NodeId, Vec<NodeId>>,
     inputs: HashMap<NodeId, Vec<Value>>,
     outputs: HashSet<NodeId>,
+    packed: HashSet<Value>,
 }
 
 impl<'a> Partition<'a> {
@@ -35,6 +36,7 @@ impl<'a> Partition<'a> {
             position: order.iter().enumerate().map(|(position, &id)| (id, position)).collect(),
             inputs: order.iter().map(|&id| (id, graph.inputs(id))).collect(),
             outputs: graph.outputs().iter().map(|(_, value)| value.node).collect(),
+            packed: packed(graph, &graph.fixed()?),
             graph,
             order,
             groups: vec![],
@@ -160,16 +162,22 @@ impl<'a> Partition<'a> {
 
     /// The kernel that `nodes` would become, or why they would not.
     pub fn trial(&self, nodes: &BTreeSet<NodeId>) -> Result<Kernel, String> {
-        let (body, _) = self.body(nodes, &self.results(nodes)).map_err(|error| error.to_string())?;
-        kernel(&body)
+        let (body, operands) = self.body(nodes, &self.results(nodes)).map_err(|error| error.to_string())?;
+        let mut kernel = kernel(&body)?;
+        pack(&mut kernel, &operands, &self.packed);
+        Ok(kernel)
     }
 
-    /// Storage bindings of a kernel: device operands that are read, results, and one for all host operands.
+    /// Storage bindings of a kernel: device operands that are read, results, one for all packed parameters of a
+    /// type, and one for all host operands.
     pub fn bindings(&self, nodes: &BTreeSet<NodeId>, kernel: &Kernel) -> usize {
         let operands = &kernel.body().operands;
         let device = operands.iter().filter(|operand| operand.place == Place::Device).count();
-        let sizes = device < operands.len() || matches!(kernel, Kernel::Attention(_));
-        device + self.results(nodes).len() + usize::from(sizes)
+        let packed: BTreeSet<DType> =
+            operands.iter().filter(|operand| operand.place == Place::Packed).map(|operand| operand.dtype).collect();
+        let host = operands.iter().any(|operand| operand.place == Place::Host);
+        let sizes = host || matches!(kernel, Kernel::Attention(_));
+        device + packed.len() + self.results(nodes).len() + usize::from(sizes)
     }
 
     /// Storage bindings if every free node that the kernel reads from were computed by another one.
@@ -180,8 +188,11 @@ impl<'a> Partition<'a> {
             .into_iter()
             .filter(|value| !self.is_free(value.node) || !self.inputs(value.node).is_empty())
             .partition(|value| self.graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Host));
-        let device = device.iter().filter(|value| self.graph.ty(**value).is_some_and(|ty| ty.layout == Layout::Device));
-        device.count() + self.results(nodes).len() + usize::from(!host.is_empty())
+        let types = |value: &Value| self.graph.ty(*value).filter(|ty| ty.layout == Layout::Device);
+        let (packed, own): (Vec<&Value>, Vec<&Value>) =
+            device.iter().filter(|value| types(value).is_some()).partition(|value| self.packed.contains(value));
+        let packed: BTreeSet<DType> = packed.into_iter().filter_map(types).map(|ty| ty.dtype).collect();
+        own.len() + packed.len() + self.results(nodes).len() + usize::from(!host.is_empty())
     }
 }
 

@@ -25,6 +25,7 @@ impl GpuSide {
                     Binding::Buffer(id) => self.window(self.buffer(*id)?, window),
                     Binding::Host(_) => return None,
                 },
+                Slot::Packed(dtype) => self.packed_buffers.get(dtype)?.as_entire_binding(),
                 Slot::Output(output) => self.window(self.buffer(*step.writes.get(usize::from(*output))?)?, window),
             };
             entries.push(wgpu::BindGroupEntry { binding: n as u32 + 1, resource });

@@ -6,16 +6,17 @@ mod step;
 use super::control::{Control, ControlLayout};
 use super::io::{DeviceTensor, Inputs, Value};
 use super::load::SessionOptions;
+use super::packed::Packed;
 use super::pipelines::Pipelines;
 use super::placement::{Homes, Placement, Segment, Site};
 use super::sizes::Sizes;
 use crate::device::Mapping;
 use crate::memory::Layout;
 use crate::{Gpu, GpuError, RunError};
-use rewire_graph::{Dim, HostTensor};
+use rewire_graph::{DType, Dim, HostTensor};
 use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use step::GpuStep;
 
 /// The smallest buffer. Shaders bind whole vectors even of empty tensors.
@@ -33,6 +34,8 @@ pub(crate) struct GpuSide {
     layout: ControlLayout,
     homes: Homes,
     resident: Vec<Option<wgpu::Buffer>>,
+    packed: Packed,
+    packed_buffers: HashMap<DType, wgpu::Buffer>,
     slots: Vec<Option<wgpu::Buffer>>,
     /// Device inputs of the latest run.
     bound: HashMap<BufferId, wgpu::Buffer>,
@@ -61,6 +64,8 @@ impl GpuSide {
             layout: ControlLayout::default(),
             homes: Homes::default(),
             resident: Vec::new(),
+            packed: Packed::default(),
+            packed_buffers: HashMap::new(),
             slots: Vec::new(),
             bound: HashMap::new(),
             control: None,
@@ -84,16 +89,33 @@ impl GpuSide {
     }
 
     /// Uploads parameters and constants; the last part of loading.
-    pub async fn settle(&mut self, homes: Homes, resident: &[Option<HostTensor>]) -> Result<(), GpuError> {
+    pub async fn settle(
+        &mut self,
+        homes: Homes,
+        resident: &[Option<HostTensor>],
+        packed: &BTreeSet<BufferId>,
+    ) -> Result<(), GpuError> {
         self.slots = vec![None; homes.slots];
         self.resident = vec![None; homes.resident.len()];
         for (n, tensor) in resident.iter().enumerate() {
             let (Some(tensor), Some(true)) = (tensor, homes.resident.get(n)) else { continue };
+            let id = BufferId(n as u32);
+            if packed.contains(&id) {
+                self.packed.push(id, tensor);
+                continue;
+            }
             let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
             self.check_size(&layout, "a parameter")?;
             let gpu = &self.gpu;
             let upload = || upload(gpu, &layout, tensor);
             self.resident[n] = Some(gpu.checked("uploading parameters", upload).await?);
+        }
+        for (dtype, content) in self.packed.take() {
+            let limit = self.gpu.target().binding_bytes;
+            check_bytes("the packed parameters", content.len() as u64, limit, BINDING_LIMIT)?;
+            let gpu = &self.gpu;
+            let buffer = gpu.checked("uploading parameters", || filled(gpu, &content)).await?;
+            self.packed_buffers.insert(dtype, buffer);
         }
         self.homes = homes;
         // Starts the uploads, so that their staging memory is not held until the first run.
@@ -122,7 +144,7 @@ impl GpuSide {
         self.choose_kernels(plan, sizes).await?;
         let kernels = self.steps.iter().zip(&plan.steps).filter_map(|(own, step)| Some((own.as_ref()?.kernel(), step)));
         let limit = self.gpu.limits().max_compute_workgroups_per_dimension;
-        let control = Control::new(kernels, &self.layout, sizes, limit)?;
+        let control = Control::new(kernels, &self.layout, sizes, &self.packed, limit)?;
         let readback = placement.segments.iter().map(|segment| readback_bytes(segment, sizes)).max().unwrap_or(0);
         let gpu = self.gpu.clone();
         let bytes = control.words.len() as u64 * 4;
@@ -174,7 +196,7 @@ impl GpuSide {
     /// Bytes of device memory held.
     pub fn bytes(&self) -> u64 {
         let held = self.resident.iter().chain(&self.slots).chain([&self.control, &self.readback]);
-        held.flatten().map(wgpu::Buffer::size).sum()
+        held.flatten().chain(self.packed_buffers.values()).map(wgpu::Buffer::size).sum()
     }
 
     /// A buffer of its own for a tensor.
@@ -458,9 +480,13 @@ fn buffer(gpu: &Gpu, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
 }
 
 fn upload(gpu: &Gpu, layout: &Layout, tensor: &HostTensor) -> wgpu::Buffer {
-    let buffer = tensor_buffer(gpu, layout.bytes().max(SMALLEST));
-    if !tensor.is_empty() {
-        gpu.queue().write_buffer(&buffer, 0, &layout.pad(tensor));
+    filled(gpu, &layout.pad(tensor))
+}
+
+fn filled(gpu: &Gpu, content: &[u8]) -> wgpu::Buffer {
+    let buffer = tensor_buffer(gpu, (content.len() as u64).max(SMALLEST));
+    if !content.is_empty() {
+        gpu.queue().write_buffer(&buffer, 0, content);
     }
     buffer
 }

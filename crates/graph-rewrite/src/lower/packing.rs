@@ -1,0 +1,52 @@
+//! Which parameters share a buffer.
+
+use crate::plan::{Kernel, Place};
+use rewire_graph::op::{Fused, Parameter};
+use rewire_graph::{Graph, NodeId, Type, Value};
+use std::collections::HashSet;
+
+/// Elements of the largest parameter that is packed: a bias, a norm, the weights of a small layer.
+const LARGEST: usize = 1 << 16;
+
+/// Elements of all packed parameters together, 64 MiB of f32: half of the smallest binding that WebGPU guarantees.
+const TOTAL: usize = 1 << 24;
+
+/// The values of a graph that are packed, smallest first until the total is reached: of `fixed`, those that stay in memory
+/// from run to run and are not part of the plan.
+pub(crate) fn packed(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
+    let mut candidates: Vec<(usize, Value)> = vec![];
+    for id in graph.ids().filter(|id| fixed.contains(id)) {
+        let Some(node) = graph.node(id) else { continue };
+        let op = node.op.as_ref();
+        if op.downcast_ref::<Parameter>().is_some() || op.downcast_ref::<Fused>().is_some() {
+            let values = (0..).zip(&node.types).map(|(port, ty)| (elements(ty), Value { node: id, port }));
+            candidates.extend(values.filter_map(|(elements, value)| Some((elements?, value))));
+        }
+    }
+    candidates.retain(|(elements, _)| *elements <= LARGEST);
+    candidates.sort_unstable();
+    let sums = candidates.iter().scan(0, |sum, (elements, _)| {
+        *sum += elements;
+        Some(*sum)
+    });
+    let count = sums.take_while(|&sum| sum <= TOTAL).count();
+    candidates.into_iter().take(count).map(|(_, value)| value).collect()
+}
+
+/// Elements of a float tensor with the padding of its rows, if its shape is known.
+fn elements(ty: &Type) -> Option<usize> {
+    let extents = ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<Vec<_>>>()?;
+    let (width, outer) = extents.split_last().map_or((1, &[][..]), |(&width, outer)| (width, outer));
+    let pitch = width.checked_next_multiple_of(4)?;
+    let elements = outer.iter().try_fold(pitch, |product, &n| product.checked_mul(n))?;
+    ty.dtype.is_float().then_some(elements)
+}
+
+/// Marks the operands of a kernel that are packed parameters. `values` is what the operands stand for.
+pub(crate) fn pack(kernel: &mut Kernel, values: &[Value], packed: &HashSet<Value>) {
+    for (operand, value) in kernel.body_mut().operands.iter_mut().zip(values) {
+        if operand.place == Place::Device && packed.contains(value) {
+            operand.place = Place::Packed;
+        }
+    }
+}

@@ -1,0 +1,60 @@
+use crate::memory::Layout;
+use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Place, Plan};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Small parameters, one after another by type.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    bases: HashMap<BufferId, i32>,
+    content: BTreeMap<DType, Vec<u8>>,
+}
+
+impl Packed {
+    /// The tensors of a plan that a kernel expects packed.
+    pub fn of(plan: &Plan) -> BTreeSet<BufferId> {
+        let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.kernel.body().operands));
+        operands
+            .filter_map(|(binding, operand)| match binding {
+                Binding::Buffer(id) if operand.place == Place::Packed => Some(*id),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Appends a tensor.
+    pub fn push(&mut self, id: BufferId, tensor: &HostTensor) {
+        let content = self.content.entry(tensor.dtype()).or_default();
+        let group = 4 * tensor.dtype().bytes();
+        self.bases.insert(id, i32::try_from(content.len() / group).unwrap_or(i32::MAX));
+        content.extend_from_slice(&Layout::new(tensor.dtype(), tensor.shape().to_vec()).pad(tensor));
+    }
+
+    /// Where a tensor begins, in groups of four elements.
+    pub fn base(&self, id: BufferId) -> Option<i32> {
+        self.bases.get(&id).copied()
+    }
+
+    /// Takes the bytes of each type.
+    pub fn take(&mut self) -> BTreeMap<DType, Vec<u8>> {
+        std::mem::take(&mut self.content)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_begin_at_whole_groups() {
+        let mut packed = Packed::default();
+        let tensor = |n: usize| HostTensor::f32(vec![n], &vec![1.5; n]).unwrap();
+        packed.push(BufferId(3), &tensor(5));
+        packed.push(BufferId(1), &tensor(4));
+        packed.push(BufferId(2), &HostTensor::from_f64(DType::F16, vec![2], &[0.5, 0.25]).unwrap());
+        packed.push(BufferId(7), &tensor(1));
+        let bases = [3, 1, 2, 7, 8].map(|id| packed.base(BufferId(id)));
+        assert_eq!(bases, [Some(0), Some(2), Some(0), Some(3), None]);
+        assert_eq!(packed.take().values().map(Vec::len).collect::<Vec<_>>(), [64, 8]);
+    }
+}
