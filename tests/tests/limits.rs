@@ -43,13 +43,13 @@ fn tensors_beyond_a_binding_compute_the_same() {
 fn lookup() -> (Graph, Tensors, Tensors) {
     let scope = Scope::new();
     let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
-    let table = scope.parameter("table", DType::F32, &[700.into(), 10.into()]);
+    let table = scope.parameter("table", DType::F32, &[7000.into(), 10.into()]);
     let weight = scope.parameter("weight", DType::F32, &[10.into(), 6.into()]);
     let graph = scope.finish(&[("rows", table.gather(&ids)), ("product", table.gather(&ids).matmul(&weight))]).unwrap();
     let mut noise = Noise::new(4, "lookup");
-    let ids = noise.integers(DType::U32, &[300], 0, 700);
+    let ids = noise.integers(DType::U32, &[300], 0, 7000);
     let parameters = Tensors::from([
-        ("table".to_owned(), noise.floats(DType::F32, &[700, 10], 1.0)),
+        ("table".to_owned(), noise.floats(DType::F32, &[7000, 10], 1.0)),
         ("weight".to_owned(), noise.floats(DType::F32, &[10, 6], 1.0)),
     ]);
     (graph, Tensors::from([("ids".to_owned(), ids)]), parameters)
@@ -62,7 +62,7 @@ fn a_table_beyond_a_binding_is_looked_up() {
     let expected = oracle(&graph, &inputs, &parameters).unwrap();
     for storage in [DType::F32, DType::F16] {
         for f16 in [false, true] {
-            let target = Target { binding_bytes: 12_000, f16, ..gpu.target().clone() };
+            let target = Target { binding_bytes: 120_000, f16, ..gpu.target().clone() };
             let mut plan = rewire_tests::backend::plan(&graph).unwrap();
             plan.store_floats_as(storage);
             let options = on(gpu.restricted(&target));
@@ -79,7 +79,7 @@ fn a_table_beyond_a_binding_is_looked_up() {
 fn a_table_beyond_all_bindings_is_refused() {
     let Some(gpu) = gpu() else { return };
     let (graph, _, parameters) = lookup();
-    let target = Target { binding_bytes: 4096, storage_buffers: 8, ..gpu.target().clone() };
+    let target = Target { binding_bytes: 40_960, storage_buffers: 8, ..gpu.target().clone() };
     let error = load(&graph, &parameters, on(gpu.restricted(&target))).unwrap_err();
     assert!(error.contains("storage buffers"), "{error}");
     let options = SessionOptions { kernel: Kernel::Auto, ..on(gpu.restricted(&target)) };
