@@ -1,6 +1,8 @@
 //! What benches measure: a graph on the CPU and on an adapter, with its tensors where the kernels are.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+pub mod graphs;
+
 use rewire::graph::op::Parameter;
 use rewire::graph::{Graph, HostTensor};
 use rewire::prelude::{Inputs, Kernel, Session, SessionOptions};

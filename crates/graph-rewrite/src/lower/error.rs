@@ -1,4 +1,5 @@
-use rewire_graph::GraphError;
+use crate::rules::PatchError;
+use rewire_graph::{Graph, GraphError, NodeId};
 use thiserror::Error;
 
 /// Why a graph could not be rewritten or lowered.
@@ -22,6 +23,30 @@ pub enum RewriteError {
         /// Why.
         reason: String,
     },
+    /// A rule failed or its patch was rejected.
+    #[error("rule `{rule}` at {op} %{node}{}: {source}", if path.is_empty() { String::new() } else { format!(" in `{path}`") })]
+    Rule {
+        /// The rule.
+        rule: String,
+        /// The operator it was applied to.
+        op: String,
+        /// The operator's number.
+        node: usize,
+        /// Module path; empty at top level.
+        path: String,
+        /// What is wrong.
+        source: Box<PatchError>,
+    },
+    /// Rules undo what others do.
+    #[error(
+        "the rules do not come to an end: after {rewrites} rewrites `{rule}` fired again; narrow it by a condition"
+    )]
+    Endless {
+        /// The rule that fired last.
+        rule: String,
+        /// Rewrites until then.
+        rewrites: usize,
+    },
     /// No pass or rule has this name.
     #[error("no pass or rule is named `{name}`; there are {known}")]
     Unknown {
@@ -36,5 +61,16 @@ impl RewriteError {
     /// A graph that fails verification after `stage`.
     pub fn graph(stage: &str, source: GraphError) -> Self {
         Self::Graph { stage: stage.to_owned(), source: Box::new(source) }
+    }
+
+    pub(crate) fn rule(rule: &str, graph: &Graph, node: NodeId, source: PatchError) -> Self {
+        let found = graph.node(node);
+        Self::Rule {
+            rule: rule.to_owned(),
+            op: found.map_or_else(String::new, |node| node.op.name().to_owned()),
+            node: node.number(),
+            path: found.map_or_else(String::new, |node| node.path.clone()),
+            source: Box::new(source),
+        }
     }
 }

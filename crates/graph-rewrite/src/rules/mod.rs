@@ -1,132 +1,97 @@
 //! Rules: patterns that are matched in a graph and replaced by checked patches.
 //!
-//! A pattern is a traced function, usually an operator's decomposition, so what a rule looks for is written
-//! as the model writes it. Captures are the pattern's inputs.
+//! A [`Pattern`] and its replacement are traced functions, so both are written as models are. [`PatternScope`] has what
+//! stands for more than one operator: captures of any type or of a shape with variable sizes, constants of any value,
+//! operators with any attributes, alternatives, optional and repeated parts. Operands of commutative operators match in
+//! either order. A pattern may have several results, which are replaced together.
+//!
+//! A [`TracedRule`] is made of a pattern, conditions on the [`Match`], and a replacement; the replacement may also be a
+//! function that returns a [`Patch`], or `None`. Anything else that finds patches is a [`Rule`] too.
+//!
+//! ```
+//! use rewire_graph::{DType, Scope};
+//! use rewire_graph_rewrite::rules::{TracedRule, rewrite};
+//!
+//! // x * a * b becomes x * (a b), unless that overflows.
+//! let rule = TracedRule::new(
+//!     "two factors",
+//!     |p| vec![&(&p.any("x", DType::F32) * &p.number("a")) * &p.number("b")],
+//!     |r| {
+//!         let factor = |name: &str| r.found().number(name).unwrap_or(1.0);
+//!         vec![&r.tensor("x") * (factor("a") * factor("b"))]
+//!     },
+//! )?
+//! .when("the product of the factors overflows", |found| {
+//!     found.number("a").zip(found.number("b")).is_some_and(|(a, b)| (a * b).abs() < 1e30)
+//! });
+//!
+//! let scope = Scope::new();
+//! let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
+//! let y = &(&(&x * 2.0) * 3.0) * 4.0;
+//! let (graph, fired) = rewrite(&scope.finish(&[("y", y)])?, &[&rule])?;
+//! assert_eq!(fired, ["two factors", "two factors"]);
+//! assert_eq!(graph.counts().get("mul"), Some(&1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod matched;
+mod matching;
 mod patch;
 mod pattern;
+mod placeholder;
+mod rewrite;
 mod simplify;
+mod traced;
 
-pub use patch::{Patch, PatchError};
-pub use pattern::{Match, Pattern};
+pub use matched::Match;
+pub use matching::Mismatch;
+pub use patch::{Patch, PatchError, Replacement};
+pub use pattern::{Pattern, PatternScope};
+pub use rewrite::{rewrite, rewrite_within};
 pub use simplify::simplifications;
+pub use traced::TracedRule;
 
 use crate::lower::RewriteError;
-use crate::passes::Context;
-use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Type, Value};
+use crate::passes::{CommonSubexpressions, Context, Pass};
+use rewire_graph::{Graph, GraphError, NodeId};
 
 /// A rewrite of one place in a graph.
 pub trait Rule: Send + Sync {
     /// The rule's name, for reports and errors.
     fn name(&self) -> &str;
 
-    /// The patch for the value that node `root` computes, if the rule applies there.
-    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Option<Patch>, GraphError>;
-}
+    /// The names of operators at which [`Rule::apply`] can find something; `None` if at any.
+    fn roots(&self) -> Option<Vec<String>> {
+        None
+    }
 
-/// A rule made of two traced functions of the same captures.
-///
-/// `pattern` is traced for the type of the value it is compared with; it returns `None` for types the rule is
-/// not made for. `replacement` gets the captures in the order of their names.
-pub struct TracedRule {
-    name: String,
-    pattern: TracedPattern,
-    replacement: TracedReplacement,
-}
+    /// How far below a node [`Rule::apply`] looks: when something at that distance changes, it is asked again.
+    fn reach(&self) -> usize {
+        1
+    }
 
-type TracedPattern = Box<dyn Fn(&Scope, &Type) -> Option<Tensor> + Send + Sync>;
-type TracedReplacement = Box<dyn Fn(&Scope, &[Tensor]) -> Tensor + Send + Sync>;
-
-impl TracedRule {
-    /// A rule from a pattern and its replacement.
+    /// Looks at the value that node `root` computes.
     ///
-    /// ```
-    /// use rewire_graph::{DType, Scope};
-    /// use rewire_graph_rewrite::rules::{Rule, TracedRule, rewrite};
-    /// let rule = TracedRule::new(
-    ///     "silu",
-    ///     |scope, ty| {
-    ///         let x = scope.input("x", ty.dtype, &ty.shape);
-    ///         Some(&x * &x.sigmoid())
-    ///     },
-    ///     |_, captures| captures[0].silu(),
-    /// );
-    /// let scope = Scope::new();
-    /// let x = scope.input("a", DType::F32, &[4.into()]);
-    /// let graph = scope.finish(&[("y", &x.sigmoid() * &x)])?;
-    /// let (graph, fired) = rewrite(&graph, &[&rule as &dyn Rule])?;
-    /// assert_eq!(fired, ["silu"]);
-    /// assert_eq!(graph.counts().get("silu"), Some(&1));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn new(
-        name: &str,
-        pattern: impl Fn(&Scope, &Type) -> Option<Tensor> + Send + Sync + 'static,
-        replacement: impl Fn(&Scope, &[Tensor]) -> Tensor + Send + Sync + 'static,
-    ) -> Self {
-        Self { name: name.to_owned(), pattern: Box::new(pattern), replacement: Box::new(replacement) }
-    }
+    /// # Errors
+    /// [`GraphError`] if the replacement cannot be traced.
+    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError>;
 }
 
-impl Rule for TracedRule {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Option<Patch>, GraphError> {
-        let value = Value { node: root, port: 0 };
-        let Some(ty) = graph.ty(value) else { return Ok(None) };
-        let Some(pattern) = Pattern::trace(graph, ty, &self.pattern)? else { return Ok(None) };
-        let Some(found) = pattern.matches(graph, root) else { return Ok(None) };
-        Patch::trace(graph, value, found.captures(), &self.replacement).map(Some)
-    }
+/// What a rule found.
+#[derive(Clone, Debug)]
+pub enum Attempt {
+    /// A place, with its replacement.
+    Found(Patch),
+    /// Almost a place, and why it is none.
+    Near(String),
+    /// Nothing.
+    Nothing,
 }
 
-/// Applies rules wherever they match, oldest node first, until none does. Returns the rules that fired, in order.
-///
-/// Every patch is checked before it lands and the graph is verified at the end.
-///
-/// # Errors
-/// [`RewriteError`] names the rule that failed, whose patch was rejected, or that does not come to an end.
-pub fn rewrite(graph: &Graph, rules: &[&dyn Rule]) -> Result<(Graph, Vec<String>), RewriteError> {
-    let mut context = Context::new();
-    let graph = rewrite_within(graph, rules, &mut context)?;
-    Ok((graph, context.fired().map(str::to_owned).collect()))
-}
-
-/// As [`rewrite`], for passes.
-///
-/// # Errors
-/// As [`rewrite`].
-pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context) -> Result<Graph, RewriteError> {
-    let mut graph = graph.clone();
-    let mut fired = 0;
-    let limit = graph.len().saturating_mul(4) + 16;
-    let mut queue: std::collections::VecDeque<NodeId> =
-        graph.order().map_err(|source| RewriteError::graph("rules", source))?.into();
-    while let Some(root) = queue.pop_front() {
-        for rule in rules {
-            let failed = |source| RewriteError::graph(rule.name(), source);
-            let Some(patch) = rule.apply(&graph, root).map_err(failed)? else { continue };
-            if !context.permits(rule.name(), &graph, root) {
-                continue;
-            }
-            let readers = graph.users(root);
-            let added = patch.land(&mut graph).map_err(|error| RewriteError::Unsupported {
-                op: rule.name().to_owned(),
-                path: String::new(),
-                reason: error.to_string(),
-            })?;
-            fired += 1;
-            if fired > limit {
-                let reason = format!("the rules do not come to an end: {} fired last", rule.name());
-                return Err(RewriteError::Unsupported { op: "rules".to_owned(), path: String::new(), reason });
-            }
-            queue.extend(added);
-            queue.extend(readers);
-            break;
-        }
-    }
-    graph.verify().map_err(|source| RewriteError::graph("rules", source))?;
-    Ok(graph)
+/// A pattern as common subexpressions and the [`simplifications`] leave it.
+fn canonical(pattern: &Graph) -> Result<Graph, RewriteError> {
+    let merged = CommonSubexpressions.run(pattern, &mut Context::new())?;
+    let rules = simplifications();
+    let rules: Vec<&dyn Rule> = rules.iter().map(AsRef::as_ref).collect();
+    rewrite_within(&merged, &rules, &mut Context::new())
 }

@@ -1,12 +1,13 @@
+use super::Match;
 use rewire_graph::op::Input;
-use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Type, Value};
-use std::collections::{BTreeMap, HashMap};
+use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Type, TypeError, Value};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use thiserror::Error;
 
-/// A replacement of one value, accepted only if readers cannot tell the difference by type.
+/// A replacement of values, accepted only if readers cannot tell the difference by type.
 #[derive(Clone, Debug)]
 pub struct Patch {
-    root: Value,
+    replaced: Vec<Value>,
     body: Graph,
     captures: BTreeMap<String, Value>,
 }
@@ -14,7 +15,7 @@ pub struct Patch {
 /// Why a patch was rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum PatchError {
-    /// The new value has another type than the old one.
+    /// A new value has another type than the old one.
     #[error("the replacement has the type {actual}, what it replaces has {expected}")]
     Type {
         /// Type of the replaced value.
@@ -22,56 +23,173 @@ pub enum PatchError {
         /// Type of the replacement.
         actual: String,
     },
+    /// The replacement has another number of results than the pattern.
+    #[error("the replacement has {actual} results, the pattern has {expected}")]
+    Results {
+        /// Results of the pattern.
+        expected: usize,
+        /// Results of the replacement.
+        actual: usize,
+    },
     /// The replacement reads something it was not given.
     #[error("the replacement reads `{name}`, which is no capture of the pattern")]
     Capture {
         /// The name.
         name: String,
     },
-    /// The replacement computes nothing, or is computed from what it replaces.
-    #[error("the replacement {0}")]
-    Malformed(&'static str),
-    /// The graph rejects an operator of the replacement.
+    /// A value would be computed from itself.
+    #[error("the replacement is computed from what it replaces")]
+    Cycle,
+    /// The replacement changes nothing.
+    #[error("the replacement is what it replaces")]
+    Same,
+    /// The graph rejects an operator of the replacement, or the replacement could not be traced.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
 
+/// Where a replacement is traced.
+pub struct Replacement<'a, 'g> {
+    scope: Scope,
+    found: &'a Match<'g>,
+}
+
+impl<'g> Replacement<'_, 'g> {
+    /// The scope, for constants, concatenations and operators of one's own.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// What was found.
+    pub fn found(&self) -> &Match<'g> {
+        self.found
+    }
+
+    /// The value of a capture. If there is none of that name, the patch fails with an error that names it.
+    pub fn tensor(&self, name: &str) -> Tensor {
+        self.find(name).unwrap_or_else(|| {
+            let known: Vec<&str> = self.found.captures().keys().map(String::as_str).collect();
+            let expected = format!("one of the captures {}", known.join(", "));
+            self.scope.fail("replacement", TypeError::new(name, expected, "an unknown name"))
+        })
+    }
+
+    /// The value of a capture, if the alternative that it belongs to is there.
+    pub fn find(&self, name: &str) -> Option<Tensor> {
+        Some(self.scope.capture(name, self.found.ty(name)?))
+    }
+}
+
 impl Patch {
-    /// A patch whose replacement is traced as a function of captures.
+    /// A patch whose replacement, one tensor a result of the pattern, is traced as a function of what was found.
     ///
     /// # Errors
     /// [`GraphError`] of the trace of `replacement`.
-    pub fn trace(
-        graph: &Graph,
-        root: Value,
-        captures: &BTreeMap<String, Value>,
-        replacement: impl Fn(&Scope, &[Tensor]) -> Tensor,
-    ) -> Result<Self, GraphError> {
-        let scope = Scope::within(graph);
-        let inputs: Vec<Tensor> =
-            captures.iter().filter_map(|(name, value)| Some(scope.capture(name, graph.ty(*value)?))).collect();
-        let result = replacement(&scope, &inputs);
-        let body = scope.finish_within(&[("root", result)])?;
-        Ok(Self { root, body, captures: captures.clone() })
+    pub fn trace(found: &Match, replacement: impl Fn(&Replacement) -> Vec<Tensor>) -> Result<Self, GraphError> {
+        let scope = Scope::within(found.graph());
+        let results = replacement(&Replacement { scope: scope.clone(), found });
+        let names: Vec<String> = (0..results.len()).map(|n| n.to_string()).collect();
+        let outputs: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(results).collect();
+        let body = scope.finish_within(&outputs)?;
+        Ok(Self { replaced: found.results().to_vec(), body, captures: found.captures().clone() })
     }
 
-    /// Puts the replacement into the graph and returns its nodes. The replaced nodes stay until nobody reads them.
+    /// True if the replacement is other operators, or the same on other values, than what it replaces.
+    pub fn changes(&self, graph: &Graph) -> bool {
+        let results = self.body.outputs();
+        results.len() != self.replaced.len()
+            || results.iter().zip(&self.replaced).any(|((_, new), &old)| !self.is_same(graph, *new, old))
+    }
+
+    fn is_same(&self, graph: &Graph, new: Value, old: Value) -> bool {
+        let (Some(added), Some(node)) = (self.body.node(new.node), graph.node(old.node)) else { return false };
+        if let Some(input) = added.op.downcast_ref::<Input>() {
+            return self.captures.get(&input.name) == Some(&old);
+        }
+        let (inputs, operands) = (self.body.inputs(new.node), graph.inputs(old.node));
+        new.port == old.port
+            && inputs.len() == operands.len()
+            && added.op.same(node.op.as_ref())
+            && inputs.into_iter().zip(operands).all(|(new, old)| self.is_same(graph, new, old))
+    }
+
+    /// The values that the replacement stands in for.
+    pub fn replaced(&self) -> &[Value] {
+        &self.replaced
+    }
+
+    /// Puts the replacement into the graph and returns its nodes. What nobody reads any more stays; [`rewrite`] removes
+    /// it.
+    ///
+    /// [`rewrite`]: super::rewrite
     ///
     /// # Errors
-    /// [`PatchError`] if types differ, the replacement reads what is no capture, or computes nothing. The graph keeps what
-    /// was added until then; nobody reads it.
+    /// [`PatchError`] leaves the graph as it was.
     pub fn land(self, graph: &mut Graph) -> Result<Vec<NodeId>, PatchError> {
-        let Some((_, result)) = self.body.outputs().first() else {
-            return Err(PatchError::Malformed("computes nothing"));
-        };
-        let show = |ty: Option<&Type>| ty.map_or_else(|| "nothing".to_owned(), Type::to_string);
-        let (expected, actual) = (graph.ty(self.root).cloned(), self.body.ty(*result).cloned());
-        if expected != actual {
-            return Err(PatchError::Type { expected: show(expected.as_ref()), actual: show(actual.as_ref()) });
-        }
-        let path = graph.node(self.root.node).map_or_else(String::new, |node| node.path.clone());
-        let mut moved: HashMap<NodeId, Value> = HashMap::new();
+        self.check(graph)?;
         let mut added = vec![];
+        let values = match self.add(graph, &mut added) {
+            Ok(values) => values,
+            Err(error) => {
+                added.into_iter().for_each(|id| graph.remove(id));
+                return Err(error);
+            }
+        };
+        for (&old, &new) in self.replaced.iter().zip(&values) {
+            graph.replace_except(old, new, &added);
+        }
+        Ok(added)
+    }
+
+    fn check(&self, graph: &Graph) -> Result<(), PatchError> {
+        let (expected, actual) = (self.replaced.len(), self.body.outputs().len());
+        if expected != actual {
+            return Err(PatchError::Results { expected, actual });
+        }
+        let show = |ty: Option<&Type>| ty.map_or_else(|| "nothing".to_owned(), Type::to_string);
+        for (old, (_, new)) in self.replaced.iter().zip(self.body.outputs()) {
+            let (expected, actual) = (graph.ty(*old), self.body.ty(*new));
+            if expected.is_none() || expected != actual {
+                return Err(PatchError::Type { expected: show(expected), actual: show(actual) });
+            }
+        }
+        if self.waits_for_itself(graph) { Err(PatchError::Cycle) } else { Ok(()) }
+    }
+
+    /// True if something that the replacement reads is computed from a replaced value.
+    fn waits_for_itself(&self, graph: &Graph) -> bool {
+        let mut seen: HashSet<NodeId> = self.replaced.iter().map(|value| value.node).collect();
+        let replaced = seen.clone();
+        let named =
+            self.body.ids().filter_map(|id| self.captures.get(&self.body.node(id)?.op.downcast_ref::<Input>()?.name));
+        let read: Vec<NodeId> = named.map(|value| value.node).collect();
+        // A replaced value may itself be read, by a replacement of others.
+        let mut stack: Vec<NodeId> = read.iter().flat_map(|&id| graph.inputs(id)).map(|value| value.node).collect();
+        if let [_] = self.replaced[..] {
+            // What a single result is computed from cannot be computed from it.
+            stack.clear();
+        }
+        let own = self.replaced.len() > 1 && read.iter().any(|id| replaced.contains(id));
+        while let Some(id) = stack.pop() {
+            if replaced.contains(&id) {
+                return true;
+            }
+            if seen.insert(id) {
+                stack.extend(graph.inputs(id).into_iter().map(|value| value.node));
+            }
+        }
+        own
+    }
+
+    /// Adds the body and returns what its outputs became.
+    fn add(&self, graph: &mut Graph, added: &mut Vec<NodeId>) -> Result<Vec<Value>, PatchError> {
+        let path = self.replaced.first().and_then(|root| graph.node(root.node));
+        let path = path.map_or_else(String::new, |node| node.path.clone());
+        let mut moved: HashMap<NodeId, Value> = HashMap::new();
+        let resolve = |moved: &HashMap<NodeId, Value>, value: Value| match moved.get(&value.node) {
+            Some(&to) => Ok(Value { port: to.port + value.port, ..to }),
+            None => Err(PatchError::Capture { name: format!("%{}", value.node.number()) }),
+        };
         for id in self.body.order()? {
             let Some(node) = self.body.node(id) else { continue };
             if let Some(input) = node.op.downcast_ref::<Input>() {
@@ -79,23 +197,17 @@ impl Patch {
                 moved.insert(id, capture.ok_or_else(|| PatchError::Capture { name: input.name.clone() })?);
                 continue;
             }
-            let inputs: Vec<Value> = self
-                .body
-                .inputs(id)
-                .iter()
-                .filter_map(|value| moved.get(&value.node).map(|to| Value { port: to.port.max(value.port), ..*to }))
-                .collect();
-            let copy = graph.add(node.op.clone(), &inputs, &path)?;
+            let inputs = self.body.inputs(id).into_iter().map(|value| resolve(&moved, value));
+            let copy = graph.add(node.op.clone(), &inputs.collect::<Result<Vec<_>, _>>()?, &path)?;
             moved.insert(id, Value { node: copy, port: 0 });
             added.push(copy);
         }
-        let Some(&replacement) = moved.get(&result.node) else {
-            return Err(PatchError::Malformed("computes nothing"));
-        };
-        if replacement == self.root {
-            return Err(PatchError::Malformed("is what it replaces"));
+        let results = self.body.outputs().iter().map(|(_, value)| resolve(&moved, *value));
+        let results = results.collect::<Result<Vec<_>, _>>()?;
+        if results.iter().zip(&self.replaced).any(|(new, old)| new == old) {
+            Err(PatchError::Same)
+        } else {
+            Ok(results)
         }
-        graph.replace_except(self.root, replacement, &added);
-        Ok(added)
     }
 }

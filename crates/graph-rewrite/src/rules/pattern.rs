@@ -1,101 +1,167 @@
-use rewire_graph::op::{Constant, Input, Op};
-use rewire_graph::pointwise::BinaryOp;
-use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Type, Value};
-use std::collections::BTreeMap;
+use super::matching::Form;
+use super::placeholder::{Placeholder, Stands};
+use super::{Match, Mismatch};
+use rewire_graph::op::Op;
+use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Scope, Tensor, Type, TypeError};
+use std::cell::RefCell;
+use std::collections::HashMap;
 
-/// A small graph with one output that is looked for in others. Its inputs match any value of their type.
+/// A small graph that is looked for in others.
+///
+/// It is traced once, from a function that uses a [`PatternScope`], and matched in two forms: as it is written, and
+/// canonical, as the simplification rules leave it. So it is found in graphs before and after simplification.
 pub struct Pattern {
-    graph: Graph,
-    root: Value,
-}
-
-/// Where a pattern was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Match {
-    captures: BTreeMap<String, Value>,
-}
-
-impl Match {
-    /// What each input of the pattern stands for, in the order of names.
-    pub fn captures(&self) -> &BTreeMap<String, Value> {
-        &self.captures
-    }
+    forms: Vec<Form>,
 }
 
 impl Pattern {
-    /// Traces a pattern for a value of type `ty` in `graph`. `None` if the function declines.
+    /// Traces a pattern. Several results are looked for together; each must share a value with an earlier one.
     ///
     /// # Errors
     /// [`GraphError`] of the trace.
-    pub fn trace(
-        graph: &Graph,
-        ty: &Type,
-        function: impl Fn(&Scope, &Type) -> Option<Tensor>,
-    ) -> Result<Option<Self>, GraphError> {
-        let scope = Scope::within(graph);
-        let Some(tensor) = function(&scope, ty) else { return Ok(None) };
-        let traced = scope.finish_within(&[("root", tensor)])?;
-        let root = traced.outputs().first().map(|(_, value)| *value);
-        Ok(root.map(|root| Self { graph: traced, root }))
+    pub fn trace(function: impl Fn(&PatternScope) -> Vec<Tensor>) -> Result<Self, GraphError> {
+        let written = trace(function)?;
+        let canonical = super::canonical(&written).ok().filter(|canonical| canonical.text() != written.text());
+        let canonical = canonical.and_then(|canonical| Form::new(canonical).ok()).filter(Form::is_anchored);
+        Ok(Self { forms: std::iter::once(Form::new(written)?).chain(canonical).collect() })
     }
 
-    /// The match whose root is `node`, if there is one. Operands of commutative operators match in either order.
-    pub fn matches(&self, graph: &Graph, node: NodeId) -> Option<Match> {
-        let mut bound = BTreeMap::new();
-        if !self.value(graph, self.root, Value { node, port: 0 }, &mut bound) {
-            return None;
-        }
-        let captures = bound
-            .into_iter()
-            .filter_map(|(pattern, value)| {
-                let input = self.graph.node(pattern.node)?.op.downcast_ref::<Input>()?;
-                Some((input.name.clone(), value))
-            })
-            .collect();
-        Some(Match { captures })
+    /// A pattern that is matched as it is written, for the rules that define the canonical form.
+    pub(super) fn literal(function: impl Fn(&PatternScope) -> Vec<Tensor>) -> Result<Self, GraphError> {
+        Ok(Self { forms: vec![Form::new(trace(function)?)?] })
     }
 
-    fn value(&self, graph: &Graph, pattern: Value, value: Value, bound: &mut BTreeMap<Value, Value>) -> bool {
-        if let Some(known) = bound.get(&pattern) {
-            return *known == value;
+    /// The names of operators that the first result can be; `None` if it can be any.
+    pub fn roots(&self) -> Option<Vec<String>> {
+        let mut names = vec![];
+        for form in &self.forms {
+            names.extend(form.roots()?);
         }
-        let (Some(wanted), Some(node)) = (self.graph.node(pattern.node), graph.node(value.node)) else { return false };
-        let before = bound.clone();
-        bound.insert(pattern, value);
-        let matched = if wanted.op.downcast_ref::<Input>().is_some() {
-            self.graph.ty(pattern).zip(graph.ty(value)).is_some_and(|(a, b)| a.shape == b.shape && a.layout == b.layout)
-        } else {
-            same(wanted.op.as_ref(), node.op.as_ref())
-                && pattern.port == value.port
-                && self.operands(graph, pattern.node, value.node, bound)
-        };
-        if !matched {
-            *bound = before;
-        }
-        matched
+        Some(names)
     }
 
-    fn operands(&self, graph: &Graph, pattern: NodeId, node: NodeId, bound: &mut BTreeMap<Value, Value>) -> bool {
-        let (wanted, found) = (self.graph.inputs(pattern), graph.inputs(node));
-        if wanted.len() != found.len() {
-            return false;
+    /// A bound of the operators on the longest way through the pattern.
+    pub fn depth(&self) -> usize {
+        self.forms.iter().map(Form::depth).max().unwrap_or(1)
+    }
+
+    /// The match whose first result is computed by `node`, if `accept` takes it. `accept` returns why it does not.
+    ///
+    /// # Errors
+    /// [`Mismatch`] tells how near it came.
+    pub fn find<'g>(
+        &self,
+        graph: &'g Graph,
+        node: NodeId,
+        accept: &dyn Fn(&Match) -> Result<(), String>,
+    ) -> Result<Match<'g>, Mismatch> {
+        let mut nearest = Mismatch::default();
+        for form in &self.forms {
+            match form.find(graph, node, accept) {
+                Ok(found) => return Ok(found),
+                Err(mismatch) => nearest = nearest.nearer(mismatch),
+            }
         }
-        let before = bound.clone();
-        if wanted.iter().zip(&found).all(|(&pattern, &value)| self.value(graph, pattern, value, bound)) {
-            return true;
-        }
-        *bound = before;
-        let commutative =
-            graph.node(node).and_then(|node| node.op.downcast_ref::<BinaryOp>()).is_some_and(|op| op.is_commutative());
-        commutative
-            && wanted.iter().zip(found.iter().rev()).all(|(&pattern, &value)| self.value(graph, pattern, value, bound))
+        Err(nearest)
     }
 }
 
-/// Equal operators; constants are equal by value whatever their type is.
-fn same(a: &dyn Op, b: &dyn Op) -> bool {
-    match (a.downcast_ref::<Constant>(), b.downcast_ref::<Constant>()) {
-        (Some(a), Some(b)) => a.tensor.shape() == b.tensor.shape() && a.tensor.to_f64() == b.tensor.to_f64(),
-        _ => a.same(b),
+fn trace(function: impl Fn(&PatternScope) -> Vec<Tensor>) -> Result<Graph, GraphError> {
+    let pattern = PatternScope { scope: Scope::new(), captures: RefCell::default(), created: RefCell::default() };
+    let results = function(&pattern);
+    let names: Vec<String> = (0..results.len()).map(|n| n.to_string()).collect();
+    let outputs: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(results).collect();
+    pattern.scope.finish_within(&outputs)
+}
+
+/// Where a pattern is traced: ordinary operators on captures and other placeholders.
+///
+/// Asked twice for a name, it returns the same placeholder: both places have to hold the same value.
+pub struct PatternScope {
+    scope: Scope,
+    captures: RefCell<HashMap<String, Tensor>>,
+    created: RefCell<Vec<String>>,
+}
+
+impl PatternScope {
+    /// The scope, for constants, concatenations and operators of one's own.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// A size that stands for one size of the graph, the same one wherever it is used.
+    pub fn size(&self, name: &str) -> Dim {
+        self.scope.size(name)
+    }
+
+    /// Any tensor or scores of any shape, whose arithmetic is that of `dtype`: `F32` takes `F16` as well.
+    ///
+    /// It traces like a scalar. Use [`PatternScope::tensor`] where an operator's attributes depend on the rank.
+    pub fn any(&self, name: &str, dtype: DType) -> Tensor {
+        self.capture(name, Type::device(dtype, vec![]), false)
+    }
+
+    /// Any device tensor of a shape. Constants in the shape have to agree; a [`PatternScope::size`] stands for any.
+    pub fn tensor(&self, name: &str, dtype: DType, shape: &[Dim]) -> Tensor {
+        self.capture(name, Type::device(dtype, shape.to_vec()), true)
+    }
+
+    /// Any scalar constant of floats; conditions and replacements read it by [`Match::number`].
+    pub fn number(&self, name: &str) -> Tensor {
+        let ty = Type::device(DType::F32, vec![]);
+        self.named(name, || self.stands(Placeholder::Number { name: name.to_owned() }, ty, &[]))
+    }
+
+    /// An operator of the type `T` with any attributes; conditions and replacements read it by [`Match::op`]. It
+    /// traces like its first operand.
+    pub fn operator<T: Op>(&self, name: &str, operands: &[&Tensor]) -> Tensor {
+        let ty = operands.first().map_or_else(|| Type::device(DType::F32, vec![]), |first| first.ty().clone());
+        let test = |op: &dyn Op| op.downcast_ref::<T>().is_some();
+        self.named(name, || self.stands(Placeholder::Operator { name: name.to_owned(), test }, ty, operands))
+    }
+
+    /// `first`, or `second` where there is no match with `first`. Captures of the other are missing in the match.
+    pub fn either(&self, first: &Tensor, second: &Tensor) -> Tensor {
+        self.stands(Placeholder::Either, first.ty().clone(), &[first, second])
+    }
+
+    /// `node(x)`, or `x` itself.
+    pub fn optional(&self, x: &Tensor, node: impl Fn(&Tensor) -> Tensor) -> Tensor {
+        self.either(&node(x), x)
+    }
+
+    /// `step` applied to `start` one or more times, as often as possible.
+    ///
+    /// Captures first used in `step` are others in every repetition and are known as `name.0.capture`,
+    /// `name.1.capture`, from the one next to `start` on; [`Match::repetitions`] counts them.
+    pub fn repeat(&self, name: &str, start: &Tensor, step: impl Fn(&Self, &Tensor) -> Tensor) -> Tensor {
+        let before = self.created.borrow().len();
+        let ty = start.ty().clone();
+        let hole = self.stands(Placeholder::Hole { name: name.to_owned() }, ty.clone(), &[]);
+        let body = step(self, &hole);
+        let locals = self.created.borrow().get(before..).unwrap_or_default().to_vec();
+        if body.value() == hole.value() && !body.is_poisoned() {
+            let source = TypeError::new("step", "at least one operator", "none");
+            return self.scope.fail("repeat", source);
+        }
+        self.stands(Placeholder::Repeat { name: name.to_owned(), locals }, ty, &[start, &hole, &body])
+    }
+
+    fn capture(&self, name: &str, ty: Type, shaped: bool) -> Tensor {
+        self.named(name, || self.stands(Placeholder::Capture { name: name.to_owned(), shaped }, ty, &[]))
+    }
+
+    fn named(&self, name: &str, make: impl FnOnce() -> Tensor) -> Tensor {
+        if let Some(known) = self.captures.borrow().get(name) {
+            return known.clone();
+        }
+        let tensor = make();
+        self.captures.borrow_mut().insert(name.to_owned(), tensor.clone());
+        self.created.borrow_mut().push(name.to_owned());
+        tensor
+    }
+
+    fn stands(&self, placeholder: Placeholder, ty: Type, operands: &[&Tensor]) -> Tensor {
+        self.scope.apply(Stands { placeholder, ty }, operands)
     }
 }

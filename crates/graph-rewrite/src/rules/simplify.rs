@@ -1,11 +1,11 @@
-use super::{Rule, TracedRule};
-use rewire_graph::op::{Cast, Permute, Reshape};
-use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Scope, Tensor, Type, Value};
+use super::{Attempt, Match, Patch, Pattern, Rule, TracedRule};
+use rewire_graph::op::{Cast, Op, Permute, Reshape};
+use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Tensor, Value};
 use std::collections::BTreeMap;
 
 /// Rules that make a graph smaller or canonical without changing results beyond rounding.
 pub fn simplifications() -> Vec<Box<dyn Rule>> {
-    vec![
+    let traced = [
         traced("silu", |x| x * &x.sigmoid(), |x| x.silu()),
         traced("silu of a quotient", |x| x / &(&(-x).exp() + 1.0), |x| x.silu()),
         traced("relu", |x| x.clamp(Some(0.0), None), |x| x.relu()),
@@ -13,78 +13,84 @@ pub fn simplifications() -> Vec<Box<dyn Rule>> {
         traced("plus zero", |x| x + 0.0, Tensor::clone),
         traced("divided by one", |x| x / 1.0, Tensor::clone),
         traced("double negation", |x| -&-x, Tensor::clone),
-        Box::new(Pair { name: "reshape of a reshape", merge: reshape }),
-        Box::new(Pair { name: "permute of a permute", merge: permute }),
-        Box::new(Pair { name: "cast of a cast", merge: cast }),
-    ]
+    ];
+    let pairs: [Box<dyn Rule>; 3] = [
+        Box::new(Pair::<Reshape> { name: "reshape of a reshape", op: "reshape", merge: reshape }),
+        Box::new(Pair::<Permute> { name: "permute of a permute", op: "permute", merge: permute }),
+        Box::new(Pair::<Cast> { name: "cast of a cast", op: "cast", merge: cast }),
+    ];
+    // The patterns above are well typed, so none is lost.
+    traced.into_iter().flatten().chain(pairs).collect()
 }
 
 /// A rule about a function of one float tensor.
 fn traced(
     name: &str,
-    pattern: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
+    pattern: impl Fn(&Tensor) -> Tensor,
     replacement: impl Fn(&Tensor) -> Tensor + Send + Sync + 'static,
-) -> Box<dyn Rule> {
-    Box::new(TracedRule::new(
-        name,
-        move |scope, ty: &Type| {
-            let float = ty.dtype == DType::F32 && ty.layout == Layout::Device;
-            float.then(|| pattern(&scope.input("x", ty.dtype, &ty.shape)))
-        },
-        move |_, captures| replacement(&captures[0]).cast(DType::F32),
-    ))
+) -> Result<Box<dyn Rule>, GraphError> {
+    let pattern = Pattern::literal(|p| vec![pattern(&p.any("x", DType::F32))])?;
+    let patch =
+        move |found: &Match| Patch::trace(found, |r| vec![replacement(&r.tensor("x")).cast(DType::F32)]).map(Some);
+    let device = |found: &Match| {
+        let result = found.results().first().and_then(|&result| found.graph().ty(result));
+        result.is_some_and(|ty| ty.layout == Layout::Device)
+            && result.map(|ty| &ty.shape) == found.ty("x").map(|ty| &ty.shape)
+    };
+    Ok(Box::new(TracedRule::of(name, pattern, patch).when("it is not a device tensor of the operand's shape", device)))
 }
-
-type Merge = fn(&Graph, NodeId, NodeId, &Tensor) -> Option<Tensor>;
 
 /// Two operators in a row that one, or none, can stand for.
-struct Pair {
+struct Pair<T> {
     name: &'static str,
-    merge: Merge,
+    op: &'static str,
+    merge: fn(&T, &T, &Tensor) -> Option<Tensor>,
 }
 
-impl Rule for Pair {
+impl<T: Op> Rule for Pair<T> {
     fn name(&self) -> &str {
         self.name
     }
 
-    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Option<super::Patch>, GraphError> {
-        let [outer] = graph.inputs(root)[..] else { return Ok(None) };
-        let [inner] = graph.inputs(outer.node)[..] else { return Ok(None) };
+    fn roots(&self) -> Option<Vec<String>> {
+        Some(vec![self.op.to_owned()])
+    }
+
+    fn reach(&self) -> usize {
+        2
+    }
+
+    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
+        let [outer] = graph.inputs(root)[..] else { return Ok(Attempt::Nothing) };
+        let [inner] = graph.inputs(outer.node)[..] else { return Ok(Attempt::Nothing) };
+        let op = |id| graph.node(id).and_then(|node| node.op.downcast_ref::<T>());
+        let Some((first, second)) = op(outer.node).zip(op(root)) else { return Ok(Attempt::Nothing) };
         let captures = BTreeMap::from([("x".to_owned(), inner)]);
-        let scope = Scope::within(graph);
-        let Some(ty) = graph.ty(inner) else { return Ok(None) };
-        if (self.merge)(graph, outer.node, root, &scope.capture("x", ty)).is_none() {
-            return Ok(None);
-        }
-        let value = Value { node: root, port: 0 };
-        super::Patch::trace(graph, value, &captures, |_, captures| {
-            (self.merge)(graph, outer.node, root, &captures[0]).unwrap_or_else(|| captures[0].clone())
-        })
-        .map(Some)
+        let found = Match::new(graph, vec![Value { node: root, port: 0 }], captures);
+        let merged = std::cell::Cell::new(true);
+        let patch = Patch::trace(&found, |r| {
+            let x = r.tensor("x");
+            vec![(self.merge)(first, second, &x).unwrap_or_else(|| {
+                merged.set(false);
+                x
+            })]
+        })?;
+        Ok(if merged.get() { Attempt::Found(patch) } else { Attempt::Nothing })
     }
 }
 
-fn pair<T: rewire_graph::op::Op>(graph: &Graph, first: NodeId, second: NodeId) -> Option<(&T, &T)> {
-    graph.node(first)?.op.downcast_ref::<T>().zip(graph.node(second)?.op.downcast_ref::<T>())
-}
-
-fn reshape(graph: &Graph, first: NodeId, second: NodeId, x: &Tensor) -> Option<Tensor> {
-    let (_, second) = pair::<Reshape>(graph, first, second)?;
+fn reshape(_: &Reshape, second: &Reshape, x: &Tensor) -> Option<Tensor> {
     // A regrouping by way of a third shape is not always one by itself.
-    let alone = Reshape { shape: second.shape.clone() };
-    rewire_graph::op::Op::infer(&alone, &[x.ty()]).ok()?;
+    second.infer(&[x.ty()]).ok()?;
     Some(x.reshape(&second.shape))
 }
 
-fn permute(graph: &Graph, first: NodeId, second: NodeId, x: &Tensor) -> Option<Tensor> {
-    let (first, second) = pair::<Permute>(graph, first, second)?;
+fn permute(first: &Permute, second: &Permute, x: &Tensor) -> Option<Tensor> {
     let axes = second.axes.iter().map(|&axis| first.axes.get(axis).copied()).collect::<Option<Vec<_>>>()?;
     Some(if axes.iter().copied().eq(0..axes.len()) { x.clone() } else { x.permute(&axes) })
 }
 
-fn cast(graph: &Graph, first: NodeId, second: NodeId, x: &Tensor) -> Option<Tensor> {
-    let (first, second) = pair::<Cast>(graph, first, second)?;
+fn cast(first: &Cast, second: &Cast, x: &Tensor) -> Option<Tensor> {
     let widening = matches!((x.dtype(), first.dtype), (DType::F16, DType::F32) | (DType::I32, DType::I64));
     widening.then(|| x.cast(second.dtype))
 }

@@ -1,10 +1,10 @@
 use super::cost;
-use super::partition::{BINDINGS, GroupId, Partition};
+use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
 use crate::plan::Kernel;
 use rewire_graph::op::{JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
 use rewire_graph::pointwise::UnaryOp;
-use rewire_graph::{Layout, NodeId, Value};
-use std::collections::{BTreeSet, HashMap};
+use rewire_graph::{Dim, Layout, NodeId, Value};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl Partition<'_> {
     /// A group for every anchor: products, attention with its scores, reductions of one row together.
@@ -87,7 +87,8 @@ impl Partition<'_> {
                 }
             }
         }
-        for group in earlier.into_iter().rev() {
+        let form = self.reduced(id);
+        for group in earlier.into_iter().rev().filter(|&group| self.reduces(group, &form)).take(NEIGHBOURS) {
             let mut nodes = self.groups[group].clone();
             nodes.extend(between.iter().copied().filter(|&free| self.depends(vec![free], &self.groups[group])));
             nodes.insert(id);
@@ -97,7 +98,8 @@ impl Partition<'_> {
             }
         }
         let shared: BTreeSet<Value> = self.operands_of(&BTreeSet::from([id]));
-        for group in (0..self.groups.len()).rev() {
+        let neighbours = (0..self.groups.len()).rev().filter(|&group| self.reduces(group, &form)).take(NEIGHBOURS);
+        for group in neighbours.collect::<Vec<_>>() {
             if self.operands_of(&self.groups[group]).is_disjoint(&shared) {
                 continue;
             }
@@ -109,6 +111,19 @@ impl Partition<'_> {
             }
         }
         self.create(BTreeSet::from([id]));
+    }
+
+    /// The shape and the axis that a node reduces, if it is a reduction.
+    fn reduced(&self, id: NodeId) -> Option<(&[Dim], usize)> {
+        let axis = self.graph.node(id)?.op.downcast_ref::<Reduce>()?.axis;
+        let input = self.inputs(id).first()?;
+        Some((&self.graph.ty(*input)?.shape, axis))
+    }
+
+    /// True for groups whose only anchors are reductions of a form.
+    fn reduces(&self, group: GroupId, form: &Option<(&[Dim], usize)>) -> bool {
+        let mut anchors = self.groups[group].iter().filter(|&&id| !self.is_elementwise(id));
+        !self.groups[group].is_empty() && anchors.all(|&id| self.reduced(id) == *form)
     }
 
     /// The device tensors that a set of nodes is computed from, through free nodes.
@@ -134,9 +149,12 @@ impl Partition<'_> {
 
     /// True if the nodes form one kernel that waits for none of its own results.
     pub(super) fn accepts(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        self.least_bindings(nodes) <= BINDINGS
-            && !nodes.iter().any(|&id| self.leaves_and_returns(nodes, id))
-            && self.trial(nodes).is_ok()
+        self.fits(nodes) && self.trial(nodes).is_ok()
+    }
+
+    /// What is known of [`Partition::accepts`] without a trial.
+    fn fits(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        nodes.len() <= OPERATORS && self.least_bindings(nodes) <= BINDINGS && !self.leaves_and_returns(nodes)
     }
 
     /// Moves readers of a group's results into the group for as long as they fit its epilogue.
@@ -197,7 +215,7 @@ impl Partition<'_> {
             if readers.is_empty() && !output {
                 continue;
             }
-            let settles = output || readers.len() == 1 || self.weight(id) > CHEAP;
+            let settles = output || readers.len() == 1 || !self.is_cheap(id);
             if settles && readers.iter().any(|&group| self.settle_into(group, id)) {
                 continue;
             }
@@ -213,10 +231,14 @@ impl Partition<'_> {
     fn settle_into(&mut self, group: GroupId, id: NodeId) -> bool {
         let mut nodes = self.groups[group].clone();
         nodes.insert(id);
+        if self.fits(&nodes) && self.adopt(group, id) {
+            return true;
+        }
         if !self.accepts(&nodes) {
             return false;
         }
         self.assign(group, [id]);
+        self.note_trial(group);
         true
     }
 
@@ -253,42 +275,82 @@ impl Partition<'_> {
         types.map(|ty| ty.width().unwrap_or(0)).sum()
     }
 
-    /// Kernels without an anchor that walk the same points become one.
+    /// Kernels without an anchor become one where they walk the same points or one reads the other.
     pub(super) fn join_maps(&mut self) {
-        for first in 0..self.groups.len() {
-            for second in first + 1..self.groups.len() {
+        let mut walks: BTreeMap<GroupId, Vec<Dim>> = BTreeMap::new();
+        for group in 0..self.groups.len() {
+            if let Ok(Kernel::Map(map)) = self.trial(&self.groups[group]) {
+                walks.insert(group, map.extents);
+            }
+        }
+        let mut alike: HashMap<&[Dim], Vec<GroupId>> = HashMap::new();
+        for (&group, extents) in &walks {
+            alike.entry(extents).or_default().push(group);
+        }
+        for (&first, extents) in &walks {
+            let alike = alike.get(extents.as_slice()).map_or(&[][..], Vec::as_slice);
+            let next = alike.iter().copied().filter(|&second| second > first && !self.groups[second].is_empty());
+            let connected = self.connected(first).into_iter().filter(|&second| second > first);
+            let seconds: BTreeSet<GroupId> = next.take(NEIGHBOURS).chain(connected).collect();
+            for second in seconds.into_iter().filter(|second| walks.contains_key(second)) {
                 let both = [first, second].map(|group| &self.groups[group]);
-                if both.iter().any(|nodes| nodes.is_empty() || !self.is_map(nodes)) {
-                    continue;
-                }
                 let nodes: BTreeSet<NodeId> = both.into_iter().flatten().copied().collect();
-                if self.accepts(&nodes) {
+                if both.iter().all(|nodes| !nodes.is_empty()) && self.accepts(&nodes) {
                     self.assign(first, nodes);
                 }
             }
         }
     }
 
-    fn is_map(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        matches!(self.trial(nodes), Ok(Kernel::Map(_)))
+    /// The groups that read results of a group or compute what it reads.
+    fn connected(&self, group: GroupId) -> BTreeSet<GroupId> {
+        let nodes = self.groups[group].iter();
+        let around = nodes.flat_map(|&id| {
+            let producers = self.inputs(id).iter().map(|value| value.node);
+            self.users(id).iter().copied().chain(producers)
+        });
+        around.filter_map(|id| self.group_of(id)).collect()
     }
 
-    /// What repeating a free node and the free nodes it is computed from costs, in loads and simple operations.
+    /// True if repeating a free node, with the free nodes it is computed from, costs little in loads and simple
+    /// operations.
+    fn is_cheap(&self, id: NodeId) -> bool {
+        let (mut weight, mut reads_tensor) = (0, false);
+        let mut cone = BTreeSet::from([id]);
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            weight += self.weight(id);
+            for &value in self.inputs(id) {
+                if !self.is_free(value.node) {
+                    reads_tensor |= self.graph.ty(value).is_some_and(|ty| ty.layout == Layout::Device);
+                } else if cone.insert(value.node) {
+                    stack.push(value.node);
+                }
+            }
+            if reads_tensor && weight > CHEAP {
+                return false;
+            }
+        }
+        true
+    }
+
     fn weight(&self, id: NodeId) -> usize {
-        let weight = |id: NodeId| match self.graph.node(id) {
+        match self.graph.node(id) {
             Some(node) => match node.op.name() {
                 "reshape" | "permute" | "slice" | "broadcast" | "constant" | "cast" | "concat" => 0,
                 name if node.op.downcast_ref::<UnaryOp>().is_some() && name != "neg" => 8,
                 _ => 1,
             },
             None => 0,
-        };
-        if self.tensors(id) == 0 { 0 } else { self.cone(id).into_iter().map(weight).sum() }
+        }
     }
 }
 
 /// Nodes between two products up to which they are looked at as softmax attention.
 const SOFTMAX_NODES: usize = 64;
+
+/// Kernels that another one is compared with, nearest first, to see if both can be one.
+const NEIGHBOURS: usize = 16;
 
 /// The weight up to which a node is repeated in every kernel that reads it.
 const CHEAP: usize = 6;

@@ -25,32 +25,25 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
             moved.extend(ports.map(|port| (Value { node: id, port }, Value { node: copy, port })));
         }
     }
-    let mut waiting: Vec<&BTreeSet<NodeId>> = partition.groups.iter().filter(|nodes| !nodes.is_empty()).collect();
-    while !waiting.is_empty() {
-        let before = waiting.len();
-        let mut rest = vec![];
-        for nodes in waiting {
-            let results = partition.results(nodes);
-            let (body, operands) = partition.body(nodes, &results).map_err(failed)?;
-            let Ok(inputs) = read(&moved, &operands) else {
-                rest.push(nodes);
-                continue;
-            };
-            let Some(anchor) = anchor(graph, nodes) else { continue };
-            let values = if context.permits("fuse", graph, anchor) {
-                let path = graph.node(anchor).map_or("", |node| node.path.as_str());
-                let ports = 0..results.len() as u32;
-                let copy = fused.add(Arc::new(Fused { name: name(&body), body }), &inputs, path).map_err(failed)?;
-                ports.map(|port| Value { node: copy, port }).collect()
-            } else {
-                inline(&mut fused, &body, &inputs).map_err(failed)?
-            };
-            moved.extend(results.into_iter().map(|node| Value { node, port: 0 }).zip(values));
-        }
-        if rest.len() == before {
-            return Err(failed(GraphError::Cycle { node: "a fused operator".to_owned() }));
-        }
-        waiting = rest;
+    let mut left = partition.groups.iter().filter(|nodes| !nodes.is_empty()).count();
+    let mut kernels = Kernels::new(partition).map_err(failed)?;
+    while let Some(Outline { nodes, body, operands, results }) = kernels.next() {
+        left -= 1;
+        let inputs = read(&moved, &operands).map_err(failed)?;
+        let Some(anchor) = anchor(graph, nodes) else { continue };
+        let values = if context.permits("fuse", graph, anchor) {
+            let path = graph.node(anchor).map_or("", |node| node.path.as_str());
+            let ports = 0..results.len() as u32;
+            let copy = fused.add(Arc::new(Fused { name: name(&body), body }), &inputs, path).map_err(failed)?;
+            ports.map(|port| Value { node: copy, port }).collect()
+        } else {
+            inline(&mut fused, &body, &inputs).map_err(failed)?
+        };
+        moved.extend(results.iter().map(|&node| Value { node, port: 0 }).zip(values));
+        kernels.done(&results);
+    }
+    if left > 0 {
+        return Err(failed(GraphError::Cycle { node: "a fused operator".to_owned() }));
     }
     for (name, value) in graph.outputs() {
         let value = read(&moved, &[*value]).map_err(failed)?;
@@ -58,6 +51,61 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
     }
     rebind_sizes(&mut fused, &moved);
     Ok(fused)
+}
+
+/// A kernel to be: its body, what its operands stand for, and which nodes are its results.
+struct Outline<'a> {
+    nodes: &'a BTreeSet<NodeId>,
+    body: Graph,
+    operands: Vec<Value>,
+    results: Vec<NodeId>,
+}
+
+/// Kernels, each after those whose results it reads.
+struct Kernels<'a> {
+    waiting: Vec<Option<Outline<'a>>>,
+    /// By kernel, results of others that are not there yet.
+    missing: Vec<usize>,
+    readers: HashMap<NodeId, Vec<usize>>,
+    ready: BTreeSet<usize>,
+}
+
+impl<'a> Kernels<'a> {
+    fn new(partition: &'a Partition) -> Result<Self, GraphError> {
+        let mut kernels = Self { waiting: vec![], missing: vec![], readers: HashMap::new(), ready: BTreeSet::new() };
+        for nodes in partition.groups.iter().filter(|nodes| !nodes.is_empty()) {
+            let number = kernels.waiting.len();
+            let results = partition.results(nodes);
+            let (body, operands) = partition.body(nodes, &results)?;
+            let awaited: BTreeSet<NodeId> =
+                operands.iter().map(|value| value.node).filter(|&id| !partition.is_leaf(id)).collect();
+            for &id in &awaited {
+                kernels.readers.entry(id).or_default().push(number);
+            }
+            kernels.missing.push(awaited.len());
+            if awaited.is_empty() {
+                kernels.ready.insert(number);
+            }
+            kernels.waiting.push(Some(Outline { nodes, body, operands, results }));
+        }
+        Ok(kernels)
+    }
+
+    fn next(&mut self) -> Option<Outline<'a>> {
+        let number = self.ready.pop_first()?;
+        self.waiting.get_mut(number)?.take()
+    }
+
+    fn done(&mut self, results: &[NodeId]) {
+        for number in results.iter().filter_map(|id| self.readers.remove(id)).flatten() {
+            if let Some(missing) = self.missing.get_mut(number) {
+                *missing -= 1;
+                if *missing == 0 {
+                    self.ready.insert(number);
+                }
+            }
+        }
+    }
 }
 
 fn read(moved: &HashMap<Value, Value>, values: &[Value]) -> Result<Vec<Value>, GraphError> {

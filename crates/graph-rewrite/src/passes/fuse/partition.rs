@@ -2,7 +2,7 @@ use crate::lower::{kernel, pack, packed};
 use crate::plan::{Kernel, Place};
 use rewire_graph::op::{Constant, Fused, HostOp, Input, Op, Parameter};
 use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Value};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
 
 /// A kernel in the making, by position.
 pub(super) type GroupId = usize;
@@ -10,39 +10,67 @@ pub(super) type GroupId = usize;
 /// Bindings that a fused kernel may take: the WebGPU baseline.
 pub(super) const BINDINGS: usize = 8;
 
+/// Operators that a kernel may have: compilers of shaders take their time with more.
+pub(super) const OPERATORS: usize = 192;
+
+/// Free nodes that a trial takes into a kernel, the last in order. It reads the others from memory: they become part of
+/// the kernel only if they are settled in it, which is another trial.
+const TRIAL_NODES: usize = 256;
+
 /// Which nodes run in which kernel. Elementwise nodes without a group are computed by every kernel that reads them.
 pub(super) struct Partition<'a> {
     pub graph: &'a Graph,
     pub order: Vec<NodeId>,
     pub groups: Vec<BTreeSet<NodeId>>,
-    position: HashMap<NodeId, usize>,
-    group_of: HashMap<NodeId, GroupId>,
-    users: HashMap<NodeId, Vec<NodeId>>,
-    inputs: HashMap<NodeId, Vec<Value>>,
-    outputs: HashSet<NodeId>,
+    /// By group, how far down the order free nodes were part of the last trial of the kernel; `None` after a change.
+    tried: Vec<Option<usize>>,
     packed: HashSet<Value>,
+    /// By [`NodeId::number`].
+    facts: Vec<Facts>,
+}
+
+/// What is known of a node.
+#[derive(Clone, Default)]
+struct Facts {
+    /// Its place in the order.
+    position: usize,
+    group: Option<GroupId>,
+    users: Vec<NodeId>,
+    inputs: Vec<Value>,
+    is_output: bool,
+    is_leaf: bool,
+    is_elementwise: bool,
 }
 
 impl<'a> Partition<'a> {
     pub fn new(graph: &'a Graph) -> Result<Self, GraphError> {
         let order = graph.order()?;
-        let mut users: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
-        for &id in &order {
-            let mut readers = graph.users(id);
-            readers.dedup();
-            users.insert(id, readers);
+        let count = order.iter().map(|id| id.number() + 1).max().unwrap_or(0);
+        let mut facts = vec![Facts { is_leaf: true, ..Facts::default() }; count];
+        for (position, &id) in order.iter().enumerate() {
+            let Some(node) = graph.node(id) else { continue };
+            let mut users = graph.users(id);
+            users.dedup();
+            let is_elementwise = node.op.elementwise().is_some();
+            let (inputs, is_leaf) = (graph.inputs(id), is_leaf(node.op.as_ref()));
+            facts[id.number()] =
+                Facts { position, group: None, users, inputs, is_output: false, is_leaf, is_elementwise };
         }
-        Ok(Self {
-            position: order.iter().enumerate().map(|(position, &id)| (id, position)).collect(),
-            inputs: order.iter().map(|&id| (id, graph.inputs(id))).collect(),
-            outputs: graph.outputs().iter().map(|(_, value)| value.node).collect(),
-            packed: packed(graph, &graph.fixed()?),
-            graph,
-            order,
-            groups: vec![],
-            group_of: HashMap::new(),
-            users,
-        })
+        for (_, value) in graph.outputs() {
+            if let Some(facts) = facts.get_mut(value.node.number()) {
+                facts.is_output = true;
+            }
+        }
+        let packed = packed(graph, &graph.fixed()?);
+        Ok(Self { graph, order, groups: vec![], tried: vec![], packed, facts })
+    }
+
+    fn facts(&self, id: NodeId) -> Option<&Facts> {
+        self.facts.get(id.number())
+    }
+
+    fn position(&self, id: NodeId) -> Option<usize> {
+        self.facts(id).map(|facts| facts.position)
     }
 
     pub fn op(&self, id: NodeId) -> Option<&dyn Op> {
@@ -50,42 +78,38 @@ impl<'a> Partition<'a> {
     }
 
     pub fn users(&self, id: NodeId) -> &[NodeId] {
-        self.users.get(&id).map_or(&[], Vec::as_slice)
+        self.facts(id).map_or(&[], |facts| &facts.users)
     }
 
     pub fn inputs(&self, id: NodeId) -> &[Value] {
-        self.inputs.get(&id).map_or(&[], Vec::as_slice)
+        self.facts(id).map_or(&[], |facts| &facts.inputs)
     }
 
     pub fn group_of(&self, id: NodeId) -> Option<GroupId> {
-        self.group_of.get(&id).copied()
+        self.facts(id).and_then(|facts| facts.group)
     }
 
     pub fn is_output(&self, id: NodeId) -> bool {
-        self.outputs.contains(&id)
+        self.facts(id).is_some_and(|facts| facts.is_output)
     }
 
     /// True for nodes that are bound or computed outside of kernels.
     pub fn is_leaf(&self, id: NodeId) -> bool {
-        self.graph.node(id).is_none_or(|node| {
-            let op = node.op.as_ref();
-            op.downcast_ref::<Input>().is_some()
-                || op.downcast_ref::<Parameter>().is_some()
-                || op.downcast_ref::<HostOp>().is_some()
-                || op.downcast_ref::<Fused>().is_some()
-                || op.downcast_ref::<Constant>().is_some_and(|_| op.elementwise().is_none())
-        })
+        self.facts(id).is_none_or(|facts| facts.is_leaf)
+    }
+
+    pub fn is_elementwise(&self, id: NodeId) -> bool {
+        self.facts(id).is_some_and(|facts| facts.is_elementwise)
     }
 
     /// True for elementwise nodes that have no kernel yet.
     pub fn is_free(&self, id: NodeId) -> bool {
-        !self.is_leaf(id)
-            && !self.group_of.contains_key(&id)
-            && self.graph.node(id).is_some_and(|node| node.op.elementwise().is_some())
+        self.facts(id).is_some_and(|facts| !facts.is_leaf && facts.group.is_none() && facts.is_elementwise)
     }
 
     pub fn create(&mut self, nodes: BTreeSet<NodeId>) -> GroupId {
         self.groups.push(BTreeSet::new());
+        self.tried.push(None);
         let group = self.groups.len() - 1;
         self.assign(group, nodes);
         group
@@ -93,22 +117,68 @@ impl<'a> Partition<'a> {
 
     pub fn assign(&mut self, group: GroupId, nodes: impl IntoIterator<Item = NodeId>) {
         for id in nodes {
-            if let Some(old) = self.group_of.insert(id, group)
+            let Some(facts) = self.facts.get_mut(id.number()) else { continue };
+            if let Some(old) = facts.group.replace(group)
                 && old != group
             {
                 self.groups[old].remove(&id);
+                self.tried[old] = None;
             }
             self.groups[group].insert(id);
         }
+        self.tried[group] = None;
+    }
+
+    /// Gives a free node to a kernel that already computes it, as the last trial showed, and stores no more results for
+    /// it. False if that is not known.
+    pub fn adopt(&mut self, group: GroupId, id: NodeId) -> bool {
+        let tried = self.tried[group];
+        let known = tried.is_some_and(|last| self.position(id).is_some_and(|position| position >= last));
+        let inner = !self.is_output(id) && self.users(id).iter().all(|user| self.groups[group].contains(user));
+        if known && inner {
+            self.assign(group, [id]);
+            self.tried[group] = tried;
+        }
+        known && inner
+    }
+
+    /// Notes that a trial of the kernel as it is succeeded.
+    pub fn note_trial(&mut self, group: GroupId) {
+        self.tried[group] = Some(self.window(&self.groups[group], &self.results(&self.groups[group])));
+    }
+
+    /// The position from which on a trial takes free nodes into a kernel, so that it has a bounded number of them.
+    fn window(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId]) -> usize {
+        let entry = |&id: &NodeId| self.position(id).map(|position| (position, id));
+        let mut heap: BinaryHeap<(usize, NodeId)> = results.iter().filter_map(entry).collect();
+        let (mut last, mut free) = (None, 0);
+        while let Some((position, id)) = heap.pop() {
+            if last.replace(position) == Some(position) {
+                continue;
+            }
+            if !nodes.contains(&id) {
+                free += 1;
+                if free > TRIAL_NODES {
+                    return position + 1;
+                }
+            }
+            let inside = |id: &NodeId| nodes.contains(id) || self.is_free(*id);
+            heap.extend(self.inputs(id).iter().map(|value| value.node).filter(inside).filter_map(|id| entry(&id)));
+        }
+        0
     }
 
     /// Takes the nodes of a group back to those without a kernel.
     pub fn dissolve(&mut self, group: GroupId) {
+        self.tried[group] = None;
         for id in std::mem::take(&mut self.groups[group]) {
-            self.group_of.remove(&id);
+            if let Some(facts) = self.facts.get_mut(id.number()) {
+                facts.group = None;
+            }
         }
         if group + 1 == self.groups.len() {
             self.groups.pop();
+            self.tried.pop();
         }
     }
 
@@ -119,30 +189,32 @@ impl<'a> Partition<'a> {
             .copied()
             .filter(|&id| self.is_output(id) || self.users(id).iter().any(|user| !nodes.contains(user)))
             .collect();
-        results.sort_by_key(|id| self.position.get(id).copied());
+        results.sort_by_key(|&id| self.position(id));
         results
     }
 
-    /// True if something outside of `nodes` lies on a path from `nodes` to `id`, `id` itself not counted.
-    pub fn leaves_and_returns(&self, nodes: &BTreeSet<NodeId>, id: NodeId) -> bool {
-        let outside = self.inputs(id).iter().map(|value| value.node).filter(|producer| !nodes.contains(producer));
-        self.depends(outside.collect(), nodes)
+    /// True if something outside of `nodes` lies on a path from one of them to another.
+    pub fn leaves_and_returns(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        let producers = nodes.iter().flat_map(|&id| self.inputs(id)).map(|value| value.node);
+        self.depends(producers.filter(|producer| !nodes.contains(producer)).collect(), nodes)
     }
 
     /// True if any of `starts` is computed from a node of `nodes`.
     pub fn depends(&self, starts: Vec<NodeId>, nodes: &BTreeSet<NodeId>) -> bool {
-        let Some(first) = nodes.iter().filter_map(|id| self.position.get(id)).min() else { return false };
-        let mut seen = HashSet::new();
+        let Some(first) = nodes.iter().filter_map(|&id| self.position(id)).min() else { return false };
+        let mut seen = Seen::default();
         let mut stack = starts;
         while let Some(id) = stack.pop() {
             if nodes.contains(&id) {
                 return true;
             }
-            if self.position.get(&id).is_some_and(|position| position > first) && seen.insert(id) {
+            if self.position(id).is_some_and(|position| position > first && seen.insert(position - first)) {
                 stack.extend(self.inputs(id).iter().map(|value| value.node));
                 // A kernel waits for all that any of its nodes waits for.
                 if let Some(group) = self.group_of(id) {
-                    stack.extend(self.groups[group].iter().copied().filter(|other| !seen.contains(other)));
+                    let waits =
+                        |id: &NodeId| self.position(*id).is_some_and(|at| at <= first || !seen.contains(at - first));
+                    stack.extend(self.groups[group].iter().copied().filter(waits));
                 }
             }
         }
@@ -151,8 +223,18 @@ impl<'a> Partition<'a> {
 
     /// The body of a kernel that computes `results` of `nodes`, with what each operand stands for.
     pub fn body(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId]) -> Result<(Graph, Vec<Value>), GraphError> {
-        let mut building =
-            Building { partition: self, nodes, body: Graph::new(), copies: BTreeMap::new(), operands: vec![] };
+        self.body_within(nodes, results, 0)
+    }
+
+    /// As [`Partition::body`]. Free nodes at positions before `window` are read from memory.
+    fn body_within(
+        &self,
+        nodes: &BTreeSet<NodeId>,
+        results: &[NodeId],
+        window: usize,
+    ) -> Result<(Graph, Vec<Value>), GraphError> {
+        let (body, copies, operands) = (Graph::new(), BTreeMap::new(), vec![]);
+        let mut building = Building { partition: self, nodes, body, copies, operands, window };
         for (number, &id) in results.iter().enumerate() {
             let value = building.copy(Value { node: id, port: 0 })?;
             building.body.add_output(&number.to_string(), value)?;
@@ -162,7 +244,9 @@ impl<'a> Partition<'a> {
 
     /// The kernel that `nodes` would become, or why they would not.
     pub fn trial(&self, nodes: &BTreeSet<NodeId>) -> Result<Kernel, String> {
-        let (body, operands) = self.body(nodes, &self.results(nodes)).map_err(|error| error.to_string())?;
+        let results = self.results(nodes);
+        let window = self.window(nodes, &results);
+        let (body, operands) = self.body_within(nodes, &results, window).map_err(|error| error.to_string())?;
         let mut kernel = kernel(&body)?;
         pack(&mut kernel, &operands, &self.packed);
         Ok(kernel)
@@ -199,10 +283,44 @@ impl<'a> Partition<'a> {
 impl Partition<'_> {
     /// What a value outside of `nodes` is computed from, through free nodes of one operand.
     fn source(&self, nodes: &BTreeSet<NodeId>, value: Value) -> Value {
-        match self.inputs(value.node) {
-            &[producer] if self.is_free(value.node) && !nodes.contains(&producer.node) => self.source(nodes, producer),
-            _ => value,
+        let mut source = value;
+        for _ in 0..TRIAL_NODES {
+            match self.inputs(source.node) {
+                &[producer] if self.is_free(source.node) && !nodes.contains(&producer.node) => source = producer,
+                _ => break,
+            }
         }
+        source
+    }
+}
+
+/// True for operators that are bound or computed outside of kernels.
+fn is_leaf(op: &dyn Op) -> bool {
+    op.downcast_ref::<Input>().is_some()
+        || op.downcast_ref::<Parameter>().is_some()
+        || op.downcast_ref::<HostOp>().is_some()
+        || op.downcast_ref::<Fused>().is_some()
+        || op.downcast_ref::<Constant>().is_some_and(|_| op.elementwise().is_none())
+}
+
+/// A set of numbers below the size of a graph.
+#[derive(Default)]
+struct Seen(Vec<u64>);
+
+impl Seen {
+    /// True if the number was not in the set.
+    fn insert(&mut self, number: usize) -> bool {
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+
+    fn contains(&self, number: usize) -> bool {
+        self.0.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
     }
 }
 
@@ -212,6 +330,7 @@ struct Building<'a, 'b> {
     body: Graph,
     copies: BTreeMap<Value, Value>,
     operands: Vec<Value>,
+    window: usize,
 }
 
 impl Building<'_, '_> {
@@ -219,7 +338,9 @@ impl Building<'_, '_> {
         if let Some(&copy) = self.copies.get(&value) {
             return Ok(copy);
         }
-        let inside = self.nodes.contains(&value.node) || self.partition.is_free(value.node);
+        let inside = self.nodes.contains(&value.node)
+            || (self.partition.is_free(value.node)
+                && self.partition.position(value.node).is_some_and(|position| position >= self.window));
         let copy = match self.partition.graph.node(value.node) {
             Some(node) if inside => {
                 let inputs = self.partition.inputs(value.node).iter().map(|&input| self.copy(input)).collect::<Result<

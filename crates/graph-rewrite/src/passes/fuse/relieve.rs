@@ -1,5 +1,5 @@
 use super::partition::{BINDINGS, GroupId, Partition};
-use rewire_graph::{Layout, NodeId, Value};
+use rewire_graph::{NodeId, Value};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
@@ -84,25 +84,13 @@ impl Partition<'_> {
         excess
     }
 
-    pub(super) fn is_elementwise(&self, id: NodeId) -> bool {
-        self.op(id).is_some_and(|op| op.elementwise().is_some())
-    }
-
     fn row_bytes(&self, id: NodeId) -> usize {
         let ty = self.graph.ty(Value { node: id, port: 0 });
         ty.map_or(0, |ty| ty.dtype.bytes() * ty.shape.iter().filter_map(|dim| dim.as_const()).product::<usize>())
     }
 
-    /// Number of device tensors that a free node is computed from.
-    pub(super) fn tensors(&self, id: NodeId) -> usize {
-        let cone = self.cone(id);
-        let read: BTreeSet<Value> = cone.iter().flat_map(|&id| self.inputs(id)).copied().collect();
-        let outside = read.iter().filter(|value| !cone.contains(&value.node));
-        outside.filter(|value| self.graph.ty(**value).is_some_and(|ty| ty.layout == Layout::Device)).count()
-    }
-
     /// A free node and the free nodes it is computed from.
-    pub(super) fn cone(&self, id: NodeId) -> BTreeSet<NodeId> {
+    fn cone(&self, id: NodeId) -> BTreeSet<NodeId> {
         let mut cone = BTreeSet::from([id]);
         let mut stack = vec![id];
         while let Some(id) = stack.pop() {

@@ -1,0 +1,73 @@
+use rewire_graph::op::{Constant, Op};
+use rewire_graph::{Dim, Graph, Symbol, Type, Value};
+use std::collections::BTreeMap;
+
+/// Where a pattern was found in a graph.
+#[derive(Clone, Debug)]
+pub struct Match<'g> {
+    pub(super) graph: &'g Graph,
+    pub(super) results: Vec<Value>,
+    pub(super) captures: BTreeMap<String, Value>,
+    pub(super) repetitions: BTreeMap<String, usize>,
+    pub(super) sizes: BTreeMap<Symbol, Dim>,
+}
+
+impl<'g> Match<'g> {
+    /// A place that a rule found on its own: the values it replaces and those it reads.
+    pub fn new(graph: &'g Graph, results: Vec<Value>, captures: BTreeMap<String, Value>) -> Self {
+        Self { graph, results, captures, repetitions: BTreeMap::new(), sizes: BTreeMap::new() }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &'g Graph {
+        self.graph
+    }
+
+    /// What the results of the pattern stand for, in order.
+    pub fn results(&self) -> &[Value] {
+        &self.results
+    }
+
+    /// What the captures of the pattern stand for, by name.
+    pub fn captures(&self) -> &BTreeMap<String, Value> {
+        &self.captures
+    }
+
+    /// What a capture stands for; `None` if the alternative it belongs to is not there.
+    pub fn value(&self, name: &str) -> Option<Value> {
+        self.captures.get(name).copied()
+    }
+
+    /// The type of a capture.
+    pub fn ty(&self, name: &str) -> Option<&'g Type> {
+        self.graph.ty(self.value(name)?)
+    }
+
+    /// The operator that computes a capture, if it is a `T`.
+    pub fn op<T: Op>(&self, name: &str) -> Option<&'g T> {
+        self.graph.node(self.value(name)?.node)?.op.downcast_ref()
+    }
+
+    /// The value of a capture that is a scalar constant.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        let tensor = &self.op::<Constant>(name)?.tensor;
+        if tensor.len() == 1 { tensor.to_f64().first().copied() } else { None }
+    }
+
+    /// The size that a size of the pattern stands for.
+    pub fn size(&self, pattern: &Dim) -> Option<Dim> {
+        super::matching::substitute(pattern, &self.sizes)
+    }
+
+    /// How often a repeated part of the pattern is there.
+    pub fn repetitions(&self, name: &str) -> usize {
+        self.repetitions.get(name).copied().unwrap_or(0)
+    }
+
+    /// True if nothing but one node reads a capture.
+    pub fn is_read_once(&self, name: &str) -> bool {
+        let Some(value) = self.value(name) else { return false };
+        let is_output = self.graph.outputs().iter().any(|(_, output)| *output == value);
+        !is_output && self.graph.users(value.node).len() == 1
+    }
+}

@@ -1,0 +1,467 @@
+use super::Match;
+use super::placeholder::{Placeholder, Stands};
+use rewire_graph::op::{Constant, Op};
+use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::{Dim, Graph, GraphError, Layout, NodeId, Symbol, Type, TypeError, Value};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+
+/// Comparisons of a pattern with one place of a graph, alternatives included, after which there is no match.
+const STEPS: usize = 20_000;
+
+/// Operators of a repeated part that a rewrite looks through for what changed.
+const REPETITIONS: usize = 16;
+
+/// A traced pattern with what is looked up while it is matched.
+pub(super) struct Form {
+    graph: Graph,
+    results: Vec<Value>,
+    /// By repetition, what is another in each.
+    locals: HashMap<Value, BTreeSet<NodeId>>,
+}
+
+/// Why a pattern does not match.
+#[derive(Clone, Debug, Default)]
+pub struct Mismatch {
+    /// Operators of the pattern that were found.
+    operators: usize,
+    /// What is missing. `None` where nothing was found.
+    reason: Option<Reason>,
+}
+
+#[derive(Clone, Debug)]
+enum Reason {
+    Operator { wanted: String, found: String },
+    Type { capture: String, wanted: Type, found: String },
+    Shared { first: String, second: String },
+    Condition(String),
+    Steps,
+}
+
+impl Mismatch {
+    /// The reason, if at least two operators of the pattern or all of it were found.
+    pub fn near(&self) -> Option<String> {
+        let reason = self.reason.as_ref()?;
+        let near = self.operators >= 2 || matches!(reason, Reason::Condition(_) | Reason::Steps);
+        near.then(|| reason.to_string())
+    }
+
+    pub(super) fn nearer(self, other: Self) -> Self {
+        if other.reason.is_some() && (self.reason.is_none() || other.operators > self.operators) { other } else { self }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operator { wanted, found } => write!(f, "{found} is not {wanted}"),
+            Self::Type { capture, wanted, found } => write!(f, "`{capture}` must be like {wanted}, it is {found}"),
+            Self::Shared { first, second } => write!(f, "{first} and {second} must be one value"),
+            Self::Condition(condition) => f.write_str(condition),
+            Self::Steps => write!(f, "there are too many ways to compare it with the pattern"),
+        }
+    }
+}
+
+/// What is bound so far.
+#[derive(Clone, Default)]
+struct State {
+    bound: BTreeMap<Value, Value>,
+    sizes: BTreeMap<Symbol, Dim>,
+    /// By repetition, the captures of each, last first.
+    repeated: BTreeMap<String, Vec<Vec<(String, Value)>>>,
+    operators: usize,
+}
+
+/// What is left to compare.
+#[derive(Clone, Copy)]
+enum Goal {
+    Value(Value, Value),
+    /// A result of the pattern beyond the first.
+    Result(usize),
+    /// The step of a repetition, whose body matched.
+    Repeated(Value),
+}
+
+struct Search<'a, 'g> {
+    form: &'a Form,
+    graph: &'g Graph,
+    accept: &'a dyn Fn(&Match) -> Result<(), String>,
+    steps: usize,
+    nearest: Mismatch,
+}
+
+impl Form {
+    pub fn new(graph: Graph) -> Result<Self, GraphError> {
+        let results: Vec<Value> = graph.outputs().iter().map(|(_, value)| *value).collect();
+        if results.is_empty() {
+            let source = TypeError::new("pattern", "a function with a result", "nothing");
+            return Err(GraphError::Type { op: "pattern".to_owned(), path: String::new(), source });
+        }
+        let mut form = Self { graph, results, locals: HashMap::new() };
+        form.check_connected()?;
+        for id in form.graph.order()? {
+            if let Some(Placeholder::Repeat { locals, .. }) = form.placeholder(id) {
+                let locals = form.dependents(form.graph.inputs(id).get(1).copied(), locals);
+                form.locals.insert(Value { node: id, port: 0 }, locals);
+            }
+        }
+        Ok(form)
+    }
+
+    /// Every result is found by way of a value that it shares with an earlier one.
+    fn check_connected(&self) -> Result<(), GraphError> {
+        let mut known = BTreeSet::new();
+        for (position, result) in self.results.iter().enumerate() {
+            let mut stack = vec![result.node];
+            let mut needed = BTreeSet::new();
+            while let Some(id) = stack.pop() {
+                let is_constant = self.graph.node(id).is_none_or(|node| node.op.downcast_ref::<Constant>().is_some());
+                if !is_constant && needed.insert(id) {
+                    stack.extend(self.graph.inputs(id).into_iter().map(|value| value.node));
+                }
+            }
+            if position > 0 && known.is_disjoint(&needed) {
+                let source =
+                    TypeError::new(format!("result {position}"), "computed from values of another one", "apart");
+                return Err(GraphError::Type { op: "pattern".to_owned(), path: String::new(), source });
+            }
+            known.extend(needed);
+        }
+        Ok(())
+    }
+
+    /// True if every result is an operator and not just something captured.
+    pub fn is_anchored(&self) -> bool {
+        self.roots().is_some()
+            && self.results.iter().all(|result| {
+                !matches!(self.placeholder(result.node), Some(Placeholder::Capture { .. } | Placeholder::Number { .. }))
+            })
+    }
+
+    fn placeholder(&self, id: NodeId) -> Option<&Placeholder> {
+        Some(&self.graph.node(id)?.op.downcast_ref::<Stands>()?.placeholder)
+    }
+
+    /// The nodes that are captures of these names or are computed from them or from `hole`.
+    fn dependents(&self, hole: Option<Value>, names: &[String]) -> BTreeSet<NodeId> {
+        let named = |id: &NodeId| {
+            let captured = self.placeholder(*id).and_then(Placeholder::captured);
+            captured.is_some_and(|captured| names.iter().any(|name| name == captured))
+        };
+        let mut stack: Vec<NodeId> = self.graph.ids().filter(named).chain(hole.map(|hole| hole.node)).collect();
+        let mut found = BTreeSet::new();
+        while let Some(id) = stack.pop() {
+            let is_repeat = matches!(self.placeholder(id), Some(Placeholder::Repeat { .. }));
+            if !is_repeat && found.insert(id) {
+                stack.extend(self.graph.users(id));
+            }
+        }
+        found
+    }
+
+    /// A bound of the operators on the longest way through the pattern.
+    pub fn depth(&self) -> usize {
+        let repeats = self.locals.len() * REPETITIONS;
+        self.graph.len() + repeats
+    }
+
+    /// The names of operators that the first result can be; `None` if it can be any.
+    pub fn roots(&self) -> Option<Vec<String>> {
+        let mut names = vec![];
+        let mut stack = vec![*self.results.first()?];
+        while let Some(value) = stack.pop() {
+            let inputs = self.graph.inputs(value.node);
+            match self.placeholder(value.node) {
+                None => names.push(self.graph.node(value.node)?.op.name().to_owned()),
+                Some(Placeholder::Either) => stack.extend(inputs),
+                Some(Placeholder::Repeat { .. }) => stack.extend(inputs.get(2)),
+                Some(_) => return None,
+            }
+        }
+        Some(names)
+    }
+
+    pub fn find<'g>(
+        &self,
+        graph: &'g Graph,
+        node: NodeId,
+        accept: &dyn Fn(&Match) -> Result<(), String>,
+    ) -> Result<Match<'g>, Mismatch> {
+        let mut search = Search { form: self, graph, accept, steps: STEPS, nearest: Mismatch::default() };
+        let mut goals: Vec<Goal> = (1..self.results.len()).rev().map(Goal::Result).collect();
+        if let Some(&first) = self.results.first() {
+            goals.push(Goal::Value(first, Value { node, port: first.port }));
+        }
+        search.solve(goals, State::default()).ok_or(search.nearest)
+    }
+}
+
+impl<'g> Search<'_, 'g> {
+    /// Reaches all goals, the last first. Where there is a choice, the rest is tried with each.
+    fn solve(&mut self, mut goals: Vec<Goal>, mut state: State) -> Option<Match<'g>> {
+        while let Some(goal) = goals.pop() {
+            self.steps = self.steps.saturating_sub(1);
+            if self.steps == 0 {
+                return self.fail(&state, Reason::Steps);
+            }
+            match goal {
+                Goal::Value(pattern, value) => match self.value(pattern, value, &mut state)? {
+                    Step::Known => {}
+                    Step::All(more) => goals.extend(more.into_iter().rev()),
+                    Step::One(choices) => return self.choose(choices, &goals, &state),
+                },
+                Goal::Repeated(repeat) => {
+                    let choices = self.again(repeat, &mut state)?;
+                    return self.choose(choices, &goals, &state);
+                }
+                Goal::Result(position) => {
+                    let &wanted = self.form.results.get(position)?;
+                    if !state.bound.contains_key(&wanted) {
+                        goals.push(goal);
+                        let choices = self.toward(wanted, &state);
+                        return self.choose(choices, &goals, &state);
+                    }
+                }
+            }
+        }
+        self.accepted(state)
+    }
+
+    fn choose(&mut self, choices: Vec<Vec<Goal>>, goals: &[Goal], state: &State) -> Option<Match<'g>> {
+        choices.into_iter().find_map(|choice| {
+            let goals = goals.iter().copied().chain(choice.into_iter().rev()).collect();
+            self.solve(goals, state.clone())
+        })
+    }
+
+    fn fail<T>(&mut self, state: &State, reason: Reason) -> Option<T> {
+        let mismatch = Mismatch { operators: state.operators, reason: Some(reason) };
+        self.nearest = std::mem::take(&mut self.nearest).nearer(mismatch);
+        None
+    }
+
+    fn accepted(&mut self, state: State) -> Option<Match<'g>> {
+        let found = self.found(&state)?;
+        match (self.accept)(&found) {
+            Ok(()) => Some(found),
+            Err(reason) => {
+                let state = State { operators: usize::MAX, ..state };
+                self.fail(&state, Reason::Condition(reason))
+            }
+        }
+    }
+
+    fn found(&self, state: &State) -> Option<Match<'g>> {
+        let named = |(pattern, value): (&Value, &Value)| {
+            let name = self.form.placeholder(pattern.node)?.captured()?;
+            Some((name.to_owned(), *value))
+        };
+        let mut captures: BTreeMap<String, Value> = state.bound.iter().filter_map(named).collect();
+        for (repeat, repetitions) in &state.repeated {
+            for (number, repetition) in repetitions.iter().rev().enumerate() {
+                captures.extend(repetition.iter().map(|(name, value)| (format!("{repeat}.{number}.{name}"), *value)));
+            }
+        }
+        let results = self.form.results.iter().map(|result| state.bound.get(result).copied()).collect::<Option<_>>()?;
+        let repetitions = state.repeated.iter().map(|(name, all)| (name.clone(), all.len())).collect();
+        Some(Match { graph: self.graph, results, captures, repetitions, sizes: state.sizes.clone() })
+    }
+
+    fn value(&mut self, pattern: Value, value: Value, state: &mut State) -> Option<Step> {
+        if let Some(&known) = state.bound.get(&pattern) {
+            if known == value {
+                return Some(Step::Known);
+            }
+            let [first, second] = [known, value].map(|value| self.describe(value));
+            return self.fail(state, Reason::Shared { first, second });
+        }
+        let (form, graph) = (self.form, self.graph);
+        let (wanted, node) = (form.graph.node(pattern.node)?, graph.node(value.node)?);
+        let inputs = form.graph.inputs(pattern.node);
+        let Some(stands) = wanted.op.downcast_ref::<Stands>() else {
+            if pattern.port != value.port || !same(wanted.op.as_ref(), node.op.as_ref(), &mut state.sizes) {
+                return self.other_operator(wanted.op.name(), value, state);
+            }
+            // Equal constants may be one node or several.
+            if node.op.downcast_ref::<Constant>().is_some() {
+                return Some(Step::Known);
+            }
+            return self.operands(pattern, value, inputs, state);
+        };
+        match &stands.placeholder {
+            Placeholder::Capture { name, shaped } => {
+                let found = graph.ty(value)?;
+                if !fits(&stands.ty, found, *shaped, &mut state.sizes) {
+                    let (capture, wanted) = (name.clone(), stands.ty.clone());
+                    return self.fail(state, Reason::Type { capture, wanted, found: found.to_string() });
+                }
+            }
+            Placeholder::Number { .. } => {
+                let constant = node.op.downcast_ref::<Constant>();
+                if !constant
+                    .is_some_and(|constant| constant.tensor.shape().is_empty() && constant.tensor.dtype().is_float())
+                {
+                    return self.other_operator("a scalar constant", value, state);
+                }
+            }
+            Placeholder::Operator { name, test } => {
+                if !test(node.op.as_ref()) {
+                    return self.other_operator(name, value, state);
+                }
+                return self.operands(pattern, value, inputs, state);
+            }
+            Placeholder::Hole { .. } => {}
+            Placeholder::Either => {
+                state.bound.insert(pattern, value);
+                return Some(Step::One(inputs.iter().map(|&input| vec![Goal::Value(input, value)]).collect()));
+            }
+            Placeholder::Repeat { name, .. } => {
+                state.bound.insert(pattern, value);
+                state.repeated.insert(name.clone(), vec![]);
+                return Some(Step::All(vec![Goal::Value(*inputs.get(2)?, value), Goal::Repeated(pattern)]));
+            }
+        }
+        state.bound.insert(pattern, value);
+        Some(Step::Known)
+    }
+
+    fn operands(&mut self, pattern: Value, value: Value, wanted: Vec<Value>, state: &mut State) -> Option<Step> {
+        let found = self.graph.inputs(value.node);
+        if wanted.len() != found.len() {
+            return None;
+        }
+        state.bound.insert(pattern, value);
+        state.operators += 1;
+        let pair = |(&pattern, &value): (&Value, &Value)| Goal::Value(pattern, value);
+        let in_order: Vec<Goal> = wanted.iter().zip(&found).map(pair).collect();
+        let op = &self.graph.node(value.node)?.op;
+        if !op.downcast_ref::<BinaryOp>().is_some_and(|op| op.is_commutative()) {
+            return Some(Step::All(in_order));
+        }
+        let reversed = wanted.iter().zip(found.iter().rev()).map(pair).collect();
+        Some(Step::One(vec![in_order, reversed]))
+    }
+
+    /// Keeps what one repetition captured. The next is either another one or what they start with.
+    fn again(&mut self, repeat: Value, state: &mut State) -> Option<Vec<Vec<Goal>>> {
+        let form = self.form;
+        let [start, hole, body] = form.graph.inputs(repeat.node)[..] else { return None };
+        let Some(Placeholder::Repeat { name, .. }) = form.placeholder(repeat.node) else { return None };
+        let &before = state.bound.get(&hole)?;
+        let locals = form.locals.get(&repeat)?;
+        let mut captured = vec![];
+        for &id in locals {
+            let local = Value { node: id, port: 0 };
+            if let Some(value) = state.bound.remove(&local)
+                && let Some(name) = form.placeholder(id).and_then(Placeholder::captured)
+            {
+                captured.push((name.to_owned(), value));
+            }
+        }
+        state.repeated.entry(name.clone()).or_default().push(captured);
+        Some(vec![vec![Goal::Value(body, before), Goal::Repeated(repeat)], vec![Goal::Value(start, before)]])
+    }
+
+    /// The ways to a result that is not bound yet: readers of a bound value that the result is computed from.
+    fn toward(&self, result: Value, state: &State) -> Vec<Vec<Goal>> {
+        let mut stack = vec![result];
+        let mut seen = BTreeSet::new();
+        while let Some(wanted) = stack.pop() {
+            for input in self.form.graph.inputs(wanted.node) {
+                let Some(bound) = state.bound.get(&input) else {
+                    if seen.insert(input) {
+                        stack.push(input);
+                    }
+                    continue;
+                };
+                let taken: BTreeSet<Value> =
+                    self.form.results.iter().filter_map(|result| state.bound.get(result)).copied().collect();
+                let mut readers = self.graph.users(bound.node);
+                readers.dedup();
+                let readers = readers.into_iter().map(|node| Value { node, port: wanted.port });
+                return readers
+                    .filter(|reader| !taken.contains(reader))
+                    .map(|r| vec![Goal::Value(wanted, r)])
+                    .collect();
+            }
+        }
+        vec![]
+    }
+
+    fn other_operator<T>(&mut self, wanted: &str, found: Value, state: &State) -> Option<T> {
+        if state.operators == 0 {
+            return None;
+        }
+        let (wanted, found) = (wanted.to_owned(), self.describe(found));
+        self.fail(state, Reason::Operator { wanted, found })
+    }
+
+    fn describe(&self, value: Value) -> String {
+        let name = self.graph.node(value.node).map_or("", |node| node.op.name());
+        format!("{name} %{}", value.node.number())
+    }
+}
+
+/// What follows from comparing two values.
+enum Step {
+    Known,
+    All(Vec<Goal>),
+    One(Vec<Vec<Goal>>),
+}
+
+/// Equal operators, sizes of the pattern standing for those of the graph; constants are equal by value whatever their
+/// type is.
+fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
+    if let (Some(a), Some(b)) = (pattern.downcast_ref::<Constant>(), op.downcast_ref::<Constant>()) {
+        return a.tensor.shape() == b.tensor.shape() && a.tensor.to_f64() == b.tensor.to_f64();
+    }
+    if pattern.name() != op.name() {
+        return false;
+    }
+    let (wanted, found) = (pattern.sizes(), op.sizes());
+    if wanted.iter().all(|dim| dim.as_const().is_some()) {
+        return pattern.attributes() == op.attributes();
+    }
+    wanted.len() == found.len()
+        && wanted.iter().zip(&found).all(|(wanted, found)| unify(wanted, found, sizes))
+        && without(pattern.attributes(), &wanted) == without(op.attributes(), &found)
+}
+
+/// Attributes whose sizes are left out.
+fn without(attributes: serde_json::Value, sizes: &[Dim]) -> serde_json::Value {
+    use serde_json::Value as Json;
+    match attributes {
+        Json::String(text) if sizes.iter().any(|dim| dim.to_string() == text) => Json::Null,
+        Json::Array(items) => items.into_iter().map(|item| without(item, sizes)).collect(),
+        Json::Object(entries) => entries.into_iter().map(|(key, item)| (key, without(item, sizes))).collect(),
+        other => other,
+    }
+}
+
+fn fits(wanted: &Type, found: &Type, shaped: bool, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
+    if found.layout == Layout::Host || wanted.dtype.scalar() != found.dtype.scalar() {
+        return false;
+    }
+    !shaped
+        || (found.layout == wanted.layout
+            && wanted.rank() == found.rank()
+            && wanted.shape.iter().zip(&found.shape).all(|(wanted, found)| unify(wanted, found, sizes)))
+}
+
+/// Lets a size of a pattern stand for one of a graph.
+fn unify(wanted: &Dim, found: &Dim, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
+    match wanted.as_symbol() {
+        Some(symbol) if !sizes.contains_key(&symbol) => {
+            sizes.insert(symbol, found.clone());
+            true
+        }
+        _ => substitute(wanted, sizes).as_ref() == Some(found),
+    }
+}
+
+/// A size of a pattern in sizes of the graph; `None` where one is not bound.
+pub(super) fn substitute(dim: &Dim, sizes: &BTreeMap<Symbol, Dim>) -> Option<Dim> {
+    let constant = Dim::from(1) * dim.constant();
+    dim.terms().try_fold(constant, |sum, (symbol, factor)| sizes.get(&symbol).map(|value| sum + value.clone() * factor))
+}

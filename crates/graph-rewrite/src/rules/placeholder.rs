@@ -1,0 +1,70 @@
+use rewire_graph::op::Op;
+use rewire_graph::{Type, TypeError};
+use serde_json::{Value, json};
+
+/// What stands for operators of the searched graph in a pattern.
+#[derive(Clone, Debug)]
+pub(super) enum Placeholder {
+    /// Any value of its type.
+    Capture {
+        name: String,
+        /// True if the shape has to agree as well.
+        shaped: bool,
+    },
+    /// Any scalar constant.
+    Number { name: String },
+    /// An operator of one kind with any attributes.
+    Operator { name: String, test: fn(&dyn Op) -> bool },
+    /// Its first operand, or else its second.
+    Either,
+    /// What a repetition begins with: the result of the one before.
+    Hole { name: String },
+    /// Its third operand one or more times, each with the one before as its second operand, the first with the first.
+    Repeat {
+        name: String,
+        /// Captures that are others in each repetition.
+        locals: Vec<String>,
+    },
+}
+
+impl Placeholder {
+    /// The name that a match knows it by.
+    pub fn captured(&self) -> Option<&str> {
+        match self {
+            Self::Capture { name, .. } | Self::Number { name } | Self::Operator { name, .. } => Some(name),
+            Self::Either | Self::Hole { .. } | Self::Repeat { .. } => None,
+        }
+    }
+}
+
+/// A placeholder with the type it has while a pattern is traced.
+#[derive(Clone, Debug)]
+pub(super) struct Stands {
+    pub placeholder: Placeholder,
+    pub ty: Type,
+}
+
+impl Op for Stands {
+    fn name(&self) -> &str {
+        match self.placeholder {
+            Placeholder::Capture { .. } => "capture",
+            Placeholder::Number { .. } => "number",
+            Placeholder::Operator { .. } => "operator",
+            Placeholder::Either => "either",
+            Placeholder::Hole { .. } => "hole",
+            Placeholder::Repeat { .. } => "repeat",
+        }
+    }
+
+    fn attributes(&self) -> Value {
+        let name = match &self.placeholder {
+            Placeholder::Hole { name } | Placeholder::Repeat { name, .. } => Some(name.as_str()),
+            other => other.captured(),
+        };
+        json!({ "name": name, "type": self.ty })
+    }
+
+    fn infer(&self, _: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        Ok(vec![self.ty.clone()])
+    }
+}

@@ -1,0 +1,147 @@
+use super::{Attempt, PatchError, Rule};
+use crate::lower::RewriteError;
+use crate::passes::Context;
+use rewire_graph::op::{Input, Parameter};
+use rewire_graph::{Graph, Layout, NodeId, SizeSource};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+/// Applies rules wherever they match, oldest node first, until none does. Returns the rules that fired, in order.
+///
+/// Every patch is checked before it lands and the graph is verified at the end.
+///
+/// # Errors
+/// [`RewriteError`] names the rule that failed, whose patch was rejected, or that does not come to an end, and the
+/// operator with its module path.
+pub fn rewrite(graph: &Graph, rules: &[&dyn Rule]) -> Result<(Graph, Vec<String>), RewriteError> {
+    let mut context = Context::new();
+    let graph = rewrite_within(graph, rules, &mut context)?;
+    graph.verify().map_err(|source| RewriteError::graph("rules", source))?;
+    Ok((graph, context.fired().map(str::to_owned).collect()))
+}
+
+/// As [`rewrite`], for passes, which are verified by their pipeline.
+///
+/// # Errors
+/// As [`rewrite`].
+pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context) -> Result<Graph, RewriteError> {
+    let index = Index::new(rules);
+    let mut graph = graph.clone();
+    let mut queue = Queue::default();
+    queue.extend(graph.order().map_err(|source| RewriteError::graph("rules", source))?);
+    let limit = graph.len().saturating_mul(4) + 16;
+    let mut fired = 0;
+    // Removed at the end: until then no new node takes the number, and with it the place in the order, of an old one.
+    let mut unread = HashSet::new();
+    while let Some(root) = queue.pop() {
+        let Some(node) = graph.node(root).filter(|_| !unread.contains(&root)) else { continue };
+        for &position in index.at(node.op.name()) {
+            let Some(&rule) = rules.get(position) else { continue };
+            let failed = |graph: &Graph, source| RewriteError::rule(rule.name(), graph, root, source);
+            let patch = match rule.apply(&graph, root).map_err(|error| failed(&graph, PatchError::Graph(error)))? {
+                Attempt::Found(patch) if context.permits(rule.name(), &graph, root) => patch,
+                Attempt::Near(reason) => {
+                    context.missed(rule.name(), &graph, root, || reason);
+                    continue;
+                }
+                Attempt::Found(_) | Attempt::Nothing => continue,
+            };
+            if fired > limit {
+                return Err(RewriteError::Endless { rule: rule.name().to_owned(), rewrites: fired });
+            }
+            let readers = graph.users(root);
+            let replaced = patch.replaced().iter().map(|value| value.node).collect();
+            let added = patch.land(&mut graph).map_err(|error| failed(&graph, error))?;
+            fired += 1;
+            mark_unread(&graph, replaced, &mut unread);
+            queue.extend(added.iter().copied());
+            queue.extend(above(&graph, added.into_iter().chain(readers).collect(), index.reach));
+            break;
+        }
+    }
+    unread.into_iter().for_each(|id| graph.remove(id));
+    Ok(graph)
+}
+
+/// Adds those of `nodes` that nobody reads, and then what only they read. Inputs and parameters stay.
+fn mark_unread(graph: &Graph, nodes: Vec<NodeId>, unread: &mut HashSet<NodeId>) {
+    let mut stack = nodes;
+    while let Some(id) = stack.pop() {
+        if !is_needed(graph, id, unread) && unread.insert(id) {
+            stack.extend(graph.inputs(id).into_iter().map(|value| value.node));
+        }
+    }
+}
+
+fn is_needed(graph: &Graph, id: NodeId, unread: &HashSet<NodeId>) -> bool {
+    let Some(node) = graph.node(id) else { return true };
+    let sizes = || {
+        graph.sizes().iter().any(|size| match size.source {
+            SizeSource::Total(value) | SizeSource::Scalar(value) => value.node == id,
+            SizeSource::Extent { .. } | SizeSource::Unbound => false,
+        })
+    };
+    node.op.downcast_ref::<Input>().is_some()
+        || node.op.downcast_ref::<Parameter>().is_some()
+        || graph.users(id).iter().any(|user| !unread.contains(user))
+        || graph.outputs().iter().any(|(_, value)| value.node == id)
+        || (node.types.iter().any(|ty| ty.layout == Layout::Host) && sizes())
+}
+
+/// The nodes and what reads them, up to a distance.
+fn above(graph: &Graph, nodes: Vec<NodeId>, reach: usize) -> BTreeSet<NodeId> {
+    let mut found: BTreeSet<NodeId> = nodes.into_iter().filter(|&id| graph.node(id).is_some()).collect();
+    let mut edge: Vec<NodeId> = found.iter().copied().collect();
+    for _ in 1..reach {
+        edge = edge.iter().flat_map(|&id| graph.users(id)).filter(|&id| found.insert(id)).collect();
+    }
+    found
+}
+
+/// Rules by the operators they can match at, in the order they are given.
+struct Index {
+    named: HashMap<String, Vec<usize>>,
+    others: Vec<usize>,
+    reach: usize,
+}
+
+impl Index {
+    fn new(rules: &[&dyn Rule]) -> Self {
+        let roots: Vec<Option<Vec<String>>> = rules.iter().map(|rule| rule.roots()).collect();
+        let others = roots.iter().enumerate().filter(|(_, roots)| roots.is_none()).map(|(n, _)| n).collect();
+        let names: HashSet<&String> = roots.iter().flatten().flatten().collect();
+        let at = |name: &String| {
+            let fits = |roots: &Option<Vec<String>>| roots.as_ref().is_none_or(|roots| roots.contains(name));
+            roots.iter().enumerate().filter(|(_, roots)| fits(roots)).map(|(n, _)| n).collect()
+        };
+        let named = names.iter().map(|&name| (name.clone(), at(name))).collect();
+        let reach = rules.iter().map(|rule| rule.reach()).max().unwrap_or(1);
+        Self { named, others, reach }
+    }
+
+    fn at(&self, op: &str) -> &[usize] {
+        self.named.get(op).unwrap_or(&self.others)
+    }
+}
+
+/// Nodes to look at, each once at a time.
+#[derive(Default)]
+struct Queue {
+    order: VecDeque<NodeId>,
+    waiting: HashSet<NodeId>,
+}
+
+impl Queue {
+    fn extend(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        for id in nodes {
+            if self.waiting.insert(id) {
+                self.order.push_back(id);
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<NodeId> {
+        let id = self.order.pop_front()?;
+        self.waiting.remove(&id);
+        Some(id)
+    }
+}
