@@ -73,6 +73,42 @@ pub struct Graph {
     /// Form of the drawing.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+    #[command(flatten)]
+    pub passes: Passes,
+    #[command(flatten)]
+    pub view: View,
+}
+
+/// What rewrites the graph.
+#[derive(Debug, clap::Args)]
+pub struct Passes {
+    /// Run the first N passes.
+    #[arg(long, value_name = "N")]
+    pub passes_up_to: Option<usize>,
+    /// Leave out a pass or a rule; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub without: Vec<String>,
+    /// Run one pass or rule alone.
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<String>,
+}
+
+/// What is printed instead of a drawing.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+pub struct View {
+    /// Print which rule fired where, which nearly did, and why it did not.
+    #[arg(long)]
+    pub explain: bool,
+    /// Print the operators that the passes removed and added.
+    #[arg(long)]
+    pub diff: bool,
+    /// Print the WGSL of a kernel, by its number in the text of the rewritten graph.
+    #[arg(long, value_name = "NODE")]
+    pub wgsl: Option<usize>,
+    /// Find the first rewrite of a golden case after which the interpreter computes something else.
+    #[arg(long)]
+    pub bisect: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,7 +1,7 @@
 use crate::rank::InputError;
 use rewire::hstu::models::ModelError;
 use rewire::rank::RankError;
-use rewire::verify::CaseError;
+use rewire::verify::{BisectError, CaseError};
 use rewire::{GpuError, RewriteError, describe};
 use std::io;
 use std::path::PathBuf;
@@ -31,6 +31,12 @@ pub enum CliError {
     NoCases { path: PathBuf },
     #[error("no adapter matches `{0}`")]
     NoDevice(String),
+    #[error("%{node} has no WGSL: {reason}")]
+    NoKernel { node: usize, reason: String },
+    #[error("only golden cases can be bisected: they hold the inputs to compare with")]
+    NoCase,
+    #[error(transparent)]
+    Bisect(#[from] BisectError),
 }
 
 impl From<RankError> for CliError {

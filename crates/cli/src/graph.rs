@@ -1,14 +1,17 @@
-use crate::args::{Common, Format, Graph as Options, Stage};
+use crate::args::{Common, Format, Graph as Options, Passes, Stage};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
 use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{Graph, Node};
-use rewire::graph_rewrite::passes::kernels;
+use rewire::graph_rewrite::emit::{Target, Tuning, emit};
+use rewire::graph_rewrite::lower::kernel;
+use rewire::graph_rewrite::passes::{Pipeline, kernels};
 use rewire::hstu::models::parameters;
 use rewire::rank;
 use rewire::verify::Case;
 use serde::Serialize;
+use similar::TextDiff;
 use std::collections::BTreeMap;
 
 /// What a graph holds.
@@ -26,14 +29,28 @@ struct Counts {
 }
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let pipeline = pipeline(&options.passes)?;
+    if options.view.bisect {
+        return bisect(options, &pipeline, output);
+    }
     let traced = match &options.model {
         None => rank::trace(&demo::config()?)?,
         Some(path) if path.is_dir() => rank::trace(&rank::read_config(path)?)?,
         Some(path) => Case::read(path)?.trace()?.graph,
     };
+    let (rewritten, report) = pipeline.run(traced.clone())?;
+    if options.view.explain {
+        return Ok(output.line(report.to_string().trim_end())?);
+    }
+    if options.view.diff {
+        return Ok(output.line(diff(&traced, &rewritten).trim_end())?);
+    }
+    if let Some(node) = options.view.wgsl {
+        return Ok(output.line(wgsl(&rewritten, node)?.trim_end())?);
+    }
     let (stage, graph) = match options.stage {
         Stage::Traced => ("traced", traced),
-        Stage::Rewritten => ("rewritten", rewire::optimize(traced)?.0),
+        Stage::Rewritten => ("rewritten", rewritten),
     };
     if common.json {
         return Ok(output.json(&count(stage, &graph))?);
@@ -44,6 +61,63 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         Format::Svg => graph.svg(),
     };
     Ok(output.line(drawing.trim_end())?)
+}
+
+fn pipeline(options: &Passes) -> Result<Pipeline, CliError> {
+    let mut pipeline = Pipeline::default();
+    if let Some(count) = options.passes_up_to {
+        pipeline = pipeline.up_to(count);
+    }
+    for name in &options.without {
+        pipeline = pipeline.without(name)?;
+    }
+    if let Some(name) = &options.only {
+        pipeline = pipeline.only(name)?;
+    }
+    Ok(pipeline.explain())
+}
+
+fn bisect(options: &Options, pipeline: &Pipeline, output: &mut Output) -> Result<(), CliError> {
+    let path = options.model.as_ref().filter(|path| path.is_file()).ok_or(CliError::NoCase)?;
+    match rewire::verify::bisect(&Case::read(path)?, pipeline)? {
+        None => Ok(output.line("every rewrite keeps the results")?),
+        Some(found) => Ok(output.line(format_args!("the results change with {found}"))?),
+    }
+}
+
+/// Lines of one graph and not of the other, in order, without the numbers of nodes.
+fn diff(before: &Graph, after: &Graph) -> String {
+    let lines = |graph: &Graph| -> String {
+        let text = graph.text();
+        let lines = text.lines().filter(|line| !line.starts_with(' '));
+        lines.map(|line| format!("{}\n", unnumbered(line))).collect()
+    };
+    let (before, after) = (lines(before), lines(after));
+    let changes = TextDiff::from_lines(&before, &after);
+    changes.iter_all_changes().map(|change| format!("{}{change}", change.tag())).collect()
+}
+
+/// `%3 = add(%1, %2) : f32[4]  # path` as `add : f32[4]  # path`.
+fn unnumbered(line: &str) -> String {
+    let rest = line.split_once(" = ").map_or(line, |(name, rest)| if name.starts_with('%') { rest } else { name });
+    match (rest.find("(%").or_else(|| rest.find("()")), rest.find(") : ")) {
+        (Some(open), Some(close)) if open < close => format!("{}{}", &rest[..open], &rest[close + 1..]),
+        _ => rest.to_owned(),
+    }
+}
+
+fn wgsl(graph: &Graph, node: usize) -> Result<String, CliError> {
+    let failed = |reason: String| CliError::NoKernel { node, reason };
+    let order = graph.order().map_err(|error| failed(error.to_string()))?;
+    let found = order
+        .get(node)
+        .and_then(|&id| graph.node(id))
+        .ok_or_else(|| failed(format!("the graph has the nodes %0 to %{}", order.len().saturating_sub(1))))?;
+    let fused = found.op.downcast_ref::<Fused>();
+    let fused = fused.ok_or_else(|| failed(format!("{} is computed by no kernel", found.op.name())))?;
+    let kernel = kernel(&fused.body).map_err(failed)?;
+    let emitted = emit(&kernel, &Target::BASELINE, &Tuning::default()).map_err(|error| failed(error.to_string()))?;
+    Ok(emitted.wgsl)
 }
 
 fn count(stage: &'static str, graph: &Graph) -> Counts {

@@ -53,3 +53,50 @@ fn what_is_no_model_is_an_error() {
     run(&["graph", "/nonexistent"]).failed_with(&["cannot read /nonexistent"]);
     run(&["graph", &folder.write("x.safetensors", "x")]).failed_with(&["x.safetensors"]);
 }
+
+#[test]
+fn passes_and_rules_can_be_left_out() {
+    let text = |arguments: &[&str]| {
+        let run = run(&[&["graph"], arguments].concat());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        run.stdout
+    };
+    assert!(text(&["--passes-up-to", "0"]) == text(&["--stage", "traced"]));
+    assert!(text(&[]).contains("= attention("));
+    assert!(!text(&["--without", "fuse"]).contains("= attention("));
+    assert!(text(&["--only", "dead_code"]).lines().count() > text(&[]).lines().filter(|l| !l.starts_with(' ')).count());
+    run(&["graph", "--without", "nonsense"]).failed_with(&["`nonsense`", "fuse"]);
+}
+
+#[test]
+fn rewrites_are_explained_and_compared() {
+    let explained = run(&["graph", "--explain"]);
+    assert_eq!(explained.code, Some(0), "{}", explained.stderr);
+    assert!(explained.stdout.contains("fuse: ") && explained.stdout.contains("not one kernel with"));
+    let diff = run(&["graph", "--diff"]);
+    assert_eq!(diff.code, Some(0), "{}", diff.stderr);
+    let has = |start: &str| diff.stdout.lines().any(|line| line.starts_with(start));
+    assert!(has("-matmul : ") && has("+attention : ") && has(" parameter["), "{}", diff.stdout);
+}
+
+#[test]
+fn a_kernel_is_shown_as_wgsl() {
+    let graph = run(&["graph"]).stdout;
+    let line = graph.lines().find(|line| line.contains("= attention(")).unwrap();
+    let number = line.split(['%', ' ']).nth(1).unwrap();
+    let wgsl = run(&["graph", "--wgsl", number]);
+    assert_eq!(wgsl.code, Some(0), "{}", wgsl.stderr);
+    assert!(wgsl.stdout.contains("@compute"));
+    run(&["graph", "--wgsl", "0"]).failed_with(&["%0 has no WGSL", "computed by no kernel"]);
+    run(&["graph", "--wgsl", "99999"]).failed_with(&["the graph has the nodes"]);
+}
+
+#[test]
+fn a_case_is_bisected() {
+    let cases = format!("{}/../../tests/golden/fusion_elementwise", env!("CARGO_MANIFEST_DIR"));
+    let case = std::fs::read_dir(cases).unwrap().next().unwrap().unwrap().path();
+    let bisected = run(&["graph", &case.display().to_string(), "--bisect"]);
+    assert_eq!(bisected.code, Some(0), "{}", bisected.stderr);
+    assert_eq!(bisected.stdout.trim(), "every rewrite keeps the results");
+    run(&["graph", "--bisect"]).failed_with(&["golden case"]);
+}

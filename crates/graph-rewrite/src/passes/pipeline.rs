@@ -1,6 +1,6 @@
 use super::{
-    CleanLayout, CommonSubexpressions, Context, DeadCode, FoldAffine, FoldConstants, Fuse, MergeSiblings, Pass,
-    PassReport, Precompute, Report, Separate, Simplify, traffic,
+    Application, CleanLayout, CommonSubexpressions, Context, DeadCode, FoldAffine, FoldConstants, Fuse, MergeSiblings,
+    Pass, PassReport, Precompute, Report, Separate, Simplify, traffic,
 };
 use crate::lower::RewriteError;
 use rewire_graph::Graph;
@@ -109,8 +109,65 @@ impl Pipeline {
     /// [`RewriteError::Graph`] if `graph` does not verify, or names the pass after which it does not;
     /// otherwise the error of a pass.
     pub fn run(&self, graph: Graph) -> Result<(Graph, Report), RewriteError> {
+        self.run_within(graph, self.context.clone())
+    }
+
+    /// The first rewrite after which the graph is not what it was, found by halving the number of rewrites; `None` if
+    /// `is_same` takes the result of all.
+    ///
+    /// `is_same` usually runs the graph it is given on some inputs and compares the outputs with those of `graph`.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, Scope};
+    /// use rewire_graph_rewrite::passes::{Pipeline, Simplify};
+    /// use rewire_graph_rewrite::rules::TracedRule;
+    /// let wrong = TracedRule::new(
+    ///     "wrong",
+    ///     |p| vec![p.any("x", DType::F32).tanh()],
+    ///     |r| vec![r.tensor("x").sigmoid()],
+    /// )?;
+    /// let pipeline = Pipeline::new(vec![Box::new(Simplify::default()), Box::new(Simplify::new(vec![Box::new(wrong)]))]);
+    ///
+    /// let scope = Scope::new();
+    /// let x = scope.input("x", DType::F32, &[4.into()]);
+    /// let graph = scope.finish(&[("y", (&(&x * &x.sigmoid()) * 1.0).tanh())])?;
+    /// let found = pipeline.bisect(&graph, |graph| graph.counts().contains_key("tanh"))?;
+    /// assert_eq!(found.map(|application| application.rule), Some("wrong".to_owned()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pipeline::run`].
+    pub fn bisect(
+        &self,
+        graph: &Graph,
+        mut is_same: impl FnMut(&Graph) -> bool,
+    ) -> Result<Option<Application>, RewriteError> {
+        let run = |rewrites: usize| {
+            let mut context = self.context.clone();
+            context.limit(rewrites);
+            self.run_within(graph.clone(), context)
+        };
+        let (last, report) = self.run(graph.clone())?;
+        if is_same(&last) {
+            return Ok(None);
+        }
+        let (mut right, mut wrong): (usize, usize) =
+            (0, report.passes.iter().map(|pass| pass.applications.len()).sum());
+        while right + 1 < wrong {
+            let middle = right.midpoint(wrong);
+            if is_same(&run(middle)?.0) {
+                right = middle;
+            } else {
+                wrong = middle;
+            }
+        }
+        let applications = run(wrong)?.1.passes.into_iter().flat_map(|pass| pass.applications);
+        Ok(applications.last())
+    }
+
+    fn run_within(&self, graph: Graph, mut context: Context) -> Result<(Graph, Report), RewriteError> {
         graph.verify().map_err(|source| RewriteError::graph("input", source))?;
-        let mut context = self.context.clone();
         let mut report = Report::default();
         let mut graph = graph;
         let mut bytes = traffic(&graph);

@@ -52,7 +52,7 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
             let replaced = patch.replaced().iter().map(|value| value.node).collect();
             let added = patch.land(&mut graph).map_err(|error| failed(&graph, error))?;
             fired += 1;
-            mark_unread(&graph, replaced, &mut unread);
+            detach_unread(&mut graph, replaced, &mut unread);
             queue.extend(added.iter().copied());
             queue.extend(above(&graph, added.into_iter().chain(readers).collect(), index.reach));
             break;
@@ -62,17 +62,18 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
     Ok(graph)
 }
 
-/// Adds those of `nodes` that nobody reads, and then what only they read. Inputs and parameters stay.
-fn mark_unread(graph: &Graph, nodes: Vec<NodeId>, unread: &mut HashSet<NodeId>) {
+/// Detaches those of `nodes` that nobody reads, and then what only they read. Inputs and parameters stay.
+fn detach_unread(graph: &mut Graph, nodes: Vec<NodeId>, unread: &mut HashSet<NodeId>) {
     let mut stack = nodes;
     while let Some(id) = stack.pop() {
-        if !is_needed(graph, id, unread) && unread.insert(id) {
+        if !is_needed(graph, id) && unread.insert(id) {
             stack.extend(graph.inputs(id).into_iter().map(|value| value.node));
+            graph.detach(id);
         }
     }
 }
 
-fn is_needed(graph: &Graph, id: NodeId, unread: &HashSet<NodeId>) -> bool {
+fn is_needed(graph: &Graph, id: NodeId) -> bool {
     let Some(node) = graph.node(id) else { return true };
     let sizes = || {
         graph.sizes().iter().any(|size| match size.source {
@@ -82,7 +83,7 @@ fn is_needed(graph: &Graph, id: NodeId, unread: &HashSet<NodeId>) -> bool {
     };
     node.op.downcast_ref::<Input>().is_some()
         || node.op.downcast_ref::<Parameter>().is_some()
-        || graph.users(id).iter().any(|user| !unread.contains(user))
+        || !graph.users(id).is_empty()
         || graph.outputs().iter().any(|(_, value)| value.node == id)
         || (node.types.iter().any(|ty| ty.layout == Layout::Host) && sizes())
 }

@@ -248,6 +248,14 @@ impl Graph {
         }
     }
 
+    /// Lets a node read nothing any more, so that it is no user of others. It has to be removed before the graph is used.
+    pub fn detach(&mut self, id: NodeId) {
+        let edges: Vec<_> = self.nodes.edges_directed(id.0, Direction::Incoming).map(|edge| edge.id()).collect();
+        for edge in edges {
+            self.nodes.remove_edge(edge);
+        }
+    }
+
     /// Removes a node. Its readers must be gone; [`Graph::verify`] tells.
     pub fn remove(&mut self, id: NodeId) {
         self.nodes.remove_node(id.0);

@@ -1,8 +1,10 @@
 //! Replaying golden cases: stored inputs, parameters and expected outputs of operators and modules.
 
+mod bisect;
 mod case;
 mod compare;
 
+pub use bisect::{BisectError, bisect};
 pub use case::{Case, CaseError, cases};
 pub use compare::{Mismatch, relative_error};
 

@@ -147,6 +147,23 @@ impl Partition<'_> {
         operands
     }
 
+    /// Why two kernels, one of which reads the other, are not one.
+    pub(super) fn refusal(&self, nodes: &BTreeSet<NodeId>) -> String {
+        let bindings = self.least_bindings(nodes);
+        if nodes.len() > OPERATORS {
+            format!("together they have {} operators, more than {OPERATORS}", nodes.len())
+        } else if bindings > BINDINGS {
+            format!("together they take {bindings} bindings, more than {BINDINGS}")
+        } else if self.leaves_and_returns(nodes) {
+            "what one computes reaches the other by way of a third kernel".to_owned()
+        } else {
+            match self.trial(nodes) {
+                Ok(_) => "together they move more bytes or take more bindings".to_owned(),
+                Err(reason) => reason,
+            }
+        }
+    }
+
     /// True if the nodes form one kernel that waits for none of its own results.
     pub(super) fn accepts(&self, nodes: &BTreeSet<NodeId>) -> bool {
         self.fits(nodes) && self.trial(nodes).is_ok()
@@ -303,7 +320,7 @@ impl Partition<'_> {
     }
 
     /// The groups that read results of a group or compute what it reads.
-    fn connected(&self, group: GroupId) -> BTreeSet<GroupId> {
+    pub(super) fn connected(&self, group: GroupId) -> BTreeSet<GroupId> {
         let nodes = self.groups[group].iter();
         let around = nodes.flat_map(|&id| {
             let producers = self.inputs(id).iter().map(|value| value.node);

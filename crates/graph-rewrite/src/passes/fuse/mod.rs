@@ -12,7 +12,8 @@ mod relieve;
 use super::{Context, Pass};
 use crate::lower::RewriteError;
 use partition::Partition;
-use rewire_graph::Graph;
+use rewire_graph::{Graph, NodeId};
+use std::collections::BTreeSet;
 
 /// Replaces the operators of a graph by fused operators, one a kernel.
 ///
@@ -37,8 +38,26 @@ impl Pass for Fuse {
         partition.relieve();
         partition.join_maps();
         let fused = outline::outline(&partition, context)?;
+        if context.is_explaining() {
+            explain(&partition, context);
+        }
         let kernels = partition.groups.iter().filter(|nodes| !nodes.is_empty()).count();
         context.note(format!("{kernels} kernels"));
         Ok(fused)
+    }
+}
+
+/// Records why kernels that read one another are not one.
+fn explain(partition: &Partition, context: &mut Context) {
+    for (group, nodes) in partition.groups.iter().enumerate() {
+        for other in partition.connected(group).into_iter().filter(|&other| other > group) {
+            let both: BTreeSet<NodeId> = nodes.union(&partition.groups[other]).copied().collect();
+            let anchors = [nodes, &partition.groups[other]].map(|nodes| outline::anchor(partition.graph, nodes));
+            let [Some(first), Some(second)] = anchors else { continue };
+            let name = partition.graph.node(second).map_or("", |node| node.op.name());
+            context.missed("fuse", partition.graph, first, || {
+                format!("not one kernel with {name} %{}: {}", second.number(), partition.refusal(&both))
+            });
+        }
     }
 }

@@ -172,7 +172,7 @@ fn name(body: &Graph) -> String {
 }
 
 /// The first operator that is not elementwise, or the first of all.
-fn anchor(graph: &Graph, nodes: &BTreeSet<NodeId>) -> Option<NodeId> {
+pub(super) fn anchor(graph: &Graph, nodes: &BTreeSet<NodeId>) -> Option<NodeId> {
     let anchor = nodes.iter().find(|&&id| graph.node(id).is_some_and(|node| node.op.elementwise().is_none()));
     anchor.or_else(|| nodes.first()).copied()
 }
