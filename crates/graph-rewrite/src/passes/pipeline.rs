@@ -174,7 +174,7 @@ impl Pipeline {
         for pass in &self.passes {
             let next = pass.run(&graph, &mut context)?;
             next.verify().map_err(|source| RewriteError::graph(pass.name(), source))?;
-            let after = traffic(&next);
+            let after = if context.applications.is_empty() { bytes } else { traffic(&next) };
             report.passes.push(PassReport {
                 pass: pass.name().to_owned(),
                 applications: std::mem::take(&mut context.applications),

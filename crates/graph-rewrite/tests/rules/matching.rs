@@ -74,7 +74,7 @@ fn layer() -> TracedRule {
             let x = p.tensor("x", F32, &[rows, width.clone()]);
             let weight = p.tensor("weight", F32, &[out.clone(), width]);
             let product = x.matmul(&weight.transpose(0, 1));
-            let sum = p.optional(&product, |product| product + &p.tensor("bias", F32, &[out.clone()]));
+            let sum = p.optional(&product, |product| product + &p.tensor("bias", F32, std::slice::from_ref(&out)));
             vec![p.optional(&sum, |sum| sum * &p.number("scale")).relu()]
         },
         |r| {
