@@ -1,7 +1,7 @@
 //! Dense products of float matrices.
 
 use super::tasks;
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 use std::slice::ChunksExactMut;
 
 /// A matrix in memory, in range by construction.
@@ -104,23 +104,24 @@ fn multiply_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>,
     for start in (0..depth).step_by(DEPTH) {
         let k = DEPTH.min(depth - start);
         let (a, b) = (a.part((0, start), (a.rows, k)), b.part((start, 0), (k, b.columns)));
+        // The library prefers columns of the result in a row, so it computes the transposed product.
         // SAFETY: `Matrix` keeps all elements of `a` and `b` within their slices, `multiply` checked that `out` holds
         // `a.rows` rows of `b.columns` elements `stride` apart, and `out` is borrowed exclusively.
         unsafe {
-            gemm::gemm(
-                a.rows,
+            gemm_f32::gemm::f32::get_gemm_fn()(
                 b.columns,
+                a.rows,
                 k,
                 out.as_mut_ptr(),
-                1,
                 stride as isize,
+                1,
                 accumulate || start > 0,
-                a.data.as_ptr(),
-                a.column_stride as isize,
-                a.row_stride as isize,
                 b.data.as_ptr(),
-                b.column_stride as isize,
                 b.row_stride as isize,
+                b.column_stride as isize,
+                a.data.as_ptr(),
+                a.row_stride as isize,
+                a.column_stride as isize,
                 1.0,
                 1.0,
                 false,
