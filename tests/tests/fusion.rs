@@ -70,6 +70,16 @@ fn a_layer_of_one_column_takes_its_bias_and_activation() {
 }
 
 #[test]
+fn a_product_belongs_to_one_softmax_attention() {
+    let plan = plan_of(16, |scope, x| {
+        let step = |x: &Tensor, name: &str| x.softmax(1).matmul(&weight(scope, name, &[16, 16]));
+        let first = x.matmul(&weight(scope, "a", &[16, 16]));
+        vec![step(&step(&step(&first, "b"), "c"), "d")]
+    });
+    assert_eq!(names(&plan), ["softmax_attention", "softmax", "softmax_attention"]);
+}
+
+#[test]
 fn small_parameters_share_one_binding() {
     let plan = plan_of(16, |scope, x| {
         let normed = x.layer_norm(&weight(scope, "w", &[16]), &weight(scope, "b", &[16]), 1e-5);

@@ -9,7 +9,7 @@ impl Plan {
         let outputs: Vec<Binding> = self.outputs.iter().map(|output| output.value).collect();
         let mut changed = vec![false; self.buffers.len()];
         for (number, buffer) in self.buffers.iter_mut().enumerate() {
-            let movable = matches!(buffer.source, Source::Step | Source::Parameter(_));
+            let movable = matches!(buffer.source, Source::Step | Source::Load | Source::Parameter(_));
             let bound = Binding::Buffer(super::BufferId(number as u32));
             if movable && buffer.dtype.is_float() && !outputs.contains(&bound) {
                 buffer.dtype = dtype;
@@ -17,7 +17,7 @@ impl Plan {
             }
         }
         let is_changed = |id: &super::BufferId| changed.get(id.0 as usize).copied().unwrap_or(false);
-        for step in &mut self.steps {
+        for step in self.load.iter_mut().chain(&mut self.steps) {
             for (operand, read) in step.kernel.body_mut().operands.iter_mut().zip(&step.reads) {
                 if matches!(read, Binding::Buffer(id) if is_changed(id)) {
                     operand.dtype = dtype;

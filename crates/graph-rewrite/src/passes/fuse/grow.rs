@@ -66,7 +66,16 @@ impl Partition<'_> {
         }
         let mut nodes: BTreeSet<NodeId> = between.into_iter().filter(|&id| self.depends(vec![id], &products)).collect();
         nodes.insert(id);
-        self.accepts(&nodes).then_some(nodes)
+        (self.spares(&nodes) && self.accepts(&nodes)).then_some(nodes)
+    }
+
+    /// True if what is left of other groups without `nodes` can still be computed.
+    fn spares(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        let groups: BTreeSet<GroupId> = nodes.iter().filter_map(|&id| self.group_of(id)).collect();
+        groups.into_iter().all(|group| {
+            let rest: BTreeSet<NodeId> = self.groups[group].difference(nodes).copied().collect();
+            rest.is_empty() || self.accepts(&rest)
+        })
     }
 
     pub(super) fn is_scores(&self, id: NodeId) -> bool {
