@@ -116,12 +116,13 @@ pub fn cases() -> Vec<PathBuf> {
     found
 }
 
-/// One case an operator, the last; all of them where `REWIRE_TEST_ALL` is set.
+/// A case of every third operator, the last; all cases where `REWIRE_TEST_ALL` is set.
 pub fn sample() -> Vec<PathBuf> {
     let mut cases = cases();
     if std::env::var_os("REWIRE_TEST_ALL").is_none() {
         cases.reverse();
         cases.dedup_by_key(|path| path.parent().map(Path::to_owned));
+        cases = cases.into_iter().step_by(3).collect();
     }
     cases
 }

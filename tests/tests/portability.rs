@@ -44,7 +44,7 @@ fn computes(cases: u32, options: &SessionOptions) {
 #[test]
 fn the_baseline_computes_the_same() {
     if let Some(gpu) = gpu() {
-        computes(40, &on(gpu.restricted(&Target::BASELINE)));
+        computes(15, &on(gpu.restricted(&Target::BASELINE)));
     }
 }
 
@@ -61,7 +61,7 @@ fn each_feature_may_be_missing() {
     ];
     for target in missing {
         if target != full {
-            computes(5, &on(gpu.restricted(&target)));
+            computes(4, &on(gpu.restricted(&target)));
         }
     }
 }
@@ -78,6 +78,6 @@ fn workgroups_of_every_size_compute_the_same() {
 #[test]
 fn unchecked_shaders_compute_the_same() {
     if let Some(gpu) = gpu() {
-        computes(40, &SessionOptions { checked: false, ..on(gpu) });
+        computes(15, &SessionOptions { checked: false, ..on(gpu) });
     }
 }
