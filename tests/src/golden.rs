@@ -98,8 +98,8 @@ impl Golden {
     }
 }
 
-/// The files of all cases, in order; of those whose path contains `REWIRE_TEST_GOLDEN`, where it is set.
-pub fn cases() -> Vec<PathBuf> {
+/// The files of all cases, in order.
+pub fn stored() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     let mut found: Vec<PathBuf> = std::fs::read_dir(root)
         .unwrap()
@@ -109,6 +109,13 @@ pub fn cases() -> Vec<PathBuf> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "safetensors"))
         .collect();
     found.sort();
+    assert!(!found.is_empty(), "no golden cases are found");
+    found
+}
+
+/// The files of all cases, in order; of those whose path contains `REWIRE_TEST_GOLDEN`, where it is set.
+pub fn cases() -> Vec<PathBuf> {
+    let mut found = stored();
     if let Ok(part) = std::env::var("REWIRE_TEST_GOLDEN") {
         found.retain(|path| path.to_string_lossy().contains(&part));
     }

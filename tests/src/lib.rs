@@ -6,6 +6,7 @@ pub mod build;
 pub mod case;
 pub mod compare;
 pub mod golden;
+pub mod kernels;
 pub mod noise;
 pub mod program;
 pub mod reference;

@@ -2,6 +2,11 @@
 
 use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
 use rewire_graph_rewrite::plan::{Kernel, Place, Plan, Source};
+use rewire_hstu::modules::MlpConfig;
+use rewire_hstu::modules::ranking::{
+    CrossConfig, CrossV2Config, DeepFmConfig, dlrm_interaction, factorization_machine,
+};
+use rewire_hstu::ops::{NormMulDropout, norm_mul_dropout};
 use rewire_tests::backend::plan;
 use rewire_tests::golden::{cases, hold};
 
@@ -338,6 +343,68 @@ fn experts_and_gates_are_one_product_a_layer() {
     for (experts, layers, tasks, most) in [(3, 1, 2, 6), (8, 1, 2, 6), (8, 2, 2, 7), (8, 2, 3, 9), (4, 3, 1, 6)] {
         let plan = mmoe(experts, layers, tasks);
         assert!(plan.steps.len() <= most, "{experts} experts of {layers} layers, {tasks} tasks: {:?}", names(&plan));
+    }
+}
+
+#[test]
+fn the_norm_of_the_output_is_the_prologue_of_its_projection() {
+    for (heads, expected) in [(None, &["layer_norm_addmm"][..]), (Some(4), &["layer_norm", "addmm"])] {
+        for concat_ux in [false, true] {
+            let plan = plan_of(24, |scope, x| {
+                let u = scope.input("u", F32, x.shape());
+                let affine = ["w", "b"].map(|name| weight(scope, name, &[heads.unwrap_or(24)]));
+                let options = NormMulDropout { eps: 1e-6, group_norm: heads, concat_ux, dropout_ratio: 0.0 };
+                let gated = norm_mul_dropout(scope, x, &u, [&affine[0], &affine[1]], &options);
+                vec![x + &gated.matmul(&weight(scope, "out", &[gated.width(), 24]))]
+            });
+            assert_eq!(names(&plan), expected, "{heads:?} heads, {concat_ux}");
+        }
+    }
+}
+
+#[test]
+fn cross_layers_take_their_products() {
+    for (layers, expected) in [(1, 2), (2, 3), (3, 4), (4, 6)] {
+        let plan = plan_of(25, |scope, x| vec![CrossConfig { cross_num: layers }.forward(scope, x)]);
+        assert_eq!(plan.steps.len(), expected, "{layers} layers: {:?}", names(&plan));
+        let full = CrossV2Config { cross_num: layers, low_rank: None };
+        assert_eq!(names(&plan_of(25, |scope, x| vec![full.forward(scope, x)])), vec!["addmm"; layers]);
+        let low_rank = CrossV2Config { cross_num: layers, low_rank: Some(3) };
+        let plan = plan_of(25, |scope, x| vec![low_rank.forward(scope, x)]);
+        assert_eq!(plan.steps.len(), 2 * layers, "{layers} layers: {:?}", names(&plan));
+        assert!(!names(&plan).contains(&"pointwise"), "{:?}", names(&plan));
+    }
+}
+
+/// The plan of a model of `fields` fields of 6 numbers.
+fn plan_of_fields(fields: usize, model: impl Fn(&Scope, &Tensor) -> Tensor) -> Plan {
+    plan_of(6 * fields, |scope, x| vec![model(scope, &x.reshape(&[x.dim(0), fields.into(), 6.into()]))])
+}
+
+#[test]
+fn a_factorization_machine_is_one_kernel() {
+    for fields in [1, 2, 7] {
+        let plan = plan_of_fields(fields, |_, x| factorization_machine(x));
+        assert_eq!(plan.steps.len(), 1, "{fields} fields: {:?}", names(&plan));
+    }
+}
+
+#[test]
+fn a_factorization_machine_beside_an_mlp_has_no_pointwise_kernel() {
+    let deep: MlpConfig = serde_json::from_value(serde_json::json!({ "hidden_units": [5, 4] })).unwrap();
+    let model = DeepFmConfig { deep };
+    let plan = plan_of_fields(7, |scope, x| model.forward(scope, &scope.input("wide", F32, &[x.dim(0), 7.into()]), x));
+    assert_eq!(plan.steps.len(), 6, "{:?}", names(&plan));
+    assert!(!names(&plan).contains(&"pointwise"), "{:?}", names(&plan));
+}
+
+#[test]
+fn the_interaction_of_features_is_a_product_and_a_choice_of_its_pairs() {
+    for sparse in [1, 3, 8] {
+        let plan = plan_of_fields(sparse, |scope, x| {
+            dlrm_interaction(scope, &scope.input("dense", F32, &[x.dim(0), 6.into()]), x)
+        });
+        assert_eq!(plan.steps.len(), 2, "{sparse} features: {:?}", names(&plan));
     }
 }
 

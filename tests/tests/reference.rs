@@ -1,7 +1,8 @@
-//! The reference page follows the source, and every constraint it lists is an error.
+//! The generated pages follow the source, and every constraint that the reference lists is an error.
 //!
-//! `REWIRE_WRITE_REFERENCE=1` writes the page.
+//! `REWIRE_WRITE_REFERENCE=1` writes the pages.
 
+use rewire_tests::kernels;
 use rewire_tests::reference::{
     Function, Source, composites, modules, ops, page, primitives, ranking, ranking_functions,
 };
@@ -15,16 +16,25 @@ fn functions() -> Vec<Function> {
     [primitives(), composites(), ops(), ranking_functions()].concat()
 }
 
-#[test]
-fn the_page_is_current() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference.md");
-    let page = page().unwrap();
+/// Compares a page of `docs` with what it has to be, or writes it.
+fn hold_page(name: &str, page: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
     if std::env::var_os("REWIRE_WRITE_REFERENCE").is_some() {
-        std::fs::write(&path, &page).unwrap();
+        std::fs::write(&path, page).unwrap();
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     let stale = stored.lines().zip(page.lines()).find(|(stored, current)| stored != current);
-    assert!(stored == page, "docs/reference.md is stale, `cargo xtask reference` writes it: {stale:?}");
+    assert!(stored == page, "docs/{name} is stale, `cargo xtask reference` writes it: {stale:?}");
+}
+
+#[test]
+fn the_page_of_operators_is_current() {
+    hold_page("reference.md", &page().unwrap());
+}
+
+#[test]
+fn the_page_of_kernels_is_current() {
+    hold_page("kernels.md", &kernels::page().unwrap());
 }
 
 #[test]

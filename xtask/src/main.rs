@@ -19,7 +19,7 @@ Usage: cargo xtask COMMAND
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, and under Vulkan's
           validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
   reference
-          writes docs/reference.md
+          writes docs/reference.md and docs/kernels.md
 ";
 
 fn main() -> ExitCode {

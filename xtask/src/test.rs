@@ -21,9 +21,9 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the reference page, which a test compares with the source.
+/// Writes the generated pages, which tests compare with the source.
 pub(crate) fn write_reference() -> Result<(), String> {
-    let mut command = cargo(&["test", "--quiet", "-p", "rewire-tests", "--test", "reference", "the_page_is_current"]);
+    let mut command = cargo(&["test", "--quiet", "-p", "rewire-tests", "--test", "reference", "the_page_of"]);
     command.env("REWIRE_WRITE_REFERENCE", "1");
     run_command(command)
 }

@@ -1,0 +1,186 @@
+//! The page of kernel counts: what the pipeline, and every pass of it, saves in models and stored graphs.
+
+use crate::golden::{Golden, stored};
+use rewire::rank;
+use rewire_graph::{DType, Graph, Scope, Tensor};
+use rewire_graph_rewrite::passes::{NOMINAL_SIZE, Pipeline, kernels, traffic};
+use rewire_hstu::modules::ranking::MmoeConfig;
+use serde_json::json;
+use std::fmt::Write;
+use std::iter::Sum;
+use std::path::Path;
+
+/// Passes that every pipeline needs to give each operator a kernel.
+const VERTICAL: [&str; 2] = ["separate", "fuse"];
+
+/// A graph that is counted.
+struct Example {
+    name: String,
+    graph: Graph,
+}
+
+/// Kernels of a graph, and the bytes that a run moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Figures {
+    kernels: usize,
+    bytes: u64,
+}
+
+impl Figures {
+    fn of(graph: &Graph) -> Self {
+        Self { kernels: kernels(graph), bytes: traffic(graph) }
+    }
+
+    fn after(pipeline: &Pipeline, graph: &Graph) -> Result<Self, String> {
+        let (rewritten, _) = pipeline.run(graph.clone()).map_err(|error| error.to_string())?;
+        Ok(Self::of(&rewritten))
+    }
+}
+
+impl Sum for Figures {
+    fn sum<I: Iterator<Item = Self>>(figures: I) -> Self {
+        let none = Self { kernels: 0, bytes: 0 };
+        figures.fold(none, |a, b| Self { kernels: a.kernels + b.kernels, bytes: a.bytes + b.bytes })
+    }
+}
+
+fn demo() -> Result<Graph, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/demo/model");
+    let config = rank::read_config(&folder).map_err(|error| error.to_string())?;
+    rank::trace(&config).map_err(|error| error.to_string())
+}
+
+fn golden(path: &Path) -> Result<Example, String> {
+    let golden = Golden::read(path);
+    Ok(Example { graph: golden.trace()?.graph, name: format!("`{}`", golden.name) })
+}
+
+fn mmoe(experts: usize) -> Result<Graph, String> {
+    let config = json!({ "expert_mlp": { "hidden_units": [64, 32] }, "num_expert": experts, "num_task": 2 });
+    let config: MmoeConfig = serde_json::from_value(config).map_err(|error| error.to_string())?;
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, &[scope.size("rows"), 64.into()]);
+    let tasks = config.forward(&scope, &x);
+    let names: Vec<String> = (0..tasks.len()).map(|task| format!("task{task}")).collect();
+    let named: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(tasks).collect();
+    scope.finish(&named).map_err(|error| error.to_string())
+}
+
+fn models() -> Result<Vec<Example>, String> {
+    let case = |path: &str| golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(path));
+    Ok(vec![
+        Example { name: "the demo model".to_owned(), graph: demo()? },
+        case("STULayer/layer_norm.safetensors")?,
+        case("STULayer/group_norm.safetensors")?,
+        case("HSTUTransducer/full_embeddings_timestamp_norm.safetensors")?,
+        Example { name: "MMoE, 8 experts of 2 layers, 2 tasks".to_owned(), graph: mmoe(8)? },
+    ])
+}
+
+/// The stored fusion graphs.
+fn fusions() -> Result<Vec<Example>, String> {
+    let paths = stored().into_iter().filter(|path| path.to_string_lossy().contains("/fusion_"));
+    paths.map(|path| golden(&path)).collect()
+}
+
+/// The names of the passes that can be left out, in order.
+fn passes() -> Vec<String> {
+    let pipeline = Pipeline::default();
+    let names = pipeline.passes().map(|pass| pass.name().to_owned());
+    names.filter(|name| !VERTICAL.contains(&name.as_str())).collect()
+}
+
+/// The pipeline without those passes that `keep` does not take.
+fn pipeline(keep: impl Fn(&str) -> bool) -> Result<Pipeline, String> {
+    passes()
+        .iter()
+        .filter(|name| !keep(name))
+        .try_fold(Pipeline::default(), |pipeline, name| pipeline.without(name).map_err(|error| error.to_string()))
+}
+
+/// The page.
+pub fn page() -> Result<String, String> {
+    let (models, fusions) = (models()?, fusions()?);
+    let mut page = format!(
+        "# Kernels\n\nWritten by `cargo xtask reference` from the pipeline itself; a test fails where it is stale.\n\n\
+         Kernels are the dispatches of one run. Traced, every operator that computes on the device is one of its own. Bytes \
+         are\nthose of device memory that the kernels of one run read and write, as predicted by \
+         `rewire_graph_rewrite::passes::traffic`\nwith every symbolic size at {NOMINAL_SIZE}: a batch of {NOMINAL_SIZE} \
+         sequences with {NOMINAL_SIZE} rows in all, for instance. They are no\nmeasurements.\n\nVertical fusion alone is \
+         the passes {}.\nThe pipeline is all of {}.\n",
+        code(&VERTICAL),
+        code(&Pipeline::default().passes().map(|pass| pass.name()).collect::<Vec<_>>()),
+    );
+    for (title, examples) in [("Models and layers", &models), ("Stored fusion graphs", &fusions)] {
+        let _ = write!(page, "\n## {title}\n\n");
+        page.push_str("| graph | traced | vertical fusion | pipeline | bytes traced | vertical fusion | pipeline |\n");
+        page.push_str("|---|---:|---:|---:|---:|---:|---:|\n");
+        for example in examples {
+            write_totals(&mut page, example)?;
+        }
+    }
+    page.push_str(
+        "\n## What each pass contributes\n\nWithout: the pipeline less the pass. Alone: vertical fusion and the pass. \
+         A pass may matter only with another, or do\nwhat another would have done.\n",
+    );
+    for example in &models {
+        write_contributions(&mut page, &example.name, std::slice::from_ref(example))?;
+    }
+    write_contributions(&mut page, "All stored fusion graphs", &fusions)?;
+    Ok(page)
+}
+
+fn write_totals(page: &mut String, Example { name, graph }: &Example) -> Result<(), String> {
+    let traced = Figures::of(graph);
+    let vertical = Figures::after(&pipeline(|_| false)?, graph).map_err(|error| format!("{name}: {error}"))?;
+    let whole = Figures::after(&Pipeline::default(), graph).map_err(|error| format!("{name}: {error}"))?;
+    let all = [traced, vertical, whole];
+    let [a, b, c] = all.map(|figures| figures.kernels);
+    let [d, e, f] = all.map(|figures| bytes(figures.bytes));
+    let _ = writeln!(page, "| {name} | {a} | {b} | {c} | {d} | {e} | {f} |");
+    Ok(())
+}
+
+fn write_contributions(page: &mut String, title: &str, examples: &[Example]) -> Result<(), String> {
+    let figures = |pipeline: &Pipeline| -> Result<Figures, String> {
+        examples.iter().map(|example| Figures::after(pipeline, &example.graph)).sum()
+    };
+    let row = |[without, alone]: [Figures; 2]| {
+        let [a, b] = [without, alone].map(|figures| (figures.kernels, bytes(figures.bytes)));
+        format!("{} | {} | {} | {} |", a.0, a.1, b.0, b.1)
+    };
+    let _ = write!(page, "\n### {title}\n\n");
+    page.push_str(
+        "| pass | kernels without | bytes without | kernels alone | bytes alone |\n|---|---:|---:|---:|---:|\n",
+    );
+    let limits = [figures(&Pipeline::default())?, figures(&pipeline(|_| false)?)?];
+    let _ = writeln!(page, "| none | {}", row(limits));
+    let mut idle = vec![];
+    for pass in passes() {
+        let failed = |error: String| format!("{title}, {pass}: {error}");
+        let without = figures(&pipeline(|name| name != pass)?).map_err(failed)?;
+        let alone = figures(&pipeline(|name| name == pass)?).map_err(failed)?;
+        if [without, alone] == limits {
+            idle.push(pass);
+        } else {
+            let _ = writeln!(page, "| `{pass}` | {}", row([without, alone]));
+        }
+    }
+    if !idle.is_empty() {
+        let _ = writeln!(page, "\nNo difference: {}.", code(&idle));
+    }
+    Ok(())
+}
+
+fn code(names: &[impl std::fmt::Display]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// Bytes in the largest unit of which there is one.
+fn bytes(count: u64) -> String {
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..0x10_0000 => format!("{:.1} KiB", count as f64 / 1024.0),
+        _ => format!("{:.2} MiB", count as f64 / 1024.0 / 1024.0),
+    }
+}
