@@ -4,7 +4,7 @@ use crate::backend::{Tensors, gpu, oracle, plan, run, session};
 use crate::compare::{Tolerance, differences};
 use crate::noise::Noise;
 use rewire_graph::op::{Input, Parameter};
-use rewire_graph::{Graph, HostTensor, Layout, Type};
+use rewire_graph::{DType, Graph, HostTensor, Layout, Type};
 use rewire_graph_rewrite::optimize;
 use rewire_runtime::Kernel;
 
@@ -62,7 +62,7 @@ impl Case {
     }
 }
 
-/// Floats in -1 to 1, or small integers; variances, which end in `var`, are positive.
+/// Floats, or small integers.
 fn values(graph: &Graph, ty: &Type, name: &str, sizes: &[(&str, usize)], seed: u64) -> HostTensor {
     assert!(ty.layout == Layout::Device, "{name} is on the host");
     let size = |symbol: rewire_graph::Symbol| {
@@ -70,14 +70,18 @@ fn values(graph: &Graph, ty: &Type, name: &str, sizes: &[(&str, usize)], seed: u
         sizes.iter().find(|(name, _)| name == wanted).map(|(_, size)| *size as i64)
     };
     let shape: Vec<usize> = ty.shape.iter().map(|dim| dim.evaluate(size).expect("a size for every symbol")).collect();
-    let mut noise = Noise::new(seed, name);
-    if !ty.dtype.is_float() {
-        return noise.integers(ty.dtype, &shape, 0, 5);
+    if ty.dtype.is_float() {
+        return parameter(name, ty.dtype, &shape, seed);
     }
-    let tensor = noise.floats(ty.dtype, &shape, 1.0);
+    Noise::new(seed, name).integers(ty.dtype, &shape, 0, 5)
+}
+
+/// Floats in -1 to 1; variances, which end in `var`, are positive.
+pub fn parameter(name: &str, dtype: DType, shape: &[usize], seed: u64) -> HostTensor {
+    let tensor = Noise::new(seed, name).floats(dtype, shape, 1.0);
     if !name.ends_with("var") {
         return tensor;
     }
     let positive: Vec<f64> = tensor.to_f64().iter().map(|value| value.abs() + 0.25).collect();
-    HostTensor::from_f64(ty.dtype, shape, &positive).unwrap()
+    HostTensor::from_f64(dtype, shape.to_vec(), &positive).unwrap()
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A case: its operator, attributes and tensors with the names of the file.
+#[derive(Clone, Debug)]
 pub struct Golden {
     /// `<op>/<case>`.
     pub name: String,

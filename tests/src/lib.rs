@@ -10,3 +10,4 @@ pub mod kernels;
 pub mod noise;
 pub mod program;
 pub mod reference;
+pub mod vary;

@@ -6,7 +6,7 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestCaseError, TestRunner};
 
 /// What an instruction adds to the graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A function of one tensor.
     Unary,
@@ -58,10 +58,30 @@ pub enum Kind {
     Host,
     /// Pseudorandom zeros.
     Dropout,
+    /// Jagged rows padded, and padded rows made jagged.
+    Padded,
+    /// Softmax attention of plain operators.
+    SoftmaxAttention,
+    /// Softmax attention between the rows of a sample.
+    JaggedSoftmaxAttention,
+    /// Attention of generative recommenders, with its mask and divisor.
+    HstuAttention,
+    /// Embeddings of positions and of time since.
+    Timestamps,
+    /// Several linear layers of one input.
+    Siblings,
+    /// A linear layer and batch norm.
+    LinearNorm,
+    /// A convolution, alone or with batch norm.
+    Convolution,
+    /// A layer of a ranking model.
+    Ranking,
+    /// Sums or means of rows of a table.
+    Bag,
 }
 
 /// All kinds, the frequent ones several times.
-const KINDS: &[Kind] = &[
+pub const KINDS: &[Kind] = &[
     Kind::Unary,
     Kind::Unary,
     Kind::Unary,
@@ -96,6 +116,18 @@ const KINDS: &[Kind] = &[
     Kind::Half,
     Kind::Host,
     Kind::Dropout,
+    Kind::Padded,
+    Kind::SoftmaxAttention,
+    Kind::JaggedSoftmaxAttention,
+    Kind::HstuAttention,
+    Kind::HstuAttention,
+    Kind::Timestamps,
+    Kind::Siblings,
+    Kind::LinearNorm,
+    Kind::Convolution,
+    Kind::Ranking,
+    Kind::Ranking,
+    Kind::Bag,
 ];
 
 /// One step of a program. The numbers choose operands and variants among those that fit.

@@ -5,9 +5,9 @@
 use rewire_graph_rewrite::optimize;
 use rewire_runtime::Kernel;
 use rewire_tests::backend::{gpu, oracle, plan, run, session};
-use rewire_tests::build::build;
+use rewire_tests::build::{build, kinds};
 use rewire_tests::compare::{Tolerance, differences};
-use rewire_tests::program::{Program, hold};
+use rewire_tests::program::{KINDS, Kind, Program, hold};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -58,22 +58,28 @@ fn the_cpu_computes_what_the_interpreter_computes() {
 #[test]
 fn the_gpu_computes_what_the_interpreter_computes() {
     if gpu().is_some() {
-        hold(100, 9, |program| on(Kernel::Wgpu, program));
+        hold(75, 9, |program| on(Kernel::Wgpu, program));
     }
 }
 
 #[test]
 fn random_graphs_hold_every_kind_of_kernel() {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let counted = RefCell::new(&mut counts);
-    hold(100, 10, |program| {
+    let mut added: BTreeMap<Kind, usize> = BTreeMap::new();
+    let (counted, fitted) = (RefCell::new(&mut counts), RefCell::new(&mut added));
+    hold(150, 10, |program| {
+        kinds(program).into_iter().for_each(|kind| *fitted.borrow_mut().entry(kind).or_default() += 1);
         for step in plan(&build(program)?.graph)?.steps {
             *counted.borrow_mut().entry(step.name).or_default() += 1;
         }
         Ok(())
     });
-    eprintln!("{counts:?}");
-    for name in ["attention", "addmm", "matmul", "jagged_addmm", "layer_norm", "softmax", "reduce", "pointwise"] {
+    eprintln!("{counts:?}\n{added:?}");
+    let families = ["attention", "softmax_attention", "addmm", "matmul", "jagged_addmm", "reduce", "pointwise"];
+    for name in families.into_iter().chain(["layer_norm", "softmax"]) {
         assert!(counts.get(name).is_some_and(|count| *count > 2), "{name} in {counts:?}");
+    }
+    for kind in KINDS {
+        assert!(added.get(kind).is_some_and(|count| *count > 2), "{kind:?} in {added:?}");
     }
 }

@@ -114,7 +114,7 @@ impl Builder {
         let (axis, width) = (x.rank() - 1, x.width());
         let (w, b) = (self.parameter("norm_w", &[width], 1.5), self.parameter("norm_b", &[width], 1.0));
         let eps = 0.01 + f64::from(i.b % 8) / 50.0;
-        Some(match i.c % 9 {
+        Some(match i.c % 10 {
             0 | 1 => x.layer_norm(&w, &b, eps),
             2 => x.rms_norm(&w, eps),
             3 => x.swish_layer_norm(&w, &b, eps),
@@ -132,7 +132,13 @@ impl Builder {
                 let length = x.square().sum(axis).sqrt().clamp(Some(0.1), None);
                 &x / &length
             }
-            _ => x.softmax(usize::from(i.b) % x.rank()),
+            8 => x.softmax(usize::from(i.b) % x.rank()),
+            _ => {
+                let groups = [5, 3, 2].into_iter().find(|n| width.is_multiple_of(*n) && x.rank() == 2)?;
+                let by_group = x.reshape(&[x.dim(0), groups.into(), (width / groups).into()]);
+                let [w, b] = [w, b].map(|affine| affine.slice(0, 0, groups).reshape(&[groups.into(), 1.into()]));
+                (&(&by_group.normalize(eps) * &w) + &b).reshape(x.shape())
+            }
         })
     }
 

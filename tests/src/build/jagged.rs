@@ -65,6 +65,27 @@ impl Builder {
         Some(if i.c.is_multiple_of(2) { rows.ragged.position() } else { rows.ragged.sample_end() })
     }
 
+    pub(super) fn padded(&mut self, i: Instruction) -> Option<Tensor> {
+        let (x, rows) = self.jagged(i.a, 2)?;
+        let rows = &rows.ragged;
+        let fill = f64::from(i.b) / 100.0 - 1.0;
+        Some(match i.c % 6 {
+            0 => x.jagged_sum(rows),
+            1 => x.jagged_mean(rows),
+            2 => x.jagged_softmax(rows),
+            3 => x.jagged_to_padded(rows, &rows.max().as_dim(), fill).tanh().padded_to_jagged(rows),
+            4 => {
+                let padded = x.jagged_to_padded(rows, &(usize::from(i.b) % 9).into(), fill);
+                padded.sum(1).reshape(&[self.batch.clone(), x.dim(1)])
+            }
+            _ => {
+                let padded = x.jagged_to_padded(rows, &rows.max().as_dim(), 0.0);
+                let weight = self.parameter("weight", &[x.width(), 6], 1.0 / (x.width() as f64).sqrt());
+                padded.matmul(&weight).relu().padded_to_jagged(rows)
+            }
+        })
+    }
+
     pub(super) fn jagged_matmul(&mut self, i: Instruction) -> Option<Tensor> {
         let (x, rows) = self.jagged(i.a, 2)?;
         let (width, out) = (x.width(), [1, 3, 4, 16, 25][usize::from(i.b) % 5]);

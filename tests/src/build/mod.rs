@@ -1,7 +1,9 @@
 //! Programs traced to graphs, with inputs and parameters to run them on.
 
+mod attention;
 mod dense;
 mod jagged;
+mod layers;
 mod pool;
 
 use crate::backend::Tensors;
@@ -9,7 +11,7 @@ use crate::case::Case;
 use crate::noise::Noise;
 use crate::program::{Instruction, Kind, Program};
 use pool::{Pool, Rows};
-use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
+use rewire_graph::{DType, Dim, Graph, HostTensor, Ragged, Scope, Tensor};
 
 struct Builder {
     scope: Scope,
@@ -23,6 +25,15 @@ struct Builder {
 
 /// Traces a program.
 pub fn build(program: &Program) -> Result<Case, String> {
+    trace(program).0.finish(program)
+}
+
+/// The kinds of the instructions of a program that fit.
+pub fn kinds(program: &Program) -> Vec<Kind> {
+    trace(program).1
+}
+
+fn trace(program: &Program) -> (Builder, Vec<Kind>) {
     let scope = Scope::new();
     let mut inputs = Tensors::new();
     let divisions = divisions(&scope, program, &mut inputs);
@@ -37,10 +48,9 @@ pub fn build(program: &Program) -> Result<Case, String> {
         count: 0,
     };
     builder.sources(program);
-    for &instruction in &program.instructions {
-        builder.step(instruction);
-    }
-    builder.finish(program)
+    let fit = |&instruction: &Instruction| builder.step(instruction).then_some(instruction.kind);
+    let kinds = program.instructions.iter().filter_map(fit).collect();
+    (builder, kinds)
 }
 
 fn divisions(scope: &Scope, program: &Program, inputs: &mut Tensors) -> Vec<Rows> {
@@ -102,7 +112,8 @@ impl Builder {
         }
     }
 
-    fn step(&mut self, instruction: Instruction) {
+    /// Adds what an instruction says; false if it does not fit.
+    fn step(&mut self, instruction: Instruction) -> bool {
         self.count += 1;
         let added = match instruction.kind {
             Kind::Unary => self.unary(instruction),
@@ -130,10 +141,20 @@ impl Builder {
             Kind::Half => self.half(instruction),
             Kind::Host => self.host(instruction),
             Kind::Dropout => self.dropout(instruction),
+            Kind::Padded => self.padded(instruction),
+            Kind::SoftmaxAttention => self.softmax_attention(instruction),
+            Kind::JaggedSoftmaxAttention => self.jagged_softmax_attention(instruction),
+            Kind::HstuAttention => self.hstu_attention(instruction),
+            Kind::Timestamps => self.timestamps(instruction),
+            Kind::Siblings => self.siblings(instruction),
+            Kind::LinearNorm => self.linear_norm(instruction),
+            Kind::Convolution => self.convolution(instruction),
+            Kind::Ranking => self.ranking(instruction),
+            Kind::Bag => self.bag(instruction),
         };
-        if let Some(tensor) = added {
-            self.pool.add(tensor);
-        }
+        let fits = added.is_some();
+        added.into_iter().for_each(|tensor| self.pool.add(tensor));
+        fits
     }
 
     fn finish(mut self, program: &Program) -> Result<Case, String> {
@@ -148,7 +169,19 @@ impl Builder {
         let names: Vec<String> = (0..outputs.len()).map(|n| format!("out{n}")).collect();
         let named: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(outputs).collect();
         let graph = self.scope.clone().finish(&named).map_err(|error| format!("trace: {error}"))?;
-        Ok(Case { graph, inputs: std::mem::take(&mut self.inputs), parameters: std::mem::take(&mut self.parameters) })
+        self.module_parameters(&graph);
+        Ok(Case { graph, inputs: self.inputs, parameters: self.parameters })
+    }
+
+    /// Values of the parameters that modules name.
+    fn module_parameters(&mut self, graph: &Graph) {
+        for parameter in rewire_hstu::models::parameters(graph) {
+            let scale = 1.0 / (parameter.shape.last().copied().unwrap_or(1).max(1) as f64).sqrt();
+            let mut noise = Noise::new(self.seed, &parameter.name);
+            self.parameters
+                .entry(parameter.name.clone())
+                .or_insert_with(|| noise.floats(parameter.dtype, &parameter.shape, scale));
+        }
     }
 
     /// A parameter of this step.
