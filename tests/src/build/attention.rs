@@ -17,7 +17,7 @@ impl Builder {
         let q = matrices(&x)?;
         let k = matrices(&self.pool.float(i.b, |k| k.shape() == x.shape())?)?;
         let (n, width) = (q.ty().extent(1)?, q.width());
-        let v = if i.b % 2 == 0 { k.clone() } else { q.tanh() };
+        let v = if i.b.is_multiple_of(2) { k.clone() } else { q.tanh() };
         let scores = &q.matmul(&k.transpose(1, 2)) * (1.0 / (width as f64).sqrt());
         let scores = scores.clamp(Some(-30.0), Some(30.0));
         let scores = match i.c % 4 {

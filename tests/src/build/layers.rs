@@ -53,7 +53,7 @@ impl Builder {
         let bias = self.parameter("bias", &[out], 0.5);
         let product = x.linear(&weight, i.c.is_multiple_of(2).then_some(&bias));
         let y = self.batch_norm(&product, 1, out);
-        Some(if i.c / 2 % 2 == 0 { y.relu() } else { y })
+        Some(if (i.c / 2).is_multiple_of(2) { y.relu() } else { y })
     }
 
     pub(super) fn convolution(&mut self, i: Instruction) -> Option<Tensor> {
@@ -94,7 +94,7 @@ impl Builder {
             2 => {
                 let units = [few * 3, 5];
                 let mlp = mlp(&units[..1 + usize::from(i.c) / 6 % 2], i.b)?;
-                let gate_mlp = if i.c / 12 % 2 == 0 { None } else { mlp_of(&[4], "nn.Tanh") };
+                let gate_mlp = if (i.c / 12).is_multiple_of(2) { None } else { mlp_of(&[4], "nn.Tanh") };
                 let tasks =
                     MmoeConfig { expert_mlp: mlp, num_expert: few + 1, num_task: 2, gate_mlp }.forward(scope, &x);
                 Some(scope.concat(&tasks.iter().collect::<Vec<_>>(), 1))
