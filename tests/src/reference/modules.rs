@@ -6,7 +6,7 @@ use rewire_hstu::models::dlrm_hstu;
 use rewire_hstu::modules::{
     ConfigError, ContentEncoder, ContextualMlp, EmbeddingTable, Features, FusionMtlTower, FusionMtlTowerConfig, Hstu,
     HstuConfig, HstuMatchEncoder, HstuPositionalEncoder, HstuTransducer, InputPreprocessor, MlpConfig,
-    OutputPostprocessor, Sequence, SimpleActionEncoder, StuConfig, StuInput, StuLayer, StuStack,
+    OutputPostprocessor, RetrievalConfig, Sequence, SimpleActionEncoder, StuConfig, StuInput, StuLayer, StuStack,
 };
 use rewire_hstu::ops::{Positions, SeqLen};
 use serde::Deserialize;
@@ -449,6 +449,19 @@ fn pipelines() -> Vec<Module> {
             pipeline(matched),
             |c| built(c, HstuMatchEncoder::new, |hstu, s| hstu.forward(s, &features(s), None)),
             &[("/input_preprocessor", json!({ "contextual_preprocessor": contextual() }))],
+        ),
+        module(
+            "RetrievalConfig",
+            "",
+            json!({ "similarity": "COSINE", "top_k": 3 }),
+            |c| {
+                traced(c, RetrievalConfig::check, |m, s| {
+                    let users = floats(s, "users", [s.size("users"), 6.into()]);
+                    let found = m.forward(s, &users, &s.parameter("items", DType::F32, &[40.into(), 6.into()]));
+                    vec![found.scores, found.items]
+                })
+            },
+            &[("/top_k", json!(0)), ("/top_k", json!(1001)), ("/similarity", json!("L2"))],
         ),
         module(
             "Config",

@@ -12,6 +12,7 @@ mod padded;
 mod pointwise;
 mod require;
 mod shape;
+mod top_k;
 
 pub use jagged::Ragged;
 

@@ -18,6 +18,7 @@ mod positional_encoder;
 mod postprocessor;
 mod preprocessor;
 pub mod ranking;
+mod retrieval;
 mod stu_layer;
 mod stu_stack;
 mod transducer;
@@ -38,6 +39,7 @@ pub use preprocessor::{
     ContextualConfig, ContextualInterleaveConfig, Features, InputPreprocessor, InputPreprocessorConfig, Preprocessed,
     Sequence, UihConfig,
 };
+pub use retrieval::{RetrievalConfig, Retrieved, Similarity};
 pub use stu_layer::{KvCache, StuConfig, StuInput, StuLayer};
 pub use stu_stack::{StuStack, StuStackOutput};
 pub use transducer::{HstuTransducer, TransducerOutput};

@@ -1,0 +1,66 @@
+use super::ConfigError;
+use rewire_graph::{Scope, Tensor};
+use serde::Deserialize;
+
+/// How well an item suits a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Similarity {
+    /// `<u, v>`
+    InnerProduct,
+    /// `<u, v> / (|u| |v|)`
+    #[default]
+    Cosine,
+}
+
+/// The items of a table that suit users best.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetrievalConfig {
+    /// What items are compared by.
+    #[serde(default)]
+    pub similarity: Similarity,
+    /// Items a user.
+    pub top_k: usize,
+}
+
+/// What was retrieved.
+#[derive(Clone, Debug)]
+pub struct Retrieved {
+    /// Similarities, largest first, `[B, top_k]`.
+    pub scores: Tensor,
+    /// Rows of the item table, `[B, top_k]`, an `I32`; -1 where the table has fewer.
+    pub items: Tensor,
+}
+
+/// The length below which a vector counts as this long.
+const SHORTEST: f64 = 1e-12;
+
+/// The most items a user: each one is a pass over all similarities.
+const MOST_ITEMS: usize = 1000;
+
+impl RetrievalConfig {
+    /// Checks the number of items.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if it has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        match self.top_k {
+            1..=MOST_ITEMS => Ok(()),
+            got => Err(ConfigError::new("top_k", format!("1 to {MOST_ITEMS}"), got)),
+        }
+    }
+
+    /// Users `[B, E]`, as of [`HstuMatchEncoder`](super::HstuMatchEncoder), and the item table `[N, E]` to the best items
+    /// a user. Of items that suit equally the first comes first.
+    pub fn forward(&self, scope: &Scope, users: &Tensor, items: &Tensor) -> Retrieved {
+        users.require("retrieval", "users", users.rank() == 2, "of 2 dimensions", users.ty());
+        items.require_shape("retrieval", "items", &[items.dim(0), users.dim(1)]);
+        let [users, items] = [users, items].map(|x| match self.similarity {
+            Similarity::InnerProduct => x.clone(),
+            Similarity::Cosine => x / &x.square().sum(1).sqrt().clamp(Some(SHORTEST), None),
+        });
+        let (scores, items) = scope.top_k(&users.matmul(&items.transpose(0, 1)), self.top_k);
+        Retrieved { scores, items }
+    }
+}
