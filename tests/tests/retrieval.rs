@@ -47,7 +47,10 @@ fn check(similarity: Similarity, found: &Results, users: &HostTensor, table: &Ho
         let expected = best(similarity, user, &table, top_k);
         for (n, &(item, score)) in expected.iter().enumerate() {
             let (actual, got) = (items[at * top_k + n], f64::from(scores[at * top_k + n]));
-            assert!((got - score).abs() <= 1e-5 * score.abs().max(1.0), "user {at}, place {n}: {got}, expected {score}");
+            assert!(
+                (got - score).abs() <= 1e-5 * score.abs().max(1.0),
+                "user {at}, place {n}: {got}, expected {score}"
+            );
             assert_eq!(actual, item, "user {at}, place {n}");
         }
     }

@@ -198,7 +198,7 @@ fn matmul(body: &Graph, node: NodeId, reductions: &[NodeId]) -> Result<Kernel, R
     let column = at.body.dag.coord(second, n.as_const());
     let [a_inner, b_inner] = [second, first].map(|axis| at.body.dag.coord(axis, k.as_const()));
     let zero = at.body.dag.int(0);
-    let stats = statistics(&mut at, reductions, &left, &matrix(&entry, &left, [row, zero]))?;
+    let stats = statistics(&mut at, reductions, &left, (&matrix(&entry, &left, [row, zero]), second))?;
     let a = at.element(a, &matrix(&entry, &left, [row, a_inner]))?;
     // Only the left operand is computed where the statistics of its row are known.
     at.release(reductions);
@@ -217,8 +217,14 @@ pub(super) fn matrix(entry: &[ExprId], shape: &[Dim], element: [ExprId; 2]) -> V
     entry[entry.len() - leading..].iter().copied().chain(element).collect()
 }
 
-/// Reductions over the last axis of tensors with the rows of the left operand; `row` is the row's first element.
-fn statistics(at: &mut Inliner, nodes: &[NodeId], left: &[Dim], row: &[ExprId]) -> Result<Vec<Reduction>, Reason> {
+/// Reductions over the last axis of tensors with the rows of the left operand; `row` is the row's first element, `inner` the
+/// coordinate along the row.
+fn statistics(
+    at: &mut Inliner,
+    nodes: &[NodeId],
+    left: &[Dim],
+    (row, inner): (&[ExprId], u8),
+) -> Result<Vec<Reduction>, Reason> {
     let graph = at.graph;
     let mut stats = vec![];
     for (position, &id) in nodes.iter().enumerate() {
@@ -231,7 +237,7 @@ fn statistics(at: &mut Inliner, nodes: &[NodeId], left: &[Dim], row: &[ExprId]) 
         }
         let extent = shape[last].clone();
         let mut point = row.to_vec();
-        point[last] = at.body.dag.coord(last as u8, extent.as_const());
+        point[last] = at.body.dag.coord(inner, extent.as_const());
         let value = at.element(x, &point)?;
         stats.push(Reduction { op: reduce.op, extent, value });
         let statistic = at.body.dag.value(position as u8, Scalar::F32);

@@ -31,7 +31,7 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
     let limit = graph.len().saturating_mul(4) + 16;
     let mut fired = 0;
     // Removed at the end: until then no new node takes the number, and with it the place in the order, of an old one.
-    let mut unread = HashSet::new();
+    let mut unread = BTreeSet::new();
     while let Some(root) = queue.pop() {
         let Some(node) = graph.node(root).filter(|_| !unread.contains(&root)) else { continue };
         for &position in index.at(node.op.name()) {
@@ -63,7 +63,7 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
 }
 
 /// Detaches those of `nodes` that nobody reads, and then what only they read. Inputs and parameters stay.
-fn detach_unread(graph: &mut Graph, nodes: Vec<NodeId>, unread: &mut HashSet<NodeId>) {
+fn detach_unread(graph: &mut Graph, nodes: Vec<NodeId>, unread: &mut BTreeSet<NodeId>) {
     let mut stack = nodes;
     while let Some(id) = stack.pop() {
         if !is_needed(graph, id) && unread.insert(id) {

@@ -111,8 +111,18 @@ impl Packed {
         if let Some(&base) = self.vectors.get(&slot) {
             return Ok(base);
         }
+        let declared = step.kernel.body().operands.get(usize::from(operand)).and_then(|operand| operand.shape.first());
+        let expected = declared.map_or(Ok(1), |dim| sizes.dim(dim))?;
+        let values = sizes.slot(slot);
+        if values.len() as i64 != i64::from(expected) {
+            return Err(RunError::HostValue {
+                what: format!("operand {operand} of step {} (`{}`)", step.name, step.path),
+                expected: format!("{expected} entries"),
+                value: values.len() as i64,
+            });
+        }
         let base = self.words.len();
-        for &value in sizes.slot(slot) {
+        for &value in values {
             self.words.push(i32::try_from(value).map_err(|_| RunError::HostValue {
                 what: format!("operand {operand} of step {} (`{}`)", step.name, step.path),
                 expected: "a 32-bit integer".into(),

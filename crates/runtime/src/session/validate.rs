@@ -1,6 +1,7 @@
 use crate::RuntimeError;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph_rewrite::plan::{Binding, Body, BufferId, Kernel, Operand, Place, Plan, RowRange, Source, Step};
+use std::collections::HashMap;
 
 /// Checks that everything in a plan refers to something that is there.
 pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
@@ -12,9 +13,24 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
             })?;
         }
     }
+    check_places(plan)?;
     for output in &plan.outputs {
         check_output(plan, output.value, &written)
             .map_err(|reason| RuntimeError::Plan { reason: format!("output `{}` {reason}", output.name) })?;
+    }
+    Ok(())
+}
+
+/// A tensor is packed for all of its readers or for none.
+fn check_places(plan: &Plan) -> Result<(), RuntimeError> {
+    let mut places: HashMap<BufferId, Place> = HashMap::new();
+    let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.kernel.body().operands));
+    for (binding, operand) in operands {
+        let Binding::Buffer(id) = binding else { continue };
+        if *places.entry(*id).or_insert(operand.place) != operand.place {
+            let reason = format!("buffer {} is packed for one of its readers and not for another", id.0);
+            return Err(RuntimeError::Plan { reason });
+        }
     }
     Ok(())
 }

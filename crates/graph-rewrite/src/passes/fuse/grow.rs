@@ -353,7 +353,7 @@ impl Partition<'_> {
                     stack.push(value.node);
                 }
             }
-            if reads_tensor && weight > CHEAP {
+            if reads_tensor && weight > CHEAP || cone.len() > REPEATED {
                 return false;
             }
         }
@@ -380,3 +380,5 @@ const NEIGHBOURS: usize = 16;
 
 /// The weight up to which a node is repeated in every kernel that reads it.
 const CHEAP: usize = 6;
+/// Nodes that are repeated together, at most.
+const REPEATED: usize = 64;

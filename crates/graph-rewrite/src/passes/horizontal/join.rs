@@ -36,7 +36,11 @@ fn join(graph: &mut Graph, id: NodeId) -> Result<Option<Value>, GraphError> {
     let (axis, rows) = (first.slice.axis, graph.ty(first.whole).map(|ty| ty.shape.clone()).unwrap_or_default());
     let one: Dim = 1.into();
     let stacked = first.shape.len() == 3 && concat.axis == 1 && first.shape[1] == one;
-    let same = graph.ty(first.whole).is_some_and(|ty| ty.rank() == first.shape.len()) && concat.axis == axis;
+    let mut own = rows.clone();
+    if let Some(extent) = own.get_mut(axis) {
+        *extent = first.slice.len.into();
+    }
+    let same = own == first.shape && concat.axis == axis;
     let run = Slice { axis, start: first.slice.start, len: end - first.slice.start };
     let layout: Option<Arc<dyn rewire_graph::op::Op>> = match rows.len() {
         _ if same => None,

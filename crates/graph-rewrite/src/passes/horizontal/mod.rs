@@ -38,18 +38,18 @@ impl Pass for MergeSiblings {
 /// The sets of siblings whose merging pays.
 fn choose(graph: &Graph, sets: &[Vec<NodeId>]) -> Result<Vec<Vec<NodeId>>, RewriteError> {
     let failed = |source| RewriteError::graph("merge_siblings", source);
-    let before = cost(graph)?;
-    if cost(&merged(graph, sets).map_err(failed)?)? < before {
+    // A graph that does not fuse as it is gives nothing to compare with.
+    let Ok(before) = cost(graph) else { return Ok(vec![]) };
+    let is_less = |merged: &Graph, than| cost(merged).ok().filter(|cost| *cost < than);
+    if is_less(&merged(graph, sets).map_err(failed)?, before).is_some() {
         return Ok(sets.to_vec());
     }
     let (mut chosen, mut least): (Vec<Vec<NodeId>>, _) = (vec![], before);
     for set in sets.iter().take(if sets.len() > 1 { TRIED } else { 0 }) {
         chosen.push(set.clone());
-        let taken = cost(&merged(graph, &chosen).map_err(failed)?)?;
-        if taken < least {
-            least = taken;
-        } else {
-            chosen.pop();
+        match is_less(&merged(graph, &chosen).map_err(failed)?, least) {
+            Some(cost) => least = cost,
+            None => drop(chosen.pop()),
         }
     }
     Ok(chosen)
@@ -66,7 +66,8 @@ fn cost(graph: &Graph) -> Result<(usize, u64), RewriteError> {
 fn siblings(graph: &Graph) -> Result<Vec<Vec<NodeId>>, GraphError> {
     let fixed = graph.fixed()?;
     let mut sets: BTreeMap<(Value, DType), Vec<NodeId>> = BTreeMap::new();
-    for id in graph.ids().filter(|id| !fixed.contains(id)) {
+    let live = graph.live();
+    for id in graph.ids().filter(|id| live.contains(id) && !fixed.contains(id)) {
         let is_product = graph.node(id).is_some_and(|node| node.op.downcast_ref::<MatMul>().is_some());
         let [left, right] = graph.inputs(id)[..] else { continue };
         let Some(ty) = graph.ty(right).filter(|ty| is_product && ty.rank() == 2) else { continue };

@@ -190,7 +190,13 @@ impl GpuSide {
         self.slots.fill(None);
         self.bound.clear();
         (self.control, self.readback) = (None, None);
+        self.unbind();
+    }
+
+    /// Makes all bind groups stale and lets go of the buffers that they hold.
+    fn unbind(&mut self) {
         self.generation += 1;
+        self.steps.iter_mut().flatten().for_each(GpuStep::unbind);
     }
 
     /// Bytes of device memory held.
@@ -356,7 +362,7 @@ impl GpuSide {
             return Err(RunError::InputPlace { name: name.clone(), reason });
         }
         if bound != self.bound {
-            self.generation += 1;
+            self.unbind();
             self.bound = bound;
         }
         Ok(())
@@ -364,21 +370,23 @@ impl GpuSide {
 
     fn allocate(&mut self, needed: &[u64], control: u64, readback: u64) {
         let limit = self.gpu.limits().max_buffer_size & !3;
-        let mut grown = false;
+        let small = |buffer: &Option<wgpu::Buffer>, bytes| buffer.as_ref().is_none_or(|buffer| buffer.size() < bytes);
+        if self.slots.iter().zip(needed).any(|(slot, &bytes)| small(slot, bytes)) || small(&self.control, control) {
+            self.unbind();
+        }
         for (slot, &bytes) in self.slots.iter_mut().zip(needed) {
-            grown |= grow(slot, bytes, limit, |bytes| tensor_buffer(&self.gpu, bytes));
+            grow(slot, bytes, limit, |bytes| tensor_buffer(&self.gpu, bytes));
         }
         let make = |usage| {
             let gpu = &self.gpu;
             move |bytes| buffer(gpu, bytes, usage)
         };
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
-        grown |= grow(&mut self.control, control, limit.min(self.gpu.target().binding_bytes & !3), make(usage));
+        grow(&mut self.control, control, limit.min(self.gpu.target().binding_bytes & !3), make(usage));
         if readback > 0 {
             let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
             grow(&mut self.readback, readback, limit, make(usage));
         }
-        self.generation += u64::from(grown);
     }
 
     fn check_size(&self, layout: &Layout, what: &str) -> Result<(), GpuError> {
@@ -456,17 +464,16 @@ fn collect(copies: Vec<Copy>, bytes: &[u8], sizes: &Sizes) -> Vec<(BufferId, Val
     values
 }
 
-/// Replaces a buffer that is too small; true if it did.
-fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, make: impl FnOnce(u64) -> wgpu::Buffer) -> bool {
+/// Replaces a buffer that is too small.
+fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, make: impl FnOnce(u64) -> wgpu::Buffer) {
     let bytes = bytes.max(SMALLEST);
     if place.as_ref().is_some_and(|buffer| buffer.size() >= bytes) {
-        return false;
+        return;
     }
     // Sixteenths of a power of two: slow growth of a batch does not allocate anew each time.
     let unit = (bytes.next_power_of_two() / 16).max(SMALLEST);
     *place = None;
     *place = Some(make(bytes.next_multiple_of(unit).min(limit.max(bytes))));
-    true
 }
 
 fn tensor_buffer(gpu: &Gpu, bytes: u64) -> wgpu::Buffer {

@@ -44,6 +44,11 @@ impl GpuStep {
         self.bindings.as_ref().filter(|(own, _)| *own == generation).map(|(_, group)| group)
     }
 
+    /// Lets go of the buffers of the latest bind group.
+    pub fn unbind(&mut self) {
+        self.bindings = None;
+    }
+
     pub fn bind(&mut self, generation: u64, group: Option<wgpu::BindGroup>) {
         self.bindings = group.map(|group| (generation, group));
     }
