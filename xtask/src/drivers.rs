@@ -1,5 +1,5 @@
 use crate::setup;
-use crate::shell::{cargo, root, run as run_command, run_captured};
+use crate::shell::{cargo, root, run as run_command, run_captured, tests};
 use crate::vulkan::{SoftwareDriver, file_with_prefix, validation_layer, with_driver};
 use std::path::{Path, PathBuf};
 
@@ -31,12 +31,6 @@ fn on_newer_lavapipe() -> Result<(), String> {
         cargo(&tests(&["emission", "golden", "storage", "portability", "limits", "headless", "equivalence"]));
     command.args(["--", "--include-ignored"]).env(name, runner).env("REWIRE_TEST_ALL", "1");
     run_command(with_driver(command, Some(&driver)))
-}
-
-/// Arguments that run tests of the workspace by name. The selection of packages is that of the test command: another
-/// one would build the libraries again, with other features.
-fn tests<'a>(names: &[&'a str]) -> Vec<&'a str> {
-    ["test", "--workspace"].into_iter().chain(names.iter().flat_map(|name| ["--test", *name])).collect()
 }
 
 /// Debian unstable with Mesa's drivers, fetched once.

@@ -51,3 +51,9 @@ fn line(command: &Command) -> String {
     let arguments = command.get_args().map(|argument| argument.to_string_lossy().into_owned());
     variables.chain([program]).chain(arguments).collect::<Vec<_>>().join(" ")
 }
+
+/// Arguments that run tests of the workspace by name. The selection of packages is that of the test command: another
+/// one would build the libraries again, with other features.
+pub(crate) fn tests<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    ["test", "--workspace"].into_iter().chain(names.iter().flat_map(|name| ["--test", *name])).collect()
+}

@@ -1,6 +1,6 @@
 //! Wrong graphs and inputs are errors.
 
-use rewire_graph::op::{Unfold, Window};
+use rewire_graph::op::{HostOp, Unfold, Window};
 use rewire_graph::{DType, HostTensor, MAX_RANK, Scope, interpret};
 use std::collections::HashMap;
 
@@ -44,4 +44,12 @@ fn too_many_dimensions_are_an_error() {
     let x = scope.input("x", DType::F32, &vec![1.into(); MAX_RANK + 1]);
     let error = scope.finish(&[("y", &x + 1.0)]).unwrap_err().to_string();
     assert!(error.contains(&format!("at most {MAX_RANK} dimensions")), "{error}");
+}
+
+#[test]
+fn counts_are_bounded_on_both_sides() {
+    let bounded = |values: &[i64]| HostOp::AtMost("num_targets".to_owned()).evaluate(&[values, &[3, 5]], |_| None);
+    assert_eq!(bounded(&[3, 0]), Ok(vec![3, 0]));
+    assert!(bounded(&[1, 6]).is_err_and(|error| error.contains("at most 5, got 6 in sample 1")));
+    assert!(bounded(&[-1, 2]).is_err_and(|error| error.contains("num_targets must not be negative, got -1")));
 }

@@ -98,6 +98,9 @@ fn offsets(lengths: &[i64]) -> Result<Vec<i64>, String> {
 }
 
 fn at_most(argument: &str, values: &[i64], bounds: &[i64]) -> Result<Vec<i64>, String> {
+    if let Some(negative) = values.iter().find(|&&value| value < 0) {
+        return Err(format!("{argument} must not be negative, got {negative}"));
+    }
     let above = binary(BinaryOp::Gt, values, bounds)?;
     let Some(sample) = above.iter().position(|&above| above != 0) else { return Ok(values.to_vec()) };
     let entry = |of: &[i64]| of.get(sample).or(of.first()).copied().unwrap_or_default();
