@@ -14,7 +14,8 @@ Usage: cargo xtask COMMAND
 
   setup   installs what the tests need and is missing: rustfmt, clippy, the Vulkan loader and the software
           drivers lavapipe (Mesa) and SwiftShader (Chromium)
-  test    setup, then formatting, lints, documentation and all tests, on the CPU and on the software drivers;
+  lint    setup, then lints and documentation
+  test    setup, then formatting and all tests, on the CPU and on the software drivers;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, and under Vulkan's
           validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         ["setup"] => setup::run(),
         ["drivers"] => drivers::run(),
         ["test"] => setup::run().and_then(|()| test::run()),
+        ["lint"] => setup::run().and_then(|()| test::lint()),
         ["reference"] => test::write_reference(),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
