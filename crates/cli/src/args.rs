@@ -1,6 +1,8 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use rewire::Kernel;
+use rewire::bench::{self, BenchError, Lengths, Shape};
+use rewire::graph::DType;
 use std::path::PathBuf;
 
 /// Ranks candidates with fused kernels on a GPU or the CPU.
@@ -35,6 +37,8 @@ pub enum Command {
     Rank(Rank),
     /// Replays golden cases and compares the results.
     Verify(Verify),
+    /// Times operators, modules and models against the ceilings of the device.
+    Bench(Box<Bench>),
     /// Draws the graph of a model or golden case.
     Graph(Graph),
 }
@@ -60,6 +64,138 @@ pub struct Verify {
     /// Write what was computed to DIR/<op>/<case>.safetensors.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = operators())]
+pub struct Bench {
+    /// What to time: operators and modules as listed below, `demo`, and model folders.
+    #[arg(required = true, value_name = "OP|MODEL")]
+    pub ops: Vec<String>,
+    /// Seconds that each is repeated for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub seconds: f64,
+    #[command(flatten)]
+    pub sizes: Sizes,
+}
+
+/// Sizes that differ from those of the standard shape.
+#[derive(Debug, clap::Args)]
+pub struct Sizes {
+    /// The standard shape to begin with.
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = PossibleValuesParser::new(Shape::NAMES))]
+    pub shape: String,
+    /// Number of samples.
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Number of heads.
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
+    /// Width of a query and a key of a head.
+    #[arg(long, value_name = "N")]
+    attn_dim: Option<usize>,
+    /// Width of a value of a head.
+    #[arg(long, value_name = "N")]
+    hidden_dim: Option<usize>,
+    /// Width of the rows of layers.
+    #[arg(long, value_name = "N")]
+    embedding_dim: Option<usize>,
+    /// Number of layers.
+    #[arg(long, value_name = "N")]
+    layers: Option<usize>,
+    /// The largest number of rows of a sample.
+    #[arg(long, value_name = "N")]
+    max_len: Option<usize>,
+    /// Rows of a sample: full, N, uniform:LO:HI, or uniform:LO%:HI% of the largest number.
+    #[arg(long, value_name = "DIST")]
+    len_dist: Option<Lengths>,
+    /// Candidates among the rows of a sample: N, or uniform:LO:HI.
+    #[arg(long, value_name = "DIST")]
+    targets: Option<Lengths>,
+    /// The largest distance that attention sees; 0 for no limit.
+    #[arg(long, value_name = "N")]
+    window: Option<usize>,
+    /// Contextual rows of a sample.
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Rows of a product.
+    #[arg(long, value_name = "N")]
+    m: Option<usize>,
+    /// Length of the sums of a product.
+    #[arg(long, value_name = "N")]
+    k: Option<usize>,
+    /// Columns of a product.
+    #[arg(long, value_name = "N")]
+    n: Option<usize>,
+    /// Rows of norms, pointwise operators and lookups.
+    #[arg(long, value_name = "N")]
+    rows: Option<usize>,
+    /// Columns of norms, pointwise and jagged operators and lookups.
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+    /// Rows of the table of lookups.
+    #[arg(long, value_name = "N")]
+    table: Option<usize>,
+    /// Let dropout act.
+    #[arg(long)]
+    train: bool,
+    /// Let the norm's gate and input come before its result.
+    #[arg(long)]
+    concat: bool,
+    /// Put an activation and a residual behind the product.
+    #[arg(long)]
+    epilogue: bool,
+    /// Type of inputs, weights and results: f32 or f16.
+    #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(["f32", "f16"]).map(|text| dtype(&text)))]
+    dtype: Option<DType>,
+    /// What lengths, targets and data follow from.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+impl Sizes {
+    /// The standard shape with what was given.
+    pub fn shape(&self) -> Result<Shape, BenchError> {
+        let base = Shape::named(&self.shape)?;
+        Ok(Shape {
+            batch: self.batch.unwrap_or(base.batch),
+            heads: self.heads.unwrap_or(base.heads),
+            attn_dim: self.attn_dim.unwrap_or(base.attn_dim),
+            hidden_dim: self.hidden_dim.or(self.attn_dim).unwrap_or(base.hidden_dim),
+            embedding_dim: self.embedding_dim.unwrap_or(base.embedding_dim),
+            layers: self.layers.unwrap_or(base.layers),
+            max_len: self.max_len.unwrap_or(base.max_len),
+            len_dist: self.len_dist.unwrap_or(base.len_dist),
+            targets: self.targets.unwrap_or(base.targets),
+            window: self.window.unwrap_or(base.window),
+            context: self.context.unwrap_or(base.context),
+            m: self.m.unwrap_or(base.m),
+            k: self.k.unwrap_or(base.k),
+            n: self.n.unwrap_or(base.n),
+            rows: self.rows.unwrap_or(base.rows),
+            width: self.width.unwrap_or(base.width),
+            table: self.table.unwrap_or(base.table),
+            train: self.train || base.train,
+            concat: self.concat || base.concat,
+            epilogue: self.epilogue || base.epilogue,
+            dtype: self.dtype.unwrap_or(base.dtype),
+            seed: self.seed.unwrap_or(base.seed),
+        })
+    }
+}
+
+fn dtype(text: &str) -> DType {
+    if text == "f16" { DType::F16 } else { DType::F32 }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
+    seconds.ok_or_else(|| "expected a number that is not negative".to_owned())
+}
+
+fn operators() -> String {
+    let lines = bench::operators().map(|(name, about)| format!("  {name:<18}{about}\n"));
+    format!("Operators and modules:\n{}", lines.collect::<String>())
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,7 +1,9 @@
 use crate::rank::InputError;
+use rewire::bench::BenchError;
 use rewire::hstu::models::ModelError;
 use rewire::rank::RankError;
 use rewire::verify::{BisectError, CaseError};
+use rewire::weights::WeightsError;
 use rewire::{GpuError, RewriteError, describe};
 use std::io;
 use std::path::PathBuf;
@@ -33,6 +35,12 @@ pub enum CliError {
     NoDevice(String),
     #[error("%{node} has no WGSL: {reason}")]
     NoKernel { node: usize, reason: String },
+    #[error("{failed} of {all} could not be measured")]
+    NotMeasured { failed: usize, all: usize },
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
     #[error("only golden cases can be bisected: they hold the inputs to compare with")]
     NoCase,
     #[error(transparent)]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod demo;
 mod devices;
 mod error;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Devices => devices::run(&args.common, &mut output),
         Command::Rank(options) => rank::run(options, &args.common, &mut output),
         Command::Verify(options) => verify::run(options, &args.common, &mut output),
+        Command::Bench(options) => bench::run(options, &args.common, &mut output),
         Command::Graph(options) => graph::run(options, &args.common, &mut output),
     };
     match result.and_then(|()| Ok(output.flush()?)) {

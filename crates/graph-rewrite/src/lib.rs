@@ -12,6 +12,7 @@
 //!   row reduction, matrix product, attention. A plan knows no device and can be serialized.
 //! - [`split`] cuts a graph in two that are compiled separately, and joins them again.
 //! - [`mapping`] tells which steps a target can run, and why it cannot run others.
+//! - [`cost`] counts the bytes and operations of a kernel and predicts its time.
 //! - [`emit`] writes the WGSL of a step for a target, without a GPU at hand.
 //!
 //! ```
@@ -35,6 +36,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod cost;
 pub mod emit;
 pub mod lower;
 pub mod mapping;

@@ -46,6 +46,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bench;
 mod error;
 pub mod rank;
 pub mod verify;

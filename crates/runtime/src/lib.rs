@@ -18,11 +18,13 @@ pub mod cpu;
 mod device;
 mod error;
 mod kernel;
+mod machine;
 mod memory;
 mod session;
 
 pub use device::{DeviceInfo, DeviceKind, DeviceLimits, Gpu, devices, devices_async};
 pub use error::{GpuError, RunError, RuntimeError};
 pub use kernel::{Kernel, ParseKernelError};
-pub use session::{DeviceTensor, Inputs, Outputs, Report, Session, SessionOptions, Value};
+pub use machine::{measure_machine, measure_machine_async};
+pub use session::{Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Report, Session, SessionOptions, Span, Value};
 pub use wgpu;

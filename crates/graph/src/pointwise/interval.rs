@@ -23,6 +23,8 @@ pub enum Tri {
 impl Interval {
     /// Everything.
     pub const UNKNOWN: Self = Self { low: f64::NEG_INFINITY, high: f64::INFINITY };
+    /// Integers below this magnitude are exact in bounds.
+    pub const EXACT: f64 = 9_007_199_254_740_992.0;
     /// An undecided truth value.
     pub const UNDECIDED: Self = Self { low: 0.0, high: 1.0 };
 

@@ -5,12 +5,14 @@
 //! to its sample are all access maps of the same kind, and fusing a producer into a consumer is
 //! substitution of coordinates.
 
+mod bounds;
 mod dag;
 mod function;
 mod interval;
 mod lanes;
 mod simplify;
 
+pub use bounds::{Bounds, Leaves};
 pub use dag::{Dag, Expr, ExprId};
 pub use function::{BinaryOp, UnaryOp};
 pub use interval::{Interval, Tri};

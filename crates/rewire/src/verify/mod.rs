@@ -13,9 +13,7 @@ use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{Plan, Source};
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_hstu::replay::ReplayError;
-use rewire_runtime::{
-    DeviceKind, Gpu, GpuError, Inputs, Kernel, Outputs, RunError, RuntimeError, Session, SessionOptions, devices,
-};
+use rewire_runtime::{Gpu, GpuError, Inputs, Kernel, Outputs, RunError, RuntimeError, Session, SessionOptions};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -148,15 +146,9 @@ impl Verifier {
     /// # Errors
     /// [`GpuError`] where the kernel is `wgpu` and there is no adapter as asked.
     pub fn new(options: VerifyOptions) -> Result<Self, GpuError> {
-        let mut session = SessionOptions { kernel: options.kernel, ..SessionOptions::default() };
-        match options.kernel {
-            Kernel::Wgpu => session.gpu = Some(Gpu::open(options.adapter.as_deref())?),
-            Kernel::Auto => match devices().iter().any(|device| device.auto && device.kind != DeviceKind::Cpu) {
-                true => session.adapter = options.adapter.clone(),
-                false => session.kernel = Kernel::Cpu,
-            },
-            Kernel::Cpu => {}
-        }
+        let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
+        let kernel = if gpu.is_some() { options.kernel } else { Kernel::Cpu };
+        let session = SessionOptions { kernel, gpu, ..SessionOptions::default() };
         Ok(Self { options, session })
     }
 

@@ -1,7 +1,6 @@
 use super::coords::Coords;
 use super::error::CpuError;
 use super::functions;
-use super::interval::Bounds;
 use super::lanes::{Grid, LANES, Lanes, Row, copy, tile_rows};
 use super::machine::{Given, Machine, Supplied};
 use super::memory::Memory;
@@ -12,7 +11,7 @@ use super::program::{Leaf, Program};
 use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
 use pulp::{Arch, Simd, WithSimd};
-use rewire_graph::pointwise::{Dag, Expr, ExprId, Interval, Tri};
+use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval, Tri};
 use rewire_graph::{Scalar, Symbol};
 use rewire_graph_rewrite::plan::Attention;
 use std::ops::Range;

@@ -95,6 +95,11 @@ impl Memory {
         Ok(())
     }
 
+    /// Bytes of the allocation.
+    pub fn bytes(&self) -> u64 {
+        size_of_val(self.lines.as_slice()) as u64
+    }
+
     /// The padded form of a host tensor.
     ///
     /// # Errors

@@ -88,7 +88,7 @@ pub fn devices() -> Vec<DeviceInfo> {
 }
 
 /// The first adapter that is allowed and whose name, driver or backend contains `filter`.
-pub(crate) async fn select(
+pub(super) async fn select(
     filter: Option<&str>,
     allowed: impl Fn(&wgpu::AdapterInfo) -> bool,
 ) -> Result<wgpu::Adapter, GpuError> {
@@ -110,7 +110,7 @@ pub(crate) async fn select(
 }
 
 /// True for an adapter that computes on hardware of its own.
-pub(crate) fn hardware(info: &wgpu::AdapterInfo) -> bool {
+pub(super) fn hardware(info: &wgpu::AdapterInfo) -> bool {
     kind(info) != DeviceKind::Software
 }
 

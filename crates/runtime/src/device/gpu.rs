@@ -1,5 +1,5 @@
 use super::adapters;
-use crate::GpuError;
+use crate::{GpuError, Kernel};
 use rewire_graph_rewrite::emit::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +30,37 @@ impl Gpu {
     /// As [`Gpu::open_async`].
     pub fn open(filter: Option<&str>) -> Result<Self, GpuError> {
         pollster::block_on(Self::open_async(filter))
+    }
+
+    /// What a kernel choice runs on: the best adapter for [`Kernel::Wgpu`], hardware if there is any for
+    /// [`Kernel::Auto`], and `None` for the CPU.
+    ///
+    /// # Errors
+    /// As [`Gpu::open_async`] where an adapter is asked for.
+    pub async fn for_kernel_async(kernel: Kernel, filter: Option<&str>) -> Result<Option<Self>, GpuError> {
+        match kernel {
+            Kernel::Cpu => Ok(None),
+            Kernel::Wgpu => Ok(Some(Self::open_async(filter).await?)),
+            Kernel::Auto => match adapters::select(filter, adapters::hardware).await {
+                Ok(adapter) => match Self::open_adapter(&adapter).await {
+                    Ok(gpu) => Ok(Some(gpu)),
+                    Err(error) => {
+                        tracing::warn!("{error}");
+                        Ok(None)
+                    }
+                },
+                Err(GpuError::NoAdapter { .. }) => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// [`Gpu::for_kernel_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Gpu::for_kernel_async`].
+    pub fn for_kernel(kernel: Kernel, filter: Option<&str>) -> Result<Option<Self>, GpuError> {
+        pollster::block_on(Self::for_kernel_async(kernel, filter))
     }
 
     /// The app's own device. Its error and loss handlers stay the app's.
@@ -64,7 +95,7 @@ impl Gpu {
         Self { target: self.target.within(target), ..self.clone() }
     }
 
-    pub(crate) async fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {
+    async fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {
         let optional = wgpu::Features::SHADER_F16
             | wgpu::Features::SUBGROUP
             | wgpu::Features::TIMESTAMP_QUERY
@@ -143,7 +174,10 @@ impl Gpu {
     }
 
     /// Waits until all submitted work is done. Returns at once in a browser.
-    pub(crate) fn wait(&self) -> Result<(), GpuError> {
+    ///
+    /// # Errors
+    /// [`GpuError::Lost`] or what else the driver says.
+    pub fn wait(&self) -> Result<(), GpuError> {
         // `poll` panics where the driver reports a loss.
         let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(wgpu::PollType::wait_indefinitely())));
         self.alive()?;

@@ -5,6 +5,5 @@ mod gpu;
 mod mapping;
 
 pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async};
-pub(crate) use adapters::{hardware, select};
 pub use gpu::Gpu;
 pub(crate) use mapping::Mapping;

@@ -1,4 +1,5 @@
 use super::placement::{Homes, Segment};
+use super::profile::Recorder;
 use super::sizes::Sizes;
 use crate::RunError;
 use crate::cpu::{Compiled, CpuError, Memory, Operand};
@@ -42,6 +43,11 @@ impl CpuSide {
         self.slots.fill(None);
     }
 
+    /// Bytes of memory held.
+    pub fn bytes(&self) -> u64 {
+        self.resident.iter().chain(&self.slots).flatten().map(Memory::bytes).sum()
+    }
+
     /// Fills a tensor.
     pub fn put(&mut self, id: BufferId, tensor: &HostTensor) -> Result<(), CpuError> {
         let Some(slot) = self.slot(id) else { return Ok(()) };
@@ -62,15 +68,23 @@ impl CpuSide {
     }
 
     /// Runs the steps of a segment.
-    pub fn run(&mut self, plan: &Plan, segment: &Segment, sizes: &Sizes) -> Result<(), RunError> {
+    pub fn run(
+        &mut self,
+        plan: &Plan,
+        segment: &Segment,
+        sizes: &Sizes,
+        recorder: &mut Recorder,
+    ) -> Result<(), RunError> {
         for position in segment.steps.clone() {
             let step = &plan.steps[position];
+            let begun = recorder.now();
             self.run_step(position, step, sizes).map_err(|error| RunError::Cpu {
                 step: position,
                 name: step.name.clone(),
                 path: step.path.clone(),
                 reason: error.to_string(),
             })?;
+            recorder.cpu(position, step, begun);
         }
         Ok(())
     }

@@ -6,7 +6,6 @@ use super::parameters::resident;
 use super::placement::{Placement, Site};
 use super::sizes::offsets;
 use super::validate::validate;
-use crate::device::{hardware, select};
 use crate::{Gpu, GpuError, Kernel, RuntimeError};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning, emit};
@@ -98,22 +97,7 @@ async fn open(options: &SessionOptions) -> Result<Option<Gpu>, RuntimeError> {
     if let (Some(gpu), Kernel::Auto | Kernel::Wgpu) = (&options.gpu, options.kernel) {
         return Ok(Some(gpu.clone()));
     }
-    let filter = options.adapter.as_deref();
-    match options.kernel {
-        Kernel::Cpu => Ok(None),
-        Kernel::Wgpu => Ok(Some(Gpu::open_async(filter).await?)),
-        Kernel::Auto => match select(filter, hardware).await {
-            Ok(adapter) => match Gpu::open_adapter(&adapter).await {
-                Ok(gpu) => Ok(Some(gpu)),
-                Err(error) => {
-                    tracing::warn!("{error}");
-                    Ok(None)
-                }
-            },
-            Err(GpuError::NoAdapter { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        },
-    }
+    Ok(Gpu::for_kernel_async(options.kernel, options.adapter.as_deref()).await?)
 }
 
 /// Prepares a step where it runs.

@@ -9,6 +9,7 @@ mod packed;
 mod parameters;
 mod pipelines;
 mod placement;
+mod profile;
 mod sizes;
 mod validate;
 
@@ -17,13 +18,17 @@ mod tests;
 
 pub use io::{DeviceTensor, Inputs, Outputs, Value};
 pub use load::SessionOptions;
+pub(crate) use pipelines::Pipelines;
+pub use profile::{Detail, Lane, Profile, Span};
 
 use crate::{Kernel, RunError};
 use cpu::CpuSide;
 use gpu::GpuSide;
 use placement::{Placement, Segment, Site};
+use profile::Recorder;
 use rewire_graph::HostTensor;
-use rewire_graph_rewrite::plan::{Binding, BufferId, HostSlot, Plan, PlanOutput, Source};
+use rewire_graph_rewrite::cost::{self, Count};
+use rewire_graph_rewrite::plan::{Binding, BufferId, HostSlot, Plan, PlanOutput, Source, Step};
 use serde::Serialize;
 use sizes::Sizes;
 use std::collections::{BTreeSet, HashMap};
@@ -56,6 +61,8 @@ pub struct Report {
     pub cpu_steps: usize,
     /// Bytes of device memory held now: parameters, and tensors of the largest run so far.
     pub device_bytes: u64,
+    /// Bytes of host memory held now for steps on the CPU: parameters, and tensors of the largest run so far.
+    pub host_bytes: u64,
 }
 
 impl Session {
@@ -68,6 +75,7 @@ impl Session {
             gpu_steps: count(Site::Gpu),
             cpu_steps: count(Site::Cpu),
             device_bytes: self.gpu.as_ref().map_or(0, GpuSide::bytes),
+            host_bytes: self.cpu.bytes(),
         }
     }
 
@@ -90,11 +98,7 @@ impl Session {
     /// [`RunError`] names the input that does not fit its declaration, the step that failed, or what the
     /// device reported. The session stays usable unless the device is lost.
     pub async fn run_async(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
-        let result = self.execute(inputs).await;
-        if result.is_err() {
-            self.trim();
-        }
-        result
+        self.run_recorded(inputs, &mut Recorder::default()).await
     }
 
     /// [`Session::run_async`], blocking.
@@ -103,6 +107,71 @@ impl Session {
     /// As [`Session::run_async`].
     pub fn run(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
         pollster::block_on(self.run_async(inputs))
+    }
+
+    /// [`Session::run_async`] with what took how long. Results on the device are complete when it returns.
+    ///
+    /// ```
+    /// use rewire_graph_rewrite::plan::Plan;
+    /// use rewire_runtime::{Detail, Inputs, Kernel, Session, SessionOptions};
+    /// let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+    /// let mut session = Session::load(Plan::default(), |_| None, options)?;
+    /// let (_, profile) = session.run_timed(&Inputs::new(), Detail::Steps)?;
+    /// assert_eq!(profile.gpu, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::run_async`].
+    pub async fn run_timed_async(&mut self, inputs: &Inputs, detail: Detail) -> Result<(Outputs, Profile), RunError> {
+        let mut recorder = Recorder::new(detail);
+        let outputs = self.run_recorded(inputs, &mut recorder).await?;
+        Ok((outputs, recorder.finish()))
+    }
+
+    /// [`Session::run_timed_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::run_async`].
+    pub fn run_timed(&mut self, inputs: &Inputs, detail: Detail) -> Result<(Outputs, Profile), RunError> {
+        pollster::block_on(self.run_timed_async(inputs, detail))
+    }
+
+    /// What every step moves and computes in a run with these inputs.
+    ///
+    /// # Errors
+    /// As [`Session::run_async`] for inputs that do not fit.
+    pub fn counts(&self, inputs: &Inputs) -> Result<Vec<Count>, RunError> {
+        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        let count = |step: &Step| Count::of(&step.kernel, &cost::Sizes::of_run(step, &sizes.values));
+        Ok(self.plan.steps.iter().map(count).collect())
+    }
+
+    async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
+        let result = self.execute(inputs, recorder).await;
+        if result.is_err() {
+            self.trim();
+        }
+        result
+    }
+
+    /// Brings a tensor to the session's device, where runs can read it as an input.
+    ///
+    /// # Errors
+    /// [`RunError::Gpu`] where there is no room, [`RunError::InputPlace`] if the session has no device.
+    pub async fn upload_async(&self, tensor: &HostTensor) -> Result<DeviceTensor, RunError> {
+        match &self.gpu {
+            Some(side) => Ok(side.keep(tensor).await?),
+            None => Err(no_device("a device tensor")),
+        }
+    }
+
+    /// [`Session::upload_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::upload_async`].
+    pub fn upload(&self, tensor: &HostTensor) -> Result<DeviceTensor, RunError> {
+        pollster::block_on(self.upload_async(tensor))
     }
 
     /// Brings a tensor of the session's device to the host. Its buffer needs `COPY_SRC` usage.
@@ -116,21 +185,25 @@ impl Session {
         }
     }
 
-    async fn execute(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
+    async fn execute(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
+        let begun = recorder.now();
         let kept = kept(&self.plan, inputs)?;
         if self.gpu.is_none() {
             self.check_places(inputs)?;
         }
         let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        recorder.host("sizes", begun);
         if let Some(side) = &mut self.gpu {
+            let begun = recorder.now();
             side.prepare(&self.plan, &self.placement, &sizes, inputs).await?;
+            recorder.host("prepare", begun);
         }
         let mut results = HashMap::new();
         for at in 0..self.placement.segments.len() {
             let segment = self.placement.segments[at].clone();
             match segment.site {
-                Site::Cpu => self.run_on_cpu(&segment, &sizes, inputs, &mut results).await?,
-                Site::Gpu => self.run_on_gpu(&segment, &sizes, inputs, &kept, &mut results).await?,
+                Site::Cpu => self.run_on_cpu(&segment, &sizes, inputs, &mut results, recorder).await?,
+                Site::Gpu => self.run_on_gpu(&segment, &sizes, inputs, &kept, &mut results, recorder).await?,
             }
         }
         let mut values = Vec::with_capacity(self.plan.outputs.len());
@@ -161,7 +234,9 @@ impl Session {
         sizes: &Sizes,
         inputs: &Inputs,
         results: &mut HashMap<BufferId, Value>,
+        recorder: &mut Recorder,
     ) -> Result<(), RunError> {
+        let begun = recorder.now();
         for &id in &segment.fetches {
             let read;
             let tensor = match (input(&self.plan, id, inputs), &self.gpu) {
@@ -174,10 +249,13 @@ impl Session {
             };
             self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
         }
-        self.cpu.run(&self.plan, segment, sizes)?;
+        recorder.host("fetch", begun);
+        self.cpu.run(&self.plan, segment, sizes, recorder)?;
+        let begun = recorder.now();
         for &id in &segment.results {
             results.extend(self.cpu.get(id).map(|tensor| (id, Value::Host(tensor))));
         }
+        recorder.host("collect", begun);
         Ok(())
     }
 
@@ -188,6 +266,7 @@ impl Session {
         inputs: &Inputs,
         kept: &[BufferId],
         results: &mut HashMap<BufferId, Value>,
+        recorder: &mut Recorder,
     ) -> Result<(), RunError> {
         let Some(side) = &mut self.gpu else { return Ok(()) };
         let mut fetched = Vec::with_capacity(segment.fetches.len());
@@ -199,7 +278,7 @@ impl Session {
             };
             fetched.extend(tensor.map(|tensor| (id, tensor)));
         }
-        for (id, value) in side.run(&self.plan, segment, sizes, &fetched, kept).await? {
+        for (id, value) in side.run(&self.plan, segment, sizes, &fetched, kept, recorder).await? {
             if let (Value::Host(tensor), true) = (&value, segment.downloads.contains(&id)) {
                 self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
             }

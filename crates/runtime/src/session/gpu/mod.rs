@@ -2,6 +2,7 @@
 
 mod bindings;
 mod step;
+mod timer;
 
 use super::control::{Control, ControlLayout};
 use super::io::{DeviceTensor, Inputs, Value};
@@ -9,6 +10,7 @@ use super::load::SessionOptions;
 use super::packed::Packed;
 use super::pipelines::Pipelines;
 use super::placement::{Homes, Placement, Segment, Site};
+use super::profile::Recorder;
 use super::sizes::Sizes;
 use crate::device::Mapping;
 use crate::memory::Layout;
@@ -18,6 +20,7 @@ use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows, emit_with_windo
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::{BTreeSet, HashMap};
 use step::GpuStep;
+use timer::Timer;
 
 /// The smallest buffer. Shaders bind whole vectors even of empty tensors.
 const SMALLEST: u64 = 64;
@@ -245,8 +248,11 @@ impl GpuSide {
         sizes: &Sizes,
         fetched: &[(BufferId, HostTensor)],
         kept: &[BufferId],
+        recorder: &mut Recorder,
     ) -> Result<Vec<(BufferId, Value)>, GpuError> {
         let gpu = self.gpu.clone();
+        let begun = recorder.now();
+        let timer = recorder.detail().and_then(|detail| Timer::new(&gpu, segment.steps.clone(), detail));
         let work = || {
             for (id, tensor) in fetched {
                 if let Some(buffer) = self.buffer(*id)
@@ -256,25 +262,40 @@ impl GpuSide {
                 }
             }
             let copies = self.copies(segment, sizes, kept);
-            let read = self.submit(plan, segment, sizes, &copies);
+            let read = self.submit(plan, segment, sizes, &copies, timer.as_ref());
             let mapping = self.readback.as_ref().filter(|_| read > 0).map(|buffer| Mapping::start(buffer, read));
             (copies, mapping)
         };
         let (copies, mapping) = gpu.checked("running a plan", work).await?;
-        match mapping {
-            Some(mapping) => mapping.read(&gpu, |bytes| collect(copies, bytes, sizes)).await,
-            None => Ok(collect(copies, &[], sizes)),
+        recorder.host("submit", begun);
+        let submitted = recorder.now();
+        let values = match mapping {
+            Some(mapping) => mapping.read(&gpu, |bytes| collect(copies, bytes, sizes)).await?,
+            None => collect(copies, &[], sizes),
+        };
+        if let Some(timer) = timer {
+            timer.read(&gpu, plan, submitted, recorder).await?;
         }
+        recorder.host("wait", submitted);
+        Ok(values)
     }
 
     /// Submits the steps and copies; the number of bytes that go to the readback buffer.
-    fn submit(&mut self, plan: &Plan, segment: &Segment, sizes: &Sizes, copies: &[Copy]) -> u64 {
+    fn submit(&mut self, plan: &Plan, segment: &Segment, sizes: &Sizes, copies: &[Copy], timer: Option<&Timer>) -> u64 {
         let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        {
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            for position in segment.steps.clone() {
+        let passes = timer.map_or_else(|| vec![segment.steps.clone()], Timer::passes);
+        for (number, steps) in passes.into_iter().enumerate() {
+            let timestamp_writes = timer.map(|timer| timer.writes(number));
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+            for position in steps {
                 self.dispatch(&mut pass, position, &plan.steps[position]);
+                if let Some(timer) = timer {
+                    timer.mark(&mut pass, number, position);
+                }
             }
+        }
+        if let Some(timer) = timer {
+            timer.resolve(&mut encoder);
         }
         let mut offset = 0;
         for copy in copies {

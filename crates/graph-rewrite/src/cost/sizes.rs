@@ -1,0 +1,62 @@
+use crate::plan::{Binding, HostSlot, RowRange, ShapeValues, Step};
+use rewire_graph::{Dim, Symbol};
+use std::collections::HashMap;
+
+/// The sizes that a kernel is counted at.
+#[derive(Clone, Debug, Default)]
+pub struct Sizes {
+    symbols: HashMap<Symbol, i64>,
+    /// What a symbol is taken to be that is not among them.
+    other: i64,
+    /// By operand, the entries of host vectors that are known.
+    host: HashMap<u16, Vec<i64>>,
+    /// Rows of a sample where its offsets are not known.
+    sample: u64,
+}
+
+impl Sizes {
+    /// The sizes of a step in a run.
+    pub fn of_run(step: &Step, values: &ShapeValues) -> Self {
+        let entries = |slot: HostSlot| values.slots.get(slot.0 as usize).cloned();
+        let reads = (0..).zip(&step.reads).filter_map(|(operand, binding)| match binding {
+            Binding::Host(slot) => Some((operand, entries(*slot)?)),
+            Binding::Buffer(_) => None,
+        });
+        Self { symbols: values.symbols.clone(), other: 0, host: reads.collect(), sample: 0 }
+    }
+
+    /// Every symbol has the same value, and so has the number of rows of every sample.
+    pub fn uniform(symbol: u64, sample: u64) -> Self {
+        Self { other: i64::try_from(symbol).unwrap_or(i64::MAX), sample, ..Self::default() }
+    }
+
+    /// The value of a size; 0 where it has none.
+    pub(super) fn extent(&self, dim: &Dim) -> u64 {
+        let value = |symbol| Some(self.symbols.get(&symbol).copied().unwrap_or(self.other));
+        dim.evaluate(value).unwrap_or(0) as u64
+    }
+
+    pub(super) fn product(&self, dims: &[Dim]) -> u64 {
+        dims.iter().map(|dim| self.extent(dim)).fold(1, u64::saturating_mul)
+    }
+
+    pub(super) fn host(&self, operand: u16) -> Option<&[i64]> {
+        self.host.get(&operand).map(Vec::as_slice)
+    }
+
+    /// Rows of each of `samples` samples.
+    pub(super) fn rows(&self, range: &RowRange, samples: u64) -> Vec<u64> {
+        let samples = samples as usize;
+        let equal = |rows| vec![rows; samples];
+        match range {
+            RowRange::Dense(dim) => equal(self.extent(dim)),
+            RowRange::Ragged { offsets } => match self.host(*offsets) {
+                Some(offsets) => {
+                    let lengths = offsets.windows(2).map(|pair| u64::try_from(pair[1] - pair[0]).unwrap_or(0));
+                    lengths.take(samples).collect()
+                }
+                None => equal(self.sample),
+            },
+        }
+    }
+}

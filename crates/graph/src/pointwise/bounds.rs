@@ -1,0 +1,116 @@
+use super::dag::{Dag, Expr, ExprId};
+use super::function::BinaryOp;
+use super::interval::Interval;
+use crate::Scalar;
+
+/// What a kernel's expressions read in one run, for their bounds.
+pub trait Leaves {
+    /// A size of the body.
+    fn size(&self, position: u16) -> Interval;
+
+    /// The elements of an operand at all indices within `index`; [`Interval::UNKNOWN`] where they are not looked at.
+    fn load(&self, operand: u16, scalar: Scalar, index: &[Interval]) -> Interval;
+}
+
+/// Bounds of an expression over ranges of coordinates.
+///
+/// ```
+/// use rewire_graph::Scalar;
+/// use rewire_graph::pointwise::{BinaryOp, Bounds, Dag, Interval, Leaves, Tri};
+/// struct None;
+/// impl Leaves for None {
+///     fn size(&self, _: u16) -> Interval {
+///         Interval::UNKNOWN
+///     }
+///     fn load(&self, _: u16, _: Scalar, _: &[Interval]) -> Interval {
+///         Interval::UNKNOWN
+///     }
+/// }
+/// let mut dag = Dag::new();
+/// let (row, key) = (dag.coord(0, None), dag.coord(1, None));
+/// let causal = dag.binary(BinaryOp::Ge, row, key);
+/// let tile = [Interval::new(32.0, 63.0), Interval::new(0.0, 31.0)];
+/// assert_eq!(Bounds::new(&dag, causal).evaluate(&dag, &None, &tile, &mut vec![]).truth(), Tri::Always);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// In order of evaluation.
+    order: Vec<ExprId>,
+    root: ExprId,
+}
+
+impl Bounds {
+    /// The bounds of `root`.
+    pub fn new(dag: &Dag, root: ExprId) -> Self {
+        Self { order: dag.reachable(&[root]), root }
+    }
+
+    /// Bounds over the box of `coords`. `known` is scratch memory.
+    pub fn evaluate(
+        &self,
+        dag: &Dag,
+        leaves: &impl Leaves,
+        coords: &[Interval],
+        known: &mut Vec<Interval>,
+    ) -> Interval {
+        known.clear();
+        known.resize(dag.len(), Interval::UNKNOWN);
+        for &id in &self.order {
+            let bounds = bounds(dag, leaves, coords, known, id);
+            if let Some(place) = known.get_mut(id.0 as usize) {
+                *place = bounds;
+            }
+        }
+        known.get(self.root.0 as usize).copied().unwrap_or(Interval::UNKNOWN)
+    }
+}
+
+fn bounds(dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &[Interval], id: ExprId) -> Interval {
+    let of = |id: ExprId| known.get(id.0 as usize).copied().unwrap_or(Interval::UNKNOWN);
+    match *dag.expr(id) {
+        Expr::Float(bits) => Interval::point(f32::from_bits(bits).into()),
+        Expr::Int(_, value) => Interval::point(value as f64),
+        Expr::Bool(value) => Interval::point(u8::from(value).into()),
+        Expr::Coord(axis) => coords.get(usize::from(axis)).copied().unwrap_or(Interval::UNKNOWN),
+        Expr::Size(position) => leaves.size(position),
+        Expr::Load { operand, ref index } => {
+            let index: Vec<Interval> = index.iter().map(|&i| of(i)).collect();
+            leaves.load(operand, dag.scalar(id), &index)
+        }
+        Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Value(_) => Interval::UNKNOWN,
+        // Rounding of floats is not bounded here.
+        Expr::Unary(..) if dag.scalar(id) == Scalar::F32 => Interval::UNKNOWN,
+        Expr::Unary(op, a) => Interval::unary(op, of(a)),
+        Expr::Binary(op, a, b) => binary(dag, id, op, of(a), of(b)),
+        Expr::Select(c, a, b) => Interval::select(of(c), of(a), of(b)),
+        Expr::Cast(to, a) => match (dag.scalar(a), to) {
+            (Scalar::Bool, _) => of(a),
+            (Scalar::I32, Scalar::I64) => of(a),
+            (Scalar::I64, Scalar::I32) if within_i32(of(a)) => of(a),
+            _ => Interval::UNKNOWN,
+        },
+    }
+}
+
+fn binary(dag: &Dag, id: ExprId, op: BinaryOp, a: Interval, b: Interval) -> Interval {
+    let scalar = dag.scalar(id);
+    if scalar == Scalar::F32 {
+        return Interval::UNKNOWN;
+    }
+    let points = a.low == a.high && b.low == b.high && a.low.is_finite() && b.low.is_finite();
+    let result = if points && !matches!(scalar, Scalar::Bool) {
+        Interval::point(op.evaluate_int(a.low as i64, b.low as i64) as f64)
+    } else {
+        Interval::binary(op, a, b)
+    };
+    match scalar {
+        Scalar::Bool => result,
+        Scalar::I32 if within_i32(result) => result,
+        Scalar::I64 if result.low.abs() < Interval::EXACT && result.high.abs() < Interval::EXACT => result,
+        _ => Interval::UNKNOWN,
+    }
+}
+
+fn within_i32(bounds: Interval) -> bool {
+    bounds.low >= f64::from(i32::MIN) && bounds.high <= f64::from(i32::MAX)
+}

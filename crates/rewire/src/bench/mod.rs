@@ -1,0 +1,88 @@
+//! Timing operators, modules and models on a GPU or the CPU, against ceilings that are measured in the same run.
+//!
+//! ```no_run
+//! use rewire::bench::{Bench, BenchOptions, Shape, Workload};
+//!
+//! let bench = Bench::new(&BenchOptions::default())?;
+//! let record = bench.run(&Workload::operator("attention", &Shape::named("training")?)?);
+//! println!("{:?} ms, {:?} of the ceiling", record.wall_ms, record.share());
+//! # Ok::<(), rewire::bench::BenchError>(())
+//! ```
+
+mod draft;
+mod measure;
+mod noise;
+mod ops;
+mod record;
+mod shape;
+mod workload;
+
+pub use measure::{Bench, BenchOptions};
+pub use noise::Noise;
+pub use record::Record;
+pub use shape::{Lengths, Shape};
+pub use workload::{Workload, operators};
+
+use rewire_graph_rewrite::RewriteError;
+use rewire_hstu::models::ModelError;
+use rewire_runtime::{GpuError, RunError, RuntimeError};
+use thiserror::Error;
+
+/// Why something cannot be benched.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// There is no operator of a name.
+    #[error("there is nothing to bench called `{name}`: expected a model folder, demo, {known}")]
+    UnknownOp {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// There is no standard shape of a name.
+    #[error("there is no shape `{name}`: expected {known}")]
+    UnknownShape {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// The graph cannot be traced with these sizes.
+    #[error("cannot trace {op}")]
+    Trace {
+        /// The operator.
+        op: String,
+        /// Why.
+        source: Box<ModelError>,
+    },
+    /// The graph cannot be rewritten or lowered.
+    #[error(transparent)]
+    Compile(Box<RewriteError>),
+    /// There is no device as asked, or it failed.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The device cannot run the plan.
+    #[error(transparent)]
+    Load(Box<RuntimeError>),
+    /// A run failed.
+    #[error(transparent)]
+    Run(Box<RunError>),
+}
+
+impl From<RewriteError> for BenchError {
+    fn from(error: RewriteError) -> Self {
+        Self::Compile(Box::new(error))
+    }
+}
+
+impl From<RuntimeError> for BenchError {
+    fn from(error: RuntimeError) -> Self {
+        Self::Load(Box::new(error))
+    }
+}
+
+impl From<RunError> for BenchError {
+    fn from(error: RunError) -> Self {
+        Self::Run(Box::new(error))
+    }
+}

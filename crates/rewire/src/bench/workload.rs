@@ -1,0 +1,128 @@
+use super::draft::Draft;
+use super::ops::OPS;
+use super::{BenchError, Noise, Shape};
+use crate::weights::Weights;
+use rewire_graph::{DType, Graph, HostTensor};
+use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows, InputSpec};
+use rewire_hstu::models::{ModelError, parameters};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+/// A graph with values for its inputs and parameters.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Name of the operator, module or model.
+    pub op: String,
+    /// The sizes that it has, by the names of [`Shape`]'s fields.
+    pub shape: Map<String, Value>,
+    /// Type of inputs, weights and results.
+    pub dtype: DType,
+    /// The graph as traced.
+    pub graph: Graph,
+    /// By name.
+    pub inputs: Vec<(String, HostTensor)>,
+    /// By name.
+    pub parameters: HashMap<String, HostTensor>,
+}
+
+/// Names of what can be benched, each with what it is.
+pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OPS.iter().map(|op| (op.name, op.about))
+}
+
+/// Parameters of the state dict that a shape decides for a model.
+const MODEL: [&str; 6] = ["batch", "max_len", "len_dist", "targets", "seed", "dtype"];
+
+impl Workload {
+    /// An operator or module by name, one of [`operators`], with random data.
+    ///
+    /// ```
+    /// use rewire::bench::{Shape, Workload};
+    /// let workload = Workload::operator("layer-norm", &Shape { rows: 100, ..Shape::default() })?;
+    /// assert_eq!(workload.inputs[0].1.shape(), [100, 512]);
+    /// assert!(Workload::operator("nonsense", &Shape::default()).is_err());
+    /// # Ok::<(), rewire::bench::BenchError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`BenchError::UnknownOp`] lists the names; [`BenchError::Trace`] names the size that cannot be.
+    pub fn operator(name: &str, shape: &Shape) -> Result<Self, BenchError> {
+        let op = OPS.iter().find(|op| op.name == name.replace('_', "-")).ok_or_else(|| BenchError::UnknownOp {
+            name: name.to_owned(),
+            known: OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", "),
+        })?;
+        let traced = |error: ModelError| BenchError::Trace { op: op.name.to_owned(), source: Box::new(error) };
+        let mut draft = Draft::new(shape);
+        let outputs = (op.build)(&mut draft).map_err(traced)?;
+        let Draft { scope, mut noise, inputs, .. } = draft;
+        let graph = scope.finish(&outputs).map_err(|error| traced(error.into()))?;
+        let parameters = random(&graph, &mut noise).map_err(traced)?;
+        Ok(Self { op: op.name.to_owned(), shape: shape.only(op.sizes), dtype: shape.dtype, graph, inputs, parameters })
+    }
+
+    /// A model with its weights, or random ones, and random users: `max_len` rows each at most, as many candidates as
+    /// `targets` says.
+    ///
+    /// # Errors
+    /// [`BenchError::Trace`] if the configuration is not good.
+    pub fn model(
+        name: &str,
+        config: &Config,
+        weights: Option<&Weights<'_>>,
+        shape: &Shape,
+    ) -> Result<Self, BenchError> {
+        let traced = |error: ModelError| BenchError::Trace { op: name.to_owned(), source: Box::new(error) };
+        let graph = dlrm_hstu::trace(config).map_err(traced)?;
+        let shape = Shape { max_len: shape.max_len.min(config.max_seq_len), ..shape.clone() };
+        let mut noise = Noise::new(shape.seed);
+        let inputs = users(config, &shape, &mut noise).map_err(traced)?;
+        let mut values = random(&graph, &mut noise).map_err(traced)?;
+        if let Some(weights) = weights {
+            values.extend(weights.names().filter_map(|name| Some((name.to_owned(), weights.get(name)?))));
+        }
+        let sizes = shape.only(&MODEL);
+        Ok(Self { op: name.to_owned(), shape: sizes, dtype: shape.dtype, graph, inputs, parameters: values })
+    }
+}
+
+fn random(graph: &Graph, noise: &mut Noise) -> Result<HashMap<String, HostTensor>, ModelError> {
+    let value = |spec: rewire_hstu::models::ParameterSpec| Ok((spec.name, noise.floats(spec.dtype, &spec.shape)?));
+    parameters(graph).into_iter().map(value).collect()
+}
+
+/// Values of the inputs of a model.
+fn users(config: &Config, shape: &Shape, noise: &mut Noise) -> Result<Vec<(String, HostTensor)>, ModelError> {
+    let context = config.feature_groups.contextual.len();
+    let (low, high) = shape.len_dist.within(shape.max_len.saturating_sub(context));
+    let lengths: Vec<i64> = (0..shape.batch).map(|_| noise.between(low as i64, high as i64)).collect();
+    let (low, high) = shape.targets.within(shape.max_len);
+    let candidates: Vec<i64> =
+        lengths.iter().map(|length| noise.between(low as i64, high as i64).max(1).min(*length)).collect();
+    let history: Vec<i64> = lengths.iter().zip(&candidates).map(|(all, candidates)| all - candidates).collect();
+    let inputs = config.inputs();
+    inputs.iter().map(|spec| Ok((spec.name.clone(), user(spec, &history, &candidates, noise)?))).collect()
+}
+
+fn user(
+    spec: &InputSpec,
+    history: &[i64],
+    candidates: &[i64],
+    noise: &mut Noise,
+) -> Result<HostTensor, rewire_graph::TensorSizeError> {
+    let (group, name) = spec.name.split_once('.').unwrap_or(("", &spec.name));
+    let of_group = if group == "uih" { history } else { candidates };
+    let entries = match spec.rows {
+        InputRows::Users => vec![1; history.len()],
+        InputRows::History => history.to_vec(),
+        InputRows::Candidates => candidates.to_vec(),
+    };
+    let count = entries.iter().sum::<i64>() as usize;
+    let mut below = |end: i64| (0..count).map(|_| noise.between(0, end - 1)).collect::<Vec<i64>>();
+    match (spec.num_embeddings, spec.dtype, name) {
+        (Some(rows), ..) => noise.ids(count, rows),
+        (None, None, _) => Ok(HostTensor::lengths(of_group)),
+        (None, Some(_), "action") => HostTensor::i64(vec![count], &below(4)),
+        (None, Some(_), "watchtime") => HostTensor::i64(vec![count], &below(2000)),
+        (None, Some(_), _) => noise.ascending(&entries, 1, 5000),
+    }
+}

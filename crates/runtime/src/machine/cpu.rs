@@ -1,0 +1,66 @@
+use super::shortest;
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+use rewire_graph_rewrite::cost::Machine;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Floats of the arrays that are copied: more than a cache holds.
+const FLOATS: usize = 32 << 20;
+/// Floats that a task copies.
+const PART: usize = 64 << 10;
+/// Rounds of multiply-adds of a measurement.
+const ROUNDS: u32 = 1 << 14;
+/// Chains of multiply-adds that do not wait for each other: enough for two units of four cycles each.
+const CHAINS: usize = 12;
+
+pub(super) fn measure() -> Machine {
+    let (from, mut to) = (vec![1.0f32; FLOATS], vec![0.0f32; FLOATS]);
+    let copied = seconds(|| {
+        let parts = to.par_chunks_mut(PART).zip(from.par_chunks(PART));
+        parts.for_each(|(to, from)| to.copy_from_slice(from));
+        black_box(to.as_slice());
+    });
+    let computed = seconds(|| {
+        rayon::broadcast(|_| black_box(Arch::new().dispatch(MultiplyAdds)));
+    });
+    let operations: f64 = rayon::broadcast(|_| Arch::new().dispatch(MultiplyAdds)).into_iter().sum();
+    let launch = seconds(|| {
+        rayon::broadcast(|context| black_box(context.index()));
+    });
+    Machine {
+        bandwidth: 2.0 * size_of_val(from.as_slice()) as f64 / copied,
+        multiply_add: operations / computed,
+        matrix: None,
+        launch,
+    }
+}
+
+fn seconds(mut work: impl FnMut()) -> f64 {
+    let run = |count| {
+        let begun = Instant::now();
+        (0..count).for_each(|_| work());
+        Ok::<Duration, crate::GpuError>(begun.elapsed())
+    };
+    shortest(run).unwrap_or(f64::INFINITY)
+}
+
+/// Multiply-adds in registers; gives their number of operations.
+struct MultiplyAdds;
+
+impl WithSimd for MultiplyAdds {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> f64 {
+        let factor = simd.splat_f32s(black_box(0.5));
+        let mut chains = [simd.splat_f32s(black_box(1.0)); CHAINS];
+        for _ in 0..ROUNDS {
+            for chain in &mut chains {
+                *chain = simd.mul_add_f32s(*chain, factor, factor);
+            }
+        }
+        black_box(chains);
+        f64::from(ROUNDS) * (CHAINS * S::F32_LANES * 2) as f64
+    }
+}

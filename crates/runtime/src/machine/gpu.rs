@@ -1,0 +1,103 @@
+use super::shortest;
+use crate::session::Pipelines;
+use crate::{Gpu, GpuError};
+use rewire_graph_rewrite::cost::Machine;
+use rewire_graph_rewrite::emit::{EmittedKernel, Slot};
+use std::time::Instant;
+use wgpu::util::DeviceExt;
+
+const COPY: &str = include_str!("../../../../shaders/copy.wgsl");
+const MULTIPLY_ADD: &str = include_str!("../../../../shaders/multiply_add.wgsl");
+
+/// Bytes that a workgroup of the copy moves from one tensor to the other.
+const COPIED: u64 = 1024 * 16;
+/// Bytes of the tensors that are copied: more than any cache, or less where a device would take long.
+const LARGE: u64 = 512 << 20;
+const MODEST: u64 = 32 << 20;
+/// Bytes a second from which on a device copies large tensors.
+const FAST: f64 = 100e9;
+
+/// Workgroups of the multiply-adds, and operations of each.
+const GROUPS: u32 = 2048;
+const OPERATIONS: f64 = 256.0 * 128.0 * 32.0 * 2.0;
+
+pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
+    let modest = copy_seconds(gpu, MODEST).await?;
+    let large = if 2.0 * MODEST as f64 / modest > FAST { LARGE } else { MODEST };
+    let limit = gpu.target().binding_bytes.min(gpu.limits().max_buffer_size).min(large);
+    let bytes = (limit / COPIED).clamp(1, u64::from(gpu.limits().max_compute_workgroups_per_dimension)) * COPIED;
+    let copied = copy_seconds(gpu, bytes).await?;
+    let computed = Dispatch::new(gpu, MULTIPLY_ADD, 16, GROUPS).await?.seconds(gpu)?;
+    let launch = copy_seconds(gpu, COPIED).await?;
+    Ok(Machine {
+        bandwidth: 2.0 * bytes as f64 / copied,
+        multiply_add: f64::from(GROUPS) * OPERATIONS / computed,
+        matrix: None,
+        launch,
+    })
+}
+
+async fn copy_seconds(gpu: &Gpu, bytes: u64) -> Result<f64, GpuError> {
+    Dispatch::new(gpu, COPY, bytes, (bytes / COPIED) as u32).await?.seconds(gpu)
+}
+
+/// A kernel that reads one buffer and writes another.
+struct Dispatch {
+    pipeline: wgpu::ComputePipeline,
+    bindings: wgpu::BindGroup,
+    groups: u32,
+}
+
+impl Dispatch {
+    async fn new(gpu: &Gpu, wgsl: &str, bytes: u64, groups: u32) -> Result<Self, GpuError> {
+        let kernel = EmittedKernel {
+            wgsl: wgsl.to_owned(),
+            params: vec![],
+            slots: vec![Slot::Operand(0), Slot::Output(0)],
+            tile_lists: vec![],
+            grid: vec![],
+            outputs: vec![],
+        };
+        let pipeline = Pipelines::new(false).get(gpu, &kernel, "a measurement").await?;
+        let work = || {
+            let params = gpu.device().create_buffer_init(&wgpu::util::BufferInitDescriptor {
+                label: None,
+                contents: &[0; 16],
+                usage: wgpu::BufferUsages::UNIFORM,
+            });
+            let tensor = || {
+                let usage = wgpu::BufferUsages::STORAGE;
+                let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
+                gpu.device().create_buffer(&descriptor)
+            };
+            let buffers = [params, tensor(), tensor()];
+            let entries: Vec<_> = (0..)
+                .zip(&buffers)
+                .map(|(binding, buffer)| wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() })
+                .collect();
+            gpu.device().create_bind_group(&wgpu::BindGroupDescriptor {
+                label: None,
+                layout: &pipeline.layout,
+                entries: &entries,
+            })
+        };
+        let bindings = gpu.checked("measuring", work).await?;
+        Ok(Self { pipeline: pipeline.pipeline, bindings, groups })
+    }
+
+    /// Seconds of one dispatch among many.
+    fn seconds(&self, gpu: &Gpu) -> Result<f64, GpuError> {
+        shortest(|count| {
+            let begun = Instant::now();
+            let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            pass.set_pipeline(&self.pipeline);
+            pass.set_bind_group(0, &self.bindings, &[]);
+            (0..count).for_each(|_| pass.dispatch_workgroups(self.groups, 1, 1));
+            drop(pass);
+            gpu.queue().submit([encoder.finish()]);
+            gpu.wait()?;
+            Ok(begun.elapsed())
+        })
+    }
+}
