@@ -3,7 +3,8 @@
 use crate::golden::{Golden, stored};
 use rewire::rank;
 use rewire_graph::{DType, Graph, Scope, Tensor};
-use rewire_graph_rewrite::passes::{NOMINAL_SIZE, Pipeline, kernels, traffic};
+use rewire_graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, kernels, traffic};
+use rewire_graph_rewrite::passes::Pipeline;
 use rewire_hstu::modules::ranking::MmoeConfig;
 use serde_json::json;
 use std::fmt::Write;
@@ -105,8 +106,8 @@ pub fn page() -> Result<String, String> {
         "# Kernels\n\nWritten by `cargo xtask reference` from the pipeline itself; a test fails where it is stale.\n\n\
          Kernels are the dispatches of one run. Traced, every operator that computes on the device is one of its own. Bytes \
          are\nthose of device memory that the kernels of one run read and write, as predicted by \
-         `rewire_graph_rewrite::passes::traffic`\nwith every symbolic size at {NOMINAL_SIZE}: a batch of {NOMINAL_SIZE} \
-         sequences with {NOMINAL_SIZE} rows in all, for instance. They are no\nmeasurements.\n\nVertical fusion alone is \
+         `rewire_graph_rewrite::cost::traffic`\nfor {ASSUMED_SAMPLES} sequences with {ASSUMED_ROWS} rows in all. They \
+         are no measurements.\n\nVertical fusion alone is \
          the passes {}.\nThe pipeline is all of {}.\n",
         code(&VERTICAL),
         code(&Pipeline::default().passes().map(|pass| pass.name()).collect::<Vec<_>>()),

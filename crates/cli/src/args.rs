@@ -1,7 +1,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use rewire::Kernel;
-use rewire::bench::{self, BenchError, Lengths, Shape};
+use rewire::bench::{self, BenchError, Lengths, Metric, Shape};
 use rewire::graph::DType;
 use std::path::PathBuf;
 
@@ -39,6 +39,8 @@ pub enum Command {
     Verify(Verify),
     /// Times operators, modules and models against the ceilings of the device.
     Bench(Box<Bench>),
+    /// Writes a Chrome trace of a run: what the host did, and every kernel by module.
+    Profile(Box<Profile>),
     /// Draws the graph of a model or golden case.
     Graph(Graph),
 }
@@ -70,11 +72,40 @@ pub struct Verify {
 #[command(after_help = operators())]
 pub struct Bench {
     /// What to time: operators and modules as listed below, `demo`, and model folders.
-    #[arg(required = true, value_name = "OP|MODEL")]
+    #[arg(required_unless_present = "suite", value_name = "OP|MODEL")]
     pub ops: Vec<String>,
+    /// Also time a set of workloads, each at its own sizes.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(bench::SUITES))]
+    pub suite: Option<String>,
     /// Seconds that each is repeated for.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
+    /// Compare with what `--json` printed earlier; it is an error if anything is worse.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+    /// Changes of a metric up to this many percent are none: wall_ms, gpu_ms, peak_bytes or load_ms. May be given several
+    /// times.
+    #[arg(long, value_name = "METRIC=PERCENT", value_parser = threshold, requires = "compare")]
+    pub threshold: Vec<(Metric, f64)>,
+    /// Write a roofline picture.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write a page with floors, shares of the ceilings, and figures of other libraries.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    #[command(flatten)]
+    pub sizes: Sizes,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = operators())]
+pub struct Profile {
+    /// What to run: an operator or module as listed below, `demo`, or a model folder.
+    #[arg(value_name = "OP|MODEL")]
+    pub op: String,
+    /// The file to write; stdout if left out.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     #[command(flatten)]
     pub sizes: Sizes,
 }
@@ -191,6 +222,14 @@ fn dtype(text: &str) -> DType {
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
     seconds.ok_or_else(|| "expected a number that is not negative".to_owned())
+}
+
+fn threshold(text: &str) -> Result<(Metric, f64), String> {
+    let known = Metric::ALL.map(Metric::name).join(", ");
+    let wrong = || format!("expected METRIC=PERCENT with a metric of {known}");
+    let (name, percent) = text.split_once('=').ok_or_else(wrong)?;
+    let metric = Metric::ALL.into_iter().find(|metric| metric.name() == name).ok_or_else(wrong)?;
+    Ok((metric, seconds(percent).map_err(|_| wrong())? / 100.0))
 }
 
 fn operators() -> String {

@@ -2,35 +2,74 @@ use crate::args::{Bench as Options, Common};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::bench::{Bench, BenchOptions, Record, Shape, Workload};
+use rewire::bench::{
+    Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
+    compare, operators, page, roofline, suite,
+};
 use rewire::rank;
 use rewire::weights::Weights;
 use std::path::Path;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let shape = options.sizes.shape()?;
-    let workloads = options.ops.iter().map(|op| workload(op, &shape)).collect::<Result<Vec<_>, _>>()?;
-    let with = BenchOptions { kernel: common.kernel, adapter: common.adapter.clone(), seconds: options.seconds };
-    let bench = Bench::new(&with)?;
-    let mut failed = 0;
-    for workload in &workloads {
-        let record = bench.run(workload);
-        failed += usize::from(record.error.is_some());
+    let jobs = jobs(options)?;
+    let earlier = options.compare.as_deref().map(read).transpose()?;
+    let bench = open(common, options.seconds)?;
+    let mut records = Vec::with_capacity(jobs.len());
+    for (name, shape) in &jobs {
+        let record = bench.run(&workload(name, shape)?);
         if common.json {
             output.json(&record)?
         } else {
             output.line(line(&record))?
         }
         output.flush()?;
+        records.push(record);
     }
-    if failed > 0 {
-        return Err(CliError::NotMeasured { failed, all: workloads.len() });
+    if let Some(path) = &options.svg {
+        write(path, roofline(&records))?;
     }
-    Ok(())
+    if let Some(path) = &options.markdown {
+        write(path, page(&records)?)?;
+    }
+    if let Some(earlier) = earlier {
+        report(&earlier, &records, options, common, output)?;
+    }
+    match records.iter().filter(|record| record.error.is_some()).count() {
+        0 => Ok(()),
+        failed => Err(CliError::NotMeasured { failed, all: records.len() }),
+    }
+}
+
+/// Opens the device, measures it and keeps what was measured for predictions.
+pub fn open(common: &Common, seconds: f64) -> Result<Bench, CliError> {
+    let with = BenchOptions { kernel: common.kernel, adapter: common.adapter.clone(), seconds };
+    let bench = Bench::new(&with)?;
+    let keep = |path: &Path| Machines::read(path)?.insert(&bench.adapter(), *bench.machine());
+    if let Some(Err(error)) = Machines::usual_path().map(|path| keep(&path)) {
+        tracing::warn!("the ceilings are not kept: {error}");
+    }
+    Ok(bench)
+}
+
+/// What to time, all of which is known.
+fn jobs(options: &Options) -> Result<Vec<(String, Shape)>, CliError> {
+    let shape = options.sizes.shape()?;
+    let mut jobs: Vec<(String, Shape)> = options.ops.iter().map(|op| (op.clone(), shape.clone())).collect();
+    let is_known =
+        |name: &str| name == "demo" || Path::new(name).is_dir() || operators().any(|(known, _)| known == name);
+    if let Some((name, _)) = jobs.iter().find(|(name, _)| !is_known(name)) {
+        let known = operators().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+        return Err(BenchError::UnknownOp { name: name.clone(), known }.into());
+    }
+    if let Some(name) = &options.suite {
+        jobs.extend(suite(name)?.into_iter().map(|(op, shape)| (op.to_owned(), shape)));
+        jobs.push(("demo".to_owned(), Shape { batch: 32, targets: Lengths::Uniform(20, 20), ..Shape::default() }));
+    }
+    Ok(jobs)
 }
 
 /// What a name stands for: the model in the program, a model folder, or an operator.
-fn workload(name: &str, shape: &Shape) -> Result<Workload, CliError> {
+pub fn workload(name: &str, shape: &Shape) -> Result<Workload, CliError> {
     if name == "demo" {
         return Ok(Workload::model(name, &demo::config()?, Some(&Weights::parse(demo::WEIGHTS)?), shape)?);
     }
@@ -42,9 +81,57 @@ fn workload(name: &str, shape: &Shape) -> Result<Workload, CliError> {
     Ok(Workload::model(name, &rank::read_config(folder)?, Some(&weights), shape)?)
 }
 
+/// The records that `--json` printed.
+fn read(path: &Path) -> Result<Vec<Record>, CliError> {
+    let failed = |reason: String| BenchError::File { path: path.to_owned(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let record = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|error| failed(format!("line {}: {error}", number + 1)).into())
+    };
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.contains("\"category\""));
+    lines.map(record).collect()
+}
+
+pub fn write(path: &Path, content: String) -> Result<(), CliError> {
+    std::fs::write(path, content)
+        .map_err(|error| BenchError::File { path: path.to_owned(), reason: error.to_string() }.into())
+}
+
+fn report(
+    earlier: &[Record],
+    records: &[Record],
+    options: &Options,
+    common: &Common,
+    output: &mut Output,
+) -> Result<(), CliError> {
+    let thresholds = options.threshold.iter();
+    let thresholds = thresholds.fold(Thresholds::default(), |all, &(metric, threshold)| all.with(metric, threshold));
+    let comparisons = compare(earlier, records, &thresholds);
+    for comparison in &comparisons {
+        if common.json { output.json(comparison)? } else { output.line(change(comparison))? }
+    }
+    let bad = [Category::Worse, Category::Mixed, Category::Error];
+    match comparisons.iter().filter(|comparison| bad.contains(&comparison.category)).count() {
+        0 => Ok(()),
+        worse => Err(CliError::Worse { worse, all: comparisons.len() }),
+    }
+}
+
+fn change(comparison: &Comparison) -> String {
+    let Comparison { op, dtype, category, changes, error, .. } = comparison;
+    let changes: Vec<String> =
+        changes.iter().map(|(name, change)| format!("{name} {:+.1} %", 100.0 * change)).collect();
+    let error = error.as_ref().map_or_else(String::new, |error| format!("  {error}"));
+    format!("{category:<9} {op} {dtype} ({})  {}{error}", sizes(&comparison.shape), changes.join(", "))
+}
+
+fn sizes(shape: &serde_json::Map<String, serde_json::Value>) -> String {
+    let sizes: Vec<String> = shape.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    sizes.join(", ").replace('"', "")
+}
+
 fn line(record: &Record) -> String {
-    let shape: Vec<String> = record.shape.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    let title = format!("{} {} ({}) on {}", record.op, record.dtype, shape.join(", ").replace('"', ""), record.adapter);
+    let title = format!("{} {} ({}) on {}", record.op, record.dtype, sizes(&record.shape), record.adapter);
     if let Some(error) = &record.error {
         return format!("{title}\n  error: {error}");
     }

@@ -37,6 +37,8 @@ pub enum CliError {
     NoKernel { node: usize, reason: String },
     #[error("{failed} of {all} could not be measured")]
     NotMeasured { failed: usize, all: usize },
+    #[error("{worse} of {all} are worse than before, in part worse, or could not be compared")]
+    Worse { worse: usize, all: usize },
     #[error(transparent)]
     Bench(#[from] BenchError),
     #[error(transparent)]

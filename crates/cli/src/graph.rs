@@ -2,11 +2,14 @@ use crate::args::{Common, Format, Graph as Options, Passes, Stage};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
+use rewire::Kernel;
+use rewire::bench::Machines;
 use rewire::graph::op::{Fused, HostOp};
-use rewire::graph::{Graph, Node};
+use rewire::graph::{Graph, Node, Remarks};
+use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
 use rewire::graph_rewrite::emit::{Target, Tuning, emit};
 use rewire::graph_rewrite::lower::kernel;
-use rewire::graph_rewrite::passes::{Pipeline, kernels};
+use rewire::graph_rewrite::passes::Pipeline;
 use rewire::hstu::models::parameters;
 use rewire::rank;
 use rewire::verify::Case;
@@ -25,11 +28,19 @@ struct Counts {
     load_steps: usize,
     parameters: usize,
     bytes: usize,
+    /// Bytes that the operators of a run move, as traced and rewritten.
+    bytes_before: u64,
+    bytes_after: u64,
+    /// Least time of the kernels, each operator being one.
+    predicted_ms: f64,
+    /// What the prediction is for.
+    machine: String,
     ops: BTreeMap<String, usize>,
 }
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let pipeline = pipeline(&options.passes)?;
+    let (machine_name, machine) = machine(common)?;
+    let pipeline = pipeline(&options.passes)?.for_machine(machine);
     if options.view.bisect {
         return bisect(options, &pipeline, output);
     }
@@ -48,19 +59,47 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     if let Some(node) = options.view.wgsl {
         return Ok(output.line(wgsl(&rewritten, node)?.trim_end())?);
     }
+    let bytes = (traffic(&traced), traffic(&rewritten));
     let (stage, graph) = match options.stage {
         Stage::Traced => ("traced", traced),
         Stage::Rewritten => ("rewritten", rewritten),
     };
+    let counts = operators(&graph, &Sizes::assumed(&graph));
+    let seconds: f64 = counts.iter().map(|(_, count)| machine.seconds(count)).sum();
     if common.json {
-        return Ok(output.json(&count(stage, &graph))?);
+        return Ok(output.json(&count(stage, &graph, bytes, (seconds, machine_name)))?);
     }
+    let remarks = Remarks {
+        nodes: counts.iter().map(|(id, count)| (*id, remark(machine.seconds(count), count.bytes()))).collect(),
+        graph: vec![format!(
+            "{} operators in a run, {} predicted on {machine_name}, {ASSUMED_SAMPLES} samples with {ASSUMED_ROWS} rows in all",
+            counts.len(),
+            remark(seconds, if options.stage == Stage::Traced { bytes.0 } else { bytes.1 }),
+        )],
+    };
     let drawing = match options.format {
-        Format::Text => graph.text(),
-        Format::Dot => graph.dot(),
-        Format::Svg => graph.svg(),
+        Format::Text => graph.text_with(&remarks),
+        Format::Dot => graph.dot_with(&remarks),
+        Format::Svg => graph.svg_with(&remarks),
     };
     Ok(output.line(drawing.trim_end())?)
+}
+
+/// What predictions are for: the adapter that is asked for, if it was measured, or a GPU of the middle class.
+fn machine(common: &Common) -> Result<(String, Machine), CliError> {
+    let machines = Machines::usual_path().map(|path| Machines::read(&path)).transpose()?;
+    let asked = match (&common.adapter, common.kernel) {
+        (Some(adapter), _) => Some(adapter.as_str()),
+        (None, Kernel::Cpu) => Some("cpu"),
+        (None, _) => None,
+    };
+    let found = machines.as_ref().zip(asked).and_then(|(machines, asked)| machines.find(asked));
+    let typical = || ("a typical GPU".to_owned(), Machine::TYPICAL);
+    Ok(found.map_or_else(typical, |(name, machine)| (name.to_owned(), *machine)))
+}
+
+fn remark(seconds: f64, bytes: u64) -> String {
+    format!("{:.4} ms, {:.1} KiB", seconds * 1e3, bytes as f64 / 1024.0)
 }
 
 fn pipeline(options: &Passes) -> Result<Pipeline, CliError> {
@@ -120,7 +159,12 @@ fn wgsl(graph: &Graph, node: usize) -> Result<String, CliError> {
     Ok(emitted.wgsl)
 }
 
-fn count(stage: &'static str, graph: &Graph) -> Counts {
+fn count(
+    stage: &'static str,
+    graph: &Graph,
+    (bytes_before, bytes_after): (u64, u64),
+    (seconds, machine): (f64, String),
+) -> Counts {
     let nodes: Vec<&Node> = graph.ids().filter_map(|id| graph.node(id)).collect();
     let host_steps = nodes.iter().filter(|node| is::<HostOp>(node)).count();
     let fixed = graph.fixed().unwrap_or_default();
@@ -134,6 +178,10 @@ fn count(stage: &'static str, graph: &Graph) -> Counts {
         load_steps,
         parameters: sizes().map(|(elements, _)| elements).sum(),
         bytes: sizes().map(|(elements, bytes)| elements * bytes).sum(),
+        bytes_before,
+        bytes_after,
+        predicted_ms: seconds * 1e3,
+        machine,
         ops: graph.counts(),
     }
 }

@@ -9,6 +9,7 @@ mod error;
 mod graph;
 mod log;
 mod output;
+mod profile;
 mod rank;
 mod verify;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Rank(options) => rank::run(options, &args.common, &mut output),
         Command::Verify(options) => verify::run(options, &args.common, &mut output),
         Command::Bench(options) => bench::run(options, &args.common, &mut output),
+        Command::Profile(options) => profile::run(options, &args.common, &mut output),
         Command::Graph(options) => graph::run(options, &args.common, &mut output),
     };
     match result.and_then(|()| Ok(output.flush()?)) {

@@ -3,7 +3,7 @@
 
 mod program;
 
-use program::run;
+use program::{Folder, run};
 use serde_json::Value;
 
 const FIELDS: [&str; 15] = [
@@ -79,4 +79,53 @@ fn what_cannot_be_benched_is_named() {
     let usage = run(&[&sizes[..], &["--len-dist", "uniform:9:3"]].concat());
     assert_eq!(usage.code, Some(2));
     assert!(usage.stderr.contains("uniform:LO:HI"), "{}", usage.stderr);
+}
+
+#[test]
+fn records_are_compared_drawn_and_put_on_a_page() {
+    let folder = Folder::new();
+    let file = |name: &str| folder.0.join(name).display().to_string();
+    let sizes = ["layer-norm", "addmm", "--rows", "30", "--m", "20", "--k", "8", "--n", "12"];
+    let records = bench(&[&sizes[..], &["--svg", &file("roof.svg"), "--markdown", &file("page.md")]].concat());
+    assert!(std::fs::read_to_string(file("roof.svg")).unwrap().matches("<circle").count() == 2);
+    assert!(std::fs::read_to_string(file("page.md")).unwrap().contains("addmm (m 20, k 8, n 12)"));
+
+    let slower = |record: &Value, factor: f64| {
+        let mut record = record.clone();
+        for metric in ["wall_ms", "load_ms"] {
+            record[metric] = (record[metric].as_f64().unwrap() * factor).into();
+        }
+        format!("{record}\n")
+    };
+    let compare = |earlier: String| {
+        let earlier = folder.write("earlier.jsonl", earlier);
+        let common = ["bench", "--kernel", "cpu", "--json", "--seconds", "0", "--compare", &earlier];
+        run(&[&common[..], &sizes].concat())
+    };
+    let better = compare(records.iter().map(|record| slower(record, 1e6)).collect());
+    assert_eq!(better.code, Some(0), "{}", better.stderr);
+    let found = better.json();
+    assert!(found[2..].iter().all(|comparison| comparison["category"] == "better"), "{found:?}");
+    let worse = compare(slower(&records[0], 1e-6));
+    worse.failed_with(&["1 of 1 are worse"]);
+    assert_eq!(worse.json()[2]["category"], "worse");
+    compare("no record".to_owned()).failed_with(&["earlier.jsonl", "line 1"]);
+}
+
+#[test]
+fn a_profile_is_a_chrome_trace() {
+    let profile = run(&["profile", "stu", "--kernel", "cpu", "--shape", "on-device"]);
+    assert_eq!(profile.code, Some(0), "{}", profile.stderr);
+    let trace = profile.json().remove(0);
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |category: &str| events.iter().filter(|event| event["cat"] == category).collect::<Vec<_>>();
+    assert!(of("kernel").iter().any(|event| event["name"] == "attention" && event["args"]["path"] == "_stu_layers.1"));
+    assert!(of("run").iter().any(|event| event["name"] == "sizes"));
+    let region = of("module").into_iter().find(|event| event["name"] == "1").unwrap();
+    let span =
+        |event: &Value| (event["ts"].as_f64().unwrap(), event["ts"].as_f64().unwrap() + event["dur"].as_f64().unwrap());
+    let inside = of("kernel").into_iter().filter(|event| event["args"]["path"] == "_stu_layers.1");
+    for event in inside {
+        assert!(span(event).0 >= span(region).0 && span(event).1 <= span(region).1 + 1e-3, "{event} {region}");
+    }
 }

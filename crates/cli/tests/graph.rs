@@ -22,6 +22,9 @@ fn counts_tell_what_was_fused() {
     assert!(traced["ops"]["matmul"].as_u64().unwrap() > 5 && traced["ops"].get("attention").is_none());
     assert_eq!(rewritten["ops"]["attention"], 2);
     assert!(number(&rewritten, "kernels") <= 22);
+    assert_eq!(traced["bytes_before"], rewritten["bytes_before"]);
+    assert!(number(&rewritten, "bytes_before") > 2 * number(&rewritten, "bytes_after"));
+    assert!(traced["predicted_ms"].as_f64().unwrap() > rewritten["predicted_ms"].as_f64().unwrap());
     for counts in [traced, rewritten] {
         let all: u64 = counts["ops"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
         assert_eq!(all, number(&counts, "nodes"));
@@ -42,6 +45,7 @@ fn every_format_draws() {
             let run = run(&["graph", "--stage", stage, "--format", format]);
             assert_eq!(run.code, Some(0), "{}", run.stderr);
             assert!(run.stdout.starts_with(start), "{format}: {}", &run.stdout[..80]);
+            assert!(run.stdout.contains(" predicted on a typical GPU"), "{format}");
         }
     }
 }

@@ -57,7 +57,7 @@ mod ty;
 pub use dim::{Dim, Symbol};
 pub use dtype::{DType, Scalar};
 pub use error::{GraphError, TypeError};
-pub use graph::{Graph, MAX_RANK, Node, NodeId, SizeDef, SizeSource, Value};
+pub use graph::{Graph, MAX_RANK, Node, NodeId, Remarks, SizeDef, SizeSource, Value};
 pub use interpret::{Array, InterpretError, interpret};
 pub use tensor::{HostTensor, TensorSizeError};
 pub use trace::{Mode, Ragged, Scope, Tensor};

@@ -30,9 +30,27 @@ impl Machine {
     /// assert!((machine.seconds(&copy) - 1.001e-3).abs() < 1e-9);
     /// ```
     pub fn seconds(&self, count: &Count) -> f64 {
-        let bytes = count.bytes() as f64 + count.reread as f64 / CACHE;
-        let computing = (count.products as f64 + 2.0 * count.scalar as f64) / self.multiply_add;
-        self.launch + (bytes / self.bandwidth).max(computing)
+        self.launch + self.moving(count).max(self.rereading(count)).max(self.computing(count))
+    }
+
+    /// Seconds that a kernel takes if it moves, reads again and computes one after the other.
+    ///
+    /// Kernels are chosen by this: which of the three hides the others depends on the sizes of a run, and a choice holds for
+    /// all of them.
+    pub fn serial_seconds(&self, count: &Count) -> f64 {
+        self.launch + self.moving(count) + self.rereading(count) + self.computing(count)
+    }
+
+    fn moving(&self, count: &Count) -> f64 {
+        count.bytes() as f64 / self.bandwidth
+    }
+
+    fn rereading(&self, count: &Count) -> f64 {
+        count.reread as f64 / (CACHE * self.bandwidth)
+    }
+
+    fn computing(&self, count: &Count) -> f64 {
+        (count.products as f64 + 2.0 * count.scalar as f64) / self.multiply_add
     }
 }
 

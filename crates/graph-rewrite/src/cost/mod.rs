@@ -4,12 +4,14 @@
 //! decides by it.
 
 mod domain;
+mod graph;
 mod kernel;
 mod machine;
 mod sizes;
 
+pub use graph::{kernels, operators, traffic};
 pub use machine::Machine;
-pub use sizes::Sizes;
+pub use sizes::{ASSUMED_ROWS, ASSUMED_SAMPLES, Sizes};
 
 use serde::{Deserialize, Serialize};
 use std::iter::Sum;

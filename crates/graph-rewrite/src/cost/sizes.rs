@@ -1,6 +1,12 @@
 use crate::plan::{Binding, HostSlot, RowRange, ShapeValues, Step};
-use rewire_graph::{Dim, Symbol};
-use std::collections::HashMap;
+use rewire_graph::op::Input;
+use rewire_graph::{Dim, Graph, Layout, SizeSource, Symbol};
+use std::collections::{HashMap, HashSet};
+
+/// Samples that are assumed where nothing is known of a run.
+pub const ASSUMED_SAMPLES: u64 = 8;
+/// Rows of all samples together that are assumed.
+pub const ASSUMED_ROWS: u64 = 1024;
 
 /// The sizes that a kernel is counted at.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +34,30 @@ impl Sizes {
     /// Every symbol has the same value, and so has the number of rows of every sample.
     pub fn uniform(symbol: u64, sample: u64) -> Self {
         Self { other: i64::try_from(symbol).unwrap_or(i64::MAX), sample, ..Self::default() }
+    }
+
+    /// The sizes of a graph where nothing is known of a run: [`ASSUMED_SAMPLES`] samples of equal length with
+    /// [`ASSUMED_ROWS`] rows in all. An extent of what the host reads counts samples, a scalar of the shape program the rows
+    /// of one, and any other size is all rows.
+    pub fn assumed(graph: &Graph) -> Self {
+        let host: HashSet<&str> = graph
+            .ids()
+            .filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>())
+            .filter(|input| input.ty.layout == Layout::Host)
+            .map(|input| input.name.as_str())
+            .collect();
+        let value = |source: &SizeSource| match source {
+            SizeSource::Extent { input, .. } if host.contains(input.as_str()) => ASSUMED_SAMPLES,
+            SizeSource::Scalar(_) => ASSUMED_ROWS / ASSUMED_SAMPLES,
+            _ => ASSUMED_ROWS,
+        };
+        let symbols = (0..).map(Symbol).zip(graph.sizes().iter().map(|size| value(&size.source) as i64));
+        Self { symbols: symbols.collect(), sample: ASSUMED_ROWS / ASSUMED_SAMPLES, ..Self::default() }
+    }
+
+    /// Pairs of rows and keys of the same sample, where all samples are alike.
+    pub(super) fn pairs(&self, rows: u64, keys: u64) -> u64 {
+        rows.saturating_mul(keys.min(self.sample))
     }
 
     /// The value of a size; 0 where it has none.

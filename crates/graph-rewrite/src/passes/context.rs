@@ -1,4 +1,5 @@
 use super::{Application, NearMiss};
+use crate::cost::Machine;
 use rewire_graph::{Graph, NodeId};
 use std::collections::BTreeSet;
 
@@ -8,6 +9,7 @@ pub struct Context {
     disabled: BTreeSet<String>,
     remaining: Option<usize>,
     explaining: bool,
+    machine: Machine,
     pub(super) applications: Vec<Application>,
     pub(super) near_misses: Vec<NearMiss>,
     pub(super) detail: String,
@@ -27,6 +29,16 @@ impl Context {
     /// Permits at most this many rewrites.
     pub(super) fn limit(&mut self, rewrites: usize) {
         self.remaining = Some(rewrites);
+    }
+
+    /// Lets passes choose for a machine.
+    pub(super) fn choose_for(&mut self, machine: Machine) {
+        self.machine = machine;
+    }
+
+    /// What passes choose for, where they weigh moving bytes against computing again.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// Keeps the reasons of rewrites that nearly happened.

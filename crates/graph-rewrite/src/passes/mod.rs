@@ -17,7 +17,6 @@ mod precompute;
 mod report;
 mod separate;
 mod simplify;
-mod traffic;
 
 pub use affine::FoldAffine;
 pub use common_subexpressions::CommonSubexpressions;
@@ -32,7 +31,6 @@ pub use precompute::Precompute;
 pub use report::{Application, NearMiss, PassReport, Report};
 pub use separate::Separate;
 pub use simplify::Simplify;
-pub use traffic::{NOMINAL_SIZE, kernels, traffic};
 
 use crate::lower::RewriteError;
 use rewire_graph::Graph;

@@ -1,7 +1,8 @@
 use super::{
     Application, CleanLayout, CommonSubexpressions, Context, DeadCode, FoldAffine, FoldConstants, Fuse, MergeSiblings,
-    Pass, PassReport, Precompute, Report, Separate, Simplify, traffic,
+    Pass, PassReport, Precompute, Report, Separate, Simplify,
 };
+use crate::cost::{Machine, traffic};
 use crate::lower::RewriteError;
 use rewire_graph::Graph;
 
@@ -96,7 +97,14 @@ impl Pipeline {
         self
     }
 
-    /// The pipeline, whose report tells what was nearly rewritten as well.
+    /// The pipeline, whose passes choose for a machine instead of [`Machine::TYPICAL`].
+    #[must_use]
+    pub fn for_machine(mut self, machine: Machine) -> Self {
+        self.context.choose_for(machine);
+        self
+    }
+
+    /// The pipeline, whose report tells what was nearly rewritten as well, and how many bytes move.
     #[must_use]
     pub fn explain(mut self) -> Self {
         self.context.explain();
@@ -170,17 +178,21 @@ impl Pipeline {
         graph.verify().map_err(|source| RewriteError::graph("input", source))?;
         let mut report = Report::default();
         let mut graph = graph;
-        let mut bytes = traffic(&graph);
+        let explaining = context.is_explaining();
+        let mut bytes = explaining.then(|| traffic(&graph));
         for pass in &self.passes {
             let next = pass.run(&graph, &mut context)?;
             next.verify().map_err(|source| RewriteError::graph(pass.name(), source))?;
-            let after = if context.applications.is_empty() { bytes } else { traffic(&next) };
+            let after = match context.applications.is_empty() {
+                true => bytes,
+                false => explaining.then(|| traffic(&next)),
+            };
             report.passes.push(PassReport {
                 pass: pass.name().to_owned(),
                 applications: std::mem::take(&mut context.applications),
                 near_misses: std::mem::take(&mut context.near_misses),
                 nodes: (graph.len(), next.len()),
-                bytes: (bytes, after),
+                bytes: bytes.zip(after),
                 detail: std::mem::take(&mut context.detail),
             });
             (graph, bytes) = (next, after);

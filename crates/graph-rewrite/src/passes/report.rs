@@ -39,8 +39,8 @@ pub struct PassReport {
     pub near_misses: Vec<NearMiss>,
     /// Nodes before and after.
     pub nodes: (usize, usize),
-    /// Predicted [`traffic`](super::traffic) before and after, in bytes.
-    pub bytes: (u64, u64),
+    /// Predicted [`traffic`](crate::cost::traffic) before and after, in bytes; of pipelines that explain.
+    pub bytes: Option<(u64, u64)>,
     /// More, for people.
     pub detail: String,
 }
@@ -79,7 +79,10 @@ impl fmt::Display for PassReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pass, applications, nodes, bytes, detail, .. } = self;
         let count = applications.len();
-        write!(f, "{pass}: {count} rewrites, {} -> {} nodes, {} -> {} bytes", nodes.0, nodes.1, bytes.0, bytes.1)?;
+        write!(f, "{pass}: {count} rewrites, {} -> {} nodes", nodes.0, nodes.1)?;
+        if let Some((before, after)) = bytes {
+            write!(f, ", {before} -> {after} bytes")?;
+        }
         if detail.is_empty() { Ok(()) } else { write!(f, ", {detail}") }
     }
 }

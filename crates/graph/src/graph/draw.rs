@@ -1,7 +1,16 @@
 use super::{Graph, NodeId};
 use crate::op::{Constant, Fused, Input, Parameter};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
+
+/// What is written beside the nodes of a drawing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remarks {
+    /// By node.
+    pub nodes: HashMap<NodeId, String>,
+    /// Of the whole graph, a line each.
+    pub graph: Vec<String>,
+}
 
 impl Graph {
     /// One line a node, producers first: `%3 = matmul(%1, %2) : f32[s0, 64]  # module.path`.
@@ -9,12 +18,30 @@ impl Graph {
     /// Fused operators show their body indented below. Nodes are numbered by order, so equal graphs
     /// have equal texts.
     pub fn text(&self) -> String {
+        self.text_with(&Remarks::default())
+    }
+
+    /// [`Graph::text`] with remarks at the ends of lines and of the text.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, Remarks, Scope};
+    /// let scope = Scope::new();
+    /// let graph = scope.finish(&[("y", scope.input("x", DType::F32, &[4.into()]).silu())])?;
+    /// let mut remarks = Remarks::default();
+    /// remarks.nodes.insert(graph.outputs()[0].1.node, "cheap".to_owned());
+    /// assert!(graph.text_with(&remarks).contains("silu(%0) : f32[4]  ; cheap"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn text_with(&self, remarks: &Remarks) -> String {
         let mut text = String::new();
-        self.write_text(&mut text, "");
+        self.write_text(&mut text, "", remarks);
+        for remark in &remarks.graph {
+            let _ = writeln!(text, "; {remark}");
+        }
         text
     }
 
-    fn write_text(&self, text: &mut String, indent: &str) {
+    fn write_text(&self, text: &mut String, indent: &str, remarks: &Remarks) {
         let order = self.order().unwrap_or_default();
         let numbers: BTreeMap<NodeId, usize> = order.iter().enumerate().map(|(number, &id)| (id, number)).collect();
         let show = |value: &super::Value| {
@@ -28,14 +55,15 @@ impl Graph {
             let types: Vec<String> = node.types.iter().map(ToString::to_string).collect();
             let (op, attributes) = (node.op.name(), self.attributes(*id));
             let path = if node.path.is_empty() { String::new() } else { format!("  # {}", node.path) };
+            let remark = remarks.nodes.get(id).map_or_else(String::new, |remark| format!("  ; {remark}"));
             let _ = writeln!(
                 text,
-                "{indent}%{number} = {op}{attributes}({}) : {}{path}",
+                "{indent}%{number} = {op}{attributes}({}) : {}{path}{remark}",
                 operands.join(", "),
                 types.join(", ")
             );
             if let Some(fused) = node.op.downcast_ref::<Fused>() {
-                fused.body.write_text(text, &format!("{indent}    "));
+                fused.body.write_text(text, &format!("{indent}    "), &Remarks::default());
             }
         }
         for (name, value) in self.outputs() {
@@ -69,6 +97,11 @@ impl Graph {
 
     /// Graphviz source. Fused operators are boxes around their bodies; modules are labels.
     pub fn dot(&self) -> String {
+        self.dot_with(&Remarks::default())
+    }
+
+    /// [`Graph::dot`] with remarks on fused operators and below the graph.
+    pub fn dot_with(&self, remarks: &Remarks) -> String {
         let mut text = String::from(
             "digraph rewire {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"Helvetica\", fontsize=10];\n",
         );
@@ -76,7 +109,7 @@ impl Graph {
         for id in self.order().unwrap_or_default() {
             let Some(node) = self.node(id) else { continue };
             match node.op.downcast_ref::<Fused>() {
-                Some(fused) => self.dot_fused(&mut text, &mut names, id, fused),
+                Some(fused) => self.dot_fused(&mut text, &mut names, id, (fused, remarks)),
                 None => {
                     let name = format!("n{}", id.number());
                     let label = label(node.op.name(), &self.attributes(id), &node.types);
@@ -102,17 +135,27 @@ impl Graph {
                 let _ = writeln!(text, "  {source} -> out{n};");
             }
         }
+        if !remarks.graph.is_empty() {
+            let _ = writeln!(text, "  label=\"{}\";", escape(&remarks.graph.join("\n")));
+        }
         text.push_str("}\n");
         text
     }
 
-    fn dot_fused(&self, text: &mut String, names: &mut BTreeMap<super::Value, String>, id: NodeId, fused: &Fused) {
+    fn dot_fused(
+        &self,
+        text: &mut String,
+        names: &mut BTreeMap<super::Value, String>,
+        id: NodeId,
+        (fused, remarks): (&Fused, &Remarks),
+    ) {
         let number = id.number();
+        let remark = remarks.nodes.get(&id).map_or_else(String::new, |remark| format!("\n{remark}"));
         let path = self.node(id).map_or("", |node| node.path.as_str());
         let _ = writeln!(
             text,
             "  subgraph cluster_{number} {{\n    label=\"{}\"; style=filled; color=\"#9fc5e8\"; fillcolor=\"#eaf3fb\"; fontname=\"Helvetica\"; fontsize=10;",
-            escape(&format!("{} {path}", fused.name))
+            escape(&format!("{} {path}{remark}", fused.name))
         );
         let body = &fused.body;
         let mut edges = String::new();

@@ -5,6 +5,8 @@ mod order;
 mod svg;
 mod verify;
 
+pub use draw::Remarks;
+
 use crate::op::Op;
 use crate::{Dim, GraphError, Symbol, Type, TypeError};
 use petgraph::Direction;

@@ -4,7 +4,9 @@ use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::cost::{Count, Machine};
 use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_graph_rewrite::{lower, optimize};
-use rewire_runtime::{Detail, Gpu, Inputs, Kernel, Outputs, RunError, Session, SessionOptions, Value, measure_machine};
+use rewire_runtime::{
+    Detail, Gpu, Inputs, Kernel, Outputs, Profile, RunError, Session, SessionOptions, Value, measure_machine,
+};
 use std::time::{Duration, Instant};
 
 /// What benches run on, and for how long.
@@ -74,6 +76,18 @@ impl Bench {
             record.error = Some(describe(&error));
         }
         record
+    }
+
+    /// What a run spends its time on, every kernel by itself, after some runs that warm up.
+    ///
+    /// # Errors
+    /// [`BenchError`] if the workload cannot be compiled, loaded or run.
+    pub fn profile(&self, workload: &Workload) -> Result<Profile, BenchError> {
+        let mut case = Case::new(workload, self.gpu.as_ref())?;
+        for _ in 0..WARM_UP {
+            case.run()?;
+        }
+        Ok(case.session.run_timed(&case.inputs, Detail::Steps)?.1)
     }
 
     fn measure(&self, workload: &Workload, record: &mut Record) -> Result<(), BenchError> {

@@ -9,23 +9,36 @@
 //! # Ok::<(), rewire::bench::BenchError>(())
 //! ```
 
+mod compare;
 mod draft;
+mod machines;
 mod measure;
 mod noise;
 mod ops;
+mod page;
 mod record;
+mod roofline;
 mod shape;
+mod suite;
+mod trace;
 mod workload;
 
+pub use compare::{Category, Comparison, Metric, Thresholds, compare};
+pub use machines::Machines;
 pub use measure::{Bench, BenchOptions};
 pub use noise::Noise;
+pub use page::page;
 pub use record::Record;
+pub use roofline::roofline;
 pub use shape::{Lengths, Shape};
+pub use suite::{SUITES, suite};
+pub use trace::chrome_trace;
 pub use workload::{Workload, operators};
 
 use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
 use rewire_runtime::{GpuError, RunError, RuntimeError};
+use std::path::PathBuf;
 use thiserror::Error;
 
 /// Why something cannot be benched.
@@ -46,6 +59,22 @@ pub enum BenchError {
         name: String,
         /// The names that there are.
         known: String,
+    },
+    /// There is no suite of a name.
+    #[error("there is no suite `{name}`: expected {known}")]
+    UnknownSuite {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// A file of figures cannot be read or written.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
     },
     /// The graph cannot be traced with these sizes.
     #[error("cannot trace {op}")]

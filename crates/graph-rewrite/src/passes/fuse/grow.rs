@@ -1,5 +1,6 @@
 use super::cost;
 use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
+use crate::cost::{Machine, Sizes};
 use crate::plan::Kernel;
 use rewire_graph::op::{JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
 use rewire_graph::pointwise::UnaryOp;
@@ -268,8 +269,9 @@ impl Partition<'_> {
         true
     }
 
-    /// Norms that only one product reads move into its prologue, where that moves fewer bytes.
-    pub(super) fn absorb_norms(&mut self) {
+    /// Norms that only one product reads move into its prologue, where a machine takes no longer then.
+    pub(super) fn absorb_norms(&mut self, machine: &Machine) {
+        let sizes = Sizes::assumed(self.graph);
         for norm in 0..self.groups.len() {
             let reducing =
                 |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Reduce>().is_some());
@@ -288,17 +290,14 @@ impl Partition<'_> {
             if results.iter().any(|&id| self.is_output(id)) || !self.accepts(&nodes) {
                 continue;
             }
-            if matches!(self.trial(&nodes), Ok(Kernel::Matmul(kernel)) if cost::absorbs(&kernel, self.widths(&results)))
+            let [joined, alone, reading] =
+                [&nodes, &self.groups[norm], &self.groups[product]].map(|nodes| self.trial(nodes));
+            if let (Ok(joined @ Kernel::Matmul(_)), Ok(alone), Ok(reading)) = (joined, alone, reading)
+                && cost::absorbs(machine, &sizes, &joined, [&alone, &reading])
             {
                 self.assign(product, nodes);
             }
         }
-    }
-
-    /// Elements in a row of all of `nodes` together.
-    fn widths(&self, nodes: &[NodeId]) -> usize {
-        let types = nodes.iter().filter_map(|&id| self.graph.ty(Value { node: id, port: 0 }));
-        types.map(|ty| ty.width().unwrap_or(0)).sum()
     }
 
     /// Kernels without an anchor become one where they walk the same points or one reads the other.

@@ -34,7 +34,7 @@ impl Pass for Fuse {
             partition.grow_epilogue(group);
         }
         partition.settle();
-        partition.absorb_norms();
+        partition.absorb_norms(context.machine());
         partition.relieve();
         partition.join_maps();
         let fused = outline::outline(&partition, context)?;

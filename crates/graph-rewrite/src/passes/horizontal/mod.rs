@@ -3,7 +3,8 @@
 mod family;
 mod join;
 
-use super::{Context, DeadCode, Fuse, Pass, Pipeline, Precompute, Separate, kernels, traffic};
+use super::{Context, DeadCode, Fuse, Pass, Pipeline, Precompute, Separate};
+use crate::cost::{Machine, Sizes, operators};
 use crate::lower::RewriteError;
 use family::{Family, Members};
 use rewire_graph::op::{Concat, MatMul};
@@ -17,7 +18,7 @@ const TRIED: usize = 12;
 /// Merges linear layers that read the same value: their weights are joined when parameters are bound, and what follows
 /// them in the same way (biases, activations, further layers of equal widths) is merged with them.
 ///
-/// A merge is kept where the graph takes fewer kernels by it, or as many that move fewer bytes.
+/// A merge is kept where a machine takes less time for the graph by it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MergeSiblings;
 
@@ -29,18 +30,18 @@ impl Pass for MergeSiblings {
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph(self.name(), source);
         let sets = siblings(graph).map_err(failed)?;
-        let mut chosen = if sets.is_empty() { vec![] } else { choose(graph, &sets)? };
+        let mut chosen = if sets.is_empty() { vec![] } else { choose(graph, &sets, context.machine())? };
         chosen.retain(|set| context.permits(self.name(), graph, set[0]));
         merged(graph, &chosen).map_err(failed)
     }
 }
 
 /// The sets of siblings whose merging pays.
-fn choose(graph: &Graph, sets: &[Vec<NodeId>]) -> Result<Vec<Vec<NodeId>>, RewriteError> {
+fn choose(graph: &Graph, sets: &[Vec<NodeId>], machine: &Machine) -> Result<Vec<Vec<NodeId>>, RewriteError> {
     let failed = |source| RewriteError::graph("merge_siblings", source);
     // A graph that does not fuse as it is gives nothing to compare with.
-    let Ok(before) = cost(graph) else { return Ok(vec![]) };
-    let is_less = |merged: &Graph, than| cost(merged).ok().filter(|cost| *cost < than);
+    let Ok(before) = seconds(graph, machine) else { return Ok(vec![]) };
+    let is_less = |merged: &Graph, than| seconds(merged, machine).ok().filter(|seconds| *seconds < than);
     if is_less(&merged(graph, sets).map_err(failed)?, before).is_some() {
         return Ok(sets.to_vec());
     }
@@ -48,18 +49,19 @@ fn choose(graph: &Graph, sets: &[Vec<NodeId>]) -> Result<Vec<Vec<NodeId>>, Rewri
     for set in sets.iter().take(if sets.len() > 1 { TRIED } else { 0 }) {
         chosen.push(set.clone());
         match is_less(&merged(graph, &chosen).map_err(failed)?, least) {
-            Some(cost) => least = cost,
+            Some(seconds) => least = seconds,
             None => drop(chosen.pop()),
         }
     }
     Ok(chosen)
 }
 
-/// Kernels of a run and bytes they move, if the graph were fused as it is.
-fn cost(graph: &Graph) -> Result<(usize, u64), RewriteError> {
+/// Time that a machine takes for a run, if the graph were fused as it is.
+fn seconds(graph: &Graph, machine: &Machine) -> Result<f64, RewriteError> {
     let rest = Pipeline::new(vec![Box::new(Separate), Box::new(DeadCode), Box::new(Precompute), Box::new(Fuse)]);
-    let (fused, _) = rest.run(graph.clone())?;
-    Ok((kernels(&fused), traffic(&fused)))
+    let (fused, _) = rest.for_machine(*machine).run(graph.clone())?;
+    let counts = operators(&fused, &Sizes::assumed(&fused));
+    Ok(counts.iter().map(|(_, count)| machine.serial_seconds(count)).sum())
 }
 
 /// Products with the same left operand and parameters of one type as right operands, oldest first.

@@ -4,7 +4,7 @@ mod layered;
 mod paint;
 mod scene;
 
-use super::{Graph, SizeSource};
+use super::{Graph, Remarks, SizeSource};
 use crate::Symbol;
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,8 +16,13 @@ impl Graph {
     /// read them, scalar constants into the titles; `%3` is the number that [`Graph::text`] gives a node. Hovering
     /// over a box shows all of its attributes.
     pub fn svg(&self) -> String {
-        let picture = scene::picture(self, &scene::Frame::default());
-        paint::document(&picture, &self.size_legend())
+        self.svg_with(&Remarks::default())
+    }
+
+    /// [`Graph::svg`] with remarks in the boxes of fused operators and below the graph.
+    pub fn svg_with(&self, remarks: &Remarks) -> String {
+        let picture = scene::picture(self, &scene::Frame::of_graph(remarks));
+        paint::document(&picture, &[self.size_legend(), remarks.graph.clone()].concat())
     }
 
     /// One line a size that types mention, `s0 = users, extent 0 of lengths`.

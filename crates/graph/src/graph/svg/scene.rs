@@ -1,5 +1,5 @@
 use super::layered::{self, Cell, Link, Pin, Placement, Wire};
-use crate::graph::{Graph, Node, NodeId, Value};
+use crate::graph::{Graph, Node, NodeId, Remarks, Value};
 use crate::op::{Constant, Fused, Input, Parameter};
 use crate::{Layout, Type};
 use std::collections::HashMap;
@@ -63,6 +63,15 @@ pub(super) struct Frame {
     pub operands: Option<Vec<Option<Note>>>,
     /// The module path of the fused operator.
     path: String,
+    /// What is written beside nodes.
+    remarks: HashMap<NodeId, String>,
+}
+
+impl Frame {
+    /// Of a whole graph.
+    pub(super) fn of_graph(remarks: &Remarks) -> Self {
+        Self { remarks: remarks.nodes.clone(), ..Self::default() }
+    }
 }
 
 /// A drawn node or output, and what it reads: by note or by wire.
@@ -268,8 +277,8 @@ impl<'a> Builder<'a> {
         let tooltip = self.tooltip(id, node, sketch);
         if let Some(fused) = node.op.downcast_ref::<Fused>() {
             let operands = Some(sketch.reads.iter().map(|(_, note)| note.clone()).collect());
-            let inner = picture(&fused.body, &Frame { operands, path: node.path.clone() });
-            return Figure::fused(node, inner, tooltip);
+            let inner = picture(&fused.body, &Frame { operands, path: node.path.clone(), ..Frame::default() });
+            return Figure::fused(node, inner, tooltip, self.frame.remarks.get(&id));
         }
         if self.pin(sketch) == Pin::First {
             return Figure::new(Kind::Port, String::new(), vec![], vec![], tooltip);
@@ -355,9 +364,10 @@ impl Figure {
         figure
     }
 
-    fn fused(node: &Node, inner: Picture, tooltip: String) -> Self {
+    fn fused(node: &Node, inner: Picture, tooltip: String, remark: Option<&String>) -> Self {
         let mut details: Vec<String> = node.types.iter().map(show).collect();
         details.extend(Some(&node.path).filter(|path| !path.is_empty()).map(|path| shorten_front(path, 30)));
+        details.extend(remark.cloned());
         let mut figure = Self::new(Kind::Fused, node.op.name().to_owned(), details, vec![], tooltip);
         figure.width += inner.width + MARGIN;
         figure.height = figure.height.max(inner.height);

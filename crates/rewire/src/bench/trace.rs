@@ -1,0 +1,81 @@
+use rewire_runtime::{Lane, Profile, Span};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// A profile as a Chrome trace, for `chrome://tracing`, Perfetto and the like: a track for the host, one for kernels on
+/// the CPU and one for those on the GPU. Kernels lie within regions of the modules that they come from.
+///
+/// ```
+/// use rewire::bench::chrome_trace;
+/// use rewire::runtime::{Lane, Profile, Span};
+/// use std::time::Duration;
+/// let span = Span {
+///     lane: Lane::Gpu,
+///     name: "addmm".into(),
+///     path: "stu.0".into(),
+///     step: Some(0),
+///     start: Duration::ZERO,
+///     duration: Duration::from_micros(5),
+/// };
+/// let trace = chrome_trace("a layer", &Profile { spans: vec![span], ..Profile::default() });
+/// let names: Vec<_> = trace["traceEvents"].as_array().unwrap().iter().map(|event| &event["name"]).collect();
+/// assert_eq!(names[4..], ["stu", "0", "addmm"]);
+/// ```
+pub fn chrome_trace(name: &str, profile: &Profile) -> Value {
+    let mut events = vec![json!({ "ph": "M", "pid": 1, "name": "process_name", "args": { "name": name } })];
+    for (lane, title) in [(Lane::Host, "host"), (Lane::Cpu, "kernels on the CPU"), (Lane::Gpu, "kernels on the GPU")] {
+        let args = json!({ "name": title });
+        events.push(json!({ "ph": "M", "pid": 1, "tid": track(lane), "name": "thread_name", "args": args }));
+    }
+    let steps: Vec<&Span> = profile.spans.iter().filter(|span| span.step.is_some()).collect();
+    // What lies within another event follows it.
+    events.extend(profile.spans.iter().filter(|span| span.step.is_none()).map(event));
+    for lane in [Lane::Cpu, Lane::Gpu] {
+        let steps: Vec<&Span> = steps.iter().copied().filter(|span| span.lane == lane).collect();
+        regions(&steps, 0, &mut events);
+    }
+    json!({ "traceEvents": events, "displayTimeUnit": "ms" })
+}
+
+/// Steps, those in a row that share `depth + 1` modules within a region.
+fn regions(steps: &[&Span], depth: usize, events: &mut Vec<Value>) {
+    let module = |span: &&Span| span.path.split('.').filter(|part| !part.is_empty()).nth(depth).map(str::to_owned);
+    for group in steps.chunk_by(|a, b| module(a).is_some() && module(a) == module(b)) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+        let Some(name) = module(first) else {
+            events.extend(group.iter().copied().map(event));
+            continue;
+        };
+        let duration = (last.start + last.duration).saturating_sub(first.start);
+        events.push(complete(first.lane, &name, (first.start, duration), "module", json!({})));
+        regions(group, depth + 1, events);
+    }
+}
+
+fn event(span: &Span) -> Value {
+    let args = match span.step {
+        Some(step) => json!({ "step": step, "path": span.path }),
+        None => json!({}),
+    };
+    let category = if span.step.is_some() { "kernel" } else { "run" };
+    complete(span.lane, &span.name, (span.start, span.duration), category, args)
+}
+
+fn complete(lane: Lane, name: &str, (start, duration): (Duration, Duration), category: &str, args: Value) -> Value {
+    json!({
+        "ph": "X", "pid": 1, "tid": track(lane), "name": name, "cat": category, "args": args,
+        "ts": micros(start), "dur": micros(duration),
+    })
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+fn track(lane: Lane) -> u32 {
+    match lane {
+        Lane::Host => 1,
+        Lane::Cpu => 2,
+        Lane::Gpu => 3,
+    }
+}
