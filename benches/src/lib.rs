@@ -3,12 +3,12 @@
 
 pub mod graphs;
 
-use rewire::graph::op::Parameter;
-use rewire::graph::{Graph, HostTensor};
+use rewire::bench::Noise;
+use rewire::graph::{DType, Graph, HostTensor};
+use rewire::hstu::models::parameters;
 use rewire::prelude::{Inputs, Kernel, Session, SessionOptions};
-use rewire::runtime::wgpu::util::DeviceExt;
-use rewire::runtime::{DeviceTensor, wgpu};
 use rewire::{Gpu, lower, optimize};
+use std::collections::HashMap;
 
 /// What runs a bench: an adapter, or all cores of the CPU.
 #[derive(Clone, Debug)]
@@ -54,11 +54,13 @@ pub struct Case {
 }
 
 impl Case {
-    /// Compiles a graph with noise as parameters. `tensors` have widths that are multiples of four; `host` values
-    /// are read by the shape program.
+    /// Compiles a graph with noise as parameters. `host` values are read by the shape program.
     pub fn new(graph: &Graph, backend: &Backend, tensors: &[(&str, HostTensor)], host: &[(&str, HostTensor)]) -> Self {
-        let parameters: Vec<(String, HostTensor)> = parameters(graph);
-        let find = |name: &str| parameters.iter().find(|(known, _)| known == name).map(|(_, tensor)| tensor.clone());
+        let mut noise = Noise::new(1);
+        let specs = parameters(graph).into_iter();
+        let parameters: HashMap<String, HostTensor> =
+            specs.map(|spec| (spec.name, noise.floats(spec.dtype, &spec.shape).unwrap())).collect();
+        let find = |name: &str| parameters.get(name).cloned();
         let plan = lower(&optimize(graph.clone()).unwrap().0).unwrap();
         let options =
             SessionOptions { kernel: backend.kernel(), gpu: backend.gpu.clone(), ..SessionOptions::default() };
@@ -66,7 +68,7 @@ impl Case {
         let mut inputs: Inputs = host.iter().map(|(name, tensor)| (*name, tensor.clone())).collect();
         for (name, tensor) in tensors {
             match &backend.gpu {
-                Some(gpu) => inputs.insert_device(*name, upload(gpu, tensor)),
+                Some(_) => inputs.insert_device(*name, session.upload(tensor).unwrap()),
                 None => inputs.insert(*name, tensor.clone()),
             }
         }
@@ -81,38 +83,12 @@ impl Case {
         let outputs = self.session.run(&self.inputs).unwrap();
         assert!(outputs.iter().count() > 0);
         if let Some(gpu) = &self.gpu {
-            gpu.device().poll(wgpu::PollType::wait_indefinitely()).unwrap();
+            gpu.wait().unwrap();
         }
     }
 }
 
 /// Numbers in -0.5..0.5 that depend on `seed` alone.
-pub fn noise(seed: u32, shape: &[usize]) -> HostTensor {
-    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
-    let values: Vec<f32> = (0..shape.iter().product())
-        .map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 8) as f32 / (1 << 24) as f32 - 0.5
-        })
-        .collect();
-    HostTensor::f32(shape.to_vec(), &values).unwrap()
-}
-
-fn parameters(graph: &Graph) -> Vec<(String, HostTensor)> {
-    let parameter = |id: rewire::graph::NodeId| {
-        let parameter = graph.node(id)?.op.downcast_ref::<Parameter>()?;
-        let shape: Vec<usize> = parameter.ty.shape.iter().map(|dim| dim.as_const().unwrap()).collect();
-        Some((parameter.name.clone(), noise(id.number() as u32, &shape)))
-    };
-    graph.ids().filter_map(parameter).collect()
-}
-
-fn upload(gpu: &Gpu, tensor: &HostTensor) -> DeviceTensor {
-    assert!(tensor.shape().last().is_some_and(|width| width % 4 == 0), "rows would need padding");
-    let buffer = gpu.device().create_buffer_init(&wgpu::util::BufferInitDescriptor {
-        label: Some("bench input"),
-        contents: tensor.bytes(),
-        usage: wgpu::BufferUsages::STORAGE,
-    });
-    DeviceTensor { buffer, dtype: tensor.dtype(), shape: tensor.shape().to_vec() }
+pub fn noise(seed: u64, shape: &[usize]) -> HostTensor {
+    Noise::new(seed).floats(DType::F32, shape).unwrap()
 }

@@ -1,7 +1,8 @@
 //! Sessions without a display: batches, large and empty inputs, many shapes, and wrong inputs.
 
 use rewire_graph::{DType, Dim, Graph, HostTensor, Ragged, Scope, Tensor};
-use rewire_runtime::{Kernel, Session};
+use rewire_runtime::wgpu::Features;
+use rewire_runtime::{Detail, Inputs, Kernel, Lane, Session};
 use rewire_tests::backend::{Tensors, gpu, oracle, run, session};
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::noise::Noise;
@@ -288,6 +289,35 @@ fn descending_offsets_are_an_error() {
             let x = HostTensor::f32(vec![4, 2], &[0.0; 8]).unwrap();
             let inputs = Tensors::from([("offsets".to_owned(), HostTensor::lengths(offsets)), ("x".to_owned(), x)]);
             assert!(run(&mut session, &inputs).is_err(), "{kernel}: {offsets:?}");
+        }
+    }
+}
+
+#[test]
+fn a_timed_run_has_a_span_a_step_and_the_same_results() {
+    let (graph, parameters) = model(2);
+    let inputs = batch(&[(1, 30), (2, 0), (3, 17)]);
+    for kernel in kernels() {
+        let mut session = session(&graph, &parameters, kernel).unwrap().unwrap();
+        let expected = run(&mut session, &inputs).unwrap();
+        let bound: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+        let counts = session.counts(&bound).unwrap();
+        assert_eq!(counts.len(), session.plan().steps.len());
+        assert!(counts.iter().all(|count| count.read > 0 && count.written > 0), "{counts:?}");
+        let features = gpu().filter(|_| kernel == Kernel::Wgpu).map(|gpu| gpu.device().features());
+        let clocked = features.is_some_and(|features| features.contains(Features::TIMESTAMP_QUERY));
+        for detail in [Detail::Passes, Detail::Steps] {
+            let (outputs, profile) = session.run_timed(&bound, detail).unwrap();
+            for (name, tensor) in &expected {
+                assert_eq!(outputs.get(name), Some(tensor), "{kernel} {detail:?} {name}");
+            }
+            assert_eq!(profile.gpu.is_some(), clocked, "{kernel} {detail:?}");
+            assert_eq!(profile.cpu.is_zero(), kernel == Kernel::Wgpu);
+            let lane = if kernel == Kernel::Wgpu { Lane::Gpu } else { Lane::Cpu };
+            let steps = profile.spans.iter().filter(|span| span.lane == lane && span.step.is_some()).count();
+            let timed = kernel == Kernel::Cpu || (clocked && detail == Detail::Steps);
+            assert_eq!(steps, if timed { counts.len() } else { 0 }, "{kernel} {detail:?} {:?}", profile.spans);
+            assert!(profile.spans.iter().any(|span| span.lane == Lane::Host && span.name == "sizes"));
         }
     }
 }

@@ -120,6 +120,7 @@ fn a_profile_is_a_chrome_trace() {
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |category: &str| events.iter().filter(|event| event["cat"] == category).collect::<Vec<_>>();
     assert!(of("kernel").iter().any(|event| event["name"] == "attention" && event["args"]["path"] == "_stu_layers.1"));
+    assert!(of("kernel").iter().all(|event| event["args"]["predicted_us"].as_f64().is_some_and(|us| us > 0.0)));
     assert!(of("run").iter().any(|event| event["name"] == "sizes"));
     let region = of("module").into_iter().find(|event| event["name"] == "1").unwrap();
     let span =

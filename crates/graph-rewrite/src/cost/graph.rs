@@ -57,9 +57,9 @@ fn operator(graph: &Graph, id: NodeId, sizes: &Sizes) -> Count {
     Count {
         read: read.fold(0, u64::saturating_add),
         written: written.fold(0, u64::saturating_add),
-        reread: 0,
         products,
         scalar,
+        ..Count::default()
     }
 }
 

@@ -1,8 +1,8 @@
 use super::domain::{Domain, Expressions};
 use super::{Count, Sizes};
 use crate::plan::{Attention, Body, Kernel, Map, Matmul, Output, Place, Reduce, Reduction};
-use rewire_graph::Scalar;
-use rewire_graph::pointwise::{Bounds, ExprId, Interval, Leaves, Tri};
+use rewire_graph::pointwise::{Bounds, Expr, ExprId, Interval, Leaves, Tri};
+use rewire_graph::{DType, Scalar};
 
 /// Rows and columns of a result that one workgroup of a product computes.
 const TILE: u64 = 64;
@@ -94,7 +94,8 @@ fn matmul(kernel: &Matmul, sizes: &Sizes) -> Count {
     let results = ragged(n);
     expressions.add(&kernel.body, &roots(&kernel.outputs), &results);
     let products = [2, n, k].into_iter().fold(total, u64::saturating_mul);
-    let count = Count { products, written: written(&kernel.outputs, &results), ..Count::default() };
+    let half_products = if is_half(&kernel.body, &[kernel.a, kernel.b]) { products } else { 0 };
+    let count = Count { products, half_products, written: written(&kernel.outputs, &results), ..Count::default() };
     finish(count, &expressions, &kernel.body, sizes)
 }
 
@@ -133,8 +134,23 @@ fn attention(kernel: &Attention, sizes: &Sizes) -> Count {
     let results = by_row(all_rows, v);
     expressions.add(&kernel.body, &roots(&kernel.outputs), &results);
     let products = [2, heads, qk.saturating_add(v)].into_iter().fold(pairs, u64::saturating_mul);
-    let count = Count { products, written: written(&kernel.outputs, &results), ..Count::default() };
+    let half_products = if is_half(&kernel.body, &[kernel.q, kernel.k, kernel.v]) { products } else { 0 };
+    let count = Count { products, half_products, written: written(&kernel.outputs, &results), ..Count::default() };
     finish(count, &expressions, &kernel.body, sizes)
+}
+
+/// True if what each of `roots` loads of matrices is stored in half precision.
+fn is_half(body: &Body, roots: &[ExprId]) -> bool {
+    let stored = |root: &ExprId| {
+        let reachable = body.dag.reachable(&[*root]);
+        let loads = reachable.into_iter().filter_map(|id| match *body.dag.expr(id) {
+            Expr::Load { operand, .. } => body.operands.get(usize::from(operand)),
+            _ => None,
+        });
+        let mut matrices = loads.filter(|operand| operand.shape.len() > 1).map(|operand| operand.dtype).peekable();
+        matrices.peek().is_some() && matrices.all(|dtype| dtype == DType::F16)
+    };
+    roots.iter().all(stored)
 }
 
 fn finish(count: Count, expressions: &Expressions, body: &Body, sizes: &Sizes) -> Count {

@@ -50,7 +50,22 @@ impl Machine {
     }
 
     fn computing(&self, count: &Count) -> f64 {
-        (count.products as f64 + 2.0 * count.scalar as f64) / self.multiply_add
+        let half = count.half_products.min(count.products);
+        let single = (count.products - half) as f64 + 2.0 * count.scalar as f64;
+        single / self.multiply_add + half as f64 / self.matrix.unwrap_or(self.multiply_add)
+    }
+
+    /// Operations a second that the products of a count can reach: those of matrix units, where they take all of them.
+    pub fn peak(&self, count: &Count) -> f64 {
+        let takes_all = count.products > 0 && count.half_products == count.products;
+        self.matrix.filter(|_| takes_all).unwrap_or(self.multiply_add)
+    }
+
+    /// Operations that may be done again for an element instead of writing it and reading it back, if every one of some
+    /// tiles that read it would do them.
+    pub fn operations_for_element(&self, tiles: f64) -> f64 {
+        let element = size_of::<f32>() as f64;
+        (element / self.bandwidth * self.multiply_add / 2.0 / tiles).max(1.0)
     }
 }
 

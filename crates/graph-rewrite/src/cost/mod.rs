@@ -28,6 +28,8 @@ pub struct Count {
     pub reread: u64,
     /// Operations of matrix products, two a multiply-add. Pairs that a mask hides do not count.
     pub products: u64,
+    /// Those of them whose operands are stored in half precision: matrix units may take them.
+    pub half_products: u64,
     /// Other operations, in additions of floats; what several tiles compute counts for each of them.
     pub scalar: u64,
 }
@@ -53,6 +55,7 @@ impl Add for Count {
             written: self.written.saturating_add(other.written),
             reread: self.reread.saturating_add(other.reread),
             products: self.products.saturating_add(other.products),
+            half_products: self.half_products.saturating_add(other.half_products),
             scalar: self.scalar.saturating_add(other.scalar),
         }
     }

@@ -34,6 +34,17 @@ pub struct Bench {
     seconds: f64,
 }
 
+/// A run, kernel by kernel, with what is predicted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profiled {
+    /// What it spent its time on.
+    pub profile: Profile,
+    /// What every step moves and computes.
+    pub counts: Vec<Count>,
+    /// The ceilings.
+    pub machine: Machine,
+}
+
 /// Runs before any is timed.
 const WARM_UP: usize = 2;
 /// Timed runs, at least and at most.
@@ -69,7 +80,6 @@ impl Bench {
             kernel: if self.gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu }.to_string(),
             adapter: self.adapter(),
             ceiling_gbps: Some(self.machine.bandwidth / 1e9),
-            ceiling_tflops: Some(self.machine.multiply_add / 1e12),
             ..Record::default()
         };
         if let Err(error) = self.measure(workload, &mut record) {
@@ -82,12 +92,14 @@ impl Bench {
     ///
     /// # Errors
     /// [`BenchError`] if the workload cannot be compiled, loaded or run.
-    pub fn profile(&self, workload: &Workload) -> Result<Profile, BenchError> {
+    pub fn profile(&self, workload: &Workload) -> Result<Profiled, BenchError> {
         let mut case = Case::new(workload, self.gpu.as_ref())?;
         for _ in 0..WARM_UP {
             case.run()?;
         }
-        Ok(case.session.run_timed(&case.inputs, Detail::Steps)?.1)
+        let counts = case.session.counts(&case.inputs)?;
+        let (_, profile) = case.session.run_timed(&case.inputs, Detail::Steps)?;
+        Ok(Profiled { profile, counts, machine: self.machine })
     }
 
     fn measure(&self, workload: &Workload, record: &mut Record) -> Result<(), BenchError> {
@@ -99,6 +111,7 @@ impl Bench {
         record.kernels = Some(counts.len());
         record.bytes = Some(total.bytes());
         record.operations = Some(total.operations());
+        record.ceiling_tflops = Some(self.machine.peak(&total) / 1e12);
         record.predicted_ms = Some(counts.iter().map(|count| self.machine.seconds(count)).sum::<f64>() * 1e3);
         for _ in 0..WARM_UP {
             case.run()?;

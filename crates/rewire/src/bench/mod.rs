@@ -25,7 +25,7 @@ mod workload;
 
 pub use compare::{Category, Comparison, Metric, Thresholds, compare};
 pub use machines::Machines;
-pub use measure::{Bench, BenchOptions};
+pub use measure::{Bench, BenchOptions, Profiled};
 pub use noise::Noise;
 pub use page::page;
 pub use record::Record;

@@ -225,7 +225,8 @@ impl Partition<'_> {
     }
 
     /// Gives every free node that is not cheap to repeat a kernel: the one that reads it, or its own.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn settle(&mut self, machine: &Machine) {
+        let cheap = machine.operations_for_element(TILES).round() as usize;
         let mut kernels: HashMap<NodeId, BTreeSet<GroupId>> = HashMap::new();
         for id in self.order.clone().into_iter().rev() {
             if !self.is_free(id) {
@@ -242,7 +243,7 @@ impl Partition<'_> {
             if readers.is_empty() && !output {
                 continue;
             }
-            let settles = output || readers.len() == 1 || !self.is_cheap(id);
+            let settles = output || readers.len() == 1 || !self.is_cheap(id, cheap);
             if settles && readers.iter().any(|&group| self.settle_into(group, id)) {
                 continue;
             }
@@ -337,9 +338,9 @@ impl Partition<'_> {
         around.filter_map(|id| self.group_of(id)).collect()
     }
 
-    /// True if repeating a free node, with the free nodes it is computed from, costs little in loads and simple
-    /// operations.
-    fn is_cheap(&self, id: NodeId) -> bool {
+    /// True if repeating a free node, with the free nodes it is computed from, takes no tensor or no more than some
+    /// simple operations.
+    fn is_cheap(&self, id: NodeId, operations: usize) -> bool {
         let (mut weight, mut reads_tensor) = (0, false);
         let mut cone = BTreeSet::from([id]);
         let mut stack = vec![id];
@@ -352,7 +353,7 @@ impl Partition<'_> {
                     stack.push(value.node);
                 }
             }
-            if reads_tensor && weight > CHEAP || cone.len() > REPEATED {
+            if reads_tensor && weight > operations || cone.len() > REPEATED {
                 return false;
             }
         }
@@ -377,7 +378,7 @@ const SOFTMAX_NODES: usize = 64;
 /// Kernels that another one is compared with, nearest first, to see if both can be one.
 const NEIGHBOURS: usize = 16;
 
-/// The weight up to which a node is repeated in every kernel that reads it.
-const CHEAP: usize = 6;
+/// Tiles that compute an operand again, as a product of 512 columns has them.
+const TILES: f64 = 8.0;
 /// Nodes that are repeated together, at most.
 const REPEATED: usize = 64;

@@ -33,7 +33,7 @@ impl Pass for Fuse {
         for group in 0..partition.groups.len() {
             partition.grow_epilogue(group);
         }
-        partition.settle();
+        partition.settle(context.machine());
         partition.absorb_norms(context.machine());
         partition.relieve();
         partition.join_maps();
