@@ -72,7 +72,7 @@ pub struct Verify {
 #[command(after_help = operators())]
 pub struct Bench {
     /// What to time: operators and modules as listed below, `demo`, and model folders.
-    #[arg(required_unless_present = "suite", value_name = "OP|MODEL")]
+    #[arg(required_unless_present_any = ["suite", "records"], value_name = "OP|MODEL")]
     pub ops: Vec<String>,
     /// Also time a set of workloads, each at its own sizes.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(bench::SUITES))]
@@ -87,6 +87,9 @@ pub struct Bench {
     /// times.
     #[arg(long, value_name = "METRIC=PERCENT", value_parser = threshold, requires = "compare")]
     pub threshold: Vec<(Metric, f64)>,
+    /// Put what `--json` printed earlier, perhaps on other devices, into the picture and on the page as well.
+    #[arg(long, value_name = "FILE")]
+    pub records: Vec<PathBuf>,
     /// Write a roofline picture.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
@@ -125,7 +128,7 @@ pub struct Sizes {
     /// Width of a query and a key of a head.
     #[arg(long, value_name = "N")]
     attn_dim: Option<usize>,
-    /// Width of a value of a head.
+    /// Width of a value of a head; that of a query if only that is given.
     #[arg(long, value_name = "N")]
     hidden_dim: Option<usize>,
     /// Width of the rows of layers.

@@ -13,9 +13,34 @@ use std::path::Path;
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let jobs = jobs(options)?;
     let earlier = options.compare.as_deref().map(read).transpose()?;
+    let mut told = options.records.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.concat();
+    let records = if jobs.is_empty() { vec![] } else { measure(&jobs, options, common, output)? };
+    told.extend_from_slice(&records);
+    if let Some(path) = &options.svg {
+        write(path, roofline(&told))?;
+    }
+    if let Some(path) = &options.markdown {
+        write(path, page(&told)?)?;
+    }
+    if let Some(earlier) = earlier {
+        report(&earlier, &records, options, common, output)?;
+    }
+    match records.iter().filter(|record| record.error.is_some()).count() {
+        0 => Ok(()),
+        failed => Err(CliError::NotMeasured { failed, all: records.len() }),
+    }
+}
+
+/// Times workloads and prints each.
+fn measure(
+    jobs: &[(String, Shape)],
+    options: &Options,
+    common: &Common,
+    output: &mut Output,
+) -> Result<Vec<Record>, CliError> {
     let bench = open(common, options.seconds)?;
     let mut records = Vec::with_capacity(jobs.len());
-    for (name, shape) in &jobs {
+    for (name, shape) in jobs {
         let record = bench.run(&workload(name, shape)?);
         if common.json {
             output.json(&record)?
@@ -25,19 +50,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         output.flush()?;
         records.push(record);
     }
-    if let Some(path) = &options.svg {
-        write(path, roofline(&records))?;
-    }
-    if let Some(path) = &options.markdown {
-        write(path, page(&records)?)?;
-    }
-    if let Some(earlier) = earlier {
-        report(&earlier, &records, options, common, output)?;
-    }
-    match records.iter().filter(|record| record.error.is_some()).count() {
-        0 => Ok(()),
-        failed => Err(CliError::NotMeasured { failed, all: records.len() }),
-    }
+    Ok(records)
 }
 
 /// Opens the device, measures it and keeps what was measured for predictions.

@@ -90,6 +90,13 @@ fn records_are_compared_drawn_and_put_on_a_page() {
     assert!(std::fs::read_to_string(file("roof.svg")).unwrap().matches("<circle").count() == 2);
     assert!(std::fs::read_to_string(file("page.md")).unwrap().contains("addmm (m 20, k 8, n 12)"));
 
+    let lines: String =
+        records.iter().map(|record| format!("{}\n", record.to_string().replace("\"cpu\"", "\"other\""))).collect();
+    let other = folder.write("other.jsonl", lines);
+    let paged = run(&["bench", "--records", &other, "--markdown", &file("both.md")]);
+    assert_eq!(paged.code, Some(0), "{}", paged.stderr);
+    assert!(std::fs::read_to_string(file("both.md")).unwrap().contains("## other"));
+
     let slower = |record: &Value, factor: f64| {
         let mut record = record.clone();
         for metric in ["wall_ms", "load_ms"] {

@@ -77,3 +77,7 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rewriting.md")]
 struct Rewriting;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/measuring.md")]
+struct Measuring;

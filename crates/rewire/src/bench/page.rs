@@ -79,8 +79,12 @@ pub fn page(records: &[Record]) -> Result<String, BenchError> {
          cuBLAS on an NVIDIA H200\n(driver 580, PyTorch 2.11, Triton 3.6), PyTorch 2.14 and the `gemm` crate with two threads \
          of an AMD EPYC (Zen 5).\n",
     );
-    let mut adapters: Vec<&str> = records.iter().map(|record| record.adapter.as_str()).collect();
-    adapters.dedup();
+    let mut adapters: Vec<&str> = vec![];
+    for record in records {
+        if !adapters.contains(&record.adapter.as_str()) {
+            adapters.push(&record.adapter);
+        }
+    }
     for adapter in adapters {
         let of_adapter: Vec<&Record> = records.iter().filter(|record| record.adapter == adapter).collect();
         write_adapter(&mut page, adapter, &of_adapter, &references);

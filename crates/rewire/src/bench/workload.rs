@@ -30,8 +30,8 @@ pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
     OPS.iter().map(|op| (op.name, op.about))
 }
 
-/// Parameters of the state dict that a shape decides for a model.
-const MODEL: [&str; 6] = ["batch", "max_len", "len_dist", "targets", "seed", "dtype"];
+/// What a model reads of the shape.
+const MODEL: [&str; 5] = ["batch", "max_len", "len_dist", "targets", "seed"];
 
 impl Workload {
     /// An operator or module by name, one of [`operators`], with random data.
