@@ -1,4 +1,5 @@
 use rewire_graph::DType;
+use rewire_graph::op::RegistryError;
 use rewire_graph_rewrite::plan::ShapeError;
 
 /// Why a device failed or refused.
@@ -104,6 +105,9 @@ pub enum RuntimeError {
         /// Why.
         reason: String,
     },
+    /// A function or operator of a user's own is not registered, or is another one.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// The plan refers to what it does not hold.
     #[error("the plan is not valid: {reason}")]
     Plan {

@@ -1,8 +1,9 @@
 use super::{Function, Sketch, Trace};
 use rewire_graph::op::{
-    Broadcast, Concat, Dropout, Input, JaggedToPadded, Parameter, Reduce, ReduceOp, Reshape, RowIndex, RowIndexKind,
-    ScoreIndex, ScoreKind, Slice, Unfold, Window,
+    Broadcast, Call, Concat, Dropout, Input, JaggedToPadded, Parameter, Reduce, ReduceOp, Reshape, RowIndex,
+    RowIndexKind, ScoreIndex, ScoreKind, Slice, Unfold, Window,
 };
+use rewire_graph::pointwise::ScalarFunction;
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Tensor, Type};
 
 pub(super) fn function(item: &'static str, example: Trace, violations: &[Trace]) -> Function {
@@ -39,6 +40,28 @@ fn attended(scope: &Sketch, weights: impl Fn(&Tensor, &Ragged) -> Tensor) -> Ten
     let rows = rows(scope);
     let [q, k] = heads(scope, &rows);
     weights(&q.scores(&k, &rows, &rows), &rows).weighted_sum(&k, &rows, &rows)
+}
+
+/// `log(1 + e^x)`, a user's function.
+#[derive(Debug)]
+struct Softplus;
+
+impl ScalarFunction for Softplus {
+    fn name(&self) -> &str {
+        "softplus"
+    }
+
+    fn arguments(&self) -> usize {
+        1
+    }
+
+    fn wgsl(&self) -> String {
+        "fn softplus(x: f32) -> f32 { return max(x, 0.0f) + log(1.0f + exp(-abs(x))); }".to_owned()
+    }
+
+    fn evaluate(&self, x: &[f32]) -> f32 {
+        x.first().map_or(0.0, |x| x.max(0.0) + (-x.abs()).exp().ln_1p())
+    }
 }
 
 pub(super) fn all() -> Vec<Function> {
@@ -112,6 +135,11 @@ fn pointwise() -> Vec<Function> {
             "Cast",
             |s| integers(s).cast(DType::F32),
             &[|s| s.apply(rewire_graph::op::Cast { dtype: DType::F32 }, &[])],
+        ),
+        function(
+            "Call",
+            |s| s.apply(Call::new(Softplus), &[&x(s)]),
+            &[|s| s.apply(Call::new(Softplus), &[]), |s| s.apply(Call::new(Softplus), &[&integers(s)])],
         ),
         function(
             "Dropout",

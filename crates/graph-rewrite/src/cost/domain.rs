@@ -100,7 +100,7 @@ fn operations(dag: &Dag, id: ExprId) -> u64 {
         Expr::Unary(UnaryOp::Not, _) => 0,
         Expr::Binary(BinaryOp::Pow, ..) => 2 * FUNCTION,
         Expr::Binary(BinaryOp::Div, a, _) if dag.scalar(a) == Scalar::F32 => FUNCTION / 2,
-        Expr::Unary(..) => FUNCTION,
+        Expr::Unary(..) | Expr::Call { .. } => FUNCTION,
         Expr::Binary(_, a, _) => arithmetic(dag.scalar(a)),
         Expr::Select(_, a, _) => arithmetic(dag.scalar(a)),
         Expr::Uniform { .. } => UNIFORM,

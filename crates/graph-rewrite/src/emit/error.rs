@@ -79,6 +79,16 @@ pub enum EmitError {
         /// Why.
         reason: String,
     },
+    /// The WGSL of a user's function or operator is wrong.
+    #[error("the WGSL of `{name}` is not valid{}: {reason}", line.map(|line| format!(" at line {line}")).unwrap_or_default())]
+    Custom {
+        /// The function or operator.
+        name: String,
+        /// The line in its WGSL, from 1.
+        line: Option<u32>,
+        /// What is expected, or what naga reports.
+        reason: String,
+    },
     /// The shader did not validate.
     #[error("the emitted shader is not valid: {reason}")]
     Shader {

@@ -182,6 +182,11 @@ impl Scope {
             Expr::Load { operand, index } => self.load(module, id, *operand, index)?,
             &Expr::Sample { offsets, row } => self.sample(module, id, offsets, row)?,
             &Expr::Uniform { seed, index } => self.uniform(module, id, seed, index)?,
+            Expr::Call { function, arguments } => {
+                let name = module.call(function);
+                let code = |text: &[String], _| Ok(Text { code: format!("{name}({})", text.join(", ")), wide: false });
+                self.apply(module, id, arguments, code)?
+            }
             &Expr::Unary(op, a) => {
                 let argument = self.get(module, a)?;
                 let kind = dag.scalar(a);
@@ -446,7 +451,7 @@ impl Scope {
                 continue;
             }
             let expr = module.body.dag.expr(id);
-            if matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. }) {
+            if matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. }) {
                 return true;
             }
             stack.extend(expr.operands());

@@ -1,6 +1,7 @@
 //! WGSL emission: a pure function of a kernel, a target and a tuning.
 
 mod attention;
+mod call;
 mod check;
 mod error;
 mod expr;

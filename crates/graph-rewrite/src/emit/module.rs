@@ -1,10 +1,12 @@
+use super::call;
 use super::function::type_of;
 use super::{EmitError, Param, Slot, Target, Windows};
 use crate::plan::{Body, Operand, Place};
-use rewire_graph::pointwise::{Expr, ExprId};
+use rewire_graph::pointwise::{Expr, ExprId, Function};
 use rewire_graph::{DType, Dim};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// How a buffer is accessed: an element or four neighbours at a time.
 #[derive(Clone, Copy, Default)]
@@ -25,6 +27,7 @@ pub(super) struct Module<'a> {
     reads: BTreeMap<Slot, Access>,
     writes: BTreeMap<u16, (DType, Access)>,
     searches: BTreeSet<u16>,
+    calls: Vec<Arc<Function>>,
     names: usize,
     required: Vec<BTreeSet<ExprId>>,
 }
@@ -54,6 +57,7 @@ impl<'a> Module<'a> {
             reads: BTreeMap::new(),
             writes: BTreeMap::new(),
             searches: BTreeSet::new(),
+            calls: vec![],
             names: 0,
             required,
         }
@@ -203,6 +207,15 @@ impl<'a> Module<'a> {
         Ok(format!("sample_{offsets}({row})"))
     }
 
+    /// The name of a user's function in the shader.
+    pub fn call(&mut self, function: &Arc<Function>) -> String {
+        let number = self.calls.iter().position(|known| known == function).unwrap_or_else(|| {
+            self.calls.push(Arc::clone(function));
+            self.calls.len() - 1
+        });
+        call::renamed(function.name(), number)
+    }
+
     /// A statement that stores an element.
     pub fn store(&mut self, output: u16, dtype: DType, at: &str, value: &str) -> String {
         self.writes.entry(output).or_insert((dtype, Access::default())).1.element = true;
@@ -272,6 +285,9 @@ impl<'a> Module<'a> {
         }
         for position in self.searches.clone() {
             functions += &self.search_function(position)?;
+        }
+        for (number, function) in self.calls.iter().enumerate() {
+            functions += &call::declarations(function, number)?;
         }
         let mut text = String::new();
         let words = self.params.len().div_ceil(4).max(1);

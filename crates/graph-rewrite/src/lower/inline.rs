@@ -204,7 +204,7 @@ impl<'a> Inliner<'a> {
             let placed = self.place(first, bases)?;
             return self.sliced(slice, placed);
         }
-        if !is_pointwise(op) {
+        if !op.is_pointwise() {
             return None;
         }
         inputs
@@ -227,15 +227,6 @@ impl<'a> Inliner<'a> {
         index[last] = dag.binary(BinaryOp::Sub, column, start);
         Some(Placed { index, columns: Some((slice.start, slice.start + slice.len)), column: Some(column) })
     }
-}
-
-/// True for operators that compute an element from the elements of their operands at the same coordinates.
-fn is_pointwise(op: &dyn rewire_graph::op::Op) -> bool {
-    op.downcast_ref::<rewire_graph::pointwise::UnaryOp>().is_some()
-        || op.downcast_ref::<BinaryOp>().is_some()
-        || op.downcast_ref::<rewire_graph::op::Where>().is_some()
-        || op.downcast_ref::<rewire_graph::op::Cast>().is_some()
-        || op.downcast_ref::<rewire_graph::op::Dropout>().is_some()
 }
 
 struct Reading<'a, 'b> {

@@ -1,9 +1,10 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Input, Parameter};
+use rewire_graph::op::{Identity, Input, Parameter};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{Graph, Value};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Lets readers of equal operators with equal operands read the first of them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,7 +17,7 @@ impl Pass for CommonSubexpressions {
 
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let mut merged = graph.clone();
-        let mut known: HashMap<(String, String, Vec<Value>), Value> = HashMap::new();
+        let mut known: HashMap<(Identity, Vec<Value>), Value> = HashMap::new();
         for id in graph.order().map_err(|source| RewriteError::graph(self.name(), source))? {
             let Some(node) = merged.node(id) else { continue };
             let op = node.op.as_ref();
@@ -28,7 +29,7 @@ impl Pass for CommonSubexpressions {
             if op.downcast_ref::<BinaryOp>().is_some_and(|op| op.is_commutative()) {
                 operands.sort_unstable();
             }
-            let key = (op.name().to_owned(), op.attributes().to_string(), operands);
+            let key = (Identity(Arc::clone(&node.op)), operands);
             let value = Value { node: id, port: 0 };
             let Some(&first) = known.get(&key) else {
                 known.insert(key, value);

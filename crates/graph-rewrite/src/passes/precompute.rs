@@ -1,8 +1,9 @@
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Separate};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Broadcast, Cast, Constant, Parameter, Permute, Reshape, Slice};
+use rewire_graph::op::{Broadcast, Cast, Constant, Identity, Op, Parameter, Permute, Reshape, Slice};
 use rewire_graph::{Graph, GraphError, NodeId, Type, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Bytes up to which a result may be larger than what it is computed from.
 const SMALL: usize = 64 << 10;
@@ -89,7 +90,7 @@ impl Candidates<'_> {
 }
 
 /// True for operators that a reader applies while it loads.
-fn moves(op: &dyn rewire_graph::op::Op) -> bool {
+fn moves(op: &dyn Op) -> bool {
     op.downcast_ref::<Reshape>().is_some()
         || op.downcast_ref::<Permute>().is_some()
         || op.downcast_ref::<Slice>().is_some()
@@ -129,14 +130,14 @@ fn extract(graph: &Graph, values: &[Value]) -> Result<Graph, GraphError> {
 /// Adds the nodes of `program` to a graph with its parameters and returns its outputs there.
 fn insert(graph: &mut Graph, program: &Graph) -> Result<Vec<Value>, GraphError> {
     let mut copies: HashMap<Value, Value> = HashMap::new();
-    let known: HashMap<String, NodeId> = graph
+    let known: HashMap<Source, NodeId> = graph
         .ids()
         .filter(|&id| is_source(graph, id))
-        .filter_map(|id| graph.node(id).map(|node| (identity(node.op.as_ref()), id)))
+        .filter_map(|id| graph.node(id).map(|node| (Source::of(&node.op), id)))
         .collect();
     for id in program.order()? {
         let source = program.node(id).filter(|_| is_source(program, id));
-        match source.and_then(|node| known.get(&identity(node.op.as_ref()))) {
+        match source.and_then(|node| known.get(&Source::of(&node.op))) {
             Some(&own) => {
                 copies.insert(Value { node: id, port: 0 }, Value { node: own, port: 0 });
             }
@@ -146,10 +147,19 @@ fn insert(graph: &mut Graph, program: &Graph) -> Result<Vec<Value>, GraphError> 
     program.outputs().iter().map(|(_, value)| found(&copies, *value)).collect()
 }
 
-fn identity(op: &dyn rewire_graph::op::Op) -> String {
-    match op.downcast_ref::<Parameter>() {
-        Some(parameter) => parameter.name.clone(),
-        None => op.attributes().to_string(),
+/// What a parameter or constant is known by.
+#[derive(PartialEq, Eq, Hash)]
+enum Source {
+    Parameter(String),
+    Constant(Identity),
+}
+
+impl Source {
+    fn of(op: &Arc<dyn Op>) -> Self {
+        match op.downcast_ref::<Parameter>() {
+            Some(parameter) => Self::Parameter(parameter.name.clone()),
+            None => Self::Constant(Identity(Arc::clone(op))),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod storage;
 pub use kernel::{Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange};
 pub use shape::{HostOp, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 
+use rewire_graph::op::{Registry, RegistryError};
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +117,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Gives functions of a user's own without a CPU form, as they are in a plan that was read from a file, that of a
+    /// registry.
+    ///
+    /// # Errors
+    /// [`RegistryError`] names the first one that the registry does not have.
+    pub fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
+        let steps = self.load.iter_mut().chain(&mut self.steps);
+        steps.map(|step| step.kernel.body_mut().dag.bind(registry)).collect()
+    }
+
     /// The buffer of an id of this plan.
     pub fn buffer(&self, id: BufferId) -> Option<&Buffer> {
         self.buffers.get(id.0 as usize)

@@ -48,6 +48,11 @@ impl<'g> Match<'g> {
         self.graph.node(self.value(name)?.node)?.op.downcast_ref()
     }
 
+    /// The attributes of the operator that computes a capture.
+    pub fn attributes(&self, name: &str) -> Option<serde_json::Value> {
+        Some(self.graph.node(self.value(name)?.node)?.op.attributes())
+    }
+
     /// The value of a capture that is a scalar constant.
     pub fn number(&self, name: &str) -> Option<f64> {
         let tensor = &self.op::<Constant>(name)?.tensor;

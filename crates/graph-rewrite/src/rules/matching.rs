@@ -1,5 +1,5 @@
 use super::Match;
-use super::placeholder::{Placeholder, Stands};
+use super::placeholder::{Kind, Placeholder, Stands};
 use rewire_graph::op::{Constant, Op};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{Dim, Graph, GraphError, Layout, NodeId, Symbol, Type, TypeError, Value};
@@ -174,6 +174,7 @@ impl Form {
             let inputs = self.graph.inputs(value.node);
             match self.placeholder(value.node) {
                 None => names.push(self.graph.node(value.node)?.op.name().to_owned()),
+                Some(Placeholder::Operator { kind: Kind::Name(name), .. }) => names.push(name.clone()),
                 Some(Placeholder::Either) => stack.extend(inputs),
                 Some(Placeholder::Repeat { .. }) => stack.extend(inputs.get(2)),
                 Some(_) => return None,
@@ -305,8 +306,8 @@ impl<'g> Search<'_, 'g> {
                     return self.other_operator("a scalar constant", value, state);
                 }
             }
-            Placeholder::Operator { name, test } => {
-                if !test(node.op.as_ref()) {
+            Placeholder::Operator { name, kind } => {
+                if !kind.accepts(node.op.as_ref()) {
                     return self.other_operator(name, value, state);
                 }
                 return self.operands(pattern, value, inputs, state);
@@ -421,7 +422,7 @@ fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, Dim>) -> boo
     }
     let (wanted, found) = (pattern.sizes(), op.sizes());
     if wanted.iter().all(|dim| dim.as_const().is_some()) {
-        return pattern.attributes() == op.attributes();
+        return pattern.same(op);
     }
     wanted.len() == found.len()
         && wanted.iter().zip(&found).all(|(wanted, found)| unify(wanted, found, sizes))

@@ -1,5 +1,5 @@
 use super::matching::Form;
-use super::placeholder::{Placeholder, Stands};
+use super::placeholder::{Kind, Placeholder, Stands};
 use super::{Match, Mismatch};
 use rewire_graph::op::Op;
 use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Scope, Tensor, Type, TypeError};
@@ -115,9 +115,18 @@ impl PatternScope {
     /// An operator of the type `T` with any attributes; conditions and replacements read it by [`Match::op`]. It
     /// traces like its first operand.
     pub fn operator<T: Op>(&self, name: &str, operands: &[&Tensor]) -> Tensor {
+        self.kind(name, Kind::Type(|op| op.downcast_ref::<T>().is_some()), operands)
+    }
+
+    /// An operator by its name, one of a user's own for instance, with any attributes; conditions and replacements read
+    /// them by [`Match::attributes`]. It traces like its first operand.
+    pub fn operator_named(&self, op: &str, name: &str, operands: &[&Tensor]) -> Tensor {
+        self.kind(name, Kind::Name(op.to_owned()), operands)
+    }
+
+    fn kind(&self, name: &str, kind: Kind, operands: &[&Tensor]) -> Tensor {
         let ty = operands.first().map_or_else(|| Type::device(DType::F32, vec![]), |first| first.ty().clone());
-        let test = |op: &dyn Op| op.downcast_ref::<T>().is_some();
-        self.named(name, || self.stands(Placeholder::Operator { name: name.to_owned(), test }, ty, operands))
+        self.named(name, || self.stands(Placeholder::Operator { name: name.to_owned(), kind }, ty, operands))
     }
 
     /// `first`, or `second` where there is no match with `first`. Captures of the other are missing in the match.

@@ -14,7 +14,7 @@ pub(super) enum Placeholder {
     /// Any scalar constant.
     Number { name: String },
     /// An operator of one kind with any attributes.
-    Operator { name: String, test: fn(&dyn Op) -> bool },
+    Operator { name: String, kind: Kind },
     /// Its first operand, or else its second.
     Either,
     /// What a repetition begins with: the result of the one before.
@@ -25,6 +25,24 @@ pub(super) enum Placeholder {
         /// Captures that are others in each repetition.
         locals: Vec<String>,
     },
+}
+
+/// What the operators that a placeholder stands for have in common.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// Their type in Rust, which this tests.
+    Type(fn(&dyn Op) -> bool),
+    /// Their name.
+    Name(String),
+}
+
+impl Kind {
+    pub fn accepts(&self, op: &dyn Op) -> bool {
+        match self {
+            Self::Type(test) => test(op),
+            Self::Name(name) => op.name() == name,
+        }
+    }
 }
 
 impl Placeholder {

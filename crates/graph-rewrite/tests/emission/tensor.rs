@@ -123,6 +123,10 @@ impl Point<'_> {
                 Num::I((0..=last).rev().find(|&b| offsets[b].int() <= row).unwrap_or(0) as i64)
             }
             &Expr::Uniform { seed, index } => Num::F(philox(int(seed) as u64, int(index) as u32)),
+            Expr::Call { function, arguments } => {
+                let arguments: Vec<f32> = arguments.iter().map(|&a| self.eval(a).float() as f32).collect();
+                Num::F(function.definition().unwrap().evaluate(&arguments).into())
+            }
             &Expr::Unary(op, a) => match self.eval(a) {
                 Num::F(x) => Num::F(op.evaluate(x)),
                 Num::I(x) => Num::I(match op {

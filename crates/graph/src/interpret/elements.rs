@@ -154,6 +154,11 @@ impl Point<'_> {
                 let (seed, index) = (self.at(*seed).integer(), self.at(*index).integer());
                 Number::Float(philox::uniform(seed as u64, index as u32))
             }
+            Expr::Call { function, arguments } => {
+                let arguments: Vec<f32> = arguments.iter().map(|&a| self.at(a).float() as f32).collect();
+                let definition = function.definition();
+                Number::Float(definition.map_or(f64::NAN, |definition| definition.evaluate(&arguments).into()))
+            }
             Expr::Unary(op, a) => match (dag.scalar(*a), self.at(*a)) {
                 (Scalar::F32, a) => Number::Float(op.evaluate(a.float())),
                 (_, a) => Number::Integer(op.evaluate(a.integer() as f64) as i64),

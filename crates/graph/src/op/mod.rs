@@ -1,35 +1,42 @@
 //! Operators: their meaning as type rule, scalar definition and attributes.
 
 mod attention;
+mod call;
 mod conv;
 mod fused;
 mod gather;
 mod host;
+mod identity;
 mod jagged;
 mod matmul;
 mod movement;
 mod padded;
 mod pointwise;
 mod reduce;
+mod registry;
 mod source;
 
 pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, ScoreSoftmax, Scores, WeightedSum};
+pub use call::Call;
 pub use conv::{Unfold, Window};
 pub use fused::Fused;
 pub use gather::Gather;
 pub use host::HostOp;
+pub use identity::Identity;
 pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
 pub use matmul::{JaggedMatMul, MatMul};
 pub use movement::{Broadcast, Concat, Permute, Reshape, Slice};
 pub use padded::{JaggedToPadded, PaddedToJagged};
 pub use pointwise::{Cast, Dropout, Where};
 pub use reduce::{Reduce, ReduceOp};
+pub use registry::{Registry, RegistryError};
 pub use source::{Constant, Input, Parameter};
 
 use crate::pointwise::{Dag, ExprId};
 use crate::{Dim, Type, TypeError};
 use std::any::Any;
 use std::fmt::Debug;
+use std::hash::Hasher;
 
 /// An operator with its attributes.
 ///
@@ -55,6 +62,21 @@ pub trait Op: Any + Debug + Send + Sync {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         None
     }
+
+    /// True if an element depends on the elements of the operands at the same place, broadcast to the result.
+    fn is_pointwise(&self) -> bool {
+        false
+    }
+
+    /// True if an operator of the same name computes the same: by default, if it is of the same type with equal attributes.
+    fn equals(&self, other: &dyn Op) -> bool {
+        Any::type_id(self) == Any::type_id(other) && self.attributes() == other.attributes()
+    }
+
+    /// Feeds what [`Op::equals`] compares to a hasher.
+    fn digest(&self, state: &mut dyn Hasher) {
+        state.write(self.attributes().to_string().as_bytes());
+    }
 }
 
 impl dyn Op {
@@ -67,7 +89,7 @@ impl dyn Op {
 impl dyn Op {
     /// True if both compute the same.
     pub fn same(&self, other: &dyn Op) -> bool {
-        self.name() == other.name() && self.attributes() == other.attributes()
+        self.name() == other.name() && self.equals(other)
     }
 }
 

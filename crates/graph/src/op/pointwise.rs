@@ -35,7 +35,7 @@ fn stored(scalar: Scalar) -> DType {
 }
 
 /// The common shape and layout of broadcast operands.
-fn broadcast(inputs: &[&Type]) -> Result<(Vec<Dim>, Layout), TypeError> {
+pub(super) fn broadcast(inputs: &[&Type]) -> Result<(Vec<Dim>, Layout), TypeError> {
     let scores: Vec<&&Type> = inputs.iter().filter(|ty| ty.layout == Layout::Scores).collect();
     if let Some(first) = scores.first() {
         for (position, ty) in inputs.iter().enumerate() {
@@ -61,7 +61,7 @@ fn broadcast(inputs: &[&Type]) -> Result<(Vec<Dim>, Layout), TypeError> {
 }
 
 /// Loads an operand at the coordinates of a result it is broadcast to.
-fn load_broadcast(at: &mut dyn Elements, operand: usize, coords: &[ExprId]) -> ExprId {
+pub(super) fn load_broadcast(at: &mut dyn Elements, operand: usize, coords: &[ExprId]) -> ExprId {
     let shape = at.ty(operand).shape.clone();
     let zero = at.dag().int(0);
     let skipped = coords.len() - shape.len();
@@ -87,6 +87,10 @@ impl Op for UnaryOp {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn is_pointwise(&self) -> bool {
+        true
     }
 }
 
@@ -118,6 +122,10 @@ impl Op for BinaryOp {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn is_pointwise(&self) -> bool {
+        true
+    }
 }
 
 impl Elementwise for BinaryOp {
@@ -148,6 +156,10 @@ impl Op for Where {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn is_pointwise(&self) -> bool {
+        true
+    }
 }
 
 impl Elementwise for Where {
@@ -176,6 +188,10 @@ impl Op for Cast {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn is_pointwise(&self) -> bool {
+        true
     }
 }
 
@@ -211,6 +227,10 @@ impl Op for Dropout {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn is_pointwise(&self) -> bool {
+        true
     }
 }
 

@@ -2,6 +2,7 @@ use super::{Elements, Elementwise, Op};
 use crate::pointwise::ExprId;
 use crate::{DType, HostTensor, Type, TypeError};
 use serde_json::{Value, json};
+use std::hash::Hasher;
 
 /// A value bound by name for each run.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +80,14 @@ impl Op for Constant {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         if self.tensor.shape().is_empty() { Some(self) } else { None }
+    }
+
+    fn equals(&self, other: &dyn Op) -> bool {
+        other.downcast_ref::<Self>() == Some(self)
+    }
+
+    fn digest(&self, state: &mut dyn Hasher) {
+        state.write(self.tensor.bytes());
     }
 }
 

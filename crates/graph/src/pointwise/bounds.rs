@@ -77,7 +77,7 @@ fn bounds(dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &[Interva
             let index: Vec<Interval> = index.iter().map(|&i| of(i)).collect();
             leaves.load(operand, dag.scalar(id), &index)
         }
-        Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Value(_) => Interval::UNKNOWN,
+        Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } | Expr::Value(_) => Interval::UNKNOWN,
         // Rounding of floats is not bounded here.
         Expr::Unary(..) if dag.scalar(id) == Scalar::F32 => Interval::UNKNOWN,
         Expr::Unary(op, a) => Interval::unary(op, of(a)),

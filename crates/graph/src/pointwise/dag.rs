@@ -1,7 +1,10 @@
+use super::call::Function;
 use super::function::{BinaryOp, UnaryOp};
+use crate::op::{Registry, RegistryError};
 use crate::{DType, Scalar};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A node of a [`Dag`]. Ids ascend from operands to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,6 +47,13 @@ pub enum Expr {
         /// The element, an `I32` read as unsigned.
         index: ExprId,
     },
+    /// A user's function of floats.
+    Call {
+        /// The function.
+        function: Arc<Function>,
+        /// As many as the function takes.
+        arguments: Vec<ExprId>,
+    },
     /// A function of one scalar.
     Unary(UnaryOp, ExprId),
     /// A function of two scalars.
@@ -59,6 +69,7 @@ impl Expr {
     pub fn operands(&self) -> Vec<ExprId> {
         match self {
             Self::Load { index, .. } => index.clone(),
+            Self::Call { arguments, .. } => arguments.clone(),
             Self::Sample { row, .. } => vec![*row],
             Self::Uniform { seed, index } => vec![*seed, *index],
             Self::Unary(_, a) | Self::Cast(_, a) => vec![*a],
@@ -208,6 +219,11 @@ impl Dag {
         self.push(Expr::Uniform { seed, index }, Scalar::F32, None)
     }
 
+    /// A user's function of floats.
+    pub fn call(&mut self, function: &Arc<Function>, arguments: Vec<ExprId>) -> ExprId {
+        self.push(Expr::Call { function: Arc::clone(function), arguments }, Scalar::F32, None)
+    }
+
     /// A function of one scalar.
     pub fn unary(&mut self, op: UnaryOp, a: ExprId) -> ExprId {
         if let (UnaryOp::Not, &Expr::Bool(value)) = (op, self.expr(a)) {
@@ -268,6 +284,21 @@ impl Dag {
         }
     }
 
+    /// Gives functions without a CPU form that of a registry.
+    ///
+    /// # Errors
+    /// [`RegistryError`] names the first function that it does not have.
+    pub fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
+        for node in &mut self.nodes {
+            if let Expr::Call { function, .. } = &mut node.expr
+                && function.definition().is_none()
+            {
+                *function = registry.function(function)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Copies `roots` of `source` into this DAG. `leaf` replaces expressions, given this DAG, the
     /// expression and its operands already copied; where it returns `None` the expression is rebuilt.
     pub fn graft(
@@ -298,6 +329,7 @@ impl Dag {
             }
             (&Expr::Sample { offsets, .. }, &[row]) => self.sample(offsets, row),
             (Expr::Uniform { .. }, &[seed, index]) => self.uniform(seed, index),
+            (Expr::Call { function, .. }, arguments) => self.call(function, arguments.to_vec()),
             (&Expr::Coord(axis), _) => {
                 let extent = node.range.map(|(_, high)| high).filter(|&high| high < i64::from(i32::MAX));
                 self.coord(axis, extent.and_then(|high| usize::try_from(high + 1).ok()))

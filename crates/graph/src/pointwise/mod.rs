@@ -6,6 +6,7 @@
 //! substitution of coordinates.
 
 mod bounds;
+mod call;
 mod dag;
 mod function;
 mod interval;
@@ -13,6 +14,7 @@ mod lanes;
 mod simplify;
 
 pub use bounds::{Bounds, Leaves};
+pub use call::{Function, MAX_ARGUMENTS, ScalarFunction};
 pub use dag::{Dag, Expr, ExprId};
 pub use function::{BinaryOp, UnaryOp};
 pub use interval::{Interval, Tri};

@@ -16,7 +16,7 @@ mod top_k;
 
 pub use jagged::Ragged;
 
-use crate::op::{Constant, HostOp, Input, Op, Parameter};
+use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter};
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, SizeSource, Type, TypeError, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ struct State {
     path: String,
     error: Option<GraphError>,
     /// Nodes without a place in a module, by operator and operands: host values and constants.
-    shared: HashMap<(String, String, Vec<Value>), Value>,
+    shared: HashMap<(Identity, Vec<Value>), Value>,
     named: HashMap<(&'static str, String), Value>,
     /// Dropouts so far.
     dropouts: u32,
@@ -301,7 +301,8 @@ fn apply(state: &Rc<RefCell<State>>, op: Arc<dyn Op>, operands: &[&Tensor]) -> T
 
 fn shared(state: &Rc<RefCell<State>>, op: impl Op, operands: &[&Tensor]) -> Tensor {
     let values: Vec<Value> = operands.iter().filter_map(|operand| operand.value).collect();
-    let key = (op.name().to_owned(), op.attributes().to_string(), values);
+    let op: Arc<dyn Op> = Arc::new(op);
+    let key = (Identity(Arc::clone(&op)), values);
     let known = state.borrow().shared.get(&key).copied();
     if let Some(value) = known
         && let Some(ty) = state.borrow().graph.ty(value).cloned()
@@ -309,7 +310,7 @@ fn shared(state: &Rc<RefCell<State>>, op: impl Op, operands: &[&Tensor]) -> Tens
         return Tensor { state: Rc::clone(state), value: Some(value), ty };
     }
     let outer = std::mem::take(&mut state.borrow_mut().path);
-    let tensor = apply(state, Arc::new(op), operands);
+    let tensor = apply(state, op, operands);
     state.borrow_mut().path = outer;
     if let Some(value) = tensor.value {
         state.borrow_mut().shared.insert(key, value);

@@ -104,7 +104,7 @@ impl Branches {
 fn is_costly(expr: &Expr) -> bool {
     use UnaryOp::{Cos, Erf, Exp, Log, Sigmoid, Silu, Sin, Tanh};
     match expr {
-        Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } => true,
+        Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } => true,
         Expr::Unary(op, _) => matches!(op, Exp | Log | Sigmoid | Silu | Tanh | Erf | Sin | Cos),
         _ => false,
     }

@@ -119,6 +119,12 @@ impl Execution<'_, '_> {
             Op::Uniform { seed, index } => self.write_floats(target, |this, out| {
                 uniform(this.arch, out, this.longs(*seed), this.ints(*index));
             }),
+            Op::Call { function, arguments } => self.write_floats(target, |this, (out, grid)| {
+                let lanes: Vec<Vec<f32>> =
+                    arguments.iter().map(|&argument| this.floats(argument).to_vec(grid)).collect();
+                let lanes: Vec<&[f32]> = lanes.iter().map(Vec::as_slice).collect();
+                function.evaluate_lanes(&lanes, out);
+            }),
             Op::Unary(op, a) => self.unary(*op, kind, target, *a),
             Op::Binary(read, op, a, b) => self.binary(*op, *read, target, *a, *b),
             Op::Select(c, a, b) => self.select(kind, target, *c, *a, *b),

@@ -97,6 +97,22 @@ impl<'a, T: Copy> Lanes<'a, T> {
         }
     }
 
+    /// All values, row after row.
+    pub(super) fn to_vec(self, grid: Grid) -> Vec<T>
+    where
+        T: Default,
+    {
+        let mut values = Vec::with_capacity(grid.len());
+        for row in 0..grid.rows {
+            match self.row(row, grid.points) {
+                Row::Same(value) => values.resize(values.len() + grid.points, value),
+                Row::Each(row) => values.extend_from_slice(row),
+            }
+            values.resize((row + 1) * grid.points, T::default());
+        }
+        values
+    }
+
     /// The value at a point of a row of `points` points.
     pub(super) fn at(self, row: usize, point: usize, points: usize) -> Option<T> {
         match self {

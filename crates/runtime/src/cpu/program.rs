@@ -7,9 +7,10 @@ use super::error::CpuError;
 use super::machine::Pool;
 use super::run::{Run, runs};
 use rewire_graph::Scalar;
-use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, ScalarFunction, UnaryOp};
 use rewire_graph_rewrite::plan::Operand;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Expressions of a body, at most, so that registers can be counted in 16 bits.
 const MOST: usize = 1 << 14;
@@ -73,6 +74,10 @@ pub(super) enum Op {
     Uniform {
         seed: Source,
         index: Source,
+    },
+    Call {
+        function: Arc<dyn ScalarFunction>,
+        arguments: Vec<Source>,
     },
     Unary(UnaryOp, Source),
     /// The operands' type and the function.
@@ -336,6 +341,10 @@ impl<'a> Compiler<'a> {
             Expr::Uniform { seed, index } => {
                 Op::Uniform { seed: self.source(seed, Scalar::I64)?, index: self.source(index, Scalar::I32)? }
             }
+            Expr::Call { ref function, ref arguments } => Op::Call {
+                function: function.definition().cloned().ok_or_else(|| unbound(function.name()))?,
+                arguments: arguments.iter().map(|&a| self.source(a, Scalar::F32)).collect::<Result<_, _>>()?,
+            },
             Expr::Unary(op, a) => Op::Unary(op, self.source(a, kind)?),
             Expr::Binary(op, a, b) => {
                 let read = self.dag.scalar(a);
@@ -376,6 +385,11 @@ impl<'a> Compiler<'a> {
         }
         Ok(self.program)
     }
+}
+
+fn unbound(function: &str) -> CpuError {
+    let reason = format!("the function `{function}` has no CPU form: bind the plan to a registry that has it");
+    CpuError::Unsupported { kernel: "pointwise", reason }
 }
 
 /// What an expression reads when compiled: a load along a run reads where that begins.

@@ -8,6 +8,7 @@ use super::sizes::offsets;
 use super::validate::validate;
 use crate::{Gpu, GpuError, Kernel, RuntimeError};
 use rewire_graph::HostTensor;
+use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning, emit};
 use rewire_graph_rewrite::plan::{self, Binding, Plan, Step};
 use std::collections::HashMap;
@@ -26,6 +27,8 @@ pub struct SessionOptions {
     pub checked: bool,
     /// Choices of the emitter.
     pub tuning: Tuning,
+    /// The functions and operators of a user's own that a plan from a file may hold.
+    pub registry: Registry,
 }
 
 /// Makes the kernel of a step for a target, or says why not.
@@ -62,12 +65,13 @@ impl Session {
     }
 
     pub(crate) async fn load_with(
-        plan: Plan,
+        mut plan: Plan,
         parameters: impl Fn(&str) -> Option<HostTensor>,
         options: SessionOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
         validate(&plan)?;
+        plan.bind(&options.registry)?;
         let tensors = resident(&plan, parameters)?;
         let kernel = options.kernel;
         let mut gpu = open(&options).await?.map(|gpu| GpuSide::new(gpu, plan.steps.len(), &options));

@@ -2,7 +2,7 @@ use super::cost;
 use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
 use crate::cost::{Machine, Sizes};
 use crate::plan::Kernel;
-use rewire_graph::op::{JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
+use rewire_graph::op::{Call, JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
 use rewire_graph::pointwise::UnaryOp;
 use rewire_graph::{Dim, Layout, NodeId, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -364,7 +364,8 @@ impl Partition<'_> {
         match self.graph.node(id) {
             Some(node) => match node.op.name() {
                 "reshape" | "permute" | "slice" | "broadcast" | "constant" | "cast" | "concat" => 0,
-                name if node.op.downcast_ref::<UnaryOp>().is_some() && name != "neg" => 8,
+                "neg" => 1,
+                _ if node.op.downcast_ref::<UnaryOp>().is_some() || node.op.downcast_ref::<Call>().is_some() => 8,
                 _ => 1,
             },
             None => 0,

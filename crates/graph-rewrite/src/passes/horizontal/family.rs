@@ -1,5 +1,4 @@
-use rewire_graph::op::{Cast, Concat, MatMul, Op, Permute, Reshape, Slice, Where};
-use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use rewire_graph::op::{Concat, Dropout, Identity, MatMul, Op, Permute, Reshape, Slice};
 use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Value};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -32,8 +31,8 @@ pub(super) struct Family {
 /// The only reader of a part, as far as merging it with others is concerned.
 #[derive(Debug, PartialEq)]
 enum Reader {
-    /// An elementwise operator by name and attributes, with what it reads besides the part.
-    Elementwise { op: (String, String), operands: Vec<Operand>, columns: bool },
+    /// An elementwise operator, with what it reads besides the part.
+    Elementwise { op: Identity, operands: Vec<Operand>, columns: bool },
     /// A product with a weight of `depth` rows.
     Product { depth: usize, width: usize, dtype: DType },
 }
@@ -95,13 +94,15 @@ impl Family {
             let width = weight.width().filter(|_| left == part.old && ty.rank() == 2)?;
             return Some((user, Reader::Product { depth: part.width, width, dtype: weight.dtype }));
         }
-        if !is_pointwise(op) || node.types.first()?.shape != ty.shape {
+        // A mask of dropout is drawn by the place in the whole tensor, which merging changes.
+        let movable = op.is_pointwise() && op.downcast_ref::<Dropout>().is_none();
+        if !movable || node.types.first()?.shape != ty.shape {
             return None;
         }
         let operands =
             inputs.iter().map(|&value| self.operand(graph, fixed, part, value)).collect::<Option<Vec<Operand>>>()?;
         let columns = operands.iter().any(|operand| matches!(operand, Operand::Column(_)));
-        let op = (op.name().to_owned(), op.attributes().to_string());
+        let op = Identity(Arc::clone(&node.op));
         Some((user, Reader::Elementwise { op, operands, columns }))
     }
 
@@ -204,14 +205,6 @@ impl Family {
         }
         building.add(Concat { axis: 0 }, &joined)
     }
-}
-
-/// True for operators whose element depends on the elements of their operands at the same place.
-fn is_pointwise(op: &dyn Op) -> bool {
-    op.downcast_ref::<UnaryOp>().is_some()
-        || op.downcast_ref::<BinaryOp>().is_some()
-        || op.downcast_ref::<Where>().is_some()
-        || op.downcast_ref::<Cast>().is_some()
 }
 
 struct Building<'a> {

@@ -64,6 +64,10 @@ impl Point<'_> {
             Expr::Uniform { seed, index } => {
                 Value::Float(philox(self.evaluate(seed).int() as u64, self.evaluate(index).int() as u32))
             }
+            Expr::Call { ref function, ref arguments } => {
+                let arguments: Vec<f32> = arguments.iter().map(|&a| self.evaluate(a).float() as f32).collect();
+                Value::Float(function.definition().expect("a CPU form").evaluate(&arguments).into())
+            }
             Expr::Unary(op, a) => self.unary(op, scalar, self.evaluate(a)),
             Expr::Binary(op, a, b) => self.binary(op, dag.scalar(a), self.evaluate(a), self.evaluate(b)),
             Expr::Select(c, a, b) => self.evaluate(if self.evaluate(c).int() != 0 { a } else { b }),

@@ -1,0 +1,78 @@
+use super::pointwise::{broadcast, load_broadcast};
+use super::{Elements, Elementwise, Op};
+use crate::pointwise::{ExprId, Function, MAX_ARGUMENTS, ScalarFunction};
+use crate::{DType, Type, TypeError};
+use serde_json::Value;
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// A function of floats of a user's own, element by element, its operands broadcast like numpy.
+///
+/// It stays one operator of the function's name through all passes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// A `ScalarFunction`.
+    function: Arc<Function>,
+}
+
+impl Call {
+    /// The operator that applies a function.
+    pub fn new(function: impl ScalarFunction) -> Self {
+        Self { function: Arc::new(Function::new(Arc::new(function))) }
+    }
+
+    /// The function.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+}
+
+impl Op for Call {
+    fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    fn attributes(&self) -> Value {
+        self.function.attributes().clone()
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let arguments = self.function.arguments();
+        if !(1..=MAX_ARGUMENTS).contains(&arguments) {
+            return Err(TypeError::new("arguments", format!("1 to {MAX_ARGUMENTS}"), arguments));
+        }
+        if inputs.len() != arguments {
+            return Err(TypeError::new("operands", format!("{arguments} values"), inputs.len()));
+        }
+        for (position, ty) in inputs.iter().enumerate() {
+            if !ty.dtype.is_float() {
+                return Err(TypeError::new(format!("operand {position}"), "of floats", ty));
+            }
+        }
+        let (shape, layout) = broadcast(inputs)?;
+        Ok(vec![Type { dtype: DType::F32, shape, layout }])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+
+    fn is_pointwise(&self) -> bool {
+        true
+    }
+
+    fn equals(&self, other: &dyn Op) -> bool {
+        other.downcast_ref::<Self>() == Some(self)
+    }
+
+    fn digest(&self, mut state: &mut dyn std::hash::Hasher) {
+        self.function.hash(&mut state);
+    }
+}
+
+impl Elementwise for Call {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let arguments = (0..at.operands()).map(|operand| load_broadcast(at, operand, coords)).collect();
+        at.dag().call(&self.function, arguments)
+    }
+}

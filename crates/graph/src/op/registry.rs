@@ -1,0 +1,118 @@
+use crate::pointwise::{Function, ScalarFunction};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use thiserror::Error;
+
+type Make<T> = Arc<dyn Fn(&Value) -> Result<T, String> + Send + Sync>;
+
+/// What a plan that was read from a file finds the functions and operators of a user's own in, by name.
+///
+/// A plan stores their names, attributes and WGSL; the CPU form is code, and comes from here. Plans that were made in the
+/// same process have it already.
+#[derive(Clone, Default)]
+pub struct Registry {
+    functions: BTreeMap<String, Make<Function>>,
+}
+
+/// Why a plan cannot have its functions and operators.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum RegistryError {
+    /// Nothing of the name is registered.
+    #[error(
+        "the {kind} `{name}` with attributes {attributes} is not registered (there are: {known}): add its type with \
+         `Registry::with_{kind}`"
+    )]
+    Missing {
+        /// `function` or `operator`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Its attributes as JSON.
+        attributes: String,
+        /// The names that are registered.
+        known: String,
+    },
+    /// The registered type cannot be made from the attributes.
+    #[error("the registered {kind} `{name}` does not take the attributes {attributes}: {reason}")]
+    Attributes {
+        /// `function` or `operator`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The attributes as JSON.
+        attributes: String,
+        /// Why.
+        reason: String,
+    },
+    /// The plan holds other WGSL than the registered type gives.
+    #[error(
+        "the {kind} `{name}` with attributes {attributes} is another one than the plan was made with: lower the graph again"
+    )]
+    Different {
+        /// `function` or `operator`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Its attributes as JSON.
+        attributes: String,
+    },
+}
+
+impl Registry {
+    /// A registry of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a type of functions. It is made from its attributes.
+    #[must_use]
+    pub fn with_function<F: ScalarFunction + DeserializeOwned>(mut self, name: &str) -> Self {
+        let make = |attributes: &Value| match serde_json::from_value::<F>(attributes.clone()) {
+            Ok(function) => Ok(Function::new(Arc::new(function))),
+            Err(error) => Err(error.to_string()),
+        };
+        self.functions.insert(name.to_owned(), Arc::new(make));
+        self
+    }
+
+    /// A function with its CPU form.
+    ///
+    /// # Errors
+    /// [`RegistryError`] if it is not registered, or is another one.
+    pub fn function(&self, stored: &Function) -> Result<Arc<Function>, RegistryError> {
+        let made = make("function", &self.functions, stored.name(), stored.attributes())?;
+        if made == *stored {
+            Ok(Arc::new(made))
+        } else {
+            Err(different("function", stored.name(), stored.attributes()))
+        }
+    }
+}
+
+fn make<T>(
+    kind: &'static str,
+    makers: &BTreeMap<String, Make<T>>,
+    name: &str,
+    attributes: &Value,
+) -> Result<T, RegistryError> {
+    let (owned, text) = (name.to_owned(), attributes.to_string());
+    let Some(make) = makers.get(name) else {
+        let known: Vec<&str> = makers.keys().map(String::as_str).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(RegistryError::Missing { kind, name: owned, attributes: text, known });
+    };
+    make(attributes).map_err(|reason| RegistryError::Attributes { kind, name: owned, attributes: text, reason })
+}
+
+fn different(kind: &'static str, name: &str, attributes: &Value) -> RegistryError {
+    RegistryError::Different { kind, name: name.to_owned(), attributes: attributes.to_string() }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("functions", &self.functions.keys()).finish()
+    }
+}
