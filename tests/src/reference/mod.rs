@@ -173,6 +173,7 @@ fn family(kernel: &Family) -> &'static str {
         Family::Reduce(_) => "reduce",
         Family::Matmul(_) => "matmul",
         Family::Attention(_) => "attention",
+        Family::Custom(_) => "custom",
     }
 }
 

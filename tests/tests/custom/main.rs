@@ -1,6 +1,7 @@
 //! Functions and operators of a user's own: where they fuse, what finds them, and that every backend agrees.
 
 mod functions;
+mod operators;
 
 use rewire_graph::{HostTensor, Scope, Tensor};
 use rewire_graph_rewrite::plan::Plan;

@@ -59,7 +59,7 @@ pub(super) fn emit(kernel: &Attention, mut module: Module, tuning: &Tuning) -> R
     let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![kernel.heads.into()], 1)];
     let main = Main { threads: THREADS, hooks, body: indented(&scope.take()), variables };
     let source = include_str!("../../../../shaders/attention.wgsl");
-    render("attention.wgsl", source, module, main, grid, vec![list], &kernel.outputs)
+    render("attention.wgsl", source, module, main, grid, vec![list])
 }
 
 fn hooks(kernel: &Attention, module: &mut Module) -> Result<String, EmitError> {

@@ -15,6 +15,12 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), EmitError> {
     for id in dag.ids() {
         dag.expr(id).operands().into_iter().try_for_each(|operand| exists(operand, id.0 as usize))?;
     }
+    if let Kernel::Custom(kernel) = kernel {
+        let count = kernel.body.operands.len();
+        let missing = kernel.operands.iter().find(|position| usize::from(**position) >= count);
+        return missing
+            .map_or(Ok(()), |&position| Err(EmitError::Missing { what: "operand", index: position.into(), count }));
+    }
     for output in kernel.outputs() {
         output.index.iter().chain([&output.value]).try_for_each(|&id| exists(id, dag.len()))?;
     }
@@ -27,6 +33,7 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), EmitError> {
             let pair = [kernel.q, kernel.k, kernel.v, kernel.score];
             (pair.into_iter().chain(kernel.mask).collect(), 0)
         }
+        Kernel::Custom(_) => (vec![], 0),
     };
     for (what, needed) in [("dimensions", dimensions), ("expressions of the anchor", roots.len())] {
         if needed > MOST {

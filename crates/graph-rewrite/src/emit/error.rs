@@ -92,6 +92,8 @@ pub enum EmitError {
     /// The shader did not validate.
     #[error("the emitted shader is not valid: {reason}")]
     Shader {
+        /// The line after directives, from 1.
+        line: Option<u32>,
         /// What naga reports, with the place in the source.
         reason: String,
     },

@@ -60,7 +60,7 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
     }
     let body = indented(&(main.take() + &scope.take()));
     let main = Main { threads, body, ..Main::default() };
-    render("map.wgsl", include_str!("../../../../shaders/map.wgsl"), module, main, grid, vec![], &kernel.outputs)
+    render("map.wgsl", include_str!("../../../../shaders/map.wgsl"), module, main, grid, vec![])
 }
 
 /// Statements that find the outer coordinates of a flattened row; returns their names.

@@ -126,7 +126,7 @@ pub(super) fn emit(kernel: &Matmul, mut module: Module, tuning: &Tuning) -> Resu
     ];
     let main = Main { threads: tile.threads(), hooks, body, variables };
     let source = include_str!("../../../../shaders/matmul.wgsl");
-    render("matmul.wgsl", source, module, main, grid, tile_lists, &kernel.outputs)
+    render("matmul.wgsl", source, module, main, grid, tile_lists)
 }
 
 /// The first statistics as a hook's values, and as its parameters.

@@ -3,6 +3,7 @@
 mod attention;
 mod call;
 mod check;
+mod custom;
 mod error;
 mod expr;
 mod function;
@@ -143,8 +144,8 @@ pub struct EmittedKernel {
     pub tile_lists: Vec<TileList>,
     /// Number of workgroups.
     pub grid: Vec<GridFactor>,
-    /// Storage types the shader assumes for outputs, for checks.
-    pub outputs: Vec<DType>,
+    /// True if every index is in range and every loop ends by construction, so that the shader may run without checks.
+    pub trusted: bool,
 }
 
 /// Emits the shader of `kernel` for `target`, validated. Tensors of symbolic size fit a binding each.
@@ -173,5 +174,6 @@ pub fn emit_with_windows(
         Kernel::Matmul(kernel) => matmul::emit(kernel, module, tuning),
         Kernel::Reduce(kernel) => reduce::emit(kernel, module, tuning),
         Kernel::Attention(kernel) => attention::emit(kernel, module, tuning),
+        Kernel::Custom(kernel) => custom::emit(kernel, module),
     }
 }

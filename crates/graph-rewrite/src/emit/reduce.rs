@@ -97,9 +97,8 @@ pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Resu
     let rows = module.product(outer);
     let variables = vec![("row_threads", columns.threads.into()), ("ops", Variable::from(ops)), ("rows", rows.into())];
     let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
-    let outputs: Vec<_> = kernel.outputs.iter().chain(&kernel.row_outputs).cloned().collect();
     let main = Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables };
-    render("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl"), module, main, grid, vec![], &outputs)
+    render("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl"), module, main, grid, vec![])
 }
 
 fn name(op: ReduceOp) -> &'static str {

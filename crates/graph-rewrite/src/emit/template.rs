@@ -3,7 +3,6 @@
 use super::module::Module;
 use super::validate::validate;
 use super::{EmitError, EmittedKernel, GridFactor, Param, TileList};
-use crate::plan::Output;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
@@ -30,7 +29,6 @@ pub(super) fn render(
     main: Main,
     grid: Vec<GridFactor>,
     tile_lists: Vec<TileList>,
-    outputs: &[Output],
 ) -> Result<EmittedKernel, EmitError> {
     let failed = |error: minijinja::Error| EmitError::Template { template: name, reason: format!("{error:#}") };
     let workgroups = module.param(Param::Workgroups);
@@ -51,15 +49,14 @@ pub(super) fn render(
     let context = Value::from_pairs(variables);
     let shader = environment.get_template(name).and_then(|template| template.render(context)).map_err(failed)?;
     let wgsl = format!("{enable}{shader}{}", library(&shader));
-    validate(&wgsl, module.target)?;
-    Ok(EmittedKernel {
-        wgsl,
-        params: module.params().to_vec(),
-        slots: module.slots(),
-        tile_lists,
-        grid,
-        outputs: outputs.iter().map(|output| output.dtype).collect(),
-    })
+    let directives = enable.lines().count() as u32;
+    validate(&wgsl, module.target).map_err(|error| match error {
+        EmitError::Shader { line, reason } => {
+            EmitError::Shader { line: line.and_then(|line| line.checked_sub(directives)), reason }
+        }
+        other => other,
+    })?;
+    Ok(EmittedKernel { wgsl, params: module.params().to_vec(), slots: module.slots(), tile_lists, grid, trusted: true })
 }
 
 /// The functions that a shader calls, and those that they call.
@@ -85,7 +82,8 @@ fn library(shader: &str) -> String {
     functions.iter().zip(used).filter(|(_, used)| *used).map(|((_, source), _)| format!("\n{source}\n")).collect()
 }
 
-fn calls(text: &str, name: &str) -> bool {
+/// True if the text calls a function.
+pub(super) fn calls(text: &str, name: &str) -> bool {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {
         let before = text.get(..at).and_then(|t| t.chars().next_back());

@@ -3,14 +3,15 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 /// Parses and validates `wgsl` for `target`, and checks the limits that naga does not.
 pub(super) fn validate(wgsl: &str, target: &Target) -> Result<(), EmitError> {
-    let module =
-        naga::front::wgsl::parse_str(wgsl).map_err(|e| EmitError::Shader { reason: e.emit_to_string(wgsl) })?;
+    let shader =
+        |at: Option<naga::SourceLocation>, reason| EmitError::Shader { line: at.map(|at| at.line_number), reason };
+    let module = naga::front::wgsl::parse_str(wgsl).map_err(|e| shader(e.location(wgsl), e.emit_to_string(wgsl)))?;
     let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(Capabilities::SHADER_FLOAT16, target.f16);
     capabilities.set(Capabilities::SUBGROUP, target.subgroups);
     Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
-        .map_err(|e| EmitError::Shader { reason: e.emit_to_string(wgsl) })?;
+        .map_err(|e| shader(e.location(wgsl), e.emit_to_string(wgsl)))?;
     let space = |space: fn(&naga::AddressSpace) -> bool| {
         module.global_variables.iter().filter(move |(_, v)| space(&v.space)).map(|(_, v)| v)
     };

@@ -24,10 +24,10 @@ impl Windows {
             Place::Device => count(operand.dtype, &operand.shape),
         });
         let mut writes = vec![];
-        for output in kernel.outputs() {
+        for output in kernel.written() {
             let target = usize::from(output.target);
             writes.resize(writes.len().max(target + 1), 1);
-            writes[target] = count(output.dtype, &output.shape);
+            writes[target] = count(output.dtype, output.shape);
         }
         Self { operands: operands.collect(), writes }
     }

@@ -1,4 +1,5 @@
 use super::attention::{dense_attention, jagged_attention};
+use super::custom::custom;
 use super::inline::{Inliner, Placed, Reason};
 use crate::plan::{Kernel, Map, Matmul, Output, Reduce, Reduction, RowRange};
 use rewire_graph::op::{Concat, JaggedMatMul, MatMul, Reduce as ReduceNode, WeightedSum};
@@ -12,6 +13,11 @@ pub fn kernel(body: &Graph) -> Result<Kernel, Reason> {
     let having = |test: fn(&dyn rewire_graph::op::Op) -> bool| -> Vec<NodeId> {
         order.iter().copied().filter(|&id| body.node(id).is_some_and(|node| test(node.op.as_ref()))).collect()
     };
+    match having(|op| op.custom().is_some()).as_slice() {
+        [] => {}
+        &[node] => return custom(body, node),
+        _ => return Err("it has more than one operator with a kernel of its own".to_owned()),
+    }
     let sums = having(|op| op.downcast_ref::<WeightedSum>().is_some());
     let products = having(|op| op.downcast_ref::<MatMul>().is_some());
     let jagged = having(|op| op.downcast_ref::<JaggedMatMul>().is_some());

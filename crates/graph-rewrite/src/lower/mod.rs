@@ -1,6 +1,7 @@
 //! Lowering: fused operators become steps, host values the shape program.
 
 mod attention;
+mod custom;
 mod error;
 mod inline;
 mod kernel;

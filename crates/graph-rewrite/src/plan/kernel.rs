@@ -1,3 +1,4 @@
+use super::Custom;
 pub use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{Dag, ExprId};
 use rewire_graph::{DType, Dim};
@@ -179,6 +180,19 @@ pub enum Kernel {
     Matmul(Matmul),
     /// Jagged attention.
     Attention(Attention),
+    /// An operator of a user's own.
+    Custom(Custom),
+}
+
+/// A tensor that a kernel writes, or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Written<'a> {
+    /// Position among [`super::Step::writes`].
+    pub target: u16,
+    /// Element type in memory.
+    pub dtype: DType,
+    /// Logical shape.
+    pub shape: &'a [Dim],
 }
 
 impl Kernel {
@@ -189,6 +203,7 @@ impl Kernel {
             Self::Reduce(kernel) => &kernel.body,
             Self::Matmul(kernel) => &kernel.body,
             Self::Attention(kernel) => &kernel.body,
+            Self::Custom(kernel) => &kernel.body,
         }
     }
 
@@ -198,16 +213,27 @@ impl Kernel {
             Self::Reduce(kernel) => &mut kernel.body,
             Self::Matmul(kernel) => &mut kernel.body,
             Self::Attention(kernel) => &mut kernel.body,
+            Self::Custom(kernel) => &mut kernel.body,
         }
     }
 
-    /// What is written, in the order of [`super::Step::writes`].
+    /// The tensors that are written.
+    pub fn written(&self) -> Vec<Written<'_>> {
+        if let Self::Custom(kernel) = self {
+            return vec![Written { target: 0, dtype: kernel.dtype, shape: &kernel.shape }];
+        }
+        let outputs = self.outputs().into_iter();
+        outputs.map(|o| Written { target: o.target, dtype: o.dtype, shape: &o.shape }).collect()
+    }
+
+    /// What is written as expressions of a loop, in the order of [`super::Step::writes`].
     pub fn outputs(&self) -> Vec<&Output> {
         match self {
             Self::Map(kernel) => kernel.outputs.iter().collect(),
             Self::Reduce(kernel) => kernel.outputs.iter().chain(&kernel.row_outputs).collect(),
             Self::Matmul(kernel) => kernel.outputs.iter().collect(),
             Self::Attention(kernel) => kernel.outputs.iter().collect(),
+            Self::Custom(_) => vec![],
         }
     }
 }

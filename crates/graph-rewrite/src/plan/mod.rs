@@ -1,10 +1,14 @@
 //! The lowered form: steps in order, buffers, the shape program. Target-neutral and serializable.
 
+mod custom;
 mod kernel;
 mod shape;
 mod storage;
 
-pub use kernel::{Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange};
+pub use custom::Custom;
+pub use kernel::{
+    Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange, Written,
+};
 pub use shape::{HostOp, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 
 use rewire_graph::op::{Registry, RegistryError};
@@ -117,14 +121,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Gives functions of a user's own without a CPU form, as they are in a plan that was read from a file, that of a
-    /// registry.
+    /// Gives functions and operators of a user's own without a CPU form, as they are in a plan that was read from a file,
+    /// that of a registry.
     ///
     /// # Errors
     /// [`RegistryError`] names the first one that the registry does not have.
     pub fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
         let steps = self.load.iter_mut().chain(&mut self.steps);
-        steps.map(|step| step.kernel.body_mut().dag.bind(registry)).collect()
+        steps
+            .map(|step| match &mut step.kernel {
+                Kernel::Custom(kernel) => kernel.bind(registry),
+                other => other.body_mut().dag.bind(registry),
+            })
+            .collect()
     }
 
     /// The buffer of an id of this plan.

@@ -23,9 +23,9 @@ impl Plan {
                     operand.dtype = dtype;
                 }
             }
-            for output in step.kernel.outputs_mut() {
-                if step.writes.get(usize::from(output.target)).is_some_and(is_changed) {
-                    output.dtype = dtype;
+            for (target, stored) in step.kernel.stored_mut() {
+                if step.writes.get(usize::from(target)).is_some_and(is_changed) {
+                    *stored = dtype;
                 }
             }
         }
@@ -33,12 +33,15 @@ impl Plan {
 }
 
 impl Kernel {
-    fn outputs_mut(&mut self) -> Vec<&mut super::Output> {
-        match self {
+    /// Position among [`super::Step::writes`] and element type in memory of what is written.
+    fn stored_mut(&mut self) -> Vec<(u16, &mut DType)> {
+        let outputs: Vec<&mut super::Output> = match self {
             Self::Map(kernel) => kernel.outputs.iter_mut().collect(),
             Self::Reduce(kernel) => kernel.outputs.iter_mut().chain(&mut kernel.row_outputs).collect(),
             Self::Matmul(kernel) => kernel.outputs.iter_mut().collect(),
             Self::Attention(kernel) => kernel.outputs.iter_mut().collect(),
-        }
+            Self::Custom(kernel) => return vec![(0, &mut kernel.dtype)],
+        };
+        outputs.into_iter().map(|output| (output.target, &mut output.dtype)).collect()
     }
 }

@@ -441,7 +441,9 @@ fn without(attributes: serde_json::Value, sizes: &[Dim]) -> serde_json::Value {
 }
 
 fn fits(wanted: &Type, found: &Type, shaped: bool, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
-    if found.layout == Layout::Host || wanted.dtype.scalar() != found.dtype.scalar() {
+    if (found.layout == Layout::Host) != (wanted.layout == Layout::Host)
+        || wanted.dtype.scalar() != found.dtype.scalar()
+    {
         return false;
     }
     !shaped

@@ -34,6 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod decompose;
 mod matched;
 mod matching;
 mod patch;
@@ -43,6 +44,7 @@ mod rewrite;
 mod simplify;
 mod traced;
 
+pub use decompose::Decompose;
 pub use matched::Match;
 pub use matching::Mismatch;
 pub use patch::{Patch, PatchError, Replacement};

@@ -106,6 +106,11 @@ impl PatternScope {
         self.capture(name, Type::device(dtype, shape.to_vec()), true)
     }
 
+    /// Any vector of the shape program, such as offsets.
+    pub fn host(&self, name: &str) -> Tensor {
+        self.capture(name, Type::host(vec![self.size(name)]), false)
+    }
+
     /// Any scalar constant of floats; conditions and replacements read it by [`Match::number`].
     pub fn number(&self, name: &str) -> Tensor {
         let ty = Type::device(DType::F32, vec![]);

@@ -160,6 +160,7 @@ impl<'a> Reference<'a> {
                     }
                 });
             }
+            Kernel::Custom(_) => unreachable!("its meaning is its own"),
         }
         outputs
     }

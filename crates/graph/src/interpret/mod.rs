@@ -1,6 +1,7 @@
 //! The interpreter: every operator by its definition, in double precision, without fusion. The oracle.
 
 mod array;
+mod custom;
 mod elements;
 mod linear;
 
@@ -149,6 +150,11 @@ impl Run<'_> {
             let types: Vec<Type> =
                 self.graph.inputs(id).into_iter().filter_map(|value| self.graph.ty(value).cloned()).collect();
             return Ok(elements::evaluate(elementwise, &types, operands, shape, ty, |dim| self.size(dim)));
+        }
+        if let Some(forms) = op.custom() {
+            let inputs = self.graph.inputs(id);
+            let types: Vec<Type> = inputs.into_iter().filter_map(|value| self.graph.ty(value).cloned()).collect();
+            return custom::evaluate(forms, &types, operands, shape, ty).map_err(failed);
         }
         if let Some(reduce) = op.downcast_ref::<Reduce>() {
             return Ok(linear::reduce(reduce, operands, shape));

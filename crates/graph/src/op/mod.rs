@@ -3,6 +3,7 @@
 mod attention;
 mod call;
 mod conv;
+pub mod custom;
 mod fused;
 mod gather;
 mod host;
@@ -60,6 +61,11 @@ pub trait Op: Any + Debug + Send + Sync {
 
     /// The scalar definition, for operators whose results are computed element by element.
     fn elementwise(&self) -> Option<&dyn Elementwise> {
+        None
+    }
+
+    /// The kernels of an operator of a user's own that is no function of elements.
+    fn custom(&self) -> Option<&dyn custom::Custom> {
         None
     }
 

@@ -1,3 +1,5 @@
+use super::Op;
+use super::custom::Operator;
 use crate::pointwise::{Function, ScalarFunction};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -15,6 +17,7 @@ type Make<T> = Arc<dyn Fn(&Value) -> Result<T, String> + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Registry {
     functions: BTreeMap<String, Make<Function>>,
+    operators: BTreeMap<String, Make<Arc<dyn Op>>>,
 }
 
 /// Why a plan cannot have its functions and operators.
@@ -78,17 +81,36 @@ impl Registry {
         self
     }
 
+    /// Adds a type of operators with kernels of their own. It is made from its attributes.
+    #[must_use]
+    pub fn with_operator<O: Op + DeserializeOwned>(mut self, name: &str) -> Self {
+        let make = |attributes: &Value| match serde_json::from_value::<O>(attributes.clone()) {
+            Ok(operator) if operator.custom().is_some() => Ok(Arc::new(operator) as Arc<dyn Op>),
+            Ok(_) => Err("it has no kernel of its own".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        self.operators.insert(name.to_owned(), Arc::new(make));
+        self
+    }
+
     /// A function with its CPU form.
     ///
     /// # Errors
     /// [`RegistryError`] if it is not registered, or is another one.
     pub fn function(&self, stored: &Function) -> Result<Arc<Function>, RegistryError> {
         let made = make("function", &self.functions, stored.name(), stored.attributes())?;
-        if made == *stored {
-            Ok(Arc::new(made))
-        } else {
-            Err(different("function", stored.name(), stored.attributes()))
-        }
+        let different = || RegistryError::different("function", stored.name(), stored.attributes());
+        if made == *stored { Ok(Arc::new(made)) } else { Err(different()) }
+    }
+
+    /// An operator with its CPU form.
+    ///
+    /// # Errors
+    /// [`RegistryError`] if it is not registered, or is another one.
+    pub fn operator(&self, stored: &Operator) -> Result<Arc<dyn Op>, RegistryError> {
+        let made = make("operator", &self.operators, stored.name(), stored.attributes())?;
+        let different = || RegistryError::different("operator", stored.name(), stored.attributes());
+        if Operator::new(Arc::clone(&made)) == *stored { Ok(made) } else { Err(different()) }
     }
 }
 
@@ -107,12 +129,16 @@ fn make<T>(
     make(attributes).map_err(|reason| RegistryError::Attributes { kind, name: owned, attributes: text, reason })
 }
 
-fn different(kind: &'static str, name: &str, attributes: &Value) -> RegistryError {
-    RegistryError::Different { kind, name: name.to_owned(), attributes: attributes.to_string() }
+impl RegistryError {
+    /// An error about a registered type that gives something else than a plan holds.
+    pub fn different(kind: &'static str, name: &str, attributes: &Value) -> Self {
+        Self::Different { kind, name: name.to_owned(), attributes: attributes.to_string() }
+    }
 }
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").field("functions", &self.functions.keys()).finish()
+        let (functions, operators) = (self.functions.keys(), self.operators.keys());
+        f.debug_struct("Registry").field("functions", &functions).field("operators", &operators).finish()
     }
 }

@@ -12,6 +12,14 @@ pub enum CpuError {
         /// What is in the way.
         reason: String,
     },
+    /// An operator of a user's own failed.
+    #[error("the operator `{name}` failed: {reason}")]
+    Custom {
+        /// The operator.
+        name: String,
+        /// What it said.
+        reason: String,
+    },
     /// The number of operands or outputs of a call differs from the kernel's.
     #[error("the kernel takes {expected} {what}, got {actual}")]
     Count {

@@ -5,6 +5,7 @@
 mod attention;
 mod branch;
 mod coords;
+mod custom;
 mod error;
 mod execute;
 mod functions;
@@ -48,6 +49,7 @@ enum Family {
     Reduce(Box<reduce::CompiledReduce>),
     Matmul(Box<matmul::CompiledMatmul>),
     Attention(Box<attention::CompiledAttention>),
+    Custom(Box<custom::CompiledCustom>),
 }
 
 impl Compiled {
@@ -61,6 +63,7 @@ impl Compiled {
             Kernel::Reduce(kernel) => Family::Reduce(Box::new(reduce::CompiledReduce::new(kernel)?)),
             Kernel::Matmul(kernel) => Family::Matmul(Box::new(matmul::CompiledMatmul::new(kernel)?)),
             Kernel::Attention(kernel) => Family::Attention(Box::new(attention::CompiledAttention::new(kernel)?)),
+            Kernel::Custom(kernel) => Family::Custom(Box::new(custom::CompiledCustom::new(kernel)?)),
         };
         Ok(Self { body: kernel.body().clone(), family })
     }
@@ -86,6 +89,7 @@ impl Compiled {
             Family::Reduce(kernel) => kernel.run(&env, outputs, symbol),
             Family::Matmul(kernel) => kernel.run(&env, outputs, symbol),
             Family::Attention(kernel) => kernel.run(&env, outputs, symbol),
+            Family::Custom(kernel) => kernel.run(&env, outputs, symbol),
         }
     }
 }

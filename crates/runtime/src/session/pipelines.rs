@@ -36,7 +36,7 @@ impl Pipelines {
             None => gpu.checked(&what, || layout(gpu, &key.1)).await?,
         };
         self.layouts.insert(key.1.clone(), layout.clone());
-        let checked = self.checked;
+        let checked = self.checked || !kernel.trusted;
         let pipeline = gpu.checked(&what, || compile(gpu, &kernel.wgsl, &layout, label, checked)).await?;
         let pipeline = Pipeline { pipeline, layout };
         self.known.insert(key, pipeline.clone());

@@ -56,7 +56,7 @@ fn check_read(plan: &Plan, id: BufferId, written: &[bool]) -> Result<(), String>
 }
 
 fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -> Result<(), String> {
-    let (body, outputs) = (step.kernel.body(), step.kernel.outputs());
+    let body = step.kernel.body();
     check_body(body, &roots(&step.kernel))?;
     if step.reads.len() != body.operands.len() {
         return Err(format!("binds {} operands, its kernel has {}", step.reads.len(), body.operands.len()));
@@ -75,9 +75,9 @@ fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -
             return Err(format!("writes buffer {}, which it must not write", id.0));
         }
     }
-    for output in outputs {
+    for output in step.kernel.written() {
         let target = step.writes.get(usize::from(output.target)).and_then(|&id| plan.buffer(id));
-        if target.map(|buffer| (buffer.dtype, &buffer.shape)) != Some((output.dtype, &output.shape)) {
+        if target.map(|buffer| (buffer.dtype, buffer.shape.as_slice())) != Some((output.dtype, output.shape)) {
             return Err(format!("writes position {}, which has another type or shape", output.target));
         }
     }
@@ -135,7 +135,7 @@ fn check_body(body: &Body, roots: &[ExprId]) -> Result<(), String> {
 
 fn roots(kernel: &Kernel) -> Vec<ExprId> {
     let mut roots: Vec<ExprId> = match kernel {
-        Kernel::Map(_) => vec![],
+        Kernel::Map(_) | Kernel::Custom(_) => vec![],
         Kernel::Reduce(reduce) => reduce.reductions.iter().map(|reduction| reduction.value).collect(),
         Kernel::Matmul(matmul) => {
             matmul.stats.iter().map(|reduction| reduction.value).chain([matmul.a, matmul.b]).collect()
@@ -154,7 +154,7 @@ fn roots(kernel: &Kernel) -> Vec<ExprId> {
 /// Operands that hold the offsets of samples.
 pub(crate) fn ragged(kernel: &Kernel) -> Vec<u16> {
     let ranges: Vec<&RowRange> = match kernel {
-        Kernel::Map(_) | Kernel::Reduce(_) => vec![],
+        Kernel::Map(_) | Kernel::Reduce(_) | Kernel::Custom(_) => vec![],
         Kernel::Matmul(matmul) => vec![&matmul.m],
         Kernel::Attention(attention) => vec![&attention.rows, &attention.keys],
     };

@@ -13,7 +13,9 @@ impl Partition<'_> {
         for id in self.order.clone() {
             let Some(node) = self.graph.node(id) else { continue };
             let op = node.op.as_ref();
-            if let Some(nodes) = self.softmax_attention(id) {
+            if op.custom().is_some() {
+                self.create(BTreeSet::from([id]));
+            } else if let Some(nodes) = self.softmax_attention(id) {
                 self.create(nodes);
             } else if op.downcast_ref::<MatMul>().is_some() || op.downcast_ref::<JaggedMatMul>().is_some() {
                 self.create(BTreeSet::from([id]));
@@ -243,12 +245,15 @@ impl Partition<'_> {
             if readers.is_empty() && !output {
                 continue;
             }
-            let settles = output || readers.len() == 1 || !self.is_cheap(id, cheap);
+            // An operator with a kernel of its own reads nothing but memory.
+            let stored =
+                output || self.users(id).iter().any(|&user| self.op(user).is_some_and(|op| op.custom().is_some()));
+            let settles = stored || readers.len() == 1 || !self.is_cheap(id, cheap);
             if settles && readers.iter().any(|&group| self.settle_into(group, id)) {
                 continue;
             }
             let repeats = self.is_scores(id) || self.inputs(id).is_empty();
-            if output || (settles && !repeats) {
+            if stored || (settles && !repeats) {
                 self.create(BTreeSet::from([id]));
             } else {
                 kernels.insert(id, readers);

@@ -131,6 +131,10 @@ fn rebind_sizes(fused: &mut Graph, moved: &HashMap<Value, Value>) {
 
 /// The name of a kernel: what its anchor is usually called.
 fn name(body: &Graph) -> String {
+    let own = body.ids().filter_map(|id| body.node(id)).find(|node| node.op.custom().is_some());
+    if let Some(node) = own {
+        return node.op.name().to_owned();
+    }
     let count = |test: &dyn Fn(&dyn rewire_graph::op::Op) -> bool| {
         body.ids().filter(|&id| body.node(id).is_some_and(|node| test(node.op.as_ref()))).count()
     };

@@ -1,0 +1,56 @@
+use super::{Body, Place};
+use rewire_graph::op::custom::{Operator, Shader};
+use rewire_graph::op::{Registry, RegistryError};
+use rewire_graph::{DType, Dim, Layout, Type};
+use serde::{Deserialize, Serialize};
+
+/// An operator of a user's own, with its own shader.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Custom {
+    /// Its operands, each once, without expressions.
+    pub body: Body,
+    /// The operator.
+    pub operator: Operator,
+    /// For each operand of the operator, its position among those of the body.
+    pub operands: Vec<u16>,
+    /// Element type of the result in memory.
+    pub dtype: DType,
+    /// Logical shape of the result.
+    pub shape: Vec<Dim>,
+    /// The GPU form.
+    pub shader: Shader,
+}
+
+impl Custom {
+    /// The type that a shader takes a value in, whatever it is stored as.
+    pub(crate) fn arithmetic(ty: Type) -> Type {
+        Type { dtype: if ty.dtype.is_float() { DType::F32 } else { ty.dtype }, ..ty }
+    }
+
+    /// Gives the operator its CPU form, if it has none, and makes sure that the kernel is what the operator makes of its
+    /// operands.
+    pub(super) fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
+        if self.operator.definition().is_some() {
+            return Ok(());
+        }
+        let definition = registry.operator(&self.operator)?;
+        let operand = |position: &u16| {
+            let operand = self.body.operands.get(usize::from(*position))?;
+            let layout = if operand.place == Place::Host { Layout::Host } else { Layout::Device };
+            Some(Self::arithmetic(Type { dtype: operand.dtype, shape: operand.shape.clone(), layout }))
+        };
+        let types: Option<Vec<Type>> = self.operands.iter().map(operand).collect();
+        let types = types.unwrap_or_default();
+        let operands: Vec<&Type> = types.iter().collect();
+        let result = Self::arithmetic(Type::device(self.dtype, self.shape.clone()));
+        let inferred =
+            definition.infer(&operands).map(|types| types.into_iter().map(Self::arithmetic).collect::<Vec<_>>());
+        let same = inferred.is_ok_and(|inferred| inferred == [result.clone()])
+            && definition.custom().is_some_and(|forms| forms.shader(&operands, &result) == self.shader);
+        if !same {
+            return Err(RegistryError::different("operator", self.operator.name(), self.operator.attributes()));
+        }
+        self.operator = Operator::new(definition);
+        Ok(())
+    }
+}
