@@ -1,6 +1,7 @@
 //! What fuses: steps of plans by name and number.
 
 use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
+use rewire_graph_rewrite::emit::{Target, Tuning, emit};
 use rewire_graph_rewrite::plan::{Kernel, Place, Plan, Source};
 use rewire_hstu::modules::MlpConfig;
 use rewire_hstu::modules::ranking::{
@@ -436,4 +437,26 @@ fn stored_fusion_graphs_take_as_many_kernels_as_by_hand() {
         let names = names(&plan);
         if names.len() == kernels { Ok(()) } else { Err(format!("{names:?} instead of {kernels}")) }
     });
+}
+
+/// A table of three bindings and as many others as make eight with it counted once, or with all of it counted.
+#[test]
+fn windows_of_large_tables_count_as_bindings() {
+    let steps = |others: usize| {
+        let plan = plan_of(8, |scope, x| {
+            let ids = scope.input("ids", DType::I64, &[x.dim(0)]);
+            let mut y = weight(scope, "table", &[9 << 20, 8]).gather(&ids);
+            for n in 0..others {
+                y = &y * &scope.input(&format!("x{n}"), F32, &[x.dim(0), 8.into()]).sigmoid();
+            }
+            vec![&y + x]
+        });
+        for step in &plan.steps {
+            emit(&step.kernel, &Target::BASELINE, &Tuning::default()).unwrap();
+        }
+        plan.steps.len()
+    };
+    // The table, ids, x and the result are six bindings.
+    assert_eq!(steps(2), 1);
+    assert!(steps(4) > 1);
 }

@@ -119,6 +119,24 @@ fn joined_parts_are_the_whole_again() {
 }
 
 #[test]
+fn a_part_is_split_again_and_joined_in_order() {
+    let case = model();
+    let names = |graph: &Graph| graph.outputs().iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let parts = split(&case.graph, lookups).unwrap();
+    let linear = |graph: &Graph, id| graph.node(id).is_some_and(|node| node.path == "a");
+    let again = split(&parts.second, linear).unwrap();
+    assert!(again.boundary.iter().all(|name| !parts.boundary.contains(name)), "{:?}", again.boundary);
+    assert!(!again.boundary.is_empty());
+    let second = join(&again).unwrap();
+    assert_eq!(names(&second), names(&parts.second));
+    let whole = join(&Parts { second, ..parts }).unwrap();
+    assert_eq!(names(&whole), names(&case.graph));
+    let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
+    let actual = oracle(&whole, &case.inputs, &case.parameters).unwrap();
+    assert!(differences(&actual, &expected, Tolerance::EXACT).is_empty());
+}
+
+#[test]
 fn a_part_may_hold_nothing_or_everything() {
     let case = model();
     let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
@@ -136,7 +154,7 @@ fn parts_of_different_graphs_do_not_join() {
     let scope = Scope::new();
     let x = scope.input("x", F32, &[scope.size("rows"), 3.into()]);
     let other = split(&scope.finish(&[("y", x.silu())]).unwrap(), lookups).unwrap();
-    let mixed = Parts { first: one.first.clone(), second: other.second, boundary: one.boundary.clone() };
+    let mixed = Parts { second: other.second, ..one.clone() };
     assert!(matches!(join(&mixed), Err(JoinError::Sizes { .. })));
     let torn = Parts { boundary: vec!["nothing".to_owned()], ..one };
     assert!(matches!(join(&torn), Err(JoinError::Boundary { .. })));

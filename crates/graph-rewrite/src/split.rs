@@ -5,6 +5,7 @@
 
 use rewire_graph::op::{Constant, Gather, HostOp, Input, Parameter};
 use rewire_graph::{Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use thiserror::Error;
@@ -19,6 +20,8 @@ pub struct Parts {
     pub second: Graph,
     /// The names of the values that the first part hands to the second.
     pub boundary: Vec<String>,
+    /// The names of the outputs of the whole graph, in order.
+    pub outputs: Vec<String>,
 }
 
 /// Why two graphs are no parts of one.
@@ -89,11 +92,15 @@ pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<P
     let order = graph.order()?;
     let first: HashSet<NodeId> = ancestors(graph, order.iter().copied().filter(|&id| marked(graph, id)));
     let computed = |id: &NodeId| first.contains(id) && graph.node(*id).is_some_and(is_computed);
+    let inputs = graph.ids().filter_map(|id| input_name(graph, id));
+    let taken: HashSet<&String> = graph.outputs().iter().map(|(name, _)| name).chain(inputs).collect();
+    let mut free = (0..).map(|number| format!("boundary.{number}")).filter(|name| !taken.contains(name));
     let mut boundary: BTreeMap<Value, String> = BTreeMap::new();
     for &id in order.iter().filter(|id| !first.contains(id)) {
         for value in graph.inputs(id).into_iter().filter(|value| computed(&value.node)) {
-            let number = boundary.len();
-            boundary.entry(value).or_insert_with(|| format!("boundary.{number}"));
+            if let Entry::Vacant(entry) = boundary.entry(value) {
+                entry.insert(free.next().unwrap_or_default());
+            }
         }
     }
     let roots = |in_first: bool| -> Vec<(String, Value)> {
@@ -106,6 +113,7 @@ pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<P
         first: part(graph, &handed, &BTreeMap::new())?,
         second: part(graph, &roots(false), &boundary)?,
         boundary: boundary.into_values().collect(),
+        outputs: graph.outputs().iter().map(|(name, _)| name.clone()).collect(),
     })
 }
 
@@ -114,7 +122,7 @@ pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<P
 /// # Errors
 /// [`JoinError`] if the parts do not come from one graph, or what they hand over differs in type.
 pub fn join(parts: &Parts) -> Result<Graph, JoinError> {
-    let Parts { first, second, boundary } = parts;
+    let Parts { first, second, boundary, outputs } = parts;
     let names = |graph: &Graph| graph.sizes().iter().map(|size| size.name.clone()).collect::<Vec<_>>();
     if names(first) != names(second) {
         return Err(JoinError::Sizes { first: first.sizes().len(), second: second.sizes().len() });
@@ -138,9 +146,13 @@ pub fn join(parts: &Parts) -> Result<Graph, JoinError> {
         .filter(|(name, _)| boundary.contains(name))
         .filter_map(|(name, value)| Some((name.clone(), *joined.copies.get(value)?)))
         .collect();
-    joined.outputs(first, |name| !boundary.iter().any(|known| known == name))?;
+    let mut computed = joined.outputs(first, |name| !boundary.iter().any(|known| known == name));
     joined.append(second, &given)?;
-    joined.outputs(second, |_| true)?;
+    computed.extend(joined.outputs(second, |_| true));
+    // Outputs that the whole graph did not have come last.
+    let place = |name: &String| outputs.iter().position(|known| known == name).unwrap_or(outputs.len());
+    computed.sort_by_key(|(name, _)| place(name));
+    computed.iter().try_for_each(|(name, value)| joined.graph.add_output(name, *value))?;
     joined.graph.verify()?;
     Ok(joined.graph)
 }
@@ -321,12 +333,9 @@ impl Joined {
         });
     }
 
-    fn outputs(&mut self, from: &Graph, keep: impl Fn(&str) -> bool) -> Result<(), GraphError> {
-        for (name, value) in from.outputs().iter().filter(|(name, _)| keep(name)) {
-            if let Some(&copy) = self.copies.get(value) {
-                self.graph.add_output(name, copy)?;
-            }
-        }
-        Ok(())
+    /// What the outputs of a graph whose nodes were copied are now.
+    fn outputs(&self, from: &Graph, keep: impl Fn(&str) -> bool) -> Vec<(String, Value)> {
+        let kept = from.outputs().iter().filter(|(name, _)| keep(name));
+        kept.filter_map(|(name, value)| Some((name.clone(), *self.copies.get(value)?))).collect()
     }
 }

@@ -17,12 +17,36 @@ pub struct Symbol(pub u32);
 /// assert_eq!(tokens.clone() + 2.into() + tokens.clone(), tokens * 2 + 2.into());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "StoredDim")]
 pub struct Dim {
     constant: i64,
     terms: BTreeMap<Symbol, i64>,
 }
 
+/// A dim as a file holds it: multiples may be 0.
+#[derive(Deserialize)]
+struct StoredDim {
+    constant: i64,
+    terms: BTreeMap<Symbol, i64>,
+}
+
+impl From<StoredDim> for Dim {
+    fn from(StoredDim { constant, mut terms }: StoredDim) -> Self {
+        terms.retain(|_, factor| *factor != 0);
+        Self { constant, terms }
+    }
+}
+
 impl Dim {
+    /// Constants and multiples are smaller than this in a graph, so that arithmetic on them is exact.
+    pub const LIMIT: i64 = 1 << 48;
+
+    /// True if the constant and all multiples are below [`Dim::LIMIT`]; what overflowed is not.
+    pub fn is_exact(&self) -> bool {
+        let exact = |n: i64| n.unsigned_abs() < Self::LIMIT.unsigned_abs();
+        exact(self.constant) && self.terms.values().all(|&factor| exact(factor))
+    }
+
     /// The size named by `symbol`.
     pub fn symbol(symbol: Symbol) -> Self {
         Self { constant: 0, terms: BTreeMap::from([(symbol, 1)]) }
@@ -61,14 +85,14 @@ impl Dim {
         usize::try_from(sum).ok()
     }
 
-    /// The product of two dims, where at least one is a constant.
+    /// The product of two dims, where at least one is a constant and nothing overflows.
     pub fn product(&self, other: &Self) -> Option<Self> {
         let (factor, dim) = match (self.terms.is_empty(), other.terms.is_empty()) {
             (true, _) => (self.constant, other),
             (_, true) => (other.constant, self),
             _ => return None,
         };
-        Some(dim.clone() * factor)
+        Some(dim.clone() * factor).filter(Self::is_exact)
     }
 
     /// The dim divided by a constant, where every part divides evenly.

@@ -91,3 +91,14 @@ fn errors_name_the_key() {
         assert!(error.contains(&format!("`{key}`")), "{pointer}: {error}");
     }
 }
+
+#[test]
+fn errors_of_types_name_the_key() {
+    let error = |pointer: &str, value: Value| outcome(&[(pointer, value)]).unwrap_err();
+    let text = error("/hstu/stu/num_heads", json!("two"));
+    assert!(text.starts_with("configuration: `hstu.stu.num_heads`: invalid type: string \"two\""), "{text}");
+    let text = error("/fusion_mtl_tower/task_configs", json!([{ "task_name": "a" }, { "task_name": 7 }]));
+    assert!(text.starts_with("configuration: `fusion_mtl_tower.task_configs.1.task_name`: invalid type"), "{text}");
+    let text = error("/hstu/stu/heads", json!(1));
+    assert!(text.contains("unknown field `heads`"), "{text}");
+}

@@ -66,6 +66,7 @@ pub use rewire_runtime::{DeviceInfo, DeviceKind, Gpu, GpuError, Kernel, Session,
 pub mod prelude {
     pub use crate::rank::{RankOptions, Ranker, Request};
     pub use crate::weights::Weights;
+    pub use rewire_graph::op::Registry;
     pub use rewire_graph::{DType, Dim, Graph, HostTensor, Ragged, Scope, Tensor};
     pub use rewire_runtime::{Gpu, Inputs, Kernel, Outputs, Session, SessionOptions};
 }

@@ -36,7 +36,7 @@ pub enum GpuError {
         during: String,
     },
     /// A buffer is larger than the device allows.
-    #[error("{what} takes {bytes} bytes, more than the {limit} of `{name}`: run fewer rows at once, or use kernel cpu")]
+    #[error("{what} takes {bytes} bytes, more than the {limit} of `{name}`: {way_out}")]
     TooLarge {
         /// The buffer.
         what: String,
@@ -46,6 +46,16 @@ pub enum GpuError {
         limit: u64,
         /// The name of the limit.
         name: &'static str,
+        /// What to do about it.
+        way_out: &'static str,
+    },
+    /// A step has no memory for a tensor that it reads or writes.
+    #[error("{step} cannot run: {what} is not on the device")]
+    Unbound {
+        /// The step.
+        step: String,
+        /// What is missing.
+        what: String,
     },
     /// A kernel takes more workgroups than a dispatch may have.
     #[error("{what} takes {workgroups} workgroups, more than the {limit} of a grid: run fewer rows at once")]

@@ -199,7 +199,11 @@ fn movement() -> Vec<Function> {
         function(
             "Gather",
             |s| weight(s, [7, 3]).gather(&integers(s)),
-            &[|s| s.scalar(DType::F32, 2.0).gather(&integers(s)), |s| weight(s, [7, 3]).gather(&x(s))],
+            &[
+                |s| s.scalar(DType::F32, 2.0).gather(&integers(s)),
+                |s| weight(s, [0, 3]).gather(&integers(s)),
+                |s| weight(s, [7, 3]).gather(&x(s)),
+            ],
         ),
         function(
             "Unfold",

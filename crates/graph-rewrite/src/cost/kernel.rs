@@ -1,8 +1,8 @@
 use super::domain::{Domain, Expressions};
 use super::{Count, Sizes};
-use crate::plan::{Attention, Body, Kernel, Map, Matmul, Output, Place, Reduce, Reduction};
+use crate::plan::{Attention, Body, Custom, Kernel, Map, Matmul, Output, Place, Reduce, Reduction};
 use rewire_graph::pointwise::{Bounds, Expr, ExprId, Interval, Leaves, Tri};
-use rewire_graph::{DType, Scalar};
+use rewire_graph::{DType, Dim, Scalar};
 
 /// Rows and columns of a result that one workgroup of a product computes.
 const TILE: u64 = 64;
@@ -39,8 +39,18 @@ impl Count {
             Kernel::Reduce(kernel) => reduce(kernel, sizes),
             Kernel::Matmul(kernel) => matmul(kernel, sizes),
             Kernel::Attention(kernel) => attention(kernel, sizes),
+            Kernel::Custom(kernel) => custom(kernel, sizes),
         }
     }
+}
+
+/// Operands are read and the result is written once, with an operation an element; the rest is the shader's own.
+fn custom(kernel: &Custom, sizes: &Sizes) -> Count {
+    let bytes = |dtype: DType, shape: &[Dim]| sizes.product(shape).saturating_mul(dtype.bytes() as u64);
+    let operands = kernel.body.operands.iter().filter(|operand| operand.place != Place::Host);
+    let read = operands.map(|operand| bytes(operand.dtype, &operand.shape)).fold(0, u64::saturating_add);
+    let written = bytes(kernel.dtype, &kernel.shape);
+    Count { read, written, scalar: sizes.product(&kernel.shape), ..Count::default() }
 }
 
 fn map(kernel: &Map, sizes: &Sizes) -> Count {

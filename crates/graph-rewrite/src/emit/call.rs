@@ -1,7 +1,8 @@
 //! Functions of a user's own in a shader.
 
 use super::EmitError;
-use naga::valid::{Capabilities, ValidationFlags, Validator};
+use super::validate::{check, parse};
+use naga::valid::Capabilities;
 use naga::{ScalarKind, TypeInner};
 use rewire_graph::pointwise::Function;
 
@@ -16,11 +17,8 @@ pub(super) fn declarations(function: &Function, number: usize) -> Result<String,
     let wgsl = function.wgsl();
     let wrong =
         |line: Option<u32>, reason: String| EmitError::Custom { name: function.name().to_owned(), line, reason };
-    let module = naga::front::wgsl::parse_str(wgsl)
-        .map_err(|error| wrong(error.location(wgsl).map(|at| at.line_number), error.emit_to_string(wgsl)))?;
-    Validator::new(ValidationFlags::all(), Capabilities::empty())
-        .validate(&module)
-        .map_err(|error| wrong(error.location(wgsl).map(|at| at.line_number), error.emit_to_string(wgsl)))?;
+    let module = parse(wgsl).map_err(|(line, reason)| wrong(line, reason))?;
+    check(&module, wgsl, Capabilities::empty()).map_err(|(line, reason)| wrong(line, reason))?;
     let others = module.global_variables.len() + module.overrides.len() + module.entry_points.len();
     if others > 0 || wgsl.contains("enable ") {
         return Err(wrong(None, "expected functions, structures and constants alone".to_owned()));

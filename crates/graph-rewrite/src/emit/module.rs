@@ -93,7 +93,7 @@ impl<'a> Module<'a> {
 
     /// The product of extents.
     pub fn product(&mut self, dims: &[Dim]) -> String {
-        let constant: usize = dims.iter().filter_map(Dim::as_const).product();
+        let constant = dims.iter().filter_map(Dim::as_const).fold(1, usize::saturating_mul);
         let mut factors: Vec<String> = dims.iter().filter(|d| d.as_const().is_none()).map(|d| self.dim(d)).collect();
         if constant != 1 || factors.is_empty() {
             factors.push(constant.to_string());

@@ -1,17 +1,32 @@
 use super::{EmitError, Target};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
+/// The line that is wrong, where that is known, and what naga reports.
+type Complaint = (Option<u32>, String);
+
+/// Parses WGSL.
+pub(super) fn parse(wgsl: &str) -> Result<naga::Module, Complaint> {
+    naga::front::wgsl::parse_str(wgsl)
+        .map_err(|error| (error.location(wgsl).map(|at| at.line_number), error.emit_to_string(wgsl)))
+}
+
+/// Validates a module.
+pub(super) fn check(module: &naga::Module, wgsl: &str, capabilities: Capabilities) -> Result<(), Complaint> {
+    let validated = Validator::new(ValidationFlags::all(), capabilities).validate(module);
+    validated.map(drop).map_err(|error| {
+        // The first span is the whole function, later ones are parts of it.
+        let lines = error.spans().map(|(span, _)| span.location(wgsl).line_number);
+        (lines.max(), error.emit_to_string(wgsl))
+    })
+}
+
 /// Parses and validates `wgsl` for `target`, and checks the limits that naga does not.
 pub(super) fn validate(wgsl: &str, target: &Target) -> Result<(), EmitError> {
-    let shader =
-        |at: Option<naga::SourceLocation>, reason| EmitError::Shader { line: at.map(|at| at.line_number), reason };
-    let module = naga::front::wgsl::parse_str(wgsl).map_err(|e| shader(e.location(wgsl), e.emit_to_string(wgsl)))?;
+    let module = parse(wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
     let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(Capabilities::SHADER_FLOAT16, target.f16);
     capabilities.set(Capabilities::SUBGROUP, target.subgroups);
-    Validator::new(ValidationFlags::all(), capabilities)
-        .validate(&module)
-        .map_err(|e| shader(e.location(wgsl), e.emit_to_string(wgsl)))?;
+    check(&module, wgsl, capabilities).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
     let space = |space: fn(&naga::AddressSpace) -> bool| {
         module.global_variables.iter().filter(move |(_, v)| space(&v.space)).map(|(_, v)| v)
     };

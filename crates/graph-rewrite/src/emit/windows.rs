@@ -32,6 +32,12 @@ impl Windows {
         Self { operands: operands.collect(), writes }
     }
 
+    /// The windows of one tensor of constant size on a target; one of any other size.
+    pub(crate) fn of_tensor(dtype: DType, shape: &[Dim], target: &Target) -> usize {
+        let bytes = bytes(dtype, shape, |dim| dim.as_const().map(|n| n as u64)).unwrap_or(0);
+        usize::try_from(bytes.div_ceil(target.window_bytes()).max(1)).unwrap_or(usize::MAX)
+    }
+
     /// The windows of tensors of constant size, one for each of the others.
     pub fn of_constants(kernel: &Kernel, target: &Target) -> Self {
         Self::new(kernel, target, |dim| dim.as_const().map(|n| n as u64))

@@ -12,7 +12,7 @@ pub use kernel::kernel;
 pub(crate) use packing::{pack, packed};
 
 use crate::plan::{
-    Binding, Buffer, BufferId, HostInput, HostSlot, Plan, PlanOutput, ShapeEntry, Source, Step, SymbolSource,
+    Binding, Buffer, BufferId, HostInput, HostSlot, Origin, Plan, PlanOutput, ShapeEntry, Source, Step, SymbolSource,
 };
 use rewire_graph::op::{Constant, Fused, HostOp, Input, Parameter};
 use rewire_graph::{DType, Graph, Layout, Node, NodeId, SizeSource, Symbol, Value};
@@ -31,7 +31,7 @@ pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     let fixed = graph.fixed().map_err(|source| RewriteError::graph("lowering", source))?;
     let mut lowering = Lowering {
         graph,
-        plan: Plan::default(),
+        plan: Plan { origin: Origin::LOWERED, ..Plan::default() },
         bound: HashMap::new(),
         defined: HashSet::new(),
         packed: packed(graph, &fixed),

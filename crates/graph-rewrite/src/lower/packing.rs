@@ -23,7 +23,7 @@ pub(crate) fn packed(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
             candidates.extend(values.filter_map(|(elements, value)| Some((elements?, value))));
         }
     }
-    candidates.retain(|(elements, _)| *elements <= LARGEST);
+    candidates.retain(|(elements, _)| (1..=LARGEST).contains(elements));
     candidates.sort_unstable();
     let sums = candidates.iter().scan(0, |sum, (elements, _)| {
         *sum += elements;

@@ -2,6 +2,7 @@
 
 mod custom;
 mod kernel;
+mod origin;
 mod shape;
 mod storage;
 
@@ -9,6 +10,7 @@ pub use custom::Custom;
 pub use kernel::{
     Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange, Written,
 };
+pub use origin::Origin;
 pub use shape::{HostOp, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 
 use rewire_graph::op::{Registry, RegistryError};
@@ -118,6 +120,9 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Named results.
     pub outputs: Vec<PlanOutput>,
+    /// Whether the plan was lowered in this process; never of one that was read from a file.
+    #[serde(skip)]
+    pub origin: Origin,
 }
 
 impl Plan {

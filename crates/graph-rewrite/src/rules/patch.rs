@@ -157,7 +157,7 @@ impl Patch {
     }
 
     /// True if something that the replacement reads is computed from a replaced value.
-    fn waits_for_itself(&self, graph: &Graph) -> bool {
+    pub(super) fn waits_for_itself(&self, graph: &Graph) -> bool {
         let mut seen: HashSet<NodeId> = self.replaced.iter().map(|value| value.node).collect();
         let replaced = seen.clone();
         let named =

@@ -38,6 +38,10 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
             let Some(&rule) = rules.get(position) else { continue };
             let failed = |graph: &Graph, source| RewriteError::rule(rule.name(), graph, root, source);
             let patch = match rule.apply(&graph, root).map_err(|error| failed(&graph, PatchError::Graph(error)))? {
+                Attempt::Found(patch) if patch.waits_for_itself(&graph) => {
+                    context.missed(rule.name(), &graph, root, || PatchError::Cycle.to_string());
+                    continue;
+                }
                 Attempt::Found(patch) if context.permits(rule.name(), &graph, root) => patch,
                 Attempt::Near(reason) => {
                     context.missed(rule.name(), &graph, root, || reason);

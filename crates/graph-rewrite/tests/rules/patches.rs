@@ -105,6 +105,32 @@ fn a_rule_can_be_any_function_of_a_place() {
 }
 
 #[test]
+fn a_replacement_that_waits_for_itself_is_a_near_miss() {
+    // The replacement of `exp(x)` reads `y`, and here `y` is computed from `exp(x)`.
+    let rule = || {
+        TracedRule::new(
+            "both",
+            |p| {
+                let (x, y) = (p.any("x", DType::F32), p.any("y", DType::F32));
+                vec![x.exp(), &x * &y]
+            },
+            |r| {
+                let product = &r.tensor("x") * &r.tensor("y");
+                vec![&(&product - &product) + &r.tensor("x").exp(), product.abs()]
+            },
+        )
+        .unwrap()
+    };
+    let waiting = graph(|_, x, _| vec![x * &(&x.exp() + 1.0)]);
+    assert!(rewrite(&waiting, &[&rule()]).unwrap().1.is_empty());
+    let pipeline = Pipeline::new(vec![Box::new(Simplify::new(vec![Box::new(rule())]))]).explain();
+    let (_, report) = pipeline.run(waiting).unwrap();
+    let reasons: Vec<&str> = report.passes[0].near_misses.iter().map(|miss| miss.reason.as_str()).collect();
+    assert_eq!(reasons, ["the replacement is computed from what it replaces"]);
+    assert!(report.passes[0].applications.is_empty());
+}
+
+#[test]
 fn rules_are_part_of_a_pipeline() {
     let pipeline = || {
         Pipeline::new(vec![Box::new(Simplify::new(vec![

@@ -101,7 +101,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`GraphError::Dangling`] if an operand does not exist, [`GraphError::Type`] if the operator does not take
-    /// its operands or a result has more than [`MAX_RANK`] dimensions.
+    /// its operands, or a result has more than [`MAX_RANK`] dimensions or an extent that is not below [`Dim::LIMIT`].
     pub fn add(&mut self, op: Arc<dyn Op>, inputs: &[Value], path: &str) -> Result<NodeId, GraphError> {
         let dangling =
             |detail: String| GraphError::Dangling { node: op.name().to_owned(), path: path.to_owned(), detail };
@@ -116,6 +116,10 @@ impl Graph {
         })?;
         if let Some(ty) = types.iter().find(|ty| ty.rank() > MAX_RANK) {
             let source = TypeError::new("result", format!("of at most {MAX_RANK} dimensions"), ty);
+            return Err(GraphError::Type { op: op.name().to_owned(), path: path.to_owned(), source });
+        }
+        if let Some(ty) = types.iter().find(|ty| !ty.shape.iter().all(Dim::is_exact)) {
+            let source = TypeError::new("result", format!("of extents below {}", Dim::LIMIT), ty);
             return Err(GraphError::Type { op: op.name().to_owned(), path: path.to_owned(), source });
         }
         let node = self.nodes.add_node(Node { op, types, path: path.to_owned() });

@@ -16,6 +16,9 @@ impl Op for Gather {
         if table.rank() == 0 || table.layout == Layout::Scores {
             return Err(TypeError::new("table", "a tensor with rows", table));
         }
+        if table.extent(0) == Some(0) {
+            return Err(TypeError::new("table", "a tensor with at least one row", table));
+        }
         if !matches!(index.dtype, DType::I32 | DType::I64 | DType::U32) || index.layout != Layout::Device {
             return Err(TypeError::new("index", "a device tensor of integers", index));
         }

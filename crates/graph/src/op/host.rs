@@ -76,7 +76,13 @@ impl HostOp {
     }
 }
 
+/// Entries that a vector of the shape program may have.
+const LIMIT: usize = 1 << 26;
+
 fn vector(len: usize, entry: impl Fn(i64) -> i64) -> Result<Vec<i64>, String> {
+    if len > LIMIT {
+        return Err(format!("{len} entries are more than {LIMIT}"));
+    }
     let mut entries = Vec::new();
     entries.try_reserve_exact(len).map_err(|_| format!("no memory for {len} entries"))?;
     entries.extend((0..len as i64).map(entry));

@@ -1,5 +1,6 @@
 use super::call::Function;
 use super::function::{BinaryOp, UnaryOp};
+use super::stored::Stored;
 use crate::op::{Registry, RegistryError};
 use crate::{DType, Scalar};
 use serde::{Deserialize, Serialize};
@@ -80,19 +81,23 @@ impl Expr {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 struct Node {
     expr: Expr,
     scalar: Scalar,
     range: Option<(i64, i64)>,
+    #[serde(skip)]
     coords: u32,
+    #[serde(skip)]
     values: u32,
 }
 
 /// A hash-consed set of scalar expressions, simplified while it is built.
 ///
-/// Integer sums are kept in one canonical order, so two indices are equal exactly when their ids are.
+/// Integer sums are kept in one canonical order, so two indices are equal exactly when their ids are. Read from a file,
+/// types and bounds are checked and found anew.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
 pub struct Dag {
     nodes: Vec<Node>,
     #[serde(skip)]
@@ -263,11 +268,7 @@ impl Dag {
             _ if a == b => return a,
             _ => {}
         }
-        let range = match (self.range(a), self.range(b)) {
-            (Some(x), Some(y)) => Some((x.0.min(y.0), x.1.max(y.1))),
-            _ => None,
-        };
-        let scalar = self.scalar(a);
+        let (scalar, range) = (self.scalar(a), self.joined_range(a, b));
         self.push(Expr::Select(condition, a, b), scalar, range)
     }
 
@@ -360,7 +361,7 @@ impl Dag {
         self.known.get(expr).copied()
     }
 
-    fn append(&mut self, expr: Expr, scalar: Scalar, range: Option<(i64, i64)>) -> ExprId {
+    pub(super) fn append(&mut self, expr: Expr, scalar: Scalar, range: Option<(i64, i64)>) -> ExprId {
         let (mut coords, mut values) = match expr {
             Expr::Coord(axis) => (1 << axis, 0),
             Expr::Value(position) => (0, 1 << position),
@@ -373,6 +374,12 @@ impl Dag {
         let id = ExprId(self.nodes.len() as u32);
         self.nodes.push(Node { expr, scalar, range, coords, values });
         id
+    }
+
+    /// Bounds of either of two expressions.
+    pub(super) fn joined_range(&self, a: ExprId, b: ExprId) -> Option<(i64, i64)> {
+        let (a, b) = (self.range(a)?, self.range(b)?);
+        Some((a.0.min(b.0), a.1.max(b.1)))
     }
 
     pub(super) fn binary_range(&self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<(i64, i64)> {

@@ -12,6 +12,7 @@ mod function;
 mod interval;
 mod lanes;
 mod simplify;
+mod stored;
 
 pub use bounds::{Bounds, Leaves};
 pub use call::{Function, MAX_ARGUMENTS, ScalarFunction};
@@ -19,3 +20,4 @@ pub use dag::{Dag, Expr, ExprId};
 pub use function::{BinaryOp, UnaryOp};
 pub use interval::{Interval, Tri};
 pub use lanes::Lanes;
+pub use stored::StoredError;

@@ -66,20 +66,21 @@ impl Dag {
     }
 
     fn linear(&self, id: ExprId) -> Linear {
-        match *self.expr(id) {
-            Expr::Int(_, constant) => Linear { terms: vec![], constant },
-            Expr::Binary(BinaryOp::Add, a, b) => {
-                let (mut left, right) = (self.linear(a), self.linear(b));
-                left.terms.extend(right.terms);
-                Linear { constant: left.constant.wrapping_add(right.constant), ..left }
+        let mut linear = Linear { terms: vec![], constant: 0 };
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            match *self.expr(id) {
+                Expr::Int(_, constant) => linear.constant = linear.constant.wrapping_add(constant),
+                Expr::Binary(BinaryOp::Add, a, b) => stack.extend([b, a]),
+                Expr::Binary(BinaryOp::Mul, a, b) => linear.terms.push(match (self.expr(a), self.expr(b)) {
+                    (&Expr::Int(_, factor), _) => (b, factor),
+                    (_, &Expr::Int(_, factor)) => (a, factor),
+                    _ => (id, 1),
+                }),
+                _ => linear.terms.push((id, 1)),
             }
-            Expr::Binary(BinaryOp::Mul, a, b) => match (self.expr(a), self.expr(b)) {
-                (&Expr::Int(_, factor), _) => Linear { terms: vec![(b, factor)], constant: 0 },
-                (_, &Expr::Int(_, factor)) => Linear { terms: vec![(a, factor)], constant: 0 },
-                _ => Linear { terms: vec![(id, 1)], constant: 0 },
-            },
-            _ => Linear { terms: vec![(id, 1)], constant: 0 },
         }
+        linear
     }
 
     /// Joins `x / c * c + x mod c` to `x`.

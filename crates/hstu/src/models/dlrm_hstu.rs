@@ -119,7 +119,10 @@ impl Config {
     /// # Errors
     /// [`ModelError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
     pub fn from_json(text: &str) -> Result<Self, ModelError> {
-        Ok(serde_json::from_str(text)?)
+        serde_json::from_str(text).map_err(|source| {
+            let keys = super::place::keys(text, source.line(), source.column());
+            if keys.is_empty() { ModelError::Parse(source) } else { ModelError::Key { keys, source } }
+        })
     }
 
     /// Names of the tasks, in the order of the logits.

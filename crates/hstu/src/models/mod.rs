@@ -1,6 +1,7 @@
 //! Whole models, traced from their configurations.
 
 pub mod dlrm_hstu;
+mod place;
 
 use crate::modules::ConfigError;
 use rewire_graph::op::Parameter;
@@ -13,6 +14,14 @@ pub enum ModelError {
     /// The configuration is not one: a key is unknown, missing or of another type.
     #[error("configuration: {0}")]
     Parse(#[from] serde_json::Error),
+    /// A key of the configuration is unknown, lacks another one or is of another type.
+    #[error("configuration: `{keys}`: {source}")]
+    Key {
+        /// The keys that lead to it, `hstu.stu.num_heads`.
+        keys: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
     /// A value of the configuration cannot be used.
     #[error("configuration: {0}")]
     Config(#[from] ConfigError),

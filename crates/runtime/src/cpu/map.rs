@@ -3,7 +3,7 @@ use super::error::CpuError;
 use super::lanes::ROWS;
 use super::machine::Given;
 use super::memory::Memory;
-use super::operand::{Env, extents};
+use super::operand::{Env, count, extents};
 use super::store::{Blocks, Stores, Target, Writer, check, deal};
 use super::tasks;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -47,10 +47,7 @@ impl CompiledMap {
         let mut failure = Ok(());
         for choice in &self.loops {
             match extents(&choice.extents, "the loop", symbol) {
-                Ok(extents) => {
-                    choice.run(env, outputs, &extents);
-                    return Ok(());
-                }
+                Ok(extents) => return choice.run(env, outputs, &extents),
                 Err(error) => failure = Err(error),
             }
         }
@@ -67,11 +64,11 @@ impl Loop {
         Ok(Self { extents: map.extents.clone(), stores })
     }
 
-    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory], extents: &[usize]) {
-        let Some((&width, outer)) = extents.split_last() else { return };
-        let blocks = Blocks::of_points(outer.iter().product(), width, TASK);
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory], extents: &[usize]) -> Result<(), CpuError> {
+        let Some((&width, outer)) = extents.split_last() else { return Ok(()) };
+        let blocks = Blocks::of_points(count(outer, "the loop")?, width, TASK);
         if blocks.rows == 0 || width == 0 {
-            return;
+            return Ok(());
         }
         let dealt = deal(self.stores.iter(), outputs, blocks);
         tasks::for_each(
@@ -79,6 +76,7 @@ impl Loop {
             || self.stores.writer(env),
             |writer, (n, mut targets)| write_block(writer, &mut targets, outer, blocks, n),
         );
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@ use super::error::CpuError;
 use super::lanes::ROWS;
 use super::machine::{Given, Supplied};
 use super::memory::Memory;
-use super::operand::{Env, extent, extents};
+use super::operand::{Env, count, extent, extents};
 use super::panel::{Panel, PanelMachine};
 use super::product::{Matrix, Panels, multiply};
 use super::program::Leaf;
@@ -107,7 +107,8 @@ impl CompiledMatmul {
             n: extent(&self.kernel.n, "the columns", symbol)?,
             k: extent(&self.kernel.k, "the sum", symbol)?,
         };
-        let rows = env.rows(&self.kernel.m, sizes.batch.iter().product(), symbol)?;
+        count(&[sizes.n, sizes.k], "a factor")?;
+        let rows = env.rows(&self.kernel.m, count(&sizes.batch, "the batch")?, symbol)?;
         let reduced = self.stats.extents(symbol)?;
         let blocks = blocks(&rows, sizes.n);
         if blocks.is_empty() {

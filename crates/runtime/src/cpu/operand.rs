@@ -27,6 +27,9 @@ pub(super) struct Env<'a> {
     pub sizes: Vec<i32>,
 }
 
+/// Samples of a kernel, at most.
+const SAMPLES: usize = 1 << 26;
+
 /// Strides in elements of a tensor in memory.
 pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
@@ -43,6 +46,12 @@ pub(super) fn extent(dim: &Dim, what: &'static str, symbol: &dyn Fn(Symbol) -> O
     dim.evaluate(symbol)
         .filter(|&n| i32::try_from(n).is_ok())
         .ok_or_else(|| CpuError::Size { what, dim: dim.to_string() })
+}
+
+/// The product of extents of a loop, at most `u32::MAX`.
+pub(super) fn count(extents: &[usize], what: &'static str) -> Result<usize, CpuError> {
+    let product = extents.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+    product.filter(|&n| u32::try_from(n).is_ok()).ok_or_else(|| CpuError::Size { what, dim: format!("{extents:?}") })
 }
 
 /// The values of several dims.
@@ -114,6 +123,9 @@ impl<'a> Env<'a> {
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<Vec<usize>, CpuError> {
         match rows {
+            RowRange::Dense(_) if samples > SAMPLES => {
+                Err(CpuError::Size { what: "the samples", dim: samples.to_string() })
+            }
             RowRange::Dense(dim) => Ok(vec![extent(dim, "the rows", symbol)?; samples]),
             RowRange::Ragged { offsets } => {
                 Ok(self.offsets(*offsets, samples)?.windows(2).map(|pair| pair[1] - pair[0]).collect())

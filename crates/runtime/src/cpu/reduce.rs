@@ -3,7 +3,7 @@ use super::error::CpuError;
 use super::lanes::{ROWS, tile_rows};
 use super::machine::Given;
 use super::memory::Memory;
-use super::operand::{Env, extents};
+use super::operand::{Env, count, extents};
 use super::reductions::{CompiledReductions, ReductionMachines, row_value};
 use super::store::{Blocks, Stores, Target, Writer, check, deal};
 use super::tasks;
@@ -58,7 +58,7 @@ impl CompiledReduce {
         let extents = extents(&self.kernel.extents, "the loop", symbol)?;
         let Some((&width, outer)) = extents.split_last() else { return Ok(()) };
         let reduced = self.reductions.extents(symbol)?;
-        let rows: usize = outer.iter().product();
+        let rows = count(outer, "the rows")?;
         if rows == 0 {
             return Ok(());
         }

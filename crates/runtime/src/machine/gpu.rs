@@ -56,7 +56,7 @@ impl Dispatch {
             slots: vec![Slot::Operand(0), Slot::Output(0)],
             tile_lists: vec![],
             grid: vec![],
-            outputs: vec![],
+            trusted: true,
         };
         let pipeline = Pipelines::new(false).get(gpu, &kernel, "a measurement").await?;
         let work = || {

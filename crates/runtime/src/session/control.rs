@@ -134,6 +134,31 @@ impl Packed {
         Ok(base)
     }
 
+    /// Errors where a list of tiles would be larger than any buffer of sizes, before it is made.
+    fn check_room(
+        &self,
+        list: &TileList,
+        rows: Rows,
+        samples: usize,
+        step: &Step,
+        sizes: &Sizes,
+    ) -> Result<(), RunError> {
+        let tile = u64::from(list.tile.max(1));
+        let tiles = match rows {
+            Rows::Dense(count) => (count.max(0) as u64).div_ceil(tile).saturating_mul(samples as u64),
+            Rows::Ragged(slot) => sizes.slot(slot).last().map_or(0, |&rows| rows.max(0) as u64 / tile + samples as u64),
+        };
+        let needed = tiles.max(samples as u64);
+        if needed > LISTED {
+            return Err(RunError::HostValue {
+                what: format!("tiles of step {} (`{}`)", step.name, step.path),
+                expected: format!("at most {LISTED}"),
+                value: i64::try_from(needed).unwrap_or(i64::MAX),
+            });
+        }
+        Ok(())
+    }
+
     /// Base and number of the tiles of a list.
     fn tile_list(&mut self, list: &TileList, step: &Step, sizes: &Sizes) -> Result<(usize, usize), RunError> {
         let samples = sizes.dim(&list.samples)? as usize;
@@ -148,6 +173,7 @@ impl Packed {
         if let Some(&known) = self.lists.get(&key) {
             return Ok(known);
         }
+        self.check_room(list, rows, samples, step, sizes)?;
         let tiles = tiles(list, &row_counts(rows, samples, step, sizes)?);
         let placed = (self.words.len(), tiles.len());
         self.words.extend(tiles.into_iter().flat_map(|(sample, row)| [sample, row]));
@@ -156,6 +182,9 @@ impl Packed {
         Ok(placed)
     }
 }
+
+/// Tiles and samples that the sizes of a run may list.
+const LISTED: u64 = 1 << 26;
 
 /// The number of rows of every sample.
 fn row_counts(rows: Rows, samples: usize, step: &Step, sizes: &Sizes) -> Result<Vec<i32>, RunError> {

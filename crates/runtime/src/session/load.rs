@@ -23,7 +23,8 @@ pub struct SessionOptions {
     pub adapter: Option<String>,
     /// An open device to use, the app's own for instance, instead of opening one.
     pub gpu: Option<Gpu>,
-    /// Shaders check every index and bound every loop, at a cost.
+    /// Shaders check every index and bound every loop, at a cost. Those of a plan that was not lowered in this process
+    /// always do.
     pub checked: bool,
     /// Choices of the emitter.
     pub tuning: Tuning,
@@ -67,9 +68,11 @@ impl Session {
     pub(crate) async fn load_with(
         mut plan: Plan,
         parameters: impl Fn(&str) -> Option<HostTensor>,
-        options: SessionOptions,
+        mut options: SessionOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
+        // What a file says of indices is not proven to be in range.
+        options.checked |= !plan.origin.is_lowered();
         validate(&plan)?;
         plan.bind(&options.registry)?;
         let tensors = resident(&plan, parameters)?;
@@ -85,7 +88,7 @@ impl Session {
             gpu = None;
         }
         if let Some(side) = &mut gpu {
-            side.settle(placement.gpu.clone(), &tensors, &Packed::of(&plan)).await?;
+            side.settle(&plan, placement.gpu.clone(), &tensors, &Packed::of(&plan)).await?;
         }
         cpu.settle(placement.cpu.clone(), &tensors)
             .map_err(|error| RuntimeError::Memory { reason: error.to_string() })?;

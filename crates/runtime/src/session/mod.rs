@@ -4,6 +4,7 @@ mod control;
 mod cpu;
 mod gpu;
 mod io;
+mod limits;
 mod load;
 mod packed;
 mod parameters;

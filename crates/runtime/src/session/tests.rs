@@ -57,7 +57,7 @@ fn main(
         slots: vec![Slot::Operand(0), Slot::Operand(1), Slot::Output(0)],
         tile_lists: vec![],
         grid: vec![GridFactor::Tiles(vec![rows() * 8], 8)],
-        outputs: vec![DType::F32],
+        trusted: true,
     })
 }
 
@@ -98,6 +98,7 @@ fn sums(steps: &[(u32, u32)], outputs: &[u32]) -> Plan {
             .collect(),
         buffers,
         host_inputs: vec![],
+        origin: plan::Origin::default(),
     }
 }
 
@@ -382,6 +383,7 @@ fn samples() -> Plan {
                 shape: vec![one_more],
             },
         ],
+        origin: plan::Origin::default(),
     }
 }
 

@@ -1,3 +1,4 @@
+use super::limits;
 use crate::RuntimeError;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph_rewrite::plan::{Binding, Body, BufferId, Kernel, Operand, Place, Plan, RowRange, Source, Step};
@@ -5,6 +6,7 @@ use std::collections::HashMap;
 
 /// Checks that everything in a plan refers to something that is there.
 pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
+    limits::check(plan).map_err(|reason| RuntimeError::Plan { reason })?;
     let mut written = vec![false; plan.buffers.len()];
     for (what, steps, source) in [("load step", &plan.load, Source::Load), ("step", &plan.steps, Source::Step)] {
         for (position, step) in steps.iter().enumerate() {
@@ -58,6 +60,7 @@ fn check_read(plan: &Plan, id: BufferId, written: &[bool]) -> Result<(), String>
 fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -> Result<(), String> {
     let body = step.kernel.body();
     check_body(body, &roots(&step.kernel))?;
+    limits::check_kernel(&step.kernel)?;
     if step.reads.len() != body.operands.len() {
         return Err(format!("binds {} operands, its kernel has {}", step.reads.len(), body.operands.len()));
     }
@@ -80,6 +83,10 @@ fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -
         if target.map(|buffer| (buffer.dtype, buffer.shape.as_slice())) != Some((output.dtype, output.shape)) {
             return Err(format!("writes position {}, which has another type or shape", output.target));
         }
+    }
+    let targets: Vec<usize> = step.kernel.written().iter().map(|output| output.target.into()).collect();
+    if let Some(position) = (0..step.writes.len()).find(|position| !targets.contains(position)) {
+        return Err(format!("binds a result at position {position} that its kernel does not write"));
     }
     for id in &step.writes {
         written[id.0 as usize] = true;

@@ -1,7 +1,8 @@
+use crate::emit::{Target, Windows};
 use crate::lower::{kernel, pack, packed};
 use crate::plan::{Kernel, Place};
 use rewire_graph::op::{Constant, Fused, HostOp, Input, Op, Parameter};
-use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Value};
+use rewire_graph::{DType, Dim, Graph, GraphError, Layout, NodeId, Value};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
 
 /// A kernel in the making, by position.
@@ -256,7 +257,8 @@ impl<'a> Partition<'a> {
     /// type, and one for all host operands.
     pub fn bindings(&self, nodes: &BTreeSet<NodeId>, kernel: &Kernel) -> usize {
         let operands = &kernel.body().operands;
-        let device = operands.iter().filter(|operand| operand.place == Place::Device).count();
+        let device = operands.iter().filter(|operand| operand.place == Place::Device);
+        let device: usize = device.map(|operand| windows(operand.dtype, &operand.shape)).sum();
         let packed: BTreeSet<DType> =
             operands.iter().filter(|operand| operand.place == Place::Packed).map(|operand| operand.dtype).collect();
         let host = operands.iter().any(|operand| operand.place == Place::Host);
@@ -276,7 +278,8 @@ impl<'a> Partition<'a> {
         let (packed, own): (Vec<&Value>, Vec<&Value>) =
             device.iter().filter(|value| types(value).is_some()).partition(|value| self.packed.contains(value));
         let packed: BTreeSet<DType> = packed.into_iter().filter_map(types).map(|ty| ty.dtype).collect();
-        own.len() + packed.len() + self.results(nodes).len() + usize::from(!host.is_empty())
+        let own: usize = own.into_iter().filter_map(types).map(|ty| windows(ty.dtype, &ty.shape)).sum();
+        own + packed.len() + self.results(nodes).len() + usize::from(!host.is_empty())
     }
 }
 
@@ -292,6 +295,11 @@ impl Partition<'_> {
         }
         source
     }
+}
+
+/// Bindings of a tensor: one, or more where it is larger than a binding of the WebGPU baseline.
+fn windows(dtype: DType, shape: &[Dim]) -> usize {
+    Windows::of_tensor(dtype, shape, &Target::BASELINE)
 }
 
 /// True for operators that are bound or computed outside of kernels.

@@ -1,12 +1,15 @@
-use super::GpuSide;
 use super::step::GpuStep;
+use super::{GpuSide, label};
+use crate::GpuError;
 use crate::session::control::block_bytes;
 use rewire_graph_rewrite::emit::Slot;
 use rewire_graph_rewrite::plan::{Binding, Step};
 
 impl GpuSide {
-    pub(super) fn bind_group(&self, own: &GpuStep, step: &Step) -> Option<wgpu::BindGroup> {
-        let control = self.control.as_ref()?;
+    /// The bind group of a step.
+    pub(super) fn bind_group(&self, own: &GpuStep, step: &Step) -> Result<wgpu::BindGroup, GpuError> {
+        let unbound = |what: String| GpuError::Unbound { step: label(step), what };
+        let control = self.control.as_ref().ok_or_else(|| unbound("the block of sizes".to_owned()))?;
         let region = |offset, size| {
             wgpu::BindingResource::Buffer(wgpu::BufferBinding {
                 buffer: control,
@@ -21,17 +24,28 @@ impl GpuSide {
             let window = slots.iter().take(n).filter(|earlier| *earlier == slot).count() as u64;
             let resource = match slot {
                 Slot::Sizes => region(self.layout.sizes(), 0),
-                Slot::Operand(operand) => match step.reads.get(usize::from(*operand))? {
-                    Binding::Buffer(id) => self.window(self.buffer(*id)?, window),
-                    Binding::Host(_) => return None,
-                },
-                Slot::Packed(dtype) => self.packed_buffers.get(dtype)?.as_entire_binding(),
-                Slot::Output(output) => self.window(self.buffer(*step.writes.get(usize::from(*output))?)?, window),
+                Slot::Operand(operand) => {
+                    let bound = match step.reads.get(usize::from(*operand)) {
+                        Some(Binding::Buffer(id)) => self.buffer(*id),
+                        Some(Binding::Host(_)) | None => None,
+                    };
+                    self.window(bound.ok_or_else(|| unbound(format!("operand {operand}")))?, window)
+                }
+                Slot::Packed(dtype) => {
+                    let packed = self.packed_buffers.get(dtype);
+                    packed
+                        .ok_or_else(|| unbound(format!("the buffer of small {dtype} parameters")))?
+                        .as_entire_binding()
+                }
+                Slot::Output(output) => {
+                    let bound = step.writes.get(usize::from(*output)).and_then(|id| self.buffer(*id));
+                    self.window(bound.ok_or_else(|| unbound(format!("result {output}")))?, window)
+                }
             };
             entries.push(wgpu::BindGroupEntry { binding: n as u32 + 1, resource });
         }
         let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &own.pipeline().layout, entries: &entries };
-        Some(self.gpu.device().create_bind_group(&descriptor))
+        Ok(self.gpu.device().create_bind_group(&descriptor))
     }
 
     /// A part of a buffer that can be bound.

@@ -1,6 +1,7 @@
 //! The GPU's part of a session.
 
 mod bindings;
+mod dispatch;
 mod step;
 mod timer;
 
@@ -24,6 +25,12 @@ use timer::Timer;
 
 /// The smallest buffer. Shaders bind whole vectors even of empty tensors.
 const SMALLEST: u64 = 64;
+
+/// What to do about a tensor of a run that is too large.
+const FEWER_ROWS: &str = "run fewer rows at once, or use kernel cpu";
+
+/// What to do about parameters that are too large.
+const SMALLER_PARAMETERS: &str = "store it as f16, cut it into several parameters, or use kernel cpu";
 
 const BINDING_LIMIT: &str = "max_storage_buffer_binding_size";
 
@@ -94,6 +101,7 @@ impl GpuSide {
     /// Uploads parameters and constants; the last part of loading.
     pub async fn settle(
         &mut self,
+        plan: &Plan,
         homes: Homes,
         resident: &[Option<HostTensor>],
         packed: &BTreeSet<BufferId>,
@@ -108,14 +116,15 @@ impl GpuSide {
                 continue;
             }
             let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
-            self.check_size(&layout, "a parameter")?;
+            self.check_size(&layout, &title(plan, n), SMALLER_PARAMETERS)?;
             let gpu = &self.gpu;
             let upload = || upload(gpu, &layout, tensor);
             self.resident[n] = Some(gpu.checked("uploading parameters", upload).await?);
         }
         for (dtype, content) in self.packed.take() {
             let limit = self.gpu.target().binding_bytes;
-            check_bytes("the packed parameters", content.len() as u64, limit, BINDING_LIMIT)?;
+            let what = format!("the buffer of all small {dtype} parameters");
+            check_bytes(&what, content.len() as u64, (limit, BINDING_LIMIT), SMALLER_PARAMETERS)?;
             let gpu = &self.gpu;
             let buffer = gpu.checked("uploading parameters", || filled(gpu, &content)).await?;
             self.packed_buffers.insert(dtype, buffer);
@@ -140,7 +149,7 @@ impl GpuSide {
         for (n, slot) in self.homes.slot.iter().enumerate() {
             let Some(slot) = *slot else { continue };
             if !self.bound.contains_key(&BufferId(n as u32)) {
-                self.check_size(&sizes.layouts[n], &title(plan, n))?;
+                self.check_size(&sizes.layouts[n], &title(plan, n), FEWER_ROWS)?;
                 needed[slot] = needed[slot].max(sizes.layouts[n].bytes());
             }
         }
@@ -151,7 +160,7 @@ impl GpuSide {
         let readback = placement.segments.iter().map(|segment| readback_bytes(segment, sizes)).max().unwrap_or(0);
         let gpu = self.gpu.clone();
         let bytes = control.words.len() as u64 * 4;
-        check_bytes("the sizes of a run", bytes, gpu.target().binding_bytes, BINDING_LIMIT)?;
+        check_bytes("the sizes of a run", bytes, (gpu.target().binding_bytes, BINDING_LIMIT), FEWER_ROWS)?;
         gpu.checked("allocating tensors", || self.allocate(&needed, bytes, readback)).await?;
         if let Some(buffer) = &self.control {
             gpu.queue().write_buffer(buffer, 0, bytemuck::cast_slice(&control.words));
@@ -211,7 +220,7 @@ impl GpuSide {
     /// A buffer of its own for a tensor.
     pub async fn keep(&self, tensor: &HostTensor) -> Result<DeviceTensor, GpuError> {
         let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
-        self.check_size(&layout, "an output")?;
+        self.check_size(&layout, "an output", FEWER_ROWS)?;
         let buffer = self.gpu.checked("uploading an output", || upload(&self.gpu, &layout, tensor)).await?;
         Ok(DeviceTensor { buffer, dtype: layout.dtype, shape: layout.shape })
     }
@@ -262,11 +271,11 @@ impl GpuSide {
                 }
             }
             let copies = self.copies(segment, sizes, kept);
-            let read = self.submit(plan, segment, sizes, &copies, timer.as_ref());
+            let read = self.submit(plan, segment, sizes, &copies, timer.as_ref())?;
             let mapping = self.readback.as_ref().filter(|_| read > 0).map(|buffer| Mapping::start(buffer, read));
-            (copies, mapping)
+            Ok::<_, GpuError>((copies, mapping))
         };
-        let (copies, mapping) = gpu.checked("running a plan", work).await?;
+        let (copies, mapping) = gpu.checked("running a plan", work).await??;
         recorder.host("submit", begun);
         let submitted = recorder.now();
         let values = match mapping {
@@ -278,63 +287,6 @@ impl GpuSide {
         }
         recorder.host("wait", submitted);
         Ok(values)
-    }
-
-    /// Submits the steps and copies; the number of bytes that go to the readback buffer.
-    fn submit(&mut self, plan: &Plan, segment: &Segment, sizes: &Sizes, copies: &[Copy], timer: Option<&Timer>) -> u64 {
-        let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let passes = timer.map_or_else(|| vec![segment.steps.clone()], Timer::passes);
-        for (number, steps) in passes.into_iter().enumerate() {
-            let timestamp_writes = timer.map(|timer| timer.writes(number));
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
-            for position in steps {
-                self.dispatch(&mut pass, position, &plan.steps[position]);
-                if let Some(timer) = timer {
-                    timer.mark(&mut pass, number, position);
-                }
-            }
-        }
-        if let Some(timer) = timer {
-            timer.resolve(&mut encoder);
-        }
-        let mut offset = 0;
-        for copy in copies {
-            let bytes = sizes.layouts[copy.id.0 as usize].bytes();
-            if bytes == 0 {
-                continue;
-            }
-            match (&copy.kept, &self.readback) {
-                (Some(kept), _) => encoder.copy_buffer_to_buffer(&copy.source, 0, kept, 0, bytes),
-                (None, Some(readback)) => {
-                    encoder.copy_buffer_to_buffer(&copy.source, 0, readback, offset, bytes);
-                    offset += bytes;
-                }
-                (None, None) => {}
-            }
-        }
-        self.gpu.queue().submit([encoder.finish()]);
-        offset
-    }
-
-    fn dispatch(&mut self, pass: &mut wgpu::ComputePass<'_>, position: usize, step: &Step) {
-        let Some(own) = self.steps.get(position).and_then(Option::as_ref) else { return };
-        let (x, y) = self.grids.get(own.block).copied().unwrap_or((0, 0));
-        if x == 0 {
-            return;
-        }
-        if own.bindings(self.generation).is_none() {
-            let group = self.bind_group(own, step);
-            if let Some(own) = &mut self.steps[position] {
-                own.bind(self.generation, group);
-            }
-        }
-        if let Some(own) = &self.steps[position]
-            && let Some(group) = own.bindings(self.generation)
-        {
-            pass.set_pipeline(&own.pipeline().pipeline);
-            pass.set_bind_group(0, group, &[]);
-            pass.dispatch_workgroups(x, y, 1);
-        }
     }
 
     fn buffer(&self, id: BufferId) -> Option<&wgpu::Buffer> {
@@ -410,19 +362,24 @@ impl GpuSide {
         }
     }
 
-    fn check_size(&self, layout: &Layout, what: &str) -> Result<(), GpuError> {
+    fn check_size(&self, layout: &Layout, what: &str, way_out: &'static str) -> Result<(), GpuError> {
         let (what, bytes) = (format!("{what} of shape {:?}", layout.shape), layout.bytes());
         if layout.elements().is_none() {
             let limit = i32::MAX as u64 * layout.dtype.bytes() as u64;
-            return Err(GpuError::TooLarge { what, bytes, limit, name: "elements with a 32-bit index" });
+            return Err(GpuError::TooLarge { what, bytes, limit, name: "elements with a 32-bit index", way_out });
         }
-        check_bytes(&what, bytes, self.gpu.limits().max_buffer_size, "max_buffer_size")
+        check_bytes(&what, bytes, (self.gpu.limits().max_buffer_size, "max_buffer_size"), way_out)
     }
 }
 
-fn check_bytes(what: &str, bytes: u64, limit: u64, name: &'static str) -> Result<(), GpuError> {
+fn check_bytes(
+    what: &str,
+    bytes: u64,
+    (limit, name): (u64, &'static str),
+    way_out: &'static str,
+) -> Result<(), GpuError> {
     if bytes > limit {
-        return Err(GpuError::TooLarge { what: what.to_owned(), bytes, limit, name });
+        return Err(GpuError::TooLarge { what: what.to_owned(), bytes, limit, name, way_out });
     }
     Ok(())
 }
@@ -448,7 +405,8 @@ fn largest(plan: &Plan, step: &Step, sizes: &Sizes) -> (String, u64) {
 }
 
 fn title(plan: &Plan, n: usize) -> String {
-    let writer = plan.steps.iter().find(|step| step.writes.contains(&BufferId(n as u32)));
+    let mut steps = plan.load.iter().chain(&plan.steps);
+    let writer = steps.find(|step| step.writes.contains(&BufferId(n as u32)));
     match (&plan.buffers[n].source, writer) {
         (Source::Input(name) | Source::Parameter(name), _) => format!("`{name}`"),
         (_, Some(step)) => format!("the result of {} (`{}`)", step.name, step.path),

@@ -49,7 +49,7 @@ impl GpuStep {
         self.bindings = None;
     }
 
-    pub fn bind(&mut self, generation: u64, group: Option<wgpu::BindGroup>) {
-        self.bindings = group.map(|group| (generation, group));
+    pub fn bind(&mut self, generation: u64, group: wgpu::BindGroup) {
+        self.bindings = Some((generation, group));
     }
 }

@@ -69,6 +69,7 @@ fn copy_of(dtype: DType) -> Plan {
         outputs: vec![PlanOutput { name: "out".into(), value: Binding::Buffer(BufferId(1)), dtype, shape }],
         shapes: sums(&[], &[]).shapes,
         host_inputs: vec![],
+        origin: plan::Origin::default(),
     }
 }
 
@@ -110,6 +111,7 @@ fn a_tensor_beyond_a_buffer_names_the_limit() {
         bytes: 2049 * 32,
         limit: bytes,
         name: "max_buffer_size",
+        way_out: "run fewer rows at once, or use kernel cpu",
     };
     assert_eq!(error, RunError::Gpu(refused));
     assert_eq!(session.run(&inputs(2)).unwrap().get("t2").unwrap().to_f32(), expected(&[(0, 1)], 2)[2]);

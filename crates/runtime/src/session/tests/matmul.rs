@@ -47,6 +47,7 @@ fn product() -> Plan {
         load: vec![],
         shapes: plan::ShapeProgram { entries: vec![ShapeEntry::Define { symbol: Symbol(0), source }], slots: 0 },
         host_inputs: vec![],
+        origin: plan::Origin::default(),
         buffers: shapes.iter().zip(sources).map(buffer).collect(),
         steps: vec![Step {
             name: "matmul".into(),

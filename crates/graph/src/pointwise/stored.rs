@@ -1,0 +1,122 @@
+//! Expressions that were read from a file.
+
+use super::call::MAX_ARGUMENTS;
+use super::dag::{Dag, Expr, ExprId};
+use crate::{MAX_RANK, Scalar};
+use serde::Deserialize;
+use thiserror::Error;
+
+/// Coordinates and values of an anchor that expressions refer to: a bit each.
+const BITS: u8 = 32;
+
+/// Expressions of a kernel, at most: more than fusion makes, and few enough for compilers of shaders.
+const MOST: usize = 1 << 12;
+
+/// Choices within one another, at most: they nest in shaders.
+const DEPTH: usize = 128;
+
+/// Expressions as a file holds them.
+#[derive(Deserialize)]
+pub(super) struct Stored {
+    nodes: Vec<StoredNode>,
+}
+
+/// The type follows from the operands but for loads and values, the bounds but for coordinates.
+#[derive(Deserialize)]
+struct StoredNode {
+    expr: Expr,
+    scalar: Scalar,
+    range: Option<(i64, i64)>,
+}
+
+/// Expressions of a file that cannot be.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("expression {position} {reason}")]
+pub struct StoredError {
+    /// Which one.
+    position: usize,
+    /// What is wrong.
+    reason: &'static str,
+}
+
+impl TryFrom<Stored> for Dag {
+    type Error = StoredError;
+
+    fn try_from(stored: Stored) -> Result<Self, StoredError> {
+        let mut dag = Self::new();
+        let mut depths: Vec<usize> = Vec::with_capacity(stored.nodes.len().min(MOST));
+        for (position, node) in stored.nodes.into_iter().enumerate() {
+            let wrong = |reason| StoredError { position, reason };
+            if position >= MOST {
+                return Err(wrong("is one too many"));
+            }
+            let operands = node.expr.operands();
+            if operands.iter().any(|operand| operand.0 as usize >= position) {
+                return Err(wrong("reads one that does not come before it"));
+            }
+            let below =
+                operands.iter().filter_map(|operand| depths.get(operand.0 as usize)).max().copied().unwrap_or(0);
+            let depth = below + usize::from(matches!(node.expr, Expr::Select(..)));
+            if depth > DEPTH {
+                return Err(wrong("is a choice within too many others"));
+            }
+            depths.push(depth);
+            let (scalar, range) = dag.typed(&node).map_err(wrong)?;
+            dag.append(node.expr, scalar, range);
+        }
+        Ok(dag)
+    }
+}
+
+type Typed = (Scalar, Option<(i64, i64)>);
+
+impl Dag {
+    /// The type and the bounds of an expression whose operands are known.
+    fn typed(&self, node: &StoredNode) -> Result<Typed, &'static str> {
+        const NATURAL: Option<(i64, i64)> = Some((0, i32::MAX as i64));
+        let all = |operands: &[ExprId], scalar| operands.iter().all(|&operand| self.scalar(operand) == scalar);
+        let typed = match node.expr {
+            Expr::Float(_) => (Scalar::F32, None),
+            Expr::Int(scalar @ (Scalar::I32 | Scalar::I64), value) => {
+                if scalar == Scalar::I32 && i32::try_from(value).is_err() {
+                    return Err("is a constant beyond 32 bits");
+                }
+                (scalar, Some((value, value)))
+            }
+            Expr::Bool(_) => (Scalar::Bool, None),
+            Expr::Coord(axis) if axis < BITS => match node.range {
+                Some((0, high)) if (-1..=i64::from(i32::MAX)).contains(&high) => (Scalar::I32, Some((0, high))),
+                _ => return Err("is a coordinate without bounds"),
+            },
+            Expr::Size(_) => (Scalar::I32, NATURAL),
+            Expr::Value(position) if position < BITS => (node.scalar, None),
+            Expr::Load { ref index, .. } if index.len() <= MAX_RANK && all(index, Scalar::I32) => (node.scalar, None),
+            Expr::Sample { row, .. } if all(&[row], Scalar::I32) => (Scalar::I32, NATURAL),
+            Expr::Uniform { seed, index } if all(&[seed], Scalar::I64) && all(&[index], Scalar::I32) => {
+                (Scalar::F32, None)
+            }
+            Expr::Call { ref function, ref arguments } => {
+                let count = arguments.len();
+                let fits = (1..=MAX_ARGUMENTS).contains(&count) && count == function.arguments();
+                if !fits || !all(arguments, Scalar::F32) {
+                    return Err("is a call with other arguments than the function takes");
+                }
+                (Scalar::F32, None)
+            }
+            Expr::Unary(op, a) if op.accepts(self.scalar(a)) => (self.scalar(a), None),
+            Expr::Binary(op, a, b) if op.accepts(self.scalar(a)) && self.scalar(a) == self.scalar(b) => {
+                let range = if self.scalar(a) == Scalar::I32 { self.binary_range(op, a, b) } else { None };
+                (op.result(self.scalar(a)), range)
+            }
+            Expr::Select(c, a, b) if all(&[c], Scalar::Bool) && self.scalar(a) == self.scalar(b) => {
+                (self.scalar(a), self.joined_range(a, b))
+            }
+            Expr::Cast(scalar, a) => {
+                let integer = matches!(scalar, Scalar::I32 | Scalar::I64);
+                (scalar, if integer { self.range(a) } else { None })
+            }
+            _ => return Err("has operands of another type or number than it takes"),
+        };
+        if typed.0 == node.scalar { Ok(typed) } else { Err("has another type than its operands give it") }
+    }
+}
