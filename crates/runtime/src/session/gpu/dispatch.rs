@@ -1,4 +1,3 @@
-use super::step::GpuStep;
 use super::timer::Timer;
 use super::{Copy, GpuSide, label};
 use crate::GpuError;
