@@ -2,6 +2,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use syn::{Attribute, Expr, ExprLit, Fields, ImplItem, Item, Lit, Meta};
 
+/// What is no part of the reference: golden cases, and how users write operators, which the guide to rewriting tells.
+const SKIPPED: [&str; 2] = ["replay", "op/custom.rs"];
+
 /// What the source says of types and functions, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
@@ -46,7 +49,11 @@ impl Source {
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         entries.sort_by_key(std::fs::DirEntry::path);
-        for path in entries.into_iter().map(|entry| entry.path()).filter(|path| !path.ends_with("replay")) {
+        for path in entries
+            .into_iter()
+            .map(|entry| entry.path())
+            .filter(|path| !SKIPPED.iter().any(|part| path.ends_with(part)))
+        {
             if path.is_dir() {
                 self.folder(&path)?;
             } else {
@@ -179,14 +186,28 @@ impl Source {
 
     /// Functions that are exported from modules.
     pub fn functions(&self) -> Vec<String> {
-        let words = self.exports.iter().flat_map(|tree| tree.split(|c: char| !c.is_alphanumeric() && c != '_'));
-        let exported: Vec<&str> = words.collect();
+        let exported: Vec<&str> = self.exports.iter().flat_map(|tree| exported(tree)).collect();
         self.docs
             .keys()
             .filter(|name| exported.contains(&name.as_str()) && name.starts_with(char::is_lowercase))
             .cloned()
             .collect()
     }
+}
+
+/// The names that a use tree exports, without the modules on the way to them.
+fn exported(tree: &str) -> Vec<&str> {
+    let parts: Vec<&str> = tree.split("::").collect();
+    let last = parts.len().saturating_sub(1);
+    let names = parts.iter().enumerate().flat_map(|(position, part)| {
+        let mut words: Vec<&str> =
+            part.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).collect();
+        if position < last {
+            words.pop();
+        }
+        words
+    });
+    names.collect()
 }
 
 /// Public fields. In a `container` that may be left out, every one has the default that the container has.
