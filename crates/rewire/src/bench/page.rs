@@ -132,7 +132,7 @@ fn write_adapter(page: &mut String, adapter: &str, records: &[&Record], referenc
 
 /// True for sizes that say more than a reader expects.
 fn is_told(name: &str, value: &Value) -> bool {
-    name != "seed" && name != "dtype" && *value != Value::from(0) && *value != Value::from(false)
+    name != "seed" && name != "dtype" && value.as_u64() != Some(0) && value.as_bool() != Some(false)
 }
 
 fn bare(value: &Value) -> String {
