@@ -1,4 +1,4 @@
-use super::shortest;
+use super::{WINDOW, shortest};
 use crate::session::Pipelines;
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::Machine;
@@ -17,8 +17,9 @@ const MODEST: u64 = 32 << 20;
 /// Bytes a second from which on a device copies large tensors.
 const FAST: f64 = 100e9;
 
-/// Workgroups of the multiply-adds, and operations of each.
-const GROUPS: u32 = 2048;
+/// Workgroups of the multiply-adds, fewer where they would take long, and operations of each.
+const GROUPS: u32 = 4096;
+const FEW_GROUPS: u32 = 64;
 const OPERATIONS: f64 = 256.0 * 128.0 * 32.0 * 2.0;
 
 pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
@@ -27,14 +28,20 @@ pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
     let limit = gpu.target().binding_bytes.min(gpu.limits().max_buffer_size).min(large);
     let bytes = (limit / COPIED).clamp(1, u64::from(gpu.limits().max_compute_workgroups_per_dimension)) * COPIED;
     let copied = copy_seconds(gpu, bytes).await?;
-    let computed = Dispatch::new(gpu, MULTIPLY_ADD, 16, GROUPS).await?.seconds(gpu)?;
+    let multiply_add = OPERATIONS * groups_a_second(gpu, MULTIPLY_ADD).await?;
     let launch = copy_seconds(gpu, COPIED).await?;
-    Ok(Machine {
-        bandwidth: 2.0 * bytes as f64 / copied,
-        multiply_add: f64::from(GROUPS) * OPERATIONS / computed,
-        matrix: None,
-        launch,
-    })
+    Ok(Machine { bandwidth: 2.0 * bytes as f64 / copied, multiply_add, matrix: None, launch })
+}
+
+/// Workgroups of a kernel of arithmetic that the device runs in a second.
+async fn groups_a_second(gpu: &Gpu, wgsl: &str) -> Result<f64, GpuError> {
+    let mut dispatch = Dispatch::new(gpu, wgsl, 16, FEW_GROUPS).await?;
+    let mut seconds = dispatch.seconds(gpu)?;
+    if seconds * f64::from(GROUPS / FEW_GROUPS) < WINDOW.as_secs_f64() {
+        dispatch.groups = GROUPS;
+        seconds = dispatch.seconds(gpu)?;
+    }
+    Ok(f64::from(dispatch.groups) / seconds)
 }
 
 async fn copy_seconds(gpu: &Gpu, bytes: u64) -> Result<f64, GpuError> {
