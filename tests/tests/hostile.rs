@@ -89,7 +89,7 @@ fn change(value: &mut Value, numbers: &[i64], choice: u64) {
                 _ => items.clear(),
             }
         }
-        Value::Object(entries) if choice % 3 == 0 => {
+        Value::Object(entries) if choice.is_multiple_of(3) => {
             let key = entries.keys().nth((choice >> 8) as usize % entries.len().max(1)).cloned();
             key.map(|key| entries.remove(&key));
         }

@@ -132,13 +132,11 @@ impl Plan {
     /// # Errors
     /// [`RegistryError`] names the first one that the registry does not have.
     pub fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
-        let steps = self.load.iter_mut().chain(&mut self.steps);
-        steps
-            .map(|step| match &mut step.kernel {
-                Kernel::Custom(kernel) => kernel.bind(registry),
-                other => other.body_mut().dag.bind(registry),
-            })
-            .collect()
+        let mut steps = self.load.iter_mut().chain(&mut self.steps);
+        steps.try_for_each(|step| match &mut step.kernel {
+            Kernel::Custom(kernel) => kernel.bind(registry),
+            other => other.body_mut().dag.bind(registry),
+        })
     }
 
     /// The buffer of an id of this plan.
