@@ -89,6 +89,8 @@ fn sums(steps: &[(u32, u32)], outputs: &[u32]) -> Plan {
             .collect(),
         outputs: outputs
             .iter()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
             .map(|&id| PlanOutput {
                 name: format!("t{id}"),
                 value: read(id),
