@@ -59,6 +59,6 @@ pub use dtype::{DType, Scalar};
 pub use error::{GraphError, TypeError};
 pub use graph::{Graph, MAX_RANK, Node, NodeId, Remarks, SizeDef, SizeSource, Value};
 pub use interpret::{Array, InterpretError, interpret};
-pub use tensor::{HostTensor, TensorSizeError};
+pub use tensor::{HostTensor, SharedBytes, TensorSizeError};
 pub use trace::{Mode, Ragged, Scope, Tensor};
 pub use ty::{Layout, Type};

@@ -1,14 +1,19 @@
 use crate::DType;
 use half::f16;
+use std::fmt;
+use std::sync::Arc;
 use thiserror::Error;
 
-/// A tensor on the host: row major, unpadded, little-endian.
-#[derive(Clone, Debug, PartialEq)]
+/// A tensor on the host: row major, unpadded, little-endian. Copies share their elements.
+#[derive(Clone)]
 pub struct HostTensor {
     dtype: DType,
     shape: Vec<usize>,
-    data: Vec<u8>,
+    data: SharedBytes,
 }
+
+/// Memory that tensors share.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A host tensor whose data does not fit its shape.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -30,11 +35,20 @@ impl HostTensor {
     /// # Errors
     /// [`TensorSizeError`] if `data` is not `shape` elements of `dtype`.
     pub fn from_bytes(dtype: DType, shape: Vec<usize>, data: Vec<u8>) -> Result<Self, TensorSizeError> {
+        Self::from_shared(dtype, shape, Arc::new(data))
+    }
+
+    /// A tensor in memory that has other owners too. Its bytes must stay the same.
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] if `data` is not `shape` elements of `dtype`.
+    pub fn from_shared(dtype: DType, shape: Vec<usize>, data: SharedBytes) -> Result<Self, TensorSizeError> {
         let expected = shape.iter().try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n)).unwrap_or(usize::MAX);
-        if expected == data.len() {
+        let actual = (*data).as_ref().len();
+        if expected == actual {
             Ok(Self { dtype, shape, data })
         } else {
-            Err(TensorSizeError { dtype, shape, expected, actual: data.len() })
+            Err(TensorSizeError { dtype, shape, expected, actual })
         }
     }
 
@@ -74,7 +88,7 @@ impl HostTensor {
         Self {
             dtype: DType::I64,
             shape: vec![values.len()],
-            data: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            data: Arc::new(values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>()),
         }
     }
 
@@ -106,17 +120,22 @@ impl HostTensor {
 
     /// Elements as little-endian bytes, row major.
     pub fn bytes(&self) -> &[u8] {
+        (*self.data).as_ref()
+    }
+
+    /// The memory of [`HostTensor::bytes`], to share it.
+    pub fn shared(&self) -> &SharedBytes {
         &self.data
     }
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.data.len() / self.dtype.bytes()
+        self.bytes().len() / self.dtype.bytes()
     }
 
     /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
-        self.data.is_empty()
+        self.bytes().is_empty()
     }
 
     /// The same elements in another shape of the same size.
@@ -124,7 +143,7 @@ impl HostTensor {
     /// # Errors
     /// [`TensorSizeError`] if `shape` has another number of elements.
     pub fn reshape(self, shape: Vec<usize>) -> Result<Self, TensorSizeError> {
-        Self::from_bytes(self.dtype, shape, self.data)
+        Self::from_shared(self.dtype, shape, self.data)
     }
 
     /// All elements as doubles; truth values are 0 and 1. Integers beyond 2^53 round.
@@ -155,6 +174,22 @@ impl HostTensor {
     }
 
     fn words<const N: usize>(&self) -> impl Iterator<Item = [u8; N]> + '_ {
-        self.data.as_chunks::<N>().0.iter().copied()
+        self.bytes().as_chunks::<N>().0.iter().copied()
+    }
+}
+
+impl PartialEq for HostTensor {
+    fn eq(&self, other: &Self) -> bool {
+        (self.dtype, &self.shape, self.bytes()) == (other.dtype, &other.shape, other.bytes())
+    }
+}
+
+impl fmt::Debug for HostTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostTensor")
+            .field("dtype", &self.dtype)
+            .field("shape", &self.shape)
+            .field("bytes", &self.bytes())
+            .finish()
     }
 }

@@ -1,8 +1,9 @@
 use super::error::CpuError;
-use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
+use bytemuck::{AnyBitPattern, Pod, Zeroable, cast_slice, cast_slice_mut, try_cast_slice};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, HostTensor, SharedBytes};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// One cache line, so that every tensor is aligned for all element types and whole vectors.
@@ -12,13 +13,35 @@ struct Line([u64; 8]);
 
 /// A tensor in host memory as kernels see it: row major, the last dimension padded to a multiple of four.
 ///
-/// The content of the padding is unspecified. A scalar is one row of four elements.
+/// The content of the padding is unspecified. A scalar is one row of four elements. Where no row is padded, host
+/// tensors share the memory.
 #[derive(Clone)]
 pub struct Memory {
     dtype: DType,
     shape: Vec<usize>,
     elements: usize,
-    lines: Vec<Line>,
+    storage: Storage,
+    /// What a host tensor shared when its elements had to change, used again when it is no longer shared.
+    lent: Option<Arc<Vec<Line>>>,
+}
+
+#[derive(Clone)]
+enum Storage {
+    Own(Arc<Vec<Line>>),
+    /// Of a host tensor.
+    Host(SharedBytes),
+}
+
+/// The first bytes of memory that a host tensor shares.
+struct Content {
+    lines: Arc<Vec<Line>>,
+    bytes: usize,
+}
+
+impl AsRef<[u8]> for Content {
+    fn as_ref(&self) -> &[u8] {
+        cast_slice::<Line, u8>(&self.lines).get(..self.bytes).unwrap_or(&[])
+    }
 }
 
 /// Elements of a tensor, by storage type. `U32` is read as `I32`.
@@ -71,23 +94,32 @@ impl Memory {
     /// # Errors
     /// [`CpuError::Memory`] if there is no room.
     pub fn new(dtype: DType, shape: &[usize]) -> Result<Self, CpuError> {
-        let mut memory = Self { dtype, shape: vec![], elements: 0, lines: vec![] };
+        let mut memory = Self { dtype, shape: vec![], elements: 0, storage: Storage::Own(Arc::default()), lent: None };
         memory.reset(dtype, shape)?;
         Ok(memory)
     }
 
-    /// Makes this a tensor of another type and shape with unspecified content, in the same allocation where it fits.
+    /// Makes this a tensor of another type and shape with unspecified content, in the same allocation where it fits
+    /// and no host tensor shares it. A tensor of the same type and shape that is not shared keeps its content.
     ///
     /// # Errors
     /// [`CpuError::Memory`] if there is no room; the tensor is unchanged then.
     pub fn reset(&mut self, dtype: DType, shape: &[usize]) -> Result<(), CpuError> {
         let elements = padded_elements(dtype, shape)?;
-        let lines = (elements * dtype.bytes()).div_ceil(size_of::<Line>());
-        if lines > self.lines.len() {
-            let mut fresh: Vec<Line> = Vec::new();
-            fresh.try_reserve_exact(lines).map_err(|_| CpuError::Memory { dtype, shape: shape.to_vec() })?;
-            fresh.resize(lines, Line::zeroed());
-            self.lines = fresh;
+        let size = (elements * dtype.bytes()).div_ceil(size_of::<Line>());
+        let keeps = match &mut self.storage {
+            Storage::Own(lines) => Arc::get_mut(lines).is_some_and(|lines| lines.len() >= size),
+            Storage::Host(_) => self.dtype == dtype && self.shape == shape,
+        };
+        if !keeps {
+            let spare = self.lent.take().filter(|lent| lent.len() >= size && Arc::strong_count(lent) == 1);
+            let lines = match spare {
+                Some(lines) => lines,
+                None => Arc::new(zeros(size).ok_or_else(|| CpuError::Memory { dtype, shape: shape.to_vec() })?),
+            };
+            if let Storage::Own(old) = std::mem::replace(&mut self.storage, Storage::Own(lines)) {
+                self.lent = Some(old).filter(|old| Arc::strong_count(old) > 1);
+            }
         }
         self.dtype = dtype;
         self.elements = elements;
@@ -97,14 +129,32 @@ impl Memory {
 
     /// Bytes of the allocation.
     pub fn bytes(&self) -> u64 {
-        size_of_val(self.lines.as_slice()) as u64
+        self.content().len() as u64
     }
 
-    /// The padded form of a host tensor.
+    /// The memory of a host tensor itself, if its rows need no padding and its elements are aligned.
+    pub fn shared_with(tensor: &HostTensor) -> Option<Self> {
+        let (dtype, shape) = (tensor.dtype(), tensor.shape());
+        let unpadded = shape.last().is_some_and(|width| width % 4 == 0);
+        let aligned = tensor.bytes().as_ptr().addr().is_multiple_of(dtype.bytes());
+        let elements = padded_elements(dtype, shape).ok()?;
+        (unpadded && aligned).then(|| Self {
+            dtype,
+            shape: shape.to_vec(),
+            elements,
+            storage: Storage::Host(tensor.shared().clone()),
+            lent: None,
+        })
+    }
+
+    /// The padded form of a host tensor, in its memory where possible.
     ///
     /// # Errors
     /// [`CpuError::Memory`] if there is no room.
     pub fn from_host(tensor: &HostTensor) -> Result<Self, CpuError> {
+        if let Some(shared) = Self::shared_with(tensor) {
+            return Ok(shared);
+        }
         let mut memory = Self::new(tensor.dtype(), tensor.shape())?;
         memory.write(tensor.bytes());
         Ok(memory)
@@ -114,22 +164,32 @@ impl Memory {
     pub fn write(&mut self, bytes: &[u8]) {
         let (row, pitch) = self.row_bytes();
         if row > 0 {
-            let target: &mut [u8] = cast_slice_mut(&mut self.lines);
+            let target: &mut [u8] = cast_slice_mut(self.lines_mut());
             for (to, from) in target.chunks_mut(pitch).zip(bytes.chunks(row)) {
                 to[..from.len()].copy_from_slice(from);
             }
         }
     }
 
-    /// The tensor without its padding.
+    /// The tensor without its padding; it shares this memory if there is none.
     pub fn to_host(&self) -> HostTensor {
         let (row, pitch) = self.row_bytes();
-        let source = &cast_slice::<Line, u8>(&self.lines)[..self.elements * self.dtype.bytes()];
-        let mut bytes = Vec::with_capacity(source.len());
-        if row > 0 {
-            source.chunks_exact(pitch).for_each(|line| bytes.extend_from_slice(&line[..row]));
-        }
-        HostTensor::from_bytes(self.dtype, self.shape.clone(), bytes).unwrap_or_else(|_| HostTensor::lengths(&[]))
+        let (dtype, shape, size) = (self.dtype, self.shape.clone(), self.elements * self.dtype.bytes());
+        let tensor = match &self.storage {
+            Storage::Own(lines) if row == pitch => {
+                HostTensor::from_shared(dtype, shape, Arc::new(Content { lines: lines.clone(), bytes: size }))
+            }
+            Storage::Host(bytes) => HostTensor::from_shared(dtype, shape, bytes.clone()),
+            Storage::Own(lines) => {
+                let mut bytes = Vec::with_capacity(size);
+                if row > 0 {
+                    let source = cast_slice::<Line, u8>(lines).get(..size).unwrap_or(&[]);
+                    source.chunks_exact(pitch).for_each(|line| bytes.extend_from_slice(&line[..row]));
+                }
+                HostTensor::from_bytes(dtype, shape, bytes)
+            }
+        };
+        tensor.unwrap_or_else(|_| HostTensor::lengths(&[]))
     }
 
     /// Element type.
@@ -144,7 +204,7 @@ impl Memory {
 
     /// Bytes reserved, padding and unused capacity included.
     pub fn capacity(&self) -> usize {
-        size_of_val(self.lines.as_slice())
+        self.content().len()
     }
 
     fn row_bytes(&self) -> (usize, usize) {
@@ -152,26 +212,58 @@ impl Memory {
         (self.shape.last().map_or(1, |&width| width) * bytes, pitch(&self.shape) * bytes)
     }
 
+    fn content(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Own(lines) => cast_slice(lines),
+            Storage::Host(bytes) => (**bytes).as_ref(),
+        }
+    }
+
+    /// The memory, of this tensor alone.
+    fn lines_mut(&mut self) -> &mut [Line] {
+        if let Storage::Host(bytes) = &self.storage {
+            let bytes = (**bytes).as_ref();
+            let mut lines = vec![Line::zeroed(); bytes.len().div_ceil(size_of::<Line>())];
+            cast_slice_mut::<Line, u8>(&mut lines)[..bytes.len()].copy_from_slice(bytes);
+            self.storage = Storage::Own(Arc::new(lines));
+        }
+        match &mut self.storage {
+            Storage::Own(lines) => Arc::<Vec<Line>>::make_mut(lines).as_mut_slice(),
+            Storage::Host(_) => &mut [],
+        }
+    }
+
+    fn slice<T: AnyBitPattern>(&self) -> &[T] {
+        try_cast_slice(self.content()).ok().and_then(|all: &[T]| all.get(..self.elements)).unwrap_or(&[])
+    }
+
     pub(super) fn elements(&self) -> Elements<'_> {
-        let lines = &self.lines[..];
         match self.dtype {
-            DType::F32 => Elements::F32(&cast_slice(lines)[..self.elements]),
-            DType::F16 => Elements::F16(&cast_slice(lines)[..self.elements]),
-            DType::I64 => Elements::I64(&cast_slice(lines)[..self.elements]),
-            DType::I32 | DType::U32 => Elements::I32(&cast_slice(lines)[..self.elements]),
-            DType::Bool => Elements::Bool(&cast_slice(lines)[..self.elements]),
+            DType::F32 => Elements::F32(self.slice()),
+            DType::F16 => Elements::F16(self.slice()),
+            DType::I64 => Elements::I64(self.slice()),
+            DType::I32 | DType::U32 => Elements::I32(self.slice()),
+            DType::Bool => Elements::Bool(self.slice()),
         }
     }
 
     pub(super) fn elements_mut(&mut self) -> ElementsMut<'_> {
-        let lines = &mut self.lines[..];
-        match self.dtype {
-            DType::F32 => ElementsMut::F32(&mut cast_slice_mut(lines)[..self.elements]),
-            DType::F16 => ElementsMut::F16(&mut cast_slice_mut(lines)[..self.elements]),
-            DType::I64 => ElementsMut::I64(&mut cast_slice_mut(lines)[..self.elements]),
-            DType::I32 | DType::U32 | DType::Bool => ElementsMut::I32(&mut cast_slice_mut(lines)[..self.elements]),
+        let (dtype, elements) = (self.dtype, self.elements);
+        let lines = self.lines_mut();
+        match dtype {
+            DType::F32 => ElementsMut::F32(&mut cast_slice_mut(lines)[..elements]),
+            DType::F16 => ElementsMut::F16(&mut cast_slice_mut(lines)[..elements]),
+            DType::I64 => ElementsMut::I64(&mut cast_slice_mut(lines)[..elements]),
+            DType::I32 | DType::U32 | DType::Bool => ElementsMut::I32(&mut cast_slice_mut(lines)[..elements]),
         }
     }
+}
+
+fn zeros(lines: usize) -> Option<Vec<Line>> {
+    let mut fresh: Vec<Line> = Vec::new();
+    fresh.try_reserve_exact(lines).ok()?;
+    fresh.resize(lines, Line::zeroed());
+    Some(fresh)
 }
 
 impl std::fmt::Debug for Memory {

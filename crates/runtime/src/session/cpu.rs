@@ -13,6 +13,8 @@ pub(crate) struct CpuSide {
     homes: Homes,
     resident: Vec<Option<Memory>>,
     slots: Vec<Option<Memory>>,
+    /// By buffer, tensors of the host that a run reads where they are.
+    borrowed: Vec<Option<Memory>>,
 }
 
 impl CpuSide {
@@ -34,6 +36,7 @@ impl CpuSide {
         });
         self.resident = own.collect::<Result<_, _>>()?;
         self.slots = (0..homes.slots).map(|_| None).collect();
+        self.borrowed = homes.slot.iter().map(|_| None).collect();
         self.homes = homes;
         Ok(())
     }
@@ -41,6 +44,7 @@ impl CpuSide {
     /// Frees all memory except parameters and constants.
     pub fn trim(&mut self) {
         self.slots.fill(None);
+        self.release();
     }
 
     /// Bytes of memory held.
@@ -48,9 +52,18 @@ impl CpuSide {
         self.resident.iter().chain(&self.slots).flatten().map(Memory::bytes).sum()
     }
 
-    /// Fills a tensor.
+    /// Gives back what [`CpuSide::put`] borrowed.
+    pub fn release(&mut self) {
+        self.borrowed.fill(None);
+    }
+
+    /// Fills a tensor, or borrows it for this run.
     pub fn put(&mut self, id: BufferId, tensor: &HostTensor) -> Result<(), CpuError> {
         let Some(slot) = self.slot(id) else { return Ok(()) };
+        self.borrowed[id.0 as usize] = Memory::shared_with(tensor);
+        if self.borrowed[id.0 as usize].is_some() {
+            return Ok(());
+        }
         let place = &mut self.slots[slot];
         match place {
             Some(memory) => memory.reset(tensor.dtype(), tensor.shape())?,
@@ -94,7 +107,8 @@ impl CpuSide {
         let mut outputs = Vec::with_capacity(step.writes.len());
         for &id in &step.writes {
             let layout = &sizes.layouts[id.0 as usize];
-            let taken = self.slot(id).and_then(|slot| self.slots[slot].take());
+            let borrowed = self.borrowed.get_mut(id.0 as usize).and_then(Option::take);
+            let taken = borrowed.or_else(|| self.slot(id).and_then(|slot| self.slots[slot].take()));
             outputs.push(match taken {
                 Some(mut memory) => memory.reset(layout.dtype, &layout.shape).map(|()| memory)?,
                 None => Memory::new(layout.dtype, &layout.shape)?,
@@ -126,9 +140,10 @@ impl CpuSide {
     }
 
     fn memory(&self, id: BufferId) -> Option<&Memory> {
-        match self.slot(id) {
-            Some(slot) => self.slots.get(slot)?.as_ref(),
-            None => self.resident.get(id.0 as usize)?.as_ref(),
+        match (self.borrowed.get(id.0 as usize), self.slot(id)) {
+            (Some(Some(memory)), _) => Some(memory),
+            (_, Some(slot)) => self.slots.get(slot)?.as_ref(),
+            (_, None) => self.resident.get(id.0 as usize)?.as_ref(),
         }
     }
 }

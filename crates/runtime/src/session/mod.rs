@@ -212,6 +212,7 @@ impl Session {
             let value = self.output(output, &sizes, inputs, &results, &kept).await?;
             values.push((output.name.clone(), value));
         }
+        self.cpu.release();
         Ok(Outputs::new(values))
     }
 
