@@ -36,13 +36,24 @@ pub trait Leaves {
 pub struct Bounds {
     /// In order of evaluation.
     order: Vec<ExprId>,
+    /// The number of the first of them that do not depend on the axis.
+    fixed: usize,
     root: ExprId,
 }
 
 impl Bounds {
     /// The bounds of `root`.
     pub fn new(dag: &Dag, root: ExprId) -> Self {
-        Self { order: dag.reachable(&[root]), root }
+        Self { order: dag.reachable(&[root]), fixed: 0, root }
+    }
+
+    /// The bounds of `root` for ranges of coordinate `axis`, one after the other.
+    pub fn along(dag: &Dag, root: ExprId, axis: u8) -> Self {
+        let moves = |id: &ExprId| dag.coords(*id).checked_shr(axis.into()).unwrap_or(0) & 1 == 1;
+        let (moving, mut order): (Vec<ExprId>, Vec<ExprId>) = dag.reachable(&[root]).into_iter().partition(moves);
+        let fixed = order.len();
+        order.extend(moving);
+        Self { order, fixed, root }
     }
 
     /// Bounds over the box of `coords`. `known` is scratch memory.
@@ -53,15 +64,30 @@ impl Bounds {
         coords: &[Interval],
         known: &mut Vec<Interval>,
     ) -> Interval {
+        self.prepare(dag, leaves, coords, known);
+        self.advance(dag, leaves, coords, known)
+    }
+
+    /// Bounds what does not depend on the axis, for calls of [`Bounds::advance`] with the same other coordinates.
+    pub fn prepare(&self, dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &mut Vec<Interval>) {
         known.clear();
         known.resize(dag.len(), Interval::UNKNOWN);
-        for &id in &self.order {
-            let bounds = bounds(dag, leaves, coords, known, id);
-            if let Some(place) = known.get_mut(id.0 as usize) {
-                *place = bounds;
-            }
-        }
+        bound(&self.order[..self.fixed], dag, leaves, coords, known);
+    }
+
+    /// Bounds over the box of `coords`, with `known` prepared.
+    pub fn advance(&self, dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &mut [Interval]) -> Interval {
+        bound(&self.order[self.fixed..], dag, leaves, coords, known);
         known.get(self.root.0 as usize).copied().unwrap_or(Interval::UNKNOWN)
+    }
+}
+
+fn bound(order: &[ExprId], dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &mut [Interval]) {
+    for &id in order {
+        let bounds = bounds(dag, leaves, coords, known, id);
+        if let Some(place) = known.get_mut(id.0 as usize) {
+            *place = bounds;
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 use super::coords::Coords;
 use super::error::CpuError;
 use super::functions;
-use super::lanes::{Grid, LANES, Lanes, Row, copy, tile_rows};
+use super::lanes::{Grid, Lanes, Row, tile_rows};
 use super::machine::{Given, Machine, Supplied};
 use super::memory::Memory;
 use super::operand::{Env, extent};
-use super::panel::{Panel, PanelMachine};
+use super::panel::{Panel, PanelMachine, fill};
 use super::product::{Matrix, Panels};
 use super::program::{Leaf, Program};
 use super::store::{SharedOutputs, Stores, Target, Writer, check};
@@ -16,12 +16,14 @@ use rewire_graph::{Scalar, Symbol};
 use rewire_graph_rewrite::plan::Attention;
 use std::ops::Range;
 
-/// Query rows of a task.
-const BLOCK: usize = 48;
-/// Keys whose mask is bounded at once.
-const KEYS: usize = 64;
+/// Query rows whose scores are in memory at once.
+const BLOCK: usize = 24;
+/// Keys whose mask is bounded at once, at least.
+const KEYS: usize = 16;
 /// Keys whose scores are in memory at once, at most.
 const SPAN: usize = 512;
+/// Tasks a thread, at least, where there are that many blocks.
+const TASKS: usize = 8;
 
 /// Jagged attention.
 #[derive(Clone, Debug)]
@@ -30,11 +32,8 @@ pub(super) struct CompiledAttention {
     q: Panel,
     k: Panel,
     v: Panel,
-    /// The score, for tiles without a mask.
-    plain: Program,
-    /// The score and the mask.
-    masked: Program,
-    mask: Option<Bounds>,
+    score: Program,
+    mask: Option<(Program, Bounds)>,
     stores: Stores,
 }
 
@@ -57,8 +56,8 @@ struct Worker<'a> {
     current: Option<(usize, usize)>,
     keys: Panels,
     values: Panels,
-    plain: Machine<'a>,
-    masked: Machine<'a>,
+    score: Machine<'a>,
+    mask: Option<Machine<'a>>,
     epilogue: Writer<'a>,
     targets: Vec<Target<'a>>,
     known: Vec<Interval>,
@@ -91,7 +90,6 @@ impl CompiledAttention {
             Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
             _ => None,
         };
-        let masked: Vec<ExprId> = [kernel.score].into_iter().chain(kernel.mask).collect();
         if dag.scalar(kernel.score) != Scalar::F32 || kernel.mask.is_some_and(|mask| dag.scalar(mask) != Scalar::Bool) {
             let reason = "its score is no float or its mask no truth value".to_owned();
             return Err(CpuError::Unsupported { kernel: "attention", reason });
@@ -100,9 +98,14 @@ impl CompiledAttention {
             q: Panel::new(body, kernel.q, 2, 3)?,
             k: Panel::new(body, kernel.k, 2, 3)?,
             v: Panel::new(body, kernel.v, 2, 3)?,
-            plain: Program::compile(dag, &body.operands, &[kernel.score], 3, &value)?,
-            masked: Program::compile(dag, &body.operands, &masked, 3, &value)?,
-            mask: kernel.mask.map(|mask| Bounds::new(dag, mask)),
+            score: Program::compile(dag, &body.operands, &[kernel.score], 3, &value)?,
+            mask: match kernel.mask {
+                Some(mask) => {
+                    let program = Program::compile(dag, &body.operands, &[mask], 3, &value)?;
+                    Some((program, Bounds::along(dag, mask, 3)))
+                }
+                None => None,
+            },
             stores: Stores::compile(body, &kernel.outputs, 3, None, &value)?,
             kernel: kernel.clone(),
         })
@@ -118,10 +121,10 @@ impl CompiledAttention {
         let samples = extent(&self.kernel.samples, "the samples", symbol)?;
         let rows = env.rows(&self.kernel.rows, samples, symbol)?;
         let keys = env.rows(&self.kernel.keys, samples, symbol)?;
-        let blocks = self.blocks(&rows, &keys);
+        let tasks = self.tasks(&rows, &keys);
         let outputs = SharedOutputs::new(outputs);
         tasks::for_each(
-            blocks,
+            tasks,
             || Worker {
                 env,
                 q: self.q.machine(env),
@@ -130,8 +133,8 @@ impl CompiledAttention {
                 current: None,
                 keys: Panels::default(),
                 values: Panels::default(),
-                plain: Machine::new(&self.plain, env),
-                masked: Machine::new(&self.masked, env),
+                score: Machine::new(&self.score, env),
+                mask: self.mask.as_ref().map(|(program, _)| Machine::new(program, env)),
                 epilogue: self.stores.writer(env),
                 targets: outputs.targets(),
                 known: vec![],
@@ -142,31 +145,34 @@ impl CompiledAttention {
                 softmax: vec![],
                 arch: Arch::new(),
             },
-            |worker, block| self.block(worker, block),
+            |worker, blocks| blocks.into_iter().for_each(|block| self.block(worker, block)),
         );
         Ok(())
     }
 
-    /// All blocks, those of a sample and head together; those that may take longest come first.
-    fn blocks(&self, rows: &[usize], keys: &[usize]) -> Vec<Block> {
-        let mut blocks = vec![];
-        for (sample, (&all, &keys)) in rows.iter().zip(keys).enumerate() {
-            for row in (0..all).step_by(BLOCK) {
-                let rows = BLOCK.min(all - row);
-                blocks.extend((0..self.kernel.heads).map(|head| Block { sample, head, row, rows, keys }));
+    /// The blocks of samples and heads; those with the most keys come first. Where there are few samples and heads, the
+    /// blocks of each are dealt out to several tasks.
+    fn tasks(&self, rows: &[usize], keys: &[usize]) -> Vec<Vec<Block>> {
+        let pairs = rows.iter().filter(|&&rows| rows > 0).count() * self.kernel.heads;
+        let parts = (TASKS * rayon::current_num_threads()).div_ceil(pairs.max(1));
+        let mut samples: Vec<usize> = (0..rows.len()).collect();
+        samples.sort_by_key(|&sample| std::cmp::Reverse(keys[sample]));
+        let mut tasks = vec![];
+        for (sample, head) in samples.into_iter().flat_map(|s| (0..self.kernel.heads).map(move |head| (s, head))) {
+            let (all, keys) = (rows[sample], keys[sample]);
+            for part in 0..parts.min(all.div_ceil(BLOCK)) {
+                let starts = (0..all).step_by(BLOCK).rev().skip(part).step_by(parts);
+                tasks.push(starts.map(|row| Block { sample, head, row, rows: BLOCK.min(all - row), keys }).collect());
             }
         }
-        blocks.sort_by_key(|block| {
-            (std::cmp::Reverse(block.keys), block.sample, block.head, std::cmp::Reverse(block.row))
-        });
-        blocks
+        tasks
     }
 
     fn block(&self, worker: &mut Worker<'_>, block: Block) {
         let (qk_width, v_width) = (self.kernel.qk_width, self.kernel.v_width);
         let tiles = self.tiles(worker, block);
         self.copy_sample(worker, block);
-        let Worker { q, keys, values, plain, masked, coords, products, weights, sums, softmax, arch, .. } = worker;
+        let Worker { q, keys, values, score, mask, coords, products, weights, sums, softmax, arch, .. } = worker;
         let out_stride = v_width.next_multiple_of(Panels::width(v_width));
         sums.clear();
         sums.resize(block.rows * out_stride, 0.0);
@@ -175,23 +181,32 @@ impl CompiledAttention {
         let queries = q.matrix(coords, block.row, (block.rows, qk_width), None);
         for span in &spans(&tiles) {
             let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
-            let count = last - first;
-            let stride = count.next_multiple_of(KEYS);
-            products.resize(block.rows * stride, 0.0);
-            weights.resize(block.rows * stride, 0.0);
+            // Whole panels from the first on, so that rows of scores lie one after the other.
+            let panel = keys.panel_of(first);
+            let (count, skip, stride) = (last - first, first - panel, (last - panel).next_multiple_of(KEYS));
+            products.resize((block.rows * stride).max(products.len()), 0.0);
+            weights.resize((block.rows * stride).max(weights.len()), 0.0);
             if let Some(queries) = queries {
-                keys.multiply(products, stride, queries, (first, last, 0), false);
+                keys.multiply(products, stride, queries, (panel, last, 0), false);
             }
             coords.count(2, block.row);
-            let lanes = Some(Supplied { data: products, stride, origin: first });
+            let lanes = Some(Supplied { data: products, stride, origin: panel });
             let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
-            self.scores((plain, masked), given, span, (weights, stride), *arch);
+            let size = tile_rows(stride);
+            for (part, lines) in weights.chunks_mut(size * stride).take(block.rows.div_ceil(size)).enumerate() {
+                fill(score, given.part(part * size, size), (panel, stride), (lines, stride));
+            }
+            if let Some(mask) = mask {
+                let weights = weights.get_mut(skip..).unwrap_or(&mut []);
+                self.hide(mask, given, span, (weights, stride), *arch);
+            }
             if self.kernel.softmax {
-                let lines = weights.chunks_exact_mut(stride).zip(sums.chunks_exact_mut(out_stride));
+                let lines = weights.chunks_mut(stride).zip(sums.chunks_exact_mut(out_stride));
                 for ((line, sums), state) in lines.zip(softmax.iter_mut()) {
-                    arch.dispatch(Rescale { state, line: &mut line[..count], sums });
+                    arch.dispatch(Rescale { state, line: &mut line[skip..skip + count], sums });
                 }
             }
+            let weights = weights.get(skip..).unwrap_or(&[]);
             if let Some(weights) = Matrix::new(weights, (block.rows, count), (stride, 1)) {
                 values.multiply(sums, out_stride, weights, (0, v_width, first), true);
             }
@@ -215,30 +230,24 @@ impl CompiledAttention {
         }
     }
 
-    /// Turns rows of dot products into scores; masked ones become 0, or `f32::MIN` for a softmax.
-    fn scores<'m>(
+    /// Makes masked scores 0, or `f32::MIN` for a softmax.
+    fn hide(
         &self,
-        (plain, masked): (&mut Machine<'m>, &mut Machine<'m>),
+        mask: &mut Machine<'_>,
         given: Given<'_>,
         span: &[Tile],
         (weights, stride): (&mut [f32], usize),
         arch: Arch,
     ) {
         let nothing = if self.kernel.softmax { f32::MIN } else { 0.0 };
-        let origin = span[0].keys.start;
-        for tile in span {
-            let machine = if tile.masked { &mut *masked } else { &mut *plain };
+        for tile in span.iter().filter(|tile| tile.masked) {
             let size = tile_rows(tile.keys.len());
             for start in (0..given.rows).step_by(size) {
                 let part = given.part(start, size);
-                machine.rows(part);
-                for key in tile.keys.clone().step_by(LANES) {
-                    machine.tile(part, key, LANES.min(tile.keys.end - key));
-                    let mask = if tile.masked { machine.ints(1) } else { Lanes::Same(1) };
-                    let (source, grid) = (machine.floats(0, part), machine.grid());
-                    let out = weights.get_mut(start * stride + key - origin..).unwrap_or(&mut []);
-                    arch.dispatch(Blend { source, mask, nothing, out, stride, grid });
-                }
+                mask.rows(part);
+                mask.tile(part, tile.keys.start, tile.keys.len());
+                let out = weights.get_mut(start * stride + tile.keys.start - span[0].keys.start..).unwrap_or(&mut []);
+                arch.dispatch(Hide { mask: mask.ints(0), nothing, out, stride, grid: mask.grid() });
             }
         }
     }
@@ -258,16 +267,28 @@ impl CompiledAttention {
 
     /// The tiles of a block that count; neighbours of a kind are joined.
     fn tiles(&self, worker: &mut Worker<'_>, block: Block) -> Vec<Tile> {
-        let Some(mask) = &self.mask else {
+        let Some((_, mask)) = &self.mask else {
             return vec![Tile { keys: 0..block.keys, masked: false }].into_iter().filter(|_| block.keys > 0).collect();
         };
         let range = |start: usize, count: usize| Interval::new(start as f64, (start + count) as f64 - 1.0);
+        let point = |at: usize| Interval::point(at as f64);
+        let dag = &self.kernel.body.dag;
+        let coords = [point(block.sample), point(block.head), range(block.row, block.rows), Interval::UNKNOWN];
+        mask.prepare(dag, worker.env, &coords, &mut worker.known);
         let mut tiles: Vec<Tile> = vec![];
-        for start in (0..block.keys).step_by(KEYS) {
-            let count = KEYS.min(block.keys - start);
-            let point = |at: usize| Interval::point(at as f64);
-            let coords = [point(block.sample), point(block.head), range(block.row, block.rows), range(start, count)];
-            let found = mask.evaluate(&self.kernel.body.dag, worker.env, &coords, &mut worker.known).truth();
+        // Halves of ranges that are neither masked nor unmasked as a whole, the first keys on top.
+        let mut ranges = vec![(0, block.keys.next_multiple_of(KEYS).next_power_of_two())];
+        while let Some((start, size)) = ranges.pop() {
+            let count = size.min(block.keys.saturating_sub(start));
+            if count == 0 {
+                continue;
+            }
+            let coords = [coords[0], coords[1], coords[2], range(start, count)];
+            let found = mask.advance(dag, worker.env, &coords, &mut worker.known).truth();
+            if found == Tri::Sometimes && size > KEYS {
+                ranges.extend([(start + size / 2, size / 2), (start, size / 2)]);
+                continue;
+            }
             let masked = found == Tri::Sometimes;
             match tiles.last_mut() {
                 _ if found == Tri::Never => {}
@@ -302,9 +323,8 @@ fn spans(tiles: &[Tile]) -> Vec<Vec<Tile>> {
     spans
 }
 
-/// Takes scores where the mask is true.
-struct Blend<'a> {
-    source: Lanes<'a, f32>,
+/// Replaces scores where the mask is false.
+struct Hide<'a> {
     mask: Lanes<'a, i32>,
     nothing: f32,
     out: &'a mut [f32],
@@ -312,18 +332,14 @@ struct Blend<'a> {
     grid: Grid,
 }
 
-impl WithSimd for Blend<'_> {
+impl WithSimd for Hide<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let points = self.grid.points;
         for (row, out) in self.out.chunks_mut(self.stride).take(self.grid.rows).enumerate() {
-            let out = &mut out[..points];
-            match self.source.row(row, points) {
-                Row::Same(value) => out.fill(value),
-                Row::Each(values) => copy(out, values),
-            }
+            let Some(out) = out.get_mut(..points) else { return };
             match self.mask.row(row, points) {
                 Row::Same(0) => out.fill(self.nothing),
                 Row::Same(_) => {}

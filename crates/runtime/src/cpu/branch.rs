@@ -23,12 +23,18 @@ pub(super) struct Branches {
 impl Branches {
     /// `order` holds what `roots` need, operands before users; `reads` is what an expression reads.
     pub(super) fn new(dag: &Dag, order: &[ExprId], roots: &[ExprId], reads: &dyn Fn(ExprId) -> Vec<ExprId>) -> Self {
-        let mut costly: HashSet<ExprId> = HashSet::new();
-        for &id in order {
-            if is_costly(dag.expr(id)) || reads(id).iter().any(|read| costly.contains(read)) {
-                costly.insert(id);
+        let spread = |is: &dyn Fn(&Expr) -> bool| {
+            let mut found: HashSet<ExprId> = HashSet::new();
+            for &id in order {
+                if is(dag.expr(id)) || reads(id).iter().any(|read| found.contains(read)) {
+                    found.insert(id);
+                }
             }
-        }
+            found
+        };
+        // Neighbouring points take different sides of a random choice.
+        let random = spread(&|expr| matches!(expr, Expr::Uniform { .. }));
+        let costly = spread(&is_costly);
         let mut this = Self::default();
         roots.iter().for_each(|&root| this.join(root, None));
         for &id in order.iter().rev() {
@@ -37,7 +43,8 @@ impl Branches {
                 Expr::Select(c, a, b) if reads(id).len() == 3 => {
                     this.join(c, own);
                     for (branch, side) in [(a, true), (b, false)] {
-                        let within = if costly.contains(&branch) { Some(this.enter(own, c, side)) } else { own };
+                        let pays = costly.contains(&branch) && !random.contains(&c);
+                        let within = if pays { Some(this.enter(own, c, side)) } else { own };
                         this.join(branch, within);
                     }
                 }
@@ -51,6 +58,11 @@ impl Branches {
     /// True if some expression is needed only for one value of this condition.
     pub(super) fn decides(&self, condition: ExprId) -> bool {
         self.conditions.contains(&condition)
+    }
+
+    /// True if two expressions are needed for the same values of all conditions.
+    pub(super) fn are_together(&self, a: ExprId, b: ExprId) -> bool {
+        self.of.get(&a) == self.of.get(&b)
     }
 
     /// The innermost condition that `known` accepts, and the value of it for which `id` is needed.

@@ -1,11 +1,13 @@
 //! Execution of instructions.
 
+use super::chain::{self, Step};
 use super::functions as f;
-use super::lanes::{Grid, Lanes, POINTS, binary, select, unary, uniform};
+use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
 use super::machine::{Given, Registers};
 use super::memory::Elements;
 use super::operand::{Env, View};
-use super::program::{Instruction, Op, Rate, Source};
+use super::program::{Instruction, Last, Op, Rate, Source};
+use super::random::{uniform, uniform_runs};
 use pulp::Arch;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
@@ -116,8 +118,17 @@ impl Execution<'_, '_> {
                 let offsets = this.env.views.get(usize::from(*offsets));
                 unary(this.arch, out, this.ints(*row), |row| sample(offsets, row));
             }),
-            Op::Uniform { seed, index } => self.write_floats(target, |this, out| {
-                uniform(this.arch, out, this.longs(*seed), this.ints(*index));
+            Op::Uniform { seed, index: Last::At(index) } => self.write_floats(target, |this, out| {
+                uniform(out, this.longs(*seed), this.ints(*index));
+            }),
+            Op::Uniform { seed, index: Last::Run(terms) } => {
+                let mut first = [0; ROWS];
+                let first = &mut first[..self.grid.rows.min(ROWS)];
+                self.starts(terms, first);
+                self.write_floats(target, |this, out| uniform_runs(this.arch, out, this.longs(*seed), first));
+            }
+            Op::Chain(first, steps) => self.write_floats(target, |this, (out, grid)| {
+                this.chain((out, grid.points), *first, steps);
             }),
             Op::Call { function, arguments } => self.write_floats(target, |this, (out, grid)| {
                 let lanes: Vec<Vec<f32>> =
@@ -144,60 +155,51 @@ impl Execution<'_, '_> {
         }
     }
 
+    /// Computes a chain to rows of `out`, which are `stride` apart.
+    pub(super) fn chain(&self, out: (&mut [f32], usize), first: Source, steps: &[Step<Source>]) {
+        let mut list = [Step::Unary(UnaryOp::Neg); chain::MOST];
+        for (to, step) in list.iter_mut().zip(steps) {
+            *to = step.map(|source| self.floats(source));
+        }
+        chain::run(self.arch, out, self.grid, self.floats(first), &list[..steps.len().min(chain::MOST)]);
+    }
+
+    /// Where runs begin in every row of the tile.
+    pub(super) fn starts(&self, terms: &[(Source, i32)], starts: &mut [i32]) {
+        starts.fill(self.start as i32);
+        for &(term, sign) in terms {
+            let term = self.ints(term);
+            for (row, start) in starts.iter_mut().enumerate() {
+                *start = start.wrapping_add(term.at(row, 0, 1).unwrap_or(-1).wrapping_mul(sign));
+            }
+        }
+    }
+
     fn unary(&mut self, op: UnaryOp, kind: Scalar, target: Source, a: Source) {
-        macro_rules! float {
-            ($function:expr) => {
-                self.write_floats(target, |this, out| unary(this.arch, out, this.floats(a), $function))
+        macro_rules! int {
+            ($write:ident, $read:ident, $function:expr) => {
+                self.$write(target, |this, out| unary(this.arch, out, this.$read(a), $function))
             };
         }
         match (kind, op) {
-            (Scalar::F32, UnaryOp::Neg) => float!(|x: f32| -x),
-            (Scalar::F32, UnaryOp::Abs) => float!(f32::abs),
-            (_, UnaryOp::Exp) => float!(f::exp),
-            (_, UnaryOp::Log) => float!(f::log),
-            (_, UnaryOp::Sqrt) => float!(f32::sqrt),
-            (_, UnaryOp::Rsqrt) => float!(|x: f32| 1.0 / x.sqrt()),
-            (_, UnaryOp::Sigmoid) => float!(f::sigmoid),
-            (_, UnaryOp::Silu) => float!(f::silu),
-            (_, UnaryOp::Relu) => float!(|x: f32| if x < 0.0 { 0.0 } else { x }),
-            (_, UnaryOp::Tanh) => float!(f::tanh),
-            (_, UnaryOp::Erf) => float!(f::erf),
-            (_, UnaryOp::Sin) => float!(f32::sin),
-            (_, UnaryOp::Cos) => float!(f32::cos),
-            (_, UnaryOp::Floor) => float!(f32::floor),
-            (_, UnaryOp::Ceil) => float!(f32::ceil),
-            (_, UnaryOp::Trunc) => float!(f32::trunc),
-            (_, UnaryOp::Round) => float!(f32::round_ties_even),
-            (_, UnaryOp::Not) => self.write_ints(target, |this, out| unary(this.arch, out, this.ints(a), |x| x ^ 1)),
-            (Scalar::I64, UnaryOp::Neg) => {
-                self.write_longs(target, |this, out| unary(this.arch, out, this.longs(a), i64::wrapping_neg));
-            }
-            (Scalar::I64, UnaryOp::Abs) => {
-                self.write_longs(target, |this, out| unary(this.arch, out, this.longs(a), i64::wrapping_abs));
-            }
-            (_, UnaryOp::Neg) => {
-                self.write_ints(target, |this, out| unary(this.arch, out, this.ints(a), i32::wrapping_neg))
-            }
-            (_, UnaryOp::Abs) => {
-                self.write_ints(target, |this, out| unary(this.arch, out, this.ints(a), i32::wrapping_abs))
-            }
+            (Scalar::I64, UnaryOp::Neg) => int!(write_longs, longs, i64::wrapping_neg),
+            (Scalar::I64, UnaryOp::Abs) => int!(write_longs, longs, i64::wrapping_abs),
+            (_, UnaryOp::Neg) => int!(write_ints, ints, i32::wrapping_neg),
+            (_, UnaryOp::Abs) => int!(write_ints, ints, i32::wrapping_abs),
+            (_, UnaryOp::Not) => int!(write_ints, ints, |x| x ^ 1),
+            _ => {}
         }
     }
 
     fn binary(&mut self, op: BinaryOp, read: Scalar, target: Source, a: Source, b: Source) {
         match read {
-            Scalar::F32 => self.binary_floats(op, target, a, b),
+            Scalar::F32 => self.compare_floats(op, target, a, b),
             Scalar::I32 | Scalar::Bool => self.binary_ints(op, target, a, b),
             Scalar::I64 => self.binary_longs(op, target, a, b),
         }
     }
 
-    fn binary_floats(&mut self, op: BinaryOp, target: Source, a: Source, b: Source) {
-        macro_rules! float {
-            ($function:expr) => {
-                self.write_floats(target, |this, out| binary(this.arch, out, this.floats(a), this.floats(b), $function))
-            };
-        }
+    fn compare_floats(&mut self, op: BinaryOp, target: Source, a: Source, b: Source) {
         macro_rules! truth {
             ($function:expr) => {
                 self.write_ints(target, |this, out| {
@@ -206,14 +208,6 @@ impl Execution<'_, '_> {
             };
         }
         match op {
-            BinaryOp::Add => float!(|x, y| x + y),
-            BinaryOp::Sub => float!(|x, y| x - y),
-            BinaryOp::Mul => float!(|x, y| x * y),
-            BinaryOp::Div => float!(|x, y| x / y),
-            BinaryOp::Mod => float!(|x: f32, y: f32| x - y * (x / y).floor()),
-            BinaryOp::Pow => float!(f32::powf),
-            BinaryOp::Min => float!(|x: f32, y: f32| if y < x { y } else { x }),
-            BinaryOp::Max => float!(|x: f32, y: f32| if y > x { y } else { x }),
             BinaryOp::Eq => truth!(|x: f32, y: f32| x == y),
             BinaryOp::Ne => truth!(|x: f32, y: f32| x != y),
             BinaryOp::Lt => truth!(|x: f32, y: f32| x < y),
@@ -222,6 +216,7 @@ impl Execution<'_, '_> {
             BinaryOp::Ge => truth!(|x: f32, y: f32| x >= y),
             BinaryOp::And => truth!(|x: f32, y: f32| x != 0.0 && y != 0.0),
             BinaryOp::Or => truth!(|x: f32, y: f32| x != 0.0 || y != 0.0),
+            _ => {}
         }
     }
 

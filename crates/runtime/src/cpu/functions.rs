@@ -119,18 +119,34 @@ pub(super) fn erf(x: f32) -> f32 {
     if x.is_nan() { x } else { y }
 }
 
+/// Rounds of the generator.
+pub(super) const ROUNDS: usize = 10;
+/// Factors of a round.
+pub(super) const FACTORS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+
+/// The key of the round after that of `key`.
+#[inline(always)]
+pub(super) fn next_key(key: [u32; 2]) -> [u32; 2] {
+    [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)]
+}
+
+/// A random word as a float in `[0, 1)`.
+#[inline(always)]
+pub(super) fn unit(word: u32) -> f32 {
+    (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0)
+}
+
 /// Philox4x32-10: the counter `(counter, 0, 0, 0)` under the halves of `seed`, as floats in `[0, 1)`.
 #[inline(always)]
 pub(super) fn uniform_block(seed: i64, counter: u32) -> [f32; 4] {
     let mut key = [seed as u32, (seed >> 32) as u32];
     let mut c = [counter, 0, 0, 0];
-    for _ in 0..10 {
-        let a = u64::from(c[0]) * 0xD251_1F53;
-        let b = u64::from(c[2]) * 0xCD9E_8D57;
+    for _ in 0..ROUNDS {
+        let [a, b] = [u64::from(c[0]) * u64::from(FACTORS[0]), u64::from(c[2]) * u64::from(FACTORS[1])];
         c = [(b >> 32) as u32 ^ c[1] ^ key[0], b as u32, (a >> 32) as u32 ^ c[3] ^ key[1], a as u32];
-        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+        key = next_key(key);
     }
-    c.map(|word| (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0))
+    c.map(unit)
 }
 
 /// Element `index` of the stream of [`uniform_block`].

@@ -1,6 +1,5 @@
 //! Values of a tile and functions of them as vector code.
 
-use super::functions as f;
 use pulp::{Arch, Simd, WithSimd};
 
 /// Points of a tile, at most.
@@ -53,7 +52,7 @@ pub(super) fn tile_rows(points: usize) -> usize {
 
 impl Grid {
     /// All points as one row.
-    fn flat(self) -> Self {
+    pub(super) fn flat(self) -> Self {
         Self { rows: 1, points: self.rows * self.points }
     }
 
@@ -81,7 +80,7 @@ impl<'a, T: Copy> Lanes<'a, T> {
     }
 
     #[inline(always)]
-    fn is_flat(self) -> bool {
+    pub(super) fn is_flat(self) -> bool {
         matches!(self, Self::Same(_) | Self::Each(_))
     }
 
@@ -279,70 +278,4 @@ pub(super) fn select<T: Copy>(
 ) {
     let grid = if condition.is_flat() && a.is_flat() && b.is_flat() { grid.flat() } else { grid };
     arch.dispatch(Select { out, grid, condition, a, b });
-}
-
-/// Uniform floats; four neighbouring elements come from one block of the generator.
-pub(super) fn uniform(arch: Arch, (out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, index: Lanes<'_, i32>) {
-    if let (Lanes::Same(seed), Lanes::Each(run)) = (seeds, index)
-        && let Some(first) = ascending(run)
-    {
-        return draw(arch, out, seed, first);
-    }
-    for (row, out) in out.chunks_exact_mut(grid.points).take(grid.rows).enumerate() {
-        match (seeds.row(row, grid.points), index.row(row, grid.points)) {
-            (Row::Same(seed), Row::Each(run)) if let Some(first) = ascending(run) => draw(arch, out, seed, first),
-            _ => {
-                let points = grid.points;
-                for (point, out) in out.iter_mut().enumerate() {
-                    if let (Some(seed), Some(index)) = (seeds.at(row, point, points), index.at(row, point, points)) {
-                        *out = f::uniform(seed, index as u32);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The first index, if each is one more than the one before.
-fn ascending(run: &[i32]) -> Option<u32> {
-    let first = *run.first()?;
-    let off = run.iter().zip(&POINTS).fold(0, |off, (&index, &point)| off | (index ^ first.wrapping_add(point)));
-    (off == 0 && (first as u32).checked_add(LANES as u32).is_some()).then_some(first as u32)
-}
-
-fn draw(arch: Arch, out: &mut [f32], seed: i64, first: u32) {
-    let skip = first as usize % 4;
-    let mut words = [[0.0; 4]; BLOCKS];
-    let blocks = &mut words[..(skip + out.len()).div_ceil(4)];
-    arch.dispatch(DrawBlocks { seed, counter: first / 4, blocks });
-    out.copy_from_slice(&words.as_flattened()[skip..skip + out.len()]);
-}
-
-/// Blocks of four elements that a tile may touch.
-const BLOCKS: usize = LANES / 4 + 1;
-
-struct DrawBlocks<'a> {
-    seed: i64,
-    counter: u32,
-    blocks: &'a mut [[f32; 4]],
-}
-
-impl WithSimd for DrawBlocks<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        const GROUP: usize = 16;
-        let mut counter = self.counter;
-        for blocks in self.blocks.chunks_mut(GROUP) {
-            let [mut a, mut b, mut c, mut d] = [[0.0; GROUP]; 4];
-            for n in 0..GROUP {
-                [a[n], b[n], c[n], d[n]] = f::uniform_block(self.seed, counter.wrapping_add(n as u32));
-            }
-            for (n, block) in blocks.iter_mut().enumerate() {
-                *block = [a[n], b[n], c[n], d[n]];
-            }
-            counter = counter.wrapping_add(GROUP as u32);
-        }
-    }
 }

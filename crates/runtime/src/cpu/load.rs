@@ -14,8 +14,8 @@ use rewire_graph::Scalar;
 const OUTSIDE: usize = usize::MAX / 16;
 
 /// The elements of a run that a row of a tile reads, and where they belong.
-#[derive(Clone, Copy, Default)]
-struct Part {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Part {
     /// Offset of the first element.
     start: usize,
     len: usize,
@@ -35,10 +35,16 @@ impl Execution<'_, '_> {
 
     /// Loads neighbouring elements; those beyond the last dimension are zero.
     fn load_run(&mut self, load: &Load, view: &View<'_>, terms: &[(Source, i32)], kind: Scalar, target: Source) {
-        let (mut parts, grid) = ([Part::default(); ROWS], self.grid);
-        let parts = &mut parts[..grid.rows.min(ROWS)];
-        self.parts(load, view, terms, parts);
-        let elements = view.elements;
+        let mut parts = std::mem::take(&mut self.registers.parts);
+        parts.clear();
+        parts.resize(self.grid.rows.min(ROWS), Part::default());
+        self.parts(load, view, terms, &mut parts);
+        self.load_parts(load, view.elements, &parts, kind, target);
+        self.registers.parts = parts;
+    }
+
+    fn load_parts(&mut self, load: &Load, elements: Elements<'_>, parts: &[Part], kind: Scalar, target: Source) {
+        let grid = self.grid;
         if let Source::InPlace(slot) = target {
             let Some(floats) = self.registers.in_place.get_mut(usize::from(slot)) else { return };
             let stride = evenly_spaced(parts, grid.points).filter(|_| matches!(elements, Elements::F32(_)));
@@ -73,10 +79,10 @@ impl Execution<'_, '_> {
         }
         let width = view.shape.iter().skip(load.index.len()).product::<usize>() as i64;
         let points = self.grid.points as i64;
-        for (row, part) in parts.iter_mut().enumerate() {
-            let first = terms.iter().fold(self.start as i32, |sum, &(term, sign)| {
-                sum.wrapping_add(self.ints(term).at(row, 0, 1).unwrap_or(-1).wrapping_mul(sign))
-            });
+        let mut starts = [0; ROWS];
+        let starts = &mut starts[..parts.len()];
+        self.starts(terms, starts);
+        for (part, &mut first) in parts.iter_mut().zip(starts) {
             let first = i64::from(first);
             let (from, to) = (first.clamp(0, width), (first + points).clamp(0, width));
             if part.start < OUTSIDE && from < to {

@@ -2,9 +2,10 @@
 
 use super::execute::Execution;
 use super::lanes::{Grid, LANES, Lanes, ROWS};
+use super::load::Part;
 use super::memory::Elements;
 use super::operand::Env;
-use super::program::{Counts, Instruction, Program, Rate, Source};
+use super::program::{Counts, Instruction, Op, Program, Rate, Source};
 use pulp::Arch;
 use rewire_graph::Scalar;
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,7 @@ pub(super) struct Registers {
     /// By state: 1 if the condition is true somewhere, plus 2 if it is false somewhere.
     pub states: Vec<u8>,
     pub offsets: Vec<usize>,
+    pub parts: Vec<Part>,
 }
 
 /// Rows of floats that the anchor supplies.
@@ -115,6 +117,7 @@ impl Registers {
             in_place: vec![floats; counts.in_place.into()],
             states: vec![3; counts.states.into()],
             offsets: vec![0; LANES],
+            parts: vec![],
         }
     }
 
@@ -206,6 +209,33 @@ impl<'a> Machine<'a> {
         if points > 0 && self.grid.len() <= LANES {
             self.execute(&self.program.per_point, given, Rate::Point);
         }
+    }
+
+    /// Computes a tile, with float result `root` straight in rows of `out`, `stride` apart. Returns false, having
+    /// computed nothing, if the program does not compute that result last.
+    pub(super) fn tile_into(
+        &mut self,
+        given: Given<'_>,
+        (start, points): (usize, usize),
+        root: usize,
+        (out, stride): (&mut [f32], usize),
+    ) -> bool {
+        let Some((Instruction { op: Op::Chain(first, steps), .. }, before)) = self.program.per_point.split_last()
+        else {
+            return false;
+        };
+        let grid = Grid { rows: given.rows, points };
+        if self.program.last != Some(root) || grid.len() > LANES {
+            return false;
+        }
+        (self.start, self.grid) = (start, grid);
+        self.execute(before, given, Rate::Point);
+        if grid.len() > 0 {
+            let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
+            let execution = Execution { env, registers, arch, given, rate: Rate::Point, start, grid };
+            execution.chain((out, stride), *first, steps);
+        }
+        true
     }
 
     fn execute(&mut self, instructions: &[Instruction], given: Given<'_>, rate: Rate) {

@@ -4,6 +4,7 @@ use super::lanes::ROWS;
 use super::machine::Given;
 use super::memory::Memory;
 use super::operand::{Env, count, extents};
+use super::run::{moves, runs};
 use super::store::{Blocks, Stores, Target, Writer, check, deal};
 use super::tasks;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -91,11 +92,15 @@ fn write_block(writer: &mut Writer<'_>, targets: &mut [Target<'_>], outer: &[usi
     }
 }
 
-/// The same loop with its last two dimensions as one, where rows are too short to be worth their overhead.
+/// Neighbouring points from which on a row is worth its overhead.
+const LONG: usize = 16;
+
+/// The same loop with its last two dimensions as one, where rows are too short to be worth their overhead. Loads that
+/// take neighbouring elements of longer rows go on doing so.
 fn joined(map: &Map) -> Option<Map> {
     let (last, outer) = map.extents.split_last()?;
     let (before, rest) = outer.split_last()?;
-    let width = last.as_const().filter(|&width| width > 0 && (width < 16 || width % 4 == 0 && width <= 128))?;
+    let width = last.as_const().filter(|&width| width > 0 && (width < LONG || width % 4 == 0 && width <= 128))?;
     let extent = before.product(last)?;
     if map.outputs.iter().any(|output| output.columns.is_some()) {
         return None;
@@ -103,6 +108,7 @@ fn joined(map: &Map) -> Option<Map> {
     let axis = rest.len() as u8;
     let mut dag = Dag::new();
     let point = dag.coord(axis, extent.as_const());
+    let is_short = width < LONG;
     let width = dag.int(width as i64);
     let (row, column) = (dag.binary(BinaryOp::Div, point, width), dag.binary(BinaryOp::Mod, point, width));
     let roots: Vec<ExprId> =
@@ -120,5 +126,18 @@ fn joined(map: &Map) -> Option<Map> {
     }
     let extents = rest.iter().cloned().chain([extent]).collect();
     let body = Body { dag, operands: map.body.operands.clone(), sizes: map.body.sizes.clone() };
-    Some(Map { body, extents, outputs })
+    let joined = Map { body, extents, outputs };
+    (is_short || scattered(&joined) <= scattered(map)).then_some(joined)
+}
+
+/// Number of loads that do not take neighbouring elements at neighbouring points.
+fn scattered(map: &Map) -> usize {
+    let axis = map.extents.len().saturating_sub(1) as u8;
+    let mut dag = map.body.dag.clone();
+    let runs = runs(&mut dag, &map.body.operands, axis);
+    let loads = map.body.dag.ids().filter(|id| match map.body.dag.expr(*id) {
+        Expr::Load { index, .. } => moves(&map.body.dag, index, axis) && !runs.contains_key(id),
+        _ => false,
+    });
+    loads.count()
 }

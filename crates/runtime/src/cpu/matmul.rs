@@ -8,11 +8,11 @@ use super::panel::{Panel, PanelMachine};
 use super::product::{Matrix, Panels, multiply};
 use super::program::Leaf;
 use super::reductions::{CompiledReductions, ReductionMachines};
-use super::store::{SharedOutputs, Stores, Target, Writer, check};
+use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, check, deal};
 use super::tasks;
 use rewire_graph::pointwise::{Dag, Expr};
 use rewire_graph::{Scalar, Symbol};
-use rewire_graph_rewrite::plan::Matmul;
+use rewire_graph_rewrite::plan::{Matmul, RowRange};
 
 /// Rows of a task.
 const BLOCK: usize = 96;
@@ -70,7 +70,6 @@ struct Worker<'a> {
     a: PanelMachine<'a>,
     b: PanelMachine<'a>,
     epilogue: Writer<'a>,
-    targets: Vec<Target<'a>>,
     coords: Coords,
     sums: Vec<f32>,
 }
@@ -85,12 +84,16 @@ impl CompiledMatmul {
             Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
             _ => None,
         };
+        let rows = match &kernel.m {
+            RowRange::Dense(rows) if batch == 0 => Some(std::slice::from_ref(rows)),
+            _ => None,
+        };
         Ok(Self {
             stats: CompiledReductions::new(&kernel.body, &kernel.stats, batch + 1)?,
             a: Panel::new(&kernel.body, kernel.a, batch, batch + 1)?,
             b: Panel::new(&kernel.body, kernel.b, batch, batch + 1)?,
             shared: dag.coords(kernel.b) & ((1 << batch) - 1) == 0,
-            stores: Stores::compile(&kernel.body, &kernel.outputs, batch + 1, None, &sum)?,
+            stores: Stores::compile(&kernel.body, &kernel.outputs, batch + 1, rows, &sum)?,
             kernel: kernel.clone(),
         })
     }
@@ -119,25 +122,37 @@ impl CompiledMatmul {
         let b = if self.shared { panel.matrix(&mut coords, 0, (sizes.k, sizes.n), None) } else { None };
         let many = rows.iter().sum::<usize>() >= MANY;
         let b = b.map(|b| if many { Factor::Panels(Panels::new(b)) } else { Factor::Matrix(b) });
-        let outputs = SharedOutputs::new(outputs);
+        let dealt: Vec<Vec<Target<'_>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n) {
+            let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: BLOCK, across: false };
+            deal(self.stores.iter(), outputs, all)
+        } else {
+            let outputs = SharedOutputs::new(outputs);
+            blocks.iter().map(|_| outputs.targets()).collect()
+        };
         tasks::for_each(
-            blocks,
+            blocks.into_iter().zip(dealt).collect(),
             || Worker {
                 stats: self.stats.machines(env, &reduced),
                 a: self.a.machine(env),
                 b: self.b.machine(env),
                 epilogue: self.stores.writer(env),
-                targets: outputs.targets(),
                 coords: Coords::new(sizes.batch.len() + 2),
                 sums: vec![],
             },
-            |worker, block| self.block(worker, &sizes, b.as_ref(), block),
+            |worker, (block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block),
         );
         Ok(())
     }
 
-    fn block(&self, worker: &mut Worker<'_>, sizes: &Sizes, b: Option<&Factor<'_>>, block: Block) {
-        let Worker { stats, a, b: panel, epilogue, targets, coords, sums } = worker;
+    fn block(
+        &self,
+        worker: &mut Worker<'_>,
+        targets: &mut [Target<'_>],
+        sizes: &Sizes,
+        b: Option<&Factor<'_>>,
+        block: Block,
+    ) {
+        let Worker { stats, a, b: panel, epilogue, coords, sums } = worker;
         let batch = sizes.batch.len();
         coords.set_row(block.entry, &sizes.batch);
         let own = match b {
@@ -157,7 +172,7 @@ impl CompiledMatmul {
                 let lanes = Some(Supplied { data: sums, stride, origin: column });
                 let rows = ROWS.min(block.rows - first);
                 let given = Given { rows, coords: coords.all(), lanes, ..Given::default() };
-                epilogue.rows(targets, given, 0, column..column + columns);
+                epilogue.rows(targets, given, block.row + first, column..column + columns);
             }
         }
     }

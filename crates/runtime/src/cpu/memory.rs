@@ -351,6 +351,14 @@ impl Scalars for i64 {
 }
 
 impl Sink<'_> {
+    /// The floats of this task alone from `offset` on.
+    pub(super) fn floats(&mut self, offset: usize) -> Option<&mut [f32]> {
+        match self {
+            Self::Own(ElementsMut::F32(elements), base) => elements.get_mut(offset.checked_sub(*base)?..),
+            _ => None,
+        }
+    }
+
     /// Stores neighbouring elements from `offset` on.
     pub(super) fn store(&mut self, offset: usize, values: Values<'_>) {
         match self {

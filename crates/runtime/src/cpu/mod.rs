@@ -4,11 +4,13 @@
 
 mod attention;
 mod branch;
+mod chain;
 mod coords;
 mod custom;
 mod error;
 mod execute;
 mod functions;
+mod fusion;
 mod interval;
 mod lanes;
 mod load;
@@ -20,6 +22,7 @@ mod operand;
 mod panel;
 mod product;
 mod program;
+mod random;
 mod reduce;
 mod reductions;
 mod run;

@@ -147,21 +147,30 @@ impl PanelMachine<'_> {
                 stats.rows(given);
                 &stats.results
             });
-            fill(&mut self.machine, Given { values, ..given }, lines, pitch, columns);
+            fill(&mut self.machine, Given { values, ..given }, (0, columns), (lines, pitch));
         }
         Matrix::new(&self.elements, (rows, columns), (pitch, 1))
     }
 }
 
-/// Computes rows of a program's float.
-fn fill(machine: &mut Machine<'_>, given: Given<'_>, lines: &mut [f32], pitch: usize, columns: usize) {
+/// Computes columns `first..first + columns` of a program's float for all rows given; rows of `lines` are `pitch` apart.
+pub(super) fn fill(
+    machine: &mut Machine<'_>,
+    given: Given<'_>,
+    (first, columns): (usize, usize),
+    (lines, pitch): (&mut [f32], usize),
+) {
     machine.rows(given);
     for start in (0..columns).step_by(LANES) {
         let points = LANES.min(columns - start);
-        machine.tile(given, start, points);
+        let out = lines.get_mut(start..).unwrap_or(&mut []);
+        if machine.tile_into(given, (first + start, points), 0, (&mut *out, pitch)) {
+            continue;
+        }
+        machine.tile(given, first + start, points);
         let values = machine.floats(0, given);
-        for (row, line) in lines.chunks_exact_mut(pitch).enumerate() {
-            let line = &mut line[start..start + points];
+        for (row, line) in out.chunks_mut(pitch).take(given.rows).enumerate() {
+            let Some(line) = line.get_mut(..points) else { return };
             match values.row(row, points) {
                 Row::Same(value) => line.fill(value),
                 Row::Each(values) => copy(line, values),

@@ -177,8 +177,13 @@ impl Panels {
         self.data[..size].chunks_exact_mut((matrix.rows * width).max(1))
     }
 
+    /// The first column of the panel that holds a column.
+    pub(super) fn panel_of(&self, column: usize) -> usize {
+        column / self.width.max(1) * self.width.max(1)
+    }
+
     /// `out = a b`, or `out += a b`, for columns from `column`, the start of a panel, up to `end`, and the rows of
-    /// `b` from `row` on. `out` gets whole panels; its rows are `stride` apart.
+    /// `b` from `row` on. `out` gets multiples of 16 columns; its rows are `stride` apart.
     pub(super) fn multiply(
         &self,
         out: &mut [f32],
@@ -191,7 +196,7 @@ impl Panels {
         for first in (column..end).step_by(self.width.max(1)) {
             let panel = self.data.get(first * self.rows..).unwrap_or(&[]);
             let Some(b) = Matrix::new(panel, (self.rows, self.width), (self.width, 1)) else { return };
-            let b = b.part((row, 0), (a.columns, self.width));
+            let b = b.part((row, 0), (a.columns, self.width.min((end - first).next_multiple_of(16))));
             for start in (0..a.rows).step_by(SLICE) {
                 let slice = a.part((start, 0), (SLICE, a.columns));
                 let target = out.get_mut(start * stride + first - column..).unwrap_or(&mut []);
@@ -218,9 +223,16 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
         }
         for column in 0..columns {
             let source = block.data.get(16 * n * block.row_stride + column * block.column_stride..).unwrap_or(&[]);
-            let source = source.iter().step_by(block.row_stride.max(1));
-            for (line, &element) in lines.chunks_exact_mut(width).zip(source) {
-                line[column] = element;
+            if block.row_stride == 1 {
+                for (line, &element) in lines.chunks_exact_mut(width).zip(source) {
+                    line[column] = element;
+                }
+            } else {
+                for (line, &element) in
+                    lines.chunks_exact_mut(width).zip(source.iter().step_by(block.row_stride.max(1)))
+                {
+                    line[column] = element;
+                }
             }
         }
     }

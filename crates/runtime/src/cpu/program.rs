@@ -3,9 +3,11 @@
 //! Along one coordinate, the axis, values are computed for a chunk of neighbouring points at once. What does not
 //! depend on the axis is computed once a row, and what depends on no coordinate once a run.
 
+use super::chain::Step;
 use super::error::CpuError;
+use super::fusion::{Facts, Fusion};
 use super::machine::Pool;
-use super::run::{Run, runs};
+use super::run::{Run, run_along, runs};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, ScalarFunction, UnaryOp};
 use rewire_graph_rewrite::plan::Operand;
@@ -39,7 +41,7 @@ pub(super) enum Leaf {
     Lane,
 }
 
-/// How the last index of a load moves along the axis.
+/// How an index moves along the axis.
 #[derive(Clone, Debug)]
 pub(super) enum Last {
     /// By one a point, from the sum of these multiples on.
@@ -73,14 +75,17 @@ pub(super) enum Op {
     },
     Uniform {
         seed: Source,
-        index: Source,
+        index: Last,
     },
     Call {
         function: Arc<dyn ScalarFunction>,
         arguments: Vec<Source>,
     },
+    /// Functions of floats, one after the other, from this one on.
+    Chain(Source, Vec<Step<Source>>),
+    /// A function of an integer.
     Unary(UnaryOp, Source),
-    /// The operands' type and the function.
+    /// The operands' type, and a function of two integers or a comparison.
     Binary(Scalar, BinaryOp, Source, Source),
     Select(Source, Source, Source),
     Cast(Scalar, Source),
@@ -122,13 +127,15 @@ pub(super) struct Counts {
 }
 
 /// Expressions compiled along one axis.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Program {
     pub per_run: Vec<Instruction>,
     pub per_row: Vec<Instruction>,
     pub per_point: Vec<Instruction>,
     /// Results, with their types, in the order of the roots.
     pub roots: Vec<(Source, Scalar)>,
+    /// The root that the last instruction a point computes, if that is a chain.
+    pub last: Option<usize>,
     pub counts: Counts,
     pub pool: Pool,
 }
@@ -174,6 +181,7 @@ struct Compiler<'a> {
     rates: HashMap<ExprId, Rate>,
     places: HashMap<ExprId, Source>,
     branches: super::branch::Branches,
+    fusion: Fusion,
     states: HashMap<ExprId, u16>,
     uses: HashMap<ExprId, usize>,
     free: [Vec<u16>; 3],
@@ -188,7 +196,7 @@ impl<'a> Compiler<'a> {
         axis: u8,
         leaf: &'a dyn Fn(&Dag, ExprId) -> Option<Leaf>,
     ) -> Self {
-        let reads = |id: ExprId| reads(dag, runs, id, leaf);
+        let reads = |id: ExprId| reads(dag, runs, axis, id, leaf);
         let order = reachable(dag, roots, &reads);
         let mut rates: HashMap<ExprId, Rate> = HashMap::new();
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
@@ -199,6 +207,7 @@ impl<'a> Compiler<'a> {
                 (None, &Expr::Coord(coord)) if coord == axis => Rate::Point,
                 (None, Expr::Coord(_)) => Rate::Row,
                 (None, Expr::Load { .. }) if runs.contains_key(&id) => Rate::Point,
+                (None, &Expr::Uniform { index, .. }) if run_along(dag, index, axis).is_some() => Rate::Point,
                 _ => Rate::Run,
             };
             let rate = reads(id).iter().fold(own, |rate, read| {
@@ -209,15 +218,9 @@ impl<'a> Compiler<'a> {
         }
         roots.iter().for_each(|root| *uses.entry(*root).or_default() += 1);
         let branches = super::branch::Branches::new(dag, &order, roots, &reads);
-        let counts = Counts::default();
-        let program = Program {
-            per_run: vec![],
-            per_row: vec![],
-            per_point: vec![],
-            roots: vec![],
-            counts,
-            pool: Pool::default(),
-        };
+        let supplied = |id: ExprId| leaf(dag, id).is_some();
+        let facts = Facts { dag, rates: &rates, uses: &uses, branches: &branches, supplied: &supplied };
+        let fusion = Fusion::new(&facts, &order);
         Self {
             dag,
             runs,
@@ -227,10 +230,11 @@ impl<'a> Compiler<'a> {
             rates,
             places: HashMap::new(),
             branches,
+            fusion,
             states: HashMap::new(),
             uses,
             free: Default::default(),
-            program,
+            program: Program::default(),
         }
     }
 
@@ -249,6 +253,9 @@ impl<'a> Compiler<'a> {
     }
 
     fn compile(&mut self, id: ExprId) -> Result<(), CpuError> {
+        if self.fusion.is_absorbed(id) {
+            return Ok(());
+        }
         let kind = self.dag.scalar(id);
         let supplied = (self.leaf)(self.dag, id);
         if supplied.is_none()
@@ -271,8 +278,16 @@ impl<'a> Compiler<'a> {
         };
         self.places.insert(id, target);
         self.push(id, Instruction { op, kind, target, guard: None });
-        for read in reads(self.dag, self.runs, id, self.leaf) {
-            self.release(read);
+        if self.fusion.ends_chain(id) {
+            let (first, steps) = self.fusion.chain(self.dag, id);
+            self.release(first);
+            for step in steps {
+                step.map(|read| self.release(read));
+            }
+        } else {
+            for read in reads(self.dag, self.runs, self.axis, id, self.leaf) {
+                self.release(read);
+            }
         }
         if self.branches.decides(id) {
             self.decide(id, target);
@@ -328,6 +343,12 @@ impl<'a> Compiler<'a> {
     }
 
     fn operation(&mut self, id: ExprId, kind: Scalar) -> Result<Op, CpuError> {
+        if self.fusion.ends_chain(id) {
+            let (first, steps) = self.fusion.chain(self.dag, id);
+            let source = |id: ExprId| self.source(id, Scalar::F32);
+            let steps = steps.into_iter().map(|step| step.try_map(source)).collect::<Result<_, _>>()?;
+            return Ok(Op::Chain(source(first)?, steps));
+        }
         Ok(match *self.dag.expr(id) {
             Expr::Float(bits) => Op::Float(f32::from_bits(bits)),
             Expr::Int(_, value) => Op::Int(value),
@@ -339,7 +360,11 @@ impl<'a> Compiler<'a> {
             Expr::Load { operand, ref index } => Op::Load(self.load(id, operand, index, kind)?),
             Expr::Sample { offsets, row } => Op::Sample { offsets, row: self.source(row, Scalar::I32)? },
             Expr::Uniform { seed, index } => {
-                Op::Uniform { seed: self.source(seed, Scalar::I64)?, index: self.source(index, Scalar::I32)? }
+                let index = match run_along(self.dag, index, self.axis) {
+                    Some(terms) => self.run(&terms)?,
+                    None => Last::At(self.source(index, Scalar::I32)?),
+                };
+                Op::Uniform { seed: self.source(seed, Scalar::I64)?, index }
             }
             Expr::Call { ref function, ref arguments } => Op::Call {
                 function: function.definition().cloned().ok_or_else(|| unbound(function.name()))?,
@@ -370,11 +395,15 @@ impl<'a> Compiler<'a> {
             return Ok(Load { operand, index: sources(outer)?, last, in_place: None });
         };
         let index = sources(&index[..run.outer])?;
-        let terms = run.terms.iter().map(|&(term, sign)| Ok((self.source(term, Scalar::I32)?, sign)));
-        let last = Some(Last::Run(terms.collect::<Result<_, CpuError>>()?));
+        let last = Some(self.run(&run.terms)?);
         let in_place = (kind == Scalar::F32).then_some(self.program.counts.in_place);
         self.program.counts.in_place += u16::from(in_place.is_some());
         Ok(Load { operand, index, last, in_place })
+    }
+
+    fn run(&self, terms: &[(ExprId, i32)]) -> Result<Last, CpuError> {
+        let terms = terms.iter().map(|&(term, sign)| Ok((self.source(term, Scalar::I32)?, sign)));
+        Ok(Last::Run(terms.collect::<Result<_, CpuError>>()?))
     }
 
     fn finish(mut self, roots: &[ExprId]) -> Result<Program, CpuError> {
@@ -382,6 +411,13 @@ impl<'a> Compiler<'a> {
             let kind = self.dag.scalar(root);
             let source = self.source(root, kind)?;
             self.program.roots.push((source, kind));
+        }
+        if let Some(Instruction { op: Op::Chain(..), target, guard: None, .. }) = self.program.per_point.last() {
+            let is_target = |(source, kind): &(Source, Scalar)| source == target && *kind == Scalar::F32;
+            let mut found = self.program.roots.iter().enumerate().filter(|(_, root)| is_target(root));
+            if let (Some((position, _)), None) = (found.next(), found.next()) {
+                self.program.last = Some(position);
+            }
         }
         Ok(self.program)
     }
@@ -392,10 +428,11 @@ fn unbound(function: &str) -> CpuError {
     CpuError::Unsupported { kernel: "pointwise", reason }
 }
 
-/// What an expression reads when compiled: a load along a run reads where that begins.
+/// What an expression reads when compiled: where neighbouring elements begin, if it takes those.
 fn reads(
     dag: &Dag,
     runs: &HashMap<ExprId, Run>,
+    axis: u8,
     id: ExprId,
     leaf: &dyn Fn(&Dag, ExprId) -> Option<Leaf>,
 ) -> Vec<ExprId> {
@@ -403,6 +440,9 @@ fn reads(
         (Some(_), ..) => vec![],
         (None, Some(run), Expr::Load { index, .. }) => {
             index.iter().take(run.outer).copied().chain(run.terms.iter().map(|term| term.0)).collect()
+        }
+        (None, None, &Expr::Uniform { seed, index }) if let Some(terms) = run_along(dag, index, axis) => {
+            std::iter::once(seed).chain(terms.into_iter().map(|term| term.0)).collect()
         }
         _ => dag.expr(id).operands(),
     }

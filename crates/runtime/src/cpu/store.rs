@@ -134,10 +134,17 @@ impl Writer<'_> {
                 let part = given.part(start, size);
                 machine.rows(part);
                 for column in (low..high).step_by(LANES) {
-                    machine.tile(part, column, LANES.min(high - column));
-                    for store in &group.stores {
+                    let (at, points) = ((first + start, column), LANES.min(high - column));
+                    let done = group.stores.iter().position(|store| {
+                        let target = targets.get_mut(store.target);
+                        target.is_some_and(|target| store.compute(machine, target, part, at, points))
+                    });
+                    if done.is_none() {
+                        machine.tile(part, column, points);
+                    }
+                    for (_, store) in group.stores.iter().enumerate().filter(|(n, _)| Some(*n) != done) {
                         if let Some(target) = targets.get_mut(store.target) {
-                            store.write(machine, target, part, (first + start, column));
+                            store.write(machine, target, part, at);
                         }
                     }
                 }
@@ -179,6 +186,24 @@ impl Store {
             Place::Identity { outer, .. } => strides.get(outer.checked_sub(1)?).copied(),
             _ => None,
         }
+    }
+
+    /// Computes a tile straight in the memory of its output, if that can be.
+    fn compute(
+        &self,
+        machine: &mut Machine<'_>,
+        target: &mut Target<'_>,
+        given: Given<'_>,
+        (row, column): (usize, usize),
+        points: usize,
+    ) -> bool {
+        let Place::Identity { shift, outer } = self.place else { return false };
+        let (pitch, width) = target.span(outer);
+        let start = usize::try_from(column as i64 + shift).ok().filter(|start| start + points <= width);
+        let Some(out) = start.and_then(|start| target.sink.floats(row * pitch + start)) else { return false };
+        let pitch = pitch.max(points);
+        let count = given.rows.saturating_sub(1) * pitch + points;
+        out.len() >= count && machine.tile_into(given, (column, points), self.root, (out, pitch))
     }
 
     /// Writes the tile that `machine` computed last, which begins at this row and column of the loop.

@@ -1,0 +1,132 @@
+//! Which expressions are computed as one chain.
+
+use super::branch::Branches;
+use super::chain::{MOST, Step, is_arithmetic, is_comparison};
+use super::program::Rate;
+use rewire_graph::Scalar;
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use std::collections::{HashMap, HashSet};
+
+/// What is known of the expressions of a program.
+pub(super) struct Facts<'a> {
+    pub dag: &'a Dag,
+    pub rates: &'a HashMap<ExprId, Rate>,
+    pub uses: &'a HashMap<ExprId, usize>,
+    pub branches: &'a Branches,
+    /// True for what the anchor supplies.
+    pub supplied: &'a dyn Fn(ExprId) -> bool,
+}
+
+/// Chains of float functions. A function that only the next one reads is part of its chain.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fusion {
+    /// The number of functions of the chain that ends with a function.
+    lengths: HashMap<ExprId, usize>,
+    /// The function before a function in its chain.
+    before: HashMap<ExprId, ExprId>,
+    absorbed: HashSet<ExprId>,
+}
+
+impl Fusion {
+    /// `order` holds operands before users.
+    pub(super) fn new(facts: &Facts<'_>, order: &[ExprId]) -> Self {
+        let mut this = Self::default();
+        for &id in order.iter().filter(|&&id| facts.is_function(id)) {
+            let operands: &[ExprId] = match facts.dag.expr(id) {
+                Expr::Unary(_, a) => &[*a],
+                Expr::Binary(_, a, b) => &[*a, *b],
+                Expr::Select(c, a, b) => {
+                    this.absorbed.insert(*c);
+                    &[*a, *b]
+                }
+                _ => &[],
+            };
+            let before = operands.iter().copied().filter(|&operand| this.may_absorb(facts, id, operand));
+            let before = before.max_by_key(|operand| this.lengths.get(operand).copied());
+            let length = before.and_then(|before| this.lengths.get(&before)).map_or(1, |length| length + 1);
+            this.lengths.insert(id, length);
+            if let Some(before) = before {
+                this.before.insert(id, before);
+                this.absorbed.insert(before);
+            }
+        }
+        this
+    }
+
+    fn may_absorb(&self, facts: &Facts<'_>, id: ExprId, operand: ExprId) -> bool {
+        let reads = match *facts.dag.expr(id) {
+            Expr::Binary(_, a, b) if a == b => 2,
+            _ => 1,
+        };
+        self.lengths.get(&operand).is_some_and(|&length| length < MOST) && facts.serves_only(operand, id, reads)
+    }
+
+    /// True for a function that ends a chain.
+    pub(super) fn ends_chain(&self, id: ExprId) -> bool {
+        self.lengths.contains_key(&id) && !self.absorbed.contains(&id)
+    }
+
+    /// True for what is computed within a chain.
+    pub(super) fn is_absorbed(&self, id: ExprId) -> bool {
+        self.absorbed.contains(&id)
+    }
+
+    /// The chain that ends with `id`: the float it begins with, and its steps.
+    pub(super) fn chain(&self, dag: &Dag, id: ExprId) -> (ExprId, Vec<Step<ExprId>>) {
+        let mut functions = vec![id];
+        while let Some(&before) = functions.last().and_then(|last| self.before.get(last)) {
+            functions.push(before);
+        }
+        let (mut first, mut steps) = (id, vec![]);
+        for &id in functions.iter().rev() {
+            let before = self.before.get(&id).copied();
+            let (left, step) = match *dag.expr(id) {
+                Expr::Unary(op, a) => (a, Step::Unary(op)),
+                Expr::Binary(op, a, b) if a == b => (a, Step::Both(op)),
+                Expr::Binary(op, a, b) if before == Some(b) && matches!(op, BinaryOp::Add | BinaryOp::Mul) => {
+                    (b, Step::Left(op, a))
+                }
+                Expr::Binary(op, a, b) if before == Some(b) => (b, Step::Right(op, a)),
+                Expr::Binary(op, a, b) => (a, Step::Left(op, b)),
+                Expr::Select(c, a, b) => {
+                    let Expr::Binary(comparison, x, y) = *dag.expr(c) else { continue };
+                    let (value, other, side) = if before == Some(b) { (b, a, false) } else { (a, b, true) };
+                    (value, Step::Choose { comparison, a: x, b: y, side, other })
+                }
+                _ => continue,
+            };
+            if before.is_none() {
+                first = left;
+            }
+            steps.push(step);
+        }
+        (first, steps)
+    }
+}
+
+impl Facts<'_> {
+    /// True for a function of floats that can be a step of a chain.
+    fn is_function(&self, id: ExprId) -> bool {
+        let float = |id: ExprId| self.dag.scalar(id) == Scalar::F32;
+        if (self.supplied)(id) || !float(id) {
+            return false;
+        }
+        match *self.dag.expr(id) {
+            Expr::Unary(..) => true,
+            Expr::Binary(op, a, _) => float(a) && is_arithmetic(op),
+            Expr::Select(c, a, b) => {
+                let comparison = matches!(*self.dag.expr(c), Expr::Binary(op, x, _) if is_comparison(op) && float(x));
+                comparison && a != b && !(self.supplied)(c) && self.serves_only(c, id, 1)
+            }
+            _ => false,
+        }
+    }
+
+    /// True if only `user` reads a value, this often, whenever it is computed.
+    fn serves_only(&self, id: ExprId, user: ExprId, reads: usize) -> bool {
+        self.uses.get(&id) == Some(&reads)
+            && self.rates.get(&id) == self.rates.get(&user)
+            && !self.branches.decides(id)
+            && self.branches.are_together(id, user)
+    }
+}
