@@ -33,6 +33,7 @@ pub(super) enum Step<A> {
 
 impl<A: Copy> Step<A> {
     /// The same function of other operands.
+    #[inline(always)]
     pub(super) fn map<B>(self, mut to: impl FnMut(A) -> B) -> Step<B> {
         let Ok(step) = self.try_map(|a| Ok::<B, Infallible>(to(a)));
         step
@@ -67,6 +68,7 @@ pub(super) fn run<'a>(
 
 impl<A: Copy> Step<A> {
     /// [`Step::map`] with a function that may fail.
+    #[inline(always)]
     pub(super) fn try_map<B, E>(self, mut to: impl FnMut(A) -> Result<B, E>) -> Result<Step<B>, E> {
         Ok(match self {
             Self::Unary(op) => Step::Unary(op),
@@ -138,30 +140,37 @@ fn block<S: Simd, const N: usize>(
     first: Row<'_, f32>,
     steps: &[Step<Row<'_, f32>>],
 ) -> [S::f32s; N] {
-    let mut values = load::<S, N>(simd, first, start);
+    let mut values = [simd.splat_f32s(0.0); N];
+    values = zip(simd, values, first, start, |_, value| value);
     for step in steps {
-        values = match *step {
-            Step::Unary(op) => unary::<S, N>(simd, op, values),
-            Step::Both(op) => binary::<S, N>(simd, op, values, values),
-            Step::Left(BinaryOp::Add, b) => zip(simd, values, b, start, |a, b| simd.add_f32s(a, b)),
-            Step::Left(BinaryOp::Sub, b) => zip(simd, values, b, start, |a, b| simd.sub_f32s(a, b)),
-            Step::Left(BinaryOp::Mul, b) => zip(simd, values, b, start, |a, b| simd.mul_f32s(a, b)),
-            Step::Right(BinaryOp::Sub, a) => zip(simd, values, a, start, |b, a| simd.sub_f32s(a, b)),
-            Step::Left(op, b) => binary::<S, N>(simd, op, values, load(simd, b, start)),
-            Step::Right(op, a) => binary::<S, N>(simd, op, load(simd, a, start), values),
-            Step::Choose { comparison, a, b, side, other } => {
-                let (a, b) = (load::<S, N>(simd, a, start), load::<S, N>(simd, b, start));
-                let other = load::<S, N>(simd, other, start);
-                choose(simd, comparison, (a, b), if side { (values, other) } else { (other, values) })
+        values = match step {
+            Step::Both(BinaryOp::Mul) => values.map(|value| simd.mul_f32s(value, value)),
+            Step::Left(BinaryOp::Add, b) => zip(simd, values, *b, start, |a, b| simd.add_f32s(a, b)),
+            Step::Left(BinaryOp::Sub, b) => zip(simd, values, *b, start, |a, b| simd.sub_f32s(a, b)),
+            Step::Left(BinaryOp::Mul, b) => zip(simd, values, *b, start, |a, b| simd.mul_f32s(a, b)),
+            Step::Left(BinaryOp::Div, b) => zip(simd, values, *b, start, |a, b| simd.div_f32s(a, b)),
+            Step::Left(BinaryOp::Min, b) => {
+                zip(simd, values, *b, start, |a, b| simd.select_f32s(simd.less_than_f32s(b, a), b, a))
+            }
+            Step::Left(BinaryOp::Max, b) => {
+                zip(simd, values, *b, start, |a, b| simd.select_f32s(simd.less_than_f32s(a, b), b, a))
+            }
+            Step::Right(BinaryOp::Sub, a) => zip(simd, values, *a, start, |b, a| simd.sub_f32s(a, b)),
+            Step::Right(BinaryOp::Min, a) => {
+                zip(simd, values, *a, start, |b, a| simd.select_f32s(simd.less_than_f32s(b, a), b, a))
+            }
+            Step::Right(BinaryOp::Max, a) => {
+                zip(simd, values, *a, start, |b, a| simd.select_f32s(simd.less_than_f32s(a, b), b, a))
+            }
+            Step::Right(BinaryOp::Div, a) => zip(simd, values, *a, start, |b, a| simd.div_f32s(a, b)),
+            other => {
+                let mut lanes = values;
+                by_lane(simd, other, start, bytemuck::cast_slice_mut(&mut lanes));
+                lanes
             }
         };
     }
     values
-}
-
-#[inline(always)]
-fn load<S: Simd, const N: usize>(simd: S, row: Row<'_, f32>, start: usize) -> [S::f32s; N] {
-    zip(simd, [simd.splat_f32s(0.0); N], row, start, |_, value| value)
 }
 
 /// A function of every vector and the points of a row; points beyond the row are zero.
@@ -200,97 +209,119 @@ fn zip<S: Simd, const N: usize>(
     values
 }
 
+/// A step that takes many registers, out of line so that it leaves them to the others.
+#[inline(never)]
+fn by_lane<S: Simd>(simd: S, step: &Step<Row<'_, f32>>, start: usize, lanes: &mut [f32]) {
+    simd.vectorize(ByLane { step, start, lanes });
+}
+
+struct ByLane<'a, 's> {
+    step: &'s Step<Row<'a, f32>>,
+    /// The point of the first lane.
+    start: usize,
+    lanes: &'s mut [f32],
+}
+
+impl WithSimd for ByLane<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { step, start, lanes } = self;
+        match *step {
+            Step::Unary(op) => unary(op, lanes),
+            Step::Both(op) => {
+                for x in lanes {
+                    *x = arithmetic(op, *x, *x);
+                }
+            }
+            Step::Left(op, b) => {
+                for (n, x) in lanes.iter_mut().enumerate() {
+                    *x = arithmetic(op, *x, b.at(start + n).unwrap_or(0.0));
+                }
+            }
+            Step::Right(op, a) => {
+                for (n, x) in lanes.iter_mut().enumerate() {
+                    *x = arithmetic(op, a.at(start + n).unwrap_or(0.0), *x);
+                }
+            }
+            Step::Choose { comparison, a, b, side, other } => {
+                for (n, value) in S::as_mut_simd_f32s(lanes).0.iter_mut().enumerate() {
+                    let [a, b, other] = [a, b, other].map(|row| vector(simd, row, start + n * S::F32_LANES));
+                    let (yes, no) = if side { (*value, other) } else { (other, *value) };
+                    *value = choose(simd, comparison, (a, b), (yes, no));
+                }
+            }
+        }
+    }
+}
+
+/// The points of a row from `start` on; those beyond it are zero.
 #[inline(always)]
-fn choose<S: Simd, const N: usize>(
+fn vector<S: Simd>(simd: S, row: Row<'_, f32>, start: usize) -> S::f32s {
+    let [value] = zip(simd, [simd.splat_f32s(0.0)], row, start, |_, value| value);
+    value
+}
+
+#[inline(always)]
+fn choose<S: Simd>(
     simd: S,
     comparison: BinaryOp,
-    (a, b): ([S::f32s; N], [S::f32s; N]),
-    (yes, no): ([S::f32s; N], [S::f32s; N]),
-) -> [S::f32s; N] {
-    let mut values = no;
-    for n in 0..N {
-        let (a, b) = (a[n], b[n]);
-        let holds = match comparison {
-            BinaryOp::Eq => simd.equal_f32s(a, b),
-            BinaryOp::Lt => simd.less_than_f32s(a, b),
-            BinaryOp::Le => simd.less_than_or_equal_f32s(a, b),
-            BinaryOp::Gt => simd.less_than_f32s(b, a),
-            BinaryOp::Ge => simd.less_than_or_equal_f32s(b, a),
-            _ => {
-                values[n] = simd.select_f32s(simd.equal_f32s(a, b), no[n], yes[n]);
-                continue;
-            }
-        };
-        values[n] = simd.select_f32s(holds, yes[n], no[n]);
+    (a, b): (S::f32s, S::f32s),
+    (yes, no): (S::f32s, S::f32s),
+) -> S::f32s {
+    match comparison {
+        BinaryOp::Eq => simd.select_f32s(simd.equal_f32s(a, b), yes, no),
+        BinaryOp::Lt => simd.select_f32s(simd.less_than_f32s(a, b), yes, no),
+        BinaryOp::Le => simd.select_f32s(simd.less_than_or_equal_f32s(a, b), yes, no),
+        BinaryOp::Gt => simd.select_f32s(simd.less_than_f32s(b, a), yes, no),
+        BinaryOp::Ge => simd.select_f32s(simd.less_than_or_equal_f32s(b, a), yes, no),
+        _ => simd.select_f32s(simd.equal_f32s(a, b), no, yes),
     }
-    values
 }
 
+fn arithmetic(op: BinaryOp, a: f32, b: f32) -> f32 {
+    match op {
+        BinaryOp::Add => a + b,
+        BinaryOp::Sub => a - b,
+        BinaryOp::Mul => a * b,
+        BinaryOp::Div => a / b,
+        BinaryOp::Min if b < a => b,
+        BinaryOp::Max if b > a => b,
+        BinaryOp::Mod => a - b * (a / b).floor(),
+        BinaryOp::Pow => a.powf(b),
+        _ => a,
+    }
+}
+
+/// A function of every lane, as a loop that becomes vector code where possible.
 #[inline(always)]
-fn binary<S: Simd, const N: usize>(simd: S, op: BinaryOp, a: [S::f32s; N], b: [S::f32s; N]) -> [S::f32s; N] {
+fn unary(op: UnaryOp, lanes: &mut [f32]) {
     macro_rules! each {
-        ($a:ident, $b:ident => $result:expr) => {{
-            let mut values = a;
-            for n in 0..N {
-                let ($a, $b) = (a[n], b[n]);
-                values[n] = $result;
-            }
-            values
-        }};
-    }
-    match op {
-        BinaryOp::Add => each!(a, b => simd.add_f32s(a, b)),
-        BinaryOp::Sub => each!(a, b => simd.sub_f32s(a, b)),
-        BinaryOp::Mul => each!(a, b => simd.mul_f32s(a, b)),
-        BinaryOp::Div => each!(a, b => simd.div_f32s(a, b)),
-        BinaryOp::Min => each!(a, b => simd.select_f32s(simd.less_than_f32s(b, a), b, a)),
-        BinaryOp::Max => each!(a, b => simd.select_f32s(simd.less_than_f32s(a, b), b, a)),
-        BinaryOp::Mod => by_lane::<S, N>(a, b, |x, y| x - y * (x / y).floor()),
-        _ => by_lane::<S, N>(a, b, f32::powf),
-    }
-}
-
-/// A function without vector operations of its own, as a loop that becomes vector code where possible.
-#[inline(always)]
-fn by_lane<S: Simd, const N: usize>(
-    mut a: [S::f32s; N],
-    b: [S::f32s; N],
-    function: impl Fn(f32, f32) -> f32,
-) -> [S::f32s; N] {
-    let lanes: &mut [f32] = bytemuck::cast_slice_mut(&mut a);
-    for (a, &b) in lanes.iter_mut().zip(bytemuck::cast_slice::<S::f32s, f32>(&b)) {
-        *a = function(*a, b);
-    }
-    a
-}
-
-#[inline(always)]
-fn unary<S: Simd, const N: usize>(simd: S, op: UnaryOp, values: [S::f32s; N]) -> [S::f32s; N] {
-    macro_rules! lanes {
         ($function:expr) => {
-            by_lane::<S, N>(values, values, |x, _| $function(x))
+            for x in lanes {
+                *x = $function(*x);
+            }
         };
     }
     match op {
-        UnaryOp::Neg => lanes!(|x: f32| -x),
-        UnaryOp::Abs => lanes!(f32::abs),
-        UnaryOp::Exp => lanes!(f::exp),
-        UnaryOp::Log => lanes!(f::log),
-        UnaryOp::Sqrt => lanes!(f32::sqrt),
-        UnaryOp::Rsqrt => lanes!(|x: f32| 1.0 / x.sqrt()),
-        UnaryOp::Sigmoid => lanes!(f::sigmoid),
-        UnaryOp::Silu => lanes!(f::silu),
-        UnaryOp::Relu => {
-            zip(simd, values, Row::Same(0.0), 0, |x, zero| simd.select_f32s(simd.less_than_f32s(x, zero), zero, x))
-        }
-        UnaryOp::Tanh => lanes!(f::tanh),
-        UnaryOp::Erf => lanes!(f::erf),
-        UnaryOp::Sin => lanes!(f32::sin),
-        UnaryOp::Cos => lanes!(f32::cos),
-        UnaryOp::Floor => lanes!(f32::floor),
-        UnaryOp::Ceil => lanes!(f32::ceil),
-        UnaryOp::Trunc => lanes!(f32::trunc),
-        UnaryOp::Round => lanes!(f32::round_ties_even),
-        UnaryOp::Not => values,
+        UnaryOp::Neg => each!(|x: f32| -x),
+        UnaryOp::Abs => each!(f32::abs),
+        UnaryOp::Exp => each!(f::exp),
+        UnaryOp::Log => each!(f::log),
+        UnaryOp::Sqrt => each!(f32::sqrt),
+        UnaryOp::Rsqrt => each!(|x: f32| 1.0 / x.sqrt()),
+        UnaryOp::Sigmoid => each!(f::sigmoid),
+        UnaryOp::Silu => each!(f::silu),
+        UnaryOp::Relu => each!(|x: f32| if x < 0.0 { 0.0 } else { x }),
+        UnaryOp::Tanh => each!(f::tanh),
+        UnaryOp::Erf => each!(f::erf),
+        UnaryOp::Sin => each!(f32::sin),
+        UnaryOp::Cos => each!(f32::cos),
+        UnaryOp::Floor => each!(f32::floor),
+        UnaryOp::Ceil => each!(f32::ceil),
+        UnaryOp::Trunc => each!(f32::trunc),
+        UnaryOp::Round => each!(f32::round_ties_even),
+        UnaryOp::Not => {}
     }
 }

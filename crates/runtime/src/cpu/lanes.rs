@@ -45,6 +45,16 @@ pub(super) enum Row<'a, T> {
     Each(&'a [T]),
 }
 
+impl<T: Copy> Row<'_, T> {
+    /// The value at a point.
+    pub(super) fn at(self, point: usize) -> Option<T> {
+        match self {
+            Self::Same(value) => Some(value),
+            Self::Each(values) => values.get(point).copied(),
+        }
+    }
+}
+
 /// Rows of a loop that fit a tile if `points` of each are computed at once.
 pub(super) fn tile_rows(points: usize) -> usize {
     (LANES / points.max(1)).clamp(1, ROWS)

@@ -217,23 +217,35 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
         }
         return;
     }
-    for (n, lines) in panel.chunks_mut(16 * width).enumerate() {
-        if columns < width {
-            lines.fill(0.0);
+    if columns < width {
+        panel.fill(0.0);
+    }
+    for (row, lines) in panel.chunks_mut(SIDE * width).enumerate() {
+        for column in (0..columns).step_by(SIDE) {
+            transpose(lines, width, column, block.part((SIDE * row, column), (SIDE, SIDE)));
         }
-        for column in 0..columns {
-            let source = block.data.get(16 * n * block.row_stride + column * block.column_stride..).unwrap_or(&[]);
-            if block.row_stride == 1 {
-                for (line, &element) in lines.chunks_exact_mut(width).zip(source) {
-                    line[column] = element;
-                }
-            } else {
-                for (line, &element) in
-                    lines.chunks_exact_mut(width).zip(source.iter().step_by(block.row_stride.max(1)))
-                {
-                    line[column] = element;
-                }
-            }
+    }
+}
+
+/// Rows and columns that are exchanged at once.
+const SIDE: usize = 8;
+
+/// Copies a square to `column` of some lines.
+fn transpose(lines: &mut [f32], width: usize, column: usize, square: Matrix<'_>) {
+    let mut columns = [[0.0; SIDE]; SIDE];
+    for (n, to) in columns.iter_mut().enumerate().take(square.columns) {
+        let from = square.data.get(n * square.column_stride..).unwrap_or(&[]);
+        match from.first_chunk() {
+            Some(from) if square.row_stride == 1 && square.rows == SIDE => *to = *from,
+            _ => to.iter_mut().zip(from.iter().step_by(square.row_stride.max(1))).for_each(|(to, &from)| *to = from),
+        }
+    }
+    for (n, line) in lines.chunks_exact_mut(width).enumerate().take(square.rows) {
+        let line = line.get_mut(column..).unwrap_or(&mut []);
+        let row = columns.map(|column| column[n]);
+        match line.first_chunk_mut() {
+            Some(line) if square.columns == SIDE => *line = row,
+            _ => line.iter_mut().zip(row).take(square.columns).for_each(|(to, from)| *to = from),
         }
     }
 }
