@@ -29,12 +29,7 @@ var<workgroup> row_max: array<f32, {{ rows }}>;
 var<workgroup> row_sum: array<f32, {{ rows }}>;
 var<workgroup> row_scale: array<f32, {{ rows }}>;
 {% endif %}
-{% if row_bounds %}
-// Bounds of what the mask reads from the tile's rows.
-var<workgroup> row_low: array<atomic<i32>, {{ row_bounds }}>;
-var<workgroup> row_high: array<atomic<i32>, {{ row_bounds }}>;
-var<workgroup> row_bounds: array<vec2<i32>, {{ row_bounds }}>;
-{% endif %}
+{% include "row_bounds_memory.wgsl" %}
 
 {{ hooks -}}
 @compute @workgroup_size(128)
@@ -60,24 +55,7 @@ fn main(
         row_sum[local] = 0.0f;
     }
 {% endif %}
-{% if row_bounds %}
-    if (local < {{ row_bounds }}) {
-        atomicStore(&row_low[local], 2147483647);
-        atomicStore(&row_high[local], i32(-2147483648));
-    }
-    workgroupBarrier();
-    if (local < ROWS && i0 + local < rows) {
-        let i = i0 + local;
-{{ row_statements }}
-    }
-    workgroupBarrier();
-    if (local < {{ row_bounds }}) {
-        row_bounds[local] = vec2<i32>(atomicLoad(&row_low[local]), atomicLoad(&row_high[local]));
-    }
-{% for n in range(row_bounds) %}
-    let bounds{{ n }} = workgroupUniformLoad(&row_bounds[{{ n }}]);
-{% endfor %}
-{% endif %}
+{% include "row_bounds.wgsl" %}
 {{ exact_statements }}
 {% for chunk in range(value_chunks) %}{% for i in range(rows_per_thread) %}
     var sum{{ chunk }}_{{ i }} = vec4<f32>(0.0f);

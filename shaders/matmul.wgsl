@@ -16,12 +16,7 @@ const GROUP_STRIDE = {{ tile_n // 4 // groups_per_thread }};
 {{ declarations -}}
 var<workgroup> left_tile: array<vec4<f32>, {{ tile_m * tile_k // 4 }}>;
 var<workgroup> right_tile: array<vec4<f32>, {{ tile_k * tile_n // 4 }}>;
-{% if stats %}
-var<workgroup> partial_results: array<vec4<f32>, {{ tile_m }}>;
-{% endif %}
-{% for stat in stats %}
-var<workgroup> statistic_{{ loop.index0 }}: array<f32, {{ tile_m }}>;
-{% endfor %}
+{% include "statistics_memory.wgsl" %}
 
 {{ hooks -}}
 {% macro along_columns(tile, hook, rows, columns, row0, column0, row_end, column_end, more) %}
@@ -66,26 +61,7 @@ fn main(
 {{ body }}
     let columns = {{ n }};
     let depth = {{ k }};
-{% for stat in stats %}
-
-    for (var item = local; item < TILE_M * 4; item += THREADS) {
-        let row = item / 4;
-        var total = vec4<f32>({{ stat.identity }});
-        if (m0 + row < rows) {
-            for (var k = (item % 4) * 4; k < {{ stat.extent }}; k += 16) {
-                let value = stat_{{ loop.index0 }}({{ batch }}m0 + row, k{{ stat.earlier }});
-                total = {{ stat.join }};
-            }
-        }
-        partial_results[row][item % 4] = {{ stat.total }};
-    }
-    workgroupBarrier();
-    for (var row = local; row < TILE_M; row += THREADS) {
-        let total = partial_results[row];
-        statistic_{{ loop.index0 }}[row] = {{ stat.total }};
-    }
-    workgroupBarrier();
-{% endfor %}
+{% include "statistics.wgsl" %}
 
     let thread_row = local / GROUP_STRIDE;
     let thread_group = local % GROUP_STRIDE;

@@ -9,7 +9,17 @@ use rewire_tests::program::{Program, hold};
 
 fn rich() -> Target {
     let (storage_buffers, workgroup_bytes, invocations, binding_bytes) = (64, 48 << 10, 1024, 2 << 30);
-    Target { f16: true, subgroups: true, storage_buffers, workgroup_bytes, invocations, binding_bytes }
+    let (subgroup_size, matrix) = (32, 16);
+    Target {
+        f16: true,
+        subgroups: true,
+        subgroup_size,
+        matrix,
+        storage_buffers,
+        workgroup_bytes,
+        invocations,
+        binding_bytes,
+    }
 }
 
 fn emits(program: &Program, target: &Target) -> Result<(), String> {
@@ -55,6 +65,7 @@ fn each_feature_may_be_missing() {
     let missing = [
         Target { f16: false, ..full.clone() },
         Target { subgroups: false, ..full.clone() },
+        Target { matrix: 0, ..full.clone() },
         Target { storage_buffers: 8, ..full.clone() },
         Target { workgroup_bytes: 16 << 10, ..full.clone() },
         Target { invocations: 256, ..full.clone() },

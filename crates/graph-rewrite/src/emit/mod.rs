@@ -34,8 +34,12 @@ use serde::{Deserialize, Serialize};
 pub struct Target {
     /// `enable f16` works.
     pub f16: bool,
-    /// `enable subgroups` works.
+    /// Subgroup operations and barriers work.
     pub subgroups: bool,
+    /// Invocations of a subgroup; 0 where that varies.
+    pub subgroup_size: u32,
+    /// Rows, columns and depth of a cooperative matrix with halves as operands and `f32` sums; 0 where there are none.
+    pub matrix: u32,
     /// Storage buffers a kernel may bind.
     pub storage_buffers: u32,
     /// Bytes of workgroup memory.
@@ -51,6 +55,8 @@ impl Target {
     pub const BASELINE: Self = Self {
         f16: false,
         subgroups: false,
+        subgroup_size: 0,
+        matrix: 0,
         storage_buffers: 8,
         workgroup_bytes: 16 << 10,
         invocations: 256,
@@ -69,6 +75,8 @@ impl Target {
         Self {
             f16: self.f16 && other.f16,
             subgroups: self.subgroups && other.subgroups,
+            subgroup_size: if self.subgroup_size == other.subgroup_size { self.subgroup_size } else { 0 },
+            matrix: if self.matrix == other.matrix { self.matrix } else { 0 },
             storage_buffers: self.storage_buffers.min(other.storage_buffers),
             workgroup_bytes: self.workgroup_bytes.min(other.workgroup_bytes),
             invocations: self.invocations.min(other.invocations),

@@ -8,6 +8,14 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 
 const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 
+/// What several templates include.
+const SHARED: [(&str, &str); 4] = [
+    ("row_bounds.wgsl", include_str!("../../../../shaders/row_bounds.wgsl")),
+    ("row_bounds_memory.wgsl", include_str!("../../../../shaders/row_bounds_memory.wgsl")),
+    ("statistics.wgsl", include_str!("../../../../shaders/statistics.wgsl")),
+    ("statistics_memory.wgsl", include_str!("../../../../shaders/statistics_memory.wgsl")),
+];
+
 /// What fills a family's template.
 #[derive(Default)]
 pub(super) struct Main {
@@ -37,7 +45,9 @@ pub(super) fn render(
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
     environment.set_syntax(syntax.map_err(failed)?);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.add_template(name, source).map_err(failed)?;
+    for (name, source) in SHARED.into_iter().chain([(name, source)]) {
+        environment.add_template(name, source).map_err(failed)?;
+    }
     let mut variables: Vec<(&str, Value)> = vec![
         ("declarations", declarations.into()),
         ("hooks", main.hooks.into()),
@@ -48,8 +58,10 @@ pub(super) fn render(
     variables.extend(main.variables);
     let context = Value::from_pairs(variables);
     let shader = environment.get_template(name).and_then(|template| template.render(context)).map_err(failed)?;
-    let wgsl = format!("{enable}{shader}{}", library(&shader));
-    let directives = enable.lines().count() as u32;
+    let matrices = if shader.contains("coop_mat") { "enable wgpu_cooperative_matrix;\n" } else { "" };
+    let directives = format!("{matrices}{enable}");
+    let wgsl = format!("{directives}{shader}{}", library(&shader));
+    let directives = directives.lines().count() as u32;
     validate(&wgsl, module.target).map_err(|error| match error {
         EmitError::Shader { line, reason } => {
             EmitError::Shader { line: line.and_then(|line| line.checked_sub(directives)), reason }

@@ -1,6 +1,6 @@
 use crate::build::{Build, indices, noise, output, own, sym};
 use crate::tensor::{Num, Tensor};
-use crate::{check, check_tuned};
+use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::emit::Tuning;
@@ -261,6 +261,34 @@ fn keys_of_other_lengths_than_rows() {
         for each in [1, 2] {
             let tuning = Tuning { rows_per_thread: Some(each), ..Tuning::default() };
             check_tuned(&format!("{mask:?} {each}"), &kernel, &data, &symbols, &tuning);
+        }
+    }
+}
+
+#[test]
+fn cooperative_matrices_attend_over_halves() {
+    let cases = [
+        (Mask::Targets, (32, 32), vec![100i64, 0, 64, 31], 2, 4),
+        (Mask::Causal, (64, 32), vec![70, 1], 1, 4),
+        (Mask::Intervals, (25, 50), vec![0, 33, 7], 2, 2),
+        (Mask::Window, (16, 16), vec![45], 2, 2),
+        (Mask::None, (8, 12), vec![3, 40], 1, 1),
+        (Mask::Rows, (128, 128), vec![35], 2, 2),
+        (Mask::Nothing, (16, 16), vec![9, 0], 1, 2),
+    ];
+    for (mask, (qk, v), lengths, each, groups) in cases {
+        let case = Case { mask, heads: 2, qk, v, dtype: DType::F16, softmax: false };
+        let (kernel, data, symbols) = kernel(&case, &lengths, None);
+        for (matrix, subgroup) in [(8, 8), (8, 32), (16, 32), (16, 64)] {
+            let tuning = Tuning {
+                rows: Some(each * groups * matrix),
+                columns: Some(2 * matrix),
+                rows_per_thread: Some(each),
+                ..Tuning::default()
+            };
+            let name = format!("{mask:?} {qk} {v} {lengths:?}, {each} x {groups} matrices of {matrix}");
+            let wgsl = check_on(&name, &kernel, &data, &symbols, &with_matrices(matrix, subgroup), &tuning);
+            assert!(wgsl.contains("coopMultiplyAdd"), "{name}");
         }
     }
 }

@@ -13,6 +13,8 @@ pub struct Device {
     device: wgpu::Device,
     queue: wgpu::Queue,
     pub f16: bool,
+    /// Size of its cooperative matrices, and of its subgroups; none are 0.
+    pub matrices: (u32, u32),
 }
 
 /// The adapter of this machine, if it has one; without one, kernels are emitted and not run.
@@ -34,12 +36,23 @@ async fn open() -> Result<Device, String> {
     let options = wgpu::RequestAdapterOptions::default();
     let adapter = instance.request_adapter(&options).await.map_err(|e| e.to_string())?;
     let f16 = adapter.features().contains(wgpu::Features::SHADER_F16);
+    let info = adapter.get_info();
+    let wanted = wgpu::Features::SHADER_F16
+        | wgpu::Features::SUBGROUP
+        | wgpu::Features::SUBGROUP_BARRIER
+        | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
     let request = wgpu::DeviceDescriptor {
-        required_features: if f16 { wgpu::Features::SHADER_F16 } else { wgpu::Features::empty() },
+        required_features: adapter.features() & wanted,
+        required_limits: adapter.limits(),
+        // SAFETY: the one experimental feature is that of cooperative matrices, which the tests are to prove.
+        experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
         ..Default::default()
     };
+    let size = adapter.cooperative_matrix_properties().iter().filter(|p| p.m_size == p.n_size).map(|p| p.m_size).max();
+    let fixed = adapter.features().contains(wanted) && info.subgroup_min_size == info.subgroup_max_size;
+    let matrices = if fixed { (size.unwrap_or(0), info.subgroup_min_size) } else { (0, 0) };
     let (device, queue) = adapter.request_device(&request).await.map_err(|e| e.to_string())?;
-    Ok(Device { name: adapter.get_info().name, device, queue, f16 })
+    Ok(Device { name: info.name, device, queue, f16, matrices })
 }
 
 fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -> Vec<i32> {

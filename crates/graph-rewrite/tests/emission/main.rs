@@ -26,18 +26,38 @@ fn check(name: &str, kernel: &Kernel, operands: &[Tensor], symbols: &[(u32, i64)
 }
 
 fn check_tuned(name: &str, kernel: &Kernel, operands: &[Tensor], symbols: &[(u32, i64)], tuning: &Tuning) {
-    let symbols: HashMap<Symbol, i64> = symbols.iter().map(|&(s, n)| (Symbol(s), n)).collect();
-    let device = device::device();
     for f16 in [false, true] {
-        let target = Target { f16, ..Target::BASELINE };
-        let emitted = emit(kernel, &target, tuning).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let Some(device) = device.filter(|device| device.f16 || !f16) else { continue };
+        check_on(name, kernel, operands, symbols, &Target { f16, ..Target::BASELINE }, tuning);
+    }
+}
+
+/// A target with cooperative matrices of a size.
+fn with_matrices(matrix: u32, subgroup_size: u32) -> Target {
+    Target { f16: true, subgroups: true, subgroup_size, matrix, workgroup_bytes: 32 << 10, ..Target::BASELINE }
+}
+
+/// Emits for `target`, and runs where the adapter has what it has.
+fn check_on(
+    name: &str,
+    kernel: &Kernel,
+    operands: &[Tensor],
+    symbols: &[(u32, i64)],
+    target: &Target,
+    tuning: &Tuning,
+) -> String {
+    let symbols: HashMap<Symbol, i64> = symbols.iter().map(|&(s, n)| (Symbol(s), n)).collect();
+    let emitted = emit(kernel, target, tuning).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let has = |device: &&device::Device| {
+        (device.f16 || !target.f16) && (target.matrix == 0 || device.matrices == (target.matrix, target.subgroup_size))
+    };
+    if let Some(device) = device::device().filter(has) {
         let got = device.run(kernel, &emitted, operands, &symbols);
         let expected = reference::Reference::new(kernel.body(), operands, &symbols).run(kernel);
         for (n, (got, expected)) in got.iter().zip(&expected).enumerate() {
-            compare(&format!("{name}, output {n}, f16 {f16}"), got, expected, &emitted.wgsl);
+            compare(&format!("{name}, output {n}, f16 {}", target.f16), got, expected, &emitted.wgsl);
         }
     }
+    emitted.wgsl
 }
 
 fn compare(name: &str, got: &Tensor, expected: &Tensor, wgsl: &str) {

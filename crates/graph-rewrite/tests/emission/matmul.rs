@@ -1,6 +1,6 @@
 use crate::build::{Build, noise, output, own, sym};
 use crate::tensor::Tensor;
-use crate::{check, check_tuned};
+use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::emit::Tuning;
@@ -71,6 +71,41 @@ fn tiles_do_not_change_a_product() {
         let data = [noise(DType::F32, &[2, m, k], 1), noise(DType::F32, &[k, n], 2), noise(DType::F32, &[n], 3)];
         check_tuned(&format!("{rows} {columns}"), &kernel, &data, &[], &tuning);
     }
+}
+
+#[test]
+fn cooperative_matrices_compute_a_product_of_halves() {
+    let (plain, right, left) = ((false, false), (false, true), (true, false));
+    let cases = [
+        ((1, 16, 16), plain, (1, 4)),
+        ((50, 100, 33), plain, (2, 2)),
+        ((70, 64, 128), right, (2, 4)),
+        ((37, 130, 64), left, (4, 2)),
+        ((5, 25, 50), left, (1, 1)),
+        ((17, 40, 600), right, (1, 2)),
+        ((130, 70, 64), plain, (8, 8)),
+    ];
+    for ((m, n, k), transposed, (rows, columns)) in cases {
+        let kernel = dense(sym(0), n.into(), k.into(), DType::F16, transposed);
+        let left = if transposed.0 { [2, k, m] } else { [2, m, k] };
+        let right = if transposed.1 { [n, k] } else { [k, n] };
+        let data = [noise(DType::F16, &left, 1), noise(DType::F16, &right, 2), noise(DType::F32, &[n], 3)];
+        for (matrix, subgroup) in [(8, 8), (8, 32), (16, 32), (16, 64)] {
+            let tuning = Tuning { rows: Some(rows * matrix), columns: Some(columns * matrix), ..Tuning::default() };
+            let name = format!("{m}x{n}x{k} {transposed:?}, {rows}x{columns} matrices of {matrix}");
+            let target = with_matrices(matrix, subgroup);
+            let wgsl = check_on(&name, &kernel, &data, &[(0, m as i64)], &target, &tuning);
+            assert!(wgsl.contains("coopMultiplyAdd"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn singles_take_no_cooperative_matrices() {
+    let kernel = dense(sym(0), 64usize.into(), 64usize.into(), DType::F32, (false, false));
+    let data = [noise(DType::F32, &[2, 9, 64], 1), noise(DType::F32, &[64, 64], 2), noise(DType::F32, &[64], 3)];
+    let wgsl = check_on("singles", &kernel, &data, &[(0, 9)], &with_matrices(16, 32), &Tuning::default());
+    assert!(!wgsl.contains("coop_mat"), "{wgsl}");
 }
 
 /// Rows of samples, normalised before the product, and its columns in two tensors.

@@ -174,7 +174,7 @@ fn kind(info: &wgpu::AdapterInfo) -> DeviceKind {
 
 fn describe(adapter: &wgpu::Adapter) -> DeviceInfo {
     let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
-    let Target { storage_buffers, workgroup_bytes, invocations, binding_bytes, .. } = target(features, &limits);
+    let Target { storage_buffers, workgroup_bytes, invocations, binding_bytes, .. } = target(features, &limits, &info);
     let names = [
         ("shader-f16", wgpu::Features::SHADER_F16),
         ("subgroups", wgpu::Features::SUBGROUP),

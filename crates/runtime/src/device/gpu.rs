@@ -70,12 +70,21 @@ impl Gpu {
         let (features, limits) = (device.features(), device.limits());
         Self {
             info: device.adapter_info(),
-            target: target(features, &limits),
+            target: target(features, &limits, &device.adapter_info()),
             device,
             queue,
             limits,
             lost: Arc::default(),
         }
+    }
+
+    /// Uses the cooperative matrices of the adapter that the device came from, if the device was opened with
+    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`. [`Gpu::open`] does so by itself; a device alone does not tell their sizes.
+    #[must_use]
+    pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
+        let enabled = self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+        self.target.matrix = if enabled { matrix_size(adapter) } else { 0 };
+        self
     }
 
     /// The same device as if it offered no more than `target`: features off, limits lower.
@@ -98,6 +107,8 @@ impl Gpu {
     async fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {
         let optional = wgpu::Features::SHADER_F16
             | wgpu::Features::SUBGROUP
+            | wgpu::Features::SUBGROUP_BARRIER
+            | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS
             | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES
@@ -106,13 +117,16 @@ impl Gpu {
             label: Some("rewire"),
             required_features: adapter.features() & optional,
             required_limits: adapter.limits(),
+            // SAFETY: the one experimental feature is that of cooperative matrices. Emitted shaders load and store whole
+            // matrices within their workgroup memory, and a self-test goes before their first use.
+            experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
             ..Default::default()
         };
         let (device, queue) = adapter
             .request_device(&request)
             .await
             .map_err(|error| GpuError::Open { adapter: adapter.get_info().name, reason: error.to_string() })?;
-        let gpu = Self::from_device(device, queue);
+        let gpu = Self::from_device(device, queue).with_matrices_of(adapter);
         gpu.device.on_uncaptured_error(Arc::new(|error| tracing::error!("device error: {error}")));
         let lost = gpu.lost.clone();
         gpu.device.set_device_lost_callback(move |reason, message| {
@@ -198,13 +212,24 @@ fn describe(error: wgpu::Error, what: &str) -> GpuError {
     }
 }
 
-pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits) -> Target {
+pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgpu::AdapterInfo) -> Target {
+    let fixed = info.subgroup_min_size == info.subgroup_max_size;
     Target {
         f16: features.contains(wgpu::Features::SHADER_F16),
-        subgroups: features.contains(wgpu::Features::SUBGROUP),
+        subgroups: features.contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER),
+        subgroup_size: if fixed { info.subgroup_min_size } else { 0 },
+        matrix: 0,
         storage_buffers: limits.max_storage_buffers_per_shader_stage,
         workgroup_bytes: limits.max_compute_workgroup_storage_size,
         invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
         binding_bytes: limits.max_storage_buffer_binding_size,
     }
+}
+
+/// The size of the adapter's square matrices of halves with `f32` sums, the largest of them; 0 if it has none.
+fn matrix_size(adapter: &wgpu::Adapter) -> u32 {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let all = adapter.cooperative_matrix_properties();
+    let square = all.iter().filter(|p| p.m_size == p.n_size && p.n_size == p.k_size && [8, 16].contains(&p.m_size));
+    square.filter(|p| p.ab_type == F16 && p.cr_type == F32).map(|p| p.m_size).max().unwrap_or(0)
 }

@@ -1,3 +1,8 @@
+//! Jagged attention: on cooperative matrices where the target has them and the operands are halves, else by multiply-add.
+
+mod cooperative;
+mod plain;
+
 use super::expr::{Scope, indented};
 use super::hook::{Four, elements, finish, float, function};
 use super::interval::{TileState, tile_state};
@@ -11,23 +16,29 @@ use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph::{Dim, Scalar};
 
-const THREADS: u32 = 128;
-const THREAD_ROWS: u32 = 16;
-/// Elements of a row that are staged at once.
-const CHUNK: usize = 32;
-
 /// Emits jagged attention.
-pub(super) fn emit(kernel: &Attention, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    let each = tuning.rows_per_thread.unwrap_or(2);
-    if each == 0 || each > 8 {
-        let expected = "1 to 8".to_owned();
-        return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
+pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    match cooperative::Tile::new(kernel, module.target, tuning)? {
+        Some(tile) => cooperative::emit(kernel, &tile, module),
+        None => plain::emit(kernel, module, tuning),
     }
-    let rows = each * THREAD_ROWS;
+}
+
+/// A template of attention, and what is its own.
+struct Variant {
+    name: &'static str,
+    source: &'static str,
+    threads: u32,
+    /// Queries of a workgroup.
+    rows: u32,
+    variables: Vec<(&'static str, Variable)>,
+}
+
+/// Fills a template with what the templates share: functions of the kernel's own, its place in the grid, its mask.
+fn fill(kernel: &Attention, mut module: Module, variant: Variant) -> Result<EmittedKernel, EmitError> {
     let hooks = hooks(kernel, &mut module)?;
     let state = kernel.mask.map(|mask| truth(&module, mask).and_then(|()| tile_state(&mut module, mask)));
     let state = state.transpose()?;
-
     let mut scope = Scope::point(&[], vec![]);
     place_in_list(&mut module, &mut scope, "tile", "i0")?;
     for (name, range) in [("rows", &kernel.rows), ("keys", &kernel.keys)] {
@@ -40,26 +51,28 @@ pub(super) fn emit(kernel: &Attention, mut module: Module, tuning: &Tuning) -> R
         Variable::from(text.trim_end().to_owned())
     };
     let part = |f: fn(&TileState) -> &str| state.as_ref().map(f);
-    let variables = vec![
-        ("rows", rows.into()),
-        ("rows_per_thread", each.into()),
+    let every = "let possible = true;\nlet always = true;\n";
+    let mut variables = variant.variables;
+    variables.extend([
+        ("rows", Variable::from(variant.rows)),
         ("heads", kernel.heads.into()),
-        ("chunk", CHUNK.min(kernel.qk_width.next_multiple_of(4)).max(4).into()),
         ("qk_width", kernel.qk_width.into()),
         ("v_width", kernel.v_width.into()),
-        ("value_chunks", kernel.v_width.div_ceil(CHUNK).into()),
-        ("softmax", kernel.softmax.into()),
         ("masked", state.is_some().into()),
         ("row_bounds", state.as_ref().map_or(0, |state| state.row_bounds).into()),
         ("row_statements", block(part(|state| &state.rows), 2)),
         ("exact_statements", block(part(|state| &state.exact), 1)),
-        ("tile_statements", block(part(|state| &state.tile), 2)),
-    ];
-    let list = TileList { samples: kernel.samples.clone(), rows: kernel.rows.clone(), tile: rows, longest_first: true };
+        ("tile_statements", block(part(|state| &state.tile).or(Some(every)), 2)),
+    ]);
+    let list = TileList {
+        samples: kernel.samples.clone(),
+        rows: kernel.rows.clone(),
+        tile: variant.rows,
+        longest_first: true,
+    };
     let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![kernel.heads.into()], 1)];
-    let main = Main { threads: THREADS, hooks, body: indented(&scope.take()), variables };
-    let source = include_str!("../../../../shaders/attention.wgsl");
-    render("attention.wgsl", source, module, main, grid, vec![list])
+    let main = Main { threads: variant.threads, hooks, body: indented(&scope.take()), variables };
+    render(variant.name, variant.source, module, main, grid, vec![list])
 }
 
 fn hooks(kernel: &Attention, module: &mut Module) -> Result<String, EmitError> {

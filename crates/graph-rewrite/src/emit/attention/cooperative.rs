@@ -1,0 +1,142 @@
+use super::{Variant, fill};
+use crate::emit::matmul::are_halves;
+use crate::emit::module::Module;
+use crate::emit::{EmitError, EmittedKernel, Target, Tuning};
+use crate::plan::Attention;
+
+/// Halves by which rows of staged tiles are padded, and floats by which those of scores are.
+const PADDING: u32 = 8;
+const STAGE_PADDING: u32 = 4;
+/// The widest head whose queries and sums fit the registers of a subgroup.
+const WIDEST: u32 = 128;
+
+/// How a workgroup's queries and keys are divided among subgroups and matrices.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    size: u32,
+    subgroup: u32,
+    /// Widths, in whole matrices.
+    depth: u32,
+    value_depth: u32,
+    /// Queries of a workgroup, and of a subgroup in matrices.
+    rows: u32,
+    row_matrices: u32,
+    /// Keys of a tile.
+    keys: u32,
+    /// Subgroups that share queries.
+    split: u32,
+    /// Matrices of rows whose scores are in workgroup memory at once.
+    stage_rows: u32,
+}
+
+impl Tile {
+    /// The tile for attention that takes cooperative matrices: of halves, without softmax, on a target that has them.
+    pub fn new(kernel: &Attention, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+        let (size, subgroup) = (target.matrix, target.subgroup_size);
+        let takes = size != 0 && subgroup != 0 && target.subgroups && target.f16 && !kernel.softmax;
+        if !takes || !are_halves(&kernel.body, &[kernel.q, kernel.k, kernel.v]) {
+            return Ok(None);
+        }
+        let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
+        let (depth, value_depth) = (whole(kernel.qk_width), whole(kernel.v_width));
+        if depth.max(value_depth) > WIDEST {
+            return Ok(None);
+        }
+        let row_matrices = tuning.rows_per_thread.map_or(Ok(2), |got| match got {
+            1 | 2 => Ok(got),
+            _ => Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 or 2".to_owned(), got }),
+        })?;
+        let whole = |parameter, wanted: Option<u32>, unit: u32, default: u32| match wanted {
+            Some(got) if got == 0 || got % unit != 0 || got > 8 * unit => {
+                let expected = format!("a multiple of {unit} up to {}", 8 * unit);
+                Err(EmitError::Tuning { parameter, expected, got })
+            }
+            _ => Ok(wanted.unwrap_or(default)),
+        };
+        let rows = whole("rows", tuning.rows, row_matrices * size, 4 * row_matrices * size)?;
+        let keys = whole("columns", tuning.columns, size, 2 * size)?;
+        let shared = (keys / size).is_multiple_of(2) && (value_depth / size).is_multiple_of(2);
+        let split = if row_matrices == 2 && shared { 2 } else { 1 };
+        let tile =
+            Self { size, subgroup, depth, value_depth, rows, row_matrices, keys, split, stage_rows: row_matrices };
+        Ok(tile.smaller().find(|tile| tile.bytes() <= target.workgroup_bytes && tile.threads() <= target.invocations))
+    }
+
+    /// The tile, and those that take less and less workgroup memory.
+    fn smaller(self) -> impl Iterator<Item = Self> {
+        let single = Self { stage_rows: 1, ..self };
+        let halves = std::iter::successors(Some(single), move |tile| {
+            let rows = tile.rows / 2;
+            (rows >= self.row_matrices * self.size && rows.is_multiple_of(self.row_matrices * self.size))
+                .then_some(Self { rows, ..*tile })
+        });
+        std::iter::once(self).chain(halves)
+    }
+
+    fn subgroups(&self) -> u32 {
+        self.rows / (self.row_matrices * self.size) * self.split
+    }
+
+    fn threads(&self) -> u32 {
+        self.subgroups() * self.subgroup
+    }
+
+    /// Length of a row of a staged tile, in groups of four.
+    fn pitch(width: u32) -> u32 {
+        (width + PADDING) / 4
+    }
+
+    fn stage_pitch(&self) -> u32 {
+        ((self.keys / self.split).max(self.size) + STAGE_PADDING) / 4
+    }
+
+    fn stage_length(&self) -> u32 {
+        self.subgroups() * self.stage_rows * self.size * self.stage_pitch()
+    }
+
+    fn tile_length(&self) -> u32 {
+        let keys_and_values = self.keys * (Self::pitch(self.depth) + Self::pitch(self.value_depth));
+        keys_and_values.max(self.rows * Self::pitch(self.size))
+    }
+
+    /// Columns of the queries that are staged at once.
+    fn chunk(&self) -> u32 {
+        let fits = |matrices: &u32| self.rows * Self::pitch(matrices * self.size) <= self.tile_length();
+        (1..=self.depth / self.size).rev().find(fits).unwrap_or(1) * self.size
+    }
+
+    /// Bytes of workgroup memory, but for the bounds of the mask.
+    fn bytes(&self) -> u32 {
+        8 * (self.tile_length() + self.rows * Self::pitch(self.keys)) + 16 * self.stage_length() + 256
+    }
+}
+
+/// Emits attention of cooperative matrices.
+pub(super) fn emit(kernel: &Attention, tile: &Tile, module: Module) -> Result<EmittedKernel, EmitError> {
+    let items = |width: u32| (tile.keys * width / 4).div_ceil(tile.threads());
+    let variables = vec![
+        ("size", tile.size.into()),
+        ("subgroup", tile.subgroup.into()),
+        ("row_matrices", tile.row_matrices.into()),
+        ("split", tile.split.into()),
+        ("keys", tile.keys.into()),
+        ("part_keys", (tile.keys / tile.split).into()),
+        ("columns", (tile.value_depth / tile.size / tile.split).into()),
+        ("depth", tile.depth.into()),
+        ("value_depth", tile.value_depth.into()),
+        ("chunk", tile.chunk().into()),
+        ("query_pitch", Tile::pitch(tile.chunk()).into()),
+        ("key_pitch", Tile::pitch(tile.depth).into()),
+        ("value_pitch", Tile::pitch(tile.value_depth).into()),
+        ("weight_pitch", Tile::pitch(tile.keys).into()),
+        ("tile_length", tile.tile_length().into()),
+        ("stage_rows", tile.stage_rows.into()),
+        ("stage_pitch", tile.stage_pitch().into()),
+        ("stage_length", tile.stage_length().into()),
+        ("key_items", items(tile.depth).into()),
+        ("value_items", items(tile.value_depth).into()),
+    ];
+    let source = include_str!("../../../../../shaders/attention_cooperative.wgsl");
+    let (threads, rows) = (tile.threads(), tile.rows);
+    fill(kernel, module, Variant { name: "attention_cooperative.wgsl", source, threads, rows, variables })
+}

@@ -1,0 +1,27 @@
+use super::{Variant, fill};
+use crate::emit::module::Module;
+use crate::emit::{EmitError, EmittedKernel, Tuning};
+use crate::plan::Attention;
+
+const THREADS: u32 = 128;
+const THREAD_ROWS: u32 = 16;
+/// Elements of a row that are staged at once.
+const CHUNK: usize = 32;
+
+/// Emits attention of multiply-adds.
+pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    let each = tuning.rows_per_thread.unwrap_or(2);
+    if each == 0 || each > 8 {
+        let expected = "1 to 8".to_owned();
+        return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
+    }
+    let variables = vec![
+        ("rows_per_thread", each.into()),
+        ("chunk", CHUNK.min(kernel.qk_width.next_multiple_of(4)).max(4).into()),
+        ("value_chunks", kernel.v_width.div_ceil(CHUNK).into()),
+        ("softmax", kernel.softmax.into()),
+    ];
+    let source = include_str!("../../../../../shaders/attention.wgsl");
+    let variant = Variant { name: "attention.wgsl", source, threads: THREADS, rows: each * THREAD_ROWS, variables };
+    fill(kernel, module, variant)
+}

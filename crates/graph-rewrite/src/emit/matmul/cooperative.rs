@@ -1,0 +1,123 @@
+use super::{Parts, place};
+use crate::emit::module::Module;
+use crate::emit::template::{Main, render};
+use crate::emit::{EmitError, EmittedKernel, Target, Tuning};
+use crate::plan::{Body, Matmul, Place};
+use minijinja::Value as Variable;
+use rewire_graph::DType;
+use rewire_graph::pointwise::{Expr, ExprId};
+
+/// Halves by which rows of staged tiles are padded.
+const PADDING: u32 = 8;
+
+/// How a workgroup's tile is divided among subgroups and matrices.
+pub(super) struct Tile {
+    /// Rows, columns and depth of a matrix.
+    size: u32,
+    /// Invocations of a subgroup.
+    subgroup: u32,
+    /// Rows and columns of subgroups.
+    subgroups: (u32, u32),
+    /// Rows and columns of matrices of a subgroup.
+    matrices: (u32, u32),
+    /// Steps of `k` staged at a time.
+    depth: u32,
+    /// Stages on their way in registers.
+    sets: u32,
+}
+
+impl Tile {
+    /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
+    pub fn new(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+        let (size, subgroup) = (target.matrix, target.subgroup_size);
+        let (Some(n), Some(k)) = (kernel.n.as_const(), kernel.k.as_const()) else { return Ok(None) };
+        let wide = |width: usize| width >= size as usize;
+        let takes = size != 0 && subgroup != 0 && target.subgroups && target.f16 && wide(n) && wide(k);
+        if !takes || !are_halves(&kernel.body, &[kernel.a, kernel.b]) {
+            return Ok(None);
+        }
+        let (rows, columns) = (tuning.rows.unwrap_or(8 * size), tuning.columns.unwrap_or(8 * size));
+        let part = |parameter, got: u32| match got / size {
+            matrices @ (1 | 2 | 4 | 8) if got % size == 0 => Ok(if matrices == 1 { (1, 1) } else { (2, matrices / 2) }),
+            _ => {
+                let expected = format!("1, 2, 4 or 8 times {size}");
+                Err(EmitError::Tuning { parameter, expected, got })
+            }
+        };
+        let (m, n) = (part("rows", rows)?, part("columns", columns)?);
+        let threads = m.0 * n.0 * subgroup;
+        // Each invocation stages at least four elements of either operand.
+        let depth = size * (threads * 4).div_ceil(rows.min(columns) * size).next_power_of_two();
+        let steps = (k as u32).div_ceil(depth);
+        let sets = [4, 3, 2].into_iter().find(|sets| steps >= *sets && (steps % sets == 0 || steps > 8 * sets));
+        let tile = Self { size, subgroup, subgroups: (m.0, n.0), matrices: (m.1, n.1), depth, sets: sets.unwrap_or(1) };
+        Ok((threads <= target.invocations).then_some(tile))
+    }
+
+    fn rows(&self) -> u32 {
+        self.subgroups.0 * self.matrices.0 * self.size
+    }
+
+    fn columns(&self) -> u32 {
+        self.subgroups.1 * self.matrices.1 * self.size
+    }
+
+    fn threads(&self) -> u32 {
+        self.subgroups.0 * self.subgroups.1 * self.subgroup
+    }
+
+    /// An operand's tile in workgroup memory: rows of four neighbours, along `k` or across it.
+    fn staged(&self, along_depth: bool, across: u32) -> Variable {
+        let (outer, inner) = if along_depth { (across, self.depth) } else { (self.depth, across) };
+        let step = self.threads() * 4 / inner;
+        Variable::from_pairs([
+            ("along_depth", Variable::from(along_depth)),
+            ("outer", outer.into()),
+            ("inner", inner.into()),
+            ("pitch", ((inner + PADDING) / 4).into()),
+            ("step", step.into()),
+            ("items", (outer / step).into()),
+        ])
+    }
+}
+
+/// True if all floats that the expressions load are stored as halves.
+pub(in crate::emit) fn are_halves(body: &Body, roots: &[ExprId]) -> bool {
+    let loads = body.dag.reachable(roots);
+    let mut dtypes = loads.into_iter().filter_map(|id| match body.dag.expr(id) {
+        Expr::Load { operand, .. } => body.operands.get(usize::from(*operand)),
+        _ => None,
+    });
+    dtypes.all(|operand| operand.place == Place::Host || operand.dtype != DType::F32)
+}
+
+/// Emits a matrix product of cooperative matrices.
+pub(super) fn emit(kernel: &Matmul, tile: &Tile, mut module: Module) -> Result<EmittedKernel, EmitError> {
+    let mut parts = Parts::new(kernel, &mut module)?;
+    let (body, grid, tile_lists) = place(kernel, (tile.rows(), tile.columns()), &mut module)?;
+    let ragged = kernel.k.as_const().is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
+    let stage_matrices = tile.matrices.1.min(2);
+    let stage_pitch = (stage_matrices * tile.size + 4) / 4;
+    let stage_length = tile.subgroups.0 * tile.subgroups.1 * tile.size * stage_pitch;
+    parts.variables.extend([
+        ("size", tile.size.into()),
+        ("subgroup", tile.subgroup.into()),
+        ("subgroup_rows", tile.subgroups.0.into()),
+        ("subgroup_columns", tile.subgroups.1.into()),
+        ("matrices_m", tile.matrices.0.into()),
+        ("matrices_n", tile.matrices.1.into()),
+        ("tile_m", tile.rows().into()),
+        ("tile_n", tile.columns().into()),
+        ("tile_k", tile.depth.into()),
+        ("sets", tile.sets.into()),
+        ("ragged_depth", ragged.into()),
+        ("left", tile.staged(!parts.left_along_rows, tile.rows())),
+        ("right", tile.staged(parts.right_along_rows, tile.columns())),
+        ("stage_matrices", stage_matrices.into()),
+        ("stage_pitch", stage_pitch.into()),
+        ("stage_length", stage_length.into()),
+    ]);
+    let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables };
+    let source = include_str!("../../../../../shaders/matmul_cooperative.wgsl");
+    render("matmul_cooperative.wgsl", source, module, main, grid, tile_lists)
+}

@@ -1,0 +1,171 @@
+//! Matrix products: on cooperative matrices where the target has them and the operands are halves, else by multiply-add.
+
+mod cooperative;
+mod plain;
+
+pub(super) use cooperative::are_halves;
+
+use super::expr::{Scope, indented};
+use super::hook::{Combine, Four, elements, finish};
+use super::map::split_row;
+use super::module::Module;
+use super::store::vector_accesses;
+use super::value::Value;
+use super::{EmitError, EmittedKernel, GridFactor, Param, TileList, Tuning};
+use crate::plan::{Matmul, RowRange};
+use minijinja::Value as Variable;
+
+/// Tiles of rows that share a pass over the columns, so that operands are read again while they are near.
+const ROW_TILES: u32 = 16;
+
+/// Emits a matrix product.
+pub(super) fn emit(kernel: &Matmul, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    match cooperative::Tile::new(kernel, module.target, tuning)? {
+        Some(tile) => cooperative::emit(kernel, &tile, module),
+        None => plain::emit(kernel, module, tuning),
+    }
+}
+
+/// What the templates share: functions of the kernel's own, and how its operands lie in memory.
+struct Parts {
+    hooks: String,
+    /// Four neighbours of left are four rows, not four steps of `k`.
+    left_along_rows: bool,
+    /// Four neighbours of right are four steps of `k`, not four columns.
+    right_along_rows: bool,
+    variables: Vec<(&'static str, Variable)>,
+}
+
+impl Parts {
+    fn new(kernel: &Matmul, module: &mut Module) -> Result<Self, EmitError> {
+        let axis = kernel.batch.len();
+        let batch: Vec<String> = (0..axis).map(|n| format!("c{n}")).collect();
+        let point = |row: &str, column: &str| [batch.as_slice(), &[row.to_owned(), column.to_owned()]].concat();
+
+        let mut hooks = String::new();
+        let mut stats = vec![];
+        for (n, stat) in kernel.stats.iter().enumerate() {
+            let combine = Combine(stat.op);
+            let four = Four { coords: &point("m", "k"), axis: axis + 1, extent: &stat.extent };
+            let (values, more) = statistics(n, false);
+            let name = format!("stat_{n}");
+            hooks += &elements(&name, module, &four, (values, &more), stat.value, combine.identity())?;
+            stats.push(Variable::from_pairs([
+                ("identity", combine.identity().to_owned()),
+                ("extent", module.dim(&stat.extent)),
+                ("earlier", (0..n).map(|s| format!(", statistic_{s}[row]")).collect()),
+                ("join", combine.join("total", "value")),
+                ("total", combine.total("total")),
+            ]));
+        }
+
+        let along = |root, axis| vector_accesses(module, axis, &[root], &[]);
+        let left_along_rows = along(kernel.a, axis) > along(kernel.a, axis + 1);
+        let right_along_rows = along(kernel.b, axis) > along(kernel.b, axis + 1);
+        let left = match (&kernel.m, left_along_rows) {
+            (RowRange::Dense(m), true) => Four { coords: &point("m", "k"), axis, extent: m },
+            _ => Four { coords: &point("m", "k"), axis: axis + 1, extent: &kernel.k },
+        };
+        let left_along_rows = left.axis == axis;
+        let (values, more) = statistics(kernel.stats.len(), left_along_rows);
+        hooks += &elements("left", module, &left, (values, &more), kernel.a, "0.0f")?;
+        let right = match right_along_rows {
+            true => Four { coords: &point("k", "n"), axis, extent: &kernel.k },
+            false => Four { coords: &point("k", "n"), axis: axis + 1, extent: &kernel.n },
+        };
+        hooks += &elements("right", module, &right, (vec![], ""), kernel.b, "0.0f")?;
+        let result = Four { coords: &point("m", "n"), axis: axis + 1, extent: &kernel.n };
+        hooks += &finish(module, &result, &kernel.outputs)?;
+
+        let batch_arguments: String = batch.iter().map(|c| format!("{c}, ")).collect();
+        let left_more: String = (0..kernel.stats.len())
+            .map(|s| match left_along_rows {
+                true => format!(
+                    ", vec4<f32>(statistic_{s}[row], statistic_{s}[row + 1], statistic_{s}[row + 2], statistic_{s}[row + 3])"
+                ),
+                false => format!(", statistic_{s}[row]"),
+            })
+            .collect();
+        let variables = vec![
+            ("stats", Variable::from(stats)),
+            ("batch", batch_arguments.into()),
+            ("left_more", left_more.into()),
+            ("n", module.dim(&kernel.n).into()),
+            ("k", module.dim(&kernel.k).into()),
+        ];
+        Ok(Self { hooks, left_along_rows, right_along_rows, variables })
+    }
+}
+
+/// The first statistics as a hook's values, and as its parameters.
+fn statistics(count: usize, vector: bool) -> (Vec<Value>, String) {
+    let name = |n| format!("statistic{n}");
+    let value = |n| if vector { Value::Vector(name(n)) } else { Value::Uniform(name(n)) };
+    let ty = if vector { "vec4<f32>" } else { "f32" };
+    ((0..count).map(value).collect(), (0..count).map(|n| format!(", {}: {ty}", name(n))).collect())
+}
+
+/// Statements that find a workgroup's tile of `tile_m` rows and `tile_n` columns: `n0`, `m0`, `rows` and the batch entry.
+fn place(
+    kernel: &Matmul,
+    (tile_m, tile_n): (u32, u32),
+    module: &mut Module,
+) -> Result<(String, Vec<GridFactor>, Vec<TileList>), EmitError> {
+    let mut scope = Scope::point(&[], vec![]);
+    let tiles = |text: String, tile: u32| format!("({text} + {}) / {tile}", tile - 1);
+    let n = module.dim(&kernel.n);
+    let all = module.param(Param::Workgroups);
+    scope.line(&format!("let column_tiles = {};", tiles(n, tile_n)));
+    scope.line(&format!("let band = workgroup / (column_tiles * {ROW_TILES});"));
+    scope.line(&format!("let within = workgroup - band * column_tiles * {ROW_TILES};"));
+    scope.line(&format!("let height = min({all} / column_tiles - band * {ROW_TILES}, {ROW_TILES});"));
+    scope.line(&format!("let row_tile = band * {ROW_TILES} + within % height;"));
+    scope.line(&format!("let n0 = within / height * {tile_n};"));
+    let columns = GridFactor::Tiles(vec![kernel.n.clone()], tile_n);
+    let (grid, lists) = match &kernel.m {
+        RowRange::Dense(m) => {
+            let rows = module.dim(m);
+            scope.line(&format!("let rows = {rows};"));
+            scope.line(&format!("let row_tiles = {};", tiles(rows, tile_m)));
+            scope.line("let entry = row_tile / row_tiles;");
+            scope.line(&format!("let m0 = (row_tile - entry * row_tiles) * {tile_m};"));
+            split_row(module, &mut scope, &kernel.batch, "entry");
+            let batch = GridFactor::Tiles(kernel.batch.clone(), 1);
+            (vec![batch, GridFactor::Tiles(vec![m.clone()], tile_m), columns], vec![])
+        }
+        RowRange::Ragged { .. } => {
+            let samples = kernel.batch.first().cloned().ok_or(EmitError::Missing {
+                what: "batch dimension of a ragged product",
+                index: 0,
+                count: 0,
+            })?;
+            let list = TileList { samples, rows: kernel.m.clone(), tile: tile_m, longest_first: false };
+            place_in_list(module, &mut scope, "row_tile", "m0")?;
+            let rows = row_count(module, &kernel.m)?;
+            scope.line(&format!("let rows = {rows};"));
+            (vec![GridFactor::TileList(0), columns], vec![list])
+        }
+    };
+    Ok((indented(&scope.take()), grid, lists))
+}
+
+/// Statements that read a tile of the first tile list: its sample `c0` and its first row.
+pub(super) fn place_in_list(module: &mut Module, scope: &mut Scope, tile: &str, row: &str) -> Result<(), EmitError> {
+    let sample = module.size_word(Param::TileBase(0), &format!("{tile} * 2"));
+    let first = module.size_word(Param::TileBase(0), &format!("{tile} * 2 + 1"));
+    scope.line(&format!("let c0 = {sample};"));
+    scope.line(&format!("let {row} = {first};"));
+    Ok(())
+}
+
+/// The number of rows of sample `c0`.
+pub(super) fn row_count(module: &mut Module, rows: &RowRange) -> Result<String, EmitError> {
+    match rows {
+        RowRange::Dense(dim) => Ok(module.dim(dim)),
+        RowRange::Ragged { offsets } => {
+            let end = module.load(*offsets, &["c0 + 1".to_owned()], None)?;
+            let start = module.load(*offsets, &["c0".to_owned()], None)?;
+            Ok(format!("{end} - {start}"))
+        }
+    }
+}

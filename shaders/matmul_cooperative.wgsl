@@ -1,0 +1,166 @@
+// Matrix product of cooperative matrices: finish(m, n, sum over k of left(m, k) * right(k, n)) for every batch entry.
+//
+// Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
+// Operands are f16, sums f32. A workgroup computes TILE_M x TILE_N elements, each of its {{ subgroup_rows }} x {{ subgroup_columns }}
+// subgroups {{ matrices_m }} x {{ matrices_n }} matrices of SIZE x SIZE. TILE_K steps of k are staged in workgroup memory at a time; the
+// {{ sets }} stages after that are on their way, in registers. Results reach finish through {{ stage_matrices }} matrices of workgroup memory a subgroup.
+// The sum runs over k in order, SIZE steps at a time, whatever the tile.
+// Statistics of a row of left are combined by four threads a row before the product.
+
+const THREADS = {{ threads }};
+const TILE_M = {{ tile_m }};
+const TILE_N = {{ tile_n }};
+const TILE_K = {{ tile_k }};
+const SIZE = {{ size }};
+const SUBGROUP = {{ subgroup }}u;
+// Rows of tiles, in groups of four, are padded against bank conflicts.
+const LEFT_PITCH = {{ left.pitch }}u;
+const RIGHT_PITCH = {{ right.pitch }}u;
+const STAGE_PITCH = {{ stage_pitch }}u;
+
+{{ declarations -}}
+var<workgroup> left_tile: array<vec4<f16>, {{ left.outer * left.pitch }}>;
+var<workgroup> right_tile: array<vec4<f16>, {{ right.outer * right.pitch }}>;
+var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
+{% include "statistics_memory.wgsl" %}
+
+{{ hooks -}}
+{% macro origin(name, operand, first, limit) %}
+    let {{ name }}_outer = local / {{ operand.inner // 4 }};
+    let {{ name }}_inner = (local % {{ operand.inner // 4 }}) * 4;
+    let {{ name }}_at = u32({{ name }}_outer) * {{ operand.pitch }}u + u32({{ name }}_inner >> 2u);
+{% for i in range(operand.items) %}
+{% if operand.along_depth %}
+    let {{ name }}_free{{ i }} = min({{ first }} + {{ name }}_outer + {{ i * operand.step }}, {{ limit }} - 1);
+{% elif i == 0 %}
+    let {{ name }}_free0 = min({{ first }} + {{ name }}_inner, ({{ limit }} - 1) & -4);
+{% endif %}
+{% endfor %}
+{% endmacro %}
+{% macro fetch(name, operand, set) %}
+{% for i in range(operand.items) %}
+{% set free = name ~ "_free" ~ (i if operand.along_depth else 0) %}
+        {
+{% if operand.along_depth %}
+            let k = next + {{ name }}_inner;
+{% if name == "left" and stats %}
+            let row = left_outer + {{ i * operand.step }};
+{% endif %}
+{% else %}
+            let k = next + {{ name }}_outer + {{ i * operand.step }};
+{% if name == "left" and stats %}
+            let row = left_inner;
+{% endif %}
+{% endif %}
+{% if ragged_depth %}
+            let near = min(k, {{ "(depth - 1) & -4" if operand.along_depth else "depth - 1" }});
+{% else %}
+            let near = k;
+{% endif %}
+{% if name == "left" %}
+            let value = left({{ batch }}{{ free }}, near{{ left_more }});
+{% else %}
+            let value = right({{ batch }}near, {{ free }});
+{% endif %}
+            {{ name }}{{ set }}_{{ i }} = {% if ragged_depth %}select(vec4<f16>(), vec4<f16>(value), k < depth){% else %}vec4<f16>(value){% endif %};
+        }
+{% endfor %}
+{% endmacro %}
+@compute @workgroup_size({{ threads }})
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local_index: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    let workgroup = i32(group.x + group.y * groups.x);
+    if (workgroup >= {{ workgroups }}) {
+        return;
+    }
+    let local = i32(local_index);
+{{ body }}
+    let columns = {{ n }};
+    let depth = {{ k }};
+{% include "statistics.wgsl" %}
+
+    let subgroup_m = (subgroup / {{ subgroup_columns }}u) * {{ matrices_m * size }}u;
+    let subgroup_n = (subgroup % {{ subgroup_columns }}u) * {{ matrices_n * size }}u;
+{{ origin("left", left, "m0", "rows") -}}
+{{ origin("right", right, "n0", "columns") -}}
+{% for set in range(sets) %}
+{% for i in range(left.items) %}
+    var left{{ set }}_{{ i }} = vec4<f16>();
+{% endfor %}
+{% for i in range(right.items) %}
+    var right{{ set }}_{{ i }} = vec4<f16>();
+{% endfor %}
+{% endfor %}
+{% for i in range(matrices_m) %}{% for j in range(matrices_n) %}
+    var sum{{ i }}_{{ j }} = coop_mat{{ size }}x{{ size }}<f32, C>();
+{% endfor %}{% endfor %}
+{% for set in range(sets) %}
+    {
+        let next = {{ set * tile_k }};
+{{ fetch("left", left, set) -}}
+{{ fetch("right", right, set) -}}
+    }
+{% endfor %}
+    for (var k0 = 0; k0 < depth; k0 += {{ tile_k * sets }}) {
+{% for set in range(sets) %}
+        workgroupBarrier();
+{% for i in range(left.items) %}
+        left_tile[left_at + {{ i * left.step * left.pitch }}u] = left{{ set }}_{{ i }};
+{% endfor %}
+{% for i in range(right.items) %}
+        right_tile[right_at + {{ i * right.step * right.pitch }}u] = right{{ set }}_{{ i }};
+{% endfor %}
+        {% if not ragged_depth %}if (k0 + {{ (sets + set) * tile_k }} < depth) {% endif %}{
+            let next = k0 + {{ (sets + set) * tile_k }};
+{{ fetch("left", left, set) -}}
+{{ fetch("right", right, set) -}}
+        }
+        workgroupBarrier();
+{% for step in range(0, tile_k, size) %}
+{% for i in range(matrices_m) %}
+{% if left.along_depth %}
+        let a{{ set }}_{{ step }}_{{ i }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, A>>(&left_tile[(subgroup_m + {{ i * size }}u) * LEFT_PITCH + {{ step // 4 }}u], LEFT_PITCH);
+{% else %}
+        let a{{ set }}_{{ step }}_{{ i }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, A>>(&left_tile[{{ step * left.pitch }}u + (subgroup_m >> 2u) + {{ i * size // 4 }}u], LEFT_PITCH);
+{% endif %}
+{% endfor %}
+{% for j in range(matrices_n) %}
+{% if right.along_depth %}
+        let b{{ set }}_{{ step }}_{{ j }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&right_tile[(subgroup_n + {{ j * size }}u) * RIGHT_PITCH + {{ step // 4 }}u], RIGHT_PITCH);
+{% else %}
+        let b{{ set }}_{{ step }}_{{ j }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&right_tile[{{ step * right.pitch }}u + (subgroup_n >> 2u) + {{ j * size // 4 }}u], RIGHT_PITCH);
+{% endif %}
+{% for i in range(matrices_m) %}
+        sum{{ i }}_{{ j }} = coopMultiplyAdd(a{{ set }}_{{ step }}_{{ i }}, b{{ set }}_{{ step }}_{{ j }}, sum{{ i }}_{{ j }});
+{% endfor %}
+{% endfor %}
+{% endfor %}
+{% endfor %}
+    }
+
+    let pitch = STAGE_PITCH;
+{% for h in range(stage_matrices) %}
+    let stage{{ h }} = subgroup * {{ size * stage_pitch }}u + {{ h * size // 4 }}u;
+{% endfor %}
+{% for i in range(matrices_m) %}{% for j in range(0, matrices_n, stage_matrices) %}
+{% for h in range(stage_matrices) %}
+    coopStoreT(sum{{ i }}_{{ j + h }}, &stage[stage{{ h }}], pitch);
+{% endfor %}
+    subgroupBarrier();
+    for (var item = lane; item < {{ size * size * stage_matrices // 4 }}u; item += SUBGROUP) {
+        let row = item / {{ size * stage_matrices // 4 }}u;
+        let column = item % {{ size * stage_matrices // 4 }}u;
+        let m = m0 + i32(subgroup_m + {{ i * size }}u + row);
+        let n = n0 + i32(subgroup_n + {{ j * size }}u + column * 4u);
+        if (m < rows && n < columns) {
+            finish({{ batch }}m, n, stage[stage0 + row * STAGE_PITCH + column]);
+        }
+    }
+    subgroupBarrier();
+{% endfor %}{% endfor %}
+}
