@@ -2,7 +2,7 @@ use super::adapters;
 use crate::{GpuError, Kernel};
 use rewire_graph_rewrite::emit::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// An open device. Clones share it.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub struct Gpu {
     target: Target,
     limits: wgpu::Limits,
     lost: Arc<Mutex<Option<String>>>,
+    /// Whether a product of cooperative matrices was right.
+    matrices: Arc<OnceLock<bool>>,
 }
 
 impl Gpu {
@@ -75,6 +77,7 @@ impl Gpu {
             queue,
             limits,
             lost: Arc::default(),
+            matrices: Arc::default(),
         }
     }
 
@@ -154,6 +157,21 @@ impl Gpu {
     /// Name of the adapter and its driver.
     pub fn name(&self) -> String {
         adapters::title(&self.info)
+    }
+
+    /// What the self-test of cooperative matrices found.
+    pub(crate) fn matrices_tested(&self) -> Option<bool> {
+        self.matrices.get().copied()
+    }
+
+    /// Keeps what the self-test found, or what another one found before; the result of that one.
+    pub(crate) fn set_matrices_tested(&self, right: bool) -> bool {
+        *self.matrices.get_or_init(|| right)
+    }
+
+    /// The device with its cooperative matrices taken for right, for the self-test itself.
+    pub(crate) fn untested(&self) -> Self {
+        Self { matrices: Arc::new(OnceLock::from(true)), ..self.clone() }
     }
 
     pub(crate) fn limits(&self) -> &wgpu::Limits {

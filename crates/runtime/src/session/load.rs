@@ -1,6 +1,7 @@
 use super::Session;
 use super::cpu::CpuSide;
 use super::gpu::GpuSide;
+use super::matrices::trusted;
 use super::packed::Packed;
 use super::parameters::resident;
 use super::placement::{Placement, Site};
@@ -77,7 +78,10 @@ impl Session {
         plan.bind(&options.registry)?;
         let tensors = resident(&plan, parameters)?;
         let kernel = options.kernel;
-        let mut gpu = open(&options).await?.map(|gpu| GpuSide::new(gpu, plan.steps.len(), &options));
+        let mut gpu = match open(&options).await? {
+            Some(gpu) => Some(GpuSide::new(trusted(gpu, &plan).await, plan.steps.len(), &options)),
+            None => None,
+        };
         let mut cpu = CpuSide::new(plan.steps.len());
         let mut sites = Vec::with_capacity(plan.steps.len());
         for (position, step) in plan.steps.iter().enumerate() {

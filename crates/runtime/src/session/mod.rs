@@ -6,6 +6,7 @@ mod gpu;
 mod io;
 mod limits;
 mod load;
+mod matrices;
 mod packed;
 mod parameters;
 mod pipelines;
