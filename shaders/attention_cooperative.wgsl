@@ -10,6 +10,8 @@
 const THREADS = {{ threads }};
 const ROWS = {{ rows }};
 const KEYS = {{ keys }};
+// Keys of many tiles, which may be passed over at once.
+const SPAN = KEYS * 16;
 const HEADS = {{ heads }};
 const SUBGROUP = {{ subgroup }}u;
 // Rows of tiles, in groups of four, are padded against bank conflicts.
@@ -29,8 +31,20 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% include "row_bounds_memory.wgsl" %}
 
 {{ hooks -}}
+{% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
 {% macro find_tile() %}
     while (next < keys) {
+{% if masked %}
+        if (next % SPAN == 0) {
+            let j0 = next;
+            let j1 = min(j0 + SPAN, keys) - 1;
+{{ tile_statements }}
+            if (!possible) {
+                next += SPAN;
+                continue;
+            }
+        }
+{% endif %}
         let j0 = next;
         let j1 = min(j0 + KEYS, keys) - 1;
 {{ tile_statements }}
@@ -97,7 +111,7 @@ fn main(
     let i1 = min(i0 + ROWS, rows) - 1;
     let first_row = (subgroup / {{ split }}u) * {{ row_matrices * size }}u;
     let part = subgroup % {{ split }}u;
-    let own_stage = subgroup * {{ stage_rows * size * stage_pitch }}u;
+    let own_stage = subgroup * {{ size * stage_pitch }}u;
 {% include "row_bounds.wgsl" %}
 {{ exact_statements }}
 {% for d0 in range(0, depth, chunk) %}
@@ -156,41 +170,47 @@ fn main(
 {% endfor %}
 {% endfor %}{% endfor %}
         let pitch = STAGE_PITCH;
-{% for r0 in range(0, row_matrices, stage_rows) %}
-{% for r in range(stage_rows) %}{% for c in range(part_keys // size) %}
-        let stage{{ r0 + r }}_{{ c }} = own_stage + {{ r * size * stage_pitch + c * size // 4 }}u;
-        coopStoreT(score{{ r0 + r }}_{{ c }}, &stage[stage{{ r0 + r }}_{{ c }}], pitch);
-{% endfor %}{% endfor %}
+        let limit = vec4<f32>(65504.0f);
+{% for c in range(part_keys // size) %}
+        let stage{{ c }} = own_stage + {{ c * size // 4 }}u;
+{% endfor %}
+{% for r0 in range(row_matrices) %}
+{% for c in range(part_keys // size) %}
+        coopStoreT(score{{ r0 }}_{{ c }}, &stage[stage{{ c }}], pitch);
+{% endfor %}
         subgroupBarrier();
-        for (var item = lane; item < {{ stage_rows * size * part_keys // 4 }}u; item += SUBGROUP) {
-            let row = item / {{ part_keys // 4 }}u;
-            let group_of_keys = item % {{ part_keys // 4 }}u;
-            let weight_row = first_row + {{ r0 * size }}u + row;
-            let i = min(i0 + i32(weight_row), rows - 1);
-            let j = j0 + i32(part * {{ part_keys }}u + group_of_keys * 4u);
-            let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
-            // Groups beyond the last key read the last one, and do not count.
-            let near = min(j, (keys - 1) & -4);
-            var kept = inside;
+{% for n in range(stage_items) %}
+        let item{{ r0 }}_{{ n }} = {{ at_most("lane + " ~ n ~ "u * SUBGROUP", (n + 1) * subgroup > stage_groups, stage_groups) }};
+        let row{{ r0 }}_{{ n }} = item{{ r0 }}_{{ n }} / {{ part_keys // 4 }}u;
+        let group{{ r0 }}_{{ n }} = item{{ r0 }}_{{ n }} % {{ part_keys // 4 }}u;
+        let product{{ r0 }}_{{ n }} = stage[own_stage + row{{ r0 }}_{{ n }} * STAGE_PITCH + group{{ r0 }}_{{ n }}];
+        let i{{ r0 }}_{{ n }} = min(i0 + i32(first_row + {{ r0 * size }}u + row{{ r0 }}_{{ n }}), rows - 1);
+        let j{{ r0 }}_{{ n }} = j0 + i32(part * {{ part_keys }}u + group{{ r0 }}_{{ n }} * 4u);
+        var kept{{ r0 }}_{{ n }} = (j{{ r0 }}_{{ n }} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+        // Groups beyond the last key read the last one, and do not count.
+        let near{{ r0 }}_{{ n }} = min(j{{ r0 }}_{{ n }}, (keys - 1) & -4);
+{% endfor %}
 {% if masked %}
-            if (!whole) {
-                kept = inside & keep(c0, c1, i, near, inside);
-            }
-{% endif %}
-            let weight = weigh(c0, c1, i, near, stage[own_stage + row * STAGE_PITCH + group_of_keys], kept);
-            let limit = vec4<f32>(65504.0f);
-            weight_tile[weight_row * WEIGHT_PITCH + part * {{ part_keys // 4 }}u + group_of_keys] = vec4<f16>(clamp(weight, -limit, limit));
+        if (!whole) {
+{% for n in range(stage_items) %}
+            kept{{ r0 }}_{{ n }} = kept{{ r0 }}_{{ n }} & keep(c0, c1, i{{ r0 }}_{{ n }}, near{{ r0 }}_{{ n }}, kept{{ r0 }}_{{ n }});
+{% endfor %}
         }
-        {{ "workgroupBarrier" if split > 1 and r0 + stage_rows == row_matrices else "subgroupBarrier" }}();
+{% endif %}
+{% for n in range(stage_items) %}
+        let weight{{ r0 }}_{{ n }} = clamp(weigh(c0, c1, i{{ r0 }}_{{ n }}, near{{ r0 }}_{{ n }}, product{{ r0 }}_{{ n }}, kept{{ r0 }}_{{ n }}), -limit, limit);
+        weight_tile[(first_row + {{ r0 * size }}u + row{{ r0 }}_{{ n }}) * WEIGHT_PITCH + part * {{ part_keys // 4 }}u + group{{ r0 }}_{{ n }}] = vec4<f16>(weight{{ r0 }}_{{ n }});
+{% endfor %}
+        {{ "workgroupBarrier" if split > 1 and r0 + 1 == row_matrices else "subgroupBarrier" }}();
 {% endfor %}
 {% for k in range(0, keys, size) %}
 {% for r in range(row_matrices) %}
-        let weight{{ r }}_{{ k }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, A>>(&weight_tile[(first_row + {{ r * size }}u) * WEIGHT_PITCH + {{ k // 4 }}u], WEIGHT_PITCH);
+        let weights{{ r }}_{{ k }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, A>>(&weight_tile[(first_row + {{ r * size }}u) * WEIGHT_PITCH + {{ k // 4 }}u], WEIGHT_PITCH);
 {% endfor %}
 {% for c in range(columns) %}
         let value{{ c }}_{{ k }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[VALUES + {{ k }}u * VALUE_PITCH + part * {{ columns * size // 4 }}u + {{ c * size // 4 }}u], VALUE_PITCH);
 {% for r in range(row_matrices) %}
-        sum{{ r }}_{{ c }} = coopMultiplyAdd(weight{{ r }}_{{ k }}, value{{ c }}_{{ k }}, sum{{ r }}_{{ c }});
+        sum{{ r }}_{{ c }} = coopMultiplyAdd(weights{{ r }}_{{ k }}, value{{ c }}_{{ k }}, sum{{ r }}_{{ c }});
 {% endfor %}
 {% endfor %}
 {% endfor %}
@@ -202,14 +222,17 @@ fn main(
     subgroupBarrier();
     coopStoreT(sum{{ r }}_{{ c }}, &stage[stage_start], pitch);
     subgroupBarrier();
-    for (var item = lane; item < {{ size * size // 4 }}u; item += SUBGROUP) {
+{% for n in range((size * size // 4 + subgroup - 1) // subgroup) %}
+    {
+        let item = lane + {{ n * subgroup }}u;
         let row = item / {{ size // 4 }}u;
         let column = item % {{ size // 4 }}u;
         let i = i0 + i32(first_row + {{ r * size }}u + row);
         let d = i32(part * {{ columns * size }}u + {{ c * size }}u + column * 4u);
-        if (i < rows && d < {{ v_width }}) {
+        if (row < {{ size }}u && i < rows && d < {{ v_width }}) {
             finish(c0, c1, i, d, stage[own_stage + row * STAGE_PITCH + column]);
         }
     }
+{% endfor %}
 {% endfor %}{% endfor %}
 }

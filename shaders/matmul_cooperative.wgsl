@@ -152,15 +152,18 @@ fn main(
     coopStoreT(sum{{ i }}_{{ j + h }}, &stage[stage{{ h }}], pitch);
 {% endfor %}
     subgroupBarrier();
-    for (var item = lane; item < {{ size * size * stage_matrices // 4 }}u; item += SUBGROUP) {
+{% for n in range((size * size * stage_matrices // 4 + subgroup - 1) // subgroup) %}
+    {
+        let item = lane + {{ n * subgroup }}u;
         let row = item / {{ size * stage_matrices // 4 }}u;
         let column = item % {{ size * stage_matrices // 4 }}u;
         let m = m0 + i32(subgroup_m + {{ i * size }}u + row);
         let n = n0 + i32(subgroup_n + {{ j * size }}u + column * 4u);
-        if (m < rows && n < columns) {
+        if (row < {{ size }}u && m < rows && n < columns) {
             finish({{ batch }}m, n, stage[stage0 + row * STAGE_PITCH + column]);
         }
     }
+{% endfor %}
     subgroupBarrier();
 {% endfor %}{% endfor %}
 }

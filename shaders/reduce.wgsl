@@ -2,13 +2,26 @@
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // {{ row_threads }} threads reduce a row; a workgroup has {{ threads // row_threads }} rows. A thread combines every {{ row_threads }}th group of
-// columns in order, then a tree in workgroup memory combines the threads, in an order that the width alone decides.
+// columns in order, then a tree combines the threads, in an order that the width alone decides: {{ "by exchange within a subgroup" if shuffles else "in workgroup memory" }}.
 
 const ROW_THREADS = {{ row_threads }};
 const ROWS = {{ threads // row_threads }};
 
 {{ declarations -}}
-{% if row_threads > 1 %}
+{% if shuffles %}
+{% for op in ops %}
+
+// Combines `value` over the threads of a row, which are neighbours in a subgroup.
+fn combine_{{ op.name }}(local: i32, value: f32) -> f32 {
+    var a = value;
+    for (var half = ROW_THREADS / 2; half > 0; half = half / 2) {
+        let b = subgroupShuffleXor(a, u32(half));
+        a = {{ op.join }};
+    }
+    return a;
+}
+{% endfor %}
+{% elif row_threads > 1 %}
 var<workgroup> partial_results: array<f32, {{ threads }}>;
 {% for op in ops %}
 
@@ -38,12 +51,20 @@ fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local_index: u32,
+{% if shuffles %}
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+{% endif %}
 ) {
     let workgroup = i32(group.x + group.y * groups.x);
     if (workgroup >= {{ workgroups }}) {
         return;
     }
+{% if shuffles %}
+    let local = i32(subgroup * {{ subgroup }}u + lane);
+{% else %}
     let local = i32(local_index);
+{% endif %}
     let thread = local % ROW_THREADS;
     let rows = {{ rows }};
     let wanted = workgroup * ROWS + local / ROW_THREADS;

@@ -109,7 +109,7 @@ pub struct TileList {
     pub rows: RowRange,
     /// Rows of a tile.
     pub tile: u32,
-    /// Tiles with the largest first row come first.
+    /// Tiles with the largest first row come first, but for the first tile of every sample, which comes before all.
     pub longest_first: bool,
 }
 

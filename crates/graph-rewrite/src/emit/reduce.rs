@@ -69,7 +69,7 @@ pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Resu
         extent.as_const().is_none_or(|n| n >= 4) && vector_accesses(&module, outer.len(), &roots, &kernel.outputs) > 0;
     let columns = Columns::new(kernel, extent, if wide { 4 } else { 1 }, threads);
     let mut row = Scope::point(&[], vec![]);
-    let coords = split_row(&mut module, &mut row, outer, "row");
+    let coords = split_row(&mut module, &mut row, outer, "row", "");
     let head = row.take();
     let mut row = Scope::point(&coords, vec![]);
     let body = match columns.steps {
@@ -95,7 +95,18 @@ pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Resu
         .map(|op| Variable::from_pairs([("name", name(op).to_owned()), ("join", Combine(op).join("a", "b"))]))
         .collect();
     let rows = module.product(outer);
-    let variables = vec![("row_threads", columns.threads.into()), ("ops", Variable::from(ops)), ("rows", rows.into())];
+    let subgroup = module.target.subgroup_size;
+    let shuffles = module.target.subgroups
+        && subgroup.is_power_of_two()
+        && (2..=subgroup as usize).contains(&columns.threads)
+        && threads.is_multiple_of(subgroup);
+    let variables = vec![
+        ("row_threads", columns.threads.into()),
+        ("ops", Variable::from(ops)),
+        ("rows", rows.into()),
+        ("shuffles", shuffles.into()),
+        ("subgroup", subgroup.into()),
+    ];
     let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
     let main = Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables };
     render("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl"), module, main, grid, vec![])

@@ -201,7 +201,7 @@ pub(super) fn store_all_point(
 }
 
 /// The expressions of outputs that are written in every column.
-fn everywhere(outputs: &[Output]) -> Vec<ExprId> {
+pub(super) fn everywhere(outputs: &[Output]) -> Vec<ExprId> {
     let whole = outputs.iter().filter(|output| output.columns.is_none());
     whole.flat_map(|output| output.index.iter().copied().chain([output.value])).collect()
 }

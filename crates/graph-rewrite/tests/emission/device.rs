@@ -68,7 +68,7 @@ fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -
         (0..rows).step_by(list.tile as usize).for_each(|row| tiles.push((sample as i32, row as i32)));
     }
     if list.longest_first {
-        tiles.sort_by_key(|t| -t.1);
+        tiles.sort_by_key(|t| (t.1 != 0, -t.1));
     }
     tiles.into_iter().flat_map(|t| [t.0, t.1]).collect()
 }

@@ -216,7 +216,8 @@ fn tiles(list: &TileList, rows: &[i32]) -> Vec<(i32, i32)> {
         tiles.extend((0..rows).step_by(tile).map(|row| (sample as i32, row)));
     }
     if list.longest_first {
-        tiles.sort_by_key(|&(_, row)| std::cmp::Reverse(row));
+        // The first rows of a sample may be contextual ones, which attend to all of it.
+        tiles.sort_by_key(|&(_, row)| (row != 0, std::cmp::Reverse(row)));
     }
     tiles
 }
@@ -267,6 +268,6 @@ mod tests {
     #[test]
     fn long_tiles_come_first() {
         let list = TileList { samples: 2.into(), rows: RowRange::Dense(0.into()), tile: 4, longest_first: true };
-        assert_eq!(tiles(&list, &[3, 9]), [(1, 8), (1, 4), (0, 0), (1, 0)]);
+        assert_eq!(tiles(&list, &[3, 9]), [(0, 0), (1, 0), (1, 8), (1, 4)]);
     }
 }

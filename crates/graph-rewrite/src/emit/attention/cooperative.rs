@@ -9,6 +9,8 @@ const PADDING: u32 = 8;
 const STAGE_PADDING: u32 = 4;
 /// The widest head whose queries and sums fit the registers of a subgroup.
 const WIDEST: u32 = 128;
+/// Heads above this width are divided among fewer subgroups of more rows each, which read keys and values less often.
+const WIDE: u32 = 64;
 
 /// How a workgroup's queries and keys are divided among subgroups and matrices.
 #[derive(Clone, Copy)]
@@ -25,8 +27,6 @@ pub(super) struct Tile {
     keys: u32,
     /// Subgroups that share queries.
     split: u32,
-    /// Matrices of rows whose scores are in workgroup memory at once.
-    stage_rows: u32,
 }
 
 impl Tile {
@@ -42,7 +42,8 @@ impl Tile {
         if depth.max(value_depth) > WIDEST {
             return Ok(None);
         }
-        let row_matrices = tuning.rows_per_thread.map_or(Ok(2), |got| match got {
+        let wide = depth.max(value_depth) > WIDE;
+        let row_matrices = tuning.rows_per_thread.map_or(Ok(if wide { 2 } else { 1 }), |got| match got {
             1 | 2 => Ok(got),
             _ => Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 or 2".to_owned(), got }),
         })?;
@@ -53,24 +54,22 @@ impl Tile {
             }
             _ => Ok(wanted.unwrap_or(default)),
         };
-        let rows = whole("rows", tuning.rows, row_matrices * size, 4 * row_matrices * size)?;
-        let keys = whole("columns", tuning.columns, size, 2 * size)?;
+        let rows = whole("rows", tuning.rows, row_matrices * size, 8 * size)?;
+        let keys = whole("columns", tuning.columns, size, size)?;
         let shared = (keys / size).is_multiple_of(2) && (value_depth / size).is_multiple_of(2);
         let split = if row_matrices == 2 && shared { 2 } else { 1 };
-        let tile =
-            Self { size, subgroup, depth, value_depth, rows, row_matrices, keys, split, stage_rows: row_matrices };
+        let tile = Self { size, subgroup, depth, value_depth, rows, row_matrices, keys, split };
         Ok(tile.smaller().find(|tile| tile.bytes() <= target.workgroup_bytes && tile.threads() <= target.invocations))
     }
 
-    /// The tile, and those that take less and less workgroup memory.
+    /// The tile, and those of fewer queries, which take less workgroup memory.
     fn smaller(self) -> impl Iterator<Item = Self> {
-        let single = Self { stage_rows: 1, ..self };
-        let halves = std::iter::successors(Some(single), move |tile| {
+        let unit = self.row_matrices * self.size;
+        let half = move |tile: &Self| {
             let rows = tile.rows / 2;
-            (rows >= self.row_matrices * self.size && rows.is_multiple_of(self.row_matrices * self.size))
-                .then_some(Self { rows, ..*tile })
-        });
-        std::iter::once(self).chain(halves)
+            (rows >= unit && rows.is_multiple_of(unit)).then_some(Self { rows, ..*tile })
+        };
+        std::iter::successors(Some(self), half)
     }
 
     fn subgroups(&self) -> u32 {
@@ -91,7 +90,7 @@ impl Tile {
     }
 
     fn stage_length(&self) -> u32 {
-        self.subgroups() * self.stage_rows * self.size * self.stage_pitch()
+        self.subgroups() * self.size * self.stage_pitch()
     }
 
     fn tile_length(&self) -> u32 {
@@ -114,7 +113,10 @@ impl Tile {
 /// Emits attention of cooperative matrices.
 pub(super) fn emit(kernel: &Attention, tile: &Tile, module: Module) -> Result<EmittedKernel, EmitError> {
     let items = |width: u32| (tile.keys * width / 4).div_ceil(tile.threads());
+    let stage_groups = tile.size * (tile.keys / tile.split) / 4;
     let variables = vec![
+        ("stage_groups", stage_groups.into()),
+        ("stage_items", stage_groups.div_ceil(tile.subgroup).into()),
         ("size", tile.size.into()),
         ("subgroup", tile.subgroup.into()),
         ("row_matrices", tile.row_matrices.into()),
@@ -130,7 +132,6 @@ pub(super) fn emit(kernel: &Attention, tile: &Tile, module: Module) -> Result<Em
         ("value_pitch", Tile::pitch(tile.value_depth).into()),
         ("weight_pitch", Tile::pitch(tile.keys).into()),
         ("tile_length", tile.tile_length().into()),
-        ("stage_rows", tile.stage_rows.into()),
         ("stage_pitch", tile.stage_pitch().into()),
         ("stage_length", tile.stage_length().into()),
         ("key_items", items(tile.depth).into()),

@@ -10,7 +10,7 @@ const CHUNK: usize = 32;
 
 /// Emits attention of multiply-adds.
 pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    let each = tuning.rows_per_thread.unwrap_or(2);
+    let each = tuning.rows_per_thread.unwrap_or(4);
     if each == 0 || each > 8 {
         let expected = "1 to 8".to_owned();
         return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });

@@ -24,7 +24,13 @@ impl Tile {
         });
         let m = tuning.rows.unwrap_or(if few_rows { 16 } else { 64 });
         let k = tuning.depth.unwrap_or(16);
-        let rows = tuning.rows_per_thread.unwrap_or(if n <= 4 || m <= 16 { 1 } else { 4 });
+        let rows = tuning.rows_per_thread.unwrap_or(if n <= 4 || m <= 16 {
+            1
+        } else if n < 64 {
+            4
+        } else {
+            8
+        });
         for (parameter, got) in [("rows", m), ("columns", n), ("depth", k)] {
             if got == 0 || got % 4 != 0 || got > 256 {
                 let expected = "a multiple of four up to 256".to_owned();
