@@ -1,4 +1,6 @@
-use super::{EmitError, Target};
+use super::{EmitError, Target, matmul};
+use crate::plan::Kernel;
+use rewire_graph::Dim;
 use serde::{Deserialize, Serialize};
 
 /// Sizes of a kernel's tiles; what is `None` is derived from the kernel and the target.
@@ -17,6 +19,18 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    /// This tuning, and what suits sizes that are known: a product with too few tiles to occupy a GPU takes smaller
+    /// ones. Sums run in the same order whatever the tile.
+    #[must_use]
+    pub fn suited(self, kernel: &Kernel, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
+        match kernel {
+            Kernel::Matmul(kernel) if self.rows.is_none() && self.columns.is_none() => {
+                matmul::suited(self, kernel, target, size)
+            }
+            _ => self,
+        }
+    }
+
     /// Invocations of a map or a reduction.
     pub(super) fn threads(&self, target: &Target) -> Result<u32, EmitError> {
         let largest = 1 << target.invocations.max(1).ilog2();

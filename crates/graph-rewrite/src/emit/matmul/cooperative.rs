@@ -54,11 +54,11 @@ impl Tile {
         Ok((threads <= target.invocations).then_some(tile))
     }
 
-    fn rows(&self) -> u32 {
+    pub fn rows(&self) -> u32 {
         self.subgroups.0 * self.matrices.0 * self.size
     }
 
-    fn columns(&self) -> u32 {
+    pub fn columns(&self) -> u32 {
         self.subgroups.1 * self.matrices.1 * self.size
     }
 

@@ -11,9 +11,10 @@ use super::map::split_row;
 use super::module::Module;
 use super::store::vector_accesses;
 use super::value::Value;
-use super::{EmitError, EmittedKernel, GridFactor, Param, TileList, Tuning};
+use super::{EmitError, EmittedKernel, GridFactor, Param, Target, TileList, Tuning};
 use crate::plan::{Matmul, RowRange};
 use minijinja::Value as Variable;
+use rewire_graph::Dim;
 
 /// Tiles of rows that share a pass over the columns, so that operands are read again while they are near.
 const ROW_TILES: u32 = 16;
@@ -24,6 +25,26 @@ pub(super) fn emit(kernel: &Matmul, module: Module, tuning: &Tuning) -> Result<E
         Some(tile) => cooperative::emit(kernel, &tile, module),
         None => plain::emit(kernel, module, tuning),
     }
+}
+
+/// Tiles below which a GPU is not occupied.
+const FEW_TILES: u64 = 96;
+
+/// Smaller tiles where those of `tuning` are few.
+pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Tuning {
+    let RowRange::Dense(m) = &kernel.m else { return tuning };
+    let product = |dims: &[Dim]| dims.iter().map(&size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
+    let (Some(entries), Some(m), Some(n)) = (product(&kernel.batch), size(m), size(&kernel.n)) else { return tuning };
+    let Ok(cooperative) = cooperative::Tile::new(kernel, target, &tuning) else { return tuning };
+    let (tile, small) = match cooperative {
+        Some(tile) => ((tile.rows(), tile.columns()), (tile.rows() / 2, tile.columns() / 2)),
+        None => ((64, 64), (if m <= 16 { 16 } else { 32 }, 32)),
+    };
+    let tiles = entries.saturating_mul(m.div_ceil(tile.0.into())).saturating_mul(n.div_ceil(tile.1.into()));
+    if tiles >= FEW_TILES || n <= small.1.into() {
+        return tuning;
+    }
+    Tuning { rows: Some(small.0), columns: Some(small.1), ..tuning }
 }
 
 /// What the templates share: functions of the kernel's own, and how its operands lie in memory.

@@ -20,7 +20,7 @@ use rewire_graph::{DType, Dim, HostTensor};
 use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::{BTreeSet, HashMap};
-use step::GpuStep;
+use step::{GpuStep, Variant};
 use timer::Timer;
 
 /// The smallest buffer. Shaders bind whole vectors even of empty tensors.
@@ -94,7 +94,8 @@ impl GpuSide {
         let pipeline = self.pipelines.get(&self.gpu, &kernel, &label(step)).await?;
         let block = self.layout.reserve(&kernel);
         let windows = Windows::of_constants(&step.kernel, self.gpu.target());
-        self.steps[position] = Some(GpuStep::new(windows, kernel, pipeline, block));
+        let variant = Variant { windows, tuning: self.tuning };
+        self.steps[position] = Some(GpuStep::new(variant, kernel, pipeline, block));
         Ok(())
     }
 
@@ -169,17 +170,20 @@ impl GpuSide {
         Ok(())
     }
 
-    /// Takes the kernels that bind the tensors of a run, those above the binding limit in several windows.
+    /// Takes the kernels that suit the sizes of a run, and bind tensors above the binding limit in several windows.
     async fn choose_kernels(&mut self, plan: &Plan, sizes: &Sizes) -> Result<(), RunError> {
         let gpu = self.gpu.clone();
         let size = |dim: &Dim| u64::try_from(sizes.dim(dim).ok()?).ok();
         for (position, step) in plan.steps.iter().enumerate() {
             let Some(own) = self.steps.get_mut(position).and_then(Option::as_mut) else { continue };
             let windows = Windows::new(&step.kernel, gpu.target(), size);
-            if own.choose(&windows) {
+            let tuning = self.tuning.suited(&step.kernel, gpu.target(), size);
+            let variant = Variant { windows, tuning };
+            if own.choose(&variant) {
                 continue;
             }
-            let kernel = emit_with_windows(&step.kernel, gpu.target(), &self.tuning, &windows).map_err(|error| {
+            let emitted = emit_with_windows(&step.kernel, gpu.target(), &tuning, &variant.windows);
+            let kernel = emitted.map_err(|error| {
                 let (tensor, bytes) = largest(plan, step, sizes);
                 RunError::Binding {
                     step: position,
@@ -192,7 +196,7 @@ impl GpuSide {
                 }
             })?;
             let pipeline = self.pipelines.get(&gpu, &kernel, &label(step)).await?;
-            own.add(windows, kernel, pipeline);
+            own.add(variant, kernel, pipeline);
         }
         Ok(())
     }

@@ -1,10 +1,17 @@
 use crate::session::pipelines::Pipeline;
-use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
+use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows};
 
-/// A step on the device: its kernel, and others for tensors that are larger than a binding.
+/// What of a kernel follows from the sizes of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Variant {
+    pub windows: Windows,
+    pub tuning: Tuning,
+}
+
+/// A step on the device: its kernel, and others for other sizes.
 #[derive(Debug)]
 pub(crate) struct GpuStep {
-    kernels: Vec<(Windows, EmittedKernel, Pipeline)>,
+    kernels: Vec<(Variant, EmittedKernel, Pipeline)>,
     current: usize,
     /// Position of its parameter block.
     pub block: usize,
@@ -12,13 +19,13 @@ pub(crate) struct GpuStep {
 }
 
 impl GpuStep {
-    pub fn new(windows: Windows, kernel: EmittedKernel, pipeline: Pipeline, block: usize) -> Self {
-        Self { kernels: vec![(windows, kernel, pipeline)], current: 0, block, bindings: None }
+    pub fn new(variant: Variant, kernel: EmittedKernel, pipeline: Pipeline, block: usize) -> Self {
+        Self { kernels: vec![(variant, kernel, pipeline)], current: 0, block, bindings: None }
     }
 
-    /// Takes the kernel for some windows; false if there is none yet.
-    pub fn choose(&mut self, windows: &Windows) -> bool {
-        let found = self.kernels.iter().position(|(own, ..)| own == windows);
+    /// Takes the kernel of a variant; false if there is none yet.
+    pub fn choose(&mut self, variant: &Variant) -> bool {
+        let found = self.kernels.iter().position(|(own, ..)| own == variant);
         if let Some(position) = found.filter(|position| *position != self.current) {
             (self.current, self.bindings) = (position, None);
         }
@@ -26,8 +33,8 @@ impl GpuStep {
     }
 
     /// Takes a new kernel.
-    pub fn add(&mut self, windows: Windows, kernel: EmittedKernel, pipeline: Pipeline) {
-        self.kernels.push((windows, kernel, pipeline));
+    pub fn add(&mut self, variant: Variant, kernel: EmittedKernel, pipeline: Pipeline) {
+        self.kernels.push((variant, kernel, pipeline));
         (self.current, self.bindings) = (self.kernels.len() - 1, None);
     }
 
