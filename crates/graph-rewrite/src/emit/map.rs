@@ -28,7 +28,7 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
         Some(n) => {
             let columns = n.div_ceil(lanes);
             let rows = module.product(outer);
-            main.line(&format!("let all = {rows} * {columns};"));
+            main.line(&format!("let points = {rows} * {columns};"));
             let mut sizes = outer.to_vec();
             sizes.push(columns.into());
             vec![GridFactor::Tiles(sizes, threads * groups)]
@@ -94,10 +94,10 @@ impl Point {
                 let columns = n.div_ceil(lanes);
                 let at = name("at");
                 main.line(&format!("let {thread} = (workgroup * {groups} + {group}) * {threads} + i32(local);"));
-                main.line(&format!("let {at} = min({thread}, all - 1);"));
+                main.line(&format!("let {at} = min({thread}, points - 1);"));
                 main.line(&format!("let {row} = i32(u32({at}) / {}u);", columns.max(1)));
                 main.line(&format!("let {column} = ({at} - {row} * {columns}) * {lanes};"));
-                format!("{thread} < all")
+                format!("{thread} < points")
             }
             None => {
                 let (extent, tile) = (module.dim(last), threads * lanes as u32);

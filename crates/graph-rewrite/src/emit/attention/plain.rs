@@ -5,12 +5,15 @@ use crate::plan::Attention;
 
 const THREADS: u32 = 128;
 const THREAD_ROWS: u32 = 16;
+/// Bytes of workgroup memory that hold tiles of four rows a thread.
+const LARGE: u32 = 28 << 10;
 /// Elements of a row that are staged at once.
 const CHUNK: usize = 32;
 
 /// Emits attention of multiply-adds.
 pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    let each = tuning.rows_per_thread.unwrap_or(4);
+    let default = if module.target.workgroup_bytes >= LARGE { 4 } else { 2 };
+    let each = tuning.rows_per_thread.unwrap_or(default);
     if each == 0 || each > 8 {
         let expected = "1 to 8".to_owned();
         return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
