@@ -1,6 +1,7 @@
 //! Products of operands of different ranks, and what surrounds products.
 
 use rewire_graph::{DType, Scope, Tensor};
+use rewire_graph_rewrite::plan::Kernel;
 use rewire_tests::backend::plan;
 use rewire_tests::case::Case;
 
@@ -34,6 +35,9 @@ fn reshaped_parts_are_not_the_whole() {
         let part = |start| fixed.slice(1, start, 4).reshape(&[4.into(), 2.into()]);
         vec![("joined", scope.concat(&[&part(0), &part(4)], 1)), ("a", a), ("b", b)]
     });
+    // Parts are joined where siblings are merged.
+    let steps = plan(&case.graph).unwrap().steps;
+    assert_eq!(steps.iter().filter(|step| matches!(step.kernel, Kernel::Matmul(_))).count(), 1);
     case.check();
 }
 

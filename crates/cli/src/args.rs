@@ -284,9 +284,21 @@ pub struct View {
     /// Print the WGSL of a kernel, by its number in the text of the rewritten graph.
     #[arg(long, value_name = "NODE")]
     pub wgsl: Option<usize>,
+    /// Print where each kernel runs: on the target, with its bindings, or on the CPU, and why.
+    #[arg(long, value_enum, value_name = "TARGET")]
+    pub target: Option<Place>,
     /// Find the first rewrite of a golden case after which the interpreter computes something else.
     #[arg(long)]
     pub bisect: bool,
+}
+
+/// What kernels are mapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Place {
+    /// What every WebGPU implementation offers.
+    Baseline,
+    /// The adapter that `--kernel` and `--adapter` choose.
+    Adapter,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,18 +1,19 @@
-use crate::args::{Common, Format, Graph as Options, Passes, Stage};
+use crate::args::{Common, Format, Graph as Options, Passes, Place, Stage};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::Kernel;
 use rewire::bench::Machines;
 use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{Graph, Node, Remarks};
 use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
 use rewire::graph_rewrite::emit::{Target, Tuning, emit};
-use rewire::graph_rewrite::lower::kernel;
+use rewire::graph_rewrite::lower::{kernel, lower};
+use rewire::graph_rewrite::mapping::map;
 use rewire::graph_rewrite::passes::Pipeline;
 use rewire::hstu::models::parameters;
 use rewire::rank;
 use rewire::verify::Case;
+use rewire::{Gpu, Kernel};
 use serde::Serialize;
 use similar::TextDiff;
 use std::collections::BTreeMap;
@@ -59,6 +60,9 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     if let Some(node) = options.view.wgsl {
         return Ok(output.line(wgsl(&rewritten, node)?.trim_end())?);
     }
+    if let Some(place) = options.view.target {
+        return mapped(&rewritten, &target(place, common)?, common, output);
+    }
     let bytes = (traffic(&traced), traffic(&rewritten));
     let (stage, graph) = match options.stage {
         Stage::Traced => ("traced", traced),
@@ -100,6 +104,52 @@ fn machine(common: &Common) -> Result<(String, Machine), CliError> {
 
 fn remark(seconds: f64, bytes: u64) -> String {
     format!("{:.4} ms, {:.1} KiB", seconds * 1e3, bytes as f64 / 1024.0)
+}
+
+/// Where a step runs.
+#[derive(Debug, Serialize)]
+struct Mapped {
+    step: usize,
+    name: String,
+    path: String,
+    /// Storage bindings on the target, if it can run the step.
+    bindings: Option<usize>,
+    /// Why the target cannot, so that the CPU runs the step.
+    refused: Option<String>,
+}
+
+fn target(place: Place, common: &Common) -> Result<Target, CliError> {
+    match place {
+        Place::Baseline => Ok(Target::BASELINE),
+        Place::Adapter => {
+            let gpu = Gpu::for_kernel(common.kernel, common.adapter.as_deref())?;
+            let missing = || CliError::NoDevice(common.adapter.clone().unwrap_or_default());
+            Ok(gpu.ok_or_else(missing)?.target().clone())
+        }
+    }
+}
+
+/// Prints where each step runs.
+fn mapped(graph: &Graph, target: &Target, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let plan = lower(graph)?;
+    let kernels = map(&plan, target, &Tuning::default());
+    for (number, (step, kernel)) in plan.steps.iter().zip(kernels).enumerate() {
+        let (bindings, refused) = match kernel {
+            Ok(kernel) => (Some(kernel.slots.len()), None),
+            Err(refusal) => (None, Some(refusal.reason.to_string())),
+        };
+        if common.json {
+            let (name, path) = (step.name.clone(), step.path.clone());
+            output.json(&Mapped { step: number, name, path, bindings, refused })?;
+            continue;
+        }
+        let place = match (bindings, refused) {
+            (Some(count), _) => format!("{count} of {} bindings", target.storage_buffers),
+            (None, reason) => format!("on the CPU, {}", reason.unwrap_or_default()),
+        };
+        output.line(format_args!("{number} {} `{}`: {place}", step.name, step.path))?;
+    }
+    Ok(())
 }
 
 fn pipeline(options: &Passes) -> Result<Pipeline, CliError> {

@@ -104,3 +104,14 @@ fn a_case_is_bisected() {
     assert_eq!(bisected.stdout.trim(), "every rewrite keeps the results");
     run(&["graph", "--bisect"]).failed_with(&["golden case"]);
 }
+
+#[test]
+fn kernels_are_mapped_to_a_target() {
+    let run = run(&["graph", &format!("{DEMO}/model"), "--target", "baseline", "--json"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let steps = run.json();
+    assert_eq!(counts("rewritten")["kernels"], steps.len());
+    for step in &steps {
+        assert!((1..=8).contains(&step["bindings"].as_u64().unwrap()) && step["refused"].is_null(), "{step}");
+    }
+}

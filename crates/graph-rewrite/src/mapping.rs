@@ -1,7 +1,7 @@
 //! Which steps of a plan a target can run.
 
 use crate::emit::{EmitError, EmittedKernel, Target, Tuning, emit};
-use crate::plan::Plan;
+use crate::plan::{Plan, Step};
 use thiserror::Error;
 
 /// A step that a target cannot run.
@@ -39,14 +39,18 @@ pub struct Refusal {
 /// ```
 pub fn map(plan: &Plan, target: &Target, tuning: &Tuning) -> Vec<Result<EmittedKernel, Refusal>> {
     let steps = plan.steps.iter().enumerate();
-    steps
-        .map(|(position, step)| {
-            emit(&step.kernel, target, tuning).map_err(|reason| Refusal {
-                step: position,
-                name: step.name.clone(),
-                path: step.path.clone(),
-                reason,
-            })
-        })
-        .collect()
+    steps.map(|(position, step)| map_step(position, step, target, tuning)).collect()
+}
+
+/// The kernel of the step at `position` of a plan for a target.
+///
+/// # Errors
+/// [`Refusal`] tells why the target cannot run it.
+pub fn map_step(position: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, Refusal> {
+    emit(&step.kernel, target, tuning).map_err(|reason| Refusal {
+        step: position,
+        name: step.name.clone(),
+        path: step.path.clone(),
+        reason,
+    })
 }

@@ -68,6 +68,8 @@ pub mod prelude {
     pub use crate::weights::Weights;
     pub use rewire_graph::op::Registry;
     pub use rewire_graph::{DType, Dim, Graph, HostTensor, Ragged, Scope, Tensor};
+    pub use rewire_graph_rewrite::passes::{Context, Pass, Pipeline};
+    pub use rewire_graph_rewrite::rules::{Match, Patch, Pattern, Rule, TracedRule};
     pub use rewire_runtime::{Gpu, Inputs, Kernel, Outputs, Session, SessionOptions};
 }
 

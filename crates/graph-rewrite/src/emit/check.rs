@@ -2,8 +2,11 @@ use super::EmitError;
 use crate::plan::{Kernel, Reduction};
 use rewire_graph::pointwise::ExprId;
 
-/// Dimensions of a loop, and values of an anchor, that a kernel may have.
-const MOST: usize = 16;
+/// Dimensions of a loop that a kernel may have.
+const DIMENSIONS: usize = 16;
+
+/// Expressions of an anchor: as many results of reductions as expressions can tell apart, and the operands of a product.
+const EXPRESSIONS: usize = 34;
 
 /// Errors where a kernel refers to expressions that it does not have: one read from a file may.
 pub(super) fn check(kernel: &Kernel) -> Result<(), EmitError> {
@@ -35,9 +38,11 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), EmitError> {
         }
         Kernel::Custom(_) => (vec![], 0),
     };
-    for (what, needed) in [("dimensions", dimensions), ("expressions of the anchor", roots.len())] {
-        if needed > MOST {
-            return Err(EmitError::Limit { what, needed: needed as u64, limit: MOST as u64 });
+    for (what, needed, limit) in
+        [("dimensions", dimensions, DIMENSIONS), ("expressions of the anchor", roots.len(), EXPRESSIONS)]
+    {
+        if needed > limit {
+            return Err(EmitError::Limit { what, needed: needed as u64, limit: limit as u64 });
         }
     }
     roots.into_iter().try_for_each(|root| exists(root, dag.len()))

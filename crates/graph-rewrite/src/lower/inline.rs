@@ -11,12 +11,20 @@ pub(super) type Reason = String;
 pub(super) struct Inliner<'a> {
     pub graph: &'a Graph,
     pub body: Body,
-    /// What the anchor supplies: at the given coordinates, or at those of the first reading, a value is the expression.
-    anchored: HashMap<Value, (Option<Vec<ExprId>>, ExprId)>,
+    anchored: HashMap<Value, Anchored>,
     memo: HashMap<(Value, Vec<ExprId>), ExprId>,
     /// A coordinate with the only value that it has for the output at hand.
     pinned: Option<(ExprId, ExprId)>,
     failure: Option<Reason>,
+}
+
+/// What the anchor supplies for a value.
+struct Anchored {
+    /// The coordinates at which it does; those of the first reading if `None`.
+    coords: Option<Vec<ExprId>>,
+    /// The expressions: one, or one an entry of `axis`, whose coordinate may be any.
+    entries: Vec<ExprId>,
+    axis: Option<usize>,
 }
 
 /// Where the element of a loop point goes in a tensor, and the columns of the loop it exists for.
@@ -64,19 +72,26 @@ impl<'a> Inliner<'a> {
     /// Lets the anchor supply `value` at `coords`.
     pub fn anchor(&mut self, value: Value, coords: Vec<ExprId>, expr: ExprId) {
         let coords = self.canonical(value, &coords);
-        self.anchored.insert(value, (Some(coords), expr));
+        self.anchored.insert(value, Anchored { coords: Some(coords), entries: vec![expr], axis: None });
+        self.memo.clear();
+    }
+
+    /// Lets the anchor supply the entries of `value` along `axis`, which are all at `coords` otherwise.
+    pub fn anchor_entries(&mut self, value: Value, coords: Vec<ExprId>, axis: usize, entries: Vec<ExprId>) {
+        let coords = self.canonical(value, &coords);
+        self.anchored.insert(value, Anchored { coords: Some(coords), entries, axis: Some(axis) });
         self.memo.clear();
     }
 
     /// Lets the anchor supply `value` at the coordinates at which it is read first.
     pub fn supply(&mut self, value: Value, expr: ExprId) {
-        self.anchored.insert(value, (None, expr));
+        self.anchored.insert(value, Anchored { coords: None, entries: vec![expr], axis: None });
         self.memo.clear();
     }
 
     /// The coordinates at which the anchor supplies `value`, once they are known.
     pub fn supplied_at(&self, value: Value) -> Option<Vec<ExprId>> {
-        self.anchored.get(&value).and_then(|(coords, _)| coords.clone())
+        self.anchored.get(&value).and_then(|anchored| anchored.coords.clone())
     }
 
     /// Takes back what the anchor supplied for `nodes`.
@@ -139,11 +154,14 @@ impl<'a> Inliner<'a> {
     }
 
     fn compute(&mut self, value: Value, coords: &[ExprId]) -> ExprId {
-        if let Some((known, expr)) = self.anchored.get_mut(&value) {
-            let expr = *expr;
-            let known = known.get_or_insert_with(|| coords.to_vec()).iter().zip(coords);
-            if known.into_iter().all(|(&known, &coord)| known == coord || self.pinned == Some((known, coord))) {
-                return expr;
+        if let Some(anchored) = self.anchored.get_mut(&value) {
+            let (axis, entries) = (anchored.axis, anchored.entries.clone());
+            let known = anchored.coords.get_or_insert_with(|| coords.to_vec()).iter().zip(coords).enumerate();
+            let is_same = |(at, (&known, &coord)): (usize, (&ExprId, &ExprId))| {
+                known == coord || axis == Some(at) || self.pinned == Some((known, coord))
+            };
+            if known.into_iter().all(is_same) {
+                return self.entry(&entries, axis.and_then(|axis| coords.get(axis)).copied());
             }
             return self.fail("the anchor's result is read at other coordinates than its own".to_owned());
         }
@@ -162,6 +180,19 @@ impl<'a> Inliner<'a> {
             }
             None => self.fail(format!("{} is computed within a prologue", node.op.name())),
         }
+    }
+
+    /// The entry at `position`, the only one where there is no position.
+    fn entry(&mut self, entries: &[ExprId], position: Option<ExprId>) -> ExprId {
+        let Some((&last, others)) = entries.split_last() else {
+            return self.fail("an anchor supplies nothing".to_owned());
+        };
+        let Some(position) = position else { return last };
+        others.iter().enumerate().rev().fold(last, |rest, (number, &entry)| {
+            let end = self.body.dag.int(number as i64 + 1);
+            let is_before = self.body.dag.binary(BinaryOp::Lt, position, end);
+            self.body.dag.select(is_before, entry, rest)
+        })
     }
 
     pub fn size(&mut self, dim: &Dim) -> ExprId {

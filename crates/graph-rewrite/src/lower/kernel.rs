@@ -164,7 +164,7 @@ fn reduce(body: &Graph, nodes: &[NodeId]) -> Result<Kernel, Reason> {
         let value = at.element(x, &coords)?;
         let op = body.node(id).and_then(|node| node.op.downcast_ref::<ReduceNode>()).ok_or("no reduction")?.op;
         reductions.push(Reduction { op, extent: extent.clone(), value });
-        let statistic = at.body.dag.value(position as u8, Scalar::F32);
+        let statistic = supplied(&mut at, position, RESULTS)?;
         at.anchor(result(id), row.clone(), statistic);
         rows.insert(result(id), row.clone());
     }
@@ -223,8 +223,8 @@ pub(super) fn matrix(entry: &[ExprId], shape: &[Dim], element: [ExprId; 2]) -> V
     entry[entry.len() - leading..].iter().copied().chain(element).collect()
 }
 
-/// Reductions over the last axis of tensors with the rows of the left operand; `row` is the row's first element, `inner` the
-/// coordinate along the row.
+/// Reductions over the last axis of tensors with the rows of the left operand, each cut into groups or not; `row` is the
+/// row's first element, `inner` the coordinate along the row.
 fn statistics(
     at: &mut Inliner,
     nodes: &[NodeId],
@@ -233,24 +233,51 @@ fn statistics(
 ) -> Result<Vec<Reduction>, Reason> {
     let graph = at.graph;
     let mut stats = vec![];
-    for (position, &id) in nodes.iter().enumerate() {
+    let rows = left.len().saturating_sub(1);
+    for &id in nodes {
         let [x] = operands(graph, id)?;
         let shape = ty(graph, x)?.shape;
         let reduce = graph.node(id).and_then(|node| node.op.downcast_ref::<ReduceNode>()).ok_or("no reduction")?;
-        let last = shape.len().saturating_sub(1);
-        if shape.len() != left.len() || reduce.axis != last || shape[..last] != left[..last] {
-            return Err("a reduction is not over the rows of the left operand".to_owned());
+        let groups = match shape.get(rows..) {
+            Some([_]) => Some(None),
+            Some([groups, _]) => groups.as_const().map(Some),
+            _ => None,
+        };
+        let groups = groups.filter(|_| reduce.axis + 1 == shape.len() && shape[..rows] == left[..rows]);
+        let groups = groups.ok_or("a reduction is not over the rows of the left operand")?;
+        let extent = shape.last().cloned().unwrap_or_default();
+        let column = at.body.dag.coord(inner, extent.as_const());
+        let zero = at.body.dag.int(0);
+        let mut results = vec![];
+        for group in 0..groups.unwrap_or(1) {
+            let group = groups.map(|_| at.body.dag.int(group as i64));
+            let point: Vec<ExprId> = row[..rows].iter().copied().chain(group).chain([column]).collect();
+            let value = at.element(x, &point)?;
+            results.push(supplied(at, stats.len(), STATISTICS)?);
+            stats.push(Reduction { op: reduce.op, extent: extent.clone(), value });
         }
-        let extent = shape[last].clone();
-        let mut point = row.to_vec();
-        point[last] = at.body.dag.coord(inner, extent.as_const());
-        let value = at.element(x, &point)?;
-        stats.push(Reduction { op: reduce.op, extent, value });
-        let statistic = at.body.dag.value(position as u8, Scalar::F32);
-        at.anchor(result(id), row.to_vec(), statistic);
+        let first: Vec<ExprId> = row[..rows].iter().copied().chain(groups.map(|_| zero)).chain([zero]).collect();
+        match (groups, results.as_slice()) {
+            (None, &[statistic]) => at.anchor(result(id), first, statistic),
+            _ => at.anchor_entries(result(id), first, rows, results),
+        }
     }
     Ok(stats)
 }
+
+/// The result of a reduction by position.
+fn supplied(at: &mut Inliner, position: usize, most: usize) -> Result<ExprId, Reason> {
+    if position >= most {
+        return Err(format!("it has more than {most} results of reductions"));
+    }
+    Ok(at.body.dag.value(position as u8, Scalar::F32))
+}
+
+/// Results of reductions that the expressions of a kernel can tell apart.
+const RESULTS: usize = 32;
+
+/// Statistics that fit the workgroup memory of the WebGPU baseline beside the tiles of a product.
+const STATISTICS: usize = 24;
 
 /// A coordinate that stands for axes of different extents.
 pub(super) fn unbounded(at: &mut Inliner, axis: usize) -> ExprId {

@@ -21,9 +21,11 @@ impl Pass for FoldAffine {
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph(self.name(), source);
         let fixed = graph.fixed().map_err(failed)?;
+        let live = graph.live();
+        let unread: HashSet<NodeId> = graph.ids().filter(|id| !live.contains(id)).collect();
         let mut folded = graph.clone();
-        for id in graph.order().map_err(failed)? {
-            let Some(chain) = Chain::find(&folded, &fixed, id) else { continue };
+        for id in graph.order().map_err(failed)?.into_iter().filter(|id| live.contains(id)) {
+            let Some(chain) = Chain::find(&folded, &fixed, &unread, id) else { continue };
             if context.permits(self.name(), graph, id) {
                 chain.fold(&mut folded).map_err(failed)?;
             }
@@ -51,7 +53,8 @@ struct Step {
 }
 
 impl Chain {
-    fn find(graph: &Graph, fixed: &HashSet<NodeId>, product: NodeId) -> Option<Self> {
+    /// `unread` are nodes that no output needs.
+    fn find(graph: &Graph, fixed: &HashSet<NodeId>, unread: &HashSet<NodeId>, product: NodeId) -> Option<Self> {
         graph.node(product)?.op.downcast_ref::<MatMul>()?;
         let operands: Vec<bool> = graph.inputs(product).iter().map(|value| fixed.contains(&value.node)).collect();
         let weight = match operands[..] {
@@ -60,9 +63,17 @@ impl Chain {
             _ => return None,
         };
         let mut chain = Self { product, weight, moves: vec![], affine: vec![] };
-        while chain.extend(graph, fixed) {}
+        while chain.extend(graph, fixed, unread) {}
         let scales = |step: &Step| matches!(step.op, BinaryOp::Mul | BinaryOp::Div) && is_vector(graph, step.operand);
-        (chain.affine.iter().any(scales) || chain.affine.len() > 2).then_some(chain)
+        // Where the weight stays as it is, one scale and one shift after it are what the chain becomes.
+        let rest = if chain.folds(graph) { &chain.affine[..] } else { chain.affine.get(1..).unwrap_or_default() };
+        (rest.iter().any(scales) || chain.affine.len() > 2).then_some(chain)
+    }
+
+    /// True if the weight takes scales.
+    fn folds(&self, graph: &Graph) -> bool {
+        let weight = graph.inputs(self.product).get(self.weight).and_then(|&weight| graph.ty(weight));
+        weight.is_some_and(|ty| ty.dtype == DType::F32)
     }
 
     fn last(&self) -> NodeId {
@@ -70,9 +81,11 @@ impl Chain {
     }
 
     /// Takes the only reader of the chain's end, if it goes on with it.
-    fn extend(&mut self, graph: &Graph, fixed: &HashSet<NodeId>) -> bool {
+    fn extend(&mut self, graph: &Graph, fixed: &HashSet<NodeId>, unread: &HashSet<NodeId>) -> bool {
         let end = Value { node: self.last(), port: 0 };
-        let [user] = graph.users(end.node)[..] else { return false };
+        let mut users = graph.users(end.node);
+        users.retain(|id| !unread.contains(id));
+        let [user] = users[..] else { return false };
         let (Some(node), Some(ty)) = (graph.node(user), graph.ty(end)) else { return false };
         if graph.outputs().iter().any(|(_, value)| *value == end) {
             return false;
@@ -142,10 +155,8 @@ impl Chain {
         let mut building = Building { graph, path };
         let (scale, shift) = self.combine(&mut building)?;
         let inputs = building.graph.inputs(self.product);
-        let (Some(&weight), whole) = (inputs.get(self.weight), building.graph.ty(inputs[self.weight]).cloned()) else {
-            return Ok(());
-        };
-        let folds = whole.is_some_and(|ty| ty.dtype == DType::F32);
+        let Some(&weight) = inputs.get(self.weight) else { return Ok(()) };
+        let folds = self.folds(building.graph);
         let mut value = Value { node: self.product, port: 0 };
         if let Some(scale) = scale.filter(|_| folds) {
             let scale = self.to_weight(&mut building, scale)?;

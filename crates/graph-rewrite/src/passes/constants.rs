@@ -21,8 +21,9 @@ impl Pass for FoldConstants {
 
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph(self.name(), source);
+        let live = graph.live();
         let mut folded = graph.clone();
-        for id in graph.order().map_err(failed)? {
+        for id in graph.order().map_err(failed)?.into_iter().filter(|id| live.contains(id)) {
             let Some(tensor) = value(&folded, id) else { continue };
             if !context.permits(self.name(), graph, id) {
                 continue;

@@ -15,8 +15,9 @@ impl Pass for CleanLayout {
 
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph(self.name(), source);
+        let live = graph.live();
         let mut cleaned = graph.clone();
-        for id in graph.order().map_err(failed)? {
+        for id in graph.order().map_err(failed)?.into_iter().filter(|id| live.contains(id)) {
             let old = Value { node: id, port: 0 };
             if let Some(same) = unchanged(&cleaned, id) {
                 if context.permits(self.name(), graph, id) {

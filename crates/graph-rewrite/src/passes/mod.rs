@@ -15,6 +15,7 @@ mod layout;
 mod pipeline;
 mod precompute;
 mod report;
+mod row_products;
 mod separate;
 mod simplify;
 
@@ -29,6 +30,7 @@ pub use layout::CleanLayout;
 pub use pipeline::{Pipeline, optimize};
 pub use precompute::Precompute;
 pub use report::{Application, NearMiss, PassReport, Report};
+pub use row_products::RowProducts;
 pub use separate::Separate;
 pub use simplify::Simplify;
 

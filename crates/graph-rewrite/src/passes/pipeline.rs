@@ -1,6 +1,6 @@
 use super::{
     Application, CleanLayout, CommonSubexpressions, Context, DeadCode, FoldAffine, FoldConstants, Fuse, MergeSiblings,
-    Pass, PassReport, Precompute, Report, Separate, Simplify,
+    Pass, PassReport, Precompute, Report, RowProducts, Separate, Simplify,
 };
 use crate::cost::{Machine, traffic};
 use crate::lower::RewriteError;
@@ -38,6 +38,7 @@ impl Default for Pipeline {
             Box::new(FoldConstants),
             Box::new(FoldAffine),
             Box::new(MergeSiblings),
+            Box::new(RowProducts),
             Box::new(Separate),
             Box::new(DeadCode),
             Box::new(Precompute),
@@ -182,10 +183,12 @@ impl Pipeline {
         let mut bytes = explaining.then(|| traffic(&graph));
         for pass in &self.passes {
             let next = pass.run(&graph, &mut context)?;
-            next.verify().map_err(|source| RewriteError::graph(pass.name(), source))?;
-            let after = match context.applications.is_empty() {
+            let after = match next.is_unchanged(&graph) {
                 true => bytes,
-                false => explaining.then(|| traffic(&next)),
+                false => {
+                    next.verify().map_err(|source| RewriteError::graph(pass.name(), source))?;
+                    explaining.then(|| traffic(&next))
+                }
             };
             report.passes.push(PassReport {
                 pass: pass.name().to_owned(),

@@ -1,6 +1,6 @@
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Separate};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Broadcast, Cast, Constant, Identity, Op, Parameter, Permute, Reshape, Slice};
+use rewire_graph::op::{Broadcast, Cast, Constant, Fused, Identity, Op, Parameter, Permute, Reshape, Slice};
 use rewire_graph::{Graph, GraphError, NodeId, Type, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -59,6 +59,10 @@ impl Candidates<'_> {
         let mut chosen = BTreeSet::new();
         while let Some(id) = stack.pop() {
             let producers = self.graph.inputs(id);
+            // What is fused is computed when parameters are bound already.
+            if self.graph.node(id).is_some_and(|node| node.op.downcast_ref::<Fused>().is_some()) {
+                continue;
+            }
             if self.pays(id) {
                 chosen.insert(Value { node: id, port: 0 });
             } else {
@@ -74,18 +78,20 @@ impl Candidates<'_> {
         if is_source(self.graph, id) || moves(node.op.as_ref()) || node.types.len() != 1 {
             return false;
         }
-        let mut sources = HashSet::new();
+        let bytes = |id: NodeId| self.graph.ty(Value { node: id, port: 0 }).map_or(0, size);
+        let mut left = bytes(id).saturating_sub(SMALL);
         let mut stack = vec![id];
         let mut seen = HashSet::from([id]);
         while let Some(id) = stack.pop() {
             if is_source(self.graph, id) {
-                sources.insert(id);
+                left = left.saturating_sub(bytes(id));
+                if left == 0 {
+                    return true;
+                }
             }
             stack.extend(self.graph.inputs(id).iter().map(|value| value.node).filter(|&id| seen.insert(id)));
         }
-        let bytes = |id: NodeId| self.graph.ty(Value { node: id, port: 0 }).map_or(0, size);
-        let read: usize = sources.iter().map(|&id| bytes(id)).sum();
-        !sources.is_empty() && bytes(id) <= read.saturating_add(SMALL)
+        false
     }
 }
 
@@ -164,10 +170,10 @@ impl Source {
 }
 
 fn copy(from: &Graph, to: &mut Graph, id: NodeId, copies: &mut HashMap<Value, Value>) -> Result<(), GraphError> {
-    let Some(node) = from.node(id) else { return Ok(()) };
+    let ports = from.node(id).map_or(0, |node| node.types.len() as u32);
     let inputs = from.inputs(id).into_iter().map(|value| found(copies, value)).collect::<Result<Vec<_>, _>>()?;
-    let copy = to.add(node.op.clone(), &inputs, &node.path)?;
-    for port in 0..node.types.len() as u32 {
+    let copy = to.add_copy(from, id, &inputs)?;
+    for port in 0..ports {
         copies.insert(Value { node: id, port }, Value { node: copy, port });
     }
     Ok(())

@@ -2,7 +2,7 @@ use super::{Context, Pass};
 use crate::lower::RewriteError;
 use rewire_graph::op::{Concat, Scores, WeightedSum};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Parts of a concatenation that one kernel reads at most: with its result, the bindings of the WebGPU baseline.
@@ -21,12 +21,14 @@ impl Pass for Separate {
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph("separate", source);
         let mut separated = graph.clone();
-        let mut taken = BTreeSet::new();
-        for id in graph.order().map_err(failed)? {
+        let mut taken = HashSet::new();
+        let order = graph.order().map_err(failed)?;
+        let places: HashMap<NodeId, usize> = order.iter().enumerate().map(|(place, &id)| (id, place)).collect();
+        for id in order {
             let Some(node) = graph.node(id) else { continue };
             if node.op.downcast_ref::<WeightedSum>().is_some() {
-                let own = scores(&separated, id);
-                if !own.is_disjoint(&taken) && context.permits(self.name(), graph, id) {
+                let own = scores(&separated, &places, id);
+                if own.iter().any(|id| taken.contains(id)) && context.permits(self.name(), graph, id) {
                     copy_scores(&mut separated, id, &own).map_err(failed)?;
                 }
                 taken.extend(own);
@@ -41,10 +43,10 @@ impl Pass for Separate {
     }
 }
 
-/// The scores that a weighted sum is made of, and what is computed from them.
-fn scores(graph: &Graph, sum: NodeId) -> BTreeSet<NodeId> {
+/// The scores that a weighted sum is made of, and what is computed from them, in order.
+fn scores(graph: &Graph, places: &HashMap<NodeId, usize>, sum: NodeId) -> Vec<NodeId> {
     let is_scores = |value: &Value| graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Scores);
-    let mut pairs = BTreeSet::new();
+    let mut pairs = HashSet::new();
     let mut stack = vec![sum];
     while let Some(id) = stack.pop() {
         for value in graph.inputs(id).into_iter().filter(is_scores) {
@@ -53,30 +55,22 @@ fn scores(graph: &Graph, sum: NodeId) -> BTreeSet<NodeId> {
             }
         }
     }
-    let mut made: BTreeSet<NodeId> = pairs
-        .iter()
-        .copied()
-        .filter(|&id| graph.node(id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some()))
-        .collect();
-    loop {
-        let before = made.len();
-        for &id in &pairs {
-            if graph.inputs(id).iter().any(|value| made.contains(&value.node)) {
-                made.insert(id);
-            }
-        }
-        if made.len() == before {
-            return made;
+    let mut pairs: Vec<NodeId> = pairs.into_iter().collect();
+    pairs.sort_unstable_by_key(|id| places.get(id));
+    let is_made = |id: NodeId| graph.node(id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some());
+    let mut made = HashSet::new();
+    for &id in &pairs {
+        if is_made(id) || graph.inputs(id).iter().any(|value| made.contains(&value.node)) {
+            made.insert(id);
         }
     }
+    pairs.retain(|id| made.contains(id));
+    pairs
 }
 
-fn copy_scores(graph: &mut Graph, sum: NodeId, own: &BTreeSet<NodeId>) -> Result<(), GraphError> {
+fn copy_scores(graph: &mut Graph, sum: NodeId, own: &[NodeId]) -> Result<(), GraphError> {
     let mut copies: HashMap<Value, Value> = HashMap::new();
-    for id in graph.order()? {
-        if id != sum && !own.contains(&id) {
-            continue;
-        }
+    for id in own.iter().copied().chain([sum]) {
         let Some(node) = graph.node(id).cloned() else { continue };
         let inputs: Vec<Value> =
             graph.inputs(id).into_iter().map(|value| copies.get(&value).copied().unwrap_or(value)).collect();

@@ -6,8 +6,8 @@ use rewire_graph::{Dim, Graph, GraphError, Layout, NodeId, Symbol, Type, TypeErr
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-/// Comparisons of a pattern with one place of a graph, alternatives included, after which there is no match.
-const STEPS: usize = 20_000;
+/// Alternatives that are tried at one place of a graph in vain, after which there is no match.
+const ALTERNATIVES: usize = 20_000;
 
 /// Operators of a repeated part that a rewrite looks through for what changed.
 const REPETITIONS: usize = 16;
@@ -35,14 +35,14 @@ enum Reason {
     Type { capture: String, wanted: Type, found: String },
     Shared { first: String, second: String },
     Condition(String),
-    Steps,
+    Alternatives,
 }
 
 impl Mismatch {
     /// The reason, if at least two operators of the pattern or all of it were found.
     pub fn near(&self) -> Option<String> {
         let reason = self.reason.as_ref()?;
-        let near = self.operators >= 2 || matches!(reason, Reason::Condition(_) | Reason::Steps);
+        let near = self.operators >= 2 || matches!(reason, Reason::Condition(_) | Reason::Alternatives);
         near.then(|| reason.to_string())
     }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Reason {
             Self::Type { capture, wanted, found } => write!(f, "`{capture}` must be like {wanted}, it is {found}"),
             Self::Shared { first, second } => write!(f, "{first} and {second} must be one value"),
             Self::Condition(condition) => f.write_str(condition),
-            Self::Steps => write!(f, "there are too many ways to compare it with the pattern"),
+            Self::Alternatives => write!(f, "there are too many ways to compare it with the pattern"),
         }
     }
 }
@@ -68,9 +68,30 @@ impl fmt::Display for Reason {
 struct State {
     bound: BTreeMap<Value, Value>,
     sizes: BTreeMap<Symbol, Dim>,
-    /// By repetition, the captures of each, last first.
-    repeated: BTreeMap<String, Vec<Vec<(String, Value)>>>,
+    /// How much of [`Search::repeated`] belongs to it.
+    repeated: usize,
     operators: usize,
+}
+
+/// A way to go on with a comparison.
+struct Branch {
+    goals: Vec<Goal>,
+    state: State,
+}
+
+/// How far a branch goes.
+enum Reached<'g> {
+    /// A choice: all ways to go on.
+    Choice(Vec<Branch>),
+    /// All goals.
+    Match(Match<'g>),
+}
+
+/// What one repetition captured.
+struct Repetition {
+    /// The name of the repeated part.
+    name: String,
+    captured: Vec<(String, Value)>,
 }
 
 /// What is left to compare.
@@ -87,7 +108,8 @@ struct Search<'a, 'g> {
     form: &'a Form,
     graph: &'g Graph,
     accept: &'a dyn Fn(&Match) -> Result<(), String>,
-    steps: usize,
+    /// Repetitions on the way to the current branch, each last one first.
+    repeated: Vec<Repetition>,
     nearest: Mismatch,
 }
 
@@ -189,7 +211,7 @@ impl Form {
         node: NodeId,
         accept: &dyn Fn(&Match) -> Result<(), String>,
     ) -> Result<Match<'g>, Mismatch> {
-        let mut search = Search { form: self, graph, accept, steps: STEPS, nearest: Mismatch::default() };
+        let mut search = Search { form: self, graph, accept, repeated: vec![], nearest: Mismatch::default() };
         let mut goals: Vec<Goal> = (1..self.results.len()).rev().map(Goal::Result).collect();
         if let Some(&first) = self.results.first() {
             goals.push(Goal::Value(first, Value { node, port: first.port }));
@@ -200,40 +222,53 @@ impl Form {
 
 impl<'g> Search<'_, 'g> {
     /// Reaches all goals, the last first. Where there is a choice, the rest is tried with each.
-    fn solve(&mut self, mut goals: Vec<Goal>, mut state: State) -> Option<Match<'g>> {
-        while let Some(goal) = goals.pop() {
-            self.steps = self.steps.saturating_sub(1);
-            if self.steps == 0 {
-                return self.fail(&state, Reason::Steps);
+    fn solve(&mut self, goals: Vec<Goal>, state: State) -> Option<Match<'g>> {
+        let mut branches = vec![Branch { goals, state }];
+        let mut failed = 0;
+        while let Some(branch) = branches.pop() {
+            self.repeated.truncate(branch.state.repeated);
+            match self.follow(branch) {
+                Some(Reached::Match(found)) => return Some(found),
+                Some(Reached::Choice(ways)) => branches.extend(ways.into_iter().rev()),
+                None => failed += 1,
             }
-            match goal {
-                Goal::Value(pattern, value) => match self.value(pattern, value, &mut state)? {
-                    Step::Known => {}
-                    Step::All(more) => goals.extend(more.into_iter().rev()),
-                    Step::One(choices) => return self.choose(choices, &goals, &state),
-                },
-                Goal::Repeated(repeat) => {
-                    let choices = self.again(repeat, &mut state)?;
-                    return self.choose(choices, &goals, &state);
-                }
-                Goal::Result(position) => {
-                    let &wanted = self.form.results.get(position)?;
-                    if !state.bound.contains_key(&wanted) {
-                        goals.push(goal);
-                        let choices = self.toward(wanted, &state);
-                        return self.choose(choices, &goals, &state);
-                    }
-                }
+            if failed == ALTERNATIVES {
+                let all = State { operators: usize::MAX, ..State::default() };
+                return self.fail(&all, Reason::Alternatives);
             }
         }
-        self.accepted(state)
+        None
     }
 
-    fn choose(&mut self, choices: Vec<Vec<Goal>>, goals: &[Goal], state: &State) -> Option<Match<'g>> {
-        choices.into_iter().find_map(|choice| {
-            let goals = goals.iter().copied().chain(choice.into_iter().rev()).collect();
-            self.solve(goals, state.clone())
-        })
+    /// Reaches goals until there is a choice.
+    fn follow(&mut self, Branch { mut goals, mut state }: Branch) -> Option<Reached<'g>> {
+        while let Some(goal) = goals.pop() {
+            let choices = match goal {
+                Goal::Value(pattern, value) => match self.value(pattern, value, &mut state)? {
+                    Step::Known => continue,
+                    Step::All(more) => {
+                        goals.extend(more.into_iter().rev());
+                        continue;
+                    }
+                    Step::One(choices) => choices,
+                },
+                Goal::Repeated(repeat) => self.again(repeat, &mut state)?,
+                Goal::Result(position) => {
+                    let &wanted = self.form.results.get(position)?;
+                    if state.bound.contains_key(&wanted) {
+                        continue;
+                    }
+                    goals.push(goal);
+                    self.toward(wanted, &state)
+                }
+            };
+            let ways = choices.into_iter().map(|choice| Branch {
+                goals: goals.iter().copied().chain(choice.into_iter().rev()).collect(),
+                state: state.clone(),
+            });
+            return Some(Reached::Choice(ways.collect()));
+        }
+        self.accepted(state).map(Reached::Match)
     }
 
     fn fail<T>(&mut self, state: &State, reason: Reason) -> Option<T> {
@@ -259,13 +294,13 @@ impl<'g> Search<'_, 'g> {
             Some((name.to_owned(), *value))
         };
         let mut captures: BTreeMap<String, Value> = state.bound.iter().filter_map(named).collect();
-        for (repeat, repetitions) in &state.repeated {
-            for (number, repetition) in repetitions.iter().rev().enumerate() {
-                captures.extend(repetition.iter().map(|(name, value)| (format!("{repeat}.{number}.{name}"), *value)));
-            }
+        let mut repetitions: BTreeMap<String, usize> = BTreeMap::new();
+        for Repetition { name: repeat, captured } in self.repeated.iter().rev() {
+            let number = repetitions.entry(repeat.clone()).or_default();
+            captures.extend(captured.iter().map(|(name, value)| (format!("{repeat}.{number}.{name}"), *value)));
+            *number += 1;
         }
         let results = self.form.results.iter().map(|result| state.bound.get(result).copied()).collect::<Option<_>>()?;
-        let repetitions = state.repeated.iter().map(|(name, all)| (name.clone(), all.len())).collect();
         Some(Match { graph: self.graph, results, captures, repetitions, sizes: state.sizes.clone() })
     }
 
@@ -317,9 +352,8 @@ impl<'g> Search<'_, 'g> {
                 state.bound.insert(pattern, value);
                 return Some(Step::One(inputs.iter().map(|&input| vec![Goal::Value(input, value)]).collect()));
             }
-            Placeholder::Repeat { name, .. } => {
+            Placeholder::Repeat { .. } => {
                 state.bound.insert(pattern, value);
-                state.repeated.insert(name.clone(), vec![]);
                 return Some(Step::All(vec![Goal::Value(*inputs.get(2)?, value), Goal::Repeated(pattern)]));
             }
         }
@@ -360,7 +394,8 @@ impl<'g> Search<'_, 'g> {
                 captured.push((name.to_owned(), value));
             }
         }
-        state.repeated.entry(name.clone()).or_default().push(captured);
+        self.repeated.push(Repetition { name: name.clone(), captured });
+        state.repeated = self.repeated.len();
         Some(vec![vec![Goal::Value(body, before), Goal::Repeated(repeat)], vec![Goal::Value(start, before)]])
     }
 

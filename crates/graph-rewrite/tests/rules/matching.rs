@@ -1,7 +1,7 @@
 use super::{count, fires, graph};
 use rewire_graph::op::{Permute, Reduce};
 use rewire_graph::{DType, Dim, Scope, Tensor};
-use rewire_graph_rewrite::rules::{Attempt, Match, Patch, Rule, TracedRule, rewrite};
+use rewire_graph_rewrite::rules::{Attempt, Match, Patch, Pattern, Rule, TracedRule, rewrite};
 
 const F32: DType = DType::F32;
 
@@ -348,4 +348,23 @@ fn what_cannot_be_a_pattern_is_an_error() {
         |_| vec![],
     );
     assert!(error.map(drop).unwrap_err().to_string().contains("matmul"));
+}
+
+#[test]
+fn repetitions_are_found_in_chains_of_thousands_of_nodes() {
+    const LENGTH: usize = 5_000;
+    let whole = graph(|_, x, _| vec![(0..LENGTH).fold(x.sigmoid(), |y, _| y.relu()).tanh()]);
+    let counting =
+        Pattern::trace(|p| vec![p.repeat("relus", &p.any("x", F32).sigmoid(), |_, y| y.relu()).tanh()]).unwrap();
+    let found = counting.find(&whole, whole.outputs()[0].1.node, &|_| Ok(())).unwrap();
+    assert_eq!(found.repetitions("relus"), LENGTH);
+
+    let once = TracedRule::new(
+        "relu once",
+        |p| vec![p.repeat("relus", &p.any("x", F32), |_, y| y.relu())],
+        |r| vec![r.tensor("x").relu()],
+    )
+    .unwrap();
+    let (rewritten, fired) = fires(&whole, &[&once]);
+    assert_eq!((fired, count(&rewritten, "relu")), (LENGTH - 1, 1));
 }

@@ -11,7 +11,7 @@ use crate::op::Op;
 use crate::{Dim, GraphError, Symbol, Type, TypeError};
 use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
-use petgraph::visit::EdgeRef;
+use petgraph::visit::{EdgeRef, IntoEdgeReferences, IntoNodeReferences};
 use std::sync::Arc;
 
 /// Dimensions that a value may have.
@@ -48,7 +48,7 @@ pub struct Node {
     pub path: String,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Edge {
     operand: u32,
     port: u32,
@@ -84,9 +84,11 @@ pub struct SizeDef {
 /// Typed operators with named inputs, parameters and outputs.
 ///
 /// Inputs and parameters are nodes with the ops [`crate::op::Input`] and [`crate::op::Parameter`].
+///
+/// Clones share their nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    nodes: StableDiGraph<Node, Edge>,
+    nodes: StableDiGraph<Arc<Node>, Edge>,
     outputs: Vec<(String, Value)>,
     sizes: Vec<SizeDef>,
 }
@@ -122,16 +124,63 @@ impl Graph {
             let source = TypeError::new("result", format!("of extents below {}", Dim::LIMIT), ty);
             return Err(GraphError::Type { op: op.name().to_owned(), path: path.to_owned(), source });
         }
-        let node = self.nodes.add_node(Node { op, types, path: path.to_owned() });
+        Ok(self.insert(Arc::new(Node { op, types, path: path.to_owned() }), inputs))
+    }
+
+    /// Adds an operator of another graph, which reads `inputs` here.
+    ///
+    /// # Errors
+    /// As [`Graph::add`]; [`GraphError::Dangling`] if `from` has no such node.
+    pub fn add_copy(&mut self, from: &Self, id: NodeId, inputs: &[Value]) -> Result<NodeId, GraphError> {
+        let Some(node) = from.nodes.node_weight(id.0) else {
+            let (node, detail) = ("a copied operator".to_owned(), format!("node {}", id.number()));
+            return Err(GraphError::Dangling { node, path: String::new(), detail });
+        };
+        let operands = || from.nodes.edges_directed(id.0, Direction::Incoming);
+        let is_same = operands().count() == inputs.len()
+            && operands().all(|edge| {
+                let old = from.ty(Value { node: NodeId(edge.source()), port: edge.weight().port });
+                let new = inputs.get(edge.weight().operand as usize).and_then(|&value| self.ty(value));
+                old.is_some() && old == new
+            });
+        match is_same {
+            true => Ok(self.insert(node.clone(), inputs)),
+            false => self.add(node.op.clone(), inputs, &node.path),
+        }
+    }
+
+    fn insert(&mut self, node: Arc<Node>, inputs: &[Value]) -> NodeId {
+        let node = self.nodes.add_node(node);
         for (operand, value) in inputs.iter().enumerate() {
             self.nodes.add_edge(value.node.0, node, Edge { operand: operand as u32, port: value.port });
         }
-        Ok(NodeId(node))
+        NodeId(node)
+    }
+
+    /// True if this is a clone of `other` that nothing was done to, or undone again.
+    pub fn is_unchanged(&self, other: &Self) -> bool {
+        let nodes = |graph: &Self| (graph.nodes.node_count(), graph.nodes.edge_count());
+        let same_nodes = || {
+            self.nodes
+                .node_references()
+                .zip(other.nodes.node_references())
+                .all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(a.1, b.1))
+        };
+        let same_edges = || {
+            let ends =
+                |edge: petgraph::stable_graph::EdgeReference<'_, Edge>| (edge.source(), edge.target(), *edge.weight());
+            self.nodes.edge_references().map(ends).eq(other.nodes.edge_references().map(ends))
+        };
+        nodes(self) == nodes(other)
+            && self.outputs == other.outputs
+            && self.sizes == other.sizes
+            && same_nodes()
+            && same_edges()
     }
 
     /// The node of an id.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.node_weight(id.0)
+        self.nodes.node_weight(id.0).map(Arc::as_ref)
     }
 
     /// The type of a value.

@@ -1,8 +1,11 @@
 use super::{Graph, NodeId, SizeSource, Value};
 use crate::op::{Constant, HostOp, Input, Parameter};
 use crate::{Dim, GraphError, Layout, Symbol};
+use petgraph::Direction;
 use petgraph::algo::toposort;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use petgraph::visit::NodeIndexable;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 
 impl Graph {
     /// All nodes, producers before readers; a node that defines a size comes before those that use it.
@@ -12,36 +15,35 @@ impl Graph {
     /// # Errors
     /// [`GraphError::Cycle`] names an operator on a cycle.
     pub fn order(&self) -> Result<Vec<NodeId>, GraphError> {
-        if let Err(cycle) = toposort(&self.nodes, None) {
-            let node = self.node(NodeId(cycle.node_id())).map_or_else(String::new, |node| node.op.name().to_owned());
-            return Err(GraphError::Cycle { node });
-        }
-        let mut waits: HashMap<NodeId, usize> = HashMap::new();
-        let mut readers: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
+        let mut waits = vec![0usize; self.nodes.node_bound()];
+        // By the nodes that define sizes, those that use them.
+        let mut sized: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
+        let mut ready = BinaryHeap::new();
         for id in self.ids() {
-            let mut producers: BTreeSet<NodeId> = self.inputs(id).into_iter().map(|value| value.node).collect();
-            producers.extend(self.size_values(id).into_iter().map(|value| value.node));
-            producers.remove(&id);
-            waits.insert(id, producers.len());
-            for producer in producers {
-                readers.entry(producer).or_default().push(id);
+            let mut wait = self.nodes.edges_directed(id.0, Direction::Incoming).count();
+            for value in self.size_values(id).into_iter().filter(|value| value.node != id) {
+                wait += 1;
+                sized.entry(value.node).or_default().push(id);
+            }
+            waits[id.number()] = wait;
+            if wait == 0 {
+                ready.push(Reverse(id));
             }
         }
-        let mut ready: BTreeSet<NodeId> = waits.iter().filter(|(_, n)| **n == 0).map(|(id, _)| *id).collect();
         let mut order = Vec::with_capacity(self.len());
-        while let Some(id) = ready.pop_first() {
+        while let Some(Reverse(id)) = ready.pop() {
             order.push(id);
-            for reader in readers.remove(&id).unwrap_or_default() {
-                if let Some(wait) = waits.get_mut(&reader) {
-                    *wait -= 1;
-                    if *wait == 0 {
-                        ready.insert(reader);
-                    }
+            let readers = self.nodes.neighbors_directed(id.0, Direction::Outgoing).map(NodeId);
+            for reader in readers.chain(sized.remove(&id).unwrap_or_default()) {
+                waits[reader.number()] -= 1;
+                if waits[reader.number()] == 0 {
+                    ready.push(Reverse(reader));
                 }
             }
         }
         if order.len() < self.len() {
-            return Err(GraphError::Cycle { node: "a size".to_owned() });
+            let cycle = toposort(&self.nodes, None).err().and_then(|cycle| self.node(NodeId(cycle.node_id())));
+            return Err(GraphError::Cycle { node: cycle.map_or("a size", |node| node.op.name()).to_owned() });
         }
         Ok(order)
     }
@@ -49,8 +51,9 @@ impl Graph {
     /// The host values that the sizes in a node's types and attributes come from.
     pub fn size_values(&self, id: NodeId) -> Vec<Value> {
         let Some(node) = self.node(id) else { return vec![] };
-        let dims = node.types.iter().flat_map(|ty| ty.shape.iter().cloned()).chain(node.op.sizes());
-        self.values_of(dims.flat_map(|dim| symbols(&dim)))
+        let mut used: BTreeSet<Symbol> = node.types.iter().flat_map(|ty| &ty.shape).flat_map(symbols).collect();
+        used.extend(node.op.sizes().iter().flat_map(symbols));
+        self.values_of(used)
     }
 
     /// The host values that symbols come from.
@@ -105,6 +108,6 @@ impl Graph {
     }
 }
 
-fn symbols(dim: &Dim) -> Vec<Symbol> {
-    dim.terms().map(|(symbol, _)| symbol).collect()
+fn symbols(dim: &Dim) -> impl Iterator<Item = Symbol> + '_ {
+    dim.terms().map(|(symbol, _)| symbol)
 }

@@ -10,7 +10,8 @@ use super::validate::validate;
 use crate::{Gpu, GpuError, Kernel, RuntimeError};
 use rewire_graph::HostTensor;
 use rewire_graph::op::Registry;
-use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning, emit};
+use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning};
+use rewire_graph_rewrite::mapping::map_step;
 use rewire_graph_rewrite::plan::{self, Binding, Plan, Step};
 use std::collections::HashMap;
 use std::sync::Once;
@@ -33,8 +34,8 @@ pub struct SessionOptions {
     pub registry: Registry,
 }
 
-/// Makes the kernel of a step for a target, or says why not.
-pub(crate) type Emitter<'a> = &'a (dyn Fn(&plan::Kernel, &Target) -> Result<EmittedKernel, String> + Sync);
+/// Makes the kernel of a step, at its position, for a target, or says why not.
+pub(crate) type Emitter<'a> = &'a (dyn Fn(usize, &Step, &Target) -> Result<EmittedKernel, String> + Sync);
 
 impl Session {
     /// Binds a plan to a device or the CPU. `parameters` gives a parameter by its name.
@@ -48,8 +49,8 @@ impl Session {
         options: SessionOptions,
     ) -> Result<Self, RuntimeError> {
         let tuning = options.tuning;
-        let emitter = move |kernel: &plan::Kernel, target: &Target| {
-            emit(kernel, target, &tuning).map_err(|error| error.to_string())
+        let emitter = move |position: usize, step: &Step, target: &Target| {
+            map_step(position, step, target, &tuning).map_err(|refusal| refusal.reason.to_string())
         };
         Self::load_with(plan, parameters, options, &emitter).await
     }
@@ -129,7 +130,7 @@ async fn place(
     };
     let mut refused = String::new();
     if let Some(side) = gpu {
-        match emitter(&step.kernel, side.gpu().target()) {
+        match emitter(position, step, side.gpu().target()) {
             Ok(emitted) => match side.add(position, step, emitted).await {
                 Ok(()) => return Ok(Site::Gpu),
                 Err(lost @ GpuError::Lost { .. }) => return Err(lost.into()),

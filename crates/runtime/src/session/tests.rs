@@ -33,7 +33,7 @@ fn add() -> plan::Kernel {
 }
 
 /// What an emitter makes of [`add`]: eight elements a workgroup, so that grids grow large.
-fn emit_add(_: &plan::Kernel, _: &Target) -> Result<EmittedKernel, String> {
+fn emit_add(_: usize, _: &Step, _: &Target) -> Result<EmittedKernel, String> {
     Ok(EmittedKernel {
         wgsl: "
 @group(0) @binding(0) var<uniform> params: array<vec4<i32>, 1>;
@@ -142,10 +142,9 @@ fn sessions(plan: &Plan) -> Vec<Session> {
     let mut sessions = vec![load(plan.clone(), Kernel::Cpu).unwrap()];
     if gpu().is_some() {
         sessions.push(load(plan.clone(), Kernel::Wgpu).unwrap());
-        let turn = std::sync::atomic::AtomicUsize::new(0);
-        let every_other = |kernel: &plan::Kernel, target: &Target| {
-            let turn = turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            if turn % 3 == 1 { Err("not this one".to_owned()) } else { emit_add(kernel, target) }
+        let every_other = |position: usize, step: &Step, target: &Target| match position % 3 {
+            1 => Err("not this one".to_owned()),
+            _ => emit_add(position, step, target),
         };
         let mixed = Session::load_with(plan.clone(), |_| None, options(Kernel::Auto), &every_other);
         sessions.push(pollster::block_on(mixed).unwrap());
@@ -286,9 +285,10 @@ fn a_refused_step_is_an_error_only_with_wgpu() {
     if gpu().is_none() {
         return;
     }
-    let refuse = |_: &plan::Kernel, _: &Target| Err("too wide".to_owned());
-    let broken = |kernel: &plan::Kernel, target: &Target| {
-        emit_add(kernel, target).map(|emitted| EmittedKernel { wgsl: "fn main() { nonsense }".into(), ..emitted })
+    let refuse = |_: usize, _: &Step, _: &Target| Err("too wide".to_owned());
+    let broken = |position: usize, step: &Step, target: &Target| {
+        emit_add(position, step, target)
+            .map(|emitted| EmittedKernel { wgsl: "fn main() { nonsense }".into(), ..emitted })
     };
     let load = |kernel, emitter| {
         pollster::block_on(Session::load_with(sums(&[(0, 1)], &[2]), |_| None, options(kernel), emitter))

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 impl Partition<'_> {
     /// A group for every anchor: products, attention with its scores, reductions of one row together.
     pub(super) fn seed(&mut self) {
+        let mut reducing = HashMap::new();
         for id in self.order.clone() {
             let Some(node) = self.graph.node(id) else { continue };
             let op = node.op.as_ref();
@@ -23,7 +24,7 @@ impl Partition<'_> {
                 let nodes = self.scores_of(id);
                 self.create(nodes);
             } else if op.downcast_ref::<Reduce>().is_some() {
-                self.seed_reduction(id);
+                self.seed_reduction(id, &mut reducing);
             }
         }
     }
@@ -85,44 +86,73 @@ impl Partition<'_> {
         self.graph.ty(Value { node: id, port: 0 }).is_some_and(|ty| ty.layout == Layout::Scores)
     }
 
-    /// Joins a reduction to an earlier one over the same rows that it depends on, or starts a group.
-    fn seed_reduction(&mut self, id: NodeId) {
-        let mut between = BTreeSet::new();
-        let mut earlier = BTreeSet::new();
-        let mut stack = vec![id];
-        while let Some(id) = stack.pop() {
-            for producer in self.inputs(id).iter().map(|value| value.node) {
-                if let Some(group) = self.group_of(producer) {
-                    earlier.insert(group);
-                } else if self.is_free(producer) && between.insert(producer) {
-                    stack.push(producer);
-                }
-            }
-        }
+    /// Joins a reduction to earlier ones over the same rows, which it depends on or one of which reads the same tensor, or
+    /// starts a group. `reducing` are the groups of reductions that read a tensor.
+    fn seed_reduction(&mut self, id: NodeId, reducing: &mut HashMap<Value, Vec<GroupId>>) {
+        let cone = self.cone(&BTreeSet::new(), &[id]);
         let form = self.reduced(id);
-        for group in earlier.into_iter().rev().filter(|&group| self.reduces(group, &form)).take(NEIGHBOURS) {
-            let mut nodes = self.groups[group].clone();
-            nodes.extend(between.iter().copied().filter(|&free| self.depends(vec![free], &self.groups[group])));
+        let mut earlier: BTreeSet<GroupId> = cone.read.iter().filter_map(|value| self.group_of(value.node)).collect();
+        earlier.retain(|&group| self.reduces(group, &form));
+        let depending: Vec<(GroupId, BTreeSet<NodeId>)> =
+            earlier.iter().rev().take(NEIGHBOURS).map(|&group| (group, self.path(group, &cone.free))).collect();
+        let all = depending.first().filter(|_| depending.len() > 1).map(|&(group, _)| {
+            let all = depending.iter().flat_map(|(_, nodes)| nodes).copied();
+            (group, all.collect())
+        });
+        let operands: Vec<Value> = cone.read.iter().copied().filter(|&value| self.is_device(value)).collect();
+        let neighbours = self.neighbours(id, &form, operands.iter().filter_map(|operand| reducing.get(operand)));
+        let alone = neighbours.into_iter().map(|group| (group, self.groups[group].clone()));
+        let found = all.into_iter().chain(depending).chain(alone).find_map(|(group, mut nodes)| {
             nodes.insert(id);
-            if self.accepts(&nodes) {
+            self.accepts(&nodes).then_some((group, nodes))
+        });
+        let group = match found {
+            Some((group, nodes)) => {
                 self.assign(group, nodes);
-                return;
+                group
+            }
+            None => self.create(BTreeSet::from([id])),
+        };
+        for operand in operands {
+            let groups = reducing.entry(operand).or_default();
+            if groups.last() != Some(&group) {
+                groups.push(group);
             }
         }
-        let shared: BTreeSet<Value> = self.operands_of(&BTreeSet::from([id]));
-        let neighbours = (0..self.groups.len()).rev().filter(|&group| self.reduces(group, &form)).take(NEIGHBOURS);
-        for group in neighbours.collect::<Vec<_>>() {
-            if self.operands_of(&self.groups[group]).is_disjoint(&shared) {
-                continue;
-            }
-            let mut nodes = self.groups[group].clone();
-            nodes.insert(id);
-            if self.accepts(&nodes) {
-                self.assign(group, nodes);
-                return;
+    }
+
+    /// A group with those of the free nodes, the last in order first, that are computed from it.
+    fn path(&self, group: GroupId, free: &[NodeId]) -> BTreeSet<NodeId> {
+        let mut nodes = self.groups[group].clone();
+        for &id in free.iter().rev() {
+            if self.inputs(id).iter().any(|value| nodes.contains(&value.node)) {
+                nodes.insert(id);
             }
         }
-        self.create(BTreeSet::from([id]));
+        nodes
+    }
+
+    /// The latest of some groups that reduce in a form and that nothing a node is computed from waits for.
+    fn neighbours<'g>(
+        &self,
+        id: NodeId,
+        form: &Option<(&[Dim], usize)>,
+        groups: impl Iterator<Item = &'g Vec<GroupId>>,
+    ) -> Vec<GroupId> {
+        let latest = |groups: &'g Vec<GroupId>| groups.iter().rev().take(NEIGHBOURS).copied();
+        let candidates: BTreeSet<GroupId> = groups.flat_map(latest).collect();
+        let candidates = candidates.into_iter().rev().filter(|&group| self.reduces(group, form));
+        let mut candidates: Vec<GroupId> = candidates.take(NEIGHBOURS).collect();
+        let Some(first) = candidates.iter().filter_map(|&group| self.first(&self.groups[group])).min() else {
+            return candidates;
+        };
+        let mut awaited = BTreeSet::new();
+        self.waits(vec![id], first, |id| {
+            awaited.extend(self.group_of(id));
+            false
+        });
+        candidates.retain(|group| !awaited.contains(group));
+        candidates
     }
 
     /// The shape and the axis that a node reduces, if it is a reduction.
@@ -138,25 +168,8 @@ impl Partition<'_> {
         !self.groups[group].is_empty() && anchors.all(|&id| self.reduced(id) == *form)
     }
 
-    /// The device tensors that a set of nodes is computed from, through free nodes.
-    fn operands_of(&self, nodes: &BTreeSet<NodeId>) -> BTreeSet<Value> {
-        let mut seen = nodes.clone();
-        let mut stack: Vec<NodeId> = nodes.iter().copied().collect();
-        let mut operands = BTreeSet::new();
-        while let Some(id) = stack.pop() {
-            for &value in self.inputs(id) {
-                if self.is_free(value.node) {
-                    if seen.insert(value.node) {
-                        stack.push(value.node);
-                    }
-                } else if !nodes.contains(&value.node)
-                    && self.graph.ty(value).is_some_and(|ty| ty.layout == Layout::Device)
-                {
-                    operands.insert(value);
-                }
-            }
-        }
-        operands
+    fn is_device(&self, value: Value) -> bool {
+        self.graph.ty(value).is_some_and(|ty| ty.layout == Layout::Device)
     }
 
     /// Why two kernels, one of which reads the other, are not one.
@@ -178,12 +191,16 @@ impl Partition<'_> {
 
     /// True if the nodes form one kernel that waits for none of its own results.
     pub(super) fn accepts(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        self.fits(nodes) && self.trial(nodes).is_ok()
+        self.fits(nodes) && self.trial_alone(nodes).is_ok()
     }
 
     /// What is known of [`Partition::accepts`] without a trial.
     fn fits(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        nodes.len() <= OPERATORS && self.least_bindings(nodes) <= BINDINGS && !self.leaves_and_returns(nodes)
+        self.is_small(nodes) && !self.leaves_and_returns(nodes)
+    }
+
+    fn is_small(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        nodes.len() <= OPERATORS && self.least_bindings(nodes) <= BINDINGS
     }
 
     /// Moves readers of a group's results into the group for as long as they fit its epilogue.
@@ -264,10 +281,10 @@ impl Partition<'_> {
     fn settle_into(&mut self, group: GroupId, id: NodeId) -> bool {
         let mut nodes = self.groups[group].clone();
         nodes.insert(id);
-        if self.fits(&nodes) && self.adopt(group, id) {
+        if self.is_small(&nodes) && self.adopt(group, id) {
             return true;
         }
-        if !self.accepts(&nodes) {
+        if !self.fits(&nodes) || self.trial(&nodes).is_err() {
             return false;
         }
         self.assign(group, [id]);
@@ -310,8 +327,8 @@ impl Partition<'_> {
     pub(super) fn join_maps(&mut self) {
         let mut walks: BTreeMap<GroupId, Vec<Dim>> = BTreeMap::new();
         for group in 0..self.groups.len() {
-            if let Ok(Kernel::Map(map)) = self.trial(&self.groups[group]) {
-                walks.insert(group, map.extents);
+            if let Some(shape) = self.walk(&self.groups[group]) {
+                walks.insert(group, shape);
             }
         }
         let mut alike: HashMap<&[Dim], Vec<GroupId>> = HashMap::new();
@@ -331,6 +348,13 @@ impl Partition<'_> {
                 }
             }
         }
+    }
+
+    /// The points that a kernel without an anchor walks.
+    fn walk(&self, nodes: &BTreeSet<NodeId>) -> Option<Vec<Dim>> {
+        let first = *self.results(nodes).first()?;
+        let shape = &self.graph.ty(Value { node: first, port: 0 })?.shape;
+        nodes.iter().all(|&id| self.is_elementwise(id)).then(|| shape.clone())
     }
 
     /// The groups that read results of a group or compute what it reads.

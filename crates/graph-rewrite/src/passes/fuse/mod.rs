@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// Replaces the operators of a graph by fused operators, one a kernel.
 ///
-/// It fails if an operator fits no kernel.
+/// What no output needs is left out. It fails if an operator fits no kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fuse;
 

@@ -20,7 +20,7 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
         if partition.is_leaf(id) {
             let Some(node) = graph.node(id) else { continue };
             let inputs = read(&moved, partition.inputs(id)).map_err(failed)?;
-            let copy = fused.add(node.op.clone(), &inputs, &node.path).map_err(failed)?;
+            let copy = fused.add_copy(graph, id, &inputs).map_err(failed)?;
             let ports = 0..node.types.len() as u32;
             moved.extend(ports.map(|port| (Value { node: id, port }, Value { node: copy, port })));
         }
@@ -76,7 +76,7 @@ impl<'a> Kernels<'a> {
         for nodes in partition.groups.iter().filter(|nodes| !nodes.is_empty()) {
             let number = kernels.waiting.len();
             let results = partition.results(nodes);
-            let (body, operands) = partition.body(nodes, &results)?;
+            let (body, operands) = partition.body(nodes, &results, 0)?;
             let awaited: BTreeSet<NodeId> =
                 operands.iter().map(|value| value.node).filter(|&id| !partition.is_leaf(id)).collect();
             for &id in &awaited {
@@ -191,7 +191,7 @@ fn inline(graph: &mut Graph, body: &Graph, operands: &[Value]) -> Result<Vec<Val
             Some(&operand) => operand,
             None => {
                 let inputs = read(&moved, &body.inputs(id))?;
-                Value { node: graph.add(node.op.clone(), &inputs, &node.path)?, port: 0 }
+                Value { node: graph.add_copy(body, id, &inputs)?, port: 0 }
             }
         };
         moved.insert(Value { node: id, port: 0 }, copy);

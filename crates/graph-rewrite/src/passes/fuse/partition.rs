@@ -1,8 +1,8 @@
 use crate::emit::{Target, Windows};
-use crate::lower::{kernel, pack, packed};
-use crate::plan::{Kernel, Place};
-use rewire_graph::op::{Constant, Fused, HostOp, Input, Op, Parameter};
-use rewire_graph::{DType, Dim, Graph, GraphError, Layout, NodeId, Value};
+use crate::lower::{kernel, packed};
+use crate::plan::Kernel;
+use rewire_graph::op::{Constant, Fused, HostOp, Input, MatMul, Op, Parameter, WeightedSum};
+use rewire_graph::{Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
 
 /// A kernel in the making, by position.
@@ -17,6 +17,16 @@ pub(super) const OPERATORS: usize = 192;
 /// Free nodes that a trial takes into a kernel, the last in order. It reads the others from memory: they become part of
 /// the kernel only if they are settled in it, which is another trial.
 const TRIAL_NODES: usize = 256;
+
+/// What a kernel computes besides its own nodes, and what it reads.
+pub(super) struct Cone {
+    /// Free nodes, the last in order first.
+    pub free: Vec<NodeId>,
+    /// Values of others.
+    pub read: BTreeSet<Value>,
+    /// The position from which on free nodes are part of the kernel.
+    pub window: usize,
+}
 
 /// Which nodes run in which kernel. Elementwise nodes without a group are computed by every kernel that reads them.
 pub(super) struct Partition<'a> {
@@ -45,13 +55,16 @@ struct Facts {
 
 impl<'a> Partition<'a> {
     pub fn new(graph: &'a Graph) -> Result<Self, GraphError> {
-        let order = graph.order()?;
+        let live = graph.live();
+        let mut order = graph.order()?;
+        order.retain(|id| live.contains(id));
         let count = order.iter().map(|id| id.number() + 1).max().unwrap_or(0);
         let mut facts = vec![Facts { is_leaf: true, ..Facts::default() }; count];
         for (position, &id) in order.iter().enumerate() {
             let Some(node) = graph.node(id) else { continue };
             let mut users = graph.users(id);
             users.dedup();
+            users.retain(|user| live.contains(user));
             let is_elementwise = node.op.elementwise().is_some();
             let (inputs, is_leaf) = (graph.inputs(id), is_leaf(node.op.as_ref()));
             facts[id.number()] =
@@ -145,28 +158,34 @@ impl<'a> Partition<'a> {
 
     /// Notes that a trial of the kernel as it is succeeded.
     pub fn note_trial(&mut self, group: GroupId) {
-        self.tried[group] = Some(self.window(&self.groups[group], &self.results(&self.groups[group])));
+        let nodes = &self.groups[group];
+        self.tried[group] = Some(self.cone(nodes, &self.results(nodes)).window);
     }
 
-    /// The position from which on a trial takes free nodes into a kernel, so that it has a bounded number of them.
-    fn window(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId]) -> usize {
-        let entry = |&id: &NodeId| self.position(id).map(|position| (position, id));
-        let mut heap: BinaryHeap<(usize, NodeId)> = results.iter().filter_map(entry).collect();
-        let (mut last, mut free) = (None, 0);
+    /// What `results` of `nodes` are computed from within a kernel: `nodes` and a bounded number of free nodes.
+    pub fn cone(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId]) -> Cone {
+        let entry = |id: NodeId| self.position(id).map(|position| (position, id));
+        let mut heap: BinaryHeap<(usize, NodeId)> = results.iter().filter_map(|&id| entry(id)).collect();
+        let (mut inside, mut free, mut window) = (vec![], vec![], 0);
+        let mut last = None;
         while let Some((position, id)) = heap.pop() {
             if last.replace(position) == Some(position) {
                 continue;
             }
             if !nodes.contains(&id) {
-                free += 1;
-                if free > TRIAL_NODES {
-                    return position + 1;
+                if free.len() == TRIAL_NODES {
+                    window = position + 1;
+                    break;
                 }
+                free.push(id);
             }
-            let inside = |id: &NodeId| nodes.contains(id) || self.is_free(*id);
-            heap.extend(self.inputs(id).iter().map(|value| value.node).filter(inside).filter_map(|id| entry(&id)));
+            inside.push(id);
+            let producers = self.inputs(id).iter().map(|value| value.node);
+            heap.extend(producers.filter(|id| nodes.contains(id) || self.is_free(*id)).filter_map(entry));
         }
-        0
+        let is_inside = |id: NodeId| nodes.contains(&id) || (self.is_free(id) && self.position(id) >= Some(window));
+        let read = inside.iter().flat_map(|&id| self.inputs(id)).copied();
+        Cone { read: read.filter(|value| !is_inside(value.node)).collect(), free, window }
     }
 
     /// Takes the nodes of a group back to those without a kernel.
@@ -202,33 +221,38 @@ impl<'a> Partition<'a> {
 
     /// True if any of `starts` is computed from a node of `nodes`.
     pub fn depends(&self, starts: Vec<NodeId>, nodes: &BTreeSet<NodeId>) -> bool {
-        let Some(first) = nodes.iter().filter_map(|&id| self.position(id)).min() else { return false };
-        let mut seen = Seen::default();
+        let Some(first) = self.first(nodes) else { return false };
+        self.waits(starts, first, |id| nodes.contains(&id))
+    }
+
+    /// The earliest place of a node in the order.
+    pub fn first(&self, nodes: &BTreeSet<NodeId>) -> Option<usize> {
+        nodes.iter().filter_map(|&id| self.position(id)).min()
+    }
+
+    /// True if `is_sought` takes one of `starts` or something that they are computed from, not further up the order than
+    /// `first`.
+    pub fn waits(&self, starts: Vec<NodeId>, first: usize, mut is_sought: impl FnMut(NodeId) -> bool) -> bool {
+        let (mut seen, mut seen_groups) = (Seen::default(), Seen::default());
         let mut stack = starts;
         while let Some(id) = stack.pop() {
-            if nodes.contains(&id) {
+            if is_sought(id) {
                 return true;
             }
             if self.position(id).is_some_and(|position| position > first && seen.insert(position - first)) {
                 stack.extend(self.inputs(id).iter().map(|value| value.node));
                 // A kernel waits for all that any of its nodes waits for.
-                if let Some(group) = self.group_of(id) {
-                    let waits =
-                        |id: &NodeId| self.position(*id).is_some_and(|at| at <= first || !seen.contains(at - first));
-                    stack.extend(self.groups[group].iter().copied().filter(waits));
+                if let Some(group) = self.group_of(id).filter(|&group| seen_groups.insert(group)) {
+                    stack.extend(&self.groups[group]);
                 }
             }
         }
         false
     }
 
-    /// The body of a kernel that computes `results` of `nodes`, with what each operand stands for.
-    pub fn body(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId]) -> Result<(Graph, Vec<Value>), GraphError> {
-        self.body_within(nodes, results, 0)
-    }
-
-    /// As [`Partition::body`]. Free nodes at positions before `window` are read from memory.
-    fn body_within(
+    /// The body of a kernel that computes `results` of `nodes`, with what each operand stands for. Free nodes at positions
+    /// before `window` are read from memory.
+    pub fn body(
         &self,
         nodes: &BTreeSet<NodeId>,
         results: &[NodeId],
@@ -243,43 +267,61 @@ impl<'a> Partition<'a> {
         Ok((building.body, building.operands))
     }
 
-    /// The kernel that `nodes` would become, or why they would not.
+    /// The kernel that `nodes` would become, with the free nodes that it reads, or why they would not.
     pub fn trial(&self, nodes: &BTreeSet<NodeId>) -> Result<Kernel, String> {
         let results = self.results(nodes);
-        let window = self.window(nodes, &results);
-        let (body, operands) = self.body_within(nodes, &results, window).map_err(|error| error.to_string())?;
-        let mut kernel = kernel(&body)?;
-        pack(&mut kernel, &operands, &self.packed);
-        Ok(kernel)
+        self.lowered(nodes, &results, self.cone(nodes, &results).window)
+    }
+
+    /// The kernel that `nodes` would become if it read all others from memory, or why they would not.
+    pub fn trial_alone(&self, nodes: &BTreeSet<NodeId>) -> Result<Kernel, String> {
+        self.lowered(nodes, &self.results(nodes), usize::MAX)
+    }
+
+    fn lowered(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId], window: usize) -> Result<Kernel, String> {
+        let (body, _) = self.body(nodes, results, window).map_err(|error| error.to_string())?;
+        kernel(&body)
     }
 
     /// Storage bindings of a kernel: device operands that are read, results, one for all packed parameters of a
     /// type, and one for all host operands.
-    pub fn bindings(&self, nodes: &BTreeSet<NodeId>, kernel: &Kernel) -> usize {
-        let operands = &kernel.body().operands;
-        let device = operands.iter().filter(|operand| operand.place == Place::Device);
-        let device: usize = device.map(|operand| windows(operand.dtype, &operand.shape)).sum();
-        let packed: BTreeSet<DType> =
-            operands.iter().filter(|operand| operand.place == Place::Packed).map(|operand| operand.dtype).collect();
-        let host = operands.iter().any(|operand| operand.place == Place::Host);
-        let sizes = host || matches!(kernel, Kernel::Attention(_));
-        device + packed.len() + self.results(nodes).len() + usize::from(sizes)
+    pub fn bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
+        let results = self.results(nodes);
+        let read = self.cone(nodes, &results).read;
+        self.count(read, self.is_attention(nodes)) + results.len()
+    }
+
+    /// True for kernels that find their tiles in a list, which is bound with the shape program.
+    fn is_attention(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        let sums = |op: &dyn Op| op.downcast_ref::<WeightedSum>().is_some();
+        let products = |op: &dyn Op| op.downcast_ref::<MatMul>().is_some();
+        let count = |test: &dyn Fn(&dyn Op) -> bool| nodes.iter().filter(|&&id| self.op(id).is_some_and(test)).count();
+        count(&sums) > 0 || count(&products) > 1
+    }
+
+    /// Bindings of values that a kernel reads; `sizes` if it reads the shape program anyway.
+    fn count(&self, read: impl IntoIterator<Item = Value>, sizes: bool) -> usize {
+        let (mut own, mut packed, mut host) = (0, BTreeSet::new(), sizes);
+        for value in read {
+            let Some(ty) = self.graph.ty(value) else { continue };
+            host |= ty.layout == Layout::Host;
+            if ty.layout == Layout::Device {
+                match self.packed.contains(&value) {
+                    true => packed.extend([ty.dtype]),
+                    false => own += windows(ty),
+                }
+            }
+        }
+        own + packed.len() + usize::from(host)
     }
 
     /// Storage bindings if every free node that the kernel reads from were computed by another one.
     pub fn least_bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
         let read = nodes.iter().flat_map(|&id| self.inputs(id)).filter(|value| !nodes.contains(&value.node));
         let outside: BTreeSet<Value> = read.map(|&value| self.source(nodes, value)).collect();
-        let (host, device): (Vec<Value>, Vec<Value>) = outside
-            .into_iter()
-            .filter(|value| !self.is_free(value.node) || !self.inputs(value.node).is_empty())
-            .partition(|value| self.graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Host));
-        let types = |value: &Value| self.graph.ty(*value).filter(|ty| ty.layout == Layout::Device);
-        let (packed, own): (Vec<&Value>, Vec<&Value>) =
-            device.iter().filter(|value| types(value).is_some()).partition(|value| self.packed.contains(value));
-        let packed: BTreeSet<DType> = packed.into_iter().filter_map(types).map(|ty| ty.dtype).collect();
-        let own: usize = own.into_iter().filter_map(types).map(|ty| windows(ty.dtype, &ty.shape)).sum();
-        own + packed.len() + self.results(nodes).len() + usize::from(!host.is_empty())
+        let computed =
+            outside.into_iter().filter(|value| !self.is_free(value.node) || !self.inputs(value.node).is_empty());
+        self.count(computed, false) + self.results(nodes).len()
     }
 }
 
@@ -297,9 +339,11 @@ impl Partition<'_> {
     }
 }
 
-/// Bindings of a tensor: one, or more where it is larger than a binding of the WebGPU baseline.
-fn windows(dtype: DType, shape: &[Dim]) -> usize {
-    Windows::of_tensor(dtype, shape, &Target::BASELINE)
+/// Bindings of a tensor on the WebGPU baseline. Where they are more than any kernel has, only a larger target can run what
+/// reads it, and they count as one.
+fn windows(ty: &Type) -> usize {
+    let windows = Windows::of_tensor(ty.dtype, &ty.shape, &Target::BASELINE);
+    if windows < BINDINGS { windows } else { 1 }
 }
 
 /// True for operators that are bound or computed outside of kernels.
@@ -326,10 +370,6 @@ impl Seen {
         self.0[word] |= bit;
         new
     }
-
-    fn contains(&self, number: usize) -> bool {
-        self.0.get(number / 64).is_some_and(|word| word & (1 << (number % 64)) != 0)
-    }
 }
 
 struct Building<'a, 'b> {
@@ -350,13 +390,13 @@ impl Building<'_, '_> {
             || (self.partition.is_free(value.node)
                 && self.partition.position(value.node).is_some_and(|position| position >= self.window));
         let copy = match self.partition.graph.node(value.node) {
-            Some(node) if inside => {
+            Some(_) if inside => {
                 let inputs = self.partition.inputs(value.node).iter().map(|&input| self.copy(input)).collect::<Result<
                     Vec<_>,
                     _,
                 >>(
                 )?;
-                Value { node: self.body.add(node.op.clone(), &inputs, &node.path)?, port: value.port }
+                Value { node: self.body.add_copy(self.partition.graph, value.node, &inputs)?, port: value.port }
             }
             _ => {
                 let ty = self.partition.graph.ty(value).cloned().ok_or_else(|| GraphError::Dangling {

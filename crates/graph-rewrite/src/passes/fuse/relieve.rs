@@ -19,10 +19,7 @@ impl Partition<'_> {
 
     /// How many bindings too many a kernel takes.
     fn excess(&self, nodes: &BTreeSet<NodeId>) -> usize {
-        match self.trial(nodes) {
-            Ok(kernel) => self.bindings(nodes, &kernel).saturating_sub(BINDINGS),
-            Err(_) => 0,
-        }
+        self.bindings(nodes).saturating_sub(BINDINGS)
     }
 
     /// The part of a kernel's prologue whose absence relieves the kernel most, and of those the one that
@@ -47,14 +44,8 @@ impl Partition<'_> {
     fn prologue(&self, group: GroupId) -> BTreeSet<NodeId> {
         let nodes = &self.groups[group];
         let anchors: BTreeSet<NodeId> = nodes.iter().copied().filter(|&id| !self.is_elementwise(id)).collect();
-        let mut found = BTreeSet::new();
-        for &id in nodes {
-            let free = self.inputs(id).iter().map(|value| value.node).filter(|&producer| self.is_free(producer));
-            found.extend(free.flat_map(|producer| self.cone(producer)));
-            if self.is_elementwise(id) && !self.depends(vec![id], &anchors) {
-                found.insert(id);
-            }
-        }
+        let mut found: BTreeSet<NodeId> = self.cone(nodes, &self.results(nodes)).free.into_iter().collect();
+        found.extend(nodes.iter().filter(|&&id| self.is_elementwise(id) && !self.depends(vec![id], &anchors)));
         found.retain(|&id| !self.is_scores(id) && !self.inputs(id).is_empty());
         found
     }
@@ -87,19 +78,5 @@ impl Partition<'_> {
     fn row_bytes(&self, id: NodeId) -> usize {
         let ty = self.graph.ty(Value { node: id, port: 0 });
         ty.map_or(0, |ty| ty.dtype.bytes() * ty.shape.iter().filter_map(|dim| dim.as_const()).product::<usize>())
-    }
-
-    /// A free node and the free nodes it is computed from.
-    fn cone(&self, id: NodeId) -> BTreeSet<NodeId> {
-        let mut cone = BTreeSet::from([id]);
-        let mut stack = vec![id];
-        while let Some(id) = stack.pop() {
-            for producer in self.inputs(id).iter().map(|value| value.node) {
-                if self.is_free(producer) && cone.insert(producer) {
-                    stack.push(producer);
-                }
-            }
-        }
-        cone
     }
 }

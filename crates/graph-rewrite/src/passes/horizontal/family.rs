@@ -21,6 +21,21 @@ struct Part {
     width: usize,
 }
 
+/// What is known of the graph that siblings were found in.
+pub(super) struct Known {
+    /// Values that are the same in every run.
+    pub fixed: HashSet<NodeId>,
+    /// Nodes that no output needs.
+    pub unread: HashSet<NodeId>,
+}
+
+impl Known {
+    pub fn of(graph: &Graph) -> Result<Self, GraphError> {
+        let live = graph.live();
+        Ok(Self { fixed: graph.fixed()?, unread: graph.ids().filter(|id| !live.contains(id)).collect() })
+    }
+}
+
 /// Values of one kind that are computed together.
 pub(super) struct Family {
     whole: Value,
@@ -54,9 +69,9 @@ impl Family {
 
     /// Merges the readers of neighbouring parts that do the same, and lets all other readers read their part of the
     /// whole. Returns the families of the results.
-    pub fn spread(self, graph: &mut Graph, fixed: &HashSet<NodeId>) -> Result<Vec<Self>, GraphError> {
+    pub fn spread(self, graph: &mut Graph, known: &Known) -> Result<Vec<Self>, GraphError> {
         let readers: Vec<Option<(NodeId, Reader)>> =
-            self.parts.iter().map(|part| self.reader(graph, fixed, part)).collect();
+            self.parts.iter().map(|part| self.reader(graph, known, part)).collect();
         let mut families = vec![];
         let mut start = 0;
         while start < self.parts.len() {
@@ -80,8 +95,10 @@ impl Family {
         Ok(families)
     }
 
-    fn reader(&self, graph: &Graph, fixed: &HashSet<NodeId>, part: &Part) -> Option<(NodeId, Reader)> {
-        let [user] = graph.users(part.old.node)[..] else { return None };
+    fn reader(&self, graph: &Graph, known: &Known, part: &Part) -> Option<(NodeId, Reader)> {
+        let mut users = graph.users(part.old.node);
+        users.retain(|id| !known.unread.contains(id));
+        let [user] = users[..] else { return None };
         if graph.outputs().iter().any(|(_, value)| *value == part.old) {
             return None;
         }
@@ -90,7 +107,7 @@ impl Family {
         let ty = graph.ty(part.old)?;
         if op.downcast_ref::<MatMul>().is_some() {
             let [left, right] = inputs[..] else { return None };
-            let weight = graph.ty(right).filter(|ty| ty.rank() == 2 && fixed.contains(&right.node))?;
+            let weight = graph.ty(right).filter(|ty| ty.rank() == 2 && known.fixed.contains(&right.node))?;
             let width = weight.width().filter(|_| left == part.old && ty.rank() == 2)?;
             return Some((user, Reader::Product { depth: part.width, width, dtype: weight.dtype }));
         }
@@ -99,8 +116,10 @@ impl Family {
         if !movable || node.types.first()?.shape != ty.shape {
             return None;
         }
-        let operands =
-            inputs.iter().map(|&value| self.operand(graph, fixed, part, value)).collect::<Option<Vec<Operand>>>()?;
+        let operands = inputs
+            .iter()
+            .map(|&value| self.operand(graph, &known.fixed, part, value))
+            .collect::<Option<Vec<Operand>>>()?;
         let columns = operands.iter().any(|operand| matches!(operand, Operand::Column(_)));
         let op = Identity(Arc::clone(&node.op));
         Some((user, Reader::Elementwise { op, operands, columns }))

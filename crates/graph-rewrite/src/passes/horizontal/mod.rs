@@ -6,10 +6,10 @@ mod join;
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Precompute, Separate};
 use crate::cost::{Machine, Sizes, operators};
 use crate::lower::RewriteError;
-use family::{Family, Members};
+use family::{Family, Known, Members};
 use rewire_graph::op::{Concat, MatMul};
 use rewire_graph::{DType, Graph, GraphError, NodeId, Value};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Sets of siblings that are tried one by one where merging all of them does not pay.
@@ -66,10 +66,9 @@ fn seconds(graph: &Graph, machine: &Machine) -> Result<f64, RewriteError> {
 
 /// Products with the same left operand and parameters of one type as right operands, oldest first.
 fn siblings(graph: &Graph) -> Result<Vec<Vec<NodeId>>, GraphError> {
-    let fixed = graph.fixed()?;
+    let Known { fixed, unread } = Known::of(graph)?;
     let mut sets: BTreeMap<(Value, DType), Vec<NodeId>> = BTreeMap::new();
-    let live = graph.live();
-    for id in graph.ids().filter(|id| live.contains(id) && !fixed.contains(id)) {
+    for id in graph.ids().filter(|id| !unread.contains(id) && !fixed.contains(id)) {
         let is_product = graph.node(id).is_some_and(|node| node.op.downcast_ref::<MatMul>().is_some());
         let [left, right] = graph.inputs(id)[..] else { continue };
         let Some(ty) = graph.ty(right).filter(|ty| is_product && ty.rank() == 2) else { continue };
@@ -86,15 +85,15 @@ fn merged(graph: &Graph, sets: &[Vec<NodeId>]) -> Result<Graph, GraphError> {
     if sets.is_empty() {
         return Ok(merged);
     }
-    let fixed = graph.fixed()?;
+    let known = Known::of(graph)?;
     for set in sets {
-        merge(&mut merged, &fixed, set)?;
+        merge(&mut merged, &known, set)?;
     }
     join::join_parts(&mut merged)?;
     Ok(merged)
 }
 
-fn merge(graph: &mut Graph, fixed: &HashSet<NodeId>, set: &[NodeId]) -> Result<(), GraphError> {
+fn merge(graph: &mut Graph, known: &Known, set: &[NodeId]) -> Result<(), GraphError> {
     let [first, ..] = set else { return Ok(()) };
     let path = graph.node(*first).map_or_else(String::new, |node| node.path.clone());
     let weights: Vec<Value> = set.iter().filter_map(|&id| graph.inputs(id).get(1).copied()).collect();
@@ -106,7 +105,7 @@ fn merge(graph: &mut Graph, fixed: &HashSet<NodeId>, set: &[NodeId]) -> Result<(
     let product = graph.add(Arc::new(MatMul), &[left, Value { node: joined, port: 0 }], &path)?;
     let mut waiting = vec![Family::new(Value { node: product, port: 0 }, Members::Columns, parts)];
     while let Some(family) = waiting.pop() {
-        waiting.extend(family.spread(graph, fixed)?);
+        waiting.extend(family.spread(graph, known)?);
     }
     Ok(())
 }
