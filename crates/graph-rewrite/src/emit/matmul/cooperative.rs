@@ -51,7 +51,35 @@ impl Tile {
         let steps = (k as u32).div_ceil(depth);
         let sets = [4, 3, 2].into_iter().find(|sets| steps >= *sets && (steps % sets == 0 || steps > 8 * sets));
         let tile = Self { size, subgroup, subgroups: (m.0, n.0), matrices: (m.1, n.1), depth, sets: sets.unwrap_or(1) };
-        Ok((threads <= target.invocations).then_some(tile))
+        let fits = threads <= target.invocations && tile.bytes(kernel.stats.len() as u32) <= target.workgroup_bytes;
+        match (fits, tuning.rows.or(tuning.columns)) {
+            (true, _) => Ok(Some(tile)),
+            (false, Some(_)) => Ok(None),
+            (false, None) => {
+                let half = Tuning { rows: Some(rows / 2), columns: Some(columns / 2), ..*tuning };
+                Self::new(kernel, target, &half)
+            }
+        }
+    }
+
+    /// Bytes of workgroup memory of a product with some statistics of its rows.
+    fn bytes(&self, statistics: u32) -> u32 {
+        let staged = |across: u32| (across * (self.depth + PADDING)).max(self.depth * (across + PADDING)) * 2;
+        let partial = if statistics > 0 { 16 * self.rows() } else { 0 };
+        staged(self.rows()) + staged(self.columns()) + 16 * self.stage_length() + partial + 4 * self.rows() * statistics
+    }
+
+    /// Matrices of results in a row that pass through workgroup memory at once.
+    fn stage_matrices(&self) -> u32 {
+        self.matrices.1.min(2)
+    }
+
+    fn stage_pitch(&self) -> u32 {
+        (self.stage_matrices() * self.size + 4) / 4
+    }
+
+    fn stage_length(&self) -> u32 {
+        self.subgroups.0 * self.subgroups.1 * self.size * self.stage_pitch()
     }
 
     pub fn rows(&self) -> u32 {
@@ -96,9 +124,6 @@ pub(super) fn emit(kernel: &Matmul, tile: &Tile, mut module: Module) -> Result<E
     let mut parts = Parts::new(kernel, &mut module)?;
     let (body, grid, tile_lists) = place(kernel, (tile.rows(), tile.columns()), &mut module)?;
     let ragged = kernel.k.as_const().is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
-    let stage_matrices = tile.matrices.1.min(2);
-    let stage_pitch = (stage_matrices * tile.size + 4) / 4;
-    let stage_length = tile.subgroups.0 * tile.subgroups.1 * tile.size * stage_pitch;
     parts.variables.extend([
         ("size", tile.size.into()),
         ("subgroup", tile.subgroup.into()),
@@ -113,9 +138,9 @@ pub(super) fn emit(kernel: &Matmul, tile: &Tile, mut module: Module) -> Result<E
         ("ragged_depth", ragged.into()),
         ("left", tile.staged(!parts.left_along_rows, tile.rows())),
         ("right", tile.staged(parts.right_along_rows, tile.columns())),
-        ("stage_matrices", stage_matrices.into()),
-        ("stage_pitch", stage_pitch.into()),
-        ("stage_length", stage_length.into()),
+        ("stage_matrices", tile.stage_matrices().into()),
+        ("stage_pitch", tile.stage_pitch().into()),
+        ("stage_length", tile.stage_length().into()),
     ]);
     let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables };
     let source = include_str!("../../../../../shaders/matmul_cooperative.wgsl");
