@@ -2,12 +2,13 @@ use super::{WINDOW, shortest};
 use crate::session::Pipelines;
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::Machine;
-use rewire_graph_rewrite::emit::{EmittedKernel, Slot};
+use rewire_graph_rewrite::emit::{EmittedKernel, Slot, Target};
 use std::time::Instant;
 use wgpu::util::DeviceExt;
 
 const COPY: &str = include_str!("../../../../shaders/copy.wgsl");
 const MULTIPLY_ADD: &str = include_str!("../../../../shaders/multiply_add.wgsl");
+const MULTIPLY_ADD_MATRIX: &str = include_str!("../../../../shaders/multiply_add_matrix.wgsl");
 
 /// Bytes that a workgroup of the copy moves from one tensor to the other.
 const COPIED: u64 = 1024 * 16;
@@ -22,6 +23,10 @@ const GROUPS: u32 = 4096;
 const FEW_GROUPS: u32 = 64;
 const OPERATIONS: f64 = 256.0 * 128.0 * 32.0 * 2.0;
 
+/// Invocations of a workgroup of the multiply-adds of matrices, and rounds of eight products of each of its subgroups.
+const MATRIX_THREADS: u32 = 128;
+const MATRIX_ROUNDS: f64 = 128.0;
+
 pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
     let modest = copy_seconds(gpu, MODEST).await?;
     let large = if 2.0 * MODEST as f64 / modest > FAST { LARGE } else { MODEST };
@@ -30,7 +35,30 @@ pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
     let copied = copy_seconds(gpu, bytes).await?;
     let multiply_add = OPERATIONS * groups_a_second(gpu, MULTIPLY_ADD).await?;
     let launch = copy_seconds(gpu, COPIED).await?;
-    Ok(Machine { bandwidth: 2.0 * bytes as f64 / copied, multiply_add, matrix: None, launch })
+    Ok(Machine { bandwidth: 2.0 * bytes as f64 / copied, multiply_add, matrix: matrix_rate(gpu).await, launch })
+}
+
+/// Operations a second of cooperative matrices with halves as operands; `None` where kernels use none.
+async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
+    let Target { matrix: size @ 1.., subgroup_size: subgroup @ 1.., .. } = *gpu.target() else { return None };
+    let measured = async {
+        let variables = minijinja::context! { size, threads => MATRIX_THREADS };
+        let shader = minijinja::Environment::new().render_str(MULTIPLY_ADD_MATRIX, variables);
+        let shader =
+            shader.map_err(|error| GpuError::Rejected { what: "a measurement".into(), reason: error.to_string() });
+        groups_a_second(gpu, &shader?).await
+    };
+    match measured.await {
+        Ok(groups) => {
+            let subgroups = f64::from(MATRIX_THREADS.div_ceil(subgroup));
+            let product = 2.0 * f64::from(size).powi(3);
+            Some(groups * subgroups * MATRIX_ROUNDS * 8.0 * product)
+        }
+        Err(error) => {
+            tracing::warn!("{}: the rate of cooperative matrices is not known: {error}", gpu.name());
+            None
+        }
+    }
 }
 
 /// Workgroups of a kernel of arithmetic that the device runs in a second.
