@@ -1,11 +1,12 @@
 //! The self-test that goes before the first use of a device's cooperative matrices.
 
 use super::{Inputs, Session, SessionOptions};
-use crate::{Gpu, Kernel};
+use crate::{Gpu, Kernel, RuntimeError};
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{lower, optimize};
+use std::pin::Pin;
 
 const ROWS: usize = 37;
 const DEPTH: usize = 48;
@@ -42,14 +43,19 @@ async fn is_right(gpu: &Gpu) -> bool {
     product(gpu, &left, &right).await.is_some_and(|product| product == expected)
 }
 
-async fn product(gpu: &Gpu, left: &[f64], right: &[f64]) -> Option<Vec<f64>> {
+fn plan() -> Option<Plan> {
     let scope = Scope::new();
     let x = scope.input("x", DType::F16, &[ROWS.into(), DEPTH.into()]);
     let w = scope.input("w", DType::F16, &[DEPTH.into(), COLUMNS.into()]);
     let graph = scope.finish(&[("y", x.matmul(&w))]).ok()?;
-    let plan = lower(&optimize(graph).ok()?.0).ok()?;
+    lower(&optimize(graph).ok()?.0).ok()
+}
+
+async fn product(gpu: &Gpu, left: &[f64], right: &[f64]) -> Option<Vec<f64>> {
     let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.untested()), ..SessionOptions::default() };
-    let mut session = Box::pin(Session::load_async(plan, |_| None, options)).await.ok()?;
+    let load: Pin<Box<dyn Future<Output = Result<Session, RuntimeError>> + Send>> =
+        Box::pin(Session::load_async(plan()?, |_| None, options));
+    let mut session = load.await.ok()?;
     let inputs = Inputs::new()
         .with("x", HostTensor::from_f64(DType::F16, vec![ROWS, DEPTH], left).ok()?)
         .with("w", HostTensor::from_f64(DType::F16, vec![DEPTH, COLUMNS], right).ok()?);
