@@ -51,11 +51,14 @@ fn plan() -> Option<Plan> {
     lower(&optimize(graph).ok()?.0).ok()
 }
 
+/// A session of its own, boxed, since loading a session is what asks for the test.
+fn load(gpu: Gpu, plan: Plan) -> Pin<Box<dyn Future<Output = Result<Session, RuntimeError>> + Send>> {
+    let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..SessionOptions::default() };
+    Box::pin(Session::load_async(plan, |_| None, options))
+}
+
 async fn product(gpu: &Gpu, left: &[f64], right: &[f64]) -> Option<Vec<f64>> {
-    let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.untested()), ..SessionOptions::default() };
-    let load: Pin<Box<dyn Future<Output = Result<Session, RuntimeError>> + Send>> =
-        Box::pin(Session::load_async(plan()?, |_| None, options));
-    let mut session = load.await.ok()?;
+    let mut session = load(gpu.untested(), plan()?).await.ok()?;
     let inputs = Inputs::new()
         .with("x", HostTensor::from_f64(DType::F16, vec![ROWS, DEPTH], left).ok()?)
         .with("w", HostTensor::from_f64(DType::F16, vec![DEPTH, COLUMNS], right).ok()?);
