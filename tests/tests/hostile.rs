@@ -147,7 +147,7 @@ fn choices() -> impl Strategy<Value = Vec<(usize, u64)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn changed_plans_load_and_run_or_say_why_not(choices in choices()) {

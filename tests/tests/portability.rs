@@ -15,6 +15,7 @@ fn rich() -> Target {
         subgroups: true,
         subgroup_size,
         matrix,
+        software: false,
         storage_buffers,
         workgroup_bytes,
         invocations,

@@ -40,6 +40,8 @@ pub struct Target {
     pub subgroup_size: u32,
     /// Rows, columns and depth of a cooperative matrix with halves as operands and `f32` sums; 0 where there are none.
     pub matrix: u32,
+    /// Shaders are compiled for a CPU, where short ones are soonest done.
+    pub software: bool,
     /// Storage buffers a kernel may bind.
     pub storage_buffers: u32,
     /// Bytes of workgroup memory.
@@ -57,6 +59,7 @@ impl Target {
         subgroups: false,
         subgroup_size: 0,
         matrix: 0,
+        software: false,
         storage_buffers: 8,
         workgroup_bytes: 16 << 10,
         invocations: 256,
@@ -77,6 +80,7 @@ impl Target {
             subgroups: self.subgroups && other.subgroups,
             subgroup_size: if self.subgroup_size == other.subgroup_size { self.subgroup_size } else { 0 },
             matrix: if self.matrix == other.matrix { self.matrix } else { 0 },
+            software: self.software,
             storage_buffers: self.storage_buffers.min(other.storage_buffers),
             workgroup_bytes: self.workgroup_bytes.min(other.workgroup_bytes),
             invocations: self.invocations.min(other.invocations),

@@ -26,7 +26,8 @@ impl Graph {
     /// ```
     /// use rewire_graph::{DType, Remarks, Scope};
     /// let scope = Scope::new();
-    /// let graph = scope.finish(&[("y", scope.input("x", DType::F32, &[4.into()]).silu())])?;
+    /// let x = scope.input("x", DType::F32, &[4.into()]);
+    /// let graph = scope.finish(&[("y", x.silu())])?;
     /// let mut remarks = Remarks::default();
     /// remarks.nodes.insert(graph.outputs()[0].1.node, "cheap".to_owned());
     /// assert!(graph.text_with(&remarks).contains("silu(%0) : f32[4]  ; cheap"));

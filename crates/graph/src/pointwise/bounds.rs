@@ -17,8 +17,8 @@ pub trait Leaves {
 /// ```
 /// use rewire_graph::Scalar;
 /// use rewire_graph::pointwise::{BinaryOp, Bounds, Dag, Interval, Leaves, Tri};
-/// struct None;
-/// impl Leaves for None {
+/// struct Unknown;
+/// impl Leaves for Unknown {
 ///     fn size(&self, _: u16) -> Interval {
 ///         Interval::UNKNOWN
 ///     }
@@ -30,7 +30,7 @@ pub trait Leaves {
 /// let (row, key) = (dag.coord(0, None), dag.coord(1, None));
 /// let causal = dag.binary(BinaryOp::Ge, row, key);
 /// let tile = [Interval::new(32.0, 63.0), Interval::new(0.0, 31.0)];
-/// assert_eq!(Bounds::new(&dag, causal).evaluate(&dag, &None, &tile, &mut vec![]).truth(), Tri::Always);
+/// assert_eq!(Bounds::new(&dag, causal).evaluate(&dag, &Unknown, &tile, &mut vec![]).truth(), Tri::Always);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Bounds {

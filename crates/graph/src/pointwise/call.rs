@@ -48,7 +48,8 @@ pub const MAX_ARGUMENTS: usize = 8;
 ///
 /// let scope = Scope::new();
 /// let x = scope.input("x", DType::F32, &[2.into()]);
-/// let graph = scope.finish(&[("y", scope.apply(Call::new(Softsign { scale: 2.0 }), &[&x]))])?;
+/// let y = scope.apply(Call::new(Softsign { scale: 2.0 }), &[&x]);
+/// let graph = scope.finish(&[("y", y)])?;
 /// let inputs = HashMap::from([("x".to_owned(), HostTensor::f32(vec![2], &[2.0, -6.0])?)]);
 /// assert_eq!(interpret(&graph, &inputs, &HashMap::new())?["y"].to_f64(), [0.5, -0.75]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

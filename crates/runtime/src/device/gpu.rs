@@ -1,4 +1,4 @@
-use super::adapters;
+use super::adapters::{self, hardware};
 use crate::{GpuError, Kernel};
 use rewire_graph_rewrite::emit::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,7 +43,7 @@ impl Gpu {
         match kernel {
             Kernel::Cpu => Ok(None),
             Kernel::Wgpu => Ok(Some(Self::open_async(filter).await?)),
-            Kernel::Auto => match adapters::select(filter, adapters::hardware).await {
+            Kernel::Auto => match adapters::select(filter, hardware).await {
                 Ok(adapter) => match Self::open_adapter(&adapter).await {
                     Ok(gpu) => Ok(Some(gpu)),
                     Err(error) => {
@@ -237,6 +237,7 @@ pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgp
         subgroups: features.contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER),
         subgroup_size: if fixed { info.subgroup_min_size } else { 0 },
         matrix: 0,
+        software: !hardware(info),
         storage_buffers: limits.max_storage_buffers_per_shader_stage,
         workgroup_bytes: limits.max_compute_workgroup_storage_size,
         invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),

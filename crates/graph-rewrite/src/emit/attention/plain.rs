@@ -12,7 +12,8 @@ const CHUNK: usize = 32;
 
 /// Emits attention of multiply-adds.
 pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    let default = if module.target.workgroup_bytes >= LARGE { 4 } else { 2 };
+    let large = module.target.workgroup_bytes >= LARGE && !module.target.software;
+    let default = if large { 4 } else { 2 };
     let each = tuning.rows_per_thread.unwrap_or(default);
     if each == 0 || each > 8 {
         let expected = "1 to 8".to_owned();

@@ -26,7 +26,7 @@ impl Tile {
         let k = tuning.depth.unwrap_or(16);
         let rows = tuning.rows_per_thread.unwrap_or(if n <= 4 || m <= 16 {
             1
-        } else if n < 64 {
+        } else if n < 64 || target.software {
             4
         } else {
             8
