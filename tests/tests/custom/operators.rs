@@ -116,7 +116,7 @@ impl Op for SwapHalves {
 impl Custom for SwapHalves {
     fn shader(&self, operands: &[&Type], _: &Type) -> Shader {
         let width = operands[0].width().unwrap_or(2);
-        let four = width % 8 == 0 && operands[0].dtype == DType::F32;
+        let four = width.is_multiple_of(8) && operands[0].dtype == DType::F32;
         let (lanes, suffix) = if four { (4, "4") } else { (1, "") };
         Shader {
             operands: vec!["x".to_owned()],

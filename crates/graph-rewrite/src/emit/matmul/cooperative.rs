@@ -38,7 +38,9 @@ impl Tile {
         }
         let (rows, columns) = (tuning.rows.unwrap_or(8 * size), tuning.columns.unwrap_or(8 * size));
         let part = |parameter, got: u32| match got / size {
-            matrices @ (1 | 2 | 4 | 8) if got % size == 0 => Ok(if matrices == 1 { (1, 1) } else { (2, matrices / 2) }),
+            matrices @ (1 | 2 | 4 | 8) if got.is_multiple_of(size) => {
+                Ok(if matrices == 1 { (1, 1) } else { (2, matrices / 2) })
+            }
             _ => {
                 let expected = format!("1, 2, 4 or 8 times {size}");
                 Err(EmitError::Tuning { parameter, expected, got })
