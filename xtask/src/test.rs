@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Tests of kernels on a device, for drivers after the first.
-const DEVICE_TESTS: [&str; 4] = ["golden", "equivalence", "headless", "limits"];
+const DEVICE_TESTS: [&str; 4] = ["attention", "equivalence", "headless", "limits"];
 
 /// Lints and documentation, which build all libraries once more.
 pub(crate) fn lint() -> Result<(), String> {
