@@ -188,7 +188,7 @@ impl Case {
             _ => None,
         });
         let size = |value: &Value| match value {
-            Value::Device(tensor) => tensor.buffer.size(),
+            Value::Device(tensor) => tensor.buffer().size(),
             Value::Host(tensor) if self.gpu.is_none() => tensor.bytes().len() as u64,
             Value::Host(_) => 0,
         };

@@ -1,18 +1,43 @@
+use crate::RunError;
+use crate::memory::Lease;
 use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A tensor in a buffer of the session's device.
 ///
 /// Elements lie row major with the last dimension padded to a multiple of four; a scalar is one such row.
-/// A buffer that serves as an input needs `STORAGE` usage.
+///
+/// The result of a run holds memory of its session: later runs leave it alone as long as the tensor or a clone of it
+/// exists, and then write their own results there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceTensor {
-    /// The memory.
-    pub buffer: wgpu::Buffer,
+    memory: Arc<Lease>,
     /// Element type.
     pub dtype: DType,
     /// Logical shape.
     pub shape: Vec<usize>,
+}
+
+impl DeviceTensor {
+    /// A tensor in the app's own buffer. An input of a run needs `STORAGE` usage.
+    pub fn new(buffer: wgpu::Buffer, dtype: DType, shape: Vec<usize>) -> Self {
+        Self::leased(Lease::foreign(buffer), dtype, shape)
+    }
+
+    pub(crate) fn leased(memory: Lease, dtype: DType, shape: Vec<usize>) -> Self {
+        Self { memory: Arc::new(memory), dtype, shape }
+    }
+
+    /// The memory. It can be larger than the tensor.
+    pub fn buffer(&self) -> &wgpu::Buffer {
+        self.memory.buffer()
+    }
+
+    pub(crate) fn memory(&self) -> &Lease {
+        &self.memory
+    }
 }
 
 /// A tensor on the host or on the device.
@@ -78,7 +103,7 @@ impl Inputs {
         self.values.insert(name.into(), Value::Device(tensor));
     }
 
-    /// Leaves an output on the device, in a buffer of its own.
+    /// Leaves an output on the device, in memory that no later run writes as long as the tensor exists.
     pub fn keep_on_device(&mut self, output: impl Into<String>) {
         self.on_device.insert(output.into());
     }
@@ -136,5 +161,43 @@ impl IntoIterator for Outputs {
 
     fn into_iter(self) -> Self::IntoIter {
         self.values.into_iter()
+    }
+}
+
+/// Tensors that are results of a run, by place. One that is an output twice can be in both.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Wanted {
+    pub on_device: Vec<BufferId>,
+    pub on_host: Vec<BufferId>,
+}
+
+impl Wanted {
+    /// Where the inputs of a run want its results; errors where they name one that is not there.
+    pub fn new(plan: &Plan, inputs: &Inputs) -> Result<Self, RunError> {
+        for name in &inputs.on_device {
+            match plan.outputs.iter().find(|output| output.name == *name).map(|output| output.value) {
+                Some(Binding::Buffer(_)) => {}
+                Some(Binding::Host(_)) => {
+                    return Err(RunError::InputPlace {
+                        name: name.clone(),
+                        reason: "it is computed on the host".into(),
+                    });
+                }
+                None => {
+                    let known = plan.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>().join(", ");
+                    return Err(RunError::UnknownName { name: name.clone(), known });
+                }
+            }
+        }
+        let mut wanted = Self::default();
+        for output in &plan.outputs {
+            let Binding::Buffer(id) = output.value else { continue };
+            let place = match inputs.on_device.contains(&output.name) {
+                true => &mut wanted.on_device,
+                false => &mut wanted.on_host,
+            };
+            place.push(id);
+        }
+        Ok(wanted)
     }
 }

@@ -26,6 +26,7 @@ pub use profile::{Detail, Lane, Profile, Span};
 use crate::{Kernel, RunError};
 use cpu::CpuSide;
 use gpu::GpuSide;
+use io::Wanted;
 use placement::{Placement, Segment, Site};
 use profile::Recorder;
 use rewire_graph::HostTensor;
@@ -189,7 +190,7 @@ impl Session {
 
     async fn execute(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         let begun = recorder.now();
-        let kept = kept(&self.plan, inputs)?;
+        let wanted = Wanted::new(&self.plan, inputs)?;
         if self.gpu.is_none() {
             self.check_places(inputs)?;
         }
@@ -197,20 +198,20 @@ impl Session {
         recorder.host("sizes", begun);
         if let Some(side) = &mut self.gpu {
             let begun = recorder.now();
-            side.prepare(&self.plan, &self.placement, &sizes, inputs).await?;
+            side.prepare(&self.plan, &self.placement, &sizes, inputs, &wanted).await?;
             recorder.host("prepare", begun);
         }
-        let mut results = HashMap::new();
+        let mut results = Results::default();
         for at in 0..self.placement.segments.len() {
             let segment = self.placement.segments[at].clone();
             match segment.site {
                 Site::Cpu => self.run_on_cpu(&segment, &sizes, inputs, &mut results, recorder).await?,
-                Site::Gpu => self.run_on_gpu(&segment, &sizes, inputs, &kept, &mut results, recorder).await?,
+                Site::Gpu => self.run_on_gpu(&segment, &sizes, inputs, &wanted, &mut results, recorder).await?,
             }
         }
         let mut values = Vec::with_capacity(self.plan.outputs.len());
         for output in &self.plan.outputs {
-            let value = self.output(output, &sizes, inputs, &results, &kept).await?;
+            let value = self.output(output, &sizes, inputs, &results).await?;
             values.push((output.name.clone(), value));
         }
         self.cpu.release();
@@ -236,7 +237,7 @@ impl Session {
         segment: &Segment,
         sizes: &Sizes,
         inputs: &Inputs,
-        results: &mut HashMap<BufferId, Value>,
+        results: &mut Results,
         recorder: &mut Recorder,
     ) -> Result<(), RunError> {
         let begun = recorder.now();
@@ -256,7 +257,7 @@ impl Session {
         self.cpu.run(&self.plan, segment, sizes, recorder)?;
         let begun = recorder.now();
         for &id in &segment.results {
-            results.extend(self.cpu.get(id).map(|tensor| (id, Value::Host(tensor))));
+            results.host.extend(self.cpu.get(id).map(|tensor| (id, tensor)));
         }
         recorder.host("collect", begun);
         Ok(())
@@ -267,8 +268,8 @@ impl Session {
         segment: &Segment,
         sizes: &Sizes,
         inputs: &Inputs,
-        kept: &[BufferId],
-        results: &mut HashMap<BufferId, Value>,
+        wanted: &Wanted,
+        results: &mut Results,
         recorder: &mut Recorder,
     ) -> Result<(), RunError> {
         let Some(side) = &mut self.gpu else { return Ok(()) };
@@ -281,13 +282,15 @@ impl Session {
             };
             fetched.extend(tensor.map(|tensor| (id, tensor)));
         }
-        for (id, value) in side.run(&self.plan, segment, sizes, &fetched, kept, recorder).await? {
+        for (id, value) in side.run(&self.plan, segment, sizes, &fetched, wanted, recorder).await? {
             if let (Value::Host(tensor), true) = (&value, segment.downloads.contains(&id)) {
                 self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
             }
-            if segment.results.contains(&id) && matches!(value, Value::Device(_)) == kept.contains(&id) {
-                results.insert(id, value);
-            }
+            match value {
+                Value::Host(tensor) if segment.results.contains(&id) => results.host.insert(id, tensor).map(drop),
+                Value::Device(tensor) => results.device.insert(id, tensor).map(drop),
+                Value::Host(_) => None,
+            };
         }
         Ok(())
     }
@@ -297,26 +300,30 @@ impl Session {
         output: &PlanOutput,
         sizes: &Sizes,
         inputs: &Inputs,
-        results: &HashMap<BufferId, Value>,
-        kept: &[BufferId],
+        results: &Results,
     ) -> Result<Value, RunError> {
         let id = match output.value {
             Binding::Host(slot) => return host_value(output, sizes, sizes.slot(slot)).map(Value::Host),
             Binding::Buffer(id) => id,
         };
-        let value = results
-            .get(&id)
-            .or_else(|| input(&self.plan, id, inputs))
-            .cloned()
-            .or_else(|| self.constants.get(&id).cloned().map(Value::Host));
-        match (value, &self.gpu) {
-            (Some(Value::Host(tensor)), Some(side)) if kept.contains(&id) => {
-                Ok(Value::Device(side.keep(&tensor).await?))
-            }
+        let kept = inputs.on_device().contains(&output.name);
+        if let (true, Some(tensor)) = (kept, results.device.get(&id)) {
+            return Ok(Value::Device(tensor.clone()));
+        }
+        let host = results.host.get(&id).or_else(|| self.constants.get(&id)).cloned().map(Value::Host);
+        match (host.or_else(|| input(&self.plan, id, inputs).cloned()), &self.gpu) {
+            (Some(Value::Host(tensor)), Some(side)) if kept => Ok(Value::Device(side.keep(&tensor).await?)),
             (Some(value), _) => Ok(value),
             (None, _) => Err(RunError::UnknownName { name: output.name.clone(), known: "no value for it".into() }),
         }
     }
+}
+
+/// What a run computed so far.
+#[derive(Default)]
+struct Results {
+    host: HashMap<BufferId, HostTensor>,
+    device: HashMap<BufferId, DeviceTensor>,
 }
 
 /// The value of an input tensor.
@@ -332,23 +339,6 @@ fn host_value(output: &PlanOutput, sizes: &Sizes, values: &[i64]) -> Result<Host
     HostTensor::lengths(values)
         .reshape(shape)
         .map_err(|error| RunError::Size { what: format!("output `{}`", output.name), size: error.to_string() })
-}
-
-fn kept(plan: &Plan, inputs: &Inputs) -> Result<Vec<BufferId>, RunError> {
-    let find = |name: &String| {
-        let output = plan.outputs.iter().find(|output| output.name == *name);
-        match output.map(|output| output.value) {
-            Some(Binding::Buffer(id)) => Ok(id),
-            Some(Binding::Host(_)) => {
-                Err(RunError::InputPlace { name: name.clone(), reason: "it is computed on the host".into() })
-            }
-            None => Err(RunError::UnknownName {
-                name: name.clone(),
-                known: plan.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>().join(", "),
-            }),
-        }
-    };
-    inputs.on_device().iter().map(find).collect()
 }
 
 fn no_device(name: &str) -> RunError {

@@ -3,11 +3,70 @@ use super::{GpuSide, label};
 use crate::GpuError;
 use crate::session::control::block_bytes;
 use rewire_graph_rewrite::emit::Slot;
-use rewire_graph_rewrite::plan::{Binding, Step};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Step};
+
+/// Bind groups that a step keeps: results that change between two buffers, with two kernels.
+const KEPT: usize = 4;
+
+/// Bind groups of a step.
+#[derive(Debug, Default)]
+pub(super) struct BindGroups(Vec<Bound>);
+
+/// A bind group, and what it is for besides the slots.
+#[derive(Debug)]
+struct Bound {
+    kernel: usize,
+    /// By operand and result.
+    buffers: Vec<Option<wgpu::Buffer>>,
+    group: wgpu::BindGroup,
+}
+
+impl BindGroups {
+    /// Lets go of all buffers.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Lets go of some buffers.
+    pub fn forget(&mut self, left: &[wgpu::Buffer]) {
+        self.0.retain(|bound| !bound.buffers.iter().flatten().any(|buffer| left.contains(buffer)));
+    }
+}
 
 impl GpuSide {
-    /// The bind group of a step.
-    pub(super) fn bind_group(&self, own: &GpuStep, step: &Step) -> Result<wgpu::BindGroup, GpuError> {
+    /// The bind group of a step, if it was made before.
+    pub(super) fn known_group(&self, own: &GpuStep, step: &Step) -> Option<wgpu::BindGroup> {
+        let fits = |bound: &&Bound| {
+            bound.kernel == own.current() && bound.buffers.iter().map(Option::as_ref).eq(self.bound_to(step))
+        };
+        own.groups.0.iter().find(fits).map(|bound| bound.group.clone())
+    }
+
+    /// Makes the bind group of a step, and keeps it.
+    pub(super) fn new_group(&mut self, position: usize, step: &Step) -> Result<wgpu::BindGroup, GpuError> {
+        let unbound = || GpuError::Unbound { step: label(step), what: "its kernel".to_owned() };
+        let own = self.steps.get(position).and_then(Option::as_ref).ok_or_else(unbound)?;
+        let (group, kernel) = (self.bind_group(own, step)?, own.current());
+        let buffers = self.bound_to(step).map(|buffer| buffer.cloned()).collect();
+        if let Some(Some(own)) = self.steps.get_mut(position) {
+            let groups = &mut own.groups.0;
+            groups.drain(..(groups.len() + 1).saturating_sub(KEPT));
+            groups.push(Bound { kernel, buffers, group: group.clone() });
+        }
+        Ok(group)
+    }
+
+    /// The buffers outside the slots that a step has in this run, by operand and result.
+    fn bound_to<'a>(&'a self, step: &'a Step) -> impl Iterator<Item = Option<&'a wgpu::Buffer>> {
+        let reads = step.reads.iter().map(|binding| match binding {
+            Binding::Buffer(id) => Some(*id),
+            Binding::Host(_) => None,
+        });
+        let bound = |id: Option<BufferId>| self.bound.get(id?.0 as usize)?.as_ref();
+        reads.chain(step.writes.iter().copied().map(Some)).map(bound)
+    }
+
+    fn bind_group(&self, own: &GpuStep, step: &Step) -> Result<wgpu::BindGroup, GpuError> {
         let unbound = |what: String| GpuError::Unbound { step: label(step), what };
         let control = self.control.as_ref().ok_or_else(|| unbound("the block of sizes".to_owned()))?;
         let region = |offset, size| {

@@ -1,18 +1,18 @@
 use super::timer::Timer;
-use super::{Copy, GpuSide, label};
+use super::{GpuSide, label};
 use crate::GpuError;
 use crate::session::placement::Segment;
 use crate::session::sizes::Sizes;
-use rewire_graph_rewrite::plan::{Plan, Step};
+use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 
 impl GpuSide {
-    /// Submits the steps and copies; the number of bytes that go to the readback buffer.
+    /// Submits the steps, and copies of tensors to the readback buffer; the number of bytes there.
     pub(super) fn submit(
         &mut self,
         plan: &Plan,
         segment: &Segment,
         sizes: &Sizes,
-        copies: &[Copy],
+        copies: &[BufferId],
         timer: Option<&Timer>,
     ) -> Result<u64, GpuError> {
         let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -31,18 +31,11 @@ impl GpuSide {
             timer.resolve(&mut encoder);
         }
         let mut offset = 0;
-        for copy in copies {
-            let bytes = sizes.layouts[copy.id.0 as usize].bytes();
-            if bytes == 0 {
-                continue;
-            }
-            match (&copy.kept, &self.readback) {
-                (Some(kept), _) => encoder.copy_buffer_to_buffer(&copy.source, 0, kept, 0, bytes),
-                (None, Some(readback)) => {
-                    encoder.copy_buffer_to_buffer(&copy.source, 0, readback, offset, bytes);
-                    offset += bytes;
-                }
-                (None, None) => {}
+        for id in copies {
+            let bytes = sizes.layouts[id.0 as usize].bytes();
+            if let (1.., Some(source), Some(readback)) = (bytes, self.buffer(*id), &self.readback) {
+                encoder.copy_buffer_to_buffer(source, 0, readback, offset, bytes);
+                offset += bytes;
             }
         }
         self.gpu.queue().submit([encoder.finish()]);
@@ -56,16 +49,13 @@ impl GpuSide {
         if x == 0 {
             return Ok(());
         }
-        let group = match own.bindings(self.generation) {
-            Some(group) => group.clone(),
-            None => self.bind_group(own, step)?,
-        };
         pass.set_pipeline(&own.pipeline().pipeline);
+        let group = match self.known_group(own, step) {
+            Some(group) => group,
+            None => self.new_group(position, step)?,
+        };
         pass.set_bind_group(0, &group, &[]);
         pass.dispatch_workgroups(x, y, 1);
-        if let Some(own) = &mut self.steps[position] {
-            own.bind(self.generation, group);
-        }
         Ok(())
     }
 }

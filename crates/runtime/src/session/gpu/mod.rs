@@ -2,11 +2,12 @@
 
 mod bindings;
 mod dispatch;
+mod memory;
 mod step;
 mod timer;
 
 use super::control::{Control, ControlLayout};
-use super::io::{DeviceTensor, Inputs, Value};
+use super::io::{DeviceTensor, Inputs, Value, Wanted};
 use super::load::SessionOptions;
 use super::packed::Packed;
 use super::pipelines::Pipelines;
@@ -14,8 +15,9 @@ use super::placement::{Homes, Placement, Segment, Site};
 use super::profile::Recorder;
 use super::sizes::Sizes;
 use crate::device::Mapping;
-use crate::memory::Layout;
+use crate::memory::{Layout, Lease, SpareBuffers};
 use crate::{Gpu, GpuError, RunError};
+use memory::{Needed, buffer, filled, upload};
 use rewire_graph::{DType, Dim, HostTensor};
 use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
@@ -47,21 +49,18 @@ pub(crate) struct GpuSide {
     packed: Packed,
     packed_buffers: HashMap<DType, wgpu::Buffer>,
     slots: Vec<Option<wgpu::Buffer>>,
-    /// Device inputs of the latest run.
-    bound: HashMap<BufferId, wgpu::Buffer>,
+    /// By tensor, what the latest run had in place of slots: device inputs, and results that stay on the device.
+    bound: Vec<Option<wgpu::Buffer>>,
+    /// Device inputs of the latest run that are no memory of the session.
+    foreign: Vec<wgpu::Buffer>,
+    /// Memory of results that stay, until they are handed out.
+    lent: Vec<(BufferId, Lease)>,
+    spares: SpareBuffers,
+    /// Spare buffers that were dropped when the latest run began.
+    dropped: u64,
     control: Option<wgpu::Buffer>,
     readback: Option<wgpu::Buffer>,
-    /// Counts changes of buffers; bind groups of earlier generations are stale.
-    generation: u64,
     grids: Vec<(u32, u32)>,
-}
-
-/// A tensor to copy out of a segment.
-struct Copy {
-    id: BufferId,
-    source: wgpu::Buffer,
-    /// `None`: into the readback buffer.
-    kept: Option<wgpu::Buffer>,
 }
 
 impl GpuSide {
@@ -77,10 +76,13 @@ impl GpuSide {
             packed: Packed::default(),
             packed_buffers: HashMap::new(),
             slots: Vec::new(),
-            bound: HashMap::new(),
+            bound: Vec::new(),
+            foreign: Vec::new(),
+            lent: Vec::new(),
+            spares: SpareBuffers::default(),
+            dropped: 0,
             control: None,
             readback: None,
-            generation: 0,
             grids: Vec::new(),
         }
     }
@@ -143,26 +145,22 @@ impl GpuSide {
         placement: &Placement,
         sizes: &Sizes,
         inputs: &Inputs,
+        wanted: &Wanted,
     ) -> Result<(), RunError> {
         self.gpu.alive()?;
-        self.bind_inputs(plan, inputs, sizes)?;
-        let mut needed = vec![0u64; self.slots.len()];
-        for (n, slot) in self.homes.slot.iter().enumerate() {
-            let Some(slot) = *slot else { continue };
-            if !self.bound.contains_key(&BufferId(n as u32)) {
-                self.check_size(&sizes.layouts[n], &title(plan, n), FEWER_ROWS)?;
-                needed[slot] = needed[slot].max(sizes.layouts[n].bytes());
-            }
-        }
+        let binds = self.binds(plan, placement, sizes, inputs, &wanted.on_device)?;
+        let slots = self.slot_bytes(plan, sizes, &binds)?;
         self.choose_kernels(plan, sizes).await?;
         let kernels = self.steps.iter().zip(&plan.steps).filter_map(|(own, step)| Some((own.as_ref()?.kernel(), step)));
         let limit = self.gpu.limits().max_compute_workgroups_per_dimension;
         let control = Control::new(kernels, &self.layout, sizes, &self.packed, limit)?;
-        let readback = placement.segments.iter().map(|segment| readback_bytes(segment, sizes)).max().unwrap_or(0);
         let gpu = self.gpu.clone();
         let bytes = control.words.len() as u64 * 4;
         check_bytes("the sizes of a run", bytes, (gpu.target().binding_bytes, BINDING_LIMIT), FEWER_ROWS)?;
-        gpu.checked("allocating tensors", || self.allocate(&needed, bytes, readback)).await?;
+        let read = placement.segments.iter().filter(|segment| segment.site == Site::Gpu);
+        let readback = read.map(|segment| readback_bytes(segment, sizes, wanted)).max().unwrap_or(0);
+        let needed = Needed { slots, control: bytes, readback };
+        gpu.checked("allocating tensors", || self.allocate(&needed, binds)).await?;
         if let Some(buffer) = &self.control {
             gpu.queue().write_buffer(buffer, 0, bytemuck::cast_slice(&control.words));
         }
@@ -201,34 +199,6 @@ impl GpuSide {
         Ok(())
     }
 
-    /// Frees all memory except parameters and constants.
-    pub fn trim(&mut self) {
-        self.slots.fill(None);
-        self.bound.clear();
-        (self.control, self.readback) = (None, None);
-        self.unbind();
-    }
-
-    /// Makes all bind groups stale and lets go of the buffers that they hold.
-    fn unbind(&mut self) {
-        self.generation += 1;
-        self.steps.iter_mut().flatten().for_each(GpuStep::unbind);
-    }
-
-    /// Bytes of device memory held.
-    pub fn bytes(&self) -> u64 {
-        let held = self.resident.iter().chain(&self.slots).chain([&self.control, &self.readback]);
-        held.flatten().chain(self.packed_buffers.values()).map(wgpu::Buffer::size).sum()
-    }
-
-    /// A buffer of its own for a tensor.
-    pub async fn keep(&self, tensor: &HostTensor) -> Result<DeviceTensor, GpuError> {
-        let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
-        self.check_size(&layout, "an output", FEWER_ROWS)?;
-        let buffer = self.gpu.checked("uploading an output", || upload(&self.gpu, &layout, tensor)).await?;
-        Ok(DeviceTensor { buffer, dtype: layout.dtype, shape: layout.shape })
-    }
-
     /// Reads a tensor of the device; its buffer needs `COPY_SRC` usage.
     pub async fn read(&self, tensor: &DeviceTensor) -> Result<HostTensor, GpuError> {
         let layout = Layout::new(tensor.dtype, tensor.shape.clone());
@@ -238,33 +208,35 @@ impl GpuSide {
                 .unpad(bytes)
                 .ok_or_else(|| GpuError::Readback { reason: "the buffer is smaller than its tensor".into() })
         };
-        if bytes == 0 || bytes > tensor.buffer.size() {
+        if bytes == 0 || bytes > tensor.buffer().size() {
             return unpad(&[]);
         }
         let work = || {
             let target = buffer(&self.gpu, bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
             let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            encoder.copy_buffer_to_buffer(&tensor.buffer, 0, &target, 0, bytes);
+            encoder.copy_buffer_to_buffer(tensor.buffer(), 0, &target, 0, bytes);
             self.gpu.queue().submit([encoder.finish()]);
             Mapping::start(&target, bytes)
         };
         self.gpu.checked("reading a tensor", work).await?.read(&self.gpu, unpad).await?
     }
 
-    /// Runs the steps of a segment. `fetched` is content for its tensors; those of `kept` stay on the device.
+    /// Runs the steps of a segment. `fetched` is content for its tensors.
     ///
-    /// Returns what the segment hands out: downloads and results.
+    /// Returns what the segment hands out: downloads and results. A tensor can be among them twice, on the host and on
+    /// the device.
     pub async fn run(
         &mut self,
         plan: &Plan,
         segment: &Segment,
         sizes: &Sizes,
         fetched: &[(BufferId, HostTensor)],
-        kept: &[BufferId],
+        wanted: &Wanted,
         recorder: &mut Recorder,
     ) -> Result<Vec<(BufferId, Value)>, GpuError> {
         let gpu = self.gpu.clone();
         let begun = recorder.now();
+        let copies: Vec<BufferId> = read_back(segment, wanted).collect();
         let timer = recorder.detail().and_then(|detail| Timer::new(&gpu, segment.steps.clone(), detail));
         let work = || {
             for (id, tensor) in fetched {
@@ -274,105 +246,25 @@ impl GpuSide {
                     gpu.queue().write_buffer(buffer, 0, &sizes.layouts[id.0 as usize].pad(tensor));
                 }
             }
-            let copies = self.copies(segment, sizes, kept);
             let read = self.submit(plan, segment, sizes, &copies, timer.as_ref())?;
-            let mapping = self.readback.as_ref().filter(|_| read > 0).map(|buffer| Mapping::start(buffer, read));
-            Ok::<_, GpuError>((copies, mapping))
+            Ok(self.readback.as_ref().filter(|_| read > 0).map(|buffer| Mapping::start(buffer, read)))
         };
-        let (copies, mapping) = gpu.checked("running a plan", work).await??;
+        let mapping: Option<Mapping> = gpu.checked("running a plan", work).await??;
         recorder.host("submit", begun);
         let submitted = recorder.now();
-        let values = match mapping {
-            Some(mapping) => mapping.read(&gpu, |bytes| collect(copies, bytes, sizes)).await?,
-            None => collect(copies, &[], sizes),
+        let mut values = match mapping {
+            Some(mapping) => mapping.read(&gpu, |bytes| collect(&copies, bytes, sizes)).await?,
+            None => collect(&copies, &[], sizes),
         };
+        for (id, memory) in self.lent.extract_if(.., |(id, _)| segment.results.contains(id)) {
+            let Layout { dtype, shape } = sizes.layouts[id.0 as usize].clone();
+            values.push((id, Value::Device(DeviceTensor::leased(memory, dtype, shape))));
+        }
         if let Some(timer) = timer {
             timer.read(&gpu, plan, submitted, recorder).await?;
         }
         recorder.host("wait", submitted);
         Ok(values)
-    }
-
-    fn buffer(&self, id: BufferId) -> Option<&wgpu::Buffer> {
-        if let Some(buffer) = self.bound.get(&id) {
-            return Some(buffer);
-        }
-        let n = id.0 as usize;
-        match self.homes.slot.get(n)? {
-            Some(slot) => self.slots.get(*slot)?.as_ref(),
-            None => self.resident.get(n)?.as_ref(),
-        }
-    }
-
-    fn copies(&self, segment: &Segment, sizes: &Sizes, kept: &[BufferId]) -> Vec<Copy> {
-        let keep = |id: &BufferId| {
-            let bytes = sizes.layouts[id.0 as usize].bytes().max(SMALLEST);
-            kept.contains(id).then(|| tensor_buffer(&self.gpu, bytes))
-        };
-        let read: Vec<(BufferId, Option<wgpu::Buffer>)> = segment
-            .results
-            .iter()
-            .map(|id| (*id, keep(id)))
-            .chain(segment.downloads.iter().filter(|id| !segment.results.contains(id)).map(|id| (*id, None)))
-            .collect();
-        // A tensor that stays on the device may be wanted on the CPU too.
-        let both = segment.downloads.iter().filter(|id| kept.contains(id) && segment.results.contains(id));
-        read.into_iter()
-            .chain(both.map(|id| (*id, None)))
-            .filter_map(|(id, kept)| Some(Copy { id, source: self.buffer(id)?.clone(), kept }))
-            .collect()
-    }
-
-    fn bind_inputs(&mut self, plan: &Plan, inputs: &Inputs, sizes: &Sizes) -> Result<(), RunError> {
-        let mut bound = HashMap::new();
-        for (n, buffer) in plan.buffers.iter().enumerate() {
-            let Source::Input(name) = &buffer.source else { continue };
-            let Some(Value::Device(tensor)) = inputs.get(name) else { continue };
-            let reason = if !tensor.buffer.usage().contains(wgpu::BufferUsages::STORAGE) {
-                "its buffer lacks STORAGE usage".to_owned()
-            } else if tensor.buffer.size() < sizes.layouts[n].bytes().max(16) {
-                format!("its buffer has {} bytes, expected {}", tensor.buffer.size(), sizes.layouts[n].bytes().max(16))
-            } else {
-                bound.insert(BufferId(n as u32), tensor.buffer.clone());
-                continue;
-            };
-            return Err(RunError::InputPlace { name: name.clone(), reason });
-        }
-        if bound != self.bound {
-            self.unbind();
-            self.bound = bound;
-        }
-        Ok(())
-    }
-
-    fn allocate(&mut self, needed: &[u64], control: u64, readback: u64) {
-        let limit = self.gpu.limits().max_buffer_size & !3;
-        let small = |buffer: &Option<wgpu::Buffer>, bytes| buffer.as_ref().is_none_or(|buffer| buffer.size() < bytes);
-        if self.slots.iter().zip(needed).any(|(slot, &bytes)| small(slot, bytes)) || small(&self.control, control) {
-            self.unbind();
-        }
-        for (slot, &bytes) in self.slots.iter_mut().zip(needed) {
-            grow(slot, bytes, limit, |bytes| tensor_buffer(&self.gpu, bytes));
-        }
-        let make = |usage| {
-            let gpu = &self.gpu;
-            move |bytes| buffer(gpu, bytes, usage)
-        };
-        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
-        grow(&mut self.control, control, limit.min(self.gpu.target().binding_bytes & !3), make(usage));
-        if readback > 0 {
-            let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-            grow(&mut self.readback, readback, limit, make(usage));
-        }
-    }
-
-    fn check_size(&self, layout: &Layout, what: &str, way_out: &'static str) -> Result<(), GpuError> {
-        let (what, bytes) = (format!("{what} of shape {:?}", layout.shape), layout.bytes());
-        if layout.elements().is_none() {
-            let limit = i32::MAX as u64 * layout.dtype.bytes() as u64;
-            return Err(GpuError::TooLarge { what, bytes, limit, name: "elements with a 32-bit index", way_out });
-        }
-        check_bytes(&what, bytes, (self.gpu.limits().max_buffer_size, "max_buffer_size"), way_out)
     }
 }
 
@@ -418,65 +310,25 @@ fn title(plan: &Plan, n: usize) -> String {
     }
 }
 
-fn readback_bytes(segment: &Segment, sizes: &Sizes) -> u64 {
-    if segment.site == Site::Cpu {
-        return 0;
-    }
-    let only_results = segment.results.iter().filter(|id| !segment.downloads.contains(id));
-    segment.downloads.iter().chain(only_results).map(|id| sizes.layouts[id.0 as usize].bytes()).sum()
+/// What the host reads of a segment: what steps on the CPU take, and results.
+fn read_back(segment: &Segment, wanted: &Wanted) -> impl Iterator<Item = BufferId> {
+    let results = segment.results.iter().filter(|id| !segment.downloads.contains(id) && wanted.on_host.contains(id));
+    segment.downloads.iter().chain(results).copied()
 }
 
-/// What was copied: from `bytes` in order, or buffers of their own.
-fn collect(copies: Vec<Copy>, bytes: &[u8], sizes: &Sizes) -> Vec<(BufferId, Value)> {
+fn readback_bytes(segment: &Segment, sizes: &Sizes, wanted: &Wanted) -> u64 {
+    read_back(segment, wanted).map(|id| sizes.layouts[id.0 as usize].bytes()).sum()
+}
+
+/// The tensors that lie in `bytes` one after the other.
+fn collect(copies: &[BufferId], bytes: &[u8], sizes: &Sizes) -> Vec<(BufferId, Value)> {
     let mut rest = bytes;
     let mut values = Vec::with_capacity(copies.len());
-    for Copy { id, kept, .. } in copies {
+    for &id in copies {
         let layout = &sizes.layouts[id.0 as usize];
-        let value = match kept {
-            Some(buffer) => {
-                Some(Value::Device(DeviceTensor { buffer, dtype: layout.dtype, shape: layout.shape.clone() }))
-            }
-            None => {
-                let (own, others) = rest.split_at_checked(layout.bytes() as usize).unwrap_or((rest, &[]));
-                rest = others;
-                layout.unpad(own).map(Value::Host)
-            }
-        };
-        values.extend(value.map(|value| (id, value)));
+        let (own, others) = rest.split_at_checked(layout.bytes() as usize).unwrap_or((rest, &[]));
+        rest = others;
+        values.extend(layout.unpad(own).map(|tensor| (id, Value::Host(tensor))));
     }
     values
-}
-
-/// Replaces a buffer that is too small.
-fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, make: impl FnOnce(u64) -> wgpu::Buffer) {
-    let bytes = bytes.max(SMALLEST);
-    if place.as_ref().is_some_and(|buffer| buffer.size() >= bytes) {
-        return;
-    }
-    // Sixteenths of a power of two: slow growth of a batch does not allocate anew each time.
-    let unit = (bytes.next_power_of_two() / 16).max(SMALLEST);
-    *place = None;
-    *place = Some(make(bytes.next_multiple_of(unit).min(limit.max(bytes))));
-}
-
-fn tensor_buffer(gpu: &Gpu, bytes: u64) -> wgpu::Buffer {
-    let copies = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-    buffer(gpu, bytes, wgpu::BufferUsages::STORAGE | copies)
-}
-
-fn buffer(gpu: &Gpu, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
-    let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
-    gpu.device().create_buffer(&descriptor)
-}
-
-fn upload(gpu: &Gpu, layout: &Layout, tensor: &HostTensor) -> wgpu::Buffer {
-    filled(gpu, &layout.pad(tensor))
-}
-
-fn filled(gpu: &Gpu, content: &[u8]) -> wgpu::Buffer {
-    let buffer = tensor_buffer(gpu, (content.len() as u64).max(SMALLEST));
-    if !content.is_empty() {
-        gpu.queue().write_buffer(&buffer, 0, content);
-    }
-    buffer
 }

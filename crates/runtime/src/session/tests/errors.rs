@@ -5,7 +5,7 @@ use crate::wgpu;
 
 fn device_tensor(gpu: &Gpu, usage: wgpu::BufferUsages, bytes: u64, shape: Vec<usize>) -> DeviceTensor {
     let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
-    DeviceTensor { buffer: gpu.device().create_buffer(&descriptor), dtype: DType::F32, shape }
+    DeviceTensor::new(gpu.device().create_buffer(&descriptor), DType::F32, shape)
 }
 
 #[test]
@@ -25,7 +25,8 @@ fn device_tensors_that_do_not_fit() {
     assert_eq!(small.to_string(), "input `x`: its buffer has 60 bytes, expected 64");
     let shape = run(device_tensor(&gpu, storage, bytes, vec![2, WIDTH - 1])).unwrap_err();
     assert!(matches!(shape, RunError::InputShape { ref name, .. } if name == "x"), "{shape}");
-    let halves = DeviceTensor { dtype: DType::F16, ..device_tensor(&gpu, storage, bytes, vec![2, WIDTH]) };
+    let mut halves = device_tensor(&gpu, storage, bytes, vec![2, WIDTH]);
+    halves.dtype = DType::F16;
     assert_eq!(run(halves).unwrap_err().to_string(), "input `x`: expected f32, got f16");
     assert_eq!(run(device_tensor(&gpu, storage, bytes, vec![2, WIDTH])), Ok(()));
 }
@@ -34,9 +35,10 @@ fn device_tensors_that_do_not_fit() {
 fn sizes_cannot_lie_on_the_device() {
     let Some(gpu) = gpu() else { return };
     let mut session = Session::load(samples(), |_| None, options(Kernel::Wgpu)).unwrap();
-    let tensor = device_tensor(&gpu, wgpu::BufferUsages::STORAGE, 64, vec![4]);
+    let mut tensor = device_tensor(&gpu, wgpu::BufferUsages::STORAGE, 64, vec![4]);
     let mut inputs = Inputs::new();
-    inputs.insert_device("lengths", DeviceTensor { dtype: DType::I64, ..tensor });
+    tensor.dtype = DType::I64;
+    inputs.insert_device("lengths", tensor);
     let error = session.run(&inputs).unwrap_err();
     assert!(matches!(&error, RunError::InputPlace { name, .. } if name == "lengths"), "{error}");
     inputs = Inputs::new().with("lengths", HostTensor::lengths(&[1]));

@@ -1,0 +1,220 @@
+//! Buffers: slots of the plan, what a run binds in their place, and those for sizes and readback.
+
+use super::{FEWER_ROWS, GpuSide, SMALLEST, check_bytes, title};
+use crate::memory::{Layout, Lease, SpareBuffers, lock};
+use crate::session::io::{DeviceTensor, Inputs, Value};
+use crate::session::placement::{Placement, Site};
+use crate::session::sizes::Sizes;
+use crate::{Gpu, GpuError, RunError};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::{BufferId, Plan, Source};
+
+/// What a run binds in place of slots.
+#[derive(Default)]
+pub(super) struct Binds {
+    /// By tensor: inputs that are on the device, and results that stay there.
+    buffers: Vec<Option<wgpu::Buffer>>,
+    /// Those of the inputs that are no memory of the session.
+    foreign: Vec<wgpu::Buffer>,
+    /// Results that stay, and their bytes.
+    results: Vec<(BufferId, u64)>,
+}
+
+/// Bytes of the buffers of a run.
+#[derive(Default)]
+pub(super) struct Needed {
+    pub slots: Vec<u64>,
+    pub control: u64,
+    pub readback: u64,
+}
+
+impl GpuSide {
+    /// Frees all memory except parameters and constants.
+    pub fn trim(&mut self) {
+        self.slots.fill(None);
+        self.bound.fill(None);
+        self.lent.clear();
+        lock(&self.spares).clear();
+        (self.control, self.readback) = (None, None);
+        self.unbind();
+    }
+
+    /// Lets go of all bind groups and the buffers that they hold.
+    fn unbind(&mut self) {
+        self.steps.iter_mut().flatten().for_each(|step| step.groups.clear());
+    }
+
+    /// Bytes of device memory held, without results that someone has.
+    pub fn bytes(&self) -> u64 {
+        let held = self.resident.iter().chain(&self.slots).chain([&self.control, &self.readback]);
+        let held: u64 = held.flatten().chain(self.packed_buffers.values()).map(wgpu::Buffer::size).sum();
+        held + lock(&self.spares).bytes()
+    }
+
+    /// Where a tensor lies in this run.
+    pub(super) fn buffer(&self, id: BufferId) -> Option<&wgpu::Buffer> {
+        let n = id.0 as usize;
+        if let Some(Some(buffer)) = self.bound.get(n) {
+            return Some(buffer);
+        }
+        match self.homes.slot.get(n)? {
+            Some(slot) => self.slots.get(*slot)?.as_ref(),
+            None => self.resident.get(n)?.as_ref(),
+        }
+    }
+
+    /// Memory of its own for a tensor that someone else will have.
+    pub async fn keep(&self, tensor: &HostTensor) -> Result<DeviceTensor, GpuError> {
+        let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
+        self.check_size(&layout, "an output", FEWER_ROWS)?;
+        let buffer = self.gpu.checked("uploading an output", || upload(&self.gpu, &layout, tensor)).await?;
+        Ok(DeviceTensor::new(buffer, layout.dtype, layout.shape))
+    }
+
+    /// What a run has on the device besides the slots. `kept` are results that stay there.
+    pub(super) fn binds(
+        &self,
+        plan: &Plan,
+        placement: &Placement,
+        sizes: &Sizes,
+        inputs: &Inputs,
+        kept: &[BufferId],
+    ) -> Result<Binds, RunError> {
+        let mut binds = Binds { buffers: vec![None; plan.buffers.len()], ..Binds::default() };
+        for ((buffer, layout), bound) in plan.buffers.iter().zip(&sizes.layouts).zip(&mut binds.buffers) {
+            let Source::Input(name) = &buffer.source else { continue };
+            let Some(Value::Device(tensor)) = inputs.get(name) else { continue };
+            let (needed, given) = (layout.bytes().max(16), tensor.buffer());
+            let reason = if !given.usage().contains(wgpu::BufferUsages::STORAGE) {
+                "its buffer lacks STORAGE usage".to_owned()
+            } else if given.size() < needed {
+                format!("its buffer has {} bytes, expected {needed}", given.size())
+            } else {
+                *bound = Some(given.clone());
+                binds.foreign.extend((!tensor.memory().is_of(&self.spares)).then(|| given.clone()));
+                continue;
+            };
+            return Err(RunError::InputPlace { name: name.clone(), reason });
+        }
+        let segments = placement.segments.iter().filter(|segment| segment.site == Site::Gpu);
+        for id in segments.flat_map(|segment| &segment.results).filter(|id| kept.contains(id)) {
+            let layout = &sizes.layouts[id.0 as usize];
+            self.check_size(layout, &title(plan, id.0 as usize), FEWER_ROWS)?;
+            binds.results.push((*id, layout.bytes()));
+        }
+        Ok(binds)
+    }
+
+    /// Bytes of each slot.
+    pub(super) fn slot_bytes(&self, plan: &Plan, sizes: &Sizes, binds: &Binds) -> Result<Vec<u64>, GpuError> {
+        let mut needed = vec![0u64; self.slots.len()];
+        for (n, slot) in self.homes.slot.iter().enumerate() {
+            let Some(slot) = *slot else { continue };
+            let elsewhere = binds.buffers[n].is_some() || binds.results.iter().any(|(id, _)| id.0 as usize == n);
+            if !elsewhere {
+                self.check_size(&sizes.layouts[n], &title(plan, n), FEWER_ROWS)?;
+                needed[slot] = needed[slot].max(sizes.layouts[n].bytes());
+            }
+        }
+        Ok(needed)
+    }
+
+    /// Makes room for a run.
+    pub(super) fn allocate(&mut self, needed: &Needed, binds: Binds) {
+        self.bind(binds);
+        let limit = self.gpu.limits().max_buffer_size & !3;
+        let small = |buffer: &Option<wgpu::Buffer>, bytes| buffer.as_ref().is_none_or(|buffer| buffer.size() < bytes);
+        let slots = self.slots.iter().zip(&needed.slots);
+        if slots.into_iter().any(|(slot, &bytes)| small(slot, bytes)) || small(&self.control, needed.control) {
+            self.unbind();
+        }
+        for (slot, &bytes) in self.slots.iter_mut().zip(&needed.slots) {
+            grow(slot, bytes, limit, |bytes| tensor_buffer(&self.gpu, bytes));
+        }
+        let make = |usage| {
+            let gpu = &self.gpu;
+            move |bytes| buffer(gpu, bytes, usage)
+        };
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
+        grow(&mut self.control, needed.control, limit.min(self.gpu.target().binding_bytes & !3), make(usage));
+        if needed.readback > 0 {
+            let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+            grow(&mut self.readback, needed.readback, limit, make(usage));
+        }
+    }
+
+    /// Takes memory for results that stay, and lets go of bind groups with buffers that are gone.
+    fn bind(&mut self, binds: Binds) {
+        self.bound = binds.buffers;
+        self.lent = binds.results.iter().map(|&(id, bytes)| (id, lease(&self.gpu, &self.spares, bytes))).collect();
+        for (id, lease) in &self.lent {
+            self.bound[id.0 as usize] = Some(lease.buffer().clone());
+        }
+        let mut spares = lock(&self.spares);
+        spares.allow(self.lent.iter().map(|(_, lease)| lease.buffer().size()).sum());
+        let dropped = std::mem::replace(&mut self.dropped, spares.dropped());
+        drop(spares);
+        let mut left = std::mem::replace(&mut self.foreign, binds.foreign);
+        left.retain(|buffer| !self.foreign.contains(buffer));
+        if dropped != self.dropped {
+            self.unbind();
+        } else if !left.is_empty() {
+            self.steps.iter_mut().flatten().for_each(|step| step.groups.forget(&left));
+        }
+    }
+
+    pub(super) fn check_size(&self, layout: &Layout, what: &str, way_out: &'static str) -> Result<(), GpuError> {
+        let (what, bytes) = (format!("{what} of shape {:?}", layout.shape), layout.bytes());
+        if layout.elements().is_none() {
+            let limit = i32::MAX as u64 * layout.dtype.bytes() as u64;
+            return Err(GpuError::TooLarge { what, bytes, limit, name: "elements with a 32-bit index", way_out });
+        }
+        check_bytes(&what, bytes, (self.gpu.limits().max_buffer_size, "max_buffer_size"), way_out)
+    }
+}
+
+/// A spare buffer for a result, or a new one.
+fn lease(gpu: &Gpu, spares: &SpareBuffers, bytes: u64) -> Lease {
+    let bytes = bytes.max(SMALLEST);
+    let spare = lock(spares).take(bytes);
+    let limit = gpu.limits().max_buffer_size & !3;
+    Lease::of(spares, spare.unwrap_or_else(|| tensor_buffer(gpu, with_room(bytes, limit))))
+}
+
+/// Replaces a buffer that is too small.
+fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, make: impl FnOnce(u64) -> wgpu::Buffer) {
+    let bytes = bytes.max(SMALLEST);
+    if place.as_ref().is_some_and(|buffer| buffer.size() >= bytes) {
+        return;
+    }
+    *place = None;
+    *place = Some(make(with_room(bytes, limit)));
+}
+
+/// Rounds up to sixteenths of a power of two: slow growth of a batch does not allocate anew each time.
+fn with_room(bytes: u64, limit: u64) -> u64 {
+    let unit = (bytes.next_power_of_two() / 16).max(SMALLEST);
+    bytes.next_multiple_of(unit).min(limit.max(bytes))
+}
+
+fn tensor_buffer(gpu: &Gpu, bytes: u64) -> wgpu::Buffer {
+    let copies = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+    buffer(gpu, bytes, wgpu::BufferUsages::STORAGE | copies)
+}
+
+pub(super) fn buffer(gpu: &Gpu, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+    let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
+    gpu.device().create_buffer(&descriptor)
+}
+
+pub(super) fn upload(gpu: &Gpu, layout: &Layout, tensor: &HostTensor) -> wgpu::Buffer {
+    filled(gpu, &layout.pad(tensor))
+}
+
+pub(super) fn filled(gpu: &Gpu, content: &[u8]) -> wgpu::Buffer {
+    let buffer = tensor_buffer(gpu, (content.len() as u64).max(SMALLEST));
+    if !content.is_empty() {
+        gpu.queue().write_buffer(&buffer, 0, content);
+    }
+    buffer
+}
