@@ -22,7 +22,8 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
     let wide = last.as_const().is_none_or(|n| n >= LANES) && vector_accesses(&module, axis, &[], &kernel.outputs) > 0;
     let lanes = if wide { LANES } else { 1 };
     let several = wide && last.as_const().is_some() && !module.target.software;
-    let groups = if several { groups_per_thread(kernel) } else { 1 };
+    let groups = tuning.groups_per_thread(if several { groups_per_thread(kernel) } else { 1 })?;
+    let groups = if wide && last.as_const().is_some() { groups } else { 1 };
 
     let mut main = Scope::point(&[], vec![]);
     let grid = match last.as_const() {

@@ -2,6 +2,7 @@
 
 mod attention;
 mod call;
+mod candidates;
 mod check;
 mod custom;
 mod error;
@@ -21,7 +22,7 @@ mod value;
 mod windows;
 
 pub use error::EmitError;
-pub use tuning::Tuning;
+pub use tuning::{ParseTuningError, Tuning};
 pub use windows::Windows;
 
 use crate::plan::{Kernel, RowRange};

@@ -5,7 +5,7 @@ use super::module::Module;
 use super::store::{store_all_four, store_all_point, store_point, vector_accesses};
 use super::template::{Main, render};
 use super::value::Value;
-use super::{EmitError, EmittedKernel, GridFactor, Tuning};
+use super::{EmitError, EmittedKernel, GridFactor, Target, Tuning, Windows};
 use crate::plan::{Reduce, ReduceOp, Reduction};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
@@ -61,13 +61,7 @@ impl Columns<'_> {
 /// Emits row reductions.
 pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
     let threads = tuning.threads(module.target)?;
-    let Some((extent, outer)) = kernel.extents.split_last() else {
-        return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
-    };
-    let roots: Vec<_> = kernel.reductions.iter().map(|r| r.value).collect();
-    let wide =
-        extent.as_const().is_none_or(|n| n >= 4) && vector_accesses(&module, outer.len(), &roots, &kernel.outputs) > 0;
-    let columns = Columns::new(kernel, extent, if wide { 4 } else { 1 }, threads);
+    let (outer, columns) = columns(kernel, &module, threads)?;
     let mut row = Scope::point(&[], vec![]);
     let coords = split_row(&mut module, &mut row, outer, "row", "");
     let head = row.take();
@@ -110,6 +104,24 @@ pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Resu
     let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
     let main = Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables };
     render("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl"), module, main, grid, vec![])
+}
+
+/// The outer extents, and the columns of a row for a workgroup of `threads`.
+fn columns<'k>(kernel: &'k Reduce, module: &Module, threads: u32) -> Result<(&'k [Dim], Columns<'k>), EmitError> {
+    let Some((extent, outer)) = kernel.extents.split_last() else {
+        return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
+    };
+    let roots: Vec<_> = kernel.reductions.iter().map(|r| r.value).collect();
+    let wide =
+        extent.as_const().is_none_or(|n| n >= 4) && vector_accesses(module, outer.len(), &roots, &kernel.outputs) > 0;
+    Ok((outer, Columns::new(kernel, extent, if wide { 4 } else { 1 }, threads)))
+}
+
+/// The number of threads that share a row, which decides the order of its sums.
+pub(super) fn row_threads(kernel: &Reduce, target: &Target, tuning: &Tuning) -> Result<usize, EmitError> {
+    let windows = Windows::default();
+    let module = Module::new(&kernel.body, target, &windows);
+    Ok(columns(kernel, &module, tuning.threads(target)?)?.1.threads)
 }
 
 fn name(op: ReduceOp) -> &'static str {

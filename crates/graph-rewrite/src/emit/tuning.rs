@@ -2,21 +2,58 @@ use super::{EmitError, Target, matmul};
 use crate::plan::Kernel;
 use rewire_graph::Dim;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
 
 /// Sizes of a kernel's tiles; what is `None` is derived from the kernel and the target.
+///
+/// As text it is a list of what is set, or `default`:
+///
+/// ```
+/// use rewire_graph_rewrite::emit::Tuning;
+/// let tuning: Tuning = "rows=64,columns=32,matrices=false".parse()?;
+/// assert_eq!((tuning.rows, tuning.depth, tuning.matrices), (Some(64), None, Some(false)));
+/// assert_eq!(tuning.to_string(), "rows=64,columns=32,matrices=false");
+/// assert_eq!("default".parse(), Ok(Tuning::default()));
+/// # Ok::<(), rewire_graph_rewrite::emit::ParseTuningError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Tuning {
     /// Invocations of a workgroup of a map or a reduction: a power of two.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// Rows of a tile of a matmul: a multiple of four.
+    /// Groups of four neighbours that a thread of a map computes: 1 to 8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups_per_thread: Option<u32>,
+    /// Rows of a tile of a matmul: a multiple of four. Of attention on cooperative matrices: its queries.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<u32>,
-    /// Columns of a tile of a matmul: a multiple of four.
+    /// Columns of a tile of a matmul: a multiple of four. Of attention on cooperative matrices: its keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<u32>,
     /// Elements of `k` that a matmul stages at once: a multiple of four.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
     /// Rows that a thread of a matmul or of attention computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_per_thread: Option<u32>,
+    /// Cooperative matrices (true) or multiply-adds (false) for a matmul or attention. If `None`, cooperative matrices
+    /// where kernel and target allow them. The two add in different orders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matrices: Option<bool>,
 }
+
+/// A text that is no [`Tuning`].
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("`{part}` is no part of a tuning: expected `default`, or NAME=NUMBER with {}, or matrices=true|false", NUMBERS.join(", "))]
+pub struct ParseTuningError {
+    /// The part that is wrong.
+    pub part: String,
+}
+
+const NUMBERS: [&str; 6] = ["threads", "groups_per_thread", "rows", "columns", "depth", "rows_per_thread"];
 
 impl Tuning {
     /// This tuning, and what suits sizes that are known: a product with too few tiles to occupy a GPU takes smaller
@@ -40,5 +77,67 @@ impl Tuning {
         }
         let expected = format!("a power of two up to {largest}");
         Err(EmitError::Tuning { parameter: "threads", expected, got: threads })
+    }
+
+    /// Groups of neighbours of a thread of a map, given what suits its elements.
+    pub(super) fn groups_per_thread(&self, suited: u32) -> Result<u32, EmitError> {
+        let got = self.groups_per_thread.unwrap_or(suited);
+        if (1..=8).contains(&got) {
+            return Ok(got);
+        }
+        Err(EmitError::Tuning { parameter: "groups_per_thread", expected: "1 to 8".to_owned(), got })
+    }
+
+    /// The tile of cooperative matrices that `tile` finds, unless the tuning decides otherwise.
+    pub(super) fn cooperative<T>(
+        &self,
+        tile: impl FnOnce() -> Result<Option<T>, EmitError>,
+    ) -> Result<Option<T>, EmitError> {
+        if self.matrices == Some(false) {
+            return Ok(None);
+        }
+        let tile = tile()?;
+        if tile.is_none() && self.matrices == Some(true) {
+            let expected = "0: cooperative matrices do not fit the kernel and the target".to_owned();
+            return Err(EmitError::Tuning { parameter: "matrices", expected, got: 1 });
+        }
+        Ok(tile)
+    }
+
+    fn numbers(&mut self) -> [&mut Option<u32>; NUMBERS.len()] {
+        let Self { threads, groups_per_thread, rows, columns, depth, rows_per_thread, matrices: _ } = self;
+        [threads, groups_per_thread, rows, columns, depth, rows_per_thread]
+    }
+}
+
+impl fmt::Display for Tuning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut own = *self;
+        let numbers =
+            NUMBERS.into_iter().zip(own.numbers()).filter_map(|(name, n)| Some((name, n.as_ref()?.to_string())));
+        let matrices = self.matrices.map(|matrices| ("matrices", matrices.to_string()));
+        let parts: Vec<String> = numbers.chain(matrices).map(|(name, value)| format!("{name}={value}")).collect();
+        f.pad(&if parts.is_empty() { "default".to_owned() } else { parts.join(",") })
+    }
+}
+
+impl FromStr for Tuning {
+    type Err = ParseTuningError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTuningError> {
+        let mut tuning = Self::default();
+        for part in text.split(',').filter(|_| text != "default") {
+            let wrong = || ParseTuningError { part: part.to_owned() };
+            let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+            match NUMBERS.iter().position(|known| *known == name) {
+                None if name == "matrices" => tuning.matrices = Some(value.parse().map_err(|_| wrong())?),
+                None => return Err(wrong()),
+                Some(position) => {
+                    let number = tuning.numbers().into_iter().nth(position).ok_or_else(wrong)?;
+                    *number = Some(value.parse().map_err(|_| wrong())?);
+                }
+            }
+        }
+        Ok(tuning)
     }
 }

@@ -13,6 +13,7 @@ mod reduce;
 mod reference;
 mod snapshot;
 mod tensor;
+mod tuning;
 
 use rewire_graph::{DType, Symbol};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};

@@ -10,7 +10,7 @@ use super::matmul::{place_in_list, row_count};
 use super::module::Module;
 use super::template::{Main, render};
 use super::value::Value;
-use super::{EmitError, EmittedKernel, GridFactor, TileList, Tuning};
+use super::{EmitError, EmittedKernel, GridFactor, Target, TileList, Tuning};
 use crate::plan::Attention;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
@@ -18,10 +18,24 @@ use rewire_graph::{Dim, Scalar};
 
 /// Emits jagged attention.
 pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    match cooperative::Tile::new(kernel, module.target, tuning)? {
+    match cooperative_tile(kernel, module.target, tuning)? {
         Some(tile) => cooperative::emit(kernel, &tile, module),
         None => plain::emit(kernel, module, tuning),
     }
+}
+
+/// The tile of attention on cooperative matrices; `None` for attention of multiply-adds.
+fn cooperative_tile(
+    kernel: &Attention,
+    target: &Target,
+    tuning: &Tuning,
+) -> Result<Option<cooperative::Tile>, EmitError> {
+    tuning.cooperative(|| cooperative::Tile::new(kernel, target, tuning))
+}
+
+/// True if attention runs on cooperative matrices.
+pub(super) fn is_cooperative(kernel: &Attention, target: &Target, tuning: &Tuning) -> bool {
+    matches!(cooperative_tile(kernel, target, tuning), Ok(Some(_)))
 }
 
 /// A template of attention, and what is its own.

@@ -21,10 +21,20 @@ const ROW_TILES: u32 = 16;
 
 /// Emits a matrix product.
 pub(super) fn emit(kernel: &Matmul, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    match cooperative::Tile::new(kernel, module.target, tuning)? {
+    match cooperative_tile(kernel, module.target, tuning)? {
         Some(tile) => cooperative::emit(kernel, &tile, module),
         None => plain::emit(kernel, module, tuning),
     }
+}
+
+/// The tile of a product on cooperative matrices; `None` for one of multiply-adds.
+fn cooperative_tile(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<Option<cooperative::Tile>, EmitError> {
+    tuning.cooperative(|| cooperative::Tile::new(kernel, target, tuning))
+}
+
+/// True if a product runs on cooperative matrices.
+pub(super) fn is_cooperative(kernel: &Matmul, target: &Target, tuning: &Tuning) -> bool {
+    matches!(cooperative_tile(kernel, target, tuning), Ok(Some(_)))
 }
 
 /// Tiles below which a GPU is not occupied.
@@ -35,7 +45,7 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
     let RowRange::Dense(m) = &kernel.m else { return tuning };
     let product = |dims: &[Dim]| dims.iter().map(&size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
     let (Some(entries), Some(m), Some(n)) = (product(&kernel.batch), size(m), size(&kernel.n)) else { return tuning };
-    let Ok(cooperative) = cooperative::Tile::new(kernel, target, &tuning) else { return tuning };
+    let Ok(cooperative) = cooperative_tile(kernel, target, &tuning) else { return tuning };
     let (tile, small) = match cooperative {
         Some(tile) => ((tile.rows(), tile.columns()), (tile.rows() / 2, tile.columns() / 2)),
         None => ((64, 64), (if m <= 16 { 16 } else { 32 }, 32)),

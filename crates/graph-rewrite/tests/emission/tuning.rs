@@ -1,0 +1,174 @@
+//! Tunings that are worth a measurement: they are emitted, and what a kernel computes does not depend on which is taken.
+
+use crate::attention::{self, Mask};
+use crate::build::{noise, sym};
+use crate::device::device;
+use crate::matmul::dense;
+use crate::reduce::layer_norm;
+use crate::tensor::{Num, Tensor};
+use crate::{map, matmul, with_matrices};
+use rewire_graph::{DType, Symbol};
+use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
+use rewire_graph_rewrite::plan::Kernel;
+use std::collections::HashMap;
+
+/// A kernel with operands and sizes.
+struct Sample {
+    name: String,
+    kernel: Kernel,
+    operands: Vec<Tensor>,
+    symbols: HashMap<Symbol, i64>,
+}
+
+impl Sample {
+    fn new(name: impl Into<String>, kernel: Kernel, operands: impl Into<Vec<Tensor>>, symbols: &[(u32, i64)]) -> Self {
+        let symbols = symbols.iter().map(|&(s, n)| (Symbol(s), n)).collect();
+        Self { name: name.into(), kernel, operands: operands.into(), symbols }
+    }
+
+    /// Holds that all candidates compute the same bits, and that there are some.
+    fn holds(&self, target: &Target, base: Tuning, least: usize) {
+        let candidates = base.candidates(&self.kernel, target);
+        assert!(candidates.len() >= least, "{}: {candidates:?}", self.name);
+        let Some(device) = device() else { return };
+        let mut first = None;
+        for tuning in candidates {
+            let emitted = emit(&self.kernel, target, &tuning).unwrap();
+            let got = bits(&device.run(&self.kernel, &emitted, &self.operands, &self.symbols));
+            let expected = first.get_or_insert_with(|| got.clone());
+            let differing = got.iter().zip(expected.iter()).filter(|(a, b)| a != b).count();
+            assert_eq!(differing, 0, "{} with {tuning}: {differing} of {} elements", self.name, got.len());
+        }
+    }
+}
+
+fn bits(tensors: &[Tensor]) -> Vec<u64> {
+    let bits = |number: &Num| match number {
+        Num::F(x) => x.to_bits(),
+        Num::I(x) => *x as u64,
+    };
+    tensors.iter().flat_map(|tensor| tensor.data.iter().map(bits)).collect()
+}
+
+/// More memory and invocations than the baseline has.
+fn roomy() -> Target {
+    Target { workgroup_bytes: 32 << 10, invocations: 1024, ..Target::BASELINE }
+}
+
+fn product(m: usize, n: usize, k: usize, symbolic: bool) -> Sample {
+    let rows = if symbolic { sym(0) } else { m.into() };
+    let kernel = dense(rows, n.into(), k.into(), DType::F32, (false, symbolic));
+    let right = if symbolic { [n, k] } else { [k, n] };
+    let data = [noise(DType::F32, &[2, m, k], 1), noise(DType::F32, &right, 2), noise(DType::F32, &[n], 3)];
+    Sample::new(format!("{m}x{n}x{k}"), kernel, data, &[(0, m as i64)])
+}
+
+#[test]
+fn products_do_not_depend_on_their_tiles() {
+    product(70, 100, 50, true).holds(&roomy(), Tuning::default(), 12);
+    product(3, 130, 33, false).holds(&Target::BASELINE, Tuning::default(), 3);
+    product(90, 5, 70, true).holds(&Target::BASELINE, Tuning::default(), 3);
+    product(130, 1, 41, true).holds(&Target::BASELINE, Tuning::default(), 3);
+}
+
+#[test]
+fn statistics_do_not_depend_on_the_tile_of_their_product() {
+    let (k, split, n) = (50, 25, 50);
+    let offsets = [0i64, 0, 3, 73];
+    let total = 73;
+    let data =
+        [noise(DType::F32, &[total, k], 1), noise(DType::F32, &[3, k, n], 2), Tensor::ints(DType::I32, &offsets)];
+    let kernel = matmul::normalised(k, split, n);
+    Sample::new("normalised", kernel, data, &[(0, 3), (1, total as i64)]).holds(&roomy(), Tuning::default(), 8);
+}
+
+#[test]
+fn attention_does_not_depend_on_its_tiles() {
+    for (mask, softmax) in [(Mask::Causal, true), (Mask::Targets, false), (Mask::Intervals, true)] {
+        let case = attention::Case { mask, heads: 2, qk: 25, v: 40, dtype: DType::F32, softmax };
+        let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 37], None);
+        Sample::new(format!("{mask:?}"), kernel, data, &symbols).holds(&roomy(), Tuning::default(), 3);
+    }
+}
+
+#[test]
+fn sums_of_rows_do_not_depend_on_the_workgroup() {
+    for width in [3usize, 130, 5000, 20_000] {
+        let data = [noise(DType::F32, &[5, width], 1), noise(DType::F32, &[width], 2)];
+        let least = if width < 5000 { 3 } else { 1 };
+        for w in [width.into(), sym(1)] {
+            let kernel = layer_norm(w, DType::F32);
+            let symbols = [(0, 5), (1, width as i64)];
+            Sample::new(format!("width {width}"), kernel, data.clone(), &symbols).holds(
+                &roomy(),
+                Tuning::default(),
+                least,
+            );
+        }
+    }
+}
+
+#[test]
+fn maps_take_other_workgroups_and_groups() {
+    let data = [noise(DType::F32, &[300, 64], 1), noise(DType::F32, &[64], 2)];
+    let kernel = map::biased(&sym(0), &64usize.into(), DType::F32);
+    Sample::new("map", kernel, data, &[(0, 300)]).holds(&Target::BASELINE, Tuning::default(), 6);
+}
+
+#[test]
+fn cooperative_matrices_do_not_mix_with_multiply_adds() {
+    let (m, n, k) = (100usize, 70usize, 64usize);
+    let halves = dense(sym(0), n.into(), k.into(), DType::F16, (false, true));
+    let data = [noise(DType::F16, &[2, m, k], 1), noise(DType::F16, &[n, k], 2), noise(DType::F32, &[n], 3)];
+    let product = Sample::new("product", halves, data, &[(0, m as i64)]);
+    let case = attention::Case { mask: Mask::Targets, heads: 2, qk: 32, v: 32, dtype: DType::F16, softmax: false };
+    let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 64, 31], None);
+    let attention = Sample::new("attention", kernel, data, &symbols);
+    for (matrix, subgroup) in [(8, 8), (16, 32)] {
+        let target = with_matrices(matrix, subgroup);
+        let has = device().is_some_and(|device| device.matrices == (matrix, subgroup));
+        for sample in [&product, &attention] {
+            let families = Tuning::families(&sample.kernel, &target);
+            let choices: Vec<_> = families.iter().map(|family| family.matrices).collect();
+            assert_eq!(choices, [Some(true), Some(false)], "{}", sample.name);
+            for family in families {
+                for tuning in family.candidates(&sample.kernel, &target) {
+                    assert_eq!(tuning.matrices, family.matrices);
+                    let wgsl = emit(&sample.kernel, &target, &tuning).unwrap().wgsl;
+                    assert_eq!(wgsl.contains("coop_mat"), family.matrices == Some(true), "{}: {tuning}", sample.name);
+                }
+                if has {
+                    sample.holds(&target, family, 3);
+                }
+            }
+            assert_eq!(Tuning::default().candidates(&sample.kernel, &target)[0].matrices, Some(true));
+        }
+    }
+}
+
+#[test]
+fn matrices_are_forced_only_where_there_are_some() {
+    let kernel = dense(sym(0), 64usize.into(), 64usize.into(), DType::F32, (false, false));
+    let forced = Tuning { matrices: Some(true), ..Tuning::default() };
+    for target in [Target::BASELINE, with_matrices(16, 32)] {
+        let error = emit(&kernel, &target, &forced).unwrap_err();
+        assert!(matches!(error, EmitError::Tuning { parameter: "matrices", got: 1, .. }), "{error}");
+        assert_eq!(Tuning::families(&kernel, &target), [Tuning::default()]);
+    }
+}
+
+#[test]
+fn what_a_tuning_sets_stays() {
+    let kernel = dense(sym(0), 64usize.into(), 64usize.into(), DType::F32, (false, false));
+    let base = Tuning { depth: Some(8), ..Tuning::default() };
+    let candidates = base.candidates(&kernel, &Target::BASELINE);
+    assert!(candidates.len() > 4);
+    assert!(candidates.iter().all(|tuning| tuning.depth == Some(8)), "{candidates:?}");
+}
+
+#[test]
+fn parts_that_are_no_tuning() {
+    for text in ["", "rows", "rows=x", "height=3", "matrices=1", "rows=4,", "default,rows=4"] {
+        assert!(text.parse::<Tuning>().is_err(), "{text}");
+    }
+}
