@@ -3,6 +3,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use rewire::Kernel;
 use rewire::bench::{self, BenchError, Lengths, Metric, Shape};
 use rewire::graph::DType;
+use rewire::graph_rewrite::emit::Tuning;
 use std::path::PathBuf;
 
 /// Ranks candidates with fused kernels on a GPU or the CPU.
@@ -39,6 +40,8 @@ pub enum Command {
     Verify(Verify),
     /// Times operators, modules and models against the ceilings of the device.
     Bench(Box<Bench>),
+    /// Measures the tunings of the kernels of operators, modules and models on the adapter, and keeps the fastest for later runs.
+    Tune(Box<Tune>),
     /// Writes a Chrome trace of a run: what the host did, and every kernel by module.
     Profile(Box<Profile>),
     /// Draws the graph of a model or golden case.
@@ -66,6 +69,12 @@ pub struct Verify {
     /// Write what was computed to DIR/<op>/<case>.safetensors.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+    /// Tile sizes for all kernels: a list such as rows=64,columns=32.
+    #[arg(long, value_name = "TUNING", default_value_t)]
+    pub tuning: Tuning,
+    /// Replay every case with each tuning that is worth a measurement, forced in turn: a line a case and variant.
+    #[arg(long, conflicts_with_all = ["save", "tuning"])]
+    pub variants: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -80,6 +89,9 @@ pub struct Bench {
     /// Seconds that each is repeated for.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
+    /// Tile sizes for all kernels, instead of those that `rewire tune` found: a list such as rows=64,columns=32, or default.
+    #[arg(long, value_name = "TUNING")]
+    pub tuning: Option<Tuning>,
     /// Compare with what `--json` printed earlier; it is an error if anything is worse.
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
@@ -96,6 +108,22 @@ pub struct Bench {
     /// Write a page with floors, shares of the ceilings, and figures of other libraries.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    #[command(flatten)]
+    pub sizes: Sizes,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = operators())]
+pub struct Tune {
+    /// What to tune: operators and modules as listed below, `demo`, and model folders.
+    #[arg(required_unless_present = "suite", value_name = "OP|MODEL")]
+    pub ops: Vec<String>,
+    /// Also tune a set of workloads, each at its own sizes.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(bench::SUITES))]
+    pub suite: Option<String>,
+    /// Seconds that each is measured for, or longer where every candidate needs it for a few runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub seconds: f64,
     #[command(flatten)]
     pub sizes: Sizes,
 }

@@ -1,4 +1,4 @@
-use crate::args::{Bench as Options, Common};
+use crate::args::{Bench as Options, Common, Sizes};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
@@ -6,12 +6,13 @@ use rewire::bench::{
     Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
     compare, operators, page, roofline, suite,
 };
-use rewire::rank;
+use rewire::graph_rewrite::emit::Tuning;
 use rewire::weights::Weights;
+use rewire::{TuningStore, rank};
 use std::path::Path;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let jobs = jobs(options)?;
+    let jobs = jobs(&options.ops, options.suite.as_deref(), &options.sizes)?;
     let earlier = options.compare.as_deref().map(read).transpose()?;
     let mut told = options.records.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.concat();
     let records = if jobs.is_empty() { vec![] } else { measure(&jobs, options, common, output)? };
@@ -38,7 +39,7 @@ fn measure(
     common: &Common,
     output: &mut Output,
 ) -> Result<Vec<Record>, CliError> {
-    let bench = open(common, options.seconds)?;
+    let bench = open(common, options.seconds, options.tuning)?;
     let mut records = Vec::with_capacity(jobs.len());
     for (name, shape) in jobs {
         let record = bench.run(&workload(name, shape)?);
@@ -53,9 +54,16 @@ fn measure(
     Ok(records)
 }
 
-/// Opens the device, measures it and keeps what was measured for predictions.
-pub fn open(common: &Common, seconds: f64) -> Result<Bench, CliError> {
-    let with = BenchOptions { kernel: common.kernel, adapter: common.adapter.clone(), seconds };
+/// Opens the device, measures it and keeps what was measured for predictions. Kernels have the tuning, or those that were
+/// measured.
+pub fn open(common: &Common, seconds: f64, tuning: Option<Tuning>) -> Result<Bench, CliError> {
+    let with = BenchOptions {
+        kernel: common.kernel,
+        adapter: common.adapter.clone(),
+        seconds,
+        tunings: if tuning.is_none() { tunings() } else { None },
+        tuning: tuning.unwrap_or_default(),
+    };
     let bench = Bench::new(&with)?;
     let keep = |path: &Path| Machines::read(path)?.insert(&bench.adapter(), *bench.machine());
     if let Some(Err(error)) = Machines::usual_path().map(|path| keep(&path)) {
@@ -64,17 +72,22 @@ pub fn open(common: &Common, seconds: f64) -> Result<Bench, CliError> {
     Ok(bench)
 }
 
-/// What to time, all of which is known.
-fn jobs(options: &Options) -> Result<Vec<(String, Shape)>, CliError> {
-    let shape = options.sizes.shape()?;
-    let mut jobs: Vec<(String, Shape)> = options.ops.iter().map(|op| (op.clone(), shape.clone())).collect();
+/// The tunings that were measured on this computer.
+pub fn tunings() -> Option<TuningStore> {
+    Some(TuningStore::at(rewire::cache_folder()?.join("tunings")))
+}
+
+/// Operators and models at the given sizes, and the workloads of a suite; all of them are known.
+pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(String, Shape)>, CliError> {
+    let shape = sizes.shape()?;
+    let mut jobs: Vec<(String, Shape)> = ops.iter().map(|op| (op.clone(), shape.clone())).collect();
     let is_known =
         |name: &str| name == "demo" || Path::new(name).is_dir() || operators().any(|(known, _)| known == name);
     if let Some((name, _)) = jobs.iter().find(|(name, _)| !is_known(name)) {
         let known = operators().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
         return Err(BenchError::UnknownOp { name: name.clone(), known }.into());
     }
-    if let Some(name) = &options.suite {
+    if let Some(name) = set {
         jobs.extend(suite(name)?.into_iter().map(|(op, shape)| (op.to_owned(), shape)));
         jobs.push(("demo".to_owned(), Shape { batch: 32, targets: Lengths::Uniform(20, 20), ..Shape::default() }));
     }
@@ -138,7 +151,7 @@ fn change(comparison: &Comparison) -> String {
     format!("{category:<9} {op} {dtype} ({})  {}{error}", sizes(&comparison.shape), changes.join(", "))
 }
 
-fn sizes(shape: &serde_json::Map<String, serde_json::Value>) -> String {
+pub fn sizes(shape: &serde_json::Map<String, serde_json::Value>) -> String {
     let sizes: Vec<String> = shape.iter().map(|(name, value)| format!("{name} {value}")).collect();
     sizes.join(", ").replace('"', "")
 }

@@ -11,6 +11,7 @@ mod log;
 mod output;
 mod profile;
 mod rank;
+mod tune;
 mod verify;
 
 use args::{Args, Command};
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Rank(options) => rank::run(options, &args.common, &mut output),
         Command::Verify(options) => verify::run(options, &args.common, &mut output),
         Command::Bench(options) => bench::run(options, &args.common, &mut output),
+        Command::Tune(options) => tune::run(options, &args.common, &mut output),
         Command::Profile(options) => profile::run(options, &args.common, &mut output),
         Command::Graph(options) => graph::run(options, &args.common, &mut output),
     };

@@ -13,25 +13,28 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
         }
         files.extend(found);
     }
-    let with = VerifyOptions { kernel: common.kernel, adapter: common.adapter.clone(), save: options.save.clone() };
+    let with = VerifyOptions {
+        kernel: common.kernel,
+        adapter: common.adapter.clone(),
+        save: options.save.clone(),
+        tuning: options.tuning,
+    };
     let verifier = Verifier::new(with)?;
-    let mut failed = 0;
+    let (mut failed, mut all) = (0, 0);
     for file in &files {
-        let report = verifier.verify(file);
-        failed += usize::from(report.status != Status::Ok);
-        if common.json {
-            output.json(&report)?
-        } else {
-            output.line(line(&report))?
+        let reports = if options.variants { verifier.variants(file) } else { vec![verifier.verify(file)] };
+        for report in reports {
+            (failed, all) = (failed + usize::from(report.status != Status::Ok), all + 1);
+            if common.json { output.json(&report)? } else { output.line(line(&report))? }
         }
         output.flush()?;
     }
     if failed > 0 {
-        return Err(CliError::NotOk { failed, cases: files.len() });
+        return Err(CliError::NotOk { failed, cases: all });
     }
     if !common.json {
-        let cases = if files.len() == 1 { "case is" } else { "cases are" };
-        output.line(format_args!("all {} {cases} ok", files.len()))?;
+        let cases = if all == 1 { "case is" } else { "cases are" };
+        output.line(format_args!("all {all} {cases} ok"))?;
     }
     Ok(())
 }
@@ -43,6 +46,9 @@ fn line(report: &CaseReport) -> String {
             "  {error:.1e} of {:.0e}, {} GPU and {} CPU steps",
             report.tolerance, report.gpu_steps, report.cpu_steps
         );
+    }
+    if let Some(variant) = report.variant.as_ref().filter(|variant| !variant.is_empty()) {
+        line += &format!("  {variant}");
     }
     if let Some(message) = &report.message {
         line += &format!("  {message}");

@@ -47,11 +47,13 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+mod caches;
 mod error;
 pub mod rank;
 pub mod verify;
 pub mod weights;
 
+pub use caches::cache_folder;
 pub use error::describe;
 pub use rewire_graph as graph;
 pub use rewire_graph_rewrite as graph_rewrite;
@@ -60,7 +62,7 @@ pub use rewire_runtime as runtime;
 
 pub use rewire_graph::{GraphError, HostTensor};
 pub use rewire_graph_rewrite::{RewriteError, lower, optimize};
-pub use rewire_runtime::{DeviceInfo, DeviceKind, Gpu, GpuError, Kernel, Session, devices};
+pub use rewire_runtime::{DeviceInfo, DeviceKind, Gpu, GpuError, Kernel, Session, TuningStore, devices};
 
 /// What most programs need.
 pub mod prelude {

@@ -280,6 +280,26 @@ pub enum RunError {
         /// What the kernel lacks.
         reason: String,
     },
+    /// A step cannot run with the tuning that it is forced to.
+    #[error("step {step} ({name}, `{path}`) cannot run with {tuning}: {reason}; any of `Session::variants` can")]
+    Tuning {
+        /// Position in the plan.
+        step: usize,
+        /// Name of the step.
+        name: String,
+        /// Module path of the step.
+        path: String,
+        /// The tuning.
+        tuning: String,
+        /// What does not fit.
+        reason: String,
+    },
+    /// Kernels cannot be measured.
+    #[error("{device} cannot time kernels: use an adapter with timestamps")]
+    NoTimes {
+        /// The adapter, or `cpu`.
+        device: String,
+    },
     /// A kernel failed on the CPU.
     #[error("step {step} ({name}, `{path}`) failed on the CPU: {reason}")]
     Cpu {

@@ -21,10 +21,15 @@ mod kernel;
 mod machine;
 mod memory;
 mod session;
+mod tuning;
 
 pub use device::{DeviceInfo, DeviceKind, DeviceLimits, Gpu, devices, devices_async};
 pub use error::{GpuError, RunError, RuntimeError};
 pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
-pub use session::{Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Report, Session, SessionOptions, Span, Value};
+pub use session::{
+    Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, Report, Session, SessionOptions, Span, Tuned,
+    Value,
+};
+pub use tuning::TuningStore;
 pub use wgpu;

@@ -9,6 +9,7 @@ mod table;
 pub use input::InputError;
 
 use crate::args::{Common, Rank};
+use crate::bench;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
@@ -53,7 +54,12 @@ pub fn run(options: &Rank, common: &Common, output: &mut Output) -> Result<(), C
 }
 
 fn load(options: &Rank, common: &Common) -> Result<Ranker, RankError> {
-    let with = RankOptions { kernel: common.kernel, adapter: common.adapter.clone(), ..RankOptions::default() };
+    let with = RankOptions {
+        kernel: common.kernel,
+        adapter: common.adapter.clone(),
+        tunings: bench::tunings(),
+        ..RankOptions::default()
+    };
     match &options.model {
         Some(folder) => Ranker::load(folder, &with),
         None => Ranker::new(&demo::config()?, &Weights::parse(demo::WEIGHTS)?, &with),

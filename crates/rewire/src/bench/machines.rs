@@ -1,4 +1,5 @@
 use super::BenchError;
+use crate::cache_folder;
 use rewire_graph_rewrite::cost::Machine;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,13 +25,7 @@ pub struct Machines {
 impl Machines {
     /// The file in the user's folder for caches, if the system names one.
     pub fn usual_path() -> Option<PathBuf> {
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let caches = match std::env::consts::OS {
-            "windows" => variable("LOCALAPPDATA"),
-            "macos" => variable("HOME").map(|home| home.join("Library/Caches")),
-            _ => variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache"))),
-        };
-        caches.map(|folder| folder.join("rewire").join("machines.json"))
+        Some(cache_folder()?.join("machines.json"))
     }
 
     /// Reads a file; nothing is known where there is none.

@@ -2,10 +2,12 @@ use super::{BenchError, Record, Workload};
 use crate::describe;
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::cost::{Count, Machine};
+use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{
-    Detail, Gpu, Inputs, Kernel, Outputs, Profile, RunError, Session, SessionOptions, Value, measure_machine,
+    Detail, Gpu, Inputs, Kernel, Outputs, Profile, RunError, Session, SessionOptions, TuningStore, Value,
+    measure_machine,
 };
 use std::time::{Duration, Instant};
 
@@ -18,11 +20,15 @@ pub struct BenchOptions {
     pub adapter: Option<String>,
     /// Seconds that each workload is repeated for.
     pub seconds: f64,
+    /// Choices of the emitter.
+    pub tuning: Tuning,
+    /// Tunings that were measured, where `tuning` is the default; [`Bench::tune`] keeps its own there.
+    pub tunings: Option<TuningStore>,
 }
 
 impl Default for BenchOptions {
     fn default() -> Self {
-        Self { kernel: Kernel::Auto, adapter: None, seconds: 1.0 }
+        Self { kernel: Kernel::Auto, adapter: None, seconds: 1.0, tuning: Tuning::default(), tunings: None }
     }
 }
 
@@ -31,7 +37,8 @@ impl Default for BenchOptions {
 pub struct Bench {
     gpu: Option<Gpu>,
     machine: Machine,
-    seconds: f64,
+    pub(super) seconds: f64,
+    session: SessionOptions,
 }
 
 /// A run, kernel by kernel, with what is predicted.
@@ -58,7 +65,14 @@ impl Bench {
     pub fn new(options: &BenchOptions) -> Result<Self, BenchError> {
         let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
         let machine = measure_machine(gpu.as_ref())?;
-        Ok(Self { gpu, machine, seconds: options.seconds })
+        let session = SessionOptions {
+            kernel: if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu },
+            gpu: gpu.clone(),
+            tuning: options.tuning,
+            tunings: options.tunings.clone(),
+            ..SessionOptions::default()
+        };
+        Ok(Self { gpu, machine, seconds: options.seconds, session })
     }
 
     /// The ceilings.
@@ -71,13 +85,17 @@ impl Bench {
         self.gpu.as_ref().map_or_else(|| "cpu".to_owned(), Gpu::name)
     }
 
+    pub(super) fn has_device(&self) -> bool {
+        self.gpu.is_some()
+    }
+
     /// Times a workload. Whatever goes wrong is in the record.
     pub fn run(&self, workload: &Workload) -> Record {
         let mut record = Record {
             op: workload.op.clone(),
             shape: workload.shape.clone(),
             dtype: workload.dtype.to_string(),
-            kernel: if self.gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu }.to_string(),
+            kernel: self.session.kernel.to_string(),
             adapter: self.adapter(),
             ceiling_gbps: Some(self.machine.bandwidth / 1e9),
             ..Record::default()
@@ -93,7 +111,7 @@ impl Bench {
     /// # Errors
     /// [`BenchError`] if the workload cannot be compiled, loaded or run.
     pub fn profile(&self, workload: &Workload) -> Result<Profiled, BenchError> {
-        let mut case = Case::new(workload, self.gpu.as_ref())?;
+        let mut case = self.case(workload)?;
         for _ in 0..WARM_UP {
             case.run()?;
         }
@@ -102,9 +120,14 @@ impl Bench {
         Ok(Profiled { profile, counts, machine: self.machine })
     }
 
+    /// A workload ready to run.
+    pub(super) fn case(&self, workload: &Workload) -> Result<Case, BenchError> {
+        Case::new(workload, self.session.clone())
+    }
+
     fn measure(&self, workload: &Workload, record: &mut Record) -> Result<(), BenchError> {
         let begun = Instant::now();
-        let mut case = Case::new(workload, self.gpu.as_ref())?;
+        let mut case = self.case(workload)?;
         record.load_ms = Some(milliseconds(begun.elapsed()));
         let counts = case.session.counts(&case.inputs)?;
         let total: Count = counts.iter().copied().sum();
@@ -150,24 +173,23 @@ impl Bench {
 }
 
 /// A workload with its inputs in place.
-struct Case {
-    session: Session,
-    inputs: Inputs,
+pub(super) struct Case {
+    pub session: Session,
+    pub inputs: Inputs,
     gpu: Option<Gpu>,
 }
 
 impl Case {
-    fn new(workload: &Workload, gpu: Option<&Gpu>) -> Result<Self, BenchError> {
+    fn new(workload: &Workload, options: SessionOptions) -> Result<Self, BenchError> {
         let mut plan = lower(&optimize(workload.graph.clone())?.0)?;
         if workload.dtype == DType::F16 {
             plan.store_floats_as(DType::F16);
         }
-        let kernel = if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu };
-        let options = SessionOptions { kernel, gpu: gpu.cloned(), ..SessionOptions::default() };
+        let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
         let session = Session::load(plan, |name| workload.parameters.get(name).cloned(), options)?;
         let inputs = place(&session, inputs, gpu.is_some())?;
-        Ok(Self { session, inputs, gpu: gpu.cloned() })
+        Ok(Self { session, inputs, gpu })
     }
 
     /// Runs once and waits for the results.

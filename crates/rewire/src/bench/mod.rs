@@ -21,6 +21,7 @@ mod roofline;
 mod shape;
 mod suite;
 mod trace;
+mod tune;
 mod workload;
 
 pub use compare::{Category, Comparison, Metric, Thresholds, compare};
@@ -33,6 +34,7 @@ pub use roofline::roofline;
 pub use shape::{Lengths, Shape};
 pub use suite::{SUITES, suite};
 pub use trace::chrome_trace;
+pub use tune::TunedKernel;
 pub use workload::{Workload, operators};
 
 use rewire_graph_rewrite::RewriteError;

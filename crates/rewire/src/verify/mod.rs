@@ -3,6 +3,7 @@
 mod bisect;
 mod case;
 mod compare;
+mod variants;
 
 pub use bisect::{BisectError, bisect};
 pub use case::{Case, CaseError, cases};
@@ -10,6 +11,7 @@ pub use compare::{Mismatch, relative_error};
 
 use crate::{describe, weights};
 use rewire_graph::HostTensor;
+use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Plan, Source};
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_hstu::replay::ReplayError;
@@ -32,6 +34,8 @@ pub struct VerifyOptions {
     pub adapter: Option<String>,
     /// Folder for computed outputs, as `<op>/<case>.safetensors`.
     pub save: Option<PathBuf>,
+    /// Choices of the emitter.
+    pub tuning: Tuning,
 }
 
 /// What became of a case.
@@ -60,6 +64,9 @@ pub struct CaseReport {
     pub case: String,
     /// What was asked for.
     pub kernel: Kernel,
+    /// The tunings that its steps were forced to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
     /// The adapter, or `cpu`.
     pub adapter: String,
     /// Steps that ran on the adapter.
@@ -75,6 +82,15 @@ pub struct CaseReport {
     /// Why it is not ok.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// A case ready to run.
+struct Loaded {
+    case: Case,
+    session: Session,
+    inputs: Inputs,
+    /// The results only move data.
+    exact: bool,
 }
 
 /// Replays golden cases on one device.
@@ -148,17 +164,33 @@ impl Verifier {
     pub fn new(options: VerifyOptions) -> Result<Self, GpuError> {
         let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
         let kernel = if gpu.is_some() { options.kernel } else { Kernel::Cpu };
-        let session = SessionOptions { kernel, gpu, ..SessionOptions::default() };
+        let session = SessionOptions { kernel, gpu, tuning: options.tuning, ..SessionOptions::default() };
         Ok(Self { options, session })
     }
 
     /// Replays a case. Whatever goes wrong is in the report.
     pub fn verify(&self, path: &Path) -> CaseReport {
-        let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut report = CaseReport {
+        let mut report = self.report(path);
+        let replayed = self.load(path, &mut report).and_then(|mut loaded| {
+            let outputs = self.compare(&mut loaded, &mut report)?;
+            match &self.options.save {
+                Some(folder) => {
+                    let case = &loaded.case;
+                    save(case, &outputs, &folder.join(case.op()).join(format!("{}.safetensors", report.case)))
+                }
+                None => Ok(()),
+            }
+        });
+        report.or_failure(replayed)
+    }
+
+    /// A report of nothing yet.
+    fn report(&self, path: &Path) -> CaseReport {
+        CaseReport {
             op: String::new(),
-            case: name,
+            case: path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default(),
             kernel: self.options.kernel,
+            variant: None,
             adapter: "cpu".into(),
             gpu_steps: 0,
             cpu_steps: 0,
@@ -166,35 +198,42 @@ impl Verifier {
             tolerance: TOLERANCE,
             status: Status::Ok,
             message: None,
-        };
-        if let Err(failure) = self.replay(path, &mut report) {
-            report.status = failure.status();
-            report.message = Some(describe(&failure));
         }
-        report
     }
 
-    fn replay(&self, path: &Path, report: &mut CaseReport) -> Result<(), Failure> {
+    fn load(&self, path: &Path, report: &mut CaseReport) -> Result<Loaded, Failure> {
         let case = Case::read(path)?;
         report.op = case.op().to_owned();
         report.tolerance = if case.half() { TOLERANCE_HALF } else { TOLERANCE };
         let replay = case.trace()?;
         let plan = lower(&optimize(replay.graph)?.0)?;
         let inputs = inputs(&case, &plan);
-        let mut session = Session::load(plan, |name| case.parameter(name), self.session.clone())?;
-        let (gpu_steps, cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
-        (report.gpu_steps, report.cpu_steps) = (gpu_steps, cpu_steps);
+        let session = Session::load(plan, |name| case.parameter(name), self.session.clone())?;
+        (report.gpu_steps, report.cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
         report.adapter = session.report().adapter.unwrap_or_else(|| "cpu".into());
-        let outputs = session.run(&inputs)?;
-        if let Some(folder) = &self.options.save {
-            save(&case, &outputs, &folder.join(case.op()).join(format!("{}.safetensors", report.case)))?;
-        }
-        judge(&case, &outputs, replay.exact, report);
-        if self.options.kernel == Kernel::Wgpu && cpu_steps > 0 {
+        Ok(Loaded { case, session, inputs, exact: replay.exact })
+    }
+
+    /// Runs a case and compares what it computes.
+    fn compare(&self, loaded: &mut Loaded, report: &mut CaseReport) -> Result<Outputs, Failure> {
+        let outputs = loaded.session.run(&loaded.inputs)?;
+        judge(&loaded.case, &outputs, loaded.exact, report);
+        if self.options.kernel == Kernel::Wgpu && report.cpu_steps > 0 {
             report.status = Status::Fail;
-            report.message = Some(format!("{cpu_steps} steps ran on the CPU"));
+            report.message = Some(format!("{} steps ran on the CPU", report.cpu_steps));
         }
-        Ok(())
+        Ok(outputs)
+    }
+}
+
+impl CaseReport {
+    /// The report, or what went wrong before there was one.
+    fn or_failure<T>(mut self, result: Result<T, Failure>) -> Self {
+        if let Err(failure) = result {
+            self.status = failure.status();
+            self.message = Some(describe(&failure));
+        }
+        self
     }
 }
 

@@ -159,6 +159,11 @@ impl Gpu {
         adapters::title(&self.info)
     }
 
+    /// What the adapter says of itself.
+    pub(crate) fn info(&self) -> &wgpu::AdapterInfo {
+        &self.info
+    }
+
     /// What the self-test of cooperative matrices found.
     pub(crate) fn matrices_tested(&self) -> Option<bool> {
         self.matrices.get().copied()

@@ -7,7 +7,7 @@ use super::parameters::resident;
 use super::placement::{Placement, Site};
 use super::sizes::offsets;
 use super::validate::validate;
-use crate::{Gpu, GpuError, Kernel, RuntimeError};
+use crate::{Gpu, GpuError, Kernel, RuntimeError, TuningStore};
 use rewire_graph::HostTensor;
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning};
@@ -28,14 +28,16 @@ pub struct SessionOptions {
     /// Shaders check every index and bound every loop, at a cost. Those of a plan that was not lowered in this process
     /// always do.
     pub checked: bool,
-    /// Choices of the emitter.
+    /// Choices of the emitter, for all kernels. A kernel that they do not fit cannot run.
     pub tuning: Tuning,
+    /// Tunings that were measured, for kernels and sizes that it has some of; used where `tuning` is the default.
+    pub tunings: Option<TuningStore>,
     /// The functions and operators of a user's own that a plan from a file may hold.
     pub registry: Registry,
 }
 
-/// Makes the kernel of a step, at its position, for a target, or says why not.
-pub(crate) type Emitter<'a> = &'a (dyn Fn(usize, &Step, &Target) -> Result<EmittedKernel, String> + Sync);
+/// Makes the kernel of a step, at its position, for a target and a tuning, or says why not.
+pub(crate) type Emitter<'a> = &'a (dyn Fn(usize, &Step, &Target, &Tuning) -> Result<EmittedKernel, String> + Sync);
 
 impl Session {
     /// Binds a plan to a device or the CPU. `parameters` gives a parameter by its name.
@@ -48,9 +50,8 @@ impl Session {
         parameters: impl Fn(&str) -> Option<HostTensor>,
         options: SessionOptions,
     ) -> Result<Self, RuntimeError> {
-        let tuning = options.tuning;
-        let emitter = move |position: usize, step: &Step, target: &Target| {
-            map_step(position, step, target, &tuning).map_err(|refusal| refusal.reason.to_string())
+        let emitter = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
+            map_step(position, step, target, tuning).map_err(|refusal| refusal.reason.to_string())
         };
         Self::load_with(plan, parameters, options, &emitter).await
     }
@@ -80,7 +81,7 @@ impl Session {
         let tensors = resident(&plan, parameters)?;
         let kernel = options.kernel;
         let mut gpu = match open(&options).await? {
-            Some(gpu) => Some(GpuSide::new(trusted(gpu, &plan).await, plan.steps.len(), &options)),
+            Some(gpu) => Some(GpuSide::new(trusted(gpu, &plan).await, &plan.steps, &options)),
             None => None,
         };
         let mut cpu = CpuSide::new(plan.steps.len());
@@ -98,7 +99,8 @@ impl Session {
         cpu.settle(placement.cpu.clone(), &tensors)
             .map_err(|error| RuntimeError::Memory { reason: error.to_string() })?;
         let constants = constants(&plan, tensors);
-        let session = Self { offsets: offsets(&plan), plan, kernel, placement, gpu, cpu, constants };
+        let session =
+            Self { offsets: offsets(&plan), plan, kernel, placement, gpu, cpu, constants, tunings: options.tunings };
         announce(&session);
         Ok(session)
     }
@@ -130,7 +132,7 @@ async fn place(
     };
     let mut refused = String::new();
     if let Some(side) = gpu {
-        match emitter(position, step, side.gpu().target()) {
+        match emitter(position, step, side.gpu().target(), &side.tunings.base(position)) {
             Ok(emitted) => match side.add(position, step, emitted).await {
                 Ok(()) => return Ok(Site::Gpu),
                 Err(lost @ GpuError::Lost { .. }) => return Err(lost.into()),

@@ -13,6 +13,7 @@ mod pipelines;
 mod placement;
 mod profile;
 mod sizes;
+mod tune;
 mod validate;
 
 #[cfg(test)]
@@ -22,8 +23,9 @@ pub use io::{DeviceTensor, Inputs, Outputs, Value};
 pub use load::SessionOptions;
 pub(crate) use pipelines::Pipelines;
 pub use profile::{Detail, Lane, Profile, Span};
+pub use tune::{Refinement, Tuned};
 
-use crate::{Kernel, RunError};
+use crate::{Kernel, RunError, TuningStore};
 use cpu::CpuSide;
 use gpu::GpuSide;
 use io::Wanted;
@@ -49,6 +51,8 @@ pub struct Session {
     offsets: BTreeSet<HostSlot>,
     /// Parameters and constants that are outputs themselves.
     constants: HashMap<BufferId, HostTensor>,
+    /// Keeps what is measured.
+    tunings: Option<TuningStore>,
 }
 
 /// What a session runs on.

@@ -2,12 +2,13 @@ use super::*;
 use crate::{Gpu, GpuError, RunError, RuntimeError, SessionOptions};
 use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
-use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, Target};
+use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, Target, Tuning};
 use rewire_graph_rewrite::plan::{self, Body, Buffer, Map, Operand, Output, Place, ShapeEntry, Step, SymbolSource};
 use std::sync::OnceLock;
 
 mod errors;
 mod matmul;
+mod tune;
 
 const WIDTH: usize = 6;
 
@@ -33,7 +34,7 @@ fn add() -> plan::Kernel {
 }
 
 /// What an emitter makes of [`add`]: eight elements a workgroup, so that grids grow large.
-fn emit_add(_: usize, _: &Step, _: &Target) -> Result<EmittedKernel, String> {
+fn emit_add(_: usize, _: &Step, _: &Target, _: &Tuning) -> Result<EmittedKernel, String> {
     Ok(EmittedKernel {
         wgsl: "
 @group(0) @binding(0) var<uniform> params: array<vec4<i32>, 1>;
@@ -142,9 +143,9 @@ fn sessions(plan: &Plan) -> Vec<Session> {
     let mut sessions = vec![load(plan.clone(), Kernel::Cpu).unwrap()];
     if gpu().is_some() {
         sessions.push(load(plan.clone(), Kernel::Wgpu).unwrap());
-        let every_other = |position: usize, step: &Step, target: &Target| match position % 3 {
+        let every_other = |position: usize, step: &Step, target: &Target, tuning: &Tuning| match position % 3 {
             1 => Err("not this one".to_owned()),
-            _ => emit_add(position, step, target),
+            _ => emit_add(position, step, target, tuning),
         };
         let mixed = Session::load_with(plan.clone(), |_| None, options(Kernel::Auto), &every_other);
         sessions.push(pollster::block_on(mixed).unwrap());
@@ -292,9 +293,9 @@ fn a_refused_step_is_an_error_only_with_wgpu() {
     if gpu().is_none() {
         return;
     }
-    let refuse = |_: usize, _: &Step, _: &Target| Err("too wide".to_owned());
-    let broken = |position: usize, step: &Step, target: &Target| {
-        emit_add(position, step, target)
+    let refuse = |_: usize, _: &Step, _: &Target, _: &Tuning| Err("too wide".to_owned());
+    let broken = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
+        emit_add(position, step, target, tuning)
             .map(|emitted| EmittedKernel { wgsl: "fn main() { nonsense }".into(), ..emitted })
     };
     let load = |kernel, emitter| {

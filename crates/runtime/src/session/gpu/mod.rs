@@ -5,6 +5,7 @@ mod dispatch;
 mod memory;
 mod step;
 mod timer;
+mod tuning;
 
 use super::control::{Control, ControlLayout};
 use super::io::{DeviceTensor, Inputs, Value, Wanted};
@@ -18,12 +19,13 @@ use crate::device::Mapping;
 use crate::memory::{Layout, Lease, SpareBuffers};
 use crate::{Gpu, GpuError, RunError};
 use memory::{Needed, buffer, filled, upload};
-use rewire_graph::{DType, Dim, HostTensor};
-use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows, emit_with_windows};
+use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::{BTreeSet, HashMap};
 use step::{GpuStep, Variant};
 use timer::Timer;
+pub(crate) use tuning::{Tunings, Verdict};
 
 /// The smallest buffer. Shaders bind whole vectors even of empty tensors.
 const SMALLEST: u64 = 64;
@@ -40,7 +42,7 @@ const BINDING_LIMIT: &str = "max_storage_buffer_binding_size";
 #[derive(Debug)]
 pub(crate) struct GpuSide {
     gpu: Gpu,
-    tuning: Tuning,
+    pub tunings: Tunings,
     pipelines: Pipelines,
     steps: Vec<Option<GpuStep>>,
     layout: ControlLayout,
@@ -64,11 +66,11 @@ pub(crate) struct GpuSide {
 }
 
 impl GpuSide {
-    pub fn new(gpu: Gpu, steps: usize, options: &SessionOptions) -> Self {
+    pub fn new(gpu: Gpu, steps: &[Step], options: &SessionOptions) -> Self {
         Self {
-            tuning: options.tuning,
+            tunings: Tunings::new(&gpu, steps, options),
             pipelines: Pipelines::new(options.checked),
-            steps: (0..steps).map(|_| None).collect(),
+            steps: steps.iter().map(|_| None).collect(),
             gpu,
             layout: ControlLayout::default(),
             homes: Homes::default(),
@@ -96,7 +98,7 @@ impl GpuSide {
         let pipeline = self.pipelines.get(&self.gpu, &kernel, &label(step)).await?;
         let block = self.layout.reserve(&kernel);
         let windows = Windows::of_constants(&step.kernel, self.gpu.target());
-        let variant = Variant { windows, tuning: self.tuning };
+        let variant = Variant { windows, tuning: self.tunings.base(position) };
         self.steps[position] = Some(GpuStep::new(variant, kernel, pipeline, block));
         Ok(())
     }
@@ -165,37 +167,6 @@ impl GpuSide {
             gpu.queue().write_buffer(buffer, 0, bytemuck::cast_slice(&control.words));
         }
         self.grids = control.grids;
-        Ok(())
-    }
-
-    /// Takes the kernels that suit the sizes of a run, and bind tensors above the binding limit in several windows.
-    async fn choose_kernels(&mut self, plan: &Plan, sizes: &Sizes) -> Result<(), RunError> {
-        let gpu = self.gpu.clone();
-        let size = |dim: &Dim| u64::try_from(sizes.dim(dim).ok()?).ok();
-        for (position, step) in plan.steps.iter().enumerate() {
-            let Some(own) = self.steps.get_mut(position).and_then(Option::as_mut) else { continue };
-            let windows = Windows::new(&step.kernel, gpu.target(), size);
-            let tuning = self.tuning.suited(&step.kernel, gpu.target(), size);
-            let variant = Variant { windows, tuning };
-            if own.choose(&variant) {
-                continue;
-            }
-            let emitted = emit_with_windows(&step.kernel, gpu.target(), &tuning, &variant.windows);
-            let kernel = emitted.map_err(|error| {
-                let (tensor, bytes) = largest(plan, step, sizes);
-                RunError::Binding {
-                    step: position,
-                    name: step.name.clone(),
-                    path: step.path.clone(),
-                    tensor,
-                    bytes,
-                    limit: gpu.target().binding_bytes,
-                    reason: error.to_string(),
-                }
-            })?;
-            let pipeline = self.pipelines.get(&gpu, &kernel, &label(step)).await?;
-            own.add(variant, kernel, pipeline);
-        }
         Ok(())
     }
 

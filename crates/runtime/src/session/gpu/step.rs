@@ -41,6 +41,11 @@ impl GpuStep {
         &self.kernels[self.current].1
     }
 
+    #[cfg(test)]
+    pub fn tuning(&self) -> Tuning {
+        self.kernels[self.current].0.tuning
+    }
+
     pub fn pipeline(&self) -> &Pipeline {
         &self.kernels[self.current].2
     }

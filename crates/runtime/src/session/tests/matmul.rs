@@ -11,7 +11,7 @@ const K: usize = 21;
 const N: usize = 10;
 
 /// `x @ w` with `x: [rows, K]`, `w: [K, N]`.
-fn product() -> Plan {
+pub fn product() -> Plan {
     let rows = Dim::symbol(Symbol(0));
     let shapes: [Vec<Dim>; 3] = [vec![rows.clone(), K.into()], vec![K.into(), N.into()], vec![rows.clone(), N.into()]];
     let mut dag = Dag::new();

@@ -1,0 +1,196 @@
+use super::matmul::product;
+use super::{gpu, options};
+use crate::tuning::{Bucket, identity};
+use crate::{Gpu, Inputs, Kernel, RunError, Session, SessionOptions, TuningStore};
+use rewire_graph::{HostTensor, Symbol};
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::plan::Plan;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A folder that is removed when it goes out of scope.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("rewire-tunings-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+const SMALL: Tuning = Tuning {
+    threads: None,
+    groups_per_thread: None,
+    rows: Some(16),
+    columns: Some(16),
+    depth: Some(8),
+    rows_per_thread: Some(1),
+    matrices: None,
+};
+
+fn load(gpu: &Gpu, store: Option<&TuningStore>) -> Session {
+    let options = SessionOptions { gpu: Some(gpu.clone()), tunings: store.cloned(), ..options(Kernel::Wgpu) };
+    let weight = HostTensor::f32(vec![21, 10], &(0..210).map(|n| (n % 17) as f32 - 8.3).collect::<Vec<_>>()).unwrap();
+    Session::load(product(), |_| Some(weight.clone()), options).unwrap()
+}
+
+fn inputs(rows: usize) -> Inputs {
+    let values: Vec<f32> = (0..rows * 21).map(|n| (n % 23) as f32 / 7.0).collect();
+    Inputs::new().with("x", HostTensor::f32(vec![rows, 21], &values).unwrap())
+}
+
+fn run(session: &mut Session, rows: usize) -> Vec<f32> {
+    session.run(&inputs(rows)).unwrap().get("y").unwrap().to_f32()
+}
+
+/// The tuning of the kernel that ran last.
+fn current(session: &Session) -> Tuning {
+    session.gpu.as_ref().unwrap().tuning_of(0).unwrap()
+}
+
+/// The store's key of the only kernel at some rows.
+fn key(plan: &Plan, rows: i64) -> (String, Bucket) {
+    (identity(&plan.steps[0].kernel).unwrap(), Bucket::new(&[Symbol(0)], |_| Some(rows)))
+}
+
+#[test]
+fn stored_tunings_are_taken_for_their_sizes() {
+    let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
+    let store = TuningStore::at(&folder.0);
+    let (kernel, bucket) = key(&product(), 100);
+    store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]);
+    let known = store.load(&gpu);
+    assert_eq!(known[&kernel].get(&bucket), Some(SMALL));
+
+    let mut plain = load(&gpu, None);
+    let mut session = load(&gpu, Some(&store));
+    for rows in [128, 65, 64, 300, 100] {
+        assert_eq!(run(&mut session, rows), run(&mut plain, rows));
+        assert_eq!(current(&session) == SMALL, (65..=128).contains(&rows), "{rows} rows: {}", current(&session));
+    }
+
+    let own = SessionOptions { tuning: Tuning { depth: Some(4), ..Tuning::default() }, ..options(Kernel::Wgpu) };
+    let weight = HostTensor::f32(vec![21, 10], &[0.5; 210]).unwrap();
+    let own = SessionOptions { tunings: Some(store), ..own };
+    let mut session = Session::load(product(), |_| Some(weight.clone()), own).unwrap();
+    run(&mut session, 100);
+    assert_eq!((current(&session).depth, current(&session).rows != SMALL.rows), (Some(4), true));
+}
+
+#[test]
+fn stored_tunings_that_do_not_fit_are_ignored() {
+    let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
+    let expected = run(&mut load(&gpu, None), 100);
+    for wrong in [
+        Tuning { rows: Some(7), ..SMALL },
+        Tuning { rows: Some(256), columns: Some(256), depth: Some(64), ..SMALL },
+        Tuning { matrices: Some(true), ..SMALL },
+    ] {
+        let store = TuningStore::at(&folder.0);
+        let (kernel, bucket) = key(&product(), 100);
+        store.keep(&gpu, vec![(kernel, bucket, wrong)]);
+        let mut session = load(&gpu, Some(&store));
+        for _ in 0..2 {
+            assert_eq!(run(&mut session, 100), expected);
+            assert_ne!(current(&session), wrong);
+        }
+    }
+}
+
+#[test]
+fn files_that_are_no_tunings_are_ignored() {
+    let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
+    let store = TuningStore::at(&folder.0);
+    let (kernel, bucket) = key(&product(), 100);
+    store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]);
+    let path = store.file(&gpu);
+    let whole = std::fs::read_to_string(&path).unwrap();
+    let foreign = whole.replacen("\"name\": \"", "\"name\": \"another ", 1);
+    for text in ["", "{}", "[1, 2", &whole[..whole.len() / 2], &foreign, &whole.replace("16", "-1")] {
+        std::fs::write(&path, text).unwrap();
+        assert!(store.load(&gpu).is_empty(), "{text}");
+        run(&mut load(&gpu, Some(&store)), 100);
+        // What is kept next replaces it.
+        store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]);
+        assert_eq!(store.load(&gpu)[&kernel].get(&bucket), Some(SMALL));
+    }
+    let names: Vec<_> = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(names, [path.clone()]);
+
+    // A file where the folder should be: nothing is kept, and nothing fails.
+    let store = TuningStore::at(&path);
+    store.keep(&gpu, vec![(kernel, bucket, SMALL)]);
+    assert!(store.load(&gpu).is_empty());
+    run(&mut load(&gpu, Some(&store)), 100);
+}
+
+#[test]
+fn a_forced_tuning_goes_before_others() {
+    let Some(gpu) = gpu() else { return };
+    let mut session = load(&gpu, None);
+    let expected = run(&mut session, 70);
+    let own = current(&session);
+    let variants = session.variants(0);
+    assert!(variants.len() > 3 && session.variants(1).is_empty());
+    for tuning in variants.into_iter().take(4) {
+        session.force(0, Some(tuning));
+        assert_eq!(run(&mut session, 70), expected);
+        assert_eq!(current(&session), tuning);
+    }
+    session.force(0, Some(Tuning { rows: Some(5), ..Tuning::default() }));
+    let error = session.run(&inputs(70)).unwrap_err();
+    assert!(matches!(&error, RunError::Tuning { step: 0, tuning, .. } if tuning == "rows=5"), "{error}");
+    session.force(0, None);
+    assert_eq!(run(&mut session, 70), expected);
+    assert_eq!(current(&session), own);
+}
+
+#[test]
+fn refining_ends_with_a_tuning_that_is_kept() {
+    let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
+    let store = TuningStore::at(&folder.0);
+    let mut session = load(&gpu, Some(&store));
+    let expected = run(&mut session, 40);
+    let mut calls = 0;
+    let tuned = loop {
+        calls += 1;
+        match session.refine(&inputs(40), Duration::ZERO) {
+            Ok(refinement) if refinement.tuned.is_some() => {
+                assert_eq!(refinement.rest, 0);
+                break refinement.tuned.unwrap();
+            }
+            Ok(refinement) => assert_eq!(refinement.rest, 1),
+            Err(RunError::NoTimes { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(calls < 2000);
+    };
+    assert!(calls > tuned.candidates && tuned.candidates > 3, "{calls} calls, {tuned:?}");
+    assert_eq!((tuned.sizes.as_str(), tuned.step, tuned.name.as_str()), ("64", 0, "matmul"));
+    assert!(tuned.after_time <= tuned.before_time);
+    assert_eq!(session.refine(&inputs(33), Duration::ZERO).unwrap(), Default::default());
+    for mut session in [session, load(&gpu, Some(&store))] {
+        assert_eq!(run(&mut session, 40), expected);
+        assert_eq!(current(&session), tuned.after);
+    }
+}
+
+#[test]
+fn tuning_measures_every_kernel() {
+    let Some(gpu) = gpu() else { return };
+    let mut session = load(&gpu, None);
+    match session.tune(&inputs(40), Duration::ZERO) {
+        Ok(tuned) => assert_eq!(tuned.iter().map(|tuned| tuned.step).collect::<Vec<_>>(), [0]),
+        Err(error) => assert!(matches!(error, RunError::NoTimes { .. }), "{error}"),
+    }
+    let mut cpu = Session::load(Plan::default(), |_| None, options(Kernel::Cpu)).unwrap();
+    assert_eq!(cpu.tune(&Inputs::new(), Duration::ZERO).unwrap(), []);
+}

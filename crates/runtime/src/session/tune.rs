@@ -1,0 +1,215 @@
+//! Measuring the tunings of kernels on the device of a session.
+
+use super::gpu::Verdict;
+use super::sizes::Sizes;
+use super::{Detail, Inputs, Lane, Session};
+use crate::RunError;
+use crate::tuning::{Bucket, Trial, identity};
+use rewire_graph_rewrite::cost::Machine;
+use rewire_graph_rewrite::emit::Tuning;
+use std::time::{Duration, Instant};
+
+/// What the tunings of a kernel were measured to take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuned {
+    /// Position in the plan.
+    pub step: usize,
+    /// Name of the step.
+    pub name: String,
+    /// Module path of the step.
+    pub path: String,
+    /// The sizes that it is for, as powers of two: all up to them, and above their halves.
+    pub sizes: String,
+    /// Tunings that were tried.
+    pub candidates: usize,
+    /// The tuning before.
+    pub before: Tuning,
+    /// Its time, a median.
+    pub before_time: Duration,
+    /// The tuning from now on.
+    pub after: Tuning,
+    /// Its time, a median.
+    pub after_time: Duration,
+}
+
+/// What a call of [`Session::refine`] came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Refinement {
+    /// The kernel that has its tuning now.
+    pub tuned: Option<Tuned>,
+    /// Kernels that are not measured yet, at these sizes.
+    pub rest: usize,
+}
+
+impl Session {
+    /// Tunings that a step on the device can be forced to: of every order of sums, all that are worth a measurement.
+    pub fn variants(&self, step: usize) -> Vec<Tuning> {
+        let (Some(side), Some(own)) = (&self.gpu, self.plan.steps.get(step)) else { return vec![] };
+        if !side.has(step) {
+            return vec![];
+        }
+        let (kernel, target) = (&own.kernel, side.gpu().target());
+        Tuning::families(kernel, target).iter().flat_map(|family| family.candidates(kernel, target)).collect()
+    }
+
+    /// Lets a step on the device run with a tuning from the next run on; with its own again if `None`. A run where it does
+    /// not fit the kernel is a [`RunError::Tuning`].
+    pub fn force(&mut self, step: usize, tuning: Option<Tuning>) {
+        if let Some(side) = &mut self.gpu {
+            side.tunings.force(step, tuning);
+        }
+    }
+
+    /// Measures tunings of one kernel in runs with these inputs until `budget` is spent, and switches to the fastest. To be
+    /// called when the app is idle, with inputs like those that it expects: a kernel may take several calls, each of which
+    /// goes on where the last one stopped, and runs at least once. Kernels follow one another, the costliest first, until
+    /// [`Refinement::rest`] is 0. Results stay the same to the bit.
+    ///
+    /// What is found serves all later runs with sizes up to the same powers of two, and is kept in
+    /// [`super::SessionOptions::tunings`]. On the CPU there is nothing to refine.
+    ///
+    /// ```
+    /// use rewire_graph_rewrite::plan::Plan;
+    /// use rewire_runtime::{Inputs, Kernel, Session, SessionOptions};
+    /// use std::time::Duration;
+    /// let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+    /// let mut session = Session::load(Plan::default(), |_| None, options)?;
+    /// while session.refine(&Inputs::new(), Duration::from_millis(20))?.rest > 0 {}
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::run_async`], and [`RunError::NoTimes`] where the device cannot time its kernels.
+    pub async fn refine_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Refinement, RunError> {
+        let begun = Instant::now();
+        let open = self.open_trials(inputs, false)?;
+        let Some(&costliest) = open.first() else { return Ok(Refinement::default()) };
+        loop {
+            if self.measure(inputs, &[costliest]).await?.is_empty() {
+                let tuned = self.conclude(&[costliest]).pop();
+                return Ok(Refinement { tuned, rest: open.len() - 1 });
+            }
+            if begun.elapsed() >= budget {
+                return Ok(Refinement { tuned: None, rest: open.len() });
+            }
+        }
+    }
+
+    /// [`Session::refine_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::refine_async`].
+    pub fn refine(&mut self, inputs: &Inputs, budget: Duration) -> Result<Refinement, RunError> {
+        pollster::block_on(self.refine_async(inputs, budget))
+    }
+
+    /// Measures tunings of all kernels in runs with these inputs, also those that are known, for about `budget`, and switches
+    /// to the fastest. Cooperative matrices are compared with multiply-adds: where the choice changes, so does the
+    /// rounding of results, at all sizes alike.
+    ///
+    /// What is found is kept as [`Session::refine`] does. Every candidate runs at least a few times, whatever the budget.
+    ///
+    /// # Errors
+    /// As [`Session::refine_async`].
+    pub async fn tune_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Vec<Tuned>, RunError> {
+        let begun = Instant::now();
+        let all = self.open_trials(inputs, true)?;
+        let mut open = all.clone();
+        while !open.is_empty() {
+            open = self.measure(inputs, &open).await?;
+            if begun.elapsed() >= budget && self.are_sampled(&open) {
+                break;
+            }
+        }
+        Ok(self.conclude(&all))
+    }
+
+    /// [`Session::tune_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::tune_async`].
+    pub fn tune(&mut self, inputs: &Inputs, budget: Duration) -> Result<Vec<Tuned>, RunError> {
+        pollster::block_on(self.tune_async(inputs, budget))
+    }
+
+    /// The steps with trials at the sizes of these inputs, the costliest first.
+    fn open_trials(&mut self, inputs: &Inputs, all: bool) -> Result<Vec<usize>, RunError> {
+        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        let counts = self.counts(inputs)?;
+        let Some(side) = &mut self.gpu else { return Ok(vec![]) };
+        let mut open = side.open_trials(&self.plan, &sizes, all);
+        let seconds = |step: &usize| Machine::TYPICAL.seconds(&counts.get(*step).copied().unwrap_or_default());
+        open.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
+        Ok(open)
+    }
+
+    /// Runs once, each of these steps with the candidate whose turn it is; the steps that are not done.
+    async fn measure(&mut self, inputs: &Inputs, steps: &[usize]) -> Result<Vec<usize>, RunError> {
+        self.force_all(steps, |session, step| session.trial(step, |trial| trial.next())?);
+        let run = self.run_timed_async(inputs, Detail::Steps).await;
+        self.force_all(steps, |_, _| None);
+        match run {
+            Ok((_, profile)) => {
+                let timed = profile.spans.iter().filter(|span| span.lane == Lane::Gpu);
+                let times: Vec<_> = timed.filter_map(|span| Some((span.step?, span.duration))).collect();
+                for &step in steps {
+                    let time = times.iter().find(|(timed, _)| *timed == step).ok_or_else(|| self.no_times())?.1;
+                    self.trial(step, |trial| trial.record(time));
+                }
+            }
+            Err(RunError::Tuning { step, .. }) => drop(self.trial(step, |trial| trial.reject())),
+            Err(error) => return Err(error),
+        }
+        let mut open = steps.to_vec();
+        open.retain(|&step| self.trial(step, |trial| trial.is_done()) == Some(false));
+        Ok(open)
+    }
+
+    fn force_all(&mut self, steps: &[usize], tuning: impl Fn(&mut Self, usize) -> Option<Tuning>) {
+        for &step in steps {
+            let tuning = tuning(self, step);
+            self.force(step, tuning);
+        }
+    }
+
+    fn trial<T>(&mut self, step: usize, with: impl FnOnce(&mut Trial) -> T) -> Option<T> {
+        self.gpu.as_mut()?.tunings.trial(step).map(with)
+    }
+
+    fn are_sampled(&mut self, steps: &[usize]) -> bool {
+        steps.iter().all(|&step| self.trial(step, |trial| trial.is_sampled()).unwrap_or(true))
+    }
+
+    /// Takes the verdicts on some steps, in the order of the plan, and keeps them.
+    fn conclude(&mut self, steps: &[usize]) -> Vec<Tuned> {
+        let (mut tuned, mut found): (Vec<Tuned>, Vec<(String, Bucket, Tuning)>) = (vec![], vec![]);
+        let Some(side) = &mut self.gpu else { return tuned };
+        for &position in steps {
+            let (Some(verdict), Some(step)) = (side.tunings.conclude(position), self.plan.steps.get(position)) else {
+                continue;
+            };
+            let Verdict { bucket, candidates, times } = verdict;
+            tuned.push(Tuned {
+                step: position,
+                name: step.name.clone(),
+                path: step.path.clone(),
+                sizes: bucket.to_string(),
+                candidates,
+                before: times.before.0,
+                before_time: times.before.1,
+                after: times.after.0,
+                after_time: times.after.1,
+            });
+            found.extend(identity(&step.kernel).map(|kernel| (kernel, bucket, times.after.0)));
+        }
+        if let (Some(store), false) = (&self.tunings, found.is_empty()) {
+            store.keep(side.gpu(), found);
+        }
+        tuned.sort_by_key(|tuned| tuned.step);
+        tuned
+    }
+
+    fn no_times(&self) -> RunError {
+        RunError::NoTimes { device: self.report().adapter.unwrap_or_else(|| "cpu".to_owned()) }
+    }
+}

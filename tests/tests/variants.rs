@@ -1,0 +1,41 @@
+//! Stored cases with every tuning of their kernels, each forced in turn.
+
+use rewire::Kernel;
+use rewire::verify::{CaseReport, Status, Verifier, VerifyOptions};
+use rewire_tests::backend::gpu;
+use rewire_tests::golden::stored;
+use std::path::PathBuf;
+
+/// Replays cases, and returns how many variants there were.
+fn hold(cases: &[PathBuf]) -> usize {
+    let adapter = std::env::var("REWIRE_TEST_ADAPTER").ok();
+    let options = VerifyOptions { kernel: Kernel::Wgpu, adapter, ..VerifyOptions::default() };
+    let verifier = Verifier::new(options).unwrap();
+    let reports: Vec<CaseReport> = cases.iter().flat_map(|case| verifier.variants(case)).collect();
+    let failed: Vec<&CaseReport> = reports.iter().filter(|report| report.status != Status::Ok).collect();
+    assert!(failed.is_empty(), "{} of {} variants failed: {failed:#?}", failed.len(), reports.len());
+    reports.len()
+}
+
+/// Cases of the families of kernels.
+#[test]
+fn some_cases_hold_with_every_variant() {
+    if gpu().is_none() {
+        return;
+    }
+    let names = ["addmm", "hstu_mha", "layer_norm", "jagged_dense_bmm_broadcast_add"];
+    let of = |name: &str| stored().into_iter().find(|path| path.parent().is_some_and(|folder| folder.ends_with(name)));
+    let cases: Vec<PathBuf> = names.iter().filter_map(|name| of(name)).collect();
+    assert_eq!(cases.len(), names.len());
+    let variants = hold(&cases);
+    assert!(variants >= 5 * cases.len(), "{variants} variants of {} cases", cases.len());
+}
+
+/// Takes minutes on a GPU, and hours without one.
+#[test]
+#[ignore = "all cases with all variants"]
+fn all_cases_hold_with_every_variant() {
+    if gpu().is_some() {
+        hold(&stored());
+    }
+}
