@@ -45,7 +45,9 @@ fn what_is_tuned_is_kept() {
     assert!(table.stdout.contains("before ms") && table.stdout.contains("sum"), "{}", table.stdout);
     let bench = run_in(&caches, &[&["bench", "--json", "--seconds", "0"], &WORK[..]].concat());
     assert_eq!(bench.code, Some(0), "{}{}", bench.stdout, bench.stderr);
-    assert!(!bench.stderr.contains("not used"), "{}", bench.stderr);
+    assert_eq!(bench.json()[0]["tuned"], 1, "{}{}", bench.stdout, bench.stderr);
+    let untuned = [&["bench", "--json", "--seconds", "0", "--tuning", "default"], &WORK[..]].concat();
+    assert_eq!(run_in(&caches, &untuned).json()[0]["tuned"], 0);
 }
 
 #[test]

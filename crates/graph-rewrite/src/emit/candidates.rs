@@ -87,6 +87,17 @@ impl Tuning {
         tunings.filter(|tuning| differs(tuning)).collect()
     }
 
+    /// This tuning with the choice between cooperative matrices and multiply-adds made, where a kernel has both.
+    #[must_use]
+    pub fn of_family(self, kernel: &Kernel, target: &Target) -> Self {
+        let cooperative = match kernel {
+            Kernel::Matmul(kernel) => matmul::is_cooperative(kernel, target, &self),
+            Kernel::Attention(kernel) => attention::is_cooperative(kernel, target, &self),
+            _ => false,
+        };
+        Self { matrices: self.matrices.or(cooperative.then_some(true)), ..self }
+    }
+
     /// The tunings that add in orders of their own: cooperative matrices and multiply-adds where a kernel has both, else one.
     /// Which is taken may follow the widths of a kernel and the target, and never the sizes of a run.
     pub fn families(kernel: &Kernel, target: &Target) -> Vec<Self> {
@@ -95,16 +106,6 @@ impl Tuning {
             Some(_) => [true, false].map(|matrices| Self { matrices: Some(matrices), ..base }).into(),
             None => vec![base],
         }
-    }
-
-    /// The tuning with the choice of cooperative matrices made, where there is one.
-    fn of_family(self, kernel: &Kernel, target: &Target) -> Self {
-        let cooperative = match kernel {
-            Kernel::Matmul(kernel) => matmul::is_cooperative(kernel, target, &self),
-            Kernel::Attention(kernel) => attention::is_cooperative(kernel, target, &self),
-            _ => false,
-        };
-        Self { matrices: self.matrices.or(cooperative.then_some(true)), ..self }
     }
 
     /// What it sets, and what only `other` sets.

@@ -132,6 +132,7 @@ impl Bench {
         let counts = case.session.counts(&case.inputs)?;
         let total: Count = counts.iter().copied().sum();
         record.kernels = Some(counts.len());
+        record.tuned = case.session.report().tuned_steps;
         record.bytes = Some(total.bytes());
         record.operations = Some(total.operations());
         record.ceiling_tflops = Some(self.machine.peak(&total) / 1e12);

@@ -42,6 +42,9 @@ pub struct Record {
     pub bytes: Option<u64>,
     /// Dispatches of a run.
     pub kernels: Option<usize>,
+    /// Kernels with tunings that were measured.
+    #[serde(default)]
+    pub tuned: usize,
     /// Rewriting, lowering, compiling shaders and uploading parameters.
     pub load_ms: Option<f64>,
     /// Runs that `wall_ms` is the median of.

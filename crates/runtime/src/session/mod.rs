@@ -66,6 +66,8 @@ pub struct Report {
     pub gpu_steps: usize,
     /// Steps that run on the CPU.
     pub cpu_steps: usize,
+    /// Steps on the adapter with tunings that were measured.
+    pub tuned_steps: usize,
     /// Bytes of device memory held now: parameters, and tensors of the largest run so far.
     pub device_bytes: u64,
     /// Bytes of host memory held now for steps on the CPU: parameters, and tensors of the largest run so far.
@@ -81,6 +83,7 @@ impl Session {
             adapter: self.gpu.as_ref().map(|side| side.gpu().name()),
             gpu_steps: count(Site::Gpu),
             cpu_steps: count(Site::Cpu),
+            tuned_steps: self.gpu.as_ref().map_or(0, |side| side.tunings.measured()),
             device_bytes: self.gpu.as_ref().map_or(0, GpuSide::bytes),
             host_bytes: self.cpu.bytes(),
         }

@@ -23,6 +23,11 @@ impl Pipelines {
         Self { known: HashMap::new(), layouts: HashMap::new(), checked }
     }
 
+    /// Lets go of the pipelines of shaders that are not used.
+    pub fn keep(&mut self, used: impl Fn(&str) -> bool) {
+        self.known.retain(|(wgsl, _), _| used(wgsl));
+    }
+
     /// The pipeline of a kernel, made at the first call.
     pub async fn get(&mut self, gpu: &Gpu, kernel: &EmittedKernel, label: &str) -> Result<Pipeline, GpuError> {
         let written: Vec<bool> = kernel.slots.iter().map(|slot| matches!(slot, Slot::Output(_))).collect();

@@ -10,6 +10,8 @@ mod errors;
 mod matmul;
 mod tune;
 
+pub(super) use matmul::product;
+
 const WIDTH: usize = 6;
 
 /// Rows of the tensors of the tests; the extent of input `x`.

@@ -82,15 +82,18 @@ impl Session {
     /// As [`Session::run_async`], and [`RunError::NoTimes`] where the device cannot time its kernels.
     pub async fn refine_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Refinement, RunError> {
         let begun = Instant::now();
-        let open = self.open_trials(inputs, false)?;
-        let Some(&costliest) = open.first() else { return Ok(Refinement::default()) };
+        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        let mut rest = self.unmeasured(inputs, &sizes, false)?.into_iter();
+        let Some(step) = rest.find(|step| self.open_trial(*step, &sizes, false)) else {
+            return Ok(Refinement::default());
+        };
         loop {
-            if self.measure(inputs, &[costliest]).await?.is_empty() {
-                let tuned = self.conclude(&[costliest]).pop();
-                return Ok(Refinement { tuned, rest: open.len() - 1 });
+            if self.measure(inputs, &[step]).await?.is_empty() {
+                let tuned = self.conclude(&[step]).pop();
+                return Ok(Refinement { tuned, rest: rest.len() });
             }
             if begun.elapsed() >= budget {
-                return Ok(Refinement { tuned: None, rest: open.len() });
+                return Ok(Refinement { tuned: None, rest: rest.len() + 1 });
             }
         }
     }
@@ -113,7 +116,9 @@ impl Session {
     /// As [`Session::refine_async`].
     pub async fn tune_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Vec<Tuned>, RunError> {
         let begun = Instant::now();
-        let all = self.open_trials(inputs, true)?;
+        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        let mut all = self.unmeasured(inputs, &sizes, true)?;
+        all.retain(|step| self.open_trial(*step, &sizes, true));
         let mut open = all.clone();
         while !open.is_empty() {
             open = self.measure(inputs, &open).await?;
@@ -132,15 +137,21 @@ impl Session {
         pollster::block_on(self.tune_async(inputs, budget))
     }
 
-    /// The steps with trials at the sizes of these inputs, the costliest first.
-    fn open_trials(&mut self, inputs: &Inputs, all: bool) -> Result<Vec<usize>, RunError> {
-        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+    /// The steps on the device that nothing is known of at these sizes, or all, the costliest first.
+    fn unmeasured(&self, inputs: &Inputs, sizes: &Sizes, again: bool) -> Result<Vec<usize>, RunError> {
+        let Some(side) = &self.gpu else { return Ok(vec![]) };
+        let mut open = side.unmeasured(sizes, again);
         let counts = self.counts(inputs)?;
-        let Some(side) = &mut self.gpu else { return Ok(vec![]) };
-        let mut open = side.open_trials(&self.plan, &sizes, all);
         let seconds = |step: &usize| Machine::TYPICAL.seconds(&counts.get(*step).copied().unwrap_or_default());
         open.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
         Ok(open)
+    }
+
+    fn open_trial(&mut self, step: usize, sizes: &Sizes, families: bool) -> bool {
+        match (&mut self.gpu, self.plan.steps.get(step)) {
+            (Some(side), Some(own)) => side.open_trial(step, own, sizes, families),
+            _ => false,
+        }
     }
 
     /// Runs once, each of these steps with the candidate whose turn it is; the steps that are not done.
@@ -185,7 +196,7 @@ impl Session {
         let (mut tuned, mut found): (Vec<Tuned>, Vec<(String, Bucket, Tuning)>) = (vec![], vec![]);
         let Some(side) = &mut self.gpu else { return tuned };
         for &position in steps {
-            let (Some(verdict), Some(step)) = (side.tunings.conclude(position), self.plan.steps.get(position)) else {
+            let (Some(verdict), Some(step)) = (side.conclude(position), self.plan.steps.get(position)) else {
                 continue;
             };
             let Verdict { bucket, candidates, times } = verdict;

@@ -13,10 +13,10 @@ const GAIN: f64 = 0.03;
 /// Measurements of the candidates of a kernel, in turns.
 #[derive(Debug)]
 pub(crate) struct Trial {
+    /// What is tried.
+    pub tunings: Vec<Tuning>,
     candidates: Vec<Candidate>,
     turn: usize,
-    /// Candidates at the beginning.
-    pub count: usize,
 }
 
 #[derive(Debug)]
@@ -36,9 +36,8 @@ pub(crate) struct Times {
 impl Trial {
     /// A trial of tunings, of which the first is taken unless another is clearly better.
     pub fn new(tunings: Vec<Tuning>) -> Self {
-        let count = tunings.len();
-        let candidate = |tuning| Candidate { tuning, warm: false, times: vec![] };
-        Self { candidates: tunings.into_iter().map(candidate).collect(), turn: 0, count }
+        let candidate = |&tuning: &Tuning| Candidate { tuning, warm: false, times: vec![] };
+        Self { candidates: tunings.iter().map(candidate).collect(), tunings, turn: 0 }
     }
 
     /// The tuning whose turn it is.

@@ -37,6 +37,20 @@ impl GpuStep {
         self.current = self.kernels.len() - 1;
     }
 
+    /// Lets go of the kernels of some tunings, unless there are no others.
+    pub fn forget(&mut self, tunings: &[Tuning]) {
+        let stays = |variant: &Variant| !tunings.contains(&variant.tuning);
+        if self.kernels.iter().any(|(variant, ..)| stays(variant)) {
+            self.kernels.retain(|(variant, ..)| stays(variant));
+            (self.current, self.groups) = (0, BindGroups::default());
+        }
+    }
+
+    /// The shaders of all its kernels.
+    pub fn shaders(&self) -> impl Iterator<Item = &str> {
+        self.kernels.iter().map(|(_, kernel, _)| kernel.wgsl.as_str())
+    }
+
     pub fn kernel(&self) -> &EmittedKernel {
         &self.kernels[self.current].1
     }

@@ -1,6 +1,6 @@
 //! The tuning that each step runs with.
 
-use super::step::Variant;
+use super::step::{GpuStep, Variant};
 use super::{GpuSide, label, largest};
 use crate::session::load::SessionOptions;
 use crate::session::sizes::Sizes;
@@ -9,6 +9,7 @@ use crate::{Gpu, GpuError, RunError};
 use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{Plan, Step};
+use std::collections::HashSet;
 
 /// The tunings of the steps of a session.
 #[derive(Debug)]
@@ -73,14 +74,9 @@ impl Tunings {
         self.steps.get_mut(position)?.trial.as_mut().map(|(_, trial)| trial)
     }
 
-    /// Ends the trial of a step, which takes the better tuning from now on.
-    pub fn conclude(&mut self, position: usize) -> Option<Verdict> {
-        let own = self.steps.get_mut(position)?;
-        let (bucket, trial) = own.trial.take()?;
-        let times = trial.verdict()?;
-        own.known.insert(bucket.clone(), times.after.0);
-        own.base.matrices = times.after.0.matrices;
-        Some(Verdict { bucket, candidates: trial.count, times })
+    /// Steps with tunings that were measured.
+    pub fn measured(&self) -> usize {
+        self.steps.iter().filter(|own| !own.known.sizes.is_empty()).count()
     }
 }
 
@@ -95,7 +91,7 @@ impl StepTuning {
             has
         };
         let known = known.filter(has).unwrap_or_default();
-        let base = Tuning { matrices: base.matrices.or(known.matrices), ..base };
+        let base = Tuning { matrices: base.matrices.or(known.matrices), ..base }.of_family(&step.kernel, target);
         Self { base, symbols: symbols(&step.kernel), known, forced: None, trial: None }
     }
 
@@ -125,36 +121,55 @@ impl GpuSide {
         Some(self.steps.get(position)?.as_ref()?.tuning())
     }
 
-    /// Begins trials of the steps that have several candidates; those under way at these sizes go on. Which orders of sums are
-    /// tried: all of them, or only that of the session. Tunings that are known are measured again, or left.
-    pub fn open_trials(&mut self, plan: &Plan, sizes: &Sizes, all: bool) -> Vec<usize> {
-        let target = self.gpu.target().clone();
-        let mut open = vec![];
-        for (position, step) in plan.steps.iter().enumerate() {
-            let on_device = self.has(position);
-            let Some(own) = self.tunings.steps.get_mut(position).filter(|_| on_device) else { continue };
-            let bucket = own.bucket(sizes);
-            if !all && own.known.get(&bucket).is_some() {
-                continue;
-            }
-            if own.trial.as_ref().is_none_or(|(sizes, _)| *sizes != bucket) {
-                let suited = own.base.suited(&step.kernel, &target, size(sizes));
-                let known = own.known.get(&bucket).unwrap_or(suited);
-                let mut tunings = vec![known];
-                let families = match all && self.tunings.base.matrices.is_none() {
-                    true => Tuning::families(&step.kernel, &target),
-                    false => vec![own.base],
-                };
-                for candidate in families.iter().flat_map(|family| family.candidates(&step.kernel, &target)) {
-                    if !tunings.contains(&candidate) {
-                        tunings.push(candidate);
-                    }
-                }
-                own.trial = (tunings.len() > 1).then(|| (bucket, Trial::new(tunings)));
-            }
-            open.extend(own.trial.is_some().then_some(position));
+    /// The steps here that nothing is known of at the sizes of a run; with `again`, all steps here.
+    pub fn unmeasured(&self, sizes: &Sizes, again: bool) -> Vec<usize> {
+        let steps = self.tunings.steps.iter().enumerate().filter(|(position, _)| self.has(*position));
+        let open = steps.filter(|(_, own)| again || own.known.get(&own.bucket(sizes)).is_none());
+        open.map(|(position, _)| position).collect()
+    }
+
+    /// Begins the trial of a step at the sizes of a run; one that is under way goes on. It tries tunings that add in the order of
+    /// the session, or with `families` in any. False if there is nothing to choose from, which is known from then on.
+    pub fn open_trial(&mut self, position: usize, step: &Step, sizes: &Sizes, families: bool) -> bool {
+        let target = self.gpu.target();
+        let families = families && self.tunings.base.matrices.is_none();
+        let Some(own) = self.tunings.steps.get_mut(position) else { return false };
+        let bucket = own.bucket(sizes);
+        if own.trial.as_ref().is_some_and(|(sizes, _)| *sizes == bucket) {
+            return true;
         }
-        open
+        let suited = own.base.suited(&step.kernel, target, size(sizes));
+        let mut tunings = vec![own.known.get(&bucket).unwrap_or(suited)];
+        let families = if families { Tuning::families(&step.kernel, target) } else { vec![own.base] };
+        for candidate in families.iter().flat_map(|family| family.candidates(&step.kernel, target)) {
+            if !tunings.contains(&candidate) {
+                tunings.push(candidate);
+            }
+        }
+        if let [only] = tunings[..] {
+            own.known.insert(bucket, only);
+            return false;
+        }
+        own.trial = Some((bucket, Trial::new(tunings)));
+        true
+    }
+
+    /// Ends the trial of a step, which takes the better tuning from now on, and lets go of the kernels of others.
+    pub fn conclude(&mut self, position: usize) -> Option<Verdict> {
+        let own = self.tunings.steps.get_mut(position)?;
+        let (bucket, trial) = own.trial.take()?;
+        let times = trial.verdict();
+        let taken = times.map_or(own.base, |times| times.after.0);
+        own.known.insert(bucket.clone(), taken);
+        own.base.matrices = taken.matrices;
+        let stay = [taken, own.base];
+        let others: Vec<Tuning> = trial.tunings.iter().copied().filter(|tuning| !stay.contains(tuning)).collect();
+        if let Some(Some(own)) = self.steps.get_mut(position) {
+            own.forget(&others);
+        }
+        let used: HashSet<&str> = self.steps.iter().flatten().flat_map(GpuStep::shaders).collect();
+        self.pipelines.keep(|wgsl| used.contains(wgsl));
+        Some(Verdict { bucket, candidates: trial.tunings.len(), times: times? })
     }
 
     /// Takes the kernels that suit the sizes of a run, and bind tensors above the binding limit in several windows.
@@ -237,4 +252,35 @@ impl Unsuitable {
 /// The sizes of a run.
 fn size(sizes: &Sizes) -> impl Fn(&Dim) -> Option<u64> {
     |dim| u64::try_from(sizes.dim(dim).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::tests::product;
+    use rewire_graph::DType;
+
+    #[test]
+    fn the_order_of_sums_is_decided_for_all_sizes() {
+        let target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
+        let mut plan = product();
+        let step = &mut plan.steps[0];
+        if let rewire_graph_rewrite::plan::Kernel::Matmul(kernel) = &mut step.kernel {
+            kernel.body.operands.iter_mut().for_each(|operand| operand.dtype = DType::F16);
+            kernel.n = 32.into();
+        }
+        let of = |base, matrices| {
+            let bucket = Bucket::new(&[], |_| None);
+            let mut known = KernelTunings::default();
+            known.insert(bucket, Tuning { matrices, ..Tuning::default() });
+            StepTuning::new(step, &target, base, Some(known))
+        };
+        let plain = Tuning { matrices: Some(false), ..Tuning::default() };
+        assert_eq!(StepTuning::new(step, &target, Tuning::default(), None).base.matrices, Some(true));
+        assert_eq!(of(Tuning::default(), Some(false)).base.matrices, Some(false));
+        assert_eq!(of(Tuning::default(), Some(true)).base.matrices, Some(true));
+        assert_eq!(of(plain, Some(true)).base.matrices, Some(false));
+        let undecided = of(Tuning::default(), None);
+        assert!(undecided.known.sizes.is_empty() && undecided.base.matrices == Some(true));
+    }
 }
