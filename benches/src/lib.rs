@@ -7,6 +7,7 @@ use rewire::bench::Noise;
 use rewire::graph::{DType, Graph, HostTensor};
 use rewire::hstu::models::parameters;
 use rewire::prelude::{Inputs, Kernel, Session, SessionOptions};
+use rewire::runtime::wgpu;
 use rewire::{Gpu, lower, optimize};
 use std::collections::HashMap;
 
@@ -21,6 +22,23 @@ pub struct Backend {
 pub fn backends() -> Vec<Backend> {
     let gpu = Gpu::open(None).ok().map(|gpu| Backend { gpu: Some(gpu) });
     std::iter::once(Backend { gpu: None }).chain(gpu).collect()
+}
+
+/// A device of the WebGPU baseline that computes nothing: what is left of a run is the host's part.
+pub fn idle_gpu() -> Gpu {
+    let options = wgpu::NoopBackendOptions {
+        enable: true,
+        limits: Some(wgpu::Limits::default()),
+        features: Some(wgpu::Features::empty()),
+        ..Default::default()
+    };
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    descriptor.backends = wgpu::Backends::NOOP;
+    descriptor.backend_options.noop = options;
+    let adapter = wgpu::Instance::new(descriptor).request_adapter(&wgpu::RequestAdapterOptions::default());
+    let adapter = pollster::block_on(adapter).unwrap();
+    let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default())).unwrap();
+    Gpu::from_device(device, queue)
 }
 
 /// True under `cargo bench`. Otherwise one pass over small shapes shows that benches work.

@@ -1,7 +1,7 @@
 use crate::plan::{Binding, HostSlot, RowRange, ShapeValues, Step};
 use rewire_graph::op::Input;
 use rewire_graph::{Dim, Graph, Layout, SizeSource, Symbol};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Samples that are assumed where nothing is known of a run.
 pub const ASSUMED_SAMPLES: u64 = 8;
@@ -11,7 +11,7 @@ pub const ASSUMED_ROWS: u64 = 1024;
 /// The sizes that a kernel is counted at.
 #[derive(Clone, Debug, Default)]
 pub struct Sizes {
-    symbols: HashMap<Symbol, i64>,
+    symbols: BTreeMap<Symbol, i64>,
     /// What a symbol is taken to be that is not among them.
     other: i64,
     /// By operand, the entries of host vectors that are known.

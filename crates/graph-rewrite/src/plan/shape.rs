@@ -1,7 +1,7 @@
 use rewire_graph::Symbol;
 pub use rewire_graph::op::HostOp;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// A value of the shape program, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub struct ShapeValues {
     /// By slot.
     pub slots: Vec<Vec<i64>>,
     /// By symbol.
-    pub symbols: HashMap<Symbol, i64>,
+    pub symbols: BTreeMap<Symbol, i64>,
 }
 
 /// Why a shape program failed.
@@ -97,7 +97,7 @@ impl ShapeProgram {
                 *place = Some(value);
             }
         }
-        let mut symbols = HashMap::new();
+        let mut symbols = BTreeMap::new();
         for entry in &self.entries {
             match entry {
                 ShapeEntry::Compute { op, inputs, output } => {

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub struct Gpu {
     device: wgpu::Device,
     queue: wgpu::Queue,
-    info: wgpu::AdapterInfo,
+    info: Arc<wgpu::AdapterInfo>,
     target: Target,
-    limits: wgpu::Limits,
+    limits: Arc<wgpu::Limits>,
     lost: Arc<Mutex<Option<String>>>,
     /// Whether a product of cooperative matrices was right.
     matrices: Arc<OnceLock<bool>>,
@@ -71,11 +71,11 @@ impl Gpu {
     pub fn from_device(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let (features, limits) = (device.features(), device.limits());
         Self {
-            info: device.adapter_info(),
+            info: Arc::new(device.adapter_info()),
             target: target(features, &limits, &device.adapter_info()),
             device,
             queue,
-            limits,
+            limits: Arc::new(limits),
             lost: Arc::default(),
             matrices: Arc::default(),
         }

@@ -5,7 +5,7 @@ use super::matrices::trusted;
 use super::packed::Packed;
 use super::parameters::resident;
 use super::placement::{Placement, Site};
-use super::sizes::offsets;
+use super::sizes::{Declared, offsets};
 use super::validate::validate;
 use crate::{Gpu, GpuError, Kernel, RuntimeError, TuningStore};
 use rewire_graph::HostTensor;
@@ -14,7 +14,7 @@ use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning};
 use rewire_graph_rewrite::mapping::map_step;
 use rewire_graph_rewrite::plan::{self, Binding, Plan, Step};
 use std::collections::HashMap;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 /// How a session is loaded.
 #[derive(Clone, Debug, Default)]
@@ -99,8 +99,18 @@ impl Session {
         cpu.settle(placement.cpu.clone(), &tensors)
             .map_err(|error| RuntimeError::Memory { reason: error.to_string() })?;
         let constants = constants(&plan, tensors);
-        let session =
-            Self { offsets: offsets(&plan), plan, kernel, placement, gpu, cpu, constants, tunings: options.tunings };
+        let session = Self {
+            inputs: Declared::of(&plan),
+            offsets: offsets(&plan),
+            sizes: None,
+            placement: Arc::new(placement),
+            plan,
+            kernel,
+            gpu,
+            cpu,
+            constants,
+            tunings: options.tunings,
+        };
         announce(&session);
         Ok(session)
     }

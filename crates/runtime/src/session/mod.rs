@@ -35,8 +35,9 @@ use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{self, Count};
 use rewire_graph_rewrite::plan::{Binding, BufferId, HostSlot, Plan, PlanOutput, Source, Step};
 use serde::Serialize;
-use sizes::Sizes;
+use sizes::{Declared, Sizes};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// A plan with its parameters in place, ready to run at any batch size.
 ///
@@ -45,10 +46,13 @@ use std::collections::{BTreeSet, HashMap};
 pub struct Session {
     plan: Plan,
     kernel: Kernel,
-    placement: Placement,
+    placement: Arc<Placement>,
     gpu: Option<GpuSide>,
     cpu: CpuSide,
+    inputs: Vec<Declared>,
     offsets: BTreeSet<HostSlot>,
+    /// The sizes of the latest run.
+    sizes: Option<Arc<Sizes>>,
     /// Parameters and constants that are outputs themselves.
     constants: HashMap<BufferId, HostTensor>,
     /// Keeps what is measured.
@@ -152,7 +156,7 @@ impl Session {
     /// # Errors
     /// As [`Session::run_async`] for inputs that do not fit.
     pub fn counts(&self, inputs: &Inputs) -> Result<Vec<Count>, RunError> {
-        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        let sizes = Sizes::new(&self.plan, &self.offsets, &self.inputs, &Declared::find(&self.inputs, inputs)?)?;
         let count = |step: &Step| Count::of(&step.kernel, &cost::Sizes::of_run(step, &sizes.values));
         Ok(self.plan.steps.iter().map(count).collect())
     }
@@ -201,7 +205,7 @@ impl Session {
         if self.gpu.is_none() {
             self.check_places(inputs)?;
         }
-        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        let sizes = self.sizes_of(inputs)?;
         recorder.host("sizes", begun);
         if let Some(side) = &mut self.gpu {
             let begun = recorder.now();
@@ -209,11 +213,11 @@ impl Session {
             recorder.host("prepare", begun);
         }
         let mut results = Results::default();
-        for at in 0..self.placement.segments.len() {
-            let segment = self.placement.segments[at].clone();
+        let placement = self.placement.clone();
+        for segment in &placement.segments {
             match segment.site {
-                Site::Cpu => self.run_on_cpu(&segment, &sizes, inputs, &mut results, recorder).await?,
-                Site::Gpu => self.run_on_gpu(&segment, &sizes, inputs, &wanted, &mut results, recorder).await?,
+                Site::Cpu => self.run_on_cpu(segment, &sizes, inputs, &mut results, recorder).await?,
+                Site::Gpu => self.run_on_gpu(segment, &sizes, inputs, &wanted, &mut results, recorder).await?,
             }
         }
         let mut values = Vec::with_capacity(self.plan.outputs.len());
@@ -223,6 +227,17 @@ impl Session {
         }
         self.cpu.release();
         Ok(Outputs::new(values))
+    }
+
+    /// The sizes of a run: those of the latest one, where they are the same.
+    fn sizes_of(&mut self, inputs: &Inputs) -> Result<Arc<Sizes>, RunError> {
+        let given = Declared::find(&self.inputs, inputs)?;
+        let sizes = match self.sizes.take().filter(|latest| latest.fit(&given)) {
+            Some(latest) => latest,
+            None => Arc::new(Sizes::new(&self.plan, &self.offsets, &self.inputs, &given)?),
+        };
+        self.sizes = Some(sizes.clone());
+        Ok(sizes)
     }
 
     fn check_places(&self, inputs: &Inputs) -> Result<(), RunError> {

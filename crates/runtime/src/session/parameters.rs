@@ -6,7 +6,7 @@ use crate::cpu::CpuError;
 use crate::memory::Layout;
 use half::f16;
 use rewire_graph::{DType, HostTensor};
-use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, ShapeValues, Source};
+use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, Source};
 
 /// What stays in memory from run to run, by buffer: parameters and constants, checked and in their storage type, and what
 /// the plan computes from them.
@@ -31,7 +31,7 @@ fn compute(plan: &Plan, tensors: &mut [Option<HostTensor>]) -> Result<(), Runtim
         let shape = buffer.shape.iter().map(|dim| dim.as_const().unwrap_or(0)).collect();
         Layout::new(buffer.dtype, shape)
     });
-    let sizes = Sizes { values: ShapeValues::default(), layouts: layouts.collect() };
+    let sizes = Sizes::fixed(layouts.collect());
     for (position, step) in plan.load.iter().enumerate() {
         let failed = |error: CpuError| RuntimeError::Load {
             step: position,

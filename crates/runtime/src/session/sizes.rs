@@ -13,32 +13,83 @@ pub(crate) struct Sizes {
     pub values: ShapeValues,
     /// By buffer.
     pub layouts: Vec<Layout>,
+    /// By declared input, what the sizes follow from.
+    sources: Vec<Given>,
+}
+
+/// What of an input takes part in sizes.
+#[derive(Clone, Debug)]
+struct Given {
+    shape: Vec<usize>,
+    /// The values of one that the shape program reads.
+    host: Option<HostTensor>,
 }
 
 /// An input as the plan declares it. `dtype` is `None` for integers that the shape program reads.
-struct Declared<'a> {
-    name: &'a str,
+#[derive(Clone, Debug)]
+pub(crate) struct Declared {
+    name: String,
     dtype: Option<DType>,
-    shape: &'a [Dim],
+    shape: Vec<Dim>,
+    slot: Option<HostSlot>,
+}
+
+impl Declared {
+    /// The inputs of a plan.
+    pub fn of(plan: &Plan) -> Vec<Self> {
+        let host = plan.host_inputs.iter().map(|input| Self {
+            name: input.name.clone(),
+            dtype: None,
+            shape: input.shape.clone(),
+            slot: Some(input.slot),
+        });
+        let tensors = plan.buffers.iter().filter_map(|buffer| match &buffer.source {
+            Source::Input(name) => {
+                let (name, dtype, shape) = (name.clone(), Some(buffer.dtype), buffer.shape.clone());
+                Some(Self { name, dtype, shape, slot: None })
+            }
+            _ => None,
+        });
+        host.chain(tensors).collect()
+    }
+
+    /// The values of all inputs, in order, of the declared types and numbers of dimensions.
+    pub fn find<'a>(declared: &[Self], inputs: &'a Inputs) -> Result<Vec<&'a Value>, RunError> {
+        let checked = |input: &Self| {
+            let value = find(input, inputs)?;
+            check_kind(input, value)?;
+            Ok(value)
+        };
+        declared.iter().map(checked).collect()
+    }
 }
 
 impl Sizes {
-    /// Checks the inputs of a run and computes its sizes. `offsets` are the host vectors that cut rows into samples.
-    pub fn new(plan: &Plan, offsets: &BTreeSet<HostSlot>, inputs: &Inputs) -> Result<Self, RunError> {
-        let declared = declared(plan);
-        for input in &declared {
-            check_kind(input, find(input, inputs)?)?;
-        }
-        let mut host = Vec::with_capacity(plan.host_inputs.len());
-        for input in &plan.host_inputs {
-            if let Some(Value::Host(tensor)) = inputs.get(&input.name) {
-                host.push((input.slot, tensor.to_i64()));
-            }
-        }
-        let extent = |name: &str, axis: usize| inputs.get(name)?.shape().get(axis).copied();
+    /// Tensors that depend on no input.
+    pub fn fixed(layouts: Vec<Layout>) -> Self {
+        Self { values: ShapeValues::default(), layouts, sources: Vec::new() }
+    }
+
+    /// Checks the inputs of a run and computes its sizes. `given` has a value for each of `declared`; `offsets` are the
+    /// host vectors that cut rows into samples.
+    pub fn new(
+        plan: &Plan,
+        offsets: &BTreeSet<HostSlot>,
+        declared: &[Declared],
+        given: &[&Value],
+    ) -> Result<Self, RunError> {
+        let inputs = || declared.iter().zip(given);
+        let host = inputs().filter_map(|(input, value)| match (input.slot, value) {
+            (Some(slot), Value::Host(tensor)) => Some((slot, tensor.to_i64())),
+            _ => None,
+        });
+        let extent = |name: &str, axis: usize| {
+            let (_, value) = inputs().find(|(input, _)| input.name == name)?;
+            value.shape().get(axis).copied()
+        };
         let values = plan.shapes.run(host, extent)?;
-        for input in &declared {
-            check_shape(input, find(input, inputs)?, &values)?;
+        for (input, value) in inputs() {
+            check_shape(input, value, &values)?;
         }
         for &slot in offsets {
             check_offsets(slot, slot_of(&values, slot))?;
@@ -50,7 +101,25 @@ impl Sizes {
             })?;
             Ok(Layout::new(buffer.dtype, shape))
         });
-        Ok(Self { layouts: layouts.collect::<Result<_, RunError>>()?, values })
+        let layouts = layouts.collect::<Result<_, RunError>>()?;
+        let sources = inputs().map(|(input, value)| Given {
+            shape: value.shape().to_vec(),
+            host: match value {
+                Value::Host(tensor) if input.slot.is_some() => Some(tensor.clone()),
+                _ => None,
+            },
+        });
+        Ok(Self { sources: sources.collect(), layouts, values })
+    }
+
+    /// True if they are also the sizes of a run with these inputs.
+    pub fn fit(&self, given: &[&Value]) -> bool {
+        let same = |(source, value): (&Given, &&Value)| match (&source.host, value) {
+            (Some(known), Value::Host(tensor)) => known == tensor,
+            (Some(_), Value::Device(_)) => false,
+            (None, value) => source.shape == value.shape(),
+        };
+        self.sources.len() == given.len() && self.sources.iter().zip(given).all(same)
     }
 
     /// The value of a host slot; a scalar has one entry.
@@ -88,25 +157,16 @@ fn slot_of(values: &ShapeValues, slot: HostSlot) -> &[i64] {
     values.slots.get(slot.0 as usize).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn declared(plan: &Plan) -> Vec<Declared<'_>> {
-    let host = plan.host_inputs.iter().map(|input| Declared { name: &input.name, dtype: None, shape: &input.shape });
-    let tensors = plan.buffers.iter().filter_map(|buffer| match &buffer.source {
-        Source::Input(name) => Some(Declared { name, dtype: Some(buffer.dtype), shape: &buffer.shape }),
-        _ => None,
-    });
-    host.chain(tensors).collect()
-}
-
-fn find<'a>(input: &Declared<'_>, inputs: &'a Inputs) -> Result<&'a Value, RunError> {
-    inputs.get(input.name).ok_or_else(|| RunError::MissingInput {
-        name: input.name.to_owned(),
+fn find<'a>(input: &Declared, inputs: &'a Inputs) -> Result<&'a Value, RunError> {
+    inputs.get(&input.name).ok_or_else(|| RunError::MissingInput {
+        name: input.name.clone(),
         dtype: input.dtype.unwrap_or(DType::I64),
-        shape: display(input.shape),
+        shape: display(&input.shape),
     })
 }
 
-fn check_kind(input: &Declared<'_>, value: &Value) -> Result<(), RunError> {
-    let name = || input.name.to_owned();
+fn check_kind(input: &Declared, value: &Value) -> Result<(), RunError> {
+    let name = || input.name.clone();
     let fits = match input.dtype {
         Some(dtype) => value.dtype() == dtype,
         None => matches!(value.dtype(), DType::I64 | DType::I32 | DType::U32),
@@ -116,7 +176,7 @@ fn check_kind(input: &Declared<'_>, value: &Value) -> Result<(), RunError> {
         return Err(RunError::InputType { name: name(), expected, actual: value.dtype() });
     }
     if value.shape().len() != input.shape.len() {
-        let (expected, actual) = (display(input.shape), value.shape().to_vec());
+        let (expected, actual) = (display(&input.shape), value.shape().to_vec());
         return Err(RunError::InputShape { name: name(), expected, actual });
     }
     match (value, input.dtype) {
@@ -142,14 +202,15 @@ fn check_words(name: &str, tensor: &HostTensor, limit: u32) -> Result<(), RunErr
     }
 }
 
-fn check_shape(input: &Declared<'_>, value: &Value, values: &ShapeValues) -> Result<(), RunError> {
-    let expected = evaluate(input.shape, values);
-    if expected.as_deref() == Some(value.shape()) {
+fn check_shape(input: &Declared, value: &Value, values: &ShapeValues) -> Result<(), RunError> {
+    let sizes = input.shape.iter().map(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()));
+    if sizes.eq(value.shape().iter().copied().map(Some)) {
         return Ok(());
     }
-    let declared = display(input.shape);
+    let expected = evaluate(&input.shape, values);
+    let declared = display(&input.shape);
     Err(RunError::InputShape {
-        name: input.name.to_owned(),
+        name: input.name.clone(),
         expected: expected.map_or(declared.clone(), |shape| match format!("{shape:?}") {
             shape if shape == declared => shape,
             shape => format!("{shape} = {declared}"),

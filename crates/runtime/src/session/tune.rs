@@ -56,7 +56,7 @@ impl Session {
     /// not fit the kernel is a [`RunError::Tuning`].
     pub fn force(&mut self, step: usize, tuning: Option<Tuning>) {
         if let Some(side) = &mut self.gpu {
-            side.tunings.force(step, tuning);
+            side.force(step, tuning);
         }
     }
 
@@ -82,7 +82,7 @@ impl Session {
     /// As [`Session::run_async`], and [`RunError::NoTimes`] where the device cannot time its kernels.
     pub async fn refine_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Refinement, RunError> {
         let begun = Instant::now();
-        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        let sizes = self.sizes_of(inputs)?;
         let mut rest = self.unmeasured(inputs, &sizes, false)?.into_iter();
         let Some(step) = rest.find(|step| self.open_trial(*step, &sizes, false)) else {
             return Ok(Refinement::default());
@@ -116,7 +116,7 @@ impl Session {
     /// As [`Session::refine_async`].
     pub async fn tune_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Vec<Tuned>, RunError> {
         let begun = Instant::now();
-        let sizes = Sizes::new(&self.plan, &self.offsets, inputs)?;
+        let sizes = self.sizes_of(inputs)?;
         let mut all = self.unmeasured(inputs, &sizes, true)?;
         all.retain(|step| self.open_trial(*step, &sizes, true));
         let mut open = all.clone();

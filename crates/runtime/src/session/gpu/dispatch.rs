@@ -1,3 +1,4 @@
+use super::staging::Staged;
 use super::timer::Timer;
 use super::{GpuSide, label};
 use crate::GpuError;
@@ -6,16 +7,18 @@ use crate::session::sizes::Sizes;
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 
 impl GpuSide {
-    /// Submits the steps, and copies of tensors to the readback buffer; the number of bytes there.
+    /// Submits copies from the staging buffer, the steps, and copies of tensors to the readback buffer; the number of bytes
+    /// there.
     pub(super) fn submit(
         &mut self,
         plan: &Plan,
         segment: &Segment,
         sizes: &Sizes,
-        copies: &[BufferId],
+        (staged, copies): (&[Staged], &[BufferId]),
         timer: Option<&Timer>,
     ) -> Result<u64, GpuError> {
         let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        self.unstage(&mut encoder, staged);
         let passes = timer.map_or_else(|| vec![segment.steps.clone()], Timer::passes);
         for (number, steps) in passes.into_iter().enumerate() {
             let timestamp_writes = timer.map(|timer| timer.writes(number));

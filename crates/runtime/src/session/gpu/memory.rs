@@ -21,11 +21,19 @@ pub(super) struct Binds {
 }
 
 /// Bytes of the buffers of a run.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Needed {
     pub slots: Vec<u64>,
     pub control: u64,
     pub readback: u64,
+}
+
+impl Binds {
+    /// The tensors that are in no slot.
+    pub fn ids(&self) -> Vec<BufferId> {
+        let inputs = (0..).map(BufferId).zip(&self.buffers).filter(|(_, buffer)| buffer.is_some()).map(|(id, _)| id);
+        inputs.chain(self.results.iter().map(|(id, _)| *id)).collect()
+    }
 }
 
 impl GpuSide {
@@ -35,7 +43,8 @@ impl GpuSide {
         self.bound.fill(None);
         self.lent.clear();
         lock(&self.spares).clear();
-        (self.control, self.readback) = (None, None);
+        self.prepared = None;
+        (self.control, self.readback, self.staging, self.words) = (None, None, None, None);
         self.unbind();
     }
 
@@ -46,7 +55,7 @@ impl GpuSide {
 
     /// Bytes of device memory held, without results that someone has.
     pub fn bytes(&self) -> u64 {
-        let held = self.resident.iter().chain(&self.slots).chain([&self.control, &self.readback]);
+        let held = self.resident.iter().chain(&self.slots).chain([&self.control, &self.readback, &self.staging]);
         let held: u64 = held.flatten().chain(self.packed_buffers.values()).map(wgpu::Buffer::size).sum();
         held + lock(&self.spares).bytes()
     }
@@ -66,7 +75,7 @@ impl GpuSide {
     /// Memory of its own for a tensor that someone else will have.
     pub async fn keep(&self, tensor: &HostTensor) -> Result<DeviceTensor, GpuError> {
         let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
-        self.check_size(&layout, "an output", FEWER_ROWS)?;
+        self.check_size(&layout, || "an output".to_owned(), FEWER_ROWS)?;
         let buffer = self.gpu.checked("uploading an output", || upload(&self.gpu, &layout, tensor)).await?;
         Ok(DeviceTensor::new(buffer, layout.dtype, layout.shape))
     }
@@ -99,7 +108,7 @@ impl GpuSide {
         let segments = placement.segments.iter().filter(|segment| segment.site == Site::Gpu);
         for id in segments.flat_map(|segment| &segment.results).filter(|id| kept.contains(id)) {
             let layout = &sizes.layouts[id.0 as usize];
-            self.check_size(layout, &title(plan, id.0 as usize), FEWER_ROWS)?;
+            self.check_size(layout, || title(plan, id.0 as usize), FEWER_ROWS)?;
             binds.results.push((*id, layout.bytes()));
         }
         Ok(binds)
@@ -112,7 +121,7 @@ impl GpuSide {
             let Some(slot) = *slot else { continue };
             let elsewhere = binds.buffers[n].is_some() || binds.results.iter().any(|(id, _)| id.0 as usize == n);
             if !elsewhere {
-                self.check_size(&sizes.layouts[n], &title(plan, n), FEWER_ROWS)?;
+                self.check_size(&sizes.layouts[n], || title(plan, n), FEWER_ROWS)?;
                 needed[slot] = needed[slot].max(sizes.layouts[n].bytes());
             }
         }
@@ -163,13 +172,18 @@ impl GpuSide {
         }
     }
 
-    pub(super) fn check_size(&self, layout: &Layout, what: &str, way_out: &'static str) -> Result<(), GpuError> {
-        let (what, bytes) = (format!("{what} of shape {:?}", layout.shape), layout.bytes());
+    pub(super) fn check_size(
+        &self,
+        layout: &Layout,
+        what: impl Fn() -> String,
+        way_out: &'static str,
+    ) -> Result<(), GpuError> {
+        let (what, bytes) = (|| format!("{} of shape {:?}", what(), layout.shape), layout.bytes());
         if layout.elements().is_none() {
-            let limit = i32::MAX as u64 * layout.dtype.bytes() as u64;
+            let (what, limit) = (what(), i32::MAX as u64 * layout.dtype.bytes() as u64);
             return Err(GpuError::TooLarge { what, bytes, limit, name: "elements with a 32-bit index", way_out });
         }
-        check_bytes(&what, bytes, (self.gpu.limits().max_buffer_size, "max_buffer_size"), way_out)
+        check_bytes(what, bytes, (self.gpu.limits().max_buffer_size, "max_buffer_size"), way_out)
     }
 }
 
@@ -182,7 +196,7 @@ fn lease(gpu: &Gpu, spares: &SpareBuffers, bytes: u64) -> Lease {
 }
 
 /// Replaces a buffer that is too small.
-fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, make: impl FnOnce(u64) -> wgpu::Buffer) {
+pub(super) fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, make: impl FnOnce(u64) -> wgpu::Buffer) {
     let bytes = bytes.max(SMALLEST);
     if place.as_ref().is_some_and(|buffer| buffer.size() >= bytes) {
         return;

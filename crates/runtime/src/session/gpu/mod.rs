@@ -3,6 +3,7 @@
 mod bindings;
 mod dispatch;
 mod memory;
+mod staging;
 mod step;
 mod timer;
 mod tuning;
@@ -18,11 +19,12 @@ use super::sizes::Sizes;
 use crate::device::Mapping;
 use crate::memory::{Layout, Lease, SpareBuffers};
 use crate::{Gpu, GpuError, RunError};
-use memory::{Needed, buffer, filled, upload};
+use memory::{Binds, Needed, buffer, filled, upload};
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use step::{GpuStep, Variant};
 use timer::Timer;
 pub(crate) use tuning::{Tunings, Verdict};
@@ -62,7 +64,27 @@ pub(crate) struct GpuSide {
     dropped: u64,
     control: Option<wgpu::Buffer>,
     readback: Option<wgpu::Buffer>,
+    staging: Option<wgpu::Buffer>,
+    /// Content of the control buffer that has still to go there.
+    words: Option<Vec<i32>>,
     grids: Vec<(u32, u32)>,
+    prepared: Option<Prepared>,
+}
+
+/// What the control buffer, the grids and the chosen kernels are for.
+#[derive(Debug)]
+struct Prepared {
+    sizes: Arc<Sizes>,
+    wanted: Wanted,
+    /// Tensors outside the slots.
+    bound: Vec<BufferId>,
+    needed: Needed,
+}
+
+impl Prepared {
+    fn fits(&self, sizes: &Arc<Sizes>, wanted: &Wanted, binds: &Binds) -> bool {
+        Arc::ptr_eq(&self.sizes, sizes) && self.wanted == *wanted && self.bound == binds.ids()
+    }
 }
 
 impl GpuSide {
@@ -85,7 +107,10 @@ impl GpuSide {
             dropped: 0,
             control: None,
             readback: None,
+            staging: None,
+            words: None,
             grids: Vec::new(),
+            prepared: None,
         }
     }
 
@@ -121,15 +146,15 @@ impl GpuSide {
                 continue;
             }
             let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
-            self.check_size(&layout, &title(plan, n), SMALLER_PARAMETERS)?;
+            self.check_size(&layout, || title(plan, n), SMALLER_PARAMETERS)?;
             let gpu = &self.gpu;
             let upload = || upload(gpu, &layout, tensor);
             self.resident[n] = Some(gpu.checked("uploading parameters", upload).await?);
         }
         for (dtype, content) in self.packed.take() {
             let limit = self.gpu.target().binding_bytes;
-            let what = format!("the buffer of all small {dtype} parameters");
-            check_bytes(&what, content.len() as u64, (limit, BINDING_LIMIT), SMALLER_PARAMETERS)?;
+            let what = || format!("the buffer of all small {dtype} parameters");
+            check_bytes(what, content.len() as u64, (limit, BINDING_LIMIT), SMALLER_PARAMETERS)?;
             let gpu = &self.gpu;
             let buffer = gpu.checked("uploading parameters", || filled(gpu, &content)).await?;
             self.packed_buffers.insert(dtype, buffer);
@@ -140,34 +165,50 @@ impl GpuSide {
         Ok(())
     }
 
-    /// Makes room for a run, and uploads sizes and parameter blocks.
+    /// Makes room for a run, and takes the kernels and grids that suit its sizes.
     pub async fn prepare(
         &mut self,
         plan: &Plan,
         placement: &Placement,
-        sizes: &Sizes,
+        sizes: &Arc<Sizes>,
         inputs: &Inputs,
         wanted: &Wanted,
     ) -> Result<(), RunError> {
         self.gpu.alive()?;
         let binds = self.binds(plan, placement, sizes, inputs, &wanted.on_device)?;
-        let slots = self.slot_bytes(plan, sizes, &binds)?;
+        let known = self.prepared.take();
+        let prepared = match known.filter(|known| known.fits(sizes, wanted, &binds)) {
+            Some(known) => known,
+            None => self.prepare_sizes(plan, placement, sizes, wanted, &binds).await?,
+        };
+        let gpu = self.gpu.clone();
+        gpu.checked("allocating tensors", || self.allocate(&prepared.needed, binds)).await?;
+        self.prepared = Some(prepared);
+        Ok(())
+    }
+
+    /// What follows from sizes: kernels, grids, bytes of buffers, and the content of the control buffer.
+    async fn prepare_sizes(
+        &mut self,
+        plan: &Plan,
+        placement: &Placement,
+        sizes: &Arc<Sizes>,
+        wanted: &Wanted,
+        binds: &Binds,
+    ) -> Result<Prepared, RunError> {
+        let slots = self.slot_bytes(plan, sizes, binds)?;
         self.choose_kernels(plan, sizes).await?;
         let kernels = self.steps.iter().zip(&plan.steps).filter_map(|(own, step)| Some((own.as_ref()?.kernel(), step)));
         let limit = self.gpu.limits().max_compute_workgroups_per_dimension;
-        let control = Control::new(kernels, &self.layout, sizes, &self.packed, limit)?;
-        let gpu = self.gpu.clone();
-        let bytes = control.words.len() as u64 * 4;
-        check_bytes("the sizes of a run", bytes, (gpu.target().binding_bytes, BINDING_LIMIT), FEWER_ROWS)?;
+        let Control { words, grids } = Control::new(kernels, &self.layout, sizes, &self.packed, limit)?;
+        let control = words.len() as u64 * 4;
+        let limit = (self.gpu.target().binding_bytes, BINDING_LIMIT);
+        check_bytes(|| "the sizes of a run".to_owned(), control, limit, FEWER_ROWS)?;
         let read = placement.segments.iter().filter(|segment| segment.site == Site::Gpu);
         let readback = read.map(|segment| readback_bytes(segment, sizes, wanted)).max().unwrap_or(0);
-        let needed = Needed { slots, control: bytes, readback };
-        gpu.checked("allocating tensors", || self.allocate(&needed, binds)).await?;
-        if let Some(buffer) = &self.control {
-            gpu.queue().write_buffer(buffer, 0, bytemuck::cast_slice(&control.words));
-        }
-        self.grids = control.grids;
-        Ok(())
+        (self.grids, self.words) = (grids, Some(words));
+        let needed = Needed { slots, control, readback };
+        Ok(Prepared { sizes: sizes.clone(), wanted: wanted.clone(), bound: binds.ids(), needed })
     }
 
     /// Reads a tensor of the device; its buffer needs `COPY_SRC` usage.
@@ -210,14 +251,8 @@ impl GpuSide {
         let copies: Vec<BufferId> = read_back(segment, wanted).collect();
         let timer = recorder.detail().and_then(|detail| Timer::new(&gpu, segment.steps.clone(), detail));
         let work = || {
-            for (id, tensor) in fetched {
-                if let Some(buffer) = self.buffer(*id)
-                    && !tensor.is_empty()
-                {
-                    gpu.queue().write_buffer(buffer, 0, &sizes.layouts[id.0 as usize].pad(tensor));
-                }
-            }
-            let read = self.submit(plan, segment, sizes, &copies, timer.as_ref())?;
+            let staged = self.stage(sizes, fetched);
+            let read = self.submit(plan, segment, sizes, (&staged, &copies), timer.as_ref())?;
             Ok(self.readback.as_ref().filter(|_| read > 0).map(|buffer| Mapping::start(buffer, read)))
         };
         let mapping: Option<Mapping> = gpu.checked("running a plan", work).await??;
@@ -240,13 +275,13 @@ impl GpuSide {
 }
 
 fn check_bytes(
-    what: &str,
+    what: impl FnOnce() -> String,
     bytes: u64,
     (limit, name): (u64, &'static str),
     way_out: &'static str,
 ) -> Result<(), GpuError> {
     if bytes > limit {
-        return Err(GpuError::TooLarge { what: what.to_owned(), bytes, limit, name, way_out });
+        return Err(GpuError::TooLarge { what: what(), bytes, limit, name, way_out });
     }
     Ok(())
 }

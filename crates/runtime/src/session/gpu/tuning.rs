@@ -62,8 +62,7 @@ impl Tunings {
         self.steps.get(position).map_or(self.base, |own| own.base)
     }
 
-    /// Lets a step run with a tuning, or again with its own.
-    pub fn force(&mut self, position: usize, tuning: Option<Tuning>) {
+    fn force(&mut self, position: usize, tuning: Option<Tuning>) {
         if let Some(own) = self.steps.get_mut(position) {
             own.forced = tuning;
         }
@@ -110,6 +109,12 @@ impl StepTuning {
 }
 
 impl GpuSide {
+    /// Lets a step run with a tuning, or again with its own.
+    pub fn force(&mut self, position: usize, tuning: Option<Tuning>) {
+        self.tunings.force(position, tuning);
+        self.prepared = None;
+    }
+
     /// True if a step runs here.
     pub fn has(&self, position: usize) -> bool {
         matches!(self.steps.get(position), Some(Some(_)))
@@ -163,6 +168,7 @@ impl GpuSide {
         own.known.insert(bucket.clone(), taken);
         own.base.matrices = taken.matrices;
         let stay = [taken, own.base];
+        self.prepared = None;
         let others: Vec<Tuning> = trial.tunings.iter().copied().filter(|tuning| !stay.contains(tuning)).collect();
         if let Some(Some(own)) = self.steps.get_mut(position) {
             own.forget(&others);

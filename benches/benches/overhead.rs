@@ -1,0 +1,51 @@
+//! What the host does for a run of the demo model on a device that computes nothing.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use rewire::bench::{Lengths, Shape, Workload};
+use rewire::prelude::{Inputs, Kernel, Session, SessionOptions};
+use rewire::rank::read_config;
+use rewire::{lower, optimize};
+use rewire_benches::idle_gpu;
+use std::path::Path;
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/cli/demo/model");
+const RESULT: &str = "logits";
+
+/// The model with random weights and one user.
+fn workload(seed: u64) -> Workload {
+    let config = read_config(Path::new(DEMO)).unwrap();
+    let shape = Shape { batch: 1, max_len: 64, len_dist: Lengths::Uniform(8, 64), seed, ..Shape::default() };
+    Workload::model("demo", &config, None, &shape).unwrap()
+}
+
+fn inputs(seed: u64) -> Inputs {
+    let mut inputs: Inputs = workload(seed).inputs.into_iter().collect();
+    inputs.keep_on_device(RESULT);
+    inputs
+}
+
+fn overhead(criterion: &mut Criterion) {
+    let gpu = idle_gpu();
+    let Workload { graph, parameters, .. } = workload(0);
+    let plan = lower(&optimize(graph).unwrap().0).unwrap();
+    let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..SessionOptions::default() };
+    let mut session = Session::load(plan, |name| parameters.get(name).cloned(), options).unwrap();
+    let kernels = session.report().gpu_steps;
+    let mut group = criterion.benchmark_group(format!("host of {kernels} kernels"));
+    for (name, users) in [("one size", 1), ("sizes that change", 16)] {
+        let inputs: Vec<Inputs> = (0..users).map(inputs).collect();
+        let mut turn = inputs.iter().cycle();
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let outputs = turn.next().map(|inputs| session.run(inputs).unwrap());
+                gpu.wait().unwrap();
+                outputs
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(host, overhead);
+criterion_main!(host);

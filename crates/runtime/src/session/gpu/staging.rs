@@ -1,0 +1,59 @@
+use super::GpuSide;
+use super::memory::{buffer, grow};
+use crate::session::sizes::Sizes;
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::BufferId;
+use std::borrow::Cow;
+
+/// Contents of up to so many bytes go to the device together: each write of its own takes a buffer of the driver's.
+const SMALL: usize = 1 << 14;
+
+/// A part of the staging buffer on its way to a tensor.
+#[derive(Debug)]
+pub(super) struct Staged {
+    offset: u64,
+    bytes: u64,
+    to: wgpu::Buffer,
+}
+
+impl GpuSide {
+    /// Brings contents of tensors to the device, and what steers the kernels if it changed. The next submission begins
+    /// with the copies that it returns.
+    pub(super) fn stage(&mut self, sizes: &Sizes, fetched: &[(BufferId, HostTensor)]) -> Vec<Staged> {
+        let words = self.words.take().unwrap_or_default();
+        let control = self.control.clone().map(|buffer| (buffer, Cow::Borrowed(bytemuck::cast_slice(&words))));
+        let tensors = fetched.iter().filter_map(|(id, tensor)| {
+            let buffer = self.buffer(*id).cloned()?;
+            Some((buffer, sizes.layouts.get(id.0 as usize)?.pad(tensor)))
+        });
+        let contents = control.into_iter().chain(tensors).filter(|(_, content)| !content.is_empty());
+        let (small, large): (Vec<_>, Vec<_>) = contents.partition(|(_, content)| content.len() <= SMALL);
+        for (buffer, content) in &large {
+            self.gpu.queue().write_buffer(buffer, 0, content);
+        }
+        let mut staged = Vec::with_capacity(small.len());
+        let mut all = Vec::with_capacity(small.iter().map(|(_, content)| content.len()).sum());
+        for (to, content) in small {
+            staged.push(Staged { offset: all.len() as u64, bytes: content.len() as u64, to });
+            all.extend_from_slice(&content);
+        }
+        if !all.is_empty() {
+            let (gpu, limit) = (&self.gpu, self.gpu.limits().max_buffer_size & !3);
+            let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+            grow(&mut self.staging, all.len() as u64, limit, |bytes| buffer(gpu, bytes, usage));
+        }
+        if let (Some(staging), false) = (&self.staging, all.is_empty()) {
+            self.gpu.queue().write_buffer(staging, 0, &all);
+        }
+        staged
+    }
+
+    /// Encodes the copies of [`GpuSide::stage`].
+    pub(super) fn unstage(&self, encoder: &mut wgpu::CommandEncoder, staged: &[Staged]) {
+        if let Some(staging) = &self.staging {
+            for Staged { offset, bytes, to } in staged {
+                encoder.copy_buffer_to_buffer(staging, *offset, to, 0, *bytes);
+            }
+        }
+    }
+}
