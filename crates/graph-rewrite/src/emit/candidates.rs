@@ -80,10 +80,12 @@ impl Tuning {
             }
             Kernel::Custom(_) => vec![],
         };
+        let short = |proposal: &Self| !target.software || proposal.is_short();
         let mut shaders = HashSet::new();
         let mut differs =
             |tuning: &Self| emit(kernel, target, tuning).is_ok_and(|emitted| shaders.insert(emitted.wgsl));
-        let tunings = std::iter::once(base).chain(proposals.into_iter().map(|proposal| base.or(proposal)));
+        let proposals = proposals.into_iter().filter(short).map(|proposal| base.or(proposal));
+        let tunings = std::iter::once(base).chain(proposals);
         tunings.filter(|tuning| differs(tuning)).collect()
     }
 
@@ -106,6 +108,11 @@ impl Tuning {
             Some(_) => [true, false].map(|matrices| Self { matrices: Some(matrices), ..base }).into(),
             None => vec![base],
         }
+    }
+
+    /// True if it makes a short shader, which is soon compiled.
+    fn is_short(&self) -> bool {
+        self.rows_per_thread.is_none_or(|rows| rows <= 4) && self.groups_per_thread.is_none_or(|groups| groups == 1)
     }
 
     /// What it sets, and what only `other` sets.

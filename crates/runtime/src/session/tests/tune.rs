@@ -123,7 +123,7 @@ fn files_that_are_no_tunings_are_ignored() {
         assert_eq!(store.load(&gpu)[&kernel].get(&bucket), Some(SMALL));
     }
     let names: Vec<_> = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(names, [path.clone()]);
+    assert_eq!(names, std::slice::from_ref(&path));
 
     // A file where the folder should be: nothing is kept, and nothing fails.
     let store = TuningStore::at(&path);
