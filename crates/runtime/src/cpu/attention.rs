@@ -1,6 +1,6 @@
 use super::coords::Coords;
+use super::elementary::exp;
 use super::error::CpuError;
-use super::functions;
 use super::lanes::{Grid, Lanes, Row, tile_rows};
 use super::machine::{Given, Machine, Supplied};
 use super::memory::Memory;
@@ -344,8 +344,10 @@ impl WithSimd for Hide<'_> {
                 Row::Same(0) => out.fill(self.nothing),
                 Row::Same(_) => {}
                 Row::Each(mask) => {
+                    // A choice would become masked stores, which are slow on some processors.
                     for (out, &mask) in out.iter_mut().zip(mask) {
-                        *out = if mask != 0 { *out } else { self.nothing };
+                        let kept = mask.wrapping_neg() as u32;
+                        *out = f32::from_bits(out.to_bits() & kept | self.nothing.to_bits() & !kept);
                     }
                 }
             }
@@ -364,18 +366,23 @@ impl WithSimd for Rescale<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         const PARTIALS: usize = 16;
         let mut partials = [f32::MIN; PARTIALS];
         for part in self.line.chunks(PARTIALS) {
             partials.iter_mut().zip(part).for_each(|(p, &x)| *p = if x > *p { x } else { *p });
         }
         let largest = partials.iter().fold(self.state.largest, |a, &b| if b > a { b } else { a });
-        let factor = functions::exp(self.state.largest - largest);
+        let factor = exp(simd, simd.splat_f32s(self.state.largest - largest));
+        let factor = bytemuck::cast_slice::<S::f32s, f32>(&[factor])[0];
         self.sums.iter_mut().for_each(|sum| *sum *= factor);
-        for x in self.line.iter_mut() {
-            let weight = functions::exp(*x - largest);
-            *x = if *x == f32::MIN { 0.0 } else { weight };
+        let (vectors, rest) = S::as_mut_simd_f32s(self.line);
+        for x in vectors {
+            *x = weight(simd, *x, largest);
+        }
+        if !rest.is_empty() {
+            let x = simd.partial_load_f32s(rest);
+            simd.partial_store_f32s(rest, weight(simd, x, largest));
         }
         let mut partials = [0.0; PARTIALS];
         for part in self.line.chunks(PARTIALS) {
@@ -383,4 +390,12 @@ impl WithSimd for Rescale<'_> {
         }
         *self.state = Softmax { largest, sum: self.state.sum * factor + partials.iter().sum::<f32>() };
     }
+}
+
+/// The weight of a score relative to the largest one.
+#[inline(always)]
+fn weight<S: Simd>(simd: S, score: S::f32s, largest: f32) -> S::f32s {
+    let masked = simd.equal_f32s(score, simd.splat_f32s(f32::MIN));
+    let weight = exp(simd, simd.sub_f32s(score, simd.splat_f32s(largest)));
+    simd.select_f32s(masked, simd.splat_f32s(0.0), weight)
 }

@@ -1,15 +1,10 @@
-//! Functions of floats one after the other, with the value between them in vector registers.
+//! Functions of floats one after the other, each a pass over a tile that stays in the cache.
 
-use super::functions as f;
+use super::elementary as e;
 use super::lanes::{Grid, Lanes, Row};
 use pulp::{Arch, Simd, WithSimd};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use std::convert::Infallible;
-
-/// Steps of a chain, at most.
-pub(super) const MOST: usize = 8;
-/// Vectors that are computed at once.
-const BLOCK: usize = 8;
 
 /// A function of the float that the steps before it made. `A` names other floats.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,18 +47,27 @@ pub(super) fn is_comparison(op: BinaryOp) -> bool {
     matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
 }
 
-/// Computes a chain for all points of a grid; rows of `out` are `stride` apart.
-pub(super) fn run<'a>(
+/// Takes a step from `value` to rows of `out`, `stride` apart, for all points of a grid.
+pub(super) fn advance(
     arch: Arch,
     (out, stride): (&mut [f32], usize),
     grid: Grid,
-    first: Lanes<'a, f32>,
-    steps: &[Step<Lanes<'a, f32>>],
+    value: Lanes<'_, f32>,
+    step: Step<Lanes<'_, f32>>,
 ) {
-    let flat = |lanes: Lanes<'a, f32>| lanes.is_flat();
-    let joined = stride == grid.points && flat(first) && steps.iter().all(|step| step.all(flat));
+    let mut joined = stride == grid.points && value.is_flat();
+    step.map(|lanes| joined &= lanes.is_flat());
     let (grid, stride) = if joined { (grid.flat(), grid.len()) } else { (grid, stride) };
-    arch.dispatch(Chain { out, stride, grid, first, steps });
+    let rows = Rows { out, stride: stride.max(1), grid, value };
+    match step {
+        Step::Unary(op) => arch.dispatch(Unary { rows, op }),
+        Step::Both(op) => arch.dispatch(Both { rows, op }),
+        Step::Left(op, other) => arch.dispatch(Left { rows, op, other }),
+        Step::Right(op, other) => arch.dispatch(Right { rows, op, other }),
+        Step::Choose { comparison, a, b, side, other } => {
+            arch.dispatch(Choose { rows, comparison, a, b, side, other });
+        }
+    }
 }
 
 impl<A: Copy> Step<A> {
@@ -80,248 +84,357 @@ impl<A: Copy> Step<A> {
             }
         })
     }
-
-    fn all(self, holds: impl Fn(A) -> bool) -> bool {
-        let mut all = true;
-        self.map(|a| all &= holds(a));
-        all
-    }
 }
 
-struct Chain<'a, 's> {
+/// Values, and the rows that functions of them go to.
+struct Rows<'a, 's> {
     out: &'s mut [f32],
     stride: usize,
     grid: Grid,
-    first: Lanes<'a, f32>,
-    steps: &'s [Step<Lanes<'a, f32>>],
+    value: Lanes<'a, f32>,
 }
 
-impl WithSimd for Chain<'_, '_> {
+impl<'a> Rows<'a, '_> {
+    #[inline(always)]
+    fn iter(&mut self) -> impl Iterator<Item = (usize, &mut [f32], Row<'a, f32>)> {
+        let (points, value) = (self.grid.points, self.value);
+        let rows = self.out.chunks_mut(self.stride).take(self.grid.rows).enumerate();
+        rows.filter_map(move |(n, row)| Some((n, row.get_mut(..points)?, value.row(n, points))))
+    }
+
+    /// A function of every value.
+    #[inline(always)]
+    fn map<S: Simd>(mut self, simd: S, function: impl Fn(S::f32s) -> S::f32s + Copy) {
+        for (_, out, value) in self.iter() {
+            map(simd, out, value, function);
+        }
+    }
+
+    /// A function of every value by itself, as a loop that becomes vector code where possible.
+    #[inline(always)]
+    fn each(mut self, function: impl Fn(f32) -> f32) {
+        for (_, out, value) in self.iter() {
+            match value {
+                Row::Same(value) => out.fill(function(value)),
+                Row::Each(values) => out.iter_mut().zip(values).for_each(|(out, &x)| *out = function(x)),
+            }
+        }
+    }
+
+    /// A function of every value and another one.
+    #[inline(always)]
+    fn zip<S: Simd>(mut self, simd: S, others: Lanes<'_, f32>, function: impl Fn(S::f32s, S::f32s) -> S::f32s + Copy) {
+        let points = self.grid.points;
+        for (n, out, value) in self.iter() {
+            match (value, others.row(n, points)) {
+                (value, Row::Same(other)) => {
+                    let other = simd.splat_f32s(other);
+                    map(
+                        simd,
+                        out,
+                        value,
+                        #[inline(always)]
+                        |x| function(x, other),
+                    );
+                }
+                (Row::Same(x), others) => {
+                    let x = simd.splat_f32s(x);
+                    map(
+                        simd,
+                        out,
+                        others,
+                        #[inline(always)]
+                        |other| function(x, other),
+                    );
+                }
+                (Row::Each(values), Row::Each(others)) => {
+                    let (out, rest) = S::as_mut_simd_f32s(out);
+                    let ((values, x), (others, other)) = (S::as_simd_f32s(values), S::as_simd_f32s(others));
+                    for ((out, &x), &other) in out.iter_mut().zip(values).zip(others) {
+                        *out = function(x, other);
+                    }
+                    if !rest.is_empty() {
+                        let (x, other) = (simd.partial_load_f32s(x), simd.partial_load_f32s(other));
+                        simd.partial_store_f32s(rest, function(x, other));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A function of every value and another one, without vectors.
+    #[inline(always)]
+    fn zip_each(mut self, others: Lanes<'_, f32>, function: impl Fn(f32, f32) -> f32) {
+        let points = self.grid.points;
+        for (n, out, value) in self.iter() {
+            let others = others.row(n, points);
+            for (point, out) in out.iter_mut().enumerate() {
+                *out = function(value.at(point).unwrap_or(0.0), others.at(point).unwrap_or(0.0));
+            }
+        }
+    }
+}
+
+/// A function of every value of a row.
+#[inline(always)]
+fn map<S: Simd>(simd: S, out: &mut [f32], values: Row<'_, f32>, function: impl Fn(S::f32s) -> S::f32s) {
+    let values = match values {
+        Row::Same(value) => &[value; SAME][..],
+        Row::Each(values) => values,
+    };
+    for out in out.chunks_mut(values.len().max(1)) {
+        let ((vectors, rest), (values, last)) = (S::as_mut_simd_f32s(out), S::as_simd_f32s(values));
+        for (out, &x) in vectors.iter_mut().zip(values) {
+            *out = function(x);
+        }
+        if !rest.is_empty() {
+            let x = match values.get(vectors.len()) {
+                Some(&x) => x,
+                None => simd.partial_load_f32s(last),
+            };
+            simd.partial_store_f32s(rest, function(x));
+        }
+    }
+}
+
+/// Copies of a value that is the same in a row.
+const SAME: usize = 64;
+
+struct Unary<'a, 's> {
+    rows: Rows<'a, 's>,
+    op: UnaryOp,
+}
+
+impl WithSimd for Unary<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Grid { rows, points } = self.grid;
-        let mut steps = [Step::Unary(UnaryOp::Neg); MOST];
-        for (row, out) in self.out.chunks_mut(self.stride.max(1)).take(rows).enumerate() {
-            let Some(out) = out.get_mut(..points) else { return };
-            let first = self.first.row(row, points);
-            for (to, step) in steps.iter_mut().zip(self.steps) {
-                *to = step.map(|lanes| lanes.row(row, points));
-            }
-            evaluate(simd, out, first, &steps[..self.steps.len().min(MOST)]);
+        macro_rules! map {
+            ($x:ident => $value:expr) => {
+                self.rows.map(
+                    simd,
+                    #[inline(always)]
+                    |$x: S::f32s| $value,
+                )
+            };
+        }
+        match self.op {
+            UnaryOp::Neg => map!(x => simd.neg_f32s(x)),
+            UnaryOp::Abs => map!(x => simd.abs_f32s(x)),
+            UnaryOp::Exp => map!(x => e::exp(simd, x)),
+            UnaryOp::Log => map!(x => e::log(simd, x)),
+            UnaryOp::Sqrt => map!(x => simd.sqrt_f32s(x)),
+            UnaryOp::Rsqrt => map!(x => simd.div_f32s(simd.splat_f32s(1.0), simd.sqrt_f32s(x))),
+            UnaryOp::Sigmoid => map!(x => e::sigmoid(simd, x)),
+            UnaryOp::Silu => map!(x => e::silu(simd, x)),
+            UnaryOp::Relu => map!(x => {
+                let zero = simd.splat_f32s(0.0);
+                simd.select_f32s(simd.less_than_f32s(x, zero), zero, x)
+            }),
+            UnaryOp::Tanh => map!(x => e::tanh(simd, x)),
+            UnaryOp::Erf => map!(x => e::erf(simd, x)),
+            UnaryOp::Sin => self.rows.each(f32::sin),
+            UnaryOp::Cos => self.rows.each(f32::cos),
+            UnaryOp::Floor => self.rows.each(f32::floor),
+            UnaryOp::Ceil => self.rows.each(f32::ceil),
+            UnaryOp::Trunc => self.rows.each(f32::trunc),
+            UnaryOp::Round => self.rows.each(f32::round_ties_even),
+            UnaryOp::Not => self.rows.each(|x| x),
         }
     }
 }
 
-#[inline(always)]
-fn evaluate<S: Simd>(simd: S, out: &mut [f32], first: Row<'_, f32>, steps: &[Step<Row<'_, f32>>]) {
-    let mut start = 0;
-    let mut blocks = out.chunks_exact_mut(BLOCK * S::F32_LANES);
-    for out in &mut blocks {
-        let values = block::<S, BLOCK>(simd, start, first, steps);
-        for (to, value) in S::as_mut_simd_f32s(out).0.iter_mut().zip(values) {
-            *to = value;
+/// Functions of two floats, by vectors or one by one.
+macro_rules! arithmetic {
+    ($op:expr, $simd:ident, $map:ident, $each:ident) => {
+        match $op {
+            BinaryOp::Add => $map!(a, b => $simd.add_f32s(a, b)),
+            BinaryOp::Sub => $map!(a, b => $simd.sub_f32s(a, b)),
+            BinaryOp::Mul => $map!(a, b => $simd.mul_f32s(a, b)),
+            BinaryOp::Div => $map!(a, b => $simd.div_f32s(a, b)),
+            BinaryOp::Min => $map!(a, b => $simd.select_f32s($simd.less_than_f32s(b, a), b, a)),
+            BinaryOp::Max => $map!(a, b => $simd.select_f32s($simd.less_than_f32s(a, b), b, a)),
+            BinaryOp::Mod => $each!(a, b => a - b * (a / b).floor()),
+            BinaryOp::Pow => $each!(a, b => a.powf(b)),
+            _ => $each!(a, _b => a),
         }
-        start += out.len();
-    }
-    for out in blocks.into_remainder().chunks_mut(S::F32_LANES) {
-        let [value] = block::<S, 1>(simd, start, first, steps);
-        simd.partial_store_f32s(out, value);
-        start += out.len();
-    }
+    };
 }
 
-/// The values of `N` vectors from point `start` on.
-#[inline(always)]
-fn block<S: Simd, const N: usize>(
-    simd: S,
-    start: usize,
-    first: Row<'_, f32>,
-    steps: &[Step<Row<'_, f32>>],
-) -> [S::f32s; N] {
-    let mut values = [simd.splat_f32s(0.0); N];
-    values = zip(simd, values, first, start, |_, value| value);
-    for step in steps {
-        values = match step {
-            Step::Both(BinaryOp::Mul) => values.map(|value| simd.mul_f32s(value, value)),
-            Step::Left(BinaryOp::Add, b) => zip(simd, values, *b, start, |a, b| simd.add_f32s(a, b)),
-            Step::Left(BinaryOp::Sub, b) => zip(simd, values, *b, start, |a, b| simd.sub_f32s(a, b)),
-            Step::Left(BinaryOp::Mul, b) => zip(simd, values, *b, start, |a, b| simd.mul_f32s(a, b)),
-            Step::Left(BinaryOp::Div, b) => zip(simd, values, *b, start, |a, b| simd.div_f32s(a, b)),
-            Step::Left(BinaryOp::Min, b) => {
-                zip(simd, values, *b, start, |a, b| simd.select_f32s(simd.less_than_f32s(b, a), b, a))
-            }
-            Step::Left(BinaryOp::Max, b) => {
-                zip(simd, values, *b, start, |a, b| simd.select_f32s(simd.less_than_f32s(a, b), b, a))
-            }
-            Step::Right(BinaryOp::Sub, a) => zip(simd, values, *a, start, |b, a| simd.sub_f32s(a, b)),
-            Step::Right(BinaryOp::Min, a) => {
-                zip(simd, values, *a, start, |b, a| simd.select_f32s(simd.less_than_f32s(b, a), b, a))
-            }
-            Step::Right(BinaryOp::Max, a) => {
-                zip(simd, values, *a, start, |b, a| simd.select_f32s(simd.less_than_f32s(a, b), b, a))
-            }
-            Step::Right(BinaryOp::Div, a) => zip(simd, values, *a, start, |b, a| simd.div_f32s(a, b)),
-            other => {
-                let mut lanes = values;
-                by_lane(simd, other, start, bytemuck::cast_slice_mut(&mut lanes));
-                lanes
-            }
-        };
-    }
-    values
+struct Both<'a, 's> {
+    rows: Rows<'a, 's>,
+    op: BinaryOp,
 }
 
-/// A function of every vector and the points of a row; points beyond the row are zero.
-#[inline(always)]
-fn zip<S: Simd, const N: usize>(
-    simd: S,
-    mut values: [S::f32s; N],
-    row: Row<'_, f32>,
-    start: usize,
-    function: impl Fn(S::f32s, S::f32s) -> S::f32s,
-) -> [S::f32s; N] {
-    match row {
-        Row::Same(other) => {
-            let other = simd.splat_f32s(other);
-            for value in &mut values {
-                *value = function(*value, other);
-            }
-        }
-        Row::Each(others) => {
-            let size = S::F32_LANES;
-            if let Some(others) = others.get(start..start + N * size)
-                && let Some(others) = S::as_simd_f32s(others).0.first_chunk::<N>()
-            {
-                for n in 0..N {
-                    values[n] = function(values[n], others[n]);
-                }
-            } else {
-                for (n, value) in values.iter_mut().enumerate() {
-                    let rest = others.get(start + n * size..).unwrap_or(&[]);
-                    let rest = rest.get(..size).unwrap_or(rest);
-                    *value = function(*value, simd.partial_load_f32s(rest));
-                }
-            }
-        }
-    }
-    values
-}
-
-/// A step that takes many registers, out of line so that it leaves them to the others.
-#[inline(never)]
-fn by_lane<S: Simd>(simd: S, step: &Step<Row<'_, f32>>, start: usize, lanes: &mut [f32]) {
-    simd.vectorize(ByLane { step, start, lanes });
-}
-
-struct ByLane<'a, 's> {
-    step: &'s Step<Row<'a, f32>>,
-    /// The point of the first lane.
-    start: usize,
-    lanes: &'s mut [f32],
-}
-
-impl WithSimd for ByLane<'_, '_> {
+impl WithSimd for Both<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { step, start, lanes } = self;
-        match *step {
-            Step::Unary(op) => unary(op, lanes),
-            Step::Both(op) => {
-                for x in lanes {
-                    *x = arithmetic(op, *x, *x);
-                }
+        macro_rules! map {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.rows.map(
+                    simd,
+                    #[inline(always)]
+                    |$a: S::f32s| {
+                        let $b = $a;
+                        $value
+                    },
+                )
+            };
+        }
+        macro_rules! each {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.rows.each(|$a| {
+                    let $b = $a;
+                    $value
+                })
+            };
+        }
+        arithmetic!(self.op, simd, map, each);
+    }
+}
+
+struct Left<'a, 's> {
+    rows: Rows<'a, 's>,
+    op: BinaryOp,
+    other: Lanes<'a, f32>,
+}
+
+impl WithSimd for Left<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        macro_rules! map {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.rows.zip(
+                    simd,
+                    self.other,
+                    #[inline(always)]
+                    |$a: S::f32s, $b: S::f32s| $value,
+                )
+            };
+        }
+        macro_rules! each {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.rows.zip_each(self.other, |$a, $b| $value)
+            };
+        }
+        arithmetic!(self.op, simd, map, each);
+    }
+}
+
+struct Right<'a, 's> {
+    rows: Rows<'a, 's>,
+    op: BinaryOp,
+    other: Lanes<'a, f32>,
+}
+
+impl WithSimd for Right<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        macro_rules! map {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.rows.zip(
+                    simd,
+                    self.other,
+                    #[inline(always)]
+                    |$b: S::f32s, $a: S::f32s| $value,
+                )
+            };
+        }
+        macro_rules! each {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.rows.zip_each(self.other, |$b, $a| $value)
+            };
+        }
+        arithmetic!(self.op, simd, map, each);
+    }
+}
+
+struct Choose<'a, 's> {
+    rows: Rows<'a, 's>,
+    comparison: BinaryOp,
+    a: Lanes<'a, f32>,
+    b: Lanes<'a, f32>,
+    side: bool,
+    other: Lanes<'a, f32>,
+}
+
+impl WithSimd for Choose<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        macro_rules! choose {
+            ($a:ident, $b:ident => $holds:expr, $side:expr) => {
+                self.values(
+                    simd,
+                    $side,
+                    #[inline(always)]
+                    |$a: S::f32s, $b: S::f32s| $holds,
+                )
+            };
+        }
+        let side = self.side;
+        match self.comparison {
+            BinaryOp::Eq => choose!(a, b => simd.equal_f32s(a, b), side),
+            BinaryOp::Lt => choose!(a, b => simd.less_than_f32s(a, b), side),
+            BinaryOp::Le => choose!(a, b => simd.less_than_or_equal_f32s(a, b), side),
+            BinaryOp::Gt => choose!(a, b => simd.less_than_f32s(b, a), side),
+            BinaryOp::Ge => choose!(a, b => simd.less_than_or_equal_f32s(b, a), side),
+            _ => choose!(a, b => simd.equal_f32s(a, b), !side),
+        }
+    }
+}
+
+impl Choose<'_, '_> {
+    #[inline(always)]
+    fn values<S: Simd>(mut self, simd: S, side: bool, holds: impl Fn(S::f32s, S::f32s) -> S::m32s + Copy) {
+        let points = self.rows.grid.points;
+        for (n, out, value) in self.rows.iter() {
+            let others = [value, self.a.row(n, points), self.b.row(n, points), self.other.row(n, points)];
+            let (vectors, rest) = S::as_mut_simd_f32s(out);
+            let start = vectors.len() * S::F32_LANES;
+            for (n, out) in vectors.iter_mut().enumerate() {
+                *out = choose(simd, others, n * S::F32_LANES, side, holds);
             }
-            Step::Left(op, b) => {
-                for (n, x) in lanes.iter_mut().enumerate() {
-                    *x = arithmetic(op, *x, b.at(start + n).unwrap_or(0.0));
-                }
-            }
-            Step::Right(op, a) => {
-                for (n, x) in lanes.iter_mut().enumerate() {
-                    *x = arithmetic(op, a.at(start + n).unwrap_or(0.0), *x);
-                }
-            }
-            Step::Choose { comparison, a, b, side, other } => {
-                for (n, value) in S::as_mut_simd_f32s(lanes).0.iter_mut().enumerate() {
-                    let [a, b, other] = [a, b, other].map(|row| vector(simd, row, start + n * S::F32_LANES));
-                    let (yes, no) = if side { (*value, other) } else { (other, *value) };
-                    *value = choose(simd, comparison, (a, b), (yes, no));
-                }
+            if !rest.is_empty() {
+                simd.partial_store_f32s(rest, choose(simd, others, start, side, holds));
             }
         }
     }
+}
+
+/// The first of four rows or the last, as a condition of the two between has it, from a point on.
+#[inline(always)]
+fn choose<S: Simd>(
+    simd: S,
+    [value, a, b, other]: [Row<'_, f32>; 4],
+    start: usize,
+    side: bool,
+    holds: impl Fn(S::f32s, S::f32s) -> S::m32s,
+) -> S::f32s {
+    let (value, other) = (vector(simd, value, start), vector(simd, other, start));
+    let (yes, no) = if side { (value, other) } else { (other, value) };
+    simd.select_f32s(holds(vector(simd, a, start), vector(simd, b, start)), yes, no)
 }
 
 /// The points of a row from `start` on; those beyond it are zero.
 #[inline(always)]
 fn vector<S: Simd>(simd: S, row: Row<'_, f32>, start: usize) -> S::f32s {
-    let [value] = zip(simd, [simd.splat_f32s(0.0)], row, start, |_, value| value);
-    value
-}
-
-#[inline(always)]
-fn choose<S: Simd>(
-    simd: S,
-    comparison: BinaryOp,
-    (a, b): (S::f32s, S::f32s),
-    (yes, no): (S::f32s, S::f32s),
-) -> S::f32s {
-    match comparison {
-        BinaryOp::Eq => simd.select_f32s(simd.equal_f32s(a, b), yes, no),
-        BinaryOp::Lt => simd.select_f32s(simd.less_than_f32s(a, b), yes, no),
-        BinaryOp::Le => simd.select_f32s(simd.less_than_or_equal_f32s(a, b), yes, no),
-        BinaryOp::Gt => simd.select_f32s(simd.less_than_f32s(b, a), yes, no),
-        BinaryOp::Ge => simd.select_f32s(simd.less_than_or_equal_f32s(b, a), yes, no),
-        _ => simd.select_f32s(simd.equal_f32s(a, b), no, yes),
-    }
-}
-
-fn arithmetic(op: BinaryOp, a: f32, b: f32) -> f32 {
-    match op {
-        BinaryOp::Add => a + b,
-        BinaryOp::Sub => a - b,
-        BinaryOp::Mul => a * b,
-        BinaryOp::Div => a / b,
-        BinaryOp::Min if b < a => b,
-        BinaryOp::Max if b > a => b,
-        BinaryOp::Mod => a - b * (a / b).floor(),
-        BinaryOp::Pow => a.powf(b),
-        _ => a,
-    }
-}
-
-/// A function of every lane, as a loop that becomes vector code where possible.
-#[inline(always)]
-fn unary(op: UnaryOp, lanes: &mut [f32]) {
-    macro_rules! each {
-        ($function:expr) => {
-            for x in lanes {
-                *x = $function(*x);
+    match row {
+        Row::Same(value) => simd.splat_f32s(value),
+        Row::Each(values) => {
+            let values = values.get(start..).unwrap_or(&[]);
+            match S::as_simd_f32s(values).0.first() {
+                Some(&vector) => vector,
+                None => simd.partial_load_f32s(values),
             }
-        };
-    }
-    match op {
-        UnaryOp::Neg => each!(|x: f32| -x),
-        UnaryOp::Abs => each!(f32::abs),
-        UnaryOp::Exp => each!(f::exp),
-        UnaryOp::Log => each!(f::log),
-        UnaryOp::Sqrt => each!(f32::sqrt),
-        UnaryOp::Rsqrt => each!(|x: f32| 1.0 / x.sqrt()),
-        UnaryOp::Sigmoid => each!(f::sigmoid),
-        UnaryOp::Silu => each!(f::silu),
-        UnaryOp::Relu => each!(|x: f32| if x < 0.0 { 0.0 } else { x }),
-        UnaryOp::Tanh => each!(f::tanh),
-        UnaryOp::Erf => each!(f::erf),
-        UnaryOp::Sin => each!(f32::sin),
-        UnaryOp::Cos => each!(f32::cos),
-        UnaryOp::Floor => each!(f32::floor),
-        UnaryOp::Ceil => each!(f32::ceil),
-        UnaryOp::Trunc => each!(f32::trunc),
-        UnaryOp::Round => each!(f32::round_ties_even),
-        UnaryOp::Not => {}
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::chain::{self, Step};
 use super::functions as f;
 use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
-use super::machine::{Given, Registers};
+use super::machine::{Given, Registers, Scratch};
 use super::memory::Elements;
 use super::operand::{Env, View};
 use super::program::{Instruction, Last, Op, Rate, Source};
@@ -127,9 +127,13 @@ impl Execution<'_, '_> {
                 self.starts(terms, first);
                 self.write_floats(target, |this, out| uniform_runs(this.arch, out, this.longs(*seed), first));
             }
-            Op::Chain(first, steps) => self.write_floats(target, |this, (out, grid)| {
-                this.chain((out, grid.points), *first, steps);
-            }),
+            Op::Chain(first, steps) => {
+                let Some(mut scratch) = self.registers.scratch.take() else { return };
+                self.write_floats(target, |this, (out, grid)| {
+                    this.chain((out, grid.points), *first, steps, &mut scratch);
+                });
+                self.registers.scratch = Some(scratch);
+            }
             Op::Call { function, arguments } => self.write_floats(target, |this, (out, grid)| {
                 let lanes: Vec<Vec<f32>> =
                     arguments.iter().map(|&argument| this.floats(argument).to_vec(grid)).collect();
@@ -155,13 +159,19 @@ impl Execution<'_, '_> {
         }
     }
 
-    /// Computes a chain to rows of `out`, which are `stride` apart.
-    pub(super) fn chain(&self, out: (&mut [f32], usize), first: Source, steps: &[Step<Source>]) {
-        let mut list = [Step::Unary(UnaryOp::Neg); chain::MOST];
-        for (to, step) in list.iter_mut().zip(steps) {
-            *to = step.map(|source| self.floats(source));
+    /// Computes a chain to rows of `out`, which are `stride` apart; what is between its steps is in `scratch`.
+    pub(super) fn chain(&self, out: (&mut [f32], usize), first: Source, steps: &[Step<Source>], scratch: &mut Scratch) {
+        let Some((last, before)) = steps.split_last() else { return };
+        let [a, b] = scratch;
+        let (mut held, mut spare) = (&mut a.0[..self.grid.len()], &mut b.0[..self.grid.len()]);
+        for (n, step) in before.iter().enumerate() {
+            let value = if n == 0 { self.floats(first) } else { Lanes::Each(held) };
+            let step = step.map(|source| self.floats(source));
+            chain::advance(self.arch, (&mut *spare, self.grid.points), self.grid, value, step);
+            std::mem::swap(&mut held, &mut spare);
         }
-        chain::run(self.arch, out, self.grid, self.floats(first), &list[..steps.len().min(chain::MOST)]);
+        let value = if before.is_empty() { self.floats(first) } else { Lanes::Each(held) };
+        chain::advance(self.arch, out, self.grid, value, last.map(|source| self.floats(source)));
     }
 
     /// Where runs begin in every row of the tile.

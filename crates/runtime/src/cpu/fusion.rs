@@ -1,7 +1,7 @@
 //! Which expressions are computed as one chain.
 
 use super::branch::Branches;
-use super::chain::{MOST, Step, is_arithmetic, is_comparison};
+use super::chain::{Step, is_arithmetic, is_comparison};
 use super::program::Rate;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -58,7 +58,7 @@ impl Fusion {
             Expr::Binary(_, a, b) if a == b => 2,
             _ => 1,
         };
-        self.lengths.get(&operand).is_some_and(|&length| length < MOST) && facts.serves_only(operand, id, reads)
+        self.lengths.contains_key(&operand) && facts.serves_only(operand, id, reads)
     }
 
     /// True for a function that ends a chain.

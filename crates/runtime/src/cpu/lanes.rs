@@ -250,20 +250,19 @@ impl<T: Copy> WithSimd for Select<'_, T> {
                     continue;
                 }
             };
-            match b {
-                Row::Same(b) => out.fill(b),
-                Row::Each(b) => copy(out, b),
-            }
-            match a {
-                Row::Same(a) => {
-                    for (out, &c) in out.iter_mut().zip(condition) {
-                        *out = if c != 0 { a } else { *out };
-                    }
+            // In place, where one of the two is there already, this would become masked stores, which are slow on
+            // some processors.
+            let choices = out.iter_mut().zip(condition);
+            match (a, b) {
+                (Row::Same(a), Row::Same(b)) => choices.for_each(|(out, &c)| *out = if c != 0 { a } else { b }),
+                (Row::Same(a), Row::Each(b)) => {
+                    choices.zip(b).for_each(|((out, &c), &b)| *out = if c != 0 { a } else { b });
                 }
-                Row::Each(a) => {
-                    for ((out, &a), &c) in out.iter_mut().zip(a).zip(condition) {
-                        *out = if c != 0 { a } else { *out };
-                    }
+                (Row::Each(a), Row::Same(b)) => {
+                    choices.zip(a).for_each(|((out, &c), &a)| *out = if c != 0 { a } else { b });
+                }
+                (Row::Each(a), Row::Each(b)) => {
+                    choices.zip(a).zip(b).for_each(|(((out, &c), &a), &b)| *out = if c != 0 { a } else { b });
                 }
             }
         }

@@ -33,6 +33,9 @@ pub(super) struct Floats {
     pub copy: Vec<f32>,
 }
 
+/// Two registers for values on their way.
+pub(super) type Scratch = [Register<f32, LANES>; 2];
+
 /// The registers of one program on one thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registers {
@@ -40,6 +43,8 @@ pub(super) struct Registers {
     pub ints: File<i32>,
     pub longs: File<i64>,
     pub in_place: Vec<Floats>,
+    /// What is between the steps of a chain; out of its place while one is computed.
+    pub scratch: Option<Box<Scratch>>,
     /// By state: 1 if the condition is true somewhere, plus 2 if it is false somewhere.
     pub states: Vec<u8>,
     pub offsets: Vec<usize>,
@@ -115,6 +120,7 @@ impl Registers {
             ints: File::new(counts.files[1]),
             longs: File::new(counts.files[2]),
             in_place: vec![floats; counts.in_place.into()],
+            scratch: Some(Box::new([Register([0.0; LANES]), Register([0.0; LANES])])),
             states: vec![3; counts.states.into()],
             offsets: vec![0; LANES],
             parts: vec![],
@@ -230,10 +236,13 @@ impl<'a> Machine<'a> {
         }
         (self.start, self.grid) = (start, grid);
         self.execute(before, given, Rate::Point);
-        if grid.len() > 0 {
+        if grid.len() > 0
+            && let Some(mut scratch) = self.registers.scratch.take()
+        {
             let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
             let execution = Execution { env, registers, arch, given, rate: Rate::Point, start, grid };
-            execution.chain((out, stride), *first, steps);
+            execution.chain((out, stride), *first, steps, &mut scratch);
+            self.registers.scratch = Some(scratch);
         }
         true
     }

@@ -7,6 +7,7 @@ mod branch;
 mod chain;
 mod coords;
 mod custom;
+mod elementary;
 mod error;
 mod execute;
 mod functions;
