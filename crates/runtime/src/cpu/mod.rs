@@ -28,6 +28,7 @@ mod reduce;
 mod reductions;
 mod run;
 mod store;
+mod stream;
 mod tasks;
 #[cfg(test)]
 mod tests;

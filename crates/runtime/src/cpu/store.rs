@@ -3,10 +3,11 @@
 use super::error::CpuError;
 use super::lanes::{Grid, LANES, Lanes, Row, tile_rows};
 use super::machine::{Given, Machine};
-use super::memory::{Memory, Scalars, SharedElements, Sink};
+use super::memory::{Memory, Scalars, SharedElements, Sink, Values};
 use super::operand::{Env, extents, matches, strides};
 use super::program::{Leaf, Program};
 use super::run::{Run, run};
+use super::stream;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar, Symbol};
 use rewire_graph_rewrite::plan::{Body, Output};
@@ -65,6 +66,16 @@ pub(super) struct Target<'a> {
     pub sink: Sink<'a>,
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
+    /// Floats go past the caches.
+    streams: bool,
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        if self.streams {
+            stream::fence();
+        }
+    }
 }
 
 impl Target<'_> {
@@ -73,6 +84,17 @@ impl Target<'_> {
     fn span(&self, outer: usize) -> (usize, usize) {
         let pitch = outer.checked_sub(1).and_then(|axis| self.strides.get(axis)).copied().unwrap_or(0);
         (pitch, self.shape.iter().skip(outer).product())
+    }
+
+    /// Stores neighbouring elements from `offset` on.
+    fn store(&mut self, offset: usize, values: Values<'_>) {
+        if let Values::F32(values) = values
+            && self.streams
+            && let Some(out) = self.sink.floats(offset).and_then(|out| out.get_mut(..values.len()))
+        {
+            return stream::copy(out, values);
+        }
+        self.sink.store(offset, values);
     }
 }
 
@@ -198,6 +220,9 @@ impl Store {
         points: usize,
     ) -> bool {
         let Place::Identity { shift, outer } = self.place else { return false };
+        if target.streams {
+            return false;
+        }
         let (pitch, width) = target.span(outer);
         let start = usize::try_from(column as i64 + shift).ok().filter(|start| start + points <= width);
         let Some(out) = start.and_then(|start| target.sink.floats(row * pitch + start)) else { return false };
@@ -230,15 +255,15 @@ impl Store {
         if let Lanes::Each(all) = lanes
             && let Some(offset) = self.joined_offset(target, grid, at)
         {
-            return target.sink.store(offset, T::values(all));
+            return target.store(offset, T::values(all));
         }
         for row in 0..grid.rows {
             let Some(offset) = self.offset(machine, target, grid, row, at) else { continue };
             match lanes.row(row, grid.points) {
-                Row::Each(row) => target.sink.store(offset, T::values(row)),
+                Row::Each(row) => target.store(offset, T::values(row)),
                 Row::Same(value) => {
                     for start in (0..grid.points).step_by(64) {
-                        target.sink.store(offset + start, T::values(&[value; 64][..64.min(grid.points - start)]));
+                        target.store(offset + start, T::values(&[value; 64][..64.min(grid.points - start)]));
                     }
                 }
             }
@@ -285,7 +310,7 @@ impl Store {
     }
 
     fn scatter<T: Scalars>(&self, machine: &Machine<'_>, target: &mut Target<'_>, lanes: Lanes<'_, T>, grid: Grid) {
-        let Target { sink, shape, strides } = target;
+        let Target { sink, shape, strides, .. } = target;
         for (row, point) in (0..grid.rows).flat_map(|row| (0..grid.points).map(move |point| (row, point))) {
             let mut offset = Some(0usize);
             for (axis, (&extent, &stride)) in shape.iter().zip(strides.iter()).enumerate() {
@@ -340,6 +365,7 @@ impl<'a> SharedOutputs<'a> {
             sink: Sink::Shared(*elements),
             strides: strides(shape),
             shape: shape.clone(),
+            streams: false,
         };
         self.0.iter().map(target).collect()
     }
@@ -406,7 +432,8 @@ pub(super) fn deal<'a, 's>(
             Box::new(std::iter::repeat_with(move || Sink::Shared(shared)))
         };
         for (targets, sink) in dealt.iter_mut().zip(sinks) {
-            targets.push(Target { sink, shape: shape.clone(), strides: strides.clone() });
+            let streams = pitch.is_some() && shape.iter().product::<usize>() * size_of::<f32>() >= stream::LARGE;
+            targets.push(Target { sink, shape: shape.clone(), strides: strides.clone(), streams });
         }
     }
     dealt
