@@ -21,6 +21,7 @@ mod kernel;
 mod machine;
 mod memory;
 mod session;
+mod store;
 mod tuning;
 
 pub use device::{DeviceInfo, DeviceKind, DeviceLimits, Gpu, devices, devices_async};
@@ -28,8 +29,8 @@ pub use error::{GpuError, RunError, RuntimeError};
 pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
 pub use session::{
-    Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, Report, Session, SessionOptions, Span, Tuned,
-    Value,
+    Detail, DeviceTensor, Inputs, Lane, Outputs, PipelineStore, Profile, Refinement, Report, Session, SessionOptions,
+    Span, Tuned, Value,
 };
 pub use tuning::TuningStore;
 pub use wgpu;

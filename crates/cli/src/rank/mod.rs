@@ -17,6 +17,7 @@ use input::Requests;
 use items::Titles;
 use progress::Progress;
 use report::{SummaryLine, Tally, UserLine};
+use rewire::PipelineStore;
 use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Request};
 use rewire::weights::Weights;
 use std::time::Instant;
@@ -58,6 +59,7 @@ fn load(options: &Rank, common: &Common) -> Result<Ranker, RankError> {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
         tunings: bench::tunings(),
+        pipelines: rewire::cache_folder().map(|folder| PipelineStore::at(folder.join("pipelines"))),
         ..RankOptions::default()
     };
     match &options.model {

@@ -6,7 +6,7 @@ use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_hstu::models::dlrm_hstu::{Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
-use rewire_runtime::{Gpu, Kernel, Report, Session, SessionOptions, TuningStore};
+use rewire_runtime::{Gpu, Kernel, PipelineStore, Report, Session, SessionOptions, TuningStore};
 use std::path::Path;
 
 const OUTPUT: &str = "logits";
@@ -22,6 +22,8 @@ pub struct RankOptions {
     pub gpu: Option<Gpu>,
     /// Tunings of kernels that were measured.
     pub tunings: Option<TuningStore>,
+    /// Where compiled kernels are kept for later processes.
+    pub pipelines: Option<PipelineStore>,
     /// Rows of a batch: sequences are run together until they have so many. A longer sequence is run alone.
     pub batch_rows: usize,
     /// Rows that a history which is too long leaves to candidates, at least 1. More makes fewer sequences of
@@ -51,7 +53,15 @@ pub struct Ranker {
 
 impl Default for RankOptions {
     fn default() -> Self {
-        Self { kernel: Kernel::Auto, adapter: None, gpu: None, tunings: None, batch_rows: 1 << 13, candidate_room: 1 }
+        Self {
+            kernel: Kernel::Auto,
+            adapter: None,
+            gpu: None,
+            tunings: None,
+            pipelines: None,
+            batch_rows: 1 << 13,
+            candidate_room: 1,
+        }
     }
 }
 
@@ -107,6 +117,7 @@ impl Ranker {
             adapter: options.adapter.clone(),
             gpu: options.gpu.clone(),
             tunings: options.tunings.clone(),
+            pipelines: options.pipelines.clone(),
             ..SessionOptions::default()
         };
         let inputs = config.inputs();

@@ -7,7 +7,7 @@ use super::parameters::resident;
 use super::placement::{Placement, Site};
 use super::sizes::{Declared, offsets};
 use super::validate::validate;
-use crate::{Gpu, GpuError, Kernel, RuntimeError, TuningStore};
+use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore};
 use rewire_graph::HostTensor;
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning};
@@ -32,6 +32,8 @@ pub struct SessionOptions {
     pub tuning: Tuning,
     /// Tunings that were measured, for kernels and sizes that it has some of; used where `tuning` is the default.
     pub tunings: Option<TuningStore>,
+    /// Where compiled kernels are kept for later processes.
+    pub pipelines: Option<PipelineStore>,
     /// The functions and operators of a user's own that a plan from a file may hold.
     pub registry: Registry,
 }
@@ -84,6 +86,9 @@ impl Session {
             Some(gpu) => Some(GpuSide::new(trusted(gpu, &plan).await, &plan.steps, &options)),
             None => None,
         };
+        if let (Some(side), Some(store)) = (&mut gpu, &options.pipelines) {
+            side.open(store).await;
+        }
         let mut cpu = CpuSide::new(plan.steps.len());
         let mut sites = Vec::with_capacity(plan.steps.len());
         for (position, step) in plan.steps.iter().enumerate() {

@@ -21,6 +21,7 @@ mod tests;
 
 pub use io::{DeviceTensor, Inputs, Outputs, Value};
 pub use load::SessionOptions;
+pub use pipelines::PipelineStore;
 pub(crate) use pipelines::Pipelines;
 pub use profile::{Detail, Lane, Profile, Span};
 pub use tune::{Refinement, Tuned};

@@ -1,9 +1,9 @@
 use super::Bucket;
+use crate::store::hash;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Kernel;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
 
 /// The tunings of a kernel that were measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,14 +35,7 @@ impl KernelTunings {
 /// written down.
 pub(crate) fn identity(kernel: &Kernel) -> Option<String> {
     let text = serde_json::to_vec(kernel).ok()?;
-    Some(hash(&text))
-}
-
-/// A hash that stays the same from one process to the next.
-pub(super) fn hash(bytes: &[u8]) -> String {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    format!("{:016x}", hasher.finish())
+    Some(format!("{:016x}", hash(&text)))
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
-use super::known::hash;
 use super::{Bucket, KernelTunings};
 use crate::Gpu;
+use crate::store::{hash, replace};
 use rewire_graph_rewrite::emit::{Target, Tuning};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A folder of tunings that were measured, in a file for each device and driver.
 ///
@@ -78,25 +77,15 @@ impl TuningStore {
         }
         let device = Device::new(gpu);
         let path = self.file_of(&device);
-        if let Err(reason) = self.write(&path, &File { device, kernels }) {
+        let text = serde_json::to_vec_pretty(&File { device, kernels });
+        if let Err(reason) = text.map_err(Into::into).and_then(|text| replace(&path, &text)) {
             tracing::warn!("{}: the tunings are not kept: {reason}", path.display());
         }
     }
 
     fn file_of(&self, device: &Device) -> PathBuf {
         let text = serde_json::to_vec(device).unwrap_or_default();
-        self.folder.join(format!("tunings-{}.json", hash(&text)))
-    }
-
-    /// Another program that reads meanwhile finds the old file or the new one.
-    fn write(&self, path: &Path, file: &File) -> std::io::Result<()> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let text = serde_json::to_vec_pretty(file)?;
-        std::fs::create_dir_all(&self.folder)?;
-        let own = format!("{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let own = path.with_extension(own);
-        let written = std::fs::write(&own, text).and_then(|()| std::fs::rename(&own, path));
-        written.inspect_err(|_| drop(std::fs::remove_file(&own)))
+        self.folder.join(format!("tunings-{:016x}.json", hash(&text)))
     }
 }
 

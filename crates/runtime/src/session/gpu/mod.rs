@@ -12,7 +12,7 @@ use super::control::{Control, ControlLayout};
 use super::io::{DeviceTensor, Inputs, Value, Wanted};
 use super::load::SessionOptions;
 use super::packed::Packed;
-use super::pipelines::Pipelines;
+use super::pipelines::{PipelineStore, Pipelines};
 use super::placement::{Homes, Placement, Segment, Site};
 use super::profile::Recorder;
 use super::sizes::Sizes;
@@ -118,6 +118,11 @@ impl GpuSide {
         &self.gpu
     }
 
+    /// Takes what earlier processes compiled; the first part of loading.
+    pub async fn open(&mut self, store: &PipelineStore) {
+        self.pipelines.open(store, &self.gpu).await;
+    }
+
     /// Makes the pipeline of a step. Steps come in order.
     pub async fn add(&mut self, position: usize, step: &Step, kernel: EmittedKernel) -> Result<(), GpuError> {
         let pipeline = self.pipelines.get(&self.gpu, &kernel, &label(step)).await?;
@@ -160,6 +165,7 @@ impl GpuSide {
             self.packed_buffers.insert(dtype, buffer);
         }
         self.homes = homes;
+        self.pipelines.store();
         // Starts the uploads, so that their staging memory is not held until the first run.
         self.gpu.checked("uploading parameters", || self.gpu.queue().submit([])).await?;
         Ok(())
@@ -198,6 +204,7 @@ impl GpuSide {
     ) -> Result<Prepared, RunError> {
         let slots = self.slot_bytes(plan, sizes, binds)?;
         self.choose_kernels(plan, sizes).await?;
+        self.pipelines.store();
         let kernels = self.steps.iter().zip(&plan.steps).filter_map(|(own, step)| Some((own.as_ref()?.kernel(), step)));
         let limit = self.gpu.limits().max_compute_workgroups_per_dimension;
         let Control { words, grids } = Control::new(kernels, &self.layout, sizes, &self.packed, limit)?;

@@ -1,6 +1,13 @@
+//! Compiled kernels, in this process and on disk.
+
+mod store;
+
+pub use store::PipelineStore;
+
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::emit::{EmittedKernel, Slot};
 use std::collections::HashMap;
+use store::Stored;
 
 /// A compiled kernel.
 #[derive(Clone, Debug)]
@@ -15,12 +22,27 @@ pub(crate) struct Pipelines {
     known: HashMap<(String, Vec<bool>), Pipeline>,
     layouts: HashMap<Vec<bool>, wgpu::BindGroupLayout>,
     checked: bool,
+    stored: Option<Stored>,
+    /// Kernels were compiled since the file was looked at.
+    compiled: bool,
 }
 
 impl Pipelines {
     /// `checked`: shaders check every index and bound every loop.
     pub fn new(checked: bool) -> Self {
-        Self { known: HashMap::new(), layouts: HashMap::new(), checked }
+        Self { known: HashMap::new(), layouts: HashMap::new(), checked, stored: None, compiled: false }
+    }
+
+    /// Takes what earlier processes compiled for the device.
+    pub async fn open(&mut self, store: &PipelineStore, gpu: &Gpu) {
+        self.stored = store.open(gpu).await;
+    }
+
+    /// Keeps what was compiled for later processes.
+    pub fn store(&mut self) {
+        if let (true, Some(stored)) = (std::mem::take(&mut self.compiled), &mut self.stored) {
+            stored.keep();
+        }
     }
 
     /// Lets go of the pipelines of shaders that are not used.
@@ -42,7 +64,9 @@ impl Pipelines {
         };
         self.layouts.insert(key.1.clone(), layout.clone());
         let checked = self.checked || !kernel.trusted;
-        let pipeline = gpu.checked(&what, || compile(gpu, &kernel.wgsl, &layout, label, checked)).await?;
+        let cache = self.stored.as_ref().map(Stored::cache);
+        let pipeline = gpu.checked(&what, || compile(gpu, &kernel.wgsl, (&layout, cache), label, checked)).await?;
+        self.compiled = true;
         let pipeline = Pipeline { pipeline, layout };
         self.known.insert(key, pipeline.clone());
         Ok(pipeline)
@@ -64,7 +88,13 @@ fn layout(gpu: &Gpu, written: &[bool]) -> wgpu::BindGroupLayout {
     gpu.device().create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
 }
 
-fn compile(gpu: &Gpu, wgsl: &str, layout: &wgpu::BindGroupLayout, label: &str, checked: bool) -> wgpu::ComputePipeline {
+fn compile(
+    gpu: &Gpu,
+    wgsl: &str,
+    (layout, cache): (&wgpu::BindGroupLayout, Option<&wgpu::PipelineCache>),
+    label: &str,
+    checked: bool,
+) -> wgpu::ComputePipeline {
     let source = || wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(wgsl.into()) };
     let module = if checked {
         gpu.device().create_shader_module(source())
@@ -87,6 +117,6 @@ fn compile(gpu: &Gpu, wgsl: &str, layout: &wgpu::BindGroupLayout, label: &str, c
             zero_initialize_workgroup_memory: false,
             ..Default::default()
         },
-        cache: None,
+        cache,
     })
 }

@@ -1,0 +1,73 @@
+//! Compiled kernels that stay on disk from one process to the next.
+
+use rewire_graph::{DType, Graph, HostTensor, Scope};
+use rewire_runtime::{Gpu, PipelineStore, SessionOptions};
+use rewire_tests::backend::{Tensors, gpu, load, on, run};
+use std::path::{Path, PathBuf};
+
+fn graph() -> Graph {
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
+    let w = scope.parameter("w", DType::F32, &[8.into(), 8.into()]);
+    scope.finish(&[("y", x.matmul(&w).silu())]).unwrap()
+}
+
+fn tensor() -> HostTensor {
+    let values: Vec<f32> = (0..64).map(|n| (n * 5 % 7) as f32 - 3.0).collect();
+    HostTensor::f32(vec![8, 8], &values).unwrap()
+}
+
+/// The result of a session that keeps its kernels in a folder.
+fn result(gpu: &Gpu, folder: &Path) -> Vec<f32> {
+    let options = SessionOptions { pipelines: Some(PipelineStore::at(folder)), ..on(gpu.clone()) };
+    let mut session = load(&graph(), &Tensors::from([("w".to_owned(), tensor())]), options).unwrap();
+    let results = run(&mut session, &Tensors::from([("x".to_owned(), tensor())])).unwrap();
+    results["y"].to_f32()
+}
+
+/// A folder that is removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("rewire-pipelines-{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn kernels_come_from_the_file() {
+    let Some(gpu) = gpu() else { return };
+    let folder = Folder::new("kept");
+    let expected = result(&gpu, &folder.0);
+    let Some(file) = PipelineStore::at(&folder.0).file(&gpu) else {
+        assert!(!folder.0.exists(), "this backend hands out nothing");
+        return;
+    };
+    let kept = std::fs::read(&file).unwrap();
+    assert_eq!(result(&gpu, &folder.0), expected);
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "no other file is left");
+
+    let mut damaged = kept.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    for content in [&damaged[..], &kept[..kept.len() - 1], &kept[..5], b"", b"of someone else's making"] {
+        std::fs::write(&file, content).unwrap();
+        assert_eq!(result(&gpu, &folder.0), expected, "{} bytes", content.len());
+        assert_ne!(std::fs::read(&file).unwrap(), content, "the file is made anew");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_no_error() {
+    let Some(gpu) = gpu() else { return };
+    let folder = Folder::new("file");
+    std::fs::write(&folder.0, "a file where a folder should be").unwrap();
+    assert_eq!(result(&gpu, &folder.0).len(), 64);
+}
