@@ -32,6 +32,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 
 {{ hooks -}}
 {% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
+{% macro weight(r, n) %}clamp(weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}), -limit, limit){% endmacro %}
 {% macro find_tile() %}
     while (next < keys) {
 {% if masked %}
@@ -49,7 +50,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
         let j1 = min(j0 + KEYS, keys) - 1;
 {{ tile_statements }}
         if (possible) {
-            whole_next = always;
+            whole_next = always && j0 + KEYS <= keys;
             break;
         }
         next += KEYS;
@@ -58,22 +59,23 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% macro fetch(name, items, groups, width) %}
 {% for n in range(items) %}
         {
-            let item = local + {{ n }} * THREADS;
-            let j = next + item / {{ groups }};
-            let d = (item % {{ groups }}) * 4;
-{% if name == "value" %}
-            if (j < keys && d < {{ width }}) {
-                fetched_value{{ n }} = vec4<f16>(value(c0, c1, j, d));
-            } else {
-                fetched_value{{ n }} = vec4<f16>();
-            }
-{% elif width < groups * 4 %}
-            fetched_key{{ n }} = vec4<f16>();
+{% if threads % groups %}
+            let item = local_index + {{ n * threads }}u;
+            let d = i32(item % {{ groups }}u) * 4;
+            let row = i32(item / {{ groups }}u);
+{% else %}
+            let d = i32(local_index % {{ groups }}u) * 4;
+            let row = i32(local_index / {{ groups }}u) + {{ n * threads // groups }};
+{% endif %}
+            // Rows past the last key read that one; their weights are 0.
+            let j = min(next + row, keys - 1);
+{% if width < groups * 4 %}
+            fetched_{{ name }}{{ n }} = vec4<f16>();
             if (d < {{ width }}) {
-                fetched_key{{ n }} = vec4<f16>(key(c0, c1, min(j, keys - 1), d));
+                fetched_{{ name }}{{ n }} = {{ name }}(c0, c1, j, d);
             }
 {% else %}
-            fetched_key{{ n }} = vec4<f16>(key(c0, c1, min(j, keys - 1), d));
+            fetched_{{ name }}{{ n }} = {{ name }}(c0, c1, j, d);
 {% endif %}
         }
 {% endfor %}
@@ -81,13 +83,13 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% macro put(name, items, groups, base) %}
 {% for n in range(items) %}
         {
-            let item = local + {{ n }} * THREADS;
+            let item = local_index + {{ n * threads }}u;
 {% if (n + 1) * threads > keys * groups %}
-            if (item < {{ keys * groups }}) {
-                tile_memory[{{ base }}u32(item / {{ groups }}) * {{ name | upper }}_PITCH + u32(item % {{ groups }})] = fetched_{{ name }}{{ n }};
+            if (item < {{ keys * groups }}u) {
+                tile_memory[{{ base }}item / {{ groups }}u * {{ name | upper }}_PITCH + item % {{ groups }}u] = fetched_{{ name }}{{ n }};
             }
 {% else %}
-            tile_memory[{{ base }}u32(item / {{ groups }}) * {{ name | upper }}_PITCH + u32(item % {{ groups }})] = fetched_{{ name }}{{ n }};
+            tile_memory[{{ base }}item / {{ groups }}u * {{ name | upper }}_PITCH + item % {{ groups }}u] = fetched_{{ name }}{{ n }};
 {% endif %}
         }
 {% endfor %}
@@ -114,17 +116,35 @@ fn main(
     let own_stage = subgroup * {{ size * stage_pitch }}u;
 {% include "row_bounds.wgsl" %}
 {{ exact_statements }}
+{% for d0 in range(0, depth, chunk) %}{% for n in range(query_items) %}
+    var fetched_query{{ d0 }}_{{ n }} = vec4<f16>();
+    {
+        let item = local_index + {{ n * threads }}u;
+        let row = i32(item / {{ chunk // 4 }}u);
+        let d = {{ d0 }} + i32(item % {{ chunk // 4 }}u) * 4;
+{% if depth > qk_width or depth % chunk %}
+        if (d < {{ qk_width }}) {
+            fetched_query{{ d0 }}_{{ n }} = query(c0, c1, min(i0 + row, rows - 1), d);
+        }
+{% else %}
+        fetched_query{{ d0 }}_{{ n }} = query(c0, c1, min(i0 + row, rows - 1), d);
+{% endif %}
+    }
+{% endfor %}{% endfor %}
 {% for d0 in range(0, depth, chunk) %}
     workgroupBarrier();
-    for (var item = local; item < ROWS * {{ chunk // 4 }}; item += THREADS) {
-        let row = item / {{ chunk // 4 }};
-        let d = {{ d0 }} + (item % {{ chunk // 4 }}) * 4;
-        var element = vec4<f32>(0.0f);
-        if (d < {{ qk_width }}) {
-            element = query(c0, c1, min(i0 + row, rows - 1), d);
+{% for n in range(query_items) %}
+    {
+        let item = local_index + {{ n * threads }}u;
+{% if (n + 1) * threads > rows * chunk // 4 %}
+        if (item < {{ rows * chunk // 4 }}u) {
+            tile_memory[item / {{ chunk // 4 }}u * QUERY_PITCH + item % {{ chunk // 4 }}u] = fetched_query{{ d0 }}_{{ n }};
         }
-        tile_memory[u32(row) * QUERY_PITCH + u32(item % {{ chunk // 4 }})] = vec4<f16>(element);
+{% else %}
+        tile_memory[item / {{ chunk // 4 }}u * QUERY_PITCH + item % {{ chunk // 4 }}u] = fetched_query{{ d0 }}_{{ n }};
+{% endif %}
     }
+{% endfor %}
     workgroupBarrier();
 {% for d in range(d0, [d0 + chunk, depth] | min, size) %}{% for r in range(row_matrices) %}
     let query{{ r }}_{{ d }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, A>>(&tile_memory[(first_row + {{ r * size }}u) * QUERY_PITCH + {{ (d - d0) // 4 }}u], QUERY_PITCH);
@@ -186,19 +206,32 @@ fn main(
         let product{{ r0 }}_{{ n }} = stage[own_stage + row{{ r0 }}_{{ n }} * STAGE_PITCH + group{{ r0 }}_{{ n }}];
         let i{{ r0 }}_{{ n }} = min(i0 + i32(first_row + {{ r0 * size }}u + row{{ r0 }}_{{ n }}), rows - 1);
         let j{{ r0 }}_{{ n }} = j0 + i32(part * {{ part_keys }}u + group{{ r0 }}_{{ n }} * 4u);
-        var kept{{ r0 }}_{{ n }} = (j{{ r0 }}_{{ n }} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
         // Groups beyond the last key read the last one, and do not count.
         let near{{ r0 }}_{{ n }} = min(j{{ r0 }}_{{ n }}, (keys - 1) & -4);
+        {{ "var kept" if guarded else "let kept" }}{{ r0 }}_{{ n }} = vec4<bool>(true);
+{% if not guarded %}
+        var weight{{ r0 }}_{{ n }} = {{ weight(r0, n) }};
+{% endif %}
 {% endfor %}
-{% if masked %}
         if (!whole) {
 {% for n in range(stage_items) %}
-            kept{{ r0 }}_{{ n }} = kept{{ r0 }}_{{ n }} & keep(c0, c1, i{{ r0 }}_{{ n }}, near{{ r0 }}_{{ n }}, kept{{ r0 }}_{{ n }});
+            let inside{{ r0 }}_{{ n }} = (j{{ r0 }}_{{ n }} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+{% if masked %}
+            let counts{{ r0 }}_{{ n }} = inside{{ r0 }}_{{ n }} & keep(c0, c1, i{{ r0 }}_{{ n }}, near{{ r0 }}_{{ n }}, inside{{ r0 }}_{{ n }});
+{% else %}
+            let counts{{ r0 }}_{{ n }} = inside{{ r0 }}_{{ n }};
+{% endif %}
+{% if guarded %}
+            kept{{ r0 }}_{{ n }} = counts{{ r0 }}_{{ n }};
+{% else %}
+            weight{{ r0 }}_{{ n }} = select(vec4<f32>(), weight{{ r0 }}_{{ n }}, counts{{ r0 }}_{{ n }});
+{% endif %}
 {% endfor %}
         }
-{% endif %}
 {% for n in range(stage_items) %}
-        let weight{{ r0 }}_{{ n }} = clamp(weigh(c0, c1, i{{ r0 }}_{{ n }}, near{{ r0 }}_{{ n }}, product{{ r0 }}_{{ n }}, kept{{ r0 }}_{{ n }}), -limit, limit);
+{% if guarded %}
+        let weight{{ r0 }}_{{ n }} = {{ weight(r0, n) }};
+{% endif %}
         weight_tile[(first_row + {{ r0 * size }}u + row{{ r0 }}_{{ n }}) * WEIGHT_PITCH + part * {{ part_keys // 4 }}u + group{{ r0 }}_{{ n }}] = vec4<f16>(weight{{ r0 }}_{{ n }});
 {% endfor %}
         {{ "workgroupBarrier" if split > 1 and r0 + 1 == row_matrices else "subgroupBarrier" }}();

@@ -13,19 +13,21 @@ fn floor_mod(a: i32, b: i32) -> i32 {
 }
 
 fn sigmoid(x: f32) -> f32 {
-    return 1.0f / (1.0f + exp(clamp(-x, -88.0f, 88.0f)));
+    return 1.0f / (1.0f + exp(-max(x, -88.0f)));
 }
 
 fn sigmoid4(x: vec4<f32>) -> vec4<f32> {
-    return 1.0f / (1.0f + exp(clamp(-x, vec4<f32>(-88.0f), vec4<f32>(88.0f))));
+    return 1.0f / (1.0f + exp(-max(x, vec4<f32>(-88.0f))));
 }
 
 fn silu(x: f32) -> f32 {
-    return max(x, -88.0f) / (1.0f + exp(clamp(-x, -88.0f, 88.0f)));
+    let y = max(x, -88.0f);
+    return y / (1.0f + exp(-y));
 }
 
 fn silu4(x: vec4<f32>) -> vec4<f32> {
-    return max(x, vec4<f32>(-88.0f)) / (1.0f + exp(clamp(-x, vec4<f32>(-88.0f), vec4<f32>(88.0f))));
+    let y = max(x, vec4<f32>(-88.0f));
+    return y / (1.0f + exp(-y));
 }
 
 // The series below 0.15, where the quotient would cancel.

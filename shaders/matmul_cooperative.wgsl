@@ -3,7 +3,8 @@
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // Operands are f16, sums f32. A workgroup computes TILE_M x TILE_N elements, each of its {{ subgroup_rows }} x {{ subgroup_columns }}
 // subgroups {{ matrices_m }} x {{ matrices_n }} matrices of SIZE x SIZE. TILE_K steps of k are staged in workgroup memory at a time; the
-// {{ sets }} stages after that are on their way, in registers. Results reach finish through {{ stage_matrices }} matrices of workgroup memory a subgroup.
+// {{ sets }} stages after that are on their way, in registers. Results reach finish through {{ stage_matrices }} matrices of workgroup memory a subgroup; what it
+// reads is loaded one round of them ahead.
 // The sum runs over k in order, SIZE steps at a time, whatever the tile.
 // Statistics of a row of left are combined by four threads a row before the product.
 
@@ -62,8 +63,23 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% else %}
             let value = right({{ batch }}near, {{ free }});
 {% endif %}
-            {{ name }}{{ set }}_{{ i }} = {% if ragged_depth %}select(vec4<f16>(), vec4<f16>(value), k < depth){% else %}vec4<f16>(value){% endif %};
+            {{ name }}{{ set }}_{{ i }} = {% if ragged_depth %}select(vec4<f16>(), value, k < depth){% else %}value{% endif %};
         }
+{% endfor %}
+{% endmacro %}
+{% macro item(n, round) %}
+        let item = lane + {{ n * subgroup }}u;
+        let row = item / {{ size * stage_matrices // 4 }}u;
+        let column = item % {{ size * stage_matrices // 4 }}u;
+        let m = m0 + i32(subgroup_m + {{ round[0] * size }}u + row);
+        let n = n0 + i32(subgroup_n + {{ round[1] * size }}u + column * 4u);
+{% endmacro %}
+{% macro load_ahead(round) %}
+{% for n in range(stage_items) %}
+    {
+{{ item(n, round) -}}
+        ahead{{ n }} = ahead({{ batch }}min(m, rows - 1), min(n, (columns - 1) & -4));
+    }
 {% endfor %}
 {% endmacro %}
 @compute @workgroup_size({{ threads }})
@@ -147,23 +163,27 @@ fn main(
 {% for h in range(stage_matrices) %}
     let stage{{ h }} = subgroup * {{ size * stage_pitch }}u + {{ h * size // 4 }}u;
 {% endfor %}
-{% for i in range(matrices_m) %}{% for j in range(0, matrices_n, stage_matrices) %}
+{% for n in range(stage_items if has_ahead else 0) %}
+    var ahead{{ n }}: Ahead;
+{% endfor %}
+{{ load_ahead(rounds[0]) if has_ahead -}}
+{% for round in rounds %}
 {% for h in range(stage_matrices) %}
-    coopStoreT(sum{{ i }}_{{ j + h }}, &stage[stage{{ h }}], pitch);
+    coopStoreT(sum{{ round[0] }}_{{ round[1] + h }}, &stage[stage{{ h }}], pitch);
 {% endfor %}
     subgroupBarrier();
-{% for n in range((size * size * stage_matrices // 4 + subgroup - 1) // subgroup) %}
+{% for n in range(stage_items if has_ahead else 0) %}
+    let loaded{{ loop.index0 }}_{{ round[0] }}_{{ round[1] }} = ahead{{ n }};
+{% endfor %}
+{{ load_ahead(loop.nextitem) if has_ahead and not loop.last -}}
+{% for n in range(stage_items) %}
     {
-        let item = lane + {{ n * subgroup }}u;
-        let row = item / {{ size * stage_matrices // 4 }}u;
-        let column = item % {{ size * stage_matrices // 4 }}u;
-        let m = m0 + i32(subgroup_m + {{ i * size }}u + row);
-        let n = n0 + i32(subgroup_n + {{ j * size }}u + column * 4u);
+{{ item(n, round) -}}
         if (row < {{ size }}u && m < rows && n < columns) {
-            finish({{ batch }}m, n, stage[stage0 + row * STAGE_PITCH + column]);
+            finish({{ batch }}m, n, stage[stage0 + row * STAGE_PITCH + column]{{ ", loaded" ~ n ~ "_" ~ round[0] ~ "_" ~ round[1] if has_ahead }});
         }
     }
 {% endfor %}
     subgroupBarrier();
-{% endfor %}{% endfor %}
+{% endfor %}
 }

@@ -89,6 +89,16 @@ impl Scope {
         }
     }
 
+    /// The value of an expression, if it is known.
+    pub fn known(&self, id: ExprId) -> Option<&Value> {
+        self.known.get(&id)
+    }
+
+    /// Learns the value of an expression.
+    pub fn learn(&mut self, id: ExprId, value: Value) {
+        self.known.insert(id, value);
+    }
+
     /// Adds statements.
     pub fn append(&mut self, text: &str) {
         self.text += text;
@@ -158,8 +168,24 @@ impl Scope {
         self.eval(module, &[root]).map(|mut values| values.swap_remove(0))
     }
 
+    /// Four neighbours of an expression as a `vec4<f16>`: halves as they are stored where it is no more than those.
+    pub fn halves(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
+        if let Expr::Load { operand, index } = module.body.dag.expr(root)
+            && module.has_halves(*operand)
+            && Lanes::is_vector_load(&index.iter().map(|&i| self.class(i)).collect::<Vec<_>>())
+        {
+            let index = self.eval(module, index)?;
+            return module.load_halves(*operand, &index.iter().map(Value::first).collect::<Vec<_>>());
+        }
+        Ok(format!("vec4<f16>({})", self.eval_one(module, root)?.vector(Scalar::F32)))
+    }
+
     fn node(&mut self, module: &mut Module, id: ExprId) -> Result<(), EmitError> {
         if self.known.contains_key(&id) {
+            return Ok(());
+        }
+        if let Some(name) = module.computed(id) {
+            self.known.insert(id, Value::Uniform(name.to_owned()));
             return Ok(());
         }
         let dag = &module.body.dag;

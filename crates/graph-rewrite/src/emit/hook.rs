@@ -3,10 +3,10 @@
 use super::EmitError;
 use super::expr::{Scope, indented};
 use super::module::Module;
-use super::store::store_all_four;
+use super::store::{everywhere, store_all_four};
 use super::value::Value;
 use crate::plan::{Output, ReduceOp};
-use rewire_graph::pointwise::ExprId;
+use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 
 /// Four neighbouring points of a hook: the coordinates' names, and the one that varies with its extent.
@@ -40,23 +40,43 @@ pub(super) fn function(name: &str, coords: &[String], more: &str, result: &str, 
     format!("fn {name}({}{more}){result} {{\n{}}}\n\n", coords.join(", "), indented(body))
 }
 
+/// What a hook's elements are in the shader.
+#[derive(Clone, Copy)]
+pub(super) enum Element {
+    Float,
+    Half,
+}
+
+impl Element {
+    /// Four elements.
+    fn vector(self) -> &'static str {
+        match self {
+            Self::Float => "vec4<f32>",
+            Self::Half => "vec4<f16>",
+        }
+    }
+}
+
 /// A hook that returns four elements, `filler` beyond the extent.
 pub(super) fn elements(
     name: &str,
     module: &mut Module,
     four: &Four,
     (values, more): (Vec<Value>, &str),
-    root: ExprId,
-    filler: &str,
+    (root, element, filler): (ExprId, Element, &str),
 ) -> Result<String, EmitError> {
     float(module, name, root)?;
     let mut scope = four.scope(module, values);
-    let value = scope.eval_one(module, root)?.vector(Scalar::F32);
+    let value = match element {
+        Element::Float => scope.eval_one(module, root)?.vector(Scalar::F32),
+        Element::Half => scope.halves(module, root)?,
+    };
+    let vector = element.vector();
     match scope.valid().map(str::to_owned) {
-        Some(valid) => scope.line(&format!("return select(vec4<f32>({filler}), {value}, {valid});")),
+        Some(valid) => scope.line(&format!("return select({vector}({filler}), {value}, {valid});")),
         None => scope.line(&format!("return {value};")),
     }
-    Ok(function(name, four.coords, more, "vec4<f32>", &scope.take()))
+    Ok(function(name, four.coords, more, vector, &scope.take()))
 }
 
 /// The hook that writes four results, `sum`.
@@ -64,6 +84,38 @@ pub(super) fn finish(module: &mut Module, four: &Four, outputs: &[Output]) -> Re
     let mut scope = four.scope(module, vec![Value::Vector("sum".to_owned())]);
     store_all_four(&mut scope, module, (four.axis, four.name(), four.extent), outputs)?;
     Ok(function("finish", four.coords, ", sum: vec4<f32>", "", &scope.take()))
+}
+
+/// The hook that writes four results, and before it one that loads what it reads of floats, `ahead`, so that the loads of
+/// several results run together. `None` where it reads none.
+pub(super) fn finish_ahead(module: &mut Module, four: &Four, outputs: &[Output]) -> Result<Option<String>, EmitError> {
+    let roots = everywhere(outputs);
+    let dag = &module.body.dag;
+    let reads =
+        |id: ExprId| matches!(dag.expr(id), Expr::Load { .. }) && dag.scalar(id) == Scalar::F32 && dag.values(id) == 0;
+    let mut loads = four.scope(module, vec![]);
+    loads.eval_where(module, &roots, reads)?;
+    let mut scope = four.scope(module, vec![Value::Vector("sum".to_owned())]);
+    let (mut members, mut values) = (vec![], vec![]);
+    for id in module.required(&roots).into_iter().filter(|&id| reads(id)) {
+        let place = format!("loaded.v{}", id.0);
+        let (known, ty, value) = match loads.known(id) {
+            Some(Value::Vector(name)) => (name, "vec4<f32>", Value::Vector(place)),
+            Some(Value::Uniform(name)) => (name, "f32", Value::Uniform(place)),
+            _ => continue,
+        };
+        members.push(format!("    v{}: {ty},\n", id.0));
+        values.push(known.clone());
+        scope.learn(id, value);
+    }
+    if members.is_empty() {
+        return Ok(None);
+    }
+    loads.line(&format!("return Ahead({});", values.join(", ")));
+    store_all_four(&mut scope, module, (four.axis, four.name(), four.extent), outputs)?;
+    let text = format!("struct Ahead {{\n{}}}\n\n", members.concat());
+    let ahead = function("ahead", four.coords, "", "Ahead", &loads.take());
+    Ok(Some(text + &ahead + &function("finish", four.coords, ", sum: vec4<f32>, loaded: Ahead", "", &scope.take())))
 }
 
 /// Errors where an expression is no float.

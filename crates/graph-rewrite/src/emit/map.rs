@@ -3,7 +3,7 @@ use super::module::Module;
 use super::store::{everywhere, store_all_four, store_all_point, vector_accesses};
 use super::template::{Main, render};
 use super::{EmitError, EmittedKernel, GridFactor, Tuning};
-use crate::plan::{Map, Place};
+use crate::plan::{self, Map};
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{DType, Dim};
 
@@ -19,21 +19,22 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
     };
     let axis = outer.len();
-    let wide = last.as_const().is_none_or(|n| n >= LANES) && vector_accesses(&module, axis, &[], &kernel.outputs) > 0;
+    let wide =
+        last.as_const().is_none_or(|n| n >= LANES) && vector_accesses(module.body, axis, &[], &kernel.outputs) > 0;
     let lanes = if wide { LANES } else { 1 };
-    let several = wide && last.as_const().is_some() && !module.target.software;
-    let groups = tuning.groups_per_thread(if several { groups_per_thread(kernel) } else { 1 })?;
-    let groups = if wide && last.as_const().is_some() { groups } else { 1 };
+    let suited = if module.target.software { 1 } else { groups_per_thread(kernel) };
+    let most = tuning.groups_per_thread(suited)?;
+    let groups = if wide { last.as_const().map_or(1, |n| groups_of_row(n.div_ceil(lanes), most)) } else { 1 };
 
     let mut main = Scope::point(&[], vec![]);
     let grid = match last.as_const() {
         Some(n) => {
-            let columns = n.div_ceil(lanes);
+            let columns = n.div_ceil(lanes) / groups as usize;
             let rows = module.product(outer);
             main.line(&format!("let points = {rows} * {columns};"));
             let mut sizes = outer.to_vec();
             sizes.push(columns.into());
-            vec![GridFactor::Tiles(sizes, threads * groups)]
+            vec![GridFactor::Tiles(sizes, threads)]
         }
         None => {
             let tile = threads * lanes as u32;
@@ -42,21 +43,33 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
             vec![GridFactor::Tiles(outer.to_vec(), 1), GridFactor::Tiles(vec![last.clone()], tile)]
         }
     };
+    let place = Place::new(&mut module, &mut main, (last, outer), groups, (threads, lanes));
+    let roots = everywhere(&kernel.outputs);
+    // What is the same for a row is computed once.
+    let mut row = Scope::point(&place.coords(0), vec![]);
+    row.eval_where(&mut module, &roots, |id| kernel.body.dag.coords(id) & (1 << axis) == 0)?;
+    main.append(&row.take());
     // All groups load before any stores.
     let mut scopes = Vec::with_capacity(groups as usize);
     for group in 0..groups {
-        let mut point = Point::new(&mut module, &mut main, (last, outer), (group, groups), (threads, lanes));
-        let roots = everywhere(&kernel.outputs);
-        point.scope.eval_where(&mut module, &roots, |id| matches!(kernel.body.dag.expr(id), Expr::Load { .. }))?;
-        main.append(&point.scope.take());
-        scopes.push(point);
+        let mut scope = place.scope(&mut module, &mut main, (last, outer), group, lanes);
+        scope.adopt(&module, &row, axis);
+        let loads = |id| matches!(kernel.body.dag.expr(id), Expr::Load { .. });
+        scope.eval_where(&mut module, &roots, loads)?;
+        main.append(&scope.take());
+        scopes.push(scope);
     }
-    for Point { mut scope, column, exists } in scopes {
+    for scope in &mut scopes {
+        scope.eval(&mut module, &roots)?;
+        main.append(&scope.take());
+    }
+    for (group, mut scope) in scopes.into_iter().enumerate() {
+        let column = &place.columns[group];
         match wide {
-            true => store_all_four(&mut scope, &mut module, (axis, &column, last), &kernel.outputs)?,
-            false => store_all_point(&mut scope, &mut module, &column, &kernel.outputs)?,
+            true => store_all_four(&mut scope, &mut module, (axis, column, last), &kernel.outputs)?,
+            false => store_all_point(&mut scope, &mut module, column, &kernel.outputs)?,
         }
-        main.block(&format!("if ({exists})"), &scope.take());
+        main.block(&format!("if ({})", place.exists), &scope.take());
     }
     let body = indented(&main.take());
     let main = Main { threads, body, ..Main::default() };
@@ -65,75 +78,100 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
 
 /// Groups of four that a thread computes: fewer of wider elements.
 fn groups_per_thread(kernel: &Map) -> u32 {
-    let operands = kernel.body.operands.iter().filter(|operand| operand.place == Place::Device);
+    let operands = kernel.body.operands.iter().filter(|operand| operand.place == plan::Place::Device);
     let dtypes = operands.map(|operand| operand.dtype).chain(kernel.outputs.iter().map(|output| output.dtype));
     let bytes = dtypes.map(DType::bytes).max().unwrap_or(LANES);
     (THREAD_BYTES / (LANES * bytes)).max(1) as u32
 }
 
-/// A group of points of a thread.
-struct Point {
-    scope: Scope,
-    /// The name of the last coordinate.
-    column: String,
-    /// The condition under which it exists. Groups beyond the last repeat it, and store nothing.
+/// Neighbouring threads that a row is left for, so that their accesses stay together.
+const ROW_THREADS: usize = 8;
+
+/// Groups of a thread, at most `most`, that divide the groups of a row evenly.
+fn groups_of_row(columns: usize, most: u32) -> u32 {
+    let fits = |groups: &u32| columns.is_multiple_of(*groups as usize) && columns / *groups as usize >= ROW_THREADS;
+    (2..=most).rev().find(fits).unwrap_or(1)
+}
+
+/// Where the points of a thread lie: groups of one row, as far apart as there are threads of a row.
+struct Place {
+    /// Names of the outer coordinates.
+    outer: Vec<String>,
+    /// The last coordinate of each group, a name.
+    columns: Vec<String>,
+    /// The condition under which they exist. Threads beyond the last repeat it, and store nothing.
     exists: String,
 }
 
-impl Point {
-    /// Group `group` of `groups`, and the statements that find its coordinates.
+impl Place {
+    /// Statements that find the coordinates.
     fn new(
         module: &mut Module,
         main: &mut Scope,
         (last, outer): (&Dim, &[Dim]),
-        (group, groups): (u32, u32),
+        groups: u32,
         (threads, lanes): (u32, usize),
     ) -> Self {
-        let name = |text: &str| if group == 0 { text.to_owned() } else { format!("{text}_{group}") };
-        let (thread, row, column, valid) = (name("thread"), name("row"), name("column"), name("valid"));
         let exists = match last.as_const() {
             Some(n) => {
-                let columns = n.div_ceil(lanes);
-                let at = name("at");
-                main.line(&format!("let {thread} = (workgroup * {groups} + {group}) * {threads} + i32(local);"));
-                main.line(&format!("let {at} = min({thread}, points - 1);"));
-                main.line(&format!("let {row} = i32(u32({at}) / {}u);", columns.max(1)));
-                main.line(&format!("let {column} = ({at} - {row} * {columns}) * {lanes};"));
-                format!("{thread} < points")
+                let columns = n.div_ceil(lanes) / groups as usize;
+                main.line(&format!("let thread = workgroup * {threads} + i32(local);"));
+                main.line("let at = min(thread, points - 1);");
+                main.line(&format!("let row = i32(u32(at) / {}u);", columns.max(1)));
+                main.line(&format!("let column = (at - row * {columns}) * {lanes};"));
+                (1..groups as usize).for_each(|group| {
+                    main.line(&format!("let column_{group} = column + {};", group * columns * lanes))
+                });
+                "thread < points".to_owned()
             }
             None => {
                 let (extent, tile) = (module.dim(last), threads * lanes as u32);
-                let at = name("at");
-                main.line(&format!("let {row} = workgroup / tiles;"));
-                main.line(&format!("let {at} = (workgroup - {row} * tiles) * {tile} + i32(local) * {lanes};"));
-                main.line(&format!("let {column} = min({at}, ({extent} - 1) & {});", -(lanes as i64)));
-                format!("{at} < {extent}")
+                main.line("let row = workgroup / tiles;");
+                main.line(&format!("let at = (workgroup - row * tiles) * {tile} + i32(local) * {lanes};"));
+                main.line(&format!("let column = min(at, ({extent} - 1) & {});", -(lanes as i64)));
+                format!("at < {extent}")
             }
         };
-        let suffix = if group == 0 { String::new() } else { format!("_{group}") };
-        let mut coords = split_row(module, main, outer, &row, &suffix);
-        coords.push(column.clone());
-        let scope = match lanes {
+        let name = |group| if group == 0 { "column".to_owned() } else { format!("column_{group}") };
+        Self { outer: split_row(module, main, outer, "row"), columns: (0..groups).map(name).collect(), exists }
+    }
+
+    /// The coordinates of a group.
+    fn coords(&self, group: u32) -> Vec<String> {
+        self.outer.iter().chain(self.columns.get(group as usize)).cloned().collect()
+    }
+
+    /// A scope of a group's points.
+    fn scope(
+        &self,
+        module: &mut Module,
+        main: &mut Scope,
+        (last, outer): (&Dim, &[Dim]),
+        group: u32,
+        lanes: usize,
+    ) -> Scope {
+        let coords = self.coords(group);
+        match lanes {
             1 => Scope::point(&coords, vec![]),
             _ if last.as_const().is_some_and(|n| n % LANES == 0) => {
                 Scope::four(module, outer.len(), &coords, vec![], None)
             }
             _ => {
-                let extent = module.dim(last);
-                main.line(&format!("let {valid} = ({column} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});"));
+                let (extent, valid) = (module.dim(last), module.name());
+                let lanes = format!("{} + vec4<i32>(0, 1, 2, 3)", self.columns[group as usize]);
+                main.line(&format!("let {valid} = ({lanes}) < vec4<i32>({extent});"));
                 Scope::four(module, outer.len(), &coords, vec![], Some(&valid))
             }
-        };
-        Self { scope, column, exists }
+        }
     }
 }
 
-/// Statements that find the outer coordinates of a flattened row; returns their names, which end in `suffix`.
-pub(super) fn split_row(module: &mut Module, scope: &mut Scope, outer: &[Dim], row: &str, suffix: &str) -> Vec<String> {
+/// Statements that find the outer coordinates of a flattened row; returns their names.
+pub(super) fn split_row(module: &mut Module, scope: &mut Scope, outer: &[Dim], row: &str) -> Vec<String> {
     let mut rest = row.to_owned();
     let mut names = vec![String::new(); outer.len()];
     for (axis, dim) in outer.iter().enumerate().rev() {
-        let name = format!("c{axis}{suffix}");
+        let name = format!("c{axis}");
         if axis == 0 {
             scope.line(&format!("let {name} = {rest};"));
         } else {
@@ -141,9 +179,9 @@ pub(super) fn split_row(module: &mut Module, scope: &mut Scope, outer: &[Dim], r
                 Some(n) => (n.to_string(), format!("{}u", n.max(1))),
                 None => (module.dim(dim), format!("u32({})", module.dim(dim))),
             };
-            scope.line(&format!("let rest{axis}{suffix} = i32(u32({rest}) / {divisor});"));
-            scope.line(&format!("let {name} = {rest} - rest{axis}{suffix} * {extent};"));
-            rest = format!("rest{axis}{suffix}");
+            scope.line(&format!("let rest{axis} = i32(u32({rest}) / {divisor});"));
+            scope.line(&format!("let {name} = {rest} - rest{axis} * {extent};"));
+            rest = format!("rest{axis}");
         }
         names[axis] = name;
     }

@@ -1,5 +1,6 @@
 use super::call;
 use super::function::type_of;
+use super::store::has_vector_load;
 use super::{EmitError, Param, Slot, Target, Windows};
 use crate::plan::{Body, Operand, Place};
 use rewire_graph::pointwise::{Expr, ExprId, Function};
@@ -8,11 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// How a buffer is accessed: an element or four neighbours at a time.
+/// How a buffer is accessed: an element or four neighbours at a time, four halves also as they are.
 #[derive(Clone, Copy, Default)]
 struct Access {
     element: bool,
     vector: bool,
+    halves: bool,
+}
+
+impl Access {
+    /// True if four neighbours are an element of the buffer.
+    fn is_grouped(self) -> bool {
+        self.vector || self.halves
+    }
 }
 
 /// What a shader under construction refers to: parameters, bindings, names.
@@ -30,6 +39,7 @@ pub(super) struct Module<'a> {
     calls: Vec<Arc<Function>>,
     names: usize,
     required: Vec<BTreeSet<ExprId>>,
+    once: BTreeMap<ExprId, String>,
 }
 
 impl<'a> Module<'a> {
@@ -60,12 +70,23 @@ impl<'a> Module<'a> {
             calls: vec![],
             names: 0,
             required,
+            once: BTreeMap::new(),
         }
     }
 
     /// The expressions that are evaluated whichever way selections go, ascending.
     pub fn required(&self, roots: &[ExprId]) -> BTreeSet<ExprId> {
         roots.iter().filter_map(|root| self.required.get(root.0 as usize)).flatten().copied().collect()
+    }
+
+    /// A variable for an expression that the entry point computes once, before it calls any hook.
+    pub fn compute_once(&mut self, id: ExprId) -> String {
+        self.once.entry(id).or_insert_with(|| format!("once_{}", id.0)).clone()
+    }
+
+    /// The variable of an expression that the entry point has computed.
+    pub fn computed(&self, id: ExprId) -> Option<&str> {
+        self.once.get(&id).map(String::as_str)
     }
 
     /// A name that nothing else has.
@@ -169,18 +190,35 @@ impl<'a> Module<'a> {
 
     /// True if four neighbouring elements of an operand can be loaded at once.
     pub fn has_vector_load(&self, position: u16) -> bool {
-        self.operand(position).is_ok_and(|o| o.place != Place::Host && o.dtype != DType::I64)
+        has_vector_load(self.body, position)
     }
 
     /// Four neighbouring elements of an operand, the first of them at a multiple of four.
     pub fn load4(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
+        let (slot, at) = self.group(position, index)?;
+        self.reads.entry(slot).or_default().vector = true;
+        Ok(format!("load4_{}({at})", suffix(slot)))
+    }
+
+    /// True if four neighbouring elements of an operand can be loaded at once as halves.
+    pub fn has_halves(&self, position: u16) -> bool {
+        self.has_vector_load(position) && self.target.f16 && self.operand(position).is_ok_and(|o| o.dtype == DType::F16)
+    }
+
+    /// Four neighbouring halves of an operand, the first of them at a multiple of four, as a `vec4<f16>`.
+    pub fn load_halves(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
+        let (slot, at) = self.group(position, index)?;
+        self.reads.entry(slot).or_default().halves = true;
+        Ok(format!("halves_{}({at})", suffix(slot)))
+    }
+
+    /// The binding of an operand, and where in it a group of four neighbours lies.
+    fn group(&mut self, position: u16, index: &[String]) -> Result<(Slot, String), EmitError> {
         let operand = self.operand(position)?;
         check_rank("operand", position, operand.shape.len(), index.len())?;
         let at = self.address(&operand.shape, index, true);
         let (slot, base) = self.source(position, operand);
-        self.reads.entry(slot).or_default().vector = true;
-        let start = base.map_or_else(String::new, |base| format!("{base} + "));
-        Ok(format!("load4_{}({start}{at})", suffix(slot)))
+        Ok((slot, base.map_or_else(String::new, |base| format!("{base} + ")) + &at))
     }
 
     /// The binding that holds an operand, and where the operand begins in one that it shares.
@@ -268,6 +306,9 @@ impl<'a> Module<'a> {
             let name = format!("{}_{name}", if written { "store4" } else { "load4" });
             text += &choose_window(&name, (count, elements / 4), &format!("vec4<{element}>"), written);
         }
+        if access.halves {
+            text += &choose_window(&format!("halves_{name}"), (count, elements / 4), "vec4<f16>", written);
+        }
         text
     }
 
@@ -298,7 +339,7 @@ impl<'a> Module<'a> {
                 Slot::Sizes => ("sizes".to_owned(), "read", "i32"),
                 Slot::Operand(_) | Slot::Packed(_) => {
                     let access = self.reads.get(&slot).copied().unwrap_or_default();
-                    let element = stored_type(self.stored(slot)?, access.vector, self.target.f16);
+                    let element = stored_type(self.stored(slot)?, access.is_grouped(), self.target.f16);
                     (format!("operand_{}", suffix(slot)), "read", element)
                 }
                 Slot::Output(position) => {
@@ -315,6 +356,9 @@ impl<'a> Module<'a> {
                 _ => format!("{name}_{}", slots.iter().take(n).filter(|earlier| **earlier == slot).count()),
             };
             let _ = writeln!(text, "@group(0) @binding({}) var<storage, {access}> {name}: array<{element}>;", n + 1);
+        }
+        for (&id, name) in &self.once {
+            let _ = writeln!(text, "var<private> {name}: {};", type_of(self.body.dag.scalar(id)));
         }
         let enable = if text.contains("f16>") { "enable f16;\n\n" } else { "" };
         Ok((enable, text + "\n" + &functions))
@@ -396,7 +440,7 @@ fn choose_window(name: &str, (count, elements): (u32, u64), ty: &str, written: b
 
 fn load_functions(n: &str, dtype: DType, access: Access, f16: bool) -> String {
     let mut text = String::new();
-    let at = if access.vector && dtype != DType::I64 { "[at >> 2u][at & 3]" } else { "[at]" };
+    let at = if access.is_grouped() && dtype != DType::I64 { "[at >> 2u][at & 3]" } else { "[at]" };
     let (result, element, vector) = match dtype {
         DType::F32 => ("f32", format!("operand_{n}{at}"), format!("operand_{n}[at]")),
         DType::F16 if f16 => ("f32", format!("f32(operand_{n}{at})"), format!("vec4<f32>(operand_{n}[at])")),
@@ -414,6 +458,9 @@ fn load_functions(n: &str, dtype: DType, access: Access, f16: bool) -> String {
     }
     if access.vector {
         let _ = write!(text, "fn load4_{n}(at: i32) -> vec4<{result}> {{\n    return {vector};\n}}\n\n");
+    }
+    if access.halves {
+        let _ = write!(text, "fn halves_{n}(at: i32) -> vec4<f16> {{\n    return operand_{n}[at];\n}}\n\n");
     }
     text
 }

@@ -63,7 +63,7 @@ pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Resu
     let threads = tuning.threads(module.target)?;
     let (outer, columns) = columns(kernel, &module, threads)?;
     let mut row = Scope::point(&[], vec![]);
-    let coords = split_row(&mut module, &mut row, outer, "row", "");
+    let coords = split_row(&mut module, &mut row, outer, "row");
     let head = row.take();
     let mut row = Scope::point(&coords, vec![]);
     let body = match columns.steps {
@@ -112,8 +112,8 @@ fn columns<'k>(kernel: &'k Reduce, module: &Module, threads: u32) -> Result<(&'k
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
     };
     let roots: Vec<_> = kernel.reductions.iter().map(|r| r.value).collect();
-    let wide =
-        extent.as_const().is_none_or(|n| n >= 4) && vector_accesses(module, outer.len(), &roots, &kernel.outputs) > 0;
+    let wide = extent.as_const().is_none_or(|n| n >= 4)
+        && vector_accesses(module.body, outer.len(), &roots, &kernel.outputs) > 0;
     Ok((outer, Columns::new(kernel, extent, if wide { 4 } else { 1 }, threads)))
 }
 

@@ -4,7 +4,7 @@ use super::EmitError;
 use super::expr::Scope;
 use super::module::{Module, check_rank};
 use super::value::Value;
-use crate::plan::Output;
+use crate::plan::{Body, Output, Place};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Lanes};
 use rewire_graph::{DType, Dim, Scalar};
 
@@ -161,9 +161,15 @@ fn shift_of(dag: &Dag, axis: usize, id: ExprId) -> Option<i64> {
     }
 }
 
+/// True if four neighbouring elements of an operand can be loaded at once.
+pub(super) fn has_vector_load(body: &Body, operand: u16) -> bool {
+    let operand = body.operands.get(usize::from(operand));
+    operand.is_some_and(|operand| operand.place != Place::Host && operand.dtype != DType::I64)
+}
+
 /// How many loads and stores along coordinate `axis` take four neighbouring elements at once.
-pub(super) fn vector_accesses(module: &Module, axis: usize, roots: &[ExprId], outputs: &[Output]) -> usize {
-    let dag = &module.body.dag;
+pub(super) fn vector_accesses(body: &Body, axis: usize, roots: &[ExprId], outputs: &[Output]) -> usize {
+    let dag = &body.dag;
     let lanes = Lanes::along(dag, axis as u8);
     let is_vector = |index: &[ExprId]| {
         let classes: Vec<_> = index.iter().filter_map(|i| lanes.get(i.0 as usize).copied()).collect();
@@ -172,7 +178,7 @@ pub(super) fn vector_accesses(module: &Module, axis: usize, roots: &[ExprId], ou
     let mut all = roots.to_vec();
     all.extend(outputs.iter().flat_map(|output| output.index.iter().copied().chain([output.value])));
     let loads = dag.reachable(&all).into_iter().filter(|&id| match dag.expr(id) {
-        Expr::Load { operand, index } => module.has_vector_load(*operand) && is_vector(index),
+        Expr::Load { operand, index } => has_vector_load(body, *operand) && is_vector(index),
         _ => false,
     });
     loads.count() + outputs.iter().filter(|output| output.dtype != DType::I64 && is_vector(&output.index)).count()

@@ -1,4 +1,4 @@
-use super::{EmitError, Target, matmul};
+use super::{EmitError, Target, attention, matmul};
 use crate::plan::Kernel;
 use rewire_graph::Dim;
 use serde::{Deserialize, Serialize};
@@ -56,13 +56,16 @@ pub struct ParseTuningError {
 const NUMBERS: [&str; 6] = ["threads", "groups_per_thread", "rows", "columns", "depth", "rows_per_thread"];
 
 impl Tuning {
-    /// This tuning, and what suits sizes that are known: a product with too few tiles to occupy a GPU takes smaller
-    /// ones. Sums run in the same order whatever the tile.
+    /// This tuning, and what suits sizes that are known: products and attention with too few tiles to occupy a GPU take
+    /// smaller ones. Sums run in the same order whatever the tile.
     #[must_use]
     pub fn suited(self, kernel: &Kernel, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
         match kernel {
             Kernel::Matmul(kernel) if self.rows.is_none() && self.columns.is_none() => {
                 matmul::suited(self, kernel, target, size)
+            }
+            Kernel::Attention(kernel) if self.rows.is_none() && self.rows_per_thread.is_none() => {
+                attention::suited(self, kernel, target, size)
             }
             _ => self,
         }

@@ -27,11 +27,7 @@ pub(super) fn jagged_attention(body: &Graph, node: NodeId) -> Result<Kernel, Rea
     let (sample, row, other) = (unbounded(&mut at, 0), unbounded(&mut at, 2), unbounded(&mut at, 3));
     let [qk_column, v_column] = [qk_width, v_width].map(|width| at.body.dag.coord(3, Some(width)));
     let head = at.body.dag.coord(1, Some(heads));
-    let global = |at: &mut Inliner, offsets: Value| -> Result<ExprId, Reason> {
-        let start = at.element(offsets, &[sample])?;
-        Ok(at.body.dag.binary(BinaryOp::Add, start, row))
-    };
-    let (query, key) = (global(&mut at, rows)?, global(&mut at, keys)?);
+    let (query, key) = (at.jagged_row(rows, sample, row)?, at.jagged_row(keys, sample, row)?);
     let q = at.element(q, &[query, head, qk_column])?;
     let k = at.element(k, &[key, head, qk_column])?;
     let v = at.element(v, &[key, head, v_column])?;

@@ -13,6 +13,8 @@ pub(super) struct Inliner<'a> {
     pub body: Body,
     anchored: HashMap<Value, Anchored>,
     memo: HashMap<(Value, Vec<ExprId>), ExprId>,
+    /// Samples of rows, by offsets and row, that the kernel's loop knows.
+    samples: HashMap<(usize, ExprId), ExprId>,
     /// A coordinate with the only value that it has for the output at hand.
     pinned: Option<(ExprId, ExprId)>,
     failure: Option<Reason>,
@@ -61,7 +63,15 @@ impl<'a> Inliner<'a> {
             operands: operands.into_iter().map(|(_, operand)| operand).collect(),
             sizes: vec![],
         };
-        Self { graph, body, anchored: HashMap::new(), memo: HashMap::new(), pinned: None, failure: None }
+        Self {
+            graph,
+            body,
+            anchored: HashMap::new(),
+            memo: HashMap::new(),
+            samples: HashMap::new(),
+            pinned: None,
+            failure: None,
+        }
     }
 
     /// Coordinates of a loop, with the extents that are constants as bounds.
@@ -87,6 +97,16 @@ impl<'a> Inliner<'a> {
     pub fn supply(&mut self, value: Value, expr: ExprId) {
         self.anchored.insert(value, Anchored { coords: None, entries: vec![expr], axis: None });
         self.memo.clear();
+    }
+
+    /// A row of a sample as a row of the jagged values. Nothing has to search for its sample by the same offsets.
+    pub fn jagged_row(&mut self, offsets: Value, sample: ExprId, row: ExprId) -> Result<ExprId, Reason> {
+        let start = self.element(offsets, &[sample])?;
+        let global = self.body.dag.binary(BinaryOp::Add, start, row);
+        if let Some(position) = self.operand(offsets.node) {
+            self.samples.insert((position, global), sample);
+        }
+        Ok(global)
     }
 
     /// The coordinates at which the anchor supplies `value`, once they are known.
@@ -288,7 +308,10 @@ impl Elements for Reading<'_, '_> {
 
     fn sample(&mut self, operand: usize, row: ExprId) -> ExprId {
         match self.inputs.get(operand).and_then(|input| self.inliner.operand(input.node)) {
-            Some(position) => self.inliner.body.dag.sample(position as u16, row),
+            Some(position) => match self.inliner.samples.get(&(position, row)) {
+                Some(&sample) => sample,
+                None => self.inliner.body.dag.sample(position as u16, row),
+            },
             None => self.inliner.fail("offsets must be an operand of the kernel".to_owned()),
         }
     }

@@ -292,8 +292,7 @@ fn jagged_matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
     let position = host_operand(&at, offsets)?;
     let (sample, row, column) = (unbounded(&mut at, 0), unbounded(&mut at, 1), at.body.dag.coord(2, n.as_const()));
     let [a_inner, b_inner] = [2, 1].map(|axis| at.body.dag.coord(axis, k.as_const()));
-    let start = at.element(offsets, &[sample])?;
-    let global = at.body.dag.binary(BinaryOp::Add, start, row);
+    let global = at.jagged_row(offsets, sample, row)?;
     let a = at.element(x, &[global, a_inner])?;
     let b = at.element(dense, &[sample, b_inner, column])?;
     let sum = at.body.dag.value(0, Scalar::F32);

@@ -1,8 +1,10 @@
 use super::{Variant, fill};
+use crate::emit::hook::Element;
 use crate::emit::matmul::are_halves;
 use crate::emit::module::Module;
 use crate::emit::{EmitError, EmittedKernel, Target, Tuning};
 use crate::plan::Attention;
+use rewire_graph::pointwise::{Expr, ExprId};
 
 /// Halves by which rows of staged tiles are padded, and floats by which those of scores are.
 const PADDING: u32 = 8;
@@ -62,6 +64,11 @@ impl Tile {
         Ok(tile.smaller().find(|tile| tile.bytes() <= target.workgroup_bytes && tile.threads() <= target.invocations))
     }
 
+    /// Queries of a workgroup.
+    pub fn rows(&self) -> u32 {
+        self.rows
+    }
+
     /// The tile, and those of fewer queries, which take less workgroup memory.
     fn smaller(self) -> impl Iterator<Item = Self> {
         let unit = self.row_matrices * self.size;
@@ -110,11 +117,21 @@ impl Tile {
     }
 }
 
+/// True if a score reads memory by its row or key, which a mask may keep within bounds.
+fn reads_pairs(kernel: &Attention) -> bool {
+    const ROW_AND_KEY: u32 = 0b1100;
+    let dag = &kernel.body.dag;
+    let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. } | Expr::Call { .. });
+    dag.reachable(&[kernel.score]).iter().any(|id| reads(id) && dag.coords(*id) & ROW_AND_KEY != 0)
+}
+
 /// Emits attention of cooperative matrices.
 pub(super) fn emit(kernel: &Attention, tile: &Tile, module: Module) -> Result<EmittedKernel, EmitError> {
     let items = |width: u32| (tile.keys * width / 4).div_ceil(tile.threads());
     let stage_groups = tile.size * (tile.keys / tile.split) / 4;
     let variables = vec![
+        ("query_items", (tile.rows * tile.chunk() / 4).div_ceil(tile.threads()).into()),
+        ("guarded", reads_pairs(kernel).into()),
         ("stage_groups", stage_groups.into()),
         ("stage_items", stage_groups.div_ceil(tile.subgroup).into()),
         ("size", tile.size.into()),
@@ -139,5 +156,9 @@ pub(super) fn emit(kernel: &Attention, tile: &Tile, module: Module) -> Result<Em
     ];
     let source = include_str!("../../../../../shaders/attention_cooperative.wgsl");
     let (threads, rows) = (tile.threads(), tile.rows);
-    fill(kernel, module, Variant { name: "attention_cooperative.wgsl", source, threads, rows, variables })
+    fill(
+        kernel,
+        module,
+        Variant { name: "attention_cooperative.wgsl", source, threads, element: Element::Half, rows, variables },
+    )
 }

@@ -4,7 +4,7 @@ mod cooperative;
 mod plain;
 
 use super::expr::{Scope, indented};
-use super::hook::{Four, elements, finish, float, function};
+use super::hook::{Element, Four, elements, finish, float, function};
 use super::interval::{TileState, tile_state};
 use super::matmul::{place_in_list, row_count};
 use super::module::Module;
@@ -13,7 +13,7 @@ use super::value::Value;
 use super::{EmitError, EmittedKernel, GridFactor, Target, TileList, Tuning};
 use crate::plan::Attention;
 use minijinja::Value as Variable;
-use rewire_graph::pointwise::ExprId;
+use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 
 /// Emits jagged attention.
@@ -38,11 +38,33 @@ pub(super) fn is_cooperative(kernel: &Attention, target: &Target, tuning: &Tunin
     matches!(cooperative_tile(kernel, target, tuning), Ok(Some(_)))
 }
 
+/// Workgroups of cooperative matrices below which a GPU is not occupied.
+const FEW_WORKGROUPS: u64 = 96;
+
+/// Fewer queries a workgroup, and a subgroup, where there are few.
+pub(super) fn suited(
+    tuning: Tuning,
+    kernel: &Attention,
+    target: &Target,
+    size: impl Fn(&Dim) -> Option<u64>,
+) -> Tuning {
+    let Ok(Some(tile)) = cooperative_tile(kernel, target, &tuning) else { return tuning };
+    let rows = kernel.outputs.first().and_then(|output| size(output.shape.first()?));
+    let (Some(rows), Some(samples)) = (rows, size(&kernel.samples)) else { return tuning };
+    let tiles = (rows / u64::from(tile.rows())).saturating_add(samples);
+    if tiles.saturating_mul(kernel.heads as u64) >= FEW_WORKGROUPS {
+        return tuning;
+    }
+    Tuning { rows: Some(tile.rows() / 2), rows_per_thread: Some(1), ..tuning }
+}
+
 /// A template of attention, and what is its own.
 struct Variant {
     name: &'static str,
     source: &'static str,
     threads: u32,
+    /// Of queries, keys and values.
+    element: Element,
     /// Queries of a workgroup.
     rows: u32,
     variables: Vec<(&'static str, Variable)>,
@@ -50,11 +72,12 @@ struct Variant {
 
 /// Fills a template with what the templates share: functions of the kernel's own, its place in the grid, its mask.
 fn fill(kernel: &Attention, mut module: Module, variant: Variant) -> Result<EmittedKernel, EmitError> {
-    let hooks = hooks(kernel, &mut module)?;
+    let mut scope = Scope::point(&["c0", "c1"].map(str::to_owned), vec![]);
+    place_in_list(&mut module, &mut scope, "tile", "i0")?;
+    compute_once(kernel, &mut module, &mut scope)?;
+    let hooks = hooks(kernel, &mut module, variant.element)?;
     let state = kernel.mask.map(|mask| truth(&module, mask).and_then(|()| tile_state(&mut module, mask)));
     let state = state.transpose()?;
-    let mut scope = Scope::point(&[], vec![]);
-    place_in_list(&mut module, &mut scope, "tile", "i0")?;
     for (name, range) in [("rows", &kernel.rows), ("keys", &kernel.keys)] {
         let count = row_count(&mut module, range)?;
         scope.line(&format!("let {name} = {count};"));
@@ -89,7 +112,23 @@ fn fill(kernel: &Attention, mut module: Module, variant: Variant) -> Result<Emit
     render(variant.name, variant.source, module, main, grid, vec![list])
 }
 
-fn hooks(kernel: &Attention, module: &mut Module) -> Result<String, EmitError> {
+/// Reads what is the same for a whole sample and head before the hooks, which run for every pair, do.
+fn compute_once(kernel: &Attention, module: &mut Module, scope: &mut Scope) -> Result<(), EmitError> {
+    const SAMPLE_AND_HEAD: u32 = 0b11;
+    let roots: Vec<ExprId> = [kernel.q, kernel.k, kernel.v, kernel.score].into_iter().chain(kernel.mask).collect();
+    let dag = &module.body.dag;
+    let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. });
+    let fixed = |id: &ExprId| dag.coords(*id) & !SAMPLE_AND_HEAD == 0 && dag.values(*id) == 0;
+    let once: Vec<ExprId> = module.required(&roots).into_iter().filter(|id| reads(id) && fixed(id)).collect();
+    for id in once {
+        let value = scope.eval_one(module, id)?.first();
+        let variable = module.compute_once(id);
+        scope.line(&format!("{variable} = {value};"));
+    }
+    Ok(())
+}
+
+fn hooks(kernel: &Attention, module: &mut Module, element: Element) -> Result<String, EmitError> {
     let point = |row: &str, last: &str| ["c0", "c1", row, last].map(str::to_owned);
     let (qk, v) = (Dim::from(kernel.qk_width), Dim::from(kernel.v_width));
     let mut text = String::new();
@@ -97,7 +136,7 @@ fn hooks(kernel: &Attention, module: &mut Module) -> Result<String, EmitError> {
         [("query", "i", &qk, kernel.q), ("key", "j", &qk, kernel.k), ("value", "j", &v, kernel.v)]
     {
         let four = Four { coords: &point(row, "d"), axis: 3, extent };
-        text += &elements(name, module, &four, (vec![], ""), root, "0.0f")?;
+        text += &elements(name, module, &four, (vec![], ""), (root, element, ""))?;
     }
     let pair = point("i", "j");
     if let Some(mask) = kernel.mask {

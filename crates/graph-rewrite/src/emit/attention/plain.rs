@@ -1,4 +1,5 @@
 use super::{Variant, fill};
+use crate::emit::hook::Element;
 use crate::emit::module::Module;
 use crate::emit::{EmitError, EmittedKernel, Tuning};
 use crate::plan::Attention;
@@ -26,6 +27,7 @@ pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Resul
         ("softmax", kernel.softmax.into()),
     ];
     let source = include_str!("../../../../../shaders/attention.wgsl");
-    let variant = Variant { name: "attention.wgsl", source, threads: THREADS, rows: each * THREAD_ROWS, variables };
+    let (threads, rows) = (THREADS, each * THREAD_ROWS);
+    let variant = Variant { name: "attention.wgsl", source, threads, element: Element::Float, rows, variables };
     fill(kernel, module, variant)
 }

@@ -1,14 +1,18 @@
-use super::{Parts, place};
+use super::{Parts, lies_along_rows, place, result_coords};
+use crate::emit::hook::{Element, Four, finish, finish_ahead};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, render};
 use crate::emit::{EmitError, EmittedKernel, Target, Tuning};
-use crate::plan::{Body, Matmul, Place};
+use crate::plan::{Body, Matmul, Place, RowRange};
 use minijinja::Value as Variable;
 use rewire_graph::DType;
 use rewire_graph::pointwise::{Expr, ExprId};
 
 /// Halves by which rows of staged tiles are padded.
 const PADDING: u32 = 8;
+
+/// Workgroup memory with which two workgroups run on a multiprocessor at once; see `shaders/tried.md`.
+const SHARED_BYTES: u32 = 24 << 10;
 
 /// How a workgroup's tile is divided among subgroups and matrices.
 pub(super) struct Tile {
@@ -24,6 +28,10 @@ pub(super) struct Tile {
     depth: u32,
     /// Stages on their way in registers.
     sets: u32,
+    /// Matrices of results in a row that pass through workgroup memory at once.
+    stage_matrices: u32,
+    /// Four neighbours of left are four steps of `k`, and of right.
+    along_depth: (bool, bool),
 }
 
 impl Tile {
@@ -49,11 +57,20 @@ impl Tile {
         let (m, n) = (part("rows", rows)?, part("columns", columns)?);
         let threads = m.0 * n.0 * subgroup;
         // Each invocation stages at least four elements of either operand.
-        let depth = size * (threads * 4).div_ceil(rows.min(columns) * size).next_power_of_two();
-        let steps = (k as u32).div_ceil(depth);
-        let sets = [4, 3, 2].into_iter().find(|sets| steps >= *sets && (steps % sets == 0 || steps > 8 * sets));
-        let tile = Self { size, subgroup, subgroups: (m.0, n.0), matrices: (m.1, n.1), depth, sets: sets.unwrap_or(1) };
-        let fits = threads <= target.invocations && tile.bytes(kernel.stats.len() as u32) <= target.workgroup_bytes;
+        let least = size * (threads * 4).div_ceil(rows.min(columns) * size).next_power_of_two();
+        let (subgroups, matrices) = ((m.0, n.0), (m.1, n.1));
+        let left_along_rows = matches!(kernel.m, RowRange::Dense(_)) && lies_along_rows(kernel, kernel.a);
+        let along_depth = (!left_along_rows, lies_along_rows(kernel, kernel.b));
+        let with = |depth: u32, most: u32, stage_matrices: u32| {
+            let steps = (k as u32).div_ceil(depth);
+            let suits = |sets: &u32| steps >= *sets && (steps.is_multiple_of(*sets) || steps > 8 * sets);
+            let sets = (2..=most).rev().find(suits).unwrap_or(1);
+            Self { size, subgroup, subgroups, matrices, depth, sets, stage_matrices, along_depth }
+        };
+        let (deep, flat) = (with(2 * least, 2, 1), with(least, 4, n.1.min(2)));
+        let statistics = kernel.stats.len() as u32;
+        let tile = if deep.sets > 1 && deep.bytes(statistics) <= SHARED_BYTES { deep } else { flat };
+        let fits = threads <= target.invocations && tile.bytes(statistics) <= target.workgroup_bytes;
         match (fits, tuning.rows.or(tuning.columns)) {
             (true, _) => Ok(Some(tile)),
             (false, Some(_)) => Ok(None),
@@ -66,18 +83,23 @@ impl Tile {
 
     /// Bytes of workgroup memory of a product with some statistics of its rows.
     fn bytes(&self, statistics: u32) -> u32 {
-        let staged = |across: u32| (across * (self.depth + PADDING)).max(self.depth * (across + PADDING)) * 2;
+        let staged = |across: u32, along_depth: bool| match along_depth {
+            true => across * (self.depth + PADDING) * 2,
+            false => self.depth * (across + PADDING) * 2,
+        };
         let partial = if statistics > 0 { 16 * self.rows() } else { 0 };
-        staged(self.rows()) + staged(self.columns()) + 16 * self.stage_length() + partial + 4 * self.rows() * statistics
+        let tiles = staged(self.rows(), self.along_depth.0) + staged(self.columns(), self.along_depth.1);
+        tiles + 16 * self.stage_length() + partial + 4 * self.rows() * statistics
     }
 
-    /// Matrices of results in a row that pass through workgroup memory at once.
-    fn stage_matrices(&self) -> u32 {
-        self.matrices.1.min(2)
+    /// The matrices of a subgroup, by row and column, that pass through workgroup memory together: the first of each round.
+    fn rounds(&self) -> Variable {
+        let columns = (0..self.matrices.1).step_by(self.stage_matrices as usize);
+        (0..self.matrices.0).flat_map(|row| columns.clone().map(move |column| vec![row, column])).collect()
     }
 
     fn stage_pitch(&self) -> u32 {
-        (self.stage_matrices() * self.size + 4) / 4
+        (self.stage_matrices * self.size + 4) / 4
     }
 
     fn stage_length(&self) -> u32 {
@@ -123,7 +145,15 @@ pub(in crate::emit) fn are_halves(body: &Body, roots: &[ExprId]) -> bool {
 
 /// Emits a matrix product of cooperative matrices.
 pub(super) fn emit(kernel: &Matmul, tile: &Tile, mut module: Module) -> Result<EmittedKernel, EmitError> {
-    let mut parts = Parts::new(kernel, &mut module)?;
+    let mut parts = Parts::new(kernel, &mut module, Element::Half)?;
+    let (coords, axis) = result_coords(kernel);
+    let result = Four { coords: &coords, axis, extent: &kernel.n };
+    let ahead = finish_ahead(&mut module, &result, &kernel.outputs)?;
+    let has_ahead = ahead.is_some();
+    parts.hooks += &match ahead {
+        Some(hooks) => hooks,
+        None => finish(&mut module, &result, &kernel.outputs)?,
+    };
     let (body, grid, tile_lists) = place(kernel, (tile.rows(), tile.columns()), &mut module)?;
     let ragged = kernel.k.as_const().is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
     parts.variables.extend([
@@ -138,9 +168,12 @@ pub(super) fn emit(kernel: &Matmul, tile: &Tile, mut module: Module) -> Result<E
         ("tile_k", tile.depth.into()),
         ("sets", tile.sets.into()),
         ("ragged_depth", ragged.into()),
-        ("left", tile.staged(!parts.left_along_rows, tile.rows())),
-        ("right", tile.staged(parts.right_along_rows, tile.columns())),
-        ("stage_matrices", tile.stage_matrices().into()),
+        ("left", tile.staged(tile.along_depth.0, tile.rows())),
+        ("right", tile.staged(tile.along_depth.1, tile.columns())),
+        ("has_ahead", has_ahead.into()),
+        ("rounds", tile.rounds()),
+        ("stage_matrices", tile.stage_matrices.into()),
+        ("stage_items", (tile.size * tile.size * tile.stage_matrices / 4).div_ceil(tile.subgroup).into()),
         ("stage_pitch", tile.stage_pitch().into()),
         ("stage_length", tile.stage_length().into()),
     ]);

@@ -6,7 +6,7 @@ mod plain;
 pub(super) use cooperative::are_halves;
 
 use super::expr::{Scope, indented};
-use super::hook::{Combine, Four, elements, finish};
+use super::hook::{Combine, Element, Four, elements};
 use super::map::split_row;
 use super::module::Module;
 use super::store::vector_accesses;
@@ -15,6 +15,7 @@ use super::{EmitError, EmittedKernel, GridFactor, Param, Target, TileList, Tunin
 use crate::plan::{Matmul, RowRange};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
+use rewire_graph::pointwise::ExprId;
 
 /// Tiles of rows that share a pass over the columns, so that operands are read again while they are near.
 const ROW_TILES: u32 = 16;
@@ -68,7 +69,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(kernel: &Matmul, module: &mut Module) -> Result<Self, EmitError> {
+    fn new(kernel: &Matmul, module: &mut Module, element: Element) -> Result<Self, EmitError> {
         let axis = kernel.batch.len();
         let batch: Vec<String> = (0..axis).map(|n| format!("c{n}")).collect();
         let point = |row: &str, column: &str| [batch.as_slice(), &[row.to_owned(), column.to_owned()]].concat();
@@ -80,7 +81,8 @@ impl Parts {
             let four = Four { coords: &point("m", "k"), axis: axis + 1, extent: &stat.extent };
             let (values, more) = statistics(n, false);
             let name = format!("stat_{n}");
-            hooks += &elements(&name, module, &four, (values, &more), stat.value, combine.identity())?;
+            let value = (stat.value, Element::Float, combine.identity());
+            hooks += &elements(&name, module, &four, (values, &more), value)?;
             stats.push(Variable::from_pairs([
                 ("identity", combine.identity().to_owned()),
                 ("extent", module.dim(&stat.extent)),
@@ -90,24 +92,20 @@ impl Parts {
             ]));
         }
 
-        let along = |root, axis| vector_accesses(module, axis, &[root], &[]);
-        let left_along_rows = along(kernel.a, axis) > along(kernel.a, axis + 1);
-        let right_along_rows = along(kernel.b, axis) > along(kernel.b, axis + 1);
+        let left_along_rows = lies_along_rows(kernel, kernel.a);
+        let right_along_rows = lies_along_rows(kernel, kernel.b);
         let left = match (&kernel.m, left_along_rows) {
             (RowRange::Dense(m), true) => Four { coords: &point("m", "k"), axis, extent: m },
             _ => Four { coords: &point("m", "k"), axis: axis + 1, extent: &kernel.k },
         };
         let left_along_rows = left.axis == axis;
         let (values, more) = statistics(kernel.stats.len(), left_along_rows);
-        hooks += &elements("left", module, &left, (values, &more), kernel.a, "0.0f")?;
+        hooks += &elements("left", module, &left, (values, &more), (kernel.a, element, ""))?;
         let right = match right_along_rows {
             true => Four { coords: &point("k", "n"), axis, extent: &kernel.k },
             false => Four { coords: &point("k", "n"), axis: axis + 1, extent: &kernel.n },
         };
-        hooks += &elements("right", module, &right, (vec![], ""), kernel.b, "0.0f")?;
-        let result = Four { coords: &point("m", "n"), axis: axis + 1, extent: &kernel.n };
-        hooks += &finish(module, &result, &kernel.outputs)?;
-
+        hooks += &elements("right", module, &right, (vec![], ""), (kernel.b, element, ""))?;
         let batch_arguments: String = batch.iter().map(|c| format!("{c}, ")).collect();
         let left_more: String = (0..kernel.stats.len())
             .map(|s| match left_along_rows {
@@ -126,6 +124,20 @@ impl Parts {
         ];
         Ok(Self { hooks, left_along_rows, right_along_rows, variables })
     }
+}
+
+/// True if an operand is read by neighbouring rows rather than by neighbouring columns.
+fn lies_along_rows(kernel: &Matmul, root: ExprId) -> bool {
+    let along = |axis| vector_accesses(&kernel.body, axis, &[root], &[]);
+    let rows = kernel.batch.len();
+    along(rows) > along(rows + 1)
+}
+
+/// The coordinates of a result, and the axis of its columns.
+fn result_coords(kernel: &Matmul) -> (Vec<String>, usize) {
+    let axis = kernel.batch.len();
+    let coords = (0..axis).map(|n| format!("c{n}")).chain(["m", "n"].map(str::to_owned)).collect();
+    (coords, axis + 1)
 }
 
 /// The first statistics as a hook's values, and as its parameters.
@@ -160,7 +172,7 @@ fn place(
             scope.line(&format!("let row_tiles = {};", tiles(rows, tile_m)));
             scope.line("let entry = row_tile / row_tiles;");
             scope.line(&format!("let m0 = (row_tile - entry * row_tiles) * {tile_m};"));
-            split_row(module, &mut scope, &kernel.batch, "entry", "");
+            split_row(module, &mut scope, &kernel.batch, "entry");
             let batch = GridFactor::Tiles(kernel.batch.clone(), 1);
             (vec![batch, GridFactor::Tiles(vec![m.clone()], tile_m), columns], vec![])
         }

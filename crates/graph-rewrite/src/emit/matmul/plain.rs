@@ -1,4 +1,5 @@
-use super::{Parts, place};
+use super::{Parts, place, result_coords};
+use crate::emit::hook::{Element, Four, finish};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, render};
 use crate::emit::{EmitError, EmittedKernel, Target, Tuning};
@@ -56,7 +57,9 @@ impl Tile {
 /// Emits a matrix product of multiply-adds.
 pub(super) fn emit(kernel: &Matmul, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
     let tile = Tile::new(kernel, module.target, tuning)?;
-    let mut parts = Parts::new(kernel, &mut module)?;
+    let mut parts = Parts::new(kernel, &mut module, Element::Float)?;
+    let (coords, axis) = result_coords(kernel);
+    parts.hooks += &finish(&mut module, &Four { coords: &coords, axis, extent: &kernel.n }, &kernel.outputs)?;
     let (body, grid, tile_lists) = place(kernel, (tile.m, tile.n), &mut module)?;
     parts.variables.extend([
         ("tile_m", tile.m.into()),
