@@ -63,14 +63,15 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
         scope.eval(&mut module, &roots)?;
         main.append(&scope.take());
     }
-    for (group, mut scope) in scopes.into_iter().enumerate() {
-        let column = &place.columns[group];
+    let mut stores = String::new();
+    for (column, mut scope) in place.columns.iter().zip(scopes) {
         match wide {
             true => store_all_four(&mut scope, &mut module, (axis, column, last), &kernel.outputs)?,
             false => store_all_point(&mut scope, &mut module, column, &kernel.outputs)?,
         }
-        main.block(&format!("if ({})", place.exists), &scope.take());
+        stores += &scope.take();
     }
+    main.block(&format!("if ({})", place.exists), &stores);
     let body = indented(&main.take());
     let main = Main { threads, body, ..Main::default() };
     render("map.wgsl", include_str!("../../../../shaders/map.wgsl"), module, main, grid, vec![])
