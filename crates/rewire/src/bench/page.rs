@@ -72,8 +72,8 @@ pub fn page(records: &[Record]) -> Result<String, BenchError> {
     let references = references()?;
     let mut page = String::from(
         "# Performance\n\nWritten by `rewire bench --suite NAME --markdown FILE`.\n\n\
-         The floor is the longer of bytes over copy bandwidth and operations over the rate of multiply-adds, both measured in \
-         the\nsame run; the share is the floor over the time. On a GPU the time is that of the kernels by its own clock, on \
+         The floor is the longer of bytes over copy bandwidth and operations over the rate of multiply-adds or of cooperative \
+         matrices,\nmeasured in the same run; the share is the floor over the time. On a GPU the time is that of the kernels by its own clock, on \
          the CPU that of\na whole run. Times are medians. Operations are those of products, half the square of every sequence \
          for causal attention;\nbytes are every tensor once. \"x\" is how many times as fast as another library: Triton and \
          cuBLAS on an NVIDIA H200\n(driver 580, PyTorch 2.11, Triton 3.6), PyTorch 2.14 and the `gemm` crate with two threads \
@@ -93,11 +93,18 @@ pub fn page(records: &[Record]) -> Result<String, BenchError> {
 }
 
 fn write_adapter(page: &mut String, adapter: &str, records: &[&Record], references: &[Reference]) {
-    let ceiling = |of: fn(&Record) -> Option<f64>| records.iter().find_map(|record| of(record)).unwrap_or_default();
-    let (gbps, tflops) = (ceiling(|record| record.ceiling_gbps), ceiling(|record| record.ceiling_tflops));
+    let gbps = records.iter().find_map(|record| record.ceiling_gbps).unwrap_or_default();
+    let rates = || records.iter().filter_map(|record| record.ceiling_tflops);
+    let matrices = rates().fold(0.0, f64::max);
+    let multiply_adds = rates().fold(matrices, f64::min);
+    // Records of one run have the rate of what their kernels use.
+    let matrices = match matrices > 2.0 * multiply_adds {
+        true => format!(", cooperative matrices {matrices:.0} TFLOP/s"),
+        false => String::new(),
+    };
     let _ = write!(
         page,
-        "\n## {adapter}\n\nCopy {gbps:.0} GB/s, multiply-adds {tflops:.2} TFLOP/s.\n\n\
+        "\n## {adapter}\n\nCopy {gbps:.0} GB/s, multiply-adds {multiply_adds:.2} TFLOP/s{matrices}.\n\n\
          | work | type | kernels | floor ms | time ms | share | run ms | TFLOP/s | GB/s | MiB | x |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
     );
@@ -172,7 +179,9 @@ mod tests {
             bytes: Some(100_000_000),
             ..Record::default()
         };
-        let page = page(&[record.clone(), Record { error: Some("no room".into()), ..record }]).unwrap();
+        let plain = Record { ceiling_tflops: Some(50.0), ..record.clone() };
+        let page = page(&[record.clone(), plain, Record { error: Some("no room".into()), ..record }]).unwrap();
+        assert!(page.contains("multiply-adds 50.00 TFLOP/s, cooperative matrices 500 TFLOP/s"));
         let line = page.lines().find(|line| line.contains("0.2000")).unwrap();
         assert!(line.contains("| 50 % |") && line.contains("cuBLAS 0.50") && line.contains("(m 4096, k 4096, n 4096)"));
         assert!(page.contains("no room"));
