@@ -119,6 +119,26 @@ fn a_user_does_not_depend_on_who_shares_the_batch() {
 }
 
 #[test]
+fn sessions_of_one_device_run_on_several_threads() {
+    let (graph, parameters) = model(1);
+    let users = [(3, 5), (1, 0), (4, 20)];
+    for kernel in kernels() {
+        let expected = run(&mut load(&graph, &parameters, kernel), &batch(&users)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut session = load(&graph, &parameters, kernel);
+                    for _ in 0..100 {
+                        let found = run(&mut session, &batch(&users)).unwrap();
+                        assert_eq!(found["all"].to_f32(), expected["all"].to_f32(), "{kernel}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn one_session_runs_at_growing_and_shrinking_shapes() {
     let (graph, parameters) = model(2);
     let shapes: Vec<Vec<(u64, i64)>> = vec![
