@@ -1,4 +1,4 @@
-//! Stored cases with every tuning of their kernels, each forced in turn.
+//! Stored cases with every tuning of their kernels, each forced in turn. `rewire verify --variants` does so with all cases.
 
 use rewire::Kernel;
 use rewire::verify::{CaseReport, Status, Verifier, VerifyOptions};
@@ -29,13 +29,4 @@ fn some_cases_hold_with_every_variant() {
     assert_eq!(cases.len(), names.len());
     let variants = hold(&cases);
     assert!(variants >= 5 * cases.len(), "{variants} variants of {} cases", cases.len());
-}
-
-/// Takes minutes on a GPU, and hours without one.
-#[test]
-#[ignore = "all cases with all variants"]
-fn all_cases_hold_with_every_variant() {
-    if gpu().is_some() {
-        hold(&stored());
-    }
 }

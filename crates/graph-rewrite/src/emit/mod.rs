@@ -1,5 +1,6 @@
 //! WGSL emission: a pure function of a kernel, a target and a tuning.
 
+mod access;
 mod attention;
 mod call;
 mod candidates;
