@@ -1,7 +1,6 @@
 //! Functions of a shader that read and write its buffers.
 
 use super::Slot;
-use super::function::type_of;
 use rewire_graph::DType;
 use std::fmt::Write;
 
