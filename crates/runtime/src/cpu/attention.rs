@@ -192,10 +192,7 @@ impl CompiledAttention {
             coords.count(2, block.row);
             let lanes = Some(Supplied { data: products, stride, origin: panel });
             let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
-            let size = tile_rows(stride);
-            for (part, lines) in weights.chunks_mut(size * stride).take(block.rows.div_ceil(size)).enumerate() {
-                fill(score, given.part(part * size, size), (panel, stride), (lines, stride));
-            }
+            fill(score, given, (panel, stride), (weights, stride));
             if let Some(mask) = mask {
                 let weights = weights.get_mut(skip..).unwrap_or(&mut []);
                 self.hide(mask, given, span, (weights, stride), *arch);

@@ -1,16 +1,20 @@
 //! Execution of instructions.
 
-use super::chain::{self, Step};
+use super::chain::{Chain, Destination, Scratch};
 use super::functions as f;
 use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
-use super::machine::{Given, Registers, Scratch};
+use super::machine::{Given, Registers};
 use super::memory::Elements;
 use super::operand::{Env, View};
 use super::program::{Instruction, Last, Op, Rate, Source};
 use super::random::{uniform, uniform_runs};
+use super::step::Pass;
 use pulp::Arch;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+
+/// Operands of most chains, at most.
+const FEW: usize = 8;
 
 /// Instructions of one rate on their way.
 pub(super) struct Execution<'a, 'e> {
@@ -26,16 +30,18 @@ pub(super) struct Execution<'a, 'e> {
 }
 
 impl Execution<'_, '_> {
-    pub(super) fn run(&mut self, instructions: &[Instruction]) {
+    /// Returns false if a load of a large tile finds rows that have to be copied.
+    pub(super) fn run(&mut self, instructions: &[Instruction]) -> bool {
         for instruction in instructions {
             let wanted = instruction.guard.is_none_or(|guard| {
                 let state = self.registers.states.get(usize::from(guard.state)).copied().unwrap_or(3);
                 state & if guard.side { 1 } else { 2 } != 0
             });
-            if wanted {
-                self.step(instruction);
+            if wanted && !self.step(instruction) {
+                return false;
             }
         }
+        true
     }
 }
 
@@ -88,7 +94,7 @@ impl Execution<'_, '_> {
         self.registers.longs.get(source, self.rate, self.grid)
     }
 
-    fn step(&mut self, instruction: &Instruction) {
+    fn step(&mut self, instruction: &Instruction) -> bool {
         let (target, kind) = (instruction.target, instruction.kind);
         match &instruction.op {
             Op::Axis => {
@@ -113,7 +119,7 @@ impl Execution<'_, '_> {
                 let rows = this.given.values.get(usize::from(*position)).map_or(&[][..], |rows| this.given.of(rows));
                 out.iter_mut().zip(rows).for_each(|(out, &value)| *out = value);
             }),
-            Op::Load(load) => self.load(load, kind, target),
+            Op::Load(load) => return self.load(load, kind, target),
             Op::Sample { offsets, row } => self.write_ints(target, |this, out| {
                 let offsets = this.env.views.get(usize::from(*offsets));
                 unary(this.arch, out, this.ints(*row), |row| sample(offsets, row));
@@ -127,10 +133,11 @@ impl Execution<'_, '_> {
                 self.starts(terms, first);
                 self.write_floats(target, |this, out| uniform_runs(this.arch, out, this.longs(*seed), first));
             }
-            Op::Chain(first, steps) => {
-                let Some(mut scratch) = self.registers.scratch.take() else { return };
+            Op::Chain(chain) => {
+                let Some(mut scratch) = self.registers.scratch.take() else { return false };
                 self.write_floats(target, |this, (out, grid)| {
-                    this.chain((out, grid.points), *first, steps, &mut scratch);
+                    let to = Destination::Rows { out, stride: grid.points, streams: false };
+                    this.chain(&chain.operands, &chain.passes, &mut scratch, to);
                 });
                 self.registers.scratch = Some(scratch);
             }
@@ -147,7 +154,10 @@ impl Execution<'_, '_> {
             Op::Decide(condition, state) => {
                 let found = match self.ints(*condition) {
                     Lanes::Same(value) => 2 - u8::from(value != 0),
-                    Lanes::Rows(values) | Lanes::Each(values) | Lanes::Strided(values, _) => {
+                    Lanes::Rows(values)
+                    | Lanes::Each(values)
+                    | Lanes::Strided(values, _)
+                    | Lanes::Scattered(values, _) => {
                         let count: u32 = values.iter().map(|&v| v as u32 & 1).sum();
                         u8::from(count > 0) | if (count as usize) < values.len() { 2 } else { 0 }
                     }
@@ -157,21 +167,24 @@ impl Execution<'_, '_> {
                 }
             }
         }
+        true
     }
 
-    /// Computes a chain to rows of `out`, which are `stride` apart; what is between its steps is in `scratch`.
-    pub(super) fn chain(&self, out: (&mut [f32], usize), first: Source, steps: &[Step<Source>], scratch: &mut Scratch) {
-        let Some((last, before)) = steps.split_last() else { return };
-        let [a, b] = scratch;
-        let (mut held, mut spare) = (&mut a.0[..self.grid.len()], &mut b.0[..self.grid.len()]);
-        for (n, step) in before.iter().enumerate() {
-            let value = if n == 0 { self.floats(first) } else { Lanes::Each(held) };
-            let step = step.map(|source| self.floats(source));
-            chain::advance(self.arch, (&mut *spare, self.grid.points), self.grid, value, step);
-            std::mem::swap(&mut held, &mut spare);
+    /// Computes a chain for the tile; what is between its passes is in `scratch`.
+    pub(super) fn chain(&self, operands: &[Source], passes: &[Pass], scratch: &mut Scratch, to: Destination<'_>) {
+        let mut few = [Lanes::Same(0.0); FEW];
+        let mut many = vec![];
+        let bound = match few.get_mut(..operands.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(operands.len(), Lanes::Same(0.0));
+                &mut many[..]
+            }
+        };
+        for (bound, &source) in bound.iter_mut().zip(operands) {
+            *bound = self.floats(source);
         }
-        let value = if before.is_empty() { self.floats(first) } else { Lanes::Each(held) };
-        chain::advance(self.arch, out, self.grid, value, last.map(|source| self.floats(source)));
+        self.arch.dispatch(Chain { grid: self.grid, operands: bound, passes, scratch, to });
     }
 
     /// Where runs begin in every row of the tile.

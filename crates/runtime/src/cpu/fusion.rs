@@ -1,8 +1,8 @@
 //! Which expressions are computed as one chain.
 
 use super::branch::Branches;
-use super::chain::{Step, is_arithmetic, is_comparison};
 use super::program::Rate;
+use super::step::{Step, is_arithmetic, is_comparison};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::collections::{HashMap, HashSet};

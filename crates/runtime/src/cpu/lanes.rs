@@ -36,6 +36,8 @@ pub(super) enum Lanes<'a, T> {
     Each(&'a [T]),
     /// One a point; rows are this far apart.
     Strided(&'a [T], usize),
+    /// One a point; rows begin at these places.
+    Scattered(&'a [T], &'a [usize]),
 }
 
 /// A value for every point of a row.
@@ -97,13 +99,20 @@ impl<'a, T: Copy> Lanes<'a, T> {
     /// The values of a row of `points` points.
     #[inline(always)]
     pub(super) fn row(self, row: usize, points: usize) -> Row<'a, T> {
-        let part = |values: &'a [T], start: usize| values.get(start..start + points).unwrap_or(&[]);
-        match self {
-            Self::Same(value) => Row::Same(value),
-            Self::Rows(values) => values.get(row).map_or(Row::Each(&[]), |&value| Row::Same(value)),
-            Self::Each(values) => Row::Each(part(values, row * points)),
-            Self::Strided(values, stride) => Row::Each(part(values, row * stride)),
-        }
+        self.part(row, points, (0, points))
+    }
+
+    /// The values of `points` points of a row of `width`, from `start` on.
+    #[inline(always)]
+    pub(super) fn part(self, row: usize, width: usize, (start, points): (usize, usize)) -> Row<'a, T> {
+        let (values, first) = match self {
+            Self::Same(value) => return Row::Same(value),
+            Self::Rows(values) => return values.get(row).map_or(Row::Each(&[]), |&value| Row::Same(value)),
+            Self::Each(values) => (values, row * width),
+            Self::Strided(values, stride) => (values, row * stride),
+            Self::Scattered(values, starts) => (values, starts.get(row).copied().unwrap_or(values.len())),
+        };
+        Row::Each(values.get(first + start..first + start + points).unwrap_or(&[]))
     }
 
     /// All values, row after row.
@@ -129,6 +138,7 @@ impl<'a, T: Copy> Lanes<'a, T> {
             Self::Rows(values) => values.get(row).copied(),
             Self::Each(values) => values.get(row * points + point).copied(),
             Self::Strided(values, stride) => values.get(row * stride + point).copied(),
+            Self::Scattered(values, starts) => values.get(starts.get(row)? + point).copied(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::execute::Execution;
 use super::lanes::{Grid, Lanes, ROWS, Row};
+use super::machine::Found;
 use super::memory::Elements;
 use super::operand::View;
 use super::program::{Last, Load, Source};
@@ -24,38 +25,90 @@ pub(super) struct Part {
 }
 
 impl Execution<'_, '_> {
-    pub(super) fn load(&mut self, load: &Load, kind: Scalar, target: Source) {
-        let Some(view) = self.env.views.get(usize::from(load.operand)) else { return };
+    /// Returns false if rows of a large tile are not where they could be read.
+    pub(super) fn load(&mut self, load: &Load, kind: Scalar, target: Source) -> bool {
+        let Some(view) = self.env.views.get(usize::from(load.operand)) else { return true };
         match &load.last {
-            Some(Last::Run(terms)) => self.load_run(load, view, terms, kind, target),
+            Some(Last::Run(terms)) => return self.load_run(load, view, terms, kind, target),
             Some(Last::At(last)) => self.load_gather(load, view, Some(*last), kind, target),
             None => self.load_gather(load, view, None, kind, target),
         }
+        true
     }
 
     /// Loads neighbouring elements; those beyond the last dimension are zero.
-    fn load_run(&mut self, load: &Load, view: &View<'_>, terms: &[(Source, i32)], kind: Scalar, target: Source) {
+    fn load_run(
+        &mut self,
+        load: &Load,
+        view: &View<'_>,
+        terms: &[(Source, i32)],
+        kind: Scalar,
+        target: Source,
+    ) -> bool {
+        if let Source::InPlace(slot) = target
+            && let (Elements::F32(_), Some((start, stride))) = (view.elements, self.spaced(load, view, terms))
+            && let Some(floats) = self.registers.in_place.get_mut(usize::from(slot))
+        {
+            (floats.operand, floats.found) = (load.operand.into(), Found::Spaced(start, stride));
+            return true;
+        }
         let mut parts = std::mem::take(&mut self.registers.parts);
         parts.clear();
         parts.resize(self.grid.rows.min(ROWS), Part::default());
         self.parts(load, view, terms, &mut parts);
-        self.load_parts(load, view.elements, &parts, kind, target);
+        let found = match target {
+            Source::InPlace(slot) => self.find_parts(load, view.elements, &parts, slot),
+            _ => {
+                self.load_parts(view.elements, &parts, kind, target);
+                true
+            }
+        };
         self.registers.parts = parts;
+        found
     }
 
-    fn load_parts(&mut self, load: &Load, elements: Elements<'_>, parts: &[Part], kind: Scalar, target: Source) {
+    /// Where the first row begins and how far apart neighbouring ones are, if indices change evenly and are in range.
+    fn spaced(&self, load: &Load, view: &View<'_>, terms: &[(Source, i32)]) -> Option<(usize, usize)> {
+        let Grid { rows, points } = self.grid;
+        let within = |(first, step): (i64, i64), extent: usize| {
+            let last = first + step * (rows as i64 - 1);
+            (first.min(last) >= 0 && first.max(last) < extent as i64).then_some((first, step))
+        };
+        let (mut start, mut gap) = (self.start as i64, 0);
+        for &(term, sign) in terms {
+            let (first, step) = progression(self.ints(term), rows)?;
+            (start, gap) = (start + first * i64::from(sign), gap + step * i64::from(sign));
+        }
+        let width: usize = view.shape.iter().skip(load.index.len()).product();
+        within((start, gap), (width + 1).checked_sub(points)?)?;
+        for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
+            let (first, step) = within(progression(self.ints(index), rows)?, extent)?;
+            (start, gap) = (start + first * stride as i64, gap + step * stride as i64);
+        }
+        Some((usize::try_from(start).ok()?, usize::try_from(gap).ok()?))
+    }
+
+    /// Notes where rows are, or copies them.
+    fn find_parts(&mut self, load: &Load, elements: Elements<'_>, parts: &[Part], slot: u16) -> bool {
         let grid = self.grid;
-        if let Source::InPlace(slot) = target {
-            let Some(floats) = self.registers.in_place.get_mut(usize::from(slot)) else { return };
-            let stride = evenly_spaced(parts, grid.points).filter(|_| matches!(elements, Elements::F32(_)));
-            floats.operand = load.operand.into();
-            floats.stride = stride.unwrap_or(0);
-            floats.start = stride.map_or(usize::MAX, |_| parts[0].start);
-            if stride.is_none() {
+        let Some(floats) = self.registers.in_place.get_mut(usize::from(slot)) else { return true };
+        let is_whole = matches!(elements, Elements::F32(_)) && parts.iter().all(|part| part.len == grid.points);
+        floats.operand = load.operand.into();
+        floats.found = if is_whole { Found::Scattered } else { Found::Copied };
+        match floats.found {
+            Found::Spaced(..) | Found::Scattered => {
+                floats.starts.clear();
+                floats.starts.extend(parts.iter().map(|part| part.start));
+            }
+            Found::Copied if grid.len() > floats.copy.len() => return false,
+            Found::Copied => {
                 copy_parts(&mut floats.copy, grid, parts, |start, out| copy_floats(elements, start, out));
             }
-            return;
         }
+        true
+    }
+
+    fn load_parts(&mut self, elements: Elements<'_>, parts: &[Part], kind: Scalar, target: Source) {
         match kind {
             Scalar::F32 => self.write_floats(target, |_, (out, grid)| {
                 copy_parts(out, grid, parts, |start, out| copy_floats(elements, start, out));
@@ -148,11 +201,19 @@ impl WithSimd for AddOffsets<'_> {
     }
 }
 
-/// The distance between neighbouring rows, if each has all its points and all are equally far apart.
-fn evenly_spaced(parts: &[Part], points: usize) -> Option<usize> {
-    let mut gaps = parts.windows(2).map(|pair| pair[1].start.checked_sub(pair[0].start));
-    let gap = gaps.next().unwrap_or(Some(0))?;
-    (parts.iter().all(|part| part.len == points) && gaps.all(|other| other == Some(gap))).then_some(gap)
+/// The first of the values of rows and the step from one to the next, if all steps are the same.
+fn progression(values: Lanes<'_, i32>, rows: usize) -> Option<(i64, i64)> {
+    match values {
+        Lanes::Same(value) => Some((value.into(), 0)),
+        Lanes::Rows(values) if values.len() == rows => {
+            let first = *values.first()?;
+            let step = values.get(1).map_or(0, |second| second.wrapping_sub(first));
+            let is_even = |(pair, next): (&i32, &i32)| next.wrapping_sub(*pair) == step;
+            let even = values.iter().zip(&values[1..]).fold(true, |even, pair| even & is_even(pair));
+            (even && step.unsigned_abs() < 1 << 24).then_some((first.into(), step.into()))
+        }
+        _ => None,
+    }
 }
 
 /// Copies the parts of all rows; what they leave out becomes zero.

@@ -1,11 +1,14 @@
 //! Programs with their registers, bound to a run.
 
+use super::chain::{Destination, SCRATCH, Scratch};
 use super::execute::Execution;
 use super::lanes::{Grid, LANES, Lanes, ROWS};
 use super::load::Part;
 use super::memory::Elements;
 use super::operand::Env;
 use super::program::{Counts, Instruction, Op, Program, Rate, Source};
+use super::step::Pass;
+use super::totals::Totals;
 use pulp::Arch;
 use rewire_graph::Scalar;
 use std::sync::{Arc, Mutex};
@@ -23,18 +26,27 @@ pub(super) struct File<T> {
     pub lanes: Vec<Option<Box<Register<T, LANES>>>>,
 }
 
-/// Rows of floats in an operand's memory, or copied, with zeros where they are out of range.
+/// Where the rows of a load are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum Found {
+    /// Copied, with zeros where they are out of range.
+    #[default]
+    Copied,
+    /// In the operand's memory, from a place on and this far apart.
+    Spaced(usize, usize),
+    /// In the operand's memory, anywhere.
+    Scattered,
+}
+
+/// Rows of floats that a load takes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Floats {
     pub operand: usize,
-    /// `usize::MAX` if copied.
-    pub start: usize,
-    pub stride: usize,
+    pub found: Found,
+    /// Where each row begins, if anywhere.
+    pub starts: Vec<usize>,
     pub copy: Vec<f32>,
 }
-
-/// Two registers for values on their way.
-pub(super) type Scratch = [Register<f32, LANES>; 2];
 
 /// The registers of one program on one thread.
 #[derive(Clone, Debug, Default)]
@@ -114,13 +126,13 @@ impl<T: Copy + Default> File<T> {
 
 impl Registers {
     fn new(counts: Counts) -> Self {
-        let floats = Floats { operand: 0, start: usize::MAX, stride: 0, copy: vec![0.0; LANES] };
+        let floats = Floats { copy: vec![0.0; LANES], ..Floats::default() };
         Self {
             floats: File::new(counts.files[0]),
             ints: File::new(counts.files[1]),
             longs: File::new(counts.files[2]),
             in_place: vec![floats; counts.in_place.into()],
-            scratch: Some(Box::new([Register([0.0; LANES]), Register([0.0; LANES])])),
+            scratch: Some(Box::new(SCRATCH)),
             states: vec![3; counts.states.into()],
             offsets: vec![0; LANES],
             parts: vec![],
@@ -145,10 +157,11 @@ impl Registers {
             }
             Source::InPlace(slot) => {
                 let Some(floats) = self.in_place.get(usize::from(slot)) else { return Lanes::Each(&[]) };
-                match env.views.get(floats.operand).map(|view| view.elements) {
-                    Some(Elements::F32(elements)) if floats.start < elements.len() => {
-                        Lanes::strided(&elements[floats.start..], floats.stride, grid)
+                match (floats.found, env.views.get(floats.operand).map(|view| view.elements)) {
+                    (Found::Spaced(start, stride), Some(Elements::F32(elements))) => {
+                        Lanes::strided(elements.get(start..).unwrap_or(&[]), stride, grid)
                     }
+                    (Found::Scattered, Some(Elements::F32(elements))) => Lanes::Scattered(elements, &floats.starts),
                     _ => Lanes::Each(&floats.copy[..grid.len().min(LANES)]),
                 }
             }
@@ -217,42 +230,54 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Computes a tile, with float result `root` straight in rows of `out`, `stride` apart. Returns false, having
-    /// computed nothing, if the program does not compute that result last.
-    pub(super) fn tile_into(
+    /// Computes float result `root` of a tile, of any size, straight to where it goes. Returns false, having written
+    /// nothing, if the program does not compute that result last, or a large tile reads what has to be copied.
+    pub(super) fn compute(
         &mut self,
         given: Given<'_>,
         (start, points): (usize, usize),
         root: usize,
-        (out, stride): (&mut [f32], usize),
+        to: Destination<'_>,
     ) -> bool {
-        let Some((Instruction { op: Op::Chain(first, steps), .. }, before)) = self.program.per_point.split_last()
-        else {
-            return false;
-        };
         let grid = Grid { rows: given.rows, points };
-        if self.program.last != Some(root) || grid.len() > LANES {
+        let program = self.program;
+        if grid.len() > LANES && !program.streams {
             return false;
         }
+        let (operands, passes, before) = match (program.per_point.split_last(), program.roots.get(root)) {
+            (Some((Instruction { op: Op::Chain(chain), .. }, before)), _) if program.last == Some(root) => {
+                (&chain.operands[..], &chain.passes[..], before)
+            }
+            (_, Some((source @ (Source::InPlace(_) | Source::Given), _))) if program.streams => {
+                (std::slice::from_ref(source), &[][..], &program.per_point[..])
+            }
+            _ => return false,
+        };
         (self.start, self.grid) = (start, grid);
-        self.execute(before, given, Rate::Point);
-        if grid.len() > 0
-            && let Some(mut scratch) = self.registers.scratch.take()
-        {
-            let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
-            let execution = Execution { env, registers, arch, given, rate: Rate::Point, start, grid };
-            execution.chain((out, stride), *first, steps, &mut scratch);
-            self.registers.scratch = Some(scratch);
-        }
+        self.execute(before, given, Rate::Point) && self.chain(given, operands, passes, to)
+    }
+
+    /// Combines a float result of the last tile by row.
+    pub(super) fn total(&mut self, given: Given<'_>, root: usize, totals: Totals<'_>) {
+        let source = self.source(root);
+        self.chain(given, &[source], &[], Destination::Totals(totals));
+    }
+
+    fn chain(&mut self, given: Given<'_>, operands: &[Source], passes: &[Pass], to: Destination<'_>) -> bool {
+        let Some(mut scratch) = self.registers.scratch.take() else { return false };
+        self.execution(given, Rate::Point).chain(operands, passes, &mut scratch, to);
+        self.registers.scratch = Some(scratch);
         true
     }
 
-    fn execute(&mut self, instructions: &[Instruction], given: Given<'_>, rate: Rate) {
-        let (start, grid) = (self.start, self.grid);
-        if !instructions.is_empty() && grid.len() > 0 {
-            let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
-            Execution { env, registers, arch, given, rate, start, grid }.run(instructions);
-        }
+    fn execution<'s>(&'s mut self, given: Given<'s>, rate: Rate) -> Execution<'s, 'a> {
+        let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
+        Execution { env, registers, arch, given, rate, start: self.start, grid: self.grid }
+    }
+
+    /// Returns false if rows that a large tile reads are not where they could be read.
+    fn execute(&mut self, instructions: &[Instruction], given: Given<'_>, rate: Rate) -> bool {
+        instructions.is_empty() || self.grid.len() == 0 || self.execution(given, rate).run(instructions)
     }
 
     /// Extents of the last tile.

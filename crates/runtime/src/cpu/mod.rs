@@ -21,17 +21,20 @@ mod matmul;
 mod memory;
 mod operand;
 mod panel;
+mod passes;
 mod product;
 mod program;
 mod random;
 mod reduce;
 mod reductions;
 mod run;
+mod step;
 mod store;
 mod stream;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod totals;
 
 pub use error::CpuError;
 pub use memory::Memory;

@@ -1,8 +1,9 @@
 //! Matrices that expressions describe.
 
+use super::chain::Destination;
 use super::coords::Coords;
 use super::error::CpuError;
-use super::lanes::{LANES, Row, copy, tile_rows};
+use super::lanes::{LANES, ROWS, Row, copy, tile_rows};
 use super::machine::{Given, Machine};
 use super::memory::Elements;
 use super::operand::Env;
@@ -139,10 +140,9 @@ impl PanelMachine<'_> {
         }
         let pitch = columns.next_multiple_of(16);
         self.elements.resize((rows * pitch).max(self.elements.len()), 0.0);
-        let size = tile_rows(columns);
-        for (group, lines) in self.elements[..rows * pitch].chunks_mut((size * pitch).max(1)).enumerate() {
-            coords.count(axis, first + group * size);
-            let given = Given { rows: size.min(rows - group * size), coords: coords.all(), ..Given::default() };
+        for (group, lines) in self.elements[..rows * pitch].chunks_mut((ROWS * pitch).max(1)).enumerate() {
+            coords.count(axis, first + group * ROWS);
+            let given = Given { rows: ROWS.min(rows - group * ROWS), coords: coords.all(), ..Given::default() };
             let values = stats.as_mut().map_or(&[][..], |stats| {
                 stats.rows(given);
                 &stats.results
@@ -160,20 +160,30 @@ pub(super) fn fill(
     (first, columns): (usize, usize),
     (lines, pitch): (&mut [f32], usize),
 ) {
+    let size = tile_rows(columns);
     machine.rows(given);
-    for start in (0..columns).step_by(LANES) {
-        let points = LANES.min(columns - start);
-        let out = lines.get_mut(start..).unwrap_or(&mut []);
-        if machine.tile_into(given, (first + start, points), 0, (&mut *out, pitch)) {
-            continue;
-        }
-        machine.tile(given, first + start, points);
-        let values = machine.floats(0, given);
-        for (row, line) in out.chunks_mut(pitch).take(given.rows).enumerate() {
-            let Some(line) = line.get_mut(..points) else { return };
-            match values.row(row, points) {
-                Row::Same(value) => line.fill(value),
-                Row::Each(values) => copy(line, values),
+    let to = Destination::Rows { out: &mut *lines, stride: pitch, streams: false };
+    if machine.compute(given, (first, columns), 0, to) {
+        return;
+    }
+    for (n, lines) in lines.chunks_mut((size * pitch).max(1)).take(given.rows.div_ceil(size)).enumerate() {
+        let part = given.part(n * size, size);
+        machine.rows(part);
+        for start in (0..columns).step_by(LANES) {
+            let points = LANES.min(columns - start);
+            let out = lines.get_mut(start..).unwrap_or(&mut []);
+            let to = Destination::Rows { out: &mut *out, stride: pitch, streams: false };
+            if machine.compute(part, (first + start, points), 0, to) {
+                continue;
+            }
+            machine.tile(part, first + start, points);
+            let values = machine.floats(0, part);
+            for (row, line) in out.chunks_mut(pitch).take(part.rows).enumerate() {
+                let Some(line) = line.get_mut(..points) else { return };
+                match values.row(row, points) {
+                    Row::Same(value) => line.fill(value),
+                    Row::Each(values) => copy(line, values),
+                }
             }
         }
     }

@@ -3,11 +3,11 @@
 //! Along one coordinate, the axis, values are computed for a chunk of neighbouring points at once. What does not
 //! depend on the axis is computed once a row, and what depends on no coordinate once a run.
 
-use super::chain::Step;
 use super::error::CpuError;
 use super::fusion::{Facts, Fusion};
 use super::machine::Pool;
 use super::run::{Run, run_along, runs};
+use super::step::{Pass, Step, passes};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, ScalarFunction, UnaryOp};
 use rewire_graph_rewrite::plan::Operand;
@@ -60,6 +60,14 @@ pub(super) struct Load {
     pub in_place: Option<u16>,
 }
 
+/// Functions of floats, one after the other.
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
+    /// The float that it begins with, and others that passes name by position.
+    pub operands: Vec<Source>,
+    pub passes: Vec<Pass>,
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Axis,
@@ -81,8 +89,7 @@ pub(super) enum Op {
         function: Arc<dyn ScalarFunction>,
         arguments: Vec<Source>,
     },
-    /// Functions of floats, one after the other, from this one on.
-    Chain(Source, Vec<Step<Source>>),
+    Chain(Chain),
     /// A function of an integer.
     Unary(UnaryOp, Source),
     /// The operands' type, and a function of two integers or a comparison.
@@ -136,6 +143,8 @@ pub(super) struct Program {
     pub roots: Vec<(Source, Scalar)>,
     /// The root that the last instruction a point computes, if that is a chain.
     pub last: Option<usize>,
+    /// A point takes loads in place only, and that chain after them if there is one.
+    pub streams: bool,
     pub counts: Counts,
     pub pool: Pool,
 }
@@ -345,9 +354,7 @@ impl<'a> Compiler<'a> {
     fn operation(&mut self, id: ExprId, kind: Scalar) -> Result<Op, CpuError> {
         if self.fusion.ends_chain(id) {
             let (first, steps) = self.fusion.chain(self.dag, id);
-            let source = |id: ExprId| self.source(id, Scalar::F32);
-            let steps = steps.into_iter().map(|step| step.try_map(source)).collect::<Result<_, _>>()?;
-            return Ok(Op::Chain(source(first)?, steps));
+            return Ok(Op::Chain(self.chain(self.rate(id), first, steps)?));
         }
         Ok(match *self.dag.expr(id) {
             Expr::Float(bits) => Op::Float(f32::from_bits(bits)),
@@ -385,6 +392,23 @@ impl<'a> Compiler<'a> {
         })
     }
 
+    fn chain(&self, rate: Rate, first: ExprId, steps: Vec<Step<ExprId>>) -> Result<Chain, CpuError> {
+        let mut operands = vec![self.source(first, Scalar::F32)?];
+        let mut named = Vec::with_capacity(steps.len());
+        for step in steps {
+            named.push(step.try_map(|id| {
+                operands.push(self.source(id, Scalar::F32)?);
+                Ok((operands.len() - 1) as u16)
+            })?);
+        }
+        let passes = passes(&named, |position| match operands.get(usize::from(position)) {
+            Some(Source::Run(_)) => true,
+            Some(Source::Row(_)) => rate == Rate::Point,
+            _ => false,
+        });
+        Ok(Chain { operands, passes })
+    }
+
     fn load(&mut self, id: ExprId, operand: u16, index: &[ExprId], kind: Scalar) -> Result<Load, CpuError> {
         let sources = |index: &[ExprId]| index.iter().map(|&i| self.source(i, Scalar::I32)).collect::<Result<_, _>>();
         let Some(run) = self.runs.get(&id) else {
@@ -419,7 +443,19 @@ impl<'a> Compiler<'a> {
                 self.program.last = Some(position);
             }
         }
+        let (last, before) = match self.program.per_point.split_last() {
+            Some((Instruction { op: Op::Chain(_), guard: None, .. }, before)) => (self.program.last.is_some(), before),
+            _ => (true, &self.program.per_point[..]),
+        };
+        self.program.streams = last && before.iter().all(Instruction::is_in_place);
         Ok(self.program)
+    }
+}
+
+impl Instruction {
+    /// True for floats that are read where they are, always.
+    fn is_in_place(&self) -> bool {
+        self.guard.is_none() && matches!(self.op, Op::Load(Load { in_place: Some(_), .. }))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What kernels write.
 
+use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{Grid, LANES, Lanes, Row, tile_rows};
 use super::machine::{Given, Machine};
@@ -151,6 +152,9 @@ impl Writer<'_> {
             if low >= high {
                 continue;
             }
+            if group.compute(machine, targets, given, (first, low), high - low) {
+                continue;
+            }
             let size = tile_rows(high - low);
             for start in (0..given.rows).step_by(size) {
                 let part = given.part(start, size);
@@ -172,6 +176,23 @@ impl Writer<'_> {
                 }
             }
         }
+    }
+}
+
+impl Group {
+    /// Computes the one output, if it is one, as a large tile.
+    fn compute(
+        &self,
+        machine: &mut Machine<'_>,
+        targets: &mut [Target<'_>],
+        given: Given<'_>,
+        at: (usize, usize),
+        points: usize,
+    ) -> bool {
+        let [store] = &self.stores[..] else { return false };
+        let Some(target) = targets.get_mut(store.target).filter(|_| self.program.streams) else { return false };
+        machine.rows(given);
+        store.compute(machine, target, given, at, points)
     }
 }
 
@@ -220,15 +241,14 @@ impl Store {
         points: usize,
     ) -> bool {
         let Place::Identity { shift, outer } = self.place else { return false };
-        if target.streams {
-            return false;
-        }
-        let (pitch, width) = target.span(outer);
+        let ((pitch, width), streams) = (target.span(outer), target.streams);
         let start = usize::try_from(column as i64 + shift).ok().filter(|start| start + points <= width);
         let Some(out) = start.and_then(|start| target.sink.floats(row * pitch + start)) else { return false };
-        let pitch = pitch.max(points);
-        let count = given.rows.saturating_sub(1) * pitch + points;
-        out.len() >= count && machine.tile_into(given, (column, points), self.root, (out, pitch))
+        let out_len = out.len();
+        let stride = pitch.max(points);
+        let count = given.rows.saturating_sub(1) * stride + points;
+        let to = Destination::Rows { out, stride, streams };
+        count <= out_len && machine.compute(given, (column, points), self.root, to)
     }
 
     /// Writes the tile that `machine` computed last, which begins at this row and column of the loop.

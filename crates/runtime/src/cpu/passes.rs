@@ -1,0 +1,486 @@
+//! Passes over a block.
+
+use super::chain::Block;
+use super::elementary as e;
+use super::lanes::{Lanes, Row};
+use super::step::{CONSTANTS, Linear, Pass, Step};
+use pulp::Simd;
+use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+
+/// Values of a block, and the rows that functions of them go to.
+pub(super) struct Rows<'a, 's> {
+    pub out: &'s mut [f32],
+    pub stride: usize,
+    pub value: Lanes<'a, f32>,
+    /// Where `value` is read.
+    pub from: Block,
+    /// Where operands are read.
+    pub block: Block,
+    pub operands: &'a [Lanes<'a, f32>],
+}
+
+/// Functions of two floats, by vectors or one by one.
+macro_rules! arithmetic {
+    ($op:expr, $simd:ident, $map:ident, $each:ident) => {
+        match $op {
+            BinaryOp::Add => $map!(a, b => $simd.add_f32s(a, b)),
+            BinaryOp::Sub => $map!(a, b => $simd.sub_f32s(a, b)),
+            BinaryOp::Mul => $map!(a, b => $simd.mul_f32s(a, b)),
+            BinaryOp::Div => $map!(a, b => $simd.div_f32s(a, b)),
+            BinaryOp::Min => $map!(a, b => $simd.select_f32s($simd.less_than_f32s(b, a), b, a)),
+            BinaryOp::Max => $map!(a, b => $simd.select_f32s($simd.less_than_f32s(a, b), b, a)),
+            BinaryOp::Mod => $each!(a, b => a - b * (a / b).floor()),
+            BinaryOp::Pow => $each!(a, b => a.powf(b)),
+            _ => $each!(a, _b => a),
+        }
+    };
+}
+
+impl<'a> Rows<'a, '_> {
+    #[inline(always)]
+    fn iter(&mut self) -> impl Iterator<Item = (usize, &mut [f32], Row<'a, f32>)> {
+        let (value, from) = (self.value, self.from);
+        let rows = self.out.chunks_mut(self.stride.max(1)).take(from.rows).enumerate();
+        rows.filter_map(move |(n, row)| Some((n, row.get_mut(..from.points)?, from.row(value, n))))
+    }
+
+    /// An operand.
+    #[inline(always)]
+    fn operand(&self, position: u16) -> Lanes<'a, f32> {
+        self.operands.get(usize::from(position)).copied().unwrap_or(Lanes::Each(&[]))
+    }
+
+    /// Takes a pass.
+    #[inline(always)]
+    pub(super) fn advance<S: Simd>(self, simd: S, pass: Pass) {
+        match pass {
+            Pass::Affine { constants, times, plus } => self.affine(simd, constants, times, plus),
+            Pass::Step(Step::Unary(op)) => self.unary(simd, op),
+            Pass::Step(Step::Both(op)) => self.both(simd, op),
+            Pass::Step(Step::Left(op, other)) => self.left(simd, op, other),
+            Pass::Step(Step::Right(op, other)) => self.right(simd, op, other),
+            Pass::Step(Step::Choose { comparison, a, b, side, other }) => {
+                self.choose(simd, comparison, [a, b, other], side);
+            }
+        }
+    }
+
+    /// Copies the values.
+    #[inline(always)]
+    pub(super) fn copy(mut self) {
+        for (_, out, value) in self.iter() {
+            match value {
+                Row::Same(value) => out.fill(value),
+                Row::Each(values) if values.len() == out.len() => out.copy_from_slice(values),
+                Row::Each(_) => {}
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn affine<S: Simd>(
+        mut self,
+        simd: S,
+        constants: [Option<(Linear, u16)>; CONSTANTS],
+        times: Option<u16>,
+        plus: Option<(f32, u16)>,
+    ) {
+        let block = self.block;
+        let [a, b, c] = constants;
+        let (a, b, c) = (self.constant(a), self.constant(b), self.constant(c));
+        let factors = times.map_or(Lanes::Same(1.0), |other| self.operand(other));
+        let (sign, terms) = plus.map_or((1.0, Lanes::Same(0.0)), |(sign, other)| (sign, self.operand(other)));
+        let kind = (constants[1].is_some(), times.is_some(), plus.is_some());
+        for (n, out, value) in self.iter() {
+            let (factors, terms) = (block.row(factors, n), block.row(terms, n));
+            let mut row = Affine { constants: [scale(a, block, n), SAME, SAME], factors, sign, terms };
+            if kind.0 {
+                row.constants = [row.constants[0], scale(b, block, n), scale(c, block, n)];
+            }
+            match (value, kind) {
+                (Row::Each(x), (false, false, false)) => row.compute::<S, 1, false, false>(simd, out, x),
+                (Row::Each(x), (false, false, true)) => row.compute::<S, 1, false, true>(simd, out, x),
+                (Row::Each(x), (false, true, false)) => row.compute::<S, 1, true, false>(simd, out, x),
+                (Row::Each(x), (false, true, true)) => row.compute::<S, 1, true, true>(simd, out, x),
+                (Row::Each(x), (true, false, false)) => row.compute::<S, CONSTANTS, false, false>(simd, out, x),
+                (Row::Each(x), (true, false, true)) => row.compute::<S, CONSTANTS, false, true>(simd, out, x),
+                (Row::Each(x), (true, true, false)) => row.compute::<S, CONSTANTS, true, false>(simd, out, x),
+                (Row::Each(x), (true, true, true)) => row.compute::<S, CONSTANTS, true, true>(simd, out, x),
+                (Row::Same(x), _) => row.compute_same(out, x),
+            }
+        }
+    }
+
+    /// A linear function that is the same for all points of a row.
+    #[inline(always)]
+    fn constant(&self, constant: Option<(Linear, u16)>) -> (Linear, Lanes<'a, f32>) {
+        match constant {
+            Some((linear, other)) => (linear, self.operand(other)),
+            None => (Linear::Times, Lanes::Same(1.0)),
+        }
+    }
+
+    /// A function of every value.
+    #[inline(always)]
+    fn map<S: Simd>(mut self, simd: S, function: impl Fn(S::f32s) -> S::f32s + Copy) {
+        for (_, out, value) in self.iter() {
+            map(simd, out, value, function);
+        }
+    }
+
+    /// A function of every value by itself, as a loop that becomes vector code where possible.
+    #[inline(always)]
+    fn each(mut self, function: impl Fn(f32) -> f32) {
+        for (_, out, value) in self.iter() {
+            match value {
+                Row::Same(value) => out.fill(function(value)),
+                Row::Each(values) => out.iter_mut().zip(values).for_each(|(out, &x)| *out = function(x)),
+            }
+        }
+    }
+
+    /// A function of every value and another one.
+    #[inline(always)]
+    fn zip<S: Simd>(mut self, simd: S, other: u16, function: impl Fn(S::f32s, S::f32s) -> S::f32s + Copy) {
+        let (others, block) = (self.operand(other), self.block);
+        for (n, out, value) in self.iter() {
+            match (value, block.row(others, n)) {
+                (value, Row::Same(other)) => {
+                    let other = simd.splat_f32s(other);
+                    map(
+                        simd,
+                        out,
+                        value,
+                        #[inline(always)]
+                        |x| function(x, other),
+                    );
+                }
+                (Row::Same(x), others) => {
+                    let x = simd.splat_f32s(x);
+                    map(
+                        simd,
+                        out,
+                        others,
+                        #[inline(always)]
+                        |other| function(x, other),
+                    );
+                }
+                (Row::Each(values), Row::Each(others)) => {
+                    let (out, rest) = S::as_mut_simd_f32s(out);
+                    let ((values, x), (others, other)) = (S::as_simd_f32s(values), S::as_simd_f32s(others));
+                    for ((out, &x), &other) in out.iter_mut().zip(values).zip(others) {
+                        *out = function(x, other);
+                    }
+                    if !rest.is_empty() {
+                        let (x, other) = (simd.partial_load_f32s(x), simd.partial_load_f32s(other));
+                        simd.partial_store_f32s(rest, function(x, other));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A function of every value and another one, without vectors.
+    #[inline(always)]
+    fn zip_each(mut self, other: u16, function: impl Fn(f32, f32) -> f32) {
+        let (others, block) = (self.operand(other), self.block);
+        for (n, out, value) in self.iter() {
+            let others = block.row(others, n);
+            for (point, out) in out.iter_mut().enumerate() {
+                *out = function(value.at(point).unwrap_or(0.0), others.at(point).unwrap_or(0.0));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn unary<S: Simd>(self, simd: S, op: UnaryOp) {
+        macro_rules! map {
+            ($x:ident => $value:expr) => {
+                self.map(
+                    simd,
+                    #[inline(always)]
+                    |$x: S::f32s| $value,
+                )
+            };
+        }
+        match op {
+            UnaryOp::Neg => map!(x => simd.neg_f32s(x)),
+            UnaryOp::Abs => map!(x => simd.abs_f32s(x)),
+            UnaryOp::Exp => map!(x => e::exp(simd, x)),
+            UnaryOp::Log => map!(x => e::log(simd, x)),
+            UnaryOp::Sqrt => map!(x => simd.sqrt_f32s(x)),
+            UnaryOp::Rsqrt => map!(x => simd.div_f32s(simd.splat_f32s(1.0), simd.sqrt_f32s(x))),
+            UnaryOp::Sigmoid => map!(x => e::sigmoid(simd, x)),
+            UnaryOp::Silu => map!(x => e::silu(simd, x)),
+            UnaryOp::Relu => map!(x => {
+                let zero = simd.splat_f32s(0.0);
+                simd.select_f32s(simd.less_than_f32s(x, zero), zero, x)
+            }),
+            UnaryOp::Tanh => map!(x => e::tanh(simd, x)),
+            UnaryOp::Erf => map!(x => e::erf(simd, x)),
+            UnaryOp::Sin => self.each(f32::sin),
+            UnaryOp::Cos => self.each(f32::cos),
+            UnaryOp::Floor => self.each(f32::floor),
+            UnaryOp::Ceil => self.each(f32::ceil),
+            UnaryOp::Trunc => self.each(f32::trunc),
+            UnaryOp::Round => self.each(f32::round_ties_even),
+            UnaryOp::Not => self.each(|x| x),
+        }
+    }
+
+    #[inline(always)]
+    fn both<S: Simd>(self, simd: S, op: BinaryOp) {
+        macro_rules! map {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.map(
+                    simd,
+                    #[inline(always)]
+                    |$a: S::f32s| {
+                        let $b = $a;
+                        $value
+                    },
+                )
+            };
+        }
+        macro_rules! each {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.each(|$a| {
+                    let $b = $a;
+                    $value
+                })
+            };
+        }
+        arithmetic!(op, simd, map, each);
+    }
+
+    #[inline(always)]
+    fn left<S: Simd>(self, simd: S, op: BinaryOp, other: u16) {
+        macro_rules! map {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.zip(
+                    simd,
+                    other,
+                    #[inline(always)]
+                    |$a: S::f32s, $b: S::f32s| $value,
+                )
+            };
+        }
+        macro_rules! each {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.zip_each(other, |$a, $b| $value)
+            };
+        }
+        arithmetic!(op, simd, map, each);
+    }
+
+    #[inline(always)]
+    fn right<S: Simd>(self, simd: S, op: BinaryOp, other: u16) {
+        macro_rules! map {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.zip(
+                    simd,
+                    other,
+                    #[inline(always)]
+                    |$b: S::f32s, $a: S::f32s| $value,
+                )
+            };
+        }
+        macro_rules! each {
+            ($a:ident, $b:ident => $value:expr) => {
+                self.zip_each(other, |$b, $a| $value)
+            };
+        }
+        arithmetic!(op, simd, map, each);
+    }
+
+    #[inline(always)]
+    fn choose<S: Simd>(self, simd: S, comparison: BinaryOp, operands: [u16; 3], side: bool) {
+        macro_rules! choose {
+            ($a:ident, $b:ident => $holds:expr, $side:expr) => {
+                self.choices(
+                    simd,
+                    operands,
+                    $side,
+                    #[inline(always)]
+                    |$a: S::f32s, $b: S::f32s| $holds,
+                )
+            };
+        }
+        match comparison {
+            BinaryOp::Eq => choose!(a, b => simd.equal_f32s(a, b), side),
+            BinaryOp::Lt => choose!(a, b => simd.less_than_f32s(a, b), side),
+            BinaryOp::Le => choose!(a, b => simd.less_than_or_equal_f32s(a, b), side),
+            BinaryOp::Gt => choose!(a, b => simd.less_than_f32s(b, a), side),
+            BinaryOp::Ge => choose!(a, b => simd.less_than_or_equal_f32s(b, a), side),
+            _ => choose!(a, b => simd.equal_f32s(a, b), !side),
+        }
+    }
+
+    #[inline(always)]
+    fn choices<S: Simd>(
+        mut self,
+        simd: S,
+        operands: [u16; 3],
+        side: bool,
+        holds: impl Fn(S::f32s, S::f32s) -> S::m32s + Copy,
+    ) {
+        let (others, block) = (operands.map(|operand| self.operand(operand)), self.block);
+        for (n, out, value) in self.iter() {
+            let [a, b, other] = others.map(|others| block.row(others, n));
+            let rows = [value, a, b, other];
+            let (vectors, rest) = S::as_mut_simd_f32s(out);
+            let start = vectors.len() * S::F32_LANES;
+            for (n, out) in vectors.iter_mut().enumerate() {
+                *out = choose(simd, rows, n * S::F32_LANES, side, holds);
+            }
+            if !rest.is_empty() {
+                simd.partial_store_f32s(rest, choose(simd, rows, start, side, holds));
+            }
+        }
+    }
+}
+
+/// What an affine pass reads in a row.
+#[derive(Clone, Copy)]
+struct Affine<'a> {
+    /// Factors and terms.
+    constants: [(f32, f32); CONSTANTS],
+    factors: Row<'a, f32>,
+    sign: f32,
+    terms: Row<'a, f32>,
+}
+
+impl Affine<'_> {
+    /// With the first `N` constants, and with factors (`T`) and terms (`P`) of points. All products but those with
+    /// factors are exact, and so is what is added to other products: roundings are those of single steps.
+    #[inline(always)]
+    fn compute<S: Simd, const N: usize, const T: bool, const P: bool>(self, simd: S, out: &mut [f32], values: &[f32]) {
+        let sign = simd.splat_f32s(self.sign);
+        let constants = self.constants.map(|(factor, term)| (simd.splat_f32s(factor), simd.splat_f32s(term)));
+        let (factors, terms) = (each(self.factors, T, values), each(self.terms, P, values));
+        let function = Function::<S, N, T, P> { constants, sign };
+        let (out, rest) = S::as_mut_simd_f32s(out);
+        let ((values, x), (factors, factor)) = (S::as_simd_f32s(values), S::as_simd_f32s(factors));
+        let (terms, term) = S::as_simd_f32s(terms);
+        for (((out, &x), &factor), &term) in out.iter_mut().zip(values).zip(factors).zip(terms) {
+            *out = function.apply(simd, x, factor, term);
+        }
+        if !rest.is_empty() {
+            let [x, factor, term] = [x, factor, term].map(|last| simd.partial_load_f32s(last));
+            simd.partial_store_f32s(rest, function.apply(simd, x, factor, term));
+        }
+    }
+
+    /// The same for a value that all points share.
+    fn compute_same(self, out: &mut [f32], value: f32) {
+        let value = self.constants.iter().fold(value, |x, (factor, term)| x * factor + term);
+        for (point, out) in out.iter_mut().enumerate() {
+            let (factor, term) = (self.factors.at(point).unwrap_or(0.0), self.terms.at(point).unwrap_or(0.0));
+            *out = value * factor + term * self.sign;
+        }
+    }
+}
+
+/// An affine function of vectors with `N` constants, with a factor (`T`) and a term (`P`).
+struct Function<S: Simd, const N: usize, const T: bool, const P: bool> {
+    constants: [(S::f32s, S::f32s); CONSTANTS],
+    sign: S::f32s,
+}
+
+impl<S: Simd, const N: usize, const T: bool, const P: bool> Function<S, N, T, P> {
+    #[inline(always)]
+    fn apply(&self, simd: S, mut x: S::f32s, factor: S::f32s, term: S::f32s) -> S::f32s {
+        for &(factor, term) in self.constants.iter().take(N) {
+            x = simd.mul_add_e_f32s(x, factor, term);
+        }
+        if T {
+            x = simd.mul_f32s(x, factor);
+        }
+        if P {
+            x = simd.mul_add_e_f32s(term, self.sign, x);
+        }
+        x
+    }
+}
+
+/// A factor and a term that change nothing.
+const SAME: (f32, f32) = (1.0, -0.0);
+
+/// A linear function of a row as a factor and a term.
+#[inline(always)]
+fn scale((linear, others): (Linear, Lanes<'_, f32>), block: Block, n: usize) -> (f32, f32) {
+    let other = match block.row(others, n) {
+        Row::Same(other) => other,
+        Row::Each(_) => 0.0,
+    };
+    match linear {
+        Linear::Plus => (1.0, other),
+        Linear::Minus => (1.0, -other),
+        Linear::From => (-1.0, other),
+        Linear::Times => (other, -0.0),
+    }
+}
+
+/// The values of points, or others if they are not read.
+#[inline(always)]
+fn each<'a>(row: Row<'a, f32>, is_read: bool, others: &'a [f32]) -> &'a [f32] {
+    match row {
+        Row::Each(values) if is_read => values,
+        _ if is_read => &[],
+        _ => others,
+    }
+}
+
+/// A function of every value of a row.
+#[inline(always)]
+fn map<S: Simd>(simd: S, out: &mut [f32], values: Row<'_, f32>, function: impl Fn(S::f32s) -> S::f32s) {
+    let values = match values {
+        Row::Same(value) => &[value; COPIES][..],
+        Row::Each(values) => values,
+    };
+    for out in out.chunks_mut(values.len().max(1)) {
+        let ((vectors, rest), (values, last)) = (S::as_mut_simd_f32s(out), S::as_simd_f32s(values));
+        for (out, &x) in vectors.iter_mut().zip(values) {
+            *out = function(x);
+        }
+        if !rest.is_empty() {
+            let x = match values.get(vectors.len()) {
+                Some(&x) => x,
+                None => simd.partial_load_f32s(last),
+            };
+            simd.partial_store_f32s(rest, function(x));
+        }
+    }
+}
+
+/// Copies of a value that is the same in a row.
+const COPIES: usize = 64;
+
+/// The first of four rows or the last, as a condition of the two between has it, from a point on.
+#[inline(always)]
+fn choose<S: Simd>(
+    simd: S,
+    [value, a, b, other]: [Row<'_, f32>; 4],
+    start: usize,
+    side: bool,
+    holds: impl Fn(S::f32s, S::f32s) -> S::m32s,
+) -> S::f32s {
+    let (value, other) = (vector(simd, value, start), vector(simd, other, start));
+    let (yes, no) = if side { (value, other) } else { (other, value) };
+    simd.select_f32s(holds(vector(simd, a, start), vector(simd, b, start)), yes, no)
+}
+
+/// The points of a row from `start` on; those beyond it are zero.
+#[inline(always)]
+fn vector<S: Simd>(simd: S, row: Row<'_, f32>, start: usize) -> S::f32s {
+    match row {
+        Row::Same(value) => simd.splat_f32s(value),
+        Row::Each(values) => {
+            let values = values.get(start..).unwrap_or(&[]);
+            match S::as_simd_f32s(values).0.first() {
+                Some(&vector) => vector,
+                None => simd.partial_load_f32s(values),
+            }
+        }
+    }
+}

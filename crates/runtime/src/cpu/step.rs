@@ -1,0 +1,147 @@
+//! Chains of functions of floats, and how their steps are grouped to passes.
+
+use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use std::convert::Infallible;
+
+/// A function of the float that the steps before it made. `A` names other floats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step<A> {
+    Unary(UnaryOp),
+    /// With itself.
+    Both(BinaryOp),
+    /// With the right operand.
+    Left(BinaryOp, A),
+    /// With the left operand.
+    Right(BinaryOp, A),
+    /// The float where a comparison of two others has this truth value, elsewhere a third.
+    Choose {
+        comparison: BinaryOp,
+        a: A,
+        b: A,
+        side: bool,
+        other: A,
+    },
+}
+
+impl<A: Copy> Step<A> {
+    /// The same function of other operands.
+    pub(super) fn map<B>(self, mut to: impl FnMut(A) -> B) -> Step<B> {
+        let Ok(step) = self.try_map(|a| Ok::<B, Infallible>(to(a)));
+        step
+    }
+
+    /// [`Step::map`] with a function that may fail.
+    pub(super) fn try_map<B, E>(self, mut to: impl FnMut(A) -> Result<B, E>) -> Result<Step<B>, E> {
+        Ok(match self {
+            Self::Unary(op) => Step::Unary(op),
+            Self::Both(op) => Step::Both(op),
+            Self::Left(op, a) => Step::Left(op, to(a)?),
+            Self::Right(op, a) => Step::Right(op, to(a)?),
+            Self::Choose { comparison, a, b, side, other } => {
+                Step::Choose { comparison, a: to(a)?, b: to(b)?, side, other: to(other)? }
+            }
+        })
+    }
+}
+
+/// True for functions of two floats that give a float.
+pub(super) fn is_arithmetic(op: BinaryOp) -> bool {
+    use BinaryOp::{Add, Div, Max, Min, Mod, Mul, Pow, Sub};
+    matches!(op, Add | Sub | Mul | Div | Mod | Pow | Min | Max)
+}
+
+/// True for comparisons.
+pub(super) fn is_comparison(op: BinaryOp) -> bool {
+    use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
+    matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
+}
+
+/// A sum, difference or product with a float that is the same for all points of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Linear {
+    Plus,
+    Minus,
+    /// The difference from the other float.
+    From,
+    Times,
+}
+
+/// Floats that are the same for all points of a row, in one pass.
+pub(super) const CONSTANTS: usize = 3;
+
+/// What is done to a block of floats at once. Operands are numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pass {
+    /// One after the other: functions of floats that are the same in a row, a product, and a sum or difference.
+    Affine {
+        constants: [Option<(Linear, u16)>; CONSTANTS],
+        times: Option<u16>,
+        plus: Option<(f32, u16)>,
+    },
+    Step(Step<u16>),
+}
+
+/// Passes that take all steps in order. `is_constant` says which operands are the same for all points of a row.
+pub(super) fn passes(steps: &[Step<u16>], is_constant: impl Fn(u16) -> bool) -> Vec<Pass> {
+    let mut passes: Vec<Pass> = vec![];
+    for &step in steps {
+        let joined = passes.last_mut().is_some_and(|last| last.join(step, &is_constant));
+        if !joined {
+            let mut pass = Pass::Affine { constants: [None; CONSTANTS], times: None, plus: None };
+            passes.push(if pass.join(step, &is_constant) { pass } else { Pass::Step(step) });
+        }
+    }
+    passes
+}
+
+impl Pass {
+    /// Takes a step as well, if it can.
+    fn join(&mut self, step: Step<u16>, is_constant: impl Fn(u16) -> bool) -> bool {
+        let Self::Affine { constants, times, plus } = self else { return false };
+        let (linear, other) = match step {
+            Step::Left(BinaryOp::Add, other) => (Linear::Plus, other),
+            Step::Left(BinaryOp::Sub, other) => (Linear::Minus, other),
+            Step::Right(BinaryOp::Sub, other) => (Linear::From, other),
+            Step::Left(BinaryOp::Mul, other) => (Linear::Times, other),
+            _ => return false,
+        };
+        match linear {
+            _ if plus.is_some() => return false,
+            _ if is_constant(other) => match constants.iter_mut().find(|constant| constant.is_none()) {
+                Some(free) if times.is_none() => *free = Some((linear, other)),
+                _ => return false,
+            },
+            Linear::Times if times.is_none() => *times = Some(other),
+            Linear::Plus => *plus = Some((1.0, other)),
+            Linear::Minus => *plus = Some((-1.0, other)),
+            Linear::From | Linear::Times => return false,
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_sums_and_products_share_a_pass() {
+        use BinaryOp::{Add, Mul, Sub};
+        // Operands below 10 are the same for all points of a row.
+        let norm =
+            [Step::Left(Sub, 1), Step::Left(Sub, 2), Step::Left(Mul, 3), Step::Left(Mul, 10), Step::Left(Add, 11)];
+        let whole = Pass::Affine {
+            constants: [Some((Linear::Minus, 1)), Some((Linear::Minus, 2)), Some((Linear::Times, 3))],
+            times: Some(10),
+            plus: Some((1.0, 11)),
+        };
+        assert_eq!(passes(&norm, |operand| operand < 10), [whole]);
+        let gated: Vec<_> = norm.into_iter().chain([Step::Left(Mul, 12), Step::Left(Add, 1)]).collect();
+        let found = passes(&gated, |operand| operand < 10);
+        let gate = Pass::Affine { constants: [None; CONSTANTS], times: Some(12), plus: None };
+        let last = Pass::Affine { constants: [Some((Linear::Plus, 1)), None, None], times: None, plus: None };
+        assert_eq!(found, [whole, gate, last]);
+        let other = [Step::Unary(UnaryOp::Silu), Step::Right(Sub, 12)];
+        assert_eq!(passes(&other, |operand| operand < 10), other.map(Pass::Step));
+    }
+}

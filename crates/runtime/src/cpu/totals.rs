@@ -1,0 +1,193 @@
+//! Floats of a row combined, always in the same order.
+
+use super::chain::Block;
+use super::lanes::{Lanes, Row};
+use pulp::Simd;
+use rewire_graph_rewrite::plan::ReduceOp;
+
+/// Partial results of a row; point `x` goes to partial `x % PARTIALS`, whatever the row's neighbours are.
+const PARTIALS: usize = 64;
+
+/// Partial results of a row.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct Partials([f32; PARTIALS]);
+
+/// What the points of rows are combined to.
+#[derive(Debug)]
+pub(super) struct Totals<'s> {
+    pub op: ReduceOp,
+    /// Of the row that is not at its end yet.
+    pub partials: &'s mut Partials,
+    /// By row of the tile.
+    pub results: &'s mut [f32],
+    /// Rows begin with the tile.
+    pub begins: bool,
+    /// Rows end with the tile.
+    pub ends: bool,
+}
+
+impl Partials {
+    /// Those of no points.
+    pub(super) fn of(op: ReduceOp) -> Self {
+        Self([neutral(op); PARTIALS])
+    }
+}
+
+/// The result of no points.
+pub(super) fn neutral(op: ReduceOp) -> f32 {
+    match op {
+        ReduceOp::Sum => 0.0,
+        ReduceOp::Max => f32::MIN,
+        ReduceOp::Min => f32::MAX,
+    }
+}
+
+impl Totals<'_> {
+    /// Combines the values of a block, which lie at `from`.
+    #[inline(always)]
+    pub(super) fn add<S: Simd>(&mut self, simd: S, value: Lanes<'_, f32>, from: Block, block: Block) {
+        let (op, begins, ends) = (self.op, self.begins && block.begins(), self.ends && block.ends());
+        let Some(results) = self.results.get_mut(block.row..block.row + block.rows) else { return };
+        for (n, result) in results.iter_mut().enumerate() {
+            if let (ReduceOp::Sum, true, true, Row::Each(values)) = (op, begins, ends, from.row(value, n))
+                && let Some(sum) = sum(simd, values)
+            {
+                *result = sum;
+                continue;
+            }
+            if begins {
+                *self.partials = Partials::of(op);
+            }
+            let partials = &mut self.partials.0;
+            match from.row(value, n) {
+                Row::Each(values) => combine(simd, op, partials, values),
+                Row::Same(value) => {
+                    let values = [value; PARTIALS];
+                    for start in (0..block.points).step_by(PARTIALS) {
+                        combine(simd, op, partials, &values[..PARTIALS.min(block.points - start)]);
+                    }
+                }
+            }
+            if ends {
+                *result = match op {
+                    ReduceOp::Sum => fold(*partials, add),
+                    ReduceOp::Max => fold(*partials, larger),
+                    ReduceOp::Min => fold(*partials, smaller),
+                };
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn combine<S: Simd>(simd: S, op: ReduceOp, partials: &mut [f32; PARTIALS], values: &[f32]) {
+    match op {
+        ReduceOp::Sum => accumulate_sums(simd, partials, values),
+        ReduceOp::Max => accumulate(partials, values, larger),
+        ReduceOp::Min => accumulate(partials, values, smaller),
+    }
+}
+
+#[inline(always)]
+fn add(a: f32, b: f32) -> f32 {
+    a + b
+}
+
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+#[inline(always)]
+fn smaller(a: f32, b: f32) -> f32 {
+    if b < a { b } else { a }
+}
+
+#[inline(always)]
+fn fold(mut lanes: [f32; PARTIALS], combine: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut half = PARTIALS / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = combine(lanes[lane], lanes[lane + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+#[inline(always)]
+fn accumulate(lanes: &mut [f32; PARTIALS], values: &[f32], combine: impl Fn(f32, f32) -> f32) {
+    for block in values.chunks(PARTIALS) {
+        for (partial, &value) in lanes.iter_mut().zip(block) {
+            *partial = combine(*partial, value);
+        }
+    }
+}
+
+/// The sum of a whole row, with all partial sums in registers.
+#[inline(always)]
+fn sum<S: Simd>(simd: S, values: &[f32]) -> Option<f32> {
+    let (blocks, []) = values.as_chunks::<PARTIALS>() else { return None };
+    match S::F32_LANES {
+        16 => sum_blocks::<S, 4>(simd, blocks),
+        8 => sum_blocks::<S, 8>(simd, blocks),
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn sum_blocks<S: Simd, const N: usize>(simd: S, blocks: &[[f32; PARTIALS]]) -> Option<f32> {
+    let mut sums = [simd.splat_f32s(0.0); N];
+    for block in blocks {
+        let (values, _) = S::as_simd_f32s(block);
+        for (sum, &value) in sums.iter_mut().zip(values) {
+            *sum = simd.add_f32s(*sum, value);
+        }
+    }
+    let mut half = N / 2;
+    while half > 0 {
+        for n in 0..half {
+            sums[n] = simd.add_f32s(sums[n], sums[n + half]);
+        }
+        half /= 2;
+    }
+    let mut lanes = [0.0; 16];
+    let rest = lanes.get_mut(..S::F32_LANES)?;
+    rest.copy_from_slice(bytemuck::cast_slice::<S::f32s, f32>(&sums[..1]));
+    let mut half = S::F32_LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] += lanes[lane + half];
+        }
+        half /= 2;
+    }
+    Some(lanes[0])
+}
+
+#[inline(always)]
+fn accumulate_sums<S: Simd>(simd: S, lanes: &mut [f32; PARTIALS], values: &[f32]) {
+    let (blocks, rest) = values.as_chunks::<PARTIALS>();
+    match S::F32_LANES {
+        16 => add_blocks::<S, 4>(simd, lanes, blocks),
+        8 => add_blocks::<S, 8>(simd, lanes, blocks),
+        4 => add_blocks::<S, 16>(simd, lanes, blocks),
+        _ => accumulate(lanes, blocks.as_flattened(), add),
+    }
+    accumulate(lanes, rest, add);
+}
+
+/// Adds blocks with all `N` vectors of partial sums in registers.
+#[inline(always)]
+fn add_blocks<S: Simd, const N: usize>(simd: S, lanes: &mut [f32; PARTIALS], blocks: &[[f32; PARTIALS]]) {
+    let (vectors, _) = S::as_mut_simd_f32s(lanes);
+    let Some(vectors) = vectors.first_chunk_mut::<N>() else { return };
+    let mut sums = *vectors;
+    for block in blocks {
+        let (values, _) = S::as_simd_f32s(block);
+        for (sum, &value) in sums.iter_mut().zip(values) {
+            *sum = simd.add_f32s(*sum, value);
+        }
+    }
+    *vectors = sums;
+}
