@@ -1,4 +1,5 @@
 use crate::args::{Bench as Options, Common, Sizes};
+use crate::caches;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
@@ -7,8 +8,8 @@ use rewire::bench::{
     compare, operators, page, roofline, suite,
 };
 use rewire::graph_rewrite::emit::Tuning;
+use rewire::rank;
 use rewire::weights::Weights;
-use rewire::{TuningStore, rank};
 use std::path::Path;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
@@ -61,8 +62,9 @@ pub fn open(common: &Common, seconds: f64, tuning: Option<Tuning>) -> Result<Ben
         kernel: common.kernel,
         adapter: common.adapter.clone(),
         seconds,
-        tunings: if tuning.is_none() { tunings() } else { None },
+        tunings: if tuning.is_none() { caches::tunings() } else { None },
         tuning: tuning.unwrap_or_default(),
+        pipelines: caches::pipelines(),
     };
     let bench = Bench::new(&with)?;
     let keep = |path: &Path| Machines::read(path)?.insert(&bench.adapter(), *bench.machine());
@@ -70,11 +72,6 @@ pub fn open(common: &Common, seconds: f64, tuning: Option<Tuning>) -> Result<Ben
         tracing::warn!("the ceilings are not kept: {error}");
     }
     Ok(bench)
-}
-
-/// The tunings that were measured on this computer.
-pub fn tunings() -> Option<TuningStore> {
-    Some(TuningStore::at(rewire::cache_folder()?.join("tunings")))
 }
 
 /// Operators and models at the given sizes, and the workloads of a suite; all of them are known.

@@ -35,6 +35,8 @@ pub enum CliError {
     NoDevice(String),
     #[error("%{node} has no WGSL: {reason}")]
     NoKernel { node: usize, reason: String },
+    #[error("there is no folder to keep tunings in: set HOME, or XDG_CACHE_HOME (LOCALAPPDATA on Windows)")]
+    NoCaches,
     #[error("{failed} of {all} could not be measured")]
     NotMeasured { failed: usize, all: usize },
     #[error("{worse} of {all} are worse than before, in part worse, or could not be compared")]

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod caches;
 mod demo;
 mod devices;
 mod error;
@@ -18,14 +19,16 @@ use args::{Args, Command};
 use clap::Parser;
 use output::Output;
 use std::process::ExitCode;
+use std::time::Instant;
 
 fn main() -> ExitCode {
+    let begun = Instant::now();
     let args = Args::parse();
     log::to_stderr();
     let mut output = Output::stdout();
     let result = match &args.command {
         Command::Devices => devices::run(&args.common, &mut output),
-        Command::Rank(options) => rank::run(options, &args.common, &mut output),
+        Command::Rank(options) => rank::run(options, &args.common, begun, &mut output),
         Command::Verify(options) => verify::run(options, &args.common, &mut output),
         Command::Bench(options) => bench::run(options, &args.common, &mut output),
         Command::Tune(options) => tune::run(options, &args.common, &mut output),

@@ -1,16 +1,19 @@
 use crate::args::{Common, Tune};
 use crate::bench;
+use crate::caches;
 use crate::error::CliError;
 use crate::output::Output;
 use rewire::bench::{Bench, BenchOptions, TunedKernel};
 
 pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let jobs = bench::jobs(&options.ops, options.suite.as_deref(), &options.sizes)?;
+    let tunings = caches::tunings().ok_or(CliError::NoCaches)?;
     let with = BenchOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
         seconds: options.seconds,
-        tunings: bench::tunings(),
+        tunings: Some(tunings),
+        pipelines: caches::pipelines(),
         ..BenchOptions::default()
     };
     let tuner = Bench::new(&with)?;

@@ -1,4 +1,5 @@
 use crate::args::{Common, Verify};
+use crate::caches;
 use crate::error::CliError;
 use crate::output::Output;
 use rewire::verify::{CaseReport, Status, Verifier, VerifyOptions, cases};
@@ -18,6 +19,7 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
         adapter: common.adapter.clone(),
         save: options.save.clone(),
         tuning: options.tuning,
+        pipelines: caches::pipelines(),
     };
     let verifier = Verifier::new(with)?;
     let (mut failed, mut all) = (0, 0);

@@ -30,6 +30,8 @@ fn check_demo(kernel: &str) {
         assert!(order.is_sorted_by(|a, b| a <= b));
     }
     let summary = &output.last().unwrap()["summary"];
+    let [first, all] = ["first_scores_seconds", "seconds"].map(|name| summary[name].as_f64().unwrap());
+    assert!(0.0 < first && first <= all, "{summary}");
     assert_eq!(
         (&summary["users"], &summary["candidates"], &summary["kernel"]),
         (&json!(256), &json!(4158), &json!(kernel))
@@ -146,6 +148,7 @@ fn the_table_has_titles_and_an_end() {
     assert_eq!(run.code, Some(0));
     assert!(run.stdout.contains("Romance film 1159"));
     assert!(run.stdout.contains("256 users, 4158 candidates ranked in"));
+    assert!(run.stdout.contains("on cpu, the first scores after "));
     assert!(run.stdout.contains("AUC is_click  0.7096"));
 }
 

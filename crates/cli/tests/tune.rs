@@ -51,6 +51,21 @@ fn what_is_tuned_is_kept() {
 }
 
 #[test]
+fn tunings_that_cannot_be_kept_are_an_error() {
+    let caches = Folder::new();
+    caches.write("rewire", "a file where a folder should be");
+    let tune = run_in(&caches, &[&["tune", "--seconds", "0"], &WORK[..]].concat());
+    if tune.stderr.contains("no GPU adapter") {
+        return;
+    }
+    tune.failed_with(&["rewire/tunings/tunings-", "the tunings are not kept", "make the folder writable"]);
+    let nowhere =
+        command(&[&["tune"], &WORK[..]].concat()).env_remove("XDG_CACHE_HOME").env_remove("HOME").output().unwrap();
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("set HOME, or XDG_CACHE_HOME"));
+}
+
+#[test]
 fn the_cpu_has_no_tunings() {
     run(&["tune", "addmm", "--kernel", "cpu"]).failed_with(&["cpu cannot time kernels"]);
     assert_eq!(run(&["tune", "--kernel", "cpu"]).code, Some(2));

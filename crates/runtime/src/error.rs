@@ -1,6 +1,7 @@
 use rewire_graph::DType;
 use rewire_graph::op::RegistryError;
 use rewire_graph_rewrite::plan::ShapeError;
+use std::path::PathBuf;
 
 /// Why a device failed or refused.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
@@ -299,6 +300,14 @@ pub enum RunError {
     NoTimes {
         /// The adapter, or `cpu`.
         device: String,
+    },
+    /// Tunings cannot be written to their store.
+    #[error("{}: the tunings are not kept: {reason}; make the folder writable, or free space there", path.display())]
+    NotKept {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// A kernel failed on the CPU.
     #[error("step {step} ({name}, `{path}`) failed on the CPU: {reason}")]

@@ -9,7 +9,7 @@ mod table;
 pub use input::InputError;
 
 use crate::args::{Common, Rank};
-use crate::bench;
+use crate::caches;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
@@ -17,7 +17,6 @@ use input::Requests;
 use items::Titles;
 use progress::Progress;
 use report::{SummaryLine, Tally, UserLine};
-use rewire::PipelineStore;
 use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Request};
 use rewire::weights::Weights;
 use std::time::Instant;
@@ -25,15 +24,15 @@ use std::time::Instant;
 /// Rows that are read before a batch is run.
 const CHUNK: usize = 1 << 14;
 
-pub fn run(options: &Rank, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let start = Instant::now();
+/// Ranks the users of the input. The program began at `begun`.
+pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
     let mut ranker = load(options, common)?;
     let mut input = input::open(options.data.as_deref(), ranker.schema())?;
     let item = ranker.schema().candidates.first().map_or("item_id", |column| column.name.as_str());
     let titles = if common.json { Titles::default() } else { Titles::find(options, item) };
     let mut run = Run {
         printer: Printer { json: common.json, top: options.top, tasks: names(&ranker), titles },
-        tally: Tally::new(ranker.tasks()),
+        tally: Tally::new(ranker.tasks(), begun),
         progress: Progress::new(),
     };
     if let Err(error) = run.all(&mut *input, &mut ranker, options, output) {
@@ -44,7 +43,7 @@ pub fn run(options: &Rank, common: &Common, output: &mut Output) -> Result<(), C
         }
         return Err(error);
     }
-    let summary = run.tally.summary(start.elapsed().as_secs_f64(), &ranker.report());
+    let summary = run.tally.summary(&ranker.report());
     drop(run.progress);
     run.tally.notes(ranker.max_seq_len());
     match common.json {
@@ -58,8 +57,8 @@ fn load(options: &Rank, common: &Common) -> Result<Ranker, RankError> {
     let with = RankOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
-        tunings: bench::tunings(),
-        pipelines: rewire::cache_folder().map(|folder| PipelineStore::at(folder.join("pipelines"))),
+        tunings: caches::tunings(),
+        pipelines: caches::pipelines(),
         ..RankOptions::default()
     };
     match &options.model {

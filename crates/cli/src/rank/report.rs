@@ -3,13 +3,17 @@ use rewire::rank::{Auc, Candidate, Ranked, Request, Task, User};
 use rewire::runtime::Report;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
+use std::time::{Duration, Instant};
 
 /// What a run came to.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     pub users: u64,
     pub candidates: u64,
+    /// From the start of the program to the end.
     pub seconds: f64,
+    /// From the start of the program until the first scores were there.
+    pub first_scores_seconds: f64,
     pub kernel: String,
     pub adapter: String,
     #[serde(serialize_with = "as_map")]
@@ -74,6 +78,8 @@ pub struct Tally {
     tasks: Vec<Task>,
     auc: Vec<Auc>,
     labelled: bool,
+    begun: Instant,
+    first: Option<Duration>,
     pub users: u64,
     candidates: u64,
     truncated: u64,
@@ -84,11 +90,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn new(tasks: &[Task]) -> Self {
+    /// Counts of a program that began at `begun`.
+    pub fn new(tasks: &[Task], begun: Instant) -> Self {
         Self {
             tasks: tasks.to_vec(),
             auc: vec![Auc::default(); tasks.len()],
             labelled: false,
+            begun,
+            first: None,
             users: 0,
             candidates: 0,
             truncated: 0,
@@ -101,6 +110,7 @@ impl Tally {
 
     /// Counts a user.
     pub fn add(&mut self, request: &Request, ranked: &Ranked) {
+        self.first.get_or_insert_with(|| self.begun.elapsed());
         self.users += 1;
         self.candidates += ranked.candidates.len() as u64;
         self.truncated += u64::from(ranked.dropped_events > 0);
@@ -120,12 +130,14 @@ impl Tally {
         }
     }
 
-    pub fn summary(&self, seconds: f64, report: &Report) -> Summary {
+    pub fn summary(&self, report: &Report) -> Summary {
+        let seconds = self.begun.elapsed();
         let auc = || self.tasks.iter().zip(&self.auc).map(|(task, auc)| (task.name.clone(), auc.value()));
         Summary {
             users: self.users,
             candidates: self.candidates,
-            seconds,
+            seconds: seconds.as_secs_f64(),
+            first_scores_seconds: self.first.unwrap_or(seconds).as_secs_f64(),
             kernel: report.kernel.to_string(),
             adapter: report.adapter.clone().unwrap_or_else(|| "cpu".into()),
             auc: if self.labelled { auc().collect() } else { Vec::new() },

@@ -33,11 +33,12 @@ pub fn print(ranked: &Ranked, top: usize, tasks: &[String], titles: &Titles, out
 /// Prints what a whole run came to.
 pub fn print_summary(summary: &Summary, output: &mut Output) -> io::Result<()> {
     output.line(format_args!(
-        "{}, {} ranked in {:.2} s on {}",
+        "{}, {} ranked in {:.2} s on {}, the first scores after {:.2} s",
         count(summary.users, "user"),
         count(summary.candidates, "candidate"),
         summary.seconds,
-        summary.adapter
+        summary.adapter,
+        summary.first_scores_seconds
     ))?;
     for (task, auc) in &summary.auc {
         match auc {

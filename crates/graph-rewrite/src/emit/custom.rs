@@ -2,14 +2,15 @@
 
 use super::function::type_of;
 use super::module::Module;
-use super::template::{Main, calls, render};
-use super::{EmitError, EmittedKernel, GridFactor};
+use super::template::{Main, called, render};
+use super::{EmitError, GridFactor, ParsedKernel};
 use crate::plan::{Custom, Place};
 use minijinja::Value;
 use rewire_graph::{DType, Dim};
+use std::collections::BTreeSet;
 
 /// Emits the shader of an operator.
-pub(super) fn emit(kernel: &Custom, mut module: Module) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Custom, mut module: Module) -> Result<ParsedKernel, EmitError> {
     let (shader, name) = (&kernel.shader, kernel.operator.name());
     let wrong = |line: Option<u32>, reason: String| EmitError::Custom { name: name.to_owned(), line, reason };
     if shader.operands.len() != kernel.operands.len() {
@@ -27,22 +28,23 @@ pub(super) fn emit(kernel: &Custom, mut module: Module) -> Result<EmittedKernel,
     if let Some(attribute) = ["@group", "@binding", "@compute"].into_iter().find(|a| shader.wgsl.contains(a)) {
         return Err(wrong(None, format!("expected no bindings and no entry point, got `{attribute}`")));
     }
+    let called = called(&shader.wgsl);
     let mut accessors = String::new();
     for (name, &position) in shader.operands.iter().zip(&kernel.operands) {
-        accessors += &loads(&mut module, &shader.wgsl, name, position)?;
+        accessors += &loads(&mut module, &called, name, position)?;
     }
-    accessors += &stores(&mut module, kernel);
+    accessors += &stores(&mut module, &called, kernel);
     let wgsl = shader.wgsl.trim_end();
     let variables = vec![("operator", Value::from(wgsl.to_owned()))];
     let main = Main { threads: shader.threads, hooks: accessors, variables, ..Main::default() };
     let grid = vec![GridFactor::Tiles(shader.extents.clone(), shader.tile)];
-    let source = include_str!("../../../../shaders/custom.wgsl");
-    let emitted = render("custom.wgsl", source, module, main, grid, vec![]);
-    let emitted = emitted.map_err(|error| match error {
+    let emitted = render("custom.wgsl", module, main, grid, vec![]);
+    let mut emitted = emitted.map_err(|error| match error {
         EmitError::Shader { line, reason } => wrong(line.filter(|&line| line as usize <= wgsl.lines().count()), reason),
         other => other,
     })?;
-    Ok(EmittedKernel { trusted: false, ..emitted })
+    emitted.kernel.trusted = false;
+    Ok(emitted)
 }
 
 fn arguments(rank: usize) -> (Vec<String>, String) {
@@ -51,49 +53,49 @@ fn arguments(rank: usize) -> (Vec<String>, String) {
     (names, declared)
 }
 
-/// What the text calls of an operand.
-fn loads(module: &mut Module, text: &str, name: &str, position: u16) -> Result<String, EmitError> {
+/// What is called of an operand.
+fn loads(module: &mut Module, called: &BTreeSet<&str>, name: &str, position: u16) -> Result<String, EmitError> {
     let operand = module.operand(position)?;
     let (dtype, shape) = (operand.dtype, operand.shape.clone());
     let ty = if operand.place == Place::Host { "i32" } else { type_of(dtype.scalar()) };
     let (names, declared) = arguments(shape.len());
     let mut accessors = String::new();
-    if calls(text, &format!("load_{name}")) {
+    if called.contains(format!("load_{name}").as_str()) {
         let code = module.load(position, &names, None)?;
         accessors += &format!("fn load_{name}({declared}) -> {ty} {{\n    return {code};\n}}\n\n");
     }
-    if calls(text, &format!("load4_{name}")) && module.has_vector_load(position) {
+    if called.contains(format!("load4_{name}").as_str()) && module.has_vector_load(position) {
         let code = module.load4(position, &names)?;
         accessors += &format!("fn load4_{name}({declared}) -> vec4<{ty}> {{\n    return {code};\n}}\n\n");
     }
-    Ok(accessors + &extents(module, text, name, &shape))
+    Ok(accessors + &extents(module, called, name, &shape))
 }
 
-/// What the text calls of the result.
-fn stores(module: &mut Module, kernel: &Custom) -> String {
-    let (text, name, dtype) = (&kernel.shader.wgsl, &kernel.shader.result, kernel.dtype);
+/// What is called of the result.
+fn stores(module: &mut Module, called: &BTreeSet<&str>, kernel: &Custom) -> String {
+    let (name, dtype) = (&kernel.shader.result, kernel.dtype);
     let ty = type_of(dtype.scalar());
     let (names, declared) = arguments(kernel.shape.len());
     let separator = if names.is_empty() { "" } else { ", " };
     let mut accessors = String::new();
-    if calls(text, &format!("store_{name}")) {
+    if called.contains(format!("store_{name}").as_str()) {
         let at = module.address(&kernel.shape, &names, false);
         let code = module.store(0, dtype, &at, "value");
         accessors += &format!("fn store_{name}({declared}{separator}value: {ty}) {{\n    {code}\n}}\n\n");
     }
-    if calls(text, &format!("store4_{name}")) && dtype != DType::I64 {
+    if called.contains(format!("store4_{name}").as_str()) && dtype != DType::I64 {
         let at = module.address(&kernel.shape, &names, true);
         let code = module.store4(0, dtype, &at, "value");
         accessors += &format!("fn store4_{name}({declared}{separator}value: vec4<{ty}>) {{\n    {code}\n}}\n\n");
     }
-    accessors + &extents(module, text, name, &kernel.shape)
+    accessors + &extents(module, called, name, &kernel.shape)
 }
 
-fn extents(module: &mut Module, text: &str, name: &str, shape: &[Dim]) -> String {
+fn extents(module: &mut Module, called: &BTreeSet<&str>, name: &str, shape: &[Dim]) -> String {
     let mut accessors = String::new();
     for (axis, dim) in shape.iter().enumerate() {
         let function = format!("extent_{name}_{axis}");
-        if calls(text, &function) {
+        if called.contains(function.as_str()) {
             let extent = module.dim(dim);
             accessors += &format!("fn {function}() -> i32 {{\n    return {extent};\n}}\n\n");
         }

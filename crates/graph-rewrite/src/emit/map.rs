@@ -2,7 +2,7 @@ use super::expr::{Scope, indented};
 use super::module::Module;
 use super::store::{everywhere, store_all_four, store_all_point, vector_accesses};
 use super::template::{Main, render};
-use super::{EmitError, EmittedKernel, GridFactor, Tuning};
+use super::{EmitError, GridFactor, ParsedKernel, Tuning};
 use crate::plan::{self, Map};
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{DType, Dim};
@@ -13,7 +13,7 @@ const LANES: usize = 4;
 const THREAD_BYTES: usize = 32;
 
 /// Emits a loop over points: a thread computes groups of four neighbouring points, or one point where nothing aligns.
-pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let threads = tuning.threads(module.target)?;
     let Some((last, outer)) = kernel.extents.split_last() else {
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
@@ -74,7 +74,7 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
     main.block(&format!("if ({})", place.exists), &stores);
     let body = indented(&main.take());
     let main = Main { threads, body, ..Main::default() };
-    render("map.wgsl", include_str!("../../../../shaders/map.wgsl"), module, main, grid, vec![])
+    render("map.wgsl", module, main, grid, vec![])
 }
 
 /// Groups of four that a thread computes: fewer of wider elements.

@@ -162,12 +162,32 @@ pub struct EmittedKernel {
     pub trusted: bool,
 }
 
+/// A kernel whose shader is parsed.
+#[derive(Clone, Debug)]
+pub struct ParsedKernel {
+    /// The kernel.
+    pub kernel: EmittedKernel,
+    /// The shader as naga has parsed it, so that a device need not.
+    pub module: naga::Module,
+}
+
+impl ParsedKernel {
+    /// Parses the shader of a kernel.
+    ///
+    /// # Errors
+    /// [`EmitError::Shader`] where it is no WGSL.
+    pub fn parse(kernel: EmittedKernel) -> Result<Self, EmitError> {
+        let module = validate::parse(&kernel.wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
+        Ok(Self { kernel, module })
+    }
+}
+
 /// Emits the shader of `kernel` for `target`, validated. Tensors of symbolic size fit a binding each.
 ///
 /// # Errors
 /// [`EmitError`] names what the kernel refers to and does not have, or what the target lacks.
 pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    emit_with_windows(kernel, target, tuning, &Windows::of_constants(kernel, target))
+    Ok(emit_with_windows(kernel, target, tuning, &Windows::of_constants(kernel, target))?.kernel)
 }
 
 /// [`emit`] where tensors may be larger than a binding: loads and stores choose the window.
@@ -179,7 +199,7 @@ pub fn emit_with_windows(
     target: &Target,
     tuning: &Tuning,
     windows: &Windows,
-) -> Result<EmittedKernel, EmitError> {
+) -> Result<ParsedKernel, EmitError> {
     check::check(kernel)?;
     validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
     let module = Module::new(kernel.body(), target, windows);

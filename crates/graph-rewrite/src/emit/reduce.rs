@@ -5,7 +5,7 @@ use super::module::Module;
 use super::store::{store_all_four, store_all_point, store_point, vector_accesses};
 use super::template::{Main, render};
 use super::value::Value;
-use super::{EmitError, EmittedKernel, GridFactor, Target, Tuning, Windows};
+use super::{EmitError, GridFactor, ParsedKernel, Target, Tuning, Windows};
 use crate::plan::{Reduce, ReduceOp, Reduction};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
@@ -59,7 +59,7 @@ impl Columns<'_> {
 }
 
 /// Emits row reductions.
-pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let threads = tuning.threads(module.target)?;
     let (outer, columns) = columns(kernel, &module, threads)?;
     let mut row = Scope::point(&[], vec![]);
@@ -103,7 +103,7 @@ pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Resu
     ];
     let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
     let main = Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables };
-    render("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl"), module, main, grid, vec![])
+    render("reduce.wgsl", module, main, grid, vec![])
 }
 
 /// The outer extents, and the columns of a row for a workgroup of `threads`.

@@ -2,19 +2,43 @@
 
 use super::module::Module;
 use super::validate::validate;
-use super::{EmitError, EmittedKernel, GridFactor, Param, TileList};
+use super::{EmitError, EmittedKernel, GridFactor, Param, ParsedKernel, TileList};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 
-/// What several templates include.
-const SHARED: [(&str, &str); 4] = [
+/// The templates of the families, and what several of them include.
+const TEMPLATES: [(&str, &str); 11] = [
+    ("attention.wgsl", include_str!("../../../../shaders/attention.wgsl")),
+    ("attention_cooperative.wgsl", include_str!("../../../../shaders/attention_cooperative.wgsl")),
+    ("custom.wgsl", include_str!("../../../../shaders/custom.wgsl")),
+    ("map.wgsl", include_str!("../../../../shaders/map.wgsl")),
+    ("matmul.wgsl", include_str!("../../../../shaders/matmul.wgsl")),
+    ("matmul_cooperative.wgsl", include_str!("../../../../shaders/matmul_cooperative.wgsl")),
+    ("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl")),
     ("row_bounds.wgsl", include_str!("../../../../shaders/row_bounds.wgsl")),
     ("row_bounds_memory.wgsl", include_str!("../../../../shaders/row_bounds_memory.wgsl")),
     ("statistics.wgsl", include_str!("../../../../shaders/statistics.wgsl")),
     ("statistics_memory.wgsl", include_str!("../../../../shaders/statistics_memory.wgsl")),
 ];
+
+/// The templates, parsed once.
+static ENVIRONMENT: LazyLock<Result<Environment<'static>, String>> =
+    LazyLock::new(|| environment().map_err(|error| format!("{error:#}")));
+
+fn environment() -> Result<Environment<'static>, minijinja::Error> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
+    environment.set_syntax(syntax?);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    for (name, source) in TEMPLATES {
+        environment.add_template(name, source)?;
+    }
+    Ok(environment)
+}
 
 /// What fills a family's template.
 #[derive(Default)]
@@ -32,22 +56,14 @@ pub(super) struct Main {
 /// Renders and validates.
 pub(super) fn render(
     name: &'static str,
-    source: &str,
     mut module: Module,
     main: Main,
     grid: Vec<GridFactor>,
     tile_lists: Vec<TileList>,
-) -> Result<EmittedKernel, EmitError> {
-    let failed = |error: minijinja::Error| EmitError::Template { template: name, reason: format!("{error:#}") };
+) -> Result<ParsedKernel, EmitError> {
+    let failed = |reason: String| EmitError::Template { template: name, reason };
     let workgroups = module.param(Param::Workgroups);
     let (enable, declarations) = module.declarations()?;
-    let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
-    environment.set_syntax(syntax.map_err(failed)?);
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    for (name, source) in SHARED.into_iter().chain([(name, source)]) {
-        environment.add_template(name, source).map_err(failed)?;
-    }
     let mut variables: Vec<(&str, Value)> = vec![
         ("declarations", declarations.into()),
         ("hooks", main.hooks.into()),
@@ -57,18 +73,22 @@ pub(super) fn render(
     ];
     variables.extend(main.variables);
     let context = Value::from_pairs(variables);
-    let shader = environment.get_template(name).and_then(|template| template.render(context)).map_err(failed)?;
+    let environment = ENVIRONMENT.as_ref().map_err(|reason| failed(reason.clone()))?;
+    let shader = environment.get_template(name).and_then(|template| template.render(context));
+    let shader = shader.map_err(|error| failed(format!("{error:#}")))?;
     let matrices = if shader.contains("coop_mat") { "enable wgpu_cooperative_matrix;\n" } else { "" };
     let directives = format!("{matrices}{enable}");
     let wgsl = format!("{directives}{shader}{}", library(&shader));
     let directives = directives.lines().count() as u32;
-    validate(&wgsl, module.target).map_err(|error| match error {
+    let parsed = validate(&wgsl, module.target).map_err(|error| match error {
         EmitError::Shader { line, reason } => {
             EmitError::Shader { line: line.and_then(|line| line.checked_sub(directives)), reason }
         }
         other => other,
     })?;
-    Ok(EmittedKernel { wgsl, params: module.params().to_vec(), slots: module.slots(), tile_lists, grid, trusted: true })
+    let (params, slots) = (module.params().to_vec(), module.slots());
+    let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, trusted: true };
+    Ok(ParsedKernel { kernel, module: parsed })
 }
 
 /// The functions that a shader calls, and those that they call.
@@ -84,8 +104,9 @@ fn library(shader: &str) -> String {
     let mut used = vec![false; functions.len()];
     let mut texts = vec![shader];
     while let Some(text) = texts.pop() {
+        let called = called(text);
         for (used, (name, source)) in used.iter_mut().zip(&functions) {
-            if !*used && calls(text, name) {
+            if !*used && called.contains(name) {
                 *used = true;
                 texts.push(source);
             }
@@ -94,12 +115,9 @@ fn library(shader: &str) -> String {
     functions.iter().zip(used).filter(|(_, used)| *used).map(|((_, source), _)| format!("\n{source}\n")).collect()
 }
 
-/// True if the text calls a function.
-pub(super) fn calls(text: &str, name: &str) -> bool {
+/// The names before parentheses of a text.
+pub(super) fn called(text: &str) -> BTreeSet<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.match_indices(name).any(|(at, _)| {
-        let before = text.get(..at).and_then(|t| t.chars().next_back());
-        let after = text.get(at + name.len()..).and_then(|t| t.chars().next());
-        after == Some('(') && !before.is_some_and(is_name)
-    })
+    let name = |(at, _): (usize, &str)| text.get(..at)?.rsplit(|c| !is_name(c)).next();
+    text.match_indices('(').filter_map(name).collect()
 }

@@ -21,7 +21,7 @@ pub(super) fn check(module: &naga::Module, wgsl: &str, capabilities: Capabilitie
 }
 
 /// Parses and validates `wgsl` for `target`, and checks the limits that naga does not.
-pub(super) fn validate(wgsl: &str, target: &Target) -> Result<(), EmitError> {
+pub(super) fn validate(wgsl: &str, target: &Target) -> Result<naga::Module, EmitError> {
     let module = parse(wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
     let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(Capabilities::SHADER_FLOAT16, target.f16);
@@ -39,7 +39,8 @@ pub(super) fn validate(wgsl: &str, target: &Target) -> Result<(), EmitError> {
         module.entry_points.iter().map(|e| e.workgroup_size.iter().map(|&n| u64::from(n)).product()).max();
     limit("bytes of workgroup memory", bytes, target.workgroup_bytes)?;
     limit("storage buffers", buffers, target.storage_buffers)?;
-    limit("invocations a workgroup", invocations.unwrap_or(0), target.invocations)
+    limit("invocations a workgroup", invocations.unwrap_or(0), target.invocations)?;
+    Ok(module)
 }
 
 pub(super) fn limit(what: &'static str, needed: u64, limit: u32) -> Result<(), EmitError> {

@@ -3,7 +3,7 @@ use crate::tensor::Tensor;
 use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim};
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::emit::{Tuning, emit};
 use rewire_graph_rewrite::plan::{Kernel, Matmul, ReduceOp, Reduction, RowRange};
 
 /// `[h, m, k] x [k, n]` or `[h, n, k]` transposed, with bias and SiLU, at symbolic or constant sizes.
@@ -96,6 +96,56 @@ fn cooperative_matrices_compute_a_product_of_halves() {
             let target = with_matrices(matrix, subgroup);
             let wgsl = check_on(&name, &kernel, &data, &[(0, m as i64)], &target, &tuning);
             assert!(wgsl.contains("coopMultiplyAdd"), "{name}");
+        }
+    }
+}
+
+/// `[m, 48] x [48, 64]` of halves, with a tensor added to the result where there is a type for it.
+fn added(dtype: Option<DType>) -> Kernel {
+    let mut b = Build::default();
+    let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
+    let (x, w) = (b.operand(DType::F16, vec![m.clone(), k.clone()]), b.operand(DType::F16, vec![k.clone(), n.clone()]));
+    let (row, column, depth, inner) = (b.coord(0, &m), b.coord(1, &n), b.coord(1, &k), b.coord(0, &k));
+    let (left, right) = (b.load(x, &[row, depth]), b.load(w, &[inner, column]));
+    let mut value = b.body.dag.value(0, rewire_graph::Scalar::F32);
+    if let Some(dtype) = dtype {
+        let y = b.operand(dtype, vec![m.clone(), n.clone()]);
+        let y = b.load(y, &[row, column]);
+        value = b.bin(BinaryOp::Add, value, y);
+    }
+    let outputs = own(vec![output(DType::F32, vec![m.clone(), n.clone()], vec![row, column], value)]);
+    let (batch, stats) = (vec![], vec![]);
+    Kernel::Matmul(Matmul { body: b.body, batch, m: RowRange::Dense(m), n, k, stats, a: left, b: right, outputs })
+}
+
+#[test]
+fn what_is_added_to_a_product_is_loaded_a_round_ahead() {
+    let target = with_matrices(16, 32);
+    let emitted = |dtype| emit(&added(dtype), &target, &Tuning::default()).unwrap().wgsl;
+    assert!(!emitted(None).contains("Ahead"), "there is nothing to load");
+    for dtype in [DType::F32, DType::F16] {
+        let wgsl = emitted(Some(dtype));
+        let finish = wgsl.split("fn finish(").nth(1).and_then(|text| text.split("\n}").next()).unwrap();
+        assert!(finish.contains("loaded: Ahead") && finish.contains("loaded.v"), "{wgsl}");
+        assert!(!finish.contains("load4_2") && !finish.contains("load_2"), "{wgsl}");
+        // The loads of all rounds but the first come between the matrices of a round and its results.
+        let main = wgsl.split("fn main(").nth(1).unwrap();
+        let rounds: Vec<&str> = main.split("coopStoreT(").skip(1).collect();
+        let is_last = |round: &&str| !round.contains("ahead(");
+        assert!(rounds.len() > 1 && main.split("coopStoreT(").next().unwrap().contains("= ahead("), "{wgsl}");
+        let stores: Vec<&&str> = rounds.iter().filter(|round| round.contains("finish(")).collect();
+        assert_eq!(stores.iter().filter(|round| is_last(round)).count(), 1, "{wgsl}");
+        for round in stores.iter().filter(|round| !is_last(round)) {
+            assert!(round.find("ahead(") < round.find("finish("), "{wgsl}");
+        }
+    }
+    for rows in [5, 70] {
+        let data =
+            [noise(DType::F16, &[rows, 48], 1), noise(DType::F16, &[48, 64], 2), noise(DType::F32, &[rows, 64], 3)];
+        let kernel = added(Some(DType::F32));
+        for (matrix, subgroup) in [(8, 8), (16, 32)] {
+            let target = with_matrices(matrix, subgroup);
+            check_on(&format!("{rows} rows"), &kernel, &data, &[(0, rows as i64)], &target, &Tuning::default());
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::matmul::dense;
 use crate::reduce::layer_norm;
 use crate::tensor::{Num, Tensor};
 use crate::{map, matmul, with_matrices};
-use rewire_graph::{DType, Symbol};
+use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
 use rewire_graph_rewrite::plan::Kernel;
 use std::collections::HashMap;
@@ -144,6 +144,31 @@ fn cooperative_matrices_do_not_mix_with_multiply_adds() {
             assert_eq!(Tuning::default().candidates(&sample.kernel, &target)[0].matrices, Some(true));
         }
     }
+}
+
+/// Rows of the tiles that a kernel runs over in a run of `samples` and `rows`.
+fn tile(kernel: &Kernel, target: &Target, samples: i64, rows: i64) -> u32 {
+    let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
+    let base = Tuning::default().of_family(kernel, target);
+    let tuning = base.suited(kernel, target, |dim| size(dim).map(|size| size as u64));
+    assert_eq!(base.suited(kernel, target, |_| None), base, "sizes that are not known change nothing");
+    emit(kernel, target, &tuning).unwrap().tile_lists[0].tile
+}
+
+#[test]
+fn attention_of_few_workgroups_takes_fewer_queries() {
+    let target = with_matrices(16, 32);
+    let case = attention::Case { mask: Mask::Causal, heads: 4, qk: 64, v: 64, dtype: DType::F16, softmax: false };
+    let (kernel, ..) = attention::kernel(&case, &[4], None);
+    let many = tile(&kernel, &target, 8, 100_000);
+    assert_eq!(tile(&kernel, &target, 1, 200), many / 2);
+    // 24 tiles of four heads are as many workgroups as it takes.
+    assert_eq!(tile(&kernel, &target, 4, 20 * i64::from(many)), many);
+    assert_eq!(tile(&kernel, &target, 3, 20 * i64::from(many)), many / 2);
+    // Multiply-adds keep their tile.
+    let singles = attention::Case { dtype: DType::F32, ..case };
+    let (kernel, ..) = attention::kernel(&singles, &[4], None);
+    assert_eq!(tile(&kernel, &target, 1, 200), tile(&kernel, &target, 8, 100_000));
 }
 
 #[test]

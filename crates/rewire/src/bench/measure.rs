@@ -6,8 +6,8 @@ use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{
-    Detail, Gpu, Inputs, Kernel, Outputs, Profile, RunError, Session, SessionOptions, TuningStore, Value,
-    measure_machine,
+    Detail, Gpu, Inputs, Kernel, Outputs, PipelineStore, Profile, RunError, Session, SessionOptions, TuningStore,
+    Value, measure_machine,
 };
 use std::time::{Duration, Instant};
 
@@ -24,11 +24,20 @@ pub struct BenchOptions {
     pub tuning: Tuning,
     /// Tunings that were measured, where `tuning` is the default; [`Bench::tune`] keeps its own there.
     pub tunings: Option<TuningStore>,
+    /// Where compiled kernels are kept for later processes.
+    pub pipelines: Option<PipelineStore>,
 }
 
 impl Default for BenchOptions {
     fn default() -> Self {
-        Self { kernel: Kernel::Auto, adapter: None, seconds: 1.0, tuning: Tuning::default(), tunings: None }
+        Self {
+            kernel: Kernel::Auto,
+            adapter: None,
+            seconds: 1.0,
+            tuning: Tuning::default(),
+            tunings: None,
+            pipelines: None,
+        }
     }
 }
 
@@ -70,6 +79,7 @@ impl Bench {
             gpu: gpu.clone(),
             tuning: options.tuning,
             tunings: options.tunings.clone(),
+            pipelines: options.pipelines.clone(),
             ..SessionOptions::default()
         };
         Ok(Self { gpu, machine, seconds: options.seconds, session })

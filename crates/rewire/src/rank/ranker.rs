@@ -108,10 +108,11 @@ impl Ranker {
     /// # Errors
     /// As [`Ranker::load_async`].
     pub async fn new_async(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
-        check_buffers(config, weights)?;
-        let graph = trace(config).map_err(|error| RankError::Trace(Box::new(error)))?;
-        let (graph, _) = optimize(graph)?;
-        let plan = lower(&graph)?;
+        let build = || {
+            check_buffers(config, weights)?;
+            let graph = trace(config).map_err(|error| RankError::Trace(Box::new(error)))?;
+            Ok::<_, RankError>(lower(&optimize(graph)?.0)?)
+        };
         let with = SessionOptions {
             kernel: options.kernel,
             adapter: options.adapter.clone(),
@@ -121,8 +122,8 @@ impl Ranker {
             ..SessionOptions::default()
         };
         let inputs = config.inputs();
-        let schema = schema(&inputs, &plan);
-        let session = Session::load_async(plan, |name| weights.get(name), with).await?;
+        let session = Session::build_async(build, |name| weights.get(name), with).await?;
+        let schema = schema(&inputs, session.plan());
         let tasks = config.fusion_mtl_tower.task_configs.iter();
         Ok(Self {
             session,

@@ -15,7 +15,9 @@ use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Plan, Source};
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_hstu::replay::ReplayError;
-use rewire_runtime::{Gpu, GpuError, Inputs, Kernel, Outputs, RunError, RuntimeError, Session, SessionOptions};
+use rewire_runtime::{
+    Gpu, GpuError, Inputs, Kernel, Outputs, PipelineStore, RunError, RuntimeError, Session, SessionOptions,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,6 +38,8 @@ pub struct VerifyOptions {
     pub save: Option<PathBuf>,
     /// Choices of the emitter.
     pub tuning: Tuning,
+    /// Where compiled kernels are kept for later processes.
+    pub pipelines: Option<PipelineStore>,
 }
 
 /// What became of a case.
@@ -164,7 +168,8 @@ impl Verifier {
     pub fn new(options: VerifyOptions) -> Result<Self, GpuError> {
         let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
         let kernel = if gpu.is_some() { options.kernel } else { Kernel::Cpu };
-        let session = SessionOptions { kernel, gpu, tuning: options.tuning, ..SessionOptions::default() };
+        let pipelines = options.pipelines.clone();
+        let session = SessionOptions { kernel, gpu, tuning: options.tuning, pipelines, ..SessionOptions::default() };
         Ok(Self { options, session })
     }
 

@@ -185,21 +185,39 @@ impl Gpu {
 
     /// Runs `work`, then waits for what the device has to say about it.
     pub(crate) async fn checked<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T, GpuError> {
-        let (value, errors) = {
-            let [internal, memory, validation] =
-                [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation]
-                    .map(|filter| self.device.push_error_scope(filter));
-            let value = work();
-            (value, [validation.pop(), memory.pop(), internal.pop()])
-        };
-        for error in errors {
-            if let Some(error) = error.await {
-                self.alive()?;
-                return Err(describe(error, what));
+        self.outcome(what, self.watched(work)).await
+    }
+
+    /// Runs `work` on this thread. With its value comes what the device will have to say about it.
+    pub(crate) fn watched<T, W: FnOnce() -> T>(
+        &self,
+        work: W,
+    ) -> (T, impl Future<Output = Option<wgpu::Error>> + use<T, W>) {
+        let [internal, memory, validation] =
+            [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation]
+                .map(|filter| self.device.push_error_scope(filter));
+        let value = work();
+        let errors = [validation.pop(), memory.pop(), internal.pop()];
+        let first = async move {
+            for error in errors {
+                if let Some(error) = error.await {
+                    return Some(error);
+                }
             }
-        }
+            None
+        };
+        (value, first)
+    }
+
+    /// The value of [`Gpu::watched`], unless the device has a complaint.
+    pub(crate) async fn outcome<T>(
+        &self,
+        what: &str,
+        (value, error): (T, impl Future<Output = Option<wgpu::Error>>),
+    ) -> Result<T, GpuError> {
+        let error = error.await;
         self.alive()?;
-        Ok(value)
+        error.map_or(Ok(value), |error| Err(describe(error, what)))
     }
 
     /// Fails if the device is known to be lost.

@@ -1,8 +1,8 @@
 use super::{WINDOW, shortest};
-use crate::session::Pipelines;
+use crate::session::{Pipelines, WantedPipeline};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::Machine;
-use rewire_graph_rewrite::emit::{EmittedKernel, Slot, Target};
+use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot, Target};
 use std::time::Instant;
 use wgpu::util::DeviceExt;
 
@@ -93,7 +93,11 @@ impl Dispatch {
             grid: vec![],
             trusted: true,
         };
-        let pipeline = Pipelines::new(false).get(gpu, &kernel, "a measurement").await?;
+        let rejected = |reason: String| GpuError::Rejected { what: "a measurement".into(), reason };
+        let kernel = ParsedKernel::parse(kernel).map_err(|error| rejected(error.to_string()));
+        let wanted = WantedPipeline { label: "a measurement".into(), kernel, lasting: false };
+        let made = Pipelines::new(false).get(gpu, vec![wanted]).await.pop();
+        let (_, pipeline) = made.unwrap_or_else(|| Err(rejected("it has no pipeline".into())))?;
         let work = || {
             let params = gpu.device().create_buffer_init(&wgpu::util::BufferInitDescriptor {
                 label: None,

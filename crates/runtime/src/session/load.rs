@@ -1,17 +1,17 @@
 use super::Session;
 use super::cpu::CpuSide;
-use super::gpu::GpuSide;
+use super::gpu::{GpuSide, Refused};
 use super::matrices::trusted;
 use super::packed::Packed;
 use super::parameters::resident;
+use super::pipelines::Pipeline;
 use super::placement::{Placement, Site};
 use super::sizes::{Declared, offsets};
 use super::validate::validate;
 use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore};
 use rewire_graph::HostTensor;
 use rewire_graph::op::Registry;
-use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning};
-use rewire_graph_rewrite::mapping::map_step;
+use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{self, Binding, Plan, Step};
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
@@ -39,7 +39,7 @@ pub struct SessionOptions {
 }
 
 /// Makes the kernel of a step, at its position, for a target and a tuning, or says why not.
-pub(crate) type Emitter<'a> = &'a (dyn Fn(usize, &Step, &Target, &Tuning) -> Result<EmittedKernel, String> + Sync);
+pub(crate) type Emitter<'a> = &'a (dyn Fn(usize, &Step, &Target, &Tuning) -> Result<ParsedKernel, String> + Sync);
 
 impl Session {
     /// Binds a plan to a device or the CPU. `parameters` gives a parameter by its name.
@@ -52,10 +52,25 @@ impl Session {
         parameters: impl Fn(&str) -> Option<HostTensor>,
         options: SessionOptions,
     ) -> Result<Self, RuntimeError> {
-        let emitter = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
-            map_step(position, step, target, tuning).map_err(|refusal| refusal.reason.to_string())
+        Self::build_async(move || Ok::<_, RuntimeError>(plan), parameters, options).await
+    }
+
+    /// [`Session::load_async`] of a plan that `build` makes while the device opens. Kernels are compiled side by side, on the
+    /// threads of rayon.
+    ///
+    /// # Errors
+    /// As [`Session::load_async`], and those of `build`.
+    pub async fn build_async<E: From<RuntimeError> + Send>(
+        build: impl FnOnce() -> Result<Plan, E> + Send,
+        parameters: impl Fn(&str) -> Option<HostTensor>,
+        options: SessionOptions,
+    ) -> Result<Self, E> {
+        let emitter = |_: usize, step: &Step, target: &Target, tuning: &Tuning| {
+            let windows = Windows::of_constants(&step.kernel, target);
+            emit_with_windows(&step.kernel, target, tuning, &windows).map_err(|error| error.to_string())
         };
-        Self::load_with(plan, parameters, options, &emitter).await
+        let (plan, gpu) = open_beside(&options, build).await;
+        Ok(Self::load_with(plan?, gpu?, parameters, options, &emitter).await?)
     }
 
     /// [`Session::load_async`], blocking.
@@ -72,6 +87,7 @@ impl Session {
 
     pub(crate) async fn load_with(
         mut plan: Plan,
+        gpu: Option<Gpu>,
         parameters: impl Fn(&str) -> Option<HostTensor>,
         mut options: SessionOptions,
         emitter: Emitter<'_>,
@@ -82,17 +98,19 @@ impl Session {
         plan.bind(&options.registry)?;
         let tensors = resident(&plan, parameters)?;
         let kernel = options.kernel;
-        let mut gpu = match open(&options).await? {
+        let mut gpu = match gpu {
             Some(gpu) => Some(GpuSide::new(trusted(gpu, &plan).await, &plan.steps, &options)),
             None => None,
         };
-        if let (Some(side), Some(store)) = (&mut gpu, &options.pipelines) {
-            side.open(store).await;
-        }
+        let made = match &mut gpu {
+            Some(side) => side.make(&plan.steps, emitter, options.pipelines.as_ref()).await,
+            None => vec![],
+        };
+        let mut made = made.into_iter();
         let mut cpu = CpuSide::new(plan.steps.len());
         let mut sites = Vec::with_capacity(plan.steps.len());
         for (position, step) in plan.steps.iter().enumerate() {
-            sites.push(place(position, step, kernel, gpu.as_mut(), &mut cpu, emitter).await?);
+            sites.push(place(position, step, kernel, gpu.as_mut().zip(made.next()), &mut cpu)?);
         }
         let placement = Placement::new(&plan, &sites);
         if !sites.contains(&Site::Gpu) && kernel == Kernel::Auto {
@@ -121,6 +139,17 @@ impl Session {
     }
 }
 
+/// The device that the options ask for, `None` for the CPU alone, and a plan that is made meanwhile.
+async fn open_beside<E: Send>(
+    options: &SessionOptions,
+    build: impl FnOnce() -> Result<Plan, E> + Send,
+) -> (Result<Plan, E>, Result<Option<Gpu>, RuntimeError>) {
+    #[cfg(not(target_arch = "wasm32"))]
+    return rayon::join(build, || pollster::block_on(open(options)));
+    #[cfg(target_arch = "wasm32")]
+    return (build(), open(options).await);
+}
+
 /// The device that the options ask for; `None` for the CPU alone.
 async fn open(options: &SessionOptions) -> Result<Option<Gpu>, RuntimeError> {
     if let (Some(gpu), Kernel::Auto | Kernel::Wgpu) = (&options.gpu, options.kernel) {
@@ -129,14 +158,13 @@ async fn open(options: &SessionOptions) -> Result<Option<Gpu>, RuntimeError> {
     Ok(Gpu::for_kernel_async(options.kernel, options.adapter.as_deref()).await?)
 }
 
-/// Prepares a step where it runs.
-async fn place(
+/// Prepares a step where it runs: on the device if there is a kernel.
+fn place(
     position: usize,
     step: &Step,
     kernel: Kernel,
-    gpu: Option<&mut GpuSide>,
+    gpu: Option<(&mut GpuSide, Result<(EmittedKernel, Pipeline), Refused>)>,
     cpu: &mut CpuSide,
-    emitter: Emitter<'_>,
 ) -> Result<Site, RuntimeError> {
     let error = |reason: String| RuntimeError::Step {
         step: position,
@@ -146,14 +174,15 @@ async fn place(
         reason,
     };
     let mut refused = String::new();
-    if let Some(side) = gpu {
-        match emitter(position, step, side.gpu().target(), &side.tunings.base(position)) {
-            Ok(emitted) => match side.add(position, step, emitted).await {
-                Ok(()) => return Ok(Site::Gpu),
-                Err(lost @ GpuError::Lost { .. }) => return Err(lost.into()),
-                Err(rejected) => refused = rejected.to_string(),
-            },
-            Err(reason) => refused = reason,
+    if let Some((side, made)) = gpu {
+        match made {
+            Ok((kernel, pipeline)) => {
+                side.add(position, step, kernel, pipeline);
+                return Ok(Site::Gpu);
+            }
+            Err(Refused::Device(lost @ GpuError::Lost { .. })) => return Err(lost.into()),
+            Err(Refused::Device(reason)) => refused = reason.to_string(),
+            Err(Refused::Kernel(reason)) => refused = reason,
         }
         if kernel == Kernel::Wgpu {
             return Err(error(refused));

@@ -22,7 +22,7 @@ mod tests;
 pub use io::{DeviceTensor, Inputs, Outputs, Value};
 pub use load::SessionOptions;
 pub use pipelines::PipelineStore;
-pub(crate) use pipelines::Pipelines;
+pub(crate) use pipelines::{Pipelines, WantedPipeline};
 pub use profile::{Detail, Lane, Profile, Span};
 pub use tune::{Refinement, Tuned};
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::{Gpu, GpuError, RunError, RuntimeError, SessionOptions};
 use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
-use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, Target, Tuning};
+use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, ParsedKernel, Slot, Target, Tuning};
 use rewire_graph_rewrite::plan::{self, Body, Buffer, Map, Operand, Output, Place, ShapeEntry, Step, SymbolSource};
 use std::sync::OnceLock;
 
@@ -36,8 +36,8 @@ fn add() -> plan::Kernel {
 }
 
 /// What an emitter makes of [`add`]: eight elements a workgroup, so that grids grow large.
-fn emit_add(_: usize, _: &Step, _: &Target, _: &Tuning) -> Result<EmittedKernel, String> {
-    Ok(EmittedKernel {
+fn emit_add(_: usize, _: &Step, _: &Target, _: &Tuning) -> Result<ParsedKernel, String> {
+    parsed(EmittedKernel {
         wgsl: "
 @group(0) @binding(0) var<uniform> params: array<vec4<i32>, 1>;
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
@@ -62,6 +62,15 @@ fn main(
         grid: vec![GridFactor::Tiles(vec![rows() * 8], 8)],
         trusted: true,
     })
+}
+
+fn parsed(kernel: EmittedKernel) -> Result<ParsedKernel, String> {
+    ParsedKernel::parse(kernel).map_err(|error| error.to_string())
+}
+
+fn load_with(plan: Plan, options: SessionOptions, emitter: load::Emitter) -> Result<Session, RuntimeError> {
+    let gpu = options.gpu.clone().filter(|_| options.kernel != Kernel::Cpu);
+    pollster::block_on(Session::load_with(plan, gpu, |_| None, options, emitter))
 }
 
 /// Sums of earlier tensors: entry `n` gives the operands of step `n`. Tensors 0 and 1 are the input and a parameter
@@ -137,7 +146,7 @@ fn options(kernel: Kernel) -> SessionOptions {
 }
 
 fn load(plan: Plan, kernel: Kernel) -> Result<Session, RuntimeError> {
-    pollster::block_on(Session::load_with(plan, |_| None, options(kernel), &emit_add))
+    load_with(plan, options(kernel), &emit_add)
 }
 
 /// Sessions on the CPU, on the adapter if there is one, and alternating between both.
@@ -149,8 +158,7 @@ fn sessions(plan: &Plan) -> Vec<Session> {
             1 => Err("not this one".to_owned()),
             _ => emit_add(position, step, target, tuning),
         };
-        let mixed = Session::load_with(plan.clone(), |_| None, options(Kernel::Auto), &every_other);
-        sessions.push(pollster::block_on(mixed).unwrap());
+        sessions.push(load_with(plan.clone(), options(Kernel::Auto), &every_other).unwrap());
     }
     sessions
 }
@@ -297,16 +305,17 @@ fn a_refused_step_is_an_error_only_with_wgpu() {
     }
     let refuse = |_: usize, _: &Step, _: &Target, _: &Tuning| Err("too wide".to_owned());
     let broken = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
-        emit_add(position, step, target, tuning)
-            .map(|emitted| EmittedKernel { wgsl: "fn main() { nonsense }".into(), ..emitted })
+        let emitted = emit_add(position, step, target, tuning)?;
+        parsed(EmittedKernel { wgsl: "fn nonsense() {}".into(), ..emitted.kernel })
     };
-    let load = |kernel, emitter| {
-        pollster::block_on(Session::load_with(sums(&[(0, 1)], &[2]), |_| None, options(kernel), emitter))
-    };
+    let load = |kernel, emitter| load_with(sums(&[(0, 1)], &[2]), options(kernel), emitter);
     let error = load(Kernel::Wgpu, &refuse).unwrap_err();
     assert!(matches!(&error, RuntimeError::Step { step: 0, reason, .. } if reason == "too wide"), "{error}");
     let error = load(Kernel::Wgpu, &broken).unwrap_err();
-    assert!(matches!(&error, RuntimeError::Step { reason, .. } if reason.contains("nonsense")), "{error}");
+    assert!(
+        matches!(&error, RuntimeError::Step { reason, .. } if reason.starts_with("the device rejected the kernel of add 2")),
+        "{error}"
+    );
     let session = load(Kernel::Auto, &broken).unwrap();
     assert_eq!((session.report().gpu_steps, session.report().cpu_steps), (0, 1));
     assert_eq!(session.report().adapter, None);
@@ -317,8 +326,7 @@ fn a_tensor_beyond_a_binding_is_bound_in_windows() {
     let Some(gpu) = gpu() else { return };
     let target = Target { binding_bytes: 4096, storage_buffers: 8, ..gpu.target().clone() };
     let options = SessionOptions { gpu: Some(gpu.restricted(&target)), ..options(Kernel::Wgpu) };
-    let load = Session::load_with(sums(&[(0, 1), (2, 1)], &[2, 3]), |_| None, options, &emit_add);
-    let mut session = pollster::block_on(load).unwrap();
+    let mut session = load_with(sums(&[(0, 1), (2, 1)], &[2, 3]), options, &emit_add).unwrap();
     // A window holds 128 rows.
     for rows in [2, 128, 129, 200, 256, 7] {
         let result = session.run(&inputs(rows)).unwrap();
@@ -336,8 +344,7 @@ fn a_tensor_beyond_a_binding_is_bound_in_windows() {
 fn a_lost_device_is_an_error() {
     let Ok(gpu) = Gpu::open(None) else { return };
     let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..SessionOptions::default() };
-    let load = Session::load_with(sums(&[(0, 1)], &[2]), |_| None, options, &emit_add);
-    let mut session = pollster::block_on(load).unwrap();
+    let mut session = load_with(sums(&[(0, 1)], &[2]), options, &emit_add).unwrap();
     session.run(&inputs(2)).unwrap();
     gpu.device().destroy();
     for _ in 0..2 {

@@ -79,7 +79,8 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::run_async`], and [`RunError::NoTimes`] where the device cannot time its kernels.
+    /// As [`Session::run_async`], [`RunError::NoTimes`] where the device cannot time its kernels, and [`RunError::NotKept`] where
+    /// the store cannot be written: the session runs with what it found all the same.
     pub async fn refine_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Refinement, RunError> {
         let begun = Instant::now();
         let sizes = self.sizes_of(inputs)?;
@@ -89,7 +90,7 @@ impl Session {
         };
         loop {
             if self.measure(inputs, &[step]).await?.is_empty() {
-                let tuned = self.conclude(&[step]).pop();
+                let tuned = self.conclude(&[step])?.pop();
                 return Ok(Refinement { tuned, rest: rest.len() });
             }
             if begun.elapsed() >= budget {
@@ -110,12 +111,16 @@ impl Session {
     /// to the fastest. Cooperative matrices are compared with multiply-adds: where the choice changes, so does the
     /// rounding of results, at all sizes alike.
     ///
-    /// What is found is kept as [`Session::refine`] does. Every candidate runs at least a few times, whatever the budget.
+    /// What is found is kept as [`Session::refine`] does; a store that cannot be written is an error before anything is
+    /// measured. Every candidate runs at least a few times, whatever the budget.
     ///
     /// # Errors
     /// As [`Session::refine_async`].
     pub async fn tune_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Vec<Tuned>, RunError> {
         let begun = Instant::now();
+        if let (Some(store), Some(side)) = (&self.tunings, &self.gpu) {
+            store.keep(side.gpu(), vec![])?;
+        }
         let sizes = self.sizes_of(inputs)?;
         let mut all = self.unmeasured(inputs, &sizes, true)?;
         all.retain(|step| self.open_trial(*step, &sizes, true));
@@ -126,7 +131,7 @@ impl Session {
                 break;
             }
         }
-        Ok(self.conclude(&all))
+        self.conclude(&all)
     }
 
     /// [`Session::tune_async`], blocking.
@@ -192,9 +197,9 @@ impl Session {
     }
 
     /// Takes the verdicts on some steps, in the order of the plan, and keeps them.
-    fn conclude(&mut self, steps: &[usize]) -> Vec<Tuned> {
+    fn conclude(&mut self, steps: &[usize]) -> Result<Vec<Tuned>, RunError> {
         let (mut tuned, mut found): (Vec<Tuned>, Vec<(String, Bucket, Tuning)>) = (vec![], vec![]);
-        let Some(side) = &mut self.gpu else { return tuned };
+        let Some(side) = &mut self.gpu else { return Ok(tuned) };
         for &position in steps {
             let (Some(verdict), Some(step)) = (side.conclude(position), self.plan.steps.get(position)) else {
                 continue;
@@ -214,10 +219,10 @@ impl Session {
             found.extend(identity(&step.kernel).map(|kernel| (kernel, bucket, times.after.0)));
         }
         if let (Some(store), false) = (&self.tunings, found.is_empty()) {
-            store.keep(side.gpu(), found);
+            store.keep(side.gpu(), found)?;
         }
         tuned.sort_by_key(|tuned| tuned.step);
-        tuned
+        Ok(tuned)
     }
 
     fn no_times(&self) -> RunError {

@@ -1,7 +1,6 @@
 use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::plan::Kernel;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::fmt;
 
 /// The sizes that a tuning is measured for: the value of every symbol of a kernel, rounded up to a power of two.
@@ -25,13 +24,19 @@ impl fmt::Display for Bucket {
     }
 }
 
-/// The symbols that the sizes of a kernel depend on, in order.
+/// The symbols that the sizes of a kernel depend on, in the order of its operands and results.
 pub(crate) fn symbols(kernel: &Kernel) -> Vec<Symbol> {
     let body = kernel.body();
     let written = kernel.written();
     let shapes = body.operands.iter().map(|operand| operand.shape.as_slice()).chain(written.iter().map(|w| w.shape));
     let dims = shapes.flatten().chain(&body.sizes);
-    dims.flat_map(Dim::terms).map(|(symbol, _)| symbol).collect::<BTreeSet<_>>().into_iter().collect()
+    let mut found = Vec::new();
+    for (symbol, _) in dims.flat_map(Dim::terms) {
+        if !found.contains(&symbol) {
+            found.push(symbol);
+        }
+    }
+    found
 }
 
 #[cfg(test)]

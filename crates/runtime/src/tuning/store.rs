@@ -1,6 +1,6 @@
 use super::{Bucket, KernelTunings};
-use crate::Gpu;
 use crate::store::{hash, replace};
+use crate::{Gpu, RunError};
 use rewire_graph_rewrite::emit::{Target, Tuning};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// A folder of tunings that were measured, in a file for each device and driver.
 ///
 /// A session with [`crate::SessionOptions::tunings`] takes them from there, and keeps there what it measures. A file that is
-/// damaged, of another device or of another version is taken for empty, and one that cannot be written is left, with a warning.
+/// damaged, of another device or of another version is taken for empty; one that cannot be written is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TuningStore {
     folder: PathBuf,
@@ -69,8 +69,8 @@ impl TuningStore {
         })
     }
 
-    /// Adds tunings of kernels, beside what other programs have kept meanwhile.
-    pub(crate) fn keep(&self, gpu: &Gpu, found: Vec<(String, Bucket, Tuning)>) {
+    /// Adds tunings of kernels, beside what other programs have kept meanwhile. The file is written even if there are none.
+    pub(crate) fn keep(&self, gpu: &Gpu, found: Vec<(String, Bucket, Tuning)>) -> Result<(), RunError> {
         let mut kernels = self.load(gpu);
         for (kernel, bucket, tuning) in found {
             kernels.entry(kernel).or_default().insert(bucket, tuning);
@@ -78,9 +78,8 @@ impl TuningStore {
         let device = Device::new(gpu);
         let path = self.file_of(&device);
         let text = serde_json::to_vec_pretty(&File { device, kernels });
-        if let Err(reason) = text.map_err(Into::into).and_then(|text| replace(&path, &text)) {
-            tracing::warn!("{}: the tunings are not kept: {reason}", path.display());
-        }
+        let kept = text.map_err(Into::into).and_then(|text| replace(&path, &text));
+        kept.map_err(|error| RunError::NotKept { path, reason: error.to_string() })
     }
 
     fn file_of(&self, device: &Device) -> PathBuf {

@@ -2,7 +2,7 @@ use super::{Variant, fill};
 use crate::emit::hook::Element;
 use crate::emit::matmul::are_halves;
 use crate::emit::module::Module;
-use crate::emit::{EmitError, EmittedKernel, Target, Tuning};
+use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::plan::Attention;
 use rewire_graph::pointwise::{Expr, ExprId};
 
@@ -126,7 +126,7 @@ fn reads_pairs(kernel: &Attention) -> bool {
 }
 
 /// Emits attention of cooperative matrices.
-pub(super) fn emit(kernel: &Attention, tile: &Tile, module: Module) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Attention, tile: &Tile, module: Module) -> Result<ParsedKernel, EmitError> {
     let items = |width: u32| (tile.keys * width / 4).div_ceil(tile.threads());
     let stage_groups = tile.size * (tile.keys / tile.split) / 4;
     let variables = vec![
@@ -154,11 +154,10 @@ pub(super) fn emit(kernel: &Attention, tile: &Tile, module: Module) -> Result<Em
         ("key_items", items(tile.depth).into()),
         ("value_items", items(tile.value_depth).into()),
     ];
-    let source = include_str!("../../../../../shaders/attention_cooperative.wgsl");
     let (threads, rows) = (tile.threads(), tile.rows);
     fill(
         kernel,
         module,
-        Variant { name: "attention_cooperative.wgsl", source, threads, element: Element::Half, rows, variables },
+        Variant { name: "attention_cooperative.wgsl", threads, element: Element::Half, rows, variables },
     )
 }

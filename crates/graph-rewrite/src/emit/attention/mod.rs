@@ -10,14 +10,14 @@ use super::matmul::{place_in_list, row_count};
 use super::module::Module;
 use super::template::{Main, render};
 use super::value::Value;
-use super::{EmitError, EmittedKernel, GridFactor, Target, TileList, Tuning};
+use super::{EmitError, GridFactor, ParsedKernel, Target, TileList, Tuning};
 use crate::plan::Attention;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 
 /// Emits jagged attention.
-pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     match cooperative_tile(kernel, module.target, tuning)? {
         Some(tile) => cooperative::emit(kernel, &tile, module),
         None => plain::emit(kernel, module, tuning),
@@ -61,7 +61,6 @@ pub(super) fn suited(
 /// A template of attention, and what is its own.
 struct Variant {
     name: &'static str,
-    source: &'static str,
     threads: u32,
     /// Of queries, keys and values.
     element: Element,
@@ -71,7 +70,7 @@ struct Variant {
 }
 
 /// Fills a template with what the templates share: functions of the kernel's own, its place in the grid, its mask.
-fn fill(kernel: &Attention, mut module: Module, variant: Variant) -> Result<EmittedKernel, EmitError> {
+fn fill(kernel: &Attention, mut module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
     let mut scope = Scope::point(&["c0", "c1"].map(str::to_owned), vec![]);
     place_in_list(&mut module, &mut scope, "tile", "i0")?;
     compute_once(kernel, &mut module, &mut scope)?;
@@ -109,7 +108,7 @@ fn fill(kernel: &Attention, mut module: Module, variant: Variant) -> Result<Emit
     };
     let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![kernel.heads.into()], 1)];
     let main = Main { threads: variant.threads, hooks, body: indented(&scope.take()), variables };
-    render(variant.name, variant.source, module, main, grid, vec![list])
+    render(variant.name, module, main, grid, vec![list])
 }
 
 /// Reads what is the same for a whole sample and head before the hooks, which run for every pair, do.

@@ -1,7 +1,7 @@
 use super::{Variant, fill};
 use crate::emit::hook::Element;
 use crate::emit::module::Module;
-use crate::emit::{EmitError, EmittedKernel, Tuning};
+use crate::emit::{EmitError, ParsedKernel, Tuning};
 use crate::plan::Attention;
 
 const THREADS: u32 = 128;
@@ -12,7 +12,7 @@ const LARGE: u32 = 28 << 10;
 const CHUNK: usize = 32;
 
 /// Emits attention of multiply-adds.
-pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let large = module.target.workgroup_bytes >= LARGE && !module.target.software;
     let default = if large { 4 } else { 2 };
     let each = tuning.rows_per_thread.unwrap_or(default);
@@ -26,8 +26,7 @@ pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Resul
         ("value_chunks", kernel.v_width.div_ceil(CHUNK).into()),
         ("softmax", kernel.softmax.into()),
     ];
-    let source = include_str!("../../../../../shaders/attention.wgsl");
     let (threads, rows) = (THREADS, each * THREAD_ROWS);
-    let variant = Variant { name: "attention.wgsl", source, threads, element: Element::Float, rows, variables };
+    let variant = Variant { name: "attention.wgsl", threads, element: Element::Float, rows, variables };
     fill(kernel, module, variant)
 }

@@ -2,7 +2,7 @@ use super::{Parts, lies_along_rows, place, result_coords};
 use crate::emit::hook::{Element, Four, finish, finish_ahead};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, render};
-use crate::emit::{EmitError, EmittedKernel, Target, Tuning};
+use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::plan::{Body, Matmul, Place, RowRange};
 use minijinja::Value as Variable;
 use rewire_graph::DType;
@@ -144,7 +144,7 @@ pub(in crate::emit) fn are_halves(body: &Body, roots: &[ExprId]) -> bool {
 }
 
 /// Emits a matrix product of cooperative matrices.
-pub(super) fn emit(kernel: &Matmul, tile: &Tile, mut module: Module) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Matmul, tile: &Tile, mut module: Module) -> Result<ParsedKernel, EmitError> {
     let mut parts = Parts::new(kernel, &mut module, Element::Half)?;
     let (coords, axis) = result_coords(kernel);
     let result = Four { coords: &coords, axis, extent: &kernel.n };
@@ -178,6 +178,5 @@ pub(super) fn emit(kernel: &Matmul, tile: &Tile, mut module: Module) -> Result<E
         ("stage_length", tile.stage_length().into()),
     ]);
     let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables };
-    let source = include_str!("../../../../../shaders/matmul_cooperative.wgsl");
-    render("matmul_cooperative.wgsl", source, module, main, grid, tile_lists)
+    render("matmul_cooperative.wgsl", module, main, grid, tile_lists)
 }

@@ -11,7 +11,7 @@ use super::map::split_row;
 use super::module::Module;
 use super::store::vector_accesses;
 use super::value::Value;
-use super::{EmitError, EmittedKernel, GridFactor, Param, Target, TileList, Tuning};
+use super::{EmitError, GridFactor, Param, ParsedKernel, Target, TileList, Tuning};
 use crate::plan::{Matmul, RowRange};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
@@ -21,7 +21,7 @@ use rewire_graph::pointwise::ExprId;
 const ROW_TILES: u32 = 16;
 
 /// Emits a matrix product.
-pub(super) fn emit(kernel: &Matmul, module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Matmul, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     match cooperative_tile(kernel, module.target, tuning)? {
         Some(tile) => cooperative::emit(kernel, &tile, module),
         None => plain::emit(kernel, module, tuning),

@@ -2,7 +2,7 @@ use super::{Parts, place, result_coords};
 use crate::emit::hook::{Element, Four, finish};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, render};
-use crate::emit::{EmitError, EmittedKernel, Target, Tuning};
+use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::plan::{Matmul, RowRange};
 
 /// Sizes of a workgroup's tile and of a thread's part of it.
@@ -55,7 +55,7 @@ impl Tile {
 }
 
 /// Emits a matrix product of multiply-adds.
-pub(super) fn emit(kernel: &Matmul, mut module: Module, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+pub(super) fn emit(kernel: &Matmul, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let tile = Tile::new(kernel, module.target, tuning)?;
     let mut parts = Parts::new(kernel, &mut module, Element::Float)?;
     let (coords, axis) = result_coords(kernel);
@@ -71,6 +71,5 @@ pub(super) fn emit(kernel: &Matmul, mut module: Module, tuning: &Tuning) -> Resu
         ("right_along_rows", parts.right_along_rows.into()),
     ]);
     let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables };
-    let source = include_str!("../../../../../shaders/matmul.wgsl");
-    render("matmul.wgsl", source, module, main, grid, tile_lists)
+    render("matmul.wgsl", module, main, grid, tile_lists)
 }

@@ -10,9 +10,9 @@ mod tuning;
 
 use super::control::{Control, ControlLayout};
 use super::io::{DeviceTensor, Inputs, Value, Wanted};
-use super::load::SessionOptions;
+use super::load::{Emitter, SessionOptions};
 use super::packed::Packed;
-use super::pipelines::{PipelineStore, Pipelines};
+use super::pipelines::{Pipeline, PipelineStore, Pipelines, WantedPipeline};
 use super::placement::{Homes, Placement, Segment, Site};
 use super::profile::Recorder;
 use super::sizes::Sizes;
@@ -20,6 +20,7 @@ use crate::device::Mapping;
 use crate::memory::{Layout, Lease, SpareBuffers};
 use crate::{Gpu, GpuError, RunError};
 use memory::{Binds, Needed, buffer, filled, upload};
+use rayon::prelude::*;
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
@@ -27,7 +28,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use step::{GpuStep, Variant};
 use timer::Timer;
-pub(crate) use tuning::{Tunings, Verdict};
+pub(crate) use tuning::{Refused, Tunings, Verdict};
 
 /// The smallest buffer. Shaders bind whole vectors even of empty tensors.
 const SMALLEST: u64 = 64;
@@ -118,19 +119,33 @@ impl GpuSide {
         &self.gpu
     }
 
-    /// Takes what earlier processes compiled; the first part of loading.
-    pub async fn open(&mut self, store: &PipelineStore) {
-        self.pipelines.open(store, &self.gpu).await;
+    /// The kernels of all steps, compiled, or why a step cannot run here; the first part of loading.
+    pub async fn make(
+        &mut self,
+        steps: &[Step],
+        emitter: Emitter<'_>,
+        store: Option<&PipelineStore>,
+    ) -> Vec<Result<(EmittedKernel, Pipeline), Refused>> {
+        let target = self.gpu.target();
+        let wanted = steps.par_iter().enumerate().map(|(position, step)| WantedPipeline {
+            label: label(step),
+            kernel: emitter(position, step, target, &self.tunings.base(position)).map_err(Refused::Kernel),
+            lasting: true,
+        });
+        let wanted: Vec<_> = wanted.collect();
+        if let Some(store) = store {
+            let shaders = wanted.iter().filter_map(|wanted| wanted.kernel.as_ref().ok());
+            self.pipelines.open(store, &self.gpu, shaders.map(|parsed| parsed.kernel.wgsl.as_str())).await;
+        }
+        self.pipelines.get(&self.gpu, wanted).await
     }
 
-    /// Makes the pipeline of a step. Steps come in order.
-    pub async fn add(&mut self, position: usize, step: &Step, kernel: EmittedKernel) -> Result<(), GpuError> {
-        let pipeline = self.pipelines.get(&self.gpu, &kernel, &label(step)).await?;
+    /// Takes the kernel of a step. Steps come in order.
+    pub fn add(&mut self, position: usize, step: &Step, kernel: EmittedKernel, pipeline: Pipeline) {
         let block = self.layout.reserve(&kernel);
         let windows = Windows::of_constants(&step.kernel, self.gpu.target());
         let variant = Variant { windows, tuning: self.tunings.base(position) };
         self.steps[position] = Some(GpuStep::new(variant, kernel, pipeline, block));
-        Ok(())
     }
 
     /// Uploads parameters and constants; the last part of loading.

@@ -3,11 +3,13 @@
 use super::step::{GpuStep, Variant};
 use super::{GpuSide, label, largest};
 use crate::session::load::SessionOptions;
+use crate::session::pipelines::WantedPipeline;
 use crate::session::sizes::Sizes;
 use crate::tuning::{Bucket, KernelTunings, Times, Trial, identity, symbols};
 use crate::{Gpu, GpuError, RunError};
+use rayon::prelude::*;
 use rewire_graph::{Dim, Symbol};
-use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, Windows, emit_with_windows};
+use rewire_graph_rewrite::emit::{Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{Plan, Step};
 use std::collections::HashSet;
 
@@ -38,10 +40,29 @@ pub(crate) struct Verdict {
     pub times: Times,
 }
 
-/// Why a step cannot run with a tuning.
-enum Unsuitable {
-    Kernel(EmitError),
+/// Why a step cannot run on the device with a tuning.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// There is no kernel.
+    Kernel(String),
+    /// The device does not take it.
     Device(GpuError),
+}
+
+/// What a step is to run with at the sizes of a run.
+struct Choice<'a> {
+    position: usize,
+    step: &'a Step,
+    variant: Variant,
+    reason: Reason,
+}
+
+/// Why a tuning is chosen.
+enum Reason {
+    Forced,
+    /// It was measured.
+    Known(Bucket),
+    Suited,
 }
 
 impl Tunings {
@@ -96,6 +117,15 @@ impl StepTuning {
 
     fn bucket(&self, sizes: &Sizes) -> Bucket {
         Bucket::new(&self.symbols, |symbol| sizes.values.symbols.get(&symbol).copied())
+    }
+
+    /// The tuning for the sizes of a run.
+    fn choice(&self, step: &Step, target: &Target, sizes: &Sizes) -> (Tuning, Reason) {
+        match (self.forced, self.known(sizes)) {
+            (Some(tuning), _) => (tuning, Reason::Forced),
+            (None, Some((bucket, tuning))) => (tuning, Reason::Known(bucket)),
+            (None, None) => (self.base.suited(&step.kernel, target, size(sizes)), Reason::Suited),
+        }
     }
 
     /// What was measured at the sizes of a run.
@@ -180,53 +210,88 @@ impl GpuSide {
 
     /// Takes the kernels that suit the sizes of a run, and bind tensors above the binding limit in several windows.
     pub(super) async fn choose_kernels(&mut self, plan: &Plan, sizes: &Sizes) -> Result<(), RunError> {
-        for (position, step) in plan.steps.iter().enumerate() {
-            let Some(own) = self.tunings.steps.get(position).filter(|_| self.has(position)) else { continue };
-            if let Some(tuning) = own.forced {
-                let chosen = self.choose(position, step, tuning, sizes).await;
-                chosen.map_err(|reason| reason.with_tuning(position, step, tuning))?;
-                continue;
-            }
-            let suited = own.base.suited(&step.kernel, self.gpu.target(), size(sizes));
-            if let Some((bucket, tuning)) = own.known(sizes) {
-                match self.choose(position, step, tuning, sizes).await {
-                    Ok(()) => continue,
-                    Err(Unsuitable::Device(lost @ GpuError::Lost { .. })) => return Err(lost.into()),
-                    Err(reason) => {
-                        tracing::warn!("{}", reason.with_tuning(position, step, tuning));
-                        self.tunings.steps[position].known.sizes.remove(&bucket);
-                    }
-                }
-            }
-            let chosen = self.choose(position, step, suited, sizes).await;
-            chosen.map_err(|reason| reason.with_sizes(position, step, &self.gpu, largest(plan, step, sizes)))?;
+        let mut open: Vec<usize> = (0..plan.steps.len()).filter(|&position| self.has(position)).collect();
+        while !open.is_empty() {
+            let new = self.choose(plan, &open, sizes);
+            open = self.make_chosen(plan, new, sizes).await?;
         }
         Ok(())
     }
 
-    /// Takes the kernel of a step for a tuning and the sizes of a run.
-    async fn choose(&mut self, position: usize, step: &Step, tuning: Tuning, sizes: &Sizes) -> Result<(), Unsuitable> {
-        let gpu = self.gpu.clone();
-        let Some(own) = self.steps.get_mut(position).and_then(Option::as_mut) else { return Ok(()) };
-        let windows = Windows::new(&step.kernel, gpu.target(), size(sizes));
-        let variant = Variant { windows, tuning };
-        if own.choose(&variant) {
-            return Ok(());
+    /// Takes the kernels of some steps for the sizes of a run; the choices that there are no kernels of yet.
+    fn choose<'a>(&mut self, plan: &'a Plan, open: &[usize], sizes: &Sizes) -> Vec<Choice<'a>> {
+        let target = self.gpu.target();
+        let mut new = vec![];
+        for &position in open {
+            let (Some(step), Some(tunings)) = (plan.steps.get(position), self.tunings.steps.get(position)) else {
+                continue;
+            };
+            let (tuning, reason) = tunings.choice(step, target, sizes);
+            let variant = Variant { windows: Windows::new(&step.kernel, target, size(sizes)), tuning };
+            if let Some(Some(own)) = self.steps.get_mut(position)
+                && !own.choose(&variant)
+            {
+                new.push(Choice { position, step, variant, reason });
+            }
         }
-        let emitted = emit_with_windows(&step.kernel, gpu.target(), &tuning, &variant.windows);
-        let kernel = emitted.map_err(Unsuitable::Kernel)?;
-        let pipeline = self.pipelines.get(&gpu, &kernel, &label(step)).await.map_err(Unsuitable::Device)?;
-        own.add(variant, kernel, pipeline);
-        Ok(())
+        new
+    }
+
+    /// Makes the kernels of choices; the steps whose stored tunings do not fit, and which have to choose again.
+    async fn make_chosen(
+        &mut self,
+        plan: &Plan,
+        choices: Vec<Choice<'_>>,
+        sizes: &Sizes,
+    ) -> Result<Vec<usize>, RunError> {
+        let target = self.gpu.target();
+        let emit = |Choice { step, variant, reason, .. }: &Choice| WantedPipeline {
+            label: label(step),
+            kernel: emit_with_windows(&step.kernel, target, &variant.tuning, &variant.windows)
+                .map_err(|error| Refused::Kernel(error.to_string())),
+            lasting: !matches!(reason, Reason::Forced),
+        };
+        let wanted: Vec<_> = choices.par_iter().map(emit).collect();
+        let made = self.pipelines.get(&self.gpu, wanted).await;
+        let mut again = vec![];
+        for (Choice { position, step, variant, reason }, made) in choices.into_iter().zip(made) {
+            let refused = match made {
+                Ok((kernel, pipeline)) => {
+                    if let Some(Some(own)) = self.steps.get_mut(position) {
+                        own.add(variant, kernel, pipeline);
+                    }
+                    continue;
+                }
+                Err(Refused::Device(lost @ GpuError::Lost { .. })) => return Err(lost.into()),
+                Err(refused) => refused,
+            };
+            match reason {
+                Reason::Forced => return Err(refused.with_tuning(position, step, variant.tuning)),
+                Reason::Suited => {
+                    return Err(refused.with_sizes(position, step, &self.gpu, largest(plan, step, sizes)));
+                }
+                Reason::Known(bucket) => {
+                    tracing::warn!("{}", refused.with_tuning(position, step, variant.tuning));
+                    self.tunings.steps[position].known.sizes.remove(&bucket);
+                    again.push(position);
+                }
+            }
+        }
+        Ok(again)
     }
 }
 
-impl Unsuitable {
+impl From<GpuError> for Refused {
+    fn from(reason: GpuError) -> Self {
+        Self::Device(reason)
+    }
+}
+
+impl Refused {
     /// The tuning is at fault.
     fn with_tuning(self, position: usize, step: &Step, tuning: Tuning) -> RunError {
         let reason = match self {
-            Self::Kernel(reason) => reason.to_string(),
-            Self::Device(lost @ GpuError::Lost { .. }) => return lost.into(),
+            Self::Kernel(reason) => reason,
             Self::Device(reason) => reason.to_string(),
         };
         RunError::Tuning {
@@ -249,7 +314,7 @@ impl Unsuitable {
                 tensor,
                 bytes,
                 limit: gpu.target().binding_bytes,
-                reason: reason.to_string(),
+                reason,
             },
         }
     }

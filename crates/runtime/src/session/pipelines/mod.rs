@@ -5,9 +5,12 @@ mod store;
 pub use store::PipelineStore;
 
 use crate::{Gpu, GpuError};
-use rewire_graph_rewrite::emit::{EmittedKernel, Slot};
+use rayon::prelude::*;
+use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use store::Stored;
+use wgpu::naga;
 
 /// A compiled kernel.
 #[derive(Clone, Debug)]
@@ -16,15 +19,45 @@ pub(crate) struct Pipeline {
     pub layout: wgpu::BindGroupLayout,
 }
 
+/// A kernel to compile, or why there is none.
+#[derive(Debug)]
+pub(crate) struct WantedPipeline<E> {
+    /// What it is for, in errors.
+    pub label: String,
+    pub kernel: Result<ParsedKernel, E>,
+    /// Later processes will want it as well.
+    pub lasting: bool,
+}
+
 /// Compiled kernels, one for each distinct shader.
 #[derive(Debug)]
 pub(crate) struct Pipelines {
-    known: HashMap<(String, Vec<bool>), Pipeline>,
+    known: HashMap<Key, Pipeline>,
     layouts: HashMap<Vec<bool>, wgpu::BindGroupLayout>,
     checked: bool,
     stored: Option<Stored>,
-    /// Kernels were compiled since the file was looked at.
+    /// Kernels that later processes will want were compiled since the file was looked at.
     compiled: bool,
+}
+
+/// A shader, and which of its slots are written.
+type Key = (String, Vec<bool>);
+
+/// Where a pipeline comes from.
+enum Origin {
+    Known(Pipeline),
+    Job(usize),
+}
+
+/// A pipeline to make.
+struct Job {
+    key: Key,
+    what: String,
+    label: String,
+    module: naga::Module,
+    layout: wgpu::BindGroupLayout,
+    checked: bool,
+    lasting: bool,
 }
 
 impl Pipelines {
@@ -33,9 +66,9 @@ impl Pipelines {
         Self { known: HashMap::new(), layouts: HashMap::new(), checked, stored: None, compiled: false }
     }
 
-    /// Takes what earlier processes compiled for the device.
-    pub async fn open(&mut self, store: &PipelineStore, gpu: &Gpu) {
-        self.stored = store.open(gpu).await;
+    /// Takes what earlier processes compiled for the device and a plan, which its shaders stand for.
+    pub async fn open(&mut self, store: &PipelineStore, gpu: &Gpu, shaders: impl Iterator<Item = &str>) {
+        self.stored = store.open(gpu, shaders).await;
     }
 
     /// Keeps what was compiled for later processes.
@@ -50,12 +83,44 @@ impl Pipelines {
         self.known.retain(|(wgsl, _), _| used(wgsl));
     }
 
-    /// The pipeline of a kernel, made at the first call.
-    pub async fn get(&mut self, gpu: &Gpu, kernel: &EmittedKernel, label: &str) -> Result<Pipeline, GpuError> {
+    /// The pipelines of kernels. Those that are new are made now, side by side.
+    pub async fn get<E: From<GpuError>>(
+        &mut self,
+        gpu: &Gpu,
+        kernels: Vec<WantedPipeline<E>>,
+    ) -> Vec<Result<(EmittedKernel, Pipeline), E>> {
+        let mut asked = Vec::with_capacity(kernels.len());
+        let mut jobs = Vec::new();
+        for WantedPipeline { label, kernel, lasting } in kernels {
+            let found = match kernel {
+                Ok(parsed) => self.find(gpu, parsed, (label, lasting), &mut jobs).await.map_err(E::from),
+                Err(reason) => Err(reason),
+            };
+            asked.push(found);
+        }
+        let made = self.make(gpu, jobs).await;
+        let pipeline = |origin| match origin {
+            Origin::Known(pipeline) => Ok(pipeline),
+            Origin::Job(number) => made[number].clone(),
+        };
+        asked.into_iter().map(|found| found.and_then(|(kernel, origin)| Ok((kernel, pipeline(origin)?)))).collect()
+    }
+
+    /// The pipeline of a kernel, or a job that makes it.
+    async fn find(
+        &mut self,
+        gpu: &Gpu,
+        ParsedKernel { kernel, module }: ParsedKernel,
+        (label, lasting): (String, bool),
+        jobs: &mut Vec<Job>,
+    ) -> Result<(EmittedKernel, Origin), GpuError> {
         let written: Vec<bool> = kernel.slots.iter().map(|slot| matches!(slot, Slot::Output(_))).collect();
         let key = (kernel.wgsl.clone(), written);
         if let Some(pipeline) = self.known.get(&key) {
-            return Ok(pipeline.clone());
+            return Ok((kernel, Origin::Known(pipeline.clone())));
+        }
+        if let Some(number) = jobs.iter().position(|job| job.key == key) {
+            return Ok((kernel, Origin::Job(number)));
         }
         let what = format!("the kernel of {label}");
         let layout = match self.layouts.get(&key.1) {
@@ -64,12 +129,30 @@ impl Pipelines {
         };
         self.layouts.insert(key.1.clone(), layout.clone());
         let checked = self.checked || !kernel.trusted;
+        jobs.push(Job { key, what, label, module, layout, checked, lasting });
+        Ok((kernel, Origin::Job(jobs.len() - 1)))
+    }
+
+    /// Compiles on all threads.
+    async fn make(&mut self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
         let cache = self.stored.as_ref().map(Stored::cache);
-        let pipeline = gpu.checked(&what, || compile(gpu, &kernel.wgsl, (&layout, cache), label, checked)).await?;
-        self.compiled = true;
-        let pipeline = Pipeline { pipeline, layout };
-        self.known.insert(key, pipeline.clone());
-        Ok(pipeline)
+        let compiled = jobs.into_par_iter().map(|Job { key, what, label, module, layout, checked, lasting }| {
+            let cache = cache.filter(|_| lasting);
+            let own = layout.clone();
+            let compiled = gpu.watched(move || compile(gpu, module, (&own, cache), &label, checked));
+            (key, what, layout, lasting, compiled)
+        });
+        let compiled: Vec<_> = compiled.collect();
+        let mut made = Vec::with_capacity(compiled.len());
+        for (key, what, layout, lasting, compiled) in compiled {
+            let pipeline = gpu.outcome(&what, compiled).await.map(|pipeline| Pipeline { pipeline, layout });
+            if let Ok(pipeline) = &pipeline {
+                self.known.insert(key, pipeline.clone());
+                self.compiled |= lasting;
+            }
+            made.push(pipeline);
+        }
+        made
     }
 }
 
@@ -90,18 +173,19 @@ fn layout(gpu: &Gpu, written: &[bool]) -> wgpu::BindGroupLayout {
 
 fn compile(
     gpu: &Gpu,
-    wgsl: &str,
+    module: naga::Module,
     (layout, cache): (&wgpu::BindGroupLayout, Option<&wgpu::PipelineCache>),
     label: &str,
     checked: bool,
 ) -> wgpu::ComputePipeline {
-    let source = || wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(wgsl.into()) };
+    let source = wgpu::ShaderSource::Naga(Cow::Owned(module));
+    let source = wgpu::ShaderModuleDescriptor { label: Some(label), source };
     let module = if checked {
-        gpu.device().create_shader_module(source())
+        gpu.device().create_shader_module(source)
     } else {
         // SAFETY: emitted kernels index within their operands and end their loops by construction, and every
         // operand's size is checked before a run. The tests run the same kernels with checks.
-        unsafe { gpu.device().create_shader_module_trusted(source(), wgpu::ShaderRuntimeChecks::unchecked()) }
+        unsafe { gpu.device().create_shader_module_trusted(source, wgpu::ShaderRuntimeChecks::unchecked()) }
     };
     let pipeline_layout = gpu.device().create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
         label: None,

@@ -1,9 +1,15 @@
-use crate::store::{hash, replace};
+use crate::store::{hash, prune, replace};
 use crate::{Gpu, GpuError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// A folder of compiled kernels, in a file for each device and driver, so that the next process starts sooner.
+/// How the names of files begin.
+const PREFIX: &str = "pipelines-";
+
+/// Files of a folder, those of the plans that were new last.
+const FILES: usize = 1024;
+
+/// A folder of compiled kernels, in a file for each plan, device and driver, so that the next process starts sooner.
 ///
 /// Sessions with [`crate::SessionOptions::pipelines`] use it where the backend can hand out what it compiled: Vulkan. A
 /// file that is damaged or of another device is taken for empty, and one that cannot be written is left, with a warning.
@@ -18,7 +24,8 @@ pub struct PipelineStore {
 pub(super) struct Stored {
     cache: wgpu::PipelineCache,
     path: PathBuf,
-    device: String,
+    /// The device and the shaders.
+    identity: String,
     /// Hash of the content that the file has.
     known: Option<u64>,
 }
@@ -29,16 +36,14 @@ impl PipelineStore {
         Self { folder: folder.into() }
     }
 
-    /// The file of a device; `None` where its backend hands out nothing.
-    pub fn file(&self, gpu: &Gpu) -> Option<PathBuf> {
-        let able = gpu.device().features().contains(wgpu::Features::PIPELINE_CACHE);
-        able.then(|| self.folder.join(format!("pipelines-{:016x}.bin", hash(device(gpu).as_bytes()))))
-    }
-
-    /// What was compiled for a device; `None` where its backend hands out nothing.
-    pub(super) async fn open(&self, gpu: &Gpu) -> Option<Stored> {
-        let (path, device) = (self.file(gpu)?, device(gpu));
-        let data = read(&path, &device).unwrap_or_else(|reason| {
+    /// What was compiled for a device and a plan, which its shaders stand for; `None` where the backend hands out nothing.
+    pub(super) async fn open(&self, gpu: &Gpu, shaders: impl Iterator<Item = &str>) -> Option<Stored> {
+        if !gpu.device().features().contains(wgpu::Features::PIPELINE_CACHE) {
+            return None;
+        }
+        let identity = shaders.fold(device(gpu), |all, shader| format!("{all}\n{:016x}", hash(shader.as_bytes())));
+        let path = self.folder.join(format!("{PREFIX}{:016x}.bin", hash(identity.as_bytes())));
+        let data = read(&path, &identity).unwrap_or_else(|reason| {
             tracing::warn!("{}: the compiled kernels are not used: {reason}", path.display());
             None
         });
@@ -51,7 +56,7 @@ impl PipelineStore {
             })
         };
         match gpu.checked("reading compiled kernels", create).await {
-            Ok(cache) => Some(Stored { cache, path, device, known: data.as_deref().map(hash) }),
+            Ok(cache) => Some(Stored { cache, path, identity, known: data.as_deref().map(hash) }),
             Err(reason @ GpuError::Lost { .. }) => {
                 tracing::warn!("{reason}");
                 None
@@ -76,8 +81,12 @@ impl Stored {
         if self.known == now {
             return;
         }
-        let content = [&checksum(&self.device, &data).to_le_bytes()[..], &data].concat();
-        match replace(&self.path, &content) {
+        let content = [&checksum(&self.identity, &data).to_le_bytes()[..], &data].concat();
+        let kept = replace(&self.path, &content).and_then(|()| match (self.known, self.path.parent()) {
+            (None, Some(folder)) => prune(folder, PREFIX, FILES),
+            _ => Ok(()),
+        });
+        match kept {
             Ok(()) => tracing::debug!("{}: {} bytes of compiled kernels", self.path.display(), content.len()),
             Err(reason) => tracing::warn!("{}: the compiled kernels are not kept: {reason}", self.path.display()),
         }
@@ -86,20 +95,20 @@ impl Stored {
 }
 
 /// The data of a file, after its checksum; `None` if there is no file.
-fn read(path: &Path, device: &str) -> Result<Option<Vec<u8>>, String> {
+fn read(path: &Path, identity: &str) -> Result<Option<Vec<u8>>, String> {
     let content = match std::fs::read(path) {
         Ok(content) => content,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
     match content.split_first_chunk() {
-        Some((&sum, data)) if u64::from_le_bytes(sum) == checksum(device, data) => Ok(Some(data.to_vec())),
-        _ => Err("the file is damaged, or of another device".to_owned()),
+        Some((&sum, data)) if u64::from_le_bytes(sum) == checksum(identity, data) => Ok(Some(data.to_vec())),
+        _ => Err("the file is damaged, or of another device or plan".to_owned()),
     }
 }
 
-fn checksum(device: &str, data: &[u8]) -> u64 {
-    hash(&[device.as_bytes(), data].concat())
+fn checksum(identity: &str, data: &[u8]) -> u64 {
+    hash(&[identity.as_bytes(), data].concat())
 }
 
 /// What compiled kernels depend on beside the shaders.

@@ -105,8 +105,7 @@ fn a_tensor_beyond_a_buffer_names_the_limit() {
     let request = wgpu::DeviceDescriptor { required_limits, ..Default::default() };
     let (device, queue) = pollster::block_on(adapter.request_device(&request)).unwrap();
     let options = SessionOptions { gpu: Some(Gpu::from_device(device, queue)), ..options(Kernel::Wgpu) };
-    let load = Session::load_with(sums(&[(0, 1)], &[2]), |_| None, options, &emit_add);
-    let mut session = pollster::block_on(load).unwrap();
+    let mut session = load_with(sums(&[(0, 1)], &[2]), options, &emit_add).unwrap();
     let error = session.run(&inputs(2049)).unwrap_err();
     let refused = GpuError::TooLarge {
         what: "`x` of shape [2049, 6]".into(),

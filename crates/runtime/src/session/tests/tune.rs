@@ -66,7 +66,7 @@ fn stored_tunings_are_taken_for_their_sizes() {
     let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
     let store = TuningStore::at(&folder.0);
     let (kernel, bucket) = key(&product(), 100);
-    store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]);
+    store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]).unwrap();
     let known = store.load(&gpu);
     assert_eq!(known[&kernel].get(&bucket), Some(SMALL));
 
@@ -96,7 +96,7 @@ fn stored_tunings_that_do_not_fit_are_ignored() {
     ] {
         let store = TuningStore::at(&folder.0);
         let (kernel, bucket) = key(&product(), 100);
-        store.keep(&gpu, vec![(kernel, bucket, wrong)]);
+        store.keep(&gpu, vec![(kernel, bucket, wrong)]).unwrap();
         let mut session = load(&gpu, Some(&store));
         for _ in 0..2 {
             assert_eq!(run(&mut session, 100), expected);
@@ -110,7 +110,7 @@ fn files_that_are_no_tunings_are_ignored() {
     let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
     let store = TuningStore::at(&folder.0);
     let (kernel, bucket) = key(&product(), 100);
-    store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]);
+    store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]).unwrap();
     let path = store.file(&gpu);
     let whole = std::fs::read_to_string(&path).unwrap();
     let foreign = whole.replacen("\"name\": \"", "\"name\": \"another ", 1);
@@ -119,17 +119,21 @@ fn files_that_are_no_tunings_are_ignored() {
         assert!(store.load(&gpu).is_empty(), "{text}");
         run(&mut load(&gpu, Some(&store)), 100);
         // What is kept next replaces it.
-        store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]);
+        store.keep(&gpu, vec![(kernel.clone(), bucket.clone(), SMALL)]).unwrap();
         assert_eq!(store.load(&gpu)[&kernel].get(&bucket), Some(SMALL));
     }
     let names: Vec<_> = std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(names, std::slice::from_ref(&path));
 
-    // A file where the folder should be: nothing is kept, and nothing fails.
+    // A file where the folder should be: nothing can be kept, which is an error before anything is measured.
     let store = TuningStore::at(&path);
-    store.keep(&gpu, vec![(kernel, bucket, SMALL)]);
+    let error = store.keep(&gpu, vec![(kernel, bucket, SMALL)]).unwrap_err();
+    assert!(matches!(&error, RunError::NotKept { path: file, .. } if *file == store.file(&gpu)), "{error}");
     assert!(store.load(&gpu).is_empty());
-    run(&mut load(&gpu, Some(&store)), 100);
+    let mut session = load(&gpu, Some(&store));
+    run(&mut session, 100);
+    let error = session.tune(&inputs(100), Duration::ZERO).unwrap_err();
+    assert!(matches!(error, RunError::NotKept { .. }), "{error}");
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! Products with what surrounds them.
+
+use super::*;
+use rewire_hstu::ops::{NormMulDropout, norm_mul_dropout};
+
+#[test]
+fn a_linear_layer_takes_its_activation() {
+    for activation in [Tensor::relu, Tensor::silu, Tensor::sigmoid, Tensor::gelu_erf, Tensor::gelu_tanh] {
+        let plan = plan_of(16, |scope, x| vec![activation(&linear(scope, "a", x, 8))]);
+        assert_eq!(names(&plan), ["addmm"]);
+    }
+}
+
+#[test]
+fn a_layer_of_one_column_takes_its_bias_and_activation() {
+    let plan = plan_of(16, |scope, x| vec![linear(scope, "a", x, 1).sigmoid()]);
+    assert_eq!(names(&plan), ["addmm"]);
+}
+
+#[test]
+fn an_mlp_takes_a_kernel_a_layer() {
+    let plan = plan_of(16, |scope, x| {
+        let a = linear(scope, "a", x, 32).relu();
+        let b = linear(scope, "b", &a, 32).relu();
+        vec![linear(scope, "c", &b, 1)]
+    });
+    assert_eq!(names(&plan), ["addmm", "addmm", "addmm"]);
+}
+
+#[test]
+fn a_residual_is_added_by_the_product() {
+    let plan = plan_of(16, |scope, x| vec![x + &linear(scope, "a", x, 16).silu()]);
+    assert_eq!(names(&plan), ["addmm"]);
+}
+
+#[test]
+fn parts_of_a_product_get_their_own_epilogues() {
+    let plan = plan_of(16, |scope, x| {
+        let parts = linear(scope, "a", x, 48).split_columns(&[16, 16, 16]);
+        vec![parts[0].silu(), parts[1].clone(), parts[2].reshape(&[x.dim(0), 4.into(), 4.into()])]
+    });
+    assert_eq!(names(&plan), ["addmm"]);
+}
+
+#[test]
+fn siblings_of_one_input_do_not_repeat_its_computation() {
+    let plan = plan_of(16, |scope, x| {
+        let shared = x.gelu_erf().tanh();
+        vec![linear(scope, "a", &shared, 8), linear(scope, "b", &shared, 8)]
+    });
+    let pointwise = names(&plan).iter().filter(|name| **name == "pointwise").count();
+    assert!(plan.steps.len() <= 3 && pointwise <= 1, "{:?}", names(&plan));
+}
+
+#[test]
+fn linear_layers_of_one_input_are_one_product() {
+    let plan = plan_of(16, |scope, x| {
+        let widths = [8, 3, 25, 1];
+        widths.iter().enumerate().map(|(n, &width)| linear(scope, &n.to_string(), x, width).silu()).collect()
+    });
+    assert_eq!(names(&plan), ["addmm"]);
+    // The biases and the weights of all layers are joined once.
+    assert!(plan.load.len() <= 2, "{:?}", plan.load.iter().map(|step| &step.name).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_norm_of_the_output_is_the_prologue_of_its_projection() {
+    // More heads have more statistics than the workgroup memory of the baseline holds.
+    let one = &["layer_norm_addmm"][..];
+    for (heads, expected) in
+        [(None, one), (Some(1), one), (Some(4), one), (Some(8), one), (Some(12), &["layer_norm", "addmm"])]
+    {
+        for concat_ux in [false, true] {
+            let plan = plan_of(24, |scope, x| {
+                let u = scope.input("u", F32, x.shape());
+                let affine = ["w", "b"].map(|name| weight(scope, name, &[heads.unwrap_or(24)]));
+                let options = NormMulDropout { eps: 1e-6, group_norm: heads, concat_ux, dropout_ratio: 0.0 };
+                let gated = norm_mul_dropout(scope, x, &u, [&affine[0], &affine[1]], &options);
+                vec![x + &gated.matmul(&weight(scope, "out", &[gated.width(), 24]))]
+            });
+            assert_eq!(names(&plan), expected, "{heads:?} heads, {concat_ux}");
+            emits_for_the_baseline(&plan);
+        }
+    }
+}
