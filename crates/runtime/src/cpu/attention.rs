@@ -95,9 +95,9 @@ impl CompiledAttention {
             return Err(CpuError::Unsupported { kernel: "attention", reason });
         }
         Ok(Self {
-            q: Panel::new(body, kernel.q, 2, 3)?,
-            k: Panel::new(body, kernel.k, 2, 3)?,
-            v: Panel::new(body, kernel.v, 2, 3)?,
+            q: Panel::new(body, kernel.q, (2, 3), Some(kernel.qk_width))?,
+            k: Panel::new(body, kernel.k, (2, 3), Some(kernel.qk_width))?,
+            v: Panel::new(body, kernel.v, (2, 3), Some(kernel.v_width))?,
             score: Program::compile(dag, &body.operands, &[kernel.score], 3, &value)?,
             mask: match kernel.mask {
                 Some(mask) => {

@@ -90,8 +90,8 @@ impl CompiledMatmul {
         };
         Ok(Self {
             stats: CompiledReductions::new(&kernel.body, &kernel.stats, batch + 1)?,
-            a: Panel::new(&kernel.body, kernel.a, batch, batch + 1)?,
-            b: Panel::new(&kernel.body, kernel.b, batch, batch + 1)?,
+            a: Panel::new(&kernel.body, kernel.a, (batch, batch + 1), kernel.k.as_const())?,
+            b: Panel::new(&kernel.body, kernel.b, (batch, batch + 1), kernel.n.as_const())?,
             shared: dag.coords(kernel.b) & ((1 << batch) - 1) == 0,
             stores: Stores::compile(&kernel.body, &kernel.outputs, batch + 1, rows, &sum)?,
             kernel: kernel.clone(),

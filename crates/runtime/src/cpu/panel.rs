@@ -10,17 +10,27 @@ use super::operand::Env;
 use super::product::Matrix;
 use super::program::{Leaf, Program};
 use super::reductions::{ReductionMachines, row_value};
-use super::run::{moves, run_along};
-use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use super::run::{constant, moves, run_along};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Scalar};
 use rewire_graph_rewrite::plan::{Body, Place};
+use std::ops::Range;
 
 /// The matrix of an expression over a row coordinate and a column coordinate.
 #[derive(Clone, Debug)]
 pub(super) struct Panel {
-    program: Program,
+    segments: Vec<Segment>,
     direct: Option<Direct>,
     row: u8,
+}
+
+/// Columns that are computed alike.
+#[derive(Clone, Debug)]
+struct Segment {
+    /// Up to the last column if the end is `usize::MAX`.
+    columns: Range<usize>,
+    /// Along the columns from the first one on.
+    program: Program,
 }
 
 /// A plain load, so that the matrix lies in the operand's memory.
@@ -38,30 +48,81 @@ struct Direct {
 pub(super) struct PanelMachine<'a> {
     panel: &'a Panel,
     env: &'a Env<'a>,
-    machine: Machine<'a>,
+    machines: Vec<(&'a Range<usize>, Machine<'a>)>,
     index: Option<Machine<'a>>,
     elements: Vec<f32>,
 }
 
 impl Panel {
-    pub(super) fn new(body: &Body, id: ExprId, row: u8, column: u8) -> Result<Self, CpuError> {
+    /// `columns` is the number of columns, where it is a constant.
+    pub(super) fn new(
+        body: &Body,
+        id: ExprId,
+        (row, column): (u8, u8),
+        columns: Option<usize>,
+    ) -> Result<Self, CpuError> {
         let dag = &body.dag;
         if dag.scalar(id) != Scalar::F32 {
             let reason = "an element of a product is no float".to_owned();
             return Err(CpuError::Unsupported { kernel: "matmul", reason });
         }
-        let program = Program::compile(dag, &body.operands, &[id], column, &row_value)?;
-        Ok(Self { program, direct: Direct::new(body, id, row, column)?, row })
+        let segment = |columns: Range<usize>| {
+            let (dag, id) = within(dag, id, column, &columns);
+            let program = Program::compile(&dag, &body.operands, &[id], column, &row_value)?;
+            Ok(Segment { columns, program })
+        };
+        let segments = segments(dag, id, column, columns).into_iter().map(segment).collect::<Result<_, CpuError>>()?;
+        Ok(Self { segments, direct: Direct::new(body, id, row, column)?, row })
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> PanelMachine<'a> {
         PanelMachine {
             panel: self,
             env,
-            machine: Machine::new(&self.program, env),
+            machines: self.segments.iter().map(|s| (&s.columns, Machine::new(&s.program, env))).collect(),
             index: self.direct.as_ref().map(|direct| Machine::new(&direct.index, env)),
             elements: vec![],
         }
+    }
+}
+
+/// Columns between those at which a comparison with a constant changes.
+fn segments(dag: &Dag, id: ExprId, column: u8, columns: Option<usize>) -> Vec<Range<usize>> {
+    let Some(columns) = columns else { return vec![0..usize::MAX] };
+    let mut starts = vec![0];
+    for id in dag.reachable(&[id]) {
+        let Expr::Binary(op, a, b) = *dag.expr(id) else { continue };
+        let (Expr::Int(_, bound), Some(terms)) = (dag.expr(b), run_along(dag, a, column)) else { continue };
+        let start = match op {
+            BinaryOp::Lt | BinaryOp::Ge => *bound,
+            BinaryOp::Le | BinaryOp::Gt => *bound + 1,
+            _ => continue,
+        };
+        let start = constant(dag, &terms).and_then(|shift| usize::try_from(start - shift).ok());
+        starts.extend(start.filter(|&start| start < columns));
+    }
+    starts.sort_unstable();
+    starts.dedup();
+    let ends = starts.iter().skip(1).copied().chain([columns]).collect::<Vec<_>>();
+    starts.into_iter().zip(ends).map(|(start, end)| start..end).collect()
+}
+
+/// An expression of the points of a segment, counted from its start.
+fn within(dag: &Dag, id: ExprId, column: u8, columns: &Range<usize>) -> (Dag, ExprId) {
+    if columns.end == usize::MAX {
+        return (dag.clone(), id);
+    }
+    let mut part = Dag::new();
+    let copies = part.graft(dag, &[id], |part, expr, _| match *expr {
+        Expr::Coord(coord) if coord == column => {
+            let (point, start) = (part.coord(column, Some(columns.len())), part.int(columns.start as i64));
+            Some(part.binary(BinaryOp::Add, point, start))
+        }
+        _ => None,
+    });
+    match copies.first() {
+        Some(&id) => (part, id),
+        None => (dag.clone(), id),
     }
 }
 
@@ -147,7 +208,11 @@ impl PanelMachine<'_> {
                 stats.rows(given);
                 &stats.results
             });
-            fill(&mut self.machine, Given { values, ..given }, (0, columns), (lines, pitch));
+            for (segment, machine) in &mut self.machines {
+                let count = segment.end.min(columns).saturating_sub(segment.start);
+                let lines = lines.get_mut(segment.start..).unwrap_or(&mut []);
+                fill(machine, Given { values, ..given }, (0, count), (lines, pitch));
+            }
         }
         Matrix::new(&self.elements, (rows, columns), (pitch, 1))
     }

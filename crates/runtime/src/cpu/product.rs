@@ -220,32 +220,32 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     if columns < width {
         panel.fill(0.0);
     }
-    for (row, lines) in panel.chunks_mut(SIDE * width).enumerate() {
-        for column in (0..columns).step_by(SIDE) {
-            transpose(lines, width, column, block.part((SIDE * row, column), (SIDE, SIDE)));
+    for first in (0..columns).step_by(SIDE) {
+        let from = block.part((0, first), (block.rows, SIDE));
+        let squares = if from.row_stride == 1 && from.columns == SIDE { from.rows / SIDE } else { 0 };
+        for (n, lines) in panel.chunks_exact_mut(SIDE * width).enumerate().take(squares) {
+            transpose(lines, width, first, from.part((n * SIDE, 0), (SIDE, SIDE)));
+        }
+        for (row, line) in panel.chunks_exact_mut(width).enumerate().skip(squares * SIDE) {
+            for (column, to) in line.iter_mut().skip(first).take(from.columns).enumerate() {
+                *to = from.data[row * from.row_stride + column * from.column_stride];
+            }
         }
     }
 }
 
 /// Rows and columns that are exchanged at once.
-const SIDE: usize = 8;
+const SIDE: usize = 4;
 
-/// Copies a square to `column` of some lines.
+/// Copies a square whose columns lie in a row to `column` of some lines.
+#[inline(always)]
 fn transpose(lines: &mut [f32], width: usize, column: usize, square: Matrix<'_>) {
-    let mut columns = [[0.0; SIDE]; SIDE];
-    for (n, to) in columns.iter_mut().enumerate().take(square.columns) {
-        let from = square.data.get(n * square.column_stride..).unwrap_or(&[]);
-        match from.first_chunk() {
-            Some(from) if square.row_stride == 1 && square.rows == SIDE => *to = *from,
-            _ => to.iter_mut().zip(from.iter().step_by(square.row_stride.max(1))).for_each(|(to, &from)| *to = from),
-        }
-    }
-    for (n, line) in lines.chunks_exact_mut(width).enumerate().take(square.rows) {
-        let line = line.get_mut(column..).unwrap_or(&mut []);
-        let row = columns.map(|column| column[n]);
-        match line.first_chunk_mut() {
-            Some(line) if square.columns == SIDE => *line = row,
-            _ => line.iter_mut().zip(row).take(square.columns).for_each(|(to, from)| *to = from),
+    let source = |n: usize| square.data.get(n * square.column_stride..).and_then(|column| column.first_chunk::<SIDE>());
+    let (Some(a), Some(b), Some(c), Some(d)) = (source(0), source(1), source(2), source(3)) else { return };
+    let rows = [0, 1, 2, 3].map(|n| [a[n], b[n], c[n], d[n]]);
+    for (line, row) in lines.chunks_exact_mut(width).zip(rows) {
+        if let Some(line) = line.get_mut(column..column + SIDE) {
+            line.copy_from_slice(&row);
         }
     }
 }

@@ -42,6 +42,14 @@ pub(super) fn run_along(dag: &Dag, id: ExprId, axis: u8) -> Option<Vec<(ExprId, 
     }
 }
 
+/// The sum of these multiples, if all are constants.
+pub(super) fn constant(dag: &Dag, terms: &[(ExprId, i32)]) -> Option<i64> {
+    terms.iter().try_fold(0, |sum, &(id, sign)| match *dag.expr(id) {
+        Expr::Int(_, value) => Some(sum + value * i64::from(sign)),
+        _ => None,
+    })
+}
+
 /// The run of the indices of a tensor. Dimensions without padding between their rows may be spanned together.
 pub(super) fn run(dag: &mut Dag, index: &[ExprId], shape: &[Dim], axis: u8) -> Option<Run> {
     if index.len() != shape.len() || !moves(dag, index, axis) {

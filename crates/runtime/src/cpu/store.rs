@@ -7,7 +7,7 @@ use super::machine::{Given, Machine};
 use super::memory::{Memory, Scalars, SharedElements, Sink, Values};
 use super::operand::{Env, extents, matches, strides};
 use super::program::{Leaf, Program};
-use super::run::{Run, run};
+use super::run::{Run, constant, run};
 use super::stream;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar, Symbol};
@@ -211,13 +211,6 @@ fn place(dag: &mut Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: 
             Place::Run { outer, signs: terms.into_iter().map(|term| term.1).collect() }
         }
     }
-}
-
-fn constant(dag: &Dag, terms: &[(ExprId, i32)]) -> Option<i64> {
-    terms.iter().try_fold(0, |sum, &(id, sign)| match *dag.expr(id) {
-        Expr::Int(_, value) => Some(sum + value * i64::from(sign)),
-        _ => None,
-    })
 }
 
 impl Store {
