@@ -31,8 +31,13 @@ pub(crate) fn prune(folder: &Path, prefix: &str, most: usize) -> std::io::Result
 
 /// A hash that stays the same from one process to the next.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    hash_all(&[bytes])
+}
+
+/// [`hash`] of several parts.
+pub(crate) fn hash_all(parts: &[&[u8]]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
+    parts.iter().for_each(|part| hasher.write(part));
     hasher.finish()
 }
 

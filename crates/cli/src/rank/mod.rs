@@ -21,7 +21,8 @@ use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Request};
 use rewire::weights::Weights;
 use std::time::Instant;
 
-/// Rows that are read before a batch is run.
+/// Rows that are read before they are ranked: few at first, so that there are scores soon.
+const FIRST_CHUNK: usize = 1 << 11;
 const CHUNK: usize = 1 << 14;
 
 /// Ranks the users of the input. The program began at `begun`.
@@ -93,8 +94,9 @@ impl Run {
         output: &mut Output,
     ) -> Result<(), CliError> {
         let file = || input::title(options.data.as_deref());
+        let mut limit = FIRST_CHUNK;
         loop {
-            let (requests, end) = chunk(input, ranker);
+            let (requests, end) = chunk(input, ranker, limit);
             let ranked =
                 ranker.rank(&requests).map_err(|source| CliError::Data { file: file(), source: Box::new(source) })?;
             for (request, ranked) in requests.iter().zip(&ranked) {
@@ -109,6 +111,7 @@ impl Run {
             if let Some(progress) = input.progress() {
                 self.progress.update(progress, self.tally.users);
             }
+            limit = CHUNK;
         }
     }
 }
@@ -125,10 +128,10 @@ impl Printer {
     }
 }
 
-/// Reads requests until they fill a chunk. With it comes how the input ended, if it did.
-fn chunk(input: &mut dyn Requests, ranker: &Ranker) -> (Vec<Request>, Option<Result<(), InputError>>) {
+/// Reads requests until they fill a chunk of `limit` rows. With it comes how the input ended, if it did.
+fn chunk(input: &mut dyn Requests, ranker: &Ranker, limit: usize) -> (Vec<Request>, Option<Result<(), InputError>>) {
     let (mut requests, mut rows) = (Vec::new(), 0);
-    while rows < CHUNK {
+    while rows < limit {
         match input.next(ranker.schema()) {
             Some(Ok(request)) => {
                 rows += 1 + request.events() + request.len();

@@ -61,7 +61,7 @@ impl<'g> Match<'g> {
 
     /// The size that a size of the pattern stands for.
     pub fn size(&self, pattern: &Dim) -> Option<Dim> {
-        super::matching::substitute(pattern, &self.sizes)
+        super::unify::substitute(pattern, &self.sizes)
     }
 
     /// How often a repeated part of the pattern is there.

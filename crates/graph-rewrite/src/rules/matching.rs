@@ -1,10 +1,11 @@
 use super::Match;
+use super::mismatch::{Mismatch, Reason};
 use super::placeholder::{Kind, Placeholder, Stands};
-use rewire_graph::op::{Constant, Op};
+use super::unify::{fits, same};
+use rewire_graph::op::Constant;
 use rewire_graph::pointwise::BinaryOp;
-use rewire_graph::{Dim, Graph, GraphError, Layout, NodeId, Symbol, Type, TypeError, Value};
+use rewire_graph::{Dim, Graph, GraphError, NodeId, Symbol, TypeError, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 
 /// Alternatives that are tried at one place of a graph in vain, after which there is no match.
 const ALTERNATIVES: usize = 20_000;
@@ -18,49 +19,6 @@ pub(super) struct Form {
     results: Vec<Value>,
     /// By repetition, what is another in each.
     locals: HashMap<Value, BTreeSet<NodeId>>,
-}
-
-/// Why a pattern does not match.
-#[derive(Clone, Debug, Default)]
-pub struct Mismatch {
-    /// Operators of the pattern that were found.
-    operators: usize,
-    /// What is missing. `None` where nothing was found.
-    reason: Option<Reason>,
-}
-
-#[derive(Clone, Debug)]
-enum Reason {
-    Operator { wanted: String, found: String },
-    Type { capture: String, wanted: Type, found: String },
-    Shared { first: String, second: String },
-    Condition(String),
-    Alternatives,
-}
-
-impl Mismatch {
-    /// The reason, if at least two operators of the pattern or all of it were found.
-    pub fn near(&self) -> Option<String> {
-        let reason = self.reason.as_ref()?;
-        let near = self.operators >= 2 || matches!(reason, Reason::Condition(_) | Reason::Alternatives);
-        near.then(|| reason.to_string())
-    }
-
-    pub(super) fn nearer(self, other: Self) -> Self {
-        if other.reason.is_some() && (self.reason.is_none() || other.operators > self.operators) { other } else { self }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Operator { wanted, found } => write!(f, "{found} is not {wanted}"),
-            Self::Type { capture, wanted, found } => write!(f, "`{capture}` must be like {wanted}, it is {found}"),
-            Self::Shared { first, second } => write!(f, "{first} and {second} must be one value"),
-            Self::Condition(condition) => f.write_str(condition),
-            Self::Alternatives => write!(f, "there are too many ways to compare it with the pattern"),
-        }
-    }
 }
 
 /// What is bound so far.
@@ -444,62 +402,4 @@ enum Step {
     Known,
     All(Vec<Goal>),
     One(Vec<Vec<Goal>>),
-}
-
-/// Equal operators, sizes of the pattern standing for those of the graph; constants are equal by value whatever their
-/// type is.
-fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
-    if let (Some(a), Some(b)) = (pattern.downcast_ref::<Constant>(), op.downcast_ref::<Constant>()) {
-        return a.tensor.shape() == b.tensor.shape() && a.tensor.to_f64() == b.tensor.to_f64();
-    }
-    if pattern.name() != op.name() {
-        return false;
-    }
-    let (wanted, found) = (pattern.sizes(), op.sizes());
-    if wanted.iter().all(|dim| dim.as_const().is_some()) {
-        return pattern.same(op);
-    }
-    wanted.len() == found.len()
-        && wanted.iter().zip(&found).all(|(wanted, found)| unify(wanted, found, sizes))
-        && without(pattern.attributes(), &wanted) == without(op.attributes(), &found)
-}
-
-/// Attributes whose sizes are left out.
-fn without(attributes: serde_json::Value, sizes: &[Dim]) -> serde_json::Value {
-    use serde_json::Value as Json;
-    match attributes {
-        Json::String(text) if sizes.iter().any(|dim| dim.to_string() == text) => Json::Null,
-        Json::Array(items) => items.into_iter().map(|item| without(item, sizes)).collect(),
-        Json::Object(entries) => entries.into_iter().map(|(key, item)| (key, without(item, sizes))).collect(),
-        other => other,
-    }
-}
-
-fn fits(wanted: &Type, found: &Type, shaped: bool, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
-    if (found.layout == Layout::Host) != (wanted.layout == Layout::Host)
-        || wanted.dtype.scalar() != found.dtype.scalar()
-    {
-        return false;
-    }
-    !shaped
-        || (found.layout == wanted.layout
-            && wanted.rank() == found.rank()
-            && wanted.shape.iter().zip(&found.shape).all(|(wanted, found)| unify(wanted, found, sizes)))
-}
-
-/// Lets a size of a pattern stand for one of a graph.
-fn unify(wanted: &Dim, found: &Dim, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
-    match wanted.as_symbol() {
-        Some(symbol) if !sizes.contains_key(&symbol) => {
-            sizes.insert(symbol, found.clone());
-            true
-        }
-        _ => substitute(wanted, sizes).as_ref() == Some(found),
-    }
-}
-
-/// A size of a pattern in sizes of the graph; `None` where one is not bound.
-pub(super) fn substitute(dim: &Dim, sizes: &BTreeMap<Symbol, Dim>) -> Option<Dim> {
-    let constant = Dim::from(1) * dim.constant();
-    dim.terms().try_fold(constant, |sum, (symbol, factor)| sizes.get(&symbol).map(|value| sum + value.clone() * factor))
 }

@@ -37,16 +37,18 @@
 mod decompose;
 mod matched;
 mod matching;
+mod mismatch;
 mod patch;
 mod pattern;
 mod placeholder;
 mod rewrite;
 mod simplify;
 mod traced;
+mod unify;
 
 pub use decompose::Decompose;
 pub use matched::Match;
-pub use matching::Mismatch;
+pub use mismatch::Mismatch;
 pub use patch::{Patch, PatchError, Replacement};
 pub use pattern::{Pattern, PatternScope};
 pub use rewrite::{rewrite, rewrite_within};

@@ -180,7 +180,6 @@ impl GpuSide {
             self.packed_buffers.insert(dtype, buffer);
         }
         self.homes = homes;
-        self.pipelines.store();
         // Starts the uploads, so that their staging memory is not held until the first run.
         self.gpu.checked("uploading parameters", || self.gpu.queue().submit([])).await?;
         Ok(())
@@ -196,6 +195,8 @@ impl GpuSide {
         wanted: &Wanted,
     ) -> Result<(), RunError> {
         self.gpu.alive()?;
+        // What the run before has compiled.
+        self.pipelines.store();
         let binds = self.binds(plan, placement, sizes, inputs, &wanted.on_device)?;
         let known = self.prepared.take();
         let prepared = match known.filter(|known| known.fits(sizes, wanted, &binds)) {
@@ -219,7 +220,6 @@ impl GpuSide {
     ) -> Result<Prepared, RunError> {
         let slots = self.slot_bytes(plan, sizes, binds)?;
         self.choose_kernels(plan, sizes).await?;
-        self.pipelines.store();
         let kernels = self.steps.iter().zip(&plan.steps).filter_map(|(own, step)| Some((own.as_ref()?.kernel(), step)));
         let limit = self.gpu.limits().max_compute_workgroups_per_dimension;
         let Control { words, grids } = Control::new(kernels, &self.layout, sizes, &self.packed, limit)?;

@@ -71,7 +71,7 @@ impl Pipelines {
         self.stored = store.open(gpu, shaders).await;
     }
 
-    /// Keeps what was compiled for later processes.
+    /// Keeps what was compiled for later processes. It takes a while: what a caller waits for comes first.
     pub fn store(&mut self) {
         if let (true, Some(stored)) = (std::mem::take(&mut self.compiled), &mut self.stored) {
             stored.keep();
@@ -153,6 +153,12 @@ impl Pipelines {
             made.push(pipeline);
         }
         made
+    }
+}
+
+impl Drop for Pipelines {
+    fn drop(&mut self) {
+        self.store();
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::store::{hash, prune, replace};
+use crate::store::{hash, hash_all, prune, replace};
 use crate::{Gpu, GpuError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(super) struct Stored {
     path: PathBuf,
     /// The device and the shaders.
     identity: String,
-    /// Hash of the content that the file has.
+    /// Checksum of the data that the file has.
     known: Option<u64>,
 }
 
@@ -43,10 +43,11 @@ impl PipelineStore {
         }
         let identity = shaders.fold(device(gpu), |all, shader| format!("{all}\n{:016x}", hash(shader.as_bytes())));
         let path = self.folder.join(format!("{PREFIX}{:016x}.bin", hash(identity.as_bytes())));
-        let data = read(&path, &identity).unwrap_or_else(|reason| {
+        let stored = read(&path, &identity).unwrap_or_else(|reason| {
             tracing::warn!("{}: the compiled kernels are not used: {reason}", path.display());
             None
         });
+        let (known, data) = stored.unzip();
         // SAFETY: the checksum says that the data came from `get_data` of the same device, and the folder is the user's.
         let create = || unsafe {
             gpu.device().create_pipeline_cache(&wgpu::PipelineCacheDescriptor {
@@ -56,7 +57,7 @@ impl PipelineStore {
             })
         };
         match gpu.checked("reading compiled kernels", create).await {
-            Ok(cache) => Some(Stored { cache, path, identity, known: data.as_deref().map(hash) }),
+            Ok(cache) => Some(Stored { cache, path, identity, known }),
             Err(reason @ GpuError::Lost { .. }) => {
                 tracing::warn!("{reason}");
                 None
@@ -77,11 +78,11 @@ impl Stored {
     /// Writes the file if something came since.
     pub fn keep(&mut self) {
         let Some(data) = self.cache.get_data() else { return };
-        let now = Some(hash(&data));
-        if self.known == now {
+        let sum = checksum(&self.identity, &data);
+        if self.known == Some(sum) {
             return;
         }
-        let content = [&checksum(&self.identity, &data).to_le_bytes()[..], &data].concat();
+        let content = [&sum.to_le_bytes()[..], &data].concat();
         let kept = replace(&self.path, &content).and_then(|()| match (self.known, self.path.parent()) {
             (None, Some(folder)) => prune(folder, PREFIX, FILES),
             _ => Ok(()),
@@ -90,25 +91,27 @@ impl Stored {
             Ok(()) => tracing::debug!("{}: {} bytes of compiled kernels", self.path.display(), content.len()),
             Err(reason) => tracing::warn!("{}: the compiled kernels are not kept: {reason}", self.path.display()),
         }
-        self.known = now;
+        self.known = Some(sum);
     }
 }
 
-/// The data of a file, after its checksum; `None` if there is no file.
-fn read(path: &Path, identity: &str) -> Result<Option<Vec<u8>>, String> {
+/// The checksum and the data of a file; `None` if there is no file.
+fn read(path: &Path, identity: &str) -> Result<Option<(u64, Vec<u8>)>, String> {
     let content = match std::fs::read(path) {
         Ok(content) => content,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
     match content.split_first_chunk() {
-        Some((&sum, data)) if u64::from_le_bytes(sum) == checksum(identity, data) => Ok(Some(data.to_vec())),
+        Some((&sum, data)) if u64::from_le_bytes(sum) == checksum(identity, data) => {
+            Ok(Some((u64::from_le_bytes(sum), data.to_vec())))
+        }
         _ => Err("the file is damaged, or of another device or plan".to_owned()),
     }
 }
 
 fn checksum(identity: &str, data: &[u8]) -> u64 {
-    hash(&[identity.as_bytes(), data].concat())
+    hash_all(&[identity.as_bytes(), data])
 }
 
 /// What compiled kernels depend on beside the shaders.

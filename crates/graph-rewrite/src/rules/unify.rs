@@ -1,0 +1,64 @@
+//! Comparison of operators, types and sizes with those of a pattern.
+
+use rewire_graph::op::{Constant, Op};
+use rewire_graph::{Dim, Layout, Symbol, Type};
+use std::collections::BTreeMap;
+
+/// Equal operators, sizes of the pattern standing for those of the graph; constants are equal by value whatever their
+/// type is.
+pub(super) fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
+    if let (Some(a), Some(b)) = (pattern.downcast_ref::<Constant>(), op.downcast_ref::<Constant>()) {
+        return a.tensor.shape() == b.tensor.shape() && a.tensor.to_f64() == b.tensor.to_f64();
+    }
+    if pattern.name() != op.name() {
+        return false;
+    }
+    let (wanted, found) = (pattern.sizes(), op.sizes());
+    if wanted.iter().all(|dim| dim.as_const().is_some()) {
+        return pattern.same(op);
+    }
+    wanted.len() == found.len()
+        && wanted.iter().zip(&found).all(|(wanted, found)| unify(wanted, found, sizes))
+        && without(pattern.attributes(), &wanted) == without(op.attributes(), &found)
+}
+
+/// Attributes whose sizes are left out.
+fn without(attributes: serde_json::Value, sizes: &[Dim]) -> serde_json::Value {
+    use serde_json::Value as Json;
+    match attributes {
+        Json::String(text) if sizes.iter().any(|dim| dim.to_string() == text) => Json::Null,
+        Json::Array(items) => items.into_iter().map(|item| without(item, sizes)).collect(),
+        Json::Object(entries) => entries.into_iter().map(|(key, item)| (key, without(item, sizes))).collect(),
+        other => other,
+    }
+}
+
+/// Types that are the same up to sizes; their shapes count where `shaped`.
+pub(super) fn fits(wanted: &Type, found: &Type, shaped: bool, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
+    if (found.layout == Layout::Host) != (wanted.layout == Layout::Host)
+        || wanted.dtype.scalar() != found.dtype.scalar()
+    {
+        return false;
+    }
+    !shaped
+        || (found.layout == wanted.layout
+            && wanted.rank() == found.rank()
+            && wanted.shape.iter().zip(&found.shape).all(|(wanted, found)| unify(wanted, found, sizes)))
+}
+
+/// Lets a size of a pattern stand for one of a graph.
+fn unify(wanted: &Dim, found: &Dim, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
+    match wanted.as_symbol() {
+        Some(symbol) if !sizes.contains_key(&symbol) => {
+            sizes.insert(symbol, found.clone());
+            true
+        }
+        _ => substitute(wanted, sizes).as_ref() == Some(found),
+    }
+}
+
+/// A size of a pattern in sizes of the graph; `None` where one is not bound.
+pub(super) fn substitute(dim: &Dim, sizes: &BTreeMap<Symbol, Dim>) -> Option<Dim> {
+    let constant = Dim::from(1) * dim.constant();
+    dim.terms().try_fold(constant, |sum, (symbol, factor)| sizes.get(&symbol).map(|value| sum + value.clone() * factor))
+}
