@@ -4,14 +4,14 @@ use super::gpu::{GpuSide, Refused};
 use super::matrices::trusted;
 use super::packed::Packed;
 use super::parameters::resident;
-use super::pipelines::Pipeline;
+use super::pipelines::Made;
 use super::placement::{Placement, Site};
 use super::sizes::{Declared, offsets};
 use super::validate::validate;
 use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore};
 use rewire_graph::HostTensor;
 use rewire_graph::op::Registry;
-use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
+use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{self, Binding, Plan, Step};
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
@@ -163,7 +163,7 @@ fn place(
     position: usize,
     step: &Step,
     kernel: Kernel,
-    gpu: Option<(&mut GpuSide, Result<(EmittedKernel, Pipeline), Refused>)>,
+    gpu: Option<(&mut GpuSide, Made<Refused>)>,
     cpu: &mut CpuSide,
 ) -> Result<Site, RuntimeError> {
     let error = |reason: String| RuntimeError::Step {

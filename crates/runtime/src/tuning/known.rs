@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn orders_of_sums_do_not_mix() {
-        let bucket = |rows| Bucket::new(&[rewire_graph::Symbol(0)], |_| Some(rows));
+        let bucket = |rows| Bucket::new(&[Symbol(0)], |_| Some(rows));
         let tuning = |rows, matrices| Tuning { rows: Some(rows), matrices: Some(matrices), ..Tuning::default() };
         let mut known = KernelTunings::default();
         known.insert(bucket(64), tuning(64, true));

@@ -12,7 +12,7 @@ use super::control::{Control, ControlLayout};
 use super::io::{DeviceTensor, Inputs, Value, Wanted};
 use super::load::{Emitter, SessionOptions};
 use super::packed::Packed;
-use super::pipelines::{Pipeline, PipelineStore, Pipelines, WantedPipeline};
+use super::pipelines::{Made, Pipeline, PipelineStore, Pipelines, WantedPipeline};
 use super::placement::{Homes, Placement, Segment, Site};
 use super::profile::Recorder;
 use super::sizes::Sizes;
@@ -125,7 +125,7 @@ impl GpuSide {
         steps: &[Step],
         emitter: Emitter<'_>,
         store: Option<&PipelineStore>,
-    ) -> Vec<Result<(EmittedKernel, Pipeline), Refused>> {
+    ) -> Vec<Made<Refused>> {
         let target = self.gpu.target();
         let wanted = steps.par_iter().enumerate().map(|(position, step)| WantedPipeline {
             label: label(step),

@@ -29,6 +29,9 @@ pub(crate) struct WantedPipeline<E> {
     pub lasting: bool,
 }
 
+/// A kernel that is compiled, or why it is not.
+pub(crate) type Made<E> = Result<(EmittedKernel, Pipeline), E>;
+
 /// Compiled kernels, one for each distinct shader.
 #[derive(Debug)]
 pub(crate) struct Pipelines {
@@ -84,11 +87,7 @@ impl Pipelines {
     }
 
     /// The pipelines of kernels. Those that are new are made now, side by side.
-    pub async fn get<E: From<GpuError>>(
-        &mut self,
-        gpu: &Gpu,
-        kernels: Vec<WantedPipeline<E>>,
-    ) -> Vec<Result<(EmittedKernel, Pipeline), E>> {
+    pub async fn get<E: From<GpuError>>(&mut self, gpu: &Gpu, kernels: Vec<WantedPipeline<E>>) -> Vec<Made<E>> {
         let mut asked = Vec::with_capacity(kernels.len());
         let mut jobs = Vec::new();
         for WantedPipeline { label, kernel, lasting } in kernels {
