@@ -15,6 +15,7 @@ use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval, Tri};
 use rewire_graph::{Scalar, Symbol};
 use rewire_graph_rewrite::plan::Attention;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Query rows whose scores are in memory at once.
 const BLOCK: usize = 24;
@@ -22,6 +23,8 @@ const BLOCK: usize = 24;
 const KEYS: usize = 16;
 /// Keys whose scores are in memory at once, at most.
 const SPAN: usize = 512;
+/// Mask values that are kept for the next heads, about.
+const MASK: usize = 1 << 18;
 /// Tasks a thread, at least, where there are that many blocks.
 const TASKS: usize = 8;
 
@@ -34,6 +37,8 @@ pub(super) struct CompiledAttention {
     v: Panel,
     score: Program,
     mask: Option<(Program, Bounds)>,
+    /// The mask depends on the head.
+    head_matters: bool,
     stores: Stores,
 }
 
@@ -61,6 +66,7 @@ struct Worker<'a> {
     epilogue: Writer<'a>,
     targets: Vec<Target<'a>>,
     known: Vec<Interval>,
+    sights: Sights,
     coords: Coords,
     products: Vec<f32>,
     weights: Vec<f32>,
@@ -81,6 +87,27 @@ struct Softmax {
 struct Tile {
     keys: Range<usize>,
     masked: bool,
+    /// Where the mask of the first row begins, if some are masked.
+    mask: usize,
+    /// From one row's mask to the next.
+    stride: usize,
+}
+
+/// What the rows of a block see, in spans of keys.
+#[derive(Clone, Debug)]
+struct Sight {
+    row: usize,
+    spans: Arc<Vec<Vec<Tile>>>,
+}
+
+/// What blocks of one sample see, which its heads share unless the mask depends on them.
+#[derive(Clone, Debug, Default)]
+struct Sights {
+    /// Sample, and head if it matters.
+    of: Option<(usize, usize)>,
+    blocks: Vec<Sight>,
+    /// By row and key of tiles, 1 where the mask is true.
+    mask: Vec<i32>,
 }
 
 impl CompiledAttention {
@@ -101,11 +128,12 @@ impl CompiledAttention {
             score: Program::compile(dag, &body.operands, &[kernel.score], 3, &value)?,
             mask: match kernel.mask {
                 Some(mask) => {
-                    let program = Program::compile(dag, &body.operands, &[mask], 3, &value)?;
+                    let program = Program::compile(dag, &body.operands, &[mask], 3, &|_, _| None)?;
                     Some((program, Bounds::along(dag, mask, 3)))
                 }
                 None => None,
             },
+            head_matters: kernel.mask.is_some_and(|mask| dag.coords(mask) >> 1 & 1 == 1),
             stores: Stores::compile(body, &kernel.outputs, 3, None, &value)?,
             kernel: kernel.clone(),
         })
@@ -138,6 +166,7 @@ impl CompiledAttention {
                 epilogue: self.stores.writer(env),
                 targets: outputs.targets(),
                 known: vec![],
+                sights: Sights::default(),
                 coords: Coords::new(4),
                 products: vec![],
                 weights: vec![],
@@ -170,16 +199,18 @@ impl CompiledAttention {
 
     fn block(&self, worker: &mut Worker<'_>, block: Block) {
         let (qk_width, v_width) = (self.kernel.qk_width, self.kernel.v_width);
-        let tiles = self.tiles(worker, block);
+        worker.coords.set(0, block.sample);
+        worker.coords.set(1, block.head);
+        let spans = self.sight(worker, block);
         self.copy_sample(worker, block);
-        let Worker { q, keys, values, score, mask, coords, products, weights, sums, softmax, arch, .. } = worker;
+        let Worker { q, keys, values, score, sights, coords, products, weights, sums, softmax, arch, .. } = worker;
         let out_stride = v_width.next_multiple_of(Panels::width(v_width));
         sums.clear();
         sums.resize(block.rows * out_stride, 0.0);
         softmax.clear();
         softmax.resize(block.rows, Softmax { largest: f32::MIN, sum: 0.0 });
         let queries = q.matrix(coords, block.row, (block.rows, qk_width), None);
-        for span in &spans(&tiles) {
+        for span in spans.iter() {
             let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
             // Whole panels from the first on, so that rows of scores lie one after the other.
             let panel = keys.panel_of(first);
@@ -193,9 +224,12 @@ impl CompiledAttention {
             let lanes = Some(Supplied { data: products, stride, origin: panel });
             let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
             fill(score, given, (panel, stride), (weights, stride));
-            if let Some(mask) = mask {
-                let weights = weights.get_mut(skip..).unwrap_or(&mut []);
-                self.hide(mask, given, span, (weights, stride), *arch);
+            for tile in span.iter().filter(|tile| tile.masked) {
+                let mask = Lanes::Strided(sights.mask.get(tile.mask..).unwrap_or(&[]), tile.stride);
+                let out = weights.get_mut(tile.keys.start - panel..).unwrap_or(&mut []);
+                let grid = Grid { rows: block.rows, points: tile.keys.len() };
+                let nothing = if self.kernel.softmax { f32::MIN } else { 0.0 };
+                arch.dispatch(Hide { mask, nothing, out, stride, grid });
             }
             if self.kernel.softmax {
                 let lines = weights.chunks_mut(stride).zip(sums.chunks_exact_mut(out_stride));
@@ -214,8 +248,6 @@ impl CompiledAttention {
     /// Copies keys and values of the block's sample and head, unless the block before had the same.
     fn copy_sample(&self, worker: &mut Worker<'_>, block: Block) {
         let Worker { k, v, coords, keys, values, current, .. } = worker;
-        coords.set(0, block.sample);
-        coords.set(1, block.head);
         if current.replace((block.sample, block.head)) == Some((block.sample, block.head)) {
             return;
         }
@@ -227,26 +259,29 @@ impl CompiledAttention {
         }
     }
 
-    /// Makes masked scores 0, or `f32::MIN` for a softmax.
-    fn hide(
-        &self,
-        mask: &mut Machine<'_>,
-        given: Given<'_>,
-        span: &[Tile],
-        (weights, stride): (&mut [f32], usize),
-        arch: Arch,
-    ) {
-        let nothing = if self.kernel.softmax { f32::MIN } else { 0.0 };
-        for tile in span.iter().filter(|tile| tile.masked) {
-            let size = tile_rows(tile.keys.len());
-            for start in (0..given.rows).step_by(size) {
-                let part = given.part(start, size);
-                mask.rows(part);
-                mask.tile(part, tile.keys.start, tile.keys.len());
-                let out = weights.get_mut(start * stride + tile.keys.start - span[0].keys.start..).unwrap_or(&mut []);
-                arch.dispatch(Hide { mask: mask.ints(0), nothing, out, stride, grid: mask.grid() });
+    /// The tiles that a block sees, with their masks.
+    fn sight(&self, worker: &mut Worker<'_>, block: Block) -> Arc<Vec<Vec<Tile>>> {
+        let of = Some((block.sample, if self.head_matters { block.head } else { 0 }));
+        if worker.sights.of != of || worker.sights.mask.len() > MASK {
+            worker.sights.of = of;
+            worker.sights.blocks.clear();
+            worker.sights.mask.clear();
+        }
+        if let Some(known) = worker.sights.blocks.iter().find(|sight| sight.row == block.row) {
+            return Arc::clone(&known.spans);
+        }
+        let mut spans = spans(&self.tiles(worker, block));
+        worker.coords.count(2, block.row);
+        let given = Given { rows: block.rows, coords: worker.coords.all(), ..Given::default() };
+        if let Some(machine) = &mut worker.mask {
+            for tile in spans.iter_mut().flatten().filter(|tile| tile.masked) {
+                (tile.mask, tile.stride) = (worker.sights.mask.len(), tile.keys.len());
+                evaluate(machine, given, &tile.keys, &mut worker.sights.mask);
             }
         }
+        let spans = Arc::new(spans);
+        worker.sights.blocks.push(Sight { row: block.row, spans: Arc::clone(&spans) });
+        spans
     }
 
     fn finish(&self, worker: &mut Worker<'_>, block: Block, out_stride: usize) {
@@ -265,7 +300,8 @@ impl CompiledAttention {
     /// The tiles of a block that count; neighbours of a kind are joined.
     fn tiles(&self, worker: &mut Worker<'_>, block: Block) -> Vec<Tile> {
         let Some((_, mask)) = &self.mask else {
-            return vec![Tile { keys: 0..block.keys, masked: false }].into_iter().filter(|_| block.keys > 0).collect();
+            let all = Tile { keys: 0..block.keys, masked: false, mask: 0, stride: 0 };
+            return Some(all).filter(|_| block.keys > 0).into_iter().collect();
         };
         let range = |start: usize, count: usize| Interval::new(start as f64, (start + count) as f64 - 1.0);
         let point = |at: usize| Interval::point(at as f64);
@@ -290,7 +326,7 @@ impl CompiledAttention {
             match tiles.last_mut() {
                 _ if found == Tri::Never => {}
                 Some(last) if last.masked == masked && last.keys.end == start => last.keys.end += count,
-                _ => tiles.push(Tile { keys: start..start + count, masked }),
+                _ => tiles.push(Tile { keys: start..start + count, masked, mask: 0, stride: 0 }),
             }
         }
         tiles
@@ -312,12 +348,29 @@ fn spans(tiles: &[Tile]) -> Vec<Vec<Tile>> {
             let end = tile.keys.end.min(start + left);
             left -= end - start;
             if let Some(span) = spans.last_mut() {
-                span.push(Tile { keys: start..end, masked: tile.masked });
+                span.push(Tile { keys: start..end, ..tile.clone() });
             }
             start = end;
         }
     }
     spans
+}
+
+/// Appends the mask of some keys, row by row.
+fn evaluate(machine: &mut Machine<'_>, given: Given<'_>, keys: &Range<usize>, mask: &mut Vec<i32>) {
+    let size = tile_rows(keys.len());
+    for start in (0..given.rows).step_by(size) {
+        let part = given.part(start, size);
+        machine.rows(part);
+        machine.tile(part, keys.start, keys.len());
+        let (values, grid) = (machine.ints(0), machine.grid());
+        for row in 0..grid.rows {
+            match values.row(row, grid.points) {
+                Row::Same(value) => mask.resize(mask.len() + grid.points, value),
+                Row::Each(values) => mask.extend_from_slice(values),
+            }
+        }
+    }
 }
 
 /// Replaces scores where the mask is false.

@@ -143,6 +143,49 @@ impl<'a, T: Copy> Lanes<'a, T> {
     }
 }
 
+/// Integers of rows: the first, and what is added from one to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progression {
+    pub first: i64,
+    pub step: i64,
+}
+
+impl Progression {
+    /// The sum with a multiple of another one.
+    pub(super) fn plus(self, other: Self, factor: i64) -> Self {
+        Self { first: self.first + other.first * factor, step: self.step + other.step * factor }
+    }
+
+    /// Itself, if all of `rows` integers are in `0..extent`.
+    pub(super) fn within(self, rows: usize, extent: usize) -> Option<Self> {
+        let last = self.first + self.step * (rows as i64 - 1);
+        (self.first.min(last) >= 0 && self.first.max(last) < extent as i64).then_some(self)
+    }
+
+    /// The first and the step, if neither is negative.
+    pub(super) fn offsets(self) -> Option<(usize, usize)> {
+        Some((usize::try_from(self.first).ok()?, usize::try_from(self.step).ok()?))
+    }
+}
+
+impl Lanes<'_, i32> {
+    /// The integers of rows, if all steps are the same.
+    pub(super) fn progression(self, rows: usize) -> Option<Progression> {
+        match self {
+            Self::Same(value) => Some(Progression { first: value.into(), step: 0 }),
+            Self::Rows(values) if values.len() == rows => {
+                let (&first, rest) = values.split_first()?;
+                let step = rest.first().map_or(0, |second| second.wrapping_sub(first));
+                let pairs = values.iter().zip(rest);
+                let even = pairs.fold(true, |even, (value, next)| even & (next.wrapping_sub(*value) == step));
+                let (first, step) = (first.into(), step.into());
+                (even && i64::abs(step) < 1 << 24).then_some(Progression { first, step })
+            }
+            _ => None,
+        }
+    }
+}
+
 struct Unary<'a, T, R, F> {
     out: &'a mut [R],
     grid: Grid,

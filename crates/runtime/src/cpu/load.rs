@@ -1,7 +1,7 @@
 //! Loads from operands. All are total: what lies out of range reads as zero.
 
 use super::execute::Execution;
-use super::lanes::{Grid, Lanes, ROWS, Row};
+use super::lanes::{Grid, Lanes, Progression, ROWS, Row};
 use super::machine::Found;
 use super::memory::Elements;
 use super::operand::View;
@@ -70,22 +70,16 @@ impl Execution<'_, '_> {
     /// Where the first row begins and how far apart neighbouring ones are, if indices change evenly and are in range.
     fn spaced(&self, load: &Load, view: &View<'_>, terms: &[(Source, i32)]) -> Option<(usize, usize)> {
         let Grid { rows, points } = self.grid;
-        let within = |(first, step): (i64, i64), extent: usize| {
-            let last = first + step * (rows as i64 - 1);
-            (first.min(last) >= 0 && first.max(last) < extent as i64).then_some((first, step))
-        };
-        let (mut start, mut gap) = (self.start as i64, 0);
+        let mut place = Progression { first: self.start as i64, step: 0 };
         for &(term, sign) in terms {
-            let (first, step) = progression(self.ints(term), rows)?;
-            (start, gap) = (start + first * i64::from(sign), gap + step * i64::from(sign));
+            place = place.plus(self.ints(term).progression(rows)?, sign.into());
         }
         let width: usize = view.shape.iter().skip(load.index.len()).product();
-        within((start, gap), (width + 1).checked_sub(points)?)?;
+        place = place.within(rows, (width + 1).checked_sub(points)?)?;
         for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
-            let (first, step) = within(progression(self.ints(index), rows)?, extent)?;
-            (start, gap) = (start + first * stride as i64, gap + step * stride as i64);
+            place = place.plus(self.ints(index).progression(rows)?.within(rows, extent)?, stride as i64);
         }
-        Some((usize::try_from(start).ok()?, usize::try_from(gap).ok()?))
+        place.offsets()
     }
 
     /// Notes where rows are, or copies them.
@@ -198,21 +192,6 @@ impl WithSimd for AddOffsets<'_> {
                 }
             }
         }
-    }
-}
-
-/// The first of the values of rows and the step from one to the next, if all steps are the same.
-fn progression(values: Lanes<'_, i32>, rows: usize) -> Option<(i64, i64)> {
-    match values {
-        Lanes::Same(value) => Some((value.into(), 0)),
-        Lanes::Rows(values) if values.len() == rows => {
-            let first = *values.first()?;
-            let step = values.get(1).map_or(0, |second| second.wrapping_sub(first));
-            let is_even = |(pair, next): (&i32, &i32)| next.wrapping_sub(*pair) == step;
-            let even = values.iter().zip(&values[1..]).fold(true, |even, pair| even & is_even(pair));
-            (even && step.unsigned_abs() < 1 << 24).then_some((first.into(), step.into()))
-        }
-        _ => None,
     }
 }
 

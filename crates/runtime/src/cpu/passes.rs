@@ -328,13 +328,18 @@ impl<'a> Rows<'a, '_> {
         for (n, out, value) in self.iter() {
             let [a, b, other] = others.map(|others| block.row(others, n));
             let rows = [value, a, b, other];
-            let (vectors, rest) = S::as_mut_simd_f32s(out);
-            let start = vectors.len() * S::F32_LANES;
-            for (n, out) in vectors.iter_mut().enumerate() {
-                *out = choose(simd, rows, n * S::F32_LANES, side, holds);
-            }
-            if !rest.is_empty() {
-                simd.partial_store_f32s(rest, choose(simd, rows, start, side, holds));
+            let same = rows.map(|row| match row {
+                Row::Same(value) => [value; COPIES],
+                Row::Each(_) => [0.0; COPIES],
+            });
+            for (part, out) in out.chunks_mut(COPIES).enumerate() {
+                let points = part * COPIES..part * COPIES + out.len();
+                let [value, a, b, other] = [0, 1, 2, 3].map(|n: usize| match rows[n] {
+                    Row::Same(_) => &same[n][..out.len()],
+                    Row::Each(values) => values.get(points.clone()).unwrap_or(&[]),
+                });
+                let (yes, no) = if side { (value, other) } else { (other, value) };
+                choose(simd, out, [a, b, yes, no], holds);
             }
         }
     }
@@ -453,34 +458,19 @@ fn map<S: Simd>(simd: S, out: &mut [f32], values: Row<'_, f32>, function: impl F
     }
 }
 
-/// Copies of a value that is the same in a row.
+/// Copies of a value that is the same in a row, and points that are chosen together.
 const COPIES: usize = 64;
 
-/// The first of four rows or the last, as a condition of the two between has it, from a point on.
+/// The third value where a condition of the first two holds, and the fourth elsewhere.
 #[inline(always)]
-fn choose<S: Simd>(
-    simd: S,
-    [value, a, b, other]: [Row<'_, f32>; 4],
-    start: usize,
-    side: bool,
-    holds: impl Fn(S::f32s, S::f32s) -> S::m32s,
-) -> S::f32s {
-    let (value, other) = (vector(simd, value, start), vector(simd, other, start));
-    let (yes, no) = if side { (value, other) } else { (other, value) };
-    simd.select_f32s(holds(vector(simd, a, start), vector(simd, b, start)), yes, no)
-}
-
-/// The points of a row from `start` on; those beyond it are zero.
-#[inline(always)]
-fn vector<S: Simd>(simd: S, row: Row<'_, f32>, start: usize) -> S::f32s {
-    match row {
-        Row::Same(value) => simd.splat_f32s(value),
-        Row::Each(values) => {
-            let values = values.get(start..).unwrap_or(&[]);
-            match S::as_simd_f32s(values).0.first() {
-                Some(&vector) => vector,
-                None => simd.partial_load_f32s(values),
-            }
-        }
+fn choose<S: Simd>(simd: S, out: &mut [f32], values: [&[f32]; 4], holds: impl Fn(S::f32s, S::f32s) -> S::m32s + Copy) {
+    let (out, rest) = S::as_mut_simd_f32s(out);
+    let [a, b, yes, no] = values.map(|values| S::as_simd_f32s(values));
+    for ((((out, &a), &b), &yes), &no) in out.iter_mut().zip(a.0).zip(b.0).zip(yes.0).zip(no.0) {
+        *out = simd.select_f32s(holds(a, b), yes, no);
+    }
+    if !rest.is_empty() {
+        let [a, b, yes, no] = [a.1, b.1, yes.1, no.1].map(|last| simd.partial_load_f32s(last));
+        simd.partial_store_f32s(rest, simd.select_f32s(holds(a, b), yes, no));
     }
 }

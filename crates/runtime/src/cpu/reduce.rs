@@ -13,7 +13,7 @@ use rewire_graph_rewrite::plan::Reduce;
 /// Points of a task.
 const TASK: usize = 1 << 14;
 /// Points that are reduced before outputs are written, so that tensors are read in long stretches.
-const GROUP: usize = 1 << 12;
+const GROUP: usize = 1 << 13;
 
 /// Row reductions and what is made of them.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::chain::Destination;
 use super::error::CpuError;
-use super::lanes::{Grid, LANES, Lanes, Row, tile_rows};
+use super::lanes::{Grid, LANES, Lanes, Progression, Row, tile_rows};
 use super::machine::{Given, Machine};
 use super::memory::{Memory, Scalars, SharedElements, Sink, Values};
 use super::operand::{Env, extents, matches, strides};
@@ -270,8 +270,13 @@ impl Store {
         {
             return target.store(offset, T::values(all));
         }
+        let spaced = self.spaced(machine, target, grid, at.1);
         for row in 0..grid.rows {
-            let Some(offset) = self.offset(machine, target, grid, row, at) else { continue };
+            let offset = match spaced {
+                Some((start, gap)) => Some(start + row * gap),
+                None => self.offset(machine, target, grid, row, at),
+            };
+            let Some(offset) = offset else { continue };
             match lanes.row(row, grid.points) {
                 Row::Each(row) => target.store(offset, T::values(row)),
                 Row::Same(value) => {
@@ -288,6 +293,21 @@ impl Store {
         let Place::Identity { shift, outer } = self.place else { return None };
         let (pitch, width) = target.span(outer);
         (shift == 0 && column == 0 && grid.points == width && pitch == width).then_some(row * pitch)
+    }
+
+    /// Where the first row of a tile goes and how far apart rows are, if indices change evenly and are in range.
+    fn spaced(&self, machine: &Machine<'_>, target: &Target<'_>, grid: Grid, column: usize) -> Option<(usize, usize)> {
+        let Place::Run { outer, signs } = &self.place else { return None };
+        let index = |position: usize| machine.ints(self.root + 1 + position).progression(grid.rows);
+        let mut place = Progression { first: column as i64, step: 0 };
+        for (term, &sign) in signs.iter().enumerate() {
+            place = place.plus(index(outer + term)?, sign.into());
+        }
+        place = place.within(grid.rows, (target.span(*outer).1 + 1).checked_sub(grid.points)?)?;
+        for (axis, (&extent, &stride)) in target.shape.iter().zip(&target.strides).take(*outer).enumerate() {
+            place = place.plus(index(axis)?.within(grid.rows, extent)?, stride as i64);
+        }
+        place.offsets()
     }
 
     /// Where a row of a tile goes.

@@ -153,6 +153,22 @@ fn ragged_attention_meets_plain_loops() {
 }
 
 #[test]
+fn a_mask_may_depend_on_the_head() {
+    let Kernel::Attention(mut attention) = kernel(DType::F32, 16, 16, true, false) else { panic!("no attention") };
+    let dag = &mut attention.body.dag;
+    let (head, i, j) = (dag.coord(1, Some(HEADS)), dag.coord(2, None), dag.coord(3, None));
+    let distance = dag.binary(BinaryOp::Sub, i, j);
+    let step = dag.int(17);
+    let window = dag.binary(BinaryOp::Mul, head, step);
+    let near = dag.binary(BinaryOp::Le, distance, window);
+    attention.mask = attention.mask.map(|mask| dag.binary(BinaryOp::And, mask, near));
+    let (kernel, lengths) = (Kernel::Attention(attention), [70, 133]);
+    let data = data(DType::F32, &lengths, 16, 16, &[1, 2]);
+    let out = run_on_any_threads(&kernel, &data, &vec![2, 203]);
+    assert_close(&out[0], &expected(&kernel, &data, &lengths), 3e-6);
+}
+
+#[test]
 fn long_samples_are_cut_into_spans() {
     let lengths = [1100];
     for softmax in [false, true] {
