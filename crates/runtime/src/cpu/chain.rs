@@ -125,7 +125,14 @@ impl Chain<'_, '_> {
             Rows { out, stride, value, from, block, operands }.advance(simd, pass);
             std::mem::swap(&mut held, &mut spare);
         }
-        let (value, from) = if count == 0 { (first, block) } else { (Lanes::Each(&*held), whole) };
+        // Rows that are anywhere in memory are waited for side by side only if stores past the caches come later.
+        let is_copied = count == 0 && matches!(to, Destination::Rows { streams: true, .. });
+        if is_copied {
+            Rows { out: &mut *spare, stride: block.points, value: first, from: block, block, operands }.copy();
+            std::mem::swap(&mut held, &mut spare);
+        }
+        let is_first = count == 0 && !is_copied;
+        let (value, from) = if is_first { (first, block) } else { (Lanes::Each(&*held), whole) };
         match to {
             Destination::Totals(totals) => totals.add(simd, value, from, block),
             Destination::Rows { out, stride, streams: true } => {
