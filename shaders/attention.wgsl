@@ -2,17 +2,19 @@
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // A workgroup has ROWS queries of one head; its threads are 16 x 8, each with {{ rows_per_thread }} rows. Tiles of KEYS keys follow one
-// another: scores of the tile from chunks of the width staged in workgroup memory, weights into workgroup
-// memory, then values in chunks of 32 columns, summed in registers. Whether a tile counts at all, or wholly, is
-// decided from bounds of the mask over the tile.
+// another: scores from chunks of the width staged in workgroup memory, weights where the queries were,
+// then values, {{ value_keys }} keys at a time, summed in registers. The next keys or values are on their way meanwhile. Whether a tile
+// counts at all, or wholly, is decided from bounds of the mask over the tile.
 
 const THREADS = 128;
 const ROWS = {{ rows }};
 const KEYS = 32;
+// Keys of many tiles, which may be passed over at once.
+const SPAN = KEYS * 16;
 const HEADS = {{ heads }};
 // Groups of four elements of the width that are staged at once.
 const CHUNK = {{ chunk // 4 }};
-// Rows of tiles are padded against bank conflicts.
+// Rows of tiles, in groups of four, are padded against bank conflicts.
 const PITCH = 9;
 {% if softmax %}
 // A score that does not count.
@@ -20,10 +22,10 @@ const MASKED = -3.0e38f;
 {% endif %}
 
 {{ declarations -}}
-var<workgroup> query_tile: array<vec4<f32>, {{ rows * 9 }}>;
+// A part of the queries, then weights.
+var<workgroup> row_tile: array<vec4<f32>, {{ rows * 9 }}>;
 // Keys, then values.
-var<workgroup> key_tile: array<vec4<f32>, 288>;
-var<workgroup> weight_tile: array<vec4<f32>, {{ rows * 9 }}>;
+var<workgroup> key_tile: array<vec4<f32>, {{ [288, value_keys * value_chunks * 8] | max }}>;
 {% if softmax %}
 var<workgroup> row_max: array<f32, {{ rows }}>;
 var<workgroup> row_sum: array<f32, {{ rows }}>;
@@ -32,6 +34,80 @@ var<workgroup> row_scale: array<f32, {{ rows }}>;
 {% include "row_bounds_memory.wgsl" %}
 
 {{ hooks -}}
+{% set groups = chunk // 4 %}
+{% set key_items = (32 * groups + 127) // 128 %}
+{% set query_items = (rows * groups + 127) // 128 %}
+{% set value_groups = value_chunks * 8 %}
+{% set value_items = (value_keys * value_groups + 127) // 128 %}
+{% macro stage_queries(d0) %}
+{% for n in range(query_items) %}
+            var fetched_query{{ n }} = vec4<f32>(0.0f);
+            {
+                let item = local + {{ n * 128 }};
+                let d = {{ d0 }} + (item % CHUNK) * 4;
+                if (item < ROWS * CHUNK{% if qk_width % chunk %} && d < {{ qk_width }}{% endif %}) {
+                    fetched_query{{ n }} = query(c0, c1, min(i0 + item / CHUNK, rows - 1), d);
+                }
+            }
+{% endfor %}
+{% for n in range(query_items) %}
+            {
+                let item = local + {{ n * 128 }};
+{% if (n + 1) * 128 > rows * groups %}
+                if (item < ROWS * CHUNK) {
+                    row_tile[(item / CHUNK) * PITCH + item % CHUNK] = fetched_query{{ n }};
+                }
+{% else %}
+                row_tile[(item / CHUNK) * PITCH + item % CHUNK] = fetched_query{{ n }};
+{% endif %}
+            }
+{% endfor %}
+{% endmacro %}
+{% macro fetch_keys(d0) %}
+{% for n in range(key_items) %}
+            {
+                let item = local + {{ n * 128 }};
+                let d = {{ d0 }} + (item % CHUNK) * 4;
+                // Rows past the last key read that one; their weights are 0.
+                let j = min(next + item / CHUNK, keys - 1);
+                fetched{{ n }} = vec4<f32>(0.0f);
+                if (item < KEYS * CHUNK{% if qk_width % chunk %} && d < {{ qk_width }}{% endif %}) {
+                    fetched{{ n }} = key(c0, c1, j, d);
+                }
+            }
+{% endfor %}
+{% endmacro %}
+{% macro put_keys() %}
+{% for n in range(key_items) %}
+            {
+                let item = local + {{ n * 128 }};
+                let row = item / CHUNK;
+                if (item < KEYS * CHUNK) {
+                    key_tile[((row % 4) * 8 + row / 4) * PITCH + item % CHUNK] = fetched{{ n }};
+                }
+            }
+{% endfor %}
+{% endmacro %}
+{% macro fetch_values(k0) %}
+{% for n in range(value_items) %}
+        {
+            let item = local + {{ n * 128 }};
+            let d = (item % {{ value_groups }}) * 4;
+            let j = min(j0 + {{ k0 }} + item / {{ value_groups }}, keys - 1);
+            fetched{{ n }} = vec4<f32>(0.0f);
+            if (item < {{ value_keys * value_groups }}{% if v_width < value_groups * 4 %} && d < {{ v_width }}{% endif %}) {
+                fetched{{ n }} = value(c0, c1, j, d);
+            }
+        }
+{% endfor %}
+{% endmacro %}
+{% macro put_values() %}
+{% for n in range(value_items) %}
+        if (local + {{ n * 128 }} < {{ value_keys * value_groups }}) {
+            key_tile[local + {{ n * 128 }}] = fetched{{ n }};
+        }
+{% endfor %}
+{% endmacro %}
 @compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -60,79 +136,95 @@ fn main(
 {% for chunk in range(value_chunks) %}{% for i in range(rows_per_thread) %}
     var sum{{ chunk }}_{{ i }} = vec4<f32>(0.0f);
 {% endfor %}{% endfor %}
+{% for n in range([key_items, value_items] | max) %}
+    var fetched{{ n }} = vec4<f32>(0.0f);
+{% endfor %}
 
-    for (var j0 = 0; j0 < keys; j0 += KEYS) {
-{% if masked %}
-        let j1 = min(j0 + KEYS, keys) - 1;
-{{ tile_statements }}
-        if (!possible) {
-            continue;
-        }
-{% endif %}
+    var next = 0;
+    var whole_next = true;
+{% include "next_tile.wgsl" %}
+    if (next < keys) {
+{{ fetch_keys(0) -}}
+    }
+    while (next < keys) {
+        let j0 = next;
+        let whole = whole_next;
 {% for i in range(rows_per_thread) %}
         var score{{ i }} = vec4<f32>(0.0f);
 {% endfor %}
-        for (var d0 = 0; d0 < {{ qk_width }}; d0 += CHUNK * 4) {
-            for (var item = local; item < ROWS * CHUNK; item += THREADS) {
-                let row = item / CHUNK;
-                let d = d0 + (item % CHUNK) * 4;
-                var element = vec4<f32>(0.0f);
-                if (i0 + row < rows && d < {{ qk_width }}) {
-                    element = query(c0, c1, i0 + row, d);
-                }
-                query_tile[row * PITCH + item % CHUNK] = element;
-            }
-            for (var item = local; item < KEYS * CHUNK; item += THREADS) {
-                let row = item / CHUNK;
-                let d = d0 + (item % CHUNK) * 4;
-                var element = vec4<f32>(0.0f);
-                if (j0 + row < keys && d < {{ qk_width }}) {
-                    element = key(c0, c1, j0 + row, d);
-                }
-                key_tile[row * PITCH + item % CHUNK] = element;
-            }
+{% for d0 in range(0, qk_width, chunk) %}
+        {
             workgroupBarrier();
+{{ put_keys() -}}
+{{ stage_queries(d0) -}}
+            workgroupBarrier();
+{% if d0 + chunk < qk_width %}
+{{ fetch_keys(d0 + chunk) -}}
+{% else %}
+{{ fetch_values(0) -}}
+{% endif %}
             for (var step = 0; step < CHUNK; step++) {
 {% for l in range(4) %}
-                let k{{ l }} = key_tile[(thread_group * 4 + {{ l }}) * PITCH + step];
+                let k{{ l }} = key_tile[(thread_group + {{ l * 8 }}) * PITCH + step];
 {% endfor %}
 {% for i in range(rows_per_thread) %}
-                let q{{ i }} = query_tile[(thread_row + {{ i }}) * PITCH + step];
+                let q{{ i }} = row_tile[(thread_row + {{ i }}) * PITCH + step];
                 score{{ i }} += vec4<f32>(dot(q{{ i }}, k0), dot(q{{ i }}, k1), dot(q{{ i }}, k2), dot(q{{ i }}, k3));
 {% endfor %}
             }
-            workgroupBarrier();
         }
+{% endfor %}
 
         let j = j0 + thread_group * 4;
-        let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
         // Groups beyond the last key read the last one, and do not count.
         let near = min(j, (keys - 1) & -4);
 {% for i in range(rows_per_thread) %}
         let row{{ i }} = min(i0 + thread_row + {{ i }}, rows - 1);
-        var kept{{ i }} = inside;
-{% if masked %}
-        if (!always) {
-            kept{{ i }} = inside & keep(c0, c1, row{{ i }}, near, inside);
+{% endfor %}
+{% if guarded %}
+{% for i in range(rows_per_thread) %}
+        var kept{{ i }} = vec4<bool>(true);
+{% endfor %}
+        if (!whole) {
+            let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+{% for i in range(rows_per_thread) %}
+            kept{{ i }} = inside{% if masked %} & keep(c0, c1, row{{ i }}, near, inside){% endif %};
+{% endfor %}
+        }
+{% for i in range(rows_per_thread) %}
+        score{{ i }} = weigh(c0, c1, row{{ i }}, near, score{{ i }}, kept{{ i }});
+{% endfor %}
+{% else %}
+{% for i in range(rows_per_thread) %}
+        score{{ i }} = weigh(c0, c1, row{{ i }}, near, score{{ i }}, vec4<bool>(true));
+{% endfor %}
+        if (!whole) {
+            let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+{% for i in range(rows_per_thread) %}
+            score{{ i }} = select(vec4<f32>({{ "MASKED" if softmax else "0.0f" }}), score{{ i }}, inside{% if masked %} & keep(c0, c1, row{{ i }}, near, inside){% endif %});
+{% endfor %}
         }
 {% endif %}
-        weight_tile[(thread_row + {{ i }}) * PITCH + thread_group] = weigh(c0, c1, row{{ i }}, near, score{{ i }}, kept{{ i }});
+        workgroupBarrier();
+{% for i in range(rows_per_thread) %}
+        row_tile[(thread_row + {{ i }}) * PITCH + thread_group] = score{{ i }};
 {% endfor %}
+{{ put_values() -}}
         workgroupBarrier();
 {% if softmax %}
         if (local < ROWS) {
             let before = row_max[local];
             var high = before;
             for (var step = 0; step < KEYS / 4; step++) {
-                let s = weight_tile[local * PITCH + step];
+                let s = row_tile[local * PITCH + step];
                 high = max(high, max(max(s.x, s.y), max(s.z, s.w)));
             }
             let scale = exp(max(before - high, -100.0f));
             var total = row_sum[local] * scale;
             for (var step = 0; step < KEYS / 4; step++) {
-                let s = weight_tile[local * PITCH + step];
+                let s = row_tile[local * PITCH + step];
                 let weight = select(exp(max(s - high, vec4<f32>(-100.0f))), vec4<f32>(0.0f), s <= vec4<f32>(MASKED));
-                weight_tile[local * PITCH + step] = weight;
+                row_tile[local * PITCH + step] = weight;
                 total += (weight.x + weight.y) + (weight.z + weight.w);
             }
             row_max[local] = high;
@@ -146,31 +238,31 @@ fn main(
         sum{{ chunk }}_{{ i }} *= scale{{ i }};
 {% endfor %}{% endfor %}
 {% endif %}
-{% for chunk in range(value_chunks) %}
-
-        for (var item = local; item < KEYS * 8; item += THREADS) {
-            let row = item / 8;
-            let d = {{ chunk * 32 }} + (item % 8) * 4;
-            var element = vec4<f32>(0.0f);
-            if (j0 + row < keys && d < {{ v_width }}) {
-                element = value(c0, c1, j0 + row, d);
-            }
-            key_tile[row * PITCH + item % 8] = element;
-        }
+{% for k0 in range(0, 32, value_keys) %}
+{% if k0 %}
         workgroupBarrier();
-        for (var step = 0; step < KEYS / 4; step++) {
-{% for l in range(4) %}
-            let v{{ l }} = key_tile[(step * 4 + {{ l }}) * PITCH + thread_group];
-{% endfor %}
+{{ put_values() -}}
+        workgroupBarrier();
+{% endif %}
+{% if k0 + value_keys < 32 %}
+{{ fetch_values(k0 + value_keys) -}}
+{% else %}
+        next += KEYS;
+{% include "next_tile.wgsl" %}
+        if (next < keys) {
+{{ fetch_keys(0) -}}
+        }
+{% endif %}
+        for (var step = 0; step < {{ value_keys // 4 }}; step++) {
 {% for i in range(rows_per_thread) %}
-            let w{{ i }} = weight_tile[(thread_row + {{ i }}) * PITCH + step];
-            sum{{ chunk }}_{{ i }} += w{{ i }}.x * v0;
-            sum{{ chunk }}_{{ i }} += w{{ i }}.y * v1;
-            sum{{ chunk }}_{{ i }} += w{{ i }}.z * v2;
-            sum{{ chunk }}_{{ i }} += w{{ i }}.w * v3;
+            let w{{ i }} = row_tile[(thread_row + {{ i }}) * PITCH + step + {{ k0 // 4 }}];
 {% endfor %}
+{% for chunk in range(value_chunks) %}{% for l in range(4) %}
+            let v{{ chunk }}_{{ l }} = key_tile[(step * 4 + {{ l }}) * {{ value_groups }} + {{ chunk * 8 }} + thread_group];
+{% for i in range(rows_per_thread) %}
+            sum{{ chunk }}_{{ i }} += w{{ i }}.{{ "xyzw"[l] }} * v{{ chunk }}_{{ l }};
+{% endfor %}{% endfor %}{% endfor %}
         }
-        workgroupBarrier();
 {% endfor %}
     }
 {% if softmax %}

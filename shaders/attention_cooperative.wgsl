@@ -33,29 +33,6 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {{ hooks -}}
 {% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
 {% macro weight(r, n) %}clamp(weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}), -limit, limit){% endmacro %}
-{% macro find_tile() %}
-    while (next < keys) {
-{% if masked %}
-        if (next % SPAN == 0) {
-            let j0 = next;
-            let j1 = min(j0 + SPAN, keys) - 1;
-{{ tile_statements }}
-            if (!possible) {
-                next += SPAN;
-                continue;
-            }
-        }
-{% endif %}
-        let j0 = next;
-        let j1 = min(j0 + KEYS, keys) - 1;
-{{ tile_statements }}
-        if (possible) {
-            whole_next = always && j0 + KEYS <= keys;
-            break;
-        }
-        next += KEYS;
-    }
-{% endmacro %}
 {% macro fetch(name, items, groups, width) %}
 {% for n in range(items) %}
         {
@@ -162,7 +139,7 @@ fn main(
 
     var next = 0;
     var whole_next = true;
-{{ find_tile() -}}
+{% include "next_tile.wgsl" %}
     if (next < keys) {
 {{ fetch("key", key_items, depth // 4, qk_width) -}}
 {{ fetch("value", value_items, value_depth // 4, v_width) -}}
@@ -175,7 +152,7 @@ fn main(
 {{ put("value", value_items, value_depth // 4, "VALUES + ") -}}
         workgroupBarrier();
         next += KEYS;
-{{ find_tile() -}}
+{% include "next_tile.wgsl" %}
         if (next < keys) {
 {{ fetch("key", key_items, depth // 4, qk_width) -}}
 {{ fetch("value", value_items, value_depth // 4, v_width) -}}

@@ -2,7 +2,7 @@
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // A workgroup computes TILE_M x TILE_N elements; {{ tile_k }} steps of k are staged in workgroup memory at a time,
-// rows of left along k and rows of right along n. A thread computes {{ rows_per_thread }} rows of {{ groups_per_thread }} x 4
+// rows of left along k and rows of right along n, the next ones on their way in registers. A thread computes {{ rows_per_thread }} rows of {{ groups_per_thread }} x 4
 // columns, in registers. The sum runs over k in order, in one accumulator, whatever the tile.
 // Statistics of a row of left are combined by four threads a row before the product.
 
@@ -19,33 +19,64 @@ var<workgroup> right_tile: array<vec4<f32>, {{ tile_k * tile_n // 4 }}>;
 {% include "statistics_memory.wgsl" %}
 
 {{ hooks -}}
-{% macro along_columns(tile, hook, rows, columns, row0, column0, row_end, column_end, more) %}
-        for (var item = local; item < {{ rows * columns // 4 }}; item += THREADS) {
-            let row = item / {{ columns // 4 }};
-            let column = (item % {{ columns // 4 }}) * 4;
-            var value = vec4<f32>(0.0f);
-            if ({{ row0 }} + row < {{ row_end }} && {{ column0 }} + column < {{ column_end }}) {
-                value = {{ hook }}({{ batch }}{{ row0 }} + row, {{ column0 }} + column{{ more }});
-            }
-            {{ tile }}[item] = value;
-        }
-{% endmacro %}
-{% macro along_rows(tile, hook, rows, columns, row0, column0, row_end, column_end, more) %}
-        for (var item = local; item < {{ rows * columns // 16 }}; item += THREADS) {
-            let row = (item % {{ rows // 4 }}) * 4;
-            let column = (item / {{ rows // 4 }}) * 4;
-            let inside = {{ row0 }} + row < {{ row_end }};
+{% macro fetch(name, hook, along_rows, rows, columns, row0, column0, row_end, column_end, more) %}
+{% set items = rows * columns // (16 if along_rows else 4) %}
+{% for n in range((items + threads - 1) // threads) %}
+{% for c in range(4 if along_rows else 1) %}
+    {{ name }}{{ n }}_{{ c }} = vec4<f32>(0.0f);
+{% endfor %}
+    {
+        let item = local + {{ n * threads }};
+{% if along_rows %}
+        let row = (item % {{ rows // 4 }}) * 4;
+        let column = {{ column0 }} + (item / {{ rows // 4 }}) * 4;
+        let inside = {{ row0 }} + row < {{ row_end }}{% if (n + 1) * threads > items %} && item < {{ items }}{% endif %};
 {% for c in range(4) %}
-            var value{{ c }} = vec4<f32>(0.0f);
-            if (inside && {{ column0 }} + column + {{ c }} < {{ column_end }}) {
-                value{{ c }} = {{ hook }}({{ batch }}{{ row0 }} + row, {{ column0 }} + column + {{ c }}{{ more }});
-            }
-{% endfor %}
-            let at = row * {{ columns // 4 }} + (column >> 2u);
-{% for c in ["x", "y", "z", "w"] %}
-            {{ tile }}[at + {{ loop.index0 * columns // 4 }}] = vec4<f32>(value0.{{ c }}, value1.{{ c }}, value2.{{ c }}, value3.{{ c }});
-{% endfor %}
+        if (inside && column + {{ c }} < {{ column_end }}) {
+            {{ name }}{{ n }}_{{ c }} = {{ hook }}({{ batch }}{{ row0 }} + row, column + {{ c }}{{ more }});
         }
+{% endfor %}
+{% else %}
+        let row = item / {{ columns // 4 }};
+        let column = {{ column0 }} + (item % {{ columns // 4 }}) * 4;
+        if ({{ row0 }} + row < {{ row_end }} && column < {{ column_end }}{% if (n + 1) * threads > items %} && item < {{ items }}{% endif %}) {
+            {{ name }}{{ n }}_0 = {{ hook }}({{ batch }}{{ row0 }} + row, column{{ more }});
+        }
+{% endif %}
+    }
+{% endfor %}
+{% endmacro %}
+{% macro put(name, tile, along_rows, rows, columns) %}
+{% set items = rows * columns // (16 if along_rows else 4) %}
+{% for n in range((items + threads - 1) // threads) %}
+        {
+            let item = local + {{ n * threads }};
+{% if (n + 1) * threads > items %}
+            if (item < {{ items }}) {
+{% endif %}
+{% if along_rows %}
+            let at = (item % {{ rows // 4 }}) * {{ columns }} + item / {{ rows // 4 }};
+{% for c in ["x", "y", "z", "w"] %}
+            {{ tile }}[at + {{ loop.index0 * columns // 4 }}] = vec4<f32>({{ name }}{{ n }}_0.{{ c }}, {{ name }}{{ n }}_1.{{ c }}, {{ name }}{{ n }}_2.{{ c }}, {{ name }}{{ n }}_3.{{ c }});
+{% endfor %}
+{% else %}
+            {{ tile }}[item] = {{ name }}{{ n }}_0;
+{% endif %}
+{% if (n + 1) * threads > items %}
+            }
+{% endif %}
+        }
+{% endfor %}
+{% endmacro %}
+{% macro declare(name, along_rows, rows, columns) %}
+{% set items = rows * columns // (16 if along_rows else 4) %}
+{% for n in range((items + threads - 1) // threads) %}{% for c in range(4 if along_rows else 1) %}
+    var {{ name }}{{ n }}_{{ c }} = vec4<f32>(0.0f);
+{% endfor %}{% endfor %}
+{% endmacro %}
+{% macro fetch_both(k0) %}
+{{ fetch("next_left", "left", left_along_rows, tile_m, tile_k, "m0", k0, "rows", "depth", left_more) -}}
+{{ fetch("next_right", "right", right_along_rows, tile_k, tile_n, k0, "n0", "depth", "columns", "") -}}
 {% endmacro %}
 @compute @workgroup_size({{ threads }})
 fn main(
@@ -68,18 +99,17 @@ fn main(
 {% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
     var sum{{ i }}_{{ h }} = vec4<f32>(0.0f);
 {% endfor %}{% endfor %}
+{{ declare("next_left", left_along_rows, tile_m, tile_k) -}}
+{{ declare("next_right", right_along_rows, tile_k, tile_n) -}}
+{{ fetch_both("0") -}}
     for (var k0 = 0; k0 < depth; k0 += TILE_K) {
-{% if left_along_rows %}
-{{ along_rows("left_tile", "left", tile_m, tile_k, "m0", "k0", "rows", "depth", left_more) -}}
-{% else %}
-{{ along_columns("left_tile", "left", tile_m, tile_k, "m0", "k0", "rows", "depth", left_more) -}}
-{% endif %}
-{% if right_along_rows %}
-{{ along_rows("right_tile", "right", tile_k, tile_n, "k0", "n0", "depth", "columns", "") -}}
-{% else %}
-{{ along_columns("right_tile", "right", tile_k, tile_n, "k0", "n0", "depth", "columns", "") -}}
-{% endif %}
+{{ put("next_left", "left_tile", left_along_rows, tile_m, tile_k) -}}
+{{ put("next_right", "right_tile", right_along_rows, tile_k, tile_n) -}}
         workgroupBarrier();
+        let k1 = k0 + TILE_K;
+        if (k1 < depth) {
+{{ fetch_both("k1") -}}
+        }
         for (var step = 0; step < TILE_K / 4; step++) {
 {% for i in range(rows_per_thread) %}
             let a{{ i }} = left_tile[(thread_row + {{ i }} * ROW_STRIDE) * (TILE_K / 4) + step];

@@ -8,42 +8,41 @@ const ROW_THREADS = {{ row_threads }};
 const ROWS = {{ threads // row_threads }};
 
 {{ declarations -}}
-{% if shuffles %}
-{% for op in ops %}
+{% if not shuffles and row_threads > 1 %}
+var<workgroup> partial_results: array<{{ widest }}, {{ threads }}>;
+{% endif %}
+{% for combination in combinations if row_threads > 1 %}
 
+{% if shuffles %}
 // Combines `value` over the threads of a row, which are neighbours in a subgroup.
-fn combine_{{ op.name }}(local: i32, value: f32) -> f32 {
+fn {{ combination.name }}(local: i32, value: {{ combination.type }}) -> {{ combination.type }} {
     var a = value;
     for (var half = ROW_THREADS / 2; half > 0; half = half / 2) {
         let b = subgroupShuffleXor(a, u32(half));
-        a = {{ op.join }};
+        a = {{ combination.join }};
     }
     return a;
 }
-{% endfor %}
-{% elif row_threads > 1 %}
-var<workgroup> partial_results: array<f32, {{ threads }}>;
-{% for op in ops %}
-
+{% else %}
 // Combines `value` over the threads of a row.
-fn combine_{{ op.name }}(local: i32, value: f32) -> f32 {
+fn {{ combination.name }}(local: i32, value: {{ combination.type }}) -> {{ combination.type }} {
     let thread = local % ROW_THREADS;
-    partial_results[local] = value;
+    partial_results[local] = {{ combination.widen }}value{{ combination.end }};
     workgroupBarrier();
     for (var half = ROW_THREADS / 2; half > 0; half = half / 2) {
         if (thread < half) {
-            let a = partial_results[local];
-            let b = partial_results[local + half];
-            partial_results[local] = {{ op.join }};
+            let a = partial_results[local]{{ combination.narrow }};
+            let b = partial_results[local + half]{{ combination.narrow }};
+            partial_results[local] = {{ combination.widen }}{{ combination.join }}{{ combination.end }};
         }
         workgroupBarrier();
     }
-    let result = partial_results[local - thread];
+    let result = partial_results[local - thread]{{ combination.narrow }};
     workgroupBarrier();
     return result;
 }
-{% endfor %}
 {% endif %}
+{% endfor %}
 
 {{ hooks -}}
 @compute @workgroup_size({{ threads }})

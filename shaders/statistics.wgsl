@@ -1,12 +1,25 @@
-{% for stat in stats %}
+{% for stat in stats %}{% set position = loop.index0 %}
 
     for (var item = local; item < TILE_M * 4; item += THREADS) {
         let row = item / 4;
         var total = vec4<f32>({{ stat.identity }});
         if (m0 + row < rows) {
-            for (var k = (item % 4) * 4; k < {{ stat.extent }}; k += 16) {
-                let value = stat_{{ loop.index0 }}({{ batch }}m0 + row, k{{ stat.earlier }});
-                total = {{ stat.join }};
+            // Four loads are on their way together.
+            for (var k = (item % 4) * 4; k < {{ stat.extent }}; k += 64) {
+{% for n in range(4) %}
+                var value{{ n }} = vec4<f32>({{ stat.identity }});
+{% endfor %}
+{% for n in range(4) %}
+                if (k + {{ n * 16 }} < {{ stat.extent }}) {
+                    value{{ n }} = stat_{{ position }}({{ batch }}m0 + row, k + {{ n * 16 }}{{ stat.earlier }});
+                }
+{% endfor %}
+{% for n in range(4) %}
+                {
+                    let value = value{{ n }};
+                    total = {{ stat.join }};
+                }
+{% endfor %}
             }
         }
         partial_results[row][item % 4] = {{ stat.total }};
@@ -14,7 +27,7 @@
     workgroupBarrier();
     for (var row = local; row < TILE_M; row += THREADS) {
         let total = partial_results[row];
-        statistic_{{ loop.index0 }}[row] = {{ stat.total }};
+        statistic_{{ position }}[row] = {{ stat.total }};
     }
     workgroupBarrier();
 {% endfor %}

@@ -12,6 +12,7 @@ fn rich() -> Target {
     let (subgroup_size, matrix) = (32, 16);
     Target {
         f16: true,
+        int64: true,
         subgroups: true,
         subgroup_size,
         matrix,

@@ -95,8 +95,8 @@ pub(super) fn store_functions(n: &str, dtype: DType, access: Access, f16: bool) 
         DType::F32 => ("f32", "value", "value"),
         DType::F16 if f16 => (
             "f32",
-            "f16(clamp(value, -65504.0f, 65504.0f))",
-            "vec4<f16>(clamp(value, vec4<f32>(-65504.0f), vec4<f32>(65504.0f)))",
+            "clamp(f16(value), -65504.0h, 65504.0h)",
+            "clamp(vec4<f16>(value), vec4<f16>(-65504.0h), vec4<f16>(65504.0h))",
         ),
         DType::F16 => return store_packed(n, access),
         DType::I64 => ("vec2<u32>", "value", "value"),

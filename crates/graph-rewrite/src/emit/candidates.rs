@@ -5,7 +5,11 @@ use crate::plan::{Kernel, Matmul, Reduce, RowRange};
 use std::collections::HashSet;
 
 /// Tiles of products of multiply-adds: rows, columns, depth, and rows of a thread.
-const TILES: [[u32; 4]; 30] = [
+const TILES: [[u32; 4]; 34] = [
+    [128, 128, 16, 16],
+    [32, 32, 64, 2],
+    [16, 32, 64, 1],
+    [16, 32, 64, 2],
     [64, 64, 16, 8],
     [64, 64, 16, 4],
     [64, 64, 32, 8],

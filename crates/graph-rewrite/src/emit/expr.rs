@@ -1,12 +1,14 @@
 //! Statements that evaluate expressions at a loop point, or at four neighbouring ones.
 
+mod choice;
+
 use super::EmitError;
-use super::function::{self, Facts, Text, type_of};
+use super::function::{self, Facts, Text};
 use super::module::Module;
 use super::value::{COMPONENTS, Value};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, Lanes};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -166,18 +168,6 @@ impl Scope {
     /// Evaluates one expression.
     pub fn eval_one(&mut self, module: &mut Module, root: ExprId) -> Result<Value, EmitError> {
         self.eval(module, &[root]).map(|mut values| values.swap_remove(0))
-    }
-
-    /// Four neighbours of an expression as a `vec4<f16>`: halves as they are stored where it is no more than those.
-    pub fn halves(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
-        if let Expr::Load { operand, index } = module.body.dag.expr(root)
-            && module.has_halves(*operand)
-            && Lanes::is_vector_load(&index.iter().map(|&i| self.class(i)).collect::<Vec<_>>())
-        {
-            let index = self.eval(module, index)?;
-            return module.load_halves(*operand, &index.iter().map(Value::first).collect::<Vec<_>>());
-        }
-        Ok(format!("vec4<f16>({})", self.eval_one(module, root)?.vector(Scalar::F32)))
     }
 
     fn node(&mut self, module: &mut Module, id: ExprId) -> Result<(), EmitError> {
@@ -390,99 +380,6 @@ impl Scope {
         self.apply(module, id, &[seed, index], |text, _| {
             Ok(Text { code: format!("uniform_random({}, {})", text[0], text[1]), wide: false })
         })
-    }
-
-    fn select(
-        &mut self,
-        module: &mut Module,
-        id: ExprId,
-        condition: ExprId,
-        a: ExprId,
-        b: ExprId,
-    ) -> Result<Value, EmitError> {
-        let test = self.get(module, condition)?;
-        if let Value::Bool(test) = test {
-            return self.get(module, if test { a } else { b });
-        }
-        if !self.is_costly(module, a) && !self.is_costly(module, b) {
-            self.eval(module, &[a, b])?;
-            let wide = |text: &[String]| format!("select({}, {}, {})", text[2], text[1], text[0]);
-            return self.apply(module, id, &[condition, a, b], |text, _| Ok(Text { code: wide(text), wide: true }));
-        }
-        let shared: Vec<_> = module.required(&[a]).intersection(&module.required(&[b])).copied().collect();
-        self.eval(module, &shared)?;
-        let scalar = module.body.dag.scalar(id);
-        if self.class(condition).is_uniform() {
-            return self.branch(module, id, &test.first(), a, b, scalar);
-        }
-        let mut parts = Vec::with_capacity(4);
-        for l in 0..4 {
-            let mut lane = self.lane(l);
-            let value = lane.branch(module, id, &test.lane(l), a, b, scalar)?;
-            let text = lane.take();
-            self.text += &text;
-            parts.push(value.first());
-        }
-        self.split(module, |l| Ok(parts[l].clone()))
-    }
-
-    /// `if (test) { a } else { b }`, with what only one side needs inside of it.
-    fn branch(
-        &mut self,
-        module: &mut Module,
-        id: ExprId,
-        test: &str,
-        a: ExprId,
-        b: ExprId,
-        scalar: Scalar,
-    ) -> Result<Value, EmitError> {
-        let name = module.name();
-        let wide = self.class(id) == Lanes::Varying;
-        let ty = type_of(scalar);
-        let assign = |value: &Value, l: Option<usize>| match l {
-            Some(l) => format!("{name}_{l} = {};", value.lane(l)),
-            None if wide => format!("{name} = {};", value.vector(scalar)),
-            None => format!("{name} = {};", value.first()),
-        };
-        let split = wide && scalar == Scalar::I64;
-        let places: Vec<Option<usize>> = if split { (0..4).map(Some).collect() } else { vec![None] };
-        for place in &places {
-            match place {
-                Some(l) => self.line(&format!("var {name}_{l}: {ty};")),
-                None if wide => self.line(&format!("var {name}: vec4<{ty}>;")),
-                None => self.line(&format!("var {name}: {ty};")),
-            }
-        }
-        let mut sides = Vec::with_capacity(2);
-        for side in [a, b] {
-            let mut inner = self.inner();
-            let value = inner.eval_one(module, side)?;
-            places.iter().for_each(|&place| inner.line(&assign(&value, place)));
-            sides.push(indented(&inner.take()));
-        }
-        self.line(&format!("if ({test}) {{\n{}}} else {{\n{}}}", sides[0], sides[1]));
-        Ok(match (split, wide) {
-            (true, _) => Value::Split([0, 1, 2, 3].map(|l| format!("{name}_{l}"))),
-            (_, true) => Value::Vector(name),
-            _ => self.scalar_form(id, name),
-        })
-    }
-
-    /// True if `root` needs something not yet known that must not, or should not, run in vain.
-    fn is_costly(&self, module: &Module, root: ExprId) -> bool {
-        let mut stack = vec![root];
-        let mut seen = HashSet::new();
-        while let Some(id) = stack.pop() {
-            if self.known.contains_key(&id) || !seen.insert(id) {
-                continue;
-            }
-            let expr = module.body.dag.expr(id);
-            if matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. }) {
-                return true;
-            }
-            stack.extend(expr.operands());
-        }
-        false
     }
 }
 

@@ -3,9 +3,9 @@ use super::module::Module;
 use super::store::{everywhere, store_all_four, store_all_point, vector_accesses};
 use super::template::{Main, render};
 use super::{EmitError, GridFactor, ParsedKernel, Tuning};
-use crate::plan::{self, Map};
+use crate::plan::Map;
+use rewire_graph::Dim;
 use rewire_graph::pointwise::Expr;
-use rewire_graph::{DType, Dim};
 
 const LANES: usize = 4;
 
@@ -77,11 +77,9 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
     render("map.wgsl", module, main, grid, vec![])
 }
 
-/// Groups of four that a thread computes: fewer of wider elements.
+/// Groups of four that a thread computes: fewer of wider results.
 fn groups_per_thread(kernel: &Map) -> u32 {
-    let operands = kernel.body.operands.iter().filter(|operand| operand.place == plan::Place::Device);
-    let dtypes = operands.map(|operand| operand.dtype).chain(kernel.outputs.iter().map(|output| output.dtype));
-    let bytes = dtypes.map(DType::bytes).max().unwrap_or(LANES);
+    let bytes = kernel.outputs.iter().map(|output| output.dtype.bytes()).max().unwrap_or(LANES);
     (THREAD_BYTES / (LANES * bytes)).max(1) as u32
 }
 

@@ -36,6 +36,8 @@ use serde::{Deserialize, Serialize};
 pub struct Target {
     /// `enable f16` works.
     pub f16: bool,
+    /// 64-bit integers work.
+    pub int64: bool,
     /// Subgroup operations and barriers work.
     pub subgroups: bool,
     /// Invocations of a subgroup; 0 where that varies.
@@ -58,6 +60,7 @@ impl Target {
     /// What every WebGPU implementation offers.
     pub const BASELINE: Self = Self {
         f16: false,
+        int64: false,
         subgroups: false,
         subgroup_size: 0,
         matrix: 0,
@@ -79,6 +82,7 @@ impl Target {
     pub fn within(&self, other: &Self) -> Self {
         Self {
             f16: self.f16 && other.f16,
+            int64: self.int64 && other.int64,
             subgroups: self.subgroups && other.subgroups,
             subgroup_size: if self.subgroup_size == other.subgroup_size { self.subgroup_size } else { 0 },
             matrix: if self.matrix == other.matrix { self.matrix } else { 0 },

@@ -78,16 +78,9 @@ pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Resu
         true => String::new(),
         false => format!("if (inside && thread == 0) {{\n{}}}\n", indented(&last.take())),
     };
-    let mut ops: Vec<ReduceOp> = vec![];
-    kernel.reductions.iter().for_each(|r| {
-        if !ops.contains(&r.op) {
-            ops.push(r.op)
-        }
-    });
-    let ops: Vec<_> = ops
-        .into_iter()
-        .map(|op| Variable::from_pairs([("name", name(op).to_owned()), ("join", Combine(op).join("a", "b"))]))
-        .collect();
+    let combinations = combinations(kernel, &module)?;
+    let widest = combinations.iter().map(Vec::len).max().unwrap_or(1);
+    let combinations: Vec<_> = combinations.iter().map(|ops| combination(ops, widest)).collect();
     let rows = module.product(outer);
     let subgroup = module.target.subgroup_size;
     let shuffles = module.target.subgroups
@@ -96,7 +89,8 @@ pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Resu
         && threads.is_multiple_of(subgroup);
     let variables = vec![
         ("row_threads", columns.threads.into()),
-        ("ops", Variable::from(ops)),
+        ("combinations", Variable::from(combinations)),
+        ("widest", vector_type(widest).into()),
         ("rows", rows.into()),
         ("shuffles", shuffles.into()),
         ("subgroup", subgroup.into()),
@@ -148,6 +142,69 @@ fn passes<'k>(kernel: &'k Reduce, module: &Module) -> Result<Vec<(usize, &'k [Re
     Ok(groups)
 }
 
+/// Reductions that are combined over the threads at once, at most.
+const TOGETHER: usize = 4;
+
+/// The different lists of operations whose results are combined at once.
+fn combinations(kernel: &Reduce, module: &Module) -> Result<Vec<Vec<ReduceOp>>, EmitError> {
+    let mut lists: Vec<Vec<ReduceOp>> = vec![];
+    for (_, group) in passes(kernel, module)? {
+        for together in group.chunks(TOGETHER) {
+            let ops: Vec<_> = together.iter().map(|reduction| reduction.op).collect();
+            if !lists.contains(&ops) {
+                lists.push(ops);
+            }
+        }
+    }
+    Ok(lists)
+}
+
+fn vector_type(components: usize) -> String {
+    if components == 1 { "f32".to_owned() } else { format!("vec{components}<f32>") }
+}
+
+/// The function that combines the results of some operations, for the template. In workgroup memory lies the `widest`.
+fn combination(ops: &[ReduceOp], widest: usize) -> Variable {
+    let components = components(ops.len());
+    let join =
+        |(op, component): (&ReduceOp, &&str)| Combine(*op).join(&format!("a{component}"), &format!("b{component}"));
+    let joins: Vec<_> = ops.iter().zip(components).map(join).collect();
+    let ty = vector_type(ops.len());
+    let join = if ops.len() == 1 { joins.concat() } else { format!("{ty}({})", joins.join(", ")) };
+    let (narrow, widen, end) = match widest.saturating_sub(ops.len()) {
+        0 => ("", String::new(), String::new()),
+        rest => (
+            [".x", ".xy", ".xyz"][ops.len().min(3) - 1],
+            format!("{}(", vector_type(widest)),
+            ", 0.0f".repeat(rest) + ")",
+        ),
+    };
+    let text = [
+        ("name", combine(ops)),
+        ("type", ty),
+        ("join", join),
+        ("narrow", narrow.to_owned()),
+        ("widen", widen),
+        ("end", end),
+    ];
+    Variable::from_pairs(text)
+}
+
+/// How the components of a value of this many are accessed.
+fn components(count: usize) -> &'static [&'static str] {
+    match count {
+        1 => &[""],
+        2 => &[".x", ".y"],
+        3 => &[".x", ".y", ".z"],
+        _ => &[".x", ".y", ".z", ".w"],
+    }
+}
+
+/// The name of the function that combines results of these operations.
+fn combine(ops: &[ReduceOp]) -> String {
+    ops.iter().fold("combine".to_owned(), |name_, op| name_ + "_" + name(*op))
+}
+
 /// Evaluates what does not depend on the column, once a row.
 fn hoist(row: &mut Scope, module: &mut Module, roots: &[ExprId], axis: usize) -> Result<(), EmitError> {
     let dag = &module.body.dag;
@@ -155,18 +212,30 @@ fn hoist(row: &mut Scope, module: &mut Module, roots: &[ExprId], axis: usize) ->
     row.eval_where(module, roots, |id| dag.coords(id) >> axis & 1 == 0 && dag.values(id) & !known == 0)
 }
 
-/// Ends the pass of a reduction: combines accumulator `total` over the threads and supplies the result.
-fn conclude(row: &mut Scope, module: &mut Module, columns: &Columns, op: ReduceOp, total: &str) -> Value {
-    let combine = Combine(op);
-    let own = if columns.lanes == 1 { total.to_owned() } else { combine.total(total) };
-    let result = module.name();
-    match columns.threads {
-        1 => row.line(&format!("let {result} = {own};")),
-        _ => row.line(&format!("let {result} = combine_{}(local, {own});", name(op))),
+/// Ends a pass: combines accumulators, from `total{start}` on, over the threads and supplies the results.
+fn conclude(row: &mut Scope, module: &mut Module, columns: &Columns, (start, group): (usize, &[Reduction])) {
+    let own = |(n, reduction): (usize, &Reduction)| match columns.lanes {
+        1 => format!("total{}", start + n),
+        _ => Combine(reduction.op).total(&format!("total{}", start + n)),
+    };
+    let own: Vec<_> = group.iter().enumerate().map(own).collect();
+    for (together, own) in group.chunks(TOGETHER).zip(own.chunks(TOGETHER)) {
+        let ops: Vec<_> = together.iter().map(|reduction| reduction.op).collect();
+        let results = match columns.threads {
+            1 => own.to_vec(),
+            _ => {
+                let (result, ty) = (module.name(), vector_type(ops.len()));
+                let value = if ops.len() == 1 { own.concat() } else { format!("{ty}({})", own.join(", ")) };
+                row.line(&format!("let {result} = {}(local, {value});", combine(&ops)));
+                components(ops.len()).iter().map(|component| format!("{result}{component}")).collect()
+            }
+        };
+        for result in results {
+            let name = module.name();
+            row.line(&format!("let {name} = {result};"));
+            row.supply(Value::Uniform(name));
+        }
     }
-    let value = Value::Uniform(result);
-    row.supply(value.clone());
-    value
 }
 
 fn filler(columns: &Columns, op: ReduceOp) -> String {
@@ -216,9 +285,7 @@ fn looped(
         if !group.is_empty() {
             row.block(&head, &inner.take());
         }
-        for (n, reduction) in group.iter().enumerate() {
-            conclude(row, module, columns, reduction.op, &format!("total{}", start + n));
-        }
+        conclude(row, module, columns, (start, group));
     }
     if !kernel.outputs.is_empty() {
         let roots: Vec<_> = kernel.outputs.iter().flat_map(|o| o.index.iter().copied().chain([o.value])).collect();
@@ -298,9 +365,7 @@ fn unrolled(
             let text = scope.take();
             row.append(&text);
         }
-        for (n, reduction) in group.iter().enumerate() {
-            conclude(row, module, columns, reduction.op, &format!("total{}", start + n));
-        }
+        conclude(row, module, columns, (start, group));
     }
     if !kernel.outputs.is_empty() && !empty {
         let roots: Vec<_> = kernel.outputs.iter().flat_map(|o| o.index.iter().copied().chain([o.value])).collect();

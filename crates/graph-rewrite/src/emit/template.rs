@@ -2,16 +2,17 @@
 
 use super::module::Module;
 use super::validate::validate;
-use super::{EmitError, EmittedKernel, GridFactor, Param, ParsedKernel, TileList};
+use super::{EmitError, EmittedKernel, GridFactor, Param, ParsedKernel, Target, TileList};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
+const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
 
 /// The templates of the families, and what several of them include.
-const TEMPLATES: [(&str, &str); 11] = [
+const TEMPLATES: [(&str, &str); 12] = [
     ("attention.wgsl", include_str!("../../../../shaders/attention.wgsl")),
     ("attention_cooperative.wgsl", include_str!("../../../../shaders/attention_cooperative.wgsl")),
     ("custom.wgsl", include_str!("../../../../shaders/custom.wgsl")),
@@ -19,6 +20,7 @@ const TEMPLATES: [(&str, &str); 11] = [
     ("matmul.wgsl", include_str!("../../../../shaders/matmul.wgsl")),
     ("matmul_cooperative.wgsl", include_str!("../../../../shaders/matmul_cooperative.wgsl")),
     ("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl")),
+    ("next_tile.wgsl", include_str!("../../../../shaders/next_tile.wgsl")),
     ("row_bounds.wgsl", include_str!("../../../../shaders/row_bounds.wgsl")),
     ("row_bounds_memory.wgsl", include_str!("../../../../shaders/row_bounds_memory.wgsl")),
     ("statistics.wgsl", include_str!("../../../../shaders/statistics.wgsl")),
@@ -78,7 +80,7 @@ pub(super) fn render(
     let shader = shader.map_err(|error| failed(format!("{error:#}")))?;
     let matrices = if shader.contains("coop_mat") { "enable wgpu_cooperative_matrix;\n" } else { "" };
     let directives = format!("{matrices}{enable}");
-    let wgsl = format!("{directives}{shader}{}", library(&shader));
+    let wgsl = format!("{directives}{shader}{}", library(&shader, module.target));
     let directives = directives.lines().count() as u32;
     let parsed = validate(&wgsl, module.target).map_err(|error| match error {
         EmitError::Shader { line, reason } => {
@@ -92,15 +94,13 @@ pub(super) fn render(
 }
 
 /// The functions that a shader calls, and those that they call.
-fn library(shader: &str) -> String {
-    let functions: Vec<(&str, &str)> = FUNCTIONS
-        .split("\n\n")
-        .filter_map(|text| {
-            let at = text.find("fn ")? + "fn ".len();
-            let name = text.get(at..)?.split('(').next()?;
-            Some((name, text.trim_end()))
-        })
-        .collect();
+fn library(shader: &str, target: &Target) -> String {
+    let mut functions = named(FUNCTIONS);
+    if target.int64 {
+        let replaced = named(FUNCTIONS_INT64);
+        functions.retain(|(name, _)| replaced.iter().all(|(other, _)| other != name));
+        functions.extend(replaced);
+    }
     let mut used = vec![false; functions.len()];
     let mut texts = vec![shader];
     while let Some(text) = texts.pop() {
@@ -113,6 +113,16 @@ fn library(shader: &str) -> String {
         }
     }
     functions.iter().zip(used).filter(|(_, used)| *used).map(|((_, source), _)| format!("\n{source}\n")).collect()
+}
+
+/// Functions with their names.
+fn named(text: &'static str) -> Vec<(&'static str, &'static str)> {
+    let function = |text: &'static str| {
+        let at = text.find("fn ")? + "fn ".len();
+        let name = text.get(at..)?.split('(').next()?;
+        Some((name, text.trim_end()))
+    };
+    text.split("\n\n").filter_map(function).collect()
 }
 
 /// The names before parentheses of a text.

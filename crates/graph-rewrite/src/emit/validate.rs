@@ -25,6 +25,7 @@ pub(super) fn validate(wgsl: &str, target: &Target) -> Result<naga::Module, Emit
     let module = parse(wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
     let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(Capabilities::SHADER_FLOAT16, target.f16);
+    capabilities.set(Capabilities::SHADER_INT64, target.int64);
     capabilities.set(Capabilities::SUBGROUP | Capabilities::SUBGROUP_BARRIER, target.subgroups);
     capabilities.set(Capabilities::COOPERATIVE_MATRIX, target.matrix != 0);
     check(&module, wgsl, capabilities).map_err(|(line, reason)| EmitError::Shader { line, reason })?;

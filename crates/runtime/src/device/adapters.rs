@@ -177,6 +177,7 @@ fn describe(adapter: &wgpu::Adapter) -> DeviceInfo {
     let Target { storage_buffers, workgroup_bytes, invocations, binding_bytes, .. } = target(features, &limits, &info);
     let names = [
         ("shader-f16", wgpu::Features::SHADER_F16),
+        ("shader-int64", wgpu::Features::SHADER_INT64),
         ("subgroups", wgpu::Features::SUBGROUP),
         ("cooperative-matrix", wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
         ("timestamp-query", wgpu::Features::TIMESTAMP_QUERY),

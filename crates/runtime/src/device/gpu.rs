@@ -109,6 +109,7 @@ impl Gpu {
 
     async fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {
         let optional = wgpu::Features::SHADER_F16
+            | wgpu::Features::SHADER_INT64
             | wgpu::Features::SUBGROUP
             | wgpu::Features::SUBGROUP_BARRIER
             | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
@@ -257,6 +258,7 @@ pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgp
     let fixed = info.subgroup_min_size == info.subgroup_max_size;
     Target {
         f16: features.contains(wgpu::Features::SHADER_F16),
+        int64: features.contains(wgpu::Features::SHADER_INT64),
         subgroups: features.contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER),
         subgroup_size: if fixed { info.subgroup_min_size } else { 0 },
         matrix: 0,

@@ -1,10 +1,9 @@
-use super::{Variant, fill};
+use super::{Variant, fill, reads_pairs};
 use crate::emit::hook::Element;
 use crate::emit::matmul::are_halves;
 use crate::emit::module::Module;
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::plan::Attention;
-use rewire_graph::pointwise::{Expr, ExprId};
 
 /// Halves by which rows of staged tiles are padded, and floats by which those of scores are.
 const PADDING: u32 = 8;
@@ -115,14 +114,6 @@ impl Tile {
     fn bytes(&self) -> u32 {
         8 * (self.tile_length() + self.rows * Self::pitch(self.keys)) + 16 * self.stage_length() + 256
     }
-}
-
-/// True if a score reads memory by its row or key, which a mask may keep within bounds.
-fn reads_pairs(kernel: &Attention) -> bool {
-    const ROW_AND_KEY: u32 = 0b1100;
-    let dag = &kernel.body.dag;
-    let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. } | Expr::Call { .. });
-    dag.reachable(&[kernel.score]).iter().any(|id| reads(id) && dag.coords(*id) & ROW_AND_KEY != 0)
 }
 
 /// Emits attention of cooperative matrices.

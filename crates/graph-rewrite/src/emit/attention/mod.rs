@@ -38,24 +38,38 @@ pub(super) fn is_cooperative(kernel: &Attention, target: &Target, tuning: &Tunin
     matches!(cooperative_tile(kernel, target, tuning), Ok(Some(_)))
 }
 
-/// Workgroups of cooperative matrices below which a GPU is not occupied.
+/// Workgroups below which a GPU is not occupied.
 const FEW_WORKGROUPS: u64 = 96;
 
-/// Fewer queries a workgroup, and a subgroup, where there are few.
+/// Fewer queries a workgroup, and a subgroup or thread, where there are few. Of cooperative matrices, more keys a tile.
 pub(super) fn suited(
     tuning: Tuning,
     kernel: &Attention,
     target: &Target,
     size: impl Fn(&Dim) -> Option<u64>,
 ) -> Tuning {
-    let Ok(Some(tile)) = cooperative_tile(kernel, target, &tuning) else { return tuning };
+    let Ok(cooperative) = cooperative_tile(kernel, target, &tuning) else { return tuning };
+    let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
+    let (tile, fewer) = match (cooperative, plain::Tile::new(kernel, target, &tuning)) {
+        (Some(tile), _) => {
+            let columns = tuning.columns.or(Some(2 * target.matrix));
+            (tile.rows(), Tuning { rows: Some(tile.rows() / 2), columns, ..fewer })
+        }
+        (None, Ok(tile)) => (tile.rows(), fewer),
+        (None, Err(_)) => return tuning,
+    };
     let rows = kernel.outputs.first().and_then(|output| size(output.shape.first()?));
     let (Some(rows), Some(samples)) = (rows, size(&kernel.samples)) else { return tuning };
-    let tiles = (rows / u64::from(tile.rows())).saturating_add(samples);
-    if tiles.saturating_mul(kernel.heads as u64) >= FEW_WORKGROUPS {
-        return tuning;
-    }
-    Tuning { rows: Some(tile.rows() / 2), rows_per_thread: Some(1), ..tuning }
+    let tiles = (rows / u64::from(tile)).saturating_add(samples);
+    if tiles.saturating_mul(kernel.heads as u64) < FEW_WORKGROUPS { fewer } else { tuning }
+}
+
+/// True if a score reads memory by its row or key, which a mask may keep within bounds.
+fn reads_pairs(kernel: &Attention) -> bool {
+    const ROW_AND_KEY: u32 = 0b1100;
+    let dag = &kernel.body.dag;
+    let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. } | Expr::Call { .. });
+    dag.reachable(&[kernel.score]).iter().any(|id| reads(id) && dag.coords(*id) & ROW_AND_KEY != 0)
 }
 
 /// A template of attention, and what is its own.

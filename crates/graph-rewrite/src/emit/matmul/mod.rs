@@ -47,15 +47,22 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
     let product = |dims: &[Dim]| dims.iter().map(&size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
     let (Some(entries), Some(m), Some(n)) = (product(&kernel.batch), size(m), size(&kernel.n)) else { return tuning };
     let Ok(cooperative) = cooperative_tile(kernel, target, &tuning) else { return tuning };
-    let (tile, small) = match cooperative {
-        Some(tile) => ((tile.rows(), tile.columns()), (tile.rows() / 2, tile.columns() / 2)),
-        None => ((64, 64), (if m <= 16 { 16 } else { 32 }, 32)),
+    let sizes = match cooperative {
+        Some(tile) => [1, 2, 4].map(|part| (tile.rows() / part, tile.columns() / part)).into(),
+        None => {
+            let largest = plain::Tile::size(kernel, target);
+            let smaller = plain::SIZES.into_iter().filter(|size| size.0 < largest.0 && size.1 <= largest.1);
+            std::iter::once(largest).chain(smaller).collect()
+        }
     };
-    let tiles = entries.saturating_mul(m.div_ceil(tile.0.into())).saturating_mul(n.div_ceil(tile.1.into()));
-    if tiles >= FEW_TILES || n <= small.1.into() {
-        return tuning;
+    let tiles = |(rows, columns): (u32, u32)| {
+        entries.saturating_mul(m.div_ceil(rows.into())).saturating_mul(n.div_ceil(columns.into()))
+    };
+    let wide = sizes.iter().copied().take_while(|size| u64::from(size.1) <= n.next_power_of_two());
+    match wide.clone().find(|size| tiles(*size) >= FEW_TILES).or(wide.last()) {
+        Some(size) if Some(&size) != sizes.first() => Tuning { rows: Some(size.0), columns: Some(size.1), ..tuning },
+        _ => tuning,
     }
-    Tuning { rows: Some(small.0), columns: Some(small.1), ..tuning }
 }
 
 /// What the templates share: functions of the kernel's own, and how its operands lie in memory.

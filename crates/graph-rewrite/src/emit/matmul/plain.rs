@@ -6,7 +6,7 @@ use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::plan::{Matmul, RowRange};
 
 /// Sizes of a workgroup's tile and of a thread's part of it.
-struct Tile {
+pub(super) struct Tile {
     m: u32,
     n: u32,
     k: u32,
@@ -14,23 +14,44 @@ struct Tile {
     groups: u32,
 }
 
+/// Tiles of products, rows by columns, from the largest on.
+pub(super) const SIZES: [(u32, u32); 4] = [(128, 128), (64, 64), (32, 32), (16, 32)];
+/// Results of a tile up to which more of `k` is staged at once, since few threads wait for memory together.
+const SMALL: u32 = 64 * 32;
+/// Bytes of workgroup memory that a small tile takes.
+const SMALL_BYTES: u32 = 16 << 10;
+
 impl Tile {
-    fn new(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+    /// Rows and columns that suit the widths of a product and the target.
+    pub fn size(kernel: &Matmul, target: &Target) -> (u32, u32) {
         let few_rows = matches!(&kernel.m, RowRange::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
-        let n = tuning.columns.unwrap_or(match kernel.n.as_const() {
-            Some(0..=4) => 4,
-            Some(5..=16) => 16,
-            Some(17..=32) => 32,
-            _ => 64,
-        });
-        let m = tuning.rows.unwrap_or(if few_rows { 16 } else { 64 });
-        let k = tuning.depth.unwrap_or(16);
-        let rows = tuning.rows_per_thread.unwrap_or(if n <= 4 || m <= 16 {
-            1
-        } else if n < 64 || target.software {
-            4
-        } else {
-            8
+        let rows = if few_rows { 16 } else { 64 };
+        let n = kernel.n.as_const();
+        match n {
+            Some(0..=4) => (rows, 4),
+            Some(5..=16) => (rows, 16),
+            Some(17..=32) => (rows, 32),
+            _ if few_rows => (16, 64),
+            _ => {
+                let wasteful = n.is_some_and(|n| n < 1024 && n.next_multiple_of(128) != n.next_multiple_of(64));
+                let memory = bytes(kernel, (128, 128, 16)) <= target.workgroup_bytes;
+                if wasteful || !memory || target.software || target.invocations < 256 { (64, 64) } else { (128, 128) }
+            }
+        }
+    }
+
+    fn new(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+        let suited = Self::size(kernel, target);
+        let (m, n) = (tuning.rows.unwrap_or(suited.0), tuning.columns.unwrap_or(suited.1));
+        let fits = |k: &u32| m.saturating_mul(n) <= SMALL && bytes(kernel, (m, n, *k)) <= SMALL_BYTES;
+        let k = tuning.depth.unwrap_or([64, 32].into_iter().find(fits).unwrap_or(16));
+        let rows = tuning.rows_per_thread.unwrap_or(match (m, n) {
+            (..=16, _) | (_, ..=4) => 1,
+            (..=32, _) => 2,
+            (_, ..64) => 4,
+            _ if target.software => 4,
+            (128.., 128..) => 16,
+            _ => 8,
         });
         for (parameter, got) in [("rows", m), ("columns", n), ("depth", k)] {
             if got == 0 || got % 4 != 0 || got > 256 {
@@ -52,6 +73,13 @@ impl Tile {
     fn threads(&self) -> u32 {
         self.m / self.rows * (self.n / 4 / self.groups)
     }
+}
+
+/// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.
+fn bytes(kernel: &Matmul, (m, n, k): (u32, u32, u32)) -> u32 {
+    let statistics = kernel.stats.len() as u32;
+    let each = if statistics == 0 { 0 } else { 16 + 4 * statistics };
+    (m.saturating_add(n)).saturating_mul(4 * k).saturating_add(m.saturating_mul(each))
 }
 
 /// Emits a matrix product of multiply-adds.
