@@ -47,7 +47,7 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
     let product = |dims: &[Dim]| dims.iter().map(&size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
     let (Some(entries), Some(m), Some(n)) = (product(&kernel.batch), size(m), size(&kernel.n)) else { return tuning };
     let Ok(cooperative) = cooperative_tile(kernel, target, &tuning) else { return tuning };
-    let sizes = match cooperative {
+    let sizes: Vec<_> = match cooperative {
         Some(tile) => [1, 2, 4].map(|part| (tile.rows() / part, tile.columns() / part)).into(),
         None => {
             let largest = plain::Tile::size(kernel, target);
