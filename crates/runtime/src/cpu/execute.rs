@@ -3,7 +3,7 @@
 use super::chain::{Chain, Destination, Scratch};
 use super::functions as f;
 use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
-use super::machine::{Given, Registers};
+use super::machine::{Found, Given, Registers};
 use super::memory::Elements;
 use super::operand::{Env, View};
 use super::program::{Instruction, Last, Op, Rate, Source};
@@ -37,11 +37,22 @@ impl Execution<'_, '_> {
                 let state = self.registers.states.get(usize::from(guard.state)).copied().unwrap_or(3);
                 state & if guard.side { 1 } else { 2 } != 0
             });
-            if wanted && !self.step(instruction) {
+            if !wanted {
+                self.skip(instruction.target);
+            } else if !self.step(instruction) {
                 return false;
             }
         }
         true
+    }
+
+    /// Forgets where an earlier tile found its rows, since they may end before those of this one.
+    fn skip(&mut self, target: Source) {
+        if let Source::InPlace(slot) = target
+            && let Some(floats) = self.registers.in_place.get_mut(usize::from(slot))
+        {
+            floats.found = Found::Nowhere;
+        }
     }
 }
 

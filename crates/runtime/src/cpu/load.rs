@@ -90,7 +90,7 @@ impl Execution<'_, '_> {
         floats.operand = load.operand.into();
         floats.found = if is_whole { Found::Scattered } else { Found::Copied };
         match floats.found {
-            Found::Spaced(..) | Found::Scattered => {
+            Found::Nowhere | Found::Spaced(..) | Found::Scattered => {
                 floats.starts.clear();
                 floats.starts.extend(parts.iter().map(|part| part.start));
             }

@@ -29,6 +29,8 @@ pub(super) struct File<T> {
 /// Where the rows of a load are.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Found {
+    /// Not needed: the condition of the load holds nowhere in the tile.
+    Nowhere,
     /// Copied, with zeros where they are out of range.
     #[default]
     Copied,
@@ -157,6 +159,9 @@ impl Registers {
             }
             Source::InPlace(slot) => {
                 let Some(floats) = self.in_place.get(usize::from(slot)) else { return Lanes::Each(&[]) };
+                if floats.found == Found::Nowhere {
+                    return Lanes::Same(0.0);
+                }
                 match (floats.found, env.views.get(floats.operand).map(|view| view.elements)) {
                     (Found::Spaced(start, stride), Some(Elements::F32(elements))) => {
                         Lanes::strided(elements.get(start..).unwrap_or(&[]), stride, grid)

@@ -88,7 +88,7 @@ impl Panel {
 
 /// Columns between those at which a comparison with a constant changes.
 fn segments(dag: &Dag, id: ExprId, column: u8, columns: Option<usize>) -> Vec<Range<usize>> {
-    let Some(columns) = columns else { return vec![0..usize::MAX] };
+    let Some(columns) = columns else { return std::iter::once(0..usize::MAX).collect() };
     let mut starts = vec![0];
     for id in dag.reachable(&[id]) {
         let Expr::Binary(op, a, b) = *dag.expr(id) else { continue };

@@ -53,7 +53,11 @@ pub(super) fn tensor(dtype: DType, shape: &[usize], seed: u32) -> HostTensor {
 
 /// Runs a kernel; the outputs start out as NaN so that what is not written shows.
 pub(super) fn run(kernel: &Kernel, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
-    let compiled = Compiled::new(kernel).unwrap();
+    run_compiled(&Compiled::new(kernel).unwrap(), kernel, data, symbols)
+}
+
+/// [`run`], of a kernel that may have run before.
+pub(super) fn run_compiled(compiled: &Compiled, kernel: &Kernel, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
     let value = |symbol: Symbol| symbols.get(symbol.0 as usize).copied();
     let memories: Vec<Option<Memory>> = data
         .iter()

@@ -1,6 +1,6 @@
 use super::super::CpuError;
 use super::naive::{Point, Value};
-use super::{Compiled, Data, Memory, Operand, body, device, host, run_on_any_threads, tensor};
+use super::{Compiled, Data, Memory, Operand, body, device, host, run_compiled, run_on_any_threads, symbol, tensor};
 use proptest::prelude::*;
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, HostTensor, Scalar};
@@ -98,6 +98,36 @@ fn large_arguments_stay_finite() {
     assert_eq!((silu[6], sigmoid[0], sigmoid[6]), (1e30, 0.0, 1.0));
     assert_eq!((tanh[0], tanh[6], erf[0], erf[6]), (-1.0, 1.0, -1.0, 1.0));
     assert!([silu[7], sigmoid[7], tanh[7], erf[7]].iter().all(|x| x.is_nan()));
+}
+
+#[test]
+fn a_side_that_is_not_taken_leaves_nothing_of_an_earlier_run() {
+    const WIDTH: usize = 40;
+    let mut dag = Dag::new();
+    let (row, column) = (dag.coord(0, None), dag.coord(1, Some(WIDTH)));
+    let taken = dag.load(0, DType::I32, vec![row]);
+    let first = dag.binary(BinaryOp::Lt, column, taken);
+    let (a, b) = (dag.load(1, DType::F32, vec![row, column]), dag.load(2, DType::F32, vec![row, column]));
+    let chosen = dag.select(first, a, b);
+    let value = dag.unary(UnaryOp::Neg, chosen);
+    let rows = |n| vec![symbol(n), WIDTH.into()];
+    let operands = vec![device(DType::I32, vec![symbol(0)]), device(DType::F32, rows(0)), device(DType::F32, rows(1))];
+    let output =
+        Output { target: 0, dtype: DType::F32, shape: rows(0), index: vec![row, column], value, columns: None };
+    let kernel = Kernel::Map(Map { body: body(dag, operands), extents: rows(0), outputs: vec![output] });
+    let compiled = Compiled::new(&kernel).unwrap();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    // Where both sides are taken, then where one of them is, on more rows than the other has.
+    for (rows, columns) in [(3, 17), (60, WIDTH)] {
+        let (x, y) = (tensor(DType::F32, &[rows, WIDTH], 1), tensor(DType::F32, &[3, WIDTH], 2));
+        let taken = HostTensor::from_f64(DType::I32, vec![rows], &vec![columns as f64; rows]).unwrap();
+        let data = [taken, x.clone(), y.clone()].map(Data::Device);
+        let out = pool.install(|| run_compiled(&compiled, &kernel, &data, &vec![rows as i64, 3]));
+        for (n, got) in out[0].to_f64().into_iter().enumerate() {
+            let expected = if n % WIDTH < columns { -x.to_f64()[n] } else { -y.to_f64()[n] };
+            assert!((got - expected).abs() < 1e-6, "{got} not {expected} at row {}", n / WIDTH);
+        }
+    }
 }
 
 #[test]
