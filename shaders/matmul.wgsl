@@ -4,6 +4,9 @@
 // A workgroup computes TILE_M x TILE_N elements; {{ tile_k }} steps of k are staged in workgroup memory at a time,
 // rows of left along k and rows of right along n, the next ones on their way in registers. A thread computes {{ rows_per_thread }} rows of {{ groups_per_thread }} x 4
 // columns, in registers. The sum runs over k in order, in one accumulator, whatever the tile.
+{% if parts > 1 %}
+// {{ parts }} parts of every stage are summed up apart, and added at the end.
+{% endif %}
 // Statistics of a row of left are combined by four threads a row before the product.
 
 const THREADS = {{ threads }};
@@ -16,6 +19,10 @@ const GROUP_STRIDE = {{ tile_n // 4 // groups_per_thread }};
 {{ declarations -}}
 var<workgroup> left_tile: array<vec4<f32>, {{ tile_m * tile_k // 4 }}>;
 var<workgroup> right_tile: array<vec4<f32>, {{ tile_k * tile_n // 4 }}>;
+{% if parts > 1 %}
+// Sums of the parts after the first.
+var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4 }}>;
+{% endif %}
 {% include "statistics_memory.wgsl" %}
 
 {{ hooks -}}
@@ -94,8 +101,15 @@ fn main(
     let depth = {{ k }};
 {% include "statistics.wgsl" %}
 
-    let thread_row = local / GROUP_STRIDE;
-    let thread_group = local % GROUP_STRIDE;
+{% set part_threads = threads // parts %}
+{% set part_steps = tile_k // 4 // parts %}
+{% if parts > 1 %}
+    let part = local / {{ part_threads }};
+    let place = local % {{ part_threads }};
+    let first_step = part * {{ part_steps }};
+{% endif %}
+    let thread_row = {{ "place" if parts > 1 else "local" }} / GROUP_STRIDE;
+    let thread_group = {{ "place" if parts > 1 else "local" }} % GROUP_STRIDE;
 {% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
     var sum{{ i }}_{{ h }} = vec4<f32>(0.0f);
 {% endfor %}{% endfor %}
@@ -110,7 +124,7 @@ fn main(
         if (k1 < depth) {
 {{ fetch_both("k1") -}}
         }
-        for (var step = 0; step < TILE_K / 4; step++) {
+        for (var step = {{ "first_step" if parts > 1 else "0" }}; step < {{ "first_step + " ~ part_steps if parts > 1 else "TILE_K / 4" }}; step++) {
 {% for i in range(rows_per_thread) %}
             let a{{ i }} = left_tile[(thread_row + {{ i }} * ROW_STRIDE) * (TILE_K / 4) + step];
 {% endfor %}
@@ -122,6 +136,20 @@ fn main(
         }
         workgroupBarrier();
     }
+{% if parts > 1 %}
+    if (part > 0) {
+{% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
+        part_sums[((part - 1) * {{ rows_per_thread * groups_per_thread }} + {{ i * groups_per_thread + h }}) * {{ part_threads }} + place] = sum{{ i }}_{{ h }};
+{% endfor %}{% endfor %}
+    }
+    workgroupBarrier();
+    if (part > 0) {
+        return;
+    }
+{% for p in range(parts - 1) %}{% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
+    sum{{ i }}_{{ h }} += part_sums[{{ (p * rows_per_thread * groups_per_thread + i * groups_per_thread + h) * part_threads }} + place];
+{% endfor %}{% endfor %}{% endfor %}
+{% endif %}
 {% for i in range(rows_per_thread) %}
 
     let m_{{ i }} = m0 + thread_row + {{ i }} * ROW_STRIDE;

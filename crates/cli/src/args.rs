@@ -59,6 +59,9 @@ pub struct Rank {
     /// Candidates to print for a user.
     #[arg(long, value_name = "K", default_value_t = 10)]
     pub top: usize,
+    /// Choices for all kernels: a list such as split_sums=true.
+    #[arg(long, value_name = "TUNING", default_value_t)]
+    pub tuning: Tuning,
 }
 
 #[derive(Debug, clap::Args)]

@@ -58,6 +58,7 @@ fn load(options: &Rank, common: &Common) -> Result<Ranker, RankError> {
     let with = RankOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
+        tuning: options.tuning,
         tunings: caches::tunings(),
         pipelines: caches::pipelines(),
         ..RankOptions::default()

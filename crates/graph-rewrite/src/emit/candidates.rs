@@ -128,6 +128,8 @@ impl Tuning {
             columns: self.columns.or(other.columns),
             depth: self.depth.or(other.depth),
             rows_per_thread: self.rows_per_thread.or(other.rows_per_thread),
+            parts: self.parts.or(other.parts),
+            split_sums: self.split_sums.or(other.split_sums),
             matrices: self.matrices.or(other.matrices),
         }
     }

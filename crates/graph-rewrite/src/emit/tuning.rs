@@ -39,6 +39,14 @@ pub struct Tuning {
     /// Rows that a thread of a matmul or of attention computes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_per_thread: Option<u32>,
+    /// Parts of the sums of a product of multiply-adds that threads of a workgroup compute apart: 1, 2, 4 or 8. More than one
+    /// add in another order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<u32>,
+    /// Products of few rows may add parts of their sums apart, by multiply-adds: a few times as fast for one row. Then the last
+    /// bits of a score depend on how many others are computed with it. Off if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split_sums: Option<bool>,
     /// Cooperative matrices (true) or multiply-adds (false) for a matmul or attention. If `None`, cooperative matrices
     /// where kernel and target allow them. The two add in different orders.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,17 +55,18 @@ pub struct Tuning {
 
 /// A text that is no [`Tuning`].
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("`{part}` is no part of a tuning: expected `default`, or NAME=NUMBER with {}, or matrices=true|false", NUMBERS.join(", "))]
+#[error("`{part}` is no part of a tuning: expected `default`, or NAME=NUMBER with {}, or {}", NUMBERS.join(", "), CHOICES.map(|name| format!("{name}=true|false")).join(", "))]
 pub struct ParseTuningError {
     /// The part that is wrong.
     pub part: String,
 }
 
-const NUMBERS: [&str; 6] = ["threads", "groups_per_thread", "rows", "columns", "depth", "rows_per_thread"];
+const NUMBERS: [&str; 7] = ["threads", "groups_per_thread", "rows", "columns", "depth", "rows_per_thread", "parts"];
+const CHOICES: [&str; 2] = ["split_sums", "matrices"];
 
 impl Tuning {
     /// This tuning, and what suits sizes that are known: products and attention with too few tiles to occupy a GPU take
-    /// smaller ones. Sums run in the same order whatever the tile.
+    /// smaller ones. Sums run in the same order whatever the tile, unless [`Tuning::split_sums`] allows another.
     #[must_use]
     pub fn suited(self, kernel: &Kernel, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
         match kernel {
@@ -108,8 +117,12 @@ impl Tuning {
     }
 
     fn numbers(&mut self) -> [&mut Option<u32>; NUMBERS.len()] {
-        let Self { threads, groups_per_thread, rows, columns, depth, rows_per_thread, matrices: _ } = self;
-        [threads, groups_per_thread, rows, columns, depth, rows_per_thread]
+        let Self { threads, groups_per_thread, rows, columns, depth, rows_per_thread, parts, .. } = self;
+        [threads, groups_per_thread, rows, columns, depth, rows_per_thread, parts]
+    }
+
+    fn choices(&mut self) -> [&mut Option<bool>; CHOICES.len()] {
+        [&mut self.split_sums, &mut self.matrices]
     }
 }
 
@@ -118,8 +131,10 @@ impl fmt::Display for Tuning {
         let mut own = *self;
         let numbers =
             NUMBERS.into_iter().zip(own.numbers()).filter_map(|(name, n)| Some((name, n.as_ref()?.to_string())));
-        let matrices = self.matrices.map(|matrices| ("matrices", matrices.to_string()));
-        let parts: Vec<String> = numbers.chain(matrices).map(|(name, value)| format!("{name}={value}")).collect();
+        let mut own = *self;
+        let choices =
+            CHOICES.into_iter().zip(own.choices()).filter_map(|(name, yes)| Some((name, yes.as_ref()?.to_string())));
+        let parts: Vec<String> = numbers.chain(choices).map(|(name, value)| format!("{name}={value}")).collect();
         f.pad(&if parts.is_empty() { "default".to_owned() } else { parts.join(",") })
     }
 }
@@ -132,13 +147,14 @@ impl FromStr for Tuning {
         for part in text.split(',').filter(|_| text != "default") {
             let wrong = || ParseTuningError { part: part.to_owned() };
             let (name, value) = part.split_once('=').ok_or_else(wrong)?;
-            match NUMBERS.iter().position(|known| *known == name) {
-                None if name == "matrices" => tuning.matrices = Some(value.parse().map_err(|_| wrong())?),
-                None => return Err(wrong()),
-                Some(position) => {
-                    let number = tuning.numbers().into_iter().nth(position).ok_or_else(wrong)?;
-                    *number = Some(value.parse().map_err(|_| wrong())?);
-                }
+            let number = NUMBERS.iter().position(|known| *known == name);
+            let choice = CHOICES.iter().position(|known| *known == name);
+            if let Some(place) = number.and_then(|position| tuning.numbers().into_iter().nth(position)) {
+                *place = Some(value.parse().map_err(|_| wrong())?);
+            } else if let Some(place) = choice.and_then(|position| tuning.choices().into_iter().nth(position)) {
+                *place = Some(value.parse().map_err(|_| wrong())?);
+            } else {
+                return Err(wrong());
             }
         }
         Ok(tuning)

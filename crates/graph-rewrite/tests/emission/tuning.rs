@@ -165,10 +165,61 @@ fn attention_of_few_workgroups_takes_fewer_queries() {
     // 24 tiles of four heads are as many workgroups as it takes.
     assert_eq!(tile(&kernel, &target, 4, 20 * i64::from(many)), many);
     assert_eq!(tile(&kernel, &target, 3, 20 * i64::from(many)), many / 2);
-    // Multiply-adds keep their tile.
+    // Of multiply-adds, a thread takes one query in place of four.
     let singles = attention::Case { dtype: DType::F32, ..case };
     let (kernel, ..) = attention::kernel(&singles, &[4], None);
-    assert_eq!(tile(&kernel, &target, 1, 200), tile(&kernel, &target, 8, 100_000));
+    let many = tile(&kernel, &target, 8, 100_000);
+    assert_eq!(tile(&kernel, &target, 1, 200), many / 4);
+    assert_eq!(tile(&kernel, &target, 4, 20 * i64::from(many)), many);
+}
+
+#[test]
+fn sums_are_split_only_where_that_is_allowed_and_rows_are_few() {
+    let kernel = dense(sym(0), 512usize.into(), 2048usize.into(), DType::F16, (false, false));
+    let suited = |target: &Target, base: Tuning, rows: i64| {
+        let size = |dim: &Dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64);
+        base.of_family(&kernel, target).suited(&kernel, target, size)
+    };
+    let allowed = Tuning { split_sums: Some(true), ..Tuning::default() };
+    for target in [Target::BASELINE, roomy(), with_matrices(16, 32)] {
+        let split = |base, rows| suited(&target, base, rows).parts;
+        assert_eq!((split(allowed, 1), split(allowed, 9), split(allowed, 4000)), (Some(8), Some(4), None));
+        assert_eq!((split(Tuning::default(), 1), split(Tuning::default(), 9)), (None, None));
+        assert_eq!(suited(&target, allowed, 1).matrices.unwrap_or(false), false);
+    }
+}
+
+#[test]
+fn split_sums_are_sums() {
+    let split = |rows, columns, parts| Tuning {
+        rows: Some(rows),
+        columns: Some(columns),
+        depth: Some(64),
+        parts: Some(parts),
+        ..Tuning::default()
+    };
+    for (sample, rows, columns) in [(product(3, 130, 333, false), 4, 32), (product(19, 70, 140, true), 16, 16)] {
+        let Some(device) = device() else { return };
+        let run = |tuning| {
+            let emitted = emit(&sample.kernel, &roomy(), &tuning).unwrap();
+            let [result] = &device.run(&sample.kernel, &emitted, &sample.operands, &sample.symbols)[..] else {
+                panic!()
+            };
+            result.data.iter().map(|number| if let Num::F(x) = number { *x } else { f64::NAN }).collect::<Vec<f64>>()
+        };
+        let whole = run(Tuning::default());
+        let scale = whole.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        for parts in [2, 4, 8] {
+            let parted = run(split(rows, columns, parts));
+            let error = whole.iter().zip(&parted).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+            assert!(error < 2e-6 * scale, "{parts} parts of {}: {error} of {scale}", sample.name);
+            assert!(parted != whole, "{parts} parts of {} add in the order of one", sample.name);
+        }
+    }
+    for parts in [3, 16] {
+        let error = emit(&product(3, 130, 33, false).kernel, &roomy(), &split(4, 32, parts)).unwrap_err();
+        assert!(matches!(error, EmitError::Tuning { parameter: "parts", got, .. } if got == parts), "{error}");
+    }
 }
 
 #[test]

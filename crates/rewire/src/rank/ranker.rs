@@ -2,6 +2,7 @@ use super::batch::{Sequence, inputs};
 use super::sequence::{Capacity, Layout};
 use super::{Candidate, Column, RankError, Ranked, Request, Schema};
 use crate::weights::Weights;
+use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_hstu::models::dlrm_hstu::{Config, InputRows, InputSpec, trace};
@@ -20,7 +21,9 @@ pub struct RankOptions {
     pub adapter: Option<String>,
     /// An open device to use, the app's own for instance.
     pub gpu: Option<Gpu>,
-    /// Tunings of kernels that were measured.
+    /// Choices of the emitter.
+    pub tuning: Tuning,
+    /// Tunings of kernels that were measured, where `tuning` is the default.
     pub tunings: Option<TuningStore>,
     /// Where compiled kernels are kept for later processes.
     pub pipelines: Option<PipelineStore>,
@@ -57,6 +60,7 @@ impl Default for RankOptions {
             kernel: Kernel::Auto,
             adapter: None,
             gpu: None,
+            tuning: Tuning::default(),
             tunings: None,
             pipelines: None,
             batch_rows: 1 << 13,
@@ -117,6 +121,7 @@ impl Ranker {
             kernel: options.kernel,
             adapter: options.adapter.clone(),
             gpu: options.gpu.clone(),
+            tuning: options.tuning,
             tunings: options.tunings.clone(),
             pipelines: options.pipelines.clone(),
             ..SessionOptions::default()

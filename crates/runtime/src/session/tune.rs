@@ -216,7 +216,9 @@ impl Session {
                 after: times.after.0,
                 after_time: times.after.1,
             });
-            found.extend(identity(&step.kernel).map(|kernel| (kernel, bucket, times.after.0)));
+            // Others keep the order of their sums.
+            let kept = identity(&step.kernel).filter(|_| times.after.0.parts.is_none());
+            found.extend(kept.map(|kernel| (kernel, bucket, times.after.0)));
         }
         if let (Some(store), false) = (&self.tunings, found.is_empty()) {
             store.keep(side.gpu(), found)?;

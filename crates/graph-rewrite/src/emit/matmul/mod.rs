@@ -59,7 +59,13 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
         entries.saturating_mul(m.div_ceil(rows.into())).saturating_mul(n.div_ceil(columns.into()))
     };
     let wide = sizes.iter().copied().take_while(|size| u64::from(size.1) <= n.next_power_of_two());
-    match wide.clone().find(|size| tiles(*size) >= FEW_TILES).or(wide.last()) {
+    let occupies = wide.clone().find(|size| tiles(*size) >= FEW_TILES);
+    if let (None, Some(true), Some(k)) = (occupies, tuning.split_sums, size(&kernel.k))
+        && let Some(split) = plain::split(kernel, target, &tuning, (m, k))
+    {
+        return split;
+    }
+    match occupies.or(wide.last()) {
         Some(size) if Some(&size) != sizes.first() => Tuning { rows: Some(size.0), columns: Some(size.1), ..tuning },
         _ => tuning,
     }

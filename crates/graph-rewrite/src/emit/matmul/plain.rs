@@ -12,6 +12,8 @@ pub(super) struct Tile {
     k: u32,
     rows: u32,
     groups: u32,
+    /// Parts of a stage that threads sum up apart.
+    parts: u32,
 }
 
 /// Tiles of products, rows by columns, from the largest on.
@@ -67,12 +69,29 @@ impl Tile {
         let fits =
             |groups: &u32| columns.is_multiple_of(*groups) && m / rows * (columns / groups) <= target.invocations;
         let groups = (1..=columns).find(fits).unwrap_or(columns);
-        Ok(Self { m, n, k, rows, groups })
+        let parts = tuning.parts.unwrap_or(1);
+        if !matches!(parts, 1 | 2 | 4 | 8) || !(k / 4).is_multiple_of(parts) {
+            let expected = format!("1, 2, 4 or 8, a divisor of the {} groups of a stage", k / 4);
+            return Err(EmitError::Tuning { parameter: "parts", expected, got: parts });
+        }
+        Ok(Self { m, n, k, rows, groups, parts })
     }
 
     fn threads(&self) -> u32 {
-        self.m / self.rows * (self.n / 4 / self.groups)
+        self.parts * (self.m / self.rows) * (self.n / 4 / self.groups)
     }
+}
+
+/// A tile for few rows whose sums are split; `None` where they are too short.
+pub(super) fn split(kernel: &Matmul, target: &Target, tuning: &Tuning, (m, k): (u64, u64)) -> Option<Tuning> {
+    let (rows, columns, parts) = if m <= 4 { (4, 32, 8) } else { (16, 16, 4) };
+    let fits = |depth: &u32| {
+        let sums = 4 * (parts - 1) * rows * columns;
+        u64::from(*depth) <= k && bytes(kernel, (rows, columns, *depth)) + sums <= target.workgroup_bytes
+    };
+    let depth = [128, 64].into_iter().find(fits)?;
+    let (rows, columns, depth, parts) = (Some(rows), Some(columns), Some(depth), Some(parts));
+    Some(Tuning { rows, columns, depth, parts, matrices: tuning.matrices.map(|_| false), ..*tuning })
 }
 
 /// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.
@@ -95,6 +114,7 @@ pub(super) fn emit(kernel: &Matmul, mut module: Module, tuning: &Tuning) -> Resu
         ("tile_k", tile.k.into()),
         ("rows_per_thread", tile.rows.into()),
         ("groups_per_thread", tile.groups.into()),
+        ("parts", tile.parts.into()),
         ("left_along_rows", parts.left_along_rows.into()),
         ("right_along_rows", parts.right_along_rows.into()),
     ]);
