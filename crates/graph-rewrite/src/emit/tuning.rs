@@ -43,7 +43,7 @@ pub struct Tuning {
     /// add in another order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<u32>,
-    /// Products of few rows may add parts of their sums apart, by multiply-adds: a few times as fast for one row. Then the last
+    /// Products of multiply-adds of few rows may add parts of their sums apart: up to twice as fast for one row. Then the last
     /// bits of a score depend on how many others are computed with it. Off if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_sums: Option<bool>,

@@ -38,6 +38,9 @@ pub(super) fn is_cooperative(kernel: &Matmul, target: &Target, tuning: &Tuning) 
     matches!(cooperative_tile(kernel, target, tuning), Ok(Some(_)))
 }
 
+/// Rows up to which threads have more of `k` than of results.
+const FEW_ROWS: u64 = 16;
+
 /// Tiles below which a GPU is not occupied.
 const FEW_TILES: u64 = 96;
 
@@ -47,7 +50,7 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
     let product = |dims: &[Dim]| dims.iter().map(&size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
     let (Some(entries), Some(m), Some(n)) = (product(&kernel.batch), size(m), size(&kernel.n)) else { return tuning };
     let Ok(cooperative) = cooperative_tile(kernel, target, &tuning) else { return tuning };
-    let sizes: Vec<_> = match cooperative {
+    let sizes: Vec<_> = match &cooperative {
         Some(tile) => [1, 2, 4].map(|part| (tile.rows() / part, tile.columns() / part)).into(),
         None => {
             let largest = plain::Tile::size(kernel, target);
@@ -60,7 +63,8 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
     };
     let wide = sizes.iter().copied().take_while(|size| u64::from(size.1) <= n.next_power_of_two());
     let occupies = wide.clone().find(|size| tiles(*size) >= FEW_TILES);
-    if let (None, Some(true), Some(k)) = (occupies, tuning.split_sums, size(&kernel.k))
+    let splits = tuning.split_sums == Some(true) && cooperative.is_none() && (m <= FEW_ROWS || occupies.is_none());
+    if let (true, Some(k)) = (splits, size(&kernel.k))
         && let Some(split) = plain::split(kernel, target, &tuning, (m, k))
     {
         return split;

@@ -91,7 +91,7 @@ pub(super) fn split(kernel: &Matmul, target: &Target, tuning: &Tuning, (m, k): (
     };
     let depth = [128, 64].into_iter().find(fits)?;
     let (rows, columns, depth, parts) = (Some(rows), Some(columns), Some(depth), Some(parts));
-    Some(Tuning { rows, columns, depth, parts, matrices: tuning.matrices.map(|_| false), ..*tuning })
+    Some(Tuning { rows, columns, depth, parts, ..*tuning })
 }
 
 /// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.

@@ -27,6 +27,8 @@ impl Drop for Folder {
 }
 
 const SMALL: Tuning = Tuning {
+    parts: None,
+    split_sums: None,
     threads: None,
     groups_per_thread: None,
     rows: Some(16),
