@@ -2,7 +2,7 @@
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // A workgroup computes TILE_M x TILE_N elements; {{ tile_k }} steps of k are staged in workgroup memory at a time,
-// rows of left along k and rows of right along n, the next ones on their way in registers. A thread computes {{ rows_per_thread }} rows of {{ groups_per_thread }} x 4
+// rows of left along k and rows of right along n{{ ", the next ones on their way in registers" if ahead }}. A thread computes {{ rows_per_thread }} rows of {{ groups_per_thread }} x 4
 // columns, in registers. The sum runs over k in order, in one accumulator, whatever the tile.
 {% if parts > 1 %}
 // {{ parts }} parts of every stage are summed up apart, and added at the end.
@@ -115,15 +115,22 @@ fn main(
 {% endfor %}{% endfor %}
 {{ declare("next_left", left_along_rows, tile_m, tile_k) -}}
 {{ declare("next_right", right_along_rows, tile_k, tile_n) -}}
+{% if ahead %}
 {{ fetch_both("0") -}}
+{% endif %}
     for (var k0 = 0; k0 < depth; k0 += TILE_K) {
+{% if not ahead %}
+{{ fetch_both("k0") -}}
+{% endif %}
 {{ put("next_left", "left_tile", left_along_rows, tile_m, tile_k) -}}
 {{ put("next_right", "right_tile", right_along_rows, tile_k, tile_n) -}}
         workgroupBarrier();
+{% if ahead %}
         let k1 = k0 + TILE_K;
         if (k1 < depth) {
 {{ fetch_both("k1") -}}
         }
+{% endif %}
         for (var step = {{ "first_step" if parts > 1 else "0" }}; step < {{ "first_step + " ~ part_steps if parts > 1 else "TILE_K / 4" }}; step++) {
 {% for i in range(rows_per_thread) %}
             let a{{ i }} = left_tile[(thread_row + {{ i }} * ROW_STRIDE) * (TILE_K / 4) + step];

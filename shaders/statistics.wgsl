@@ -4,17 +4,16 @@
         let row = item / 4;
         var total = vec4<f32>({{ stat.identity }});
         if (m0 + row < rows) {
-            // Four loads are on their way together.
-            for (var k = (item % 4) * 4; k < {{ stat.extent }}; k += 64) {
-{% for n in range(4) %}
+            for (var k = (item % 4) * 4; k < {{ stat.extent }}; k += {{ 16 * stat_loads }}) {
+{% for n in range(stat_loads) %}
                 var value{{ n }} = vec4<f32>({{ stat.identity }});
 {% endfor %}
-{% for n in range(4) %}
+{% for n in range(stat_loads) %}
                 if (k + {{ n * 16 }} < {{ stat.extent }}) {
                     value{{ n }} = stat_{{ position }}({{ batch }}m0 + row, k + {{ n * 16 }}{{ stat.earlier }});
                 }
 {% endfor %}
-{% for n in range(4) %}
+{% for n in range(stat_loads) %}
                 {
                     let value = value{{ n }};
                     total = {{ stat.join }};

@@ -190,6 +190,24 @@ fn sums_are_split_only_where_that_is_allowed_and_rows_are_few() {
 }
 
 #[test]
+fn products_of_few_tiles_take_smaller_ones() {
+    let tile = |target: &Target, dtype, n: usize, rows: i64| {
+        let kernel = dense(sym(0), n.into(), 64usize.into(), dtype, (false, false));
+        let base = Tuning::default().of_family(&kernel, target);
+        let suited = base.suited(&kernel, target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64));
+        suited.rows.zip(suited.columns)
+    };
+    let (plain, matrices) = (roomy(), with_matrices(16, 32));
+    for (n, few) in [(64, (16, 32)), (512, (32, 32))] {
+        assert_eq!(tile(&plain, DType::F32, n, 220), Some(few));
+        assert_eq!(tile(&matrices, DType::F16, n, 220), Some((32, 32)));
+        assert_eq!(tile(&plain, DType::F32, n, 100_000), None);
+        assert_eq!(tile(&matrices, DType::F16, n, 100_000), None);
+    }
+    assert_eq!(tile(&plain, DType::F32, 4, 220), None, "narrow products have tiles of their own");
+}
+
+#[test]
 fn split_sums_are_sums() {
     let split = |rows, columns, parts| Tuning {
         rows: Some(rows),

@@ -61,16 +61,19 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
     let tiles = |(rows, columns): (u32, u32)| {
         entries.saturating_mul(m.div_ceil(rows.into())).saturating_mul(n.div_ceil(columns.into()))
     };
-    let wide = sizes.iter().copied().take_while(|size| u64::from(size.1) <= n.next_power_of_two());
-    let occupies = wide.clone().find(|size| tiles(*size) >= FEW_TILES);
+    let largest = sizes.first().copied();
+    let mut smaller = sizes.into_iter().skip(1).filter(|size| u64::from(size.1) <= n.next_power_of_two());
+    let occupied = |size: &(u32, u32)| tiles(*size) >= FEW_TILES;
+    let least = smaller.clone().last();
+    let occupies = largest.filter(occupied).or_else(|| smaller.find(occupied));
     let splits = tuning.split_sums == Some(true) && cooperative.is_none() && (m <= FEW_ROWS || occupies.is_none());
     if let (true, Some(k)) = (splits, size(&kernel.k))
         && let Some(split) = plain::split(kernel, target, &tuning, (m, k))
     {
         return split;
     }
-    match occupies.or(wide.last()) {
-        Some(size) if Some(&size) != sizes.first() => Tuning { rows: Some(size.0), columns: Some(size.1), ..tuning },
+    match occupies.or(least) {
+        Some(size) if Some(size) != largest => Tuning { rows: Some(size.0), columns: Some(size.1), ..tuning },
         _ => tuning,
     }
 }
@@ -134,6 +137,8 @@ impl Parts {
             .collect();
         let variables = vec![
             ("stats", Variable::from(stats)),
+            // Loads of a statistic that are on their way together.
+            ("stat_loads", if module.target.software { 1 } else { 4 }.into()),
             ("batch", batch_arguments.into()),
             ("left_more", left_more.into()),
             ("n", module.dim(&kernel.n).into()),
