@@ -125,26 +125,20 @@ impl Chain<'_, '_> {
             Rows { out, stride, value, from, block, operands }.advance(simd, pass);
             std::mem::swap(&mut held, &mut spare);
         }
-        // Rows that are anywhere in memory are waited for side by side only if stores past the caches come later.
-        let is_copied = count == 0 && matches!(to, Destination::Rows { streams: true, .. });
-        if is_copied {
-            Rows { out: &mut *spare, stride: block.points, value: first, from: block, block, operands }.copy();
-            std::mem::swap(&mut held, &mut spare);
-        }
-        let is_first = count == 0 && !is_copied;
-        let (value, from) = if is_first { (first, block) } else { (Lanes::Each(&*held), whole) };
+        let (value, from) = if count == 0 { (first, block) } else { (Lanes::Each(&*held), whole) };
         match to {
             Destination::Totals(totals) => totals.add(simd, value, from, block),
+            // Rows that are only copied may come from anywhere, and stores past the caches would wait for each.
+            Destination::Rows { out, stride, .. } if count == 0 => {
+                Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands }.copy();
+            }
             Destination::Rows { out, stride, streams: true } => {
                 let lines = block.of(out, *stride).chunks_mut((*stride).max(1)).take(block.rows);
-                for (n, line) in lines.enumerate() {
-                    if let (Row::Each(values), Some(line)) = (from.row(value, n), line.get_mut(..block.points)) {
+                for (line, values) in lines.zip(held.chunks(block.points.max(1))) {
+                    if let Some(line) = line.get_mut(..values.len()) {
                         stream::copy(line, values);
                     }
                 }
-            }
-            Destination::Rows { out, stride, .. } if count == 0 => {
-                Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands }.copy();
             }
             Destination::Rows { .. } => {}
         }

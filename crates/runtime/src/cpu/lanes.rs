@@ -255,11 +255,8 @@ pub(super) fn unary<T: Copy, R: Copy>(
     a: Lanes<'_, T>,
     function: impl Fn(T) -> R,
 ) {
-    match a {
-        Lanes::Same(a) => out.fill(function(a)),
-        a if a.is_flat() => arch.dispatch(Unary { out, grid: grid.flat(), a, function }),
-        a => arch.dispatch(Unary { out, grid, a, function }),
-    }
+    let grid = if a.is_flat() { grid.flat() } else { grid };
+    arch.dispatch(Unary { out, grid, a, function });
 }
 
 /// A function of every pair of values.
@@ -270,11 +267,8 @@ pub(super) fn binary<A: Copy, B: Copy, R: Copy>(
     b: Lanes<'_, B>,
     function: impl Fn(A, B) -> R,
 ) {
-    match (a, b) {
-        (Lanes::Same(a), Lanes::Same(b)) => out.fill(function(a, b)),
-        _ if a.is_flat() && b.is_flat() => arch.dispatch(Binary { out, grid: grid.flat(), a, b, function }),
-        _ => arch.dispatch(Binary { out, grid, a, b, function }),
-    }
+    let grid = if a.is_flat() && b.is_flat() { grid.flat() } else { grid };
+    arch.dispatch(Binary { out, grid, a, b, function });
 }
 
 struct Select<'a, T> {

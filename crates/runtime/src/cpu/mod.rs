@@ -5,6 +5,7 @@
 mod attention;
 mod branch;
 mod chain;
+mod compile;
 mod coords;
 mod custom;
 mod elementary;

@@ -19,23 +19,6 @@ pub(super) struct Rows<'a, 's> {
     pub operands: &'a [Lanes<'a, f32>],
 }
 
-/// Functions of two floats, by vectors or one by one.
-macro_rules! arithmetic {
-    ($op:expr, $simd:ident, $map:ident, $each:ident) => {
-        match $op {
-            BinaryOp::Add => $map!(a, b => $simd.add_f32s(a, b)),
-            BinaryOp::Sub => $map!(a, b => $simd.sub_f32s(a, b)),
-            BinaryOp::Mul => $map!(a, b => $simd.mul_f32s(a, b)),
-            BinaryOp::Div => $map!(a, b => $simd.div_f32s(a, b)),
-            BinaryOp::Min => $map!(a, b => $simd.select_f32s($simd.less_than_f32s(b, a), b, a)),
-            BinaryOp::Max => $map!(a, b => $simd.select_f32s($simd.less_than_f32s(a, b), b, a)),
-            BinaryOp::Mod => $each!(a, b => a - b * (a / b).floor()),
-            BinaryOp::Pow => $each!(a, b => a.powf(b)),
-            _ => $each!(a, _b => a),
-        }
-    };
-}
-
 impl<'a> Rows<'a, '_> {
     #[inline(always)]
     fn iter(&mut self) -> impl Iterator<Item = (usize, &mut [f32], Row<'a, f32>)> {
@@ -53,16 +36,18 @@ impl<'a> Rows<'a, '_> {
     /// Takes a pass.
     #[inline(always)]
     pub(super) fn advance<S: Simd>(self, simd: S, pass: Pass) {
-        match pass {
-            Pass::Affine { constants, times, plus } => self.affine(simd, constants, times, plus),
-            Pass::Step(Step::Unary(op)) => self.unary(simd, op),
-            Pass::Step(Step::Both(op)) => self.both(simd, op),
-            Pass::Step(Step::Left(op, other)) => self.left(simd, op, other),
-            Pass::Step(Step::Right(op, other)) => self.right(simd, op, other),
+        let value = (self.value, self.from);
+        let (op, a, b) = match pass {
+            Pass::Affine { constants, times, plus } => return self.affine(simd, constants, times, plus),
+            Pass::Step(Step::Unary(op)) => return self.unary(simd, op),
             Pass::Step(Step::Choose { comparison, a, b, side, other }) => {
-                self.choose(simd, comparison, [a, b, other], side);
+                return self.choose(simd, comparison, [a, b, other], side);
             }
-        }
+            Pass::Step(Step::Both(op)) => (op, value, value),
+            Pass::Step(Step::Left(op, other)) => (op, value, (self.operand(other), self.block)),
+            Pass::Step(Step::Right(op, other)) => (op, (self.operand(other), self.block), value),
+        };
+        self.binary(simd, op, a, b);
     }
 
     /// Copies the values.
@@ -139,55 +124,68 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// A function of every value and another one.
+    /// A function of every pair of values.
     #[inline(always)]
-    fn zip<S: Simd>(mut self, simd: S, other: u16, function: impl Fn(S::f32s, S::f32s) -> S::f32s + Copy) {
-        let (others, block) = (self.operand(other), self.block);
-        for (n, out, value) in self.iter() {
-            match (value, block.row(others, n)) {
-                (value, Row::Same(other)) => {
-                    let other = simd.splat_f32s(other);
+    fn zip<S: Simd>(
+        self,
+        simd: S,
+        (a, a_from): (Lanes<'a, f32>, Block),
+        (b, b_from): (Lanes<'a, f32>, Block),
+        function: impl Fn(S::f32s, S::f32s) -> S::f32s + Copy,
+    ) {
+        let points = self.from.points;
+        let rows = self.out.chunks_mut(self.stride.max(1)).take(self.from.rows).enumerate();
+        for (n, out) in rows {
+            let Some(out) = out.get_mut(..points) else { continue };
+            match (a_from.row(a, n), b_from.row(b, n)) {
+                (a, Row::Same(b)) => {
+                    let b = simd.splat_f32s(b);
                     map(
                         simd,
                         out,
-                        value,
+                        a,
                         #[inline(always)]
-                        |x| function(x, other),
+                        |a| function(a, b),
                     );
                 }
-                (Row::Same(x), others) => {
-                    let x = simd.splat_f32s(x);
+                (Row::Same(a), b) => {
+                    let a = simd.splat_f32s(a);
                     map(
                         simd,
                         out,
-                        others,
+                        b,
                         #[inline(always)]
-                        |other| function(x, other),
+                        |b| function(a, b),
                     );
                 }
-                (Row::Each(values), Row::Each(others)) => {
+                (Row::Each(a), Row::Each(b)) => {
                     let (out, rest) = S::as_mut_simd_f32s(out);
-                    let ((values, x), (others, other)) = (S::as_simd_f32s(values), S::as_simd_f32s(others));
-                    for ((out, &x), &other) in out.iter_mut().zip(values).zip(others) {
-                        *out = function(x, other);
+                    let ((a, last_a), (b, last_b)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
+                    for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+                        *out = function(a, b);
                     }
                     if !rest.is_empty() {
-                        let (x, other) = (simd.partial_load_f32s(x), simd.partial_load_f32s(other));
-                        simd.partial_store_f32s(rest, function(x, other));
+                        let (a, b) = (simd.partial_load_f32s(last_a), simd.partial_load_f32s(last_b));
+                        simd.partial_store_f32s(rest, function(a, b));
                     }
                 }
             }
         }
     }
 
-    /// A function of every value and another one, without vectors.
+    /// A function of every pair of values, without vectors.
     #[inline(always)]
-    fn zip_each(mut self, other: u16, function: impl Fn(f32, f32) -> f32) {
-        let (others, block) = (self.operand(other), self.block);
-        for (n, out, value) in self.iter() {
-            let others = block.row(others, n);
-            for (point, out) in out.iter_mut().enumerate() {
-                *out = function(value.at(point).unwrap_or(0.0), others.at(point).unwrap_or(0.0));
+    fn zip_each(
+        self,
+        (a, a_from): (Lanes<'a, f32>, Block),
+        (b, b_from): (Lanes<'a, f32>, Block),
+        function: impl Fn(f32, f32) -> f32,
+    ) {
+        let points = self.from.points;
+        for (n, out) in self.out.chunks_mut(self.stride.max(1)).take(self.from.rows).enumerate() {
+            let (a, b) = (a_from.row(a, n), b_from.row(b, n));
+            for (point, out) in out.iter_mut().take(points).enumerate() {
+                *out = function(a.at(point).unwrap_or(0.0), b.at(point).unwrap_or(0.0));
             }
         }
     }
@@ -229,68 +227,29 @@ impl<'a> Rows<'a, '_> {
     }
 
     #[inline(always)]
-    fn both<S: Simd>(self, simd: S, op: BinaryOp) {
-        macro_rules! map {
-            ($a:ident, $b:ident => $value:expr) => {
-                self.map(
-                    simd,
-                    #[inline(always)]
-                    |$a: S::f32s| {
-                        let $b = $a;
-                        $value
-                    },
-                )
-            };
-        }
-        macro_rules! each {
-            ($a:ident, $b:ident => $value:expr) => {
-                self.each(|$a| {
-                    let $b = $a;
-                    $value
-                })
-            };
-        }
-        arithmetic!(op, simd, map, each);
-    }
-
-    #[inline(always)]
-    fn left<S: Simd>(self, simd: S, op: BinaryOp, other: u16) {
-        macro_rules! map {
+    fn binary<S: Simd>(self, simd: S, op: BinaryOp, a: (Lanes<'a, f32>, Block), b: (Lanes<'a, f32>, Block)) {
+        macro_rules! zip {
             ($a:ident, $b:ident => $value:expr) => {
                 self.zip(
                     simd,
-                    other,
+                    a,
+                    b,
                     #[inline(always)]
                     |$a: S::f32s, $b: S::f32s| $value,
                 )
             };
         }
-        macro_rules! each {
-            ($a:ident, $b:ident => $value:expr) => {
-                self.zip_each(other, |$a, $b| $value)
-            };
+        match op {
+            BinaryOp::Add => zip!(a, b => simd.add_f32s(a, b)),
+            BinaryOp::Sub => zip!(a, b => simd.sub_f32s(a, b)),
+            BinaryOp::Mul => zip!(a, b => simd.mul_f32s(a, b)),
+            BinaryOp::Div => zip!(a, b => simd.div_f32s(a, b)),
+            BinaryOp::Min => zip!(a, b => simd.select_f32s(simd.less_than_f32s(b, a), b, a)),
+            BinaryOp::Max => zip!(a, b => simd.select_f32s(simd.less_than_f32s(a, b), b, a)),
+            BinaryOp::Mod => self.zip_each(a, b, |a, b| a - b * (a / b).floor()),
+            BinaryOp::Pow => self.zip_each(a, b, f32::powf),
+            _ => self.zip_each(a, b, |a, _| a),
         }
-        arithmetic!(op, simd, map, each);
-    }
-
-    #[inline(always)]
-    fn right<S: Simd>(self, simd: S, op: BinaryOp, other: u16) {
-        macro_rules! map {
-            ($a:ident, $b:ident => $value:expr) => {
-                self.zip(
-                    simd,
-                    other,
-                    #[inline(always)]
-                    |$b: S::f32s, $a: S::f32s| $value,
-                )
-            };
-        }
-        macro_rules! each {
-            ($a:ident, $b:ident => $value:expr) => {
-                self.zip_each(other, |$b, $a| $value)
-            };
-        }
-        arithmetic!(op, simd, map, each);
     }
 
     #[inline(always)]
