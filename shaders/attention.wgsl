@@ -3,7 +3,7 @@
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // A workgroup has ROWS queries of one head; its threads are 16 x 8, each with {{ rows_per_thread }} rows. Tiles of KEYS keys follow one
 // another: scores from chunks of the width staged in workgroup memory, weights where the queries were,
-// then values, {{ value_keys }} keys at a time, summed in registers. The next keys or values are on their way meanwhile. Whether a tile
+// then values, {{ value_keys }} keys at a time, summed in registers.{{ " The next keys or values are on their way meanwhile." if ahead }} Whether a tile
 // counts at all, or wholly, is decided from bounds of the mask over the tile.
 
 const THREADS = 128;
@@ -15,7 +15,7 @@ const HEADS = {{ heads }};
 // Groups of four elements of the width that are staged at once.
 const CHUNK = {{ chunk // 4 }};
 // Rows of tiles, in groups of four, are padded against bank conflicts.
-const PITCH = 9;
+const PITCH = {{ pitch }};
 {% if softmax %}
 // A score that does not count.
 const MASKED = -3.0e38f;
@@ -23,9 +23,9 @@ const MASKED = -3.0e38f;
 
 {{ declarations -}}
 // A part of the queries, then weights.
-var<workgroup> row_tile: array<vec4<f32>, {{ rows * 9 }}>;
+var<workgroup> row_tile: array<vec4<f32>, {{ rows * pitch }}>;
 // Keys, then values.
-var<workgroup> key_tile: array<vec4<f32>, {{ [288, value_keys * value_chunks * 8] | max }}>;
+var<workgroup> key_tile: array<vec4<f32>, {{ key_tile }}>;
 {% if softmax %}
 var<workgroup> row_max: array<f32, {{ rows }}>;
 var<workgroup> row_sum: array<f32, {{ rows }}>;
@@ -142,11 +142,20 @@ fn main(
 
     var next = 0;
     var whole_next = true;
+{% if ahead %}
 {% include "next_tile.wgsl" %}
     if (next < keys) {
 {{ fetch_keys(0) -}}
     }
+{% endif %}
     while (next < keys) {
+{% if not ahead %}
+{% include "next_tile.wgsl" %}
+        if (next >= keys) {
+            break;
+        }
+{{ fetch_keys(0) -}}
+{% endif %}
         let j0 = next;
         let whole = whole_next;
 {% for i in range(rows_per_thread) %}
@@ -248,10 +257,12 @@ fn main(
 {{ fetch_values(k0 + value_keys) -}}
 {% else %}
         next += KEYS;
+{% if ahead %}
 {% include "next_tile.wgsl" %}
         if (next < keys) {
 {{ fetch_keys(0) -}}
         }
+{% endif %}
 {% endif %}
         for (var step = 0; step < {{ value_keys // 4 }}; step++) {
 {% for i in range(rows_per_thread) %}

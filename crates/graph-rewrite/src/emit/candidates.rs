@@ -193,7 +193,6 @@ fn attention_of_matrices(size: u32) -> Vec<Tuning> {
         rows_per_thread: Some(each),
         ..Tuning::default()
     };
-    let keys = [1, 2].into_iter();
-    keys.flat_map(|keys| [2, 4, 8].into_iter().flat_map(move |queries| [1, 2].map(|each| tile(each, queries, keys))))
-        .collect()
+    let tiles = [1, 2].into_iter().flat_map(|keys| [2, 4, 8].map(|queries| (queries, keys))).chain([(2, 4), (4, 4)]);
+    tiles.flat_map(|(queries, keys)| [1, 2].map(|each| tile(each, queries, keys))).collect()
 }

@@ -13,6 +13,9 @@ const WIDEST: u32 = 128;
 /// Heads above this width are divided among fewer subgroups of more rows each, which read keys and values less often.
 const WIDE: u32 = 64;
 
+/// Subgroups of a workgroup, for each matrix of queries that one holds, up to which they share queries.
+const SUBGROUPS: u32 = 4;
+
 /// How a workgroup's queries and keys are divided among subgroups and matrices.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
@@ -57,8 +60,9 @@ impl Tile {
         };
         let rows = whole("rows", tuning.rows, row_matrices * size, 8 * size)?;
         let keys = whole("columns", tuning.columns, size, size)?;
-        let shared = (keys / size).is_multiple_of(2) && (value_depth / size).is_multiple_of(2);
-        let split = if row_matrices == 2 && shared { 2 } else { 1 };
+        let whole_matrices = |split: &u32| [keys, value_depth].iter().all(|width| width.is_multiple_of(split * size));
+        let few = |split: &u32| rows / (row_matrices * size) * split <= SUBGROUPS * row_matrices;
+        let split = [4, 2].into_iter().find(|split| few(split) && whole_matrices(split)).unwrap_or(1);
         let tile = Self { size, subgroup, depth, value_depth, rows, row_matrices, keys, split };
         Ok(tile.smaller().find(|tile| tile.bytes() <= target.workgroup_bytes && tile.threads() <= target.invocations))
     }

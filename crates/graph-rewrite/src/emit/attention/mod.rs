@@ -52,16 +52,26 @@ pub(super) fn suited(
     let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
     let (tile, fewer) = match (cooperative, plain::Tile::new(kernel, target, &tuning)) {
         (Some(tile), _) => {
-            let columns = tuning.columns.or(Some(2 * target.matrix));
-            (tile.rows(), Tuning { rows: Some(tile.rows() / 2), columns, ..fewer })
+            let of = |rows: u32, keys: u32| {
+                let columns = tuning.columns.or(Some(keys * target.matrix));
+                (rows, Tuning { rows: Some(rows), columns, ..fewer })
+            };
+            (tile.rows(), vec![of(tile.rows() / 2, 2), of(2 * target.matrix, 4)])
         }
-        (None, Ok(tile)) => (tile.rows(), fewer),
+        (None, Ok(tile)) => (tile.rows(), vec![(tile.rows(), fewer)]),
         (None, Err(_)) => return tuning,
     };
     let rows = kernel.outputs.first().and_then(|output| size(output.shape.first()?));
     let (Some(rows), Some(samples)) = (rows, size(&kernel.samples)) else { return tuning };
-    let tiles = (rows / u64::from(tile)).saturating_add(samples);
-    if tiles.saturating_mul(kernel.heads as u64) < FEW_WORKGROUPS { fewer } else { tuning }
+    let occupies = |tile: u32| {
+        let tiles = (rows / u64::from(tile)).saturating_add(samples);
+        tiles.saturating_mul(kernel.heads as u64) >= FEW_WORKGROUPS
+    };
+    if occupies(tile) {
+        return tuning;
+    }
+    let least = fewer.last().map(|(_, fewer)| *fewer);
+    fewer.into_iter().find(|(tile, _)| occupies(*tile)).map(|(_, fewer)| fewer).or(least).unwrap_or(tuning)
 }
 
 /// True if a score reads memory by its row or key, which a mask may keep within bounds.

@@ -9,9 +9,9 @@ const THREAD_ROWS: u32 = 16;
 /// Keys of a tile.
 const KEYS: u32 = 32;
 /// Elements of a row that are staged at once.
-const CHUNK: usize = 32;
-/// Groups of four in a row of a staged tile, padding included.
-const PITCH: u32 = 9;
+const CHUNK: u32 = 32;
+/// The most where barriers cost more than memory.
+const LONG_CHUNK: u32 = 128;
 /// Sums of a thread, in groups of four, that fit its registers.
 const MOST_SUMS: u32 = 32;
 
@@ -20,27 +20,36 @@ const MOST_SUMS: u32 = 32;
 pub(super) struct Tile {
     /// Queries of a thread.
     each: u32,
+    /// Elements of queries and keys that are staged at once.
+    chunk: u32,
     /// Chunks of 32 columns of the values.
     value_chunks: u32,
+    /// Keys whose values are staged at once.
+    value_keys: u32,
 }
 
 impl Tile {
     pub fn new(kernel: &Attention, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
-        let value_chunks = kernel.v_width.div_ceil(CHUNK).max(1) as u32;
-        if let Some(each) = tuning.rows_per_thread {
-            return match each {
-                1..=8 => Ok(Self { each, value_chunks }),
-                got => {
-                    let expected = "1 to 8".to_owned();
-                    Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got })
-                }
-            };
+        let width = (kernel.qk_width.max(1) as u32).next_multiple_of(4);
+        let value_chunks = (kernel.v_width as u32).div_ceil(CHUNK).max(1);
+        // As many as take the memory of a chunk of keys.
+        let value_keys = 1 << (KEYS / value_chunks).max(4).ilog2();
+        let each = tuning.rows_per_thread.unwrap_or(1);
+        if !(1..=8).contains(&each) {
+            let expected = "1 to 8".to_owned();
+            return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
         }
-        let most = if target.software { 2 } else { 4 };
-        let tiles = [4, 2].into_iter().filter(|each| *each <= most).map(|each| Self { each, value_chunks });
+        let tile = Self { each, chunk: width.min(CHUNK), value_chunks, value_keys };
         let fits =
             |tile: &Self| tile.each * value_chunks <= MOST_SUMS && tile.bytes(kernel.softmax) <= target.workgroup_bytes;
-        Ok(tiles.into_iter().find(fits).unwrap_or(Self { each: 1, value_chunks }))
+        if target.software {
+            // Software drivers take long to compile a barrier, and hold no tile in registers.
+            let few_barriers = Self { chunk: width.min(LONG_CHUNK), value_keys: KEYS, ..tile };
+            return Ok(if fits(&few_barriers) { few_barriers } else { tile });
+        }
+        let larger = [4, 2].map(|each| Self { each, ..tile });
+        let larger = larger.into_iter().filter(|_| tuning.rows_per_thread.is_none());
+        Ok(larger.into_iter().find(fits).unwrap_or(tile))
     }
 
     /// Queries of a workgroup.
@@ -48,17 +57,20 @@ impl Tile {
         self.each * THREAD_ROWS
     }
 
-    /// Keys whose values are staged at once: as many as take the memory of a chunk of keys.
-    fn value_keys(&self) -> u32 {
-        let most = (KEYS / self.value_chunks).max(4);
-        1 << most.ilog2()
+    /// Groups of four in a row of a staged tile, or of weights, padding included.
+    fn pitch(&self) -> u32 {
+        self.chunk.max(KEYS) / 4 + 1
+    }
+
+    /// Groups of four of the keys or values that are staged at once.
+    fn key_tile(&self) -> u32 {
+        (KEYS * self.pitch()).max(self.value_keys * self.value_chunks * 8)
     }
 
     /// Bytes of workgroup memory, with those of the mask's bounds.
     fn bytes(&self, softmax: bool) -> u32 {
-        let staged = (KEYS * PITCH).max(self.value_keys() * self.value_chunks * 8);
         let statistics = if softmax { 3 * 4 * self.rows() } else { 0 };
-        16 * (self.rows() * PITCH + staged) + statistics + 256
+        16 * (self.rows() * self.pitch() + self.key_tile()) + statistics + 256
     }
 }
 
@@ -66,10 +78,14 @@ impl Tile {
 pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let tile = Tile::new(kernel, module.target, tuning)?;
     let variables = vec![
+        // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
+        ("ahead", (!module.target.software).into()),
         ("rows_per_thread", tile.each.into()),
-        ("chunk", CHUNK.min(kernel.qk_width.next_multiple_of(4)).max(4).into()),
+        ("chunk", tile.chunk.into()),
+        ("pitch", tile.pitch().into()),
+        ("key_tile", tile.key_tile().into()),
         ("value_chunks", tile.value_chunks.into()),
-        ("value_keys", tile.value_keys().into()),
+        ("value_keys", tile.value_keys.into()),
         ("softmax", kernel.softmax.into()),
         ("guarded", reads_pairs(kernel).into()),
     ];

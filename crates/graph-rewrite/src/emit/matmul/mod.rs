@@ -54,7 +54,8 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
         Some(tile) => [1, 2, 4].map(|part| (tile.rows() / part, tile.columns() / part)).into(),
         None => {
             let largest = plain::Tile::size(kernel, target);
-            let smaller = plain::SIZES.into_iter().filter(|size| size.0 < largest.0 && size.1 <= largest.1);
+            let is_smaller = |size: &(u32, u32)| !target.software && size.0 < largest.0 && size.1 <= largest.1;
+            let smaller = plain::SIZES.into_iter().filter(is_smaller);
             std::iter::once(largest).chain(smaller).collect()
         }
     };

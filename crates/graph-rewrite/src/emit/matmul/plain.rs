@@ -27,17 +27,23 @@ impl Tile {
     /// Rows and columns that suit the widths of a product and the target.
     pub fn size(kernel: &Matmul, target: &Target) -> (u32, u32) {
         let few_rows = matches!(&kernel.m, RowRange::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
-        let rows = if few_rows { 16 } else { 64 };
+        let rows = match (few_rows, target.software) {
+            (true, _) => 16,
+            (_, true) => 32,
+            _ => 64,
+        };
         let n = kernel.n.as_const();
         match n {
             Some(0..=4) => (rows, 4),
             Some(5..=16) => (rows, 16),
             Some(17..=32) => (rows, 32),
+            // Software drivers take long to compile what loads and stores much.
+            _ if target.software => (rows, 32),
             _ if few_rows => (16, 64),
             _ => {
                 let wasteful = n.is_some_and(|n| n < 1024 && n.next_multiple_of(128) != n.next_multiple_of(64));
                 let memory = bytes(kernel, (128, 128, 16)) <= target.workgroup_bytes;
-                if wasteful || !memory || target.software || target.invocations < 256 { (64, 64) } else { (128, 128) }
+                if wasteful || !memory || target.invocations < 256 { (64, 64) } else { (128, 128) }
             }
         }
     }
@@ -45,13 +51,14 @@ impl Tile {
     fn new(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
         let suited = Self::size(kernel, target);
         let (m, n) = (tuning.rows.unwrap_or(suited.0), tuning.columns.unwrap_or(suited.1));
-        let fits = |k: &u32| m.saturating_mul(n) <= SMALL && bytes(kernel, (m, n, *k)) <= SMALL_BYTES;
+        let is_small = m.saturating_mul(n) <= SMALL && !target.software;
+        let fits = |k: &u32| is_small && bytes(kernel, (m, n, *k)) <= SMALL_BYTES;
         let k = tuning.depth.unwrap_or([64, 32].into_iter().find(fits).unwrap_or(16));
         let rows = tuning.rows_per_thread.unwrap_or(match (m, n) {
+            _ if target.software => 1,
             (..=16, _) | (_, ..=4) => 1,
             (..=32, _) => 2,
             (_, ..64) => 4,
-            _ if target.software => 4,
             (128.., 128..) => 16,
             _ => 8,
         });
