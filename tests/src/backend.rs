@@ -5,7 +5,7 @@ use rewire_graph::{Graph, HostTensor, interpret};
 use rewire_graph_rewrite::{lower, optimize, plan::Plan};
 use rewire_runtime::{Gpu, Inputs, Kernel, Session, SessionOptions, Value};
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 /// Tensors by name.
 pub type Tensors = HashMap<String, HostTensor>;
@@ -21,20 +21,41 @@ pub fn plan(graph: &Graph) -> Result<Plan, String> {
     lower(&fused).map_err(|error| format!("lower: {error}"))
 }
 
-/// The adapter that the tests run on, opened once; `None` where there is none.
-///
-/// The name can be given by the environment variable `REWIRE_TEST_ADAPTER`.
-pub fn gpu() -> Option<Gpu> {
-    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
-    let filter = std::env::var("REWIRE_TEST_ADAPTER").ok();
-    GPU.get_or_init(|| match Gpu::open(filter.as_deref()) {
-        Ok(gpu) => Some(gpu),
-        Err(error) => {
-            eprintln!("without a GPU: {error}");
-            None
+/// Devices, and whether a thread has them.
+static GPUS: Mutex<Vec<(Option<Gpu>, bool)>> = Mutex::new(vec![]);
+
+/// The place among them of a thread's device. Devices outlive threads: they cannot be dropped while a thread ends.
+struct Lease(usize);
+
+thread_local! {
+    static LEASE: Lease = Lease::take();
+}
+
+impl Lease {
+    fn take() -> Self {
+        let mut gpus = GPUS.lock().unwrap();
+        let place = gpus.iter().position(|(_, taken)| !taken).unwrap_or(gpus.len());
+        if place == gpus.len() {
+            let gpu = Gpu::open(std::env::var("REWIRE_TEST_ADAPTER").ok().as_deref());
+            gpus.push((gpu.inspect_err(|error| eprintln!("without a GPU: {error}")).ok(), false));
         }
-    })
-    .clone()
+        gpus[place].1 = true;
+        Self(place)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        GPUS.lock().unwrap()[self.0].1 = false;
+    }
+}
+
+/// A device of the adapter that the tests run on; `None` where there is none. Threads do not share devices, because
+/// software drivers compile on one thread of each.
+///
+/// The name of the adapter can be given by the environment variable `REWIRE_TEST_ADAPTER`.
+pub fn gpu() -> Option<Gpu> {
+    LEASE.with(|lease| GPUS.lock().unwrap()[lease.0].0.clone())
 }
 
 /// Options of a session on a device.

@@ -7,6 +7,8 @@ use rewire_hstu::replay::{Replay, trace};
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A case: its operator, attributes and tensors with the names of the file.
 #[derive(Clone, Debug)]
@@ -124,6 +126,20 @@ pub fn cases() -> Vec<PathBuf> {
     found
 }
 
+/// The cases of operators and every second one of modules, which repeat their kernels; all cases where `REWIRE_TEST_ALL` is set.
+pub fn most() -> Vec<PathBuf> {
+    let cases = cases();
+    if std::env::var_os("REWIRE_TEST_ALL").is_some() {
+        return cases;
+    }
+    let operator =
+        |path: &Path| path.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    // Modules have names of classes.
+    let is_module = |path: &PathBuf| operator(path).is_some_and(|name| name.starts_with(char::is_uppercase));
+    let (modules, operators): (Vec<_>, Vec<_>) = cases.into_iter().partition(is_module);
+    operators.into_iter().chain(modules.into_iter().step_by(2)).collect()
+}
+
 /// A case of every third operator, the last; all cases where `REWIRE_TEST_ALL` is set.
 pub fn sample() -> Vec<PathBuf> {
     let mut cases = cases();
@@ -135,14 +151,19 @@ pub fn sample() -> Vec<PathBuf> {
     cases
 }
 
-/// Holds `check` for cases.
-pub fn hold(cases: &[PathBuf], check: impl Fn(&Golden) -> Result<(), String>) {
-    let failed: Vec<String> = cases
-        .iter()
-        .filter_map(|path| {
+/// Holds `check` for cases, on all cores.
+pub fn hold(cases: &[PathBuf], check: impl Fn(&Golden) -> Result<(), String> + Sync) {
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(vec![]));
+    let work = || {
+        while let Some(path) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             let golden = Golden::read(path);
-            check(&golden).err().map(|error| format!("{}: {error}", golden.name))
-        })
-        .collect();
+            if let Err(error) = check(&golden) {
+                failed.lock().unwrap().push(format!("{}: {error}", golden.name));
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&work))));
+    let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} of {} cases failed\n{}", failed.len(), cases.len(), failed.join("\n"));
 }

@@ -66,6 +66,7 @@ fn each_feature_may_be_missing() {
     let full = gpu.target().clone();
     let missing = [
         Target { f16: false, ..full.clone() },
+        Target { int64: false, ..full.clone() },
         Target { subgroups: false, ..full.clone() },
         Target { matrix: 0, ..full.clone() },
         Target { storage_buffers: 8, ..full.clone() },

@@ -10,8 +10,11 @@ use std::path::PathBuf;
 fn hold(cases: &[PathBuf]) -> usize {
     let adapter = std::env::var("REWIRE_TEST_ADAPTER").ok();
     let options = VerifyOptions { kernel: Kernel::Wgpu, adapter, ..VerifyOptions::default() };
-    let verifier = Verifier::new(options).unwrap();
-    let reports: Vec<CaseReport> = cases.iter().flat_map(|case| verifier.variants(case)).collect();
+    let replay = |case| Verifier::new(options.clone()).unwrap().variants(case);
+    let reports: Vec<CaseReport> = std::thread::scope(|scope| {
+        let threads: Vec<_> = cases.iter().map(|case| scope.spawn(|| replay(case))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
     let failed: Vec<&CaseReport> = reports.iter().filter(|report| report.status != Status::Ok).collect();
     assert!(failed.is_empty(), "{} of {} variants failed: {failed:#?}", failed.len(), reports.len());
     reports.len()
