@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod drivers;
+mod programs;
 mod setup;
 mod shell;
 mod test;

@@ -1,10 +1,14 @@
-use crate::shell::{cargo, run as run_command, tests};
+use crate::programs::{self, Job};
+use crate::shell::{cargo, run as run_command};
 use crate::vulkan::{SoftwareDriver, with_driver};
 use std::path::PathBuf;
 use std::process::Command;
 
 /// Tests of kernels on a device, for drivers after the first.
 const DEVICE_TESTS: [&str; 4] = ["attention", "equivalence", "headless", "limits"];
+
+/// Test programs that take longest, which begin first.
+const LONG_TESTS: [&str; 5] = ["golden", "emission", "varied", "portability", "equivalence"];
 
 /// Lints and documentation, which build all libraries once more.
 pub(crate) fn lint() -> Result<(), String> {
@@ -18,11 +22,19 @@ pub(crate) fn lint() -> Result<(), String> {
 pub(crate) fn run() -> Result<(), String> {
     run_command(cargo(&["fmt", "--all", "--check"]))?;
     let [first, rest @ ..] = &environments()[..] else { return Ok(()) };
-    run_command(first.apply(cargo(&["test", "--workspace", "--lib", "--bins", "--tests"])))?;
-    run_command(first.apply(cargo(&["test", "--workspace", "--doc"])))?;
-    for environment in rest {
-        run_command(environment.apply(cargo(&tests(&DEVICE_TESTS))))?;
+    let mut programs = programs::build()?;
+    programs
+        .sort_by_key(|program| LONG_TESTS.iter().position(|name| *name == program.name).unwrap_or(LONG_TESTS.len()));
+    let mut jobs = vec![];
+    for environment in [first].into_iter().chain(rest) {
+        let is_wanted = |name: &str| environment.name == first.name || DEVICE_TESTS.contains(&name);
+        jobs.extend(programs.iter().filter(|program| is_wanted(&program.name)).map(|program| Job {
+            title: format!("{} on {}", program.name, environment.name),
+            command: environment.apply(program.command()),
+        }));
     }
+    programs::run(jobs)?;
+    run_command(first.apply(cargo(&["test", "--workspace", "--doc"])))?;
     let names: Vec<&str> = [first].into_iter().chain(rest).map(|environment| environment.name).collect();
     eprintln!("\nall checks and tests pass: CPU, {}", names.join(", "));
     Ok(())

@@ -1,0 +1,88 @@
+//! Test programs, several at a time: most end with a test that keeps one core busy.
+
+use crate::shell::cargo;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// A test program of the workspace.
+pub(crate) struct Program {
+    pub name: String,
+    path: PathBuf,
+    /// The package's.
+    folder: PathBuf,
+}
+
+/// A program with its environment.
+pub(crate) struct Job {
+    pub title: String,
+    pub command: Command,
+}
+
+impl Program {
+    /// What runs the program as cargo does.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command
+    }
+}
+
+/// Builds the tests of libraries, programs and the folders `tests`.
+pub(crate) fn build() -> Result<Vec<Program>, String> {
+    let arguments = ["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"];
+    eprintln!("\n$ cargo {}", arguments.join(" "));
+    let mut command = cargo(&arguments);
+    command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| format!("cargo does not start: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("the tests do not build: {}", output.status));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
+}
+
+/// The test program that a message of cargo tells of.
+fn program(message: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    message.pointer("/profile/test")?.as_bool().filter(|is_test| *is_test)?;
+    let folder = Path::new(message.get("manifest_path")?.as_str()?).parent()?.to_owned();
+    let path = PathBuf::from(message.get("executable")?.as_str()?);
+    Some(Program { name: message.pointer("/target/name")?.as_str()?.to_owned(), path, folder })
+}
+
+/// Runs programs, as many at a time as there are cores, and shows what each wrote when it ends.
+pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
+    let (jobs, failed) = (Mutex::new(jobs.into_iter()), Mutex::new(vec![]));
+    let work = || {
+        while let Some(job) = jobs.lock().ok().and_then(|mut jobs| jobs.next()) {
+            let title = job.title.clone();
+            let passes = show(job);
+            if let (false, Ok(mut failed)) = (passes, failed.lock()) {
+                failed.push(title);
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    match failed.into_inner().unwrap_or_default() {
+        failed if failed.is_empty() => Ok(()),
+        failed => Err(format!("tests fail: {}", failed.join(", "))),
+    }
+}
+
+/// Runs a program and shows what it wrote. True if it ends well.
+fn show(Job { title, mut command }: Job) -> bool {
+    let begin = Instant::now();
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("\n{title}: {error}");
+            return false;
+        }
+    };
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    eprintln!("\n{title}, {:.0} s: {}\n{}", begin.elapsed().as_secs_f64(), output.status, text.trim());
+    output.status.success()
+}
