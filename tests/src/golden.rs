@@ -163,7 +163,7 @@ pub fn hold(cases: &[PathBuf], check: impl Fn(&Golden) -> Result<(), String> + S
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&work))));
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} of {} cases failed\n{}", failed.len(), cases.len(), failed.join("\n"));
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 const FLOATS: usize = 32 << 20;
 /// Floats that a task copies.
 const PART: usize = 64 << 10;
-/// Rounds of multiply-adds of a measurement.
-const ROUNDS: u32 = 1 << 14;
+/// Rounds of multiply-adds of a measurement: enough that threads do not wait for each other most of the time.
+const ROUNDS: u32 = 1 << 17;
 /// Chains of multiply-adds that do not wait for each other: enough for two units of four cycles each.
 const CHAINS: usize = 12;
 

@@ -65,7 +65,7 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
     let largest = sizes.first().copied();
     let mut smaller = sizes.into_iter().skip(1).filter(|size| u64::from(size.1) <= n.next_power_of_two());
     let occupied = |size: &(u32, u32)| tiles(*size) >= FEW_TILES;
-    let least = smaller.clone().last();
+    let least = smaller.clone().next_back();
     let occupies = largest.filter(occupied).or_else(|| smaller.find(occupied));
     let splits = tuning.split_sums == Some(true) && cooperative.is_none() && (m <= FEW_ROWS || occupies.is_none());
     if let (true, Some(k)) = (splits, size(&kernel.k))
