@@ -25,7 +25,8 @@ pub(crate) fn run() -> Result<(), String> {
     let mut programs = programs::build()?;
     programs
         .sort_by_key(|program| LONG_TESTS.iter().position(|name| *name == program.name).unwrap_or(LONG_TESTS.len()));
-    let mut jobs = vec![];
+    let documentation = first.apply(cargo(&["test", "--workspace", "--doc"]));
+    let mut jobs = vec![Job { title: "examples in the documentation".to_owned(), command: documentation }];
     for environment in [first].into_iter().chain(rest) {
         let is_wanted = |name: &str| environment.name == first.name || DEVICE_TESTS.contains(&name);
         jobs.extend(programs.iter().filter(|program| is_wanted(&program.name)).map(|program| Job {
@@ -34,7 +35,6 @@ pub(crate) fn run() -> Result<(), String> {
         }));
     }
     programs::run(jobs)?;
-    run_command(first.apply(cargo(&["test", "--workspace", "--doc"])))?;
     let names: Vec<&str> = [first].into_iter().chain(rest).map(|environment| environment.name).collect();
     eprintln!("\nall checks and tests pass: CPU, {}", names.join(", "));
     Ok(())
