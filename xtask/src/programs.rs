@@ -1,6 +1,6 @@
 //! Test programs, several at a time: most end with a test that keeps one core busy.
 
-use crate::shell::cargo;
+use crate::shell::{cargo, root};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,6 +22,12 @@ pub(crate) struct Job {
 }
 
 impl Program {
+    /// The folder of its package, and its name.
+    pub(crate) fn title(&self) -> String {
+        let folder = self.folder.strip_prefix(root()).unwrap_or(&self.folder);
+        format!("{}: {}", folder.display(), self.name)
+    }
+
     /// What runs the program as cargo does.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);

@@ -30,7 +30,7 @@ pub(crate) fn run() -> Result<(), String> {
     for environment in [first].into_iter().chain(rest) {
         let is_wanted = |name: &str| environment.name == first.name || DEVICE_TESTS.contains(&name);
         jobs.extend(programs.iter().filter(|program| is_wanted(&program.name)).map(|program| Job {
-            title: format!("{} on {}", program.name, environment.name),
+            title: format!("{} on {}", program.title(), environment.name),
             command: environment.apply(program.command()),
         }));
     }

@@ -4,8 +4,8 @@ use crate::tensor::{Tensor, extent};
 use rewire_graph::Symbol;
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, TileList};
 use rewire_graph_rewrite::plan::{Kernel, Place, RowRange};
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use wgpu::util::DeviceExt;
 
 pub struct Device {
@@ -16,46 +16,25 @@ pub struct Device {
     /// Size of its cooperative matrices, and of its subgroups; none are 0.
     pub matrices: (u32, u32),
     /// By source.
-    pipelines: Mutex<HashMap<String, wgpu::ComputePipeline>>,
+    pipelines: RefCell<HashMap<String, wgpu::ComputePipeline>>,
 }
-
-/// Devices, and whether a thread has them.
-static DEVICES: Mutex<Vec<(Option<Arc<Device>>, bool)>> = Mutex::new(vec![]);
-
-/// The place among them of a thread's device. Devices outlive threads: they cannot be dropped while a thread ends.
-struct Lease(usize);
 
 thread_local! {
-    static LEASE: Lease = Lease::take();
-}
-
-impl Lease {
-    fn take() -> Self {
-        let mut devices = DEVICES.lock().unwrap();
-        let place = devices.iter().position(|(_, taken)| !taken).unwrap_or(devices.len());
-        if place == devices.len() {
-            let device = pollster::block_on(open());
-            match &device {
-                Ok(device) => eprintln!("emitted kernels run on {}", device.name),
-                Err(reason) => eprintln!("emitted kernels are not run: {reason}"),
-            }
-            devices.push((device.ok().map(Arc::new), false));
+    // Never dropped, which is not possible while a thread ends.
+    static DEVICE: Option<&'static Device> = {
+        let device = pollster::block_on(open());
+        match &device {
+            Ok(device) => eprintln!("emitted kernels run on {}", device.name),
+            Err(reason) => eprintln!("emitted kernels are not run: {reason}"),
         }
-        devices[place].1 = true;
-        Self(place)
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        DEVICES.lock().unwrap()[self.0].1 = false;
-    }
+        device.ok().map(|device| &*Box::leak(Box::new(device)))
+    };
 }
 
 /// A device of the adapter of this machine, if it has one; without one, kernels are emitted and not run. Threads do not
 /// share devices, because software drivers compile on one thread of each.
-pub fn device() -> Option<Arc<Device>> {
-    LEASE.with(|lease| DEVICES.lock().unwrap()[lease.0].0.clone())
+pub fn device() -> Option<&'static Device> {
+    DEVICE.with(|device| *device)
 }
 
 async fn open() -> Result<Device, String> {
@@ -79,7 +58,7 @@ async fn open() -> Result<Device, String> {
     let fixed = adapter.features().contains(wanted) && info.subgroup_min_size == info.subgroup_max_size;
     let matrices = if fixed { (size.unwrap_or(0), info.subgroup_min_size) } else { (0, 0) };
     let (device, queue) = adapter.request_device(&request).await.map_err(|e| e.to_string())?;
-    Ok(Device { name: info.name, device, queue, f16, matrices, pipelines: Mutex::default() })
+    Ok(Device { name: info.name, device, queue, f16, matrices, pipelines: RefCell::default() })
 }
 
 fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -> Vec<i32> {
@@ -203,7 +182,7 @@ impl Device {
 
     fn dispatch(&self, wgsl: &str, buffers: &[wgpu::Buffer], workgroups: u32) {
         let make = || self.pipeline(wgsl);
-        let pipeline = self.pipelines.lock().unwrap().entry(wgsl.to_owned()).or_insert_with(make).clone();
+        let pipeline = self.pipelines.borrow_mut().entry(wgsl.to_owned()).or_insert_with(make).clone();
         let entries: Vec<_> = buffers
             .iter()
             .enumerate()

@@ -19,7 +19,6 @@ use rewire_graph::{DType, Symbol};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
 use rewire_graph_rewrite::plan::Kernel;
 use std::collections::HashMap;
-use std::sync::Arc;
 use tensor::{Num, Tensor};
 
 /// Emits `kernel` for all targets, runs it where there is an adapter, and compares with plain loops.
@@ -49,7 +48,7 @@ fn check_on(
 ) -> String {
     let symbols: HashMap<Symbol, i64> = symbols.iter().map(|&(s, n)| (Symbol(s), n)).collect();
     let emitted = emit(kernel, target, tuning).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let has = |device: &Arc<device::Device>| {
+    let has = |device: &&device::Device| {
         (device.f16 || !target.f16) && (target.matrix == 0 || device.matrices == (target.matrix, target.subgroup_size))
     };
     if let Some(device) = device::device().filter(has) {

@@ -165,6 +165,11 @@ fn attention_of_few_workgroups_takes_fewer_queries() {
     // 24 tiles of four heads are as many workgroups as it takes.
     assert_eq!(tile(&kernel, &target, 4, 20 * i64::from(many)), many);
     assert_eq!(tile(&kernel, &target, 3, 20 * i64::from(many)), many / 2);
+    // Four matrices of keys and values of wide heads do not fit 32 KiB.
+    let wide = attention::Case { qk: 128, v: 128, ..case };
+    let roomy = Target { workgroup_bytes: 48 << 10, ..target.clone() };
+    let (kernel, ..) = attention::kernel(&wide, &[4], None);
+    assert_eq!([&target, &roomy].map(|target| tile(&kernel, target, 1, 200)), [64, 32]);
     // Of multiply-adds, a thread takes one query in place of four.
     let singles = attention::Case { dtype: DType::F32, ..case };
     let (kernel, ..) = attention::kernel(&singles, &[4], None);

@@ -50,28 +50,27 @@ pub(super) fn suited(
 ) -> Tuning {
     let Ok(cooperative) = cooperative_tile(kernel, target, &tuning) else { return tuning };
     let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
-    let (tile, fewer) = match (cooperative, plain::Tile::new(kernel, target, &tuning)) {
+    let choices = match (cooperative, plain::Tile::new(kernel, target, &tuning)) {
         (Some(tile), _) => {
             let of = |rows: u32, keys: u32| {
                 let columns = tuning.columns.or(Some(keys * target.matrix));
                 (rows, Tuning { rows: Some(rows), columns, ..fewer })
             };
-            (tile.rows(), vec![of(tile.rows() / 2, 2), of(2 * target.matrix, 4)])
+            let smaller = [of(tile.rows() / 2, 2), of(2 * target.matrix, 4)];
+            // More keys a tile take more workgroup memory.
+            let fits = |(_, choice): &(u32, Tuning)| matches!(cooperative_tile(kernel, target, choice), Ok(Some(_)));
+            std::iter::once((tile.rows(), tuning)).chain(smaller.into_iter().filter(fits)).collect()
         }
-        (None, Ok(tile)) => (tile.rows(), vec![(tile.rows(), fewer)]),
+        (None, Ok(tile)) => vec![(tile.rows(), tuning), (tile.rows(), fewer)],
         (None, Err(_)) => return tuning,
     };
     let rows = kernel.outputs.first().and_then(|output| size(output.shape.first()?));
     let (Some(rows), Some(samples)) = (rows, size(&kernel.samples)) else { return tuning };
-    let occupies = |tile: u32| {
-        let tiles = (rows / u64::from(tile)).saturating_add(samples);
+    let occupies = |(tile, _): &&(u32, Tuning)| {
+        let tiles = (rows / u64::from(*tile)).saturating_add(samples);
         tiles.saturating_mul(kernel.heads as u64) >= FEW_WORKGROUPS
     };
-    if occupies(tile) {
-        return tuning;
-    }
-    let least = fewer.last().map(|(_, fewer)| *fewer);
-    fewer.into_iter().find(|(tile, _)| occupies(*tile)).map(|(_, fewer)| fewer).or(least).unwrap_or(tuning)
+    choices.iter().find(occupies).or(choices.last()).map_or(tuning, |(_, choice)| *choice)
 }
 
 /// True if a score reads memory by its row or key, which a mask may keep within bounds.
