@@ -5,6 +5,7 @@ pub mod backend;
 pub mod build;
 pub mod case;
 pub mod compare;
+pub mod fuzz;
 pub mod golden;
 pub mod kernels;
 pub mod noise;

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod drivers;
+mod fuzz;
 mod programs;
 mod setup;
 mod shell;
@@ -20,6 +21,9 @@ Usage: cargo xtask COMMAND
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, and under Vulkan's
           validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
+  fuzz [--seconds N] [TARGET ...]
+          feeds random bytes to readers of files, stored plans and random graphs, N seconds (60) a target, with libFuzzer
+          on the stable toolchain; needs a C++ compiler
   reference
           writes docs/reference.md and docs/kernels.md
 ";
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
         ["drivers"] => drivers::run(),
         ["test"] => setup::run().and_then(|()| test::run()),
         ["lint"] => setup::run().and_then(|()| test::lint()),
+        ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
         ["reference"] => test::write_reference(),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

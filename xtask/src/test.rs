@@ -10,12 +10,30 @@ const DEVICE_TESTS: [&str; 4] = ["attention", "equivalence", "headless", "limits
 /// Test programs that take longest, which begin first.
 const LONG_TESTS: [&str; 5] = ["golden", "emission", "varied", "portability", "equivalence"];
 
-/// Lints and documentation, which build all libraries once more.
+/// Lints and documentation, which build all libraries once more, and the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
-    run_command(docs)
+    run_command(docs)?;
+    supply_chain()
+}
+
+/// Licences, sources and, where their list can be fetched, advisories of all dependencies.
+fn supply_chain() -> Result<(), String> {
+    if !cargo(&["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
+        eprintln!(
+            "\nxtask: the supply chain is not checked: `cargo install --locked cargo-deny` installs what does it"
+        );
+        return Ok(());
+    }
+    run_command(cargo(&["deny", "check", "licenses", "bans", "sources"]))?;
+    let fetched = cargo(&["deny", "fetch", "db"]).output().is_ok_and(|output| output.status.success());
+    if !fetched {
+        eprintln!("\nxtask: advisories are not checked: their list cannot be fetched");
+        return Ok(());
+    }
+    run_command(cargo(&["deny", "check", "advisories"]))
 }
 
 /// Formatting and all tests.

@@ -10,18 +10,58 @@ use thiserror::Error;
 /// Why requests could not be read.
 #[derive(Debug, Error)]
 pub enum InputError {
+    /// The file does not open, or reading it fails.
     #[error("cannot read {file}")]
-    Read { file: String, source: io::Error },
+    Read {
+        /// Its name.
+        file: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line is no request.
     #[error("{file}:{line}")]
-    Line { file: String, line: u64, source: JsonError },
+    Line {
+        /// The file.
+        file: String,
+        /// From 1.
+        line: u64,
+        /// Why.
+        source: JsonError,
+    },
+    /// A line takes too much memory.
     #[error("{file}:{line}: the line is longer than {limit} bytes")]
-    LongLine { file: String, line: u64, limit: u64 },
+    LongLine {
+        /// The file.
+        file: String,
+        /// From 1.
+        line: u64,
+        /// The most bytes that a line may have.
+        limit: u64,
+    },
+    /// A row of a table is no request.
     #[error("{file}, row {row}: {reason}")]
-    Row { file: String, row: u64, reason: String },
+    Row {
+        /// The file.
+        file: String,
+        /// From 1.
+        row: u64,
+        /// Why.
+        reason: String,
+    },
+    /// A table as a whole cannot be read.
     #[error("{file}: {reason}")]
-    Table { file: String, reason: String },
+    Table {
+        /// The file.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+    /// There is no user in the file.
     #[error("{file} holds no users: expected JSON Lines or Parquet")]
-    Empty { file: String },
+    Empty {
+        /// The file.
+        file: String,
+    },
 }
 
 /// Requests of a file, one after another.

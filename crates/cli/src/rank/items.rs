@@ -10,7 +10,7 @@ pub struct Titles(HashMap<i64, String>);
 impl Titles {
     /// Reads `items.csv` next to the data file, or in or next to the model folder; the program's own where the
     /// model is. A file that cannot be read gives a warning and no titles.
-    pub fn find(options: &Rank, item: &str) -> Self {
+    pub(super) fn find(options: &Rank, item: &str) -> Self {
         let beside = |path: &PathBuf| path.parent().map(|folder| folder.join("items.csv"));
         let data = options.data.as_ref().and_then(beside);
         let model = options.model.as_ref();
@@ -35,7 +35,10 @@ impl Titles {
     }
 
     /// Takes CSV with a header: the column `item`, or the first, has the ids, `title` the titles.
-    fn parse(text: &[u8], item: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// A text: bytes that are no CSV, or no column `title`.
+    pub fn parse(text: &[u8], item: &str) -> Result<Self, String> {
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text);
         let header = reader.byte_headers().map_err(|error| error.to_string())?;
         let position = |name: &str| header.iter().position(|field| field.trim_ascii() == name.as_bytes());

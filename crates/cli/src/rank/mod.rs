@@ -6,15 +6,14 @@ mod progress;
 mod report;
 mod table;
 
-pub use input::InputError;
+pub use input::{InputError, Requests, open};
+pub use items::Titles;
 
 use crate::args::{Common, Rank};
 use crate::caches;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use input::Requests;
-use items::Titles;
 use progress::Progress;
 use report::{SummaryLine, Tally, UserLine};
 use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Request};
@@ -28,7 +27,7 @@ const CHUNK: usize = 1 << 14;
 /// Ranks the users of the input. The program began at `begun`.
 pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
     let mut ranker = load(options, common)?;
-    let mut input = input::open(options.data.as_deref(), ranker.schema())?;
+    let mut input = open(options.data.as_deref(), ranker.schema())?;
     let item = ranker.schema().candidates.first().map_or("item_id", |column| column.name.as_str());
     let titles = if common.json { Titles::default() } else { Titles::find(options, item) };
     let mut run = Run {

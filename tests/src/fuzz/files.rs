@@ -1,0 +1,175 @@
+//! Readers of files.
+
+use rewire::rank::{RankOptions, Ranker, Request, Schema, parse_config, trace};
+use rewire::verify::{Verifier, VerifyOptions};
+use rewire::weights::Weights;
+use rewire_cli::{Titles, open};
+use rewire_runtime::Kernel;
+use std::cell::RefCell;
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Users of a file that are read.
+const USERS: usize = 1 << 10;
+
+const CONFIGURATION: &str = include_str!("../../../crates/cli/demo/model/config.json");
+
+fn demo(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/demo").join(file)
+}
+
+fn schema() -> &'static Schema {
+    static SCHEMA: OnceLock<Schema> = OnceLock::new();
+    let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
+    SCHEMA.get_or_init(|| Ranker::load(&demo("model"), &options).unwrap().schema().clone())
+}
+
+/// Calls `read` with a file of this thread that holds `data`.
+fn with_file(extension: &str, data: &[u8], read: impl FnOnce(&Path)) {
+    thread_local! {
+        static FILES: RefCell<Vec<(String, tempfile::NamedTempFile)>> = const { RefCell::new(vec![]) };
+    }
+    FILES.with_borrow_mut(|files| {
+        let at = files.iter().position(|(known, _)| known == extension).unwrap_or_else(|| {
+            let memory = Path::new("/dev/shm");
+            let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+            let file = tempfile::Builder::new().suffix(extension).tempfile_in(folder).unwrap();
+            files.push((extension.to_owned(), file));
+            files.len() - 1
+        });
+        let file = &mut files[at].1;
+        file.as_file().set_len(0).unwrap();
+        file.rewind().unwrap();
+        file.write_all(data).unwrap();
+        read(file.path());
+    });
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+pub(super) fn configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(config) = parse_config("config.json", text) {
+        drop(trace(&config));
+    }
+}
+
+pub(super) fn configurations() -> Vec<Vec<u8>> {
+    texts(&[CONFIGURATION, "{}", "{\"contextual\": {}}"])
+}
+
+pub(super) fn safetensors(data: &[u8]) {
+    let Ok(weights) = Weights::parse(data) else { return };
+    for name in weights.names() {
+        let (dtype, shape) = weights.describe(name).unwrap();
+        let tensor = weights.get(name).unwrap();
+        assert_eq!((tensor.dtype(), tensor.shape()), (dtype, shape));
+    }
+}
+
+pub(super) fn safetensors_files() -> Vec<Vec<u8>> {
+    let file = |header: &str, data: &[u8]| [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
+    vec![
+        file(r#"{"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}"#, &[1; 8]),
+        file(
+            r#"{"__metadata__":{"op":"addmm"},"a":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]},"b":{"dtype":"I64","shape":[],"data_offsets":[6,14]}}"#,
+            &[7; 14],
+        ),
+    ]
+}
+
+/// Every request that is accepted is complete.
+fn check(request: &Request) {
+    request.check(schema()).unwrap();
+}
+
+pub(super) fn json_lines(data: &[u8]) {
+    with_file(".jsonl", data, requests);
+}
+
+fn requests(path: &Path) {
+    let Ok(mut requests) = open(Some(path), schema()) else { return };
+    for _ in 0..USERS {
+        match requests.next(schema()) {
+            Some(Ok(request)) => check(&request),
+            Some(Err(_)) | None => return,
+        }
+    }
+}
+
+pub(super) fn json_lines_files() -> Vec<Vec<u8>> {
+    let text = std::fs::read_to_string(demo("interactions.jsonl")).unwrap();
+    let mut shortest: Vec<&str> = text.lines().collect();
+    shortest.sort_by_key(|line| line.len());
+    shortest.iter().take(4).map(|line| line.as_bytes().to_vec()).collect()
+}
+
+pub(super) fn parquet(data: &[u8]) {
+    with_file(".parquet", data, requests);
+}
+
+pub(super) fn parquet_files() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/parquet");
+    std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect()
+}
+
+pub(super) fn csv(data: &[u8]) {
+    if let Ok(titles) = Titles::parse(data, "item_id") {
+        assert!(titles.get(3).is_none_or(|title| title.len() <= data.len() * 3));
+    }
+}
+
+pub(super) fn csv_files() -> Vec<Vec<u8>> {
+    texts(&["item_id,title\n3,\"A, \"\"B\"\"\"\n4,C\r\n", "title\nx\n"])
+}
+
+pub(super) fn golden(data: &[u8]) {
+    thread_local! {
+        static VERIFIER: Verifier =
+            Verifier::new(VerifyOptions { kernel: Kernel::Cpu, ..VerifyOptions::default() }).unwrap();
+    }
+    VERIFIER.with(|verifier| with_file(".safetensors", data, |path| drop(verifier.verify(path))));
+}
+
+/// The smallest case of every operator.
+pub(super) fn golden_files() -> Vec<Vec<u8>> {
+    let mut smallest: Vec<(PathBuf, Vec<u8>)> = vec![];
+    for path in crate::golden::stored() {
+        let (folder, bytes) = (path.parent().unwrap_or(&path).to_owned(), std::fs::read(&path).unwrap());
+        match smallest.iter_mut().find(|(known, _)| *known == folder) {
+            Some((_, known)) if known.len() <= bytes.len() => {}
+            Some((_, known)) => *known = bytes,
+            None => smallest.push((folder, bytes)),
+        }
+    }
+    smallest.into_iter().map(|(_, bytes)| bytes).filter(|bytes| bytes.len() <= 1 << 15).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rewire::rank::{JsonError, Place};
+
+    #[test]
+    fn seeds_are_read() {
+        let place = Place::Line(1);
+        for line in json_lines_files() {
+            let request: Result<Request, JsonError> = schema().request_from_json(&line, place);
+            check(&request.unwrap());
+        }
+        for bytes in parquet_files() {
+            with_file(".parquet", &bytes, |path| {
+                let first = open(Some(path), schema()).unwrap().next(schema());
+                assert!(first.unwrap().is_ok());
+            });
+        }
+        for bytes in safetensors_files() {
+            Weights::parse(bytes).unwrap();
+        }
+        assert!(Titles::parse(&csv_files()[0], "item_id").unwrap().get(3) == Some("A, \"B\""));
+        assert!(trace(&parse_config("config.json", CONFIGURATION).unwrap()).is_ok());
+    }
+}

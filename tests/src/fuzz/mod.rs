@@ -1,0 +1,35 @@
+//! Hostile input: what a fuzzer calls with bytes. A target panics where the answer is wrong; an error is an answer.
+
+mod files;
+mod graphs;
+pub mod plans;
+
+/// A reader, or a part of the engine, that takes bytes of anybody.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Reads or runs what the bytes say.
+    pub run: fn(&[u8]),
+    /// Bytes to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// The most bytes that are tried.
+    pub longest: usize,
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "configuration", run: files::configuration, seeds: files::configurations, longest: 1 << 13 },
+    Target { name: "safetensors", run: files::safetensors, seeds: files::safetensors_files, longest: 1 << 12 },
+    Target { name: "json_lines", run: files::json_lines, seeds: files::json_lines_files, longest: 1 << 12 },
+    Target { name: "parquet", run: files::parquet, seeds: files::parquet_files, longest: 1 << 14 },
+    Target { name: "csv", run: files::csv, seeds: files::csv_files, longest: 1 << 12 },
+    Target { name: "golden", run: files::golden, seeds: files::golden_files, longest: 1 << 15 },
+    Target { name: "plans", run: plans::run_changed, seeds: plans::seeds, longest: 1 << 6 },
+    Target { name: "graphs", run: graphs::run_graph, seeds: graphs::seeds, longest: 1 << 8 },
+];
+
+/// The target of a name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
