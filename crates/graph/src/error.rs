@@ -1,3 +1,4 @@
+use crate::limits::LimitError;
 use thiserror::Error;
 
 /// An operand or attribute that an operator cannot take.
@@ -31,6 +32,16 @@ pub enum GraphError {
         path: String,
         /// What is wrong.
         source: TypeError,
+    },
+    /// A result is larger than any kernel takes.
+    #[error("{op}{}: the result {source}", at(path))]
+    Limit {
+        /// The operator.
+        op: String,
+        /// Module path; empty at top level.
+        path: String,
+        /// What is too large.
+        source: LimitError,
     },
     /// A node reads a value that does not exist.
     #[error("{node}{} reads a value that does not exist: {detail}", at(path))]

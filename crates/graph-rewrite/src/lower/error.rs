@@ -1,3 +1,4 @@
+use crate::plan::PlanError;
 use crate::rules::PatchError;
 use rewire_graph::{Graph, GraphError, NodeId};
 use thiserror::Error;
@@ -23,6 +24,9 @@ pub enum RewriteError {
         /// Why.
         reason: String,
     },
+    /// The plan is larger than any device runs.
+    #[error(transparent)]
+    Limit(#[from] PlanError),
     /// A rule failed or its patch was rejected.
     #[error("rule `{rule}` at {op} %{node}{}: {source}", if path.is_empty() { String::new() } else { format!(" in `{path}`") })]
     Rule {

@@ -1,4 +1,5 @@
 use crate::plan::{Body, Operand, Place};
+use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, check_count};
 use rewire_graph::op::{Elements, Fused, Permute, Reshape, Slice};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim, Graph, Layout, NodeId, Type, Value};
@@ -17,6 +18,8 @@ pub(super) struct Inliner<'a> {
     samples: HashMap<(usize, ExprId), ExprId>,
     /// A coordinate with the only value that it has for the output at hand.
     pinned: Option<(ExprId, ExprId)>,
+    /// Operators from the one that was asked for to the one at hand.
+    chain: usize,
     failure: Option<Reason>,
 }
 
@@ -70,6 +73,7 @@ impl<'a> Inliner<'a> {
             memo: HashMap::new(),
             samples: HashMap::new(),
             pinned: None,
+            chain: 0,
             failure: None,
         }
     }
@@ -159,7 +163,14 @@ impl<'a> Inliner<'a> {
         if let Some(&known) = self.memo.get(&(value, coords.clone())) {
             return known;
         }
+        let counts =
+            [("operators in a row", self.chain, MAX_CHAIN), ("expressions", self.body.dag.len(), MAX_EXPRESSIONS)];
+        if let Err(error) = counts.into_iter().try_for_each(|(what, count, limit)| check_count(what, count, limit)) {
+            return self.fail(format!("it {error}"));
+        }
+        self.chain += 1;
         let expr = self.compute(value, &coords);
+        self.chain -= 1;
         self.memo.insert((value, coords), expr);
         expr
     }

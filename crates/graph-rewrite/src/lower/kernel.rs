@@ -2,14 +2,27 @@ use super::attention::{dense_attention, jagged_attention};
 use super::custom::custom;
 use super::inline::{Inliner, Placed, Reason};
 use crate::plan::{Kernel, Map, Matmul, Output, Reduce, Reduction, RowRange};
-use rewire_graph::op::{Concat, JaggedMatMul, MatMul, Reduce as ReduceNode, WeightedSum};
+use rewire_graph::limits::{MAX_OPERANDS, MAX_STATISTICS, MAX_VALUES, check_count};
+use rewire_graph::op::{Concat, Fused, JaggedMatMul, MatMul, Reduce as ReduceNode, WeightedSum};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{Dim, Graph, NodeId, Scalar, Type, Value};
 use std::collections::HashMap;
 
 /// The kernel that computes the outputs of a fused operator's body, output `n` into write `n`.
+///
+/// # Errors
+/// Why the body has no form as a kernel, or is larger than one may be.
 pub fn kernel(body: &Graph) -> Result<Kernel, Reason> {
+    let kernel = formed(body)?;
+    kernel.check_limits().map_err(|reason| format!("it {reason}"))?;
+    Ok(kernel)
+}
+
+fn formed(body: &Graph) -> Result<Kernel, Reason> {
     let order = body.order().map_err(|error| error.to_string())?;
+    let is_operand = |id: &&NodeId| body.node(**id).is_some_and(|node| Fused::operand(node.op.as_ref()).is_some());
+    check_count("operands", order.iter().filter(is_operand).count(), MAX_OPERANDS)
+        .map_err(|error| format!("it {error}"))?;
     let having = |test: fn(&dyn rewire_graph::op::Op) -> bool| -> Vec<NodeId> {
         order.iter().copied().filter(|&id| body.node(id).is_some_and(|node| test(node.op.as_ref()))).collect()
     };
@@ -164,7 +177,7 @@ fn reduce(body: &Graph, nodes: &[NodeId]) -> Result<Kernel, Reason> {
         let value = at.element(x, &coords)?;
         let op = body.node(id).and_then(|node| node.op.downcast_ref::<ReduceNode>()).ok_or("no reduction")?.op;
         reductions.push(Reduction { op, extent: extent.clone(), value });
-        let statistic = supplied(&mut at, position, RESULTS)?;
+        let statistic = supplied(&mut at, position, MAX_VALUES)?;
         at.anchor(result(id), row.clone(), statistic);
         rows.insert(result(id), row.clone());
     }
@@ -253,7 +266,7 @@ fn statistics(
             let group = groups.map(|_| at.body.dag.int(group as i64));
             let point: Vec<ExprId> = row[..rows].iter().copied().chain(group).chain([column]).collect();
             let value = at.element(x, &point)?;
-            results.push(supplied(at, stats.len(), STATISTICS)?);
+            results.push(supplied(at, stats.len(), MAX_STATISTICS)?);
             stats.push(Reduction { op: reduce.op, extent: extent.clone(), value });
         }
         let first: Vec<ExprId> = row[..rows].iter().copied().chain(groups.map(|_| zero)).chain([zero]).collect();
@@ -267,17 +280,9 @@ fn statistics(
 
 /// The result of a reduction by position.
 fn supplied(at: &mut Inliner, position: usize, most: usize) -> Result<ExprId, Reason> {
-    if position >= most {
-        return Err(format!("it has more than {most} results of reductions"));
-    }
+    check_count("results of reductions", position + 1, most).map_err(|error| format!("it {error}"))?;
     Ok(at.body.dag.value(position as u8, Scalar::F32))
 }
-
-/// Results of reductions that the expressions of a kernel can tell apart.
-const RESULTS: usize = 32;
-
-/// Statistics that fit the workgroup memory of the WebGPU baseline beside the tiles of a product.
-const STATISTICS: usize = 24;
 
 /// A coordinate that stands for axes of different extents.
 pub(super) fn unbounded(at: &mut Inliner, axis: usize) -> ExprId {

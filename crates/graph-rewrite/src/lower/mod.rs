@@ -25,7 +25,8 @@ use std::collections::{HashMap, HashSet};
 ///
 /// # Errors
 /// [`RewriteError::Graph`] if the graph has a cycle, [`RewriteError::Unsupported`] names the operator outside of a
-/// fused one, or whose body no kernel family computes.
+/// fused one, or whose body no kernel family computes; [`RewriteError::Limit`] names what is larger than
+/// [`rewire_graph::limits`] allow.
 pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     let order = graph.order().map_err(|source| RewriteError::graph("lowering", source))?;
     let fixed = graph.fixed().map_err(|source| RewriteError::graph("lowering", source))?;
@@ -42,6 +43,7 @@ pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
         lowering.node(id)?;
     }
     lowering.outputs()?;
+    lowering.plan.check_limits()?;
     Ok(lowering.plan)
 }
 

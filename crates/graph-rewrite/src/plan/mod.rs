@@ -2,6 +2,7 @@
 
 mod custom;
 mod kernel;
+mod limits;
 mod origin;
 mod shape;
 mod storage;
@@ -10,6 +11,7 @@ pub use custom::Custom;
 pub use kernel::{
     Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange, Written,
 };
+pub use limits::PlanError;
 pub use origin::Origin;
 pub use shape::{HostOp, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 

@@ -7,15 +7,13 @@ mod verify;
 
 pub use draw::Remarks;
 
+use crate::limits::check_shape;
 use crate::op::Op;
-use crate::{Dim, GraphError, Symbol, Type, TypeError};
+use crate::{Dim, GraphError, Symbol, Type};
 use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::{EdgeRef, IntoEdgeReferences, IntoNodeReferences};
 use std::sync::Arc;
-
-/// Dimensions that a value may have.
-pub const MAX_RANK: usize = 16;
 
 /// A node of a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,7 +101,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`GraphError::Dangling`] if an operand does not exist, [`GraphError::Type`] if the operator does not take
-    /// its operands, or a result has more than [`MAX_RANK`] dimensions or an extent that is not below [`Dim::LIMIT`].
+    /// its operands, [`GraphError::Limit`] if a result has more dimensions or larger extents than [`crate::limits`] allow.
     pub fn add(&mut self, op: Arc<dyn Op>, inputs: &[Value], path: &str) -> Result<NodeId, GraphError> {
         let dangling =
             |detail: String| GraphError::Dangling { node: op.name().to_owned(), path: path.to_owned(), detail };
@@ -116,13 +114,8 @@ impl Graph {
             path: path.to_owned(),
             source,
         })?;
-        if let Some(ty) = types.iter().find(|ty| ty.rank() > MAX_RANK) {
-            let source = TypeError::new("result", format!("of at most {MAX_RANK} dimensions"), ty);
-            return Err(GraphError::Type { op: op.name().to_owned(), path: path.to_owned(), source });
-        }
-        if let Some(ty) = types.iter().find(|ty| !ty.shape.iter().all(Dim::is_exact)) {
-            let source = TypeError::new("result", format!("of extents below {}", Dim::LIMIT), ty);
-            return Err(GraphError::Type { op: op.name().to_owned(), path: path.to_owned(), source });
+        if let Some(source) = types.iter().find_map(|ty| check_shape(&ty.shape).err()) {
+            return Err(GraphError::Limit { op: op.name().to_owned(), path: path.to_owned(), source });
         }
         Ok(self.insert(Arc::new(Node { op, types, path: path.to_owned() }), inputs))
     }

@@ -1,6 +1,7 @@
 use super::pointwise::{broadcast, load_broadcast};
 use super::{Elements, Elementwise, Op};
-use crate::pointwise::{ExprId, Function, MAX_ARGUMENTS, ScalarFunction};
+use crate::limits::MAX_ARGUMENTS;
+use crate::pointwise::{ExprId, Function, ScalarFunction};
 use crate::{DType, Type, TypeError};
 use serde_json::Value;
 use std::hash::Hash;

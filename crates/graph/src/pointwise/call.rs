@@ -4,9 +4,6 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Arguments that a function may take at most.
-pub const MAX_ARGUMENTS: usize = 8;
-
 /// A function of floats of a user's own, for the GPU and for the CPU.
 ///
 /// Applied by [`crate::op::Call`], it is a node of the pointwise DAG like the built-in functions, so it fuses into the
@@ -64,7 +61,7 @@ pub trait ScalarFunction: Debug + Send + Sync + 'static {
         Value::Null
     }
 
-    /// Number of arguments, 1 to [`MAX_ARGUMENTS`].
+    /// Number of arguments, 1 to [`crate::limits::MAX_ARGUMENTS`].
     fn arguments(&self) -> usize;
 
     /// WGSL declarations of the function, which takes and returns `f32`, and of functions, structures and constants that

@@ -11,11 +11,12 @@ mod dag;
 mod function;
 mod interval;
 mod lanes;
+mod limits;
 mod simplify;
 mod stored;
 
 pub use bounds::{Bounds, Leaves};
-pub use call::{Function, MAX_ARGUMENTS, ScalarFunction};
+pub use call::{Function, ScalarFunction};
 pub use dag::{Dag, Expr, ExprId};
 pub use function::{BinaryOp, UnaryOp};
 pub use interval::{Interval, Tri};

@@ -1,19 +1,10 @@
 //! Expressions that were read from a file.
 
-use super::call::MAX_ARGUMENTS;
 use super::dag::{Dag, Expr, ExprId};
-use crate::{MAX_RANK, Scalar};
+use crate::Scalar;
+use crate::limits::{LimitError, MAX_ARGUMENTS, MAX_EXPRESSIONS, MAX_RANK, MAX_VALUES, check_count};
 use serde::Deserialize;
 use thiserror::Error;
-
-/// Coordinates and values of an anchor that expressions refer to: a bit each.
-const BITS: u8 = 32;
-
-/// Expressions of a kernel, at most: more than fusion makes, and few enough for compilers of shaders.
-const MOST: usize = 1 << 12;
-
-/// Choices within one another, at most: they nest in shaders.
-const DEPTH: usize = 128;
 
 /// Expressions as a file holds them.
 #[derive(Deserialize)]
@@ -31,39 +22,35 @@ struct StoredNode {
 
 /// Expressions of a file that cannot be.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("expression {position} {reason}")]
-pub struct StoredError {
-    /// Which one.
-    position: usize,
-    /// What is wrong.
-    reason: &'static str,
+pub enum StoredError {
+    /// There are too many.
+    #[error("a kernel {0}")]
+    Limit(#[from] LimitError),
+    /// One is wrong.
+    #[error("expression {position} {reason}")]
+    Expression {
+        /// Which one.
+        position: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
 }
 
 impl TryFrom<Stored> for Dag {
     type Error = StoredError;
 
     fn try_from(stored: Stored) -> Result<Self, StoredError> {
+        check_count("expressions", stored.nodes.len(), MAX_EXPRESSIONS)?;
         let mut dag = Self::new();
-        let mut depths: Vec<usize> = Vec::with_capacity(stored.nodes.len().min(MOST));
         for (position, node) in stored.nodes.into_iter().enumerate() {
-            let wrong = |reason| StoredError { position, reason };
-            if position >= MOST {
-                return Err(wrong("is one too many"));
-            }
-            let operands = node.expr.operands();
-            if operands.iter().any(|operand| operand.0 as usize >= position) {
+            let wrong = |reason| StoredError::Expression { position, reason };
+            if node.expr.operands().iter().any(|operand| operand.0 as usize >= position) {
                 return Err(wrong("reads one that does not come before it"));
             }
-            let below =
-                operands.iter().filter_map(|operand| depths.get(operand.0 as usize)).max().copied().unwrap_or(0);
-            let depth = below + usize::from(matches!(node.expr, Expr::Select(..)));
-            if depth > DEPTH {
-                return Err(wrong("is a choice within too many others"));
-            }
-            depths.push(depth);
             let (scalar, range) = dag.typed(&node).map_err(wrong)?;
             dag.append(node.expr, scalar, range);
         }
+        dag.check_limits()?;
         Ok(dag)
     }
 }
@@ -84,12 +71,12 @@ impl Dag {
                 (scalar, Some((value, value)))
             }
             Expr::Bool(_) => (Scalar::Bool, None),
-            Expr::Coord(axis) if axis < BITS => match node.range {
+            Expr::Coord(axis) if usize::from(axis) < MAX_VALUES => match node.range {
                 Some((0, high)) if (-1..=i64::from(i32::MAX)).contains(&high) => (Scalar::I32, Some((0, high))),
                 _ => return Err("is a coordinate without bounds"),
             },
             Expr::Size(_) => (Scalar::I32, NATURAL),
-            Expr::Value(position) if position < BITS => (node.scalar, None),
+            Expr::Value(position) if usize::from(position) < MAX_VALUES => (node.scalar, None),
             Expr::Load { ref index, .. } if index.len() <= MAX_RANK && all(index, Scalar::I32) => (node.scalar, None),
             Expr::Sample { row, .. } if all(&[row], Scalar::I32) => (Scalar::I32, NATURAL),
             Expr::Uniform { seed, index } if all(&[seed], Scalar::I64) && all(&[index], Scalar::I32) => {

@@ -47,6 +47,7 @@ pub use transducer::{HstuTransducer, TransducerOutput};
 pub(crate) use layers::normed_swish_mlp;
 use rewire_graph::HostTensor;
 pub use rewire_graph::Mode;
+use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
 use thiserror::Error;
 
 /// Epsilon of norms that do not say otherwise.
@@ -74,10 +75,8 @@ impl ConfigError {
     }
 }
 
-/// Largest width, and largest number of things that each take nodes of a graph.
-pub(crate) const MAX_WIDTH: usize = 1 << 20;
 /// Largest number of table rows.
-const MAX_ROWS: usize = i32::MAX as usize;
+const MAX_ROWS: usize = MAX_EXTENT as usize;
 
 fn within(key: &str, value: usize, range: std::ops::RangeInclusive<usize>) -> Result<(), ConfigError> {
     if range.contains(&value) {

@@ -1,5 +1,5 @@
 use super::{Attention, StandardMask, hstu_mha};
-use crate::modules::MAX_WIDTH;
+use rewire_graph::limits::MAX_WIDTH;
 use rewire_graph::{Dim, Ragged, Scope, Tensor};
 
 /// The gate, the values, the queries and the keys of an STU layer.

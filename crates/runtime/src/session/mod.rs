@@ -4,7 +4,6 @@ mod control;
 mod cpu;
 mod gpu;
 mod io;
-mod limits;
 mod load;
 mod matrices;
 mod packed;

@@ -1,4 +1,3 @@
-use super::limits;
 use crate::RuntimeError;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph_rewrite::plan::{Binding, Body, BufferId, Kernel, Operand, Place, Plan, RowRange, Source, Step};
@@ -6,7 +5,7 @@ use std::collections::HashMap;
 
 /// Checks that everything in a plan refers to something that is there.
 pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
-    limits::check(plan).map_err(|reason| RuntimeError::Plan { reason })?;
+    plan.check_limits().map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
     let mut written = vec![false; plan.buffers.len()];
     for (what, steps, source) in [("load step", &plan.load, Source::Load), ("step", &plan.steps, Source::Step)] {
         for (position, step) in steps.iter().enumerate() {
@@ -60,7 +59,6 @@ fn check_read(plan: &Plan, id: BufferId, written: &[bool]) -> Result<(), String>
 fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -> Result<(), String> {
     let body = step.kernel.body();
     check_body(body, &roots(&step.kernel))?;
-    limits::check_kernel(&step.kernel)?;
     if step.reads.len() != body.operands.len() {
         return Err(format!("binds {} operands, its kernel has {}", step.reads.len(), body.operands.len()));
     }

@@ -1,0 +1,178 @@
+use super::{Kernel, Output, Plan, Reduction, RowRange, ShapeEntry};
+use rewire_graph::limits::{
+    LimitError, MAX_OPERANDS, MAX_RANK, MAX_STATISTICS, MAX_VALUES, MAX_WIDTH, check_count, check_extent, check_shape,
+};
+use std::collections::HashSet;
+use thiserror::Error;
+
+/// What of a plan is larger than it may be, or contradicts the rest of it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{place} {reason}")]
+pub struct PlanError {
+    /// The part of the plan.
+    pub place: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl PlanError {
+    fn new(place: impl Into<String>, reason: impl ToString) -> Self {
+        Self { place: place.into(), reason: reason.to_string() }
+    }
+}
+
+impl Plan {
+    /// Checks ranks, sizes and names: what lowering makes, and all that a plan from a file may ask for.
+    ///
+    /// ```
+    /// use rewire_graph_rewrite::plan::{Plan, PlanOutput};
+    /// let scope = rewire_graph::Scope::new();
+    /// let graph = scope.finish(&[("n", scope.host_input("n", &[]))])?;
+    /// let mut plan = rewire_graph_rewrite::lower(&graph)?;
+    /// assert_eq!(plan.check_limits(), Ok(()));
+    /// plan.shapes.slots = 1 << 40;
+    /// assert!(plan.check_limits().is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`PlanError`] names the buffer, input, output or step.
+    pub fn check_limits(&self) -> Result<(), PlanError> {
+        self.check_slots()?;
+        for (position, buffer) in self.buffers.iter().enumerate() {
+            let place = || format!("buffer {position}");
+            check_shape(&buffer.shape).map_err(|error| PlanError::new(place(), error))?;
+            if buffer.source.is_resident() && buffer.shape.iter().any(|dim| dim.as_const().is_none()) {
+                let reason = "is held from run to run, and its shape depends on inputs";
+                return Err(PlanError::new(place(), reason));
+            }
+        }
+        let mut names = HashSet::new();
+        for output in &self.outputs {
+            let place = || format!("output `{}`", output.name);
+            check_shape(&output.shape).map_err(|error| PlanError::new(place(), error))?;
+            if !names.insert(&output.name) {
+                return Err(PlanError::new(place(), "is there twice"));
+            }
+        }
+        for (what, steps) in [("load step", &self.load), ("step", &self.steps)] {
+            for (position, step) in steps.iter().enumerate() {
+                let place = || format!("{what} {position} ({}, `{}`)", step.name, step.path);
+                step.kernel.check_limits().map_err(|reason| PlanError::new(place(), reason))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Slots are filled by inputs and entries, so that there are no more of them than of these.
+    fn check_slots(&self) -> Result<(), PlanError> {
+        let (slots, most) = (self.shapes.slots, self.host_inputs.len() + self.shapes.entries.len());
+        let wrong = |reason: String| Err(PlanError::new("the shape program", reason));
+        if slots > most {
+            return wrong(format!("has {slots} slots, and {most} inputs and entries"));
+        }
+        let filled = self.shapes.entries.iter().filter_map(|entry| match entry {
+            ShapeEntry::Compute { output, .. } => Some(output),
+            ShapeEntry::Define { .. } => None,
+        });
+        for slot in self.host_inputs.iter().map(|input| &input.slot).chain(filled) {
+            if slot.0 as usize >= slots {
+                return wrong(format!("fills slot {}, it has {slots}", slot.0));
+            }
+        }
+        self.host_inputs.iter().try_for_each(|input| {
+            check_shape(&input.shape).map_err(|error| PlanError::new(format!("input `{}`", input.name), error))
+        })
+    }
+}
+
+impl Kernel {
+    /// Checks that the kernel is small enough to be stored, read and run: fusion stops where it would not be.
+    pub(crate) fn check_limits(&self) -> Result<(), String> {
+        let body = self.body();
+        let sizes = || {
+            body.dag.check_limits()?;
+            check_count("operands", body.operands.len(), MAX_OPERANDS)?;
+            body.sizes.iter().try_for_each(check_extent)?;
+            body.operands.iter().try_for_each(|operand| check_shape(&operand.shape))?;
+            self.check_loop()
+        };
+        sizes().map_err(|error| error.to_string())?;
+        let extents = match self {
+            Self::Map(kernel) => &kernel.extents,
+            Self::Reduce(kernel) => &kernel.extents,
+            Self::Matmul(_) | Self::Attention(_) | Self::Custom(_) => return self.check_outputs(),
+        };
+        if extents.is_empty() {
+            return Err("has a loop without dimensions".to_owned());
+        }
+        self.check_outputs()
+    }
+
+    /// Checks what the kernel runs over.
+    fn check_loop(&self) -> Result<(), LimitError> {
+        match self {
+            Self::Map(kernel) => check_shape(&kernel.extents),
+            Self::Reduce(kernel) => {
+                check_shape(&kernel.extents)?;
+                check_reductions(&kernel.reductions, MAX_VALUES)
+            }
+            Self::Matmul(kernel) => {
+                // With its rows and columns.
+                check_count("dimensions", kernel.batch.len() + 2, MAX_RANK)?;
+                check_shape(&kernel.batch)?;
+                check_rows(&kernel.m)?;
+                check_shape(&[kernel.n.clone(), kernel.k.clone()])?;
+                check_reductions(&kernel.stats, MAX_STATISTICS)
+            }
+            Self::Attention(kernel) => {
+                check_count("heads", kernel.heads, MAX_WIDTH)?;
+                check_count("columns", kernel.qk_width.max(kernel.v_width), MAX_WIDTH)?;
+                check_extent(&kernel.samples)?;
+                check_rows(&kernel.rows)?;
+                check_rows(&kernel.keys)
+            }
+            Self::Custom(kernel) => {
+                check_count("operands", kernel.operands.len(), MAX_OPERANDS)?;
+                check_shape(&kernel.shape)?;
+                check_shape(&kernel.shader.extents)
+            }
+        }
+    }
+
+    fn check_outputs(&self) -> Result<(), String> {
+        if let Self::Custom(kernel) = self {
+            let count = kernel.body.operands.len();
+            return match kernel.operands.iter().find(|position| usize::from(**position) >= count) {
+                Some(position) => Err(format!("has operand {position}, there are {count}")),
+                None => Ok(()),
+            };
+        }
+        self.outputs().into_iter().try_for_each(check_output)
+    }
+}
+
+fn check_reductions(reductions: &[Reduction], most: usize) -> Result<(), LimitError> {
+    check_count("results of reductions", reductions.len(), most)?;
+    reductions.iter().try_for_each(|reduction| check_extent(&reduction.extent))
+}
+
+fn check_rows(range: &RowRange) -> Result<(), LimitError> {
+    match range {
+        RowRange::Dense(dim) => check_extent(dim),
+        RowRange::Ragged { .. } => Ok(()),
+    }
+}
+
+fn check_output(output: &Output) -> Result<(), String> {
+    if output.index.len() != output.shape.len() {
+        let (expected, actual) = (output.shape.len(), output.index.len());
+        return Err(format!("writes a tensor of {expected} dimensions at an index of {actual}"));
+    }
+    match output.columns {
+        Some((start, end)) if start >= end || i32::try_from(end).is_err() => {
+            Err(format!("writes the columns {start}..{end}"))
+        }
+        _ => check_shape(&output.shape).map_err(|error| error.to_string()),
+    }
+}
