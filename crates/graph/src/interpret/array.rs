@@ -1,4 +1,4 @@
-use crate::{DType, HostTensor, Layout, Type};
+use crate::{DType, HostTensor, Layout, TensorSizeError, Type};
 
 /// Elements of an [`Array`].
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +61,7 @@ impl Array {
         })
     }
 
-    pub(super) fn to_tensor(&self, ty: &Type) -> HostTensor {
+    pub(super) fn to_tensor(&self, ty: &Type) -> Result<HostTensor, TensorSizeError> {
         let dtype = match (ty.layout, ty.dtype) {
             (Layout::Host, _) => DType::I64,
             (_, DType::F16) => DType::F32,
@@ -72,6 +72,6 @@ impl Array {
             Data::Integer(values) if dtype == DType::I64 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Data::Integer(values) => values.iter().flat_map(|&v| (v as i32).to_le_bytes()).collect(),
         };
-        HostTensor::from_bytes(dtype, self.shape.clone(), bytes).unwrap_or_else(|_| HostTensor::lengths(&[]))
+        HostTensor::from_bytes(dtype, self.shape.clone(), bytes)
     }
 }

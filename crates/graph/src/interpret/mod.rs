@@ -10,7 +10,7 @@ pub use array::Array;
 use crate::op::{
     Constant, Fused, HostOp, Input, JaggedMatMul, MatMul, Op, Parameter, Reduce, ScoreSoftmax, Scores, WeightedSum,
 };
-use crate::{Dim, Graph, GraphError, HostTensor, Layout, NodeId, SizeSource, Symbol, Type, Value};
+use crate::{Dim, Graph, GraphError, HostTensor, Layout, NodeId, SizeSource, Symbol, TensorSizeError, Type, Value};
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
@@ -97,7 +97,10 @@ pub fn interpret(
     let mut results = BTreeMap::new();
     for (name, value) in graph.outputs() {
         let ty = graph.ty(*value).cloned().unwrap_or_else(|| Type::host(vec![]));
-        results.insert(name.clone(), run.read(*value)?.to_tensor(&ty));
+        let tensor = run.read(*value)?.to_tensor(&ty);
+        let failed =
+            |error: TensorSizeError| InterpretError::Op { op: format!("output `{name}`"), reason: error.to_string() };
+        results.insert(name.clone(), tensor.map_err(failed)?);
     }
     Ok(results)
 }

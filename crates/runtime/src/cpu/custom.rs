@@ -3,6 +3,7 @@
 use super::error::CpuError;
 use super::memory::{Elements, Memory, pitch};
 use super::operand::{Env, View, extents, matches};
+use super::own;
 use bytemuck::cast_slice;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -82,9 +83,11 @@ impl CompiledCustom {
     fn compute(&self, operands: &[OperandView<'_>], shape: &[usize], output: &mut Memory) -> Result<(), CpuError> {
         let count = shape.iter().product();
         let run = |data: DataMut<'_>| match self.definition.custom() {
-            Some(forms) => forms
-                .compute(operands, &mut ViewMut { shape, data })
-                .map_err(|reason| CpuError::Custom { name: self.kernel.operator.name().to_owned(), reason }),
+            Some(forms) => {
+                let name = self.kernel.operator.name();
+                own::call(name, || forms.compute(operands, &mut ViewMut { shape, data }))
+                    .map_err(|reason| CpuError::Custom { name: name.to_owned(), reason })
+            }
             None => Ok(()),
         };
         match self.kernel.dtype.scalar() {

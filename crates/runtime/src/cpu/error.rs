@@ -20,6 +20,22 @@ pub enum CpuError {
         /// What it said.
         reason: String,
     },
+    /// A function or operator of a user's own panicked.
+    #[error("`{name}` panicked: {reason}")]
+    Panic {
+        /// The function or operator.
+        name: String,
+        /// What it said.
+        reason: String,
+    },
+    /// The memory of a tensor does not hold its elements.
+    #[error("the memory of a {dtype} tensor of shape {shape:?} does not hold it")]
+    Content {
+        /// Element type.
+        dtype: DType,
+        /// Logical shape.
+        shape: Vec<usize>,
+    },
     /// The number of operands or outputs of a call differs from the kernel's.
     #[error("the kernel takes {expected} {what}, got {actual}")]
     Count {

@@ -6,6 +6,7 @@ use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
 use super::machine::{Found, Given, Registers};
 use super::memory::Elements;
 use super::operand::{Env, View};
+use super::own;
 use super::program::{Instruction, Last, Op, Rate, Source};
 use super::random::{uniform, uniform_runs};
 use super::step::Pass;
@@ -156,7 +157,7 @@ impl Execution<'_, '_> {
                 let lanes: Vec<Vec<f32>> =
                     arguments.iter().map(|&argument| this.floats(argument).to_vec(grid)).collect();
                 let lanes: Vec<&[f32]> = lanes.iter().map(Vec::as_slice).collect();
-                function.evaluate_lanes(&lanes, out);
+                own::call(function.name(), || function.evaluate_lanes(&lanes, out));
             }),
             Op::Unary(op, a) => self.unary(*op, kind, target, *a),
             Op::Binary(read, op, a, b) => self.binary(*op, *read, target, *a, *b),

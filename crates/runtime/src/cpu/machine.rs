@@ -206,7 +206,10 @@ pub(super) struct Machine<'a> {
 
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
-        self.program.pool.put(std::mem::take(&mut self.registers));
+        // A panic leaves the register that was being written out of its place.
+        if !std::thread::panicking() {
+            self.program.pool.put(std::mem::take(&mut self.registers));
+        }
     }
 }
 

@@ -172,7 +172,10 @@ impl Memory {
     }
 
     /// The tensor without its padding; it shares this memory if there is none.
-    pub fn to_host(&self) -> HostTensor {
+    ///
+    /// # Errors
+    /// [`CpuError::Content`] if the memory is too small for the tensor.
+    pub fn to_host(&self) -> Result<HostTensor, CpuError> {
         let (row, pitch) = self.row_bytes();
         let (dtype, shape, size) = (self.dtype, self.shape.clone(), self.elements * self.dtype.bytes());
         let tensor = match &self.storage {
@@ -189,7 +192,7 @@ impl Memory {
                 HostTensor::from_bytes(dtype, shape, bytes)
             }
         };
-        tensor.unwrap_or_else(|_| HostTensor::lengths(&[]))
+        tensor.map_err(|_| CpuError::Content { dtype, shape: self.shape.clone() })
     }
 
     /// Element type.

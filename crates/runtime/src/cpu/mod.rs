@@ -21,6 +21,7 @@ mod map;
 mod matmul;
 mod memory;
 mod operand;
+mod own;
 mod panel;
 mod passes;
 mod product;
@@ -84,8 +85,8 @@ impl Compiled {
     /// `symbol` gives the sizes of this run.
     ///
     /// # Errors
-    /// If an operand or output is missing or has another type or shape than declared, or a size has no value.
-    /// Nothing is written then.
+    /// If an operand or output is missing or has another type or shape than declared, or a size has no value:
+    /// nothing is written then. If code of a user's own fails or panics: what the outputs hold is unspecified then.
     pub fn run(
         &self,
         operands: &[Operand<'_>],
@@ -93,12 +94,12 @@ impl Compiled {
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<(), CpuError> {
         let env = Env::bind(&self.body, operands, symbol)?;
-        match &self.family {
+        own::caught(|| match &self.family {
             Family::Map(kernel) => kernel.run(&env, outputs, symbol),
             Family::Reduce(kernel) => kernel.run(&env, outputs, symbol),
             Family::Matmul(kernel) => kernel.run(&env, outputs, symbol),
             Family::Attention(kernel) => kernel.run(&env, outputs, symbol),
             Family::Custom(kernel) => kernel.run(&env, outputs, symbol),
-        }
+        })
     }
 }

@@ -63,12 +63,17 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// `out = a b`, or `out += a b`; rows of `out` are `stride` apart. Nothing is done if `out` is too small.
+/// `out = a b`, or `out += a b`; `out` holds all rows, which are `stride` apart.
 ///
 /// The result of a row depends on that row of `a` and on `b` alone.
 pub(super) fn multiply(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
     let (m, n, k) = (a.rows, b.columns, a.columns.min(b.rows));
-    if m == 0 || n == 0 || stride < n || out.len() < (m - 1) * stride + n {
+    if m == 0 || n == 0 {
+        return;
+    }
+    let fits = stride >= n && out.len() >= (m - 1) * stride + n;
+    debug_assert!(fits, "{} floats for {m} rows of {n}, {stride} apart", out.len());
+    if !fits {
         return;
     }
     if k == 0 {

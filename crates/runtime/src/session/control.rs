@@ -80,17 +80,18 @@ impl Control {
                 .iter()
                 .map(|list| packed.tile_list(list, step, sizes))
                 .collect::<Result<Vec<_>, _>>()?;
-            let total = total(kernel, &lists, sizes)?;
+            let total = total(kernel, &lists, step, sizes)?;
             let start = layout.block(position) as usize / 4;
             for (word, param) in control.words[start..].iter_mut().zip(&kernel.params) {
                 *word = match param {
                     Param::Dim(dim) => sizes.dim(dim)?,
                     Param::HostBase(operand) => packed.vector(*operand, step, sizes)? as i32,
                     Param::PackedBase(operand) => match step.reads.get(usize::from(*operand)) {
-                        Some(Binding::Buffer(id)) => parameters.base(*id).unwrap_or(0),
-                        _ => 0,
-                    },
-                    Param::TileBase(list) => lists.get(usize::from(*list)).map_or(0, |list| list.0 as i32),
+                        Some(Binding::Buffer(id)) => parameters.base(*id),
+                        _ => None,
+                    }
+                    .ok_or_else(|| unbound(step, format!("packed operand {operand}")))?,
+                    Param::TileBase(list) => tile_list(&lists, *list, step)?.0 as i32,
                     Param::Workgroups => total as i32,
                 };
             }
@@ -106,7 +107,7 @@ impl Control {
 impl Packed {
     fn vector(&mut self, operand: u16, step: &Step, sizes: &Sizes) -> Result<usize, RunError> {
         let Some(Binding::Host(slot)) = step.reads.get(usize::from(operand)).copied() else {
-            return Ok(0);
+            return Err(unbound(step, format!("host operand {operand}")));
         };
         if let Some(&base) = self.vectors.get(&slot) {
             return Ok(base);
@@ -166,7 +167,7 @@ impl Packed {
             RowRange::Dense(dim) => Rows::Dense(sizes.dim(dim)?),
             RowRange::Ragged { offsets } => match step.reads.get(usize::from(*offsets)) {
                 Some(&Binding::Host(slot)) => Rows::Ragged(slot),
-                _ => Rows::Dense(0),
+                _ => return Err(unbound(step, format!("operand {offsets}, which holds offsets,"))),
             },
         };
         let key = (rows, samples, list.tile, list.longest_first);
@@ -222,10 +223,19 @@ fn tiles(list: &TileList, rows: &[i32]) -> Vec<(i32, i32)> {
     tiles
 }
 
-fn total(kernel: &EmittedKernel, lists: &[(usize, usize)], sizes: &Sizes) -> Result<u64, RunError> {
+fn unbound(step: &Step, what: String) -> RunError {
+    RunError::Gpu(GpuError::Unbound { step: format!("step {} (`{}`)", step.name, step.path), what })
+}
+
+/// Base and number of the tiles of a list of a kernel.
+fn tile_list(lists: &[(usize, usize)], list: u16, step: &Step) -> Result<(usize, usize), RunError> {
+    lists.get(usize::from(list)).copied().ok_or_else(|| unbound(step, format!("tile list {list}")))
+}
+
+fn total(kernel: &EmittedKernel, lists: &[(usize, usize)], step: &Step, sizes: &Sizes) -> Result<u64, RunError> {
     kernel.grid.iter().try_fold(1u64, |total, factor| {
         let count = match factor {
-            GridFactor::TileList(list) => lists.get(usize::from(*list)).map_or(0, |list| list.1 as u64),
+            GridFactor::TileList(list) => tile_list(lists, *list, step)?.1 as u64,
             GridFactor::Tiles(dims, tile) => dims
                 .iter()
                 .try_fold(1u64, |product, dim| Ok::<_, RunError>(product.saturating_mul(sizes.dim(dim)? as u64)))?

@@ -59,7 +59,9 @@ impl CpuSide {
 
     /// Fills a tensor, or borrows it for this run.
     pub fn put(&mut self, id: BufferId, tensor: &HostTensor) -> Result<(), CpuError> {
-        let Some(slot) = self.slot(id) else { return Ok(()) };
+        let slot = self.slot(id);
+        debug_assert!(slot.is_some(), "buffer {} has no place on the CPU", id.0);
+        let Some(slot) = slot else { return Ok(()) };
         self.borrowed[id.0 as usize] = Memory::shared_with(tensor);
         if self.borrowed[id.0 as usize].is_some() {
             return Ok(());
@@ -75,12 +77,12 @@ impl CpuSide {
         Ok(())
     }
 
-    /// The content of a tensor.
-    pub fn get(&self, id: BufferId) -> Option<HostTensor> {
-        self.memory(id).map(Memory::to_host)
+    /// The content of a tensor; `None` if it has no memory here.
+    pub fn get(&self, id: BufferId) -> Result<Option<HostTensor>, CpuError> {
+        self.memory(id).map(Memory::to_host).transpose()
     }
 
-    /// Runs the steps of a segment.
+    /// Runs the steps of a segment. Where there is no memory for one, what the others have is freed.
     pub fn run(
         &mut self,
         plan: &Plan,
@@ -91,11 +93,16 @@ impl CpuSide {
         for position in segment.steps.clone() {
             let step = &plan.steps[position];
             let begun = recorder.now();
-            self.run_step(position, step, sizes).map_err(|error| RunError::Cpu {
-                step: position,
-                name: step.name.clone(),
-                path: step.path.clone(),
-                reason: error.to_string(),
+            self.run_step(position, step, sizes).map_err(|error| {
+                if matches!(error, CpuError::Memory { .. }) {
+                    self.trim();
+                }
+                RunError::Cpu {
+                    step: position,
+                    name: step.name.clone(),
+                    path: step.path.clone(),
+                    reason: error.to_string(),
+                }
             })?;
             recorder.cpu(position, step, begun);
         }

@@ -110,7 +110,8 @@ impl Session {
     ///
     /// # Errors
     /// [`RunError`] names the input that does not fit its declaration, the step that failed, or what the
-    /// device reported. The session stays usable unless the device is lost.
+    /// device reported. The session stays usable unless the device is lost, and keeps its memory unless the device or the
+    /// host ran out of it.
     pub async fn run_async(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
         self.run_recorded(inputs, &mut Recorder::default()).await
     }
@@ -163,9 +164,7 @@ impl Session {
 
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         let result = self.execute(inputs, recorder).await;
-        if result.is_err() {
-            self.trim();
-        }
+        self.cpu.release();
         result
     }
 
@@ -225,7 +224,6 @@ impl Session {
             let value = self.output(output, &sizes, inputs, &results).await?;
             values.push((output.name.clone(), value));
         }
-        self.cpu.release();
         Ok(Outputs::new(values))
     }
 
@@ -279,7 +277,8 @@ impl Session {
         self.cpu.run(&self.plan, segment, sizes, recorder)?;
         let begun = recorder.now();
         for &id in &segment.results {
-            results.host.extend(self.cpu.get(id).map(|tensor| (id, tensor)));
+            let tensor = self.cpu.get(id).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
+            results.host.extend(tensor.map(|tensor| (id, tensor)));
         }
         recorder.host("collect", begun);
         Ok(())
@@ -294,13 +293,13 @@ impl Session {
         results: &mut Results,
         recorder: &mut Recorder,
     ) -> Result<(), RunError> {
-        let Some(side) = &mut self.gpu else { return Ok(()) };
+        let Some(side) = &mut self.gpu else { return Err(no_device("a device tensor")) };
         let mut fetched = Vec::with_capacity(segment.fetches.len());
         for &id in &segment.fetches {
             let tensor = match input(&self.plan, id, inputs) {
                 Some(Value::Host(tensor)) => Some(tensor.clone()),
                 Some(Value::Device(_)) => None,
-                None => self.cpu.get(id),
+                None => self.cpu.get(id).map_err(|error| cpu_failure(segment, &self.plan, &error))?,
             };
             fetched.extend(tensor.map(|tensor| (id, tensor)));
         }

@@ -44,7 +44,7 @@ fn compute(plan: &Plan, tensors: &mut [Option<HostTensor>]) -> Result<(), Runtim
     }
     for (n, (buffer, tensor)) in plan.buffers.iter().zip(tensors).enumerate() {
         if buffer.source == Source::Load {
-            *tensor = cpu.get(BufferId(n as u32));
+            *tensor = cpu.get(BufferId(n as u32)).map_err(memory)?;
         }
     }
     Ok(())

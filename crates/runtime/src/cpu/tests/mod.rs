@@ -84,7 +84,7 @@ pub(super) fn run_compiled(compiled: &Compiled, kernel: &Kernel, data: &[Data], 
         }
     }
     compiled.run(&operands, &mut outputs.iter_mut().collect::<Vec<_>>(), &value).unwrap();
-    outputs.iter().map(Memory::to_host).collect()
+    outputs.iter().map(|output| output.to_host().unwrap()).collect()
 }
 
 /// Memory whose padding is NaN.

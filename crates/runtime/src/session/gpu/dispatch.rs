@@ -36,10 +36,14 @@ impl GpuSide {
         let mut offset = 0;
         for id in copies {
             let bytes = sizes.layouts[id.0 as usize].bytes();
-            if let (1.., Some(source), Some(readback)) = (bytes, self.buffer(*id), &self.readback) {
-                encoder.copy_buffer_to_buffer(source, 0, readback, offset, bytes);
-                offset += bytes;
+            if bytes == 0 {
+                continue;
             }
+            let (Some(source), Some(readback)) = (self.buffer(*id), &self.readback) else {
+                return Err(GpuError::Unbound { step: "reading a result".into(), what: format!("buffer {}", id.0) });
+            };
+            encoder.copy_buffer_to_buffer(source, 0, readback, offset, bytes);
+            offset += bytes;
         }
         self.gpu.queue().submit([encoder.finish()]);
         Ok(offset)

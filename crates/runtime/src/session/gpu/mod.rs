@@ -204,7 +204,9 @@ impl GpuSide {
             None => self.prepare_sizes(plan, placement, sizes, wanted, &binds).await?,
         };
         let gpu = self.gpu.clone();
-        gpu.checked("allocating tensors", || self.allocate(&prepared.needed, binds)).await?;
+        let allocated = gpu.checked("allocating tensors", || self.allocate(&prepared.needed, binds)).await;
+        // Buffers that were refused are among the others.
+        allocated.inspect_err(|_| self.trim())?;
         self.prepared = Some(prepared);
         Ok(())
     }
@@ -237,11 +239,7 @@ impl GpuSide {
     pub async fn read(&self, tensor: &DeviceTensor) -> Result<HostTensor, GpuError> {
         let layout = Layout::new(tensor.dtype, tensor.shape.clone());
         let bytes = layout.bytes();
-        let unpad = |bytes: &[u8]| {
-            layout
-                .unpad(bytes)
-                .ok_or_else(|| GpuError::Readback { reason: "the buffer is smaller than its tensor".into() })
-        };
+        let unpad = |bytes: &[u8]| layout.unpad(bytes).ok_or_else(short);
         if bytes == 0 || bytes > tensor.buffer().size() {
             return unpad(&[]);
         }
@@ -258,8 +256,21 @@ impl GpuSide {
     /// Runs the steps of a segment. `fetched` is content for its tensors.
     ///
     /// Returns what the segment hands out: downloads and results. A tensor can be among them twice, on the host and on
-    /// the device.
+    /// the device. After an error the next run begins without memory: what came to the device is not known.
     pub async fn run(
+        &mut self,
+        plan: &Plan,
+        segment: &Segment,
+        sizes: &Sizes,
+        fetched: &[(BufferId, HostTensor)],
+        wanted: &Wanted,
+        recorder: &mut Recorder,
+    ) -> Result<Vec<(BufferId, Value)>, GpuError> {
+        let values = self.execute(plan, segment, sizes, fetched, wanted, recorder).await;
+        values.inspect_err(|_| self.trim())
+    }
+
+    async fn execute(
         &mut self,
         plan: &Plan,
         segment: &Segment,
@@ -273,7 +284,7 @@ impl GpuSide {
         let copies: Vec<BufferId> = read_back(segment, wanted).collect();
         let timer = recorder.detail().and_then(|detail| Timer::new(&gpu, segment.steps.clone(), detail));
         let work = || {
-            let staged = self.stage(sizes, fetched);
+            let staged = self.stage(sizes, fetched)?;
             let read = self.submit(plan, segment, sizes, (&staged, &copies), timer.as_ref())?;
             Ok(self.readback.as_ref().filter(|_| read > 0).map(|buffer| Mapping::start(buffer, read)))
         };
@@ -281,8 +292,8 @@ impl GpuSide {
         recorder.host("submit", begun);
         let submitted = recorder.now();
         let mut values = match mapping {
-            Some(mapping) => mapping.read(&gpu, |bytes| collect(&copies, bytes, sizes)).await?,
-            None => collect(&copies, &[], sizes),
+            Some(mapping) => mapping.read(&gpu, |bytes| collect(&copies, bytes, sizes)).await??,
+            None => collect(&copies, &[], sizes)?,
         };
         for (id, memory) in self.lent.extract_if(.., |(id, _)| segment.results.contains(id)) {
             let Layout { dtype, shape } = sizes.layouts[id.0 as usize].clone();
@@ -349,14 +360,18 @@ fn readback_bytes(segment: &Segment, sizes: &Sizes, wanted: &Wanted) -> u64 {
 }
 
 /// The tensors that lie in `bytes` one after the other.
-fn collect(copies: &[BufferId], bytes: &[u8], sizes: &Sizes) -> Vec<(BufferId, Value)> {
+fn collect(copies: &[BufferId], bytes: &[u8], sizes: &Sizes) -> Result<Vec<(BufferId, Value)>, GpuError> {
     let mut rest = bytes;
     let mut values = Vec::with_capacity(copies.len());
     for &id in copies {
         let layout = &sizes.layouts[id.0 as usize];
         let (own, others) = rest.split_at_checked(layout.bytes() as usize).unwrap_or((rest, &[]));
         rest = others;
-        values.extend(layout.unpad(own).map(|tensor| (id, Value::Host(tensor))));
+        values.push((id, Value::Host(layout.unpad(own).ok_or_else(short)?)));
     }
-    values
+    Ok(values)
+}
+
+fn short() -> GpuError {
+    GpuError::Readback { reason: "the buffer is smaller than its tensor".into() }
 }

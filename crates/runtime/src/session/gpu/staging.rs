@@ -1,5 +1,6 @@
 use super::GpuSide;
 use super::memory::{buffer, grow};
+use crate::GpuError;
 use crate::session::sizes::Sizes;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::BufferId;
@@ -19,15 +20,18 @@ pub(super) struct Staged {
 impl GpuSide {
     /// Brings contents of tensors to the device, and what steers the kernels if it changed. The next submission begins
     /// with the copies that it returns.
-    pub(super) fn stage(&mut self, sizes: &Sizes, fetched: &[(BufferId, HostTensor)]) -> Vec<Staged> {
+    pub(super) fn stage(&mut self, sizes: &Sizes, fetched: &[(BufferId, HostTensor)]) -> Result<Vec<Staged>, GpuError> {
         let words = self.words.take().unwrap_or_default();
-        let control = self.control.clone().map(|buffer| (buffer, Cow::Borrowed(bytemuck::cast_slice(&words))));
-        let tensors = fetched.iter().filter_map(|(id, tensor)| {
-            let buffer = self.buffer(*id).cloned()?;
-            Some((buffer, sizes.layouts.get(id.0 as usize)?.pad(tensor)))
-        });
-        let contents = control.into_iter().chain(tensors).filter(|(_, content)| !content.is_empty());
-        let (small, large): (Vec<_>, Vec<_>) = contents.partition(|(_, content)| content.len() <= SMALL);
+        let mut contents = Vec::with_capacity(fetched.len() + 1);
+        contents.extend(self.control.clone().map(|buffer| (buffer, Cow::Borrowed(bytemuck::cast_slice(&words)))));
+        for (id, tensor) in fetched {
+            let (Some(buffer), Some(layout)) = (self.buffer(*id), sizes.layouts.get(id.0 as usize)) else {
+                return Err(GpuError::Unbound { step: "an upload".into(), what: format!("buffer {}", id.0) });
+            };
+            contents.push((buffer.clone(), layout.pad(tensor)));
+        }
+        contents.retain(|(_, content)| !content.is_empty());
+        let (small, large): (Vec<_>, Vec<_>) = contents.into_iter().partition(|(_, content)| content.len() <= SMALL);
         for (buffer, content) in &large {
             self.gpu.queue().write_buffer(buffer, 0, content);
         }
@@ -45,7 +49,7 @@ impl GpuSide {
         if let (Some(staging), false) = (&self.staging, all.is_empty()) {
             self.gpu.queue().write_buffer(staging, 0, &all);
         }
-        staged
+        Ok(staged)
     }
 
     /// Encodes the copies of [`GpuSide::stage`].
