@@ -1,7 +1,7 @@
 //! Compiled kernels that stay on disk from one process to the next.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
-use rewire_runtime::{Gpu, PipelineStore, SessionOptions, wgpu};
+use rewire_runtime::{Gpu, PipelineStore, Session, SessionOptions, wgpu};
 use rewire_tests::backend::{Tensors, gpu, load, on, run};
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,19 @@ fn tensor() -> HostTensor {
     HostTensor::f32(vec![8, 8], &values).unwrap()
 }
 
-/// The result of a session that keeps its kernels in a folder.
-fn result(gpu: &Gpu, folder: &Path) -> Vec<f32> {
+/// A session that keeps its kernels in a folder.
+fn session(gpu: &Gpu, folder: &Path) -> Session {
     let options = SessionOptions { pipelines: Some(PipelineStore::at(folder)), ..on(gpu.clone()) };
-    let mut session = load(&graph(), &Tensors::from([("w".to_owned(), tensor())]), options).unwrap();
-    let results = run(&mut session, &Tensors::from([("x".to_owned(), tensor())])).unwrap();
-    results["y"].to_f32()
+    load(&graph(), &Tensors::from([("w".to_owned(), tensor())]), options).unwrap()
+}
+
+fn y(session: &mut Session) -> Vec<f32> {
+    run(session, &Tensors::from([("x".to_owned(), tensor())])).unwrap()["y"].to_f32()
+}
+
+/// The result of such a session, which ends.
+fn result(gpu: &Gpu, folder: &Path) -> Vec<f32> {
+    y(&mut session(gpu, folder))
 }
 
 /// A folder that is removed in the end.
@@ -67,6 +74,26 @@ fn kernels_come_from_the_file() {
         assert_eq!(result(&gpu, &folder.0), expected, "{} bytes", content.len());
         assert_ne!(std::fs::read(file).unwrap(), content, "the file is made anew");
     }
+}
+
+#[test]
+fn results_do_not_wait_for_the_file() {
+    let Some(gpu) = gpu().filter(|gpu| gpu.device().features().contains(wgpu::Features::PIPELINE_CACHE)) else {
+        return;
+    };
+    let folder = Folder::new("late");
+    // The only thread of the pool runs the session, so that nothing else runs on the pool meanwhile.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let session = pool.install(|| {
+        let mut session = session(&gpu, &folder.0);
+        for _ in 0..2 {
+            assert_eq!(y(&mut session).len(), 64);
+            assert_eq!(folder.files(), Vec::<PathBuf>::new());
+        }
+        session
+    });
+    drop(session);
+    assert_eq!(folder.files().len(), 1);
 }
 
 #[test]

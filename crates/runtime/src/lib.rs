@@ -32,5 +32,6 @@ pub use session::{
     Detail, DeviceTensor, Inputs, Lane, Outputs, PipelineStore, Profile, Refinement, Report, Session, SessionOptions,
     Span, Tuned, Value,
 };
+pub use store::update_file;
 pub use tuning::TuningStore;
 pub use wgpu;

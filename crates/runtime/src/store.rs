@@ -1,67 +1,274 @@
-//! Files that sessions keep between processes.
+//! Files that programs keep for later ones, and share.
 
-use std::hash::{DefaultHasher, Hasher};
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+use twox_hash::XxHash3_128;
+
+/// How the names of files end that are not whole yet.
+const PARTIAL: &str = ".tmp";
+
+/// Age from which on a file that is not whole is left by a program that was killed.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// How long a program waits for others that change a file.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Changes a file that other programs change too, of which one does so at a time. `change` is given its content, or why it
+/// cannot be read, and returns what it is to be. A program that reads meanwhile finds the old file or the new one, and so does
+/// one that comes after this one was killed.
+///
+/// ```
+/// let path = std::env::temp_dir().join(format!("rewire-update-{}", std::process::id())).join("count");
+/// for _ in 0..3 {
+///     rewire_runtime::update_file(&path, |old| Ok([old.unwrap_or_default(), b"x".to_vec()].concat()))?;
+/// }
+/// assert_eq!(std::fs::read(&path)?, b"xxx");
+/// # std::fs::remove_dir_all(path.parent().unwrap())?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of `change`; what the system says of the folder, which is made if it is not there; [`ErrorKind::TimedOut`] where
+/// another program does not end its change.
+pub fn update_file(path: &Path, change: impl FnOnce(Result<Vec<u8>>) -> Result<Vec<u8>>) -> Result<()> {
+    let folder = folder(path);
+    std::fs::create_dir_all(folder)?;
+    let _lock = lock(&folder.join("lock"))?;
+    replace(path, &change(std::fs::read(path))?)
+}
 
 /// Writes a file whole: a program that reads meanwhile finds the old one or the new one.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let own = path.with_extension(format!("{}-{}.tmp", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-    let written = std::fs::write(&own, content).and_then(|()| std::fs::rename(&own, path));
-    written.inspect_err(|_| drop(std::fs::remove_file(&own)))
+pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    std::fs::create_dir_all(folder(path))?;
+    let (own, mut file) = partial(path)?;
+    let written = file.write_all(content).and_then(|()| std::fs::rename(&own, path));
+    written.inspect_err(|_| drop(std::fs::remove_file(&own)))?;
+    drop(remove_abandoned(path));
+    Ok(())
 }
 
 /// Removes files of a folder whose names begin with `prefix`, the oldest first, until `most` are left.
-pub(crate) fn prune(folder: &Path, prefix: &str, most: usize) -> std::io::Result<()> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(prefix) {
-            files.push((entry.metadata()?.modified()?, entry.path()));
-        }
-    }
+pub(crate) fn prune(folder: &Path, prefix: &str, most: usize) -> Result<()> {
+    let mut files = files(folder, |name| name.starts_with(prefix))?;
     files.sort();
     let excess = files.len().saturating_sub(most);
-    files.iter().take(excess).try_for_each(|(_, path)| std::fs::remove_file(path))
+    files.iter().take(excess).try_for_each(|(_, path)| remove(path))
 }
 
-/// A hash that stays the same from one process to the next.
-pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    hash_all(&[bytes])
+/// A hash that is the same in every process, on every machine and with every compiler.
+pub(crate) fn hash(bytes: &[u8]) -> u128 {
+    XxHash3_128::oneshot(bytes)
 }
 
 /// [`hash`] of several parts.
-pub(crate) fn hash_all(parts: &[&[u8]]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    parts.iter().for_each(|part| hasher.write(part));
-    hasher.finish()
+pub(crate) fn hash_all(parts: &[&[u8]]) -> u128 {
+    let mut hasher = XxHash3_128::new();
+    for part in parts {
+        hasher.write(&(part.len() as u64).to_le_bytes());
+        hasher.write(part);
+    }
+    hasher.finish_128()
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A new file beside `path` that nobody else has, whatever their process number.
+fn partial(path: &Path) -> Result<(PathBuf, File)> {
+    loop {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{:016x}{PARTIAL}", RandomState::new().hash_one(())));
+        let own = path.with_file_name(name);
+        match OpenOptions::new().write(true).create_new(true).open(&own) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            opened => return Ok((own, opened?)),
+        }
+    }
+}
+
+/// Removes what programs that were killed left of `path`.
+fn remove_abandoned(path: &Path) -> Result<()> {
+    let Some(prefix) = path.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
+    let left = files(folder(path), |name| name.starts_with(prefix) && name.ends_with(PARTIAL))?;
+    let is_old = |modified: &SystemTime| modified.elapsed().is_ok_and(|age| age > ABANDONED);
+    left.iter().filter(|(modified, _)| is_old(modified)).try_for_each(|(_, path)| remove(path))
+}
+
+/// Files of a folder by their names, with the times of their last changes.
+fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<(SystemTime, PathBuf)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if wanted(&entry.file_name().to_string_lossy()) {
+            match entry.metadata().and_then(|metadata| metadata.modified()) {
+                Ok(modified) => files.push((modified, entry.path())),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Removes a file that another program may have removed meanwhile.
+fn remove(path: &Path) -> Result<()> {
+    std::fs::remove_file(path).or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// The lock of a file, until it is dropped. Systems without locks do without.
+fn lock(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if begun.elapsed() > PATIENCE => {
+                return Err(Error::new(ErrorKind::TimedOut, format!("another program holds {}", path.display())));
+            }
+            Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(5)),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::process::{Command, Stdio};
+
+    /// A folder that is removed in the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            let name = format!("rewire-store-{:016x}", RandomState::new().hash_one(()));
+            let path = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> BTreeSet<String> {
+            let entries = std::fs::read_dir(&self.0).unwrap();
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        }
+
+        fn write(&self, name: &str, age: u64) {
+            std::fs::write(self.0.join(name), b"").unwrap();
+            let file = File::options().write(true).open(self.0.join(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            drop(std::fs::remove_dir_all(&self.0));
+        }
+    }
 
     #[test]
     fn the_oldest_files_go() {
-        let folder = std::env::temp_dir().join(format!("rewire-prune-{}", std::process::id()));
-        for name in ["a-1", "a-2", "a-3", "b-1"] {
-            replace(&folder.join(name), b"").unwrap();
-            let age = std::time::Duration::from_secs(match name {
-                "a-2" => 100,
-                "b-1" => 1000,
-                _ => 10,
-            });
-            let file = std::fs::File::options().write(true).open(folder.join(name)).unwrap();
-            file.set_modified(std::time::SystemTime::now() - age).unwrap();
+        let folder = Folder::new();
+        for (name, age) in [("a-1", 10), ("a-2", 100), ("a-3", 10), ("b-1", 1000)] {
+            folder.write(name, age);
         }
-        prune(&folder, "a-", 2).unwrap();
-        let left: std::collections::BTreeSet<_> =
-            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(left.into_iter().collect::<Vec<_>>(), ["a-1", "a-3", "b-1"]);
+        prune(&folder.0, "a-", 2).unwrap();
+        assert_eq!(folder.names().into_iter().collect::<Vec<_>>(), ["a-1", "a-3", "b-1"]);
+    }
+
+    #[test]
+    fn hashes_stay_what_they_are() {
+        assert_eq!(format!("{:032x}", hash(b"")), "99aa06d3014798d86001c324468d497f");
+        assert_ne!(hash_all(&[b"ab", b"c"]), hash_all(&[b"a", b"bc"]));
+    }
+
+    #[test]
+    fn files_beside_each_other_have_names_of_their_own() {
+        let folder = Folder::new();
+        let path = folder.0.join("file");
+        let all: Vec<_> = (0..50).map(|_| partial(&path).unwrap()).collect();
+        assert_eq!(all.iter().map(|(path, _)| path).collect::<BTreeSet<_>>().len(), 50);
+        assert!(all.iter().all(|(own, _)| own.parent() == path.parent()));
+    }
+
+    #[test]
+    fn what_killed_programs_left_is_removed() {
+        let folder = Folder::new();
+        for (name, age) in [("file.1.tmp", 7200), ("file.2.tmp", 60), ("other.1.tmp", 7200), ("file.1.bin", 7200)] {
+            folder.write(name, age);
+        }
+        replace(&folder.0.join("file"), b"whole").unwrap();
+        assert_eq!(folder.names().into_iter().collect::<Vec<_>>(), ["file", "file.1.bin", "file.2.tmp", "other.1.tmp"]);
+    }
+
+    #[test]
+    fn no_change_is_lost() {
+        let folder = Folder::new();
+        let path = folder.0.join("sums");
+        std::thread::scope(|scope| {
+            for worker in 0..6u8 {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..25 {
+                        update_file(path, |old| Ok([old.unwrap_or_default(), vec![worker]].concat())).unwrap();
+                    }
+                });
+            }
+        });
+        let mut changes = std::fs::read(&path).unwrap();
+        changes.sort_unstable();
+        assert_eq!(changes, (0..6).flat_map(|worker| [worker; 25]).collect::<Vec<_>>());
+        assert_eq!(folder.names().into_iter().collect::<Vec<_>>(), ["lock", "sums"]);
+    }
+
+    /// Large enough that a program is killed while it writes.
+    const LARGE: usize = 4 << 20;
+    const WRITER: &str = "REWIRE_TEST_WRITER";
+
+    #[test]
+    #[ignore = "runs through `a_file_is_whole_after_a_kill`"]
+    fn inner_writer() {
+        let path = PathBuf::from(std::env::var_os(WRITER).unwrap());
+        for byte in (0..=u8::MAX).cycle() {
+            update_file(&path, |_| Ok(vec![byte; LARGE])).unwrap();
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_file_is_whole_after_a_kill() {
+        let folder = Folder::new();
+        let path = folder.0.join("cache");
+        for round in 0..12 {
+            let mut writer = Command::new(std::env::current_exe().unwrap())
+                .args(["store::tests::inner_writer", "--exact", "--ignored"])
+                .env(WRITER, &path)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            sleep(Duration::from_millis(20 + round * 7));
+            writer.kill().unwrap();
+            writer.wait().unwrap();
+            match std::fs::read(&path) {
+                Ok(content) => {
+                    assert!(content.len() == LARGE && content.iter().all(|byte| *byte == content[0]), "round {round}");
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
+            }
+        }
+        assert!(path.exists());
+        // Who comes after finds no lock in its way.
+        update_file(&path, |_| Ok(vec![7])).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), [7]);
     }
 }

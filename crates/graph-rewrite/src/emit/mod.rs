@@ -31,6 +31,9 @@ use module::Module;
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
+/// Tells versions of the emitter apart: a hash of its source and templates.
+pub const EMITTER: &str = env!("REWIRE_EMITTER");
+
 /// What an adapter offers to a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Target {

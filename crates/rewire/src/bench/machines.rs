@@ -1,7 +1,9 @@
 use super::BenchError;
 use crate::cache_folder;
 use rewire_graph_rewrite::cost::Machine;
+use rewire_runtime::update_file;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What was measured on this computer, by adapter and driver, in a file.
@@ -33,13 +35,8 @@ impl Machines {
     /// # Errors
     /// [`BenchError::File`] if it cannot be read or is not good.
     pub fn read(path: &Path) -> Result<Self, BenchError> {
-        let failed = |reason: String| BenchError::File { path: path.to_owned(), reason };
-        let known = match std::fs::read(path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(failed(error.to_string())),
-        };
-        Ok(Self { path: path.to_owned(), known })
+        let failed = |error: io::Error| BenchError::File { path: path.to_owned(), reason: error.to_string() };
+        Ok(Self { path: path.to_owned(), known: known(std::fs::read(path)).map_err(failed)? })
     }
 
     /// The first adapter whose name or driver contains `part`, whatever its case.
@@ -49,17 +46,26 @@ impl Machines {
         known.find(|(name, _)| name.to_lowercase().contains(&part))
     }
 
-    /// Keeps what was measured of an adapter, and writes the file.
+    /// Keeps what was measured of an adapter, beside what other programs have kept meanwhile, and writes the file.
     ///
     /// # Errors
-    /// [`BenchError::File`] if it cannot be written.
+    /// [`BenchError::File`] if it cannot be written, or is no longer good.
     pub fn insert(&mut self, adapter: &str, machine: Machine) -> Result<(), BenchError> {
         self.known.insert(adapter.to_owned(), machine);
-        let failed = |error: std::io::Error| BenchError::File { path: self.path.clone(), reason: error.to_string() };
-        let text = serde_json::to_vec_pretty(&self.known).map_err(|error| failed(error.into()))?;
-        std::fs::create_dir_all(self.path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
-        // Another program may read the file meanwhile: it finds the old one or the new one.
-        let own = self.path.with_extension(format!("{}.json", std::process::id()));
-        std::fs::write(&own, text).and_then(|()| std::fs::rename(&own, &self.path)).map_err(failed)
+        let written = update_file(&self.path, |old| {
+            let mut all = known(old)?;
+            all.append(&mut self.known);
+            self.known = all;
+            Ok(serde_json::to_vec_pretty(&self.known)?)
+        });
+        written.map_err(|error| BenchError::File { path: self.path.clone(), reason: error.to_string() })
+    }
+}
+
+fn known(content: io::Result<Vec<u8>>) -> io::Result<BTreeMap<String, Machine>> {
+    match content {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(error),
     }
 }

@@ -165,6 +165,7 @@ impl Session {
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         let result = self.execute(inputs, recorder).await;
         self.cpu.release();
+        self.gpu.iter().for_each(GpuSide::store);
         result
     }
 

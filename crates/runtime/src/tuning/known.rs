@@ -40,7 +40,7 @@ pub(crate) fn identity(kernel: &Kernel) -> Option<String> {
     let mut value = serde_json::to_value(kernel).ok()?;
     number(&mut value, &mut symbols(kernel));
     let text = serde_json::to_vec(&value).ok()?;
-    Some(format!("{:016x}", hash(&text)))
+    Some(format!("{:032x}", hash(&text)))
 }
 
 /// Numbers the symbols of all sizes by their positions in `order`, where new ones are added.

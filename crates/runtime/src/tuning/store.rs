@@ -1,16 +1,22 @@
 use super::{Bucket, KernelTunings};
-use crate::store::{hash, replace};
+use crate::store::{hash, prune, update_file};
 use crate::{Gpu, RunError};
-use rewire_graph_rewrite::emit::{Target, Tuning};
+use rewire_graph_rewrite::emit::{EMITTER, Target, Tuning};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// A folder of tunings that were measured, in a file for each device and driver.
+/// How the names of files begin.
+const PREFIX: &str = "tunings-";
+
+/// Files of a folder, those that changed last.
+const FILES: usize = 64;
+
+/// A folder of tunings that were measured, in a file for each device, driver and version of the kernels.
 ///
-/// A session with [`crate::SessionOptions::tunings`] takes them from there, and keeps there what it measures. A file that is
-/// damaged, of another device or of another version is taken for empty; one that cannot be written is an error.
+/// A session with [`crate::SessionOptions::tunings`] takes them from there, and keeps there what it measures, beside what other
+/// processes keep. A file that is damaged or of another device is taken for empty; one that cannot be written is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TuningStore {
     folder: PathBuf,
@@ -32,7 +38,8 @@ struct Device {
     backend: String,
     driver: String,
     target: Target,
-    version: String,
+    /// The source of the kernels.
+    emitter: String,
 }
 
 impl Device {
@@ -43,7 +50,7 @@ impl Device {
             backend: info.backend.to_string(),
             driver: format!("{} {}", info.driver, info.driver_info),
             target: gpu.target().clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            emitter: EMITTER.to_owned(),
         }
     }
 }
@@ -63,33 +70,43 @@ impl TuningStore {
     pub(crate) fn load(&self, gpu: &Gpu) -> Tunings {
         let device = Device::new(gpu);
         let path = self.file_of(&device);
-        read(&path, &device).unwrap_or_else(|reason| {
-            tracing::warn!("{}: the tunings are not used: {reason}", path.display());
-            Tunings::new()
-        })
+        parse(std::fs::read(&path), &path, &device)
     }
 
     /// Adds tunings of kernels, beside what other programs have kept meanwhile. The file is written even if there are none.
     pub(crate) fn keep(&self, gpu: &Gpu, found: Vec<(String, Bucket, Tuning)>) -> Result<(), RunError> {
-        let mut kernels = self.load(gpu);
-        for (kernel, bucket, tuning) in found {
-            kernels.entry(kernel).or_default().insert(bucket, tuning);
-        }
-        let device = Device::new(gpu);
+        self.keep_of(Device::new(gpu), found)
+    }
+
+    fn keep_of(&self, device: Device, found: Vec<(String, Bucket, Tuning)>) -> Result<(), RunError> {
         let path = self.file_of(&device);
-        let text = serde_json::to_vec_pretty(&File { device, kernels });
-        let kept = text.map_err(Into::into).and_then(|text| replace(&path, &text));
+        let kept = update_file(&path, |old| {
+            let mut kernels = parse(old, &path, &device);
+            for (kernel, bucket, tuning) in found {
+                kernels.entry(kernel).or_default().insert(bucket, tuning);
+            }
+            Ok(serde_json::to_vec_pretty(&File { device, kernels })?)
+        });
+        let kept = kept.and_then(|()| prune(&self.folder, PREFIX, FILES));
         kept.map_err(|error| RunError::NotKept { path, reason: error.to_string() })
     }
 
     fn file_of(&self, device: &Device) -> PathBuf {
         let text = serde_json::to_vec(device).unwrap_or_default();
-        self.folder.join(format!("tunings-{:016x}.json", hash(&text)))
+        self.folder.join(format!("{PREFIX}{:032x}.json", hash(&text)))
     }
 }
 
-fn read(path: &Path, device: &Device) -> Result<Tunings, String> {
-    let bytes = match std::fs::read(path) {
+/// The tunings that a file holds, with a warning where there are none that can be used.
+fn parse(content: std::io::Result<Vec<u8>>, path: &Path, device: &Device) -> Tunings {
+    tunings(content, device).unwrap_or_else(|reason| {
+        tracing::warn!("{}: the tunings are not used: {reason}", path.display());
+        Tunings::new()
+    })
+}
+
+fn tunings(content: std::io::Result<Vec<u8>>, device: &Device) -> Result<Tunings, String> {
+    let bytes = match content {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Tunings::new()),
         Err(error) => return Err(error.to_string()),
@@ -99,4 +116,40 @@ fn read(path: &Path, device: &Device) -> Result<Tunings, String> {
         return Err(format!("they are of {} ({})", file.device.name, file.device.driver));
     }
     Ok(file.kernels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(emitter: &str) -> Device {
+        let text = |text: &str| text.to_owned();
+        let (name, backend, driver) = (text("a"), text("vulkan"), text("1"));
+        Device { name, backend, driver, target: Target::BASELINE, emitter: text(emitter) }
+    }
+
+    #[test]
+    fn programs_that_tune_at_once_keep_all() {
+        let folder = std::env::temp_dir().join(format!("rewire-tune-at-once-{}", std::process::id()));
+        let store = TuningStore::at(&folder);
+        let tuning = |rows| Tuning { rows: Some(rows), ..Tuning::default() };
+        std::thread::scope(|scope| {
+            for program in 0..4u32 {
+                let store = &store;
+                scope.spawn(move || {
+                    for kernel in 0..10u32 {
+                        let found = vec![(format!("{program} {kernel}"), Bucket::new(&[], |_| None), tuning(kernel))];
+                        store.keep_of(device("one"), found).unwrap();
+                    }
+                });
+            }
+        });
+        let path = store.file_of(&device("one"));
+        let kept = tunings(std::fs::read(&path), &device("one")).unwrap();
+        let other = store.file_of(&device("two"));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(kept.len(), 40);
+        assert_eq!(kept["3 7"].get(&Bucket::new(&[], |_| None)), Some(tuning(7)));
+        assert_ne!(path, other, "the kernels of another source are tuned anew");
+    }
 }

@@ -185,6 +185,11 @@ impl GpuSide {
         Ok(())
     }
 
+    /// Keeps what a run has compiled for later processes, now that its results are there.
+    pub fn store(&self) {
+        self.pipelines.store();
+    }
+
     /// Makes room for a run, and takes the kernels and grids that suit its sizes.
     pub async fn prepare(
         &mut self,
@@ -195,8 +200,6 @@ impl GpuSide {
         wanted: &Wanted,
     ) -> Result<(), RunError> {
         self.gpu.alive()?;
-        // What the run before has compiled.
-        self.pipelines.store();
         let binds = self.binds(plan, placement, sizes, inputs, &wanted.on_device)?;
         let known = self.prepared.take();
         let prepared = match known.filter(|known| known.fits(sizes, wanted, &binds)) {

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use store::Stored;
 use wgpu::naga;
 
@@ -38,9 +39,7 @@ pub(crate) struct Pipelines {
     known: HashMap<Key, Pipeline>,
     layouts: HashMap<Vec<bool>, wgpu::BindGroupLayout>,
     checked: bool,
-    stored: Option<Stored>,
-    /// Kernels that later processes will want were compiled since the file was looked at.
-    compiled: bool,
+    stored: Option<Arc<Stored>>,
 }
 
 /// A shader, and which of its slots are written.
@@ -66,18 +65,19 @@ struct Job {
 impl Pipelines {
     /// `checked`: shaders check every index and bound every loop.
     pub fn new(checked: bool) -> Self {
-        Self { known: HashMap::new(), layouts: HashMap::new(), checked, stored: None, compiled: false }
+        Self { known: HashMap::new(), layouts: HashMap::new(), checked, stored: None }
     }
 
     /// Takes what earlier processes compiled for the device and a plan, which its shaders stand for.
     pub async fn open(&mut self, store: &PipelineStore, gpu: &Gpu, shaders: impl Iterator<Item = &str>) {
-        self.stored = store.open(gpu, shaders).await;
+        self.stored = store.open(gpu, shaders).await.map(Arc::new);
     }
 
-    /// Keeps what was compiled for later processes. It takes a while: what a caller waits for comes first.
-    pub fn store(&mut self) {
-        if let (true, Some(stored)) = (std::mem::take(&mut self.compiled), &mut self.stored) {
-            stored.keep();
+    /// Keeps what was compiled for later processes, on a thread of rayon's: nobody waits for it.
+    pub fn store(&self) {
+        if let Some(stored) = self.stored.as_ref().filter(|stored| stored.has_grown()) {
+            let stored = stored.clone();
+            rayon::spawn(move || stored.keep());
         }
     }
 
@@ -134,7 +134,7 @@ impl Pipelines {
 
     /// Compiles on all threads.
     async fn make(&mut self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
-        let cache = self.stored.as_ref().map(Stored::cache);
+        let cache = self.stored.as_ref().map(|stored| stored.cache());
         let compiled = jobs.into_par_iter().map(|Job { key, what, label, module, layout, checked, lasting }| {
             let cache = cache.filter(|_| lasting);
             let own = layout.clone();
@@ -147,7 +147,7 @@ impl Pipelines {
             let pipeline = gpu.outcome(&what, compiled).await.map(|pipeline| Pipeline { pipeline, layout });
             if let Ok(pipeline) = &pipeline {
                 self.known.insert(key, pipeline.clone());
-                self.compiled |= lasting;
+                self.stored.iter().filter(|_| lasting).for_each(|stored| stored.grow());
             }
             made.push(pipeline);
         }
@@ -157,7 +157,8 @@ impl Pipelines {
 
 impl Drop for Pipelines {
     fn drop(&mut self) {
-        self.store();
+        // A thread of rayon's may not have begun.
+        self.stored.iter().for_each(|stored| stored.keep());
     }
 }
 

@@ -2,6 +2,8 @@ use crate::store::{hash, hash_all, prune, replace};
 use crate::{Gpu, GpuError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// How the names of files begin.
 const PREFIX: &str = "pipelines-";
@@ -23,11 +25,18 @@ pub struct PipelineStore {
 #[derive(Debug)]
 pub(super) struct Stored {
     cache: wgpu::PipelineCache,
+    file: Mutex<StoredFile>,
+    /// Kernels that the file may lack were compiled.
+    grown: AtomicBool,
+}
+
+#[derive(Debug)]
+struct StoredFile {
     path: PathBuf,
     /// The device and the shaders.
     identity: String,
     /// Checksum of the data that the file has.
-    known: Option<u64>,
+    known: Option<u128>,
 }
 
 impl PipelineStore {
@@ -41,8 +50,8 @@ impl PipelineStore {
         if !gpu.device().features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
         }
-        let identity = shaders.fold(device(gpu), |all, shader| format!("{all}\n{:016x}", hash(shader.as_bytes())));
-        let path = self.folder.join(format!("{PREFIX}{:016x}.bin", hash(identity.as_bytes())));
+        let identity = shaders.fold(device(gpu), |all, shader| format!("{all}\n{:032x}", hash(shader.as_bytes())));
+        let path = self.folder.join(format!("{PREFIX}{:032x}.bin", hash(identity.as_bytes())));
         let stored = read(&path, &identity).unwrap_or_else(|reason| {
             tracing::warn!("{}: the compiled kernels are not used: {reason}", path.display());
             None
@@ -57,7 +66,10 @@ impl PipelineStore {
             })
         };
         match gpu.checked("reading compiled kernels", create).await {
-            Ok(cache) => Some(Stored { cache, path, identity, known }),
+            Ok(cache) => {
+                let file = Mutex::new(StoredFile { path, identity, known });
+                Some(Stored { cache, file, grown: AtomicBool::new(false) })
+            }
             Err(reason @ GpuError::Lost { .. }) => {
                 tracing::warn!("{reason}");
                 None
@@ -75,14 +87,34 @@ impl Stored {
         &self.cache
     }
 
-    /// Writes the file if something came since.
-    pub fn keep(&mut self) {
-        let Some(data) = self.cache.get_data() else { return };
-        let sum = checksum(&self.identity, &data);
+    /// Notes that something was compiled, for the next [`Stored::keep`].
+    pub fn grow(&self) {
+        self.grown.store(true, Ordering::Relaxed);
+    }
+
+    /// True if there is something to keep.
+    pub fn has_grown(&self) -> bool {
+        self.grown.load(Ordering::Relaxed)
+    }
+
+    /// Writes the file if something came since. Waits for a thread that does so already.
+    pub fn keep(&self) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.grown.swap(false, Ordering::Relaxed)
+            && let Some(data) = self.cache.get_data()
+        {
+            file.keep(&data);
+        }
+    }
+}
+
+impl StoredFile {
+    fn keep(&mut self, data: &[u8]) {
+        let sum = checksum(&self.identity, data);
         if self.known == Some(sum) {
             return;
         }
-        let content = [&sum.to_le_bytes()[..], &data].concat();
+        let content = [&sum.to_le_bytes()[..], data].concat();
         let kept = replace(&self.path, &content).and_then(|()| match (self.known, self.path.parent()) {
             (None, Some(folder)) => prune(folder, PREFIX, FILES),
             _ => Ok(()),
@@ -96,27 +128,26 @@ impl Stored {
 }
 
 /// The checksum and the data of a file; `None` if there is no file.
-fn read(path: &Path, identity: &str) -> Result<Option<(u64, Vec<u8>)>, String> {
+fn read(path: &Path, identity: &str) -> Result<Option<(u128, Vec<u8>)>, String> {
     let content = match std::fs::read(path) {
         Ok(content) => content,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
     match content.split_first_chunk() {
-        Some((&sum, data)) if u64::from_le_bytes(sum) == checksum(identity, data) => {
-            Ok(Some((u64::from_le_bytes(sum), data.to_vec())))
+        Some((&sum, data)) if u128::from_le_bytes(sum) == checksum(identity, data) => {
+            Ok(Some((u128::from_le_bytes(sum), data.to_vec())))
         }
         _ => Err("the file is damaged, or of another device or plan".to_owned()),
     }
 }
 
-fn checksum(identity: &str, data: &[u8]) -> u64 {
+fn checksum(identity: &str, data: &[u8]) -> u128 {
     hash_all(&[identity.as_bytes(), data])
 }
 
 /// What compiled kernels depend on beside the shaders.
 fn device(gpu: &Gpu) -> String {
     let wgpu::AdapterInfo { name, vendor, device, backend, driver, driver_info, .. } = gpu.info();
-    let version = env!("CARGO_PKG_VERSION");
-    format!("{name}\n{vendor}\n{device}\n{backend}\n{driver}\n{driver_info}\n{version}")
+    format!("{name}\n{vendor}\n{device}\n{backend}\n{driver}\n{driver_info}")
 }
