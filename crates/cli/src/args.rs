@@ -22,7 +22,7 @@ pub struct Common {
     #[arg(long, global = true, default_value = "auto", value_name = "KERNEL",
           value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
     pub kernel: Kernel,
-    /// A part of the adapter's name, driver or backend.
+    /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it.
     #[arg(long, global = true, value_name = "SUBSTRING")]
     pub adapter: Option<String>,
     /// Print one JSON object a line.

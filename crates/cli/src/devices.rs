@@ -24,17 +24,17 @@ fn listed(device: &DeviceInfo, common: &Common) -> bool {
         Kernel::Wgpu => device.kind != DeviceKind::Cpu,
         Kernel::Cpu => device.kind == DeviceKind::Cpu,
     };
-    let matches = |wanted: &String| {
-        let wanted = wanted.to_lowercase();
-        [&device.name, &device.driver, &device.backend].iter().any(|text| text.to_lowercase().contains(&wanted))
-    };
-    of_kernel && common.adapter.as_ref().is_none_or(matches)
+    of_kernel && common.adapter.as_ref().is_none_or(|adapter| device.is_meant_by(adapter))
 }
 
 fn print(device: &DeviceInfo, output: &mut Output) -> Result<(), CliError> {
     let mark = if device.auto { "*" } else { " " };
-    output.line(format_args!("{mark} {} ({:?}, {})", device.name, device.kind, device.backend))?;
+    let number = device.index.map(|index| format!("#{index} ")).unwrap_or_default();
+    output.line(format_args!("{mark} {number}{} ({:?}, {})", device.name, device.kind, device.backend))?;
     output.line(format_args!("    driver    {}", device.driver))?;
+    if let Some(pci) = &device.pci {
+        output.line(format_args!("    pci       {pci}"))?;
+    }
     if !device.features.is_empty() {
         output.line(format_args!("    features  {}", device.features.join(", ")))?;
     }

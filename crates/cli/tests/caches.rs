@@ -21,7 +21,7 @@ fn without_space(command: &Command) -> Command {
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]).arg(command.get_program());
     limited.args(command.get_args());
-    command.get_envs().for_each(|(name, value)| drop(limited.env(name, value.unwrap_or_default())));
+    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     limited
 }
 

@@ -62,7 +62,9 @@ pub use rewire_runtime as runtime;
 
 pub use rewire_graph::{GraphError, HostTensor};
 pub use rewire_graph_rewrite::{RewriteError, lower, optimize};
-pub use rewire_runtime::{DeviceInfo, DeviceKind, Gpu, GpuError, Kernel, PipelineStore, Session, TuningStore, devices};
+pub use rewire_runtime::{
+    DeviceInfo, DeviceKind, Gpu, GpuError, Kernel, PipelineStore, Session, TuningStore, Workers, block_on, devices,
+};
 
 /// What most programs need.
 pub mod prelude {

@@ -309,6 +309,14 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
+    /// The device is lost, and the plan cannot run elsewhere.
+    #[error("{lost}, and the session cannot go on elsewhere: {reason}")]
+    Recovery {
+        /// The loss.
+        lost: String,
+        /// What is in the way.
+        reason: String,
+    },
     /// A kernel failed on the CPU.
     #[error("step {step} ({name}, `{path}`) failed on the CPU: {reason}")]
     Cpu {

@@ -7,7 +7,7 @@ use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_hstu::models::dlrm_hstu::{Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
-use rewire_runtime::{Gpu, Kernel, PipelineStore, Report, Session, SessionOptions, TuningStore};
+use rewire_runtime::{Gpu, Kernel, PipelineStore, Report, Session, SessionOptions, TuningStore, Workers, block_on};
 use std::path::Path;
 
 const OUTPUT: &str = "logits";
@@ -17,10 +17,12 @@ const OUTPUT: &str = "logits";
 pub struct RankOptions {
     /// What runs it.
     pub kernel: Kernel,
-    /// A part of the name, driver or backend of the adapter to use.
+    /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number.
     pub adapter: Option<String>,
     /// An open device to use, the app's own for instance.
     pub gpu: Option<Gpu>,
+    /// Threads on which futures wait for the device, where they are not run by [`rewire_runtime::block_on`].
+    pub workers: Option<Workers>,
     /// Choices of the emitter.
     pub tuning: Tuning,
     /// Tunings of kernels that were measured, where `tuning` is the default.
@@ -60,6 +62,7 @@ impl Default for RankOptions {
             kernel: Kernel::Auto,
             adapter: None,
             gpu: None,
+            workers: None,
             tuning: Tuning::default(),
             tunings: None,
             pipelines: None,
@@ -104,7 +107,7 @@ impl Ranker {
     /// # Errors
     /// As [`Ranker::load_async`].
     pub fn load(folder: &Path, options: &RankOptions) -> Result<Self, RankError> {
-        pollster::block_on(Self::load_async(folder, options))
+        block_on(Self::load_async(folder, options))
     }
 
     /// Takes a configuration and weights.
@@ -121,6 +124,7 @@ impl Ranker {
             kernel: options.kernel,
             adapter: options.adapter.clone(),
             gpu: options.gpu.clone(),
+            workers: options.workers.clone(),
             tuning: options.tuning,
             tunings: options.tunings.clone(),
             pipelines: options.pipelines.clone(),
@@ -145,7 +149,7 @@ impl Ranker {
     /// # Errors
     /// As [`Ranker::load_async`].
     pub fn new(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
-        pollster::block_on(Self::new_async(config, weights, options))
+        block_on(Self::new_async(config, weights, options))
     }
 
     /// What the model reads from a request.
@@ -174,6 +178,9 @@ impl Ranker {
     /// candidates. Candidates that do not fit beside it are split over several sequences, which changes no score, as
     /// candidates do not see each other; the time of the request is that of the last candidate. A history that is not
     /// in order of time is sorted by `timestamp`, equal times as given. [`Ranked`] tells all three.
+    ///
+    /// The future waits for a device as [`Session::run_async`] does. Steps on the CPU, and the layout of requests, take the
+    /// thread that polls it: to keep one free, hand the ranker to another, with [`Ranker::rank`].
     ///
     /// # Errors
     /// The first request that does not fit the model, or what failed while it ran. Nothing is ranked then.
@@ -206,7 +213,7 @@ impl Ranker {
     /// # Errors
     /// As [`Ranker::rank_async`].
     pub fn rank(&mut self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
-        pollster::block_on(self.rank_async(requests))
+        block_on(self.rank_async(requests))
     }
 
     async fn score(

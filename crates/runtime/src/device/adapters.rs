@@ -1,4 +1,5 @@
 use super::gpu::target;
+use super::workers::block_on;
 use crate::GpuError;
 use rewire_graph_rewrite::emit::Target;
 use serde::Serialize;
@@ -43,6 +44,9 @@ pub struct DeviceLimits {
 /// What there is to run on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceInfo {
+    /// Its number among the adapters, which tells two of one name apart; none for the CPU. Drivers may number others anew
+    /// when an adapter comes or goes.
+    pub index: Option<usize>,
     /// Name of the adapter, `cpu` for the CPU.
     pub name: String,
     /// Kind of device.
@@ -51,6 +55,8 @@ pub struct DeviceInfo {
     pub backend: String,
     /// Driver and its version.
     pub driver: String,
+    /// Address on the PCI bus, where the driver tells it: domain, bus, device and function.
+    pub pci: Option<String>,
     /// Optional features that it has.
     pub features: Vec<String>,
     /// Cooperative matrices: rows, columns, inner size, operand and accumulator type.
@@ -63,9 +69,36 @@ pub struct DeviceInfo {
     pub reason: String,
 }
 
+impl DeviceInfo {
+    /// True if `filter`, as [`crate::Gpu::open`] takes it, means this device.
+    ///
+    /// ```
+    /// let devices = rewire_runtime::devices();
+    /// assert!(devices.last().unwrap().is_meant_by("CPU"));
+    /// assert!(devices.iter().filter(|device| device.is_meant_by("#0")).count() <= 1);
+    /// ```
+    pub fn is_meant_by(&self, filter: &str) -> bool {
+        let texts = [&self.name, &self.driver, &self.backend];
+        let texts = texts.into_iter().chain(&self.pci).map(String::as_str);
+        means(filter, self.index, texts)
+    }
+}
+
+/// True if a filter is `#` and this number, or in no other form is a part of one of these texts.
+fn means<'a>(filter: &str, index: Option<usize>, mut texts: impl Iterator<Item = &'a str>) -> bool {
+    match filter.strip_prefix('#').map(str::parse::<usize>) {
+        Some(Ok(number)) => index == Some(number),
+        _ => {
+            let filter = filter.to_lowercase();
+            texts.any(|text| text.to_lowercase().contains(&filter))
+        }
+    }
+}
+
 /// All adapters, hardware first, and the CPU last.
 pub async fn devices_async() -> Vec<DeviceInfo> {
-    let mut devices: Vec<DeviceInfo> = enumerate().await.iter().map(describe).collect();
+    let adapters = enumerate().await;
+    let mut devices: Vec<DeviceInfo> = adapters.iter().enumerate().map(|(n, adapter)| describe(n, adapter)).collect();
     devices.push(cpu());
     let chosen = devices.iter().position(|device| device.kind != DeviceKind::Software).unwrap_or(0);
     for (position, device) in devices.iter_mut().enumerate() {
@@ -84,26 +117,30 @@ pub async fn devices_async() -> Vec<DeviceInfo> {
 
 /// [`devices_async`], blocking.
 pub fn devices() -> Vec<DeviceInfo> {
-    pollster::block_on(devices_async())
+    block_on(devices_async())
 }
 
-/// The first adapter that is allowed and whose name, driver or backend contains `filter`.
+/// The first adapter that is allowed and that `filter` means.
 pub(super) async fn select(
     filter: Option<&str>,
     allowed: impl Fn(&wgpu::AdapterInfo) -> bool,
 ) -> Result<wgpu::Adapter, GpuError> {
     let adapters = enumerate().await;
-    let wanted = |adapter: &&wgpu::Adapter| {
-        let info = adapter.get_info();
-        allowed(&info) && filter.is_none_or(|filter| matches(&info, filter))
+    let wanted = |(index, adapter): &(usize, &wgpu::Adapter)| {
+        allowed(&adapter.get_info()) && filter.is_none_or(|filter| describe(*index, adapter).is_meant_by(filter))
     };
-    if let Some(adapter) = adapters.iter().find(wanted) {
+    if let Some((_, adapter)) = adapters.iter().enumerate().find(wanted) {
         return Ok(adapter.clone());
     }
     let missing = if adapters.is_empty() {
         missing().await
     } else {
-        let found: Vec<String> = adapters.iter().map(|adapter| title(&adapter.get_info())).collect();
+        let found = adapters.iter().enumerate().map(|(index, adapter)| {
+            let info = adapter.get_info();
+            let pci = if info.device_pci_bus_id.is_empty() { "" } else { " at " };
+            format!("#{index} {}{pci}{}", title(&info), info.device_pci_bus_id)
+        });
+        let found: Vec<String> = found.collect();
         format!("found {}", found.join(", "))
     };
     Err(GpuError::NoAdapter { filter: filter.map(str::to_owned), missing })
@@ -116,13 +153,6 @@ pub(super) fn hardware(info: &wgpu::AdapterInfo) -> bool {
 
 pub(super) fn title(info: &wgpu::AdapterInfo) -> String {
     format!("{} ({} {})", info.name, info.backend, info.driver).trim_end_matches([' ', ')']).to_owned() + ")"
-}
-
-fn matches(info: &wgpu::AdapterInfo, filter: &str) -> bool {
-    let filter = filter.to_lowercase();
-    [&info.name, &info.driver, &info.driver_info, &info.backend.to_string()]
-        .iter()
-        .any(|text| text.to_lowercase().contains(&filter))
 }
 
 fn instance() -> Option<wgpu::Instance> {
@@ -172,7 +202,7 @@ fn kind(info: &wgpu::AdapterInfo) -> DeviceKind {
     }
 }
 
-fn describe(adapter: &wgpu::Adapter) -> DeviceInfo {
+fn describe(index: usize, adapter: &wgpu::Adapter) -> DeviceInfo {
     let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
     let Target { storage_buffers, workgroup_bytes, invocations, binding_bytes, .. } = target(features, &limits, &info);
     let names = [
@@ -184,6 +214,8 @@ fn describe(adapter: &wgpu::Adapter) -> DeviceInfo {
         ("pipeline-cache", wgpu::Features::PIPELINE_CACHE),
     ];
     DeviceInfo {
+        index: Some(index),
+        pci: Some(info.device_pci_bus_id.clone()).filter(|pci| !pci.is_empty()),
         kind: kind(&info),
         backend: info.backend.to_string(),
         driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
@@ -211,6 +243,8 @@ fn describe(adapter: &wgpu::Adapter) -> DeviceInfo {
 fn cpu() -> DeviceInfo {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     DeviceInfo {
+        index: None,
+        pci: None,
         name: "cpu".into(),
         kind: DeviceKind::Cpu,
         backend: "cpu".into(),
@@ -220,5 +254,29 @@ fn cpu() -> DeviceInfo {
         limits: None,
         auto: false,
         reason: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adapters_of_one_name_are_told_apart() {
+        let twin = |index, pci: &str| DeviceInfo {
+            index: Some(index),
+            name: "NVIDIA H100".into(),
+            backend: "vulkan".into(),
+            pci: Some(pci.into()),
+            ..cpu()
+        };
+        let twins = [twin(0, "0000:19:00.0"), twin(1, "0000:3b:00.0"), cpu()];
+        let meant = |filter: &str| twins.each_ref().map(|twin| twin.is_meant_by(filter));
+        assert_eq!(meant("h100"), [true, true, false]);
+        assert_eq!(meant("#1"), [false, true, false]);
+        assert_eq!(meant("3B:00"), [false, true, false]);
+        assert_eq!(meant("0000:19:00.0"), [true, false, false]);
+        assert_eq!(meant("#2"), [false; 3]);
+        assert_eq!(meant("#x"), [false; 3]);
     }
 }

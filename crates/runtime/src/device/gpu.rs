@@ -1,8 +1,10 @@
 use super::adapters::{self, hardware};
-use crate::{GpuError, Kernel};
+use super::loss::Loss;
+use super::workers::Workers;
+use crate::{GpuError, Kernel, block_on};
 use rewire_graph_rewrite::emit::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// An open device. Clones share it.
 #[derive(Clone, Debug)]
@@ -12,13 +14,17 @@ pub struct Gpu {
     info: Arc<wgpu::AdapterInfo>,
     target: Target,
     limits: Arc<wgpu::Limits>,
-    lost: Arc<Mutex<Option<String>>>,
+    loss: Arc<Loss>,
+    workers: Option<Workers>,
     /// Whether a product of cooperative matrices was right.
     matrices: Arc<OnceLock<bool>>,
+    #[cfg(test)]
+    pub(crate) faults: Arc<super::faults::Faults>,
 }
 
 impl Gpu {
-    /// Opens the best adapter: hardware first. `filter` is a part of its name, driver or backend.
+    /// Opens the best adapter: hardware first. `filter` is a part of its name, driver, backend or PCI address, or `#` and its
+    /// number in the list of [`crate::devices`].
     ///
     /// # Errors
     /// [`GpuError::NoAdapter`] where there is none, [`GpuError::Open`] where the driver refuses.
@@ -31,7 +37,7 @@ impl Gpu {
     /// # Errors
     /// As [`Gpu::open_async`].
     pub fn open(filter: Option<&str>) -> Result<Self, GpuError> {
-        pollster::block_on(Self::open_async(filter))
+        block_on(Self::open_async(filter))
     }
 
     /// What a kernel choice runs on: the best adapter for [`Kernel::Wgpu`], hardware if there is any for
@@ -62,22 +68,27 @@ impl Gpu {
     /// # Errors
     /// As [`Gpu::for_kernel_async`].
     pub fn for_kernel(kernel: Kernel, filter: Option<&str>) -> Result<Option<Self>, GpuError> {
-        pollster::block_on(Self::for_kernel_async(kernel, filter))
+        block_on(Self::for_kernel_async(kernel, filter))
     }
 
     /// The app's own device. Its error and loss handlers stay the app's.
     ///
-    /// Shaders use only features and limits that the device was opened with.
+    /// A loss is noticed natively when a run begins, when its work is submitted and when its results are read; in a browser
+    /// only by reading. An app that learns of it earlier can say so by [`Gpu::report_loss`]. Shaders use only features and
+    /// limits that the device was opened with.
     pub fn from_device(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let (features, limits) = (device.features(), device.limits());
         Self {
             info: Arc::new(device.adapter_info()),
             target: target(features, &limits, &device.adapter_info()),
+            loss: Loss::of(&device),
+            workers: None,
             device,
             queue,
             limits: Arc::new(limits),
-            lost: Arc::default(),
             matrices: Arc::default(),
+            #[cfg(test)]
+            faults: Arc::default(),
         }
     }
 
@@ -132,12 +143,30 @@ impl Gpu {
             .map_err(|error| GpuError::Open { adapter: adapter.get_info().name, reason: error.to_string() })?;
         let gpu = Self::from_device(device, queue).with_matrices_of(adapter);
         gpu.device.on_uncaptured_error(Arc::new(|error| tracing::error!("device error: {error}")));
-        let lost = gpu.lost.clone();
-        gpu.device.set_device_lost_callback(move |reason, message| {
-            let mut lost = lost.lock().unwrap_or_else(PoisonError::into_inner);
-            *lost = Some(format!("{reason:?} {message}"));
-        });
+        let loss = gpu.loss.clone();
+        gpu.device.set_device_lost_callback(move |reason, message| loss.note(format!("{reason:?} {message}")));
         Ok(gpu)
+    }
+
+    /// Lets what waits for the device do so on a thread of the app's, where it is not [`block_on`] that waits.
+    #[must_use]
+    pub fn with_workers(self, workers: Workers) -> Self {
+        Self { workers: Some(workers), ..self }
+    }
+
+    /// Takes the device for lost: runs on it and on its clones fail with [`GpuError::Lost`] from now on, or go on elsewhere
+    /// with [`Kernel::Auto`]. For the loss handler of an app's own device.
+    ///
+    /// ```no_run
+    /// # fn example(device: rewire_runtime::wgpu::Device, queue: rewire_runtime::wgpu::Queue) {
+    /// use rewire_runtime::Gpu;
+    /// let gpu = Gpu::from_device(device.clone(), queue);
+    /// let told = gpu.clone();
+    /// device.set_device_lost_callback(move |reason, message| told.report_loss(&format!("{reason:?}: {message}")));
+    /// # }
+    /// ```
+    pub fn report_loss(&self, reason: &str) {
+        self.loss.note(reason);
     }
 
     /// The device.
@@ -197,7 +226,9 @@ impl Gpu {
         let [internal, memory, validation] =
             [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation]
                 .map(|filter| self.device.push_error_scope(filter));
+        self.stage();
         let value = work();
+        self.stage();
         let errors = [validation.pop(), memory.pop(), internal.pop()];
         let first = async move {
             for error in errors {
@@ -208,6 +239,22 @@ impl Gpu {
             None
         };
         (value, first)
+    }
+
+    /// Before and after all work on the device.
+    fn stage(&self) {
+        #[cfg(test)]
+        if self.faults.stages.ends() {
+            self.device.destroy();
+        }
+    }
+
+    /// A buffer. Its content is zeros.
+    pub(crate) fn buffer(&self, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+        // No device has a buffer of so many bytes.
+        #[cfg(test)]
+        let size = if self.faults.buffers.ends() { u64::MAX & !3 } else { size };
+        self.device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
     }
 
     /// The value of [`Gpu::watched`], unless the device has a complaint.
@@ -221,26 +268,43 @@ impl Gpu {
         error.map_or(Ok(value), |error| Err(describe(error, what)))
     }
 
-    /// Fails if the device is known to be lost.
+    /// Fails if the device is lost.
     pub(crate) fn alive(&self) -> Result<(), GpuError> {
-        match &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(reason) => Err(GpuError::Lost { adapter: self.name(), reason: reason.clone() }),
-            None => Ok(()),
-        }
+        self.loss.look(&self.device).map_or(Ok(()), |reason| Err(self.lost(reason)))
     }
 
-    /// Waits until all submitted work is done. Returns at once in a browser.
+    fn lost(&self, reason: String) -> GpuError {
+        GpuError::Lost { adapter: self.name(), reason }
+    }
+
+    /// Why results did not come: a loss, or `reason`.
+    pub(super) fn unread(&self, reason: impl ToString) -> GpuError {
+        self.alive().err().unwrap_or_else(|| GpuError::Readback { reason: reason.to_string() })
+    }
+
+    /// Who waits for the device in place of this thread.
+    pub(super) fn workers(&self) -> Option<&Workers> {
+        self.workers.as_ref()
+    }
+
+    /// Waits until all submitted work is done, the app's own included. Returns at once in a browser.
     ///
     /// # Errors
     /// [`GpuError::Lost`] or what else the driver says.
     pub fn wait(&self) -> Result<(), GpuError> {
+        self.poll(wgpu::PollType::wait_indefinitely())
+    }
+
+    /// Waits, or looks whether work is done, and delivers the results of what is.
+    pub(super) fn poll(&self, how: wgpu::PollType) -> Result<(), GpuError> {
         // `poll` panics where the driver reports a loss.
-        let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(wgpu::PollType::wait_indefinitely())));
-        self.alive()?;
-        match polled {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(GpuError::Readback { reason: error.to_string() }),
-            Err(_) => Err(GpuError::Lost { adapter: self.name(), reason: "the driver failed while waiting".into() }),
+        match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
+            Ok(Ok(_)) => self.alive(),
+            Ok(Err(error)) => Err(self.unread(error)),
+            Err(_) => {
+                self.loss.note("the driver failed while waiting");
+                self.alive()
+            }
         }
     }
 }

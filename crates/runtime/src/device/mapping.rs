@@ -1,8 +1,9 @@
 use super::Gpu;
+use super::workers::blocks;
 use crate::GpuError;
 use std::future::poll_fn;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// How long a result may take after the work has ended: another thread that waits for the same device may be the one that
@@ -14,7 +15,11 @@ const DELIVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Mapping {
     buffer: wgpu::Buffer,
     bytes: u64,
+    /// What fills it.
+    submission: wgpu::SubmissionIndex,
     shared: Arc<Shared>,
+    /// A worker waits.
+    awaited: bool,
 }
 
 #[derive(Debug, Default)]
@@ -25,54 +30,96 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    result: Option<Result<(), wgpu::BufferAsyncError>>,
+    result: Option<Result<(), GpuError>>,
     waker: Option<Waker>,
 }
 
 impl Mapping {
-    /// Asks for the first `bytes` of a buffer, a multiple of four and not 0. Follows the submission that fills it.
-    pub fn start(buffer: &wgpu::Buffer, bytes: u64) -> Self {
+    /// Asks for the first `bytes` of a buffer, a multiple of four and not 0, that a submission fills.
+    pub fn start(buffer: &wgpu::Buffer, bytes: u64, submission: wgpu::SubmissionIndex) -> Self {
         let shared = Arc::<Shared>::default();
         let own = shared.clone();
         buffer.slice(..bytes).map_async(wgpu::MapMode::Read, move |result| {
-            let mut state = lock(&own.state);
-            state.result = Some(result);
-            own.delivered.notify_all();
-            if let Some(waker) = state.waker.take() {
-                waker.wake();
-            }
+            own.deliver(result.map_err(|error| GpuError::Readback { reason: error.to_string() }));
         });
-        Self { buffer: buffer.clone(), bytes, shared }
+        Self { buffer: buffer.clone(), bytes, submission, shared, awaited: false }
     }
 
     /// Waits for the bytes and hands them to `read`.
-    pub async fn read<T>(self, gpu: &Gpu, read: impl FnOnce(&[u8]) -> T) -> Result<T, GpuError> {
-        gpu.wait()?;
-        if cfg!(not(target_arch = "wasm32")) && !self.shared.is_delivered() {
-            return Err(GpuError::Readback { reason: "the work ended without a result".into() });
+    pub async fn read<T>(mut self, gpu: &Gpu, read: impl FnOnce(&[u8]) -> T) -> Result<T, GpuError> {
+        // Who cannot map finds out whether the device is lost.
+        poll_fn(|context| self.poll(gpu, context)).await.map_err(|error| match error {
+            GpuError::Readback { reason } => gpu.unread(reason),
+            error => error,
+        })?;
+        let view = self.buffer.slice(..self.bytes).get_mapped_range().map_err(|error| gpu.unread(error))?;
+        Ok(read(&view))
+    }
+
+    /// Ready when the bytes are there. A browser delivers them by itself.
+    fn poll(&mut self, gpu: &Gpu, context: &Context<'_>) -> Poll<Result<(), GpuError>> {
+        if let Some(result) = self.shared.take_or_wake(context) {
+            return Poll::Ready(result);
         }
-        let mapped = poll_fn(|context| {
-            let mut state = lock(&self.shared.state);
-            match state.result.take() {
-                Some(result) => Poll::Ready(result),
-                None => {
-                    state.waker = Some(context.waker().clone());
-                    Poll::Pending
+        if cfg!(target_arch = "wasm32") {
+            return Poll::Pending;
+        }
+        match gpu.workers() {
+            _ if blocks() => return Poll::Ready(self.shared.wait(gpu, self.submission.clone())),
+            Some(_) if self.awaited => return Poll::Pending,
+            Some(workers) => {
+                self.awaited = true;
+                let (shared, gpu, submission) = (self.shared.clone(), gpu.clone(), self.submission.clone());
+                workers.spawn(move || {
+                    let result = shared.wait(&gpu, submission);
+                    shared.deliver(result);
+                });
+                return Poll::Pending;
+            }
+            None => {
+                if let Err(error) = gpu.poll(wgpu::PollType::Poll) {
+                    return Poll::Ready(Err(error));
                 }
             }
-        });
-        mapped.await.map_err(|error| GpuError::Readback { reason: error.to_string() })?;
-        let view = self.buffer.slice(..self.bytes).get_mapped_range();
-        let view = view.map_err(|error| GpuError::Readback { reason: error.to_string() })?;
-        Ok(read(&view))
+        }
+        match self.shared.take_or_wake(context) {
+            Some(result) => Poll::Ready(result),
+            None => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
     }
 }
 
 impl Shared {
-    /// True once there is a result; false if it does not come.
-    fn is_delivered(&self) -> bool {
+    fn deliver(&self, result: Result<(), GpuError>) {
+        let mut state = lock(&self.state);
+        state.result.get_or_insert(result);
+        let waker = state.waker.take();
+        drop(state);
+        self.delivered.notify_all();
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// The result, or this waker is woken when it comes.
+    fn take_or_wake(&self, context: &Context<'_>) -> Option<Result<(), GpuError>> {
+        let mut state = lock(&self.state);
+        if state.result.is_none() {
+            state.waker = Some(context.waker().clone());
+        }
+        state.result.clone()
+    }
+
+    /// Blocks until there is a result; an error if it does not come.
+    fn wait(&self, gpu: &Gpu, submission: wgpu::SubmissionIndex) -> Result<(), GpuError> {
+        gpu.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })?;
         let waiting = self.delivered.wait_timeout_while(lock(&self.state), DELIVERY, |state| state.result.is_none());
-        waiting.unwrap_or_else(PoisonError::into_inner).0.result.is_some()
+        let state = waiting.unwrap_or_else(PoisonError::into_inner).0;
+        state
+            .result
+            .clone()
+            .unwrap_or_else(|| Err(GpuError::Readback { reason: "the work ended without a result".into() }))
     }
 }
 

@@ -1,9 +1,14 @@
 //! Adapters, devices and what they offer.
 
 mod adapters;
+#[cfg(test)]
+mod faults;
 mod gpu;
+mod loss;
 mod mapping;
+mod workers;
 
 pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async};
 pub use gpu::Gpu;
 pub(crate) use mapping::Mapping;
+pub use workers::{Work, Workers, block_on};

@@ -104,11 +104,7 @@ impl Dispatch {
                 contents: &[0; 16],
                 usage: wgpu::BufferUsages::UNIFORM,
             });
-            let tensor = || {
-                let usage = wgpu::BufferUsages::STORAGE;
-                let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
-                gpu.device().create_buffer(&descriptor)
-            };
+            let tensor = || gpu.buffer(bytes, wgpu::BufferUsages::STORAGE);
             let buffers = [params, tensor(), tensor()];
             let entries: Vec<_> = (0..)
                 .zip(&buffers)

@@ -3,7 +3,7 @@
 mod cpu;
 mod gpu;
 
-use crate::{Gpu, GpuError};
+use crate::{Gpu, GpuError, block_on};
 use rewire_graph_rewrite::cost::Machine;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<Machine, GpuErro
 /// # Errors
 /// As [`measure_machine_async`].
 pub fn measure_machine(gpu: Option<&Gpu>) -> Result<Machine, GpuError> {
-    pollster::block_on(measure_machine_async(gpu))
+    block_on(measure_machine_async(gpu))
 }
 
 /// The shortest time of one of `count` pieces of work, `count` doubled until they fill the window. `run` does as many as it

@@ -113,6 +113,11 @@ impl Inputs {
         self.values.get(name)
     }
 
+    /// All values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Value> {
+        self.values.values()
+    }
+
     /// Outputs that stay on the device.
     pub(crate) fn on_device(&self) -> &BTreeSet<String> {
         &self.on_device

@@ -6,9 +6,10 @@ use super::packed::Packed;
 use super::parameters::resident;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
+use super::recover::Backup;
 use super::sizes::{Declared, offsets};
 use super::validate::validate;
-use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore};
+use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
 use rewire_graph::HostTensor;
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, Windows, emit_with_windows};
@@ -21,10 +22,13 @@ use std::sync::{Arc, Once};
 pub struct SessionOptions {
     /// What runs the steps.
     pub kernel: Kernel,
-    /// A part of the name, driver or backend of the adapter to use; any if `None`.
+    /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number in the list of
+    /// [`crate::devices`]; any if `None`.
     pub adapter: Option<String>,
     /// An open device to use, the app's own for instance, instead of opening one.
     pub gpu: Option<Gpu>,
+    /// Threads on which futures wait for the device, where they are not run by [`crate::block_on`].
+    pub workers: Option<Workers>,
     /// Shaders check every index and bound every loop, at a cost. Those of a plan that was not lowered in this process
     /// always do.
     pub checked: bool,
@@ -65,12 +69,8 @@ impl Session {
         parameters: impl Fn(&str) -> Option<HostTensor>,
         options: SessionOptions,
     ) -> Result<Self, E> {
-        let emitter = |_: usize, step: &Step, target: &Target, tuning: &Tuning| {
-            let windows = Windows::of_constants(&step.kernel, target);
-            emit_with_windows(&step.kernel, target, tuning, &windows).map_err(|error| error.to_string())
-        };
         let (plan, gpu) = open_beside(&options, build).await;
-        Ok(Self::load_with(plan?, gpu?, parameters, options, &emitter).await?)
+        Ok(Self::load_with(plan?, gpu?, parameters, options, &emit_step).await?)
     }
 
     /// [`Session::load_async`], blocking.
@@ -82,7 +82,7 @@ impl Session {
         parameters: impl Fn(&str) -> Option<HostTensor>,
         options: SessionOptions,
     ) -> Result<Self, RuntimeError> {
-        pollster::block_on(Self::load_async(plan, parameters, options))
+        block_on(Self::load_async(plan, parameters, options))
     }
 
     pub(crate) async fn load_with(
@@ -97,9 +97,56 @@ impl Session {
         validate(&plan)?;
         plan.bind(&options.registry)?;
         let tensors = resident(&plan, parameters)?;
+        let mut sites = Sites::bind(&plan, gpu, &tensors, &options, emitter).await;
+        if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
+            tracing::warn!("{lost}; going on on the CPU");
+            sites = Sites::bind(&plan, None, &tensors, &options, emitter).await;
+        }
+        let Sites { placement, gpu, cpu } = sites?;
+        let constants = constants(&plan, &tensors);
+        let session = Self {
+            inputs: Declared::of(&plan),
+            offsets: offsets(&plan),
+            sizes: None,
+            placement: Arc::new(placement),
+            kernel: options.kernel,
+            constants,
+            tunings: options.tunings.clone(),
+            backup: (gpu.is_some() && options.kernel == Kernel::Auto).then(|| Arc::new(Backup { tensors, options })),
+            plan,
+            gpu,
+            cpu,
+        };
+        announce(&session);
+        Ok(session)
+    }
+}
+
+/// The kernel of a step as the emitter makes it.
+pub(super) fn emit_step(_: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
+    let windows = Windows::of_constants(&step.kernel, target);
+    emit_with_windows(&step.kernel, target, tuning, &windows).map_err(|error| error.to_string())
+}
+
+/// The steps of a plan where they run, with what stays in memory there.
+pub(super) struct Sites {
+    pub placement: Placement,
+    pub gpu: Option<GpuSide>,
+    pub cpu: CpuSide,
+}
+
+impl Sites {
+    /// Compiles all steps, for the device where there is a kernel, and brings parameters and constants there.
+    pub async fn bind(
+        plan: &Plan,
+        gpu: Option<Gpu>,
+        tensors: &[Option<HostTensor>],
+        options: &SessionOptions,
+        emitter: Emitter<'_>,
+    ) -> Result<Self, RuntimeError> {
         let kernel = options.kernel;
         let mut gpu = match gpu {
-            Some(gpu) => Some(GpuSide::new(trusted(gpu, &plan).await, &plan.steps, &options)),
+            Some(gpu) => Some(GpuSide::new(trusted(gpu, plan).await, &plan.steps, options)),
             None => None,
         };
         let made = match &mut gpu {
@@ -112,30 +159,16 @@ impl Session {
         for (position, step) in plan.steps.iter().enumerate() {
             sites.push(place(position, step, kernel, gpu.as_mut().zip(made.next()), &mut cpu)?);
         }
-        let placement = Placement::new(&plan, &sites);
+        let placement = Placement::new(plan, &sites);
         if !sites.contains(&Site::Gpu) && kernel == Kernel::Auto {
             gpu = None;
         }
         if let Some(side) = &mut gpu {
-            side.settle(&plan, placement.gpu.clone(), &tensors, &Packed::of(&plan)).await?;
+            side.settle(plan, placement.gpu.clone(), tensors, &Packed::of(plan)).await?;
         }
-        cpu.settle(placement.cpu.clone(), &tensors)
+        cpu.settle(placement.cpu.clone(), tensors)
             .map_err(|error| RuntimeError::Memory { reason: error.to_string() })?;
-        let constants = constants(&plan, tensors);
-        let session = Self {
-            inputs: Declared::of(&plan),
-            offsets: offsets(&plan),
-            sizes: None,
-            placement: Arc::new(placement),
-            plan,
-            kernel,
-            gpu,
-            cpu,
-            constants,
-            tunings: options.tunings,
-        };
-        announce(&session);
-        Ok(session)
+        Ok(Self { placement, gpu, cpu })
     }
 }
 
@@ -145,17 +178,21 @@ async fn open_beside<E: Send>(
     build: impl FnOnce() -> Result<Plan, E> + Send,
 ) -> (Result<Plan, E>, Result<Option<Gpu>, RuntimeError>) {
     #[cfg(not(target_arch = "wasm32"))]
-    return rayon::join(build, || pollster::block_on(open(options)));
+    return rayon::join(build, || block_on(open(options)));
     #[cfg(target_arch = "wasm32")]
     return (build(), open(options).await);
 }
 
 /// The device that the options ask for; `None` for the CPU alone.
-async fn open(options: &SessionOptions) -> Result<Option<Gpu>, RuntimeError> {
-    if let (Some(gpu), Kernel::Auto | Kernel::Wgpu) = (&options.gpu, options.kernel) {
-        return Ok(Some(gpu.clone()));
-    }
-    Ok(Gpu::for_kernel_async(options.kernel, options.adapter.as_deref()).await?)
+pub(super) async fn open(options: &SessionOptions) -> Result<Option<Gpu>, RuntimeError> {
+    let gpu = match (&options.gpu, options.kernel) {
+        (Some(gpu), Kernel::Auto | Kernel::Wgpu) => Some(gpu.clone()),
+        _ => Gpu::for_kernel_async(options.kernel, options.adapter.as_deref()).await?,
+    };
+    Ok(match &options.workers {
+        Some(workers) => gpu.map(|gpu| gpu.with_workers(workers.clone())),
+        None => gpu,
+    })
 }
 
 /// Prepares a step where it runs: on the device if there is a kernel.
@@ -195,14 +232,10 @@ fn place(
 }
 
 /// Parameters and constants that are outputs themselves.
-fn constants(plan: &Plan, tensors: Vec<Option<HostTensor>>) -> HashMap<plan::BufferId, HostTensor> {
+fn constants(plan: &Plan, tensors: &[Option<HostTensor>]) -> HashMap<plan::BufferId, HostTensor> {
     let wanted = |id| plan.outputs.iter().any(|output| output.value == Binding::Buffer(id));
-    tensors
-        .into_iter()
-        .enumerate()
-        .filter_map(|(n, tensor)| Some((plan::BufferId(n as u32), tensor?)))
-        .filter(|(id, _)| wanted(*id))
-        .collect()
+    let tensors = (0..).map(plan::BufferId).zip(tensors).filter(|(id, _)| wanted(*id));
+    tensors.filter_map(|(id, tensor)| Some((id, tensor.clone()?))).collect()
 }
 
 /// Says once what `auto` took.

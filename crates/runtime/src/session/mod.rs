@@ -11,6 +11,7 @@ mod parameters;
 mod pipelines;
 mod placement;
 mod profile;
+mod recover;
 mod sizes;
 mod tune;
 mod validate;
@@ -25,12 +26,13 @@ pub(crate) use pipelines::{Pipelines, WantedPipeline};
 pub use profile::{Detail, Lane, Profile, Span};
 pub use tune::{Refinement, Tuned};
 
-use crate::{Kernel, RunError, TuningStore};
+use crate::{GpuError, Kernel, RunError, TuningStore, block_on};
 use cpu::CpuSide;
 use gpu::GpuSide;
 use io::Wanted;
 use placement::{Placement, Segment, Site};
 use profile::Recorder;
+use recover::{Backup, outlives};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{self, Count};
 use rewire_graph_rewrite::plan::{Binding, BufferId, HostSlot, Plan, PlanOutput, Source, Step};
@@ -57,6 +59,8 @@ pub struct Session {
     constants: HashMap<BufferId, HostTensor>,
     /// Keeps what is measured.
     tunings: Option<TuningStore>,
+    /// With [`Kernel::Auto`] on a device: what goes on elsewhere if that is lost.
+    backup: Option<Arc<Backup>>,
 }
 
 /// What a session runs on.
@@ -106,12 +110,18 @@ impl Session {
         }
     }
 
-    /// Runs the plan.
+    /// Runs the plan. Natively the future does not block on the device: it is polled again at once, or sleeps where
+    /// [`SessionOptions::workers`] wait. Steps on the CPU run where it is polled: an executor's thread that is not to be blocked
+    /// by them hands the session to another, with [`Session::run`].
+    ///
+    /// With [`Kernel::Auto`] a run whose device is lost goes on on a device that is opened anew, or on the CPU if the device
+    /// was the app's or there is no other. Tensors on the lost device are gone: a run that reads one is an error, and the next
+    /// one goes on. For this the session keeps parameters on the host as well.
     ///
     /// # Errors
     /// [`RunError`] names the input that does not fit its declaration, the step that failed, or what the
-    /// device reported. The session stays usable unless the device is lost, and keeps its memory unless the device or the
-    /// host ran out of it.
+    /// device reported. The session stays usable unless the device is lost with another kernel than [`Kernel::Auto`], and keeps
+    /// its memory unless the device or the host ran out of it.
     pub async fn run_async(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
         self.run_recorded(inputs, &mut Recorder::default()).await
     }
@@ -121,7 +131,7 @@ impl Session {
     /// # Errors
     /// As [`Session::run_async`].
     pub fn run(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
-        pollster::block_on(self.run_async(inputs))
+        block_on(self.run_async(inputs))
     }
 
     /// [`Session::run_async`] with what took how long. Results on the device are complete when it returns.
@@ -149,7 +159,7 @@ impl Session {
     /// # Errors
     /// As [`Session::run_async`].
     pub fn run_timed(&mut self, inputs: &Inputs, detail: Detail) -> Result<(Outputs, Profile), RunError> {
-        pollster::block_on(self.run_timed_async(inputs, detail))
+        block_on(self.run_timed_async(inputs, detail))
     }
 
     /// What every step moves and computes in a run with these inputs.
@@ -163,7 +173,15 @@ impl Session {
     }
 
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
-        let result = self.execute(inputs, recorder).await;
+        let mut result = self.execute(inputs, recorder).await;
+        if let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = &result
+            && self.backup.is_some()
+        {
+            self.recover(lost.clone()).await?;
+            if outlives(inputs) {
+                result = self.execute(inputs, recorder).await;
+            }
+        }
         self.cpu.release();
         self.gpu.iter().for_each(GpuSide::store);
         result
@@ -185,7 +203,7 @@ impl Session {
     /// # Errors
     /// As [`Session::upload_async`].
     pub fn upload(&self, tensor: &HostTensor) -> Result<DeviceTensor, RunError> {
-        pollster::block_on(self.upload_async(tensor))
+        block_on(self.upload_async(tensor))
     }
 
     /// Brings a tensor of the session's device to the host. Its buffer needs `COPY_SRC` usage.

@@ -7,8 +7,10 @@ use rewire_graph_rewrite::plan::{self, Body, Buffer, Map, Operand, Output, Place
 use std::sync::OnceLock;
 
 mod errors;
+mod faults;
 mod matmul;
 mod tune;
+mod waiting;
 
 pub(super) use matmul::product;
 
@@ -70,7 +72,7 @@ fn parsed(kernel: EmittedKernel) -> Result<ParsedKernel, String> {
 
 fn load_with(plan: Plan, options: SessionOptions, emitter: load::Emitter) -> Result<Session, RuntimeError> {
     let gpu = options.gpu.clone().filter(|_| options.kernel != Kernel::Cpu);
-    pollster::block_on(Session::load_with(plan, gpu, |_| None, options, emitter))
+    block_on(Session::load_with(plan, gpu, |_| None, options, emitter))
 }
 
 /// Sums of earlier tensors: entry `n` gives the operands of step `n`. Tensors 0 and 1 are the input and a parameter
@@ -199,7 +201,7 @@ fn random_chains_agree_at_growing_and_shrinking_sizes() {
                     let name = format!("t{id}");
                     let got = match result.value(&name).unwrap() {
                         Value::Host(tensor) => tensor.clone(),
-                        Value::Device(tensor) => pollster::block_on(session.read_async(tensor)).unwrap(),
+                        Value::Device(tensor) => block_on(session.read_async(tensor)).unwrap(),
                     };
                     assert_eq!(got.shape(), [rows, WIDTH]);
                     assert_eq!(got.to_f32(), expected[id as usize], "{name} of {steps:?} in {:?}", session.report());
@@ -249,7 +251,7 @@ fn device_tensors_pass_from_run_to_run() {
     let result = on_gpu.run(&first).unwrap();
     assert!(result.get("t3").is_none());
     let Some(Value::Device(kept)) = result.value("t3").cloned() else { panic!("not on the device") };
-    assert_eq!(pollster::block_on(on_gpu.read_async(&kept)).unwrap().to_f32(), expected(&steps, 5)[3]);
+    assert_eq!(block_on(on_gpu.read_async(&kept)).unwrap().to_f32(), expected(&steps, 5)[3]);
 
     let mut second = Inputs::new().with("y", tensor(5, 2));
     second.insert_device("x", kept);

@@ -3,8 +3,8 @@
 use super::gpu::Verdict;
 use super::sizes::Sizes;
 use super::{Detail, Inputs, Lane, Session};
-use crate::RunError;
 use crate::tuning::{Bucket, Trial, identity};
+use crate::{RunError, block_on};
 use rewire_graph_rewrite::cost::Machine;
 use rewire_graph_rewrite::emit::Tuning;
 use std::time::{Duration, Instant};
@@ -104,7 +104,7 @@ impl Session {
     /// # Errors
     /// As [`Session::refine_async`].
     pub fn refine(&mut self, inputs: &Inputs, budget: Duration) -> Result<Refinement, RunError> {
-        pollster::block_on(self.refine_async(inputs, budget))
+        block_on(self.refine_async(inputs, budget))
     }
 
     /// Measures tunings of all kernels in runs with these inputs, also those that are known, for about `budget`, and switches
@@ -139,7 +139,7 @@ impl Session {
     /// # Errors
     /// As [`Session::tune_async`].
     pub fn tune(&mut self, inputs: &Inputs, budget: Duration) -> Result<Vec<Tuned>, RunError> {
-        pollster::block_on(self.tune_async(inputs, budget))
+        block_on(self.tune_async(inputs, budget))
     }
 
     /// The steps on the device that nothing is known of at these sizes, or all, the costliest first.

@@ -8,7 +8,7 @@ use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 
 impl GpuSide {
     /// Submits copies from the staging buffer, the steps, and copies of tensors to the readback buffer; the number of bytes
-    /// there.
+    /// there, and what to wait for.
     pub(super) fn submit(
         &mut self,
         plan: &Plan,
@@ -16,7 +16,7 @@ impl GpuSide {
         sizes: &Sizes,
         (staged, copies): (&[Staged], &[BufferId]),
         timer: Option<&Timer>,
-    ) -> Result<u64, GpuError> {
+    ) -> Result<(u64, wgpu::SubmissionIndex), GpuError> {
         let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         self.unstage(&mut encoder, staged);
         let passes = timer.map_or_else(|| vec![segment.steps.clone()], Timer::passes);
@@ -45,8 +45,8 @@ impl GpuSide {
             encoder.copy_buffer_to_buffer(source, 0, readback, offset, bytes);
             offset += bytes;
         }
-        self.gpu.queue().submit([encoder.finish()]);
-        Ok(offset)
+        let submission = self.gpu.queue().submit([encoder.finish()]);
+        Ok((offset, submission))
     }
 
     fn dispatch(&mut self, pass: &mut wgpu::ComputePass<'_>, position: usize, step: &Step) -> Result<(), GpuError> {

@@ -142,7 +142,7 @@ impl GpuSide {
         }
         let make = |usage| {
             let gpu = &self.gpu;
-            move |bytes| buffer(gpu, bytes, usage)
+            move |bytes| gpu.buffer(bytes, usage)
         };
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
         grow(&mut self.control, needed.control, limit.min(self.gpu.target().binding_bytes & !3), make(usage));
@@ -213,12 +213,7 @@ fn with_room(bytes: u64, limit: u64) -> u64 {
 
 fn tensor_buffer(gpu: &Gpu, bytes: u64) -> wgpu::Buffer {
     let copies = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-    buffer(gpu, bytes, wgpu::BufferUsages::STORAGE | copies)
-}
-
-pub(super) fn buffer(gpu: &Gpu, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
-    let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
-    gpu.device().create_buffer(&descriptor)
+    gpu.buffer(bytes, wgpu::BufferUsages::STORAGE | copies)
 }
 
 pub(super) fn upload(gpu: &Gpu, layout: &Layout, tensor: &HostTensor) -> wgpu::Buffer {

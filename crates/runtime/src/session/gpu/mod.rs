@@ -19,7 +19,7 @@ use super::sizes::Sizes;
 use crate::device::Mapping;
 use crate::memory::{Layout, Lease, SpareBuffers};
 use crate::{Gpu, GpuError, RunError};
-use memory::{Binds, Needed, buffer, filled, upload};
+use memory::{Binds, Needed, filled, upload};
 use rayon::prelude::*;
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
@@ -247,11 +247,11 @@ impl GpuSide {
             return unpad(&[]);
         }
         let work = || {
-            let target = buffer(&self.gpu, bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
+            let target = self.gpu.buffer(bytes, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
             let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             encoder.copy_buffer_to_buffer(tensor.buffer(), 0, &target, 0, bytes);
-            self.gpu.queue().submit([encoder.finish()]);
-            Mapping::start(&target, bytes)
+            let submission = self.gpu.queue().submit([encoder.finish()]);
+            Mapping::start(&target, bytes, submission)
         };
         self.gpu.checked("reading a tensor", work).await?.read(&self.gpu, unpad).await?
     }
@@ -285,13 +285,15 @@ impl GpuSide {
         let gpu = self.gpu.clone();
         let begun = recorder.now();
         let copies: Vec<BufferId> = read_back(segment, wanted).collect();
-        let timer = recorder.detail().and_then(|detail| Timer::new(&gpu, segment.steps.clone(), detail));
         let work = || {
+            let timer = recorder.detail().and_then(|detail| Timer::new(&gpu, segment.steps.clone(), detail));
             let staged = self.stage(sizes, fetched)?;
-            let read = self.submit(plan, segment, sizes, (&staged, &copies), timer.as_ref())?;
-            Ok(self.readback.as_ref().filter(|_| read > 0).map(|buffer| Mapping::start(buffer, read)))
+            let (read, submission) = self.submit(plan, segment, sizes, (&staged, &copies), timer.as_ref())?;
+            let timer = timer.map(|timer| (timer.start(submission.clone()), timer));
+            let readback = self.readback.as_ref().filter(|_| read > 0);
+            Ok((readback.map(|buffer| Mapping::start(buffer, read, submission)), timer))
         };
-        let mapping: Option<Mapping> = gpu.checked("running a plan", work).await??;
+        let (mapping, timer): (Option<Mapping>, _) = gpu.checked("running a plan", work).await??;
         recorder.host("submit", begun);
         let submitted = recorder.now();
         let mut values = match mapping {
@@ -302,8 +304,8 @@ impl GpuSide {
             let Layout { dtype, shape } = sizes.layouts[id.0 as usize].clone();
             values.push((id, Value::Device(DeviceTensor::leased(memory, dtype, shape))));
         }
-        if let Some(timer) = timer {
-            timer.read(&gpu, plan, submitted, recorder).await?;
+        if let Some((times, timer)) = timer {
+            timer.read((&gpu, times), plan, submitted, recorder).await?;
         }
         recorder.host("wait", submitted);
         Ok(values)

@@ -1,5 +1,5 @@
 use super::GpuSide;
-use super::memory::{buffer, grow};
+use super::memory::grow;
 use crate::GpuError;
 use crate::session::sizes::Sizes;
 use rewire_graph::HostTensor;
@@ -44,7 +44,7 @@ impl GpuSide {
         if !all.is_empty() {
             let (gpu, limit) = (&self.gpu, self.gpu.limits().max_buffer_size & !3);
             let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-            grow(&mut self.staging, all.len() as u64, limit, |bytes| buffer(gpu, bytes, usage));
+            grow(&mut self.staging, all.len() as u64, limit, |bytes| gpu.buffer(bytes, usage));
         }
         if let (Some(staging), false) = (&self.staging, all.is_empty()) {
             self.gpu.queue().write_buffer(staging, 0, &all);

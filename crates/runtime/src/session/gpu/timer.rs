@@ -37,11 +37,7 @@ impl Timer {
             ty: wgpu::QueryType::Timestamp,
             count,
         });
-        let buffer = |usage| {
-            let size = u64::from(count) * u64::from(wgpu::QUERY_SIZE);
-            let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
-            gpu.device().create_buffer(&descriptor)
-        };
+        let buffer = |usage| gpu.buffer(u64::from(count) * u64::from(wgpu::QUERY_SIZE), usage);
         let resolved = buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC);
         let readback = buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
         Some(Self { queries, resolved, readback, passes, marks })
@@ -76,17 +72,22 @@ impl Timer {
         encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.readback, 0, self.readback.size());
     }
 
+    /// Asks for the times of a submission.
+    pub fn start(&self, submission: wgpu::SubmissionIndex) -> Mapping {
+        Mapping::start(&self.readback, self.readback.size(), submission)
+    }
+
     /// Waits for the times of a submission at `since` and notes them.
     pub async fn read(
         &self,
-        gpu: &Gpu,
+        (gpu, times): (&Gpu, Mapping),
         plan: &Plan,
         since: Option<Instant>,
         recorder: &mut Recorder,
     ) -> Result<(), GpuError> {
         let decode =
             |bytes: &[u8]| bytes.as_chunks().0.iter().map(|&tick| u64::from_le_bytes(tick)).collect::<Vec<_>>();
-        let ticks = Mapping::start(&self.readback, self.readback.size()).read(gpu, decode).await?;
+        let ticks = times.read(gpu, decode).await?;
         let period = f64::from(gpu.queue().get_timestamp_period());
         let first = ticks.first().copied().unwrap_or(0);
         let at = |query: usize| {

@@ -1,0 +1,80 @@
+//! Futures that wait for a device.
+
+use super::*;
+use crate::Workers;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn session(workers: Option<Workers>) -> Option<Session> {
+    let options = SessionOptions { workers, gpu: Some(gpu()?), ..options(Kernel::Wgpu) };
+    Some(load_with(sums(&[(0, 1)], &[2]), options, &emit_add).unwrap())
+}
+
+fn check(outputs: &Outputs, rows: usize) {
+    assert_eq!(outputs.get("t2").unwrap().to_f32(), expected(&[(0, 1)], rows)[2]);
+}
+
+#[test]
+fn a_future_without_workers_has_itself_polled() {
+    let Some(mut session) = session(None) else { return };
+    let inputs = inputs(4000);
+    let mut run = pin!(session.run_async(&inputs));
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    for polls in 1.. {
+        match run.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outputs) => {
+                check(&outputs.unwrap(), 4000);
+                break;
+            }
+            Poll::Pending => assert!(count.0.load(Ordering::SeqCst) >= polls),
+        }
+    }
+}
+
+#[test]
+fn a_future_with_workers_sleeps_until_one_has_waited() {
+    let queue = Arc::new(Mutex::new(vec![]));
+    let own = queue.clone();
+    let Some(mut session) = session(Some(Workers::new(move |work| own.lock().unwrap().push(work)))) else { return };
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    let mut context = Context::from_waker(&waker);
+    let inputs = inputs(77);
+    {
+        let mut run = pin!(session.run_async(&inputs));
+        assert!(run.as_mut().poll(&mut context).is_pending());
+        assert!(run.as_mut().poll(&mut context).is_pending());
+        let work = std::mem::take(&mut *queue.lock().unwrap());
+        assert_eq!((work.len(), count.0.load(Ordering::SeqCst)), (1, 0));
+        work.into_iter().for_each(|work| work());
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        let Poll::Ready(outputs) = run.as_mut().poll(&mut context) else { panic!("there is no result") };
+        check(&outputs.unwrap(), 77);
+    }
+    // A future that is dropped leaves the session as it was.
+    for _ in 0..3 {
+        assert!(pin!(session.run_async(&inputs)).as_mut().poll(&mut context).is_pending());
+    }
+    check(&session.run(&inputs).unwrap(), 77);
+    queue.lock().unwrap().drain(..).for_each(|work| work());
+    check(&session.run(&inputs).unwrap(), 77);
+}
+
+#[test]
+fn what_blocks_needs_no_workers() {
+    let Some(mut session) = session(Some(Workers::new(|_| panic!("asked for")))) else { return };
+    check(&session.run(&inputs(9)).unwrap(), 9);
+    check(&block_on(session.run_async(&inputs(10))).unwrap(), 10);
+}
