@@ -16,6 +16,22 @@ fn the_cpu_is_always_listed() {
 }
 
 #[test]
+fn an_adapter_is_chosen_by_its_number() {
+    let all = run(&["devices", "--json", "--kernel", "wgpu"]);
+    if all.stderr.contains("no GPU adapter") {
+        return;
+    }
+    let devices = all.json();
+    for (number, device) in devices.iter().enumerate() {
+        assert_eq!(device["index"], number);
+        let chosen = run(&["devices", "--json", "--kernel", "wgpu", "--adapter", &format!("#{number}")]);
+        assert_eq!(chosen.json(), std::slice::from_ref(device));
+    }
+    let none = run(&["bench", "addmm", "--kernel", "wgpu", "--adapter", &format!("#{}", devices.len())]);
+    none.failed_with(&["no GPU adapter matches `#", "found #0 "]);
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn without_a_driver_wgpu_says_what_is_missing() {
     for args in

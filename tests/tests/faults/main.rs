@@ -1,4 +1,5 @@
-//! What goes wrong around a run, and that the run after it is right.
+//! What goes wrong around a run, and that the run after it is right. What shares a device, and runs for long.
 
+mod endurance;
 mod errors;
 mod panics;

@@ -199,7 +199,6 @@ impl GpuSide {
         inputs: &Inputs,
         wanted: &Wanted,
     ) -> Result<(), RunError> {
-        self.gpu.alive()?;
         let binds = self.binds(plan, placement, sizes, inputs, &wanted.on_device)?;
         let known = self.prepared.take();
         let prepared = match known.filter(|known| known.fits(sizes, wanted, &binds)) {

@@ -92,6 +92,24 @@ fn auto_goes_on_after_a_loss_at_any_stage() {
 }
 
 #[test]
+fn a_session_opens_its_own_device_anew() {
+    let Some(gpu) = guest() else { return };
+    let mut session = session(&gpu, Kernel::Auto).unwrap();
+    check(&session.run(&inputs(7)).unwrap(), 7);
+    // As if it had opened the device itself: any adapter will do, where `auto` would take hardware alone.
+    let tensors = session.backup.as_ref().unwrap().tensors.clone();
+    let options = SessionOptions { kernel: Kernel::Wgpu, ..SessionOptions::default() };
+    session.backup = Some(Arc::new(Backup { tensors, options }));
+    for rows in [7, 200] {
+        session.gpu.as_ref().unwrap().gpu().device().destroy();
+        check(&session.run(&inputs(rows)).unwrap(), rows);
+        assert_eq!((session.report().gpu_steps, session.report().cpu_steps), (STEPS.len(), 0));
+    }
+    let outputs = session.run(&kept(9)).unwrap();
+    assert!(outputs.iter().all(|(_, value)| matches!(value, Value::Device(_))));
+}
+
+#[test]
 fn tensors_on_a_lost_device_are_gone_and_the_next_run_goes_on() {
     let Some(gpu) = guest() else { return };
     let mut session = session(&gpu, Kernel::Auto).unwrap();

@@ -16,8 +16,9 @@ impl Wake for Count {
     }
 }
 
+/// A session on a device that no other thread asks for results.
 fn session(workers: Option<Workers>) -> Option<Session> {
-    let options = SessionOptions { workers, gpu: Some(gpu()?), ..options(Kernel::Wgpu) };
+    let options = SessionOptions { workers, gpu: Some(Gpu::open(None).ok()?), ..options(Kernel::Wgpu) };
     Some(load_with(sums(&[(0, 1)], &[2]), options, &emit_add).unwrap())
 }
 
