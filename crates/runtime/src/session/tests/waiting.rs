@@ -19,7 +19,9 @@ impl Wake for Count {
 /// A session on a device that no other thread asks for results.
 fn session(workers: Option<Workers>) -> Option<Session> {
     let options = SessionOptions { workers, gpu: Some(Gpu::open(None).ok()?), ..options(Kernel::Wgpu) };
-    Some(load_with(sums(&[(0, 1)], &[2]), options, &emit_add).unwrap())
+    let gpu = block_on(load::open(&options)).unwrap();
+    let plan = sums(&[(0, 1)], &[2]);
+    Some(block_on(Session::load_with(plan, gpu, |_| None, options, &emit_add)).unwrap())
 }
 
 fn check(outputs: &Outputs, rows: usize) {
