@@ -228,11 +228,11 @@ fn main(
                 let s = row_tile[local * PITCH + step];
                 high = max(high, max(max(s.x, s.y), max(s.z, s.w)));
             }
-            let scale = exp(max(before - high, -100.0f));
+            let scale = exp(before - high);
             var total = row_sum[local] * scale;
             for (var step = 0; step < KEYS / 4; step++) {
                 let s = row_tile[local * PITCH + step];
-                let weight = select(exp(max(s - high, vec4<f32>(-100.0f))), vec4<f32>(0.0f), s <= vec4<f32>(MASKED));
+                let weight = select(exp(s - high), vec4<f32>(0.0f), s <= vec4<f32>(MASKED));
                 row_tile[local * PITCH + step] = weight;
                 total += (weight.x + weight.y) + (weight.z + weight.w);
             }
@@ -285,7 +285,7 @@ fn main(
     if (i0 + thread_row + {{ i }} < rows) {
 {% if softmax %}
         let total = row_sum[thread_row + {{ i }}];
-        let part = select(0.0f, 1.0f / total, total > 0.0f);
+        let part = select(1.0f / total, 0.0f, total == 0.0f);
 {% endif %}
 {% for chunk in range(value_chunks) %}
         if ({{ chunk * 32 }} + thread_group * 4 < {{ v_width }}) {

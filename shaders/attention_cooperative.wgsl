@@ -32,7 +32,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 
 {{ hooks -}}
 {% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
-{% macro weight(r, n) %}clamp(weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}), -limit, limit){% endmacro %}
+{% macro weight(r, n) %}half_range4(weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }})){% endmacro %}
 {% macro fetch(name, items, groups, width) %}
 {% for n in range(items) %}
         {
@@ -167,7 +167,6 @@ fn main(
 {% endfor %}
 {% endfor %}{% endfor %}
         let pitch = STAGE_PITCH;
-        let limit = vec4<f32>(65504.0f);
 {% for c in range(part_keys // size) %}
         let stage{{ c }} = own_stage + {{ c * size // 4 }}u;
 {% endfor %}

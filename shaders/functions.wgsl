@@ -12,22 +12,63 @@ fn floor_mod(a: i32, b: i32) -> i32 {
     return select(a - b * floor_div(a, b), 0, b == 0);
 }
 
+// The float with these bits. Infinities and NaN may not be constants.
+fn float_of_bits(bits: u32) -> f32 {
+    return bitcast<f32>(bits);
+}
+
+// By the bits: compilers may take it for granted that no float is NaN.
+fn is_nan(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+fn is_nan4(x: vec4<f32>) -> vec4<bool> {
+    return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+
+// The larger, or NaN if either is.
+fn larger(a: f32, b: f32) -> f32 {
+    return select(a, b, b > a || is_nan(b));
+}
+
+fn larger4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    return select(a, b, (b > a) | is_nan4(b));
+}
+
+// The smaller, or NaN if either is.
+fn smaller(a: f32, b: f32) -> f32 {
+    return select(a, b, b < a || is_nan(b));
+}
+
+fn smaller4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    return select(a, b, (b < a) | is_nan4(b));
+}
+
+// The nearest float that is a half; infinities and NaN stay.
+fn half_range(x: f32) -> f32 {
+    return select(clamp(x, -65504.0f, 65504.0f), x, (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u);
+}
+
+fn half_range4(x: vec4<f32>) -> vec4<f32> {
+    let is_special = (bitcast<vec4<u32>>(x) & vec4<u32>(0x7f800000u)) == vec4<u32>(0x7f800000u);
+    return select(clamp(x, vec4<f32>(-65504.0f), vec4<f32>(65504.0f)), x, is_special);
+}
+
+// The exponential of a large number is infinite, and a quotient by infinity 0.
 fn sigmoid(x: f32) -> f32 {
-    return 1.0f / (1.0f + exp(-max(x, -88.0f)));
+    return 1.0f / (1.0f + exp(-x));
 }
 
 fn sigmoid4(x: vec4<f32>) -> vec4<f32> {
-    return 1.0f / (1.0f + exp(-max(x, vec4<f32>(-88.0f))));
+    return 1.0f / (1.0f + exp(-x));
 }
 
 fn silu(x: f32) -> f32 {
-    let y = max(x, -88.0f);
-    return y / (1.0f + exp(-y));
+    return x / (1.0f + exp(-x));
 }
 
 fn silu4(x: vec4<f32>) -> vec4<f32> {
-    let y = max(x, vec4<f32>(-88.0f));
-    return y / (1.0f + exp(-y));
+    return x / (1.0f + exp(-x));
 }
 
 // The series below 0.15, where the quotient would cancel.
@@ -35,15 +76,46 @@ fn tanh_of(x: f32) -> f32 {
     let a = abs(x);
     let s = x * x;
     let small = x * (1.0f + s * (-0.33333334f + s * (0.13333334f + s * -0.053968254f)));
-    let e = exp(-2.0f * min(a, 20.0f));
+    let e = exp(-2.0f * a);
     let large = (1.0f - e) / (1.0f + e);
     return select(select(large, -large, x < 0.0f), small, a < 0.15f);
 }
 
+// The quarters of a turn in a large angle, of which multiples of four do not count, and the radians that are left: a
+// product of 2 / pi with those bits of it that matter (Payne and Hanek).
+fn reduced_angle(x: f32) -> vec2<f32> {
+    var digits = array<u32, 8>(
+        0u, 0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau
+    );
+    let bits = bitcast<u32>(x) & 0x7fffffffu;
+    let mantissa = (bits << 8u) | 0x80000000u;
+    let place = (bits >> 23u) - 126u;
+    let word = min(place >> 5u, 4u);
+    let shift = place & 31u;
+    var window = vec4<u32>(digits[word], digits[word + 1u], digits[word + 2u], digits[word + 3u]);
+    if (shift > 0u) {
+        window = (window << vec4<u32>(shift)) | (vec4<u32>(window.yzw, 0u) >> vec4<u32>(32u - shift));
+    }
+    let carry = u32_mul_wide(mantissa, window.z).y;
+    var product = i64_add(u32_mul_wide(mantissa, window.y), vec2<u32>(carry, 0u));
+    product.y += mantissa * window.x;
+    // Two bits of quarters, then their fraction, rounded to nearest.
+    let up = (product.y >> 29u) & 1u;
+    let quarters = f32(((product.y >> 30u) + up) & 3u);
+    let fraction = vec2<u32>(product.x, (product.y & 0x3fffffffu) - (up << 30u));
+    let rest = i64_to_f32(fraction) * 3.4061216e-19f;
+    return select(vec2<f32>(quarters, rest), vec2<f32>(-quarters, -rest), x < 0.0f);
+}
+
 // The sine of x + quarters * pi / 2: a polynomial on the quarter around 0, after Cody and Waite's reduction.
 fn sine_of_quarter(x: f32, quarters: i32) -> f32 {
-    let whole = round(x * 0.63661975f);
-    let r = ((x - whole * 1.5703125f) - whole * 0.0004837513f) - whole * 0.000000075497900f;
+    var whole = round(x * 0.63661975f);
+    var r = ((x - whole * 1.5703125f) - whole * 0.0004837513f) - whole * 0.000000075497900f;
+    if (abs(x) > 4096.0f && abs(x) <= 3.4028235e38f) {
+        let reduced = reduced_angle(x);
+        whole = reduced.x;
+        r = reduced.y;
+    }
     let s = r * r;
     let sine = r + r * s * (-0.16666655f + s * (0.008332161f + s * -0.00019515296f));
     let cosine = 1.0f - 0.5f * s + s * s * (0.041666646f + s * (-0.0013887316f + s * 0.000024433157f));
@@ -62,7 +134,7 @@ fn cosine(x: f32) -> f32 {
 
 // The Maclaurin series below 1; above, a Chebyshev fit of erfc with a relative error of 1.2e-7.
 fn erf(x: f32) -> f32 {
-    let a = min(abs(x), 9.0f);
+    let a = abs(x);
     let s = a * a;
     if (a < 1.0f) {
         var sum = -1.4503852e-7f * s + 1.4589169e-6f;
@@ -90,14 +162,67 @@ fn erf(x: f32) -> f32 {
     return select(result, -result, x < 0.0f);
 }
 
-// A negative base counts with integer exponents.
+// As C's pow: a negative base has whole exponents alone, unless it is infinite.
 fn power(x: f32, y: f32) -> f32 {
-    if (y == 0.0f) {
+    let base = abs(x);
+    let is_infinite = (bitcast<u32>(y) & 0x7fffffffu) == 0x7f800000u;
+    if (y == 0.0f || x == 1.0f || (base == 1.0f && is_infinite)) {
         return 1.0f;
     }
-    let magnitude = pow(abs(x), y);
-    let odd = y - 2.0f * floor(0.5f * y) == 1.0f;
-    return select(magnitude, -magnitude, x < 0.0f && odd);
+    if (is_nan(x) || is_nan(y)) {
+        return float_of_bits(0x7fc00000u);
+    }
+    let magnitude = select(pow(base, y), float_of_bits(0x7f800000u), base == 0.0f && y < 0.0f);
+    if ((bitcast<u32>(x) >> 31u) == 0u) {
+        return magnitude;
+    }
+    let is_odd = y - 2.0f * floor(0.5f * y) == 1.0f;
+    let is_defined = floor(y) == y || base == 0.0f || bitcast<u32>(base) == 0x7f800000u;
+    return select(float_of_bits(0x7fc00000u), select(magnitude, -magnitude, is_odd), is_defined);
+}
+
+// What dividing x by y and rounding down leaves.
+fn float_mod(x: f32, y: f32) -> f32 {
+    let a = bitcast<u32>(x) & 0x7fffffffu;
+    let b = bitcast<u32>(y) & 0x7fffffffu;
+    if (b == 0u || b > 0x7f800000u || a >= 0x7f800000u) {
+        return float_of_bits(0x7fc00000u);
+    }
+    let magnitude = rest_of_bits(a, b);
+    let rest = bitcast<f32>(magnitude | (bitcast<u32>(x) & 0x80000000u));
+    let differ = ((bitcast<u32>(x) ^ bitcast<u32>(y)) >> 31u) == 1u;
+    return select(rest, rest + y, magnitude != 0u && differ);
+}
+
+// What division of positive floats leaves, exactly, of bits and as bits: eight digits of the quotient at a time.
+fn rest_of_bits(a: u32, b: u32) -> u32 {
+    if (a < b) {
+        return a;
+    }
+    let exponent = max(b >> 23u, 1u);
+    let divisor = (b & 0x7fffffu) | select(0u, 0x800000u, b >= 0x800000u);
+    var rest = ((a & 0x7fffffu) | select(0u, 0x800000u, a >= 0x800000u)) % divisor;
+    var digits = max(a >> 23u, 1u) - exponent;
+    while (digits > 0u) {
+        let step = min(digits, 8u);
+        rest = (rest << step) % divisor;
+        digits -= step;
+    }
+    if (rest == 0u) {
+        return 0u;
+    }
+    let shift = min(23u - firstLeadingBit(rest), exponent - 1u);
+    return (rest << shift) + ((exponent - shift - 1u) << 23u);
+}
+
+// Rounded toward zero, within the range of the result; 0 for NaN.
+fn i32_from_f32(x: f32) -> i32 {
+    return select(select(i32(x), 0x7fffffff, x >= 2147483648.0f), 0, is_nan(x));
+}
+
+fn i32_from_f32_4(x: vec4<f32>) -> vec4<i32> {
+    let whole = select(vec4<i32>(x), vec4<i32>(0x7fffffff), x >= vec4<f32>(2147483648.0f));
+    return select(whole, vec4<i32>(0), is_nan4(x));
 }
 
 fn i64_from_i32(a: i32) -> vec2<u32> {
@@ -227,8 +352,15 @@ fn i64_to_f32(a: vec2<u32>) -> f32 {
     return select(magnitude, -magnitude, i64_is_negative(a));
 }
 
+// Rounded toward zero, within the range of the result; 0 for NaN.
 fn i64_from_f32(x: f32) -> vec2<u32> {
-    let a = floor(min(abs(x), 9.2233715e18f));
+    if (is_nan(x)) {
+        return vec2<u32>(0u, 0u);
+    }
+    if (abs(x) >= 9.2233720e18f) {
+        return select(vec2<u32>(0xffffffffu, 0x7fffffffu), vec2<u32>(0u, 0x80000000u), x < 0.0f);
+    }
+    let a = floor(abs(x));
     let high = floor(a * 2.3283064e-10f);
     let magnitude = vec2<u32>(u32(a - high * 4294967296.0f), u32(high));
     return select(magnitude, i64_neg(magnitude), x < 0.0f);

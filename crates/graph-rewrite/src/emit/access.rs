@@ -93,11 +93,7 @@ pub(super) fn store_functions(n: &str, dtype: DType, access: Access, f16: bool) 
     let mut text = String::new();
     let (argument, element, vector) = match dtype {
         DType::F32 => ("f32", "value", "value"),
-        DType::F16 if f16 => (
-            "f32",
-            "clamp(f16(value), -65504.0h, 65504.0h)",
-            "clamp(vec4<f16>(value), vec4<f16>(-65504.0h), vec4<f16>(65504.0h))",
-        ),
+        DType::F16 if f16 => ("f32", "f16(half_range(value))", "vec4<f16>(half_range4(value))"),
         DType::F16 => return store_packed(n, access),
         DType::I64 => ("vec2<u32>", "value", "value"),
         DType::I32 | DType::U32 => ("i32", "value", "value"),
@@ -121,23 +117,18 @@ pub(super) fn store_functions(n: &str, dtype: DType, access: Access, f16: bool) 
 /// Halves without `f16`: whole words where four are stored, else each half by itself.
 fn store_packed(n: &str, access: Access) -> String {
     let mut text = String::new();
-    let limits = |width: usize| match width {
-        1 => "clamp(value, -65504.0f, 65504.0f)",
-        _ => "clamp(value, vec4<f32>(-65504.0f), vec4<f32>(65504.0f))",
-    };
     if access.element {
         let _ = write!(
             text,
             "// Writes one half of a word; the other half may be written at the same time.
 fn store_{n}(at: i32, value: f32) {{
     let shift = u32(at & 1) * 16u;
-    let half = pack2x16float(vec2<f32>({}, 0.0f)) & 0xffffu;
+    let half = pack2x16float(vec2<f32>(half_range(value), 0.0f)) & 0xffffu;
     atomicAnd(&output_{n}[at >> 1u], 0xffff0000u >> shift);
     atomicOr(&output_{n}[at >> 1u], half << shift);
 }}
 
-",
-            limits(1)
+"
         );
     }
     if access.vector {
@@ -149,7 +140,10 @@ fn store_{n}(at: i32, value: f32) {{
         } else {
             format!("    output_{n}[at] = vec2<u32>(pack2x16float(v.xy), pack2x16float(v.zw));")
         };
-        let _ = write!(text, "fn store4_{n}(at: i32, value: vec4<f32>) {{\n    let v = {};\n{body}\n}}\n\n", limits(4));
+        let _ = write!(
+            text,
+            "fn store4_{n}(at: i32, value: vec4<f32>) {{\n    let v = half_range4(value);\n{body}\n}}\n\n"
+        );
     }
     text
 }

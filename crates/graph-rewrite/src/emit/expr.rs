@@ -308,15 +308,61 @@ impl Scope {
                 _ => Value::Int(scalar, result),
             });
         }
+        if scalar == Scalar::F32
+            && let Some(value) = self.with_zero(module, id, op, (a, &left), (b, &right))?
+        {
+            return Ok(value);
+        }
         if op == BinaryOp::Pow
             && let Some(power) = self.constant_power(module, id, a, &right)?
         {
             return Ok(power);
         }
+        // The second operand is looked at for NaN.
+        let limits = scalar == Scalar::F32 && matches!(op, BinaryOp::Min | BinaryOp::Max);
+        let (a, b) = if limits && right.constant().is_some() { (b, a) } else { (a, b) };
         let natural = |id| dag.range(id).is_some_and(|(low, _)| low >= 0);
         let divisor = if let Value::Int(_, n) = right { Some(n) } else { None };
         let facts = Facts { natural: natural(a) && natural(b), divisor };
         self.apply(module, id, &[a, b], |text, wide| function::binary(op, scalar, (&text[0], &text[1]), facts, wide))
+    }
+
+    /// Sums, differences, products and quotients with zero, and what is left of a float without itself.
+    fn with_zero(
+        &mut self,
+        module: &mut Module,
+        id: ExprId,
+        op: BinaryOp,
+        (a, left): (ExprId, &Value),
+        (b, right): (ExprId, &Value),
+    ) -> Result<Option<Value>, EmitError> {
+        let sign = match op {
+            BinaryOp::Add => "+",
+            BinaryOp::Sub => "-",
+            BinaryOp::Mul => "*",
+            BinaryOp::Div => "/",
+            _ => return Ok(None),
+        };
+        let mut zero = |value: &Value| match *value {
+            Value::Float(zero) if zero == 0.0 && zero.is_sign_negative() => Some(format!("(-{})", module.zero())),
+            Value::Float(zero) if zero == 0.0 => Some(module.zero()),
+            _ => None,
+        };
+        let zeros = (zero(left), zero(right));
+        let both = |code: String| Ok(Text { code, wide: true });
+        Ok(match zeros {
+            (Some(zero), _) => {
+                Some(self.apply(module, id, &[b], |text, _| both(format!("{zero} {sign} {}", text[0])))?)
+            }
+            (_, Some(zero)) => {
+                Some(self.apply(module, id, &[a], |text, _| both(format!("{} {sign} {zero}", text[0])))?)
+            }
+            _ if op == BinaryOp::Sub && a == b => {
+                let zero = module.zero();
+                Some(self.apply(module, id, &[a], |text, _| both(format!("abs({}) * {zero}", text[0])))?)
+            }
+            _ => None,
+        })
     }
 
     fn constant_power(

@@ -28,9 +28,11 @@ fn scalar_only(code: String) -> Text {
     Text { code, wide: false }
 }
 
-/// A float literal; values that are not finite become the nearest that are, and NaN 0.
+/// A float literal. Infinities and NaN have none in WGSL, and are made of their bits.
 pub(super) fn float_literal(value: f32) -> String {
-    let value = if value.is_nan() { 0.0 } else { value.clamp(f32::MIN, f32::MAX) };
+    if !value.is_finite() {
+        return format!("float_of_bits({:#010x}u)", value.to_bits());
+    }
     if value.is_sign_negative() { format!("({value:?}f)") } else { format!("{value:?}f") }
 }
 
@@ -53,7 +55,7 @@ pub(super) fn unary(op: UnaryOp, scalar: Scalar, a: &str, wide: bool) -> Result<
     if !op.accepts(scalar) {
         return Err(EmitError::Undefined { function: op.name(), scalar });
     }
-    let suffix = if wide { "4" } else { "" };
+    let suffix = suffix(wide);
     let zero = if wide { "vec4<f32>(0.0f)" } else { "0.0f" };
     Ok(match (op, scalar) {
         (Neg, Scalar::I64) => scalar_only(format!("i64_neg({a})")),
@@ -66,7 +68,7 @@ pub(super) fn unary(op: UnaryOp, scalar: Scalar, a: &str, wide: bool) -> Result<
         (Rsqrt, _) => both(format!("inverseSqrt({a})")),
         (Sigmoid, _) => both(format!("sigmoid{suffix}({a})")),
         (Silu, _) => both(format!("silu{suffix}({a})")),
-        (Relu, _) => both(format!("max({a}, {zero})")),
+        (Relu, _) => both(format!("larger{suffix}({zero}, {a})")),
         (Tanh, _) => scalar_only(format!("tanh_of({a})")),
         (Erf, _) => scalar_only(format!("erf({a})")),
         (Sin, _) => scalar_only(format!("sine({a})")),
@@ -102,8 +104,25 @@ pub(super) fn binary(
     Ok(match scalar {
         Scalar::I64 => scalar_only(int64(op, a, b)),
         Scalar::I32 if matches!(op, BinaryOp::Div | BinaryOp::Mod) => division(op, a, b, facts, wide),
+        Scalar::F32 => float(op, a, b, wide),
         _ => common(op, scalar, a, b),
     })
+}
+
+/// The end of the name of a library function that takes four lanes.
+fn suffix(wide: bool) -> &'static str {
+    if wide { "4" } else { "" }
+}
+
+fn float(op: BinaryOp, a: &str, b: &str, wide: bool) -> Text {
+    match op {
+        BinaryOp::Mod => scalar_only(format!("float_mod({a}, {b})")),
+        BinaryOp::Min => both(format!("smaller{}({a}, {b})", suffix(wide))),
+        BinaryOp::Max => both(format!("larger{}({a}, {b})", suffix(wide))),
+        // What naga makes of `!=` is false for NaN.
+        BinaryOp::Ne => both(format!("!({a} == {b})")),
+        _ => common(op, Scalar::F32, a, b),
+    }
 }
 
 fn common(op: BinaryOp, scalar: Scalar, a: &str, b: &str) -> Text {
@@ -113,7 +132,7 @@ fn common(op: BinaryOp, scalar: Scalar, a: &str, b: &str) -> Text {
         Sub => both(format!("{a} - {b}")),
         Mul => both(format!("{a} * {b}")),
         Div => both(format!("{a} / {b}")),
-        Mod => both(format!("{a} - {b} * floor({a} / {b})")),
+        Mod => scalar_only(format!("floor_mod({a}, {b})")),
         Pow => scalar_only(format!("power({a}, {b})")),
         Min => both(format!("min({a}, {b})")),
         Max => both(format!("max({a}, {b})")),
@@ -177,8 +196,10 @@ pub(super) fn cast(from: Scalar, to: Scalar, a: &str, wide: bool) -> Text {
     use Scalar::*;
     let ty = |name: &str| if wide { format!("vec4<{name}>") } else { name.to_owned() };
     match (from, to) {
-        (F32 | I32 | Bool, F32) | (Bool | F32, I32) => both(format!("{}({a})", ty(type_of(to)))),
-        (F32 | I32, Bool) => both(format!("{a} != {}({})", ty(type_of(from)), if from == F32 { "0.0f" } else { "0" })),
+        (F32 | I32 | Bool, F32) | (Bool, I32) => both(format!("{}({a})", ty(type_of(to)))),
+        (F32, I32) => both(format!("i32_from_f32{}({a})", if wide { "_4" } else { "" })),
+        (F32, Bool) => both(format!("!({a} == {}(0.0f))", ty("f32"))),
+        (I32, Bool) => both(format!("{a} != {}(0)", ty("i32"))),
         (I64, F32) => scalar_only(format!("i64_to_f32({a})")),
         (F32, I64) => scalar_only(format!("i64_from_f32({a})")),
         (I64, I32) => scalar_only(format!("bitcast<i32>({a}.x)")),

@@ -2,6 +2,7 @@
 
 use super::EmitError;
 use super::expr::{Scope, indented};
+use super::function::float_literal;
 use super::module::Module;
 use super::store::{everywhere, store_all_four};
 use super::value::Value;
@@ -131,26 +132,34 @@ pub(super) struct Combine(pub ReduceOp);
 
 impl Combine {
     /// What no elements give.
-    pub fn identity(&self) -> &'static str {
-        match self.0 {
-            ReduceOp::Sum => "0.0f",
-            ReduceOp::Max => "-3.4028235e38f",
-            ReduceOp::Min => "3.4028235e38f",
-        }
+    pub fn identity(&self) -> String {
+        float_literal(self.0.start())
     }
 
-    /// Two elements, or two vectors of them.
+    /// Two elements, the second of them new.
     pub fn join(&self, a: &str, b: &str) -> String {
         match self.0 {
             ReduceOp::Sum => format!("{a} + {b}"),
-            ReduceOp::Max => format!("max({a}, {b})"),
-            ReduceOp::Min => format!("min({a}, {b})"),
+            ReduceOp::Max => format!("larger({a}, {b})"),
+            ReduceOp::Min => format!("smaller({a}, {b})"),
+        }
+    }
+
+    /// Two vectors of elements.
+    pub fn join4(&self, a: &str, b: &str) -> String {
+        match self.0 {
+            ReduceOp::Sum => format!("{a} + {b}"),
+            ReduceOp::Max => format!("larger4({a}, {b})"),
+            ReduceOp::Min => format!("smaller4({a}, {b})"),
         }
     }
 
     /// The four components of a vector.
     pub fn total(&self, a: &str) -> String {
-        let half = |x, y| format!("({})", self.join(&format!("{a}.{x}"), &format!("{a}.{y}")));
+        let half = |x, y| match self.0 {
+            ReduceOp::Sum => format!("({a}.{x} + {a}.{y})"),
+            _ => self.join(&format!("{a}.{x}"), &format!("{a}.{y}")),
+        };
         self.join(&half("x", "y"), &half("z", "w"))
     }
 }

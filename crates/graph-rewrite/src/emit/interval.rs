@@ -79,7 +79,9 @@ impl Analysis {
         }
         let dag = &module.body.dag;
         let (coords, scalar) = (dag.coords(id), dag.scalar(id));
-        let bounds = if dag.values(id) != 0 || scalar == Scalar::I64 {
+        // A float that is read may be NaN, which has no bounds.
+        let is_unknown = scalar == Scalar::I64 || scalar == Scalar::F32 && reads_memory(module, id);
+        let bounds = if dag.values(id) != 0 || is_unknown {
             None
         } else if coords & (ROW | KEY) == 0 {
             Some(Bounds::point(self.exact.eval_one(module, id)?.first()))

@@ -98,6 +98,12 @@ impl<'a> Module<'a> {
         }
     }
 
+    /// A float zero that compilers do not know: what they make of sums, products and quotients with a literal one is not
+    /// true of NaN, infinities and negative zeros.
+    pub fn zero(&mut self) -> String {
+        format!("bitcast<f32>({})", self.param(Param::Dim(0.into())))
+    }
+
     /// The product of extents.
     pub fn product(&mut self, dims: &[Dim]) -> String {
         let constant = dims.iter().filter_map(Dim::as_const).fold(1, usize::saturating_mul);

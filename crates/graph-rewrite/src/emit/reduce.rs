@@ -240,7 +240,11 @@ fn conclude(row: &mut Scope, module: &mut Module, columns: &Columns, (start, gro
 
 fn filler(columns: &Columns, op: ReduceOp) -> String {
     let identity = Combine(op).identity();
-    if columns.lanes == 1 { identity.to_owned() } else { format!("vec4<f32>({identity})") }
+    if columns.lanes == 1 { identity } else { format!("vec4<f32>({identity})") }
+}
+
+fn join(columns: &Columns, op: ReduceOp, total: &str, value: &str) -> String {
+    if columns.lanes == 1 { Combine(op).join(total, value) } else { Combine(op).join4(total, value) }
 }
 
 fn text(value: &Value, lanes: usize) -> String {
@@ -280,7 +284,7 @@ fn looped(
             row.line(&format!("var {total} = {identity};"));
             let value = text(&value, columns.lanes);
             let value = if columns.whole() { value } else { format!("select({identity}, {value}, valid)") };
-            inner.line(&format!("{total} = {};", Combine(reduction.op).join(&total, &value)));
+            inner.line(&format!("{total} = {};", join(columns, reduction.op, &total, &value)));
         }
         if !group.is_empty() {
             row.block(&head, &inner.take());
@@ -360,7 +364,7 @@ fn unrolled(
                 if *in_doubt {
                     value = format!("select({identity}, {value}, here{step})");
                 }
-                scope.line(&format!("{total} = {};", Combine(reduction.op).join(&total, &value)));
+                scope.line(&format!("{total} = {};", join(columns, reduction.op, &total, &value)));
             }
             let text = scope.take();
             row.append(&text);

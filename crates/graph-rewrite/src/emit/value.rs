@@ -72,10 +72,10 @@ impl Value {
         }
     }
 
-    /// A constant of the given type, finite.
+    /// A constant of the given type.
     pub fn of_constant(scalar: Scalar, value: f64) -> Self {
         match scalar {
-            Scalar::F32 => Self::Float(if value.is_nan() { 0.0 } else { (value as f32).clamp(f32::MIN, f32::MAX) }),
+            Scalar::F32 => Self::Float(value as f32),
             Scalar::Bool => Self::Bool(value != 0.0),
             Scalar::I32 => Self::Int(scalar, i64::from(value as i32)),
             Scalar::I64 => Self::Int(scalar, value as i64),

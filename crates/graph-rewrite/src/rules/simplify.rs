@@ -10,7 +10,9 @@ pub fn simplifications() -> Vec<Box<dyn Rule>> {
         traced("silu of a quotient", |x| x / &(&(-x).exp() + 1.0), |x| x.silu()),
         traced("relu", |x| x.clamp(Some(0.0), None), |x| x.relu()),
         traced("times one", |x| x * 1.0, Tensor::clone),
-        traced("plus zero", |x| x + 0.0, Tensor::clone),
+        // Zero itself would change the sign of a negative one.
+        traced("plus negative zero", |x| x + -0.0, Tensor::clone),
+        traced("minus zero", |x| x - 0.0, Tensor::clone),
         traced("divided by one", |x| x / 1.0, Tensor::clone),
         traced("double negation", |x| -&-x, Tensor::clone),
     ];

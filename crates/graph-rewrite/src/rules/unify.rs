@@ -4,11 +4,12 @@ use rewire_graph::op::{Constant, Op};
 use rewire_graph::{Dim, Layout, Symbol, Type};
 use std::collections::BTreeMap;
 
-/// Equal operators, sizes of the pattern standing for those of the graph; constants are equal by value whatever their
-/// type is.
+/// Equal operators, sizes of the pattern standing for those of the graph; constants are equal by value, the
+/// sign of a zero included, whatever their type is.
 pub(super) fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, Dim>) -> bool {
     if let (Some(a), Some(b)) = (pattern.downcast_ref::<Constant>(), op.downcast_ref::<Constant>()) {
-        return a.tensor.shape() == b.tensor.shape() && a.tensor.to_f64() == b.tensor.to_f64();
+        let bits = |constant: &Constant| constant.tensor.to_f64().into_iter().map(f64::to_bits);
+        return a.tensor.shape() == b.tensor.shape() && bits(a).eq(bits(b));
     }
     if pattern.name() != op.name() {
         return false;

@@ -14,6 +14,12 @@ pub struct Array {
     pub(super) data: Data,
 }
 
+/// A result in the range of single precision, beyond which it is infinite.
+pub(super) fn in_range(value: f64) -> f64 {
+    let single = value as f32;
+    if single.is_infinite() { single.into() } else { value }
+}
+
 impl Array {
     pub(super) fn from_tensor(tensor: &HostTensor) -> Self {
         let shape = tensor.shape().to_vec();
@@ -29,7 +35,7 @@ impl Array {
     }
 
     pub(super) fn from_floats(shape: Vec<usize>, values: Vec<f64>) -> Self {
-        Self { shape, data: Data::Float(values) }
+        Self { shape, data: Data::Float(values.into_iter().map(in_range).collect()) }
     }
 
     pub(super) fn integers(&self) -> Vec<i64> {

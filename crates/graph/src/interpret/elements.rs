@@ -1,4 +1,4 @@
-use super::array::{Array, Data};
+use super::array::{Array, Data, in_range};
 use crate::op::{Elements, Elementwise};
 use crate::pointwise::{Dag, Expr, ExprId};
 use crate::{DType, Dim, Layout, Scalar, Type};
@@ -160,13 +160,13 @@ impl Point<'_> {
                 Number::Float(definition.map_or(f64::NAN, |definition| definition.evaluate(&arguments).into()))
             }
             Expr::Unary(op, a) => match (dag.scalar(*a), self.at(*a)) {
-                (Scalar::F32, a) => Number::Float(op.evaluate(a.float())),
+                (Scalar::F32, a) => Number::Float(in_range(op.evaluate(a.float()))),
                 (_, a) => Number::Integer(op.evaluate(a.integer() as f64) as i64),
             },
             Expr::Binary(op, a, b) => {
                 let (x, y) = (self.at(*a), self.at(*b));
                 match (dag.scalar(*a), op.is_comparison()) {
-                    (Scalar::F32, false) => Number::Float(op.evaluate(x.float(), y.float())),
+                    (Scalar::F32, false) => Number::Float(in_range(op.evaluate(x.float(), y.float()))),
                     (Scalar::F32, true) => Number::Integer(op.evaluate(x.float(), y.float()) as i64),
                     _ => Number::Integer(op.evaluate_int(x.integer(), y.integer())),
                 }
@@ -178,6 +178,7 @@ impl Point<'_> {
             Expr::Cast(scalar, a) => match (scalar, self.at(*a)) {
                 (Scalar::F32, a) => Number::Float(a.float()),
                 (Scalar::Bool, a) => Number::Integer(i64::from(a.float() != 0.0)),
+                (Scalar::I32, Number::Float(a)) => Number::Integer(i64::from(a as i32)),
                 (_, a) => Number::Integer(a.integer()),
             },
         }

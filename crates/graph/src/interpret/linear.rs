@@ -1,5 +1,6 @@
 use super::array::Array;
 use crate::op::{Reduce, ReduceOp};
+use crate::pointwise::BinaryOp;
 use std::ops::Range;
 
 pub(super) fn reduce(op: &Reduce, operands: &[&Array], shape: Vec<usize>) -> Array {
@@ -13,8 +14,8 @@ pub(super) fn reduce(op: &Reduce, operands: &[&Array], shape: Vec<usize>) -> Arr
             let elements = (0..extent).map(|n| x.float((o * extent + n) * inner + i));
             values.push(match op.op {
                 ReduceOp::Sum => elements.sum(),
-                ReduceOp::Max => elements.fold(f64::from(op.op.start()), f64::max),
-                ReduceOp::Min => elements.fold(f64::from(op.op.start()), f64::min),
+                ReduceOp::Max => elements.fold(op.op.start().into(), |a, b| BinaryOp::Max.evaluate(a, b)),
+                ReduceOp::Min => elements.fold(op.op.start().into(), |a, b| BinaryOp::Min.evaluate(a, b)),
             });
         }
     }

@@ -1,4 +1,5 @@
-//! The interpreter: every operator by its definition, in double precision, without fusion. The oracle.
+//! The interpreter: every operator by its definition, in double precision with the range of single precision, without
+//! fusion. The oracle.
 
 mod array;
 mod custom;
@@ -53,8 +54,8 @@ const LIMIT: usize = 1 << 27;
 
 /// The outputs of a graph for named inputs and parameters, by name.
 ///
-/// It computes every operator by its definition, in double precision and one element after the other. That is
-/// slow and exact: what kernels are tested against. Traced and rewritten graphs both work.
+/// It computes every operator by its definition, in double precision with the range of single precision and one element
+/// after the other. That is slow and exact: what kernels are tested against. Traced and rewritten graphs both work.
 ///
 /// Lengths and offsets are bound as integer tensors. Floats come back as `F32`, values of the shape
 /// program as `I64`. Scores come back as `[samples, heads, rows, keys]` of the longest sample, with zeros or what

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 pub enum ReduceOp {
     /// The sum; 0 for no elements.
     Sum,
-    /// The largest; `f32::MIN` for no elements.
+    /// The largest, or NaN if one is; negative infinity for no elements.
     Max,
-    /// The smallest; `f32::MAX` for no elements.
+    /// The smallest, or NaN if one is; infinity for no elements.
     Min,
 }
 
@@ -28,8 +28,8 @@ impl ReduceOp {
     pub fn start(self) -> f32 {
         match self {
             Self::Sum => 0.0,
-            Self::Max => f32::MIN,
-            Self::Min => f32::MAX,
+            Self::Max => f32::NEG_INFINITY,
+            Self::Min => f32::INFINITY,
         }
     }
 }

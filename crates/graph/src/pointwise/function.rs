@@ -2,6 +2,10 @@ use crate::Scalar;
 use serde::{Deserialize, Serialize};
 
 /// A function of one scalar. Floats unless said otherwise.
+///
+/// Floats are those of IEEE 754 in the interpreter, in folded constants and on every kernel: NaN gives NaN, infinities
+/// and zeros give the limits there or, where there is none, NaN, and what exceeds single precision is infinite. Magnitudes
+/// below its normal numbers, `1.2e-38`, may count as zeros of their sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum UnaryOp {
     /// `-x`, floats and integers.
@@ -10,25 +14,25 @@ pub enum UnaryOp {
     Abs,
     /// `e^x`
     Exp,
-    /// Natural logarithm.
+    /// Natural logarithm; NaN of negative numbers.
     Log,
-    /// Square root.
+    /// Square root; NaN of negative numbers.
     Sqrt,
-    /// `1 / sqrt(x)`
+    /// `1 / sqrt(x)`; NaN of negative numbers.
     Rsqrt,
     /// `1 / (1 + e^-x)`
     Sigmoid,
-    /// `x / (1 + e^-x)`
+    /// `x / (1 + e^-x)`, the product of `x` and its sigmoid: NaN of negative infinity.
     Silu,
-    /// `max(x, 0)`
+    /// `max(x, 0)`, a zero of either sign for zeros.
     Relu,
     /// Hyperbolic tangent.
     Tanh,
     /// Error function.
     Erf,
-    /// Sine of an angle in radians.
+    /// Sine of an angle in radians; NaN of infinities.
     Sin,
-    /// Cosine of an angle in radians.
+    /// Cosine of an angle in radians; NaN of infinities.
     Cos,
     /// Largest integer not above `x`.
     Floor,
@@ -42,7 +46,7 @@ pub enum UnaryOp {
     Not,
 }
 
-/// A function of two scalars of the same type.
+/// A function of two scalars of the same type. Of floats, what [`UnaryOp`] says holds as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum BinaryOp {
     /// `a + b`
@@ -53,19 +57,22 @@ pub enum BinaryOp {
     Mul,
     /// `a / b`; of integers, rounded toward negative infinity; 0 where `b` is the integer 0.
     Div,
-    /// `a - b * floor(a / b)`; 0 where `b` is the integer 0.
+    /// What dividing `a` by `b` and rounding down leaves, with the sign of `b`; 0 where `b` is the integer 0. Of floats
+    /// it is exact but for one addition of `b` where the signs differ, a zero of either sign, NaN where `b` is 0 or `a`
+    /// infinite.
     Mod,
-    /// `a^b`
+    /// `a^b` as C's `pow` has it: NaN where a negative number has an exponent that is not whole, and 1 where the base is 1
+    /// or the exponent 0, whatever the other is.
     Pow,
-    /// The smaller.
+    /// The smaller; of floats NaN if either is, and either of two zeros.
     Min,
-    /// The larger.
+    /// The larger; of floats NaN if either is, and either of two zeros.
     Max,
-    /// `a == b`
+    /// `a == b`; NaN equals nothing.
     Eq,
-    /// `a != b`
+    /// `a != b`, true for NaN.
     Ne,
-    /// `a < b`
+    /// `a < b`; like all comparisons of order false for NaN.
     Lt,
     /// `a <= b`
     Le,
@@ -124,7 +131,7 @@ impl UnaryOp {
             Self::Rsqrt => x.sqrt().recip(),
             Self::Sigmoid => 1.0 / (1.0 + (-x).exp()),
             Self::Silu => x / (1.0 + (-x).exp()),
-            Self::Relu => x.max(0.0),
+            Self::Relu => larger(x, 0.0),
             Self::Tanh => x.tanh(),
             Self::Erf => erf(x),
             Self::Sin => x.sin(),
@@ -195,10 +202,10 @@ impl BinaryOp {
             Self::Sub => a - b,
             Self::Mul => a * b,
             Self::Div => a / b,
-            Self::Mod => a - b * (a / b).floor(),
+            Self::Mod => floor_mod(a, b),
             Self::Pow => a.powf(b),
-            Self::Min => a.min(b),
-            Self::Max => a.max(b),
+            Self::Min => -larger(-a, -b),
+            Self::Max => larger(a, b),
             Self::Eq => truth(a == b),
             Self::Ne => truth(a != b),
             Self::Lt => truth(a < b),
@@ -242,6 +249,17 @@ fn floor_div(a: i64, b: i64) -> i64 {
     if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
 }
 
+/// The larger, or NaN if either is.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
+}
+
+/// What floor division leaves.
+fn floor_mod(a: f64, b: f64) -> f64 {
+    let rest = a % b;
+    if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
+}
+
 /// Error function: its Maclaurin series below 3, a continued fraction of erfc above (DLMF 7.6.1, 7.9.1).
 fn erf(x: f64) -> f64 {
     let a = x.abs();
@@ -252,7 +270,7 @@ fn erf(x: f64) -> f64 {
             term *= -x * x / n;
             sum += term / (2.0 * n + 1.0);
         }
-        return sum * std::f64::consts::FRAC_2_SQRT_PI;
+        return (sum * std::f64::consts::FRAC_2_SQRT_PI).copysign(x);
     }
     let fraction = (1..60).rev().fold(a, |rest, n| a + f64::from(n) / 2.0 / rest);
     (1.0 - (-a * a).exp() / std::f64::consts::PI.sqrt() / fraction).copysign(x)

@@ -7,12 +7,18 @@ const MOST_COLUMNS: usize = 1 << 24;
 /// Tensors that are joined at once, so that a kernel can bind them.
 const JOINED: usize = 4;
 
+/// An element of every row: its value, and its column as a float, infinity where there is none.
+struct Round {
+    value: Tensor,
+    column: Tensor,
+}
+
 impl Scope {
     /// The `k` largest elements of every row, largest first, and their columns: `[R, N]` to `[R, k]`, an `F32`, and
     /// `[R, k]`, an `I32`.
     ///
-    /// Of equal elements the one in the smaller column comes first. Where a row has fewer than `k` elements, the rest is
-    /// `f32::MIN` in column -1. A row is read `k` times.
+    /// Of equal elements the one in the smaller column comes first. NaN is none of them. Where a row has fewer than `k`
+    /// elements, the rest is `f32::MIN` in column -1. A row is read `k` times.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};
@@ -31,27 +37,34 @@ impl Scope {
         x.require("top_k", "x", counted, format!("of less than {MOST_COLUMNS} columns"), x.ty());
         let columns = Ragged::dense(self, 1.into(), &self.host_size(count.clone())).position();
         let columns = columns.reshape(&[1.into(), count]);
-        let mut rounds: Vec<(Tensor, Tensor)> = vec![];
+        let mut rounds: Vec<Round> = vec![];
         for _ in 0..k {
             let next = self.next_largest(x, &columns, rounds.last());
             rounds.push(next);
         }
-        let (values, places) = rounds.into_iter().unzip();
+        let (values, places) = rounds.iter().map(|round| self.found(round)).unzip();
         (self.joined(values), self.joined(places))
     }
 
-    /// The largest element after `last` in every row, and its column.
-    fn next_largest(&self, x: &Tensor, columns: &Tensor, last: Option<&(Tensor, Tensor)>) -> (Tensor, Tensor) {
-        let [lowest, highest] = [f32::MIN, f32::MAX].map(|value| self.scalar(DType::F32, f64::from(value)));
-        let left = last.map(|(value, column)| x.lt(value).or(&x.equal(value).and(&columns.gt(column))));
-        let candidates = left.as_ref().map_or_else(|| x.cast(DType::F32), |left| left.select(x, &lowest));
+    /// The largest element after `last` in every row.
+    fn next_largest(&self, x: &Tensor, columns: &Tensor, last: Option<&Round>) -> Round {
+        let [lowest, highest] = [f64::NEG_INFINITY, f64::INFINITY].map(|value| self.scalar(DType::F32, value));
+        let left = match last {
+            Some(Round { value, column }) => x.lt(value).or(&x.equal(value).and(&columns.cast(DType::F32).gt(column))),
+            None => x.le(&highest),
+        };
+        let candidates = left.select(x, &lowest);
         let value = candidates.max(1);
-        let equal = candidates.equal(&value);
-        let found = left.map_or_else(|| equal.clone(), |left| left.and(&equal));
+        let found = left.and(&candidates.equal(&value));
         let column = found.select(&columns.cast(DType::F32), &highest).min(1);
+        Round { value, column }
+    }
+
+    /// The elements and columns of a round, where there are any.
+    fn found(&self, Round { value, column }: &Round) -> (Tensor, Tensor) {
+        let [least, none] = [f32::MIN, -1.0].map(|value| self.scalar(DType::F32, f64::from(value)));
         let exists = column.lt(&self.scalar(DType::F32, MOST_COLUMNS as f64));
-        let column = exists.select(&column, &self.scalar(DType::F32, -1.0));
-        (value, column.cast(DType::I32))
+        (exists.select(value, &least), exists.select(column, &none).cast(DType::I32))
     }
 
     fn joined(&self, mut parts: Vec<Tensor>) -> Tensor {

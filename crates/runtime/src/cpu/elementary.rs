@@ -30,6 +30,20 @@ fn clamp<S: Simd>(simd: S, x: S::f32s, low: f32, high: f32) -> S::f32s {
     simd.select_f32s(simd.less_than_f32s(high, x), high, x)
 }
 
+/// The larger, or NaN if either is.
+#[inline(always)]
+pub(super) fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+    let largest = simd.select_f32s(simd.less_than_or_equal_f32s(b, a), a, b);
+    simd.select_f32s(simd.equal_f32s(a, a), largest, a)
+}
+
+/// The smaller, or NaN if either is.
+#[inline(always)]
+pub(super) fn smaller<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+    let smallest = simd.select_f32s(simd.less_than_or_equal_f32s(a, b), a, b);
+    simd.select_f32s(simd.equal_f32s(a, a), smallest, a)
+}
+
 /// A polynomial with these coefficients, the constant one first.
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(simd: S, x: S::f32s, coefficients: [f32; N]) -> S::f32s {

@@ -1,4 +1,4 @@
-//! Functions of integers, and the generator of random numbers.
+//! Functions of integers, floor division of floats, and the generator of random numbers.
 
 /// Rounds of the generator.
 pub(super) const ROUNDS: usize = 10;
@@ -67,4 +67,11 @@ pub(super) fn floor_mod_i32(a: i32, b: i32) -> i32 {
 pub(super) fn floor_mod_i64(a: i64, b: i64) -> i64 {
     let rest = a.wrapping_sub(b.wrapping_mul(floor_div_i64(a, b)));
     if b == 0 { 0 } else { rest }
+}
+
+/// What floor division leaves.
+#[inline(always)]
+pub(super) fn floor_mod_f32(a: f32, b: f32) -> f32 {
+    let rest = a % b;
+    if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
 }

@@ -2,6 +2,7 @@
 
 use super::chain::Block;
 use super::elementary as e;
+use super::functions::floor_mod_f32;
 use super::lanes::{Lanes, Row};
 use super::step::{CONSTANTS, Linear, Pass, Step};
 use pulp::Simd;
@@ -74,7 +75,7 @@ impl<'a> Rows<'a, '_> {
         let [a, b, c] = constants;
         let (a, b, c) = (self.constant(a), self.constant(b), self.constant(c));
         let factors = times.map_or(Lanes::Same(1.0), |other| self.operand(other));
-        let (sign, terms) = plus.map_or((1.0, Lanes::Same(0.0)), |(sign, other)| (sign, self.operand(other)));
+        let (sign, terms) = plus.map_or((1.0, Lanes::Same(-0.0)), |(sign, other)| (sign, self.operand(other)));
         let kind = (constants[1].is_some(), times.is_some(), plus.is_some());
         for (n, out, value) in self.iter() {
             let (factors, terms) = (block.row(factors, n), block.row(terms, n));
@@ -244,9 +245,9 @@ impl<'a> Rows<'a, '_> {
             BinaryOp::Sub => zip!(a, b => simd.sub_f32s(a, b)),
             BinaryOp::Mul => zip!(a, b => simd.mul_f32s(a, b)),
             BinaryOp::Div => zip!(a, b => simd.div_f32s(a, b)),
-            BinaryOp::Min => zip!(a, b => simd.select_f32s(simd.less_than_f32s(b, a), b, a)),
-            BinaryOp::Max => zip!(a, b => simd.select_f32s(simd.less_than_f32s(a, b), b, a)),
-            BinaryOp::Mod => self.zip_each(a, b, |a, b| a - b * (a / b).floor()),
+            BinaryOp::Min => zip!(a, b => e::smaller(simd, a, b)),
+            BinaryOp::Max => zip!(a, b => e::larger(simd, a, b)),
+            BinaryOp::Mod => self.zip_each(a, b, floor_mod_f32),
             BinaryOp::Pow => self.zip_each(a, b, f32::powf),
             _ => self.zip_each(a, b, |a, _| a),
         }

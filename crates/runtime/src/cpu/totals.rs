@@ -36,11 +36,7 @@ impl Partials {
 
 /// The result of no points.
 pub(super) fn neutral(op: ReduceOp) -> f32 {
-    match op {
-        ReduceOp::Sum => 0.0,
-        ReduceOp::Max => f32::MIN,
-        ReduceOp::Min => f32::MAX,
-    }
+    op.start()
 }
 
 impl Totals<'_> {
@@ -96,12 +92,12 @@ fn add(a: f32, b: f32) -> f32 {
 
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
-    if b > a { b } else { a }
+    if (b > a) | b.is_nan() { b } else { a }
 }
 
 #[inline(always)]
 fn smaller(a: f32, b: f32) -> f32 {
-    if b < a { b } else { a }
+    if (b < a) | b.is_nan() { b } else { a }
 }
 
 #[inline(always)]

@@ -102,13 +102,14 @@ impl Parts {
             let four = Four { coords: &point("m", "k"), axis: axis + 1, extent: &stat.extent };
             let (values, more) = statistics(n, false);
             let name = format!("stat_{n}");
-            let value = (stat.value, Element::Float, combine.identity());
+            let identity = combine.identity();
+            let value = (stat.value, Element::Float, identity.as_str());
             hooks += &elements(&name, module, &four, (values, &more), value)?;
             stats.push(Variable::from_pairs([
-                ("identity", combine.identity().to_owned()),
+                ("identity", identity.clone()),
                 ("extent", module.dim(&stat.extent)),
                 ("earlier", (0..n).map(|s| format!(", statistic_{s}[row]")).collect()),
-                ("join", combine.join("total", "value")),
+                ("join", combine.join4("total", "value")),
                 ("total", combine.total("total")),
             ]));
         }
