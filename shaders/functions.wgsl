@@ -220,7 +220,7 @@ fn i32_from_f32(x: f32) -> i32 {
     return select(select(i32(x), 0x7fffffff, x >= 2147483648.0f), 0, is_nan(x));
 }
 
-fn i32_from_f32_4(x: vec4<f32>) -> vec4<i32> {
+fn i32_from_f324(x: vec4<f32>) -> vec4<i32> {
     let whole = select(vec4<i32>(x), vec4<i32>(0x7fffffff), x >= vec4<f32>(2147483648.0f));
     return select(whole, vec4<i32>(0), is_nan4(x));
 }

@@ -6,7 +6,8 @@ use std::fmt;
 pub enum DType {
     /// IEEE 754 single precision.
     F32,
-    /// IEEE 754 half precision; computed in f32.
+    /// IEEE 754 half precision; computed in f32. What exceeds it is stored as the nearest half, 65504 of its sign, but for
+    /// infinities, which stay, as NaN does.
     F16,
     /// 64-bit signed integer; a pair of u32 on a GPU.
     I64,

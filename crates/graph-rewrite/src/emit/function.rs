@@ -197,7 +197,7 @@ pub(super) fn cast(from: Scalar, to: Scalar, a: &str, wide: bool) -> Text {
     let ty = |name: &str| if wide { format!("vec4<{name}>") } else { name.to_owned() };
     match (from, to) {
         (F32 | I32 | Bool, F32) | (Bool, I32) => both(format!("{}({a})", ty(type_of(to)))),
-        (F32, I32) => both(format!("i32_from_f32{}({a})", if wide { "_4" } else { "" })),
+        (F32, I32) => both(format!("i32_from_f32{}({a})", suffix(wide))),
         (F32, Bool) => both(format!("!({a} == {}(0.0f))", ty("f32"))),
         (I32, Bool) => both(format!("{a} != {}(0)", ty("i32"))),
         (I64, F32) => scalar_only(format!("i64_to_f32({a})")),

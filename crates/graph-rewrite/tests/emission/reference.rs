@@ -50,8 +50,8 @@ impl<'a> Reference<'a> {
         });
         Num::F(match r.op {
             ReduceOp::Sum => items.sum(),
-            ReduceOp::Max => items.fold(f32::MIN.into(), f64::max),
-            ReduceOp::Min => items.fold(f32::MAX.into(), f64::min),
+            ReduceOp::Max => items.fold(r.op.start().into(), f64::max),
+            ReduceOp::Min => items.fold(r.op.start().into(), f64::min),
         })
     }
 

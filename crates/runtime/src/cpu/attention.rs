@@ -287,7 +287,7 @@ impl CompiledAttention {
     fn finish(&self, worker: &mut Worker<'_>, block: Block, out_stride: usize) {
         let Worker { epilogue, targets, coords, sums, softmax, .. } = worker;
         if self.kernel.softmax {
-            for (sums, state) in sums.chunks_exact_mut(out_stride).zip(softmax).filter(|(_, state)| state.sum > 0.0) {
+            for (sums, state) in sums.chunks_exact_mut(out_stride).zip(softmax).filter(|(_, state)| state.sum != 0.0) {
                 sums.iter_mut().for_each(|sum| *sum /= state.sum);
             }
         }

@@ -1,0 +1,95 @@
+//! Attention to queries, keys and values that are no numbers.
+
+use super::*;
+use rewire_graph::{Graph, Ragged};
+use rewire_tests::noise::Noise;
+
+const LENGTHS: [i64; 4] = [5, 70, 0, 33];
+const HEADS: usize = 2;
+const WIDTH: usize = 8;
+
+/// Rows of all samples.
+const ROWS: usize = 108;
+
+fn weights(scope: &Scope, scores: &Tensor, rows: &Ragged, softmax: bool) -> Tensor {
+    let keep = rows.row_index(rows, HEADS).ge(&rows.key_index(rows, HEADS));
+    match softmax {
+        true => scores.softmax_scores(Some(&keep), rows, rows),
+        false => keep.select(&scores.silu(), &scope.scalar(F32, 0.0)),
+    }
+}
+
+/// Causal attention: by sigmoid linear units, or by softmax.
+fn attention(dtype: DType, softmax: bool) -> Graph {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("batch"));
+    let shape = [rows.total.clone(), HEADS.into(), WIDTH.into()];
+    let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, dtype, &shape));
+    let scores = &q.scores(&k, &rows, &rows) * 0.35;
+    let y = weights(&scope, &scores, &rows, softmax).weighted_sum(&v, &rows, &rows);
+    scope.finish(&[("y", y)]).unwrap()
+}
+
+/// Queries, keys and values, in one of which `value` stands in a row of the second head.
+fn inputs(dtype: DType, changed: &str, row: usize, value: f64) -> Tensors {
+    let shape = [ROWS, HEADS, WIDTH];
+    let tensor = |name: &str| {
+        let mut values = Noise::new(2, name).floats(dtype, &shape, 2.0).to_f64();
+        if name == changed {
+            values[(row * HEADS + 1) * WIDTH + 3] = value;
+        }
+        (name.to_owned(), HostTensor::from_f64(dtype, shape.to_vec(), &values).unwrap())
+    };
+    let mut inputs: Tensors = ["q", "k", "v"].map(tensor).into();
+    inputs.insert("lengths".to_owned(), HostTensor::lengths(&LENGTHS));
+    inputs
+}
+
+/// Rows of the second sample: the first, some between, and the last.
+const CHANGED: [usize; 4] = [5, 30, 48, 74];
+
+fn each(check: impl Fn(&str, bool, DType, &mut dyn FnMut(&Tensors) -> Results, &Graph)) {
+    for softmax in [false, true] {
+        for dtype in [F32, DType::F16] {
+            let graph = attention(dtype, softmax);
+            for (name, options) in kernels() {
+                let mut session = load(&graph, &Tensors::new(), options).unwrap();
+                check(&name, softmax, dtype, &mut |inputs| run(&mut session, inputs).unwrap(), &graph);
+            }
+        }
+    }
+}
+
+/// Queries reach their own results, keys those of the queries that see them, and nothing reaches others.
+#[test]
+fn queries_and_keys_reach_what_sees_them() {
+    each(|kernel, softmax, dtype, run, graph| {
+        for (changed, row) in ["q", "k"].into_iter().flat_map(|name| CHANGED.map(|row| (name, row))) {
+            let values = if softmax { vec![f64::NAN] } else { vec![f64::NAN, f64::INFINITY] };
+            for value in values {
+                let inputs = inputs(dtype, changed, row, value);
+                let expected = oracle(graph, &inputs, &Tensors::new()).unwrap()["y"].to_f64();
+                let actual = run(&inputs)["y"].to_f64();
+                let place = (0..actual.len()).find(|&n| is_another_kind(actual[n], expected[n]));
+                let text = place.map(|n| format!("{:?}, not {:?} at {n}", actual[n], expected[n]));
+                assert_eq!(text, None, "{kernel}, softmax {softmax}, {dtype}: {value} in {changed}, row {row}");
+            }
+        }
+    });
+}
+
+/// Values are in the results of what sees them, and not in those of other samples and heads.
+#[test]
+fn values_reach_what_sees_them() {
+    each(|kernel, softmax, dtype, run, _| {
+        for row in CHANGED {
+            let actual = run(&inputs(dtype, "v", row, f64::NAN))["y"].to_f64();
+            for (n, y) in actual.iter().enumerate() {
+                let (at, head, column) = (n / (HEADS * WIDTH), n / WIDTH % HEADS, n % WIDTH);
+                let sees = (row..75).contains(&at) && head == 1 && column == 3;
+                let may = (5..75).contains(&at) && head == 1 && column == 3;
+                assert!(y.is_nan() == sees || may && !sees, "{kernel}, softmax {softmax}, {dtype}: {row} at {n}: {y}");
+            }
+        }
+    });
+}

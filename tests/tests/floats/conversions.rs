@@ -1,0 +1,54 @@
+//! Integers, truth values and halves.
+
+use super::*;
+
+#[test]
+fn conversions() {
+    let values = all();
+    for shape in shapes(values.len()) {
+        let scope = Scope::new();
+        let x = scope.input("x", F32, &dims(&shape));
+        let outputs = vec![
+            ("i32".to_owned(), x.cast(DType::I32)),
+            ("i64".to_owned(), x.cast(DType::I64)),
+            ("truth".to_owned(), x.cast(DType::Bool).cast(DType::I32)),
+            ("negated".to_owned(), x.cast(DType::Bool).not().cast(DType::I32)),
+        ];
+        let inputs = Tensors::from([("x".to_owned(), tensor(&shape, &values))]);
+        hold(scope, outputs, &inputs, values_differ, |n| format!("({:?})", values[n]));
+    }
+}
+
+/// Beyond the range of halves the nearest is stored; infinities and NaN stay.
+#[test]
+fn halves() {
+    let values = all();
+    let stored = |x: f32| {
+        let nearest = if x.is_finite() { x.clamp(-65_504.0, 65_504.0) } else { x };
+        HostTensor::from_f64(DType::F16, vec![1], &[nearest.into()]).unwrap().to_f64()[0]
+    };
+    for shape in shapes(values.len()) {
+        for (name, options) in kernels() {
+            let scope = Scope::new();
+            let x = scope.input("x", F32, &dims(&shape));
+            let h = scope.input("h", DType::F16, &dims(&shape));
+            let graph = scope.finish(&[("stored", x.cast(DType::F16)), ("loaded", h.cast(F32))]).unwrap();
+            let halves: Vec<f64> = values.iter().map(|&x| x.into()).collect();
+            let halves = HostTensor::from_f64(DType::F16, shape.clone(), &halves).unwrap();
+            let loaded = halves.to_f64();
+            let inputs = Tensors::from([("x".to_owned(), tensor(&shape, &values)), ("h".to_owned(), halves)]);
+            let actual = run(&mut load(&graph, &Tensors::new(), options).unwrap(), &inputs).unwrap();
+            for (n, &x) in values.iter().enumerate() {
+                let (a, b) = (actual["stored"].to_f64()[n], actual["loaded"].to_f64()[n]);
+                assert!(
+                    !differs(a, stored(x), true) || stored(x).abs() < 7e-5 && a == 0.0,
+                    "{name}: {x:?} stored as {a}"
+                );
+                assert!(
+                    !differs(b, loaded[n], true) || b == 0.0 && loaded[n].abs() < 7e-5,
+                    "{name}: {x:?} loaded as {b}"
+                );
+            }
+        }
+    }
+}
