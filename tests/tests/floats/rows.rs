@@ -13,7 +13,7 @@ fn rows(width: usize, places: &[f32]) -> Vec<f32> {
 
 #[test]
 fn reductions_and_norms_of_rows() {
-    let places = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, 0.5, -0.0];
+    let places = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e15, 0.5, -0.0];
     for width in [1, 5, 64, 300, 1030] {
         let mut values = rows(width, &places);
         for row in [vec![f32::NEG_INFINITY; width], vec![f32::INFINITY; width], vec![f32::NAN; width]] {

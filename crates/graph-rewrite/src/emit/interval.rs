@@ -2,6 +2,7 @@
 
 use super::EmitError;
 use super::expr::Scope;
+use super::function::float_literal;
 use super::module::Module;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
@@ -79,8 +80,9 @@ impl Analysis {
         }
         let dag = &module.body.dag;
         let (coords, scalar) = (dag.coords(id), dag.scalar(id));
-        // A float that is read may be NaN, which has no bounds.
-        let is_unknown = scalar == Scalar::I64 || scalar == Scalar::F32 && reads_memory(module, id);
+        // What is made of a float that is read, and may be NaN, has no bounds.
+        let may_be_nan = scalar == Scalar::F32 && coords & KEY != 0 && reads_memory(module, id);
+        let is_unknown = scalar == Scalar::I64 || may_be_nan;
         let bounds = if dag.values(id) != 0 || is_unknown {
             None
         } else if coords & (ROW | KEY) == 0 {
@@ -110,13 +112,19 @@ impl Analysis {
         let n = self.row_bounds;
         self.row_bounds += 1;
         let value = self.row.eval_one(module, id)?.first();
-        let (bits, read): (String, fn(String) -> String) = match scalar {
-            Scalar::F32 => (format!("ordered_bits({value})"), |bits| format!("from_ordered_bits({bits})")),
-            Scalar::Bool => (format!("i32({value})"), |bits| format!("({bits} != 0)")),
-            Scalar::I32 | Scalar::I64 => (value, |bits| bits),
+        let (low, high, read): (String, String, fn(String) -> String) = match scalar {
+            // NaN may be anywhere.
+            Scalar::F32 => {
+                let ordered =
+                    |limit| format!("ordered_bits(select({value}, {}, is_nan({value})))", float_literal(limit));
+                let read = |bits| format!("from_ordered_bits({bits})");
+                (ordered(f32::NEG_INFINITY), ordered(f32::INFINITY), read)
+            }
+            Scalar::Bool => (format!("i32({value})"), format!("i32({value})"), |bits| format!("({bits} != 0)")),
+            Scalar::I32 | Scalar::I64 => (value.clone(), value, |bits| bits),
         };
-        self.row.line(&format!("atomicMin(&row_low[{n}], {bits});"));
-        self.row.line(&format!("atomicMax(&row_high[{n}], {bits});"));
+        self.row.line(&format!("atomicMin(&row_low[{n}], {low});"));
+        self.row.line(&format!("atomicMax(&row_high[{n}], {high});"));
         Ok(Bounds { low: read(format!("bounds{n}.x")), high: read(format!("bounds{n}.y")) })
     }
 
@@ -249,7 +257,7 @@ fn binary(op: BinaryOp, kind: Scalar, constant: Option<i64>, a: &Bounds, b: &Bou
         Gt => both(format!("{al} > {bh}"), format!("{ah} > {bl}")),
         Ge => both(format!("{al} >= {bh}"), format!("{ah} >= {bl}")),
         Eq => both(format!("{al} == {ah} && {bl} == {bh} && {al} == {bl}"), format!("{al} <= {bh} && {bl} <= {ah}")),
-        Ne => both(format!("{al} > {bh} || {bl} > {ah}"), format!("{al} != {ah} || {bl} != {bh} || {al} != {bl}")),
+        Ne => both(format!("{al} > {bh} || {bl} > {ah}"), format!("!({al} == {ah} && {bl} == {bh} && {al} == {bl})")),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 use crate::build::{Build, indices, noise, output, own, sym};
 use crate::check;
 use crate::tensor::Tensor;
-use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::plan::{Kernel, Map};
 
@@ -152,6 +152,31 @@ fn arithmetic_of_long_integers() {
             check(&format!("{op:?} {width}"), &kernel, &data, &[]);
         }
     }
+}
+
+/// The sum of all functions and conversions of floats, and of literals that are no numbers.
+pub fn functions_of_floats(width: usize) -> Kernel {
+    use BinaryOp::{Add, Div, Eq, Max, Min, Mod, Mul, Ne, Pow, Sub};
+    use UnaryOp::*;
+    let mut b = Build::default();
+    let shape: Vec<Dim> = vec![50usize.into(), width.into()];
+    let x = b.operand(DType::F16, shape.clone());
+    let (i, j) = (b.coord(0, &shape[0]), b.coord(1, &shape[1]));
+    let x = b.load(x, &[i, j]);
+    let unary = [Neg, Abs, Exp, Log, Sqrt, Rsqrt, Sigmoid, Silu, Relu, Tanh, Erf, Sin, Cos, Floor, Ceil, Trunc, Round];
+    let mut values: Vec<ExprId> = unary.iter().map(|&op| b.body.dag.unary(op, x)).collect();
+    for literal in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0] {
+        let literal = b.float(literal);
+        values.extend([Sub, Mul, Div, Mod, Pow, Min, Max].map(|op| b.bin(op, literal, x)));
+    }
+    values.push(b.bin(Sub, x, x));
+    let integers = [Scalar::I32, Scalar::I64, Scalar::Bool].map(|scalar| b.body.dag.cast(scalar, x));
+    values.extend(integers.map(|integer| b.body.dag.cast(Scalar::F32, integer)));
+    let truths = [Eq, Ne].map(|op| b.bin(op, x, values[3]));
+    values.extend(truths.map(|truth| b.body.dag.cast(Scalar::F32, truth)));
+    let sum = values.into_iter().reduce(|sum, value| b.bin(Add, sum, value)).unwrap();
+    let outputs = vec![output(DType::F16, shape.clone(), vec![i, j], sum)];
+    Kernel::Map(Map { body: b.body, extents: shape, outputs: own(outputs) })
 }
 
 #[test]

@@ -28,6 +28,12 @@ fn samples() -> Vec<(&'static str, Kernel)> {
     ]
 }
 
+/// Kernels that every backend takes.
+fn taken() -> Vec<(&'static str, Kernel)> {
+    let functions = [64, 3].map(|width| ("map_functions_of_floats", map::functions_of_floats(width)));
+    samples().into_iter().chain(functions).collect()
+}
+
 #[test]
 fn emitted_shaders() {
     for (name, kernel) in samples() {
@@ -42,7 +48,7 @@ fn emitted_shaders() {
 
 #[test]
 fn emission_is_a_function() {
-    for (name, kernel) in samples() {
+    for (name, kernel) in taken() {
         let once = emit(&kernel, &Target::BASELINE, &Tuning::default()).unwrap();
         assert_eq!(once, emit(&kernel, &Target::BASELINE, &Tuning::default()).unwrap(), "{name}");
     }
@@ -50,7 +56,7 @@ fn emission_is_a_function() {
 
 #[test]
 fn every_backend_takes_the_shaders() {
-    for (name, kernel) in samples() {
+    for (name, kernel) in taken() {
         for f16 in [false, true] {
             let wgsl = emit(&kernel, &Target { f16, ..Target::BASELINE }, &Tuning::default()).unwrap().wgsl;
             let module = naga::front::wgsl::parse_str(&wgsl).unwrap();
@@ -77,7 +83,7 @@ fn no_name_is_a_reserved_word() {
         precision priv protected pub public readonly ref register require resource restrict self set shared smooth \
         static std super target template this trait try type union unless unsafe use using varying virtual volatile \
         where with yield";
-    for (name, kernel) in samples() {
+    for (name, kernel) in taken() {
         let wgsl = emit(&kernel, &Target::BASELINE, &Tuning::default()).unwrap().wgsl;
         let code = wgsl.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
         let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
