@@ -1,7 +1,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use rewire::Kernel;
-use rewire::bench::{self, BenchError, Lengths, Metric, Shape};
+use rewire::bench::{self, BenchError, Lengths, MOST_SECONDS, Metric, Shape};
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Tuning;
 use std::path::PathBuf;
@@ -62,6 +62,16 @@ pub struct Rank {
     /// Choices for all kernels: a list such as split_sums=true.
     #[arg(long, value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+/// How a model folder is taken.
+#[derive(Debug, clap::Args)]
+pub struct Weights {
+    /// Take weights that hold tensors which the model of the configuration does not read.
+    #[arg(long)]
+    pub allow_unread: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -113,6 +123,8 @@ pub struct Bench {
     pub markdown: Option<PathBuf>,
     #[command(flatten)]
     pub sizes: Sizes,
+    #[command(flatten)]
+    pub weights: Weights,
 }
 
 #[derive(Debug, clap::Args)]
@@ -129,6 +141,8 @@ pub struct Tune {
     pub seconds: f64,
     #[command(flatten)]
     pub sizes: Sizes,
+    #[command(flatten)]
+    pub weights: Weights,
 }
 
 #[derive(Debug, clap::Args)]
@@ -142,6 +156,8 @@ pub struct Profile {
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub sizes: Sizes,
+    #[command(flatten)]
+    pub weights: Weights,
 }
 
 /// Sizes that differ from those of the standard shape.
@@ -254,8 +270,12 @@ fn dtype(text: &str) -> DType {
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
-    seconds.ok_or_else(|| "expected a number that is not negative".to_owned())
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=MOST_SECONDS).contains(seconds));
+    seconds.ok_or_else(|| format!("expected a number from 0 to {MOST_SECONDS}"))
+}
+
+fn percent(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|percent: &f64| percent.is_finite() && *percent >= 0.0)
 }
 
 fn threshold(text: &str) -> Result<(Metric, f64), String> {
@@ -263,7 +283,7 @@ fn threshold(text: &str) -> Result<(Metric, f64), String> {
     let wrong = || format!("expected METRIC=PERCENT with a metric of {known}");
     let (name, percent) = text.split_once('=').ok_or_else(wrong)?;
     let metric = Metric::ALL.into_iter().find(|metric| metric.name() == name).ok_or_else(wrong)?;
-    Ok((metric, seconds(percent).map_err(|_| wrong())? / 100.0))
+    Ok((metric, self::percent(percent).ok_or_else(wrong)? / 100.0))
 }
 
 fn operators() -> String {

@@ -1,4 +1,4 @@
-use crate::args::{Bench as Options, Common, Sizes};
+use crate::args::{Bench as Options, Common, Sizes, Weights as WeightsOptions};
 use crate::caches;
 use crate::demo;
 use crate::error::CliError;
@@ -8,8 +8,8 @@ use rewire::bench::{
     compare, operators, page, roofline, suite,
 };
 use rewire::graph_rewrite::emit::Tuning;
-use rewire::rank;
 use rewire::weights::Weights;
+use rewire::{rank, write_file};
 use std::path::Path;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
@@ -43,7 +43,7 @@ fn measure(
     let bench = open(common, options.seconds, options.tuning)?;
     let mut records = Vec::with_capacity(jobs.len());
     for (name, shape) in jobs {
-        let record = bench.run(&workload(name, shape)?);
+        let record = bench.run(&workload(name, shape, &options.weights)?);
         if common.json {
             output.json(&record)?
         } else {
@@ -78,12 +78,13 @@ pub fn open(common: &Common, seconds: f64, tuning: Option<Tuning>) -> Result<Ben
 pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(String, Shape)>, CliError> {
     let shape = sizes.shape()?;
     let mut jobs: Vec<(String, Shape)> = ops.iter().map(|op| (op.clone(), shape.clone())).collect();
-    let is_known =
-        |name: &str| name == "demo" || Path::new(name).is_dir() || operators().any(|(known, _)| known == name);
+    let is_op = |name: &str| operators().any(|(known, _)| known == name);
+    let is_known = |name: &str| name == "demo" || Path::new(name).is_dir() || is_op(name);
     if let Some((name, _)) = jobs.iter().find(|(name, _)| !is_known(name)) {
         let known = operators().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
         return Err(BenchError::UnknownOp { name: name.clone(), known }.into());
     }
+    jobs.iter().filter(|(name, _)| is_op(name)).try_for_each(|(name, shape)| Workload::check(name, shape))?;
     if let Some(name) = set {
         jobs.extend(suite(name)?.into_iter().map(|(op, shape)| (op.to_owned(), shape)));
         jobs.push(("demo".to_owned(), Shape { batch: 32, targets: Lengths::Uniform(20, 20), ..Shape::default() }));
@@ -92,7 +93,7 @@ pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(Str
 }
 
 /// What a name stands for: the model in the program, a model folder, or an operator.
-pub fn workload(name: &str, shape: &Shape) -> Result<Workload, CliError> {
+pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions) -> Result<Workload, CliError> {
     if name == "demo" {
         return Ok(Workload::model(name, &demo::config()?, Some(&Weights::parse(demo::WEIGHTS)?), shape)?);
     }
@@ -100,8 +101,12 @@ pub fn workload(name: &str, shape: &Shape) -> Result<Workload, CliError> {
     if !folder.is_dir() {
         return Ok(Workload::operator(name, shape)?);
     }
+    let config = rank::read_config(folder)?;
     let weights = Weights::read(&folder.join("model.safetensors"))?;
-    Ok(Workload::model(name, &rank::read_config(folder)?, Some(&weights), shape)?)
+    if !options.allow_unread {
+        rank::check_unread(&config, &weights)?;
+    }
+    Ok(Workload::model(name, &config, Some(&weights), shape)?)
 }
 
 /// The records that `--json` printed.
@@ -115,8 +120,9 @@ fn read(path: &Path) -> Result<Vec<Record>, CliError> {
     lines.map(record).collect()
 }
 
+/// Writes a file whole or not at all.
 pub fn write(path: &Path, content: String) -> Result<(), CliError> {
-    std::fs::write(path, content)
+    write_file(path, content.as_bytes())
         .map_err(|error| BenchError::File { path: path.to_owned(), reason: error.to_string() }.into())
 }
 

@@ -1,3 +1,4 @@
+use crate::log::say;
 use crate::rank::InputError;
 use rewire::bench::BenchError;
 use rewire::hstu::models::ModelError;
@@ -11,7 +12,7 @@ use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub enum CliError {
-    #[error("cannot write the output")]
+    #[error("cannot write standard output")]
     Output(#[from] io::Error),
     #[error(transparent)]
     Input(#[from] InputError),
@@ -71,6 +72,6 @@ impl CliError {
         {
             return;
         }
-        eprintln!("error: {}", describe(self));
+        say(format_args!("error: {}", describe(self)));
     }
 }

@@ -17,32 +17,48 @@ mod verify;
 
 use args::{Args, Command};
 use clap::Parser;
+use error::CliError;
 use output::Output;
 use std::process::ExitCode;
 use std::time::Instant;
 
 pub use rank::{InputError, Requests, Titles, open};
 
-/// Runs the program on the arguments of the process.
-pub fn main() -> ExitCode {
+/// Runs the program on the arguments of the process. Whether it began with an open standard output, only the process knows.
+pub fn main(stdout_is_open: bool) -> ExitCode {
     let begun = Instant::now();
-    let args = Args::parse();
     log::to_stderr();
-    let mut output = Output::stdout();
-    let result = match &args.command {
-        Command::Devices => devices::run(&args.common, &mut output),
-        Command::Rank(options) => rank::run(options, &args.common, begun, &mut output),
-        Command::Verify(options) => verify::run(options, &args.common, &mut output),
-        Command::Bench(options) => bench::run(options, &args.common, &mut output),
-        Command::Tune(options) => tune::run(options, &args.common, &mut output),
-        Command::Profile(options) => profile::run(options, &args.common, &mut output),
-        Command::Graph(options) => graph::run(options, &args.common, &mut output),
+    let mut output = Output::stdout(stdout_is_open);
+    let (result, code) = match Args::try_parse() {
+        Ok(args) => (run(&args, begun, &mut output), ExitCode::SUCCESS),
+        Err(message) => usage(&message, &mut output),
     };
     match result.and_then(|()| Ok(output.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => code,
         Err(error) => {
             error.report();
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Help that was asked for goes to standard output, what is wrong with the arguments to stderr.
+fn usage(message: &clap::Error, output: &mut Output) -> (Result<(), CliError>, ExitCode) {
+    if message.use_stderr() {
+        log::say(message.render().to_string().trim_end());
+        return (Ok(()), ExitCode::from(2));
+    }
+    (output.text(message.render()).map_err(CliError::from), ExitCode::SUCCESS)
+}
+
+fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError> {
+    match &args.command {
+        Command::Devices => devices::run(&args.common, output),
+        Command::Rank(options) => rank::run(options, &args.common, begun, output),
+        Command::Verify(options) => verify::run(options, &args.common, output),
+        Command::Bench(options) => bench::run(options, &args.common, output),
+        Command::Tune(options) => tune::run(options, &args.common, output),
+        Command::Profile(options) => profile::run(options, &args.common, output),
+        Command::Graph(options) => graph::run(options, &args.common, output),
     }
 }

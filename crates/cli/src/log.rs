@@ -1,9 +1,15 @@
-//! Log events of the libraries, on stderr.
+//! Messages for people and log events of the libraries, on stderr.
 
-use std::fmt::{Debug, Write};
+use std::fmt::{Debug, Display, Write as _};
+use std::io::{self, Write as _};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Prints a line on stderr. There is nobody to tell where that fails.
+pub fn say(text: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
 
 struct Stderr;
 
@@ -36,8 +42,8 @@ impl Subscriber for Stderr {
         event.record(&mut message);
         let level = event.metadata().level();
         match *level {
-            Level::INFO => eprintln!("{}", message.0),
-            _ => eprintln!("{}: {}", level.as_str().to_lowercase(), message.0),
+            Level::INFO => say(message.0),
+            _ => say(format_args!("{}: {}", level.as_str().to_lowercase(), message.0)),
         }
     }
 

@@ -1,8 +1,10 @@
 //! The rewire program.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+mod stdout;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    rewire_cli::main()
+    rewire_cli::main(stdout::is_open())
 }

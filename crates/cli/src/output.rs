@@ -5,23 +5,35 @@ use std::io::{self, BufWriter, Stdout, Write};
 /// Standard output, buffered.
 pub struct Output {
     out: BufWriter<Stdout>,
+    is_open: bool,
 }
 
 impl Output {
-    pub fn stdout() -> Self {
-        Self { out: BufWriter::new(io::stdout()) }
+    /// Where it is not open, all that is written is an error: the standard library would lose it without a word.
+    pub fn stdout(is_open: bool) -> Self {
+        Self { out: BufWriter::new(io::stdout()), is_open }
     }
 
     pub fn line(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.out, "{text}")
+        self.text(text)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// Text without an end of line.
+    pub fn text(&mut self, text: impl Display) -> io::Result<()> {
+        write!(self.open()?, "{text}")
     }
 
     pub fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, value)?;
+        serde_json::to_writer(self.open()?, value)?;
         self.out.write_all(b"\n")
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+
+    fn open(&mut self) -> io::Result<&mut BufWriter<Stdout>> {
+        if self.is_open { Ok(&mut self.out) } else { Err(io::Error::other("it is closed")) }
     }
 }

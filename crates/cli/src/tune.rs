@@ -18,7 +18,7 @@ pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), C
     };
     let tuner = Bench::new(&with)?;
     for (name, shape) in &jobs {
-        let tuned = tuner.tune(&bench::workload(name, shape)?)?;
+        let tuned = tuner.tune(&bench::workload(name, shape, &options.weights)?)?;
         match common.json {
             true => tuned.iter().try_for_each(|kernel| output.json(kernel))?,
             false => print(&tuned, name, output)?,

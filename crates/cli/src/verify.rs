@@ -1,6 +1,7 @@
 use crate::args::{Common, Verify};
 use crate::caches;
 use crate::error::CliError;
+use crate::log::say;
 use crate::output::Output;
 use rewire::verify::{CaseReport, Status, Verifier, VerifyOptions, cases};
 
@@ -27,7 +28,14 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
         let reports = if options.variants { verifier.variants(file) } else { vec![verifier.verify(file)] };
         for report in reports {
             (failed, all) = (failed + usize::from(report.status != Status::Ok), all + 1);
-            if common.json { output.json(&report)? } else { output.line(line(&report))? }
+            if common.json {
+                output.json(&report)?
+            } else {
+                output.line(line(&report))?
+            }
+            if report.status != Status::Ok {
+                say(format_args!("{}: {}/{}: {}", report.status, report.op, report.case, reason(&report)));
+            }
         }
         output.flush()?;
     }
@@ -39,6 +47,13 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
         output.line(format_args!("all {all} {cases} ok"))?;
     }
     Ok(())
+}
+
+/// Why a case is not ok.
+fn reason(report: &CaseReport) -> String {
+    let error = report.max_rel_err.filter(|error| *error > report.tolerance);
+    let error = error.map(|error| format!("the error {error:.1e} is above {:.0e}", report.tolerance));
+    error.into_iter().chain(report.message.clone()).collect::<Vec<_>>().join("; ")
 }
 
 fn line(report: &CaseReport) -> String {

@@ -75,7 +75,7 @@ fn sizes_and_seed_decide_the_work() {
 fn what_cannot_be_benched_is_named() {
     run(&["bench", "nonsense", "--kernel", "cpu"]).failed_with(&["`nonsense`", "attention", "stu-layer"]);
     let sizes = ["bench", "stu-layer", "--kernel", "cpu", "--seconds", "0"];
-    run(&[&sizes[..], &["--heads", "0"]].concat()).failed_with(&["stu-layer", "num_heads"]);
+    run(&[&sizes[..], &["--heads", "0"]].concat()).failed_with(&["stu-layer", "`heads` must be in 1..="]);
     let usage = run(&[&sizes[..], &["--len-dist", "uniform:9:3"]].concat());
     assert_eq!(usage.code, Some(2));
     assert!(usage.stderr.contains("uniform:LO:HI"), "{}", usage.stderr);
@@ -135,5 +135,56 @@ fn a_profile_is_a_chrome_trace() {
     let inside = of("kernel").into_iter().filter(|event| event["args"]["path"] == "_stu_layers.1");
     for event in inside {
         assert!(span(event).0 >= span(region).0 && span(event).1 <= span(region).1 + 1e-3, "{event} {region}");
+    }
+}
+
+#[test]
+fn sizes_of_nothing_and_without_end_are_refused() {
+    let bench = |args: &[&str]| run(&[&["bench", "--kernel", "cpu", "--seconds", "0"], args].concat());
+    bench(&["addmm", "--m", "0"]).failed_with(&["cannot bench addmm: `m` must be in 1..=2147483647, got 0"]);
+    bench(&["attention", "--batch", "0"]).failed_with(&["`batch` must be in 1..="]);
+    bench(&["attention", "--targets", "100", "--max-len", "10"])
+        .failed_with(&["`targets` must be in 0..=10, as max_len is, got 100"]);
+    bench(&["demo", "--targets", "1000"]).failed_with(&["cannot bench demo: `targets` must be in 0..=160"]);
+    bench(&["attention", "--len-dist", "0"]).failed_with(&["`len_dist` must be in 1..=512"]);
+    bench(&["stu", "--layers", "1025"]).failed_with(&["`layers` must be in 1..=1024"]);
+    bench(&["addmm", "--m", "2147483648"]).failed_with(&["`m` must be in"]);
+    bench(&["addmm", "--m", "2147483647"]).failed_with(&["cannot bench addmm: the data takes", "are available"]);
+    bench(&["pointwise", "--width", "4294967296", "--rows", "4294967296"]).failed_with(&["must be in 1..="]);
+    for seconds in ["1e300", "-1", "inf", "NaN"] {
+        let run = run(&["bench", "addmm", "--kernel", "cpu", &format!("--seconds={seconds}")]);
+        assert_eq!(run.code, Some(2), "{}", run.stderr);
+        assert!(run.stderr.contains("expected a number from 0 to 86400"), "{}", run.stderr);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_a_limit_of_memory_leaves_is_not_exceeded() {
+    let limited = |args: &str| {
+        let script = format!("ulimit -v 3000000; exec \"$0\" bench --kernel cpu --seconds 0 {args}");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_rewire")]);
+        program::finish(command.env("XDG_CACHE_HOME", std::env::temp_dir().join("rewire-test-caches")))
+    };
+    limited("addmm --m 2000000").failed_with(&["the data takes 4", "are available"]);
+    // The data fits, what is computed from it does not.
+    let run = limited("pointwise --rows 1000000 --width 510 --json");
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let error = run.json().remove(0)["error"].clone();
+    assert!(error.as_str().is_some_and(|error| error.contains("a run of these sizes takes")), "{error}");
+}
+
+#[test]
+fn files_are_written_whole_or_not_at_all() {
+    let folder = Folder::new();
+    let bench = |to: &str| run(&["bench", "addmm", "--m", "4", "--kernel", "cpu", "--seconds", "0", "--svg", to]);
+    let missing = folder.0.join("none/roof.svg").display().to_string();
+    bench(&missing).failed_with(&["none/roof.svg: No such file"]);
+    assert!(std::fs::read_dir(&folder.0).unwrap().next().is_none());
+    if cfg!(target_os = "linux") {
+        bench("/dev/full").failed_with(&["/dev/full: No space left"]);
+        run(&["profile", "addmm", "--m", "4", "--kernel", "cpu", "--output", "/dev/full"])
+            .failed_with(&["/dev/full: No space left"]);
     }
 }

@@ -153,10 +153,47 @@ fn configurations_that_are_not_good() {
     with_model(|config| config["feature_groups"]["uih"] = json!(["nobody"]), |_| {}).failed_with(&["nobody"]);
     let folder = Folder::new();
     folder.model(|_| {}, |_| {});
+    let text = std::fs::read_to_string(folder.0.join("config.json")).unwrap();
+    folder.write("config.json", text.replacen("\"genre\":{", "\"item_id\":{", 1));
+    run(&["rank", "--kernel", "cpu", "--model", &folder.0.display().to_string()])
+        .failed_with(&["config.json", "`features.item_id`: `item_id` is there twice"]);
     for text in ["", "{", "[]", "\u{1}"] {
         folder.write("config.json", text);
         run(&["rank", "--kernel", "cpu", "--model", &folder.0.display().to_string()]).failed_with(&["config.json"]);
     }
+}
+
+#[test]
+fn numbers_that_no_kernel_computes_with() {
+    let increments = "/hstu/positional_encoder/time_bucket_increments";
+    with_model(|config| *config.pointer_mut(increments).unwrap() = json!(1e-46), |_| {})
+        .failed_with(&["`hstu.positional_encoder.time_bucket_increments` must be at least", "got 0.0000"]);
+}
+
+#[test]
+fn weights_of_another_model() {
+    let folder = Folder::new();
+    let model = folder.model(|config| config["hstu"]["attn_num_layers"] = json!(1), |_| {});
+    let rank = ["rank", "--kernel", "cpu", "--json", "--model", &model];
+    run(&rank).failed_with(&["does not read 7 of the", "_stu_layers.1.", "allow_unread"]);
+    let allowed = run(&[&rank[..], &["--allow-unread"]].concat());
+    assert_eq!(allowed.code, Some(0), "{}", allowed.stderr);
+    let bench = ["bench", &model, "--kernel", "cpu", "--seconds", "0", "--batch", "1"];
+    run(&bench).failed_with(&["does not read 7 of the"]);
+    let allowed = run(&[&bench[..], &["--allow-unread"]].concat());
+    assert_eq!(allowed.code, Some(0), "{}", allowed.stderr);
+    let without = |config: &mut Value| drop(config["hstu"].as_object_mut().unwrap().remove("positional_encoder"));
+    with_model(without, |_| {}).failed_with(&["does not read 2 of the", "_positional_encoder."]);
+}
+
+#[test]
+fn choices_that_the_cpu_does_not_have() {
+    for command in [&["rank"][..], &["bench", "addmm"], &["profile", "addmm"], &["verify", "."], &["tune", "addmm"]] {
+        run(&[command, &["--kernel", "cpu", "--adapter", "nonsense"]].concat())
+            .failed_with(&["no GPU adapter matches `nonsense`: kernel cpu runs on none"]);
+    }
+    run(&["rank", "--adapter", "nonsense"]).failed_with(&["no GPU adapter matches `nonsense`"]);
+    run(&["rank", "--kernel", "cpu", "--tuning", "rows=5"]).failed_with(&["kernel cpu has no tunings, got rows=5"]);
 }
 
 #[test]

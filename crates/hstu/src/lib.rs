@@ -5,5 +5,6 @@
 
 pub mod models;
 pub mod modules;
+mod number;
 pub mod ops;
 pub mod replay;

@@ -102,3 +102,87 @@ fn errors_of_types_name_the_key() {
     let text = error("/hstu/stu/heads", json!(1));
     assert!(text.contains("unknown field `heads`"), "{text}");
 }
+
+#[test]
+fn numbers_are_checked_in_the_type_that_computes() {
+    let increments = "/hstu/positional_encoder/time_bucket_increments";
+    let norm = "/hstu/output_postprocessor";
+    let eps = |eps: f64| json!({ "layernorm_postprocessor": { "eps": eps } });
+    let actions = "/hstu/input_preprocessor/contextual_preprocessor/action_encoder/simple_action_encoder";
+    let thresholds = format!("{actions}/watchtime_to_action_thresholds");
+    for (pointer, value, key) in [
+        (increments, json!(1e-46), "hstu.positional_encoder.time_bucket_increments"),
+        (increments, json!(1e-39), "hstu.positional_encoder.time_bucket_increments"),
+        (increments, json!(1e-21), "hstu.positional_encoder.time_bucket_increments"),
+        (increments, json!(1e39), "hstu.positional_encoder.time_bucket_increments"),
+        (increments, json!(0.0), "hstu.positional_encoder.time_bucket_increments"),
+        (increments, json!(-60.0), "hstu.positional_encoder.time_bucket_increments"),
+        ("/hstu/stu/attn_alpha", json!(1e-46), "hstu.stu.attn_alpha"),
+        ("/hstu/stu/attn_alpha", json!(-1e39), "hstu.stu.attn_alpha"),
+        (norm, eps(1e39), "hstu.output_postprocessor.layernorm_postprocessor.eps"),
+        (norm, eps(1e-46), "hstu.output_postprocessor.layernorm_postprocessor.eps"),
+        ("/hstu/stu/output_dropout_ratio", json!(0.999_999_999_9), "hstu.stu.output_dropout_ratio"),
+        ("/hstu/stu/scaling_seqlen", json!(1_i64 << 40), "hstu.stu.scaling_seqlen"),
+        ("/hstu/scaling_seqlen", json!(0), "hstu.scaling_seqlen"),
+        ("/hstu/attn_num_layers", json!(1025), "hstu.attn_num_layers"),
+        (&thresholds, json!([120, (1_i64 << 53) + 1]), "watchtime_to_action_thresholds"),
+    ] {
+        let error = outcome(&[(pointer, value)]).unwrap_err();
+        assert!(error.contains(key), "{pointer}: {error}");
+    }
+    assert_eq!(outcome(&[(increments, json!(1e-19))]), Ok(()));
+    assert_eq!(outcome(&[(norm, eps(0.0))]), Ok(()));
+}
+
+#[test]
+fn things_without_end_are_refused_at_once() {
+    let tasks: Vec<Value> = (0..200_000).map(|n| json!({ "task_name": n.to_string() })).collect();
+    assert_eq!(outcome(&[("/fusion_mtl_tower/task_configs", json!(tasks))]), Ok(()));
+    let actions = format!("{PREPROCESSOR}/action_encoder/simple_action_encoder");
+    let many = json!(vec![1; 5000]);
+    let thresholds = ["thresholds", "weights"].map(|part| format!("{actions}/watchtime_to_action_{part}"));
+    let error = outcome(&[(&thresholds[0], many.clone()), (&thresholds[1], many.clone())]).unwrap_err();
+    assert!(error.contains("watchtime_to_action_thresholds") && error.contains("5000"), "{error}");
+    let periods = json!({ "timestamp_layernorm_postprocessor": {
+        "time_duration_period_units": many, "time_duration_units_per_period": many
+    } });
+    let error = outcome(&[("/hstu/output_postprocessor", periods)]).unwrap_err();
+    assert!(error.contains("time_duration_period_units") && error.contains("5000"), "{error}");
+}
+
+#[test]
+fn a_feature_is_named_once() {
+    let text = demo().to_string();
+    let twice = text.replacen("\"genre\":{", "\"genre\":{\"num_embeddings\":9,\"embedding_dim\":2},\"genre\":{", 1);
+    assert_ne!(text, twice);
+    let error = Config::from_json(&twice).unwrap_err().to_string();
+    assert!(error.starts_with("configuration: `features.genre`: `genre` is there twice"), "{error}");
+    let tables = json!({ "num_embeddings": 3, "embedding_dim": 16 });
+    let error = outcome(&[("/features/user", tables), ("/feature_groups/contextual", json!(["country", "user"]))]);
+    assert!(error.unwrap_err().contains("`feature_groups.contextual`"));
+}
+
+#[test]
+fn tensors_that_a_model_does_not_know_are_found() {
+    let config = Config::from_json(&demo().to_string()).unwrap();
+    let graph = dlrm_hstu::trace(&config).unwrap();
+    let mut names: Vec<String> =
+        rewire_hstu::models::parameters(&graph).into_iter().map(|parameter| parameter.name).collect();
+    names.extend(config.buffers().unwrap().into_iter().map(|buffer| buffer.name));
+    let all = || names.iter().map(String::as_str);
+    assert_eq!(config.unread(&graph, all()).unwrap(), [""; 0]);
+    assert_eq!(config.unread(&graph, all().chain(["other"])).unwrap(), ["other"]);
+    for (pointer, value, part, count) in [
+        ("/hstu/attn_num_layers", json!(1), "_stu_layers.1.", 7),
+        ("/hstu/positional_encoder", Value::Null, "_positional_encoder.", 2),
+        ("/hstu/positional_encoder/use_time_encoding", json!(false), "_timestamp_embeddings_weight", 1),
+    ] {
+        let smaller = Config::from_json(&changed(&[(pointer, value)]).to_string()).unwrap();
+        let unread = smaller.unread(&dlrm_hstu::trace(&smaller).unwrap(), all()).unwrap();
+        assert!(unread.len() == count && unread.iter().all(|name| name.contains(part)), "{unread:?}");
+    }
+    let ungrouped =
+        changed(&[("/feature_groups/uih", json!(["item_id"])), ("/feature_groups/candidate", json!(["item_id"]))]);
+    let ungrouped = Config::from_json(&ungrouped.to_string()).unwrap();
+    assert_eq!(ungrouped.unread(&dlrm_hstu::trace(&ungrouped).unwrap(), all()).unwrap(), [""; 0]);
+}

@@ -49,12 +49,14 @@
 pub mod bench;
 mod caches;
 mod error;
+mod files;
 pub mod rank;
 pub mod verify;
 pub mod weights;
 
 pub use caches::cache_folder;
 pub use error::describe;
+pub use files::write_file;
 pub use rewire_graph as graph;
 pub use rewire_graph_rewrite as graph_rewrite;
 pub use rewire_hstu as hstu;

@@ -1,6 +1,7 @@
 //! Named tensors of safetensors files.
 
 use rewire_graph::{DType, HostTensor};
+use rewire_runtime::{HostMemory, HostMemoryError};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -26,6 +27,14 @@ pub enum WeightsError {
         path: PathBuf,
         /// What is wrong.
         source: Box<WeightsError>,
+    },
+    /// The file is larger than the memory that there is.
+    #[error("cannot read {}", path.display())]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// How much it takes.
+        source: HostMemoryError,
     },
     /// The bytes are no safetensors file: damaged, truncated or something else.
     #[error("{reason}, {bytes} bytes in all: expected a whole safetensors file")]
@@ -72,12 +81,16 @@ impl Weights<'static> {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`WeightsError::Read`] if there is no such file, [`WeightsError::File`] if it is not good.
+    /// [`WeightsError::Read`] if there is no such file, [`WeightsError::Memory`] if it does not fit, and
+    /// [`WeightsError::File`] if it is not good.
     pub fn read(path: &Path) -> Result<Self, WeightsError> {
         let unread = |source| WeightsError::Read { path: path.to_owned(), source };
-        if !std::fs::metadata(path).map_err(unread)?.is_file() {
+        let found = std::fs::metadata(path).map_err(unread)?;
+        if !found.is_file() {
             return Err(unread(std::io::Error::other("not a file")));
         }
+        HostMemory::check("the file", found.len())
+            .map_err(|source| WeightsError::Memory { path: path.to_owned(), source })?;
         let data = std::fs::read(path).map_err(unread)?;
         Self::parse(data).map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
     }

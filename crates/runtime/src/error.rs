@@ -1,3 +1,4 @@
+use crate::memory::HostMemoryError;
 use rewire_graph::DType;
 use rewire_graph::op::RegistryError;
 use rewire_graph_rewrite::plan::ShapeError;
@@ -125,6 +126,12 @@ pub enum RuntimeError {
         /// What is wrong.
         reason: String,
     },
+    /// A tuning was given where no kernel has any.
+    #[error("kernel cpu has no tunings, got {tuning}: leave the tuning out, or take kernel wgpu")]
+    Untuned {
+        /// The tuning.
+        tuning: String,
+    },
     /// The host has no memory for the parameters.
     #[error("cannot hold the parameters: {reason}")]
     Memory {
@@ -182,7 +189,7 @@ pub enum RunError {
     #[error(transparent)]
     Gpu(#[from] GpuError),
     /// An input was not given.
-    #[error("input `{name}` is missing: expected {dtype} {shape}")]
+    #[error("input `{name}` is missing: expected {dtype} {shape}{}", unread_names(unread))]
     MissingInput {
         /// Name of the input.
         name: String,
@@ -190,6 +197,8 @@ pub enum RunError {
         dtype: DType,
         /// Expected shape.
         shape: String,
+        /// Names that were given and that the plan does not read, those most like `name` first.
+        unread: Vec<String>,
     },
     /// An input was given that the plan does not know.
     #[error("there is no input or output `{name}`: the plan has {known}")]
@@ -295,6 +304,9 @@ pub enum RunError {
         /// What does not fit.
         reason: String,
     },
+    /// The host has no memory for the tensors of the run.
+    #[error(transparent)]
+    HostMemory(#[from] HostMemoryError),
     /// Kernels cannot be measured.
     #[error("{device} cannot time kernels: use an adapter with timestamps")]
     NoTimes {
@@ -329,4 +341,14 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
+}
+
+fn unread_names(names: &[String]) -> String {
+    let shown: Vec<String> = names.iter().take(4).map(|name| format!("`{name}`")).collect();
+    match (names.len(), shown.join(", ")) {
+        (0, _) => String::new(),
+        (1, name) => format!("; {name} was given, which the plan does not read"),
+        (2..=4, all) => format!("; {all} were given, which the plan does not read"),
+        (count, some) => format!("; {some} and {} more were given, which the plan does not read", count - shown.len()),
+    }
 }

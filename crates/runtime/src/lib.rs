@@ -28,10 +28,11 @@ pub use device::{DeviceInfo, DeviceKind, DeviceLimits, Gpu, Work, Workers, block
 pub use error::{GpuError, RunError, RuntimeError};
 pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
+pub use memory::{HostMemory, HostMemoryError};
 pub use session::{
     Detail, DeviceTensor, Inputs, Lane, Outputs, PipelineStore, Profile, Refinement, Report, Session, SessionOptions,
     Span, Tuned, Value,
 };
-pub use store::update_file;
+pub use store::{replace_file, update_file};
 pub use tuning::TuningStore;
 pub use wgpu;

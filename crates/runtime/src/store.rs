@@ -41,14 +41,24 @@ pub fn update_file(path: &Path, change: impl FnOnce(Result<Vec<u8>>) -> Result<V
     replace(path, &change(std::fs::read(path))?)
 }
 
-/// Writes a file whole: a program that reads meanwhile finds the old one or the new one.
+/// [`replace_file`] in a folder of programs alone: it is made if it is not there, and what those left that were killed is
+/// removed.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
     std::fs::create_dir_all(folder(path))?;
-    let (own, mut file) = partial(path)?;
-    let written = file.write_all(content).and_then(|()| std::fs::rename(&own, path));
-    written.inspect_err(|_| drop(std::fs::remove_file(&own)))?;
+    replace_file(path, content)?;
     drop(remove_abandoned(path));
     Ok(())
+}
+
+/// Writes a file whole: a program that reads meanwhile finds the old one or the new one, and so does one that comes after
+/// this one was killed.
+///
+/// # Errors
+/// What the system says; what was there before stays then.
+pub fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
+    let (own, mut file) = partial(path)?;
+    let written = file.write_all(content).and_then(|()| std::fs::rename(&own, path));
+    written.inspect_err(|_| drop(std::fs::remove_file(&own)))
 }
 
 /// Removes files of a folder whose names begin with `prefix`, the oldest first, until `most` are left.

@@ -7,6 +7,9 @@ use std::io::{self, BufRead, BufReader, Cursor, StdinLock};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
+/// Bytes of a line, or of a row of a table, at most.
+pub const LARGEST: u64 = 1 << 28;
+
 /// Why requests could not be read.
 #[derive(Debug, Error)]
 pub enum InputError {

@@ -1,5 +1,6 @@
 use crate::args::Rank;
 use crate::demo;
+use crate::log::say;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,7 @@ impl Titles {
         };
         titles.unwrap_or_else(|reason| {
             let name = found.map(|path| path.display().to_string()).unwrap_or_default();
-            eprintln!("warning: {name}: {reason}; going on without titles");
+            say(format_args!("warning: {name}: {reason}; going on without titles"));
             Self::default()
         })
     }

@@ -1,8 +1,6 @@
-use super::input::{InputError, Requests};
+use super::input::{InputError, LARGEST, Requests};
 use rewire::rank::{Place, Request, Schema};
 use std::io::{BufRead, Read};
-
-const LONGEST_LINE: u64 = 1 << 28;
 
 /// Requests of JSON Lines. Blank lines are skipped.
 pub struct Lines<R> {
@@ -23,11 +21,11 @@ impl<R: BufRead> Lines<R> {
     fn read_line(&mut self) -> Result<bool, InputError> {
         self.buffer.clear();
         self.line += 1;
-        let read = (&mut self.reader).take(LONGEST_LINE).read_until(b'\n', &mut self.buffer);
+        let read = (&mut self.reader).take(LARGEST).read_until(b'\n', &mut self.buffer);
         let read = read.map_err(|source| InputError::Read { file: self.file.clone(), source })?;
-        if read as u64 == LONGEST_LINE {
+        if read as u64 == LARGEST {
             let (file, line) = (self.file.clone(), self.line);
-            return Err(InputError::LongLine { file, line, limit: LONGEST_LINE });
+            return Err(InputError::LongLine { file, line, limit: LARGEST });
         }
         self.done += read as u64;
         if self.line == 1 && self.buffer.starts_with(b"\xef\xbb\xbf") {

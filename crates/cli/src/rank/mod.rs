@@ -58,6 +58,7 @@ fn load(options: &Rank, common: &Common) -> Result<Ranker, RankError> {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
         tuning: options.tuning,
+        allow_unread: options.weights.allow_unread,
         tunings: caches::tunings(),
         pipelines: caches::pipelines(),
         ..RankOptions::default()

@@ -1,4 +1,5 @@
 use super::table::count;
+use crate::log::say;
 use rewire::rank::{Auc, Candidate, Ranked, Request, Task, User};
 use rewire::runtime::Report;
 use serde::ser::SerializeMap;
@@ -151,22 +152,23 @@ impl Tally {
     /// Says on stderr what was done to requests that did not fit.
     pub fn notes(&self, max_seq_len: usize) {
         if self.truncated > 0 {
-            eprintln!(
+            say(format_args!(
                 "note: {} did not fit the {max_seq_len} rows of a sequence and kept the newest events, {} dropped",
                 histories(self.truncated),
                 count(self.dropped, "event")
-            );
+            ));
         }
         if self.split > 0 {
-            eprintln!(
+            say(format_args!(
                 "note: the candidates of {} did not fit one sequence and were split over {}; this changes no score",
                 count(self.split, "user"),
                 count(self.sequences, "sequence")
-            );
+            ));
         }
         if self.sorted > 0 {
             let were = if self.sorted == 1 { "was" } else { "were" };
-            eprintln!("warning: {} {were} not in order of time and {were} sorted by timestamp", histories(self.sorted));
+            let sorted = histories(self.sorted);
+            say(format_args!("warning: {sorted} {were} not in order of time and {were} sorted by timestamp"));
         }
     }
 }

@@ -70,6 +70,6 @@ impl Tensor {
     }
 
     fn require_eps(&self, op: &str, eps: f64) {
-        self.require(op, "eps", eps.is_finite() && eps >= 0.0, "finite and at least 0", eps);
+        self.require(op, "eps", eps >= 0.0 && (eps as f32).is_finite(), "at least 0 and finite in f32", eps);
     }
 }

@@ -25,15 +25,20 @@
 use super::ModelError;
 use crate::modules::{
     Buffer, ConfigError, EmbeddingTable, Features, FusionMtlTower, FusionMtlTowerConfig, HstuConfig, HstuTransducer,
-    Sequence, normed_swish_mlp, rows, width,
+    Sequence, normed_swish_mlp, parts, rows, width,
 };
 use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::marker::PhantomData;
 
 const TRANSDUCER: &str = "_hstu_transducer";
-/// Input names that no feature may have.
+/// Input names that no feature of a history or candidate may have.
 const RESERVED: [&str; 4] = ["lengths", "timestamp", "action", "watchtime"];
+/// Keys of a request that no feature of a user may have.
+const RESERVED_OF_USERS: [&str; 4] = ["user", "history", "candidates", "labels"];
 
 /// A model's `config.json`.
 #[derive(Clone, Debug, Deserialize)]
@@ -41,7 +46,8 @@ const RESERVED: [&str; 4] = ["lengths", "timestamp", "action", "watchtime"];
 pub struct Config {
     /// `dlrm_hstu`.
     pub model: String,
-    /// The tables by feature.
+    /// The tables by feature; a feature that is there twice is an error.
+    #[serde(deserialize_with = "unique")]
     pub features: BTreeMap<String, FeatureConfig>,
     /// Which features describe what.
     pub feature_groups: FeatureGroups,
@@ -76,6 +82,32 @@ pub struct FeatureGroups {
     pub uih: Vec<String>,
     /// Of a candidate.
     pub candidate: Vec<String>,
+}
+
+/// A map whose keys differ.
+fn unique<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error> {
+    struct Unique<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Unique<T> {
+        type Value = BTreeMap<String, T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of different keys")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut map = BTreeMap::new();
+            while let Some(key) = entries.next_key::<String>()? {
+                if map.contains_key(&key) {
+                    return Err(A::Error::custom(format!("`{key}` is there twice")));
+                }
+                map.insert(key, entries.next_value()?);
+            }
+            Ok(map)
+        }
+    }
+
+    deserializer.deserialize_map(Unique(PhantomData))
 }
 
 /// How an input is divided.
@@ -171,6 +203,21 @@ impl Config {
         Ok(buffers.into_iter().map(|buffer| buffer.within(TRANSDUCER)).collect())
     }
 
+    /// Those of the names of a state dict that the model does not know: neither parameters of its `graph`, nor
+    /// [`Config::buffers`], nor tables of features that no group has, nor the counts of batches that batch norms learned from.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the configuration is not valid.
+    pub fn unread<'a>(&self, graph: &Graph, names: impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>, ModelError> {
+        let mut known: HashSet<String> = super::parameters(graph).into_iter().map(|parameter| parameter.name).collect();
+        let counts = known.iter().filter_map(|name| name.strip_suffix("running_mean"));
+        let counts: Vec<String> = counts.map(|norm| format!("{norm}num_batches_tracked")).collect();
+        known.extend(counts);
+        known.extend(self.buffers()?.into_iter().map(|buffer| buffer.name));
+        known.extend(self.features.keys().map(|feature| EmbeddingTable::parameter(feature)));
+        Ok(names.filter(|name| !known.contains(*name)).collect())
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         if self.model != "dlrm_hstu" {
             return Err(ConfigError::new("model", "`dlrm_hstu`", format!("`{}`", self.model)));
@@ -189,13 +236,14 @@ impl Config {
     /// The tables of a group and the sum of their widths.
     fn tables(&self, group: &str, features: &[String]) -> Result<(Vec<EmbeddingTable>, usize), ConfigError> {
         let key = format!("feature_groups.{group}");
+        parts(&key, features.len())?;
+        let reserved = if group == "contextual" { RESERVED_OF_USERS } else { RESERVED };
         let mut tables: Vec<EmbeddingTable> = vec![];
         for feature in features {
             let Some(config) = self.features.get(feature) else {
                 return Err(ConfigError::new(key, "names of `features`", format!("`{feature}`")));
             };
-            let reserved = group != "contextual" && RESERVED.contains(&feature.as_str());
-            if reserved || tables.iter().any(|table| table.feature == *feature) {
+            if reserved.contains(&feature.as_str()) || tables.iter().any(|table| table.feature == *feature) {
                 let expected = "names that differ and are not reserved";
                 return Err(ConfigError::new(key, expected, format!("`{feature}`")));
             }

@@ -1,4 +1,4 @@
-use super::{Buffer, ConfigError, width};
+use super::{Buffer, ConfigError, parts, scalar, width};
 use crate::ops::concat_2d_jagged;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TensorSizeError, TypeError};
@@ -45,10 +45,14 @@ impl SimpleActionEncoder {
         width("action_embedding_dim", self.action_embedding_dim)?;
         width("action_weights", self.action_weights.len())?;
         let (thresholds, weights) = (self.watchtime_to_action_thresholds.len(), self.watchtime_to_action_weights.len());
-        if thresholds == weights {
-            return Ok(());
+        if thresholds != weights {
+            let expected = format!("{thresholds} bits, one a threshold");
+            return Err(ConfigError::new("watchtime_to_action_weights", expected, weights));
         }
-        Err(ConfigError::new("watchtime_to_action_weights", format!("{thresholds} bits, one a threshold"), weights))
+        parts("watchtime_to_action_thresholds", thresholds)?;
+        self.watchtime_to_action_thresholds
+            .iter()
+            .try_for_each(|&threshold| scalar("watchtime_to_action_thresholds", threshold))
     }
 
     /// True if watch times are read.

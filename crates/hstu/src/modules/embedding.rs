@@ -12,10 +12,19 @@ pub struct EmbeddingTable {
 }
 
 impl EmbeddingTable {
+    /// The state-dict name of a feature's table.
+    pub(crate) fn parameter(feature: &str) -> String {
+        format!("{}.weight", module(feature))
+    }
+
     /// The rows of `ids` `[n]`: `[n, embedding_dim]`. An id beyond the table takes its last row.
     pub fn forward(&self, scope: &Scope, ids: &Tensor) -> Tensor {
-        scope.module(&format!("embedding.{}", self.feature), |scope| {
+        scope.module(&module(&self.feature), |scope| {
             scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]).gather(ids)
         })
     }
+}
+
+fn module(feature: &str) -> String {
+    format!("embedding.{feature}")
 }

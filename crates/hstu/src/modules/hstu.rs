@@ -2,7 +2,7 @@ use super::positional_encoder::{time_bucket_fn, time_bucket_increments};
 use super::{
     Buffer, ConfigError, Features, HstuPositionalEncoder, InputPreprocessor, InputPreprocessorConfig,
     OutputPostprocessor, OutputPostprocessorConfig, Preprocessed, StuConfig, StuInput, StuLayer, StuStack, count,
-    ratio, width, within,
+    parts, ratio, scaling, width,
 };
 use crate::ops::{Positions, SeqLen, TimeBucketFn};
 use rewire_graph::{Ragged, Scope, Tensor, TensorSizeError};
@@ -84,9 +84,6 @@ pub struct PositionalEncoderConfig {
     pub time_bucket_increments: f64,
 }
 
-/// More layers than any model has.
-const MAX_LAYERS: usize = 1024;
-
 fn contextual() -> String {
     "contextual".to_owned()
 }
@@ -123,12 +120,10 @@ impl Hstu {
     /// The pipeline of a configuration.
     pub fn new(config: HstuConfig) -> Result<Self, ConfigError> {
         width("uih_embedding_dim", config.uih_embedding_dim)?;
-        within("attn_num_layers", config.attn_num_layers, 0..=MAX_LAYERS)?;
+        parts("attn_num_layers", config.attn_num_layers)?;
         count("attn_truncation_tail_len", config.attn_truncation_tail_len)?;
         ratio("input_dropout_ratio", config.input_dropout_ratio)?;
-        if config.scaling_seqlen == 0 {
-            return Err(ConfigError::new("scaling_seqlen", "negative or at least 1", 0));
-        }
+        scaling("scaling_seqlen", config.scaling_seqlen)?;
         config.stu.check().map_err(|error| error.within("stu"))?;
         let preprocessor = config.preprocessor();
         preprocessor.check().map_err(|error| error.within("input_preprocessor"))?;

@@ -1,5 +1,5 @@
 use super::layers::layer_norm;
-use super::{ConfigError, NORM_EPS, ratio, width};
+use super::{ConfigError, NORM_EPS, parts, ratio, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
@@ -58,6 +58,7 @@ impl MlpConfig {
             return Err(ConfigError::new("use_ln", "false where `use_bn` is true", true));
         }
         let blocks = self.hidden_units.len();
+        parts("hidden_units", blocks)?;
         if let Some(ratios) = &self.dropout_ratio {
             if ratios.len() != blocks {
                 let expected = format!("{blocks} entries, one a block of `hidden_units`");

@@ -44,6 +44,7 @@ pub use stu_layer::{KvCache, StuConfig, StuInput, StuLayer};
 pub use stu_stack::{StuStack, StuStackOutput};
 pub use transducer::{HstuTransducer, TransducerOutput};
 
+use crate::number::{F32, MOST_EXACT, is_f32};
 pub(crate) use layers::normed_swish_mlp;
 use rewire_graph::HostTensor;
 pub use rewire_graph::Mode;
@@ -75,6 +76,8 @@ impl ConfigError {
     }
 }
 
+/// Largest number of things that each take nodes of a graph: more layers than any model has.
+pub const MAX_PARTS: usize = 1024;
 /// Largest number of table rows.
 const MAX_ROWS: usize = MAX_EXTENT as usize;
 
@@ -95,6 +98,32 @@ pub(crate) fn count(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 0..=MAX_WIDTH)
 }
 
+/// Checks a number of things that each take nodes of a graph.
+pub(crate) fn parts(key: &str, value: usize) -> Result<(), ConfigError> {
+    within(key, value, 0..=MAX_PARTS)
+}
+
+/// [`parts`], at least one.
+pub(crate) fn some_parts(key: &str, value: usize) -> Result<(), ConfigError> {
+    within(key, value, 1..=MAX_PARTS)
+}
+
+/// Checks an integer that a graph holds as a scalar.
+pub(crate) fn scalar(key: &str, value: i64) -> Result<(), ConfigError> {
+    if (-MOST_EXACT..=MOST_EXACT).contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("in {}..={MOST_EXACT}", -MOST_EXACT), value))
+}
+
+/// Checks a length that may be left to others by a negative number.
+pub(crate) fn scaling(key: &str, value: i64) -> Result<(), ConfigError> {
+    if value < 0 || (1..=MAX_ROWS as i64).contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::new(key, format!("negative or in 1..={MAX_ROWS}"), value))
+}
+
 /// Checks a number of table rows, or a length.
 pub(crate) fn rows(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 1..=MAX_ROWS)
@@ -107,10 +136,10 @@ pub(crate) fn ratio(key: &str, value: f32) -> Result<(), ConfigError> {
 
 /// Checks what a norm adds to the variance.
 pub(crate) fn eps(key: &str, value: f64) -> Result<(), ConfigError> {
-    if value.is_finite() && value >= 0.0 {
+    if is_f32(value) && value >= 0.0 {
         return Ok(());
     }
-    Err(ConfigError::new(key, "finite and at least 0", value))
+    Err(ConfigError::new(key, format!("at least 0 and {F32}"), value))
 }
 
 /// A tensor of a state dict whose value follows from the configuration, so that a graph has it as constants.

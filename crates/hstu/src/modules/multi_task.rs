@@ -2,6 +2,7 @@ use super::layers::linear;
 use super::{ConfigError, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
+use std::collections::HashSet;
 
 /// The tasks of a model.
 #[derive(Clone, Debug, Deserialize)]
@@ -36,8 +37,9 @@ impl FusionMtlTowerConfig {
     /// [`ConfigError`] names the first key that has no possible value.
     pub fn check(&self) -> Result<(), ConfigError> {
         width("task_configs", self.task_configs.len())?;
-        for (n, task) in self.task_configs.iter().enumerate() {
-            if self.task_configs.iter().take(n).any(|earlier| earlier.task_name == task.task_name) {
+        let mut names = HashSet::new();
+        for task in &self.task_configs {
+            if !names.insert(&task.task_name) {
                 return Err(ConfigError::new("task_configs", "tasks of different names", &task.task_name));
             }
         }

@@ -1,4 +1,5 @@
 use super::{ConfigError, count, rows, width};
+use crate::number::{UNIT, is_unit};
 use crate::ops::{
     Positions, TimeBucketFn, TimeBuckets, add_positional_embeddings, add_timestamp_positional_embeddings,
 };
@@ -49,8 +50,8 @@ impl HstuPositionalEncoder {
         count("contextual_seq_len", self.contextual_seq_len)?;
         width("embedding_dim", self.embedding_dim)?;
         let increments = self.time_bucket_increments;
-        if self.use_time_encoding && !(increments.is_finite() && increments > 0.0) {
-            return Err(ConfigError::new("time_bucket_increments", "finite and above 0", increments));
+        if self.use_time_encoding && !is_unit(increments) {
+            return Err(ConfigError::new("time_bucket_increments", UNIT, increments));
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 use super::layers::{layer_norm, linear};
-use super::{Buffer, ConfigError, NORM_EPS, eps, width};
+use super::{Buffer, ConfigError, NORM_EPS, eps, parts, scalar, width};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
 use serde::Deserialize;
@@ -76,9 +76,13 @@ impl OutputPostprocessorConfig {
             let expected = format!("{} entries, one a unit", units.len());
             return Err(ConfigError::new("time_duration_units_per_period", expected, periods.len()));
         }
-        let positive = |key: &str, entries: &[i64]| match entries.iter().find(|&&entry| entry < 1) {
-            Some(entry) => Err(ConfigError::new(key, "of entries of at least 1", entry)),
-            None => Ok(()),
+        let positive = |key: &str, entries: &[i64]| {
+            parts(key, entries.len())?;
+            entries.iter().try_for_each(|&entry| scalar(key, entry))?;
+            match entries.iter().find(|&&entry| entry < 1) {
+                Some(entry) => Err(ConfigError::new(key, "of entries of at least 1", entry)),
+                None => Ok(()),
+            }
         };
         positive("time_duration_period_units", units)?;
         positive("time_duration_units_per_period", periods)

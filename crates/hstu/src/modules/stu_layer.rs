@@ -1,4 +1,5 @@
-use super::{ConfigError, count, ratio, width};
+use super::{ConfigError, count, ratio, scaling, width};
+use crate::number::{F32, is_f32};
 use crate::ops::{
     Attention, NormMulDropout, SemiLocal, SeqLen, StandardMask, Uvqk, UvqkWeights, delta_hstu_mha, hstu_compute_output,
     hstu_compute_uqvk, hstu_mha,
@@ -109,13 +110,10 @@ impl StuConfig {
         count("sla_k1", self.sla_k1)?;
         count("sla_k2", self.sla_k2)?;
         ratio("output_dropout_ratio", self.output_dropout_ratio)?;
-        if let Some(alpha) = self.attn_alpha.filter(|alpha| !alpha.is_finite()) {
-            return Err(ConfigError::new("attn_alpha", "finite", alpha));
+        if let Some(alpha) = self.attn_alpha.filter(|alpha| !is_f32(*alpha)) {
+            return Err(ConfigError::new("attn_alpha", F32, alpha));
         }
-        if self.scaling_seqlen == Some(0) {
-            return Err(ConfigError::new("scaling_seqlen", "negative or at least 1", 0));
-        }
-        Ok(())
+        self.scaling_seqlen.map_or(Ok(()), |length| scaling("scaling_seqlen", length))
     }
 
     /// Length of the contextual prefix; 0 where missing or negative.

@@ -1,4 +1,5 @@
 use super::Pairs;
+use crate::number::{F32, is_f32};
 use rewire_graph::{DType, Ragged, Scope, Tensor};
 
 /// A length that attention divides by: a constant, or a scalar of the shape program.
@@ -97,5 +98,5 @@ fn require(q: &Tensor, k: &Tensor, v: &Tensor, rows: &Ragged, keys: &Ragged, att
     }
     k.require(op, "k", k.dim(2) == q.dim(2), format!("of the width of q, {}", q.dim(2)), k.ty());
     keys.require_batch(op, "keys", &rows.batch);
-    q.require(op, "alpha", attention.alpha.is_finite(), "finite", attention.alpha);
+    q.require(op, "alpha", is_f32(attention.alpha), F32, attention.alpha);
 }

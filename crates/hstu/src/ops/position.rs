@@ -1,3 +1,4 @@
+use crate::number::{F32, UNIT, is_f32, is_unit};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TypeError};
 use serde::Deserialize;
@@ -79,7 +80,7 @@ pub fn add_timestamp_positional_embeddings(
 
 fn require<const N: usize>(op: &str, x: &Tensor, alpha: f64, tables: [(&str, &Tensor); N]) {
     x.require(op, "x", x.rank() == 2, "[L, D]", x.ty());
-    x.require(op, "alpha", alpha.is_finite(), "finite", alpha);
+    x.require(op, "alpha", is_f32(alpha), F32, alpha);
     for (argument, table) in tables {
         let rows = table.rank() == 2 && table.ty().extent(0).is_some_and(|rows| rows > 0);
         let expected = format!("[rows, {}] with at least one row", x.dim(1));
@@ -93,7 +94,7 @@ impl TimeBuckets<'_> {
         times.require(op, "timestamps", times.dtype() != DType::Bool, "of integers or floats", times.ty());
         times.require_shape(op, "timestamps", std::slice::from_ref(&rows.total));
         let unit = self.increments;
-        times.require(op, "time_bucket_increments", unit.is_finite() && unit > 0.0, "finite and above 0", unit);
+        times.require(op, "time_bucket_increments", is_unit(unit), UNIT, unit);
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{BenchError, Record, Workload};
+use super::{BenchError, MOST_SECONDS, Record, Workload};
 use crate::describe;
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::cost::{Count, Machine};
@@ -18,7 +18,7 @@ pub struct BenchOptions {
     pub kernel: Kernel,
     /// A part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
-    /// Seconds that each workload is repeated for.
+    /// Seconds that each workload is repeated for, up to [`super::MOST_SECONDS`].
     pub seconds: f64,
     /// Choices of the emitter.
     pub tuning: Tuning,
@@ -70,8 +70,11 @@ impl Bench {
     /// Opens the device and measures its ceilings.
     ///
     /// # Errors
-    /// [`BenchError::Gpu`] where there is no adapter as asked.
+    /// [`BenchError::Gpu`] where there is no adapter as asked, [`BenchError::Seconds`] where there are too many.
     pub fn new(options: &BenchOptions) -> Result<Self, BenchError> {
+        if !(0.0..=MOST_SECONDS).contains(&options.seconds) {
+            return Err(BenchError::Seconds(options.seconds));
+        }
         let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
         let machine = measure_machine(gpu.as_ref())?;
         let session = SessionOptions {

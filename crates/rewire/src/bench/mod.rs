@@ -37,9 +37,10 @@ pub use trace::chrome_trace;
 pub use tune::TunedKernel;
 pub use workload::{Workload, operators};
 
+use draft::DraftError;
 use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
-use rewire_runtime::{GpuError, RunError, RuntimeError};
+use rewire_runtime::{GpuError, HostMemoryError, RunError, RuntimeError};
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -86,6 +87,29 @@ pub enum BenchError {
         /// Why.
         source: Box<ModelError>,
     },
+    /// A size is none that can be.
+    #[error("cannot bench {op}: `{name}` must be {expected}, got {actual}")]
+    Size {
+        /// The operator, module or model.
+        op: String,
+        /// The size.
+        name: &'static str,
+        /// What it may be.
+        expected: String,
+        /// What it is.
+        actual: String,
+    },
+    /// The data takes more memory than there is.
+    #[error("cannot bench {op}")]
+    Memory {
+        /// The operator, module or model.
+        op: String,
+        /// How much it takes.
+        source: HostMemoryError,
+    },
+    /// The seconds to bench for are none that can be.
+    #[error("the seconds to bench for must be in 0..={MOST_SECONDS}, got {0}")]
+    Seconds(f64),
     /// The graph cannot be rewritten or lowered.
     #[error(transparent)]
     Compile(Box<RewriteError>),
@@ -98,6 +122,20 @@ pub enum BenchError {
     /// A run failed.
     #[error(transparent)]
     Run(Box<RunError>),
+}
+
+/// The most seconds that a workload is repeated for: a day.
+pub const MOST_SECONDS: f64 = 86_400.0;
+
+impl BenchError {
+    fn draft(op: &str, error: DraftError) -> Self {
+        let op = op.to_owned();
+        match error {
+            DraftError::Model(source) => Self::Trace { op, source },
+            DraftError::Memory(source) => Self::Memory { op, source },
+            DraftError::Size { name, expected, actual } => Self::Size { op, name, expected, actual },
+        }
+    }
 }
 
 impl From<RewriteError> for BenchError {

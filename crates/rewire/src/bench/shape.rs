@@ -1,5 +1,8 @@
 use super::BenchError;
+use super::draft::DraftError;
 use rewire_graph::DType;
+use rewire_graph::limits::MAX_EXTENT;
+use rewire_hstu::modules::MAX_PARTS;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -86,15 +89,27 @@ impl Lengths {
     /// None.
     pub const NONE: Self = Self::Uniform(0, 0);
 
+    /// The largest number that is named; 1 where all follows from what there may be.
+    fn most(self) -> usize {
+        match self {
+            Self::Full | Self::Share(..) => 1,
+            Self::Uniform(_, high) => high,
+        }
+    }
+
     /// The smallest and largest number where there may be `most`.
     pub fn within(self, most: usize) -> (usize, usize) {
+        let share = |percent: usize| (most as u128 * percent as u128 / 100) as usize;
         match self {
             Self::Full => (most, most),
             Self::Uniform(low, high) => (low.min(most), high.min(most)),
-            Self::Share(low, high) => (most * low / 100, most * high / 100),
+            Self::Share(low, high) => (share(low), share(high)),
         }
     }
 }
+
+/// The largest size: kernels count in 32 bits.
+const MOST: usize = MAX_EXTENT as usize;
 
 impl fmt::Display for Lengths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,6 +228,40 @@ impl Shape {
             },
             _ => return Err(BenchError::UnknownShape { name: name.to_owned(), known: Self::NAMES.join(", ") }),
         })
+    }
+
+    /// Checks the sizes of some names.
+    pub(super) fn check(&self, names: &[&str]) -> Result<(), DraftError> {
+        let positive = [
+            ("batch", self.batch),
+            ("heads", self.heads),
+            ("attn_dim", self.attn_dim),
+            ("hidden_dim", self.hidden_dim),
+            ("embedding_dim", self.embedding_dim),
+            ("max_len", self.max_len),
+            ("m", self.m),
+            ("k", self.k),
+            ("n", self.n),
+            ("rows", self.rows),
+            ("width", self.width),
+            ("table", self.table),
+        ];
+        let ranges = positive.map(|(name, value)| (name, value, 1, MOST)).into_iter().chain([
+            ("layers", self.layers, 1, MAX_PARTS),
+            ("window", self.window, 0, MOST),
+            ("context", self.context, 0, self.max_len.saturating_sub(1)),
+            ("len_dist", self.len_dist.most(), 1, self.max_len),
+            ("targets", self.targets.most(), 0, self.max_len),
+        ]);
+        let mut of_names = ranges.filter(|(name, ..)| names.contains(name));
+        match of_names.find(|(_, value, least, most)| value < least || value > most) {
+            None => Ok(()),
+            Some((name, value, least, most)) => {
+                let why = if most == self.max_len { ", as max_len is" } else { "" };
+                let expected = format!("in {least}..={most}{why}");
+                Err(DraftError::Size { name, expected, actual: value.to_string() })
+            }
+        }
     }
 
     /// The sizes of some names.

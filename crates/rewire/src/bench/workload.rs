@@ -1,10 +1,11 @@
-use super::draft::Draft;
-use super::ops::OPS;
+use super::draft::{Draft, DraftError, draw_lengths, take};
+use super::ops::{OPS, Op};
 use super::{BenchError, Noise, Shape};
 use crate::weights::Weights;
 use rewire_graph::{DType, Graph, HostTensor};
 use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows, InputSpec};
-use rewire_hstu::models::{ModelError, parameters};
+use rewire_hstu::models::{ModelError, ParameterSpec, parameters};
+use rewire_runtime::HostMemory;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
@@ -34,6 +35,15 @@ pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
 const MODEL: [&str; 5] = ["batch", "max_len", "len_dist", "targets", "seed"];
 
 impl Workload {
+    /// Checks the sizes of an operator or module, without making any data.
+    ///
+    /// # Errors
+    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] names the size that cannot be.
+    pub fn check(name: &str, shape: &Shape) -> Result<(), BenchError> {
+        let op = find(name)?;
+        shape.check(op.sizes).map_err(|error| BenchError::draft(op.name, error))
+    }
+
     /// An operator or module by name, one of [`operators`], with random data.
     ///
     /// ```
@@ -45,18 +55,17 @@ impl Workload {
     /// ```
     ///
     /// # Errors
-    /// [`BenchError::UnknownOp`] lists the names; [`BenchError::Trace`] names the size that cannot be.
+    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] and [`BenchError::Trace`] name the size that cannot
+    /// be, [`BenchError::Memory`] has the bytes that there are not.
     pub fn operator(name: &str, shape: &Shape) -> Result<Self, BenchError> {
-        let op = OPS.iter().find(|op| op.name == name.replace('_', "-")).ok_or_else(|| BenchError::UnknownOp {
-            name: name.to_owned(),
-            known: OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", "),
-        })?;
-        let traced = |error: ModelError| BenchError::Trace { op: op.name.to_owned(), source: Box::new(error) };
+        let op = find(name)?;
+        let failed = |error: DraftError| BenchError::draft(op.name, error);
+        shape.check(op.sizes).map_err(failed)?;
         let mut draft = Draft::new(shape);
-        let outputs = (op.build)(&mut draft).map_err(traced)?;
-        let Draft { scope, mut noise, inputs, .. } = draft;
-        let graph = scope.finish(&outputs).map_err(|error| traced(error.into()))?;
-        let parameters = random(&graph, &mut noise).map_err(traced)?;
+        let outputs = (op.build)(&mut draft).map_err(failed)?;
+        let Draft { scope, mut noise, inputs, mut memory, .. } = draft;
+        let graph = scope.finish(&outputs).map_err(|error| failed(ModelError::from(error).into()))?;
+        let parameters = random(parameters(&graph), &mut noise, &mut memory).map_err(failed)?;
         Ok(Self { op: op.name.to_owned(), shape: shape.only(op.sizes), dtype: shape.dtype, graph, inputs, parameters })
     }
 
@@ -64,42 +73,63 @@ impl Workload {
     /// `targets` says.
     ///
     /// # Errors
-    /// [`BenchError::Trace`] if the configuration is not good.
+    /// [`BenchError::Trace`] if the configuration is not good; otherwise as [`Workload::operator`].
     pub fn model(
         name: &str,
         config: &Config,
         weights: Option<&Weights<'_>>,
         shape: &Shape,
     ) -> Result<Self, BenchError> {
-        let traced = |error: ModelError| BenchError::Trace { op: name.to_owned(), source: Box::new(error) };
-        let graph = dlrm_hstu::trace(config).map_err(traced)?;
+        let failed = |error: DraftError| BenchError::draft(name, error);
+        let graph = dlrm_hstu::trace(config).map_err(|error| failed(error.into()))?;
         let shape = Shape { max_len: shape.max_len.min(config.max_seq_len), ..shape.clone() };
-        let mut noise = Noise::new(shape.seed);
-        let inputs = users(config, &shape, &mut noise).map_err(traced)?;
-        let mut values = random(&graph, &mut noise).map_err(traced)?;
-        if let Some(weights) = weights {
-            values.extend(weights.names().filter_map(|name| Some((name.to_owned(), weights.get(name)?))));
-        }
+        shape.check(&MODEL).map_err(failed)?;
+        let (mut noise, mut memory) = (Noise::new(shape.seed), HostMemory::now());
+        let inputs = users(config, &shape, &mut noise, &mut memory).map_err(failed)?;
+        let given = |name: &str| weights.and_then(|weights| weights.get(name));
+        let (known, unknown) =
+            parameters(&graph).into_iter().partition(|spec: &ParameterSpec| given(&spec.name).is_some());
+        let mut values = random(unknown, &mut noise, &mut memory).map_err(failed)?;
+        values.extend(Vec::into_iter(known).filter_map(|spec| Some((spec.name.clone(), given(&spec.name)?))));
         let sizes = shape.only(&MODEL);
         Ok(Self { op: name.to_owned(), shape: sizes, dtype: shape.dtype, graph, inputs, parameters: values })
     }
 }
 
-fn random(graph: &Graph, noise: &mut Noise) -> Result<HashMap<String, HostTensor>, ModelError> {
-    let value = |spec: rewire_hstu::models::ParameterSpec| Ok((spec.name, noise.floats(spec.dtype, &spec.shape)?));
-    parameters(graph).into_iter().map(value).collect()
+fn find(name: &str) -> Result<&'static Op, BenchError> {
+    OPS.iter().find(|op| op.name == name.replace('_', "-")).ok_or_else(|| BenchError::UnknownOp {
+        name: name.to_owned(),
+        known: OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn random(
+    specs: Vec<ParameterSpec>,
+    noise: &mut Noise,
+    memory: &mut HostMemory,
+) -> Result<HashMap<String, HostTensor>, DraftError> {
+    specs.iter().try_for_each(|spec| take(memory, spec.dtype, &spec.shape))?;
+    let value = |spec: ParameterSpec| Ok((spec.name, noise.floats(spec.dtype, &spec.shape)?));
+    specs.into_iter().map(value).collect()
 }
 
 /// Values of the inputs of a model.
-fn users(config: &Config, shape: &Shape, noise: &mut Noise) -> Result<Vec<(String, HostTensor)>, ModelError> {
+fn users(
+    config: &Config,
+    shape: &Shape,
+    noise: &mut Noise,
+    memory: &mut HostMemory,
+) -> Result<Vec<(String, HostTensor)>, DraftError> {
     let context = config.feature_groups.contextual.len();
-    let (low, high) = shape.len_dist.within(shape.max_len.saturating_sub(context));
-    let lengths: Vec<i64> = (0..shape.batch).map(|_| noise.between(low as i64, high as i64)).collect();
+    let most = shape.max_len.saturating_sub(context);
+    let lengths = draw_lengths(noise, memory, shape.batch, shape.len_dist, most)?;
     let (low, high) = shape.targets.within(shape.max_len);
     let candidates: Vec<i64> =
         lengths.iter().map(|length| noise.between(low as i64, high as i64).max(1).min(*length)).collect();
     let history: Vec<i64> = lengths.iter().zip(&candidates).map(|(all, candidates)| all - candidates).collect();
     let inputs = config.inputs();
+    let rows = lengths.iter().sum::<i64>() as usize;
+    inputs.iter().try_for_each(|_| take(memory, DType::I64, &[rows]))?;
     inputs.iter().map(|spec| Ok((spec.name.clone(), user(spec, &history, &candidates, noise)?))).collect()
 }
 

@@ -1,4 +1,4 @@
-use super::{Place, User};
+use super::{Place, UnreadTensors, User};
 use crate::weights::WeightsError;
 use rewire_graph::TensorSizeError;
 use rewire_graph_rewrite::RewriteError;
@@ -62,6 +62,9 @@ pub enum RankError {
         /// Its elements in the weights.
         actual: Vec<f64>,
     },
+    /// The weights hold tensors that the model does not read.
+    #[error(transparent)]
+    Unread(#[from] UnreadTensors),
     /// A batch is too large for a tensor.
     #[error("cannot make the model's inputs")]
     Batch(#[from] TensorSizeError),

@@ -215,6 +215,9 @@ impl<'de> Visitor<'de> for List<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<i64>, A::Error> {
         let mut values = Vec::new();
         while let Some(value) = seq.next_element_seed(Integer(self.0))? {
+            if values.len() == values.capacity() {
+                values.try_reserve(1).map_err(|_| A::Error::custom(format!("no memory for `{}`", self.0)))?;
+            }
             values.push(value);
         }
         Ok(values)
@@ -251,9 +254,15 @@ impl Visitor<'_> for Integer<'_> {
     }
 }
 
-/// The integer that a double holds exactly.
+/// The integer that a double holds exactly, and no other integer rounds to.
+///
+/// ```
+/// use rewire::rank::whole;
+/// assert_eq!(whole(-3.0), Some(-3));
+/// assert_eq!([0.5, f64::NAN, f64::INFINITY, (1_u64 << 53) as f64].map(whole), [None; 4]);
+/// ```
 pub fn whole(value: f64) -> Option<i64> {
-    (value.fract() == 0.0 && value.abs() <= (1u64 << 53) as f64).then_some(value as i64)
+    (value.fract() == 0.0 && value.abs() < (1u64 << 53) as f64).then_some(value as i64)
 }
 
 #[cfg(test)]
@@ -301,6 +310,12 @@ mod tests {
             (&format!(r#"{{"user":"u","age":1e999,{TAIL}}}"#), "out of range"),
             (&format!(r#"{{"user":"u","age":18446744073709551615,{TAIL}}}"#), "an integer for `age`"),
             (&format!(r#"{{"user":"u","age":1e300,{TAIL}}}"#), "an integer for `age`"),
+            (&format!(r#"{{"user":"u","age":9007199254740993.0,{TAIL}}}"#), "an integer for `age`"),
+            (&format!(r#"{{"user":"u","age":9223372036854775808,{TAIL}}}"#), "an integer for `age`"),
+            (&format!(r#"{{"user":"u","age":-9223372036854775809,{TAIL}}}"#), "an integer for `age`"),
+            (&format!(r#"{{"user":"u","age":NaN,{TAIL}}}"#), "expected value"),
+            (&format!(r#"{{"user":"u","\u0075ser":"v",{TAIL}}}"#), "`user` is there twice"),
+            (&format!(r#"{{"user":"u","labels":null,"labels":[1],{TAIL}}}"#), "`labels` is there twice"),
             (r#"{"history":{"item":3}}"#, "a list of integers for `history.item`"),
             (r#"{"history":{"item":[null]}}"#, "an integer for `history.item`"),
             (r#"{"history":null}"#, "an object of lists for `history`"),

@@ -11,6 +11,7 @@ mod scored;
 mod sequence;
 #[cfg(test)]
 mod testing;
+mod unread;
 
 pub use auc::Auc;
 pub use error::{RankError, RequestError, RequestFault};
@@ -20,3 +21,4 @@ pub use request::{Columns, Place, Request, User};
 pub use rewire_hstu::models::dlrm_hstu::{Config, trace};
 pub use schema::{Column, Schema, Table};
 pub use scored::{Candidate, Ranked};
+pub use unread::{UnreadTensors, check_unread};

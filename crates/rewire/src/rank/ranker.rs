@@ -1,6 +1,6 @@
 use super::batch::{Sequence, inputs};
 use super::sequence::{Capacity, Layout};
-use super::{Candidate, Column, RankError, Ranked, Request, Schema};
+use super::{Candidate, Column, RankError, Ranked, Request, Schema, unread};
 use crate::weights::Weights;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
@@ -11,6 +11,8 @@ use rewire_runtime::{Gpu, Kernel, PipelineStore, Report, Session, SessionOptions
 use std::path::Path;
 
 const OUTPUT: &str = "logits";
+/// Bytes of a `config.json` at most.
+const LARGEST_CONFIG: u64 = 64 << 20;
 
 /// How a model is loaded and run.
 #[derive(Clone, Debug)]
@@ -29,6 +31,9 @@ pub struct RankOptions {
     pub tunings: Option<TuningStore>,
     /// Where compiled kernels are kept for later processes.
     pub pipelines: Option<PipelineStore>,
+    /// Takes weights with tensors that the model does not read. Without it they are an error, as they tell that the
+    /// configuration is not the one that they were made with.
+    pub allow_unread: bool,
     /// Rows of a batch: sequences are run together until they have so many. A longer sequence is run alone.
     pub batch_rows: usize,
     /// Rows that a history which is too long leaves to candidates, at least 1. More makes fewer sequences of
@@ -66,6 +71,7 @@ impl Default for RankOptions {
             tuning: Tuning::default(),
             tunings: None,
             pipelines: None,
+            allow_unread: false,
             batch_rows: 1 << 13,
             candidate_room: 1,
         }
@@ -78,7 +84,13 @@ impl Default for RankOptions {
 /// [`RankError::Read`] and [`RankError::Config`].
 pub fn read_config(folder: &Path) -> Result<Config, RankError> {
     let path = folder.join("config.json");
-    let text = std::fs::read_to_string(&path).map_err(|source| RankError::Read { path: path.clone(), source })?;
+    let unread = |source| RankError::Read { path: path.clone(), source };
+    let found = std::fs::metadata(&path).map_err(unread)?;
+    if !found.is_file() || found.len() > LARGEST_CONFIG {
+        let reason = format!("not a file of at most {LARGEST_CONFIG} bytes");
+        return Err(unread(std::io::Error::other(reason)));
+    }
+    let text = std::fs::read_to_string(&path).map_err(unread)?;
     parse_config(&path.display().to_string(), &text)
 }
 
@@ -88,7 +100,7 @@ pub fn read_config(folder: &Path) -> Result<Config, RankError> {
 /// [`RankError::Config`].
 pub fn parse_config(name: &str, text: &str) -> Result<Config, RankError> {
     let bad = |source| RankError::Config { name: name.to_owned(), source: Box::new(source) };
-    Config::from_json(text).map_err(bad)
+    Config::from_json(text.trim_start_matches('\u{feff}')).map_err(bad)
 }
 
 impl Ranker {
@@ -118,6 +130,9 @@ impl Ranker {
         let build = || {
             check_buffers(config, weights)?;
             let graph = trace(config).map_err(|error| RankError::Trace(Box::new(error)))?;
+            if !options.allow_unread {
+                unread::check(config, &graph, weights)?;
+            }
             Ok::<_, RankError>(lower(&optimize(graph)?.0)?)
         };
         let with = SessionOptions {

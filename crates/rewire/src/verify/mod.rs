@@ -9,7 +9,7 @@ pub use bisect::{BisectError, bisect};
 pub use case::{Case, CaseError, cases};
 pub use compare::{Mismatch, relative_error};
 
-use crate::{describe, weights};
+use crate::{describe, weights, write_file};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Plan, Source};
@@ -291,9 +291,7 @@ fn save(case: &Case, outputs: &Outputs, path: &Path) -> Result<(), Failure> {
     }
     let bytes = weights::serialize(&tensors, case.metadata()).map_err(|error| failed(error.to_string()))?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(path, bytes))
-        .map_err(|error| failed(error.to_string()))
+    std::fs::create_dir_all(folder).and_then(|()| write_file(path, &bytes)).map_err(|error| failed(error.to_string()))
 }
 
 /// A result in the element type of its reference, and as `[1]` where that stands for a scalar.

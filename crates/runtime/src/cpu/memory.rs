@@ -77,6 +77,11 @@ pub(super) fn pitch(shape: &[usize]) -> usize {
     shape.last().map_or(4, |width| width.next_multiple_of(4))
 }
 
+/// Bytes of a tensor with its padding, as many as there can be where they are more.
+pub(crate) fn padded_bytes(dtype: DType, shape: &[usize]) -> u64 {
+    padded_elements(dtype, shape).map_or(u64::MAX, |elements| (elements * dtype.bytes()) as u64)
+}
+
 fn padded_elements(dtype: DType, shape: &[usize]) -> Result<usize, CpuError> {
     let outer = shape.split_last().map_or(&[][..], |(_, outer)| outer);
     let limit = isize::MAX as usize / 16;
@@ -132,13 +137,17 @@ impl Memory {
         self.content().len() as u64
     }
 
+    /// True for shapes whose rows need no padding.
+    pub(crate) fn unpadded(shape: &[usize]) -> bool {
+        shape.last().is_some_and(|width| width % 4 == 0)
+    }
+
     /// The memory of a host tensor itself, if its rows need no padding and its elements are aligned.
     pub fn shared_with(tensor: &HostTensor) -> Option<Self> {
         let (dtype, shape) = (tensor.dtype(), tensor.shape());
-        let unpadded = shape.last().is_some_and(|width| width % 4 == 0);
         let aligned = tensor.bytes().as_ptr().addr().is_multiple_of(dtype.bytes());
         let elements = padded_elements(dtype, shape).ok()?;
-        (unpadded && aligned).then(|| Self {
+        (Self::unpadded(shape) && aligned).then(|| Self {
             dtype,
             shape: shape.to_vec(),
             elements,

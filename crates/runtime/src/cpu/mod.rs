@@ -40,6 +40,7 @@ mod totals;
 
 pub use error::CpuError;
 pub use memory::Memory;
+pub(crate) use memory::padded_bytes;
 pub use operand::Operand;
 
 use operand::Env;

@@ -44,10 +44,17 @@ impl Gpu {
     /// [`Kernel::Auto`], and `None` for the CPU.
     ///
     /// # Errors
-    /// As [`Gpu::open_async`] where an adapter is asked for.
+    /// As [`Gpu::open_async`] where an adapter is asked for, be it by the kernel or by a `filter`, which
+    /// [`Kernel::Cpu`] never matches.
     pub async fn for_kernel_async(kernel: Kernel, filter: Option<&str>) -> Result<Option<Self>, GpuError> {
         match kernel {
-            Kernel::Cpu => Ok(None),
+            Kernel::Cpu => match filter {
+                None => Ok(None),
+                Some(filter) => {
+                    let missing = "kernel cpu runs on none: leave the adapter out, or take kernel wgpu".to_owned();
+                    Err(GpuError::NoAdapter { filter: Some(filter.to_owned()), missing })
+                }
+            },
             Kernel::Wgpu => Ok(Some(Self::open_async(filter).await?)),
             Kernel::Auto => match adapters::select(filter, hardware).await {
                 Ok(adapter) => match Self::open_adapter(&adapter).await {
@@ -57,7 +64,7 @@ impl Gpu {
                         Ok(None)
                     }
                 },
-                Err(GpuError::NoAdapter { .. }) => Ok(None),
+                Err(GpuError::NoAdapter { .. }) if filter.is_none() => Ok(None),
                 Err(error) => Err(error),
             },
         }
@@ -253,7 +260,7 @@ impl Gpu {
     pub(crate) fn buffer(&self, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
         // No device has a buffer of so many bytes.
         #[cfg(test)]
-        let size = if self.faults.buffers.ends() { u64::MAX & !3 } else { size };
+        let size = if self.faults.buffers.ends() { u64::MAX - 3 } else { size };
         self.device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
     }
 

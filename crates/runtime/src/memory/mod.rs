@@ -1,10 +1,12 @@
-//! Layout of tensors in device memory, which of them share a buffer, and buffers that are used again.
+//! Layout of tensors in device memory, which of them share a buffer, buffers that are used again, and what memory the host has.
 
+mod host;
 mod layout;
 mod lease;
 mod slots;
 mod spares;
 
+pub use host::{HostMemory, HostMemoryError};
 pub(crate) use layout::Layout;
 pub(crate) use lease::{Lease, SpareBuffers, lock};
 pub(crate) use slots::{Lifetime, SlotPlan};

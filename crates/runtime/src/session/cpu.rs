@@ -142,6 +142,14 @@ impl CpuSide {
         Ok(())
     }
 
+    pub(super) fn homes(&self) -> &Homes {
+        &self.homes
+    }
+
+    pub(super) fn slots(&self) -> &[Option<Memory>] {
+        &self.slots
+    }
+
     fn slot(&self, id: BufferId) -> Option<usize> {
         *self.homes.slot.get(id.0 as usize)?
     }

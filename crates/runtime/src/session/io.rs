@@ -118,6 +118,11 @@ impl Inputs {
         self.values.values()
     }
 
+    /// The names that have values, in ascending order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
     /// Outputs that stay on the device.
     pub(crate) fn on_device(&self) -> &BTreeSet<String> {
         &self.on_device

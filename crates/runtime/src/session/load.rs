@@ -145,6 +145,9 @@ impl Sites {
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
         let kernel = options.kernel;
+        if gpu.is_none() {
+            refuse_tuning(kernel, &options.tuning)?;
+        }
         let mut gpu = match gpu {
             Some(gpu) => Some(GpuSide::new(trusted(gpu, plan).await, &plan.steps, options)),
             None => None,
@@ -229,6 +232,18 @@ fn place(
     let joined = |reason: String| if refused.is_empty() { reason } else { format!("{refused}; {reason}") };
     cpu.add(position, step).map_err(|reason| error(joined(reason.to_string())))?;
     Ok(Site::Cpu)
+}
+
+/// Tunings are of kernels on adapters; where `auto` found none they have no effect.
+fn refuse_tuning(kernel: Kernel, tuning: &Tuning) -> Result<(), RuntimeError> {
+    if *tuning == Tuning::default() {
+        return Ok(());
+    }
+    if kernel == Kernel::Cpu {
+        return Err(RuntimeError::Untuned { tuning: tuning.to_string() });
+    }
+    tracing::warn!("no hardware GPU is usable: the tuning {tuning} has no effect on the CPU");
+    Ok(())
 }
 
 /// Parameters and constants that are outputs themselves.

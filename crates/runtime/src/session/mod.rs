@@ -6,12 +6,14 @@ mod gpu;
 mod io;
 mod load;
 mod matrices;
+mod names;
 mod packed;
 mod parameters;
 mod pipelines;
 mod placement;
 mod profile;
 mod recover;
+mod room;
 mod sizes;
 mod tune;
 mod validate;
@@ -251,7 +253,11 @@ impl Session {
         let given = Declared::find(&self.inputs, inputs)?;
         let sizes = match self.sizes.take().filter(|latest| latest.fit(&given)) {
             Some(latest) => latest,
-            None => Arc::new(Sizes::new(&self.plan, &self.offsets, &self.inputs, &given)?),
+            None => {
+                let sizes = Sizes::new(&self.plan, &self.offsets, &self.inputs, &given)?;
+                self.cpu.check_room(&self.plan, &sizes)?;
+                Arc::new(sizes)
+            }
         };
         self.sizes = Some(sizes.clone());
         Ok(sizes)

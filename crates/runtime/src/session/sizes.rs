@@ -1,4 +1,5 @@
 use super::io::{Inputs, Value};
+use super::names::nearest;
 use super::validate::ragged;
 use crate::RunError;
 use crate::memory::Layout;
@@ -56,7 +57,7 @@ impl Declared {
     /// The values of all inputs, in order, of the declared types and numbers of dimensions.
     pub fn find<'a>(declared: &[Self], inputs: &'a Inputs) -> Result<Vec<&'a Value>, RunError> {
         let checked = |input: &Self| {
-            let value = find(input, inputs)?;
+            let value = inputs.get(&input.name).ok_or_else(|| missing(input, declared, inputs))?;
             check_kind(input, value)?;
             Ok(value)
         };
@@ -157,12 +158,14 @@ fn slot_of(values: &ShapeValues, slot: HostSlot) -> &[i64] {
     values.slots.get(slot.0 as usize).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn find<'a>(input: &Declared, inputs: &'a Inputs) -> Result<&'a Value, RunError> {
-    inputs.get(&input.name).ok_or_else(|| RunError::MissingInput {
+fn missing(input: &Declared, declared: &[Declared], inputs: &Inputs) -> RunError {
+    let known = |name: &str| declared.iter().any(|input| input.name == name);
+    RunError::MissingInput {
         name: input.name.clone(),
         dtype: input.dtype.unwrap_or(DType::I64),
         shape: display(&input.shape),
-    })
+        unread: nearest(&input.name, inputs.names().filter(|name| !known(name))),
+    }
 }
 
 fn check_kind(input: &Declared, value: &Value) -> Result<(), RunError> {

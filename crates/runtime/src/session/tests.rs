@@ -268,7 +268,10 @@ fn wrong_inputs_are_named() {
     for mut session in sessions(&plan) {
         let mut run = |inputs: Inputs| session.run(&inputs).unwrap_err();
         let missing = run(Inputs::new().with("x", tensor(2, 1)));
-        assert!(matches!(&missing, RunError::MissingInput { name, .. } if name == "y"), "{missing}");
+        assert_eq!(missing.to_string(), "input `y` is missing: expected f32 [s0, 6]");
+        let misspelt = run(Inputs::new().with("x", tensor(2, 1)).with("ys", tensor(2, 1)).with("other", tensor(2, 1)));
+        assert!(matches!(&misspelt, RunError::MissingInput { unread, .. } if *unread == ["ys", "other"]), "{misspelt}");
+        assert!(misspelt.to_string().ends_with("; `ys`, `other` were given, which the plan does not read"));
         let shape = run(inputs(2).with("y", tensor(3, 1)));
         assert_eq!(shape.to_string(), "input `y`: expected shape [2, 6] = [s0, 6], got [3, 6]");
         let rank = run(inputs(2).with("x", HostTensor::f32(vec![12], &[0.0; 12]).unwrap()));

@@ -1,5 +1,5 @@
 use crate::modules::layers::linear;
-use crate::modules::{ConfigError, count, width};
+use crate::modules::{ConfigError, parts, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
@@ -31,7 +31,7 @@ fn cross_num() -> usize {
 impl CrossConfig {
     /// Checks the number of layers.
     pub fn check(&self) -> Result<(), ConfigError> {
-        count("cross_num", self.cross_num)
+        parts("cross_num", self.cross_num)
     }
 
     /// Rows `[R, D]` to rows `[R, D]`, with the parameters `w.n.weight` `[1, D]` and `b.n` `[D]`.
@@ -47,7 +47,7 @@ impl CrossConfig {
 impl CrossV2Config {
     /// Checks the number of layers and the rank.
     pub fn check(&self) -> Result<(), ConfigError> {
-        count("cross_num", self.cross_num)?;
+        parts("cross_num", self.cross_num)?;
         self.low_rank.map_or(Ok(()), |rank| width("low_rank", rank))
     }
 

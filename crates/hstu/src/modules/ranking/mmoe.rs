@@ -1,6 +1,6 @@
 use super::gate::mixture;
 use crate::modules::layers::linear;
-use crate::modules::{ConfigError, MlpConfig, width};
+use crate::modules::{ConfigError, MlpConfig, some_parts};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
@@ -25,8 +25,8 @@ impl MmoeConfig {
     /// Checks every width and number.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.expert_mlp.check().map_err(|error| error.within("expert_mlp"))?;
-        width("num_expert", self.num_expert)?;
-        width("num_task", self.num_task)?;
+        some_parts("num_expert", self.num_expert)?;
+        some_parts("num_task", self.num_task)?;
         self.gate_mlp.as_ref().map_or(Ok(()), |mlp| mlp.check().map_err(|error| error.within("gate_mlp")))
     }
 

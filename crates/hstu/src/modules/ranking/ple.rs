@@ -1,6 +1,6 @@
 use super::gate::mixture;
 use crate::modules::layers::linear;
-use crate::modules::{ConfigError, MlpConfig, width};
+use crate::modules::{ConfigError, MlpConfig, some_parts};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
@@ -34,8 +34,8 @@ pub struct ExtractionConfig {
 
 impl ExtractionConfig {
     fn check(&self) -> Result<(), ConfigError> {
-        width("expert_num_per_task", self.expert_num_per_task)?;
-        width("share_num", self.share_num)?;
+        some_parts("expert_num_per_task", self.expert_num_per_task)?;
+        some_parts("share_num", self.share_num)?;
         self.task_expert_net.check().map_err(|error| error.within("task_expert_net"))?;
         self.share_expert_net.check().map_err(|error| error.within("share_expert_net"))?;
         let (task, share) = (self.task_expert_net.hidden_units.last(), self.share_expert_net.hidden_units.last());
@@ -80,8 +80,8 @@ fn text(width: Option<&usize>) -> String {
 impl PleConfig {
     /// Checks every width and number.
     pub fn check(&self) -> Result<(), ConfigError> {
-        width("extraction_networks", self.extraction_networks.len())?;
-        width("num_task", self.num_task)?;
+        some_parts("extraction_networks", self.extraction_networks.len())?;
+        some_parts("num_task", self.num_task)?;
         let within = |n: usize, error: ConfigError| error.within(&format!("extraction_networks.{n}"));
         self.extraction_networks.iter().enumerate().try_for_each(|(n, layer)| layer.check().map_err(|e| within(n, e)))
     }

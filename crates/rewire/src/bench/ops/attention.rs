@@ -1,6 +1,5 @@
-use crate::bench::draft::Draft;
+use crate::bench::draft::{Draft, DraftError};
 use rewire_graph::{Dim, Tensor};
-use rewire_hstu::models::ModelError;
 use rewire_hstu::ops::{Attention, StandardMask, delta_hstu_mha, hstu_mha};
 
 fn options(draft: &Draft<'_>) -> Attention {
@@ -12,8 +11,8 @@ fn mask(draft: &Draft<'_>, num_targets: Option<Tensor>) -> StandardMask {
     StandardMask { num_targets, max_attn_len, contextual_seq_len, ..StandardMask::default() }
 }
 
-pub(super) fn attention(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
-    let lengths = draft.lengths();
+pub(super) fn attention(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let lengths = draft.lengths()?;
     let rows = draft.samples("lengths", lengths);
     let (heads, qk, hidden) = (draft.shape.heads, draft.shape.attn_dim, draft.shape.hidden_dim);
     let q = draft.rows_of("q", &rows, &[heads, qk])?;
@@ -26,8 +25,8 @@ pub(super) fn attention(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tens
 }
 
 /// New rows, which are targets, after cached ones.
-pub(super) fn delta(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
-    let lengths = draft.lengths();
+pub(super) fn delta(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let lengths = draft.lengths()?;
     let new = draft.targets(&lengths, 1);
     let cached = lengths.iter().zip(&new).map(|(length, new)| length - new).collect();
     let new = draft.samples("new", new);
@@ -39,7 +38,7 @@ pub(super) fn delta(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>
         let old = draft.rows_of(&format!("cached_{name}"), &cached, &[heads * width])?;
         let added = draft.rows_of(name, &new, &[heads * width])?;
         let (rows, _) = old.jagged_concat(&cached.ragged, &added, &new.ragged);
-        Ok::<Tensor, ModelError>(rows.reshape(&[keys.total.clone(), heads.into(), Dim::from(width)]))
+        Ok::<Tensor, DraftError>(rows.reshape(&[keys.total.clone(), heads.into(), Dim::from(width)]))
     };
     let (k, v) = (joined("k", qk)?, joined("v", hidden)?);
     let mask = mask(draft, Some(new.ragged.lengths.clone()));

@@ -1,6 +1,5 @@
-use crate::bench::draft::{Draft, Rows};
+use crate::bench::draft::{Draft, DraftError, Rows};
 use rewire_graph::Tensor;
-use rewire_hstu::models::ModelError;
 use rewire_hstu::ops::{
     Positions, TimeBucketFn, TimeBuckets, add_timestamp_positional_embeddings, concat_2d_jagged, split_2d_jagged,
 };
@@ -9,8 +8,8 @@ use rewire_hstu::ops::{
 const TIME_BUCKETS: usize = 2049;
 
 /// History and targets of every sample; half are targets where the shape has none.
-fn parts(draft: &mut Draft<'_>) -> (Rows, Rows) {
-    let lengths = draft.lengths();
+fn parts(draft: &mut Draft<'_>) -> Result<(Rows, Rows), DraftError> {
+    let lengths = draft.lengths()?;
     let right: Vec<i64> = match draft.shape.targets {
         crate::bench::Lengths::NONE => lengths.iter().map(|length| length / 2).collect(),
         _ => draft.targets(&lengths, 0),
@@ -18,19 +17,19 @@ fn parts(draft: &mut Draft<'_>) -> (Rows, Rows) {
     let left = lengths.iter().zip(&right).map(|(length, right)| length - right).collect();
     let left = draft.samples("left_lengths", left);
     let right = draft.more_samples("right_lengths", &left.ragged.batch, right);
-    (left, right)
+    Ok((left, right))
 }
 
-pub(super) fn concat(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
-    let (left_rows, right_rows) = parts(draft);
+pub(super) fn concat(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let (left_rows, right_rows) = parts(draft)?;
     let left = draft.rows_of("left", &left_rows, &[draft.shape.width])?;
     let right = draft.rows_of("right", &right_rows, &[draft.shape.width])?;
     let (out, _) = concat_2d_jagged(&left, &left_rows.ragged, &right, &right_rows.ragged);
     Ok(vec![("out", draft.stored(&out))])
 }
 
-pub(super) fn split(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
-    let (left, right) = parts(draft);
+pub(super) fn split(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let (left, right) = parts(draft)?;
     let both = Rows {
         ragged: left.ragged.plus(&right.ragged),
         lengths: left.lengths.iter().zip(&right.lengths).map(|(left, right)| left + right).collect(),
@@ -40,8 +39,8 @@ pub(super) fn split(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>
     Ok(vec![("left", draft.stored(&left)), ("right", draft.stored(&right))])
 }
 
-pub(super) fn positions(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
-    let lengths = draft.lengths();
+pub(super) fn positions(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let lengths = draft.lengths()?;
     let rows = draft.samples("lengths", lengths);
     let width = draft.shape.width;
     let x = draft.rows_of("x", &rows, &[width])?;

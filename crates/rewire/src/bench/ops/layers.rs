@@ -1,6 +1,5 @@
-use crate::bench::draft::Draft;
+use crate::bench::draft::{Draft, DraftError};
 use rewire_graph::Tensor;
-use rewire_hstu::models::ModelError;
 use rewire_hstu::modules::{Features, HstuConfig, HstuTransducer, Sequence, StuConfig, StuInput, StuLayer, StuStack};
 use serde_json::json;
 
@@ -14,10 +13,10 @@ fn config(draft: &Draft<'_>) -> serde_json::Value {
     })
 }
 
-fn run(draft: &mut Draft<'_>, layers: usize) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
+fn run(draft: &mut Draft<'_>, layers: usize) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let config: StuConfig = serde_json::from_value(config(draft))?;
     config.check()?;
-    let lengths = draft.lengths();
+    let lengths = draft.lengths()?;
     let rows = draft.samples("lengths", lengths);
     let x = draft.rows_of("x", &rows, &[draft.shape.embedding_dim])?;
     let num_targets = draft.num_targets(&rows);
@@ -28,15 +27,15 @@ fn run(draft: &mut Draft<'_>, layers: usize) -> Result<Vec<(&'static str, Tensor
     Ok(vec![("out", draft.stored(&out))])
 }
 
-pub(super) fn layer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
+pub(super) fn layer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     run(draft, 1)
 }
 
-pub(super) fn stack(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
+pub(super) fn stack(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     run(draft, draft.shape.layers)
 }
 
-pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
+pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let shape = draft.shape;
     let mut stu = config(draft);
     if let Some(stu) = stu.as_object_mut() {
@@ -60,7 +59,7 @@ pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Ten
         "max_contextual_seq_len": shape.context,
     }))?;
     let transducer = HstuTransducer::new(config)?;
-    let all = draft.lengths();
+    let all = draft.lengths()?;
     let candidates = draft.targets(&all, 1);
     let history = all.iter().zip(&candidates);
     let history = history.map(|(all, candidates)| (all - candidates - shape.context as i64).max(0)).collect();
@@ -75,7 +74,7 @@ pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Ten
     let mut sequence = |name: &str, rows: super::super::draft::Rows| {
         let embeddings = draft.rows_of(name, &rows, &[shape.embedding_dim])?;
         let timestamps = draft.timestamps(&format!("{name}_timestamps"), &rows)?;
-        Ok::<_, ModelError>(Sequence { embeddings, rows: rows.ragged, timestamps, actions: None, watchtimes: None })
+        Ok::<_, DraftError>(Sequence { embeddings, rows: rows.ragged, timestamps, actions: None, watchtimes: None })
     };
     let features = Features {
         uih: sequence("history", history)?,

@@ -5,12 +5,11 @@ mod jagged;
 mod layers;
 mod rowwise;
 
-use super::draft::Draft;
+use super::draft::{Draft, DraftError};
 use rewire_graph::Tensor;
-use rewire_hstu::models::ModelError;
 
 /// Traces an operator with values for its inputs; gives its results by name.
-pub(super) type Build = fn(&mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError>;
+pub(super) type Build = fn(&mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError>;
 
 /// An operator or module that can be benched.
 pub(super) struct Op {

@@ -1,12 +1,11 @@
-use crate::bench::draft::Draft;
+use crate::bench::draft::{Draft, DraftError};
 use rewire_graph::{HostTensor, Mode, Tensor};
-use rewire_hstu::models::ModelError;
 use rewire_hstu::ops::{self, NormMulDropout};
 
 const EPS: f64 = 1e-6;
 const DROPOUT: f32 = 0.3;
 
-pub(super) fn addmm(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
+pub(super) fn addmm(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let (m, k, n) = (draft.shape.m, draft.shape.k, draft.shape.n);
     let rows = draft.scope.size("rows");
     let x = draft.floats("x", &rows, m, &[k])?;
@@ -18,7 +17,7 @@ pub(super) fn addmm(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>
     Ok(vec![("y", draft.stored(&y))])
 }
 
-pub(super) fn layer_norm(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
+pub(super) fn layer_norm(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let width = draft.shape.width;
     let rows = draft.scope.size("rows");
     let x = draft.floats("x", &rows, draft.shape.rows, &[width])?;
@@ -26,7 +25,7 @@ pub(super) fn layer_norm(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Ten
     Ok(vec![("y", draft.stored(&y))])
 }
 
-pub(super) fn norm_mul_dropout(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
+pub(super) fn norm_mul_dropout(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let (rows, width) = (draft.scope.size("rows"), draft.shape.width);
     let x = draft.floats("x", &rows, draft.shape.rows, &[width])?;
     let u = draft.floats("u", &rows, draft.shape.rows, &[width])?;
@@ -42,7 +41,7 @@ pub(super) fn norm_mul_dropout(draft: &mut Draft<'_>) -> Result<Vec<(&'static st
     Ok(vec![("y", draft.stored(&y))])
 }
 
-pub(super) fn pointwise(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
+pub(super) fn pointwise(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let rows = draft.scope.size("rows");
     let x = draft.floats("x", &rows, draft.shape.rows, &[draft.shape.width])?;
     let y = (&(&x * 1.5) + 0.25).silu();
@@ -51,10 +50,9 @@ pub(super) fn pointwise(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tens
     Ok(vec![("y", draft.stored(&y))])
 }
 
-pub(super) fn embedding(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, ModelError> {
+pub(super) fn embedding(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let (rows, count, table) = (draft.scope.size("rows"), draft.shape.rows, draft.shape.table);
-    let ids = draft.noise.ids(count, table)?;
-    let ids = draft.input("ids", &[rows], ids);
+    let ids = draft.ids("ids", &[rows], count, table)?;
     let y = draft.weight("table", &[table, draft.shape.width]).gather(&ids);
     Ok(vec![("y", draft.stored(&y))])
 }

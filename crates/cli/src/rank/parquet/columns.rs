@@ -1,0 +1,132 @@
+//! Which columns of a file hold what of a request.
+
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
+use rewire::rank::{Column, Schema};
+
+/// What a column of a file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    User,
+    Labels,
+    Contextual(String),
+    History(String),
+    Candidates(String),
+}
+
+/// A column of a file that the model reads.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// Position among the columns of the file.
+    pub position: usize,
+    /// Name for messages.
+    pub name: String,
+    pub role: Role,
+    /// The definition level from which on a list has an entry; `None` for single values.
+    pub entry: Option<i16>,
+    /// The definition level of a value that is there.
+    pub value: i16,
+    /// Integers are unsigned.
+    pub unsigned: bool,
+}
+
+/// The columns that the model reads.
+pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<Leaf>, String> {
+    for (group, columns) in [("history", &schema.history), ("candidates", &schema.candidates)] {
+        check_struct(file.root_schema(), group, columns)?;
+    }
+    let mut leaves: Vec<Leaf> = Vec::new();
+    for (position, column) in file.columns().iter().enumerate() {
+        let Some((role, depth)) = role(column.path().parts(), schema) else { continue };
+        let parts = column.path().parts();
+        let name = parts.get(..depth).unwrap_or(parts).join(".");
+        if leaves.iter().any(|leaf| leaf.role == role) {
+            return Err(format!("the column `{name}` is there twice, or is a list of structs"));
+        }
+        let is_list = !matches!(role, Role::User | Role::Contextual(_));
+        let (entry, value) = levels(file.root_schema(), column, is_list, depth)
+            .ok_or_else(|| format!("`{name}` is no {}", if is_list { "list of integers" } else { "single value" }))?;
+        let unsigned = check_type(&role, &name, column)?;
+        leaves.push(Leaf { position, name, role, entry, value, unsigned });
+    }
+    Ok(leaves)
+}
+
+fn check_struct(root: &Type, group: &str, columns: &[Column]) -> Result<(), String> {
+    let Some(field) = root.get_fields().iter().find(|field| field.name() == group) else { return Ok(()) };
+    let info = field.get_basic_info();
+    let repeated = info.has_repetition() && info.repetition() == Repetition::REPEATED;
+    if field.is_primitive() || info.converted_type() != ConvertedType::NONE || repeated {
+        return Err(format!("`{group}` is not a struct of lists"));
+    }
+    let known = |name: &str| columns.iter().any(|column| column.name == name);
+    if !field.get_fields().iter().any(|child| known(child.name())) {
+        return Err(format!("`{group}` has none of the lists that the model reads"));
+    }
+    Ok(())
+}
+
+/// What a column is by its path, and how much of the path names it.
+fn role(path: &[String], schema: &Schema) -> Option<(Role, usize)> {
+    let [top, inner @ ..] = path else { return None };
+    let known = |columns: &[Column], name: &str| columns.iter().any(|column| column.name == name);
+    match top.as_str() {
+        "user" => return Some((Role::User, 1)),
+        "labels" => return Some((Role::Labels, 1)),
+        name if known(&schema.contextual, name) => return Some((Role::Contextual(name.to_owned()), 1)),
+        _ => {}
+    }
+    let in_group = |group: &str, columns: &[Column], role: fn(String) -> Role| {
+        let (name, depth) = match top.strip_prefix(group)? {
+            "" => (inner.first()?.as_str(), 2),
+            rest => (rest.strip_prefix('.')?, 1),
+        };
+        known(columns, name).then(|| (role(name.to_owned()), depth))
+    };
+    in_group("history", &schema.history, Role::History)
+        .or_else(|| in_group("candidates", &schema.candidates, Role::Candidates))
+}
+
+/// The definition levels of an entry of a list and of a value. Lists are written with a group of their own around the
+/// repeated one, or without, and with a field within it, or without.
+fn levels(root: &Type, column: &ColumnDescriptor, is_list: bool, depth: usize) -> Option<(Option<i16>, i16)> {
+    let parts = column.path().parts();
+    let (mut node, mut level, mut entry) = (root, 0, None);
+    for (at, part) in parts.iter().enumerate() {
+        node = node.get_fields().iter().find(|field| field.name() == part)?;
+        match node.get_basic_info().repetition() {
+            Repetition::REQUIRED => {}
+            Repetition::OPTIONAL => level += 1,
+            Repetition::REPEATED if entry.is_none() && is_list && at + 1 >= depth && at <= depth => {
+                level += 1;
+                entry = Some((at, level));
+            }
+            Repetition::REPEATED => return None,
+        }
+    }
+    let is_whole = match entry {
+        Some((at, _)) => at + 2 >= parts.len(),
+        None => parts.len() == depth,
+    };
+    let fits = is_whole && entry.is_some() == is_list && level == column.max_def_level();
+    fits.then_some((entry.map(|(_, level)| level), level))
+}
+
+/// Checks that a column holds what its role needs; true for unsigned integers.
+fn check_type(role: &Role, name: &str, column: &ColumnDescriptor) -> Result<bool, String> {
+    use ConvertedType as C;
+    let converted = column.converted_type();
+    let of_no_unit = matches!(column.logical_type_ref(), None | Some(LogicalType::Integer { .. }));
+    let signed = [C::NONE, C::INT_8, C::INT_16, C::INT_32, C::INT_64].contains(&converted);
+    let unsigned = [C::UINT_8, C::UINT_16, C::UINT_32, C::UINT_64].contains(&converted);
+    match column.physical_type() {
+        Physical::INT32 | Physical::INT64 if of_no_unit && (signed || unsigned) => Ok(unsigned),
+        Physical::FLOAT | Physical::DOUBLE if *role != Role::User => Ok(false),
+        Physical::BYTE_ARRAY if *role == Role::User && ![C::DECIMAL, C::BSON].contains(&converted) => Ok(false),
+        physical => {
+            let expected = if *role == Role::User { "text or integers" } else { "integers" };
+            let kind = if converted == C::NONE { physical.to_string() } else { converted.to_string() };
+            Err(format!("the column `{name}` is of {kind}: expected {expected}"))
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Pages of a file, refused before they take more memory than a row may.
+
+use super::MOST_VALUES;
+use parquet::basic::Encoding;
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::reader::{ChunkReader, Length};
+use std::fs::File;
+use std::io::BufReader;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file of which no more is asked than it has.
+pub struct Content {
+    file: File,
+    length: u64,
+}
+
+impl Content {
+    pub fn new(file: File) -> std::io::Result<Self> {
+        let length = file.metadata()?.len();
+        Ok(Self { file, length })
+    }
+
+    fn check(&self, start: u64, length: usize) -> Result<()> {
+        match start.checked_add(length as u64) {
+            Some(end) if end <= self.length => Ok(()),
+            _ => Err(ParquetError::EOF(format!("{length} bytes at {start} are asked for, of {}", self.length))),
+        }
+    }
+}
+
+impl Length for Content {
+    fn len(&self) -> u64 {
+        self.length
+    }
+}
+
+impl ChunkReader for Content {
+    type T = BufReader<File>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T> {
+        self.check(start, 0)?;
+        self.file.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<bytes::Bytes> {
+        self.check(start, length)?;
+        self.file.get_bytes(start, length)
+    }
+}
+
+/// The pages of a column, as many as a row may take.
+pub struct Pages {
+    pages: Box<dyn PageReader>,
+    taken: Arc<AtomicU64>,
+}
+
+impl Pages {
+    /// `taken` counts the values of pages, from where the one who reads a row sets it.
+    pub fn new(pages: Box<dyn PageReader>, taken: Arc<AtomicU64>) -> Self {
+        Self { pages, taken }
+    }
+
+    fn charge(&self, values: u64) -> Result<()> {
+        let taken = self.taken.fetch_add(values, Ordering::Relaxed).saturating_add(values);
+        if taken > MOST_VALUES {
+            return Err(ParquetError::General(format!("a list or page has more than {MOST_VALUES} entries")));
+        }
+        Ok(())
+    }
+}
+
+/// Checks what decoders take memory for without a look at the data.
+fn check(page: &Page) -> Result<()> {
+    let (bytes, values) = (page.buffer().len() as u64, u64::from(page.num_values()));
+    if bytes > MOST_VALUES * 8 {
+        return Err(ParquetError::General(format!("a page has {bytes} bytes, more than {}", MOST_VALUES * 8)));
+    }
+    if page.is_dictionary_page() && values > bytes {
+        return Err(ParquetError::General(format!("a dictionary has {values} entries in {bytes} bytes")));
+    }
+    match page.encoding() {
+        encoding @ (Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY) => {
+            Err(ParquetError::General(format!("text is written as {encoding}: expected PLAIN or a dictionary")))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Iterator for Pages {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        if let Some(PageMetadata { num_levels: Some(levels), .. }) = self.pages.peek_next_page()? {
+            self.charge(levels as u64)?;
+        }
+        let page = self.pages.get_next_page()?;
+        page.as_ref().map_or(Ok(()), check)?;
+        Ok(page)
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        self.pages.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        self.pages.skip_next_page()
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool> {
+        self.pages.at_record_boundary()
+    }
+}

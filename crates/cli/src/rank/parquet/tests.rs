@@ -1,0 +1,248 @@
+use super::*;
+use parquet::basic::{Compression, Encoding};
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use std::sync::Arc;
+
+fn schema() -> Schema {
+    Schema {
+        contextual: vec![Column::ids("age", 9)],
+        history: vec![Column::ids("item", 9), Column::numbers("time", true)],
+        candidates: vec![Column::ids("item", 9)],
+    }
+}
+
+const LIST: &str = "(LIST) { repeated group list { optional int64 element; } }";
+
+fn nested() -> String {
+    format!(
+        "message m {{ optional binary user (UTF8); optional int64 age;
+         optional group history {{ optional group item {LIST} optional group time {LIST} }}
+         optional group candidates {{ optional group item {LIST} }} optional group labels {LIST} }}"
+    )
+}
+
+fn flat() -> String {
+    format!(
+        "message m {{ optional binary user (UTF8); optional int64 age; optional group history.item {LIST}
+         optional group history.time {LIST} optional group candidates.item {LIST} optional group labels {LIST} }}"
+    )
+}
+
+type Leaf<'a> = (&'a [i64], &'a [i16], &'a [i16]);
+
+fn column<T: DataType>(group: &mut SerializedRowGroupWriter<'_, File>, leaf: (&[T::T], &[i16], &[i16])) {
+    let mut column = group.next_column().unwrap().unwrap();
+    let [definition, repetition] = [leaf.1, leaf.2].map(|levels| (!levels.is_empty()).then_some(levels));
+    column.typed::<T>().write_batch(leaf.0, definition, repetition).unwrap();
+    column.close().unwrap();
+}
+
+/// Two users: one with two events, two candidates and labels, one with no events and no labels. `depth` is the
+/// number of optional groups around a list.
+fn write(name: &str, message: &str, depth: i16, compression: Compression) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("rewire-{}-{name}.parquet", std::process::id()));
+    let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
+    let message = Arc::new(parse_message_type(message).unwrap());
+    let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), message, properties).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    let (full, empty) = (depth + 3, depth + 1);
+    column::<ByteArrayType>(&mut group, (&[ByteArray::from("a"), ByteArray::from("b")], &[1, 1], &[]));
+    column::<Int64Type>(&mut group, (&[4, 5], &[1, 1], &[]));
+    let leaves: [Leaf<'_>; 4] = [
+        (&[1, 2], &[full, full, empty], &[0, 1, 0]),
+        (&[10, 20], &[full, full, empty], &[0, 1, 0]),
+        (&[7, 8, 3], &[full, full, full], &[0, 1, 0]),
+        (&[1, 0], &[3, 3, 0], &[0, 1, 0]),
+    ];
+    for leaf in leaves {
+        column::<Int64Type>(&mut group, leaf);
+    }
+    group.close().unwrap();
+    file.close().unwrap();
+    path
+}
+
+fn read(path: PathBuf, schema: &Schema) -> Result<Vec<Request>, InputError> {
+    let mut rows = Rows::open("x".into(), path.clone(), schema)?;
+    let requests = std::iter::from_fn(|| rows.next(schema)).collect();
+    std::fs::remove_file(path).unwrap();
+    requests
+}
+
+#[test]
+fn structs_of_lists_and_lists_of_their_own_are_read() {
+    let nested = read(write("nested", &nested(), 1, Compression::SNAPPY), &schema()).unwrap();
+    let flat = read(write("flat", &flat(), 0, Compression::ZSTD(Default::default())), &schema()).unwrap();
+    assert_eq!(nested, flat);
+    let [first, second] = &nested[..] else { panic!("{nested:?}") };
+    assert_eq!((&first.user, first.place, first.contextual["age"]), (&"a".into(), Place::Row(1), 4));
+    assert_eq!((&first.history["item"][..], &first.history["time"][..]), (&[1, 2][..], &[10, 20][..]));
+    assert_eq!((&first.candidates["item"][..], first.labels.as_deref()), (&[7, 8][..], Some(&[1, 0][..])));
+    assert_eq!((second.events(), second.len(), &second.labels), (0, 1, &None));
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let mut schema = schema();
+    schema.contextual.push(Column::ids("country", 3));
+    let requests = read(write("missing", &nested(), 1, Compression::UNCOMPRESSED), &schema).unwrap();
+    let error = requests[0].check(&schema).unwrap_err().to_string();
+    assert_eq!(error, "user `a` (row 1): `country` is missing");
+    schema.history = vec![Column::ids("film", 3)];
+    let error = read(write("film", &nested(), 1, Compression::UNCOMPRESSED), &schema).unwrap_err().to_string();
+    assert_eq!(error, "x: `history` has none of the lists that the model reads");
+}
+
+#[test]
+fn a_cut_or_damaged_file_is_an_error() {
+    let whole = write("whole", &nested(), 1, Compression::SNAPPY);
+    let bytes = std::fs::read(&whole).unwrap();
+    std::fs::remove_file(whole).unwrap();
+    let path = std::env::temp_dir().join(format!("rewire-{}-damaged.parquet", std::process::id()));
+    for end in (4..bytes.len()).step_by(7) {
+        std::fs::write(&path, &bytes[..end]).unwrap();
+        assert!(Rows::open("x".into(), path.clone(), &schema()).is_err(), "cut at {end}");
+    }
+    for at in 4..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x55;
+        std::fs::write(&path, damaged).unwrap();
+        // Whatever comes of it, it comes as a value.
+        let _ = read_all(&path);
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+fn read_all(path: &std::path::Path) -> Result<Vec<Request>, InputError> {
+    let schema = schema();
+    let mut rows = Rows::open("x".into(), path.to_owned(), &schema)?;
+    std::iter::from_fn(|| rows.next(&schema)).collect()
+}
+
+/// A file with the columns `user` and `history.item` of another form; `leaf` has a row for each of two users.
+fn with_items(name: &str, items: &str, leaf: Leaf<'_>) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("rewire-{}-{name}.parquet", std::process::id()));
+    let message = format!("message m {{ required int64 user; {items} }}");
+    let message = Arc::new(parse_message_type(&message).unwrap());
+    let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), message, Default::default()).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    column::<Int64Type>(&mut group, (&[7, -8], &[], &[]));
+    column::<Int64Type>(&mut group, leaf);
+    group.close().unwrap();
+    file.close().unwrap();
+    path
+}
+
+fn items_alone() -> Schema {
+    Schema { history: vec![Column::ids("item", 9)], candidates: vec![], contextual: vec![] }
+}
+
+#[test]
+fn lists_of_every_form_are_read() {
+    for (name, form, full) in [
+        ("repeated", "repeated int64 history.item;", 1),
+        ("two", "required group history.item (LIST) { repeated int64 array; }", 1),
+        ("three", "required group history.item (LIST) { repeated group bag { required int64 x; } }", 1),
+        ("nested", "required group history { optional group item (LIST) { repeated int64 array; } }", 2),
+    ] {
+        let path = with_items(name, form, (&[3, 4, 5], &[full, full, full], &[0, 1, 0]));
+        let requests = read(path, &items_alone()).unwrap();
+        assert_eq!(requests[0].history["item"], [3, 4], "{name}");
+        assert_eq!((&requests[1].history["item"][..], &requests[1].user), (&[5][..], &User::Number(-8)), "{name}");
+    }
+}
+
+#[test]
+fn values_that_are_missing_or_no_lists_are_named() {
+    let fault = |name: &str, form: &str, leaf: Leaf<'_>| {
+        let fault = read(with_items(name, form, leaf), &items_alone()).unwrap_err();
+        fault.to_string()
+    };
+    let list = format!("optional group history.item {LIST}");
+    let null = fault("null-list", &list, (&[3], &[3, 0], &[0, 0]));
+    assert_eq!(null, "x, row 2: `history.item` is null: expected a list of integers");
+    let null = fault("null-entry", &list, (&[3, 4], &[3, 3, 2], &[0, 0, 1]));
+    assert_eq!(null, "x, row 2: `history.item` is null: expected an integer");
+    let single = fault("single", "required int64 history.item;", (&[3, 4], &[], &[]));
+    assert_eq!(single, "x: `history.item` is no list of integers");
+    let times = "repeated int64 history.item (TIMESTAMP_MILLIS);";
+    let times = fault("times", times, (&[3, 4], &[1, 1], &[0, 0]));
+    assert_eq!(times, "x: the column `history.item` is of TIMESTAMP_MILLIS: expected integers");
+    let deep = "repeated group history.item { repeated int64 array; }";
+    let deep = fault("deep", deep, (&[3, 4], &[2, 2], &[0, 0]));
+    assert_eq!(deep, "x: `history.item` is no list of integers");
+}
+
+#[test]
+fn unsigned_integers_are_read_as_such() {
+    let path = with_items("unsigned", "repeated int64 history.item (UINT_64);", (&[3, -1], &[1, 1], &[0, 0]));
+    let mut rows = Rows::open("x".into(), path.clone(), &items_alone()).unwrap();
+    assert_eq!(rows.next(&items_alone()).unwrap().unwrap().history["item"], [3]);
+    let fault = rows.next(&items_alone()).unwrap().unwrap_err().to_string();
+    assert_eq!(fault, "x, row 2: `history.item` is 18446744073709551615: expected an integer");
+    std::fs::remove_file(path).unwrap();
+}
+
+/// Pages of a file that says what it likes.
+struct Claims(Vec<Page>);
+
+impl Iterator for Claims {
+    type Item = parquet::errors::Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Claims {
+    fn get_next_page(&mut self) -> parquet::errors::Result<Option<Page>> {
+        Ok(self.0.pop())
+    }
+
+    fn peek_next_page(&mut self) -> parquet::errors::Result<Option<PageMetadata>> {
+        let metadata = |page: &Page| PageMetadata {
+            num_rows: None,
+            num_levels: page.is_data_page().then(|| page.num_values() as usize),
+            is_dict: page.is_dictionary_page(),
+        };
+        Ok(self.0.last().map(metadata))
+    }
+
+    fn skip_next_page(&mut self) -> parquet::errors::Result<()> {
+        drop(self.0.pop());
+        Ok(())
+    }
+}
+
+#[test]
+fn pages_that_claim_more_than_a_row_may_take_are_refused() {
+    let data = |num_values: u32, encoding: Encoding| Page::DataPage {
+        buf: vec![0; 16].into(),
+        num_values,
+        encoding,
+        def_level_encoding: Encoding::RLE,
+        rep_level_encoding: Encoding::RLE,
+        statistics: None,
+    };
+    let read = |claims: Vec<Page>| {
+        let mut pages = pages::Pages::new(Box::new(Claims(claims)), Arc::default());
+        let mut all = std::iter::from_fn(move || pages.get_next_page().transpose());
+        all.find_map(Result::err).map_or_else(String::new, |error| error.to_string())
+    };
+    let half = (MOST_VALUES / 2) as u32;
+    assert_eq!(read(vec![data(half, Encoding::PLAIN), data(half, Encoding::PLAIN)]), "");
+    assert!(read(vec![data(u32::MAX, Encoding::PLAIN)]).contains("more than 33554432 entries"));
+    assert!(read(vec![data(half, Encoding::PLAIN); 3]).contains("more than 33554432 entries"));
+    assert!(read(vec![data(2, Encoding::DELTA_BYTE_ARRAY)]).contains("expected PLAIN or a dictionary"));
+    let dictionary = Page::DictionaryPage {
+        buf: vec![0; 16].into(),
+        num_values: 1 << 31,
+        encoding: Encoding::PLAIN,
+        is_sorted: false,
+    };
+    assert!(read(vec![dictionary]).contains("a dictionary has 2147483648 entries in 16 bytes"));
+}

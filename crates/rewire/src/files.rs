@@ -1,0 +1,62 @@
+use rewire_runtime::replace_file;
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+
+/// Writes a file whole or not at all: until it is complete, what was there before stays. What is no plain file, such as a
+/// pipe or a device, is written as it is.
+///
+/// # Errors
+/// What the system says: there is no such folder, it or the file cannot be written, or the disk is full.
+pub fn write_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => std::fs::write(path, content),
+        Ok(found) if found.permissions().readonly() => Err(Error::new(ErrorKind::PermissionDenied, "it is read-only")),
+        // What a link leads to is replaced, not the link.
+        Ok(_) => replace_file(&std::fs::canonicalize(path)?, content),
+        Err(error) if error.kind() == ErrorKind::NotFound => replace_file(path, content),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_whole_or_not_at_all() {
+        let folder = std::env::temp_dir().join(format!("rewire-files-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("a.txt");
+        write_file(&file, b"one").unwrap();
+        write_file(&file, b"two").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"two");
+        assert!(write_file(&folder, b"x").is_err());
+        assert!(write_file(&folder.join("none/a.txt"), b"x").is_err());
+        let names = || std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        assert_eq!(names(), ["a.txt"]);
+        let mut permissions = std::fs::metadata(&file).unwrap().permissions();
+        permissions.set_readonly(true);
+        std::fs::set_permissions(&file, permissions).unwrap();
+        assert_eq!(write_file(&file, b"x").unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!((std::fs::read(&file).unwrap().as_slice(), names().len()), (&b"two"[..], 1));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn links_and_devices_stay_what_they_are() {
+        let folder = std::env::temp_dir().join(format!("rewire-links-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("file"), b"old").unwrap();
+        std::os::unix::fs::symlink(folder.join("file"), folder.join("link")).unwrap();
+        write_file(&folder.join("link"), b"new").unwrap();
+        assert_eq!(std::fs::read(folder.join("file")).unwrap(), b"new");
+        assert!(std::fs::symlink_metadata(folder.join("link")).unwrap().is_symlink());
+        std::fs::remove_dir_all(&folder).unwrap();
+        write_file(Path::new("/dev/null"), b"x").unwrap();
+        assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+        if cfg!(target_os = "linux") {
+            assert_eq!(write_file(Path::new("/dev/full"), b"x").unwrap_err().kind(), ErrorKind::StorageFull);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+use super::RankError;
+use crate::weights::Weights;
+use rewire_graph::Graph;
+use rewire_hstu::models::dlrm_hstu::{Config, trace};
+use rewire_hstu::models::parameters;
+use thiserror::Error;
+
+/// Tensors of weights that a model does not read: the weights are of another model, or its configuration is not whole.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error(
+    "the model of the configuration does not read {} of the {all} tensors of the weights, {} among them: it is not the one \
+     that they were made with; `allow_unread` takes them all the same", names.len(), some(names)
+)]
+pub struct UnreadTensors {
+    /// Their names.
+    pub names: Vec<String>,
+    /// Number of tensors in all.
+    pub all: usize,
+}
+
+fn some(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().take(3).map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}
+
+/// Checks that a configuration's model reads all tensors of its weights.
+///
+/// # Errors
+/// [`RankError::Unread`] names some that it does not read; [`RankError::Trace`] if the configuration is not good.
+pub fn check_unread(config: &Config, weights: &Weights<'_>) -> Result<(), RankError> {
+    check(config, &trace(config).map_err(|error| RankError::Trace(Box::new(error)))?, weights)
+}
+
+/// [`check_unread`] of a graph that is traced already. Where a parameter is missing, that says more.
+pub(super) fn check(config: &Config, graph: &Graph, weights: &Weights<'_>) -> Result<(), RankError> {
+    let unread = config.unread(graph, weights.names()).map_err(|error| RankError::Trace(Box::new(error)))?;
+    let is_whole = || parameters(graph).iter().all(|parameter| weights.describe(&parameter.name).is_some());
+    if unread.is_empty() || !is_whole() {
+        return Ok(());
+    }
+    let names = unread.into_iter().map(str::to_owned).collect();
+    Err(UnreadTensors { names, all: weights.names().count() }.into())
+}
