@@ -19,7 +19,7 @@ fn only(plan: &Plan) -> &Kernel {
 fn run(plan: &Plan, inputs: &[(&str, Vec<i64>)], rows: usize) -> Sizes {
     let host = plan.host_inputs.iter().map(|input| {
         let value = inputs.iter().find(|(name, _)| *name == input.name).unwrap();
-        (input.slot, value.1.clone())
+        (input, value.1.clone())
     });
     let extent =
         |name: &str, _| inputs.iter().find(|(known, _)| *known == name).map_or(Some(rows), |(_, v)| Some(v.len()));

@@ -85,6 +85,24 @@ impl Dim {
         usize::try_from(sum).ok()
     }
 
+    /// The dim with the names that symbols have, `2*rows+1`; `s0` for one without.
+    pub fn display<'a>(&self, name: impl Fn(Symbol) -> Option<&'a str>) -> String {
+        let mut text = String::new();
+        for (symbol, factor) in self.terms() {
+            let separator = if text.is_empty() || factor < 0 { "" } else { "+" };
+            let symbol = name(symbol).map_or_else(|| format!("s{}", symbol.0), str::to_owned);
+            match factor {
+                1 => text.extend([separator, &symbol]),
+                _ => text.extend([separator, &factor.to_string(), "*", &symbol]),
+            }
+        }
+        if self.constant != 0 || text.is_empty() {
+            let separator = if text.is_empty() || self.constant < 0 { "" } else { "+" };
+            text.extend([separator, &self.constant.to_string()]);
+        }
+        text
+    }
+
     /// The product of two dims, where at least one is a constant and nothing overflows.
     pub fn product(&self, other: &Self) -> Option<Self> {
         let (factor, dim) = match (self.terms.is_empty(), other.terms.is_empty()) {

@@ -1,3 +1,4 @@
+use crate::SizeDef;
 use crate::limits::LimitError;
 use thiserror::Error;
 
@@ -87,6 +88,36 @@ pub enum GraphError {
         /// Its name.
         name: String,
     },
+}
+
+impl GraphError {
+    /// The error with the names of sizes in place of their symbols, `rows` for `s0`.
+    pub(crate) fn with_names(mut self, sizes: &[SizeDef]) -> Self {
+        let texts = match &mut self {
+            Self::Type { source, .. } => [&mut source.expected, &mut source.actual],
+            Self::Mismatch { recorded, inferred, .. } => [recorded, inferred],
+            _ => return self,
+        };
+        for text in texts {
+            *text = named(text, sizes);
+        }
+        self
+    }
+}
+
+/// A text with the names of sizes in place of words that are symbols.
+fn named(text: &str, sizes: &[SizeDef]) -> String {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = if is_word(first) { rest.find(|c| !is_word(c)).unwrap_or(rest.len()) } else { first.len_utf8() };
+        let (word, after) = rest.split_at(end);
+        let symbol = word.strip_prefix('s').and_then(|digits| digits.parse::<usize>().ok());
+        result.push_str(symbol.and_then(|symbol| sizes.get(symbol)).map_or(word, |size| &size.name));
+        rest = after;
+    }
+    result
 }
 
 fn at(path: &str) -> String {

@@ -51,6 +51,7 @@ mod interpret;
 pub mod limits;
 pub mod op;
 pub mod pointwise;
+pub mod shape;
 mod tensor;
 mod trace;
 mod ty;

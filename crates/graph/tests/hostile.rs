@@ -1,7 +1,7 @@
 //! Wrong graphs and inputs are errors.
 
 use rewire_graph::limits::MAX_RANK;
-use rewire_graph::op::{HostOp, Unfold, Window};
+use rewire_graph::op::{Check, HostError, Unfold, Window};
 use rewire_graph::{DType, HostTensor, Scope, interpret};
 use std::collections::HashMap;
 
@@ -49,8 +49,11 @@ fn too_many_dimensions_are_an_error() {
 
 #[test]
 fn counts_are_bounded_on_both_sides() {
-    let bounded = |values: &[i64]| HostOp::AtMost("num_targets".to_owned()).evaluate(&[values, &[3, 5]], |_| None);
-    assert_eq!(bounded(&[3, 0]), Ok(vec![3, 0]));
-    assert!(bounded(&[1, 6]).is_err_and(|error| error.contains("at most 5, got 6 in sample 1")));
-    assert!(bounded(&[-1, 2]).is_err_and(|error| error.contains("num_targets must not be negative, got -1")));
+    let bounded = |values: &[i64]| Check::AtMost.verify(&[values, &[3, 5]], |_| None);
+    let wrong = |entry, expected: &str, value| {
+        Err(HostError::Entry { operand: 0, entry, expected: expected.to_owned(), value })
+    };
+    assert_eq!(bounded(&[3, 0]), Ok(()));
+    assert_eq!(bounded(&[1, 6]), wrong(1, "at most 5", 6));
+    assert_eq!(bounded(&[-1, 2]), wrong(0, "at least 0", -1));
 }

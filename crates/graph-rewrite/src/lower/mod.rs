@@ -11,11 +11,9 @@ pub use error::RewriteError;
 pub use kernel::kernel;
 pub(crate) use packing::{pack, packed};
 
-use crate::plan::{
-    Binding, Buffer, BufferId, HostInput, HostSlot, Origin, Plan, PlanOutput, ShapeEntry, Source, Step, SymbolSource,
-};
+use crate::plan::{Binding, Buffer, BufferId, Origin, Plan, PlanOutput, ShapeProgram, Source, Step};
 use rewire_graph::op::{Constant, Fused, HostOp, Input, Parameter};
-use rewire_graph::{DType, Graph, Layout, Node, NodeId, SizeSource, Symbol, Value};
+use rewire_graph::{DType, Graph, Layout, Node, NodeId, Value};
 use std::collections::{HashMap, HashSet};
 
 /// Lowers a graph whose operators are all fused, host operators, inputs, parameters or constants.
@@ -30,15 +28,15 @@ use std::collections::{HashMap, HashSet};
 pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     let order = graph.order().map_err(|source| RewriteError::graph("lowering", source))?;
     let fixed = graph.fixed().map_err(|source| RewriteError::graph("lowering", source))?;
+    let (shapes, host_inputs, slots) =
+        ShapeProgram::of(graph).map_err(|source| RewriteError::graph("lowering", source))?;
     let mut lowering = Lowering {
         graph,
-        plan: Plan { origin: Origin::LOWERED, ..Plan::default() },
-        bound: HashMap::new(),
-        defined: HashSet::new(),
+        plan: Plan { origin: Origin::LOWERED, shapes, host_inputs, ..Plan::default() },
+        bound: slots.into_iter().map(|(value, slot)| (value, Binding::Host(slot))).collect(),
         packed: packed(graph, &fixed),
         fixed,
     };
-    lowering.define_extents();
     for id in order {
         lowering.node(id)?;
     }
@@ -51,85 +49,29 @@ struct Lowering<'a> {
     graph: &'a Graph,
     plan: Plan,
     bound: HashMap<Value, Binding>,
-    defined: HashSet<Symbol>,
     /// What is computed when parameters are bound.
     fixed: HashSet<NodeId>,
     packed: HashSet<Value>,
 }
 
 impl Lowering<'_> {
-    fn define_extents(&mut self) {
-        for (symbol, size) in self.graph.sizes().iter().enumerate() {
-            if let SizeSource::Extent { input, axis } = &size.source {
-                let source = SymbolSource::Extent { input: input.clone(), axis: *axis };
-                self.define(Symbol(symbol as u32), source);
-            }
-        }
-    }
-
-    fn define(&mut self, symbol: Symbol, source: SymbolSource) {
-        if self.defined.insert(symbol) {
-            self.plan.shapes.entries.push(ShapeEntry::Define { symbol, source });
-        }
-    }
-
-    /// Defines the sizes that come from a host value.
-    fn define_from(&mut self, value: Value, slot: HostSlot) {
-        for (symbol, size) in self.graph.sizes().iter().enumerate() {
-            let source = match size.source {
-                SizeSource::Total(source) if source == value => SymbolSource::Total(slot),
-                SizeSource::Scalar(source) if source == value => SymbolSource::Scalar(slot),
-                _ => continue,
-            };
-            self.define(Symbol(symbol as u32), source);
-        }
-    }
-
     fn node(&mut self, id: NodeId) -> Result<(), RewriteError> {
         let Some(node) = self.graph.node(id) else { return Ok(()) };
         let value = Value { node: id, port: 0 };
         let op = node.op.as_ref();
         if let Some(input) = op.downcast_ref::<Input>() {
-            self.input(value, node, input);
+            if input.ty.layout != Layout::Host {
+                self.buffer(value, node, Source::Input(input.name.clone()));
+            }
         } else if let Some(parameter) = op.downcast_ref::<Parameter>() {
             self.buffer(value, node, Source::Parameter(parameter.name.clone()));
         } else if let Some(constant) = op.downcast_ref::<Constant>() {
             self.buffer(value, node, Source::Constant(constant.tensor.bytes().to_vec()));
-        } else if let Some(host) = op.downcast_ref::<HostOp>() {
-            self.host(id, node, host)?;
         } else if let Some(fused) = op.downcast_ref::<Fused>() {
             self.step(id, node, fused)?;
-        } else {
+        } else if op.downcast_ref::<HostOp>().is_none() {
             return Err(unsupported(node, "it is not part of a fused operator; run the fusion pass first"));
         }
-        Ok(())
-    }
-
-    fn input(&mut self, value: Value, node: &Node, input: &Input) {
-        if node.types.first().is_some_and(|ty| ty.layout == Layout::Host) {
-            let slot = self.slot(value);
-            let shape = input.ty.shape.clone();
-            self.plan.host_inputs.push(HostInput { name: input.name.clone(), slot, shape });
-            self.define_from(value, slot);
-        } else {
-            self.buffer(value, node, Source::Input(input.name.clone()));
-        }
-    }
-
-    fn host(&mut self, id: NodeId, node: &Node, op: &HostOp) -> Result<(), RewriteError> {
-        let inputs = self
-            .graph
-            .inputs(id)
-            .into_iter()
-            .map(|value| match self.bound.get(&value) {
-                Some(&Binding::Host(slot)) => Ok(slot),
-                _ => Err(unsupported(node, "it reads a value that is not on the host")),
-            })
-            .collect::<Result<_, _>>()?;
-        let value = Value { node: id, port: 0 };
-        let output = self.slot(value);
-        self.plan.shapes.entries.push(ShapeEntry::Compute { op: op.clone(), inputs, output });
-        self.define_from(value, output);
         Ok(())
     }
 
@@ -159,13 +101,6 @@ impl Lowering<'_> {
         let steps = if fixed { &mut self.plan.load } else { &mut self.plan.steps };
         steps.push(Step { name: fused.name.clone(), path: node.path.clone(), kernel, reads, writes });
         Ok(())
-    }
-
-    fn slot(&mut self, value: Value) -> HostSlot {
-        let slot = HostSlot(self.plan.shapes.slots as u32);
-        self.plan.shapes.slots += 1;
-        self.bound.insert(value, Binding::Host(slot));
-        slot
     }
 
     fn buffer(&mut self, value: Value, node: &Node, source: Source) {

@@ -73,7 +73,7 @@ impl Plan {
         }
         let filled = self.shapes.entries.iter().filter_map(|entry| match entry {
             ShapeEntry::Compute { output, .. } => Some(output),
-            ShapeEntry::Define { .. } => None,
+            ShapeEntry::Define { .. } | ShapeEntry::Check { .. } => None,
         });
         for slot in self.host_inputs.iter().map(|input| &input.slot).chain(filled) {
             if slot.0 as usize >= slots {

@@ -4,7 +4,6 @@ mod custom;
 mod kernel;
 mod limits;
 mod origin;
-mod shape;
 mod storage;
 
 pub use custom::Custom;
@@ -13,7 +12,9 @@ pub use kernel::{
 };
 pub use limits::PlanError;
 pub use origin::Origin;
-pub use shape::{HostOp, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
+
+pub use rewire_graph::op::{Check, HostOp};
+pub use rewire_graph::shape::{HostInput, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 
 use rewire_graph::op::{Registry, RegistryError};
 use rewire_graph::{DType, Dim};
@@ -93,17 +94,6 @@ pub struct PlanOutput {
     /// Element type; host values are `I64`.
     pub dtype: DType,
     /// Logical shape.
-    pub shape: Vec<Dim>,
-}
-
-/// A named input that the shape program reads on the host.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HostInput {
-    /// The name it has in the graph.
-    pub name: String,
-    /// The slot it fills.
-    pub slot: HostSlot,
-    /// `[]` or `[n]`.
     pub shape: Vec<Dim>,
 }
 

@@ -8,7 +8,7 @@ mod verify;
 pub use draw::Remarks;
 
 use crate::limits::check_shape;
-use crate::op::Op;
+use crate::op::{HostOp, Input, Op};
 use crate::{Dim, GraphError, Symbol, Type};
 use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
@@ -247,6 +247,16 @@ impl Graph {
     pub fn add_size(&mut self, name: &str, source: SizeSource) -> Symbol {
         self.sizes.push(SizeDef { name: name.to_owned(), source });
         Symbol(self.sizes.len() as u32 - 1)
+    }
+
+    /// What people call a host value: the input that it is, or the function that it is computed by.
+    pub(crate) fn host_name(&self, value: Value) -> String {
+        let Some(node) = self.node(value.node) else { return String::new() };
+        match (node.op.downcast_ref::<Input>(), node.op.downcast_ref::<HostOp>(), self.inputs(value.node).first()) {
+            (Some(input), ..) => input.name.clone(),
+            (_, Some(HostOp::Check { .. } | HostOp::Lengths), Some(&first)) => self.host_name(first),
+            _ => format!("{} {}", node.op.name(), value.node.number()),
+        }
     }
 
     /// Lets symbols without a source that are whole extents of `shape` come from the input `name`.

@@ -92,11 +92,15 @@ impl Graph {
         Ok(fixed)
     }
 
-    /// The inputs and what outputs need, through operands and sizes.
+    /// The inputs, the checks of host values, and what these and the outputs need, through operands and sizes.
     pub fn live(&self) -> HashSet<NodeId> {
-        let is_input = |id: &NodeId| self.node(*id).is_some_and(|node| node.op.downcast_ref::<Input>().is_some());
+        let stays = |id: &NodeId| {
+            self.node(*id).map(|node| node.op.as_ref()).is_some_and(|op| {
+                op.downcast_ref::<Input>().is_some() || matches!(op.downcast_ref(), Some(HostOp::Check { .. }))
+            })
+        };
         let mut stack: Vec<NodeId> = self.outputs.iter().map(|(_, value)| value.node).collect();
-        stack.extend(self.ids().filter(is_input));
+        stack.extend(self.ids().filter(stays));
         let mut live = HashSet::new();
         while let Some(id) = stack.pop() {
             if live.insert(id) {

@@ -11,7 +11,8 @@ pub use array::Array;
 use crate::op::{
     Constant, Fused, HostOp, Input, JaggedMatMul, MatMul, Op, Parameter, Reduce, ScoreSoftmax, Scores, WeightedSum,
 };
-use crate::{Dim, Graph, GraphError, HostTensor, Layout, NodeId, SizeSource, Symbol, TensorSizeError, Type, Value};
+use crate::shape::{ShapeError, ShapeProgram};
+use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, NodeId, Scalar, Symbol, TensorSizeError, Type, Value};
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
@@ -38,6 +39,17 @@ pub enum InterpretError {
         expected: String,
         /// The shape of the tensor.
         actual: Vec<usize>,
+    },
+    /// Host inputs are not what they are declared to be.
+    #[error(transparent)]
+    Host(#[from] ShapeError),
+    /// A host input is no tensor of integers.
+    #[error("`{name}` must be of integers, got {actual}")]
+    Type {
+        /// The input.
+        name: String,
+        /// The type of its elements.
+        actual: DType,
     },
     /// An operator failed.
     #[error("{op}: {reason}")]
@@ -77,21 +89,16 @@ const LIMIT: usize = 1 << 27;
 /// ```
 ///
 /// # Errors
-/// [`InterpretError`] if the graph does not verify, a tensor is missing or has another shape than declared, offsets
-/// descend or leave their rows, an operator has no definition, or a value would have more than 2^27 elements.
+/// [`InterpretError`] if the graph does not verify, a tensor is missing or has another shape than declared, lengths, offsets
+/// or counts are not what they are declared to be, an operator has no definition, or a value would have more than 2^27
+/// elements.
 pub fn interpret(
     graph: &Graph,
     inputs: &HashMap<String, HostTensor>,
     parameters: &HashMap<String, HostTensor>,
 ) -> Result<BTreeMap<String, HostTensor>, InterpretError> {
     graph.verify()?;
-    let mut run = Run { graph, symbols: HashMap::new(), values: HashMap::new() };
-    for (symbol, size) in graph.sizes().iter().enumerate() {
-        if let SizeSource::Extent { input, axis } = &size.source {
-            let extent = inputs.get(input).and_then(|tensor| tensor.shape().get(*axis));
-            run.symbols.insert(Symbol(symbol as u32), extent.map_or(0, |&n| n as i64));
-        }
-    }
+    let mut run = Run::new(graph, inputs)?;
     for id in graph.order()? {
         run.node(id, inputs, parameters)?;
     }
@@ -112,7 +119,43 @@ struct Run<'a> {
     values: HashMap<Value, Array>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// Computes and checks what is on the host.
+    fn new(graph: &'a Graph, inputs: &HashMap<String, HostTensor>) -> Result<Self, InterpretError> {
+        let (program, host, slots) = ShapeProgram::of(graph)?;
+        let extent = |name: &str, axis: usize| inputs.get(name)?.shape().get(axis).copied();
+        let given = graph.ids().filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>());
+        if let Some(missing) = given.into_iter().find(|input| !inputs.contains_key(&input.name)) {
+            return Err(InterpretError::Missing { kind: "input", name: missing.name.clone() });
+        }
+        let extents = program.extents(extent)?;
+        let mut vectors = Vec::with_capacity(host.len());
+        for input in &host {
+            let Some(tensor) = inputs.get(&input.name) else { continue };
+            if tensor.dtype().scalar() != Scalar::I32 && tensor.dtype().scalar() != Scalar::I64 {
+                return Err(InterpretError::Type { name: input.name.clone(), actual: tensor.dtype() });
+            }
+            let declared = input.shape.iter().map(|dim| dim.evaluate(|symbol| extents.get(&symbol).copied()));
+            let fits = |(declared, actual): (Option<usize>, &usize)| declared.is_none_or(|extent| extent == *actual);
+            if input.shape.len() != tensor.shape().len() || !declared.zip(tensor.shape()).all(fits) {
+                let dims: Vec<String> = input.shape.iter().map(|dim| program.display(dim)).collect();
+                let (expected, actual) = (format!("[{}]", dims.join(", ")), tensor.shape().to_vec());
+                return Err(InterpretError::Shape { name: input.name.clone(), expected, actual });
+            }
+            vectors.push((input, tensor.to_i64()));
+        }
+        let mut computed = program.run(vectors, extent)?;
+        let mut values = HashMap::new();
+        for (value, slot) in slots {
+            let vector = computed.slots.get(slot.0 as usize).cloned().unwrap_or_default();
+            let scalar = graph.ty(value).is_some_and(|ty| ty.rank() == 0);
+            let shape = if scalar { vec![] } else { vec![vector.len()] };
+            values.insert(value, Array::from_integers(shape, vector));
+        }
+        let symbols = std::mem::take(&mut computed.symbols).into_iter().collect();
+        Ok(Self { graph, symbols, values })
+    }
+
     fn node(
         &mut self,
         id: NodeId,
@@ -122,6 +165,9 @@ impl Run<'_> {
         let Some(node) = self.graph.node(id) else { return Ok(()) };
         let op = node.op.as_ref();
         let ty = node.types.first().cloned().unwrap_or_else(|| Type::host(vec![]));
+        if op.downcast_ref::<HostOp>().is_some() {
+            return Ok(());
+        }
         if let Some(fused) = op.downcast_ref::<Fused>() {
             return self.fused(id, fused);
         }
@@ -142,13 +188,6 @@ impl Run<'_> {
 
     fn compute(&self, id: NodeId, op: &dyn Op, ty: &Type, operands: &[&Array]) -> Result<Array, InterpretError> {
         let failed = |reason: String| InterpretError::Op { op: op.name().to_owned(), reason };
-        if let Some(host) = op.downcast_ref::<HostOp>() {
-            let values: Vec<Vec<i64>> = operands.iter().map(|array| array.integers()).collect();
-            let slices: Vec<&[i64]> = values.iter().map(Vec::as_slice).collect();
-            let result = host.evaluate(&slices, |symbol| self.symbols.get(&symbol).copied()).map_err(failed)?;
-            let shape = if ty.rank() == 0 { vec![] } else { vec![result.len()] };
-            return Ok(Array::from_integers(shape, result));
-        }
         let shape = self.shape(ty, id).map_err(failed)?;
         if let Some(elementwise) = op.elementwise() {
             let types: Vec<Type> =
@@ -201,16 +240,6 @@ impl Run<'_> {
     }
 
     fn store(&mut self, value: Value, array: Array) {
-        for (symbol, size) in self.graph.sizes().iter().enumerate() {
-            let known = match size.source {
-                SizeSource::Total(source) if source == value => {
-                    array.integers().into_iter().fold(0, i64::saturating_add)
-                }
-                SizeSource::Scalar(source) if source == value => array.integers().first().copied().unwrap_or(0),
-                _ => continue,
-            };
-            self.symbols.insert(Symbol(symbol as u32), known);
-        }
         self.values.insert(value, array);
     }
 

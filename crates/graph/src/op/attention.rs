@@ -1,4 +1,5 @@
-use super::{Elements, Elementwise, Op, arity, rank, same_size};
+use super::jagged::extent_of;
+use super::{Elements, Elementwise, Op, Requirement, arity, rank, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
@@ -79,6 +80,11 @@ fn offsets(rows: &Type, keys: &Type) -> Result<Dim, TypeError> {
     super::jagged::host_vectors(&[("row_offsets", rows, 1), ("key_offsets", keys, 1)])
 }
 
+/// That the operands from `operand` on are the offsets of rows and of keys.
+fn divided(operand: usize, rows: &Dim, keys: &Dim) -> Vec<Requirement> {
+    vec![Requirement::offsets(operand, rows), Requirement::offsets(operand + 1, keys)]
+}
+
 fn heads_of(argument: &str, ty: &Type) -> Result<(), TypeError> {
     rank(argument, ty, 3)?;
     if ty.dtype.is_float() && ty.layout == Layout::Device && ty.extent(1).is_some() && ty.extent(2).is_some() {
@@ -103,6 +109,10 @@ impl Op for Scores {
         let shape = vec![batch, q.shape[1].clone(), q.shape[0].clone(), k.shape[0].clone()];
         Ok(vec![Type { dtype: DType::F32, shape, layout: Layout::Scores }])
     }
+
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        divided(2, &extent_of(inputs, 0, 0), &extent_of(inputs, 1, 0))
+    }
 }
 
 impl Op for WeightedSum {
@@ -121,6 +131,10 @@ impl Op for WeightedSum {
         same_size("v", "rows", &v.shape[0], &scores.shape[3])?;
         let shape = vec![scores.shape[2].clone(), v.shape[1].clone(), v.shape[2].clone()];
         Ok(vec![Type::device(DType::F32, shape)])
+    }
+
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 1, 0))
     }
 }
 
@@ -141,6 +155,10 @@ impl Op for ScoreSoftmax {
         }
         offsets(&rows, &keys)?;
         Ok(vec![Type { dtype: DType::F32, ..scores }])
+    }
+
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
     }
 }
 
@@ -167,6 +185,10 @@ impl Op for ScoreIndex {
 
     fn sizes(&self) -> Vec<Dim> {
         vec![self.rows.clone(), self.keys.clone()]
+    }
+
+    fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
+        divided(0, &self.rows, &self.keys)
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
@@ -215,6 +237,10 @@ impl Op for ScoreBroadcast {
 
     fn sizes(&self) -> Vec<Dim> {
         vec![self.rows.clone(), self.keys.clone()]
+    }
+
+    fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
+        divided(1, &self.rows, &self.keys)
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {

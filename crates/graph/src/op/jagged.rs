@@ -1,4 +1,4 @@
-use super::{Elements, Elementwise, Op, arity, rank, same_size};
+use super::{Check, Elements, Elementwise, Op, Requirement, arity, rank, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JaggedConcat;
 
-/// Consecutive rows of every sample.
+/// Consecutive rows of every sample. A run in which they reach before or past a sample is an error.
 ///
 /// Operands: `x` `[total, ..]`, its host offsets `[B + 1]`, the first row of each sample that is kept `[B]`, and
 /// the host offsets `[B + 1]` of the result.
@@ -62,6 +62,11 @@ pub(super) fn host_vectors(named: &[(&str, &Type, i64)]) -> Result<Dim, TypeErro
     Ok(batch.unwrap_or_default())
 }
 
+/// The extent of an axis of an operand; 0 where there is none.
+pub(super) fn extent_of(inputs: &[&Type], operand: usize, axis: usize) -> Dim {
+    inputs.get(operand).and_then(|ty| ty.shape.get(axis)).cloned().unwrap_or_default()
+}
+
 pub(super) fn rows_of(argument: &str, x: &Type) -> Result<(), TypeError> {
     if x.layout == Layout::Device && x.rank() > 0 {
         Ok(())
@@ -91,6 +96,16 @@ impl Op for JaggedConcat {
         let mut shape = a.shape;
         shape[0] = shape[0].clone() + b.shape[0].clone();
         Ok(vec![Type::device(dtype, shape)])
+    }
+
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        let [a, b] = [0, 1].map(|operand| extent_of(inputs, operand, 0));
+        vec![
+            Requirement::offsets(2, &a),
+            Requirement::offsets(3, &b),
+            Requirement::new(Check::Sum, &[2, 3, 4]),
+            Requirement::offsets(4, &(a + b)),
+        ]
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
@@ -136,6 +151,14 @@ impl Op for JaggedSlice {
         vec![self.rows.clone()]
     }
 
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        vec![
+            Requirement::offsets(1, &extent_of(inputs, 0, 0)),
+            Requirement::offsets(3, &self.rows),
+            Requirement::new(Check::Slices, &[1, 2, 3]),
+        ]
+    }
+
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
@@ -177,6 +200,10 @@ impl Op for JaggedBroadcast {
         vec![self.rows.clone()]
     }
 
+    fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
+        vec![Requirement::offsets(1, &self.rows)]
+    }
+
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
@@ -209,6 +236,10 @@ impl Op for RowIndex {
 
     fn sizes(&self) -> Vec<Dim> {
         vec![self.rows.clone()]
+    }
+
+    fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
+        vec![Requirement::offsets(0, &self.rows)]
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {

@@ -1,4 +1,5 @@
-use super::{Op, arity, same_size};
+use super::jagged::extent_of;
+use super::{Op, Requirement, arity, same_size};
 use crate::{DType, Dim, Layout, Type, TypeError};
 
 /// Matrix product of the last two axes: `[.., M, K]` by `[.., K, N]`; leading axes broadcast like numpy.
@@ -65,5 +66,9 @@ impl Op for JaggedMatMul {
         same_size("dense", "batch size", &dense.shape[0], &batch)?;
         same_size("dense", "axis K", &dense.shape[1], &x.shape[1])?;
         Ok(vec![Type::device(DType::F32, vec![x.shape[0].clone(), dense.shape[2].clone()])])
+    }
+
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        vec![Requirement::offsets(2, &extent_of(inputs, 0, 0))]
     }
 }

@@ -22,7 +22,8 @@ pub use call::Call;
 pub use conv::{Unfold, Window};
 pub use fused::Fused;
 pub use gather::Gather;
-pub use host::HostOp;
+pub(crate) use host::total;
+pub use host::{Check, HostError, HostOp, Requirement};
 pub use identity::Identity;
 pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
 pub use matmul::{JaggedMatMul, MatMul};
@@ -53,6 +54,14 @@ pub trait Op: Any + Debug + Send + Sync {
 
     /// The types of the results for operands of the given types.
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError>;
+
+    /// What must hold of the operands on the host before a run. That each holds 32-bit integers, as many as its type says,
+    /// goes without saying.
+    ///
+    /// A kernel loads without a check where these facts prove that it may.
+    fn requires(&self, _inputs: &[&Type]) -> Vec<Requirement> {
+        vec![]
+    }
 
     /// Sizes among the attributes.
     fn sizes(&self) -> Vec<Dim> {

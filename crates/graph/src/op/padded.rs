@@ -1,5 +1,5 @@
-use super::jagged::{extent, host_vectors, locate, rows_of, with_row};
-use super::{Elements, Elementwise, Op, arity, rank, same_size};
+use super::jagged::{extent, extent_of, host_vectors, locate, rows_of, with_row};
+use super::{Elements, Elementwise, Op, Requirement, arity, rank, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
@@ -49,6 +49,10 @@ impl Op for JaggedToPadded {
         vec![self.extent.clone()]
     }
 
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        vec![Requirement::offsets(2, &extent_of(inputs, 0, 0))]
+    }
+
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
@@ -88,6 +92,10 @@ impl Op for PaddedToJagged {
 
     fn sizes(&self) -> Vec<Dim> {
         vec![self.rows.clone()]
+    }
+
+    fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
+        vec![Requirement::offsets(1, &self.rows)]
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {

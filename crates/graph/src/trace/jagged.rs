@@ -1,7 +1,33 @@
 use super::{Scope, Tensor};
-use crate::op::{HostOp, JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
+use crate::op::{Check, HostOp, JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
 use crate::pointwise::BinaryOp;
 use crate::{Dim, SizeSource, Value};
+
+/// What the sum of a vector is made of.
+enum Parts {
+    /// Nothing else.
+    Whole,
+    /// It is this.
+    Known(Dim),
+    /// The sum of another.
+    Same(Value),
+    /// The sum of one, and of another that many times.
+    Both(Value, Value, i64),
+    /// The sum of another, and this.
+    Plus(Value, Dim),
+    /// The sum of another, this many times.
+    Times(Value, Dim),
+}
+
+impl Parts {
+    fn vectors(&self) -> Vec<Value> {
+        match self {
+            Self::Whole | Self::Known(_) => vec![],
+            Self::Same(x) | Self::Plus(x, _) | Self::Times(x, _) => vec![*x],
+            Self::Both(a, b, _) => vec![*a, *b],
+        }
+    }
+}
 
 /// How rows are divided among samples: lengths and offsets of the shape program.
 #[derive(Clone, Debug)]
@@ -17,18 +43,19 @@ pub struct Ragged {
 }
 
 impl Ragged {
-    /// From lengths `[B]` of the shape program.
+    /// From lengths `[B]` of the shape program. A run in which one of them is negative is an error.
     pub fn from_lengths(lengths: &Tensor) -> Self {
+        let lengths = lengths.not_negative("lengths");
         let offsets = lengths.host(HostOp::Offsets, &[]);
-        let total = lengths.total();
-        Self { lengths: lengths.clone(), offsets, batch: lengths.dim(0), total }
+        Self { batch: lengths.dim(0), total: lengths.total(), lengths, offsets }
     }
 
-    /// From offsets `[B + 1]` of the shape program.
+    /// From offsets `[B + 1]` of the shape program. A run in which they do not begin with 0, or descend, is an error.
     pub fn from_offsets(offsets: &Tensor) -> Self {
         let lengths = offsets.host(HostOp::Lengths, &[]);
         let total = lengths.total();
-        Self { batch: lengths.dim(0), lengths, offsets: offsets.clone(), total }
+        let offsets = offsets.checked(Check::Offsets { rows: total.clone() }, "rows", &[]);
+        Self { batch: lengths.dim(0), lengths, offsets, total }
     }
 
     /// Samples of equal length.
@@ -58,12 +85,12 @@ impl Ragged {
 }
 
 impl Scope {
-    /// Lengths `[B]` bound by name for each run.
+    /// Lengths `[B]` bound by name for each run; a negative one is an error.
     pub fn lengths(&self, name: &str, batch: &Dim) -> Ragged {
         Ragged::from_lengths(&self.host_input(name, std::slice::from_ref(batch)))
     }
 
-    /// Offsets `[B + 1]` bound by name for each run.
+    /// Offsets `[B + 1]` bound by name for each run: 0 and then in ascending order, else the run is an error.
     pub fn offsets(&self, name: &str) -> Ragged {
         let extent = self.size(&format!("{name} entries"));
         Ragged::from_offsets(&self.host_input(name, &[extent]))
@@ -82,38 +109,78 @@ impl Tensor {
 
     /// The sum of a vector of the shape program as a size, in terms of the sums it is made of.
     pub fn total(&self) -> Dim {
-        self.value.map_or_else(Dim::default, |value| self.total_of(value))
+        let Some(value) = self.value else { return Dim::default() };
+        let mut stack = vec![value];
+        while let Some(&value) = stack.last() {
+            let parts = self.parts(value);
+            let missing = |part: &Value| !self.state.borrow().totals.contains_key(part);
+            let before = stack.len();
+            stack.extend(parts.vectors().into_iter().filter(missing));
+            if stack.len() == before {
+                let total = self.total_of(&parts).unwrap_or_else(|| self.size_of(value, SizeSource::Total(value)));
+                self.state.borrow_mut().totals.insert(value, total);
+                stack.pop();
+            }
+        }
+        self.state.borrow().totals.get(&value).cloned().unwrap_or_default()
     }
 
-    fn total_of(&self, value: Value) -> Dim {
-        let (inputs, len) = {
-            let state = self.state.borrow();
-            let len = state.graph.ty(value).and_then(|ty| ty.shape.first().cloned()).unwrap_or_default();
-            (state.graph.inputs(value.node), len)
-        };
-        let scalar = |value: &Value| match self.host_op(*value) {
+    /// What the sum of a vector is made of.
+    fn parts(&self, value: Value) -> Parts {
+        let inputs = self.state.borrow().graph.inputs(value.node);
+        let len = self.state.borrow().graph.ty(value).and_then(|ty| ty.shape.first().cloned()).unwrap_or_default();
+        let size = |value: &Value| match self.host_op(*value) {
             Some(HostOp::Size(dim)) => Some(dim),
             _ => None,
         };
         let is_vector = |value: &Value| self.state.borrow().graph.ty(*value).is_some_and(|ty| ty.rank() == 1);
-        let linear = match (self.host_op(value), inputs.as_slice()) {
-            (Some(HostOp::AtMost(_)), [x, _]) => Some(self.total_of(*x)),
-            (Some(HostOp::Fill(_)), [x]) => scalar(x).and_then(|x| x.product(&len)),
-            (Some(HostOp::Lengths), [offsets]) if matches!(self.host_op(*offsets), Some(HostOp::Offsets)) => {
-                let lengths = self.state.borrow().graph.inputs(offsets.node);
-                lengths.first().map(|&lengths| self.total_of(lengths))
+        match (self.host_op(value), inputs.as_slice()) {
+            (Some(HostOp::Check { .. }), [x, ..]) => Parts::Same(*x),
+            (Some(HostOp::Fill(_)), [x]) => size(x).and_then(|x| x.product(&len)).map_or(Parts::Whole, Parts::Known),
+            (Some(HostOp::Lengths), [offsets]) => {
+                match (self.unchecked(*offsets), self.host_op(self.unchecked(*offsets))) {
+                    (offsets, Some(HostOp::Offsets)) => {
+                        let lengths = self.state.borrow().graph.inputs(offsets.node);
+                        lengths.first().map_or(Parts::Whole, |&lengths| Parts::Same(lengths))
+                    }
+                    _ => Parts::Whole,
+                }
             }
-            (Some(HostOp::Binary(op)), [a, b]) if is_vector(a) => match (op, is_vector(b)) {
-                (BinaryOp::Add, true) => Some(self.total_of(*a) + self.total_of(*b)),
-                (BinaryOp::Sub, true) => Some(self.total_of(*a) - self.total_of(*b)),
-                (BinaryOp::Add, false) => scalar(b).and_then(|b| b.product(&len)).map(|b| self.total_of(*a) + b),
-                (BinaryOp::Sub, false) => scalar(b).and_then(|b| b.product(&len)).map(|b| self.total_of(*a) - b),
-                (BinaryOp::Mul, false) => scalar(b).and_then(|b| self.total_of(*a).product(&b)),
-                _ => None,
+            (Some(HostOp::Binary(op)), [a, b]) if is_vector(a) => match (op, is_vector(b), size(b)) {
+                (BinaryOp::Add, true, _) => Parts::Both(*a, *b, 1),
+                (BinaryOp::Sub, true, _) => Parts::Both(*a, *b, -1),
+                (BinaryOp::Add, false, Some(b)) => b.product(&len).map_or(Parts::Whole, |all| Parts::Plus(*a, all)),
+                (BinaryOp::Sub, false, Some(b)) => {
+                    b.product(&len).map_or(Parts::Whole, |all| Parts::Plus(*a, all * -1))
+                }
+                (BinaryOp::Mul, false, Some(b)) => Parts::Times(*a, b),
+                _ => Parts::Whole,
             },
-            _ => None,
-        };
-        linear.unwrap_or_else(|| self.size_of(value, SizeSource::Total(value)))
+            _ => Parts::Whole,
+        }
+    }
+
+    /// The sum of what a vector is made of, whose sums are known; `None` if it is made of nothing else.
+    fn total_of(&self, parts: &Parts) -> Option<Dim> {
+        let total = |value: &Value| self.state.borrow().totals.get(value).cloned().unwrap_or_default();
+        match parts {
+            Parts::Whole => None,
+            Parts::Known(total) => Some(total.clone()),
+            Parts::Same(x) => Some(total(x)),
+            Parts::Both(a, b, factor) => Some(total(a) + total(b) * *factor),
+            Parts::Plus(x, all) => Some(total(x) + all.clone()),
+            Parts::Times(x, factor) => total(x).product(factor),
+        }
+    }
+
+    /// The value that checks return.
+    fn unchecked(&self, mut value: Value) -> Value {
+        while let Some(HostOp::Check { .. }) = self.host_op(value)
+            && let Some(&checked) = self.state.borrow().graph.inputs(value.node).first()
+        {
+            value = checked;
+        }
+        value
     }
 
     fn host_op(&self, value: Value) -> Option<HostOp> {
@@ -126,7 +193,11 @@ impl Tensor {
         let known = state.graph.sizes().iter().position(|size| size.source == source);
         let symbol = match known {
             Some(symbol) => crate::Symbol(symbol as u32),
-            None => state.graph.add_size(&format!("n{}", value.node.number()), source),
+            None => {
+                let kind = if matches!(source, SizeSource::Total(_)) { "total" } else { "value" };
+                let name = format!("{kind} of {}", state.graph.host_name(value));
+                state.graph.add_size(&name, source)
+            }
         };
         Dim::symbol(symbol)
     }
@@ -138,18 +209,19 @@ impl Tensor {
         (values, both)
     }
 
-    /// From every sample `kept` rows, starting at row `starts` `[B]`, values of the shape program, of the sample.
+    /// From every sample `kept` rows, starting at row `starts` `[B]`, values of the shape program, of the sample. A run in
+    /// which they reach before or past their sample is an error.
     pub fn jagged_slice(&self, rows: &Ragged, starts: &Tensor, kept: &Ragged) -> Tensor {
         let op = JaggedSlice { rows: kept.total.clone() };
         self.apply(op, &[&rows.offsets, starts, &kept.offsets])
     }
 
-    /// The last `kept` rows of every sample.
+    /// The last `kept` rows of every sample. A run in which a sample has fewer is an error.
     pub fn jagged_tail(&self, rows: &Ragged, kept: &Ragged) -> Tensor {
         self.jagged_slice(rows, &(&rows.lengths - &kept.lengths), kept)
     }
 
-    /// The first `kept` rows of every sample.
+    /// The first `kept` rows of every sample. A run in which a sample has fewer is an error.
     pub fn jagged_head(&self, rows: &Ragged, kept: &Ragged) -> Tensor {
         let starts = &rows.lengths * 0.0;
         self.jagged_slice(rows, &starts, kept)

@@ -31,6 +31,9 @@ struct State {
     /// Nodes without a place in a module, by operator and operands: host values and constants.
     shared: HashMap<(Identity, Vec<Value>), Value>,
     named: HashMap<(&'static str, String), Value>,
+    sizes: HashMap<String, Dim>,
+    /// The sums of host vectors.
+    totals: HashMap<Value, Dim>,
     /// Dropouts so far.
     dropouts: u32,
 }
@@ -135,9 +138,16 @@ impl Scope {
         &self.path
     }
 
-    /// A size that becomes known when a graph runs. It must be a whole extent of some input.
+    /// A size that becomes known when a graph runs. It must be a whole extent of some input. Asked for twice, it is the
+    /// same.
     pub fn size(&self, name: &str) -> Dim {
-        Dim::symbol(self.state.borrow_mut().graph.add_size(name, SizeSource::Unbound))
+        let mut state = self.state.borrow_mut();
+        if let Some(known) = state.sizes.get(name) {
+            return known.clone();
+        }
+        let size = Dim::symbol(state.graph.add_size(name, SizeSource::Unbound));
+        state.sizes.insert(name.to_owned(), size.clone());
+        size
     }
 
     /// A tensor bound by name for each run.
@@ -215,7 +225,7 @@ impl Scope {
     /// two outputs of one name.
     pub fn finish(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
         let graph = self.finish_within(outputs)?;
-        graph.verify()?;
+        graph.verify().map_err(|error| error.with_names(graph.sizes()))?;
         Ok(graph)
     }
 
@@ -319,7 +329,11 @@ fn shared(state: &Rc<RefCell<State>>, op: impl Op, operands: &[&Tensor]) -> Tens
 }
 
 fn poison(state: &Rc<RefCell<State>>, error: GraphError) -> Tensor {
-    state.borrow_mut().error.get_or_insert(error);
+    let mut inner = state.borrow_mut();
+    if inner.error.is_none() {
+        inner.error = Some(error.with_names(inner.graph.sizes()));
+    }
+    drop(inner);
     poisoned(state)
 }
 

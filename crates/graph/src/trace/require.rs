@@ -1,6 +1,6 @@
 use super::{Ragged, Tensor};
 use crate::Dim;
-use crate::op::HostOp;
+use crate::op::{Check, HostOp};
 use std::fmt::Display;
 
 impl Tensor {
@@ -23,7 +23,18 @@ impl Tensor {
     /// These values of the shape program; a run fails where one of them is above that of `bound`. `argument` is what
     /// the error calls them.
     pub fn at_most(&self, bound: &Tensor, argument: &str) -> Tensor {
-        self.host(HostOp::AtMost(argument.to_owned()), &[bound])
+        self.checked(Check::AtMost, argument, &[bound])
+    }
+
+    /// These values of the shape program; a run fails where one of them is negative. `argument` is what the error calls
+    /// them.
+    pub fn not_negative(&self, argument: &str) -> Tensor {
+        self.checked(Check::NotNegative, argument, &[])
+    }
+
+    /// These values of the shape program; a run fails where the check does not hold of them and `others`.
+    pub(super) fn checked(&self, check: Check, argument: &str, others: &[&Tensor]) -> Tensor {
+        self.host(HostOp::Check { check, argument: argument.to_owned() }, others)
     }
 }
 

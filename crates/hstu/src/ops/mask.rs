@@ -30,7 +30,7 @@ impl Pairs {
     pub(super) fn new(scope: &Scope, rows: &Ragged, keys: &Ragged, heads: usize) -> Self {
         let mut row = rows.row_index(keys, heads);
         if rows.lengths.value() != keys.lengths.value() {
-            let queries = rows.lengths.at_most(&keys.lengths, "the number of queries, which are the last rows,");
+            let queries = rows.lengths.at_most(&keys.lengths, "number of queries");
             row = &row + &rows.per_sample(keys, heads, &(&keys.lengths - &queries));
         }
         let key = rows.key_index(keys, heads);

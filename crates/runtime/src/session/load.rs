@@ -7,7 +7,7 @@ use super::parameters::resident;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
 use super::recover::Backup;
-use super::sizes::{Declared, offsets};
+use super::sizes::Declared;
 use super::validate::validate;
 use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
 use rewire_graph::HostTensor;

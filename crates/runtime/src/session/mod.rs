@@ -37,10 +37,10 @@ use profile::Recorder;
 use recover::{Backup, outlives};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{self, Count};
-use rewire_graph_rewrite::plan::{Binding, BufferId, HostSlot, Plan, PlanOutput, Source, Step};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, Source, Step};
 use serde::Serialize;
 use sizes::{Declared, Sizes};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A plan with its parameters in place, ready to run at any batch size.
@@ -54,7 +54,6 @@ pub struct Session {
     gpu: Option<GpuSide>,
     cpu: CpuSide,
     inputs: Vec<Declared>,
-    offsets: BTreeSet<HostSlot>,
     /// The sizes of the latest run.
     sizes: Option<Arc<Sizes>>,
     /// Parameters and constants that are outputs themselves.
@@ -169,7 +168,7 @@ impl Session {
     /// # Errors
     /// As [`Session::run_async`] for inputs that do not fit.
     pub fn counts(&self, inputs: &Inputs) -> Result<Vec<Count>, RunError> {
-        let sizes = Sizes::new(&self.plan, &self.offsets, &self.inputs, &Declared::find(&self.inputs, inputs)?)?;
+        let sizes = Sizes::new(&self.plan, &self.inputs, &Declared::find(&self.plan, &self.inputs, inputs)?)?;
         let count = |step: &Step| Count::of(&step.kernel, &cost::Sizes::of_run(step, &sizes.values));
         Ok(self.plan.steps.iter().map(count).collect())
     }
@@ -250,11 +249,11 @@ impl Session {
 
     /// The sizes of a run: those of the latest one, where they are the same.
     fn sizes_of(&mut self, inputs: &Inputs) -> Result<Arc<Sizes>, RunError> {
-        let given = Declared::find(&self.inputs, inputs)?;
+        let given = Declared::find(&self.plan, &self.inputs, inputs)?;
         let sizes = match self.sizes.take().filter(|latest| latest.fit(&given)) {
             Some(latest) => latest,
             None => {
-                let sizes = Sizes::new(&self.plan, &self.offsets, &self.inputs, &given)?;
+                let sizes = Sizes::new(&self.plan, &self.inputs, &given)?;
                 self.cpu.check_room(&self.plan, &sizes)?;
                 Arc::new(sizes)
             }

@@ -1,12 +1,10 @@
 use super::io::{Inputs, Value};
 use super::names::nearest;
-use super::validate::ragged;
 use crate::RunError;
 use crate::memory::Layout;
-use rewire_graph::pointwise::Expr;
-use rewire_graph::{DType, Dim, HostTensor};
-use rewire_graph_rewrite::plan::{Binding, HostSlot, Plan, ShapeValues, Source};
-use std::collections::BTreeSet;
+use rewire_graph::{DType, Dim, HostTensor, Symbol};
+use rewire_graph_rewrite::plan::{HostSlot, Plan, ShapeProgram, ShapeValues, Source};
+use std::collections::BTreeMap;
 
 /// The sizes of a run: what the shape program computed, and the layout of every tensor.
 #[derive(Clone, Debug)]
@@ -55,10 +53,10 @@ impl Declared {
     }
 
     /// The values of all inputs, in order, of the declared types and numbers of dimensions.
-    pub fn find<'a>(declared: &[Self], inputs: &'a Inputs) -> Result<Vec<&'a Value>, RunError> {
+    pub fn find<'a>(plan: &Plan, declared: &[Self], inputs: &'a Inputs) -> Result<Vec<&'a Value>, RunError> {
         let checked = |input: &Self| {
-            let value = inputs.get(&input.name).ok_or_else(|| missing(input, declared, inputs))?;
-            check_kind(input, value)?;
+            let value = inputs.get(&input.name).ok_or_else(|| missing(plan, input, declared, inputs))?;
+            check_kind(plan, input, value)?;
             Ok(value)
         };
         declared.iter().map(checked).collect()
@@ -71,34 +69,27 @@ impl Sizes {
         Self { values: ShapeValues::default(), layouts, sources: Vec::new() }
     }
 
-    /// Checks the inputs of a run and computes its sizes. `given` has a value for each of `declared`; `offsets` are the
-    /// host vectors that cut rows into samples.
-    pub fn new(
-        plan: &Plan,
-        offsets: &BTreeSet<HostSlot>,
-        declared: &[Declared],
-        given: &[&Value],
-    ) -> Result<Self, RunError> {
+    /// Checks the inputs of a run and computes its sizes. `given` has a value for each of `declared`.
+    pub fn new(plan: &Plan, declared: &[Declared], given: &[&Value]) -> Result<Self, RunError> {
         let inputs = || declared.iter().zip(given);
-        let host = inputs().filter_map(|(input, value)| match (input.slot, value) {
-            (Some(slot), Value::Host(tensor)) => Some((slot, tensor.to_i64())),
-            _ => None,
+        let named = |name: &str| inputs().find(|(input, _)| input.name == name).map(|(_, value)| *value);
+        let extent = |name: &str, axis: usize| named(name)?.shape().get(axis).copied();
+        let extents = plan.shapes.extents(extent)?;
+        for (input, value) in inputs().filter(|(input, _)| input.slot.is_some()) {
+            check_shape(plan, input, value, &extents)?;
+        }
+        let host = plan.host_inputs.iter().filter_map(|input| match named(&input.name)? {
+            Value::Host(tensor) => Some((input, tensor.to_i64())),
+            Value::Device(_) => None,
         });
-        let extent = |name: &str, axis: usize| {
-            let (_, value) = inputs().find(|(input, _)| input.name == name)?;
-            value.shape().get(axis).copied()
-        };
         let values = plan.shapes.run(host, extent)?;
         for (input, value) in inputs() {
-            check_shape(input, value, &values)?;
-        }
-        for &slot in offsets {
-            check_offsets(slot, slot_of(&values, slot))?;
+            check_shape(plan, input, value, &values.symbols)?;
         }
         let layouts = plan.buffers.iter().map(|buffer| {
-            let shape = evaluate(&buffer.shape, &values).ok_or_else(|| RunError::Size {
+            let shape = evaluate(&buffer.shape, &values.symbols).ok_or_else(|| RunError::Size {
                 what: format!("a {} tensor", buffer.dtype),
-                size: display(&buffer.shape),
+                size: display(&plan.shapes, &buffer.shape),
             })?;
             Ok(Layout::new(buffer.dtype, shape))
         });
@@ -136,39 +127,21 @@ impl Sizes {
     }
 }
 
-/// Host vectors of a plan that kernels use as offsets of samples.
-pub(crate) fn offsets(plan: &Plan) -> BTreeSet<HostSlot> {
-    let mut slots = BTreeSet::new();
-    for step in &plan.steps {
-        let dag = &step.kernel.body().dag;
-        let samples = dag.ids().filter_map(|id| match dag.expr(id) {
-            Expr::Sample { offsets, .. } => Some(*offsets),
-            _ => None,
-        });
-        for position in samples.chain(ragged(&step.kernel)) {
-            if let Some(Binding::Host(slot)) = step.reads.get(usize::from(position)) {
-                slots.insert(*slot);
-            }
-        }
-    }
-    slots
-}
-
 fn slot_of(values: &ShapeValues, slot: HostSlot) -> &[i64] {
     values.slots.get(slot.0 as usize).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn missing(input: &Declared, declared: &[Declared], inputs: &Inputs) -> RunError {
+fn missing(plan: &Plan, input: &Declared, declared: &[Declared], inputs: &Inputs) -> RunError {
     let known = |name: &str| declared.iter().any(|input| input.name == name);
     RunError::MissingInput {
         name: input.name.clone(),
         dtype: input.dtype.unwrap_or(DType::I64),
-        shape: display(&input.shape),
+        shape: display(&plan.shapes, &input.shape),
         unread: nearest(&input.name, inputs.names().filter(|name| !known(name))),
     }
 }
 
-fn check_kind(input: &Declared, value: &Value) -> Result<(), RunError> {
+fn check_kind(plan: &Plan, input: &Declared, value: &Value) -> Result<(), RunError> {
     let name = || input.name.clone();
     let fits = match input.dtype {
         Some(dtype) => value.dtype() == dtype,
@@ -179,7 +152,7 @@ fn check_kind(input: &Declared, value: &Value) -> Result<(), RunError> {
         return Err(RunError::InputType { name: name(), expected, actual: value.dtype() });
     }
     if value.shape().len() != input.shape.len() {
-        let (expected, actual) = (display(&input.shape), value.shape().to_vec());
+        let (expected, actual) = (display(&plan.shapes, &input.shape), value.shape().to_vec());
         return Err(RunError::InputShape { name: name(), expected, actual });
     }
     match (value, input.dtype) {
@@ -205,16 +178,19 @@ fn check_words(name: &str, tensor: &HostTensor, limit: u32) -> Result<(), RunErr
     }
 }
 
-fn check_shape(input: &Declared, value: &Value, values: &ShapeValues) -> Result<(), RunError> {
-    let sizes = input.shape.iter().map(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()));
-    if sizes.eq(value.shape().iter().copied().map(Some)) {
+/// Checks the extents of an input; one of symbols that are not known yet counts as right.
+fn check_shape(plan: &Plan, input: &Declared, value: &Value, symbols: &BTreeMap<Symbol, i64>) -> Result<(), RunError> {
+    let known = |dim: &Dim| dim.terms().all(|(symbol, _)| symbols.contains_key(&symbol));
+    let fits = |(dim, &extent): (&Dim, &usize)| {
+        !known(dim) || dim.evaluate(|symbol| symbols.get(&symbol).copied()) == Some(extent)
+    };
+    if input.shape.len() == value.shape().len() && input.shape.iter().zip(value.shape()).all(fits) {
         return Ok(());
     }
-    let expected = evaluate(&input.shape, values);
-    let declared = display(&input.shape);
+    let declared = display(&plan.shapes, &input.shape);
     Err(RunError::InputShape {
         name: input.name.clone(),
-        expected: expected.map_or(declared.clone(), |shape| match format!("{shape:?}") {
+        expected: evaluate(&input.shape, symbols).map_or(declared.clone(), |shape| match format!("{shape:?}") {
             shape if shape == declared => shape,
             shape => format!("{shape} = {declared}"),
         }),
@@ -222,30 +198,13 @@ fn check_shape(input: &Declared, value: &Value, values: &ShapeValues) -> Result<
     })
 }
 
-fn check_offsets(slot: HostSlot, values: &[i64]) -> Result<(), RunError> {
-    let wrong = |expected: String, value: i64| {
-        let what = format!("offsets of samples (host slot {})", slot.0);
-        Err(RunError::HostValue { what, expected, value })
-    };
-    let mut previous = 0;
-    match values.first() {
-        Some(0) => {}
-        first => return wrong("0 as the first entry".to_owned(), first.copied().unwrap_or(-1)),
-    }
-    for &value in values {
-        if value < previous {
-            return wrong(format!("at least {previous}"), value);
-        }
-        previous = value;
-    }
-    Ok(())
+/// The extents of a tensor, as kernels count them; `None` if one is negative or above that.
+fn evaluate(shape: &[Dim], symbols: &BTreeMap<Symbol, i64>) -> Option<Vec<usize>> {
+    let extent = |dim: &Dim| dim.evaluate(|symbol| symbols.get(&symbol).copied());
+    shape.iter().map(|dim| extent(dim).filter(|&extent| i32::try_from(extent).is_ok())).collect()
 }
 
-fn evaluate(shape: &[Dim], values: &ShapeValues) -> Option<Vec<usize>> {
-    shape.iter().map(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied())).collect()
-}
-
-fn display(shape: &[Dim]) -> String {
-    let dims: Vec<String> = shape.iter().map(Dim::to_string).collect();
+fn display(program: &ShapeProgram, shape: &[Dim]) -> String {
+    let dims: Vec<String> = shape.iter().map(|dim| program.display(dim)).collect();
     format!("[{}]", dims.join(", "))
 }

@@ -3,7 +3,10 @@ use crate::{Gpu, GpuError, RunError, RuntimeError, SessionOptions};
 use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, ParsedKernel, Slot, Target, Tuning};
-use rewire_graph_rewrite::plan::{self, Body, Buffer, Map, Operand, Output, Place, ShapeEntry, Step, SymbolSource};
+use rewire_graph_rewrite::plan::{
+    self, Body, Buffer, HostSlot, Map, Operand, Output, Place, ShapeEntry, Step, SymbolSource,
+};
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 mod errors;
@@ -90,6 +93,7 @@ fn sums(steps: &[(u32, u32)], outputs: &[u32]) -> Plan {
                 source: SymbolSource::Extent { input: "x".into(), axis: 0 },
             }],
             slots: 0,
+            ..plan::ShapeProgram::default()
         },
         steps: (2..)
             .zip(steps)
@@ -379,6 +383,7 @@ fn samples() -> Plan {
         outputs: vec![output],
     });
     let define = |symbol, source| ShapeEntry::Define { symbol: Symbol(symbol), source };
+    let check = |check| ShapeEntry::Check { check, inputs: vec![offsets], argument: "rows".into() };
     Plan {
         load: vec![],
         shapes: plan::ShapeProgram {
@@ -386,8 +391,11 @@ fn samples() -> Plan {
                 define(0, SymbolSource::Extent { input: "lengths".into(), axis: 0 }),
                 ShapeEntry::Compute { op: plan::HostOp::Offsets, inputs: vec![lengths], output: offsets },
                 define(1, SymbolSource::Total(lengths)),
+                check(plan::Check::Words { count: one_more.clone() }),
+                check(plan::Check::Offsets { rows: total.clone() }),
             ],
             slots: 2,
+            ..plan::ShapeProgram::default()
         },
         host_inputs: vec![plan::HostInput { name: "lengths".into(), slot: lengths, shape: vec![count] }],
         buffers: vec![Buffer { dtype: DType::I32, shape: shape.clone(), source: Source::Step }],
@@ -433,9 +441,19 @@ fn host_vectors_reach_kernels_and_outputs() {
         let negative = run(&mut session, HostTensor::lengths(&[2, -1]));
         assert!(matches!(negative, RunError::Shape(_)), "{negative}");
         let huge = run(&mut session, HostTensor::lengths(&[1 << 40]));
-        assert!(matches!(huge, RunError::Gpu(_) | RunError::Cpu { .. } | RunError::HostValue { .. }), "{huge}");
+        assert!(matches!(huge, RunError::Shape(_)), "{huge}");
         let floats = run(&mut session, HostTensor::f32(vec![1], &[1.0]).unwrap());
         assert_eq!(floats.to_string(), "input `lengths`: expected i64, got f32");
+    }
+}
+
+#[test]
+fn offsets_that_nothing_checks_are_refused() {
+    for entry in [3, 4] {
+        let mut plan = samples();
+        plan.shapes.entries.remove(entry);
+        let error = Session::load(plan, |_| None, options(Kernel::Cpu)).unwrap_err().to_string();
+        assert!(error.contains("the shape program does not check"), "{error}");
     }
 }
 
@@ -445,9 +463,10 @@ fn descending_offsets_are_refused() {
     plan.shapes.entries.remove(1);
     plan.shapes.entries[1] =
         ShapeEntry::Define { symbol: Symbol(1), source: SymbolSource::Extent { input: "lengths".into(), axis: 0 } };
+    plan.shapes.entries.swap(2, 3);
     plan.host_inputs[0].slot = HostSlot(1);
     plan.outputs.pop();
     let mut session = Session::load(plan, |_| None, options(Kernel::Cpu)).unwrap();
     let error = session.run(&Inputs::new().with("lengths", HostTensor::lengths(&[0, 5, 3]))).unwrap_err();
-    assert!(matches!(error, RunError::HostValue { value: 3, .. }), "{error}");
+    assert_eq!(error.to_string(), "input `lengths`: expected at least 5, got 3 at element 2");
 }

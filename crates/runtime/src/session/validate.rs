@@ -1,6 +1,8 @@
 use crate::RuntimeError;
 use rewire_graph::pointwise::{Expr, ExprId};
-use rewire_graph_rewrite::plan::{Binding, Body, BufferId, Kernel, Operand, Place, Plan, RowRange, Source, Step};
+use rewire_graph_rewrite::plan::{
+    Binding, Body, BufferId, Check, Kernel, Operand, Place, Plan, RowRange, Source, Step,
+};
 use std::collections::HashMap;
 
 /// Checks that everything in a plan refers to something that is there.
@@ -89,9 +91,39 @@ fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -
     for id in &step.writes {
         written[id.0 as usize] = true;
     }
+    check_assumptions(plan, step)?;
     let host = |offsets: &u16| body.operands.get(usize::from(*offsets)).is_some_and(|o| o.place == Place::Host);
     match ragged(&step.kernel).iter().find(|offsets| !host(offsets)) {
         Some(offsets) => Err(format!("has rows by operand {offsets}, which is no host vector")),
+        None => Ok(()),
+    }
+}
+
+/// A step may assume of host values what the shape program checks, and it does assume that they are of the declared
+/// extents and 32 bits, and that samples are divided by offsets.
+fn check_assumptions(plan: &Plan, step: &Step) -> Result<(), String> {
+    let body = step.kernel.body();
+    let has = |position: usize, fits: &dyn Fn(&Check) -> bool| match step.reads.get(position) {
+        Some(Binding::Host(slot)) => plan.shapes.checks().any(|(check, slots)| slots == [*slot] && fits(check)),
+        _ => true,
+    };
+    for (position, operand) in body.operands.iter().enumerate().filter(|(_, operand)| operand.place == Place::Host) {
+        let expected = operand.shape.first().cloned().unwrap_or_else(|| 1.into());
+        if !has(position, &|check| matches!(check, Check::Words { count } if *count == expected)) {
+            return Err(format!("reads operand {position}, whose values the shape program does not check"));
+        }
+    }
+    let samples = body.dag.ids().filter_map(|id| match body.dag.expr(id) {
+        Expr::Sample { offsets, .. } => Some(*offsets),
+        _ => None,
+    });
+    match samples
+        .chain(ragged(&step.kernel))
+        .find(|offsets| !has(usize::from(*offsets), &|check| matches!(check, Check::Offsets { .. })))
+    {
+        Some(offsets) => {
+            Err(format!("divides rows by operand {offsets}, whose offsets the shape program does not check"))
+        }
         None => Ok(()),
     }
 }

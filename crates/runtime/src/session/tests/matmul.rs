@@ -45,7 +45,11 @@ pub fn product() -> Plan {
     let source = SymbolSource::Extent { input: "x".into(), axis: 0 };
     Plan {
         load: vec![],
-        shapes: plan::ShapeProgram { entries: vec![ShapeEntry::Define { symbol: Symbol(0), source }], slots: 0 },
+        shapes: plan::ShapeProgram {
+            entries: vec![ShapeEntry::Define { symbol: Symbol(0), source }],
+            slots: 0,
+            names: vec![],
+        },
         host_inputs: vec![],
         origin: plan::Origin::default(),
         buffers: shapes.iter().zip(sources).map(buffer).collect(),

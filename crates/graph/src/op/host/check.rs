@@ -1,0 +1,202 @@
+use super::HostError;
+use super::evaluate::extent;
+use crate::{Dim, Symbol};
+use serde::{Deserialize, Serialize};
+
+/// What must hold of vectors of the shape program before a run.
+///
+/// Checks are the facts that indices are proven from: a run whose vectors do not meet them ends before any kernel starts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Check {
+    /// Of `a`: every entry is at least 0.
+    NotNegative,
+    /// Of `a` and `bound`, a vector as long or a scalar: `0 <= a[n] <= bound[n]`.
+    AtMost,
+    /// Of `a`: it has that many entries, each a 32-bit integer, as kernels read them.
+    Words {
+        /// Number of entries.
+        count: Dim,
+    },
+    /// Of `offsets`: the first is 0, none is below the one before, the last is the number of rows that they divide.
+    Offsets {
+        /// The number of rows.
+        rows: Dim,
+    },
+    /// Of `offsets` `[B + 1]`, `starts` `[B]` and the offsets `kept` `[B + 1]` of a part of the rows: for every sample
+    /// `0 <= starts[b]` and `starts[b] + kept[b + 1] - kept[b] <= offsets[b + 1] - offsets[b]`.
+    Slices,
+    /// Of `a`, `b` and `sum`, as long: `sum[n] = a[n] + b[n]`.
+    Sum,
+}
+
+/// A check of some operands of an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// What must hold.
+    pub check: Check,
+    /// The positions of the operands that it is about, in the order of the check.
+    pub operands: Vec<usize>,
+}
+
+impl Requirement {
+    /// That `check` holds of the operands at these positions.
+    pub fn new(check: Check, operands: &[usize]) -> Self {
+        Self { check, operands: operands.to_vec() }
+    }
+
+    /// That the operand at a position divides `rows` among samples.
+    pub fn offsets(operand: usize, rows: &Dim) -> Self {
+        Self::new(Check::Offsets { rows: rows.clone() }, &[operand])
+    }
+}
+
+impl Check {
+    /// The name used in drawings.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NotNegative => "not_negative",
+            Self::AtMost => "at_most",
+            Self::Words { .. } => "words",
+            Self::Offsets { .. } => "is_offsets",
+            Self::Slices => "is_slices",
+            Self::Sum => "is_sum",
+        }
+    }
+
+    /// Number of vectors that it is about.
+    pub fn operands(&self) -> usize {
+        match self {
+            Self::NotNegative | Self::Words { .. } | Self::Offsets { .. } => 1,
+            Self::AtMost => 2,
+            Self::Slices | Self::Sum => 3,
+        }
+    }
+
+    /// What its operand `operand` is to it, in errors; empty where the argument's name says that.
+    pub(crate) fn role(&self, operand: usize) -> &'static str {
+        match (self, operand) {
+            (Self::NotNegative | Self::AtMost, 0) => "",
+            (Self::AtMost, _) => "bound",
+            (Self::Slices, 1) => "starts",
+            (Self::Slices, 2) => "lengths kept",
+            (Self::Offsets { .. } | Self::Slices | Self::Sum, _) => "offsets",
+            (Self::NotNegative | Self::Words { .. }, _) => "values",
+        }
+    }
+
+    /// The size that it compares with.
+    pub fn size(&self) -> Option<&Dim> {
+        match self {
+            Self::Words { count } => Some(count),
+            Self::Offsets { rows } => Some(rows),
+            _ => None,
+        }
+    }
+
+    /// Checks vectors; a scalar is a vector of one entry.
+    ///
+    /// # Errors
+    /// [`HostError`] names the first entry that does not fit, or the size that has no value.
+    pub fn verify(&self, vectors: &[&[i64]], symbol: impl FnMut(Symbol) -> Option<i64>) -> Result<(), HostError> {
+        let &[first, ..] = vectors else { return Err(HostError::Operands { expected: self.operands(), actual: 0 }) };
+        match (self, vectors) {
+            (Self::NotNegative, _) => first.iter().enumerate().try_for_each(|(n, &a)| at_least(0, 0, n, a)),
+            (Self::AtMost, &[values, bounds]) => at_most(values, bounds),
+            (Self::Words { count }, &[values]) => words(values, extent(count, symbol)?),
+            (Self::Offsets { rows }, &[values]) => {
+                let rows = extent(rows, symbol)?;
+                offsets(values, i64::try_from(rows).unwrap_or(i64::MAX))
+            }
+            (Self::Slices, &[offsets, starts, kept]) => slices(offsets, starts, kept),
+            (Self::Sum, &[a, b, sum]) => sums(a, b, sum),
+            _ => Err(HostError::Operands { expected: self.operands(), actual: vectors.len() }),
+        }
+    }
+}
+
+fn wrong(operand: usize, entry: usize, expected: impl ToString, value: i64) -> HostError {
+    HostError::Entry { operand, entry, expected: expected.to_string(), value }
+}
+
+pub(super) fn at_least(least: i64, operand: usize, entry: usize, value: i64) -> Result<(), HostError> {
+    if value >= least { Ok(()) } else { Err(wrong(operand, entry, format!("at least {least}"), value)) }
+}
+
+fn as_long(operand: usize, vector: &[i64], expected: usize) -> Result<(), HostError> {
+    match vector.len() {
+        actual if actual == expected => Ok(()),
+        actual => Err(HostError::Length { operand, expected, actual }),
+    }
+}
+
+fn at_most(values: &[i64], bounds: &[i64]) -> Result<(), HostError> {
+    let one = match bounds {
+        &[bound] => Some(bound),
+        _ => as_long(1, bounds, values.len()).map(|()| None)?,
+    };
+    for (entry, &value) in values.iter().enumerate() {
+        at_least(0, 0, entry, value)?;
+        let bound = one.or(bounds.get(entry).copied()).unwrap_or(0);
+        if value > bound {
+            return Err(wrong(0, entry, format!("at most {bound}"), value));
+        }
+    }
+    Ok(())
+}
+
+fn words(values: &[i64], count: usize) -> Result<(), HostError> {
+    as_long(0, values, count)?;
+    match values.iter().position(|&value| i32::try_from(value).is_err()) {
+        Some(entry) => Err(wrong(0, entry, "a 32-bit integer", values.get(entry).copied().unwrap_or(0))),
+        None => Ok(()),
+    }
+}
+
+fn offsets(values: &[i64], rows: i64) -> Result<(), HostError> {
+    let (Some(&first), Some(&last)) = (values.first(), values.last()) else {
+        return Err(HostError::Length { operand: 0, expected: 1, actual: 0 });
+    };
+    if first != 0 {
+        return Err(wrong(0, 0, "0, where offsets begin", first));
+    }
+    let mut previous = 0;
+    for (entry, &value) in values.iter().enumerate() {
+        at_least(previous, 0, entry, value)?;
+        previous = value;
+    }
+    if last != rows {
+        return Err(wrong(0, values.len() - 1, format!("{rows}, the rows that the offsets divide"), last));
+    }
+    Ok(())
+}
+
+fn slices(offsets: &[i64], starts: &[i64], kept: &[i64]) -> Result<(), HostError> {
+    as_long(0, offsets, starts.len() + 1)?;
+    as_long(2, kept, starts.len() + 1)?;
+    for (sample, ((rows, kept), &start)) in offsets.windows(2).zip(kept.windows(2)).zip(starts).enumerate() {
+        let (&[from, to], &[first, end]) = (rows, kept) else { continue };
+        let (rows, kept) = (to.saturating_sub(from), end.saturating_sub(first));
+        at_least(0, 1, sample, start)?;
+        let left = rows.saturating_sub(start);
+        if kept > left {
+            let expected = format!("at most {left}, as the sample has {rows} rows and the part begins at row {start}");
+            return Err(wrong(2, sample, expected, kept));
+        }
+    }
+    Ok(())
+}
+
+fn sums(a: &[i64], b: &[i64], sum: &[i64]) -> Result<(), HostError> {
+    as_long(1, b, a.len())?;
+    as_long(2, sum, a.len())?;
+    for (entry, ((&a, &b), &sum)) in a.iter().zip(b).zip(sum).enumerate() {
+        match a.checked_add(b) {
+            Some(expected) if expected == sum => {}
+            expected => {
+                let expected = expected.map_or_else(|| "a sum of 64 bits".to_owned(), |n| format!("{n} = {a} + {b}"));
+                return Err(wrong(2, entry, expected, sum));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+use super::{HostInput, HostSlot, ShapeEntry, ShapeProgram, SymbolSource};
+use crate::op::{Check, Fused, HostOp, Input, Op, Requirement};
+use crate::{Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Type, Value};
+use std::collections::{HashMap, HashSet};
+
+/// A shape program in the making.
+struct Builder<'a> {
+    graph: &'a Graph,
+    program: ShapeProgram,
+    inputs: Vec<HostInput>,
+    slots: HashMap<Value, HostSlot>,
+    /// The symbols that come from a value.
+    symbols: HashMap<Value, Vec<Symbol>>,
+    /// What is computed already.
+    known: HashMap<(HostOp, Vec<HostSlot>), HostSlot>,
+    checked: HashSet<(Check, Vec<HostSlot>)>,
+}
+
+impl ShapeProgram {
+    /// The shape program of a graph, its inputs, and the slot of every host value. It checks what host values are
+    /// declared to be, and what the operators of the graph need of them, those within fused ones included.
+    ///
+    /// # Errors
+    /// [`GraphError`] if the graph has a cycle, or a host operator reads a value that is not on the host.
+    pub fn of(graph: &Graph) -> Result<(Self, Vec<HostInput>, HashMap<Value, HostSlot>), GraphError> {
+        let names = graph.sizes().iter().map(|size| size.name.clone()).collect();
+        let mut builder = Builder {
+            graph,
+            program: Self { names, ..Self::default() },
+            inputs: Vec::new(),
+            slots: HashMap::new(),
+            symbols: HashMap::new(),
+            known: HashMap::new(),
+            checked: HashSet::new(),
+        };
+        builder.sizes();
+        for id in graph.order()? {
+            builder.node(id)?;
+        }
+        Ok((builder.program, builder.inputs, builder.slots))
+    }
+}
+
+impl Builder<'_> {
+    /// Defines the extents of inputs, and finds what the others come from.
+    fn sizes(&mut self) {
+        for (symbol, size) in (0..).map(Symbol).zip(self.graph.sizes()) {
+            match &size.source {
+                SizeSource::Unbound => {}
+                SizeSource::Extent { input, axis } => {
+                    let source = SymbolSource::Extent { input: input.clone(), axis: *axis };
+                    self.program.entries.push(ShapeEntry::Define { symbol, source });
+                }
+                SizeSource::Total(value) | SizeSource::Scalar(value) => {
+                    self.symbols.entry(*value).or_default().push(symbol);
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, id: NodeId) -> Result<(), GraphError> {
+        let Some(node) = self.graph.node(id) else { return Ok(()) };
+        let (op, value) = (node.op.as_ref(), Value { node: id, port: 0 });
+        if let Some(input) = op.downcast_ref::<Input>() {
+            if input.ty.layout == Layout::Host {
+                let slot = self.slot();
+                self.inputs.push(HostInput { name: input.name.clone(), slot, shape: input.ty.shape.clone() });
+                self.fill(value, slot);
+            }
+        } else if let Some(host) = op.downcast_ref::<HostOp>() {
+            let inputs = self.host_inputs(id, node)?;
+            let slot = self.compute(host, inputs);
+            self.fill(value, slot);
+        } else if let Some(fused) = op.downcast_ref::<Fused>() {
+            self.fused(id, fused)?;
+        } else {
+            let inputs = self.graph.inputs(id);
+            self.require(self.graph, node, &inputs, |value| Some(value));
+        }
+        Ok(())
+    }
+
+    fn host_inputs(&self, id: NodeId, node: &Node) -> Result<Vec<HostSlot>, GraphError> {
+        let slot = |value: Value| {
+            self.slots.get(&value).copied().ok_or_else(|| GraphError::Dangling {
+                node: node.op.name().to_owned(),
+                path: node.path.clone(),
+                detail: format!("node {} is not on the host", value.node.number()),
+            })
+        };
+        self.graph.inputs(id).into_iter().map(slot).collect()
+    }
+
+    /// The slot of a function's value. Equal functions of the same values share one, and a check has that of the value
+    /// that it is about.
+    fn compute(&mut self, op: &HostOp, inputs: Vec<HostSlot>) -> HostSlot {
+        if let (HostOp::Check { check, argument }, Some(&first)) = (op, inputs.first()) {
+            self.check(check.clone(), inputs, argument);
+            return first;
+        }
+        let key = (op.clone(), inputs);
+        if let Some(&slot) = self.known.get(&key) {
+            return slot;
+        }
+        let output = self.slot();
+        let (op, inputs) = key.clone();
+        self.program.entries.push(ShapeEntry::Compute { op, inputs, output });
+        self.known.insert(key, output);
+        output
+    }
+
+    fn check(&mut self, check: Check, inputs: Vec<HostSlot>, argument: &str) {
+        if self.checked.insert((check.clone(), inputs.clone())) {
+            self.program.entries.push(ShapeEntry::Check { check, inputs, argument: argument.to_owned() });
+        }
+    }
+
+    fn slot(&mut self) -> HostSlot {
+        self.program.slots += 1;
+        HostSlot(self.program.slots as u32 - 1)
+    }
+
+    /// Lets a value have a slot, and defines the sizes that come from it.
+    fn fill(&mut self, value: Value, slot: HostSlot) {
+        self.slots.insert(value, slot);
+        for symbol in self.symbols.remove(&value).unwrap_or_default() {
+            let source = match self.graph.sizes().get(symbol.0 as usize).map(|size| &size.source) {
+                Some(SizeSource::Scalar(_)) => SymbolSource::Scalar(slot),
+                _ => SymbolSource::Total(slot),
+            };
+            self.program.entries.push(ShapeEntry::Define { symbol, source });
+        }
+    }
+
+    fn fused(&mut self, id: NodeId, fused: &Fused) -> Result<(), GraphError> {
+        let operands = self.graph.inputs(id);
+        for inner in fused.body.order()? {
+            let Some(node) = fused.body.node(inner) else { continue };
+            let outer = |value: Value| {
+                let placeholder = fused.body.node(value.node)?.op.as_ref();
+                operands.get(Fused::operand(placeholder)?).copied()
+            };
+            self.require(&fused.body, node, &fused.body.inputs(inner), outer);
+        }
+        Ok(())
+    }
+
+    /// Checks what an operator of `graph` needs of the host values among its operands. `outer` is what a value of `graph`
+    /// is in the graph of the program.
+    fn require(&mut self, graph: &Graph, node: &Node, inputs: &[Value], outer: impl Fn(Value) -> Option<Value>) {
+        let types: Option<Vec<&Type>> = inputs.iter().map(|&value| graph.ty(value)).collect();
+        let argument = match node.path.as_str() {
+            "" => node.op.name().to_owned(),
+            path => format!("{} in `{path}`", node.op.name()),
+        };
+        for Requirement { check, operands } in requirements(node.op.as_ref(), &types.unwrap_or_default()) {
+            let slots: Option<Vec<HostSlot>> = operands
+                .into_iter()
+                .map(|operand| inputs.get(operand).and_then(|&value| outer(value)))
+                .map(|value| value.and_then(|value| self.slots.get(&value).copied()))
+                .collect();
+            if let Some(slots) = slots {
+                self.check(check, slots, &argument);
+            }
+        }
+    }
+}
+
+/// All that an operator on the device needs of its operands on the host.
+fn requirements(op: &dyn Op, types: &[&Type]) -> Vec<Requirement> {
+    let words = types.iter().enumerate().filter(|(_, ty)| ty.layout == Layout::Host).map(|(position, ty)| {
+        let count = ty.shape.first().cloned().unwrap_or_else(|| 1.into());
+        Requirement::new(Check::Words { count }, &[position])
+    });
+    op.requires(types).into_iter().chain(words).collect()
+}

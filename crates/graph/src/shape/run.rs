@@ -1,0 +1,203 @@
+use super::{HostInput, HostSlot, ShapeEntry, ShapeProgram, SymbolSource};
+use crate::op::{HostError, Op, total};
+use crate::{Dim, Symbol};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a shape program computed.
+#[derive(Clone, Debug, Default)]
+pub struct ShapeValues {
+    /// By slot.
+    pub slots: Vec<Vec<i64>>,
+    /// By symbol.
+    pub symbols: BTreeMap<Symbol, i64>,
+}
+
+/// Why a shape program failed.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+pub enum ShapeError {
+    /// The program refers to a slot or input that has no value.
+    #[error("the shape program reads {what}, which has no value: bind every input of the plan")]
+    Unbound {
+        /// What is missing.
+        what: String,
+    },
+    /// An input, or what is computed from inputs, holds a value that it must not hold.
+    #[error("{what}: expected {expected}, got {value} at element {element}")]
+    Value {
+        /// What holds it: an input, or an argument with the inputs that it is computed from.
+        what: String,
+        /// The inputs that the value comes from.
+        inputs: Vec<String>,
+        /// What is allowed.
+        expected: String,
+        /// Position of the first offender: its sample, where there is a value a sample.
+        element: usize,
+        /// The value.
+        value: i64,
+    },
+    /// A vector has another number of entries than it must have.
+    #[error("{what}: expected {expected} entries, got {actual}")]
+    Length {
+        /// What it is.
+        what: String,
+        /// The inputs that it comes from.
+        inputs: Vec<String>,
+        /// What it must have.
+        expected: usize,
+        /// What it has.
+        actual: usize,
+    },
+    /// A host operator failed for another reason.
+    #[error("the shape program cannot compute {op}: {reason}")]
+    Op {
+        /// The operator.
+        op: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A line of a program that failed.
+struct Failure<'a> {
+    /// What is computed or checked.
+    argument: &'a str,
+    /// What an operand is to it.
+    role: &'a dyn Fn(usize) -> String,
+    reads: &'a [HostSlot],
+}
+
+impl ShapeProgram {
+    /// Runs the program. `inputs` are host inputs with their values; `extent` is the extent of a named input.
+    ///
+    /// # Errors
+    /// [`ShapeError`] names the input that is missing or holds what it must not hold.
+    pub fn run<'a>(
+        &self,
+        inputs: impl IntoIterator<Item = (&'a HostInput, Vec<i64>)>,
+        extent: impl Fn(&str, usize) -> Option<usize>,
+    ) -> Result<ShapeValues, ShapeError> {
+        let mut slots: Vec<Option<Vec<i64>>> = vec![None; self.slots];
+        let mut named = Vec::new();
+        for (input, value) in inputs {
+            if let Some(place) = slots.get_mut(input.slot.0 as usize) {
+                *place = Some(value);
+            }
+            named.push(input);
+        }
+        let mut symbols = BTreeMap::new();
+        for entry in &self.entries {
+            match entry {
+                ShapeEntry::Compute { op, inputs, output } => {
+                    let operands = inputs.iter().map(|&slot| read(&slots, slot)).collect::<Result<Vec<_>, _>>()?;
+                    let value = op.evaluate(&operands, |symbol| symbols.get(&symbol).copied()).map_err(|error| {
+                        let role = |operand| format!("operand {operand}");
+                        self.failed(error, &named, &Failure { argument: op.name(), role: &role, reads: inputs })
+                    })?;
+                    if let Some(place) = slots.get_mut(output.0 as usize) {
+                        *place = Some(value);
+                    }
+                }
+                ShapeEntry::Define { symbol, source } => {
+                    let value = match source {
+                        SymbolSource::Extent { input, axis } => extent(input, *axis)
+                            .and_then(|n| i64::try_from(n).ok())
+                            .ok_or_else(|| ShapeError::Unbound { what: format!("input `{input}`") })?,
+                        SymbolSource::Total(slot) => total(read(&slots, *slot)?).map_err(|error| {
+                            let role = |_| "values".to_owned();
+                            self.failed(error, &named, &Failure { argument: "a sum", role: &role, reads: &[*slot] })
+                        })?,
+                        SymbolSource::Scalar(slot) => read(&slots, *slot)?.first().copied().unwrap_or(0),
+                    };
+                    symbols.insert(*symbol, value);
+                }
+                ShapeEntry::Check { check, inputs, argument } => {
+                    let operands = inputs.iter().map(|&slot| read(&slots, slot)).collect::<Result<Vec<_>, _>>()?;
+                    check.verify(&operands, |symbol| symbols.get(&symbol).copied()).map_err(|error| {
+                        let role = |operand| check.role(operand).to_owned();
+                        self.failed(error, &named, &Failure { argument, role: &role, reads: inputs })
+                    })?;
+                }
+            }
+        }
+        Ok(ShapeValues { slots: slots.into_iter().map(Option::unwrap_or_default).collect(), symbols })
+    }
+
+    /// The extents of inputs, by symbol.
+    ///
+    /// # Errors
+    /// [`ShapeError::Unbound`] names the input without an extent.
+    pub fn extents(&self, extent: impl Fn(&str, usize) -> Option<usize>) -> Result<BTreeMap<Symbol, i64>, ShapeError> {
+        let defined = self.entries.iter().filter_map(|entry| match entry {
+            ShapeEntry::Define { symbol, source: SymbolSource::Extent { input, axis } } => {
+                let value = extent(input, *axis).and_then(|n| i64::try_from(n).ok());
+                Some(value.map(|value| (*symbol, value)).ok_or_else(|| format!("input `{input}`")))
+            }
+            _ => None,
+        });
+        defined.collect::<Result<_, _>>().map_err(|what| ShapeError::Unbound { what })
+    }
+
+    fn failed(&self, error: HostError, named: &[&HostInput], failure: &Failure<'_>) -> ShapeError {
+        let subject = |operand: usize| {
+            let slot = failure.reads.get(operand).copied();
+            let inputs = slot.map(|slot| self.origins(slot, named)).unwrap_or_default();
+            if let Some(input) = named.iter().find(|input| Some(input.slot) == slot) {
+                return (format!("input `{}`", input.name), inputs);
+            }
+            let what = match (failure.role)(operand) {
+                role if role.is_empty() => failure.argument.to_owned(),
+                role => format!("the {role} of {}", failure.argument),
+            };
+            let quoted: Vec<String> = inputs.iter().map(|name| format!("`{name}`")).collect();
+            match quoted.as_slice() {
+                [] => (what, inputs),
+                [one] => (format!("{what}, computed from input {one},"), inputs),
+                all => (format!("{what}, computed from inputs {},", all.join(", ")), inputs),
+            }
+        };
+        match error {
+            HostError::Entry { operand, entry: element, expected, value } => {
+                let (what, inputs) = subject(operand);
+                ShapeError::Value { what, inputs, expected, element, value }
+            }
+            HostError::Length { operand, expected, actual } => {
+                let (what, inputs) = subject(operand);
+                ShapeError::Length { what, inputs, expected, actual }
+            }
+            HostError::Size { size } => ShapeError::Op {
+                op: failure.argument.to_owned(),
+                reason: format!("the size {} is negative or too large", self.display(&size)),
+            },
+            other @ (HostError::Operands { .. } | HostError::Memory { .. }) => {
+                ShapeError::Op { op: failure.argument.to_owned(), reason: other.to_string() }
+            }
+        }
+    }
+
+    /// The names of the inputs that a value is computed from.
+    fn origins(&self, slot: HostSlot, named: &[&HostInput]) -> Vec<String> {
+        let (mut slots, mut symbols, mut names) = (BTreeSet::from([slot]), BTreeSet::new(), BTreeSet::new());
+        for entry in self.entries.iter().rev() {
+            match entry {
+                ShapeEntry::Compute { op, inputs, output } if slots.contains(output) => {
+                    slots.extend(inputs);
+                    symbols.extend(op.sizes().iter().flat_map(Dim::terms).map(|(symbol, _)| symbol));
+                }
+                ShapeEntry::Define { symbol, source } if symbols.contains(symbol) => match source {
+                    SymbolSource::Extent { input, .. } => drop(names.insert(input.clone())),
+                    SymbolSource::Total(slot) | SymbolSource::Scalar(slot) => drop(slots.insert(*slot)),
+                },
+                _ => {}
+            }
+        }
+        names.extend(named.iter().filter(|input| slots.contains(&input.slot)).map(|input| input.name.clone()));
+        names.into_iter().collect()
+    }
+}
+
+fn read(slots: &[Option<Vec<i64>>], slot: HostSlot) -> Result<&[i64], ShapeError> {
+    slots
+        .get(slot.0 as usize)
+        .and_then(Option::as_deref)
+        .ok_or_else(|| ShapeError::Unbound { what: format!("host slot {}", slot.0) })
+}
