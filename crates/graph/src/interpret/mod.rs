@@ -14,6 +14,7 @@ use crate::op::{
 use crate::shape::{ShapeError, ShapeProgram};
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, NodeId, Scalar, Symbol, TensorSizeError, Type, Value};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Why a graph could not be interpreted.
@@ -31,11 +32,13 @@ pub enum InterpretError {
         name: String,
     },
     /// A tensor does not have the shape the graph declares.
-    #[error("`{name}` must be {expected}, got {actual:?}")]
+    #[error("{kind} `{name}`: expected shape {expected}, got {actual:?}")]
     Shape {
-        /// The input or parameter.
+        /// Input or parameter.
+        kind: &'static str,
+        /// The name.
         name: String,
-        /// The declared type.
+        /// The declared shape.
         expected: String,
         /// The shape of the tensor.
         actual: Vec<usize>,
@@ -99,6 +102,9 @@ pub fn interpret(
 ) -> Result<BTreeMap<String, HostTensor>, InterpretError> {
     graph.verify()?;
     let mut run = Run::new(graph, inputs)?;
+    for input in graph.ids().filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>()) {
+        run.bound("input", &input.name, &input.ty, inputs)?;
+    }
     for id in graph.order()? {
         run.node(id, inputs, parameters)?;
     }
@@ -115,7 +121,8 @@ pub fn interpret(
 
 struct Run<'a> {
     graph: &'a Graph,
-    symbols: HashMap<Symbol, i64>,
+    program: Arc<ShapeProgram>,
+    symbols: BTreeMap<Symbol, i64>,
     values: HashMap<Value, Array>,
 }
 
@@ -138,13 +145,13 @@ impl<'a> Run<'a> {
             let declared = input.shape.iter().map(|dim| dim.evaluate(|symbol| extents.get(&symbol).copied()));
             let fits = |(declared, actual): (Option<usize>, &usize)| declared.is_none_or(|extent| extent == *actual);
             if input.shape.len() != tensor.shape().len() || !declared.zip(tensor.shape()).all(fits) {
-                let dims: Vec<String> = input.shape.iter().map(|dim| program.display(dim)).collect();
-                let (expected, actual) = (format!("[{}]", dims.join(", ")), tensor.shape().to_vec());
-                return Err(InterpretError::Shape { name: input.name.clone(), expected, actual });
+                let (kind, expected) = ("input", program.expected(&input.shape, &extents));
+                let (name, actual) = (input.name.clone(), tensor.shape().to_vec());
+                return Err(InterpretError::Shape { kind, name, expected, actual });
             }
             vectors.push((input, tensor.to_i64()));
         }
-        let mut computed = program.run(vectors, extent)?;
+        let computed = program.run(vectors, extent)?;
         let mut values = HashMap::new();
         for (value, slot) in slots {
             let vector = computed.slots.get(slot.0 as usize).cloned().unwrap_or_default();
@@ -152,8 +159,7 @@ impl<'a> Run<'a> {
             let shape = if scalar { vec![] } else { vec![vector.len()] };
             values.insert(value, Array::from_integers(shape, vector));
         }
-        let symbols = std::mem::take(&mut computed.symbols).into_iter().collect();
-        Ok(Self { graph, symbols, values })
+        Ok(Self { graph, program: Arc::new(program), symbols: computed.symbols, values })
     }
 
     fn node(
@@ -223,7 +229,8 @@ impl<'a> Run<'a> {
     fn fused(&mut self, id: NodeId, fused: &Fused) -> Result<(), InterpretError> {
         let operands: Vec<Array> =
             self.graph.inputs(id).into_iter().map(|value| self.read(value).cloned()).collect::<Result<_, _>>()?;
-        let mut body = Run { graph: &fused.body, symbols: self.symbols.clone(), values: HashMap::new() };
+        let (program, symbols) = (self.program.clone(), self.symbols.clone());
+        let mut body = Run { graph: &fused.body, program, symbols, values: HashMap::new() };
         let none = HashMap::new();
         for inner in fused.body.order()? {
             let position = fused.body.node(inner).and_then(|node| Fused::operand(node.op.as_ref()));
@@ -259,8 +266,8 @@ impl<'a> Run<'a> {
         let tensor = tensors.get(name).ok_or_else(|| InterpretError::Missing { kind, name: name.to_owned() })?;
         let expected: Option<Vec<usize>> = ty.shape.iter().map(|dim| self.size(dim)).collect();
         if expected.as_deref() != Some(tensor.shape()) {
-            let (name, expected, actual) = (name.to_owned(), ty.to_string(), tensor.shape().to_vec());
-            return Err(InterpretError::Shape { name, expected, actual });
+            let (name, expected) = (name.to_owned(), self.program.expected(&ty.shape, &self.symbols));
+            return Err(InterpretError::Shape { kind, name, expected, actual: tensor.shape().to_vec() });
         }
         Ok(Array::from_tensor(tensor))
     }

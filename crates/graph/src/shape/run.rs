@@ -137,31 +137,33 @@ impl ShapeProgram {
         defined.collect::<Result<_, _>>().map_err(|what| ShapeError::Unbound { what })
     }
 
+    /// The extents that a tensor of a shape must have, for an error: as they are, and in the names of sizes.
+    pub fn expected(&self, shape: &[Dim], symbols: &BTreeMap<Symbol, i64>) -> String {
+        let extent = |dim: &Dim| dim.evaluate(|symbol| symbols.get(&symbol).copied());
+        let declared: Vec<String> = shape.iter().map(|dim| self.display(dim)).collect();
+        let declared = format!("[{}]", declared.join(", "));
+        match shape.iter().map(extent).collect::<Option<Vec<_>>>().map(|shape| format!("{shape:?}")) {
+            Some(shape) if shape != declared => format!("{shape} = {declared}"),
+            _ => declared,
+        }
+    }
+
     fn failed(&self, error: HostError, named: &[&HostInput], failure: &Failure<'_>) -> ShapeError {
-        let subject = |operand: usize| {
-            let slot = failure.reads.get(operand).copied();
-            let inputs = slot.map(|slot| self.origins(slot, named)).unwrap_or_default();
-            if let Some(input) = named.iter().find(|input| Some(input.slot) == slot) {
-                return (format!("input `{}`", input.name), inputs);
-            }
-            let what = match (failure.role)(operand) {
-                role if role.is_empty() => failure.argument.to_owned(),
-                role => format!("the {role} of {}", failure.argument),
-            };
-            let quoted: Vec<String> = inputs.iter().map(|name| format!("`{name}`")).collect();
-            match quoted.as_slice() {
-                [] => (what, inputs),
-                [one] => (format!("{what}, computed from input {one},"), inputs),
-                all => (format!("{what}, computed from inputs {},", all.join(", ")), inputs),
-            }
-        };
+        let origins =
+            |operand: usize| failure.reads.get(operand).map(|&slot| self.origins(slot, named)).unwrap_or_default();
         match error {
             HostError::Entry { operand, entry: element, expected, value } => {
-                let (what, inputs) = subject(operand);
+                let (what, inputs) = (self.subject(operand, named, failure), origins(operand));
+                let mut others: BTreeSet<String> = (0..failure.reads.len()).flat_map(origins).collect();
+                others.retain(|name| !inputs.contains(name));
+                let expected = match list(&others.into_iter().collect::<Vec<_>>()) {
+                    others if others.is_empty() => expected,
+                    others => format!("{expected} by {others}"),
+                };
                 ShapeError::Value { what, inputs, expected, element, value }
             }
             HostError::Length { operand, expected, actual } => {
-                let (what, inputs) = subject(operand);
+                let (what, inputs) = (self.subject(operand, named, failure), origins(operand));
                 ShapeError::Length { what, inputs, expected, actual }
             }
             HostError::Size { size } => ShapeError::Op {
@@ -171,6 +173,22 @@ impl ShapeProgram {
             other @ (HostError::Operands { .. } | HostError::Memory { .. }) => {
                 ShapeError::Op { op: failure.argument.to_owned(), reason: other.to_string() }
             }
+        }
+    }
+
+    /// What an error calls an operand of the line that failed.
+    fn subject(&self, operand: usize, named: &[&HostInput], failure: &Failure<'_>) -> String {
+        let slot = failure.reads.get(operand).copied();
+        if let Some(input) = named.iter().find(|input| Some(input.slot) == slot) {
+            return format!("input `{}`", input.name);
+        }
+        let what = match (failure.role)(operand) {
+            role if role.is_empty() => failure.argument.to_owned(),
+            role => format!("the {role} of {}", failure.argument),
+        };
+        match list(&slot.map(|slot| self.origins(slot, named)).unwrap_or_default()) {
+            inputs if inputs.is_empty() => what,
+            inputs => format!("{what} (from {inputs})"),
         }
     }
 
@@ -192,6 +210,16 @@ impl ShapeProgram {
         }
         names.extend(named.iter().filter(|input| slots.contains(&input.slot)).map(|input| input.name.clone()));
         names.into_iter().collect()
+    }
+}
+
+/// Names of inputs in a sentence; empty where there are none.
+fn list(names: &[String]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.as_slice() {
+        [] => String::new(),
+        [one] => format!("input {one}"),
+        all => format!("inputs {}", all.join(", ")),
     }
 }
 

@@ -45,7 +45,7 @@ pub struct Ragged {
 impl Ragged {
     /// From lengths `[B]` of the shape program. A run in which one of them is negative is an error.
     pub fn from_lengths(lengths: &Tensor) -> Self {
-        let lengths = lengths.not_negative("lengths");
+        let lengths = lengths.counts("lengths");
         let offsets = lengths.host(HostOp::Offsets, &[]);
         Self { batch: lengths.dim(0), total: lengths.total(), lengths, offsets }
     }
@@ -61,6 +61,12 @@ impl Ragged {
     /// Samples of equal length.
     pub fn dense(scope: &Scope, batch: Dim, length: &Tensor) -> Self {
         Self::from_lengths(&scope.host_fill(batch, length))
+    }
+
+    /// The same rows. A run in which they are not `total` is an error.
+    pub fn of_total(&self, total: &Dim) -> Self {
+        let check = Check::Offsets { rows: total.clone() };
+        Self { offsets: self.offsets.checked(check, "rows", &[]), ..self.clone() }
     }
 
     /// The longest sample, a scalar of the shape program; 0 without samples.
@@ -88,6 +94,11 @@ impl Scope {
     /// Lengths `[B]` bound by name for each run; a negative one is an error.
     pub fn lengths(&self, name: &str, batch: &Dim) -> Ragged {
         Ragged::from_lengths(&self.host_input(name, std::slice::from_ref(batch)))
+    }
+
+    /// A number for each of `batch` samples, `[B]`, bound by name for each run; a negative one is an error.
+    pub fn counts(&self, name: &str, batch: &Dim) -> Tensor {
+        self.host_input(name, std::slice::from_ref(batch)).counts(name)
     }
 
     /// Offsets `[B + 1]` bound by name for each run: 0 and then in ascending order, else the run is an error.

@@ -26,10 +26,10 @@ impl Tensor {
         self.checked(Check::AtMost, argument, &[bound])
     }
 
-    /// These values of the shape program; a run fails where one of them is negative. `argument` is what the error calls
-    /// them.
-    pub fn not_negative(&self, argument: &str) -> Tensor {
-        self.checked(Check::NotNegative, argument, &[])
+    /// These values of the shape program; a run fails where one of them is negative, or above what 32 bits count.
+    /// `argument` is what the error calls them.
+    pub fn counts(&self, argument: &str) -> Tensor {
+        self.checked(Check::Counts, argument, &[])
     }
 
     /// These values of the shape program; a run fails where the check does not hold of them and `others`.

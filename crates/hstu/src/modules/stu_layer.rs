@@ -166,7 +166,8 @@ impl StuLayer {
     }
 
     /// [`StuLayer::forward`], and a cache of the first `cached` rows of every sample. `max_len` bounds their number;
-    /// the largest of them where there is no bound.
+    /// the largest of them where there is no bound. A run in which a sample has fewer rows, or they are above the bound, is
+    /// an error.
     pub fn prefill(
         &self,
         scope: &Scope,
@@ -175,6 +176,9 @@ impl StuLayer {
         max_len: Option<&Tensor>,
     ) -> (Tensor, KvCache) {
         let (out, uvqk) = self.full(scope, input);
+        let within = cached.lengths.at_most(&input.rows.lengths, "number of cached rows");
+        let within = max_len.map_or_else(|| within.clone(), |most| within.at_most(most, "number of cached rows"));
+        let cached = &Ragged::from_lengths(&within);
         let first = |x: &Tensor| flat(x).jagged_head(&input.rows, cached);
         let max_len = max_len.map_or_else(|| cached.max(), Tensor::clone);
         (out, KvCache { k: first(&uvqk.k), v: first(&uvqk.v), rows: cached.clone(), max_len })

@@ -8,7 +8,7 @@ use serde::Deserialize;
 pub struct Positions<'a> {
     /// The rows.
     pub rows: &'a Ragged,
-    /// Lengths `[B]` on the host.
+    /// Lengths `[B]` on the host, at most the rows of each sample.
     pub seq_lengths: &'a Tensor,
     /// Number of targets `[B]` on the host.
     pub num_targets: Option<&'a Tensor>,
@@ -42,10 +42,11 @@ pub struct TimeBuckets<'a> {
 impl Positions<'_> {
     /// Number of rows before the targets, `[B]` on the host.
     fn history(&self) -> Tensor {
+        let lengths = self.seq_lengths.at_most(&self.rows.lengths, "seq_lengths");
         match self.num_targets {
-            Some(targets) if self.interleave_targets => self.seq_lengths - &(targets * 2.0),
-            Some(targets) => self.seq_lengths - targets,
-            None => self.seq_lengths.clone(),
+            Some(targets) if self.interleave_targets => &lengths - &(targets * 2.0).at_most(&lengths, "num_targets"),
+            Some(targets) => &lengths - &targets.at_most(&lengths, "num_targets"),
+            None => lengths,
         }
     }
 }

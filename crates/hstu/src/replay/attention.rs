@@ -94,6 +94,7 @@ pub(super) fn equal_rows(case: &Case, name: &str, samples: usize, like: &Ragged)
 #[derive(Deserialize)]
 struct Sla {
     nheads: usize,
+    total_q: usize,
     sla_k1: usize,
     sla_k2: usize,
     #[serde(default)]
@@ -102,7 +103,7 @@ struct Sla {
 
 pub(super) fn build_sla_func_tensor(case: &Case) -> Result<Outputs, ReplayError> {
     let attrs: Sla = case.attributes()?;
-    let rows = case.offsets("seq_offsets")?;
+    let rows = case.offsets("seq_offsets")?.of_total(&attrs.total_q.into());
     let mask = ops::SemiLocal {
         sla_k1: attrs.sla_k1,
         sla_k2: attrs.sla_k2,

@@ -130,7 +130,7 @@ impl<'a> Case<'a> {
     /// A number a sample, `[B]`.
     pub fn counts(&self, name: &str, rows: &Ragged) -> Result<Tensor, ReplayError> {
         self.extent(name, 0)?;
-        Ok(self.scope.host_input(name, std::slice::from_ref(&rows.batch)))
+        Ok(self.scope.counts(name, &rows.batch))
     }
 
     pub fn num_targets(&self, rows: &Ragged) -> Result<Option<Tensor>, ReplayError> {

@@ -187,13 +187,9 @@ fn check_shape(plan: &Plan, input: &Declared, value: &Value, symbols: &BTreeMap<
     if input.shape.len() == value.shape().len() && input.shape.iter().zip(value.shape()).all(fits) {
         return Ok(());
     }
-    let declared = display(&plan.shapes, &input.shape);
     Err(RunError::InputShape {
         name: input.name.clone(),
-        expected: evaluate(&input.shape, symbols).map_or(declared.clone(), |shape| match format!("{shape:?}") {
-            shape if shape == declared => shape,
-            shape => format!("{shape} = {declared}"),
-        }),
+        expected: plan.shapes.expected(&input.shape, symbols),
         actual: value.shape().to_vec(),
     })
 }

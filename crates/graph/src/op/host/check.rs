@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// Checks are the facts that indices are proven from: a run whose vectors do not meet them ends before any kernel starts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Check {
-    /// Of `a`: every entry is at least 0.
-    NotNegative,
+    /// Of `a`: every entry is a number of rows, `0 <= a[n] < 2^31`.
+    Counts,
     /// Of `a` and `bound`, a vector as long or a scalar: `0 <= a[n] <= bound[n]`.
     AtMost,
     /// Of `a`: it has that many entries, each a 32-bit integer, as kernels read them.
@@ -54,7 +54,7 @@ impl Check {
     /// The name used in drawings.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::NotNegative => "not_negative",
+            Self::Counts => "counts",
             Self::AtMost => "at_most",
             Self::Words { .. } => "words",
             Self::Offsets { .. } => "is_offsets",
@@ -66,7 +66,7 @@ impl Check {
     /// Number of vectors that it is about.
     pub fn operands(&self) -> usize {
         match self {
-            Self::NotNegative | Self::Words { .. } | Self::Offsets { .. } => 1,
+            Self::Counts | Self::Words { .. } | Self::Offsets { .. } => 1,
             Self::AtMost => 2,
             Self::Slices | Self::Sum => 3,
         }
@@ -75,12 +75,12 @@ impl Check {
     /// What its operand `operand` is to it, in errors; empty where the argument's name says that.
     pub(crate) fn role(&self, operand: usize) -> &'static str {
         match (self, operand) {
-            (Self::NotNegative | Self::AtMost, 0) => "",
+            (Self::Counts | Self::AtMost, 0) => "",
             (Self::AtMost, _) => "bound",
             (Self::Slices, 1) => "starts",
             (Self::Slices, 2) => "lengths kept",
             (Self::Offsets { .. } | Self::Slices | Self::Sum, _) => "offsets",
-            (Self::NotNegative | Self::Words { .. }, _) => "values",
+            (Self::Counts | Self::Words { .. }, _) => "values",
         }
     }
 
@@ -98,9 +98,8 @@ impl Check {
     /// # Errors
     /// [`HostError`] names the first entry that does not fit, or the size that has no value.
     pub fn verify(&self, vectors: &[&[i64]], symbol: impl FnMut(Symbol) -> Option<i64>) -> Result<(), HostError> {
-        let &[first, ..] = vectors else { return Err(HostError::Operands { expected: self.operands(), actual: 0 }) };
         match (self, vectors) {
-            (Self::NotNegative, _) => first.iter().enumerate().try_for_each(|(n, &a)| at_least(0, 0, n, a)),
+            (Self::Counts, &[values]) => counts(values),
             (Self::AtMost, &[values, bounds]) => at_most(values, bounds),
             (Self::Words { count }, &[values]) => words(values, extent(count, symbol)?),
             (Self::Offsets { rows }, &[values]) => {
@@ -126,6 +125,13 @@ fn as_long(operand: usize, vector: &[i64], expected: usize) -> Result<(), HostEr
     match vector.len() {
         actual if actual == expected => Ok(()),
         actual => Err(HostError::Length { operand, expected, actual }),
+    }
+}
+
+fn counts(values: &[i64]) -> Result<(), HostError> {
+    match values.iter().position(|&value| !(0..=i64::from(i32::MAX)).contains(&value)) {
+        Some(entry) => Err(wrong(0, entry, "0 to 2147483647", values.get(entry).copied().unwrap_or(0))),
+        None => Ok(()),
     }
 }
 
@@ -179,7 +185,7 @@ fn slices(offsets: &[i64], starts: &[i64], kept: &[i64]) -> Result<(), HostError
         at_least(0, 1, sample, start)?;
         let left = rows.saturating_sub(start);
         if kept > left {
-            let expected = format!("at most {left}, as the sample has {rows} rows and the part begins at row {start}");
+            let expected = format!("at most {left}, the rows of the sample from row {start} on,");
             return Err(wrong(2, sample, expected, kept));
         }
     }
