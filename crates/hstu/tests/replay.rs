@@ -98,7 +98,10 @@ fn counts_beyond_their_samples_are_errors_of_a_run() {
     let full = attention("hstu_mha", &attrs, &[("num_targets", DType::I64, vec![2])]).unwrap();
     assert_eq!(run(&full, "q", 7, &[4, 3]), Ok(()));
     let error = run(&full, "q", 7, &[1, 5]).unwrap_err();
-    assert!(error.contains("input `num_targets`: expected at most 3, got 5 at element 1"), "{error}");
+    assert!(
+        error.contains("input `num_targets`: expected at most 3 by input `seq_offsets`, got 5 at element 1"),
+        "{error}"
+    );
 
     let delta = |each: usize| {
         let given = [("delta_q", DType::F32, vec![2 * each, 2, 3]), ("num_targets", DType::I64, vec![2])];
@@ -106,5 +109,5 @@ fn counts_beyond_their_samples_are_errors_of_a_run() {
     };
     assert_eq!(run(&delta(3), "delta_q", 6, &[1, 2]), Ok(()));
     let error = run(&delta(4), "delta_q", 8, &[1, 2]).unwrap_err();
-    assert!(error.contains("expected at most 3, got 4 at element 1"), "{error}");
+    assert!(error.contains("expected at most 3 by input `seq_offsets`, got 4 at element 1"), "{error}");
 }

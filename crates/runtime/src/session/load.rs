@@ -106,7 +106,6 @@ impl Session {
         let constants = constants(&plan, &tensors);
         let session = Self {
             inputs: Declared::of(&plan),
-            offsets: offsets(&plan),
             sizes: None,
             placement: Arc::new(placement),
             kernel: options.kernel,
