@@ -72,14 +72,20 @@ macro_rules! writer {
                 Source::Row(register) => {
                     let register = usize::from(register);
                     let place = self.registers.$file.rows.get_mut(register);
-                    let Some(mut values) = place.and_then(Option::take) else { return };
+                    let Some(mut values) = place.and_then(Option::take) else {
+                        debug_assert!(false, "register {register} is not in its place");
+                        return;
+                    };
                     compute(self, (&mut values.0[..self.grid.len()], self.grid));
                     self.registers.$file.rows[register] = Some(values);
                 }
                 Source::Lane(register) => {
                     let register = usize::from(register);
                     let place = self.registers.$file.lanes.get_mut(register);
-                    let Some(mut values) = place.and_then(Option::take) else { return };
+                    let Some(mut values) = place.and_then(Option::take) else {
+                        debug_assert!(false, "register {register} is not in its place");
+                        return;
+                    };
                     compute(self, (&mut values.0[..self.grid.len()], self.grid));
                     self.registers.$file.lanes[register] = Some(values);
                 }

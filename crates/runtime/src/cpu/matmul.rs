@@ -160,7 +160,10 @@ impl CompiledMatmul {
             None => panel.matrix(coords, 0, (sizes.k, sizes.n), None).map(Factor::Matrix),
         };
         let left = a.matrix(coords, block.row, (block.rows, sizes.k), Some(stats));
-        let (Some(left), Some(right)) = (left, b.or(own.as_ref())) else { return };
+        let (Some(left), Some(right)) = (left, b.or(own.as_ref())) else {
+            debug_assert!(false, "a factor does not lie within its operand");
+            return;
+        };
         for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
             let columns = COLUMNS.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);

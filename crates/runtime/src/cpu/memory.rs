@@ -382,7 +382,7 @@ impl Sink<'_> {
                 }
                 (SharedElements::I32(e), Values::I32(v)) => each(e, offset, v, |e, v| e.store(v as u32, RELAXED)),
                 (SharedElements::I64(e), Values::I64(v)) => each(e, offset, v, |e, v| e.store(v as u64, RELAXED)),
-                _ => {}
+                _ => debug_assert!(false, "{values:?} for {elements:?}"),
             },
         }
     }
@@ -408,7 +408,7 @@ fn store_own(elements: &mut ElementsMut<'_>, offset: usize, values: Values<'_>) 
         }
         (ElementsMut::I32(e), Values::I32(v)) => copy(e, offset, v),
         (ElementsMut::I64(e), Values::I64(v)) => copy(e, offset, v),
-        _ => {}
+        (elements, values) => debug_assert!(false, "{values:?} for {elements:?}"),
     }
 }
 

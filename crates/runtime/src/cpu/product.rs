@@ -200,7 +200,10 @@ impl Panels {
         let end = end.min(self.columns);
         for first in (column..end).step_by(self.width.max(1)) {
             let panel = self.data.get(first * self.rows..).unwrap_or(&[]);
-            let Some(b) = Matrix::new(panel, (self.rows, self.width), (self.width, 1)) else { return };
+            let Some(b) = Matrix::new(panel, (self.rows, self.width), (self.width, 1)) else {
+                debug_assert!(false, "panel {first} lies beyond its matrix");
+                return;
+            };
             let b = b.part((row, 0), (a.columns, self.width.min((end - first).next_multiple_of(16))));
             for start in (0..a.rows).step_by(SLICE) {
                 let slice = a.part((start, 0), (SLICE, a.columns));

@@ -80,15 +80,14 @@ impl Gpu {
 
     /// The app's own device. Its error and loss handlers stay the app's.
     ///
-    /// A loss is noticed natively when a run begins, when its work is submitted and when its results are read; in a browser
-    /// only by reading. An app that learns of it earlier can say so by [`Gpu::report_loss`]. Shaders use only features and
+    /// A loss is noticed natively when work is submitted and when results are read; in a browser only by reading. An app that learns of it earlier can say so by [`Gpu::report_loss`]. Shaders use only features and
     /// limits that the device was opened with.
     pub fn from_device(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let (features, limits) = (device.features(), device.limits());
         Self {
             info: Arc::new(device.adapter_info()),
             target: target(features, &limits, &device.adapter_info()),
-            loss: Loss::of(&device),
+            loss: Arc::default(),
             workers: None,
             device,
             queue,
@@ -271,8 +270,15 @@ impl Gpu {
         (value, error): (T, impl Future<Output = Option<wgpu::Error>>),
     ) -> Result<T, GpuError> {
         let error = error.await;
-        self.alive()?;
-        error.map_or(Ok(value), |error| Err(describe(error, what)))
+        match error {
+            Some(error) => Err(self.refused(what, error)),
+            None => self.alive().map(|()| value),
+        }
+    }
+
+    /// Why work was refused: a loss, or what the device says of it.
+    pub(crate) fn refused(&self, what: &str, error: wgpu::Error) -> GpuError {
+        self.alive().err().unwrap_or_else(|| describe(error, what))
     }
 
     /// Fails if the device is lost.
@@ -299,14 +305,15 @@ impl Gpu {
     /// # Errors
     /// [`GpuError::Lost`] or what else the driver says.
     pub fn wait(&self) -> Result<(), GpuError> {
-        self.poll(wgpu::PollType::wait_indefinitely())
+        self.poll(wgpu::PollType::wait_indefinitely())?;
+        self.alive()
     }
 
     /// Waits, or looks whether work is done, and delivers the results of what is.
     pub(super) fn poll(&self, how: wgpu::PollType) -> Result<(), GpuError> {
         // `poll` panics where the driver reports a loss.
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
-            Ok(Ok(_)) => self.alive(),
+            Ok(Ok(_)) => self.loss.reason().map_or(Ok(()), |reason| Err(self.lost(reason))),
             Ok(Err(error)) => Err(self.unread(error)),
             Err(_) => {
                 self.loss.note("the driver failed while waiting");

@@ -1,61 +1,42 @@
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 /// Whether a device is lost. Clones of a [`super::Gpu`] share it.
-#[derive(Debug)]
-pub(super) struct Loss {
-    reason: Mutex<Option<String>>,
-    /// What a mapping is asked of to see whether the device still takes requests.
-    probe: Mutex<wgpu::Buffer>,
-}
+#[derive(Debug, Default)]
+pub(super) struct Loss(Mutex<Option<String>>);
 
 impl Loss {
-    pub fn of(device: &wgpu::Device) -> Arc<Self> {
-        let descriptor = wgpu::BufferDescriptor {
-            label: None,
-            size: 4,
-            usage: wgpu::BufferUsages::MAP_WRITE,
-            mapped_at_creation: false,
-        };
-        Arc::new(Self { reason: Mutex::default(), probe: Mutex::new(device.create_buffer(&descriptor)) })
-    }
-
     /// Takes note of a loss. The first reason counts.
     pub fn note(&self, reason: impl Into<String>) {
-        lock(&self.reason).get_or_insert(reason.into());
+        self.lock().get_or_insert(reason.into());
     }
 
     /// Why the device is lost, if it is known to be.
     pub fn reason(&self) -> Option<String> {
-        lock(&self.reason).clone()
+        self.lock().clone()
     }
 
     /// [`Loss::reason`] after a look at the device.
-    ///
-    /// Neither a submission nor a new buffer says that a device is lost, and the one callback for it is the app's. The request
-    /// for a mapping does, at once, except in a browser.
     pub fn look(&self, device: &wgpu::Device) -> Option<String> {
-        if cfg!(not(target_arch = "wasm32")) && self.reason().is_none() && self.refuses(device) {
+        if cfg!(not(target_arch = "wasm32")) && self.reason().is_none() && is_silent(device) {
             self.note("it takes no more requests");
         }
         self.reason()
     }
 
-    fn refuses(&self, device: &wgpu::Device) -> bool {
-        let probe = lock(&self.probe);
-        // The buffer of a device that was lost before is not valid, which is not the app's business.
-        let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let refused = Arc::new(AtomicBool::new(false));
-        let seen = refused.clone();
-        probe.slice(..).map_async(wgpu::MapMode::Write, move |result| seen.store(result.is_err(), Ordering::Relaxed));
-        let refused = refused.load(Ordering::Relaxed);
-        // Gives up the request, with an error of its own.
-        probe.unmap();
-        drop(scope.pop());
-        refused
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// True if a device has nothing to say of a buffer that cannot be.
+///
+/// No request tells that a device is lost, and the one callback for it is the app's. But a lost device does not look at what is
+/// asked of it, and so does not complain either. In a browser, where complaints come later, nothing is known.
+fn is_silent(device: &wgpu::Device) -> bool {
+    let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
+    let usage = wgpu::BufferUsages::empty();
+    drop(device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 4, usage, mapped_at_creation: false }));
+    matches!(pin!(scope.pop()).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(None))
 }

@@ -206,9 +206,13 @@ impl GpuSide {
             None => self.prepare_sizes(plan, placement, sizes, wanted, &binds).await?,
         };
         let gpu = self.gpu.clone();
-        let allocated = gpu.checked("allocating tensors", || self.allocate(&prepared.needed, binds)).await;
-        // Buffers that were refused are among the others.
-        allocated.inspect_err(|_| self.trim())?;
+        // The loss of the device is noticed when the work on these buffers is submitted.
+        let ((), error) = gpu.watched(|| self.allocate(&prepared.needed, binds));
+        if let Some(error) = error.await {
+            // Buffers that were refused are among the others.
+            self.trim();
+            return Err(gpu.refused("allocating tensors", error).into());
+        }
         self.prepared = Some(prepared);
         Ok(())
     }
@@ -292,12 +296,17 @@ impl GpuSide {
             let readback = self.readback.as_ref().filter(|_| read > 0);
             Ok((readback.map(|buffer| Mapping::start(buffer, read, submission)), timer))
         };
-        let (mapping, timer): (Option<Mapping>, _) = gpu.checked("running a plan", work).await??;
+        let (submitted_work, error) = gpu.watched(work);
+        if let Some(error) = error.await {
+            return Err(gpu.refused("running a plan", error));
+        }
+        let (mapping, timer): (Option<Mapping>, _) = submitted_work?;
         recorder.host("submit", begun);
         let submitted = recorder.now();
         let mut values = match mapping {
             Some(mapping) => mapping.read(&gpu, |bytes| collect(&copies, bytes, sizes)).await??,
-            None => collect(&copies, &[], sizes)?,
+            // Who reads nothing does not notice a loss by reading.
+            None => gpu.alive().and_then(|()| collect(&copies, &[], sizes))?,
         };
         for (id, memory) in self.lent.extract_if(.., |(id, _)| segment.results.contains(id)) {
             let Layout { dtype, shape } = sizes.layouts[id.0 as usize].clone();
