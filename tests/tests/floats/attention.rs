@@ -93,3 +93,29 @@ fn values_reach_what_sees_them() {
         }
     });
 }
+
+/// Queries whose mask compares with NaN see nothing, and others of the same tile what they see without.
+#[test]
+fn masks_compare_with_anything() {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("batch"));
+    let shape = [rows.total.clone(), HEADS.into(), WIDTH.into()];
+    let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, F32, &shape));
+    let limit = scope.input("limit", F32, std::slice::from_ref(&rows.total));
+    let keys = rows.key_index(&rows, HEADS).cast(F32);
+    let keep = rows.per_row(&rows, HEADS, &limit).gt(&keys);
+    let weights = keep.select(&q.scores(&k, &rows, &rows).silu(), &scope.scalar(F32, 0.0));
+    let y = weights.weighted_sum(&v, &rows, &rows);
+    let graph = scope.finish(&[("y", y)]).unwrap();
+    let mut inputs = inputs(F32, "", 0, 0.0);
+    let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN];
+    let limits: Vec<f32> = (0..ROWS).map(|n| if n % 7 == 3 { odd[n % 4] } else { (n * 29 % 71) as f32 }).collect();
+    inputs.insert("limit".to_owned(), tensor(&[ROWS], &limits));
+    let expected = oracle(&graph, &inputs, &Tensors::new()).unwrap();
+    for (name, options) in kernels() {
+        let actual = run(&mut load(&graph, &Tensors::new(), options).unwrap(), &inputs).unwrap();
+        let tolerance = rewire_tests::compare::Tolerance::SINGLE;
+        let found = rewire_tests::compare::differences(&actual, &expected, tolerance);
+        assert!(found.is_empty(), "{name}: {found:?}");
+    }
+}

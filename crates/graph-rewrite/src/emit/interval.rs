@@ -81,7 +81,10 @@ impl Analysis {
         let dag = &module.body.dag;
         let (coords, scalar) = (dag.coords(id), dag.scalar(id));
         // What is made of a float that is read, and may be NaN, has no bounds.
-        let may_be_nan = scalar == Scalar::F32 && coords & KEY != 0 && reads_memory(module, id);
+        let may_be_nan = match *dag.expr(id) {
+            Expr::Float(bits) => f32::from_bits(bits).is_nan(),
+            _ => scalar == Scalar::F32 && coords & KEY != 0 && reads_memory(module, id),
+        };
         let is_unknown = scalar == Scalar::I64 || may_be_nan;
         let bounds = if dag.values(id) != 0 || is_unknown {
             None

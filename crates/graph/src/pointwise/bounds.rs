@@ -94,6 +94,7 @@ fn bound(order: &[ExprId], dag: &Dag, leaves: &impl Leaves, coords: &[Interval],
 fn bounds(dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &[Interval], id: ExprId) -> Interval {
     let of = |id: ExprId| known.get(id.0 as usize).copied().unwrap_or(Interval::UNKNOWN);
     match *dag.expr(id) {
+        Expr::Float(bits) if f32::from_bits(bits).is_nan() => Interval::UNKNOWN,
         Expr::Float(bits) => Interval::point(f32::from_bits(bits).into()),
         Expr::Int(_, value) => Interval::point(value as f64),
         Expr::Bool(value) => Interval::point(u8::from(value).into()),

@@ -20,6 +20,9 @@ impl Tensor {
     }
 
     /// For every query the sum of values `v` `[keys, H, V]`, weighted by these scores: `[rows, H, V]`.
+    ///
+    /// Of keys whose weight a choice makes 0, queries and keys may be anything. Their values have to be finite: kernels
+    /// multiply some of them by 0, which gives NaN for others, and pass over the rest.
     pub fn weighted_sum(&self, v: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
         self.apply(WeightedSum, &[v, &rows.offsets, &keys.offsets])
     }

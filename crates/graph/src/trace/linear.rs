@@ -29,12 +29,12 @@ impl Tensor {
         self.apply(Reduce { op: ReduceOp::Sum, axis }, &[])
     }
 
-    /// The largest element along an axis, which stays with extent 1.
+    /// The largest element along an axis, which stays with extent 1; NaN if one is.
     pub fn max(&self, axis: usize) -> Tensor {
         self.apply(Reduce { op: ReduceOp::Max, axis }, &[])
     }
 
-    /// The smallest element along an axis, which stays with extent 1.
+    /// The smallest element along an axis, which stays with extent 1; NaN if one is.
     pub fn min(&self, axis: usize) -> Tensor {
         self.apply(Reduce { op: ReduceOp::Min, axis }, &[])
     }
