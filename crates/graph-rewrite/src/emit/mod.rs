@@ -14,6 +14,7 @@ mod interval;
 mod map;
 mod matmul;
 mod module;
+mod names;
 mod reduce;
 mod store;
 mod template;

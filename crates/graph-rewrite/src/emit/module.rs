@@ -1,6 +1,7 @@
 use super::access::{Access, choose_window, load_functions, store_functions, stored_type, suffix};
 use super::call;
 use super::function::type_of;
+use super::names::renamed;
 use super::store::has_vector_load;
 use super::{EmitError, Param, Slot, Target, Windows};
 use crate::plan::{Body, Operand, Place};
@@ -243,7 +244,7 @@ impl<'a> Module<'a> {
             self.calls.push(Arc::clone(function));
             self.calls.len() - 1
         });
-        call::renamed(function.name(), number)
+        renamed(function.name(), number)
     }
 
     /// A statement that stores an element.
