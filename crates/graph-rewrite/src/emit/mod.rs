@@ -16,6 +16,7 @@ mod matmul;
 mod module;
 mod names;
 mod reduce;
+mod required;
 mod store;
 mod template;
 mod tuning;
