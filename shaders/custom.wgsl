@@ -16,5 +16,5 @@ fn main(
     if (workgroup >= {{ workgroups }}) {
         return;
     }
-    run(workgroup, i32(local));
+    {{ run }}(workgroup, i32(local));
 }

@@ -82,5 +82,5 @@ fn deep_and_long_expressions_are_errors() {
         vec![node(json!({ "Float": 7 })), json!({ "expr": { "Bool": true }, "scalar": "Bool", "range": null })];
     deep.push(node(json!({ "Select": [1, 0, 0] })));
     deep.extend((2..200).map(|n| node(json!({ "Select": [1, n, 0] }))));
-    assert!(dag(deep).unwrap_err().to_string().contains("has 199 choices within one another, more than 128"));
+    assert!(dag(deep).unwrap_err().to_string().contains("has 199 choices within one another, more than 96"));
 }

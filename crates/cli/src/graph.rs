@@ -204,7 +204,7 @@ fn wgsl(graph: &Graph, node: usize) -> Result<String, CliError> {
         .ok_or_else(|| failed(format!("the graph has the nodes %0 to %{}", order.len().saturating_sub(1))))?;
     let fused = found.op.downcast_ref::<Fused>();
     let fused = fused.ok_or_else(|| failed(format!("{} is computed by no kernel", found.op.name())))?;
-    let kernel = kernel(&fused.body).map_err(failed)?;
+    let kernel = kernel(&fused.body).map_err(|refusal| failed(refusal.to_string()))?;
     let emitted = emit(&kernel, &Target::BASELINE, &Tuning::default()).map_err(|error| failed(error.to_string()))?;
     Ok(emitted.wgsl)
 }

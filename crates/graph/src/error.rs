@@ -60,13 +60,44 @@ pub enum GraphError {
         /// A node on the cycle.
         node: String,
     },
-    /// Two inputs, two parameters or two outputs share a name.
+    /// An operator reads values of two models.
+    #[error("{op}{} reads {own} and, of another scope, {other}: trace a model in one scope", at(path))]
+    Scopes {
+        /// The operator.
+        op: String,
+        /// Module path; empty at top level.
+        path: String,
+        /// What it reads of its own scope.
+        own: String,
+        /// What it reads of another.
+        other: String,
+    },
+    /// More is traced in a scope whose graph was taken.
+    #[error("the scope is finished: trace another model in a scope of its own")]
+    Finished,
+    /// A name of an input or parameter is used again for another one.
     #[error("the {kind} name `{name}` is used twice with different types")]
     Duplicate {
+        /// Input or parameter.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A name is used for two inputs, two parameters or two outputs.
+    #[error("the name `{name}` is used for two {kind}s: give each a name of its own")]
+    Shared {
         /// Input, parameter or output.
         kind: &'static str,
         /// The name.
         name: String,
+    },
+    /// Scores are an output.
+    #[error("the output `{name}` is {ty}, scores, which are never stored: sum values with them by `weighted_sum`")]
+    ScoreOutput {
+        /// The output.
+        name: String,
+        /// The type of the scores.
+        ty: String,
     },
     /// A stored type is not what its operator infers.
     #[error("{op}{} is recorded as {recorded} but infers {inferred}", at(path))]

@@ -25,10 +25,13 @@ pub const MAX_CHAIN: usize = 512;
 pub const MAX_EXPRESSIONS: usize = 1 << 12;
 
 /// Expressions of a kernel that load an element.
-pub const MAX_LOADS: usize = 1 << 9;
+pub const MAX_LOADS: usize = 1 << 7;
 
-/// Choices within one another: they nest in shaders.
-pub const MAX_CHOICES: usize = 128;
+/// Choices within one another: they nest in shaders, in which braces nest 127 deep at most.
+pub const MAX_CHOICES: usize = 96;
+
+/// Statements of a choice whose sides may not run in vain.
+pub const MAX_STATEMENTS: usize = 1 << 11;
 
 /// Coordinates of a loop, and values of its anchor, that expressions refer to: a bit each.
 pub const MAX_VALUES: usize = 32;
@@ -66,7 +69,7 @@ pub enum LimitError {
 /// use rewire_graph::limits::{MAX_LOADS, check_count};
 /// assert_eq!(check_count("loads", 3, MAX_LOADS), Ok(()));
 /// let error = check_count("loads", 1000, MAX_LOADS).unwrap_err();
-/// assert_eq!(error.to_string(), "has 1000 loads, more than 512");
+/// assert_eq!(error.to_string(), "has 1000 loads, more than 128");
 /// ```
 ///
 /// # Errors

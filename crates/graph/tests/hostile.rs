@@ -2,7 +2,7 @@
 
 use rewire_graph::limits::MAX_RANK;
 use rewire_graph::op::{Check, HostError, Unfold, Window};
-use rewire_graph::{DType, HostTensor, Scope, interpret};
+use rewire_graph::{DType, GraphError, HostTensor, Scope, Tensor, interpret};
 use std::collections::HashMap;
 
 #[test]
@@ -56,4 +56,101 @@ fn counts_are_bounded_on_both_sides() {
     assert_eq!(bounded(&[3, 0]), Ok(()));
     assert_eq!(bounded(&[1, 6]), wrong(1, "at most 5", 6));
     assert_eq!(bounded(&[-1, 2]), wrong(0, "at least 0", -1));
+}
+
+/// What is wrong with a model that `trace` makes of two scopes, as each of them tells it.
+fn of_two_scopes(trace: impl Fn(&Tensor, &Tensor) -> Tensor) -> [String; 2] {
+    let scopes = [Scope::new(), Scope::new()];
+    let [a, b] = [(&scopes[0], "a"), (&scopes[1], "b")].map(|(scope, name)| scope.input(name, DType::F32, &[4.into()]));
+    let y = trace(&a, &b);
+    let outputs = [a, b];
+    assert!(y.is_poisoned());
+    let mut n = 0;
+    scopes.map(|scope| {
+        n += 1;
+        scope.finish(&[("y", outputs[n - 1].clone())]).unwrap_err().to_string()
+    })
+}
+
+#[test]
+fn tensors_of_two_scopes_do_not_combine() {
+    for trace in [
+        |a: &Tensor, b: &Tensor| a + b,
+        |a: &Tensor, b: &Tensor| b.matmul(a),
+        |a: &Tensor, b: &Tensor| a.gt(&(b * 2.0)).select(a, b),
+        |a: &Tensor, b: &Tensor| &b.reshape(&[4.into(), 1.into()]) + &a.exp(),
+    ] {
+        for error in of_two_scopes(trace) {
+            assert!(error.contains("trace a model in one scope"), "{error}");
+        }
+    }
+    let errors = of_two_scopes(|a, b| a + b);
+    assert_eq!(errors, ["add reads the input `a` and, of another scope, the input `b`: trace a model in one scope"; 2]);
+}
+
+#[test]
+fn what_reads_several_values_reads_one_scope() {
+    let (one, other) = (Scope::new(), Scope::new());
+    let rows = one.lengths("lengths", &one.size("samples"));
+    let [x, y] = [&one, &other].map(|scope| scope.input("x", DType::F32, &[scope.size("rows"), 2.into()]));
+    let others = other.lengths("lengths", &other.size("samples"));
+    let wrong = [
+        one.concat(&[&x, &y], 1),
+        y.jagged_broadcast(&rows),
+        (&rows.lengths + &others.lengths).cast(DType::F32),
+        one.host_fill(3.into(), &others.max()),
+        rows.plus(&others).offsets,
+        one.apply(rewire_graph::op::MatMul, &[&y, &y]),
+    ];
+    assert!(wrong.iter().all(Tensor::is_poisoned));
+    for scope in [one, other] {
+        let error = scope.finish(&[]).unwrap_err().to_string();
+        assert!(error.starts_with("concat reads the input `x` and, of another scope, the input `x`"), "{error}");
+    }
+}
+
+#[test]
+fn outputs_are_of_the_scope() {
+    let (one, other) = (Scope::new(), Scope::new());
+    let y = other.module("layers.0", |scope| scope.input("x", DType::F32, &[4.into()]).silu());
+    let error = one.finish(&[("y", y.clone())]).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the output `y` reads its scope and, of another scope, the result of silu in `layers.0`")
+    );
+    assert_eq!(other.finish(&[("y", y)]).unwrap_err().to_string(), error);
+}
+
+#[test]
+fn a_finished_scope_traces_no_more() {
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, &[4.into()]);
+    assert_eq!(scope.clone().finish(&[("y", x.silu())]).unwrap().len(), 2);
+    let again = scope.input("z", DType::F32, &[4.into()]);
+    assert_eq!(scope.clone().finish(&[("y", &x + &again)]).unwrap_err(), GraphError::Finished);
+    assert_eq!(scope.finish(&[]).unwrap_err(), GraphError::Finished);
+}
+
+#[test]
+fn an_error_stays_the_error_of_its_scope() {
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, &[4.into()]);
+    let y = x.reshape(&[3.into()]);
+    for _ in 0..2 {
+        assert!(scope.clone().finish(&[("y", y.clone())]).unwrap_err().to_string().starts_with("reshape"));
+    }
+}
+
+#[test]
+fn outputs_have_names_of_their_own_and_are_stored() {
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, &[4.into()]);
+    let error = scope.finish(&[("y", x.silu()), ("y", x.exp())]).unwrap_err().to_string();
+    assert_eq!(error, "the name `y` is used for two outputs: give each a name of its own");
+
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("samples"));
+    let q = scope.input("q", DType::F32, &[rows.total.clone(), 2.into(), 4.into()]);
+    let scores = q.scores(&q, &rows, &rows).silu();
+    let error = scope.finish(&[("scores", scores)]).unwrap_err().to_string();
+    assert!(error.starts_with("the output `scores` is") && error.contains("`weighted_sum`"), "{error}");
 }

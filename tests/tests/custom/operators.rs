@@ -379,6 +379,27 @@ fn wrong_wgsl_is_an_error_that_names_the_operator_and_the_line() {
 }
 
 #[test]
+fn operators_declare_what_they_like() {
+    let own = "alias T = f32;
+const params: T = 2.0f;
+struct Sums { main: T, @align(16) run: T }
+var<workgroup> sizes: array<T, 3>;
+// fn main() {}
+fn sigmoid(x: T) -> T { return params * x; }
+fn silu(main: T) -> T { var s = Sums(main, sigmoid(main)); return s.main + s.run; }
+fn load_x(i: i32) -> T { return T(i); }
+fn run(workgroup: i32, thread: i32) {
+    sizes[thread] = silu(load_x(thread));
+    store_y(workgroup, thread, sizes[thread]);
+}";
+    let scope = Scope::new();
+    let x = scope.input("x", F32, &[scope.size("rows"), 3.into()]);
+    let graph = scope.clone().finish(&[("y", scope.apply(Text(own, "x"), &[&x]))]).unwrap();
+    let emitted = emit(&plan(&graph).unwrap().steps[0].kernel, &Target::BASELINE, &Tuning::default()).unwrap();
+    assert!(emitted.wgsl.contains("fn custom0_sigmoid(") && !emitted.wgsl.contains("fn sigmoid("), "{}", emitted.wgsl);
+}
+
+#[test]
 fn a_failing_cpu_form_is_an_error_that_names_step_and_operator() {
     let scope = Scope::new();
     let x = scope.input("x", F32, &[scope.size("rows"), 3.into()]);

@@ -1,5 +1,6 @@
-use super::{Count, Sizes};
+use super::{Count, Counter, Sizes};
 use crate::lower::kernel;
+use crate::plan::Kernel;
 use rewire_graph::op::{
     Constant, Fused, Gather, HostOp, Input, JaggedMatMul, MatMul, Parameter, Reduce, Scores, WeightedSum,
 };
@@ -23,7 +24,8 @@ pub fn kernels(graph: &Graph) -> usize {
 
 /// What every operator that a run computes on the device moves and computes: a fused one as its kernel, another by itself.
 pub fn operators(graph: &Graph, sizes: &Sizes) -> Vec<(NodeId, Count)> {
-    each_run(graph).map(|id| (id, operator(graph, id, sizes))).collect()
+    let mut counter = Counter::default();
+    each_run(graph).map(|id| (id, operator(graph, id, sizes, &mut counter))).collect()
 }
 
 /// Computed nodes that are not the same in every run.
@@ -40,10 +42,10 @@ fn is_computed(node: &Node) -> bool {
         && op.downcast_ref::<HostOp>().is_none()
 }
 
-fn operator(graph: &Graph, id: NodeId, sizes: &Sizes) -> Count {
+fn operator(graph: &Graph, id: NodeId, sizes: &Sizes, counter: &mut Counter<Kernel>) -> Count {
     let Some(node) = graph.node(id) else { return Count::default() };
     if let Some(kernel) = node.op.downcast_ref::<Fused>().and_then(|fused| kernel(&fused.body).ok()) {
-        return Count::of(&kernel, sizes);
+        return counter.count(kernel, sizes.clone());
     }
     let inputs = graph.inputs(id);
     let result = node.types.first();

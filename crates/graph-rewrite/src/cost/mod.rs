@@ -3,12 +3,14 @@
 //! [`Count::of`] is the one count of a kernel. Benches compare it with measured times, drawings show it, and fusion
 //! decides by it.
 
+mod counter;
 mod domain;
 mod graph;
 mod kernel;
 mod machine;
 mod sizes;
 
+pub use counter::Counter;
 pub use graph::{kernels, operators, traffic};
 pub use machine::Machine;
 pub use sizes::{ASSUMED_ROWS, ASSUMED_SAMPLES, Sizes};

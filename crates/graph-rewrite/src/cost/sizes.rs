@@ -9,7 +9,7 @@ pub const ASSUMED_SAMPLES: u64 = 8;
 pub const ASSUMED_ROWS: u64 = 1024;
 
 /// The sizes that a kernel is counted at.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sizes {
     symbols: BTreeMap<Symbol, i64>,
     /// What a symbol is taken to be that is not among them.

@@ -2,12 +2,16 @@
 
 use super::function::type_of;
 use super::module::Module;
+use super::names::{rename, renamed};
 use super::template::{Main, called, render};
 use super::{EmitError, GridFactor, ParsedKernel};
 use crate::plan::{Custom, Place};
 use minijinja::Value;
 use rewire_graph::{DType, Dim};
 use std::collections::BTreeSet;
+
+/// Tells the operator's declarations apart from those of functions, of which its shader has none.
+const OPERATOR: usize = 0;
 
 /// Emits the shader of an operator.
 pub(super) fn emit(kernel: &Custom, mut module: Module) -> Result<ParsedKernel, EmitError> {
@@ -28,19 +32,26 @@ pub(super) fn emit(kernel: &Custom, mut module: Module) -> Result<ParsedKernel, 
     if let Some(attribute) = ["@group", "@binding", "@compute"].into_iter().find(|a| shader.wgsl.contains(a)) {
         return Err(wrong(None, format!("expected no bindings and no entry point, got `{attribute}`")));
     }
-    let called = called(&shader.wgsl);
+    let wgsl = rename(shader.wgsl.trim_end(), OPERATOR);
+    let run = renamed("run", OPERATOR);
+    let called = called(&wgsl);
+    if !called.contains(run.as_str()) {
+        return Err(wrong(None, "expected a function run(workgroup: i32, thread: i32)".to_owned()));
+    }
     let mut accessors = String::new();
     for (name, &position) in shader.operands.iter().zip(&kernel.operands) {
         accessors += &loads(&mut module, &called, name, position)?;
     }
     accessors += &stores(&mut module, &called, kernel);
-    let wgsl = shader.wgsl.trim_end();
-    let variables = vec![("operator", Value::from(wgsl.to_owned()))];
+    let lines = wgsl.lines().count();
+    let variables = vec![("operator", Value::from(wgsl)), ("run", Value::from(run))];
     let main = Main { threads: shader.threads, hooks: accessors, variables, ..Main::default() };
     let grid = vec![GridFactor::Tiles(shader.extents.clone(), shader.tile)];
     let emitted = render("custom.wgsl", module, main, grid, vec![]);
     let mut emitted = emitted.map_err(|error| match error {
-        EmitError::Shader { line, reason } => wrong(line.filter(|&line| line as usize <= wgsl.lines().count()), reason),
+        EmitError::Shader { line, reason } => {
+            wrong(line.filter(|&line| line as usize <= lines), reason.replace(&renamed("", OPERATOR), ""))
+        }
         other => other,
     })?;
     emitted.kernel.trusted = false;

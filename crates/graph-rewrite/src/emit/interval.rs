@@ -74,19 +74,29 @@ impl Analysis {
         Ok(self.bounds(module, id)?.unwrap_or_else(Bounds::undecided))
     }
 
-    fn bounds(&mut self, module: &mut Module, id: ExprId) -> Result<Option<Bounds>, EmitError> {
-        if let Some(known) = self.known.get(&id) {
-            return Ok(known.clone());
+    /// The bounds of `root`, after those that they are combined from: long masks do not nest calls.
+    fn bounds(&mut self, module: &mut Module, root: ExprId) -> Result<Option<Bounds>, EmitError> {
+        let mut stack = vec![root];
+        while let Some(&id) = stack.last() {
+            let is_known = self.known.contains_key(&id);
+            let parts = if is_known { vec![] } else { combined_from(module, id) };
+            let before = stack.len();
+            stack.extend(parts.into_iter().rev().filter(|part| !self.known.contains_key(part)));
+            if stack.len() == before {
+                if !is_known {
+                    let bounds = self.bounded(module, id)?;
+                    self.known.insert(id, bounds);
+                }
+                stack.pop();
+            }
         }
+        Ok(self.known.get(&root).cloned().flatten())
+    }
+
+    fn bounded(&mut self, module: &mut Module, id: ExprId) -> Result<Option<Bounds>, EmitError> {
         let dag = &module.body.dag;
         let (coords, scalar) = (dag.coords(id), dag.scalar(id));
-        // What is made of a float that is read, and may be NaN, has no bounds.
-        let may_be_nan = match *dag.expr(id) {
-            Expr::Float(bits) => f32::from_bits(bits).is_nan(),
-            _ => scalar == Scalar::F32 && coords & KEY != 0 && reads_memory(module, id),
-        };
-        let is_unknown = scalar == Scalar::I64 || may_be_nan;
-        let bounds = if dag.values(id) != 0 || is_unknown {
+        Ok(if is_unknown(module, id) {
             None
         } else if coords & (ROW | KEY) == 0 {
             Some(Bounds::point(self.exact.eval_one(module, id)?.first()))
@@ -98,9 +108,7 @@ impl Analysis {
                 None if coords & KEY == 0 => Some(self.over_rows(module, id, scalar)?),
                 None => None,
             }
-        };
-        self.known.insert(id, bounds.clone());
-        Ok(bounds)
+        })
     }
 
     fn named(&mut self, module: &mut Module, bounds: Bounds) -> Bounds {
@@ -194,6 +202,36 @@ impl Analysis {
                 Bounds { low: pick("min", &a.low, &b.low), high: pick("max", &a.high, &b.high) }
             }
         }))
+    }
+}
+
+/// True for what has no bounds. What is made of a float that is read, and may be NaN, has none.
+fn is_unknown(module: &Module, id: ExprId) -> bool {
+    let dag = &module.body.dag;
+    let scalar = dag.scalar(id);
+    // What is made of a float that is read, and may be NaN, has no bounds.
+    let may_be_nan = || match *dag.expr(id) {
+        Expr::Float(bits) => f32::from_bits(bits).is_nan(),
+        _ => scalar == Scalar::F32 && dag.coords(id) & KEY != 0 && reads_memory(module, id),
+    };
+    dag.values(id) != 0 || scalar == Scalar::I64 || may_be_nan()
+}
+
+/// What the bounds of an expression are combined from, in the order in which they are.
+fn combined_from(module: &Module, id: ExprId) -> Vec<ExprId> {
+    let dag = &module.body.dag;
+    let coords = dag.coords(id);
+    let is_combined =
+        !is_unknown(module, id) && coords & (ROW | KEY) != 0 && (coords & KEY != 0 || !varies_in_memory(module, id));
+    match *dag.expr(id) {
+        _ if !is_combined => vec![],
+        Expr::Unary(_, a) | Expr::Cast(_, a) => vec![a],
+        Expr::Binary(_, a, b) => vec![a, b],
+        Expr::Select(condition, a, b) => {
+            let sides = [a, b].into_iter().filter(|&side| !reads_memory(module, side));
+            std::iter::once(condition).chain(sides).collect()
+        }
+        _ => vec![],
     }
 }
 

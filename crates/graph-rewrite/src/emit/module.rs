@@ -1,10 +1,12 @@
 use super::access::{Access, choose_window, load_functions, store_functions, stored_type, suffix};
 use super::call;
 use super::function::type_of;
+use super::names::renamed;
+use super::required::Required;
 use super::store::has_vector_load;
 use super::{EmitError, Param, Slot, Target, Windows};
 use crate::plan::{Body, Operand, Place};
-use rewire_graph::pointwise::{Expr, ExprId, Function};
+use rewire_graph::pointwise::{ExprId, Function};
 use rewire_graph::{DType, Dim};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -24,26 +26,12 @@ pub(super) struct Module<'a> {
     searches: BTreeSet<u16>,
     calls: Vec<Arc<Function>>,
     names: usize,
-    required: Vec<BTreeSet<ExprId>>,
+    required: Required,
     once: BTreeMap<ExprId, String>,
 }
 
 impl<'a> Module<'a> {
     pub fn new(body: &'a Body, target: &'a Target, windows: &'a Windows) -> Self {
-        let mut required: Vec<BTreeSet<ExprId>> = Vec::with_capacity(body.dag.len());
-        for id in body.dag.ids() {
-            let expr = body.dag.expr(id);
-            let of = |id: &ExprId| required.get(id.0 as usize).cloned().unwrap_or_default();
-            let mut set = BTreeSet::from([id]);
-            match expr {
-                Expr::Select(condition, a, b) => {
-                    set.extend(of(condition));
-                    set.extend(of(a).intersection(&of(b)).copied());
-                }
-                _ => expr.operands().iter().for_each(|operand| set.extend(of(operand))),
-            }
-            required.push(set);
-        }
         Self {
             body,
             target,
@@ -55,14 +43,14 @@ impl<'a> Module<'a> {
             searches: BTreeSet::new(),
             calls: vec![],
             names: 0,
-            required,
+            required: Required::of(&body.dag),
             once: BTreeMap::new(),
         }
     }
 
     /// The expressions that are evaluated whichever way selections go, ascending.
     pub fn required(&self, roots: &[ExprId]) -> BTreeSet<ExprId> {
-        roots.iter().filter_map(|root| self.required.get(root.0 as usize)).flatten().copied().collect()
+        self.required.by(roots)
     }
 
     /// A variable for an expression that the entry point computes once, before it calls any hook.
@@ -243,7 +231,7 @@ impl<'a> Module<'a> {
             self.calls.push(Arc::clone(function));
             self.calls.len() - 1
         });
-        call::renamed(function.name(), number)
+        renamed(function.name(), number)
     }
 
     /// A statement that stores an element.

@@ -1,6 +1,7 @@
 //! Attention: two products with weights between them.
 
-use super::inline::{Inliner, Reason};
+use super::error::Refusal;
+use super::inline::Inliner;
 use super::kernel::{host_operand, matrix, operands, outputs, result, ty, unbounded};
 use crate::plan::{Attention, Kernel, RowRange};
 use rewire_graph::op::{Reduce, ReduceOp, ScoreSoftmax, Scores};
@@ -9,7 +10,7 @@ use rewire_graph::{Dim, Graph, NodeId, Scalar, Type, Value};
 use std::collections::HashMap;
 
 /// A weighted sum with the scores of its pairs.
-pub(super) fn jagged_attention(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
+pub(super) fn jagged_attention(body: &Graph, node: NodeId) -> Result<Kernel, Refusal> {
     let mut at = Inliner::new(body);
     let [weights, v, rows, keys] = operands(body, node)?;
     let scores = body
@@ -18,7 +19,7 @@ pub(super) fn jagged_attention(body: &Graph, node: NodeId) -> Result<Kernel, Rea
         .ok_or("weights are not made of scores")?;
     let [q, k, score_rows, score_keys] = operands(body, scores)?;
     if (score_rows, score_keys) != (rows, keys) {
-        return Err("scores and their sum differ in offsets".to_owned());
+        return Err("scores and their sum differ in offsets".into());
     }
     let (q_ty, v_ty) = (ty(body, q)?, ty(body, v)?);
     let constant =
@@ -87,17 +88,17 @@ pub(super) fn dense_attention(
     scores: NodeId,
     sum: NodeId,
     reductions: &[NodeId],
-) -> Result<Kernel, Reason> {
+) -> Result<Kernel, Refusal> {
     let mut at = Inliner::new(body);
     let [weights, v] = operands(body, sum)?;
     let (shape, v_shape) = (ty(body, result(sum))?.shape, ty(body, v)?.shape);
-    let [batch @ .., rows, width] = shape.as_slice() else { return Err("a product has less than two axes".to_owned()) };
+    let [batch @ .., rows, width] = shape.as_slice() else { return Err("a product has less than two axes".into()) };
     let keys = v_shape.get(v_shape.len().saturating_sub(2)).ok_or("a product has less than two axes")?;
     let [q, k] = operands(body, scores)?;
     let (q_shape, k_shape) = (ty(body, q)?.shape, ty(body, k)?.shape);
     let (v_width, qk_width) = (constant(width)?, constant(q_shape.last().unwrap_or(width))?);
     if v_width > WIDEST {
-        return Err(format!("its values are wider than {WIDEST}"));
+        return Err(format!("its values are wider than {WIDEST}").into());
     }
     let entries = Entries::new(&mut at, batch)?;
     let row = at.body.dag.coord(2, rows.as_const());
@@ -137,8 +138,8 @@ pub(super) fn dense_attention(
 /// Columns of values that a kernel keeps in registers at most.
 const WIDEST: usize = 256;
 
-fn constant(dim: &Dim) -> Result<usize, Reason> {
-    dim.as_const().ok_or_else(|| format!("the width {dim} is no constant"))
+fn constant(dim: &Dim) -> Result<usize, Refusal> {
+    dim.as_const().ok_or_else(|| format!("the width {dim} is no constant").into())
 }
 
 /// The leading axes of a product as samples and heads.
@@ -151,7 +152,7 @@ struct Entries {
 
 impl Entries {
     /// The last leading axis is the heads if it is a constant; the others are the samples.
-    fn new(at: &mut Inliner, batch: &[Dim]) -> Result<Self, Reason> {
+    fn new(at: &mut Inliner, batch: &[Dim]) -> Result<Self, Refusal> {
         let heads = batch.last().and_then(Dim::as_const);
         let outer = &batch[..batch.len() - usize::from(heads.is_some())];
         let samples = outer.iter().try_fold(Dim::from(1), |product, dim| product.product(dim));
@@ -177,8 +178,8 @@ fn softmax_score(
     reductions: &[NodeId],
     (weights, point): (Value, &[ExprId]),
     (row, key, keys): (ExprId, ExprId, &Dim),
-) -> Result<(ExprId, Vec<ExprId>), Reason> {
-    let other = || "what lies between two products is not the softmax of rows".to_owned();
+) -> Result<(ExprId, Vec<ExprId>), Refusal> {
+    let other = || Refusal::from("what lies between two products is not the softmax of rows");
     let &[largest, total] = reductions else { return Err(other()) };
     let supplied = [scores, largest, total];
     for (position, id) in supplied.into_iter().enumerate() {
@@ -204,19 +205,19 @@ fn softmax_score(
     let pair: Vec<ExprId> = entry.iter().copied().chain([row, key]).collect();
     let per_entry = entry.iter().all(|&coord| at.body.dag.coords(coord) & !0b11 == 0);
     if at.canonical(result(scores), &pair) != product || !per_entry {
-        return Err("the scores of a softmax are not read row by row".to_owned());
+        return Err("the scores of a softmax are not read row by row".into());
     }
     Ok((score, entry))
 }
 
 /// What a reduction combines, at the place where it was read and the given key.
-fn reduced(at: &mut Inliner, id: NodeId, op: ReduceOp, key: ExprId, keys: &Dim) -> Result<ExprId, Reason> {
+fn reduced(at: &mut Inliner, id: NodeId, op: ReduceOp, key: ExprId, keys: &Dim) -> Result<ExprId, Refusal> {
     let graph = at.graph;
     let [x] = operands(graph, id)?;
     let reduce = graph.node(id).and_then(|node| node.op.downcast_ref::<Reduce>()).ok_or("no reduction")?;
     let mut point = at.supplied_at(result(id)).ok_or("a reduction is not read")?;
     if reduce.op != op || ty(graph, x)?.shape.get(reduce.axis) != Some(keys) {
-        return Err("a reduction is not over the keys".to_owned());
+        return Err("a reduction is not over the keys".into());
     }
     point[reduce.axis] = key;
     at.element(x, &point)

@@ -1,4 +1,5 @@
-use super::inline::{Inliner, Reason};
+use super::error::Refusal;
+use super::inline::Inliner;
 use super::kernel::{result, ty};
 use crate::plan::{Custom, Kernel};
 use rewire_graph::op::custom::Operator;
@@ -6,7 +7,7 @@ use rewire_graph::{Graph, Layout, NodeId, Type};
 use std::sync::Arc;
 
 /// The kernel of an operator of a user's own, which is alone in its body.
-pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
+pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Kernel, Refusal> {
     let found = body.node(node).ok_or("an operator of the body does not exist")?;
     let forms = found.op.custom().ok_or("it has no kernel of its own")?;
     let [own] = found.types.as_slice() else {
@@ -14,7 +15,8 @@ pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
             "{} has {} results, an operator with its own kernel has one",
             found.op.name(),
             found.types.len()
-        ));
+        )
+        .into());
     };
     let at = Inliner::new(body);
     let inputs = body.inputs(node);
@@ -23,11 +25,11 @@ pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
     let operands =
         operands.ok_or_else(|| format!("an operand of {} is computed in the same kernel", found.op.name()))?;
     if !matches!(body.outputs(), [(_, value)] if *value == result(node)) {
-        return Err(format!("{} has a kernel of its own", found.op.name()));
+        return Err(format!("{} has a kernel of its own", found.op.name()).into());
     }
     let types = inputs.iter().map(|value| ty(body, *value)).collect::<Result<Vec<Type>, _>>()?;
     if types.iter().chain([own]).any(|ty| ty.layout == Layout::Scores) || own.layout == Layout::Host {
-        return Err(format!("{} reads or writes what is not stored on the device", found.op.name()));
+        return Err(format!("{} reads or writes what is not stored on the device", found.op.name()).into());
     }
     let types: Vec<Type> = types.into_iter().map(Custom::arithmetic).collect();
     let shader = forms.shader(&types.iter().collect::<Vec<_>>(), &Custom::arithmetic(own.clone()));

@@ -1,7 +1,31 @@
 use crate::plan::PlanError;
 use crate::rules::PatchError;
+use rewire_graph::limits::LimitError;
 use rewire_graph::{Graph, GraphError, NodeId};
 use thiserror::Error;
+
+/// Why a body is no kernel.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// No kernel family has its form.
+    #[error("{0}")]
+    Form(String),
+    /// It is larger than a kernel may be.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self::Form(reason)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(reason: &str) -> Self {
+        Self::Form(reason.to_owned())
+    }
+}
 
 /// Why a graph could not be rewritten or lowered.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

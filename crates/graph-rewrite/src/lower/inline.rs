@@ -1,12 +1,10 @@
+use super::error::Refusal;
 use crate::plan::{Body, Operand, Place};
 use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, check_count};
 use rewire_graph::op::{Elements, Fused, Permute, Reshape, Slice};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim, Graph, Layout, NodeId, Type, Value};
-use std::collections::HashMap;
-
-/// Why a body has no form as a kernel.
-pub(super) type Reason = String;
+use std::collections::{HashMap, HashSet};
 
 /// Writes the values of a body as expressions of loop coordinates, producers substituted into readers.
 pub(super) struct Inliner<'a> {
@@ -20,7 +18,7 @@ pub(super) struct Inliner<'a> {
     pinned: Option<(ExprId, ExprId)>,
     /// Operators from the one that was asked for to the one at hand.
     chain: usize,
-    failure: Option<Reason>,
+    failure: Option<Refusal>,
 }
 
 /// What the anchor supplies for a value.
@@ -104,7 +102,7 @@ impl<'a> Inliner<'a> {
     }
 
     /// A row of a sample as a row of the jagged values. Nothing has to search for its sample by the same offsets.
-    pub fn jagged_row(&mut self, offsets: Value, sample: ExprId, row: ExprId) -> Result<ExprId, Reason> {
+    pub fn jagged_row(&mut self, offsets: Value, sample: ExprId, row: ExprId) -> Result<ExprId, Refusal> {
         let start = self.element(offsets, &[sample])?;
         let global = self.body.dag.binary(BinaryOp::Add, start, row);
         if let Some(position) = self.operand(offsets.node) {
@@ -125,7 +123,7 @@ impl<'a> Inliner<'a> {
     }
 
     /// The element of `value` for the loop points at `placed`.
-    pub fn placed(&mut self, value: Value, placed: &Placed) -> Result<ExprId, Reason> {
+    pub fn placed(&mut self, value: Value, placed: &Placed) -> Result<ExprId, Refusal> {
         if let Some((start, end)) = placed.columns
             && end - start == 1
         {
@@ -142,7 +140,7 @@ impl<'a> Inliner<'a> {
     }
 
     /// The element of `value` at `coords`.
-    pub fn element(&mut self, value: Value, coords: &[ExprId]) -> Result<ExprId, Reason> {
+    pub fn element(&mut self, value: Value, coords: &[ExprId]) -> Result<ExprId, Refusal> {
         let expr = self.at(value, coords);
         match self.failure.take() {
             None => Ok(expr),
@@ -150,8 +148,8 @@ impl<'a> Inliner<'a> {
         }
     }
 
-    fn fail(&mut self, reason: String) -> ExprId {
-        self.failure.get_or_insert(reason);
+    fn fail(&mut self, reason: impl Into<Refusal>) -> ExprId {
+        self.failure.get_or_insert(reason.into());
         self.body.dag.int(0)
     }
 
@@ -166,7 +164,7 @@ impl<'a> Inliner<'a> {
         let counts =
             [("operators in a row", self.chain, MAX_CHAIN), ("expressions", self.body.dag.len(), MAX_EXPRESSIONS)];
         if let Err(error) = counts.into_iter().try_for_each(|(what, count, limit)| check_count(what, count, limit)) {
-            return self.fail(format!("it {error}"));
+            return self.fail(error);
         }
         self.chain += 1;
         let expr = self.compute(value, &coords);
@@ -240,9 +238,35 @@ impl<'a> Inliner<'a> {
 
     /// Follows `value` back to one of `bases` and returns where its loop point lies in `value`.
     pub fn place(&mut self, value: Value, bases: &HashMap<Value, Vec<ExprId>>) -> Option<Placed> {
+        self.place_unless(value, bases, &mut HashSet::new())
+    }
+
+    /// As [`Inliner::place`]; what is `misplaced` was followed to none of `bases` before.
+    fn place_unless(
+        &mut self,
+        value: Value,
+        bases: &HashMap<Value, Vec<ExprId>>,
+        misplaced: &mut HashSet<Value>,
+    ) -> Option<Placed> {
         if let Some(index) = bases.get(&value) {
             return Some(Placed::all(index.clone()));
         }
+        if misplaced.contains(&value) {
+            return None;
+        }
+        let placed = self.follow(value, bases, misplaced);
+        if placed.is_none() {
+            misplaced.insert(value);
+        }
+        placed
+    }
+
+    fn follow(
+        &mut self,
+        value: Value,
+        bases: &HashMap<Value, Vec<ExprId>>,
+        misplaced: &mut HashSet<Value>,
+    ) -> Option<Placed> {
         let graph = self.graph;
         let node = graph.node(value.node)?;
         let shape = &node.types.first()?.shape;
@@ -251,19 +275,19 @@ impl<'a> Inliner<'a> {
         let first = *inputs.first()?;
         let op = node.op.as_ref();
         if let Some(reshape) = op.downcast_ref::<Reshape>() {
-            let placed = self.place(first, bases)?;
+            let placed = self.place_unless(first, bases, misplaced)?;
             let from = graph.ty(first)?.shape.clone();
             let mut reading = Reading { inliner: self, inputs: &inputs };
             let index = Reshape::map(&mut reading, &from, &reshape.shape, &placed.index);
             return Some(Placed { index, ..placed });
         }
         if let Some(permute) = op.downcast_ref::<Permute>() {
-            let placed = self.place(first, bases)?;
+            let placed = self.place_unless(first, bases, misplaced)?;
             let index = permute.axes.iter().map(|&axis| placed.index.get(axis).copied()).collect::<Option<_>>()?;
             return Some(Placed { index, ..placed });
         }
         if let Some(slice) = op.downcast_ref::<Slice>() {
-            let placed = self.place(first, bases)?;
+            let placed = self.place_unless(first, bases, misplaced)?;
             return self.sliced(slice, placed);
         }
         if !op.is_pointwise() {
@@ -272,7 +296,7 @@ impl<'a> Inliner<'a> {
         inputs
             .into_iter()
             .filter(|input| graph.ty(*input).is_some_and(|ty| ty.shape == *shape))
-            .find_map(|input| self.place(input, bases))
+            .find_map(|input| self.place_unless(input, bases, misplaced))
     }
 
     fn sliced(&mut self, slice: &Slice, placed: Placed) -> Option<Placed> {

@@ -1,6 +1,7 @@
 use super::attention::{dense_attention, jagged_attention};
 use super::custom::custom;
-use super::inline::{Inliner, Placed, Reason};
+use super::error::Refusal;
+use super::inline::{Inliner, Placed};
 use crate::plan::{Kernel, Map, Matmul, Output, Reduce, Reduction, RowRange};
 use rewire_graph::limits::{MAX_OPERANDS, MAX_STATISTICS, MAX_VALUES, check_count};
 use rewire_graph::op::{Concat, Fused, JaggedMatMul, MatMul, Reduce as ReduceNode, WeightedSum};
@@ -12,24 +13,23 @@ use std::collections::HashMap;
 ///
 /// # Errors
 /// Why the body has no form as a kernel, or is larger than one may be.
-pub fn kernel(body: &Graph) -> Result<Kernel, Reason> {
+pub fn kernel(body: &Graph) -> Result<Kernel, Refusal> {
     let kernel = formed(body)?;
-    kernel.check_limits().map_err(|reason| format!("it {reason}"))?;
+    kernel.check_limits()?;
     Ok(kernel)
 }
 
-fn formed(body: &Graph) -> Result<Kernel, Reason> {
+fn formed(body: &Graph) -> Result<Kernel, Refusal> {
     let order = body.order().map_err(|error| error.to_string())?;
     let is_operand = |id: &&NodeId| body.node(**id).is_some_and(|node| Fused::operand(node.op.as_ref()).is_some());
-    check_count("operands", order.iter().filter(is_operand).count(), MAX_OPERANDS)
-        .map_err(|error| format!("it {error}"))?;
+    check_count("operands", order.iter().filter(is_operand).count(), MAX_OPERANDS)?;
     let having = |test: fn(&dyn rewire_graph::op::Op) -> bool| -> Vec<NodeId> {
         order.iter().copied().filter(|&id| body.node(id).is_some_and(|node| test(node.op.as_ref()))).collect()
     };
     match having(|op| op.custom().is_some()).as_slice() {
         [] => {}
         &[node] => return custom(body, node),
-        _ => return Err("it has more than one operator with a kernel of its own".to_owned()),
+        _ => return Err("it has more than one operator with a kernel of its own".into()),
     }
     let sums = having(|op| op.downcast_ref::<WeightedSum>().is_some());
     let products = having(|op| op.downcast_ref::<MatMul>().is_some());
@@ -42,27 +42,27 @@ fn formed(body: &Graph) -> Result<Kernel, Reason> {
         ([], [], [product], []) => jagged_matmul(body, *product),
         ([sum], [], [], []) => jagged_attention(body, *sum),
         ([], &[scores, sum], [], reductions) => dense_attention(body, scores, sum, reductions),
-        _ => Err("it has more than one anchor".to_owned()),
+        _ => Err("it has more than one anchor".into()),
     }
 }
 
-pub(super) fn ty(graph: &Graph, value: Value) -> Result<Type, Reason> {
-    graph.ty(value).cloned().ok_or_else(|| "a value of the body does not exist".to_owned())
+pub(super) fn ty(graph: &Graph, value: Value) -> Result<Type, Refusal> {
+    graph.ty(value).cloned().ok_or_else(|| "a value of the body does not exist".into())
 }
 
 pub(super) fn result(node: NodeId) -> Value {
     Value { node, port: 0 }
 }
 
-pub(super) fn operands<const N: usize>(graph: &Graph, node: NodeId) -> Result<[Value; N], Reason> {
-    graph.inputs(node).try_into().map_err(|_| format!("an operator of the body does not have {N} operands"))
+pub(super) fn operands<const N: usize>(graph: &Graph, node: NodeId) -> Result<[Value; N], Refusal> {
+    graph.inputs(node).try_into().map_err(|_| format!("an operator of the body does not have {N} operands").into())
 }
 
-pub(super) fn host_operand(at: &Inliner, value: Value) -> Result<u16, Reason> {
-    at.operand(value.node).map(|position| position as u16).ok_or_else(|| "offsets must be an operand".to_owned())
+pub(super) fn host_operand(at: &Inliner, value: Value) -> Result<u16, Refusal> {
+    at.operand(value.node).map(|position| position as u16).ok_or_else(|| "offsets must be an operand".into())
 }
 
-fn map(body: &Graph) -> Result<Kernel, Reason> {
+fn map(body: &Graph) -> Result<Kernel, Refusal> {
     let mut at = Inliner::new(body);
     let (_, first) = body.outputs().first().ok_or("it has no outputs")?;
     let shape = ty(body, *first)?.shape;
@@ -73,7 +73,7 @@ fn map(body: &Graph) -> Result<Kernel, Reason> {
     for (target, (_, value)) in body.outputs().iter().enumerate() {
         let ty = ty(body, *value)?;
         if ty.shape != shape {
-            return Err("its outputs differ in shape".to_owned());
+            return Err("its outputs differ in shape".into());
         }
         let value = at.element(*value, &index)?;
         outputs.push(output(target, &ty, Placed::all(index.clone()), value));
@@ -93,7 +93,7 @@ fn output(target: usize, ty: &Type, placed: Placed, value: ExprId) -> Output {
 }
 
 /// All outputs of an anchored loop.
-pub(super) fn outputs(at: &mut Inliner, bases: &HashMap<Value, Vec<ExprId>>) -> Result<Vec<Output>, Reason> {
+pub(super) fn outputs(at: &mut Inliner, bases: &HashMap<Value, Vec<ExprId>>) -> Result<Vec<Output>, Refusal> {
     let mut outputs = vec![];
     for (target, (_, value)) in at.graph.outputs().iter().enumerate() {
         outputs.extend(followed(at, bases, target, *value)?);
@@ -107,7 +107,7 @@ fn followed(
     bases: &HashMap<Value, Vec<ExprId>>,
     target: usize,
     value: Value,
-) -> Result<Vec<Output>, Reason> {
+) -> Result<Vec<Output>, Refusal> {
     let ty = ty(at.graph, value)?;
     if let Some(placed) = at.place(value, bases) {
         let element = at.placed(value, &placed)?;
@@ -125,7 +125,7 @@ fn concatenated(
     target: usize,
     value: Value,
     ty: &Type,
-) -> Result<Vec<Output>, Reason> {
+) -> Result<Vec<Output>, Refusal> {
     let graph = at.graph;
     let parts = graph.inputs(value.node);
     let placed = parts
@@ -137,7 +137,7 @@ fn concatenated(
     let mut outputs = vec![];
     for part in parts {
         if graph.ty(part).is_none_or(|ty| ty.shape != shape) {
-            return Err("the parts of a concatenation differ in shape".to_owned());
+            return Err("the parts of a concatenation differ in shape".into());
         }
         let element = at.placed(part, &placed.1)?;
         let mut index = placed.1.index.clone();
@@ -149,7 +149,7 @@ fn concatenated(
     Ok(outputs)
 }
 
-fn reduce(body: &Graph, nodes: &[NodeId]) -> Result<Kernel, Reason> {
+fn reduce(body: &Graph, nodes: &[NodeId]) -> Result<Kernel, Refusal> {
     let mut at = Inliner::new(body);
     let mut form: Option<(Vec<Dim>, usize)> = None;
     for &id in nodes {
@@ -157,7 +157,7 @@ fn reduce(body: &Graph, nodes: &[NodeId]) -> Result<Kernel, Reason> {
         let axis = node.op.downcast_ref::<ReduceNode>().map_or(0, |reduce| reduce.axis);
         let this = (ty(body, x)?.shape, axis);
         if *form.get_or_insert_with(|| this.clone()) != this {
-            return Err("its reductions differ in shape or axis".to_owned());
+            return Err("its reductions differ in shape or axis".into());
         }
     }
     let (shape, axis) = form.ok_or("it has no reductions")?;
@@ -198,19 +198,19 @@ fn reduce(body: &Graph, nodes: &[NodeId]) -> Result<Kernel, Reason> {
         full.extend(followed(&mut at, &bases, target, *value)?);
     }
     if full.iter().any(|output| output.columns.is_some()) {
-        return Err("an output is a part of the reduced axis".to_owned());
+        return Err("an output is a part of the reduced axis".into());
     }
     Ok(Kernel::Reduce(Reduce { body: at.body, extents, reductions, outputs: full, row_outputs: per_row }))
 }
 
-fn matmul(body: &Graph, node: NodeId, reductions: &[NodeId]) -> Result<Kernel, Reason> {
+fn matmul(body: &Graph, node: NodeId, reductions: &[NodeId]) -> Result<Kernel, Refusal> {
     let mut at = Inliner::new(body);
     let [a, b] = operands(body, node)?;
     let shape = ty(body, result(node))?.shape;
     let (left, right) = (ty(body, a)?.shape, ty(body, b)?.shape);
     let k = left.last().cloned().unwrap_or_default();
     let (batch, tail) = shape.split_at(shape.len().saturating_sub(2));
-    let [m, n] = tail else { return Err("a product has less than two axes".to_owned()) };
+    let [m, n] = tail else { return Err("a product has less than two axes".into()) };
     let entry = at.coords(batch);
     let (first, second) = (batch.len() as u8, batch.len() as u8 + 1);
     let row = at.body.dag.coord(first, m.as_const());
@@ -243,7 +243,7 @@ fn statistics(
     nodes: &[NodeId],
     left: &[Dim],
     (row, inner): (&[ExprId], u8),
-) -> Result<Vec<Reduction>, Reason> {
+) -> Result<Vec<Reduction>, Refusal> {
     let graph = at.graph;
     let mut stats = vec![];
     let rows = left.len().saturating_sub(1);
@@ -279,8 +279,8 @@ fn statistics(
 }
 
 /// The result of a reduction by position.
-fn supplied(at: &mut Inliner, position: usize, most: usize) -> Result<ExprId, Reason> {
-    check_count("results of reductions", position + 1, most).map_err(|error| format!("it {error}"))?;
+fn supplied(at: &mut Inliner, position: usize, most: usize) -> Result<ExprId, Refusal> {
+    check_count("results of reductions", position + 1, most)?;
     Ok(at.body.dag.value(position as u8, Scalar::F32))
 }
 
@@ -289,11 +289,11 @@ pub(super) fn unbounded(at: &mut Inliner, axis: usize) -> ExprId {
     at.body.dag.coord(axis as u8, None)
 }
 
-fn jagged_matmul(body: &Graph, node: NodeId) -> Result<Kernel, Reason> {
+fn jagged_matmul(body: &Graph, node: NodeId) -> Result<Kernel, Refusal> {
     let mut at = Inliner::new(body);
     let [x, dense, offsets] = operands(body, node)?;
     let shape = ty(body, dense)?.shape;
-    let [batch, k, n] = shape.as_slice() else { return Err("a jagged product needs [B, K, N]".to_owned()) };
+    let [batch, k, n] = shape.as_slice() else { return Err("a jagged product needs [B, K, N]".into()) };
     let position = host_operand(&at, offsets)?;
     let (sample, row, column) = (unbounded(&mut at, 0), unbounded(&mut at, 1), at.body.dag.coord(2, n.as_const()));
     let [a_inner, b_inner] = [2, 1].map(|axis| at.body.dag.coord(axis, k.as_const()));

@@ -1,3 +1,4 @@
+use super::fuse::Trials;
 use super::{Application, NearMiss};
 use crate::cost::Machine;
 use rewire_graph::{Graph, NodeId};
@@ -10,6 +11,7 @@ pub struct Context {
     remaining: Option<usize>,
     explaining: bool,
     machine: Machine,
+    trials: Trials,
     pub(super) applications: Vec<Application>,
     pub(super) near_misses: Vec<NearMiss>,
     pub(super) detail: String,
@@ -19,6 +21,21 @@ impl Context {
     /// A context in which every rewrite is permitted.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A context for passes within a pass: every rewrite is permitted, and what was tried before is known.
+    pub(super) fn within(&self) -> Self {
+        Self { machine: self.machine, trials: self.trials.clone(), ..Self::default() }
+    }
+
+    /// The same context for another graph, of whose kernels nothing was tried.
+    pub(super) fn anew(&self) -> Self {
+        Self { trials: Trials::default(), ..self.clone() }
+    }
+
+    /// What was tried to become a kernel.
+    pub(super) fn trials(&self) -> &Trials {
+        &self.trials
     }
 
     /// Leaves out a pass or rule by name.

@@ -118,7 +118,7 @@ impl Pipeline {
     /// [`RewriteError::Graph`] if `graph` does not verify, or names the pass after which it does not;
     /// otherwise the error of a pass.
     pub fn run(&self, graph: Graph) -> Result<(Graph, Report), RewriteError> {
-        self.run_within(graph, self.context.clone())
+        self.run_within(graph, self.context.anew())
     }
 
     /// The first rewrite after which the graph is not what it was, found by halving the number of rewrites; `None` if
@@ -153,7 +153,7 @@ impl Pipeline {
         mut is_same: impl FnMut(&Graph) -> bool,
     ) -> Result<Option<Application>, RewriteError> {
         let run = |rewrites: usize| {
-            let mut context = self.context.clone();
+            let mut context = self.context.anew();
             context.limit(rewrites);
             self.run_within(graph.clone(), context)
         };
@@ -175,7 +175,8 @@ impl Pipeline {
         Ok(applications.last())
     }
 
-    fn run_within(&self, graph: Graph, mut context: Context) -> Result<(Graph, Report), RewriteError> {
+    /// Runs all passes in a context.
+    pub(super) fn run_within(&self, graph: Graph, mut context: Context) -> Result<(Graph, Report), RewriteError> {
         graph.verify().map_err(|source| RewriteError::graph("input", source))?;
         let mut report = Report::default();
         let mut graph = graph;

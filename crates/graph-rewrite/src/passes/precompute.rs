@@ -31,8 +31,8 @@ impl Pass for Precompute {
             return Ok(result);
         }
         let program = extract(graph, &values).map_err(failed)?;
-        let pipeline = Pipeline::new(vec![Box::new(Separate), Box::new(Fuse)]).for_machine(*context.machine());
-        let (program, _) = pipeline.run(program)?;
+        let pipeline = Pipeline::new(vec![Box::new(Separate), Box::new(Fuse)]);
+        let (program, _) = pipeline.run_within(program, context.within())?;
         let computed = insert(&mut result, &program).map_err(failed)?;
         for (&old, new) in values.iter().zip(computed) {
             result.replace_except(old, new, &[]);

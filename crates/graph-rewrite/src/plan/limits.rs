@@ -1,4 +1,5 @@
 use super::{Kernel, Output, Plan, Reduction, RowRange, ShapeEntry};
+use crate::lower::Refusal;
 use rewire_graph::limits::{
     LimitError, MAX_OPERANDS, MAX_RANK, MAX_STATISTICS, MAX_VALUES, MAX_WIDTH, check_count, check_extent, check_shape,
 };
@@ -88,23 +89,20 @@ impl Plan {
 
 impl Kernel {
     /// Checks that the kernel is small enough to be stored, read and run: fusion stops where it would not be.
-    pub(crate) fn check_limits(&self) -> Result<(), String> {
+    pub(crate) fn check_limits(&self) -> Result<(), Refusal> {
         let body = self.body();
-        let sizes = || {
-            body.dag.check_limits()?;
-            check_count("operands", body.operands.len(), MAX_OPERANDS)?;
-            body.sizes.iter().try_for_each(check_extent)?;
-            body.operands.iter().try_for_each(|operand| check_shape(&operand.shape))?;
-            self.check_loop()
-        };
-        sizes().map_err(|error| error.to_string())?;
+        body.dag.check_limits()?;
+        check_count("operands", body.operands.len(), MAX_OPERANDS)?;
+        body.sizes.iter().try_for_each(check_extent)?;
+        body.operands.iter().try_for_each(|operand| check_shape(&operand.shape))?;
+        self.check_loop()?;
         let extents = match self {
             Self::Map(kernel) => &kernel.extents,
             Self::Reduce(kernel) => &kernel.extents,
             Self::Matmul(_) | Self::Attention(_) | Self::Custom(_) => return self.check_outputs(),
         };
         if extents.is_empty() {
-            return Err("has a loop without dimensions".to_owned());
+            return Err("has a loop without dimensions".into());
         }
         self.check_outputs()
     }
@@ -140,11 +138,11 @@ impl Kernel {
         }
     }
 
-    fn check_outputs(&self) -> Result<(), String> {
+    fn check_outputs(&self) -> Result<(), Refusal> {
         if let Self::Custom(kernel) = self {
             let count = kernel.body.operands.len();
             return match kernel.operands.iter().find(|position| usize::from(**position) >= count) {
-                Some(position) => Err(format!("has operand {position}, there are {count}")),
+                Some(position) => Err(format!("has operand {position}, there are {count}").into()),
                 None => Ok(()),
             };
         }
@@ -164,15 +162,15 @@ fn check_rows(range: &RowRange) -> Result<(), LimitError> {
     }
 }
 
-fn check_output(output: &Output) -> Result<(), String> {
+fn check_output(output: &Output) -> Result<(), Refusal> {
     if output.index.len() != output.shape.len() {
         let (expected, actual) = (output.shape.len(), output.index.len());
-        return Err(format!("writes a tensor of {expected} dimensions at an index of {actual}"));
+        return Err(format!("writes a tensor of {expected} dimensions at an index of {actual}").into());
     }
     match output.columns {
         Some((start, end)) if start >= end || i32::try_from(end).is_err() => {
-            Err(format!("writes the columns {start}..{end}"))
+            Err(format!("writes the columns {start}..{end}").into())
         }
-        _ => check_shape(&output.shape).map_err(|error| error.to_string()),
+        _ => Ok(check_shape(&output.shape)?),
     }
 }

@@ -229,10 +229,10 @@ impl Graph {
     /// Adds a named output.
     ///
     /// # Errors
-    /// [`GraphError::Duplicate`] if there is one of that name.
+    /// [`GraphError::Shared`] if there is one of that name.
     pub fn add_output(&mut self, name: &str, value: Value) -> Result<(), GraphError> {
         if self.outputs.iter().any(|(known, _)| known == name) {
-            return Err(GraphError::Duplicate { kind: "output", name: name.to_owned() });
+            return Err(GraphError::Shared { kind: "output", name: name.to_owned() });
         }
         self.outputs.push((name.to_owned(), value));
         Ok(())

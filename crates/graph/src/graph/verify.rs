@@ -44,7 +44,7 @@ impl Graph {
             if let (Some((kind, name)), Some(ty)) = (name, node.types.first())
                 && names.insert((kind, name), ty).is_some()
             {
-                return Err(GraphError::Duplicate { kind, name: name.to_owned() });
+                return Err(GraphError::Shared { kind, name: name.to_owned() });
             }
         }
         for (name, value) in self.outputs() {

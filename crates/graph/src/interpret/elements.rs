@@ -116,15 +116,42 @@ pub(super) fn evaluate(
 }
 
 impl Point<'_> {
-    fn at(&mut self, id: ExprId) -> Number {
-        if let Some(Some(value)) = self.memo.get(id.0 as usize) {
-            return *value;
+    /// The value of an expression, after those that it needs: choices among many parts nest deeply.
+    fn at(&mut self, root: ExprId) -> Number {
+        if let Some(value) = self.known(root) {
+            return value;
         }
-        let value = self.compute(id);
-        if let Some(place) = self.memo.get_mut(id.0 as usize) {
-            *place = Some(value);
+        let mut stack = vec![root];
+        while let Some(&id) = stack.last() {
+            if let Some(missing) = self.missing(id) {
+                stack.push(missing);
+                continue;
+            }
+            let value = self.compute(id);
+            if let Some(place) = self.memo.get_mut(id.0 as usize) {
+                *place = Some(value);
+            }
+            stack.pop();
         }
-        value
+        self.known(root).unwrap_or(Number::Float(f64::NAN))
+    }
+
+    fn known(&self, id: ExprId) -> Option<Number> {
+        self.memo.get(id.0 as usize).copied().flatten()
+    }
+
+    /// The first expression that another one needs and that is not known. A choice needs the side that it takes.
+    fn missing(&self, id: ExprId) -> Option<ExprId> {
+        let is_missing = |id: &ExprId| self.known(*id).is_none();
+        match self.dag.expr(id) {
+            Expr::Unary(_, a) | Expr::Cast(_, a) => Some(*a).filter(is_missing),
+            Expr::Binary(_, a, b) => [*a, *b].into_iter().find(is_missing),
+            Expr::Select(condition, a, b) => match self.known(*condition) {
+                None => Some(*condition),
+                Some(taken) => Some(if taken.integer() != 0 { *a } else { *b }).filter(is_missing),
+            },
+            expr => expr.operands().into_iter().find(is_missing),
+        }
     }
 
     fn compute(&mut self, id: ExprId) -> Number {

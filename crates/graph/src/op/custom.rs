@@ -32,7 +32,7 @@ pub trait Custom {
 /// A compute shader without bindings and entry point.
 ///
 /// The WGSL declares `fn run(workgroup: i32, thread: i32)`, which every invocation calls, and whatever that uses: functions,
-/// constants, workgroup variables. It may call, for a tensor that is named `x` here and has two dimensions:
+/// constants, workgroup variables, under any names. It may call, for a tensor that is named `x` here and has two dimensions:
 ///
 /// - `load_x(i: i32, j: i32)`, an element of an operand: `f32`, `i32`, `bool`, or `vec2<u32>` of a 64-bit integer, low word
 ///   first; `load4_x`, four neighbours from a column that is a multiple of four on, as a `vec4`;

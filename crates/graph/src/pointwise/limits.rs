@@ -1,5 +1,5 @@
-use super::dag::{Dag, Expr};
-use crate::limits::{LimitError, MAX_CHOICES, MAX_EXPRESSIONS, MAX_LOADS, check_count};
+use super::dag::{Dag, Expr, ExprId};
+use crate::limits::{LimitError, MAX_CHOICES, MAX_EXPRESSIONS, MAX_LOADS, MAX_STATEMENTS, check_count};
 
 impl Dag {
     /// Checks that the expressions are few enough for one kernel.
@@ -17,13 +17,14 @@ impl Dag {
     /// ```
     ///
     /// # Errors
-    /// [`LimitError`] if there are more expressions than [`MAX_EXPRESSIONS`], more loads than [`MAX_LOADS`], or more choices
-    /// within one another than [`MAX_CHOICES`].
+    /// [`LimitError`] if there are more expressions than [`MAX_EXPRESSIONS`], more loads than [`MAX_LOADS`], more choices
+    /// within one another than [`MAX_CHOICES`], or sides of choices that take more than [`MAX_STATEMENTS`].
     pub fn check_limits(&self) -> Result<(), LimitError> {
         check_count("expressions", self.len(), MAX_EXPRESSIONS)?;
         let loads = self.ids().filter(|&id| matches!(self.expr(id), Expr::Load { .. })).count();
         check_count("loads", loads, MAX_LOADS)?;
-        check_count("choices within one another", self.choices(), MAX_CHOICES)
+        check_count("choices within one another", self.choices(), MAX_CHOICES)?;
+        check_count("statements within choices", self.statements(), MAX_STATEMENTS)
     }
 
     /// Choices within one another.
@@ -35,5 +36,67 @@ impl Dag {
             depths.push(below.copied().unwrap_or(0) + usize::from(matches!(expr, Expr::Select(..))));
         }
         depths.into_iter().max().unwrap_or(0)
+    }
+
+    /// Statements of the largest choice: what both of its sides need is written twice where it may run for only one of them.
+    fn statements(&self) -> usize {
+        let mut reads = vec![false; self.len()];
+        // By choice; 0 where both sides may run.
+        let mut statements = vec![0usize; self.len()];
+        for id in self.ids() {
+            let expr = self.expr(id);
+            let own =
+                matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. });
+            let at = id.0 as usize;
+            reads[at] = own || expr.operands().iter().any(|operand| reads[operand.0 as usize]);
+            if let Expr::Select(_, a, b) = *expr
+                && (reads[a.0 as usize] || reads[b.0 as usize])
+            {
+                let side = |root: ExprId| self.side(root, &statements);
+                statements[at] = side(a).saturating_add(side(b));
+            }
+        }
+        statements.into_iter().max().unwrap_or(0)
+    }
+
+    /// Statements of a side of a choice, given those of the choices before it.
+    fn side(&self, root: ExprId, statements: &[usize]) -> usize {
+        let mut seen = vec![false; root.0 as usize + 1];
+        let (mut stack, mut count) = (vec![root], 0usize);
+        while let Some(id) = stack.pop() {
+            if std::mem::replace(&mut seen[id.0 as usize], true) {
+                continue;
+            }
+            count = count.saturating_add(1).saturating_add(statements[id.0 as usize]);
+            match *self.expr(id) {
+                Expr::Select(condition, ..) if statements[id.0 as usize] > 0 => stack.push(condition),
+                ref expr => stack.extend(expr.operands()),
+            }
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+
+    #[test]
+    fn sides_that_share_what_they_read_are_counted_for_each() {
+        let mut dag = Dag::new();
+        let row = dag.coord(0, Some(64));
+        let mut x = dag.load(0, DType::F32, vec![row]);
+        for n in 0..40 {
+            let [one, other] = [n, n + 1].map(|n| {
+                let bound = dag.int(n);
+                dag.binary(crate::pointwise::BinaryOp::Lt, row, bound)
+            });
+            let zero = dag.float(n as f32);
+            let inner = dag.select(other, x, zero);
+            x = dag.select(one, x, inner);
+        }
+        let error = dag.check_limits().unwrap_err().to_string();
+        assert!(error.contains("statements within choices, more than"), "{error}");
     }
 }

@@ -8,6 +8,7 @@ mod conv;
 mod jagged;
 mod linear;
 mod norm;
+mod operands;
 mod padded;
 mod pointwise;
 mod require;
@@ -222,10 +223,15 @@ impl Scope {
     ///
     /// # Errors
     /// The first [`GraphError`] of the trace, with operator, module path and argument; a size that is no extent of an input;
-    /// two outputs of one name.
+    /// two outputs of one name; an output of another scope; scores as an output; a scope that is finished already.
     pub fn finish(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
         let graph = self.finish_within(outputs)?;
         graph.verify().map_err(|error| error.with_names(graph.sizes()))?;
+        for (name, value) in graph.outputs() {
+            if let Some(ty) = graph.ty(*value).filter(|ty| ty.layout == Layout::Scores) {
+                return Err(GraphError::ScoreOutput { name: name.clone(), ty: ty.to_string() });
+            }
+        }
         Ok(graph)
     }
 
@@ -248,11 +254,15 @@ impl Scope {
     /// # Errors
     /// As [`Scope::finish`], sizes aside.
     pub fn finish_within(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
-        let mut state = self.state.borrow_mut();
-        if let Some(error) = state.error.take() {
-            return Err(error);
+        for (name, tensor) in outputs {
+            operands::one_scope(&self.state, &format!("the output `{name}`"), &[tensor])?;
         }
-        let mut graph = std::mem::take(&mut state.graph);
+        let mut state = self.state.borrow_mut();
+        if let Some(error) = &state.error {
+            return Err(error.clone());
+        }
+        let mut graph = std::mem::take(&mut *state).graph;
+        state.error = Some(GraphError::Finished);
         for (name, tensor) in outputs {
             if let Some(value) = tensor.value {
                 graph.add_output(name, value)?;
@@ -290,8 +300,9 @@ impl Scope {
 }
 
 fn apply(state: &Rc<RefCell<State>>, op: Arc<dyn Op>, operands: &[&Tensor]) -> Tensor {
-    let Some(values) = operands.iter().map(|operand| operand.value).collect::<Option<Vec<_>>>() else {
-        return poisoned(state);
+    let values = match operands::values(state, op.as_ref(), operands) {
+        Ok(values) => values,
+        Err(poisoned) => return poisoned,
     };
     let mut inner = state.borrow_mut();
     let path = inner.path.clone();
@@ -310,7 +321,10 @@ fn apply(state: &Rc<RefCell<State>>, op: Arc<dyn Op>, operands: &[&Tensor]) -> T
 }
 
 fn shared(state: &Rc<RefCell<State>>, op: impl Op, operands: &[&Tensor]) -> Tensor {
-    let values: Vec<Value> = operands.iter().filter_map(|operand| operand.value).collect();
+    let values = match operands::values(state, &op, operands) {
+        Ok(values) => values,
+        Err(poisoned) => return poisoned,
+    };
     let op: Arc<dyn Op> = Arc::new(op);
     let key = (Identity(Arc::clone(&op)), values);
     let known = state.borrow().shared.get(&key).copied();
@@ -393,9 +407,6 @@ impl Tensor {
 
     fn host(&self, op: HostOp, others: &[&Tensor]) -> Tensor {
         let operands: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
-        if operands.iter().any(|operand| operand.is_poisoned()) {
-            return poisoned(&self.state);
-        }
         shared(&self.state, op, &operands)
     }
 

@@ -36,8 +36,8 @@ use placement::{Placement, Segment, Site};
 use profile::Recorder;
 use recover::{Backup, outlives};
 use rewire_graph::HostTensor;
-use rewire_graph_rewrite::cost::{self, Count};
-use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, Source, Step};
+use rewire_graph_rewrite::cost::{self, Count, Counter};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, Source};
 use serde::Serialize;
 use sizes::{Declared, Sizes};
 use std::collections::HashMap;
@@ -169,8 +169,9 @@ impl Session {
     /// As [`Session::run_async`] for inputs that do not fit.
     pub fn counts(&self, inputs: &Inputs) -> Result<Vec<Count>, RunError> {
         let sizes = Sizes::new(&self.plan, &self.inputs, &Declared::find(&self.plan, &self.inputs, inputs)?)?;
-        let count = |step: &Step| Count::of(&step.kernel, &cost::Sizes::of_run(step, &sizes.values));
-        Ok(self.plan.steps.iter().map(count).collect())
+        let mut counter = Counter::default();
+        let counts = self.plan.steps.iter();
+        Ok(counts.map(|step| counter.count(&step.kernel, cost::Sizes::of_run(step, &sizes.values))).collect())
     }
 
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {

@@ -1,6 +1,7 @@
 use super::cost;
 use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
 use crate::cost::{Machine, Sizes};
+use crate::lower::Refusal;
 use crate::plan::Kernel;
 use rewire_graph::op::{Call, JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
 use rewire_graph::pointwise::UnaryOp;
@@ -182,9 +183,9 @@ impl Partition<'_> {
         } else if self.leaves_and_returns(nodes) {
             "what one computes reaches the other by way of a third kernel".to_owned()
         } else {
-            match self.trial(nodes) {
+            match self.trial(nodes).as_ref() {
                 Ok(_) => "together they move more bytes or take more bindings".to_owned(),
-                Err(reason) => reason,
+                Err(reason) => reason.to_string(),
             }
         }
     }
@@ -284,12 +285,22 @@ impl Partition<'_> {
         if self.is_small(&nodes) && self.adopt(group, id) {
             return true;
         }
-        if !self.fits(&nodes) || self.trial(&nodes).is_err() {
+        if !self.fits(&nodes) {
             return false;
         }
-        self.assign(group, [id]);
-        self.note_trial(group);
-        true
+        match self.trial(&nodes).as_ref() {
+            Ok(_) => {
+                self.assign(group, [id]);
+                self.note_trial(group);
+                true
+            }
+            // The kernel grows for as long as it is no larger than one may be; the rest becomes another one.
+            Err(Refusal::Limit(_)) if self.trial_alone(&nodes).is_ok() => {
+                self.assign(group, [id]);
+                true
+            }
+            Err(_) => false,
+        }
     }
 
     /// Norms that only one product reads move into its prologue, where a machine takes no longer then.
@@ -315,8 +326,8 @@ impl Partition<'_> {
             }
             let [joined, alone, reading] =
                 [&nodes, &self.groups[norm], &self.groups[product]].map(|nodes| self.trial(nodes));
-            if let (Ok(joined @ Kernel::Matmul(_)), Ok(alone), Ok(reading)) = (joined, alone, reading)
-                && cost::absorbs(machine, &sizes, &joined, [&alone, &reading])
+            if let (Ok(joined @ Kernel::Matmul(_)), Ok(alone), Ok(reading)) = (&*joined, &*alone, &*reading)
+                && cost::absorbs(machine, &sizes, joined, [alone, reading])
             {
                 self.assign(product, nodes);
             }

@@ -3,17 +3,20 @@
 //! A kernel is an anchor (a product, attention, reductions of a row, or nothing) with elementwise operators
 //! around it. Each step is tried by lowering the kernel it would make, so what is accepted can be computed.
 
+mod body;
 mod cost;
 mod grow;
 mod outline;
 mod partition;
 mod relieve;
+mod trials;
 
 use super::{Context, Pass};
 use crate::lower::RewriteError;
 use partition::Partition;
 use rewire_graph::{Graph, NodeId};
 use std::collections::BTreeSet;
+pub(super) use trials::Trials;
 
 /// Replaces the operators of a graph by fused operators, one a kernel.
 ///
@@ -28,7 +31,7 @@ impl Pass for Fuse {
 
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph("fuse", source);
-        let mut partition = Partition::new(graph).map_err(failed)?;
+        let mut partition = Partition::new(graph, context.trials()).map_err(failed)?;
         partition.seed();
         for group in 0..partition.groups.len() {
             partition.grow_epilogue(group);
@@ -37,6 +40,7 @@ impl Pass for Fuse {
         partition.absorb_norms(context.machine());
         partition.relieve();
         partition.join_maps();
+        partition.shorten();
         let fused = outline::outline(&partition, context)?;
         if context.is_explaining() {
             explain(&partition, context);

@@ -1,3 +1,4 @@
+use super::body::{Body, dangling};
 use super::partition::Partition;
 use crate::lower::RewriteError;
 use crate::passes::Context;
@@ -76,7 +77,8 @@ impl<'a> Kernels<'a> {
         for nodes in partition.groups.iter().filter(|nodes| !nodes.is_empty()) {
             let number = kernels.waiting.len();
             let results = partition.results(nodes);
-            let (body, operands) = partition.body(nodes, &results, 0)?;
+            let body = Body::new(partition, nodes, &results, 0);
+            let (operands, body) = (body.operands(), body.graph(partition.graph)?);
             let awaited: BTreeSet<NodeId> =
                 operands.iter().map(|value| value.node).filter(|&id| !partition.is_leaf(id)).collect();
             for &id in &awaited {
@@ -109,16 +111,7 @@ impl<'a> Kernels<'a> {
 }
 
 fn read(moved: &HashMap<Value, Value>, values: &[Value]) -> Result<Vec<Value>, GraphError> {
-    values
-        .iter()
-        .map(|value| {
-            moved.get(value).copied().ok_or_else(|| GraphError::Dangling {
-                node: "a fused operator".to_owned(),
-                path: String::new(),
-                detail: format!("node {}", value.node.number()),
-            })
-        })
-        .collect()
+    values.iter().map(|value| moved.get(value).copied().ok_or_else(|| dangling(*value))).collect()
 }
 
 fn rebind_sizes(fused: &mut Graph, moved: &HashMap<Value, Value>) {

@@ -1,9 +1,10 @@
+use super::body::Body;
+use super::trials::{Trial, Trials};
 use crate::emit::{Target, Windows};
-use crate::lower::{kernel, packed};
-use crate::plan::Kernel;
+use crate::lower::packed;
 use rewire_graph::op::{Constant, Fused, HostOp, Input, MatMul, Op, Parameter, WeightedSum};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Type, Value};
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
 /// A kernel in the making, by position.
 pub(super) type GroupId = usize;
@@ -36,6 +37,7 @@ pub(super) struct Partition<'a> {
     /// By group, how far down the order free nodes were part of the last trial of the kernel; `None` after a change.
     tried: Vec<Option<usize>>,
     packed: HashSet<Value>,
+    trials: Trials,
     /// By [`NodeId::number`].
     facts: Vec<Facts>,
 }
@@ -51,10 +53,13 @@ struct Facts {
     is_output: bool,
     is_leaf: bool,
     is_elementwise: bool,
+    /// See [`Trials`].
+    operator: u32,
+    types: Vec<u32>,
 }
 
 impl<'a> Partition<'a> {
-    pub fn new(graph: &'a Graph) -> Result<Self, GraphError> {
+    pub fn new(graph: &'a Graph, trials: &Trials) -> Result<Self, GraphError> {
         let live = graph.live();
         let mut order = graph.order()?;
         order.retain(|id| live.contains(id));
@@ -67,8 +72,17 @@ impl<'a> Partition<'a> {
             users.retain(|user| live.contains(user));
             let is_elementwise = node.op.elementwise().is_some();
             let (inputs, is_leaf) = (graph.inputs(id), is_leaf(node.op.as_ref()));
-            facts[id.number()] =
-                Facts { position, group: None, users, inputs, is_output: false, is_leaf, is_elementwise };
+            facts[id.number()] = Facts {
+                position,
+                group: None,
+                users,
+                inputs,
+                is_output: false,
+                is_leaf,
+                is_elementwise,
+                operator: if is_leaf { 0 } else { trials.operator(&node.op) },
+                types: node.types.iter().map(|ty| trials.ty(ty)).collect(),
+            };
         }
         for (_, value) in graph.outputs() {
             if let Some(facts) = facts.get_mut(value.node.number()) {
@@ -76,7 +90,7 @@ impl<'a> Partition<'a> {
             }
         }
         let packed = packed(graph, &graph.fixed()?);
-        Ok(Self { graph, order, groups: vec![], tried: vec![], packed, facts })
+        Ok(Self { graph, order, groups: vec![], tried: vec![], packed, trials: trials.clone(), facts })
     }
 
     fn facts(&self, id: NodeId) -> Option<&Facts> {
@@ -183,9 +197,8 @@ impl<'a> Partition<'a> {
             let producers = self.inputs(id).iter().map(|value| value.node);
             heap.extend(producers.filter(|id| nodes.contains(id) || self.is_free(*id)).filter_map(entry));
         }
-        let is_inside = |id: NodeId| nodes.contains(&id) || (self.is_free(id) && self.position(id) >= Some(window));
         let read = inside.iter().flat_map(|&id| self.inputs(id)).copied();
-        Cone { read: read.filter(|value| !is_inside(value.node)).collect(), free, window }
+        Cone { read: read.filter(|value| !self.is_inside(nodes, window, value.node)).collect(), free, window }
     }
 
     /// Takes the nodes of a group back to those without a kernel.
@@ -250,37 +263,40 @@ impl<'a> Partition<'a> {
         false
     }
 
-    /// The body of a kernel that computes `results` of `nodes`, with what each operand stands for. Free nodes at positions
-    /// before `window` are read from memory.
-    pub fn body(
-        &self,
-        nodes: &BTreeSet<NodeId>,
-        results: &[NodeId],
-        window: usize,
-    ) -> Result<(Graph, Vec<Value>), GraphError> {
-        let (body, copies, operands) = (Graph::new(), BTreeMap::new(), vec![]);
-        let mut building = Building { partition: self, nodes, body, copies, operands, window };
-        for (number, &id) in results.iter().enumerate() {
-            let value = building.copy(Value { node: id, port: 0 })?;
-            building.body.add_output(&number.to_string(), value)?;
-        }
-        Ok((building.body, building.operands))
-    }
-
     /// The kernel that `nodes` would become, with the free nodes that it reads, or why they would not.
-    pub fn trial(&self, nodes: &BTreeSet<NodeId>) -> Result<Kernel, String> {
+    pub fn trial(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         let results = self.results(nodes);
         self.lowered(nodes, &results, self.cone(nodes, &results).window)
     }
 
     /// The kernel that `nodes` would become if it read all others from memory, or why they would not.
-    pub fn trial_alone(&self, nodes: &BTreeSet<NodeId>) -> Result<Kernel, String> {
+    pub fn trial_alone(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         self.lowered(nodes, &self.results(nodes), usize::MAX)
     }
 
-    fn lowered(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId], window: usize) -> Result<Kernel, String> {
-        let (body, _) = self.body(nodes, results, window).map_err(|error| error.to_string())?;
-        kernel(&body)
+    /// The kernel that `nodes` become with all free nodes that they are computed from, or why they do not.
+    pub fn trial_whole(&self, nodes: &BTreeSet<NodeId>) -> Trial {
+        self.lowered(nodes, &self.results(nodes), 0)
+    }
+
+    fn lowered(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId], window: usize) -> Trial {
+        let body = Body::new(self, nodes, results, window);
+        self.trials.kernel(body.form(self), || body.graph(self.graph))
+    }
+
+    /// True for what a kernel of `nodes` computes itself: these, and free nodes from position `window` on.
+    pub fn is_inside(&self, nodes: &BTreeSet<NodeId>, window: usize, id: NodeId) -> bool {
+        nodes.contains(&id) || (self.is_free(id) && self.position(id).is_some_and(|position| position >= window))
+    }
+
+    /// A number that nodes of equal operators have.
+    pub fn operator_number(&self, id: NodeId) -> u32 {
+        self.facts(id).map_or(0, |facts| facts.operator)
+    }
+
+    /// A number that values of equal types have.
+    pub fn type_number(&self, value: Value) -> u32 {
+        self.facts(value.node).and_then(|facts| facts.types.get(value.port as usize)).copied().unwrap_or(0)
     }
 
     /// Storage bindings of a kernel: device operands that are read, results, one for all packed parameters of a
@@ -369,46 +385,5 @@ impl Seen {
         let new = self.0[word] & bit == 0;
         self.0[word] |= bit;
         new
-    }
-}
-
-struct Building<'a, 'b> {
-    partition: &'a Partition<'b>,
-    nodes: &'a BTreeSet<NodeId>,
-    body: Graph,
-    copies: BTreeMap<Value, Value>,
-    operands: Vec<Value>,
-    window: usize,
-}
-
-impl Building<'_, '_> {
-    fn copy(&mut self, value: Value) -> Result<Value, GraphError> {
-        if let Some(&copy) = self.copies.get(&value) {
-            return Ok(copy);
-        }
-        let inside = self.nodes.contains(&value.node)
-            || (self.partition.is_free(value.node)
-                && self.partition.position(value.node).is_some_and(|position| position >= self.window));
-        let copy = match self.partition.graph.node(value.node) {
-            Some(_) if inside => {
-                let inputs = self.partition.inputs(value.node).iter().map(|&input| self.copy(input)).collect::<Result<
-                    Vec<_>,
-                    _,
-                >>(
-                )?;
-                Value { node: self.body.add_copy(self.partition.graph, value.node, &inputs)?, port: value.port }
-            }
-            _ => {
-                let ty = self.partition.graph.ty(value).cloned().ok_or_else(|| GraphError::Dangling {
-                    node: "a fused operator".to_owned(),
-                    path: String::new(),
-                    detail: format!("node {}", value.node.number()),
-                })?;
-                self.operands.push(value);
-                Fused::add_operand(&mut self.body, self.operands.len() - 1, ty)?
-            }
-        };
-        self.copies.insert(value, copy);
-        Ok(copy)
     }
 }

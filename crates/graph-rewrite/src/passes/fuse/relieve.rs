@@ -1,4 +1,5 @@
 use super::partition::{BINDINGS, GroupId, Partition};
+use crate::lower::Refusal;
 use rewire_graph::{NodeId, Value};
 use std::collections::BTreeSet;
 
@@ -15,6 +16,27 @@ impl Partition<'_> {
             }
             group += 1;
         }
+    }
+
+    /// Kernels that are larger than one may be read what they repeat from memory.
+    pub(super) fn shorten(&mut self) {
+        let mut group = 0;
+        while group < self.groups.len() {
+            match self.repeated(group) {
+                Some(id) => drop(self.create(BTreeSet::from([id]))),
+                None => group += 1,
+            }
+        }
+    }
+
+    /// Of a kernel that is too large, the last of the nodes that it repeats and that can be stored.
+    fn repeated(&self, group: GroupId) -> Option<NodeId> {
+        let nodes = &self.groups[group];
+        let cone = self.cone(nodes, &self.results(nodes));
+        let apart =
+            |id: &NodeId| !self.is_scores(*id) && !self.inputs(*id).is_empty() && !self.depends(vec![*id], nodes);
+        let last = cone.free.into_iter().find(apart)?;
+        matches!(self.trial_whole(nodes).as_ref(), Err(Refusal::Limit(_))).then_some(last)
     }
 
     /// How many bindings too many a kernel takes.

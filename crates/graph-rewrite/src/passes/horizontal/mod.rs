@@ -4,7 +4,7 @@ mod family;
 mod join;
 
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Precompute, Separate};
-use crate::cost::{Machine, Sizes, operators};
+use crate::cost::{Sizes, operators};
 use crate::lower::RewriteError;
 use family::{Family, Known, Members};
 use rewire_graph::op::{Concat, MatMul};
@@ -30,18 +30,18 @@ impl Pass for MergeSiblings {
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph(self.name(), source);
         let sets = siblings(graph).map_err(failed)?;
-        let mut chosen = if sets.is_empty() { vec![] } else { choose(graph, &sets, context.machine())? };
+        let mut chosen = if sets.is_empty() { vec![] } else { choose(graph, &sets, context)? };
         chosen.retain(|set| context.permits(self.name(), graph, set[0]));
         merged(graph, &chosen).map_err(failed)
     }
 }
 
 /// The sets of siblings whose merging pays.
-fn choose(graph: &Graph, sets: &[Vec<NodeId>], machine: &Machine) -> Result<Vec<Vec<NodeId>>, RewriteError> {
+fn choose(graph: &Graph, sets: &[Vec<NodeId>], context: &Context) -> Result<Vec<Vec<NodeId>>, RewriteError> {
     let failed = |source| RewriteError::graph("merge_siblings", source);
     // A graph that does not fuse as it is gives nothing to compare with.
-    let Ok(before) = seconds(graph, machine) else { return Ok(vec![]) };
-    let is_less = |merged: &Graph, than| seconds(merged, machine).ok().filter(|seconds| *seconds < than);
+    let Ok(before) = seconds(graph, context) else { return Ok(vec![]) };
+    let is_less = |merged: &Graph, than| seconds(merged, context).ok().filter(|seconds| *seconds < than);
     if is_less(&merged(graph, sets).map_err(failed)?, before).is_some() {
         return Ok(sets.to_vec());
     }
@@ -56,12 +56,12 @@ fn choose(graph: &Graph, sets: &[Vec<NodeId>], machine: &Machine) -> Result<Vec<
     Ok(chosen)
 }
 
-/// Time that a machine takes for a run, if the graph were fused as it is.
-fn seconds(graph: &Graph, machine: &Machine) -> Result<f64, RewriteError> {
+/// Time that the machine takes for a run, if the graph were fused as it is.
+fn seconds(graph: &Graph, context: &Context) -> Result<f64, RewriteError> {
     let rest = Pipeline::new(vec![Box::new(Separate), Box::new(DeadCode), Box::new(Precompute), Box::new(Fuse)]);
-    let (fused, _) = rest.for_machine(*machine).run(graph.clone())?;
+    let (fused, _) = rest.run_within(graph.clone(), context.within())?;
     let counts = operators(&fused, &Sizes::assumed(&fused));
-    Ok(counts.iter().map(|(_, count)| machine.serial_seconds(count)).sum())
+    Ok(counts.iter().map(|(_, count)| context.machine().serial_seconds(count)).sum())
 }
 
 /// Products with the same left operand and parameters of one type as right operands, oldest first.

@@ -1,0 +1,70 @@
+use crate::lower::{Refusal, kernel};
+use crate::plan::Kernel;
+use rewire_graph::op::{Identity, Op};
+use rewire_graph::{Graph, GraphError, Type};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Kernels that are kept, at most.
+const KEPT: usize = 1 << 12;
+
+/// What bodies became as kernels: equal ones are lowered once, whichever layer of a model they are part of and whatever
+/// graph is fused.
+#[derive(Clone, Debug, Default)]
+pub(in crate::passes) struct Trials(Arc<Mutex<Known>>);
+
+/// A kernel, or why there is none.
+pub(super) type Trial = Arc<Result<Kernel, Refusal>>;
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By the address of an operator, which is held so that no other one takes it.
+    addresses: HashMap<usize, (Arc<dyn Op>, u32)>,
+    operators: HashMap<Identity, u32>,
+    types: HashMap<Type, u32>,
+    kernels: HashMap<Vec<u32>, Trial>,
+}
+
+impl Trials {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that equal operators have.
+    pub fn operator(&self, op: &Arc<dyn Op>) -> u32 {
+        let known = &mut *self.known();
+        let address = Arc::as_ptr(op).cast::<()>() as usize;
+        if let Some(&(_, number)) = known.addresses.get(&address) {
+            return number;
+        }
+        let next = known.operators.len() as u32;
+        let number = *known.operators.entry(Identity(Arc::clone(op))).or_insert(next);
+        known.addresses.insert(address, (Arc::clone(op), number));
+        number
+    }
+
+    /// A number that equal types have.
+    pub fn ty(&self, ty: &Type) -> u32 {
+        let known = &mut *self.known();
+        if let Some(&number) = known.types.get(ty) {
+            return number;
+        }
+        let next = known.types.len() as u32;
+        known.types.insert(ty.clone(), next);
+        next
+    }
+
+    /// The kernel of a body; `form` is the same for equal bodies.
+    pub fn kernel(&self, form: Vec<u32>, body: impl FnOnce() -> Result<Graph, GraphError>) -> Trial {
+        if let Some(trial) = self.known().kernels.get(&form) {
+            return Arc::clone(trial);
+        }
+        let made = body().map_err(|error| Refusal::Form(error.to_string())).and_then(|body| kernel(&body));
+        let trial = Arc::new(made);
+        let kernels = &mut self.known().kernels;
+        if kernels.len() < KEPT {
+            kernels.insert(form, Arc::clone(&trial));
+        }
+        trial
+    }
+}

@@ -1,0 +1,45 @@
+//! What operators of a trace read: values of one scope.
+
+use super::{State, Tensor, poison, poisoned};
+use crate::op::{Input, Op, Parameter};
+use crate::{GraphError, Value};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// The values that an operator reads, or its result where they are of several scopes, or one of them is no value after an
+/// error.
+pub(super) fn values(state: &Rc<RefCell<State>>, op: &dyn Op, operands: &[&Tensor]) -> Result<Vec<Value>, Tensor> {
+    one_scope(state, op.name(), operands).map_err(|_| poisoned(state))?;
+    operands.iter().map(|operand| operand.value).collect::<Option<_>>().ok_or_else(|| poisoned(state))
+}
+
+/// Checks that all operands are of the scope of `state`; if not, it becomes the error of every scope that they are of.
+pub(super) fn one_scope(state: &Rc<RefCell<State>>, op: &str, operands: &[&Tensor]) -> Result<(), GraphError> {
+    let is_own = |operand: &&&Tensor| Rc::ptr_eq(&operand.state, state);
+    let Some(other) = operands.iter().find(|operand| !is_own(operand)) else { return Ok(()) };
+    let own = operands.iter().find(is_own).map_or_else(|| "its scope".to_owned(), |own| own.description());
+    let error =
+        GraphError::Scopes { op: op.to_owned(), path: state.borrow().path.clone(), own, other: other.description() };
+    poison(state, error.clone());
+    operands.iter().for_each(|operand| drop(poison(&operand.state, error.clone())));
+    Err(error)
+}
+
+impl Tensor {
+    /// What people call it.
+    fn description(&self) -> String {
+        let state = self.state.borrow();
+        let Some(node) = self.value.and_then(|value| state.graph.node(value.node)) else {
+            return "a tensor after an error".to_owned();
+        };
+        let op = node.op.as_ref();
+        if let Some(input) = op.downcast_ref::<Input>() {
+            return format!("the input `{}`", input.name);
+        }
+        if let Some(parameter) = op.downcast_ref::<Parameter>() {
+            return format!("the parameter `{}`", parameter.name);
+        }
+        let path = if node.path.is_empty() { String::new() } else { format!(" in `{}`", node.path) };
+        format!("the result of {}{path}", op.name())
+    }
+}
