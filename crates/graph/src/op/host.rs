@@ -1,6 +1,6 @@
 use super::{Op, arity, rank, same_size};
 use crate::pointwise::BinaryOp;
-use crate::{Dim, Layout, Symbol, Type, TypeError};
+use crate::{Dim, Layout, Scalar, Symbol, Type, TypeError};
 use serde::{Deserialize, Serialize};
 
 /// A function of the shape program: integers and vectors of integers on the host.
@@ -114,10 +114,11 @@ fn at_most(argument: &str, values: &[i64], bounds: &[i64]) -> Result<Vec<i64>, S
 }
 
 fn binary(op: BinaryOp, a: &[i64], b: &[i64]) -> Result<Vec<i64>, String> {
+    let evaluate = |a, b| op.evaluate_int(Scalar::I64, a, b);
     match (a, b) {
-        (_, &[b]) => Ok(a.iter().map(|&a| op.evaluate_int(a, b)).collect()),
-        (&[a], _) => Ok(b.iter().map(|&b| op.evaluate_int(a, b)).collect()),
-        _ if a.len() == b.len() => Ok(a.iter().zip(b).map(|(&a, &b)| op.evaluate_int(a, b)).collect()),
+        (_, &[b]) => Ok(a.iter().map(|&a| evaluate(a, b)).collect()),
+        (&[a], _) => Ok(b.iter().map(|&b| evaluate(a, b)).collect()),
+        _ if a.len() == b.len() => Ok(a.iter().zip(b).map(|(&a, &b)| evaluate(a, b)).collect()),
         _ => Err(format!("vectors differ in length: {} and {}", a.len(), b.len())),
     }
 }

@@ -2,9 +2,10 @@ use super::io::{Inputs, Value};
 use super::validate::ragged;
 use crate::RunError;
 use crate::memory::Layout;
+use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{DType, Dim, HostTensor};
-use rewire_graph_rewrite::plan::{Binding, HostSlot, Plan, ShapeValues, Source};
+use rewire_graph_rewrite::plan::{Binding, HostSlot, Plan, ShapeValues, Source, Step};
 use std::collections::BTreeSet;
 
 /// The sizes of a run: what the shape program computed, and the layout of every tensor.
@@ -93,6 +94,9 @@ impl Sizes {
         }
         for &slot in offsets {
             check_offsets(slot, slot_of(&values, slot))?;
+        }
+        for step in &plan.steps {
+            check_points(step, &values)?;
         }
         let layouts = plan.buffers.iter().map(|buffer| {
             let shape = evaluate(&buffer.shape, &values).ok_or_else(|| RunError::Size {
@@ -236,6 +240,15 @@ fn check_offsets(slot: HostSlot, values: &[i64]) -> Result<(), RunError> {
         previous = value;
     }
     Ok(())
+}
+
+/// Errors where a loop has more points than its indices count.
+fn check_points(step: &Step, values: &ShapeValues) -> Result<(), RunError> {
+    let points = step.kernel.points(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()));
+    points.map(drop).ok_or_else(|| RunError::Size {
+        what: format!("the loop of step {} (`{}`)", step.name, step.path),
+        size: format!("of more than {MAX_POINTS} points"),
+    })
 }
 
 fn evaluate(shape: &[Dim], values: &ShapeValues) -> Option<Vec<usize>> {
