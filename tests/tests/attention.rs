@@ -257,3 +257,21 @@ fn scores_that_count_are_told_from_keys_that_do_not() {
     one_kernel(&case);
     case.check();
 }
+
+#[test]
+fn samples_that_keep_nothing_do_not_see_the_longest_one() {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("batch"));
+    let x = scope.input("x", F32, &[rows.total.clone(), 3.into()]);
+    let kept = x.gt(&scope.scalar(F32, 0.0)).select(&x, &scope.scalar(F32, f32::MIN));
+    let graph = scope.finish(&[("y", kept.jagged_softmax(&rows))]).unwrap();
+    let values: Vec<f64> = (0..24).map(|n| if n < 6 { -1.0 } else { f64::from(n) / 7.0 }).collect();
+    let inputs = Tensors::from([
+        ("x".to_owned(), HostTensor::from_f64(F32, vec![8, 3], &values).unwrap()),
+        ("lengths".to_owned(), HostTensor::lengths(&[2, 5, 0, 1])),
+    ]);
+    let case = Case { graph, inputs, parameters: Tensors::new() };
+    case.check();
+    let y = rewire_graph::interpret(&case.graph, &case.inputs, &case.parameters).unwrap()["y"].to_f64();
+    assert_eq!(y[..6], [0.5; 6]);
+}

@@ -62,14 +62,6 @@ impl Value {
         }
     }
 
-    /// A float, finite, or a truth value.
-    pub fn of_constant(scalar: Scalar, value: f64) -> Self {
-        match scalar {
-            Scalar::Bool => Self::Bool(value != 0.0),
-            _ => Self::Float(if value.is_nan() { 0.0 } else { (value as f32).clamp(f32::MIN, f32::MAX) }),
-        }
-    }
-
     /// A float or truth value.
     pub fn of_constant(scalar: Scalar, value: f64) -> Self {
         match scalar {
