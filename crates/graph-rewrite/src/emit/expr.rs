@@ -326,7 +326,7 @@ impl Scope {
         }
         // The second operand is looked at for NaN.
         let limits = scalar == Scalar::F32 && matches!(op, BinaryOp::Min | BinaryOp::Max);
-        let (a, b) = if limits && right.constant().is_some() { (b, a) } else { (a, b) };
+        let (a, b) = if limits && matches!(right, Value::Float(_)) { (b, a) } else { (a, b) };
         let natural = |id| dag.range(id).is_some_and(|(low, _)| low >= 0);
         let divisor = if let Value::Int(_, n) = right { Some(n) } else { None };
         let facts = Facts { natural: natural(a) && natural(b), divisor };
