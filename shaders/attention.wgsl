@@ -17,8 +17,8 @@ const CHUNK = {{ chunk // 4 }};
 // Rows of tiles, in groups of four, are padded against bank conflicts.
 const PITCH = {{ pitch }};
 {% if softmax %}
-// A score that does not count.
-const MASKED = -3.0e38f;
+// The largest score of no keys.
+const LOWEST = -3.4028235e38f;
 {% endif %}
 
 {{ declarations -}}
@@ -28,8 +28,13 @@ var<workgroup> row_tile: array<vec4<f32>, {{ rows * pitch }}>;
 var<workgroup> key_tile: array<vec4<f32>, {{ key_tile }}>;
 {% if softmax %}
 var<workgroup> row_max: array<f32, {{ rows }}>;
+// Sums of weights; negative where no key has counted yet.
 var<workgroup> row_sum: array<f32, {{ rows }}>;
 var<workgroup> row_scale: array<f32, {{ rows }}>;
+{% if masked %}
+// A bit for each key of a tile that counts, where some do not.
+var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
+{% endif %}
 {% endif %}
 {% include "row_bounds_memory.wgsl" %}
 
@@ -108,6 +113,12 @@ var<workgroup> row_scale: array<f32, {{ rows }}>;
         }
 {% endfor %}
 {% endmacro %}
+{% macro note_keys(i) %}
+{% if softmax and masked %}
+            let bits{{ i }} = dot(vec4<u32>(kept{{ i }}), vec4<u32>(1u, 2u, 4u, 8u));
+            atomicOr(&row_keys[thread_row + {{ i }}], bits{{ i }} << u32(thread_group * 4));
+{% endif %}
+{% endmacro %}
 @compute @workgroup_size(128)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -127,8 +138,11 @@ fn main(
     let thread_group = local % 8;
 {% if softmax %}
     if (local < ROWS) {
-        row_max[local] = MASKED;
-        row_sum[local] = 0.0f;
+        row_max[local] = LOWEST;
+        row_sum[local] = -1.0f;
+{% if masked %}
+        atomicStore(&row_keys[local], 0u);
+{% endif %}
     }
 {% endif %}
 {% include "row_bounds.wgsl" %}
@@ -198,6 +212,7 @@ fn main(
             let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
 {% for i in range(rows_per_thread) %}
             kept{{ i }} = inside{% if masked %} & keep(c0, c1, row{{ i }}, near, inside){% endif %};
+{{ note_keys(i) -}}
 {% endfor %}
         }
 {% for i in range(rows_per_thread) %}
@@ -210,7 +225,9 @@ fn main(
         if (!whole) {
             let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
 {% for i in range(rows_per_thread) %}
-            score{{ i }} = select(vec4<f32>({{ "MASKED" if softmax else "0.0f" }}), score{{ i }}, inside{% if masked %} & keep(c0, c1, row{{ i }}, near, inside){% endif %});
+            let kept{{ i }} = inside{% if masked %} & keep(c0, c1, row{{ i }}, near, inside){% endif %};
+            score{{ i }} = select(vec4<f32>({{ "LOWEST" if softmax else "0.0f" }}), score{{ i }}, kept{{ i }});
+{{ note_keys(i) -}}
 {% endfor %}
         }
 {% endif %}
@@ -229,15 +246,32 @@ fn main(
                 high = max(high, max(max(s.x, s.y), max(s.z, s.w)));
             }
             let scale = exp(before - high);
-            var total = row_sum[local] * scale;
+            var total = 0.0f;
             for (var step = 0; step < KEYS / 4; step++) {
-                let s = row_tile[local * PITCH + step];
-                let weight = select(exp(s - high), vec4<f32>(0.0f), s <= vec4<f32>(MASKED));
+                let weight = exp(row_tile[local * PITCH + step] - high);
                 row_tile[local * PITCH + step] = weight;
                 total += (weight.x + weight.y) + (weight.z + weight.w);
             }
+            var counts = true;
+{% if masked %}
+            let kept_keys = select(atomicExchange(&row_keys[local], 0u), 0xffffffffu, whole);
+{% else %}
+            let kept_keys = select((1u << (u32(keys - j0) & 31u)) - 1u, 0xffffffffu, whole);
+{% endif %}
+            // Keys that do not count are told from those with the lowest score.
+            if (!(high > LOWEST)) {
+                counts = kept_keys != 0u;
+                total = 0.0f;
+                for (var step = 0; step < KEYS / 4; step++) {
+                    let kept = (vec4<u32>(kept_keys >> u32(step * 4)) & vec4<u32>(1u, 2u, 4u, 8u)) != vec4<u32>(0u);
+                    let weight = select(vec4<f32>(0.0f), row_tile[local * PITCH + step], kept);
+                    row_tile[local * PITCH + step] = weight;
+                    total += (weight.x + weight.y) + (weight.z + weight.w);
+                }
+            }
+            let sum = row_sum[local];
             row_max[local] = high;
-            row_sum[local] = total;
+            row_sum[local] = select(sum, select(sum, 0.0f, sum < 0.0f) * scale + total, counts);
             row_scale[local] = scale;
         }
         workgroupBarrier();
@@ -285,7 +319,8 @@ fn main(
     if (i0 + thread_row + {{ i }} < rows) {
 {% if softmax %}
         let total = row_sum[thread_row + {{ i }}];
-        let part = select(1.0f / total, 0.0f, total == 0.0f);
+        // Without a key, nothing. Where all keys that count weigh nothing, what 0 / 0 is.
+        let part = select(1.0f / total, 0.0f, total < 0.0f);
 {% endif %}
 {% for chunk in range(value_chunks) %}
         if ({{ chunk * 32 }} + thread_group * 4 < {{ v_width }}) {

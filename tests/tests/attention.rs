@@ -170,3 +170,108 @@ fn jagged_softmax_attention_is_one_kernel() {
         }
     }
 }
+
+/// Fills of scores, by row: what scores that are not kept become.
+fn fill(row: usize, key: usize) -> f64 {
+    let (lowest, next) = (f64::from(f32::MIN), f64::from(f32::MIN.next_up()));
+    match row % 9 {
+        0 => lowest,
+        1 => [lowest, -1e9][key % 2],
+        2 => f64::NEG_INFINITY,
+        3 => [f64::NEG_INFINITY, lowest][usize::from(key > 40)],
+        4 => [lowest, next][usize::from(key == 33)],
+        5 => -3e38,
+        6 => [lowest, f64::NAN][usize::from(key == 3)],
+        7 => [-1.0, f64::INFINITY][usize::from(key == 37)],
+        _ => -1e4,
+    }
+}
+
+/// Where scores stay, by row: nowhere, in a few places, everywhere.
+fn stays(row: usize, key: usize) -> f64 {
+    let stays = [false, (row + key).is_multiple_of(7), key == 44, true][(row / 9) % 4];
+    if stays { 1.0 } else { -1.0 }
+}
+
+fn table(rows: usize, keys: usize, entry: fn(usize, usize) -> f64) -> HostTensor {
+    let values: Vec<f64> = (0..rows * keys).map(|at| entry(at / keys, at % keys)).collect();
+    HostTensor::from_f64(F32, vec![rows, keys], &values).unwrap()
+}
+
+#[test]
+fn rows_that_keep_nothing_mean_what_the_softmax_of_their_fill_means() {
+    let mut case = attention(
+        |_| vec![2.into()],
+        |scope, s| {
+            let shape = [s.dim(s.rank() - 2), s.dim(s.rank() - 1)];
+            let (keep, fill) = (scope.input("keep", F32, &shape), scope.input("fill", F32, &shape));
+            softmax(&keep.gt(&scope.scalar(F32, 0.0)).select(&(s * 0.3), &fill))
+        },
+    );
+    one_kernel(&case);
+    case.inputs.insert("keep".to_owned(), table(37, 45, stays));
+    case.inputs.insert("fill".to_owned(), table(37, 45, fill));
+    case.check();
+}
+
+#[test]
+fn rows_that_keep_nothing_take_the_mean_of_the_values() {
+    let case = attention(
+        |_| vec![2.into()],
+        |scope, s| {
+            let keep = scope.input("keep", F32, &[s.dim(s.rank() - 2), s.dim(s.rank() - 1)]);
+            softmax(&keep.gt(&scope.scalar(F32, 2.0)).select(s, &scope.scalar(F32, f32::MIN)))
+        },
+    );
+    one_kernel(&case);
+    case.check();
+}
+
+#[test]
+fn scores_that_count_are_told_from_keys_that_do_not() {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("batch"));
+    let total = rows.total.clone();
+    let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, F32, &[total.clone(), 2.into(), 8.into()]));
+    let (low, high) = (scope.input("low", F32, &[total.clone()]), scope.input("high", F32, &[total.clone()]));
+    let gate = scope.input("gate", F32, &[total.clone()]);
+    // Causal, and no key for some rows; a key's score is its own where the row says so.
+    let gate = rows.per_row(&rows, 2, &gate).gt(&scope.scalar(F32, 0.0));
+    let keep = rows.row_index(&rows, 2).ge(&rows.key_index(&rows, 2)).and(&gate);
+    let own = rows.per_row(&rows, 2, &high).gt(&scope.scalar(F32, 0.0));
+    let scores = own.select(&q.scores(&k, &rows, &rows), &rows.per_key(&rows, 2, &low));
+    let y = scores.softmax_scores(Some(&keep), &rows, &rows).weighted_sum(&v, &rows, &rows);
+    let lengths = [70i64, 0, 3, 1, 40, 1];
+    let count = lengths.iter().sum::<i64>() as usize;
+    let lows = [f64::NEG_INFINITY, f32::MIN.into(), -1.0, f64::NEG_INFINITY, f32::MIN.into()];
+    let vector = |entry: &dyn Fn(usize) -> f64| {
+        HostTensor::from_f64(F32, vec![count], &(0..count).map(entry).collect::<Vec<_>>()).unwrap()
+    };
+    let mut inputs: Tensors =
+        ["q", "k", "v"].map(|name| (name.to_owned(), Noise::new(4, name).floats(F32, &[count, 2, 8], 1.0))).into();
+    inputs.insert("lengths".to_owned(), HostTensor::lengths(&lengths));
+    inputs.insert("low".to_owned(), vector(&|key| lows[(key / 36) % 5]));
+    inputs.insert("high".to_owned(), vector(&|row| [-1.0, -1.0, 1.0][row % 3]));
+    inputs.insert("gate".to_owned(), vector(&|row| [1.0, 1.0, 1.0, -1.0][row % 4]));
+    let case = Case { graph: scope.finish(&[("y", y)]).unwrap(), inputs, parameters: Tensors::new() };
+    one_kernel(&case);
+    case.check();
+}
+
+#[test]
+fn samples_that_keep_nothing_do_not_see_the_longest_one() {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("batch"));
+    let x = scope.input("x", F32, &[rows.total.clone(), 3.into()]);
+    let kept = x.gt(&scope.scalar(F32, 0.0)).select(&x, &scope.scalar(F32, f32::MIN));
+    let graph = scope.finish(&[("y", kept.jagged_softmax(&rows))]).unwrap();
+    let values: Vec<f64> = (0..24).map(|n| if n < 6 { -1.0 } else { f64::from(n) / 7.0 }).collect();
+    let inputs = Tensors::from([
+        ("x".to_owned(), HostTensor::from_f64(F32, vec![8, 3], &values).unwrap()),
+        ("lengths".to_owned(), HostTensor::lengths(&[2, 5, 0, 1])),
+    ]);
+    let case = Case { graph, inputs, parameters: Tensors::new() };
+    case.check();
+    let y = rewire_graph::interpret(&case.graph, &case.inputs, &case.parameters).unwrap()["y"].to_f64();
+    assert_eq!(y[..6], [0.5; 6]);
+}

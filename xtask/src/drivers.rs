@@ -2,6 +2,7 @@ use crate::setup;
 use crate::shell::{cargo, root, run as run_command, run_captured, tests};
 use crate::vulkan::{SoftwareDriver, file_with_prefix, validation_layer, with_driver};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What naga 30 writes for every array in workgroup memory: <https://github.com/gfx-rs/wgpu/issues/7696>.
 const KNOWN_MESSAGE: &str = "0xb210f7c2";
@@ -19,12 +20,41 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 /// Debian unstable has Mesa's newest lavapipe, with cooperative matrices, which the C library of a stable system
-/// cannot load. The tests run with that tree's own loader and libraries.
+/// cannot load. Programs run with that tree's own loader and libraries.
+pub(crate) struct NewerLavapipe {
+    loader: PathBuf,
+    libraries: PathBuf,
+    driver: PathBuf,
+}
+
+impl NewerLavapipe {
+    /// The driver of a tree of Debian.
+    fn of(tree: &Path) -> Result<Self, String> {
+        let libraries = tree.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+        let loader = file_with_prefix(&libraries, "ld-linux-", "")
+            .ok_or_else(|| format!("{} has no dynamic loader: remove the folder and try again", libraries.display()))?;
+        let driver = manifest("lvp_icd.json", "ICD", &libraries.join("libvulkan_lvp.so"), "")?;
+        Ok(Self { loader, libraries, driver })
+    }
+
+    /// The driver, if its tree was fetched before.
+    pub(crate) fn found() -> Result<Option<Self>, String> {
+        let tree = tree();
+        if tree.exists() { Self::of(&tree).map(Some) } else { Ok(None) }
+    }
+
+    /// A program that sees this driver alone.
+    pub(crate) fn run(&self, program: &Command) -> Command {
+        let mut command = Command::new(&self.loader);
+        command.arg("--library-path").arg(&self.libraries).arg(program.get_program()).args(program.get_args());
+        program.get_current_dir().map(|folder| command.current_dir(folder));
+        command.envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        with_driver(command, Some(&self.driver))
+    }
+}
+
 fn on_newer_lavapipe() -> Result<(), String> {
-    let libraries = debian_unstable()?.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
-    let loader = file_with_prefix(&libraries, "ld-linux-", "")
-        .ok_or_else(|| format!("{} has no dynamic loader: remove the folder and try again", libraries.display()))?;
-    let driver = manifest("lvp_icd.json", "ICD", &libraries.join("libvulkan_lvp.so"), "")?;
+    let NewerLavapipe { loader, libraries, driver } = NewerLavapipe::of(&debian_unstable()?)?;
     let runner = format!("{} --library-path {}", loader.display(), libraries.display());
     let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
     let mut command =
@@ -33,9 +63,14 @@ fn on_newer_lavapipe() -> Result<(), String> {
     run_command(with_driver(command, Some(&driver)))
 }
 
+/// Where Debian unstable is, once it was fetched.
+fn tree() -> PathBuf {
+    root().join("target/debian-unstable")
+}
+
 /// Debian unstable with Mesa's drivers, fetched once.
 fn debian_unstable() -> Result<PathBuf, String> {
-    let folder = root().join("target/debian-unstable");
+    let folder = tree();
     if folder.exists() {
         return Ok(folder);
     }

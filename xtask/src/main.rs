@@ -18,7 +18,8 @@ Usage: cargo xtask COMMAND
           drivers lavapipe (Mesa) and SwiftShader (Chromium)
   lint    setup, then lints and documentation
   test    setup, then formatting and all tests, on the CPU and on the software drivers;
-          VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead
+          VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead; where `drivers` has fetched the newest
+          lavapipe, the kernels of cooperative matrices run on it as well
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, and under Vulkan's
           validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
   fuzz [--seconds N] [TARGET ...]

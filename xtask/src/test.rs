@@ -1,3 +1,4 @@
+use crate::drivers::NewerLavapipe;
 use crate::programs::{self, Job};
 use crate::shell::{cargo, run as run_command};
 use crate::vulkan::{SoftwareDriver, with_driver};
@@ -6,6 +7,9 @@ use std::process::Command;
 
 /// Tests of kernels on a device, for drivers after the first.
 const DEVICE_TESTS: [&str; 4] = ["attention", "equivalence", "headless", "limits"];
+
+/// Tests of what runs on cooperative matrices, which the newest lavapipe has: a program, and the names of its tests.
+const MATRIX_TESTS: (&str, [&str; 2]) = ("emission", ["matmul::", "attention::"]);
 
 /// Test programs that take longest, which begin first.
 const LONG_TESTS: [&str; 5] = ["golden", "emission", "varied", "portability", "equivalence"];
@@ -50,6 +54,13 @@ pub(crate) fn run() -> Result<(), String> {
         jobs.extend(programs.iter().filter(|program| is_wanted(&program.name)).map(|program| Job {
             title: format!("{} on {}", program.title(), environment.name),
             command: environment.apply(program.command()),
+        }));
+    }
+    if let Some(lavapipe) = NewerLavapipe::found()? {
+        let (name, tests) = MATRIX_TESTS;
+        jobs.extend(programs.iter().filter(|program| program.name == name).map(|program| Job {
+            title: format!("{} of cooperative matrices on the newest lavapipe", program.title()),
+            command: lavapipe.run(program.command().args(tests)),
         }));
     }
     programs::run(jobs)?;

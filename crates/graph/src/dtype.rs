@@ -13,7 +13,7 @@ pub enum DType {
     I64,
     /// 32-bit signed integer.
     I32,
-    /// 32-bit unsigned integer; values above `i32::MAX` are rejected where they index.
+    /// 32-bit unsigned integer: in kernels the bits of an `I32`. Inputs above `i32::MAX` are rejected.
     U32,
     /// Truth value; a u32 of 0 or 1 in memory.
     Bool,
@@ -59,13 +59,27 @@ impl fmt::Display for DType {
 }
 
 /// Type of a scalar inside a kernel. Storage types convert to one of these when loaded.
+///
+/// The interpreter, simplifications, folded constants, the CPU and every GPU compute the same integers to the bit:
+///
+/// | what | meaning |
+/// | --- | --- |
+/// | `I32`, `I64` | two's complement; sums, differences, products, negations and magnitudes wrap around |
+/// | quotient | rounded toward negative infinity; 0 for a divisor of 0; the least integer by -1 is itself |
+/// | remainder | what the quotient leaves, with the divisor's sign; 0 for a divisor of 0 |
+/// | to a narrower integer | the low bits |
+/// | from a float | rounded toward 0 and limited to the type; 0 for NaN |
+/// | from a truth value, to one | 0 or 1; whether it is not 0 |
+///
+/// Indices are integers of the same kind. They are simplified as if nothing wrapped around only where bounds of the
+/// coordinates prove that: see [`crate::pointwise::Dag::range`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scalar {
     /// 32-bit float.
     F32,
-    /// 32-bit signed integer, wrapping.
+    /// 32-bit signed integer.
     I32,
-    /// 64-bit signed integer, wrapping.
+    /// 64-bit signed integer.
     I64,
     /// Truth value.
     Bool,

@@ -12,6 +12,9 @@ pub const MAX_RANK: usize = 16;
 /// The constant of an extent, and the multiple of every symbol in it: kernels count in 32 bits.
 pub const MAX_EXTENT: i64 = i32::MAX as i64;
 
+/// Points of a loop over results, in every run: their flat index is an `I32`.
+pub const MAX_POINTS: usize = i32::MAX as usize;
+
 /// Arguments of a function of a user's own.
 pub const MAX_ARGUMENTS: usize = 8;
 

@@ -206,19 +206,24 @@ impl Scope {
             &Expr::Unary(op, a) => {
                 let argument = self.get(module, a)?;
                 let kind = dag.scalar(a);
-                match argument.constant() {
-                    Some(x) if kind != Scalar::I64 => Value::of_constant(scalar, op.evaluate(x)),
+                match argument {
+                    Value::Float(x) => Value::of_constant(scalar, op.evaluate(x.into())),
+                    Value::Int(_, x) => Value::Int(kind, op.evaluate_int(kind, x)),
+                    Value::Bool(x) => Value::Bool(op.evaluate_int(kind, x.into()) != 0),
                     _ => self.apply(module, id, &[a], |text, wide| function::unary(op, kind, &text[0], wide))?,
                 }
             }
             &Expr::Binary(op, a, b) => self.binary(module, id, op, a, b)?,
             &Expr::Cast(to, a) => {
                 let from = dag.scalar(a);
-                match self.get(module, a)?.constant() {
-                    Some(x) => {
-                        Value::of_constant(to, if matches!(to, Scalar::I32 | Scalar::I64) { x.trunc() } else { x })
-                    }
-                    None => self.apply(module, id, &[a], |text, wide| Ok(function::cast(from, to, &text[0], wide)))?,
+                match self.get(module, a)? {
+                    Value::Float(x) if to == Scalar::F32 => Value::Float(x),
+                    Value::Float(x) => Value::of_integer(to, to.truncate(x.into())),
+                    Value::Int(_, x) if to == Scalar::F32 => Value::Float(x as f32),
+                    Value::Int(_, x) => Value::of_integer(to, x),
+                    Value::Bool(x) if to == Scalar::F32 => Value::Float(f32::from(u8::from(x))),
+                    Value::Bool(x) => Value::of_integer(to, x.into()),
+                    _ => self.apply(module, id, &[a], |text, wide| Ok(function::cast(from, to, &text[0], wide)))?,
                 }
             }
             &Expr::Select(condition, a, b) => self.select(module, id, condition, a, b)?,
@@ -297,16 +302,17 @@ impl Scope {
             return Err(EmitError::Type { place, expected: format!("{scalar:?}"), got: dag.scalar(b) });
         }
         let (left, right) = (self.get(module, a)?, self.get(module, b)?);
-        if let (Scalar::F32 | Scalar::Bool, Some(x), Some(y)) = (scalar, left.constant(), right.constant()) {
-            return Ok(Value::of_constant(op.result(scalar), op.evaluate(x, y)));
-        }
-        if let (&Value::Int(_, x), &Value::Int(_, y)) = (&left, &right) {
-            let result = op.evaluate_int(x, y);
-            return Ok(match op.result(scalar) {
-                Scalar::Bool => Value::Bool(result != 0),
-                Scalar::I32 => Value::Int(scalar, i64::from(result as i32)),
-                _ => Value::Int(scalar, result),
-            });
+        match (&left, &right) {
+            (&Value::Float(x), &Value::Float(y)) => {
+                return Ok(Value::of_constant(op.result(scalar), op.evaluate(x.into(), y.into())));
+            }
+            (&Value::Int(_, x), &Value::Int(_, y)) => {
+                return Ok(Value::of_integer(op.result(scalar), op.evaluate_int(scalar, x, y)));
+            }
+            (&Value::Bool(x), &Value::Bool(y)) => {
+                return Ok(Value::of_integer(Scalar::Bool, op.evaluate_int(scalar, x.into(), y.into())));
+            }
+            _ => {}
         }
         if scalar == Scalar::F32
             && let Some(value) = self.with_zero(module, id, op, (a, &left), (b, &right))?
@@ -320,7 +326,7 @@ impl Scope {
         }
         // The second operand is looked at for NaN.
         let limits = scalar == Scalar::F32 && matches!(op, BinaryOp::Min | BinaryOp::Max);
-        let (a, b) = if limits && right.constant().is_some() { (b, a) } else { (a, b) };
+        let (a, b) = if limits && matches!(right, Value::Float(_)) { (b, a) } else { (a, b) };
         let natural = |id| dag.range(id).is_some_and(|(low, _)| low >= 0);
         let divisor = if let Value::Int(_, n) = right { Some(n) } else { None };
         let facts = Facts { natural: natural(a) && natural(b), divisor };

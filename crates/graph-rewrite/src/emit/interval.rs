@@ -23,6 +23,11 @@ impl Bounds {
         Self { low: text.clone(), high: text }
     }
 
+    /// Both, of integers, as one value in WGSL.
+    fn pair(&self) -> String {
+        format!("vec2<i32>({}, {})", self.low, self.high)
+    }
+
     fn undecided() -> Self {
         Self { low: "false".to_owned(), high: "true".to_owned() }
     }
@@ -142,10 +147,15 @@ impl Analysis {
     fn combined(&mut self, module: &mut Module, id: ExprId) -> Result<Option<Bounds>, EmitError> {
         let dag = &module.body.dag;
         let scalar = dag.scalar(id);
+        let may_wrap = scalar == Scalar::I32 && dag.range(id).is_none();
         match *dag.expr(id) {
             Expr::Coord(2) => Ok(Some(Bounds { low: "i0".to_owned(), high: "i1".to_owned() })),
             Expr::Coord(3) => Ok(Some(Bounds { low: "j0".to_owned(), high: "j1".to_owned() })),
-            Expr::Unary(op, a) => Ok(self.bounds(module, a)?.and_then(|a| unary(op, scalar, &a))),
+            Expr::Unary(op, a) => match self.bounds(module, a)? {
+                Some(a) if may_wrap => Ok(wrapping_unary(op, &a).map(|code| self.pair(module, &code))),
+                Some(a) => Ok(unary(op, &a)),
+                None => Ok(None),
+            },
             Expr::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) if scalar == Scalar::Bool => {
                 let (a, b) = (self.truth(module, a)?, self.truth(module, b)?);
                 let sign = if op == BinaryOp::And { "&&" } else { "||" };
@@ -160,9 +170,10 @@ impl Analysis {
                     Expr::Int(_, value) => Some(value),
                     _ => None,
                 };
-                match (self.bounds(module, a)?, self.bounds(module, b)?) {
-                    (Some(a), Some(b)) => Ok(binary(op, kind, constant, &a, &b)),
-                    _ => Ok(None),
+                let (Some(a), Some(b)) = (self.bounds(module, a)?, self.bounds(module, b)?) else { return Ok(None) };
+                match wrapping(op, &a, &b).filter(|_| may_wrap) {
+                    Some(code) => Ok(Some(self.pair(module, &code))),
+                    None => Ok(binary(op, kind, constant, &a, &b)),
                 }
             }
             Expr::Cast(to, a) => {
@@ -172,6 +183,13 @@ impl Analysis {
             Expr::Select(condition, a, b) => self.choice(module, condition, a, b),
             _ => Ok(None),
         }
+    }
+
+    /// Bounds that are one value in WGSL.
+    fn pair(&mut self, module: &mut Module, code: &str) -> Bounds {
+        let name = module.name();
+        self.tile.line(&format!("let {name} = {code};"));
+        Bounds { low: format!("{name}.x"), high: format!("{name}.y") }
     }
 
     /// A side that reads memory may be read only where it is taken, so it stays unknown.
@@ -253,18 +271,36 @@ fn is_read(expr: &Expr) -> bool {
     matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. })
 }
 
-fn unary(op: UnaryOp, scalar: Scalar, a: &Bounds) -> Option<Bounds> {
+/// Bounds of integers that may wrap around.
+fn wrapping_unary(op: UnaryOp, a: &Bounds) -> Option<String> {
+    match op {
+        UnaryOp::Neg => Some(format!("sub_bounds(vec2<i32>(0), {})", a.pair())),
+        UnaryOp::Abs => Some(format!("abs_bounds({})", a.pair())),
+        _ => None,
+    }
+}
+
+/// Bounds of integers that may wrap around; `None` of functions that never do.
+fn wrapping(op: BinaryOp, a: &Bounds, b: &Bounds) -> Option<String> {
+    let name = match op {
+        BinaryOp::Add => "add_bounds",
+        BinaryOp::Sub => "sub_bounds",
+        BinaryOp::Mul => "mul_bounds",
+        _ => return None,
+    };
+    Some(format!("{name}({}, {})", a.pair(), b.pair()))
+}
+
+/// Bounds of floats and truth values.
+fn unary(op: UnaryOp, a: &Bounds) -> Option<Bounds> {
     let monotone = |name: &str| Bounds { low: format!("{name}({})", a.low), high: format!("{name}({})", a.high) };
     Some(match op {
         UnaryOp::Not => Bounds { low: format!("!{}", a.high), high: format!("!{}", a.low) },
         UnaryOp::Neg => Bounds { low: format!("-{}", a.high), high: format!("-{}", a.low) },
-        UnaryOp::Abs => {
-            let zero = if scalar == Scalar::F32 { "0.0f" } else { "0" };
-            Bounds {
-                low: format!("max({zero}, max({}, -{}))", a.low, a.high),
-                high: format!("max(abs({}), abs({}))", a.low, a.high),
-            }
-        }
+        UnaryOp::Abs => Bounds {
+            low: format!("max(0.0f, max({}, -{}))", a.low, a.high),
+            high: format!("max(abs({}), abs({}))", a.low, a.high),
+        },
         UnaryOp::Relu => Bounds { low: format!("max({}, 0.0f)", a.low), high: format!("max({}, 0.0f)", a.high) },
         UnaryOp::Floor => monotone("floor"),
         UnaryOp::Ceil => monotone("ceil"),
@@ -306,7 +342,8 @@ fn binary(op: BinaryOp, kind: Scalar, constant: Option<i64>, a: &Bounds, b: &Bou
 fn cast(from: Scalar, to: Scalar, a: &Bounds) -> Option<Bounds> {
     let name = match (from, to) {
         (Scalar::I32 | Scalar::Bool, Scalar::F32) => "f32",
-        (Scalar::F32 | Scalar::Bool, Scalar::I32) => "i32",
+        (Scalar::F32, Scalar::I32) => "i32_from_f32",
+        (Scalar::Bool, Scalar::I32) => "i32",
         _ => return None,
     };
     Some(Bounds { low: format!("{name}({})", a.low), high: format!("{name}({})", a.high) })

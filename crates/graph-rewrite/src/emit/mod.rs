@@ -9,6 +9,7 @@ mod custom;
 mod error;
 mod expr;
 mod function;
+mod halves;
 mod hook;
 mod interval;
 mod map;

@@ -62,23 +62,19 @@ impl Value {
         }
     }
 
-    /// A constant that a double holds exactly.
-    pub fn constant(&self) -> Option<f64> {
-        match *self {
-            Self::Float(value) => Some(value.into()),
-            Self::Int(Scalar::I32, value) => Some(value as f64),
-            Self::Bool(value) => Some(f64::from(u8::from(value))),
-            _ => None,
+    /// A float or truth value.
+    pub fn of_constant(scalar: Scalar, value: f64) -> Self {
+        match scalar {
+            Scalar::Bool => Self::Bool(value != 0.0),
+            _ => Self::Float(value as f32),
         }
     }
 
-    /// A constant of the given type.
-    pub fn of_constant(scalar: Scalar, value: f64) -> Self {
+    /// An integer or truth value.
+    pub fn of_integer(scalar: Scalar, value: i64) -> Self {
         match scalar {
-            Scalar::F32 => Self::Float(value as f32),
-            Scalar::Bool => Self::Bool(value != 0.0),
-            Scalar::I32 => Self::Int(scalar, i64::from(value as i32)),
-            Scalar::I64 => Self::Int(scalar, value as i64),
+            Scalar::Bool => Self::Bool(value != 0),
+            _ => Self::Int(scalar, scalar.wrap(value)),
         }
     }
 }

@@ -100,8 +100,8 @@ pub(super) fn dense_attention(
     if v_width > WIDEST {
         return Err(format!("its values are wider than {WIDEST}").into());
     }
-    let entries = Entries::new(&mut at, batch)?;
-    let row = at.body.dag.coord(2, rows.as_const());
+    let entries = Entries::new(&mut at, batch, [rows, width])?;
+    let row = entries.row;
     let [key, key_row] = [3, 2].map(|axis| at.body.dag.coord(axis, keys.as_const()));
     let [qk_column, v_column] = [qk_width, v_width].map(|width| at.body.dag.coord(3, Some(width)));
 
@@ -148,15 +148,20 @@ struct Entries {
     heads: usize,
     /// One a leading axis.
     coords: Vec<ExprId>,
+    row: ExprId,
 }
 
 impl Entries {
     /// The last leading axis is the heads if it is a constant; the others are the samples.
-    fn new(at: &mut Inliner, batch: &[Dim]) -> Result<Self, Refusal> {
+    fn new(at: &mut Inliner, batch: &[Dim], [rows, width]: [&Dim; 2]) -> Result<Self, Refusal> {
         let heads = batch.last().and_then(Dim::as_const);
         let outer = &batch[..batch.len() - usize::from(heads.is_some())];
         let samples = outer.iter().try_fold(Dim::from(1), |product, dim| product.product(dim));
-        let mut rest = unbounded(at, 0);
+        let samples = samples.ok_or("the number of samples is no product of sizes")?;
+        let points = [&samples, &heads.unwrap_or(1).into(), rows, width].map(Dim::clone);
+        let [mut rest, head, row, _] = at.coords(&points)[..] else {
+            return Err("a loop has no coordinates".to_owned());
+        };
         let mut coords = vec![];
         for dim in outer.iter().skip(1).rev() {
             let extent = at.size(dim);
@@ -165,9 +170,8 @@ impl Entries {
         }
         coords.extend(outer.first().map(|_| rest));
         coords.reverse();
-        coords.extend(heads.map(|heads| at.body.dag.coord(1, Some(heads))));
-        let samples = samples.ok_or("the number of samples is no product of sizes")?;
-        Ok(Self { samples, heads: heads.unwrap_or(1), coords })
+        coords.extend(heads.map(|_| head));
+        Ok(Self { samples, heads: heads.unwrap_or(1), coords, row })
     }
 }
 

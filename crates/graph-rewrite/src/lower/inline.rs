@@ -1,6 +1,6 @@
 use super::error::Refusal;
 use crate::plan::{Body, Operand, Place};
-use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, check_count};
+use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, MAX_POINTS, check_count};
 use rewire_graph::op::{Elements, Fused, Permute, Reshape, Slice};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim, Graph, Layout, NodeId, Type, Value};
@@ -76,9 +76,13 @@ impl<'a> Inliner<'a> {
         }
     }
 
-    /// Coordinates of a loop, with the extents that are constants as bounds.
+    /// Coordinates of a loop. Bounds of extents that are no constants follow from the number of points: see
+    /// [`crate::plan::Kernel::points`].
     pub fn coords(&mut self, extents: &[Dim]) -> Vec<ExprId> {
-        extents.iter().enumerate().map(|(axis, dim)| self.body.dag.coord(axis as u8, dim.as_const())).collect()
+        let constants = extents.iter().filter_map(Dim::as_const).fold(1usize, |all, n| all.saturating_mul(n.max(1)));
+        let most = MAX_POINTS / constants;
+        let coord = |(axis, dim): (usize, &Dim)| self.body.dag.coord(axis as u8, dim.as_const().or(Some(most)));
+        extents.iter().enumerate().map(coord).collect()
     }
 
     /// Lets the anchor supply `value` at `coords`.

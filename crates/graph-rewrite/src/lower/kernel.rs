@@ -211,10 +211,11 @@ fn matmul(body: &Graph, node: NodeId, reductions: &[NodeId]) -> Result<Kernel, R
     let k = left.last().cloned().unwrap_or_default();
     let (batch, tail) = shape.split_at(shape.len().saturating_sub(2));
     let [m, n] = tail else { return Err("a product has less than two axes".into()) };
-    let entry = at.coords(batch);
     let (first, second) = (batch.len() as u8, batch.len() as u8 + 1);
-    let row = at.body.dag.coord(first, m.as_const());
-    let column = at.body.dag.coord(second, n.as_const());
+    let mut entry = at.coords(&shape);
+    let [row, column] = entry.split_off(batch.len())[..] else {
+        return Err("a product has less than two axes".into());
+    };
     let [a_inner, b_inner] = [second, first].map(|axis| at.body.dag.coord(axis, k.as_const()));
     let zero = at.body.dag.int(0);
     let stats = statistics(&mut at, reductions, &left, (&matrix(&entry, &left, [row, zero]), second))?;

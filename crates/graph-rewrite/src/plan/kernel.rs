@@ -1,4 +1,5 @@
 use super::Custom;
+use rewire_graph::limits::MAX_POINTS;
 pub use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{Dag, ExprId};
 use rewire_graph::{DType, Dim};
@@ -215,6 +216,26 @@ impl Kernel {
             Self::Attention(kernel) => &mut kernel.body,
             Self::Custom(kernel) => &mut kernel.body,
         }
+    }
+
+    /// The points of the loop over results, 1 where rows are ragged, if they are at most [`MAX_POINTS`]. A run checks
+    /// that: bounds of the coordinates of extents that are no constants rely on it.
+    pub fn points(&self, size: impl Fn(&Dim) -> Option<usize>) -> Option<usize> {
+        let product =
+            |count: usize, dims: &[Dim]| dims.iter().try_fold(count, |count, dim| count.checked_mul(size(dim)?));
+        let count = match self {
+            Self::Map(kernel) => product(1, &kernel.extents),
+            Self::Reduce(kernel) => product(1, &kernel.extents),
+            Self::Matmul(Matmul { batch, m: RowRange::Dense(m), n, .. }) => {
+                product(size(m)?.checked_mul(size(n)?)?, batch)
+            }
+            Self::Attention(Attention { samples, heads, rows: RowRange::Dense(rows), v_width, .. }) => {
+                let widths = heads.checked_mul(*v_width);
+                widths.and_then(|widths| widths.checked_mul(size(samples)?)?.checked_mul(size(rows)?))
+            }
+            Self::Matmul(_) | Self::Attention(_) | Self::Custom(_) => Some(1),
+        };
+        count.filter(|count| *count <= MAX_POINTS)
     }
 
     /// The tensors that are written.

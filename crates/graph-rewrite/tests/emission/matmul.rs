@@ -1,8 +1,8 @@
 use crate::build::{Build, noise, output, own, sym};
-use crate::tensor::Tensor;
+use crate::tensor::{Num, Tensor};
 use crate::{check, check_on, check_tuned, with_matrices};
-use rewire_graph::pointwise::{BinaryOp, UnaryOp};
-use rewire_graph::{DType, Dim};
+use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
+use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::emit::{Tuning, emit};
 use rewire_graph_rewrite::plan::{Kernel, Matmul, ReduceOp, Reduction, RowRange};
 
@@ -20,7 +20,7 @@ pub fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> 
     let two = b.float(0.5);
     let a = b.bin(BinaryOp::Add, a, two);
     let right = if transposed.1 { b.load(w, &[column, inner]) } else { b.load(w, &[inner, column]) };
-    let sum = b.body.dag.value(0, rewire_graph::Scalar::F32);
+    let sum = b.body.dag.value(0, Scalar::F32);
     let bias = b.load(bias, &[column]);
     let value = b.bin(BinaryOp::Add, sum, bias);
     let value = b.body.dag.unary(UnaryOp::Silu, value);
@@ -107,7 +107,7 @@ fn added(dtype: Option<DType>) -> Kernel {
     let (x, w) = (b.operand(DType::F16, vec![m.clone(), k.clone()]), b.operand(DType::F16, vec![k.clone(), n.clone()]));
     let (row, column, depth, inner) = (b.coord(0, &m), b.coord(1, &n), b.coord(1, &k), b.coord(0, &k));
     let (left, right) = (b.load(x, &[row, depth]), b.load(w, &[inner, column]));
-    let mut value = b.body.dag.value(0, rewire_graph::Scalar::F32);
+    let mut value = b.body.dag.value(0, Scalar::F32);
     if let Some(dtype) = dtype {
         let y = b.operand(dtype, vec![m.clone(), n.clone()]);
         let y = b.load(y, &[row, column]);
@@ -170,11 +170,11 @@ pub fn normalised(k: usize, split: usize, n: usize) -> Kernel {
     let start = b.load(offs, &[s]);
     let row = b.bin(BinaryOp::Add, start, i);
     let x = b.load(x, &[row, d]);
-    let (mean, rest) = (b.body.dag.value(0, rewire_graph::Scalar::F32), b.float(1.0 / k as f32));
+    let (mean, rest) = (b.body.dag.value(0, Scalar::F32), b.float(1.0 / k as f32));
     let mean = b.bin(BinaryOp::Mul, mean, rest);
     let centred = b.bin(BinaryOp::Sub, x, mean);
     let square = b.bin(BinaryOp::Mul, centred, centred);
-    let variance = b.body.dag.value(1, rewire_graph::Scalar::F32);
+    let variance = b.body.dag.value(1, Scalar::F32);
     let variance = b.bin(BinaryOp::Mul, variance, rest);
     let eps = b.float(1e-5);
     let variance = b.bin(BinaryOp::Add, variance, eps);
@@ -182,7 +182,7 @@ pub fn normalised(k: usize, split: usize, n: usize) -> Kernel {
     let a = b.bin(BinaryOp::Mul, centred, scale);
     let (inner, column) = (b.coord(1, &k_dim), b.coord(2, &n_dim));
     let right = b.load(w, &[s, inner, column]);
-    let sum = b.body.dag.value(0, rewire_graph::Scalar::F32);
+    let sum = b.body.dag.value(0, Scalar::F32);
     let shift = b.body.dag.int(split as i64);
     let shifted = b.bin(BinaryOp::Sub, column, shift);
     let silu = b.body.dag.unary(UnaryOp::Silu, sum);
@@ -223,6 +223,118 @@ fn ragged_rows_normalised_and_split() {
             ];
             let symbols = [(0, lengths.len() as i64), (1, total as i64)];
             check(&format!("{k} {split} {n} {lengths:?}"), &kernel, &data, &symbols);
+        }
+    }
+}
+
+/// `[m, 48] x [48, 64]` of halves, whose left elements are `left` of halves `[m, 48]`, of a second such tensor, of halves
+/// `[48]` and of integers `[m, 48]`.
+fn prepared(left: impl Fn(&mut Build, [ExprId; 4]) -> (Vec<Reduction>, ExprId)) -> Kernel {
+    let mut b = Build::default();
+    let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
+    let rows = vec![m.clone(), k.clone()];
+    let [x, y] = [0, 1].map(|_| b.operand(DType::F16, rows.clone()));
+    let (scale, ids) = (b.operand(DType::F16, vec![k.clone()]), b.operand(DType::I32, rows));
+    let w = b.operand(DType::F16, vec![k.clone(), n.clone()]);
+    let (row, column, depth, inner) = (b.coord(0, &m), b.coord(1, &n), b.coord(1, &k), b.coord(0, &k));
+    let [x, y, ids] = [x, y, ids].map(|operand| b.load(operand, &[row, depth]));
+    let (scale, right) = (b.load(scale, &[depth]), b.load(w, &[inner, column]));
+    let (stats, a) = left(&mut b, [x, y, scale, ids]);
+    let value = b.body.dag.value(0, Scalar::F32);
+    let outputs = own(vec![output(DType::F32, vec![m.clone(), n.clone()], vec![row, column], value)]);
+    Kernel::Matmul(Matmul { body: b.body, batch: vec![], m: RowRange::Dense(m), n, k, stats, a, b: right, outputs })
+}
+
+/// The square root of the reciprocal of the mean of squares, and the reduction that it is made of.
+fn inverse_length(b: &mut Build, x: ExprId) -> (Vec<Reduction>, ExprId) {
+    let square = b.bin(BinaryOp::Mul, x, x);
+    let sum = b.body.dag.value(0, Scalar::F32);
+    let part = b.float(1.0 / 48.0);
+    let mean = b.bin(BinaryOp::Mul, sum, part);
+    let eps = b.float(1e-5);
+    let mean = b.bin(BinaryOp::Add, mean, eps);
+    let scale = b.body.dag.unary(UnaryOp::Rsqrt, mean);
+    (vec![Reduction { op: ReduceOp::Sum, extent: 48usize.into(), value: square }], scale)
+}
+
+type Prologue = fn(&mut Build, [ExprId; 4]) -> (Vec<Reduction>, ExprId);
+
+#[test]
+fn only_what_halves_hold_is_rounded_to_halves() {
+    let takes: [(&str, Prologue); 9] = [
+        ("stored halves", |_, [x, ..]| (vec![], x)),
+        ("a bounded function", |b, [x, ..]| (vec![], b.body.dag.unary(UnaryOp::Tanh, x))),
+        ("a gate", |b, [x, y, ..]| {
+            let gate = b.body.dag.unary(UnaryOp::Sigmoid, y);
+            (vec![], b.bin(BinaryOp::Mul, x, gate))
+        }),
+        ("a scale that rows share", |b, [x, _, scale, _]| (vec![], b.bin(BinaryOp::Mul, x, scale))),
+        ("a sum", |b, [x, y, ..]| (vec![], b.bin(BinaryOp::Add, x, y))),
+        ("a normalised row by another", |b, [x, y, scale, _]| {
+            let (stats, inverse) = inverse_length(b, x);
+            let normal = b.bin(BinaryOp::Mul, x, inverse);
+            let normal = b.bin(BinaryOp::Mul, normal, scale);
+            (stats, b.bin(BinaryOp::Mul, normal, y))
+        }),
+        ("weights of a softmax", |b, [x, ..]| {
+            let largest = b.body.dag.value(0, Scalar::F32);
+            let below = b.bin(BinaryOp::Sub, x, largest);
+            let stats = vec![Reduction { op: ReduceOp::Max, extent: 48usize.into(), value: x }];
+            (stats, b.body.dag.unary(UnaryOp::Exp, below))
+        }),
+        ("small integers", |b, [.., ids]| {
+            let limit = b.body.dag.int(2049);
+            let small = b.bin(BinaryOp::Mod, ids, limit);
+            (vec![], b.body.dag.cast(Scalar::F32, small))
+        }),
+        ("truth values", |b, [.., ids]| {
+            let zero = b.body.dag.int(0);
+            let positive = b.bin(BinaryOp::Gt, ids, zero);
+            (vec![], b.body.dag.cast(Scalar::F32, positive))
+        }),
+    ];
+    let refuses: [(&str, Prologue); 6] = [
+        ("integers", |b, [.., ids]| (vec![], b.body.dag.cast(Scalar::F32, ids))),
+        ("integers above 2048", |b, [.., ids]| {
+            let limit = b.body.dag.int(2050);
+            let small = b.bin(BinaryOp::Mod, ids, limit);
+            (vec![], b.body.dag.cast(Scalar::F32, small))
+        }),
+        ("an exponential", |b, [x, ..]| (vec![], b.body.dag.unary(UnaryOp::Exp, x))),
+        ("a square", |b, [x, ..]| (vec![], b.bin(BinaryOp::Mul, x, x))),
+        ("a large scale", |b, [x, ..]| {
+            let large = b.float(1000.0);
+            (vec![], b.bin(BinaryOp::Mul, x, large))
+        }),
+        ("a quotient", |b, [x, y, ..]| (vec![], b.bin(BinaryOp::Div, x, y))),
+    ];
+    let mut ids = noise(DType::I32, &[9, 48], 4);
+    for (n, id) in ids.data.iter_mut().enumerate() {
+        *id = Num::I([2049, -70_000, 0, 3, -1][n % 5]);
+    }
+    let large = |seed| {
+        let mut x = noise(DType::F16, &[9, 48], seed);
+        x.data.iter_mut().for_each(|x| *x = Num::F(half::f16::from_f64(x.float() * 8.0).to_f64()));
+        x
+    };
+    let data = [large(1), large(2), noise(DType::F16, &[48], 3), ids, noise(DType::F16, &[48, 64], 5)];
+    for (prologues, expected) in [(&takes[..], true), (&refuses[..], false)] {
+        for (name, left) in prologues {
+            for (matrix, subgroup) in [(8, 8), (16, 32)] {
+                let target = with_matrices(matrix, subgroup);
+                let kernel = prepared(left);
+                let wgsl = match *name {
+                    // Beyond what the plain loops' tolerance of sums of singles says of halves.
+                    "weights of a softmax"
+                    | "a gate"
+                    | "a bounded function"
+                    | "a normalised row by another"
+                    | "a scale that rows share"
+                    | "a sum" => emit(&kernel, &target, &Tuning::default()).unwrap().wgsl,
+                    _ => check_on(name, &kernel, &data, &[(0, 9)], &target, &Tuning::default()),
+                };
+                assert_eq!(wgsl.contains("coopMultiplyAdd"), expected, "{name}");
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-use rewire_graph::pointwise::{Dag, Expr, ExprId, UnaryOp};
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim, Scalar, Symbol};
 use std::collections::HashMap;
 
@@ -129,17 +129,10 @@ impl Point<'_> {
             }
             &Expr::Unary(op, a) => match self.eval(a) {
                 Num::F(x) => Num::F(op.evaluate(x)),
-                Num::I(x) => Num::I(match op {
-                    UnaryOp::Neg => x.wrapping_neg(),
-                    UnaryOp::Abs => x.wrapping_abs(),
-                    _ => op.evaluate(x as f64) as i64,
-                }),
+                Num::I(x) => Num::I(op.evaluate_int(self.dag.scalar(a), x)),
             },
             &Expr::Binary(op, a, b) => match (self.eval(a), self.eval(b)) {
-                (Num::I(x), Num::I(y)) => {
-                    let result = op.evaluate_int(x, y);
-                    Num::I(if self.dag.scalar(id) == Scalar::I32 { (result as i32).into() } else { result })
-                }
+                (Num::I(x), Num::I(y)) => Num::I(op.evaluate_int(self.dag.scalar(a), x, y)),
                 (x, y) => {
                     let result = op.evaluate(x.float(), y.float());
                     if op.is_comparison() { Num::I(result as i64) } else { Num::F(result) }
@@ -150,12 +143,10 @@ impl Point<'_> {
                 let x = self.eval(a);
                 match to {
                     Scalar::F32 => Num::F(x.float() as f32 as f64),
-                    Scalar::I32 => match x {
-                        Num::F(x) => Num::I((x as i32).into()),
-                        Num::I(x) => Num::I((x as i32).into()),
-                    },
-                    Scalar::I64 => Num::I(x.int()),
-                    Scalar::Bool => Num::I((x.float() != 0.0).into()),
+                    to => Num::I(match x {
+                        Num::F(x) => to.truncate(x),
+                        Num::I(x) => to.wrap(x),
+                    }),
                 }
             }
         }

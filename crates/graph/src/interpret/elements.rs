@@ -1,7 +1,7 @@
 use super::array::{Array, Data, in_range};
 use crate::op::{Elements, Elementwise};
 use crate::pointwise::{Dag, Expr, ExprId};
-use crate::{DType, Dim, Layout, Scalar, Type};
+use crate::{DType, Dim, Layout, Number, Scalar, Type};
 
 /// Builds the definition of one operator with its operands as loads.
 struct Definition<'a> {
@@ -41,28 +41,6 @@ impl Elements for Definition<'_> {
             self.sizes.len() - 1
         });
         self.dag.size(position as u16)
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Number {
-    Float(f64),
-    Integer(i64),
-}
-
-impl Number {
-    fn float(self) -> f64 {
-        match self {
-            Self::Float(value) => value,
-            Self::Integer(value) => value as f64,
-        }
-    }
-
-    fn integer(self) -> i64 {
-        match self {
-            Self::Float(value) => value as i64,
-            Self::Integer(value) => value,
-        }
     }
 }
 
@@ -169,7 +147,7 @@ impl Point<'_> {
                 let offset = array.offset(&index).unwrap_or(usize::MAX);
                 match dag.scalar(id) {
                     Scalar::F32 => Number::Float(array.float(offset)),
-                    _ => Number::Integer(array.integer(offset)),
+                    scalar => Number::Integer(scalar.wrap(array.integer(offset))),
                 }
             }
             Expr::Sample { offsets, row } => {
@@ -188,14 +166,14 @@ impl Point<'_> {
             }
             Expr::Unary(op, a) => match (dag.scalar(*a), self.at(*a)) {
                 (Scalar::F32, a) => Number::Float(in_range(op.evaluate(a.float()))),
-                (_, a) => Number::Integer(op.evaluate(a.integer() as f64) as i64),
+                (scalar, a) => Number::Integer(op.evaluate_int(scalar, a.integer())),
             },
             Expr::Binary(op, a, b) => {
                 let (x, y) = (self.at(*a), self.at(*b));
                 match (dag.scalar(*a), op.is_comparison()) {
                     (Scalar::F32, false) => Number::Float(in_range(op.evaluate(x.float(), y.float()))),
                     (Scalar::F32, true) => Number::Integer(op.evaluate(x.float(), y.float()) as i64),
-                    _ => Number::Integer(op.evaluate_int(x.integer(), y.integer())),
+                    (scalar, _) => Number::Integer(op.evaluate_int(scalar, x.integer(), y.integer())),
                 }
             }
             Expr::Select(condition, a, b) => {
@@ -204,9 +182,8 @@ impl Point<'_> {
             }
             Expr::Cast(scalar, a) => match (scalar, self.at(*a)) {
                 (Scalar::F32, a) => Number::Float(a.float()),
-                (Scalar::Bool, a) => Number::Integer(i64::from(a.float() != 0.0)),
-                (Scalar::I32, Number::Float(a)) => Number::Integer(i64::from(a as i32)),
-                (_, a) => Number::Integer(a.integer()),
+                (scalar, Number::Float(a)) => Number::Integer(scalar.truncate(a)),
+                (scalar, Number::Integer(a)) => Number::Integer(scalar.wrap(a)),
             },
         }
     }

@@ -1,6 +1,6 @@
 use super::{Elements, Elementwise, Op};
 use crate::pointwise::ExprId;
-use crate::{DType, HostTensor, Type, TypeError};
+use crate::{DType, HostTensor, Number, Type, TypeError};
 use serde_json::{Value, json};
 use std::hash::Hasher;
 
@@ -105,7 +105,10 @@ impl Elementwise for Constant {
 
 impl Constant {
     /// A scalar.
-    pub fn scalar(dtype: DType, value: f64) -> Result<Self, crate::TensorSizeError> {
-        Ok(Self { tensor: HostTensor::from_f64(dtype, vec![], &[value])? })
+    ///
+    /// # Errors
+    /// [`TypeError`] where a type of integers does not hold the number.
+    pub fn scalar(dtype: DType, value: impl Into<Number>) -> Result<Self, TypeError> {
+        Ok(Self { tensor: value.into().tensor(dtype)? })
     }
 }

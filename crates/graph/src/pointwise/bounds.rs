@@ -96,7 +96,7 @@ fn bounds(dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &[Interva
     match *dag.expr(id) {
         Expr::Float(bits) if f32::from_bits(bits).is_nan() => Interval::UNKNOWN,
         Expr::Float(bits) => Interval::point(f32::from_bits(bits).into()),
-        Expr::Int(_, value) => Interval::point(value as f64),
+        Expr::Int(scalar, value) => exact(scalar, Interval::point(value as f64)),
         Expr::Bool(value) => Interval::point(u8::from(value).into()),
         Expr::Coord(axis) => coords.get(usize::from(axis)).copied().unwrap_or(Interval::UNKNOWN),
         Expr::Size(position) => leaves.size(position),
@@ -107,13 +107,13 @@ fn bounds(dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &[Interva
         Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } | Expr::Value(_) => Interval::UNKNOWN,
         // Rounding of floats is not bounded here.
         Expr::Unary(..) if dag.scalar(id) == Scalar::F32 => Interval::UNKNOWN,
-        Expr::Unary(op, a) => Interval::unary(op, of(a)),
+        Expr::Unary(op, a) => exact(dag.scalar(id), Interval::unary(op, of(a))),
         Expr::Binary(op, a, b) => binary(dag, id, op, of(a), of(b)),
         Expr::Select(c, a, b) => Interval::select(of(c), of(a), of(b)),
         Expr::Cast(to, a) => match (dag.scalar(a), to) {
             (Scalar::Bool, _) => of(a),
             (Scalar::I32, Scalar::I64) => of(a),
-            (Scalar::I64, Scalar::I32) if within_i32(of(a)) => of(a),
+            (Scalar::I64, Scalar::I32) => exact(to, of(a)),
             _ => Interval::UNKNOWN,
         },
     }
@@ -126,18 +126,19 @@ fn binary(dag: &Dag, id: ExprId, op: BinaryOp, a: Interval, b: Interval) -> Inte
     }
     let points = a.low == a.high && b.low == b.high && a.low.is_finite() && b.low.is_finite();
     let result = if points && !matches!(scalar, Scalar::Bool) {
-        Interval::point(op.evaluate_int(a.low as i64, b.low as i64) as f64)
+        Interval::point(op.evaluate_int(scalar, a.low as i64, b.low as i64) as f64)
     } else {
         Interval::binary(op, a, b)
     };
-    match scalar {
-        Scalar::Bool => result,
-        Scalar::I32 if within_i32(result) => result,
-        Scalar::I64 if result.low.abs() < Interval::EXACT && result.high.abs() < Interval::EXACT => result,
-        _ => Interval::UNKNOWN,
-    }
+    exact(op.result(scalar), result)
 }
 
-fn within_i32(bounds: Interval) -> bool {
-    bounds.low >= f64::from(i32::MIN) && bounds.high <= f64::from(i32::MAX)
+/// Bounds that integers may wrap around beyond, or that are no doubles, are no bounds.
+fn exact(scalar: Scalar, bounds: Interval) -> Interval {
+    let (least, most) = match scalar {
+        Scalar::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
+        Scalar::I64 => (1.0 - Interval::EXACT, Interval::EXACT - 1.0),
+        Scalar::F32 | Scalar::Bool => return bounds,
+    };
+    if bounds.low >= least && bounds.high <= most { bounds } else { Interval::UNKNOWN }
 }

@@ -61,7 +61,7 @@ pub enum Expr {
     Binary(BinaryOp, ExprId, ExprId),
     /// `condition ? a : b`; only the branch that is taken is evaluated.
     Select(ExprId, ExprId, ExprId),
-    /// Conversion; float to integer truncates, integer to float rounds to nearest, truth is 0 or 1.
+    /// Conversion; integer to float rounds to nearest, others as [`Scalar`] says.
     Cast(Scalar, ExprId),
 }
 
@@ -141,7 +141,8 @@ impl Dag {
         self.node(id).scalar
     }
 
-    /// Inclusive bounds of an integer expression, where they are known.
+    /// Inclusive bounds of an integer expression, where they are known. A sum or product that has some does not wrap
+    /// around.
     pub fn range(&self, id: ExprId) -> Option<(i64, i64)> {
         self.node(id).range
     }
@@ -184,7 +185,7 @@ impl Dag {
             Scalar::Bool => self.push(Expr::Bool(value != 0), Scalar::Bool, None),
             Scalar::F32 => self.float(value as f32),
             _ => {
-                let value = if scalar == Scalar::I32 { i64::from(value as i32) } else { value };
+                let value = scalar.wrap(value);
                 self.push(Expr::Int(scalar, value), scalar, Some((value, value)))
             }
         }
@@ -194,7 +195,8 @@ impl Dag {
     ///
     /// A coordinate that stands for axes of different extents is a different expression for each.
     pub fn coord(&mut self, axis: u8, extent: Option<usize>) -> ExprId {
-        let range = Some((0, extent.map_or(i64::from(i32::MAX), |n| n as i64 - 1)));
+        let most = extent.and_then(|extent| i32::try_from(extent).ok()).map_or(i32::MAX, |extent| extent - 1);
+        let range = Some((0, i64::from(most)));
         let known = self.ids().find(|&id| *self.expr(id) == Expr::Coord(axis) && self.range(id) == range);
         known.unwrap_or_else(|| self.append(Expr::Coord(axis), Scalar::I32, range))
     }
@@ -231,8 +233,10 @@ impl Dag {
 
     /// A function of one scalar.
     pub fn unary(&mut self, op: UnaryOp, a: ExprId) -> ExprId {
-        if let (UnaryOp::Not, &Expr::Bool(value)) = (op, self.expr(a)) {
-            return self.constant(Scalar::Bool, i64::from(!value));
+        match *self.expr(a) {
+            Expr::Bool(value) => return self.constant(Scalar::Bool, op.evaluate_int(Scalar::Bool, value.into())),
+            Expr::Int(scalar, value) => return self.constant(scalar, op.evaluate_int(scalar, value)),
+            _ => {}
         }
         if op == UnaryOp::Neg && self.scalar(a) == Scalar::I32 {
             let zero = self.int(0);
@@ -246,7 +250,7 @@ impl Dag {
     pub fn binary(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> ExprId {
         let scalar = self.scalar(a);
         if let (&Expr::Int(kind, x), &Expr::Int(_, y)) = (self.expr(a), self.expr(b)) {
-            return self.constant(op.result(kind), op.evaluate_int(x, y));
+            return self.constant(op.result(kind), op.evaluate_int(kind, x, y));
         }
         let simpler = match scalar {
             Scalar::I32 => self.simplify_int(op, a, b),
@@ -274,12 +278,11 @@ impl Dag {
 
     /// Conversion to another type.
     pub fn cast(&mut self, scalar: Scalar, a: ExprId) -> ExprId {
-        let integer = matches!(scalar, Scalar::I32 | Scalar::I64);
         match *self.expr(a) {
             _ if self.scalar(a) == scalar => a,
-            Expr::Int(_, value) if scalar != Scalar::Bool => self.constant(scalar, value),
+            Expr::Int(_, value) if scalar != Scalar::F32 => self.constant(scalar, scalar.wrap(value)),
             _ => {
-                let range = if integer { self.range(a) } else { None };
+                let range = self.cast_range(scalar, a);
                 self.push(Expr::Cast(scalar, a), scalar, range)
             }
         }
@@ -382,21 +385,35 @@ impl Dag {
         Some((a.0.min(b.0), a.1.max(b.1)))
     }
 
+    /// Bounds of a conversion that leaves the value as it is.
+    pub(super) fn cast_range(&self, scalar: Scalar, a: ExprId) -> Option<(i64, i64)> {
+        let whole = |(low, high): &(i64, i64)| scalar.wrap(*low) == *low && scalar.wrap(*high) == *high;
+        if matches!(scalar, Scalar::I32 | Scalar::I64) { self.range(a).filter(whole) } else { None }
+    }
+
+    /// Bounds of a function of two `I32`; `None` where it may wrap around.
     pub(super) fn binary_range(&self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<(i64, i64)> {
-        let ((x0, x1), (y0, y1)) = (self.range(a)?, self.range(b)?);
-        match op {
-            BinaryOp::Add => Some((x0.checked_add(y0)?, x1.checked_add(y1)?)),
-            BinaryOp::Sub => Some((x0.checked_sub(y1)?, x1.checked_sub(y0)?)),
+        const ANY: (i64, i64) = (i32::MIN as i64, i32::MAX as i64);
+        let limits = matches!(op, BinaryOp::Min | BinaryOp::Max | BinaryOp::Div | BinaryOp::Mod);
+        let ((x0, x1), (y0, y1)) = match (self.range(a), self.range(b)) {
+            (Some(x), Some(y)) => (x, y),
+            (x @ Some(_), y) | (x, y @ Some(_)) if limits => (x.unwrap_or(ANY), y.unwrap_or(ANY)),
+            _ => return None,
+        };
+        let range = match op {
+            BinaryOp::Add => (x0 + y0, x1 + y1),
+            BinaryOp::Sub => (x0 - y1, x1 - y0),
             BinaryOp::Mul => {
-                let corners = [x0.checked_mul(y0)?, x0.checked_mul(y1)?, x1.checked_mul(y0)?, x1.checked_mul(y1)?];
-                Some((*corners.iter().min()?, *corners.iter().max()?))
+                let corners = [x0 * y0, x0 * y1, x1 * y0, x1 * y1];
+                (*corners.iter().min()?, *corners.iter().max()?)
             }
-            BinaryOp::Div if y0 == y1 && y0 > 0 => Some((x0.div_euclid(y0), x1.div_euclid(y0))),
-            BinaryOp::Mod if y0 == y1 && y0 > 0 => Some((0, y0 - 1)),
-            BinaryOp::Min => Some((x0.min(y0), x1.min(y1))),
-            BinaryOp::Max => Some((x0.max(y0), x1.max(y1))),
-            _ => None,
-        }
+            BinaryOp::Div if y0 == y1 && y0 > 0 => (x0.div_euclid(y0), x1.div_euclid(y0)),
+            BinaryOp::Mod if y0 == y1 && y0 > 0 => (0, y0 - 1),
+            BinaryOp::Min => (x0.min(y0), x1.min(y1)),
+            BinaryOp::Max => (x0.max(y0), x1.max(y1)),
+            _ => return None,
+        };
+        Some(range).filter(|&(low, high)| Scalar::I32.wrap(low) == low && Scalar::I32.wrap(high) == high)
     }
 }
 

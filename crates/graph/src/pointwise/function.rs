@@ -216,37 +216,6 @@ impl BinaryOp {
             Self::Or => truth(a != 0.0 || b != 0.0),
         }
     }
-
-    /// The function of two integers or truth values, wrapping; comparisons give 0 or 1.
-    pub fn evaluate_int(self, a: i64, b: i64) -> i64 {
-        match self {
-            Self::Add => a.wrapping_add(b),
-            Self::Sub => a.wrapping_sub(b),
-            Self::Mul => a.wrapping_mul(b),
-            Self::Div => floor_div(a, b),
-            Self::Mod if b == 0 => 0,
-            Self::Mod => a.wrapping_sub(b.wrapping_mul(floor_div(a, b))),
-            Self::Pow => a.wrapping_pow(u32::try_from(b).unwrap_or(0)),
-            Self::Min => a.min(b),
-            Self::Max => a.max(b),
-            Self::Eq => i64::from(a == b),
-            Self::Ne => i64::from(a != b),
-            Self::Lt => i64::from(a < b),
-            Self::Le => i64::from(a <= b),
-            Self::Gt => i64::from(a > b),
-            Self::Ge => i64::from(a >= b),
-            Self::And => a & b,
-            Self::Or => a | b,
-        }
-    }
-}
-
-fn floor_div(a: i64, b: i64) -> i64 {
-    if b == 0 {
-        return 0;
-    }
-    let quotient = a.wrapping_div(b);
-    if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
 }
 
 /// The larger, or NaN if either is.
@@ -290,14 +259,5 @@ mod tests {
         ] {
             assert!((erf(x) - expected).abs() < 1e-13, "erf({x}) = {}", erf(x));
         }
-    }
-
-    #[test]
-    fn integer_division_rounds_down() {
-        assert_eq!(BinaryOp::Div.evaluate_int(-7, 2), -4);
-        assert_eq!(BinaryOp::Mod.evaluate_int(-7, 2), 1);
-        assert_eq!(BinaryOp::Div.evaluate_int(7, 0), 0);
-        assert_eq!(BinaryOp::Mod.evaluate_int(7, 0), 0);
-        assert_eq!(BinaryOp::Div.evaluate_int(i64::MIN, -1), i64::MIN);
     }
 }

@@ -4,11 +4,14 @@
 //! expressions of the coordinates, so strides, broadcasts, slices, gathers and the step from a row
 //! to its sample are all access maps of the same kind, and fusing a producer into a consumer is
 //! substitution of coordinates.
+//!
+//! What integers do at the ends of their range is said at [`crate::Scalar`].
 
 mod bounds;
 mod call;
 mod dag;
 mod function;
+mod integer;
 mod interval;
 mod lanes;
 mod limits;

@@ -5,7 +5,8 @@ use crate::Scalar;
 /// An expression that is no sum, and its factor.
 type Term = (ExprId, i64);
 
-/// A linear form: a sum of integer multiples of expressions that are no sums, and a constant.
+/// A linear form: a sum of integer multiples of expressions that are no sums, and a constant, modulo 2^32. Where the
+/// expression that it is the form of has bounds, it is the sum of the multiples as whole numbers too.
 struct Linear {
     terms: Vec<Term>,
     constant: i64,
@@ -97,7 +98,7 @@ impl Dag {
     fn split_pair(&self, terms: &[Term]) -> Option<(Term, Term, ExprId, i64)> {
         terms.iter().find_map(|&(rest, factor)| {
             let &Expr::Binary(BinaryOp::Mod, x, divisor) = self.expr(rest) else { return None };
-            let &Expr::Int(_, divisor_value) = self.expr(divisor) else { return None };
+            let &Expr::Int(_, divisor_value @ (..=-1 | 1..)) = self.expr(divisor) else { return None };
             let quotient = self.find(&Expr::Binary(BinaryOp::Div, x, divisor))?;
             let quotient = (quotient, factor.wrapping_mul(divisor_value));
             terms.contains(&quotient).then_some((quotient, (rest, factor), x, factor))
@@ -114,13 +115,14 @@ impl Dag {
             let same = linear.terms[at..].iter().take_while(|term| term.0 == atom).count();
             let factor: i64 = linear.terms[at..at + same].iter().fold(0, |sum, term| i64::wrapping_add(sum, term.1));
             at += same;
+            let factor = Scalar::I32.wrap(factor);
             if factor == 0 {
                 continue;
             }
             let term = self.multiple(atom, factor);
             sum = Some(sum.map_or(term, |sum| self.add(sum, term)));
         }
-        match (sum, linear.constant) {
+        match (sum, Scalar::I32.wrap(linear.constant)) {
             (Some(sum), 0) => sum,
             (Some(sum), constant) => {
                 let constant = self.int(constant);
@@ -163,12 +165,13 @@ impl Dag {
         Some(self.sum_of(linear))
     }
 
-    /// Splits the dividend into multiples of the divisor and a rest within `0..divisor`.
+    /// Splits the dividend into multiples of the divisor and a rest, where neither wraps around.
     fn divided(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<ExprId> {
         let &Expr::Int(_, divisor) = self.expr(b) else { return None };
         if divisor <= 0 {
             return None;
         }
+        self.range(a)?;
         let Linear { terms, constant } = self.linear(a);
         let (even, rest): (Vec<_>, Vec<_>) = terms.into_iter().partition(|term| term.1 % divisor == 0);
         let low = constant.rem_euclid(divisor);
@@ -178,7 +181,8 @@ impl Dag {
         };
         let trivial = even.terms.is_empty() && even.constant == 0;
         let rest = self.sum_of(Linear { terms: rest, constant: low });
-        let within = self.range(rest).is_some_and(|(low, high)| low >= 0 && high < divisor);
+        let (low, high) = self.range(rest)?;
+        let within = low >= 0 && high < divisor;
         if !within && trivial {
             return None;
         }
@@ -188,5 +192,161 @@ impl Dag {
         let quotient = self.sum_of(even);
         let carried = if within { self.int(0) } else { self.binary(BinaryOp::Div, rest, b) };
         Some(self.sum(quotient, carried, 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+    use crate::pointwise::UnaryOp;
+
+    /// Integers at which sums, products and quotients wrap around or change sign.
+    const EXTREMES: [i64; 16] = [
+        0,
+        1,
+        -1,
+        2,
+        -3,
+        4,
+        7,
+        -25,
+        100,
+        65_536,
+        -46_341,
+        (1 << 30) + 1,
+        i32::MAX as i64,
+        i32::MAX as i64 - 1,
+        i32::MIN as i64,
+        i32::MIN as i64 + 1,
+    ];
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % n
+        }
+    }
+
+    /// Evaluates an expression at a point: the value of each coordinate, and of the elements of operand 0.
+    fn evaluate(dag: &Dag, id: ExprId, coords: &[i64], elements: &[i64]) -> i64 {
+        let at = |id| evaluate(dag, id, coords, elements);
+        match *dag.expr(id) {
+            Expr::Int(_, value) => value,
+            Expr::Bool(value) => value.into(),
+            Expr::Coord(axis) => coords[usize::from(axis)],
+            Expr::Load { operand, .. } => elements[usize::from(operand)],
+            Expr::Unary(op, a) => op.evaluate_int(dag.scalar(a), at(a)),
+            Expr::Binary(op, a, b) => op.evaluate_int(dag.scalar(a), at(a), at(b)),
+            Expr::Select(c, a, b) => at(if at(c) != 0 { a } else { b }),
+            Expr::Cast(to, a) => to.wrap(at(a)),
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    /// An expression with its values at all points, computed as it was asked for.
+    type Known = (ExprId, Vec<i64>);
+
+    fn grow(dag: &mut Dag, random: &mut Random, known: &[Known]) -> Known {
+        use BinaryOp::*;
+        const OPS: [BinaryOp; 15] = [Add, Sub, Mul, Div, Mod, Min, Max, And, Or, Eq, Ne, Lt, Le, Gt, Ge];
+        let pick = |random: &mut Random, dag: &Dag, scalar: Option<Scalar>| -> Known {
+            let fits = |known: &&Known| scalar.is_none_or(|scalar| dag.scalar(known.0) == scalar);
+            let fitting: Vec<&Known> = known.iter().filter(fits).collect();
+            fitting[random.below(fitting.len())].clone()
+        };
+        let (a, x) = pick(random, dag, None);
+        let scalar = dag.scalar(a);
+        let (b, y) = pick(random, dag, Some(scalar));
+        match random.below(8) {
+            0 => {
+                let op = [UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Not][random.below(3)];
+                if !op.accepts(scalar) {
+                    return (a, x);
+                }
+                (dag.unary(op, a), x.iter().map(|&x| op.evaluate_int(scalar, x)).collect())
+            }
+            1 => {
+                let to = [Scalar::I32, Scalar::I64, Scalar::Bool][random.below(3)];
+                (dag.cast(to, a), x.iter().map(|&x| to.wrap(x)).collect())
+            }
+            2 => {
+                let (c, z) = pick(random, dag, Some(Scalar::Bool));
+                let chosen = z.iter().zip(x.iter().zip(&y)).map(|(&z, (&x, &y))| if z != 0 { x } else { y });
+                (dag.select(c, a, b), chosen.collect())
+            }
+            _ => {
+                let op = OPS[random.below(OPS.len())];
+                if !op.accepts(scalar) {
+                    return (a, x);
+                }
+                let values = x.iter().zip(&y).map(|(&x, &y)| op.evaluate_int(scalar, x, y)).collect();
+                (dag.binary(op, a, b), values)
+            }
+        }
+    }
+
+    #[test]
+    fn simplified_expressions_keep_their_values_and_bounds() {
+        for seed in 0..400 {
+            let random = &mut Random(seed);
+            let mut dag = Dag::new();
+            let extents = [Some(5), None, Some([1, 25, 100, 1 << 20, i32::MAX as usize][random.below(5)])];
+            let points: Vec<Vec<i64>> = (0..24)
+                .map(|_| {
+                    let coordinate = |random: &mut Random, extent: Option<usize>| {
+                        let most = extent.map_or(i64::from(i32::MAX), |n| n as i64 - 1);
+                        let any = [0, 1, most - 1, most, most / 2, random.below(most as usize + 1) as i64];
+                        any[random.below(6)].clamp(0, most)
+                    };
+                    let mut point: Vec<i64> = extents.iter().map(|&extent| coordinate(random, extent)).collect();
+                    point.extend([0, 1].map(|_| EXTREMES[random.below(16)]));
+                    point.push([EXTREMES[random.below(16)], i64::MIN, i64::MAX, 1 << 53][random.below(4)]);
+                    point
+                })
+                .collect();
+            let mut known: Vec<Known> = vec![];
+            for (axis, &extent) in extents.iter().enumerate() {
+                known.push((dag.coord(axis as u8, extent), points.iter().map(|point| point[axis]).collect()));
+            }
+            let index = known[0].0;
+            for (operand, dtype) in [DType::I32, DType::I32, DType::I64].into_iter().enumerate() {
+                let load = dag.load(operand as u16, dtype, vec![index]);
+                known.push((load, points.iter().map(|point| point[3 + operand]).collect()));
+            }
+            for value in [EXTREMES[random.below(16)], EXTREMES[random.below(9)], EXTREMES[random.below(9)]] {
+                known.push((dag.int(value), vec![value; points.len()]));
+            }
+            known.push((dag.constant(Scalar::I64, i64::MIN + 1), vec![i64::MIN + 1; points.len()]));
+            known.push((dag.constant(Scalar::Bool, 1), vec![1; points.len()]));
+            for _ in 0..40 {
+                let new = grow(&mut dag, random, &known);
+                known.push(new);
+            }
+            for (id, values) in known {
+                for (point, value) in points.iter().zip(values) {
+                    let (coords, elements) = point.split_at(3);
+                    let got = evaluate(&dag, id, coords, elements);
+                    assert_eq!(got, value, "seed {seed}, expression {} at {point:?}: {dag:?}", id.0);
+                    let (low, high) = dag.range(id).unwrap_or((i64::MIN, i64::MAX));
+                    assert!((low..=high).contains(&value), "seed {seed}, expression {} is {value}: {dag:?}", id.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_that_may_wrap_around_are_not_divided() {
+        let mut dag = Dag::new();
+        let four = dag.int(4);
+        let (any, few) = (dag.coord(0, None), dag.coord(1, Some(1 << 20)));
+        let [divided, exact] = [any, few].map(|x| {
+            let product = dag.binary(BinaryOp::Mul, x, four);
+            dag.binary(BinaryOp::Div, product, four)
+        });
+        assert_ne!(divided, any);
+        assert_eq!(exact, few);
     }
 }

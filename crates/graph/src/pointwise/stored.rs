@@ -98,10 +98,7 @@ impl Dag {
             Expr::Select(c, a, b) if all(&[c], Scalar::Bool) && self.scalar(a) == self.scalar(b) => {
                 (self.scalar(a), self.joined_range(a, b))
             }
-            Expr::Cast(scalar, a) => {
-                let integer = matches!(scalar, Scalar::I32 | Scalar::I64);
-                (scalar, if integer { self.range(a) } else { None })
-            }
+            Expr::Cast(scalar, a) => (scalar, self.cast_range(scalar, a)),
             _ => return Err("has operands of another type or number than it takes"),
         };
         if typed.0 == node.scalar { Ok(typed) } else { Err("has another type than its operands give it") }

@@ -18,7 +18,7 @@ mod top_k;
 pub use jagged::Ragged;
 
 use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter};
-use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, SizeSource, Type, TypeError, Value};
+use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, Number, SizeSource, Type, TypeError, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -186,10 +186,10 @@ impl Scope {
     }
 
     /// A scalar that is part of the graph.
-    pub fn scalar(&self, dtype: DType, value: f64) -> Tensor {
+    pub fn scalar(&self, dtype: DType, value: impl Into<Number>) -> Tensor {
         match Constant::scalar(dtype, value) {
             Ok(constant) => self.shared(constant, &[]),
-            Err(error) => self.fail("constant", TypeError::new("value", "a scalar", error)),
+            Err(error) => self.fail("constant", error),
         }
     }
 
@@ -419,10 +419,10 @@ impl Tensor {
         poison(&self.state, GraphError::Type { op: op.to_owned(), path, source })
     }
 
-    fn scalar(&self, dtype: DType, value: f64) -> Tensor {
+    fn scalar(&self, dtype: DType, value: impl Into<Number>) -> Tensor {
         match Constant::scalar(dtype, value) {
             Ok(constant) => shared(&self.state, constant, &[]),
-            Err(error) => self.fail("constant", "value", "a scalar", error),
+            Err(error) => self.fail("constant", &error.argument, &error.expected, error.actual),
         }
     }
 }

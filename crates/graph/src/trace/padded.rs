@@ -1,10 +1,10 @@
 use super::{Ragged, Tensor};
 use crate::op::{JaggedToPadded, PaddedToJagged};
-use crate::{DType, Dim, Scalar};
+use crate::{DType, Dim, Number, Scalar};
 
 impl Tensor {
     /// Rows `[total, ..]` side by side, `[B, extent, ..]`: shorter samples end in `fill`, longer ones are cut off.
-    pub fn jagged_to_padded(&self, rows: &Ragged, extent: &Dim, fill: f64) -> Tensor {
+    pub fn jagged_to_padded(&self, rows: &Ragged, extent: &Dim, fill: impl Into<Number>) -> Tensor {
         let dtype = if self.dtype().scalar() == Scalar::F32 { DType::F32 } else { self.dtype() };
         let fill = self.scalar(dtype, fill);
         self.apply(JaggedToPadded { extent: extent.clone() }, &[&fill, &rows.offsets])
@@ -36,7 +36,7 @@ impl Tensor {
 
     /// `e^x / sum e^x` over the rows of every sample.
     pub fn jagged_softmax(&self, rows: &Ragged) -> Tensor {
-        self.jagged_to_padded(rows, &rows.max().as_dim(), f32::MIN.into()).softmax(1).padded_to_jagged(rows)
+        self.jagged_to_padded(rows, &rows.max().as_dim(), f32::NEG_INFINITY).softmax(1).padded_to_jagged(rows)
     }
 
     /// Of this table `[R, D]` the sum of the rows `ids` `[total]` of every sample, `[B, D]`.

@@ -1,7 +1,7 @@
 use super::Tensor;
 use crate::op::{Cast, Dropout, HostOp, Where};
 use crate::pointwise::{BinaryOp, UnaryOp};
-use crate::{DType, Scalar};
+use crate::{DType, Number};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 macro_rules! unary {
@@ -100,16 +100,17 @@ impl Tensor {
         self.apply(op, &[other])
     }
 
-    /// A function of this and a constant of its type.
-    pub fn binary_scalar(&self, op: BinaryOp, value: f64) -> Tensor {
+    /// A function of this and a constant of its type, which for integers is a whole number.
+    pub fn binary_scalar(&self, op: BinaryOp, value: impl Into<Number>) -> Tensor {
+        let value = value.into();
         if self.is_host() {
-            if value < 0.0 || value.fract() != 0.0 {
+            let Some(size) = value.whole().and_then(|whole| usize::try_from(whole).ok()) else {
                 return self.fail(op.name(), "b", "a non-negative integer", value);
-            }
-            let constant = super::shared(&self.state, HostOp::Size((value as usize).into()), &[]);
+            };
+            let constant = super::shared(&self.state, HostOp::Size(size.into()), &[]);
             return self.host(HostOp::Binary(op), &[&constant]);
         }
-        let dtype = if self.dtype().scalar() == Scalar::F32 { DType::F32 } else { self.dtype() };
+        let dtype = if self.dtype().is_float() { DType::F32 } else { self.dtype() };
         let constant = self.scalar(dtype, value);
         self.apply(op, &[&constant])
     }
@@ -130,7 +131,7 @@ impl Tensor {
     }
 
     /// Limits to `low..=high`.
-    pub fn clamp(&self, low: Option<f64>, high: Option<f64>) -> Tensor {
+    pub fn clamp<N: Into<Number>>(&self, low: Option<N>, high: Option<N>) -> Tensor {
         let above = low.map_or_else(|| self.clone(), |low| self.binary_scalar(BinaryOp::Max, low));
         high.map_or_else(|| above.clone(), |high| above.binary_scalar(BinaryOp::Min, high))
     }
@@ -165,6 +166,13 @@ macro_rules! overload {
         impl $trait<f64> for &Tensor {
             type Output = Tensor;
             fn $method(self, other: f64) -> Tensor {
+                self.binary_scalar(BinaryOp::$op, other)
+            }
+        }
+
+        impl $trait<i64> for &Tensor {
+            type Output = Tensor;
+            fn $method(self, other: i64) -> Tensor {
                 self.binary_scalar(BinaryOp::$op, other)
             }
         }

@@ -80,6 +80,12 @@ struct Worker<'a> {
 struct Softmax {
     largest: f32,
     sum: f32,
+    /// True if a key counts.
+    counts: bool,
+}
+
+impl Softmax {
+    const NO_KEYS: Self = Self { largest: f32::MIN, sum: 0.0, counts: false };
 }
 
 /// Neighbouring keys, none of which is masked or some of which are.
@@ -208,7 +214,7 @@ impl CompiledAttention {
         sums.clear();
         sums.resize(block.rows * out_stride, 0.0);
         softmax.clear();
-        softmax.resize(block.rows, Softmax { largest: f32::MIN, sum: 0.0 });
+        softmax.resize(block.rows, Softmax::NO_KEYS);
         let queries = q.matrix(coords, block.row, (block.rows, qk_width), None);
         for span in spans.iter() {
             let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
@@ -233,8 +239,9 @@ impl CompiledAttention {
             }
             if self.kernel.softmax {
                 let lines = weights.chunks_mut(stride).zip(sums.chunks_exact_mut(out_stride));
-                for ((line, sums), state) in lines.zip(softmax.iter_mut()) {
-                    arch.dispatch(Rescale { state, line: &mut line[skip..skip + count], sums });
+                for (row, ((line, sums), state)) in lines.zip(softmax.iter_mut()).enumerate() {
+                    let line = &mut line[skip..skip + count];
+                    arch.dispatch(Rescale { state, line, sums, kept: Kept { tiles: span, mask: &sights.mask, row } });
                 }
             }
             let weights = weights.get(skip..).unwrap_or(&[]);
@@ -287,7 +294,7 @@ impl CompiledAttention {
     fn finish(&self, worker: &mut Worker<'_>, block: Block, out_stride: usize) {
         let Worker { epilogue, targets, coords, sums, softmax, .. } = worker;
         if self.kernel.softmax {
-            for (sums, state) in sums.chunks_exact_mut(out_stride).zip(softmax).filter(|(_, state)| state.sum != 0.0) {
+            for (sums, state) in sums.chunks_exact_mut(out_stride).zip(softmax).filter(|(_, state)| state.counts) {
                 sums.iter_mut().for_each(|sum| *sum /= state.sum);
             }
         }
@@ -405,11 +412,44 @@ impl WithSimd for Hide<'_> {
     }
 }
 
+/// The keys of a span that count for a row.
+struct Kept<'a> {
+    tiles: &'a [Tile],
+    mask: &'a [i32],
+    row: usize,
+}
+
+impl Kept<'_> {
+    /// For every key of the span, whether it counts.
+    fn keys(&self) -> impl Iterator<Item = bool> + '_ {
+        let kept = |tile: &Tile, n| {
+            !tile.masked || self.mask.get(tile.mask + self.row * tile.stride + n).is_some_and(|&kept| kept != 0)
+        };
+        self.tiles.iter().flat_map(move |tile| (0..tile.keys.len()).map(move |n| kept(tile, n)))
+    }
+}
+
 /// Makes a row of scores weights relative to its largest score so far.
 struct Rescale<'a> {
     state: &'a mut Softmax,
     line: &'a mut [f32],
     sums: &'a mut [f32],
+    kept: Kept<'a>,
+}
+
+impl Rescale<'_> {
+    /// Weights of scores none of which is above the lowest float, which is also what stands for keys that do not count.
+    fn weigh_lowest(self) {
+        for (x, kept) in self.line.iter_mut().zip(self.kept.keys()) {
+            *x = match *x {
+                _ if !kept => 0.0,
+                x if x.is_nan() => x,
+                x => f32::from(u8::from(x == f32::MIN)),
+            };
+            self.state.sum += *x;
+            self.state.counts |= kept;
+        }
+    }
 }
 
 impl WithSimd for Rescale<'_> {
@@ -423,6 +463,9 @@ impl WithSimd for Rescale<'_> {
             partials.iter_mut().zip(part).for_each(|(p, &x)| *p = if x > *p { x } else { *p });
         }
         let largest = partials.iter().fold(self.state.largest, |a, &b| if b > a { b } else { a });
+        if largest == f32::MIN {
+            return self.weigh_lowest();
+        }
         let factor = exp(simd, simd.splat_f32s(self.state.largest - largest));
         let factor = bytemuck::cast_slice::<S::f32s, f32>(&[factor])[0];
         self.sums.iter_mut().for_each(|sum| *sum *= factor);
@@ -438,7 +481,8 @@ impl WithSimd for Rescale<'_> {
         for part in self.line.chunks(PARTIALS) {
             partials.iter_mut().zip(part).for_each(|(p, &x)| *p += x);
         }
-        *self.state = Softmax { largest, sum: self.state.sum * factor + partials.iter().sum::<f32>() };
+        let sum = self.state.sum * factor + partials.iter().sum::<f32>();
+        *self.state = Softmax { largest, sum, counts: true };
     }
 }
 

@@ -2,8 +2,9 @@ use super::io::{Inputs, Value};
 use super::names::nearest;
 use crate::RunError;
 use crate::memory::Layout;
+use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::{DType, Dim, HostTensor, Symbol};
-use rewire_graph_rewrite::plan::{HostSlot, Plan, ShapeProgram, ShapeValues, Source};
+use rewire_graph_rewrite::plan::{HostSlot, Plan, ShapeProgram, ShapeValues, Source, Step};
 use std::collections::BTreeMap;
 
 /// The sizes of a run: what the shape program computed, and the layout of every tensor.
@@ -85,6 +86,9 @@ impl Sizes {
         let values = plan.shapes.run(host, extent)?;
         for (input, value) in inputs() {
             check_shape(plan, input, value, &values.symbols)?;
+        }
+        for step in &plan.steps {
+            check_points(step, &values)?;
         }
         let layouts = plan.buffers.iter().map(|buffer| {
             let shape = evaluate(&buffer.shape, &values.symbols).ok_or_else(|| RunError::Size {
@@ -198,6 +202,15 @@ fn check_shape(plan: &Plan, input: &Declared, value: &Value, symbols: &BTreeMap<
 fn evaluate(shape: &[Dim], symbols: &BTreeMap<Symbol, i64>) -> Option<Vec<usize>> {
     let extent = |dim: &Dim| dim.evaluate(|symbol| symbols.get(&symbol).copied());
     shape.iter().map(|dim| extent(dim).filter(|&extent| i32::try_from(extent).is_ok())).collect()
+}
+
+/// Errors where a loop has more points than its indices count.
+fn check_points(step: &Step, values: &ShapeValues) -> Result<(), RunError> {
+    let points = step.kernel.points(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()));
+    points.map(drop).ok_or_else(|| RunError::Size {
+        what: format!("the loop of step {} (`{}`)", step.name, step.path),
+        size: format!("of more than {MAX_POINTS} points"),
+    })
 }
 
 fn display(program: &ShapeProgram, shape: &[Dim]) -> String {

@@ -1,6 +1,6 @@
 use super::{Variant, fill, reads_pairs};
+use crate::emit::halves;
 use crate::emit::hook::Element;
-use crate::emit::matmul::are_halves;
 use crate::emit::module::Module;
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::plan::Attention;
@@ -12,6 +12,9 @@ const STAGE_PADDING: u32 = 4;
 const WIDEST: u32 = 128;
 /// Heads above this width are divided among fewer subgroups of more rows each, which read keys and values less often.
 const WIDE: u32 = 64;
+
+/// The coordinate of queries, and of keys where they are loaded.
+const ROW: u8 = 2;
 
 /// Subgroups of a workgroup, for each matrix of queries that one holds, up to which they share queries.
 const SUBGROUPS: u32 = 4;
@@ -38,7 +41,7 @@ impl Tile {
     pub fn new(kernel: &Attention, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let (size, subgroup) = (target.matrix, target.subgroup_size);
         let takes = size != 0 && subgroup != 0 && target.subgroups && target.f16 && !kernel.softmax;
-        if !takes || !are_halves(&kernel.body, &[kernel.q, kernel.k, kernel.v]) {
+        if !takes || !halves::suit(&kernel.body, &[kernel.q, kernel.k, kernel.v], ROW, &[]) {
             return Ok(None);
         }
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);

@@ -171,7 +171,7 @@ fn hooks(kernel: &Attention, module: &mut Module, element: Element) -> Result<St
     float(module, "the score", kernel.score)?;
     let mut scope = Scope::four(module, 3, &pair, vec![Value::Vector("product".to_owned())], Some("kept"));
     let weight = scope.eval_one(module, kernel.score)?.vector(Scalar::F32);
-    let filler = if kernel.softmax { "MASKED" } else { "0.0f" };
+    let filler = if kernel.softmax { "LOWEST" } else { "0.0f" };
     scope.line(&format!("return select(vec4<f32>({filler}), {weight}, kept);"));
     text += &function("weigh", &pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &scope.take());
     let four = Four { coords: &point("i", "d"), axis: 3, extent: &v };

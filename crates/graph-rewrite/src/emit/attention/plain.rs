@@ -40,8 +40,7 @@ impl Tile {
             return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
         }
         let tile = Self { each, chunk: width.min(CHUNK), value_chunks, value_keys };
-        let fits =
-            |tile: &Self| tile.each * value_chunks <= MOST_SUMS && tile.bytes(kernel.softmax) <= target.workgroup_bytes;
+        let fits = |tile: &Self| tile.each * value_chunks <= MOST_SUMS && tile.bytes(kernel) <= target.workgroup_bytes;
         if target.software {
             // Software drivers take long to compile a barrier, and hold no tile in registers.
             let few_barriers = Self { chunk: width.min(LONG_CHUNK), value_keys: KEYS, ..tile };
@@ -68,8 +67,9 @@ impl Tile {
     }
 
     /// Bytes of workgroup memory, with those of the mask's bounds.
-    fn bytes(&self, softmax: bool) -> u32 {
-        let statistics = if softmax { 3 * 4 * self.rows() } else { 0 };
+    fn bytes(&self, kernel: &Attention) -> u32 {
+        let words = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
+        let statistics = words * 4 * self.rows();
         16 * (self.rows() * self.pitch() + self.key_tile()) + statistics + 256
     }
 }

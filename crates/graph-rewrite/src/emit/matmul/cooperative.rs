@@ -1,12 +1,11 @@
 use super::{Parts, lies_along_rows, place, result_coords};
+use crate::emit::halves;
 use crate::emit::hook::{Element, Four, finish, finish_ahead};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, render};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
-use crate::plan::{Body, Matmul, Place, RowRange};
+use crate::plan::{Matmul, RowRange};
 use minijinja::Value as Variable;
-use rewire_graph::DType;
-use rewire_graph::pointwise::{Expr, ExprId};
 
 /// Halves by which rows of staged tiles are padded.
 const PADDING: u32 = 8;
@@ -41,7 +40,7 @@ impl Tile {
         let (Some(n), Some(k)) = (kernel.n.as_const(), kernel.k.as_const()) else { return Ok(None) };
         let wide = |width: usize| width >= size as usize;
         let takes = size != 0 && subgroup != 0 && target.subgroups && target.f16 && wide(n) && wide(k);
-        if !takes || !are_halves(&kernel.body, &[kernel.a, kernel.b]) {
+        if !takes || !halves::suit(&kernel.body, &[kernel.a, kernel.b], kernel.batch.len() as u8, &kernel.stats) {
             return Ok(None);
         }
         let (rows, columns) = (tuning.rows.unwrap_or(8 * size), tuning.columns.unwrap_or(8 * size));
@@ -131,16 +130,6 @@ impl Tile {
             ("items", (outer / step).into()),
         ])
     }
-}
-
-/// True if all floats that the expressions load are stored as halves.
-pub(in crate::emit) fn are_halves(body: &Body, roots: &[ExprId]) -> bool {
-    let loads = body.dag.reachable(roots);
-    let mut dtypes = loads.into_iter().filter_map(|id| match body.dag.expr(id) {
-        Expr::Load { operand, .. } => body.operands.get(usize::from(*operand)),
-        _ => None,
-    });
-    dtypes.all(|operand| operand.place == Place::Host || operand.dtype != DType::F32)
 }
 
 /// Emits a matrix product of cooperative matrices.

@@ -3,8 +3,6 @@
 mod cooperative;
 mod plain;
 
-pub(super) use cooperative::are_halves;
-
 use super::expr::{Scope, indented};
 use super::hook::{Combine, Element, Four, elements};
 use super::map::split_row;

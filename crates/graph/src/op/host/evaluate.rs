@@ -1,7 +1,7 @@
 use super::check::at_least;
 use super::{HostError, HostOp};
 use crate::pointwise::BinaryOp;
-use crate::{Dim, Symbol};
+use crate::{Dim, Scalar, Symbol};
 
 /// Entries that a vector of the shape program may have.
 const LIMIT: usize = 1 << 26;
@@ -97,7 +97,7 @@ fn binary(op: BinaryOp, a: &[i64], b: &[i64]) -> Result<Vec<i64>, HostError> {
             BinaryOp::Add => a.checked_add(b),
             BinaryOp::Sub => a.checked_sub(b),
             BinaryOp::Mul => a.checked_mul(b),
-            _ => Some(op.evaluate_int(a, b)),
+            _ => Some(op.evaluate_int(Scalar::I64, a, b)),
         };
         value.ok_or_else(|| overflow(0, n, a))
     };

@@ -34,11 +34,7 @@ pub(super) struct Point<'a> {
 }
 
 fn wrap(scalar: Scalar, value: i64) -> Value {
-    Value::Int(match scalar {
-        Scalar::I32 => i64::from(value as i32),
-        Scalar::Bool => i64::from(value != 0),
-        _ => value,
-    })
+    Value::Int(scalar.wrap(value))
 }
 
 impl Point<'_> {
@@ -73,9 +69,8 @@ impl Point<'_> {
             Expr::Select(c, a, b) => self.evaluate(if self.evaluate(c).int() != 0 { a } else { b }),
             Expr::Cast(to, a) => match (to, self.evaluate(a)) {
                 (Scalar::F32, value) => Value::Float(f64::from(value.float() as f32)),
-                (Scalar::I32, Value::Float(x)) => Value::Int(i64::from(x as i32)),
-                (Scalar::Bool, Value::Float(x)) => Value::Int(i64::from(x != 0.0)),
-                (to, value) => wrap(to, value.int()),
+                (to, Value::Float(x)) => Value::Int(to.truncate(x)),
+                (to, Value::Int(x)) => wrap(to, x),
             },
         }
     }
@@ -97,11 +92,9 @@ impl Point<'_> {
     }
 
     fn unary(&self, op: UnaryOp, scalar: Scalar, a: Value) -> Value {
-        match (scalar, op) {
-            (Scalar::F32, _) => Value::Float(op.evaluate(a.float())),
-            (_, UnaryOp::Neg) => wrap(scalar, a.int().wrapping_neg()),
-            (_, UnaryOp::Abs) => wrap(scalar, a.int().wrapping_abs()),
-            _ => Value::Int(1 - a.int()),
+        match scalar {
+            Scalar::F32 => Value::Float(op.evaluate(a.float())),
+            _ => Value::Int(op.evaluate_int(scalar, a.int())),
         }
     }
 
@@ -109,8 +102,7 @@ impl Point<'_> {
         match read {
             Scalar::F32 if op.is_comparison() => Value::Int(op.evaluate(a.float(), b.float()) as i64),
             Scalar::F32 => Value::Float(op.evaluate(a.float(), b.float())),
-            _ if op.is_comparison() => Value::Int(op.evaluate_int(a.int(), b.int())),
-            _ => wrap(read, op.evaluate_int(a.int(), b.int())),
+            _ => Value::Int(op.evaluate_int(read, a.int(), b.int())),
         }
     }
 }

@@ -219,10 +219,14 @@ fn rows_find_their_samples_and_draw_masks() {
 fn random(choices: &[(u8, u16, u16, u16)], extents: &[usize]) -> (Dag, Vec<ExprId>) {
     let mut dag = Dag::new();
     let (row, column) = (dag.coord(0, Some(extents[0])), dag.coord(1, Some(extents[1])));
-    let mut ints = vec![row, column, dag.int(3), dag.int(-2)];
+    let mut ints = vec![row, column, dag.int(3), dag.int(-2), dag.int(i32::MIN.into()), dag.int(0x7fff_fff0)];
     let mut floats =
         vec![dag.load(0, DType::F32, vec![row, column]), dag.load(1, DType::F16, vec![column]), dag.float(0.5)];
-    let mut longs = vec![dag.load(2, DType::I64, vec![row]), dag.constant(Scalar::I64, 1 << 40)];
+    let mut longs = vec![
+        dag.load(2, DType::I64, vec![row]),
+        dag.constant(Scalar::I64, 1 << 40),
+        dag.constant(Scalar::I64, i64::MIN),
+    ];
     let mut truths = vec![dag.binary(BinaryOp::Lt, row, column)];
     for &(kind, x, y, z) in choices {
         let pick = |from: &[ExprId], n: u16| from[usize::from(n) % from.len()];
@@ -247,9 +251,7 @@ fn random(choices: &[(u8, u16, u16, u16)], extents: &[usize]) -> (Dag, Vec<ExprI
             7 | 8 => {
                 use BinaryOp::*;
                 let op = [Add, Sub, Mul, Div, Mod, Min, Max, And, Or][usize::from(z) % 9];
-                let limit = dag.int(97);
-                let result = dag.binary(op, i, j);
-                ints.push(dag.binary(Mod, result, limit));
+                ints.push(dag.binary(op, i, j));
             }
             9 => {
                 use BinaryOp::*;
@@ -259,7 +261,8 @@ fn random(choices: &[(u8, u16, u16, u16)], extents: &[usize]) -> (Dag, Vec<ExprI
             11 => truths.push(dag.binary([BinaryOp::Le, BinaryOp::Eq, BinaryOp::Ne][usize::from(z) % 3], i, j)),
             12 => truths.push(dag.binary([BinaryOp::Ge, BinaryOp::Gt][usize::from(z) % 2], l, m)),
             13 => truths.push(dag.unary(UnaryOp::Not, c)),
-            14 => longs.push(dag.cast(Scalar::I64, i)),
+            14 if z % 2 == 0 => longs.push(dag.cast(Scalar::I64, i)),
+            14 => ints.push(dag.cast(Scalar::I32, l)),
             _ => {
                 // A gather that is in range only where it is taken.
                 let (width, low) = (dag.int(extents[1] as i64), dag.int(0));

@@ -1,0 +1,189 @@
+//! Which operands of a product may be halves on matrix hardware.
+//!
+//! Halves end at 65504 and tell integers apart up to 2048, so an operand is rounded to them only if that is what storing it
+//! in half precision would do: it is made of stored halves, and no larger than those times what its rows have in common. A
+//! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
+//! powers, exponentials without a bound, functions of a user's own and integers do not.
+
+use crate::plan::{Body, Place, ReduceOp, Reduction};
+use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
+use rewire_graph::{DType, Scalar};
+use std::collections::HashMap;
+
+/// The largest half.
+const LARGEST: f64 = 65504.0;
+/// Integers up to here are halves.
+const WHOLE: i64 = 2048;
+/// What constants may make of stored halves.
+const GAIN: f64 = 64.0;
+/// Bound of the magnitude of the logarithm of a float.
+const LOG: f64 = 104.0;
+
+/// How large an expression may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Magnitude {
+    /// At most this, whatever is loaded.
+    Bounded(f64),
+    /// At most `gain` times a product of stored halves, of which `rows` differ from row to row.
+    Halves {
+        gain: f64,
+        rows: u32,
+    },
+    /// Made of results of reductions alone; `inverse` if it divides by one.
+    Statistic {
+        inverse: bool,
+    },
+    Unbounded,
+}
+
+use Magnitude::{Bounded, Halves, Statistic, Unbounded};
+
+/// True if all of `roots` may be halves. `row` is the coordinate of their rows, and `stats` are what values stand for.
+pub(super) fn suit(body: &Body, roots: &[ExprId], row: u8, stats: &[Reduction]) -> bool {
+    let mut known = HashMap::new();
+    let analysis = Analysis { body, row, stats };
+    roots.iter().all(|&root| match analysis.magnitude(root, &mut known) {
+        Bounded(most) => most <= LARGEST,
+        Halves { gain, rows } => gain <= GAIN && rows <= 1,
+        Statistic { .. } | Unbounded => false,
+    })
+}
+
+struct Analysis<'a> {
+    body: &'a Body,
+    row: u8,
+    stats: &'a [Reduction],
+}
+
+impl Analysis<'_> {
+    fn magnitude(&self, root: ExprId, known: &mut HashMap<ExprId, Magnitude>) -> Magnitude {
+        for id in self.body.dag.reachable(&[root]) {
+            if !known.contains_key(&id) {
+                let magnitude = self.of(id, known);
+                known.insert(id, magnitude);
+            }
+        }
+        known.get(&root).copied().unwrap_or(Unbounded)
+    }
+
+    /// The magnitude of an expression whose operands are known.
+    fn of(&self, id: ExprId, known: &HashMap<ExprId, Magnitude>) -> Magnitude {
+        let dag = &self.body.dag;
+        let of = |id: ExprId| known.get(&id).copied().unwrap_or(Unbounded);
+        match *dag.expr(id) {
+            Expr::Float(bits) => Bounded(f64::from(f32::from_bits(bits)).abs()),
+            Expr::Value(_) => Statistic { inverse: false },
+            Expr::Uniform { .. } => Bounded(1.0),
+            Expr::Load { operand, ref index } => self.load(operand, index),
+            Expr::Unary(op, a) => self.unary(op, a, of(a)),
+            Expr::Binary(op, a, b) if dag.scalar(id) == Scalar::F32 => self.binary(op, (b, of(a), of(b))),
+            Expr::Select(_, a, b) => join(of(a), of(b)),
+            Expr::Cast(Scalar::F32, a) if dag.scalar(a) == Scalar::Bool => Bounded(1.0),
+            Expr::Cast(Scalar::F32, a) => match dag.range(a) {
+                Some((low, high)) if low >= -WHOLE && high <= WHOLE => Bounded(low.abs().max(high.abs()) as f64),
+                _ => Unbounded,
+            },
+            _ => Unbounded,
+        }
+    }
+
+    fn load(&self, operand: u16, index: &[ExprId]) -> Magnitude {
+        let dag = &self.body.dag;
+        let column = self.row + 1;
+        let shared = index.iter().all(|&i| dag.coords(i) & !(1 << column) == 0);
+        match self.body.operands.get(usize::from(operand)) {
+            Some(operand) if operand.dtype == DType::F16 && operand.place != Place::Host => {
+                Halves { gain: 1.0, rows: u32::from(!shared) }
+            }
+            _ => Unbounded,
+        }
+    }
+
+    fn unary(&self, op: UnaryOp, a: ExprId, x: Magnitude) -> Magnitude {
+        use UnaryOp::*;
+        match (op, x) {
+            (Sigmoid | Tanh | Erf | Sin | Cos, _) => Bounded(1.0),
+            (_, Statistic { inverse }) => Statistic { inverse: inverse || op == Rsqrt },
+            (Neg | Abs | Relu | Silu | Floor | Ceil | Trunc | Round, x) => x,
+            (Sqrt, Bounded(most)) => Bounded(most.sqrt()),
+            (Sqrt, Halves { .. }) => Halves { gain: 1.0, rows: 1 },
+            (Exp, Bounded(most)) => Bounded(most.exp()),
+            (Exp, _) if self.is_below_largest(a) => Bounded(1.0),
+            (Log, Bounded(_) | Halves { .. }) => Bounded(LOG),
+            _ => Unbounded,
+        }
+    }
+
+    /// True for an element less the largest of its row.
+    fn is_below_largest(&self, id: ExprId) -> bool {
+        let dag = &self.body.dag;
+        let &Expr::Binary(BinaryOp::Sub, element, largest) = dag.expr(id) else { return false };
+        let &Expr::Value(position) = dag.expr(largest) else { return false };
+        let stat = self.stats.get(usize::from(position));
+        stat.is_some_and(|stat| stat.op == ReduceOp::Max && stat.value == element)
+    }
+
+    fn binary(&self, op: BinaryOp, (right, a, b): (ExprId, Magnitude, Magnitude)) -> Magnitude {
+        match (op, a, b) {
+            (BinaryOp::Div, Statistic { .. } | Bounded(_), Statistic { .. }) => Statistic { inverse: true },
+            (_, Statistic { inverse: a }, Statistic { inverse: b }) => Statistic { inverse: a || b },
+            (_, Statistic { inverse }, Bounded(_)) | (_, Bounded(_), Statistic { inverse }) => Statistic { inverse },
+            (BinaryOp::Add | BinaryOp::Sub, ..) => sum(a, b),
+            (BinaryOp::Mul, ..) => product(a, b),
+            (BinaryOp::Div, Halves { .. }, Statistic { .. }) => Halves { gain: 1.0, rows: 0 },
+            (BinaryOp::Div, a, Bounded(_)) => match *self.body.dag.expr(right) {
+                Expr::Float(bits) => product(a, Bounded(f64::from(f32::from_bits(bits)).recip().abs())),
+                _ => Unbounded,
+            },
+            (BinaryOp::Min | BinaryOp::Max, ..) => join(a, b),
+            _ => Unbounded,
+        }
+    }
+}
+
+fn sum(a: Magnitude, b: Magnitude) -> Magnitude {
+    match (a, b) {
+        (Bounded(a), Bounded(b)) => Bounded(a + b),
+        (Halves { gain, rows }, Halves { gain: other, rows: more }) => {
+            Halves { gain: gain + other, rows: rows.max(more) }
+        }
+        // A statistic of a row is about as large as its elements.
+        (Halves { gain, rows }, Statistic { .. }) | (Statistic { .. }, Halves { gain, rows }) => {
+            Halves { gain: gain + 1.0, rows }
+        }
+        (Halves { gain, rows }, Bounded(most)) | (Bounded(most), Halves { gain, rows }) => {
+            Halves { gain: gain + most / LARGEST, rows }
+        }
+        _ => Unbounded,
+    }
+}
+
+fn product(a: Magnitude, b: Magnitude) -> Magnitude {
+    match (a, b) {
+        (Bounded(a), Bounded(b)) => Bounded(a * b),
+        (Halves { gain, rows }, Bounded(most)) | (Bounded(most), Halves { gain, rows }) => {
+            Halves { gain: gain * most, rows }
+        }
+        (Halves { gain, rows }, Halves { gain: other, rows: more }) => Halves { gain: gain * other, rows: rows + more },
+        // A row divided by a statistic of its own is normalised.
+        (Halves { .. }, Statistic { inverse: true }) | (Statistic { inverse: true }, Halves { .. }) => {
+            Halves { gain: 1.0, rows: 0 }
+        }
+        _ => Unbounded,
+    }
+}
+
+/// Either of two.
+fn join(a: Magnitude, b: Magnitude) -> Magnitude {
+    match (a, b) {
+        (Bounded(a), Bounded(b)) => Bounded(a.max(b)),
+        (Halves { gain, rows }, Halves { gain: other, rows: more }) => {
+            Halves { gain: gain.max(other), rows: rows.max(more) }
+        }
+        (Halves { gain, rows }, Bounded(most)) | (Bounded(most), Halves { gain, rows }) => {
+            Halves { gain: gain.max(most / LARGEST), rows }
+        }
+        (Statistic { inverse: a }, Statistic { inverse: b }) => Statistic { inverse: a && b },
+        _ => Unbounded,
+    }
+}
