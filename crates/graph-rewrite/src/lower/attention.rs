@@ -160,7 +160,7 @@ impl Entries {
         let samples = samples.ok_or("the number of samples is no product of sizes")?;
         let points = [&samples, &heads.unwrap_or(1).into(), rows, width].map(Dim::clone);
         let [mut rest, head, row, _] = at.coords(&points)[..] else {
-            return Err("a loop has no coordinates".to_owned());
+            return Err("a loop has no coordinates".into());
         };
         let mut coords = vec![];
         for dim in outer.iter().skip(1).rev() {
