@@ -10,7 +10,12 @@ use rewire::bench::{
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::weights::Weights;
 use rewire::{rank, write_file};
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
+
+/// Bytes of a file of records at most.
+const LARGEST: u64 = 1 << 28;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let jobs = jobs(&options.ops, options.suite.as_deref(), &options.sizes)?;
@@ -112,7 +117,12 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions) -> Result<W
 /// The records that `--json` printed.
 fn read(path: &Path) -> Result<Vec<Record>, CliError> {
     let failed = |reason: String| BenchError::File { path: path.to_owned(), reason };
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+    file.take(LARGEST).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    if text.len() as u64 == LARGEST {
+        return Err(failed(format!("the file has {LARGEST} bytes or more")).into());
+    }
     let record = |(number, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|error| failed(format!("line {}: {error}", number + 1)).into())
     };

@@ -6,8 +6,11 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Prints a line on stderr. There is nobody to tell where that fails.
+/// Prints a line on stderr, without control characters that files may have put into it. There is nobody to tell where that
+/// fails.
 pub fn say(text: impl Display) {
+    let is_safe = |c: &char| !c.is_control() || ['\n', '\t'].contains(c);
+    let text: String = text.to_string().chars().map(|c| if is_safe(&c) { c } else { '\u{fffd}' }).collect();
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 

@@ -34,7 +34,8 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
                 output.line(line(&report))?
             }
             if report.status != Status::Ok {
-                say(format_args!("{}: {}/{}: {}", report.status, report.op, report.case, reason(&report)));
+                let CaseReport { op, case, status, .. } = &report;
+                say(format_args!("not ok: {op}/{case}: {status}: {}", reason(&report)));
             }
         }
         output.flush()?;

@@ -54,6 +54,22 @@ fn messages_that_nobody_can_read_are_no_error() {
 }
 
 #[test]
+fn control_characters_of_files_do_not_reach_the_terminal() {
+    let folder = program::Folder::new();
+    let mut user = program::user("\u{1b}[31mred", 1, 1);
+    user["country"] = 99.into();
+    let data = folder.write("users.jsonl", program::jsonl(&[user]));
+    shell(&format!("rank --kernel cpu --data {data}"), "").failed_with(&["user `\u{fffd}[31mred` (line 1)"]);
+}
+
+#[test]
+fn files_without_end_are_refused() {
+    shell("rank --kernel cpu --data /dev/zero", "").failed_with(&["/dev/zero:1: the line is longer than 268435456"]);
+    shell("bench --records /dev/zero --markdown /dev/null", "").failed_with(&["/dev/zero: the file has 268435456"]);
+    shell("verify --kernel cpu /dev/zero", "").failed_with(&["1 of 1 cases are not ok"]);
+}
+
+#[test]
 fn nothing_to_read_is_an_error() {
     shell("rank --kernel cpu --data -", "<&-").failed_with(&["stdin holds no users"]);
 }

@@ -216,6 +216,26 @@ fn columns_that_a_model_does_not_read_may_be_left_out() {
 }
 
 #[test]
+fn a_ranker_moves_to_another_thread_and_goes_on_where_its_device_is_lost() {
+    let config = config(&plain());
+    let expected = check_independence(&config, &on_cpu());
+    let gpu = Gpu::open(None).ok();
+    let options = RankOptions { kernel: Kernel::Auto, gpu: gpu.clone(), ..RankOptions::default() };
+    let mut ranker = load(&config, &options);
+    let requests = requests(&ranker);
+    let ranked = std::thread::spawn(move || {
+        let before = ranker.rank(&requests).unwrap();
+        gpu.iter().for_each(|gpu| gpu.device().destroy());
+        let after = ranker.rank(&requests).unwrap();
+        assert_eq!(ranker.report().adapter, None);
+        [before, after]
+    });
+    let [before, after] = ranked.join().unwrap();
+    assert_eq!(after, expected);
+    assert_eq!(before.len(), expected.len());
+}
+
+#[test]
 fn nothing_is_ranked_if_one_request_is_bad() {
     let mut ranker = load(&config(&plain()), &on_cpu());
     let mut requests = requests(&ranker);

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Cursor, StdinLock};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Bytes of a line, or of a row of a table, at most.
+/// Bytes of a line, of a row of a table, and of a file of titles, at most.
 pub const LARGEST: u64 = 1 << 28;
 
 /// Why requests could not be read.

@@ -1,3 +1,4 @@
+use super::input::LARGEST;
 use crate::args::Rank;
 use crate::demo;
 use crate::log::say;
@@ -32,6 +33,10 @@ impl Titles {
     }
 
     fn read(path: &Path, item: &str) -> Result<Self, String> {
+        let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+        if length > LARGEST {
+            return Err(format!("the file has {length} bytes, more than {LARGEST}"));
+        }
         Self::parse(&std::fs::read(path).map_err(|error| error.to_string())?, item)
     }
 

@@ -59,6 +59,16 @@ fn the_loss_of_an_apps_device_is_noticed() {
 }
 
 #[test]
+fn a_device_that_many_look_at_is_not_lost() {
+    let Some(gpu) = guest() else { return };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..1000).for_each(|_| assert_eq!(gpu.wait(), Ok(()))));
+        }
+    });
+}
+
+#[test]
 fn a_loss_at_any_stage_of_a_run_is_an_error() {
     for stage in 0.. {
         let Some(gpu) = guest() else { return };
