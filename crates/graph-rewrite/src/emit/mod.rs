@@ -49,6 +49,10 @@ pub struct Target {
     /// Invocations of a subgroup; 0 where that varies.
     pub subgroup_size: u32,
     /// Rows, columns and depth of a cooperative matrix with halves as operands and `f32` sums; 0 where there are none.
+    ///
+    /// Products take them whose operands are made of stored halves and stay as large as those: bounded functions, sums,
+    /// choices and gates of them, scales that all rows share, rows divided by their length. Integers above 2048, squares,
+    /// quotients, exponentials without a bound and functions of a user's own are multiplied in `f32`.
     pub matrix: u32,
     /// Shaders are compiled for a CPU, where short ones are soonest done.
     pub software: bool,
