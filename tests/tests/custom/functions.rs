@@ -255,7 +255,7 @@ fn wrong_operands_are_errors_that_name_the_function() {
     let scope = Scope::new();
     let x = scope.input("x", DType::I64, &[scope.size("rows")]);
     let error = scope.clone().finish(&[("y", softsign(&scope, &x, 1.0))]).unwrap_err().to_string();
-    assert_eq!(error, "softsign: `operand 0` must be of floats, got i64[s0]");
+    assert_eq!(error, "softsign: `operand 0` must be of floats, got i64[rows]");
     let scope = Scope::new();
     let x = scope.input("x", F32, &[scope.size("rows")]);
     let error = scope.clone().finish(&[("y", scope.apply(Call::new(Blend), &[&x]))]).unwrap_err().to_string();
