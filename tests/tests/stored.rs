@@ -1,6 +1,7 @@
 //! Plans in files: whatever lowering makes can be stored and read, and is the same then, to the bit.
 
 use rewire::bench::{Shape, Workload, operators};
+use rewire_graph::pointwise::{Function, ScalarFunction};
 use rewire_graph::{DType, Graph, Scope};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
 use rewire_graph_rewrite::plan::Plan;
@@ -12,6 +13,8 @@ use rewire_tests::case::Case;
 use rewire_tests::compare::Tolerance;
 use rewire_tests::golden::{cases, hold as hold_cases, sample};
 use rewire_tests::program::hold;
+use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A plan with what is read from its file. Both are the same, and emit the same shaders.
 fn stored(graph: &Graph) -> Result<[Plan; 2], String> {
@@ -108,6 +111,42 @@ fn norms_of_one_to_sixteen_heads_on_the_cpu() {
 #[test]
 fn norms_of_one_to_sixteen_heads_on_the_gpu() {
     norms_of_heads(Kernel::Wgpu, 1..=16);
+}
+
+/// A function with an attribute that is a float.
+#[derive(Clone, Copy, Debug)]
+struct Scaled(f32);
+
+impl ScalarFunction for Scaled {
+    fn name(&self) -> &str {
+        "scaled"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "scale": self.0 })
+    }
+
+    fn arguments(&self) -> usize {
+        1
+    }
+
+    fn wgsl(&self) -> String {
+        format!("fn scaled(x: f32) -> f32 {{ return x * {:?}f; }}", self.0)
+    }
+
+    fn evaluate(&self, arguments: &[f32]) -> f32 {
+        arguments[0] * self.0
+    }
+}
+
+#[test]
+fn attributes_of_functions_survive_a_file() {
+    for n in 0..2000u32 {
+        let scale = n.wrapping_mul(2_654_435_769) as f32 / u32::MAX as f32;
+        let function = Function::new(Arc::new(Scaled(scale)));
+        let again: Function = serde_json::from_str(&serde_json::to_string(&function).unwrap()).unwrap();
+        assert!(again == function, "{scale:?} becomes {}", again.attributes());
+    }
 }
 
 /// Norms of one row, one after the other.
