@@ -83,13 +83,43 @@ fn abs_bounds(a: vec2<i32>) -> vec2<i32> {
     return bounds_unless(bounds, a.x == i32(-2147483648));
 }
 
+// The bits of two halves as those are stored: packing need not keep infinities and NaN.
+fn packed_halves(x: vec2<f32>) -> u32 {
+    let bits = bitcast<vec2<u32>>(x);
+    let is_special = (bits & vec2<u32>(0x7f800000u)) == vec2<u32>(0x7f800000u);
+    let is_number = (bits & vec2<u32>(0x7fffffu)) == vec2<u32>(0u);
+    let sign = (bits >> vec2<u32>(16u)) & vec2<u32>(0x8000u);
+    let special = sign | select(vec2<u32>(0x7e00u), vec2<u32>(0x7c00u), is_number);
+    let packed = pack2x16float(clamp(x, vec2<f32>(-65504.0f), vec2<f32>(65504.0f)));
+    let halves = select(vec2<u32>(packed & 0xffffu, packed >> 16u), special, is_special);
+    return halves.x | (halves.y << 16u);
+}
+
+// What there is built in need not keep NaN.
+fn exponential(x: f32) -> f32 {
+    return select(exp(x), x, is_nan(x));
+}
+
+fn exponential4(x: vec4<f32>) -> vec4<f32> {
+    return select(exp(x), x, is_nan4(x));
+}
+
+// What there is built in is undefined for numbers that have no logarithm.
+fn logarithm(x: f32) -> f32 {
+    if (x < 0.0f || is_nan(x)) {
+        return float_of_bits(0x7fc00000u);
+    }
+    let natural = select(log(x), float_of_bits(0xff800000u), x == 0.0f);
+    return select(natural, x, bitcast<u32>(x) == 0x7f800000u);
+}
+
 // The exponential of a large number is infinite, and a quotient by infinity 0.
 fn sigmoid(x: f32) -> f32 {
-    return 1.0f / (1.0f + exp(-x));
+    return select(1.0f / (1.0f + exp(-x)), x, is_nan(x));
 }
 
 fn sigmoid4(x: vec4<f32>) -> vec4<f32> {
-    return 1.0f / (1.0f + exp(-x));
+    return select(1.0f / (1.0f + exp(-x)), x, is_nan4(x));
 }
 
 fn silu(x: f32) -> f32 {

@@ -35,11 +35,9 @@ const PLAIN: [f32; 16] = [
 ];
 
 /// Numbers where functions and conversions end.
-const ENDS: [f32; 32] = [
+const ENDS: [f32; 30] = [
     f32::MIN_POSITIVE,
     -f32::MIN_POSITIVE,
-    1e-40,
-    -1e-40,
     1.5,
     2.5,
     -1.5,

@@ -123,7 +123,7 @@ fn store_packed(n: &str, access: Access) -> String {
             "// Writes one half of a word; the other half may be written at the same time.
 fn store_{n}(at: i32, value: f32) {{
     let shift = u32(at & 1) * 16u;
-    let half = pack2x16float(vec2<f32>(half_range(value), 0.0f)) & 0xffffu;
+    let half = packed_halves(vec2<f32>(value, 0.0f));
     atomicAnd(&output_{n}[at >> 1u], 0xffff0000u >> shift);
     atomicOr(&output_{n}[at >> 1u], half << shift);
 }}
@@ -134,16 +134,13 @@ fn store_{n}(at: i32, value: f32) {{
     if access.vector {
         let body = if access.element {
             format!(
-                "    atomicStore(&output_{n}[at * 2], pack2x16float(v.xy));
-    atomicStore(&output_{n}[at * 2 + 1], pack2x16float(v.zw));"
+                "    atomicStore(&output_{n}[at * 2], packed_halves(value.xy));
+    atomicStore(&output_{n}[at * 2 + 1], packed_halves(value.zw));"
             )
         } else {
-            format!("    output_{n}[at] = vec2<u32>(pack2x16float(v.xy), pack2x16float(v.zw));")
+            format!("    output_{n}[at] = vec2<u32>(packed_halves(value.xy), packed_halves(value.zw));")
         };
-        let _ = write!(
-            text,
-            "fn store4_{n}(at: i32, value: vec4<f32>) {{\n    let v = half_range4(value);\n{body}\n}}\n\n"
-        );
+        let _ = write!(text, "fn store4_{n}(at: i32, value: vec4<f32>) {{\n{body}\n}}\n\n");
     }
     text
 }
