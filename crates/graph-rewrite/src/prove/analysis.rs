@@ -34,11 +34,7 @@ pub(super) struct Analysis<'a> {
 
 impl<'a> Analysis<'a> {
     /// What is not proven of the loads and the store of a loop.
-    pub fn run(
-        step: &'a Step,
-        region: &Region<'_>,
-        host: &'a Host<'a>,
-    ) -> Result<Vec<Unproven>, ProveError> {
+    pub fn run(step: &'a Step, region: &Region<'_>, host: &'a Host<'a>) -> Result<Vec<Unproven>, ProveError> {
         let body = step.kernel.body();
         let mut analysis = Self {
             dag: &body.dag,

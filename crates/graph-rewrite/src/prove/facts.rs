@@ -88,7 +88,8 @@ impl Facts {
     }
 
     fn prove_within(&mut self, form: &Form, when: &When, choices: usize) -> bool {
-        let search = |depth| Search { facts: self, when, steps: STEPS, seen: HashSet::new() }.follows(form.clone(), depth);
+        let search =
+            |depth| Search { facts: self, when, steps: STEPS, seen: HashSet::new() }.follows(form.clone(), depth);
         if DEPTHS.into_iter().any(search) {
             return true;
         }
@@ -98,9 +99,8 @@ impl Facts {
             return false;
         };
         let (atom, cases) = cases;
-        let proven = cases
-            .iter()
-            .all(|case| self.assuming(case.clone(), |facts| facts.prove_within(form, when, choices - 1)));
+        let proven =
+            cases.iter().all(|case| self.assuming(case.clone(), |facts| facts.prove_within(form, when, choices - 1)));
         self.choices.insert(atom, cases);
         proven
     }

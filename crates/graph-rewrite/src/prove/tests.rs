@@ -22,9 +22,8 @@ fn stored() -> &'static Plan {
         let scope = Scope::new();
         let batch = scope.size("samples");
         let [a, b] = ["a", "b"].map(|name| scope.lengths(name, &batch));
-        let rows = |name: &str, rows: &Ragged, width: usize| {
-            scope.input(name, F32, &[rows.total.clone(), width.into()])
-        };
+        let rows =
+            |name: &str, rows: &Ragged, width: usize| scope.input(name, F32, &[rows.total.clone(), width.into()]);
         let (x, y) = (rows("x", &a, 6), rows("y", &b, 6));
         let ids = scope.input("ids", DType::I64, std::slice::from_ref(&a.total));
         let (both, all) = x.jagged_concat(&a, &y, &b);
@@ -133,7 +132,9 @@ impl Run<'_> {
                     return Err(Outside { step: self.step.name.clone(), expression: id.0, index });
                 }
                 match declared.place {
-                    Memory::Host => word(self.vector(*operand).get(*index.first().unwrap_or(&0) as usize).copied().unwrap_or(0)),
+                    Memory::Host => {
+                        word(self.vector(*operand).get(*index.first().unwrap_or(&0) as usize).copied().unwrap_or(0))
+                    }
                     _ => word(self.chance((operand, index)) % 40 - 20),
                 }
             }
@@ -151,7 +152,7 @@ impl Run<'_> {
             &Expr::Unary(UnaryOp::Neg, a) if dag.scalar(id) != Scalar::F32 => word(-of(a)?),
             &Expr::Binary(op, a, b) if dag.scalar(a) != Scalar::F32 => {
                 let (x, y) = (of(a)?, of(b)?);
-                if op == BinaryOp::Pow { 1 } else { op.evaluate_int(dag.scalar(a), x, y) }
+                if op == BinaryOp::Pow { 1 } else { word(op.evaluate_int(x, y)) }
             }
             &Expr::Cast(to, a) if dag.scalar(a) != Scalar::F32 => {
                 let value = of(a)?;
@@ -186,7 +187,9 @@ fn check(plan: &Plan, values: &ShapeValues, seed: u64) -> Result<(), Outside> {
 /// The numbers of a stored plan's kernels, by JSON pointer.
 fn numbers(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
-        Value::Array(items) => items.iter().enumerate().for_each(|(n, item)| numbers(item, &format!("{at}/{n}"), found)),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(n, item)| numbers(item, &format!("{at}/{n}"), found))
+        }
         Value::Object(entries) => entries.iter().for_each(|(key, item)| numbers(item, &format!("{at}/{key}"), found)),
         Value::Number(_) if at.starts_with("/steps") || at.contains("entries") => found.push(at.to_owned()),
         _ => {}
@@ -280,9 +283,9 @@ fn fits(plan: &Plan, values: &ShapeValues) -> bool {
                 Some(Extent::Dim(count)) => dim(count),
                 _ => None,
             };
-            ragged.into_iter().all(|offsets| {
-                count.is_some() && offsets.shape.first().and_then(dim) == count.map(|count| count + 1)
-            })
+            ragged
+                .into_iter()
+                .all(|offsets| count.is_some() && offsets.shape.first().and_then(dim) == count.map(|count| count + 1))
         });
         sized && vectors && samples
     })
