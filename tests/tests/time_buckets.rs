@@ -89,3 +89,39 @@ fn logarithms_take_the_exact_bucket_at_every_edge() {
         check(TimeBucketFn::Log, DType::F32, halves, buckets);
     }
 }
+
+#[test]
+fn gaps_of_more_than_64_bits_are_the_longest_or_of_the_future() {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("samples"));
+    let x = scope.input("x", DType::F32, &[rows.total.clone(), 1.into()]);
+    let timestamps = scope.input("timestamps", DType::I64, std::slice::from_ref(&rows.total));
+    let query = scope.input("query", DType::I64, std::slice::from_ref(&rows.batch));
+    let [positions, times] = [("positions", 1), ("times", 8)]
+        .map(|(name, count)| scope.parameter(name, DType::F32, &[count.into(), 1.into()]));
+    let place = Positions { rows: &rows, seq_lengths: &rows.lengths, num_targets: None, interleave_targets: false };
+    let (bucket_fn, increments) = (TimeBucketFn::Sqrt, 60.0);
+    let time = TimeBuckets { timestamps: &timestamps, query_time: Some(&query), bucket_fn, increments };
+    let out = add_timestamp_positional_embeddings(&scope, &x, [&positions, &times], 0.0, &place, 0, &time);
+    let graph = scope.finish(&[("out", out)]).unwrap();
+    let stamps = [i64::MIN, i64::MIN + NOW, -1, 0, NOW, i64::MAX, i64::MAX, i64::MIN, 0, i64::MAX];
+    let inputs: Tensors = [
+        ("lengths".to_owned(), HostTensor::lengths(&[6, 4])),
+        ("x".to_owned(), Noise::new(1, "x").floats(DType::F32, &[10, 1], 1.0)),
+        ("timestamps".to_owned(), HostTensor::i64(vec![10], &stamps).unwrap()),
+        ("query".to_owned(), HostTensor::i64(vec![2], &[NOW, i64::MIN]).unwrap()),
+    ]
+    .into();
+    let ramp: Vec<f32> = (0..8u8).map(f32::from).collect();
+    let parameters: Tensors = [
+        ("positions".to_owned(), HostTensor::f32(vec![1, 1], &[0.0]).unwrap()),
+        ("times".to_owned(), HostTensor::f32(vec![8, 1], &ramp).unwrap()),
+    ]
+    .into();
+    let expected = [7.0, 7.0, 7.0, 7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    assert_eq!(oracle(&graph, &inputs, &parameters).unwrap()["out"].to_f64(), expected);
+    for kernel in [Kernel::Cpu, Kernel::Wgpu] {
+        let Some(mut session) = session(&graph, &parameters, kernel).unwrap() else { continue };
+        assert_eq!(run(&mut session, &inputs).unwrap()["out"].to_f64(), expected, "{kernel}");
+    }
+}

@@ -121,7 +121,7 @@ fn time_bucket(scope: &Scope, rows: &Ragged, time: &TimeBuckets, buckets: usize)
         Some(query) => query.cast(timestamps.dtype()).reshape(std::slice::from_ref(&rows.batch)).jagged_broadcast(rows),
         None => timestamps.gather(&(&rows.sample_end() - 1.0)),
     };
-    let gap = &query - timestamps;
+    let gap = elapsed(scope, &query, timestamps);
     let units = &gap.cast(DType::F32).clamp(Some(1e-6), None) / time.increments;
     let z = match time.bucket_fn {
         TimeBucketFn::Sqrt => units.sqrt(),
@@ -132,6 +132,20 @@ fn time_bucket(scope: &Scope, rows: &Ragged, time: &TimeBuckets, buckets: usize)
     let missed = gap.lt(&edges.gather(&near)).cast(DType::I32);
     let reached = gap.ge(&edges.gather(&(&near + 1.0))).cast(DType::I32);
     &(&near - &missed) + &reached
+}
+
+/// `now - times`. Where a difference of 64-bit integers overflows, it is the largest one, or one of the future.
+fn elapsed(scope: &Scope, now: &Tensor, times: &Tensor) -> Tensor {
+    let gap = now - times;
+    if gap.dtype() != DType::I64 {
+        return gap;
+    }
+    let most = match HostTensor::i64(vec![], &[i64::MAX]) {
+        Ok(most) => scope.constant(most),
+        Err(error) => return scope.fail("time_bucket", TypeError::new("timestamps", "integers", error)),
+    };
+    let past = gap.binary_scalar(BinaryOp::Lt, 0.0).select(&most, &gap);
+    now.ge(times).select(&past, &gap.binary_scalar(BinaryOp::Min, -1.0))
 }
 
 impl TimeBucketFn {
