@@ -262,15 +262,15 @@ impl Builder {
         let fits = |b: &Tensor| b.dtype().scalar() == a.dtype().scalar() && broadcasts(a.shape(), b.shape());
         let b = self.pool.integer(i.b, fits)?;
         let wide = a.dtype() == DType::I64;
-        let number = |n: i64| self.scope.scalar(a.dtype(), n as f64);
-        let divisor = number([-7, -1, 3, 60, 1000, 0, 4_000_000_000][usize::from(i.b) % if wide { 7 } else { 6 }]);
-        let limit = |x: &Tensor| if wide { x.clone() } else { x.modulo(&number(1000)) };
-        Some(match i.c % 14 {
-            0 => limit(&(&a + &b)),
-            1 => limit(&(&a - &b)),
-            2 => limit(&(&a * &b)),
-            3 => &a / &divisor,
-            4 => a.modulo(&divisor),
+        let number = |n: i64| self.scope.scalar(a.dtype(), n);
+        let few = [-7, -1, 3, 60, 1000, 0, i32::MIN.into(), i32::MAX.into(), 1 << 53 | 1, i64::MIN];
+        let some = number(few[usize::from(i.b) % if wide { 10 } else { 8 }]);
+        Some(match i.c % 17 {
+            0 => &a + &b,
+            1 => &a - &b,
+            2 => &a * &b,
+            3 => &a / &some,
+            4 => a.modulo(&some),
             5 => &a / &b,
             6 => a.modulo(&b),
             7 => a.minimum(&b),
@@ -279,6 +279,9 @@ impl Builder {
             10 => a.or(&b),
             11 => a.lt(&b),
             12 => a.equal(&b).or(&a.gt(&number(3))),
+            13 => &a + &some,
+            14 => &a * &some,
+            15 => a.cast(if wide { DType::I32 } else { DType::I64 }),
             _ => a.ge(&b).select(&-&a, &b.abs()),
         })
     }
