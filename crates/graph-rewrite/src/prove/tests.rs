@@ -152,7 +152,7 @@ impl Run<'_> {
             &Expr::Unary(UnaryOp::Neg, a) if dag.scalar(id) != Scalar::F32 => word(-of(a)?),
             &Expr::Binary(op, a, b) if dag.scalar(a) != Scalar::F32 => {
                 let (x, y) = (of(a)?, of(b)?);
-                if op == BinaryOp::Pow { 1 } else { op.evaluate_int(dag.scalar(a), x, y) }
+                if op == BinaryOp::Pow { 1 } else { word(op.evaluate_int(dag.scalar(a), x, y)) }
             }
             &Expr::Cast(to, a) if dag.scalar(a) != Scalar::F32 => {
                 let value = of(a)?;
