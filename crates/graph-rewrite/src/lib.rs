@@ -42,6 +42,7 @@ pub mod lower;
 pub mod mapping;
 pub mod passes;
 pub mod plan;
+pub mod prove;
 pub mod rules;
 pub mod split;
 

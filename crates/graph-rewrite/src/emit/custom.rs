@@ -64,42 +64,58 @@ fn arguments(rank: usize) -> (Vec<String>, String) {
     (names, declared)
 }
 
-/// What is called of an operand.
+/// What is called of an operand. Nothing is known of its indices: the nearest element is read.
 fn loads(module: &mut Module, called: &BTreeSet<&str>, name: &str, position: u16) -> Result<String, EmitError> {
     let operand = module.operand(position)?;
     let (dtype, shape) = (operand.dtype, operand.shape.clone());
     let ty = if operand.place == Place::Host { "i32" } else { type_of(dtype.scalar()) };
     let (names, declared) = arguments(shape.len());
+    let extents: Vec<String> = shape.iter().map(|dim| module.dim(dim)).collect();
+    let nearest = names.iter().zip(&extents).map(|(name, extent)| format!("max(min({name}, {extent} - 1), 0)"));
+    let nearest: Vec<String> = nearest.collect();
+    let sized = shape.iter().zip(&extents).filter(|(dim, _)| dim.as_const().is_none_or(|extent| extent == 0));
+    let empty: Vec<String> = sized.map(|(_, extent)| format!("{extent} <= 0")).collect();
+    let guarded = |ty: &str, code: &str| match empty.is_empty() {
+        true => format!("    return {code};\n"),
+        false => format!("    if ({}) {{\n        return {ty}();\n    }}\n    return {code};\n", empty.join(" || ")),
+    };
     let mut accessors = String::new();
     if called.contains(format!("load_{name}").as_str()) {
-        let code = module.load(position, &names, None)?;
-        accessors += &format!("fn load_{name}({declared}) -> {ty} {{\n    return {code};\n}}\n\n");
+        let code = module.load(position, &nearest, None)?;
+        accessors += &format!("fn load_{name}({declared}) -> {ty} {{\n{}}}\n\n", guarded(ty, &code));
     }
     if called.contains(format!("load4_{name}").as_str()) && module.has_vector_load(position) {
-        let code = module.load4(position, &names)?;
-        accessors += &format!("fn load4_{name}({declared}) -> vec4<{ty}> {{\n    return {code};\n}}\n\n");
+        let (code, ty) = (module.load4(position, &nearest)?, format!("vec4<{ty}>"));
+        accessors += &format!("fn load4_{name}({declared}) -> {ty} {{\n{}}}\n\n", guarded(&ty, &code));
     }
-    Ok(accessors + &extents(module, called, name, &shape))
+    Ok(accessors + &self::extents(module, called, name, &shape))
 }
 
-/// What is called of the result.
+/// What is called of the result. Nothing is written outside of it.
 fn stores(module: &mut Module, called: &BTreeSet<&str>, kernel: &Custom) -> String {
     let (name, dtype) = (&kernel.shader.result, kernel.dtype);
     let ty = type_of(dtype.scalar());
     let (names, declared) = arguments(kernel.shape.len());
     let separator = if names.is_empty() { "" } else { ", " };
+    let extents: Vec<String> = kernel.shape.iter().map(|dim| module.dim(dim)).collect();
+    let inside = names.iter().zip(&extents).map(|(name, extent)| format!("u32({name}) < u32({extent})"));
+    let inside = inside.collect::<Vec<_>>().join(" && ");
+    let guarded = |code: &str| match inside.as_str() {
+        "" => format!("    {code}\n"),
+        _ => format!("    if ({inside}) {{\n        {code}\n    }}\n"),
+    };
     let mut accessors = String::new();
     if called.contains(format!("store_{name}").as_str()) {
         let at = module.address(&kernel.shape, &names, false);
         let code = module.store(0, dtype, &at, "value");
-        accessors += &format!("fn store_{name}({declared}{separator}value: {ty}) {{\n    {code}\n}}\n\n");
+        accessors += &format!("fn store_{name}({declared}{separator}value: {ty}) {{\n{}}}\n\n", guarded(&code));
     }
     if called.contains(format!("store4_{name}").as_str()) && dtype != DType::I64 {
         let at = module.address(&kernel.shape, &names, true);
         let code = module.store4(0, dtype, &at, "value");
-        accessors += &format!("fn store4_{name}({declared}{separator}value: vec4<{ty}>) {{\n    {code}\n}}\n\n");
+        accessors += &format!("fn store4_{name}({declared}{separator}value: vec4<{ty}>) {{\n{}}}\n\n", guarded(&code));
     }
-    accessors + &extents(module, called, name, &kernel.shape)
+    accessors + &self::extents(module, called, name, &kernel.shape)
 }
 
 fn extents(module: &mut Module, called: &BTreeSet<&str>, name: &str, shape: &[Dim]) -> String {

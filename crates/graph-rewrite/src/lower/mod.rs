@@ -11,7 +11,7 @@ pub use error::{Refusal, RewriteError};
 pub use kernel::kernel;
 pub(crate) use packing::{pack, packed};
 
-use crate::plan::{Binding, Buffer, BufferId, Origin, Plan, PlanOutput, ShapeProgram, Source, Step};
+use crate::plan::{Binding, Buffer, BufferId, Plan, PlanOutput, ShapeProgram, Source, Step};
 use rewire_graph::op::{Constant, Fused, HostOp, Input, Parameter};
 use rewire_graph::{DType, Graph, Layout, Node, NodeId, Value};
 use std::collections::{HashMap, HashSet};
@@ -32,7 +32,7 @@ pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
         ShapeProgram::of(graph).map_err(|source| RewriteError::graph("lowering", source))?;
     let mut lowering = Lowering {
         graph,
-        plan: Plan { origin: Origin::LOWERED, shapes, host_inputs, ..Plan::default() },
+        plan: Plan { shapes, host_inputs, ..Plan::default() },
         bound: slots.into_iter().map(|(value, slot)| (value, Binding::Host(slot))).collect(),
         packed: packed(graph, &fixed),
         fixed,

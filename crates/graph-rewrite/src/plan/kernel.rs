@@ -238,6 +238,41 @@ impl Kernel {
         count.filter(|count| *count <= MAX_POINTS)
     }
 
+    /// As [`Kernel::outputs`].
+    pub(crate) fn outputs_mut(&mut self) -> Vec<&mut Output> {
+        match self {
+            Self::Map(kernel) => kernel.outputs.iter_mut().collect(),
+            Self::Reduce(kernel) => kernel.outputs.iter_mut().chain(&mut kernel.row_outputs).collect(),
+            Self::Matmul(kernel) => kernel.outputs.iter_mut().collect(),
+            Self::Attention(kernel) => kernel.outputs.iter_mut().collect(),
+            Self::Custom(_) => vec![],
+        }
+    }
+
+    /// All that is evaluated in the loops.
+    pub(crate) fn roots_mut(&mut self) -> Vec<&mut ExprId> {
+        fn written(outputs: &mut [Output]) -> impl Iterator<Item = &mut ExprId> {
+            outputs.iter_mut().flat_map(|output| output.index.iter_mut().chain([&mut output.value]))
+        }
+        fn reduced(reductions: &mut [Reduction]) -> impl Iterator<Item = &mut ExprId> {
+            reductions.iter_mut().map(|reduction| &mut reduction.value)
+        }
+        match self {
+            Self::Map(kernel) => written(&mut kernel.outputs).collect(),
+            Self::Reduce(kernel) => {
+                let written = written(&mut kernel.outputs).chain(written(&mut kernel.row_outputs));
+                reduced(&mut kernel.reductions).chain(written).collect()
+            }
+            Self::Matmul(Matmul { stats, a, b, outputs, .. }) => {
+                reduced(stats).chain([a, b]).chain(written(outputs)).collect()
+            }
+            Self::Attention(Attention { q, k, v, score, mask, outputs, .. }) => {
+                [q, k, v, score].into_iter().chain(mask).chain(written(outputs)).collect()
+            }
+            Self::Custom(_) => vec![],
+        }
+    }
+
     /// The tensors that are written.
     pub fn written(&self) -> Vec<Written<'_>> {
         if let Self::Custom(kernel) = self {

@@ -3,7 +3,6 @@
 mod custom;
 mod kernel;
 mod limits;
-mod origin;
 mod storage;
 
 pub use custom::Custom;
@@ -11,8 +10,6 @@ pub use kernel::{
     Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange, Written,
 };
 pub use limits::PlanError;
-pub use origin::Origin;
-
 pub use rewire_graph::op::{Check, HostOp};
 pub use rewire_graph::shape::{HostInput, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 
@@ -112,9 +109,6 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Named results.
     pub outputs: Vec<PlanOutput>,
-    /// Whether the plan was lowered in this process; never of one that was read from a file.
-    #[serde(skip)]
-    pub origin: Origin,
 }
 
 impl Plan {

@@ -35,13 +35,9 @@ impl Plan {
 impl Kernel {
     /// Position among [`super::Step::writes`] and element type in memory of what is written.
     fn stored_mut(&mut self) -> Vec<(u16, &mut DType)> {
-        let outputs: Vec<&mut super::Output> = match self {
-            Self::Map(kernel) => kernel.outputs.iter_mut().collect(),
-            Self::Reduce(kernel) => kernel.outputs.iter_mut().chain(&mut kernel.row_outputs).collect(),
-            Self::Matmul(kernel) => kernel.outputs.iter_mut().collect(),
-            Self::Attention(kernel) => kernel.outputs.iter_mut().collect(),
-            Self::Custom(kernel) => return vec![(0, &mut kernel.dtype)],
-        };
-        outputs.into_iter().map(|output| (output.target, &mut output.dtype)).collect()
+        if let Self::Custom(kernel) = self {
+            return vec![(0, &mut kernel.dtype)];
+        }
+        self.outputs_mut().into_iter().map(|output| (output.target, &mut output.dtype)).collect()
     }
 }

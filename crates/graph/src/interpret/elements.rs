@@ -144,10 +144,11 @@ impl Point<'_> {
             Expr::Load { operand, index } => {
                 let index: Vec<i64> = index.iter().map(|&i| self.at(i).integer()).collect();
                 let array = self.operands[usize::from(*operand)];
-                let offset = array.offset(&index).unwrap_or(usize::MAX);
-                match dag.scalar(id) {
-                    Scalar::F32 => Number::Float(array.float(offset)),
-                    scalar => Number::Integer(scalar.wrap(array.integer(offset))),
+                match (array.offset(&index), dag.scalar(id)) {
+                    (Some(offset), Scalar::F32) => Number::Float(array.float(offset)),
+                    (Some(offset), scalar) => Number::Integer(scalar.wrap(array.integer(offset))),
+                    (None, Scalar::F32) => Number::Float(0.0),
+                    (None, _) => Number::Integer(0),
                 }
             }
             Expr::Sample { offsets, row } => {

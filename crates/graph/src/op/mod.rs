@@ -125,7 +125,8 @@ pub trait Elements {
     /// The type of an operand.
     fn ty(&self, operand: usize) -> &Type;
 
-    /// The element of an operand at `index`, one an axis.
+    /// The element of an operand at `index`, one an axis. Outside of the operand it is the nearest one, of an operand
+    /// without elements 0.
     fn load(&mut self, operand: usize, index: &[ExprId]) -> ExprId;
 
     /// The sample that `row` belongs to by the host offsets that are operand `operand`.

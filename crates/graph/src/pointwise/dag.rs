@@ -26,7 +26,8 @@ pub enum Expr {
     Size(u16),
     /// A value that the anchor supplies: an accumulator, a score, a statistic of the row.
     Value(u8),
-    /// An element of an operand, one index a dimension. Evaluated only where its branch is taken.
+    /// An element of an operand, one index a dimension. Evaluated only where its branch is taken. An index that lies outside
+    /// counts as the nearest one that the operand has; an operand without elements reads as 0.
     Load {
         /// Position among the body's operands.
         operand: u16,

@@ -224,7 +224,7 @@ fn tiles(list: &TileList, rows: &[i32]) -> Vec<(i32, i32)> {
 }
 
 fn unbound(step: &Step, what: String) -> RunError {
-    RunError::Gpu(GpuError::Unbound { step: format!("step {} (`{}`)", step.name, step.path), what })
+    RunError::Gpu(GpuError::Unbound { step: title(step), what })
 }
 
 /// Base and number of the tiles of a list of a kernel.
@@ -232,17 +232,29 @@ fn tile_list(lists: &[(usize, usize)], list: u16, step: &Step) -> Result<(usize,
     lists.get(usize::from(list)).copied().ok_or_else(|| unbound(step, format!("tile list {list}")))
 }
 
+/// The number of workgroups. The points of a factor are as many as 32 bits count.
 fn total(kernel: &EmittedKernel, lists: &[(usize, usize)], step: &Step, sizes: &Sizes) -> Result<u64, RunError> {
     kernel.grid.iter().try_fold(1u64, |total, factor| {
         let count = match factor {
             GridFactor::TileList(list) => tile_list(lists, *list, step)?.1 as u64,
-            GridFactor::Tiles(dims, tile) => dims
-                .iter()
-                .try_fold(1u64, |product, dim| Ok::<_, RunError>(product.saturating_mul(sizes.dim(dim)? as u64)))?
-                .div_ceil(u64::from(*tile).max(1)),
+            GridFactor::Tiles(dims, tile) => {
+                let points = dims
+                    .iter()
+                    .try_fold(1u64, |product, dim| Ok::<_, RunError>(product.saturating_mul(sizes.dim(dim)? as u64)))?;
+                let (tile, limit) = (u64::from(*tile).max(1), i32::MAX as u64);
+                if points > limit.saturating_sub(tile) {
+                    let (what, workgroups, limit) = (title(step), points / tile, limit / tile);
+                    return Err(RunError::Gpu(GpuError::Grid { what, workgroups, limit }));
+                }
+                points.div_ceil(tile)
+            }
         };
         Ok(total.saturating_mul(count))
     })
+}
+
+fn title(step: &Step) -> String {
+    format!("step {} (`{}`)", step.name, step.path)
 }
 
 /// A grid of two dimensions, each within the limit, with at least `total` workgroups and little more.
@@ -252,7 +264,7 @@ fn fold(total: u64, limit: u32, step: &Step) -> Result<(u32, u32), RunError> {
     match (u32::try_from(columns), u32::try_from(rows)) {
         (Ok(columns), Ok(rows)) if rows <= limit && total <= i32::MAX as u64 => Ok((columns, rows)),
         _ => Err(RunError::Gpu(GpuError::Grid {
-            what: format!("step {} (`{}`)", step.name, step.path),
+            what: title(step),
             workgroups: total,
             limit: (u64::from(limit) * u64::from(limit)).min(i32::MAX as u64),
         })),

@@ -14,6 +14,7 @@ use rewire_graph::HostTensor;
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{self, Binding, Plan, Step};
+use rewire_graph_rewrite::prove::confine;
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
@@ -29,8 +30,7 @@ pub struct SessionOptions {
     pub gpu: Option<Gpu>,
     /// Threads on which futures wait for the device, where they are not run by [`crate::block_on`].
     pub workers: Option<Workers>,
-    /// Shaders check every index and bound every loop, at a cost. Those of a plan that was not lowered in this process
-    /// always do.
+    /// Shaders check every index and bound every loop, at a cost, those too whose indices are proven.
     pub checked: bool,
     /// Choices of the emitter, for all kernels. A kernel that they do not fit cannot run.
     pub tuning: Tuning,
@@ -89,13 +89,12 @@ impl Session {
         mut plan: Plan,
         gpu: Option<Gpu>,
         parameters: impl Fn(&str) -> Option<HostTensor>,
-        mut options: SessionOptions,
+        options: SessionOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
-        // What a file says of indices is not proven to be in range.
-        options.checked |= !plan.origin.is_lowered();
         validate(&plan)?;
         plan.bind(&options.registry)?;
+        confine(&mut plan).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
         let tensors = resident(&plan, parameters)?;
         let mut sites = Sites::bind(&plan, gpu, &tensors, &options, emitter).await;
         if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {

@@ -123,10 +123,11 @@ impl Sizes {
         slot_of(&self.values, slot)
     }
 
-    /// The value of a size, which a kernel takes as an `i32`.
+    /// The value of a size, which a kernel takes as an `i32` and counts beyond by the width of a workgroup's tile.
     pub fn dim(&self, dim: &Dim) -> Result<i32, RunError> {
+        const BEYOND: i32 = 1 << 16;
         dim.evaluate(|symbol| self.values.symbols.get(&symbol).copied())
-            .and_then(|value| i32::try_from(value).ok())
+            .and_then(|value| i32::try_from(value).ok().filter(|&value| value <= i32::MAX - BEYOND))
             .ok_or_else(|| RunError::Size { what: "a kernel".into(), size: dim.to_string() })
     }
 }

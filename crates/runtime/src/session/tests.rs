@@ -118,7 +118,6 @@ fn sums(steps: &[(u32, u32)], outputs: &[u32]) -> Plan {
             .collect(),
         buffers,
         host_inputs: vec![],
-        origin: plan::Origin::default(),
     }
 }
 
@@ -415,7 +414,6 @@ fn samples() -> Plan {
                 shape: vec![one_more],
             },
         ],
-        origin: plan::Origin::default(),
     }
 }
 

@@ -189,8 +189,9 @@ fn compile(
     let module = if checked {
         gpu.device().create_shader_module(source)
     } else {
-        // SAFETY: emitted kernels index within their operands and end their loops by construction, and every
-        // operand's size is checked before a run. The tests run the same kernels with checks.
+        // SAFETY: loading a plan proves that its kernels load and store within their tensors, or clamps them to these;
+        // what the proofs assume of a run, the shape program checks before it. Templates index workgroup memory by
+        // numbers of threads and end their loops by construction. The tests run the same kernels with checks.
         unsafe { gpu.device().create_shader_module_trusted(source, wgpu::ShaderRuntimeChecks::unchecked()) }
     };
     let pipeline_layout = gpu.device().create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {

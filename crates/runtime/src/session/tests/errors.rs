@@ -71,7 +71,6 @@ fn copy_of(dtype: DType) -> Plan {
         outputs: vec![PlanOutput { name: "out".into(), value: Binding::Buffer(BufferId(1)), dtype, shape }],
         shapes: sums(&[], &[]).shapes,
         host_inputs: vec![],
-        origin: plan::Origin::default(),
     }
 }
 

@@ -51,7 +51,6 @@ pub fn product() -> Plan {
             names: vec![],
         },
         host_inputs: vec![],
-        origin: plan::Origin::default(),
         buffers: shapes.iter().zip(sources).map(buffer).collect(),
         steps: vec![Step {
             name: "matmul".into(),

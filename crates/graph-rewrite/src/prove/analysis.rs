@@ -1,0 +1,464 @@
+//! The indices of one loop as linear forms, and what is proven of them.
+
+use super::facts::{Facts, Guard, When};
+use super::form::{Atom, Atoms, Form, Meaning};
+use super::host::{Host, slot};
+use super::region::{Extent, Region};
+use super::{Place, ProveError, Unproven};
+use crate::plan::{HostSlot, Operand, Step};
+use rewire_graph::limits::MAX_POINTS;
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
+use rewire_graph::{Dim, Scalar};
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+
+const LEAST: i128 = i32::MIN as i128;
+const MOST: i128 = i32::MAX as i128;
+
+/// The proof of one loop of a kernel.
+pub(super) struct Analysis<'a> {
+    dag: &'a Dag,
+    operands: &'a [Operand],
+    sizes: &'a [Dim],
+    step: &'a Step,
+    host: &'a Host<'a>,
+    atoms: Atoms,
+    facts: Facts,
+    /// What expressions are, up to multiples of 2^32 for those of 32 bits.
+    forms: HashMap<ExprId, Form>,
+    guards: HashMap<ExprId, Guard>,
+    /// What is not negative where a condition is true, and where it is false.
+    conditions: HashMap<ExprId, [Vec<Form>; 2]>,
+    found: Vec<Unproven>,
+}
+
+impl<'a> Analysis<'a> {
+    /// What is not proven of the loads and the store of a loop.
+    pub fn run(step: &'a Step, region: &Region<'_>, host: &'a Host<'a>) -> Result<Vec<Unproven>, ProveError> {
+        let body = step.kernel.body();
+        let mut analysis = Self {
+            dag: &body.dag,
+            operands: &body.operands,
+            sizes: &body.sizes,
+            step,
+            host,
+            atoms: Atoms::default(),
+            facts: Facts::default(),
+            forms: HashMap::new(),
+            guards: guards(&body.dag, &region.roots),
+            conditions: HashMap::new(),
+            found: vec![],
+        };
+        analysis.bound_sizes();
+        analysis.bound_coords(&region.coords);
+        for id in analysis.order(&region.roots) {
+            if let &Expr::Coord(axis) = analysis.dag.expr(id) {
+                analysis.check_coord(id, region.coords.get(usize::from(axis)))?;
+            }
+            let form = analysis.visit(id);
+            analysis.forms.insert(id, form);
+        }
+        if let Some((position, output)) = region.output {
+            let when = When { coords: u32::MAX, guard: Guard::default() };
+            analysis.access(Place::Store(position), &output.index, &output.shape, &when);
+        }
+        Ok(analysis.found)
+    }
+
+    fn when(&self, id: ExprId) -> When {
+        let guard = self.guards.get(&id).cloned().unwrap_or_default();
+        // Where a condition is evaluated, its coordinates are there.
+        let coords = guard.iter().fold(self.dag.coords(id), |coords, (of, _)| coords | self.dag.coords(*of));
+        When { coords, guard }
+    }
+
+    /// A run fails where a tensor has a size that is negative, or more elements than 32 bits count.
+    fn bound_sizes(&mut self) {
+        let always = When::default();
+        let written = self.step.kernel.written();
+        let tensors = self.operands.iter().map(|operand| operand.shape.as_slice());
+        let shapes: Vec<&[Dim]> = tensors.chain(written.iter().map(|written| written.shape)).collect();
+        let products = shapes.iter().filter_map(|shape| elements(shape));
+        let mut dims: Vec<Dim> = shapes.iter().copied().flatten().chain(self.sizes).cloned().chain(products).collect();
+        dims.sort();
+        dims.dedup();
+        for dim in &dims {
+            let form = self.atoms.dim(dim);
+            self.facts.extend([form.times(-1).and_then(|form| form.shifted(MOST))], &always);
+            self.facts.add(form, &always);
+        }
+        // Entries are uploaded as words of 32 bits.
+        let slots = (0..self.operands.len() as u16).filter_map(|operand| slot(self.step, operand));
+        for offsets in slots.filter(|slot| self.host.is_offsets(*slot)) {
+            let end = self.atoms.form(Meaning::End(offsets));
+            self.facts.extend([end.times(-1).and_then(|end| end.shifted(MOST))], &always);
+        }
+    }
+
+    fn bound_coords(&mut self, coords: &[Extent]) {
+        for (axis, extent) in coords.iter().enumerate() {
+            let coord = self.atoms.form(Meaning::Coord(axis as u8));
+            let mut when = When { coords: 1 << axis, guard: Guard::default() };
+            let (first, end) = match extent {
+                Extent::Dim(dim) | Extent::Depth(dim) => (0, Some(self.atoms.dim(dim))),
+                Extent::Part(first, last, _) => (*first as i128, Some(Form::constant(*last as i128 + 1))),
+                Extent::Ragged(offsets) => {
+                    when.coords |= 1;
+                    (0, slot(self.step, *offsets).map(|slot| self.sample_rows(slot, &when)))
+                }
+            };
+            self.facts.extend([coord.shifted(-first)], &when);
+            self.facts.extend([end.and_then(|end| end.minus(&coord)?.shifted(-1))], &when);
+        }
+    }
+
+    /// The rows of the sample that is coordinate 0.
+    fn sample_rows(&mut self, slot: HostSlot, when: &When) -> Form {
+        let sample = self.atoms.form(Meaning::Coord(0));
+        // A run fails where there are not as many samples as offsets but one.
+        let samples = self.host.length(slot).cloned().unwrap_or_default() - 1.into();
+        let mut entries = self.host.at(&mut self.atoms, sample, samples);
+        entries.entry(slot);
+        let rows = entries.length(slot);
+        let facts = entries.finish();
+        self.facts.extend(facts.into_iter().map(Some), when);
+        rows
+    }
+
+    /// Errors where an expression counts on fewer values of a coordinate than the loop gives it.
+    fn check_coord(&self, id: ExprId, extent: Option<&Extent>) -> Result<(), ProveError> {
+        let needed = match extent {
+            Some(Extent::Dim(dim)) => match dim.as_const() {
+                Some(extent) => extent as i64 - 1,
+                None => self.most_points() - 1,
+            },
+            Some(Extent::Depth(dim)) => dim.as_const().map_or(i64::from(i32::MAX), |extent| extent as i64 - 1),
+            Some(Extent::Part(_, _, extent)) => *extent as i64 - 1,
+            Some(Extent::Ragged(_)) => i64::from(i32::MAX),
+            None => return Ok(()),
+        };
+        match self.dag.range(id) {
+            Some((0, high)) if high >= needed => Ok(()),
+            _ => Err(ProveError::Coordinate { expression: id.0 }),
+        }
+    }
+
+    /// The most that the extents of the loop can be which are no constants: a run checks its points.
+    fn most_points(&self) -> i64 {
+        let constants = self.step.kernel.points(|dim| Some(dim.as_const().map_or(1, |extent| extent.max(1))));
+        (MAX_POINTS / constants.unwrap_or(MAX_POINTS)) as i64
+    }
+
+    /// Expressions after their operands, and after the conditions under which they are evaluated.
+    fn order(&self, roots: &[ExprId]) -> Vec<ExprId> {
+        let mut order = vec![];
+        let mut seen = vec![false; self.dag.len()];
+        let mut stack: Vec<(ExprId, bool)> = roots.iter().rev().map(|&root| (root, false)).collect();
+        while let Some((id, complete)) = stack.pop() {
+            if complete {
+                order.push(id);
+            } else if let Some(seen) = seen.get_mut(id.0 as usize)
+                && !std::mem::replace(seen, true)
+            {
+                stack.push((id, true));
+                stack.extend(self.dag.expr(id).operands().into_iter().map(|operand| (operand, false)));
+                let guard = self.guards.get(&id).into_iter().flat_map(|guard| guard.iter());
+                stack.extend(guard.map(|(condition, _)| (*condition, false)));
+            }
+        }
+        order
+    }
+
+    fn visit(&mut self, id: ExprId) -> Form {
+        let dag = self.dag;
+        let form = match dag.expr(id) {
+            &Expr::Int(_, value) => Some(Form::constant(value.into())),
+            &Expr::Coord(axis) => Some(self.atoms.form(Meaning::Coord(axis))),
+            &Expr::Size(position) => self.sizes.get(usize::from(position)).map(|dim| self.atoms.dim(dim)),
+            Expr::Load { operand, index } => self.load(id, *operand, index),
+            &Expr::Sample { offsets, row } => {
+                self.sample(id, offsets, row);
+                None
+            }
+            &Expr::Unary(UnaryOp::Neg, a) if dag.scalar(id) == Scalar::I32 => self.form(a).times(-1),
+            &Expr::Unary(UnaryOp::Not, a) => {
+                if let Some([yes, no]) = self.conditions.get(&a).cloned() {
+                    self.condition(id, [no, yes]);
+                }
+                None
+            }
+            &Expr::Binary(op, a, b) => self.binary(id, op, a, b),
+            &Expr::Select(c, a, b) => {
+                self.select(id, c, a, b);
+                None
+            }
+            &Expr::Cast(Scalar::I32 | Scalar::I64, a) if dag.scalar(a) == Scalar::I32 => Some(self.exact(a, id)),
+            &Expr::Cast(Scalar::I32, a) if dag.scalar(a) == Scalar::I64 => {
+                let form = self.form(a);
+                self.is_word(&form, &self.when(id)).then_some(form)
+            }
+            _ => None,
+        };
+        form.unwrap_or_else(|| self.atoms.form(Meaning::Value(id)))
+    }
+
+    fn form(&self, id: ExprId) -> Form {
+        self.forms.get(&id).cloned().unwrap_or_default()
+    }
+
+    /// True for what 32 bits hold.
+    fn fits(&mut self, form: &Form, when: &When) -> bool {
+        if form.as_atom().is_some_and(Atom::is_value) {
+            return true;
+        }
+        self.is_word(form, when)
+    }
+
+    fn is_word(&mut self, form: &Form, when: &When) -> bool {
+        let above = form.shifted(-LEAST);
+        let below = form.times(-1).and_then(|form| form.shifted(MOST));
+        [above, below].into_iter().all(|form| form.is_some_and(|form| self.facts.prove(&form, when)))
+    }
+
+    /// The value of an operand of `user`: an unknown of its own where it may wrap around.
+    fn exact(&mut self, id: ExprId, user: ExprId) -> Form {
+        let form = self.form(id);
+        let exact = self.dag.scalar(id) == Scalar::I64 || self.fits(&form, &self.when(user));
+        if exact { form } else { self.atoms.form(Meaning::Value(id)) }
+    }
+
+    fn binary(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) -> Option<Form> {
+        use BinaryOp::*;
+        match (op, self.dag.scalar(a)) {
+            (Add, Scalar::I32) => self.form(a).plus(&self.form(b), 1),
+            (Sub, Scalar::I32) => self.form(a).minus(&self.form(b)),
+            (Mul, Scalar::I32) => match (self.form(a).as_constant(), self.form(b).as_constant()) {
+                (Some(factor), _) => self.form(b).times(factor),
+                (_, Some(factor)) => self.form(a).times(factor),
+                _ => None,
+            },
+            (Div | Mod, Scalar::I32) => self.divided(id, op, a, b),
+            (Min | Max, Scalar::I32 | Scalar::I64) => {
+                self.extreme(id, op, a, b);
+                None
+            }
+            (Lt | Le | Gt | Ge | Eq, Scalar::I32 | Scalar::I64) => {
+                self.compared(id, op, a, b);
+                None
+            }
+            (And | Or, Scalar::Bool) => {
+                let of = |side: ExprId| self.conditions.get(&side).cloned().unwrap_or_default();
+                let [[a_yes, a_no], [b_yes, b_no]] = [of(a), of(b)];
+                match op {
+                    And => self.condition(id, [[a_yes, b_yes].concat(), vec![]]),
+                    _ => self.condition(id, [vec![], [a_no, b_no].concat()]),
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes what follows from a condition and from its opposite.
+    fn condition(&mut self, id: ExprId, cases: [Vec<Form>; 2]) {
+        for (forms, value) in cases.iter().zip([true, false]) {
+            let when = When { coords: 0, guard: Rc::new(BTreeSet::from([(id, value)])) };
+            self.facts.extend(forms.iter().cloned().map(Some), &when);
+        }
+        self.conditions.insert(id, cases);
+    }
+
+    fn compared(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) {
+        let (a, b) = (self.exact(a, id), self.exact(b, id));
+        let apart = |high: &Form, low: &Form, by: i128| high.minus(low).and_then(|form| form.shifted(-by));
+        let (yes, no) = match op {
+            BinaryOp::Lt => (vec![apart(&b, &a, 1)], vec![apart(&a, &b, 0)]),
+            BinaryOp::Le => (vec![apart(&b, &a, 0)], vec![apart(&a, &b, 1)]),
+            BinaryOp::Gt => (vec![apart(&a, &b, 1)], vec![apart(&b, &a, 0)]),
+            BinaryOp::Ge => (vec![apart(&a, &b, 0)], vec![apart(&b, &a, 1)]),
+            BinaryOp::Eq => (vec![apart(&a, &b, 0), apart(&b, &a, 0)], vec![]),
+            _ => return,
+        };
+        self.condition(id, [yes, no].map(|forms| forms.into_iter().flatten().collect()));
+    }
+
+    fn divided(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) -> Option<Form> {
+        let (dividend, divisor, when) = (self.form(a), self.exact(b, id), self.when(id));
+        let constant = divisor.as_constant().filter(|&divisor| divisor > 0);
+        // What wraps around may be divided as if it had no sign.
+        let Some(constant) = constant.filter(|_| self.fits(&dividend, &when)) else {
+            if op == BinaryOp::Mod && divisor.shifted(-1).is_some_and(|rest| self.facts.prove(&rest, &when)) {
+                let rest = self.atoms.form(Meaning::Value(id));
+                let above = divisor.minus(&rest).and_then(|above| above.shifted(-1));
+                self.facts.extend([above, Some(rest)], &when);
+            }
+            return None;
+        };
+        let quotient = self.atoms.form(Meaning::Quotient(dividend.clone(), constant));
+        let rest = dividend.plus(&quotient, -constant)?;
+        self.facts.extend([Some(rest.clone()), rest.times(-1).and_then(|rest| rest.shifted(constant - 1))], &when);
+        Some(if op == BinaryOp::Div { quotient } else { rest })
+    }
+
+    /// Notes that a value is one of two.
+    fn either(&mut self, id: ExprId, bounds: [Option<Form>; 2], cases: [(Vec<Form>, &Form); 2]) {
+        let (atom, _) = self.atoms.intern(Meaning::Value(id));
+        let (value, when) = (Form::atom(atom), self.when(id));
+        self.facts.extend(bounds, &when);
+        let cases = cases.map(|(mut forms, same)| {
+            forms.extend(value.minus(same).into_iter().chain(same.minus(&value)));
+            forms
+        });
+        self.facts.choose(atom, cases);
+    }
+
+    fn extreme(&mut self, id: ExprId, op: BinaryOp, a: ExprId, b: ExprId) {
+        let (a, b) = (self.exact(a, id), self.exact(b, id));
+        let value = self.atoms.form(Meaning::Value(id));
+        let above = |high: &Form, low: &Form| high.minus(low);
+        let (bounds, a_chosen, b_chosen) = match op {
+            BinaryOp::Min => ([above(&a, &value), above(&b, &value)], above(&b, &a), above(&a, &b)),
+            _ => ([above(&value, &a), above(&value, &b)], above(&a, &b), above(&b, &a)),
+        };
+        let cases = [(a_chosen.into_iter().collect(), &a), (b_chosen.into_iter().collect(), &b)];
+        self.either(id, bounds, cases);
+    }
+
+    fn select(&mut self, id: ExprId, condition: ExprId, a: ExprId, b: ExprId) {
+        if !matches!(self.dag.scalar(id), Scalar::I32 | Scalar::I64) {
+            return;
+        }
+        let [yes, no] = self.conditions.get(&condition).cloned().unwrap_or_default();
+        let (a, b) = (self.exact(a, a), self.exact(b, b));
+        self.either(id, [None, None], [(yes, &a), (no, &b)]);
+    }
+
+    /// Notes in which dimensions an index is not proven to lie within a shape; true if there are none.
+    fn access(&mut self, place: Place, index: &[ExprId], shape: &[Dim], when: &When) -> bool {
+        let axes = index.iter().zip(shape).enumerate();
+        let outside: Vec<usize> =
+            axes.filter(|(_, (id, dim))| !self.within(**id, dim, when)).map(|(axis, _)| axis).collect();
+        if outside.is_empty() {
+            return true;
+        }
+        let mut filled = |dim: &Dim| self.atoms.dim(dim).shifted(-1).is_some_and(|rest| self.facts.prove(&rest, when));
+        let empty = outside.iter().any(|&axis| !filled(&shape[axis]));
+        self.found.push(Unproven { place, outside, empty });
+        false
+    }
+
+    fn within(&mut self, id: ExprId, dim: &Dim, when: &When) -> bool {
+        let (Some(form), extent) = (self.forms.get(&id).cloned(), self.atoms.dim(dim)) else { return false };
+        let below = extent.minus(&form).and_then(|form| form.shifted(-1));
+        self.facts.prove(&form, when) && below.is_some_and(|below| self.facts.prove(&below, when))
+    }
+
+    fn load(&mut self, id: ExprId, position: u16, index: &[ExprId]) -> Option<Form> {
+        let operand = self.operands.get(usize::from(position))?;
+        let when = self.when(id);
+        let is_within = self.access(Place::Load(id), index, &operand.shape, &when);
+        let slot = slot(self.step, position).filter(|_| is_within)?;
+        let (form, facts) = match index.first().map(|index| self.form(*index)) {
+            None => {
+                let mut entries = self.host.at(&mut self.atoms, Form::default(), Dim::default());
+                (entries.scalar(slot), entries.finish())
+            }
+            Some(index) => self.entry(slot, index, operand, &when),
+        };
+        // Entries are uploaded as words of 32 bits.
+        let words = [form.shifted(-LEAST), form.times(-1).and_then(|form| form.shifted(MOST))];
+        self.facts.extend(facts.into_iter().map(Some).chain(words), &when);
+        Some(form)
+    }
+
+    /// The entry of a host vector at an index that it has; of offsets at `s + 1` in terms of that at `s`.
+    fn entry(&mut self, slot: HostSlot, index: Form, operand: &Operand, when: &When) -> (Form, Vec<Form>) {
+        let count = operand.shape.first().cloned().unwrap_or_default();
+        if !self.host.is_offsets(slot) {
+            let mut entries = self.host.at(&mut self.atoms, index, count);
+            return (entries.entry(slot), entries.finish());
+        }
+        let samples = count.clone() - 1.into();
+        let before = index.shifted(-1).filter(|_| index.offset() > 0);
+        if let Some(before) = before.filter(|before| self.facts.prove(before, when)) {
+            let mut entries = self.host.at(&mut self.atoms, before, samples.clone());
+            if let Some(form) = entries.entry(slot).plus(&entries.length(slot), 1) {
+                return (form, entries.finish());
+            }
+        }
+        let more = self.atoms.dim(&samples).minus(&index).and_then(|rest| rest.shifted(-1));
+        let is_sample = more.is_some_and(|more| self.facts.prove(&more, when));
+        let mut entries = self.host.at(&mut self.atoms, index, if is_sample { samples } else { count });
+        (entries.entry(slot), entries.finish())
+    }
+
+    /// Notes what is known of the sample of a row.
+    fn sample(&mut self, id: ExprId, offsets: u16, row: ExprId) {
+        let when = self.when(id);
+        let sample = self.atoms.form(Meaning::Value(id));
+        self.facts.add(sample.clone(), &when);
+        let Some([count]) = self.operands.get(usize::from(offsets)).map(|operand| operand.shape.as_slice()) else {
+            return;
+        };
+        let last = self.atoms.dim(count).shifted(-2);
+        let room = last.as_ref().and_then(|last| last.minus(&sample));
+        let slot = slot(self.step, offsets).filter(|slot| self.host.is_offsets(*slot));
+        let row = self.exact(row, id);
+        let Some(slot) = slot.filter(|slot| self.is_divided(*slot, &row, &when)) else {
+            // A search ends at a sample, if there is one.
+            if last.is_some_and(|last| self.facts.prove(&last, &when)) {
+                self.facts.extend([room], &when);
+            }
+            return;
+        };
+        let mut entries = self.host.at(&mut self.atoms, sample, count.clone() - 1.into());
+        let (start, rows) = (entries.entry(slot), entries.length(slot));
+        let facts = entries.finish();
+        let position = row.minus(&start);
+        let left = position.as_ref().and_then(|position| rows.minus(position)?.shifted(-1));
+        self.facts.extend([room, position, left], &when);
+        self.facts.extend(facts.into_iter().map(Some), &when);
+    }
+
+    /// True if a row is one of those that offsets divide.
+    fn is_divided(&mut self, slot: HostSlot, row: &Form, when: &When) -> bool {
+        let mut entries = self.host.at(&mut self.atoms, Form::default(), Dim::default());
+        let end = entries.end(slot);
+        let facts = entries.finish();
+        self.facts.extend(facts.into_iter().map(Some), when);
+        let below = end.minus(row).and_then(|rest| rest.shifted(-1));
+        self.facts.prove(row, when) && below.is_some_and(|below| self.facts.prove(&below, when))
+    }
+}
+
+/// The elements of a tensor with the padding of its rows, where no more than one extent is a symbol.
+fn elements(shape: &[Dim]) -> Option<Dim> {
+    let (last, outer) = shape.split_last()?;
+    let pitch = last.as_const().map_or(last.clone(), |width| width.next_multiple_of(4).into());
+    outer.iter().try_fold(pitch, |product, dim| product.product(dim))
+}
+
+/// For every expression that roots need, the conditions that hold wherever it is evaluated.
+fn guards(dag: &Dag, roots: &[ExprId]) -> HashMap<ExprId, Guard> {
+    let none = Guard::default();
+    let mut guards: HashMap<ExprId, Guard> = roots.iter().map(|&root| (root, none.clone())).collect();
+    for id in dag.reachable(roots).into_iter().rev() {
+        let own = guards.get(&id).cloned().unwrap_or_default();
+        let with = |literal: (ExprId, bool)| Rc::new(own.iter().copied().chain([literal]).collect::<BTreeSet<_>>());
+        let reads: Vec<(ExprId, Guard)> = match *dag.expr(id) {
+            Expr::Select(c, a, b) => vec![(c, own.clone()), (a, with((c, true))), (b, with((c, false)))],
+            _ => dag.expr(id).operands().into_iter().map(|read| (read, own.clone())).collect(),
+        };
+        for (read, guard) in reads {
+            guards
+                .entry(read)
+                .and_modify(|known| {
+                    if **known != *guard {
+                        *known = Rc::new(known.intersection(&guard).copied().collect());
+                    }
+                })
+                .or_insert(guard);
+        }
+    }
+    guards
+}

@@ -1,0 +1,128 @@
+//! Indices that are made to lie within their tensors.
+
+use super::{Place, Unproven};
+use crate::plan::Kernel;
+use rewire_graph::Dim;
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The dimensions in which an index is clamped, and whether they may have no elements.
+#[derive(Clone, Default)]
+struct Bounds {
+    dimensions: BTreeSet<usize>,
+    empty: bool,
+}
+
+/// Expressions in the making, and the sizes that they refer to.
+struct Sized<'a> {
+    dag: &'a mut Dag,
+    sizes: &'a mut Vec<Dim>,
+}
+
+/// Clamps what is not proven in all loops of a kernel; returns the shapes and dimensions, or `None` for a store that is
+/// within no tensor.
+pub(super) fn clamp(kernel: &mut Kernel, found: &[Unproven]) -> Option<Vec<(Vec<Dim>, Vec<usize>)>> {
+    let mut places: BTreeMap<Place, Bounds> = BTreeMap::new();
+    for Unproven { place, outside, empty } in found {
+        let bounds = places.entry(*place).or_default();
+        bounds.dimensions.extend(outside);
+        bounds.empty |= empty;
+    }
+    let shapes: Vec<Vec<Dim>> = places.keys().map(|place| shape(kernel, *place)).collect::<Option<_>>()?;
+    let loads = places.iter().filter_map(|(place, bounds)| match place {
+        Place::Load(id) => Some((kernel.body().dag.expr(*id).clone(), bounds.clone())),
+        Place::Store(_) => None,
+    });
+    let loads: Vec<(Expr, Bounds)> = loads.collect();
+    if !loads.is_empty() {
+        clamp_loads(kernel, &loads);
+    }
+    for ((place, bounds), shape) in places.iter().zip(&shapes) {
+        if let Place::Store(output) = place {
+            if bounds.empty {
+                return None;
+            }
+            clamp_store(kernel, *output, bounds, shape)?;
+        }
+    }
+    let dimensions = places.into_values().map(|bounds| bounds.dimensions.into_iter().collect());
+    Some(shapes.into_iter().zip(dimensions).collect())
+}
+
+fn shape(kernel: &Kernel, place: Place) -> Option<Vec<Dim>> {
+    match place {
+        Place::Load(id) => match kernel.body().dag.expr(id) {
+            Expr::Load { operand, .. } => Some(kernel.body().operands.get(usize::from(*operand))?.shape.clone()),
+            _ => None,
+        },
+        Place::Store(output) => Some(kernel.outputs().get(output)?.shape.clone()),
+    }
+}
+
+fn clamp_loads(kernel: &mut Kernel, loads: &[(Expr, Bounds)]) {
+    let roots: Vec<ExprId> = kernel.roots_mut().into_iter().map(|root| *root).collect();
+    let body = kernel.body_mut();
+    let (source, mut dag) = (std::mem::take(&mut body.dag), Dag::new());
+    let (operands, sizes) = (&body.operands, &mut body.sizes);
+    let copies = dag.graft(&source, &roots, |dag, expr, index| {
+        let (load, bounds) = loads.iter().find(|(load, _)| load == expr)?;
+        let Expr::Load { operand, .. } = load else { return None };
+        let declared = operands.get(usize::from(*operand))?;
+        let (mut index, mut at) = (index.to_vec(), Sized { dag, sizes });
+        let mut filled = None;
+        for &axis in &bounds.dimensions {
+            let extent = at.size(declared.shape.get(axis)?);
+            index[axis] = at.nearest(index[axis], extent);
+            if bounds.empty {
+                let zero = at.dag.int(0);
+                let some = at.dag.binary(BinaryOp::Gt, extent, zero);
+                filled = Some(filled.map_or(some, |filled| at.dag.binary(BinaryOp::And, filled, some)));
+            }
+        }
+        let load = at.dag.load(*operand, declared.dtype, index);
+        Some(match filled {
+            Some(filled) => {
+                let zero = at.dag.constant(declared.dtype.scalar(), 0);
+                at.dag.select(filled, load, zero)
+            }
+            None => load,
+        })
+    });
+    body.dag = dag;
+    for (root, copy) in kernel.roots_mut().into_iter().zip(copies) {
+        *root = copy;
+    }
+}
+
+fn clamp_store(kernel: &mut Kernel, output: usize, bounds: &Bounds, shape: &[Dim]) -> Option<()> {
+    let mut index = kernel.outputs().get(output)?.index.clone();
+    let body = kernel.body_mut();
+    let mut at = Sized { dag: &mut body.dag, sizes: &mut body.sizes };
+    for &axis in &bounds.dimensions {
+        let extent = at.size(shape.get(axis)?);
+        index[axis] = at.nearest(index[axis], extent);
+    }
+    kernel.outputs_mut().into_iter().nth(output)?.index = index;
+    Some(())
+}
+
+impl Sized<'_> {
+    /// The nearest index below an extent.
+    fn nearest(&mut self, index: ExprId, extent: ExprId) -> ExprId {
+        let (zero, one) = (self.dag.int(0), self.dag.int(1));
+        let last = self.dag.binary(BinaryOp::Sub, extent, one);
+        let index = self.dag.binary(BinaryOp::Min, index, last);
+        self.dag.binary(BinaryOp::Max, index, zero)
+    }
+
+    fn size(&mut self, dim: &Dim) -> ExprId {
+        if let Some(value) = dim.as_const() {
+            return self.dag.int(value as i64);
+        }
+        let position = self.sizes.iter().position(|known| known == dim).unwrap_or_else(|| {
+            self.sizes.push(dim.clone());
+            self.sizes.len() - 1
+        });
+        self.dag.size(position as u16)
+    }
+}

@@ -1,0 +1,243 @@
+//! Entries of host vectors in terms of one another.
+
+use super::form::{Atoms, Form, Meaning};
+use super::host::Host;
+use crate::plan::{Check, HostOp, HostSlot};
+use rewire_graph::Dim;
+use rewire_graph::pointwise::BinaryOp;
+use std::collections::HashMap;
+
+/// Values of the shape program that are looked at for one index, at most.
+const STEPS: usize = 256;
+
+/// A value of the shape program at an index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Part {
+    Entry(HostSlot),
+    /// What offsets rise by after the index.
+    Length(HostSlot),
+    Scalar(HostSlot),
+}
+
+/// Entries of host vectors at one index, and what is known of them.
+pub(super) struct Entries<'h> {
+    host: &'h Host<'h>,
+    atoms: &'h mut Atoms,
+    index: Form,
+    /// A size that the index is below.
+    within: Dim,
+    known: HashMap<Part, Form>,
+    /// What came up and its checks have not yet.
+    open: Vec<HostSlot>,
+    /// Forms that are not negative.
+    facts: Vec<Form>,
+}
+
+impl<'h> Entries<'h> {
+    pub fn new(host: &'h Host<'h>, atoms: &'h mut Atoms, index: Form, within: Dim) -> Self {
+        Self { host, atoms, index, within, known: HashMap::new(), open: vec![], facts: vec![] }
+    }
+
+    /// True for vectors that have an entry at the index.
+    fn has(&self, slot: HostSlot) -> bool {
+        self.host.length(slot).is_some_and(|length| *length == self.within) || self.follows(slot)
+    }
+
+    /// True for vectors that have an entry after the one at the index.
+    fn follows(&self, slot: HostSlot) -> bool {
+        self.host.length(slot).is_some_and(|length| *length == self.within.clone() + 1.into())
+    }
+
+    /// Forms that are not negative, for all that was asked for.
+    pub fn finish(mut self) -> Vec<Form> {
+        while let Some(slot) = self.open.pop() {
+            for (check, inputs) in self.host.checks(slot) {
+                self.checked(check, inputs);
+            }
+        }
+        self.facts
+    }
+
+    fn not_negative(&mut self, form: Option<Form>) {
+        self.facts.extend(form);
+    }
+
+    fn equal(&mut self, a: &Form, b: &Form) {
+        self.not_negative(a.minus(b));
+        self.not_negative(b.minus(a));
+    }
+
+    /// What is known of a part, or else what `express` makes of it.
+    fn part(&mut self, part: Part, meaning: Meaning, express: impl FnOnce(&mut Self) -> Option<Form>) -> Form {
+        if let Some(known) = self.known.get(&part) {
+            return known.clone();
+        }
+        let own = self.atoms.form(meaning);
+        let is_room = self.known.len() < STEPS;
+        // Until it is expressed, and if it cannot be, it stands for itself.
+        self.known.insert(part, own.clone());
+        let form = if is_room { express(self).unwrap_or(own) } else { own };
+        self.known.insert(part, form.clone());
+        form
+    }
+
+    /// The last entry of offsets.
+    pub fn end(&mut self, slot: HostSlot) -> Form {
+        let end = self.atoms.form(Meaning::End(slot));
+        self.not_negative(Some(end.clone()));
+        for size in self.host.ends(slot) {
+            let size = self.atoms.dim(&size);
+            self.equal(&end, &size);
+        }
+        end
+    }
+
+    /// What offsets rise by after the index.
+    pub fn length(&mut self, slot: HostSlot) -> Form {
+        let meaning = Meaning::Length(slot, self.index.clone());
+        if !self.follows(slot) {
+            return self.atoms.form(meaning);
+        }
+        let lengths = match self.host.computed(slot) {
+            Some((HostOp::Offsets, &[lengths])) => Some(lengths),
+            _ => None,
+        };
+        let is_new = !self.known.contains_key(&Part::Length(slot));
+        let length = self.part(Part::Length(slot), meaning, |entries| Some(entries.entry(lengths?)));
+        if is_new {
+            self.open.push(slot);
+            if self.host.is_offsets(slot) {
+                self.not_negative(Some(length.clone()));
+            }
+        }
+        length
+    }
+
+    /// The entry of a vector.
+    pub fn entry(&mut self, slot: HostSlot) -> Form {
+        let (part, meaning) = (Part::Entry(slot), Meaning::Entry(slot, self.index.clone()));
+        if let Some(known) = self.known.get(&part) {
+            return known.clone();
+        }
+        if !self.has(slot) {
+            return self.atoms.form(meaning);
+        }
+        let form = self.part(part, meaning, |entries| entries.expressed(slot, true));
+        self.open.push(slot);
+        if self.host.is_natural(slot) {
+            self.not_negative(Some(form.clone()));
+        }
+        for &largest in self.host.largest(slot) {
+            let largest = self.scalar(largest);
+            self.not_negative(largest.minus(&form));
+        }
+        if self.host.is_offsets(slot) {
+            let rows = if self.follows(slot) { self.length(slot) } else { Form::default() };
+            let rest = self.end(slot).minus(&form).and_then(|rest| rest.minus(&rows));
+            self.not_negative(rest);
+        }
+        form
+    }
+
+    /// The value of a scalar.
+    pub fn scalar(&mut self, slot: HostSlot) -> Form {
+        let (part, meaning) = (Part::Scalar(slot), Meaning::Scalar(slot));
+        if let Some(known) = self.known.get(&part) {
+            return known.clone();
+        }
+        let symbol = self.host.symbol(slot);
+        let form = self.part(part, meaning, |entries| match symbol {
+            Some(symbol) => Some(entries.atoms.form(Meaning::Symbol(symbol))),
+            None => entries.expressed(slot, false),
+        });
+        self.open.push(slot);
+        form
+    }
+
+    /// A value beside those of the vector `like`: at the same index if it is as long, or a scalar.
+    fn beside(&mut self, slot: HostSlot, like: HostSlot) -> Option<Form> {
+        match self.host.length(slot) {
+            None => Some(self.scalar(slot)),
+            length if length == self.host.length(like) => Some(self.entry(slot)),
+            _ => None,
+        }
+    }
+
+    /// A value in terms of others.
+    fn expressed(&mut self, slot: HostSlot, is_vector: bool) -> Option<Form> {
+        let (op, inputs) = self.host.computed(slot)?;
+        match (op, inputs) {
+            (HostOp::Size(dim), []) if !is_vector => Some(self.atoms.dim(dim)),
+            (HostOp::Sum, [vector]) if !is_vector => {
+                self.host.total(*vector).map(|total| self.atoms.form(Meaning::Symbol(total)))
+            }
+            (HostOp::Fill(_), [value]) if is_vector => Some(self.scalar(*value)),
+            (HostOp::Iota(_), []) if is_vector => Some(self.index.clone()),
+            (HostOp::Lengths, [offsets]) if is_vector && self.follows(*offsets) => Some(self.length(*offsets)),
+            (HostOp::Check { .. }, [first, ..]) => self.beside(*first, slot),
+            (HostOp::Binary(op), [a, b]) => {
+                let (a, b) = (self.beside(*a, slot)?, self.beside(*b, slot)?);
+                self.binary(*op, &a, &b, slot, is_vector)
+            }
+            _ => None,
+        }
+    }
+
+    fn binary(&mut self, op: BinaryOp, a: &Form, b: &Form, slot: HostSlot, is_vector: bool) -> Option<Form> {
+        match op {
+            BinaryOp::Add => a.plus(b, 1),
+            BinaryOp::Sub => a.minus(b),
+            BinaryOp::Mul => match (a.as_constant(), b.as_constant()) {
+                (Some(factor), _) => b.times(factor),
+                (_, Some(factor)) => a.times(factor),
+                _ => None,
+            },
+            BinaryOp::Min | BinaryOp::Max => {
+                let index = self.index.clone();
+                let meaning = if is_vector { Meaning::Entry(slot, index) } else { Meaning::Scalar(slot) };
+                let chosen = self.atoms.form(meaning);
+                for of in [a, b] {
+                    let apart = if op == BinaryOp::Min { of.minus(&chosen) } else { chosen.minus(of) };
+                    self.not_negative(apart);
+                }
+                Some(chosen)
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes what a check says at the index.
+    fn checked(&mut self, check: &Check, inputs: &[HostSlot]) {
+        match (check, inputs) {
+            (Check::Counts, &[value]) => {
+                let value = self.beside(value, value);
+                let rest = value.as_ref().and_then(|value| value.times(-1)?.shifted(i32::MAX.into()));
+                self.not_negative(value);
+                self.not_negative(rest);
+            }
+            (Check::AtMost, &[value, bound]) => {
+                let (Some(value), Some(bound)) = (self.beside(value, value), self.beside(bound, value)) else { return };
+                self.not_negative(bound.minus(&value));
+                self.not_negative(Some(value));
+            }
+            (Check::Slices, &[offsets, starts, kept])
+                if self.has(starts) && [offsets, kept].iter().all(|&slot| self.follows(slot)) =>
+            {
+                let (rows, start, kept) = (self.length(offsets), self.entry(starts), self.length(kept));
+                self.not_negative(rows.minus(&start).and_then(|left| left.minus(&kept)));
+                self.not_negative(Some(start));
+            }
+            (Check::Sum, &[a, b, sum]) if [a, b, sum].iter().all(|&slot| self.has(slot)) => {
+                let starts = [a, b, sum].map(|slot| self.entry(slot));
+                let follow = [a, b, sum].iter().all(|&slot| self.follows(slot));
+                let rows = follow.then(|| [a, b, sum].map(|slot| self.length(slot)));
+                for [a, b, sum] in std::iter::once(starts).chain(rows) {
+                    if let Some(both) = a.plus(&b, 1) {
+                        self.equal(&both, &sum);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What is known of unknown integers, and what follows from it.
+
+use super::form::{Atom, Form};
+use rewire_graph::pointwise::ExprId;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
+
+/// Conditions with the value that each has.
+pub(super) type Guard = Rc<BTreeSet<(ExprId, bool)>>;
+
+/// Where something holds: at points that have these coordinates, a bit each, and where these conditions are so.
+#[derive(Clone, Debug, Default)]
+pub(super) struct When {
+    pub coords: u32,
+    pub guard: Guard,
+}
+
+impl When {
+    /// True if this holds wherever `other` does.
+    fn covers(&self, other: &Self) -> bool {
+        self.coords & !other.coords == 0 && self.guard.is_subset(&other.guard)
+    }
+}
+
+/// A form that is not negative.
+#[derive(Debug)]
+struct Fact {
+    form: Form,
+    when: When,
+}
+
+/// Forms that are not negative, by the unknowns in them.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    all: Vec<Fact>,
+    about: HashMap<Atom, Vec<usize>>,
+    /// Two lists of forms for an unknown, all of one of which are not negative.
+    choices: HashMap<Atom, [Vec<Form>; 2]>,
+}
+
+/// Bounds that are put in place of unknowns one after the other: few are tried before many.
+const DEPTHS: [usize; 3] = [3, 6, 12];
+/// Steps of a search.
+const STEPS: usize = 1 << 9;
+/// Choices that are told apart within one another.
+const CHOICES: usize = 3;
+
+impl Facts {
+    /// Notes that a form is not negative.
+    pub fn add(&mut self, form: Form, when: &When) {
+        if form.as_constant().is_some() {
+            return;
+        }
+        for atom in form.atoms() {
+            self.about.entry(atom).or_default().push(self.all.len());
+        }
+        self.all.push(Fact { form, when: when.clone() });
+    }
+
+    /// Notes that forms are not negative, but for those that overflow.
+    pub fn extend(&mut self, forms: impl IntoIterator<Item = Option<Form>>, when: &When) {
+        forms.into_iter().flatten().for_each(|form| self.add(form, when));
+    }
+
+    /// Notes that of two lists of forms, all of one are not negative.
+    pub fn choose(&mut self, atom: Atom, cases: [Vec<Form>; 2]) {
+        self.choices.insert(atom, cases);
+    }
+
+    /// Runs `prove` with more forms that are not negative.
+    pub fn assuming<T>(&mut self, forms: impl IntoIterator<Item = Form>, prove: impl FnOnce(&mut Self) -> T) -> T {
+        let count = self.all.len();
+        forms.into_iter().for_each(|form| self.add(form, &When::default()));
+        let result = prove(self);
+        for fact in self.all.drain(count..) {
+            for atom in fact.form.atoms() {
+                if let Some(about) = self.about.get_mut(&atom) {
+                    about.retain(|&position| position < count);
+                }
+            }
+        }
+        result
+    }
+
+    /// True if a form is proven not to be negative.
+    pub fn prove(&mut self, form: &Form, when: &When) -> bool {
+        self.prove_within(form, when, CHOICES)
+    }
+
+    fn prove_within(&mut self, form: &Form, when: &When, choices: usize) -> bool {
+        let search =
+            |depth| Search { facts: self, when, steps: STEPS, seen: HashSet::new() }.follows(form.clone(), depth);
+        if DEPTHS.into_iter().any(search) {
+            return true;
+        }
+        let chosen = form.atoms().rev().find(|atom| self.choices.contains_key(atom));
+        let Some(cases) = chosen.filter(|_| choices > 0).and_then(|atom| self.choices.remove(&atom).map(|c| (atom, c)))
+        else {
+            return false;
+        };
+        let (atom, cases) = cases;
+        let proven =
+            cases.iter().all(|case| self.assuming(case.clone(), |facts| facts.prove_within(form, when, choices - 1)));
+        self.choices.insert(atom, cases);
+        proven
+    }
+}
+
+/// A search for multiples of facts that add up to a form.
+struct Search<'a> {
+    facts: &'a Facts,
+    when: &'a When,
+    steps: usize,
+    seen: HashSet<Form>,
+}
+
+impl Search<'_> {
+    /// True if a form is not negative.
+    fn follows(&mut self, form: Form, depth: usize) -> bool {
+        let Some((atom, _)) = form.leading() else { return form.offset() >= 0 };
+        if depth == 0 || self.steps == 0 || self.seen.contains(&form) {
+            return false;
+        }
+        self.steps -= 1;
+        let facts = self.facts;
+        let about = facts.about.get(&atom).map(Vec::as_slice).unwrap_or_default();
+        let about = about.iter().map(|&position| &facts.all[position]).filter(|fact| fact.when.covers(self.when));
+        let mut rests: Vec<Form> = about.filter_map(|fact| form.without(atom, &fact.form)).collect();
+        // What leaves the fewest unknowns is the nearest to a proof.
+        rests.sort_by_key(Form::unknowns);
+        self.seen.insert(form);
+        rests.into_iter().any(|rest| self.follows(rest, depth - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::form::{Atoms, Meaning};
+    use super::*;
+
+    fn unknowns<const N: usize>() -> [Form; N] {
+        let mut atoms = Atoms::default();
+        std::array::from_fn(|n| atoms.form(Meaning::Coord(n as u8)))
+    }
+
+    fn above(a: &Form, b: &Form, by: i128) -> Form {
+        a.minus(b).unwrap().shifted(-by).unwrap()
+    }
+
+    #[test]
+    fn bounds_chain_and_integers_round() {
+        let [n, row, quotient] = unknowns();
+        let always = When::default();
+        let mut facts = Facts::default();
+        let zero = Form::constant(0);
+        facts.add(above(&row, &zero, 0), &always);
+        facts.add(above(&n.times(8).unwrap(), &row, 1), &always);
+        let eightfold = quotient.times(8).unwrap();
+        facts.add(above(&row, &eightfold, 0), &always);
+        facts.add(above(&eightfold.shifted(7).unwrap(), &row, 0), &always);
+        assert!(facts.prove(&quotient, &always));
+        assert!(facts.prove(&above(&n, &quotient, 1), &always));
+        assert!(!facts.prove(&above(&n, &quotient, 2), &always));
+        assert!(!facts.prove(&above(&quotient, &zero, 1), &always));
+    }
+
+    #[test]
+    fn facts_hold_where_they_hold() {
+        let [a, b] = unknowns();
+        let mut facts = Facts::default();
+        let guard = |value| Rc::new(BTreeSet::from([(ExprId(3), value)]));
+        let when = |coords, value| When { coords, guard: guard(value) };
+        facts.add(above(&b, &a, 0), &when(0b10, true));
+        let goal = above(&b, &a, 0);
+        assert!(facts.prove(&goal, &when(0b11, true)));
+        assert!(!facts.prove(&goal, &when(0b01, true)));
+        assert!(!facts.prove(&goal, &when(0b11, false)));
+        assert!(!facts.prove(&goal, &When::default()));
+        let assumed = facts.assuming([goal.clone()], |facts| facts.prove(&goal, &When::default()));
+        assert!(assumed && !facts.prove(&goal, &When::default()));
+    }
+
+    #[test]
+    fn both_cases_of_a_choice_are_proven() {
+        // The larger of 0 and the smaller of x and 9 is at most 9.
+        let [x, least, most] = unknowns();
+        let (zero, nine) = (Form::constant(0), Form::constant(9));
+        let mut facts = Facts::default();
+        let always = When::default();
+        facts.add(above(&x, &least, 0), &always);
+        facts.add(above(&nine, &least, 0), &always);
+        facts.add(above(&most, &least, 0), &always);
+        facts.add(above(&most, &zero, 0), &always);
+        let atom = |form: &Form| form.leading().unwrap().0;
+        let equal = |a: &Form, b: &Form| [above(a, b, 0), above(b, a, 0)];
+        let goal = above(&nine, &most, 0);
+        assert!(!facts.prove(&goal, &always));
+        facts.choose(atom(&most), [equal(&most, &least).to_vec(), equal(&most, &zero).to_vec()]);
+        assert!(facts.prove(&goal, &always));
+        assert!(!facts.prove(&above(&nine, &most, 1), &always));
+    }
+}

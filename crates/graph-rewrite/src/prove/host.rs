@@ -1,0 +1,168 @@
+//! What the shape program says of host values.
+
+use super::ProveError;
+use super::entries::Entries;
+use super::form::{Atoms, Form};
+use crate::plan::{Binding, Check, HostOp, HostSlot, Place, Plan, ShapeEntry, Step, SymbolSource};
+use rewire_graph::{Dim, Symbol};
+use std::collections::{HashMap, HashSet};
+
+/// The values of a shape program, how they follow from one another, and what it checks of them before each run.
+#[derive(Debug, Default)]
+pub(super) struct Host<'a> {
+    computed: HashMap<HostSlot, (&'a HostOp, &'a [HostSlot])>,
+    /// The lengths of vectors; scalars have none.
+    lengths: HashMap<HostSlot, Dim>,
+    /// The sizes that are sums of vectors, and those that are scalars.
+    totals: HashMap<HostSlot, Symbol>,
+    scalars: HashMap<HostSlot, Symbol>,
+    /// By each of the values that they are about.
+    checks: HashMap<HostSlot, Vec<(&'a Check, &'a [HostSlot])>>,
+    /// Vectors that begin with 0 and do not descend, with the sizes that they end at.
+    offsets: HashMap<HostSlot, Vec<Dim>>,
+    /// Vectors without negative entries, since offsets are made of them.
+    natural: HashSet<HostSlot>,
+    /// Scalars that are the largest entries of vectors, by the vector.
+    largest: HashMap<HostSlot, Vec<HostSlot>>,
+}
+
+impl<'a> Host<'a> {
+    /// Reads the shape program of a plan.
+    pub fn new(plan: &'a Plan) -> Result<Self, ProveError> {
+        check_once(plan)?;
+        let mut host = Self::default();
+        for input in &plan.host_inputs {
+            host.lengths.extend(input.shape.first().map(|dim| (input.slot, dim.clone())));
+        }
+        for entry in &plan.shapes.entries {
+            match entry {
+                ShapeEntry::Compute { op, inputs, output } => host.compute(op, inputs, *output),
+                ShapeEntry::Check { check, inputs, .. } => host.check(check, inputs),
+                ShapeEntry::Define { symbol, source } => match source {
+                    SymbolSource::Extent { .. } => {}
+                    SymbolSource::Total(slot) => drop(host.totals.insert(*slot, *symbol)),
+                    SymbolSource::Scalar(slot) => drop(host.scalars.insert(*slot, *symbol)),
+                },
+            }
+        }
+        Ok(host)
+    }
+
+    fn compute(&mut self, op: &'a HostOp, inputs: &'a [HostSlot], output: HostSlot) {
+        let first = inputs.first().copied();
+        let length = |slot: HostSlot| self.lengths.get(&slot).cloned();
+        let len = match op {
+            HostOp::Size(_) | HostOp::Sum | HostOp::Max => None,
+            HostOp::Fill(len) | HostOp::Iota(len) => Some(len.clone()),
+            HostOp::Offsets => first.and_then(length).map(|len| len + 1.into()),
+            HostOp::Lengths => first.and_then(length).map(|len| len - 1.into()),
+            HostOp::Binary(_) => inputs.iter().find_map(|&slot| length(slot)),
+            HostOp::Check { .. } => first.and_then(length),
+        };
+        self.lengths.extend(len.map(|len| (output, len)));
+        match (op, first) {
+            (HostOp::Offsets, Some(lengths)) => {
+                self.offsets.entry(output).or_default();
+                self.natural.insert(lengths);
+            }
+            (HostOp::Max, Some(vector)) => self.largest.entry(vector).or_default().push(output),
+            (HostOp::Check { check, .. }, _) => self.check(check, inputs),
+            _ => {}
+        }
+        self.computed.insert(output, (op, inputs));
+    }
+
+    fn check(&mut self, check: &'a Check, inputs: &'a [HostSlot]) {
+        if let (Check::Offsets { rows }, Some(&offsets)) = (check, inputs.first()) {
+            self.offsets.entry(offsets).or_default().push(rows.clone());
+        }
+        for &slot in inputs {
+            self.checks.entry(slot).or_default().push((check, inputs));
+        }
+    }
+
+    /// True for vectors that begin with 0 and do not descend.
+    pub fn is_offsets(&self, slot: HostSlot) -> bool {
+        self.offsets.contains_key(&slot)
+    }
+
+    /// The sizes that offsets end at.
+    pub fn ends(&self, slot: HostSlot) -> impl Iterator<Item = Dim> + '_ {
+        let lengths = match self.computed(slot) {
+            Some((HostOp::Offsets, &[lengths])) => self.totals.get(&lengths),
+            _ => None,
+        };
+        let total = lengths.map(|total| Dim::symbol(*total));
+        self.offsets.get(&slot).into_iter().flatten().cloned().chain(total)
+    }
+
+    /// How a value is computed, if it is no input.
+    pub fn computed(&self, slot: HostSlot) -> Option<(&'a HostOp, &'a [HostSlot])> {
+        self.computed.get(&slot).copied()
+    }
+
+    /// The number of entries of a vector; `None` for a scalar.
+    pub fn length(&self, slot: HostSlot) -> Option<&Dim> {
+        self.lengths.get(&slot)
+    }
+
+    /// The size that is the sum of a vector.
+    pub fn total(&self, slot: HostSlot) -> Option<Symbol> {
+        self.totals.get(&slot).copied()
+    }
+
+    /// The size that is a scalar.
+    pub fn symbol(&self, slot: HostSlot) -> Option<Symbol> {
+        self.scalars.get(&slot).copied()
+    }
+
+    /// True for vectors without negative entries.
+    pub fn is_natural(&self, slot: HostSlot) -> bool {
+        self.natural.contains(&slot) || self.is_offsets(slot)
+    }
+
+    /// The scalars that are the largest entry of a vector.
+    pub fn largest(&self, slot: HostSlot) -> &[HostSlot] {
+        self.largest.get(&slot).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// What is checked of a value, and of others with it.
+    pub fn checks(&self, slot: HostSlot) -> &[(&'a Check, &'a [HostSlot])] {
+        self.checks.get(&slot).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The entries at an index that is at least 0 and below a size.
+    pub fn at<'h>(&'h self, atoms: &'h mut Atoms, index: Form, within: Dim) -> Entries<'h> {
+        Entries::new(self, atoms, index, within)
+    }
+}
+
+/// The host value that an operand is bound to.
+pub(super) fn slot(step: &Step, operand: u16) -> Option<HostSlot> {
+    let operand = usize::from(operand);
+    let is_host = step.kernel.body().operands.get(operand)?.place == Place::Host;
+    match step.reads.get(operand)? {
+        Binding::Host(slot) if is_host => Some(*slot),
+        _ => None,
+    }
+}
+
+/// Errors where a value or a size of the shape program is given twice, so that it is not what it was computed as.
+fn check_once(plan: &Plan) -> Result<(), ProveError> {
+    let (mut slots, mut symbols) = (HashSet::new(), HashSet::new());
+    if let Some(input) = plan.host_inputs.iter().find(|input| !slots.insert(input.slot)) {
+        return Err(ProveError::Twice { what: format!("host slot {}", input.slot.0) });
+    }
+    for entry in &plan.shapes.entries {
+        match entry {
+            ShapeEntry::Compute { output, .. } if !slots.insert(*output) => {
+                return Err(ProveError::Twice { what: format!("host slot {}", output.0) });
+            }
+            ShapeEntry::Define { symbol, .. } if !symbols.insert(*symbol) => {
+                return Err(ProveError::Twice { what: format!("size s{}", symbol.0) });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
