@@ -265,7 +265,9 @@ fn fits(plan: &Plan, values: &ShapeValues) -> bool {
     let dim = |dim: &Dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()).filter(|&n| n < 1 << 20);
     plan.steps.iter().all(|step| {
         let body = step.kernel.body();
-        let shapes = body.operands.iter().map(|operand| operand.shape.as_slice());
+        let written = step.kernel.written();
+        let read = body.operands.iter().map(|operand| operand.shape.as_slice());
+        let shapes = read.chain(written.iter().map(|written| written.shape));
         let sized = shapes.flatten().chain(&body.sizes).all(|size| dim(size).is_some());
         let vectors = step.reads.iter().zip(&body.operands).all(|(read, operand)| match read {
             Binding::Host(slot) => {
