@@ -266,6 +266,18 @@ pub enum RunError {
         /// The size.
         size: String,
     },
+    /// A loop of a kernel has more points than a 32-bit index counts.
+    #[error(
+        "step {step} (`{path}`) runs over more than {limit} points, the most that a 32-bit index counts: run fewer samples at a time"
+    )]
+    Points {
+        /// The step.
+        step: String,
+        /// Its module path.
+        path: String,
+        /// The most points.
+        limit: usize,
+    },
     /// Sizes cannot be computed from the inputs.
     #[error(transparent)]
     Shape(#[from] ShapeError),

@@ -55,7 +55,7 @@ impl BinaryOp {
     /// use rewire_graph::Scalar;
     /// use rewire_graph::pointwise::BinaryOp;
     /// assert_eq!(BinaryOp::Div.evaluate_int(Scalar::I64, -7, 2), -4);
-    /// assert_eq!(BinaryOp::Add.evaluate_int(Scalar::I32, i32::MAX.into(), 1), i32::MIN.into());
+    /// assert_eq!(BinaryOp::Add.evaluate_int(Scalar::I32, i64::from(i32::MAX), 1), i64::from(i32::MIN));
     /// ```
     pub fn evaluate_int(self, scalar: Scalar, a: i64, b: i64) -> i64 {
         self.result(scalar).wrap(match self {

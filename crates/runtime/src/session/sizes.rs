@@ -208,10 +208,8 @@ fn evaluate(shape: &[Dim], symbols: &BTreeMap<Symbol, i64>) -> Option<Vec<usize>
 /// Errors where a loop has more points than its indices count.
 fn check_points(step: &Step, values: &ShapeValues) -> Result<(), RunError> {
     let points = step.kernel.points(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()));
-    points.map(drop).ok_or_else(|| RunError::Size {
-        what: format!("the loop of step {} (`{}`)", step.name, step.path),
-        size: format!("of more than {MAX_POINTS} points"),
-    })
+    let limit = MAX_POINTS;
+    points.map(drop).ok_or_else(|| RunError::Points { step: step.name.clone(), path: step.path.clone(), limit })
 }
 
 fn display(program: &ShapeProgram, shape: &[Dim]) -> String {
