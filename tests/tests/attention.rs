@@ -233,8 +233,7 @@ fn scores_that_count_are_told_from_keys_that_do_not() {
     let rows = scope.lengths("lengths", &scope.size("batch"));
     let total = rows.total.clone();
     let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, F32, &[total.clone(), 2.into(), 8.into()]));
-    let (low, high) = (scope.input("low", F32, &[total.clone()]), scope.input("high", F32, &[total.clone()]));
-    let gate = scope.input("gate", F32, &[total.clone()]);
+    let [low, high, gate] = ["low", "high", "gate"].map(|name| scope.input(name, F32, std::slice::from_ref(&total)));
     // Causal, and no key for some rows; a key's score is its own where the row says so.
     let gate = rows.per_row(&rows, 2, &gate).gt(&scope.scalar(F32, 0.0));
     let keep = rows.row_index(&rows, 2).ge(&rows.key_index(&rows, 2)).and(&gate);

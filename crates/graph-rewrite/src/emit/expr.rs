@@ -350,8 +350,8 @@ impl Scope {
             _ => return Ok(None),
         };
         let mut zero = |value: &Value| match *value {
-            Value::Float(zero) if zero == 0.0 && zero.is_sign_negative() => Some(format!("(-{})", module.zero())),
-            Value::Float(zero) if zero == 0.0 => Some(module.zero()),
+            Value::Float(zero) if zero.to_bits() == (-0.0f32).to_bits() => Some(format!("(-{})", module.zero())),
+            Value::Float(0.0) => Some(module.zero()),
             _ => None,
         };
         let zeros = (zero(left), zero(right));

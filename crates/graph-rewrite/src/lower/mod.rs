@@ -11,8 +11,9 @@ pub use error::{Refusal, RewriteError};
 pub use kernel::kernel;
 pub(crate) use packing::{pack, packed};
 
-use crate::plan::{Binding, Buffer, BufferId, Plan, PlanOutput, ShapeProgram, Source, Step};
+use crate::plan::{Binding, Buffer, BufferId, Plan, PlanOutput, Source, Step};
 use rewire_graph::op::{Constant, Fused, HostOp, Input, Parameter};
+use rewire_graph::shape::HostProgram;
 use rewire_graph::{DType, Graph, Layout, Node, NodeId, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -28,8 +29,8 @@ use std::collections::{HashMap, HashSet};
 pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     let order = graph.order().map_err(|source| RewriteError::graph("lowering", source))?;
     let fixed = graph.fixed().map_err(|source| RewriteError::graph("lowering", source))?;
-    let (shapes, host_inputs, slots) =
-        ShapeProgram::of(graph).map_err(|source| RewriteError::graph("lowering", source))?;
+    let HostProgram { shapes, inputs: host_inputs, slots } =
+        HostProgram::of(graph).map_err(|source| RewriteError::graph("lowering", source))?;
     let mut lowering = Lowering {
         graph,
         plan: Plan { shapes, host_inputs, ..Plan::default() },

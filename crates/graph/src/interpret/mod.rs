@@ -11,7 +11,7 @@ pub use array::Array;
 use crate::op::{
     Constant, Fused, HostOp, Input, JaggedMatMul, MatMul, Op, Parameter, Reduce, ScoreSoftmax, Scores, WeightedSum,
 };
-use crate::shape::{ShapeError, ShapeProgram};
+use crate::shape::{HostProgram, ShapeError, ShapeProgram};
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, NodeId, Scalar, Symbol, TensorSizeError, Type, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -129,7 +129,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// Computes and checks what is on the host.
     fn new(graph: &'a Graph, inputs: &HashMap<String, HostTensor>) -> Result<Self, InterpretError> {
-        let (program, host, slots) = ShapeProgram::of(graph)?;
+        let HostProgram { shapes: program, inputs: host, slots } = HostProgram::of(graph)?;
         let extent = |name: &str, axis: usize| inputs.get(name)?.shape().get(axis).copied();
         let given = graph.ids().filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>());
         if let Some(missing) = given.into_iter().find(|input| !inputs.contains_key(&input.name)) {

@@ -16,17 +16,28 @@ struct Builder<'a> {
     checked: HashSet<(Check, Vec<HostSlot>)>,
 }
 
-impl ShapeProgram {
-    /// The shape program of a graph, its inputs, and the slot of every host value. It checks what host values are
+/// The shape program of a graph, with what it reads and fills.
+#[derive(Clone, Debug)]
+pub struct HostProgram {
+    /// The program.
+    pub shapes: ShapeProgram,
+    /// Its inputs.
+    pub inputs: Vec<HostInput>,
+    /// The slot of every host value.
+    pub slots: HashMap<Value, HostSlot>,
+}
+
+impl HostProgram {
+    /// The shape program of a graph. It checks what host values are
     /// declared to be, and what the operators of the graph need of them, those within fused ones included.
     ///
     /// # Errors
     /// [`GraphError`] if the graph has a cycle, or a host operator reads a value that is not on the host.
-    pub fn of(graph: &Graph) -> Result<(Self, Vec<HostInput>, HashMap<Value, HostSlot>), GraphError> {
+    pub fn of(graph: &Graph) -> Result<Self, GraphError> {
         let names = graph.sizes().iter().map(|size| size.name.clone()).collect();
         let mut builder = Builder {
             graph,
-            program: Self { names, ..Self::default() },
+            program: ShapeProgram { names, ..ShapeProgram::default() },
             inputs: Vec::new(),
             slots: HashMap::new(),
             symbols: HashMap::new(),
@@ -37,7 +48,7 @@ impl ShapeProgram {
         for id in graph.order()? {
             builder.node(id)?;
         }
-        Ok((builder.program, builder.inputs, builder.slots))
+        Ok(Self { shapes: builder.program, inputs: builder.inputs, slots: builder.slots })
     }
 }
 
@@ -75,7 +86,7 @@ impl Builder<'_> {
             self.fused(id, fused)?;
         } else {
             let inputs = self.graph.inputs(id);
-            self.require(self.graph, node, &inputs, |value| Some(value));
+            self.require(self.graph, node, &inputs, Some);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod build;
 mod run;
 
+pub use build::HostProgram;
 pub use run::{ShapeError, ShapeValues};
 
 use crate::op::{Check, HostOp};
