@@ -2,7 +2,7 @@
 // sample and head.
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
-// Queries, keys, values and weights are f16, sums f32. A workgroup has ROWS queries of one head. {{ split }} subgroups share
+// Queries, keys, values and weights are f16, sums f32: a weight beyond 65504 becomes infinite. A workgroup has ROWS queries of one head. {{ split }} subgroups share
 // {{ row_matrices * size }} queries, which they hold in registers, and divide keys and columns of the result among themselves. Tiles of KEYS keys follow one
 // another, the next on its way in registers: scores pass through workgroup memory to become weights. Whether a tile counts at
 // all, or wholly, is decided from bounds of the mask over the tile.
@@ -32,7 +32,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 
 {{ hooks -}}
 {% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
-{% macro weight(r, n) %}half_range4(weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }})){% endmacro %}
+{% macro weight(r, n) %}weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}){% endmacro %}
 {% macro fetch(name, items, groups, width) %}
 {% for n in range(items) %}
         {
