@@ -147,6 +147,7 @@ fn main(
 {% endif %}
 {% include "row_bounds.wgsl" %}
 {{ exact_statements }}
+{% include "mask_wraps.wgsl" %}
 {% for chunk in range(value_chunks) %}{% for i in range(rows_per_thread) %}
     var sum{{ chunk }}_{{ i }} = vec4<f32>(0.0f);
 {% endfor %}{% endfor %}

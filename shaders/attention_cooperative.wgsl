@@ -93,6 +93,7 @@ fn main(
     let own_stage = subgroup * {{ size * stage_pitch }}u;
 {% include "row_bounds.wgsl" %}
 {{ exact_statements }}
+{% include "mask_wraps.wgsl" %}
 {% for d0 in range(0, depth, chunk) %}{% for n in range(query_items) %}
     var fetched_query{{ d0 }}_{{ n }} = vec4<f16>();
     {

@@ -59,33 +59,20 @@ fn half_range4(x: vec4<f32>) -> vec4<f32> {
     return select(clamp(x, vec4<f32>(-65504.0f), vec4<f32>(65504.0f)), x, is_special);
 }
 
-// Bounds of integers, low and high; those of all integers where `wraps`.
-fn bounds_unless(bounds: vec2<i32>, wraps: bool) -> vec2<i32> {
-    return select(bounds, vec2<i32>(i32(-2147483648), 2147483647), wraps);
-}
-
-fn add_bounds(a: vec2<i32>, b: vec2<i32>) -> vec2<i32> {
+// Whether the sum of integers within bounds, low and high, may wrap around.
+fn add_wraps(a: vec2<i32>, b: vec2<i32>) -> bool {
     let sum = a + b;
-    return bounds_unless(sum, any(((a ^ sum) & (b ^ sum)) < vec2<i32>(0)));
+    return any(((a ^ sum) & (b ^ sum)) < vec2<i32>(0));
 }
 
-fn sub_bounds(a: vec2<i32>, b: vec2<i32>) -> vec2<i32> {
+fn sub_wraps(a: vec2<i32>, b: vec2<i32>) -> bool {
     let difference = a - b.yx;
-    return bounds_unless(difference, any(((a ^ b.yx) & (a ^ difference)) < vec2<i32>(0)));
+    return any(((a ^ b.yx) & (a ^ difference)) < vec2<i32>(0));
 }
 
 // Products of floats tell whether integers stay below 2^31: they err by less than what is left out.
-fn mul_bounds(a: vec2<i32>, b: vec2<i32>) -> vec2<i32> {
-    let corners = a.xxyy * b.xyxy;
-    let low = min(min(corners.x, corners.y), min(corners.z, corners.w));
-    let high = max(max(corners.x, corners.y), max(corners.z, corners.w));
-    let farthest = abs(vec4<f32>(a.xxyy) * vec4<f32>(b.xyxy));
-    return bounds_unless(vec2<i32>(low, high), any(farthest > vec4<f32>(2147480000.0f)));
-}
-
-fn abs_bounds(a: vec2<i32>) -> vec2<i32> {
-    let bounds = vec2<i32>(max(0, max(a.x, -a.y)), max(abs(a.x), abs(a.y)));
-    return bounds_unless(bounds, a.x == i32(-2147483648));
+fn mul_wraps(a: vec2<i32>, b: vec2<i32>) -> bool {
+    return any(abs(vec4<f32>(a.xxyy) * vec4<f32>(b.xyxy)) > vec4<f32>(2147480000.0f));
 }
 
 // The bits of two halves as those are stored: packing need not keep infinities and NaN.

@@ -41,8 +41,12 @@ pub(super) struct TileState {
     pub rows: String,
     /// Number of such values.
     pub row_bounds: usize,
-    /// Statements for each tile `i0..=i1`, `j0..=j1`: `possible` if a pair may count, `always` if all do.
+    /// Statements for each tile `i0..=i1`, `j0..=j1`: `possible` if a pair may count, `always` if all do. They take it that
+    /// no integer wraps around in the tile, unless `wraps` says so.
     pub tile: String,
+    /// Truth of whether one does, after the statements of a tile: of none within a tile in which none does. Empty where
+    /// none ever does.
+    pub wraps: String,
 }
 
 struct Analysis {
@@ -50,6 +54,7 @@ struct Analysis {
     row: Scope,
     tile: Scope,
     row_bounds: usize,
+    wraps: Vec<String>,
     known: HashMap<ExprId, Option<Bounds>>,
 }
 
@@ -61,9 +66,13 @@ pub(super) fn tile_state(module: &mut Module, mask: ExprId) -> Result<TileState,
         row: Scope::point(&coords(&["c0", "c1", "i"]), vec![]),
         tile: Scope::point(&[], vec![]),
         row_bounds: 0,
+        wraps: vec![],
         known: HashMap::new(),
     };
-    let bounds = analysis.truth(module, mask)?;
+    let mut bounds = analysis.truth(module, mask)?;
+    if !analysis.wraps.is_empty() {
+        bounds = Bounds { low: format!("!wraps && ({})", bounds.low), high: format!("wraps || ({})", bounds.high) };
+    }
     analysis.tile.line(&format!("let always = {};", bounds.low));
     analysis.tile.line(&format!("let possible = {};", bounds.high));
     Ok(TileState {
@@ -71,6 +80,7 @@ pub(super) fn tile_state(module: &mut Module, mask: ExprId) -> Result<TileState,
         rows: analysis.row.take(),
         row_bounds: analysis.row_bounds,
         tile: analysis.tile.take(),
+        wraps: analysis.wraps.join(" || "),
     })
 }
 
@@ -151,11 +161,13 @@ impl Analysis {
         match *dag.expr(id) {
             Expr::Coord(2) => Ok(Some(Bounds { low: "i0".to_owned(), high: "i1".to_owned() })),
             Expr::Coord(3) => Ok(Some(Bounds { low: "j0".to_owned(), high: "j1".to_owned() })),
-            Expr::Unary(op, a) => match self.bounds(module, a)? {
-                Some(a) if may_wrap => Ok(wrapping_unary(op, &a).map(|code| self.pair(module, &code))),
-                Some(a) => Ok(unary(op, &a)),
-                None => Ok(None),
-            },
+            Expr::Unary(op, a) => {
+                let Some(a) = self.bounds(module, a)? else { return Ok(None) };
+                if may_wrap {
+                    self.wraps.extend(unary_wraps(op, &a));
+                }
+                Ok(unary(op, scalar, &a))
+            }
             Expr::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) if scalar == Scalar::Bool => {
                 let (a, b) = (self.truth(module, a)?, self.truth(module, b)?);
                 let sign = if op == BinaryOp::And { "&&" } else { "||" };
@@ -171,10 +183,10 @@ impl Analysis {
                     _ => None,
                 };
                 let (Some(a), Some(b)) = (self.bounds(module, a)?, self.bounds(module, b)?) else { return Ok(None) };
-                match wrapping(op, &a, &b).filter(|_| may_wrap) {
-                    Some(code) => Ok(Some(self.pair(module, &code))),
-                    None => Ok(binary(op, kind, constant, &a, &b)),
+                if may_wrap {
+                    self.wraps.extend(binary_wraps(op, &a, &b));
                 }
+                Ok(binary(op, kind, constant, &a, &b))
             }
             Expr::Cast(to, a) => {
                 let from = dag.scalar(a);
@@ -183,13 +195,6 @@ impl Analysis {
             Expr::Select(condition, a, b) => self.choice(module, condition, a, b),
             _ => Ok(None),
         }
-    }
-
-    /// Bounds that are one value in WGSL.
-    fn pair(&mut self, module: &mut Module, code: &str) -> Bounds {
-        let name = module.name();
-        self.tile.line(&format!("let {name} = {code};"));
-        Bounds { low: format!("{name}.x"), high: format!("{name}.y") }
     }
 
     /// A side that reads memory may be read only where it is taken, so it stays unknown.
@@ -271,36 +276,38 @@ fn is_read(expr: &Expr) -> bool {
     matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. })
 }
 
-/// Bounds of integers that may wrap around.
-fn wrapping_unary(op: UnaryOp, a: &Bounds) -> Option<String> {
+/// Whether a function of integers wraps around; `None` of functions that never do.
+fn unary_wraps(op: UnaryOp, a: &Bounds) -> Option<String> {
     match op {
-        UnaryOp::Neg => Some(format!("sub_bounds(vec2<i32>(0), {})", a.pair())),
-        UnaryOp::Abs => Some(format!("abs_bounds({})", a.pair())),
+        UnaryOp::Neg => Some(format!("sub_wraps(vec2<i32>(0), {})", a.pair())),
+        UnaryOp::Abs => Some(format!("{} == i32(-2147483648)", a.low)),
         _ => None,
     }
 }
 
-/// Bounds of integers that may wrap around; `None` of functions that never do.
-fn wrapping(op: BinaryOp, a: &Bounds, b: &Bounds) -> Option<String> {
+/// Whether a function of integers wraps around; `None` of functions that never do.
+fn binary_wraps(op: BinaryOp, a: &Bounds, b: &Bounds) -> Option<String> {
     let name = match op {
-        BinaryOp::Add => "add_bounds",
-        BinaryOp::Sub => "sub_bounds",
-        BinaryOp::Mul => "mul_bounds",
+        BinaryOp::Add => "add_wraps",
+        BinaryOp::Sub => "sub_wraps",
+        BinaryOp::Mul => "mul_wraps",
         _ => return None,
     };
     Some(format!("{name}({}, {})", a.pair(), b.pair()))
 }
 
-/// Bounds of floats and truth values.
-fn unary(op: UnaryOp, a: &Bounds) -> Option<Bounds> {
+fn unary(op: UnaryOp, scalar: Scalar, a: &Bounds) -> Option<Bounds> {
     let monotone = |name: &str| Bounds { low: format!("{name}({})", a.low), high: format!("{name}({})", a.high) };
     Some(match op {
         UnaryOp::Not => Bounds { low: format!("!{}", a.high), high: format!("!{}", a.low) },
         UnaryOp::Neg => Bounds { low: format!("-{}", a.high), high: format!("-{}", a.low) },
-        UnaryOp::Abs => Bounds {
-            low: format!("max(0.0f, max({}, -{}))", a.low, a.high),
-            high: format!("max(abs({}), abs({}))", a.low, a.high),
-        },
+        UnaryOp::Abs => {
+            let zero = if scalar == Scalar::F32 { "0.0f" } else { "0" };
+            Bounds {
+                low: format!("max({zero}, max({}, -{}))", a.low, a.high),
+                high: format!("max(abs({}), abs({}))", a.low, a.high),
+            }
+        }
         UnaryOp::Relu => Bounds { low: format!("max({}, 0.0f)", a.low), high: format!("max({}, 0.0f)", a.high) },
         UnaryOp::Floor => monotone("floor"),
         UnaryOp::Ceil => monotone("ceil"),

@@ -121,6 +121,7 @@ fn fill(kernel: &Attention, mut module: Module, variant: Variant) -> Result<Pars
         ("row_bounds", state.as_ref().map_or(0, |state| state.row_bounds).into()),
         ("row_statements", block(part(|state| &state.rows), 2)),
         ("exact_statements", block(part(|state| &state.exact), 1)),
+        ("wraps", Variable::from(part(|state| &state.wraps).unwrap_or_default())),
         ("tile_statements", block(part(|state| &state.tile).or(Some(every)), 2)),
     ]);
     let list = TileList {
