@@ -44,21 +44,6 @@ fn smaller4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     return select(a, b, (b < a) | is_nan4(b));
 }
 
-// The nearest float that is a half; infinities and NaN stay.
-fn half_range(x: f32) -> f32 {
-    return select(clamp(x, -65504.0f, 65504.0f), x, (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u);
-}
-
-// One comparison tells that none of the four exceeds a half, as is the rule.
-fn half_range4(x: vec4<f32>) -> vec4<f32> {
-    let size = abs(x);
-    if (max(max(size.x, size.y), max(size.z, size.w)) <= 65504.0f) {
-        return x;
-    }
-    let is_special = (bitcast<vec4<u32>>(x) & vec4<u32>(0x7f800000u)) == vec4<u32>(0x7f800000u);
-    return select(clamp(x, vec4<f32>(-65504.0f), vec4<f32>(65504.0f)), x, is_special);
-}
-
 // Whether the sum of integers within bounds, low and high, may wrap around.
 fn add_wraps(a: vec2<i32>, b: vec2<i32>) -> bool {
     let sum = a + b;
@@ -75,15 +60,15 @@ fn mul_wraps(a: vec2<i32>, b: vec2<i32>) -> bool {
     return any(abs(vec4<f32>(a.xxyy) * vec4<f32>(b.xyxy)) > vec4<f32>(2147480000.0f));
 }
 
-// The bits of two halves as those are stored: packing need not keep infinities and NaN.
+// The bits of two halves as those are stored: what packing makes of floats beyond the halves is undefined.
 fn packed_halves(x: vec2<f32>) -> u32 {
     let bits = bitcast<vec2<u32>>(x);
-    let is_special = (bits & vec2<u32>(0x7f800000u)) == vec2<u32>(0x7f800000u);
-    let is_number = (bits & vec2<u32>(0x7fffffu)) == vec2<u32>(0u);
+    let size = bits & vec2<u32>(0x7fffffffu);
     let sign = (bits >> vec2<u32>(16u)) & vec2<u32>(0x8000u);
-    let special = sign | select(vec2<u32>(0x7e00u), vec2<u32>(0x7c00u), is_number);
+    let beyond = sign | select(vec2<u32>(0x7c00u), vec2<u32>(0x7e00u), size > vec2<u32>(0x7f800000u));
     let packed = pack2x16float(clamp(x, vec2<f32>(-65504.0f), vec2<f32>(65504.0f)));
-    let halves = select(vec2<u32>(packed & 0xffffu, packed >> 16u), special, is_special);
+    // From 65520 on, half way to what would be the next half, infinity is the nearest.
+    let halves = select(vec2<u32>(packed & 0xffffu, packed >> 16u), beyond, size >= vec2<u32>(0x477ff000u));
     return halves.x | (halves.y << 16u);
 }
 

@@ -6,8 +6,7 @@ use std::fmt;
 pub enum DType {
     /// IEEE 754 single precision.
     F32,
-    /// IEEE 754 half precision; computed in f32. What exceeds it is stored as the nearest half, 65504 of its sign, but for
-    /// infinities, which stay, as NaN does.
+    /// IEEE 754 half precision; computed in f32 and rounded to the nearest where stored, which is infinite from 65520 on.
     F16,
     /// 64-bit signed integer; a pair of u32 on a GPU.
     I64,

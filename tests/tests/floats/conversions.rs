@@ -19,14 +19,11 @@ fn conversions() {
     }
 }
 
-/// Beyond the range of halves the nearest is stored; infinities and NaN stay.
+/// The nearest half is stored, which is infinite from 65520 on.
 #[test]
 fn halves() {
     let values = all();
-    let stored = |x: f32| {
-        let nearest = if x.is_finite() { x.clamp(-65_504.0, 65_504.0) } else { x };
-        HostTensor::from_f64(DType::F16, vec![1], &[nearest.into()]).unwrap().to_f64()[0]
-    };
+    let stored = |x: f32| HostTensor::from_f64(DType::F16, vec![1], &[x.into()]).unwrap().to_f64()[0];
     for shape in shapes(values.len()) {
         for (name, options) in kernels() {
             let scope = Scope::new();

@@ -35,7 +35,7 @@ const PLAIN: [f32; 16] = [
 ];
 
 /// Numbers where functions and conversions end.
-const ENDS: [f32; 30] = [
+const ENDS: [f32; 32] = [
     f32::MIN_POSITIVE,
     -f32::MIN_POSITIVE,
     1.5,
@@ -52,6 +52,8 @@ const ENDS: [f32; 30] = [
     -104.5,
     65_504.0,
     -65_504.0,
+    65_519.9,
+    65_520.0,
     65_600.0,
     -65_600.0,
     2_147_483_500.0,

@@ -93,7 +93,7 @@ pub(super) fn store_functions(n: &str, dtype: DType, access: Access, f16: bool) 
     let mut text = String::new();
     let (argument, element, vector) = match dtype {
         DType::F32 => ("f32", "value", "value"),
-        DType::F16 if f16 => ("f32", "f16(half_range(value))", "vec4<f16>(half_range4(value))"),
+        DType::F16 if f16 => ("f32", "f16(value)", "vec4<f16>(value)"),
         DType::F16 => return store_packed(n, access),
         DType::I64 => ("vec2<u32>", "value", "value"),
         DType::I32 | DType::U32 => ("i32", "value", "value"),

@@ -66,8 +66,7 @@ fn compare(name: &str, got: &Tensor, expected: &Tensor, wgsl: &str) {
     let tolerance = if got.dtype == DType::F16 { 2e-3 } else { 2e-5 };
     for (at, (x, y)) in got.data.iter().zip(&expected.data).enumerate() {
         let ok = match y {
-            // Never written.
-            Num::I(reference::NEVER) => x.float() == 0.0,
+            Num::Never => x.float() == 0.0,
             &Num::I(y) => x.int() == y,
             &Num::F(y) => (x.float() - y).abs() <= tolerance * scale,
         };

@@ -6,9 +6,6 @@ use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::plan::{Body, Kernel, Output, ReduceOp, Reduction, RowRange};
 use std::collections::HashMap;
 
-/// Marks what no output writes.
-pub const NEVER: i64 = i64::MIN + 7;
-
 pub struct Reference<'a> {
     pub body: &'a Body,
     pub operands: &'a [Tensor],
@@ -75,7 +72,7 @@ impl<'a> Reference<'a> {
             .iter()
             .map(|o| {
                 let shape: Vec<usize> = o.shape.iter().map(|d| self.n(d)).collect();
-                Tensor { dtype: o.dtype, data: vec![Num::I(NEVER); shape.iter().product()], shape }
+                Tensor { dtype: o.dtype, data: vec![Num::Never; shape.iter().product()], shape }
             })
             .collect();
         match kernel {

@@ -7,6 +7,8 @@ use std::collections::HashMap;
 pub enum Num {
     F(f64),
     I(i64),
+    /// Of what no loop stores.
+    Never,
 }
 
 impl Num {
@@ -14,12 +16,14 @@ impl Num {
         match self {
             Self::F(x) => x as i64,
             Self::I(x) => x,
+            Self::Never => 0,
         }
     }
     pub fn float(self) -> f64 {
         match self {
             Self::F(x) => x,
             Self::I(x) => x as f64,
+            Self::Never => 0.0,
         }
     }
 }
@@ -128,8 +132,8 @@ impl Point<'_> {
                 Num::F(function.definition().unwrap().evaluate(&arguments).into())
             }
             &Expr::Unary(op, a) => match self.eval(a) {
-                Num::F(x) => Num::F(op.evaluate(x)),
                 Num::I(x) => Num::I(op.evaluate_int(self.dag.scalar(a), x)),
+                x => Num::F(op.evaluate(x.float())),
             },
             &Expr::Binary(op, a, b) => match (self.eval(a), self.eval(b)) {
                 (Num::I(x), Num::I(y)) => Num::I(op.evaluate_int(self.dag.scalar(a), x, y)),
@@ -144,8 +148,8 @@ impl Point<'_> {
                 match to {
                     Scalar::F32 => Num::F(x.float() as f32 as f64),
                     to => Num::I(match x {
-                        Num::F(x) => to.truncate(x),
                         Num::I(x) => to.wrap(x),
+                        x => to.truncate(x.float()),
                     }),
                 }
             }

@@ -46,6 +46,7 @@ fn bits(tensors: &[Tensor]) -> Vec<u64> {
     let bits = |number: &Num| match number {
         Num::F(x) => x.to_bits(),
         Num::I(x) => *x as u64,
+        Num::Never => 0,
     };
     tensors.iter().flat_map(|tensor| tensor.data.iter().map(bits)).collect()
 }

@@ -1,7 +1,7 @@
 //! Operators of a user's own.
 
 use super::error::CpuError;
-use super::memory::{Elements, Memory, pitch, store_halves};
+use super::memory::{Elements, Memory, pitch};
 use super::operand::{Env, View, extents, matches};
 use super::own;
 use bytemuck::cast_slice;
@@ -96,7 +96,7 @@ impl CompiledCustom {
                 run(DataMut::F32(&mut values))?;
                 if self.kernel.dtype == DType::F16 {
                     let mut halves = vec![f16::ZERO; count];
-                    store_halves(&mut halves, &values);
+                    halves.convert_from_f32_slice(&values);
                     output.write(cast_slice(&halves));
                 } else {
                     output.write(cast_slice(&values));

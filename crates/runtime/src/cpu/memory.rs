@@ -378,7 +378,7 @@ impl Sink<'_> {
             Self::Shared(elements) => match (*elements, values) {
                 (SharedElements::F32(e), Values::F32(v)) => each(e, offset, v, |e, v| e.store(v.to_bits(), RELAXED)),
                 (SharedElements::F16(e), Values::F32(v)) => {
-                    each(e, offset, v, |e, v| e.store(f16::from_f32(half_range(v)).to_bits(), RELAXED));
+                    each(e, offset, v, |e, v| e.store(f16::from_f32(v).to_bits(), RELAXED));
                 }
                 (SharedElements::I32(e), Values::I32(v)) => each(e, offset, v, |e, v| e.store(v as u32, RELAXED)),
                 (SharedElements::I64(e), Values::I64(v)) => each(e, offset, v, |e, v| e.store(v as u64, RELAXED)),
@@ -403,32 +403,13 @@ fn store_own(elements: &mut ElementsMut<'_>, offset: usize, values: Values<'_>) 
         (ElementsMut::F32(e), Values::F32(v)) => copy(e, offset, v),
         (ElementsMut::F16(e), Values::F32(v)) => {
             if let Some(target) = e.get_mut(offset..offset.saturating_add(v.len())) {
-                store_halves(target, v);
+                target.convert_from_f32_slice(v);
             }
         }
         (ElementsMut::I32(e), Values::I32(v)) => copy(e, offset, v),
         (ElementsMut::I64(e), Values::I64(v)) => copy(e, offset, v),
         (elements, values) => debug_assert!(false, "{values:?} for {elements:?}"),
     }
-}
-
-/// Stores floats as the nearest halves; infinities and NaN stay.
-pub(super) fn store_halves(target: &mut [f16], values: &[f32]) {
-    const TOGETHER: usize = 64;
-    let mut within = [0.0; TOGETHER];
-    for (target, values) in target.chunks_mut(TOGETHER).zip(values.chunks(TOGETHER)) {
-        let (Some(within), Some(target)) = (within.get_mut(..values.len()), target.get_mut(..values.len())) else {
-            return;
-        };
-        within.iter_mut().zip(values).for_each(|(within, &value)| *within = half_range(value));
-        target.convert_from_f32_slice(within);
-    }
-}
-
-/// The nearest float that is a half; infinities and NaN stay.
-fn half_range(value: f32) -> f32 {
-    let most = f16::MAX.to_f32_const();
-    if value.is_finite() { value.clamp(-most, most) } else { value }
 }
 
 fn copy<T: Copy>(elements: &mut [T], offset: usize, values: &[T]) {
