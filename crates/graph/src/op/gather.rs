@@ -3,6 +3,7 @@ use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Layout, Scalar, Type, TypeError};
 
 /// Rows of a table: `out[i.., c..] = table[index[i..], c..]`. An index outside the table takes the nearest row.
+/// A run with ids as an input, see [`Graph::id_inputs`](crate::Graph::id_inputs), checks them first if they are on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gather;
 

@@ -17,7 +17,7 @@ impl EmbeddingTable {
         format!("{}.weight", module(feature))
     }
 
-    /// The rows of `ids` `[n]`: `[n, embedding_dim]`. An id beyond the table takes its last row.
+    /// The rows of `ids` `[n]`: `[n, embedding_dim]`. An id beyond the table is an error of the run.
     pub fn forward(&self, scope: &Scope, ids: &Tensor) -> Tensor {
         scope.module(&module(&self.feature), |scope| {
             scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]).gather(ids)

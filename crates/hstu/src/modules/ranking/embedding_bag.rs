@@ -34,7 +34,7 @@ impl EmbeddingBag {
     }
 
     /// Ids `[total]` to `[B, embedding_dim]`, 0 for a sample without ids, with the parameter `weight`. An id beyond
-    /// the table takes its nearest row.
+    /// the table is an error of the run.
     pub fn forward(&self, scope: &Scope, ids: &Tensor, rows: &Ragged) -> Tensor {
         let table = scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]);
         match self.mode {
