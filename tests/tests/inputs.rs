@@ -1,8 +1,8 @@
 //! Host inputs that are not what they are declared to be: every kernel and the interpreter say so, with the same words.
 
 use rewire_graph::{DType, Graph, HostTensor, Ragged, Scope, Tensor, interpret};
-use rewire_runtime::{Inputs, Kernel, Session, Value};
-use rewire_tests::backend::{Tensors, gpu, plan, session};
+use rewire_runtime::{Inputs, Kernel, Session, SessionOptions, Value};
+use rewire_tests::backend::{Tensors, gpu, options, plan, session};
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::golden::{Golden, cases, hold, sample};
 use rewire_tests::noise::Noise;
@@ -162,6 +162,150 @@ fn kernels_read_32_bits() {
             || said(&[3, 1 << 62]).starts_with("input `n`")
     );
     assert!(said(&[1 << 31, 3]).contains("got 4294967296 at element 0"));
+}
+
+/// Ids of two inputs, one after the other, in a table of 7 rows, and one of them in one of 9 as well.
+fn lookups(scope: &Scope) -> Tensor {
+    let ids = |name: &str, dtype| scope.input(name, dtype, &[scope.size(name), 2.into()]);
+    let (long, short) = (ids("long", DType::I64), ids("short", DType::I32));
+    let tables = [("seven", 7), ("nine", 9)].map(|(name, rows)| scope.input(name, F32, &[rows.into(), 4.into()]));
+    let both = scope.concat(&[&long.cast(DType::I32), &short], 0).transpose(0, 1);
+    &tables[0].gather(&both).sum(1) + &tables[1].gather(&long.reshape(&[long.dim(0), 1.into(), 2.into()])).sum(0)
+}
+
+fn lookup(long: &[i64], short: &[i32]) -> [(&'static str, HostTensor); 4] {
+    let long = HostTensor::i64(vec![long.len() / 2, 2], long).unwrap();
+    let words = short.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let short = HostTensor::from_bytes(DType::I32, vec![short.len() / 2, 2], words).unwrap();
+    [("long", long), ("short", short), rows("seven", 7), rows("nine", 9)]
+}
+
+#[test]
+fn ids_are_rows_of_their_smallest_table() {
+    let said = |long: &[i64], short: &[i32]| error(lookups, &lookup(long, short));
+    assert_eq!(said(&[0, 6, 3, 1], &[6, 0]), "nothing");
+    assert_eq!(said(&[], &[]), "nothing");
+    assert_eq!(
+        said(&[0, 6, 7, 1], &[6, 0]),
+        "input `long`: expected 0 to 6, the rows of the table, got 7 at element 2"
+    );
+    assert_eq!(said(&[0, 6], &[0, -1]), "input `short`: expected 0 to 6, the rows of the table, got -1 at element 1");
+    let far = said(&[1 << 32, 6], &[0, 0]);
+    assert_eq!(far, "input `long`: expected 0 to 6, the rows of the table, got 4294967296 at element 0");
+}
+
+#[test]
+fn ids_are_rows_of_tables_of_any_size() {
+    let samples = |scope: &Scope| {
+        let (ids, count) = (scope.input("ids", DType::U32, &[scope.size("ids")]), scope.size("rows"));
+        let small = scope.input("small", F32, &[count.clone(), 4.into()]).gather(&ids);
+        &small + &scope.input("large", F32, &[count + 1.into(), 4.into()]).gather(&ids)
+    };
+    let said = |ids: &[u32], count: usize| {
+        let words = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let ids = HostTensor::from_bytes(DType::U32, vec![ids.len()], words).unwrap();
+        error(samples, &[("ids", ids), rows("small", count), rows("large", count + 1)])
+    };
+    assert_eq!(said(&[0, 4], 5), "nothing");
+    assert_eq!(said(&[0, 5], 5), "input `ids`: expected 0 to 4, the rows of the table, got 5 at element 1");
+    assert_eq!(said(&[], 0), "nothing");
+    assert_eq!(said(&[0], 0), "input `ids`: expected no id, since the table has no rows, got 0 at element 0");
+}
+
+/// Rewriting turns what it likes into what it likes: the ids are those of the model that was traced.
+#[test]
+fn ids_are_those_of_the_model() {
+    let model = |scope: &Scope| {
+        let ids = |name: &str| scope.input(name, DType::I64, &[scope.size("ids")]);
+        let table = scope.input("seven", F32, &[7.into(), 4.into()]);
+        // Both are the input itself once they are simplified.
+        let computed = [&ids("sum") + 0, &ids("product") * 1].map(|ids| table.gather(&ids));
+        // A lookup that no result needs.
+        let unused = table.gather(&ids("unused"));
+        drop(unused);
+        &computed[0] + &computed[1]
+    };
+    let given = |name: &'static str, id: i64| (name, HostTensor::i64(vec![2], &[1, id]).unwrap());
+    let all = |sum, product, unused| {
+        [given("sum", sum), given("product", product), given("unused", unused), rows("seven", 7)]
+    };
+    assert_eq!(error(model, &all(-1, 9, 6)), "nothing");
+    assert_eq!(
+        error(model, &all(0, 0, 7)),
+        "input `unused`: expected 0 to 6, the rows of the table, got 7 at element 1"
+    );
+}
+
+#[test]
+fn ids_on_the_device_take_the_nearest_row() {
+    let Some(options) = options(Kernel::Wgpu) else { return };
+    let scope = Scope::new();
+    let ids = scope.input("ids", DType::I64, &[scope.size("ids")]);
+    let y = scope.input("seven", F32, &[7.into(), 4.into()]).gather(&ids);
+    let plan = plan(&scope.finish(&[("y", y)]).unwrap()).unwrap();
+    let mut session = Session::load(plan, |_| None, options).unwrap();
+    let mut run = |ids: &[i64]| {
+        let ids = session.upload(&HostTensor::i64(vec![3], ids).unwrap()).unwrap();
+        let mut inputs: Inputs = [rows("seven", 7)].into_iter().collect();
+        inputs.insert_device("ids", ids);
+        session.run(&inputs).unwrap().get("y").cloned().unwrap()
+    };
+    assert_eq!(run(&[-5, 3, 1 << 40]), run(&[0, 3, 6]));
+}
+
+/// A plan from a file checks what it checked, and nothing that is not there.
+#[test]
+fn stored_plans_check_ids() {
+    let scope = Scope::new();
+    let (ids, x) = (scope.input("ids", DType::I64, &[scope.size("ids")]), input(&scope, "x"));
+    let graph = scope.finish(&[("y", x.gather(&ids))]).unwrap();
+    let stored = serde_json::to_value(plan(&graph).unwrap()).unwrap();
+    assert_eq!(stored["shapes"]["ids"].as_array().map(Vec::len), Some(1));
+    let load = |stored: &serde_json::Value| {
+        let plan = serde_json::from_value(stored.clone()).unwrap();
+        Session::load(plan, |_| None, options(Kernel::Cpu).unwrap()).map_err(|error| error.to_string())
+    };
+    let ids = HostTensor::i64(vec![1], &[3]).unwrap();
+    let inputs: Tensors = [("ids", ids), rows("x", 3)].map(|(name, tensor)| (name.to_owned(), tensor)).into();
+    let said = run(&mut load(&stored).unwrap(), &inputs).unwrap_err();
+    assert_eq!(said, "input `ids`: expected 0 to 2, the rows of the table, got 3 at element 0");
+    let wrong = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut changed = stored.clone();
+        change(&mut changed["shapes"]["ids"][0]);
+        load(&changed).err().unwrap_or_default()
+    };
+    assert!(wrong(&|ids| ids["input"] = "x".into()).contains("the ids `x` are no input of integers"));
+    assert!(wrong(&|ids| ids["input"] = "y".into()).contains("the ids `y` are no input of integers"));
+    assert!(wrong(&|ids| ids["rows"]["terms"] = serde_json::json!({ "9": 1 })).contains("does not define"));
+}
+
+#[test]
+fn computed_ids_take_the_nearest_row() {
+    let model = |scope: &Scope| {
+        let ids = scope.input("ids", DType::I64, &[scope.size("ids")]);
+        let table = scope.input("seven", F32, &[7.into(), 4.into()]);
+        &table.gather(&ids.clamp(Some(0), Some(6))) + &table.gather(&(&ids + 1))
+    };
+    let ids = HostTensor::i64(vec![3], &[-5, 3, 100]).unwrap();
+    assert_eq!(error(model, &[("ids", ids), rows("seven", 7)]), "nothing");
+}
+
+#[test]
+fn ids_take_the_nearest_row_where_that_is_asked_for() {
+    let scope = Scope::new();
+    let ids = scope.input("ids", DType::I64, &[scope.size("ids")]);
+    let y = scope.input("seven", F32, &[7.into(), 4.into()]).gather(&ids);
+    let graph = scope.finish(&[("y", y)]).unwrap();
+    let inputs = |ids: &[i64]| -> Tensors {
+        let ids = HostTensor::i64(vec![ids.len()], ids).unwrap();
+        [("ids", ids), rows("seven", 7)].map(|(name, tensor)| (name.to_owned(), tensor)).into()
+    };
+    let nearest = interpret(&graph, &inputs(&[0, 3, 6]), &Tensors::new()).unwrap();
+    for kernel in kernels() {
+        let options = SessionOptions { clamp_ids: true, ..options(kernel).unwrap() };
+        let mut session = Session::load(plan(&graph).unwrap(), |_| None, options).unwrap();
+        assert_eq!(run(&mut session, &inputs(&[-5, 3, 1 << 40])).unwrap(), nearest, "{kernel}");
+    }
 }
 
 /// Ways in which a vector of lengths, offsets or counts can be wrong.

@@ -96,6 +96,21 @@ fn the_parts_compute_what_the_whole_computes() {
 }
 
 #[test]
+fn ids_belong_to_the_part_that_reads_them() {
+    let case = model();
+    let parts = split(&case.graph, lookups).unwrap();
+    let ids =
+        |graph: &Graph| -> Vec<String> { plan(graph).unwrap().shapes.ids.into_iter().map(|ids| ids.input).collect() };
+    assert_eq!(ids(&parts.first), ["ids", "item"]);
+    assert!(ids(&parts.second).is_empty());
+    assert_eq!(ids(&join(&parts).unwrap()), ["ids", "item"]);
+    let mut inputs = case.inputs.clone();
+    inputs.insert("item".to_owned(), HostTensor::i64(vec![4], &[0, 22, 23, 0]).unwrap());
+    let error = run(&mut load(&parts.first, &case.parameters, Kernel::Cpu), &inputs).unwrap_err();
+    assert_eq!(error, "run: input `item`: expected 0 to 22, the rows of the table, got 23 at element 2");
+}
+
+#[test]
 fn tables_belong_to_the_first_part_alone() {
     let case = model();
     for parts in [split(&case.graph, lookups).unwrap(), split(&case.graph, module("embeddings")).unwrap()] {

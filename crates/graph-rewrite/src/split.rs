@@ -93,7 +93,8 @@ pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<P
     let first: HashSet<NodeId> = ancestors(graph, order.iter().copied().filter(|&id| marked(graph, id)));
     let computed = |id: &NodeId| first.contains(id) && graph.node(*id).is_some_and(is_computed);
     let inputs = graph.ids().filter_map(|id| input_name(graph, id));
-    let taken: HashSet<&String> = graph.outputs().iter().map(|(name, _)| name).chain(inputs).collect();
+    let ids = graph.id_inputs().iter().map(|ids| &ids.input);
+    let taken: HashSet<&String> = graph.outputs().iter().map(|(name, _)| name).chain(inputs).chain(ids).collect();
     let mut free = (0..).map(|number| format!("boundary.{number}")).filter(|name| !taken.contains(name));
     let mut boundary: BTreeMap<Value, String> = BTreeMap::new();
     for &id in order.iter().filter(|id| !first.contains(id)) {
@@ -254,10 +255,8 @@ struct Joined {
 
 impl Joined {
     fn new(like: &Graph) -> Self {
-        let mut graph = Graph::new();
-        for size in like.sizes() {
-            graph.add_size(&size.name, SizeSource::Unbound);
-        }
+        let mut graph = Graph::of_model(like);
+        graph.map_size_sources(|_| SizeSource::Unbound);
         Self { graph, copies: HashMap::new(), sources: HashMap::new() }
     }
 

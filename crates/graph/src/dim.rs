@@ -1,3 +1,4 @@
+use crate::origins::{Origins, ScopeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,18 +10,20 @@ pub struct Symbol(pub u32);
 
 /// An extent of a tensor: a constant plus integer multiples of symbols.
 ///
-/// Two dims are the same size exactly when they compare equal.
+/// Two dims of one scope are the same size exactly when they compare equal.
 ///
 /// ```
 /// use rewire_graph::{Dim, Symbol};
 /// let tokens = Dim::symbol(Symbol(0));
 /// assert_eq!(tokens.clone() + 2.into() + tokens.clone(), tokens * 2 + 2.into());
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "StoredDim")]
 pub struct Dim {
     constant: i64,
     terms: BTreeMap<Symbol, i64>,
+    #[serde(skip)]
+    origins: Origins,
 }
 
 /// A dim as a file holds it: multiples may be 0.
@@ -33,7 +36,7 @@ struct StoredDim {
 impl From<StoredDim> for Dim {
     fn from(StoredDim { constant, mut terms }: StoredDim) -> Self {
         terms.retain(|_, factor| *factor != 0);
-        Self { constant, terms }
+        Self { constant, terms, origins: Origins::default() }
     }
 }
 
@@ -49,7 +52,26 @@ impl Dim {
 
     /// The size named by `symbol`.
     pub fn symbol(symbol: Symbol) -> Self {
-        Self { constant: 0, terms: BTreeMap::from([(symbol, 1)]) }
+        Self { terms: BTreeMap::from([(symbol, 1)]), ..Self::default() }
+    }
+
+    /// The size `name` of a scope.
+    pub(crate) fn of_scope(symbol: Symbol, scope: Option<ScopeId>, name: &str) -> Self {
+        let origins = scope.map(|scope| Origins::new(scope, name)).unwrap_or_default();
+        Self { origins, ..Self::symbol(symbol) }
+    }
+
+    /// The name of a size in it that is of another scope than `own`.
+    pub(crate) fn foreign(&self, own: ScopeId) -> Option<&str> {
+        self.origins.foreign(own)
+    }
+
+    /// Without origins if no size is left of those of one scope.
+    fn settled(mut self) -> Self {
+        if self.terms.is_empty() && !self.origins.is_mixed() {
+            self.origins = Origins::default();
+        }
+        self
     }
 
     /// The value, if no symbol takes part.
@@ -117,13 +139,13 @@ impl Dim {
     pub fn divide(&self, divisor: i64) -> Option<Self> {
         let even = |n: i64| if n.checked_rem(divisor)? == 0 { n.checked_div(divisor) } else { None };
         let terms = self.terms.iter().map(|(&s, &n)| Some((s, even(n)?))).collect::<Option<_>>()?;
-        Some(Self { constant: even(self.constant)?, terms })
+        Some(Self { constant: even(self.constant)?, terms, origins: self.origins.clone() })
     }
 }
 
 impl From<usize> for Dim {
     fn from(value: usize) -> Self {
-        Self { constant: i64::try_from(value).unwrap_or(i64::MAX), terms: BTreeMap::new() }
+        Self { constant: i64::try_from(value).unwrap_or(i64::MAX), ..Self::default() }
     }
 }
 
@@ -136,7 +158,8 @@ impl Add for Dim {
             *sum = sum.saturating_add(factor);
         }
         self.terms.retain(|_, factor| *factor != 0);
-        self
+        self.origins = std::mem::take(&mut self.origins).join(other.origins);
+        self.settled()
     }
 }
 
@@ -146,7 +169,7 @@ impl Mul<i64> for Dim {
         self.constant = self.constant.saturating_mul(factor);
         self.terms.values_mut().for_each(|n| *n = n.saturating_mul(factor));
         self.terms.retain(|_, n| *n != 0);
-        self
+        self.settled()
     }
 }
 
@@ -154,6 +177,12 @@ impl Sub for Dim {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
         self + other * -1
+    }
+}
+
+impl fmt::Debug for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dim").field("constant", &self.constant).field("terms", &self.terms).finish()
     }
 }
 

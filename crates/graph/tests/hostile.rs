@@ -2,8 +2,9 @@
 
 use rewire_graph::limits::MAX_RANK;
 use rewire_graph::op::{Check, HostError, Unfold, Window};
-use rewire_graph::{DType, GraphError, HostTensor, Scope, Tensor, interpret};
+use rewire_graph::{DType, Dim, GraphError, HostTensor, Scope, Tensor, interpret};
 use std::collections::HashMap;
+use std::slice::from_ref;
 
 #[test]
 fn interpreting_wrong_offsets_fails() {
@@ -104,6 +105,54 @@ fn what_reads_several_values_reads_one_scope() {
         let error = scope.finish(&[]).unwrap_err().to_string();
         assert!(error.starts_with("concat reads the input `x` and, of another scope, the input `x`"), "{error}");
     }
+}
+
+#[test]
+fn sizes_of_another_scope_are_an_error() {
+    type Use = fn(&Scope, &Tensor, &Dim) -> Tensor;
+    let cases: [(Use, &str); 9] = [
+        (|s, _, n| s.input("y", DType::F32, from_ref(n)), "the input `y` reads its scope"),
+        (|s, _, n| s.input("x", DType::F32, &[n.clone(), 2.into()]), "the input `x` reads its scope"),
+        (|s, _, n| s.parameter("w", DType::F32, from_ref(n)), "the parameter `w` reads its scope"),
+        (|_, x, n| x.reshape(&[n.clone(), 2.into()]), "reshape reads the input `x`"),
+        (|_, x, n| x.reshape(&[n.clone() * 2]), "reshape reads the input `x`"),
+        (|_, x, n| x.broadcast(&[n.clone() + 1.into(), x.dim(0), 2.into()]), "broadcast reads the input `x`"),
+        (|s, _, n| s.host_size(n.clone()), "size reads its scope"),
+        (|s, _, n| s.host_size(s.size("rows") - n.clone()), "size reads its scope"),
+        (|s, _, n| s.host_size(n.clone() - s.size("rows") + 3.into()), "size reads its scope"),
+    ];
+    for (number, (traced, expected)) in cases.into_iter().enumerate() {
+        let (own, other) = (Scope::new(), Scope::new());
+        let rows = own.size("rows");
+        let x = own.input("x", DType::F32, &[rows.clone(), 2.into()]);
+        own.host_size(rows.clone());
+        let count = other.size("count");
+        // Sizes are numbered by scope, so that these are told apart by nothing else.
+        assert_eq!(count, rows);
+        assert!(traced(&own, &x, &count).is_poisoned(), "{number}");
+        let error = own.finish(&[("y", x)]).unwrap_err().to_string();
+        let whole = format!("{expected} and, of another scope, the size `count`: trace a model in one scope");
+        assert_eq!(error, whole, "{number}");
+    }
+}
+
+#[test]
+fn totals_of_another_scope_are_an_error() {
+    let (own, other) = (Scope::new(), Scope::new());
+    let [rows, others] = [&own, &other].map(|scope| scope.lengths("lengths", &scope.size("samples")));
+    let x = own.input("x", DType::F32, &[rows.total.clone(), 2.into()]);
+    let y = x.jagged_to_padded(&rows, &others.max().as_dim(), 0.0);
+    let error = own.finish(&[("y", y)]).unwrap_err().to_string();
+    assert!(error.contains(" and, of another scope, the size `value of max "), "{error}");
+}
+
+#[test]
+fn constants_made_of_sizes_are_of_every_scope() {
+    let (own, other) = (Scope::new(), Scope::new());
+    let rows = other.size("rows");
+    let two = (rows.clone() + 2.into()) - rows;
+    let y = own.input("x", DType::F32, &[two.clone(), 3.into()]).reshape(&[two * 3]);
+    assert_eq!(own.finish(&[("y", y)]).unwrap().len(), 2);
 }
 
 #[test]

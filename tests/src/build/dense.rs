@@ -5,6 +5,9 @@ use crate::program::Instruction;
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim, Tensor};
 
+/// Rows of tables.
+const TABLE_ROWS: usize = 7;
+
 const WIDTHS: &[usize] = &[1, 2, 3, 4, 8, 16, 25, 50, 70, 129, 260];
 
 /// A constant axis of more than one entry, chosen by `pick`.
@@ -244,17 +247,30 @@ impl Builder {
     }
 
     pub(super) fn gather(&mut self, i: Instruction) -> Option<Tensor> {
-        let index = self.pool.integer(i.a, |x| x.rank() > 0)?;
-        if i.c.is_multiple_of(5) {
+        // Ids that an input holds are rows of their table, those that are computed may be any.
+        let index = match i.c % 3 {
+            0 => self.ids(),
+            _ => &self.pool.integer(i.a, |x| x.rank() > 0)? + 1,
+        };
+        if i.c.is_multiple_of(5) && !i.c.is_multiple_of(3) {
             let table = self.pool.float(i.b, |x| x.rank() >= 1 && is_device(x) && x.dim(0) == self.batch)?;
             // An empty table has no rows to take.
             let known = self.inputs.get("second").is_some_and(|lengths| !lengths.is_empty());
             return known.then(|| table.gather(&index));
         }
         let width = WIDTHS[usize::from(i.b) % WIDTHS.len()];
-        let table = self.parameter("table", &[7, width], 1.0);
+        let table = self.parameter("table", &[TABLE_ROWS, width], 1.0);
         let rows = table.gather(&index);
         Some(if i.c.is_multiple_of(2) { rows } else { &rows * &rows.sigmoid() })
+    }
+
+    /// An input that holds rows of tables.
+    fn ids(&mut self) -> Tensor {
+        let rows = &self.pool.rows[0];
+        let (total, count) = (rows.ragged.total.clone(), rows.total());
+        let values = Noise::new(self.seed, "ids").integers(DType::I64, &[count], 0, TABLE_ROWS as i64);
+        self.inputs.insert("ids".to_owned(), values);
+        self.scope.input("ids", DType::I64, &[total])
     }
 
     pub(super) fn integer(&mut self, i: Instruction) -> Option<Tensor> {

@@ -1,8 +1,9 @@
-use super::{Kernel, Output, Plan, Reduction, RowRange, ShapeEntry};
+use super::{Kernel, Output, Plan, Reduction, RowRange, ShapeEntry, Source};
 use crate::lower::Refusal;
 use rewire_graph::limits::{
     LimitError, MAX_OPERANDS, MAX_RANK, MAX_STATISTICS, MAX_VALUES, MAX_WIDTH, check_count, check_extent, check_shape,
 };
+use rewire_graph::{DType, Symbol};
 use std::collections::HashSet;
 use thiserror::Error;
 
@@ -28,7 +29,8 @@ impl Plan {
     /// ```
     /// use rewire_graph_rewrite::plan::{Plan, PlanOutput};
     /// let scope = rewire_graph::Scope::new();
-    /// let graph = scope.finish(&[("n", scope.host_input("n", &[]))])?;
+    /// let n = scope.host_input("n", &[]);
+    /// let graph = scope.finish(&[("n", n)])?;
     /// let mut plan = rewire_graph_rewrite::lower(&graph)?;
     /// assert_eq!(plan.check_limits(), Ok(()));
     /// plan.shapes.slots = 1 << 40;
@@ -40,6 +42,7 @@ impl Plan {
     /// [`PlanError`] names the buffer, input, output or step.
     pub fn check_limits(&self) -> Result<(), PlanError> {
         self.check_slots()?;
+        self.check_ids()?;
         for (position, buffer) in self.buffers.iter().enumerate() {
             let place = || format!("buffer {position}");
             check_shape(&buffer.shape).map_err(|error| PlanError::new(place(), error))?;
@@ -84,6 +87,34 @@ impl Plan {
         self.host_inputs.iter().try_for_each(|input| {
             check_shape(&input.shape).map_err(|error| PlanError::new(format!("input `{}`", input.name), error))
         })
+    }
+
+    /// Ids are inputs of integers, and tables have sizes that the shape program defines.
+    fn check_ids(&self) -> Result<(), PlanError> {
+        let on_device = self.buffers.iter().filter_map(|buffer| match &buffer.source {
+            Source::Input(name) if matches!(buffer.dtype, DType::I32 | DType::I64 | DType::U32) => Some(name),
+            _ => None,
+        });
+        let inputs: HashSet<&String> = on_device.chain(self.host_inputs.iter().map(|input| &input.name)).collect();
+        let defined: HashSet<Symbol> = self
+            .shapes
+            .entries
+            .iter()
+            .filter_map(|entry| match entry {
+                ShapeEntry::Define { symbol, .. } => Some(*symbol),
+                ShapeEntry::Compute { .. } | ShapeEntry::Check { .. } => None,
+            })
+            .collect();
+        for ids in &self.shapes.ids {
+            let wrong = |reason: &str| Err(PlanError::new(format!("the ids `{}`", ids.input), reason));
+            if !inputs.contains(&ids.input) {
+                return wrong("are no input of integers");
+            }
+            if !ids.rows.terms().all(|(symbol, _)| defined.contains(&symbol)) {
+                return wrong("choose from a table of a size that the shape program does not define");
+            }
+        }
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ pub use kernel::{
     Attention, Body, Kernel, Map, Matmul, Operand, Output, Place, Reduce, ReduceOp, Reduction, RowRange, Written,
 };
 pub use limits::PlanError;
+pub use rewire_graph::Ids;
 pub use rewire_graph::op::{Check, HostOp};
 pub use rewire_graph::shape::{HostInput, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 

@@ -1,11 +1,13 @@
 //! The graph: typed operators on petgraph.
 
 mod draw;
+mod ids;
 mod order;
 mod svg;
 mod verify;
 
 pub use draw::Remarks;
+pub use ids::Ids;
 
 use crate::limits::check_shape;
 use crate::op::{HostOp, Input, Op};
@@ -89,12 +91,19 @@ pub struct Graph {
     nodes: StableDiGraph<Arc<Node>, Edge>,
     outputs: Vec<(String, Value)>,
     sizes: Vec<SizeDef>,
+    id_inputs: Vec<Ids>,
 }
 
 impl Graph {
     /// An empty graph.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A graph without nodes for the model, or a part of the model, of another one: with its sizes and id inputs. Sources
+    /// of sizes are values of the other graph until they are mapped.
+    pub fn of_model(other: &Self) -> Self {
+        Self { sizes: other.sizes.clone(), id_inputs: other.id_inputs.clone(), ..Self::default() }
     }
 
     /// Adds an operator after inferring its types.

@@ -92,7 +92,7 @@ impl Graph {
         Ok(fixed)
     }
 
-    /// The inputs, the checks of host values, and what these and the outputs need, through operands and sizes.
+    /// The inputs, the checks of host values and ids, and what these and the outputs need, through operands and sizes.
     pub fn live(&self) -> HashSet<NodeId> {
         let stays = |id: &NodeId| {
             self.node(*id).map(|node| node.op.as_ref()).is_some_and(|op| {
@@ -101,6 +101,8 @@ impl Graph {
         };
         let mut stack: Vec<NodeId> = self.outputs.iter().map(|(_, value)| value.node).collect();
         stack.extend(self.ids().filter(stays));
+        let tables = self.id_inputs.iter().flat_map(|ids| symbols(&ids.rows));
+        stack.extend(self.values_of(tables).into_iter().map(|value| value.node));
         let mut live = HashSet::new();
         while let Some(id) = stack.pop() {
             if live.insert(id) {

@@ -93,8 +93,8 @@ const LIMIT: usize = 1 << 27;
 ///
 /// # Errors
 /// [`InterpretError`] if the graph does not verify, a tensor is missing or has another shape than declared, lengths, offsets
-/// or counts are not what they are declared to be, an operator has no definition, or a value would have more than 2^27
-/// elements.
+/// or counts are not what they are declared to be, an input of ids has one beyond its table, an operator has no definition,
+/// or a value would have more than 2^27 elements.
 pub fn interpret(
     graph: &Graph,
     inputs: &HashMap<String, HostTensor>,
@@ -105,6 +105,7 @@ pub fn interpret(
     for input in graph.ids().filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>()) {
         run.bound("input", &input.name, &input.ty, inputs)?;
     }
+    run.program.check_ids(&run.symbols, |name| inputs.get(name))?;
     for id in graph.order()? {
         run.node(id, inputs, parameters)?;
     }
@@ -281,7 +282,10 @@ impl<'a> Run<'a> {
         let mut shape = ty
             .shape
             .iter()
-            .map(|dim| self.size(dim).ok_or_else(|| format!("the size {dim} is unknown or negative")))
+            .map(|dim| {
+                let unknown = || format!("the size {} is unknown or negative", self.program.display(dim));
+                self.size(dim).ok_or_else(unknown)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         if ty.layout == Layout::Scores {
             let longest = self.graph.inputs(id).into_iter().rev().filter_map(|value| {

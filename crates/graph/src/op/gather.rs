@@ -3,6 +3,7 @@ use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Layout, Scalar, Type, TypeError};
 
 /// Rows of a table: `out[i.., c..] = table[index[i..], c..]`. An index outside the table takes the nearest row.
+/// Where an input of a run holds the index unchanged, the run checks it first, unless its options say otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gather;
 

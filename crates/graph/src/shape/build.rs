@@ -1,6 +1,6 @@
 use super::{HostInput, HostSlot, ShapeEntry, ShapeProgram, SymbolSource};
 use crate::op::{Check, Fused, HostOp, Input, Op, Requirement};
-use crate::{Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Type, Value};
+use crate::{Graph, GraphError, Ids, Layout, Node, NodeId, SizeSource, Symbol, Type, Value};
 use std::collections::{HashMap, HashSet};
 
 /// A shape program in the making.
@@ -37,7 +37,7 @@ impl HostProgram {
         let names = graph.sizes().iter().map(|size| size.name.clone()).collect();
         let mut builder = Builder {
             graph,
-            program: ShapeProgram { names, ..ShapeProgram::default() },
+            program: ShapeProgram { names, ids: ids(graph), ..ShapeProgram::default() },
             inputs: Vec::new(),
             slots: HashMap::new(),
             symbols: HashMap::new(),
@@ -175,6 +175,19 @@ impl Builder<'_> {
             }
         }
     }
+}
+
+/// What is known of the ids among the inputs of a graph; a part of a model may lack inputs and sizes of the whole.
+fn ids(graph: &Graph) -> Vec<Ids> {
+    let inputs: HashSet<&str> = graph
+        .ids()
+        .filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>())
+        .map(|input| input.name.as_str())
+        .collect();
+    let is_bound =
+        |symbol: Symbol| graph.sizes().get(symbol.0 as usize).is_some_and(|size| size.source != SizeSource::Unbound);
+    let is_there = |ids: &&Ids| inputs.contains(&*ids.input) && ids.rows.terms().all(|(symbol, _)| is_bound(symbol));
+    graph.id_inputs().iter().filter(is_there).cloned().collect()
 }
 
 /// All that an operator on the device needs of its operands on the host.

@@ -1,13 +1,14 @@
 //! The shape program: what is computed and checked on the host before each run.
 
 mod build;
+mod ids;
 mod run;
 
 pub use build::HostProgram;
 pub use run::{ShapeError, ShapeValues};
 
 use crate::op::{Check, HostOp};
-use crate::{Dim, Symbol};
+use crate::{Dim, Ids, Symbol};
 use serde::{Deserialize, Serialize};
 
 /// A value of the shape program, by position.
@@ -81,6 +82,9 @@ pub struct ShapeProgram {
     pub entries: Vec<ShapeEntry>,
     /// Number of slots.
     pub slots: usize,
+    /// Inputs that choose rows of tables.
+    #[serde(default)]
+    pub ids: Vec<Ids>,
     /// Names of sizes for people, by symbol.
     #[serde(default)]
     pub names: Vec<String>,

@@ -210,7 +210,8 @@ impl Tensor {
                 state.graph.add_size(&name, source)
             }
         };
-        Dim::symbol(symbol)
+        let name = state.graph.sizes().get(symbol.0 as usize).map_or("", |size| &size.name);
+        Dim::of_scope(symbol, state.id, name)
     }
 
     /// For every sample the rows of this `[total, ..]`, then those of `other`; also how the result is divided.

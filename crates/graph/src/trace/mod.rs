@@ -18,6 +18,7 @@ mod top_k;
 pub use jagged::Ragged;
 
 use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter};
+use crate::origins::ScopeId;
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, Number, SizeSource, Type, TypeError, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,6 +27,8 @@ use std::sync::Arc;
 
 #[derive(Debug, Default)]
 struct State {
+    /// `None` for a part of another graph, whose sizes are of any scope.
+    id: Option<ScopeId>,
     graph: Graph,
     path: String,
     error: Option<GraphError>,
@@ -90,7 +93,12 @@ impl Default for Scope {
 impl Scope {
     /// The top level of a new model.
     pub fn new() -> Self {
-        Self { state: Rc::default(), path: String::new(), weights: DType::F32, mode: Mode::Eval }
+        Self::of(State { id: Some(ScopeId::new()), ..State::default() })
+    }
+
+    fn of(state: State) -> Self {
+        let state = Rc::new(RefCell::new(state));
+        Self { state, path: String::new(), weights: DType::F32, mode: Mode::Eval }
     }
 
     /// The same place, whose weights are stored as `dtype`.
@@ -140,13 +148,13 @@ impl Scope {
     }
 
     /// A size that becomes known when a graph runs. It must be a whole extent of some input. Asked for twice, it is the
-    /// same.
+    /// same. Another scope does not take it.
     pub fn size(&self, name: &str) -> Dim {
         let mut state = self.state.borrow_mut();
         if let Some(known) = state.sizes.get(name) {
             return known.clone();
         }
-        let size = Dim::symbol(state.graph.add_size(name, SizeSource::Unbound));
+        let size = Dim::of_scope(state.graph.add_size(name, SizeSource::Unbound), state.id, name);
         state.sizes.insert(name.to_owned(), size.clone());
         size
     }
@@ -225,8 +233,9 @@ impl Scope {
     /// The first [`GraphError`] of the trace, with operator, module path and argument; a size that is no extent of an input;
     /// two outputs of one name; an output of another scope; scores as an output; a scope that is finished already.
     pub fn finish(self, outputs: &[(&str, Tensor)]) -> Result<Graph, GraphError> {
-        let graph = self.finish_within(outputs)?;
+        let mut graph = self.finish_within(outputs)?;
         graph.verify().map_err(|error| error.with_names(graph.sizes()))?;
+        graph.find_id_inputs()?;
         for (name, value) in graph.outputs() {
             if let Some(ty) = graph.ty(*value).filter(|ty| ty.layout == Layout::Scores) {
                 return Err(GraphError::ScoreOutput { name: name.clone(), ty: ty.to_string() });
@@ -237,11 +246,9 @@ impl Scope {
 
     /// A scope for a part of another graph, such as a pattern: it knows that graph's sizes, but not their sources.
     pub fn within(graph: &Graph) -> Self {
-        let scope = Self::new();
-        for size in graph.sizes() {
-            scope.state.borrow_mut().graph.add_size(&size.name, SizeSource::Unbound);
-        }
-        scope
+        let mut part = Graph::of_model(graph);
+        part.map_size_sources(|_| SizeSource::Unbound);
+        Self::of(State { graph: part, ..State::default() })
     }
 
     /// An input of any type, for scopes within another graph.
@@ -276,6 +283,9 @@ impl Scope {
     }
 
     fn named(&self, kind: &'static str, name: String, ty: Type, op: Arc<dyn Op>) -> Tensor {
+        if operands::own_sizes(&self.state, &format!("the {kind} `{name}`"), &[], &ty.shape).is_err() {
+            return poisoned(&self.state);
+        }
         let known = self.state.borrow().named.get(&(kind, name.clone())).copied();
         let Some(value) = known else {
             let tensor = apply(&self.state, op, &[]);

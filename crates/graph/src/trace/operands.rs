@@ -1,15 +1,17 @@
-//! What operators of a trace read: values of one scope.
+//! What operators of a trace read: values and sizes of one scope.
 
 use super::{State, Tensor, poison, poisoned};
 use crate::op::{Input, Op, Parameter};
-use crate::{GraphError, Value};
+use crate::{Dim, GraphError, Value};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The values that an operator reads, or its result where they are of several scopes, or one of them is no value after an
+/// The values that an operator reads, or its result where they or its sizes are of several scopes, or one of them is no value after an
 /// error.
 pub(super) fn values(state: &Rc<RefCell<State>>, op: &dyn Op, operands: &[&Tensor]) -> Result<Vec<Value>, Tensor> {
-    one_scope(state, op.name(), operands).map_err(|_| poisoned(state))?;
+    let checked =
+        one_scope(state, op.name(), operands).and_then(|()| own_sizes(state, op.name(), operands, &op.sizes()));
+    checked.map_err(|_| poisoned(state))?;
     operands.iter().map(|operand| operand.value).collect::<Option<_>>().ok_or_else(|| poisoned(state))
 }
 
@@ -25,7 +27,32 @@ pub(super) fn one_scope(state: &Rc<RefCell<State>>, op: &str, operands: &[&Tenso
     Err(error)
 }
 
+/// Checks that all sizes are of the scope of `state`.
+pub(super) fn own_sizes(
+    state: &Rc<RefCell<State>>,
+    op: &str,
+    operands: &[&Tensor],
+    sizes: &[Dim],
+) -> Result<(), GraphError> {
+    let Some(own) = state.borrow().id else { return Ok(()) };
+    let Some(size) = sizes.iter().find_map(|dim| dim.foreign(own)) else { return Ok(()) };
+    let error = GraphError::Scopes {
+        op: op.to_owned(),
+        path: state.borrow().path.clone(),
+        own: operands.first().map_or_else(|| "its scope".to_owned(), |own| own.description()),
+        other: format!("the size `{size}`"),
+    };
+    poison(state, error.clone());
+    Err(error)
+}
+
 impl Tensor {
+    /// True if it has these extents, of the same scope.
+    pub(super) fn has_shape(&self, shape: &[Dim]) -> bool {
+        let own = self.state.borrow().id;
+        self.shape() == shape && own.is_none_or(|own| shape.iter().all(|dim| dim.foreign(own).is_none()))
+    }
+
     /// What people call it.
     fn description(&self) -> String {
         let state = self.state.borrow();

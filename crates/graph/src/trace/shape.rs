@@ -9,7 +9,7 @@ impl Tensor {
     /// The sizes must be provably equal: symbols may be regrouped with constants, `[n, 4, 2]` to `[4 n, 2]` included,
     /// but two symbols are never multiplied.
     pub fn reshape(&self, shape: &[Dim]) -> Tensor {
-        if self.shape() == shape { self.clone() } else { self.apply(Reshape { shape: shape.to_vec() }, &[]) }
+        if self.has_shape(shape) { self.clone() } else { self.apply(Reshape { shape: shape.to_vec() }, &[]) }
     }
 
     /// All axes but the last merged into one.
@@ -63,10 +63,11 @@ impl Tensor {
 
     /// Extents of 1 and missing leading axes repeated to a shape.
     pub fn broadcast(&self, shape: &[Dim]) -> Tensor {
-        if self.shape() == shape { self.clone() } else { self.apply(Broadcast { shape: shape.to_vec() }, &[]) }
+        if self.has_shape(shape) { self.clone() } else { self.apply(Broadcast { shape: shape.to_vec() }, &[]) }
     }
 
     /// Rows of this table: `out[i.., c..] = self[index[i..], c..]`. An index outside the table takes the nearest row.
+    /// A run with ids as an input, see [`Graph::id_inputs`](crate::Graph::id_inputs), checks them first if they are on the host.
     pub fn gather(&self, index: &Tensor) -> Tensor {
         self.apply(Gather, &[index])
     }

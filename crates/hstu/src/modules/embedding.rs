@@ -17,7 +17,8 @@ impl EmbeddingTable {
         format!("{}.weight", module(feature))
     }
 
-    /// The rows of `ids` `[n]`: `[n, embedding_dim]`. An id beyond the table takes its last row.
+    /// The rows of `ids` `[n]`: `[n, embedding_dim]`. A run with an id on the host that is beyond the table is an error,
+    /// unless its options say otherwise.
     pub fn forward(&self, scope: &Scope, ids: &Tensor) -> Tensor {
         scope.module(&module(&self.feature), |scope| {
             scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]).gather(ids)

@@ -32,6 +32,9 @@ pub struct SessionOptions {
     pub workers: Option<Workers>,
     /// Shaders check every index and bound every loop, at a cost, those too whose indices are proven.
     pub checked: bool,
+    /// Ids beyond a table take its nearest row. Otherwise an id in a host tensor that is beyond the table it chooses from is an
+    /// error; ids that are computed, or on a device, always take the nearest row.
+    pub clamp_ids: bool,
     /// Choices of the emitter, for all kernels. A kernel that they do not fit cannot run.
     pub tuning: Tuning,
     /// Tunings that were measured, for kernels and sizes that it has some of; used where `tuning` is the default.
@@ -108,6 +111,7 @@ impl Session {
             sizes: None,
             placement: Arc::new(placement),
             kernel: options.kernel,
+            clamp_ids: options.clamp_ids,
             constants,
             tunings: options.tunings.clone(),
             backup: (gpu.is_some() && options.kernel == Kernel::Auto).then(|| Arc::new(Backup { tensors, options })),

@@ -50,6 +50,8 @@ use std::sync::Arc;
 pub struct Session {
     plan: Plan,
     kernel: Kernel,
+    /// Ids beyond their table are no errors.
+    clamp_ids: bool,
     placement: Arc<Placement>,
     gpu: Option<GpuSide>,
     cpu: CpuSide,
@@ -260,6 +262,12 @@ impl Session {
             }
         };
         self.sizes = Some(sizes.clone());
+        if !self.clamp_ids {
+            self.plan.shapes.check_ids(&sizes.values.symbols, |name| match inputs.get(name) {
+                Some(Value::Host(tensor)) => Some(tensor),
+                _ => None,
+            })?;
+        }
         Ok(sizes)
     }
 
@@ -328,7 +336,8 @@ impl Session {
             };
             fetched.extend(tensor.map(|tensor| (id, tensor)));
         }
-        for (id, value) in side.run(&self.plan, segment, sizes, &fetched, wanted, recorder).await? {
+        let values = side.run(&self.plan, segment, sizes, &fetched, wanted, recorder).await;
+        for (id, value) in values.inspect_err(|_| side.trim())? {
             if let (Value::Host(tensor), true) = (&value, segment.downloads.contains(&id)) {
                 self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
             }

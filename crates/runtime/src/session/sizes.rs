@@ -13,6 +13,8 @@ pub(crate) struct Sizes {
     pub values: ShapeValues,
     /// By buffer.
     pub layouts: Vec<Layout>,
+    /// Names of sizes, by symbol.
+    names: Vec<String>,
     /// By declared input, what the sizes follow from.
     sources: Vec<Given>,
 }
@@ -67,7 +69,7 @@ impl Declared {
 impl Sizes {
     /// Tensors that depend on no input.
     pub fn fixed(layouts: Vec<Layout>) -> Self {
-        Self { values: ShapeValues::default(), layouts, sources: Vec::new() }
+        Self { values: ShapeValues::default(), layouts, names: Vec::new(), sources: Vec::new() }
     }
 
     /// Checks the inputs of a run and computes its sizes. `given` has a value for each of `declared`.
@@ -105,7 +107,7 @@ impl Sizes {
                 _ => None,
             },
         });
-        Ok(Self { sources: sources.collect(), layouts, values })
+        Ok(Self { sources: sources.collect(), names: plan.shapes.names.clone(), layouts, values })
     }
 
     /// True if they are also the sizes of a run with these inputs.
@@ -128,7 +130,10 @@ impl Sizes {
         const BEYOND: i32 = 1 << 16;
         dim.evaluate(|symbol| self.values.symbols.get(&symbol).copied())
             .and_then(|value| i32::try_from(value).ok().filter(|&value| value <= i32::MAX - BEYOND))
-            .ok_or_else(|| RunError::Size { what: "a kernel".into(), size: dim.to_string() })
+            .ok_or_else(|| {
+                let name = |symbol: Symbol| self.names.get(symbol.0 as usize).map(String::as_str);
+                RunError::Size { what: "a kernel".into(), size: dim.display(name) }
+            })
     }
 }
 
@@ -215,4 +220,20 @@ fn check_points(step: &Step, values: &ShapeValues) -> Result<(), RunError> {
 fn display(program: &ShapeProgram, shape: &[Dim]) -> String {
     let dims: Vec<String> = shape.iter().map(|dim| program.display(dim)).collect();
     format!("[{}]", dims.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_call_sizes_by_their_names() {
+        let values =
+            ShapeValues { symbols: BTreeMap::from([(Symbol(0), 3), (Symbol(1), 1 << 31)]), ..Default::default() };
+        let sizes = Sizes { values, names: vec!["samples".into(), "rows".into()], ..Sizes::fixed(vec![]) };
+        let [samples, rows] = [Symbol(0), Symbol(1)].map(Dim::symbol);
+        assert_eq!(sizes.dim(&(samples.clone() * 2)).unwrap(), 6);
+        let error = sizes.dim(&(samples + rows * 3)).unwrap_err().to_string();
+        assert_eq!(error, "a kernel: the size samples+3*rows is negative or too large");
+    }
 }

@@ -1,4 +1,5 @@
 mod columns;
+mod decompress;
 mod pages;
 mod record;
 #[cfg(test)]
@@ -27,6 +28,7 @@ const MOST_VALUES: u64 = LARGEST / 8;
 pub struct Rows {
     file: String,
     reader: SerializedFileReader<Content>,
+    content: Content,
     leaves: Vec<Leaf>,
     /// Row groups that were begun.
     groups: usize,
@@ -43,11 +45,11 @@ impl Rows {
         let content = File::open(&path).and_then(Content::new);
         let content = content.map_err(|source| InputError::Read { file: name.clone(), source })?;
         let table = |reason: String| InputError::Table { file: name.clone(), reason };
-        let reader = guarded(|| SerializedFileReader::new(content)).map_err(table)?;
+        let reader = guarded(|| SerializedFileReader::new(content.clone())).map_err(table)?;
         let metadata = reader.metadata().file_metadata();
         let leaves = leaves(metadata.schema_descr(), schema).map_err(table)?;
         let total = u64::try_from(metadata.num_rows()).unwrap_or(0);
-        Ok(Self { file: name, reader, leaves, groups: 0, cells: vec![], left: 0, row: 0, total })
+        Ok(Self { file: name, reader, content, leaves, groups: 0, cells: vec![], left: 0, row: 0, total })
     }
 
     fn read(&mut self, schema: &Schema) -> Result<Option<Request>, String> {
@@ -77,15 +79,11 @@ impl Rows {
     }
 
     fn begin_group(&mut self) -> Result<(), String> {
-        let (reader, at) = (&self.reader, self.groups);
-        let group = guarded(|| reader.get_row_group(at))?;
-        let file = self.reader.metadata().file_metadata().schema_descr();
-        let cells = |leaf: &Leaf| {
-            let pages = guarded(|| group.get_column_page_reader(leaf.position))?;
-            Cells::new(leaf.clone(), file.column(leaf.position), pages)
-        };
+        let metadata = self.reader.metadata();
+        let group = metadata.row_group(self.groups);
+        self.left = u64::try_from(group.num_rows()).map_err(|_| "a row group has fewer than no rows")?;
+        let cells = |leaf: &Leaf| Cells::new(leaf.clone(), &self.content, group);
         self.cells = self.leaves.iter().map(cells).collect::<Result<_, String>>()?;
-        self.left = u64::try_from(group.metadata().num_rows()).map_err(|_| "a row group has fewer than no rows")?;
         self.groups += 1;
         Ok(())
     }
@@ -177,8 +175,6 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, Strin
 
 fn reason(error: &ParquetError) -> String {
     let text = error.to_string();
-    match text.contains("Disabled feature at compile time") {
-        true => "the compression is not supported: expected snappy, zstd or none".into(),
-        false => text.strip_prefix("Parquet error: ").unwrap_or(&text).to_owned(),
-    }
+    let prefixes = ["Parquet error: ", "NYI: "];
+    prefixes.iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(&text).to_owned()
 }

@@ -1,25 +1,29 @@
 //! Pages of a file, refused before they take more memory than a row may.
 
 use super::MOST_VALUES;
-use parquet::basic::Encoding;
+use super::decompress::{check as check_bytes, decompress};
+use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
 use std::fs::File;
 use std::io::BufReader;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file of which no more is asked than it has.
+#[derive(Clone)]
 pub struct Content {
-    file: File,
+    file: Arc<File>,
     length: u64,
 }
 
 impl Content {
     pub fn new(file: File) -> std::io::Result<Self> {
         let length = file.metadata()?.len();
-        Ok(Self { file, length })
+        Ok(Self { file: Arc::new(file), length })
     }
 
     fn check(&self, start: u64, length: usize) -> Result<()> {
@@ -52,14 +56,32 @@ impl ChunkReader for Content {
 
 /// The pages of a column, as many as a row may take.
 pub struct Pages {
+    /// As they are stored.
     pages: Box<dyn PageReader>,
+    compression: Compression,
     taken: Arc<AtomicU64>,
 }
 
 impl Pages {
-    /// `taken` counts the values of pages, from where the one who reads a row sets it.
-    pub fn new(pages: Box<dyn PageReader>, taken: Arc<AtomicU64>) -> Self {
-        Self { pages, taken }
+    /// Pages as they are stored, with their compression. `taken` counts the values of pages, from where the one who reads a
+    /// row sets it.
+    pub fn new(pages: Box<dyn PageReader>, compression: Compression, taken: Arc<AtomicU64>) -> Self {
+        Self { pages, compression, taken }
+    }
+
+    /// The pages of a column of a row group, with `taken` as in [`Pages::new`].
+    pub fn of_column(
+        content: &Content,
+        group: &RowGroupMetaData,
+        position: usize,
+        taken: Arc<AtomicU64>,
+    ) -> Result<Self> {
+        let column = group.column(position);
+        // The reader would take the memory that a page says it needs.
+        let stored = column.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
+        let rows = usize::try_from(group.num_rows())?;
+        let pages = SerializedPageReader::new(Arc::new(content.clone()), &stored, rows, None)?;
+        Ok(Self::new(Box::new(pages), column.compression(), taken))
     }
 
     fn charge(&self, values: u64) -> Result<()> {
@@ -74,9 +96,7 @@ impl Pages {
 /// Checks what decoders take memory for without a look at the data.
 fn check(page: &Page) -> Result<()> {
     let (bytes, values) = (page.buffer().len() as u64, u64::from(page.num_values()));
-    if bytes > MOST_VALUES * 8 {
-        return Err(ParquetError::General(format!("a page has {bytes} bytes, more than {}", MOST_VALUES * 8)));
-    }
+    check_bytes(bytes)?;
     if page.is_dictionary_page() && values > bytes {
         return Err(ParquetError::General(format!("a dictionary has {values} entries in {bytes} bytes")));
     }
@@ -101,9 +121,10 @@ impl PageReader for Pages {
         if let Some(PageMetadata { num_levels: Some(levels), .. }) = self.pages.peek_next_page()? {
             self.charge(levels as u64)?;
         }
-        let page = self.pages.get_next_page()?;
-        page.as_ref().map_or(Ok(()), check)?;
-        Ok(page)
+        let Some(stored) = self.pages.get_next_page()? else { return Ok(None) };
+        let page = decompress(stored, self.compression)?;
+        check(&page)?;
+        Ok(Some(page))
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {

@@ -1,12 +1,11 @@
 //! Rows of one column.
 
 use super::columns::{Leaf, Role};
-use super::pages::Pages;
+use super::pages::{Content, Pages};
 use super::{MOST_VALUES, guarded};
-use parquet::column::page::PageReader;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
-use parquet::schema::types::ColumnDescPtr;
+use parquet::file::metadata::RowGroupMetaData;
 use rewire::rank::{User, whole};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,10 +35,12 @@ enum Values {
 }
 
 impl Cells {
-    pub fn new(leaf: Leaf, column: ColumnDescPtr, pages: Box<dyn PageReader>) -> Result<Self, String> {
+    pub fn new(leaf: Leaf, content: &Content, group: &RowGroupMetaData) -> Result<Self, String> {
         let taken = Arc::new(AtomicU64::new(0));
-        let pages = Box::new(Pages::new(pages, taken.clone()));
-        let reader = guarded(|| Ok(get_column_reader(column, pages)))?;
+        let reader = guarded(|| {
+            let pages = Pages::of_column(content, group, leaf.position, taken.clone())?;
+            Ok(get_column_reader(group.column(leaf.position).column_descr_ptr(), Box::new(pages)))
+        })?;
         Ok(Self { leaf, reader, definitions: vec![], repetitions: vec![], taken })
     }
 

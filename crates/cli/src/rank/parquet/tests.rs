@@ -2,9 +2,10 @@ use super::*;
 use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterVersion};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
+use std::io::Read;
 use std::sync::Arc;
 
 fn schema() -> Schema {
@@ -25,7 +26,7 @@ fn nested() -> String {
     )
 }
 
-fn flat() -> String {
+fn flat_form() -> String {
     format!(
         "message m {{ optional binary user (UTF8); optional int64 age; optional group history.item {LIST}
          optional group history.time {LIST} optional group candidates.item {LIST} optional group labels {LIST} }}"
@@ -44,10 +45,13 @@ fn column<T: DataType>(group: &mut SerializedRowGroupWriter<'_, File>, leaf: (&[
 /// Two users: one with two events, two candidates and labels, one with no events and no labels. `depth` is the
 /// number of optional groups around a list.
 fn write(name: &str, message: &str, depth: i16, compression: Compression) -> PathBuf {
+    write_as(name, message, depth, WriterProperties::builder().set_compression(compression).build())
+}
+
+fn write_as(name: &str, message: &str, depth: i16, properties: WriterProperties) -> PathBuf {
     let path = std::env::temp_dir().join(format!("rewire-{}-{name}.parquet", std::process::id()));
-    let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
     let message = Arc::new(parse_message_type(message).unwrap());
-    let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), message, properties).unwrap();
+    let mut file = SerializedFileWriter::new(File::create(&path).unwrap(), message, properties.into()).unwrap();
     let mut group = file.next_row_group().unwrap();
     let (full, empty) = (depth + 3, depth + 1);
     column::<ByteArrayType>(&mut group, (&[ByteArray::from("a"), ByteArray::from("b")], &[1, 1], &[]));
@@ -76,8 +80,13 @@ fn read(path: PathBuf, schema: &Schema) -> Result<Vec<Request>, InputError> {
 #[test]
 fn structs_of_lists_and_lists_of_their_own_are_read() {
     let nested = read(write("nested", &nested(), 1, Compression::SNAPPY), &schema()).unwrap();
-    let flat = read(write("flat", &flat(), 0, Compression::ZSTD(Default::default())), &schema()).unwrap();
+    let flat = read(write("flat", &flat_form(), 0, Compression::ZSTD(Default::default())), &schema()).unwrap();
     assert_eq!(nested, flat);
+    for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::ZSTD(Default::default())] {
+        let second = WriterProperties::builder().set_writer_version(WriterVersion::PARQUET_2_0);
+        let properties = second.set_compression(compression).build();
+        assert_eq!(read(write_as("second", &flat_form(), 0, properties), &schema()).unwrap(), flat, "{compression}");
+    }
     let [first, second] = &nested[..] else { panic!("{nested:?}") };
     assert_eq!((&first.user, first.place, first.contextual["age"]), (&"a".into(), Place::Row(1), 4));
     assert_eq!((&first.history["item"][..], &first.history["time"][..]), (&[1, 2][..], &[10, 20][..]));
@@ -229,7 +238,7 @@ fn pages_that_claim_more_than_a_row_may_take_are_refused() {
         statistics: None,
     };
     let read = |claims: Vec<Page>| {
-        let mut pages = pages::Pages::new(Box::new(Claims(claims)), Arc::default());
+        let mut pages = pages::Pages::new(Box::new(Claims(claims)), Compression::UNCOMPRESSED, Arc::default());
         let mut all = std::iter::from_fn(move || pages.get_next_page().transpose());
         all.find_map(Result::err).map_or_else(String::new, |error| error.to_string())
     };
@@ -245,4 +254,47 @@ fn pages_that_claim_more_than_a_row_may_take_are_refused() {
         is_sorted: false,
     };
     assert!(read(vec![dictionary]).contains("a dictionary has 2147483648 entries in 16 bytes"));
+}
+
+#[test]
+fn pages_are_decompressed_no_further_than_they_may_be() {
+    let whole = |compression: Compression, content: Vec<u8>, levels: Option<u32>| {
+        let (buf, num_values, encoding) = (content.into(), 2, Encoding::PLAIN);
+        let (def_level_encoding, rep_level_encoding) = (Encoding::RLE, Encoding::RLE);
+        let page = match levels {
+            None => {
+                Page::DataPage { buf, num_values, encoding, def_level_encoding, rep_level_encoding, statistics: None }
+            }
+            Some(levels) => Page::DataPageV2 {
+                buf,
+                num_values,
+                encoding,
+                num_nulls: 0,
+                num_rows: 2,
+                def_levels_byte_len: levels,
+                rep_levels_byte_len: levels,
+                is_compressed: true,
+                statistics: None,
+            },
+        };
+        decompress::decompress(page, compression).map(|page| page.buffer().to_vec()).map_err(|error| error.to_string())
+    };
+    let zeros = |bytes: u64| zstd::encode_all(std::io::repeat(0).take(bytes), 1).unwrap();
+    let (snappy, zstd) = (Compression::SNAPPY, Compression::ZSTD(Default::default()));
+    let too_large = Err("Parquet error: a page has more than 268435456 bytes".to_owned());
+    assert_eq!(whole(zstd, zeros(1000), None), Ok(vec![0; 1000]));
+    assert_eq!(whole(zstd, zeros(LARGEST + 1), None), too_large);
+    assert_eq!(whole(zstd, [vec![7, 8], zeros(3)].concat(), Some(1)), Ok(vec![7, 8, 0, 0, 0]));
+    assert_eq!(whole(zstd, [vec![7, 8], zeros(LARGEST - 1)].concat(), Some(1)), too_large);
+    let text = snap::raw::Encoder::new().compress_vec(&[5; 300]).unwrap();
+    assert_eq!(whole(snappy, text.clone(), None), Ok(vec![5; 300]));
+    // The length comes first: 4,294,967,295 in place of 300.
+    assert_eq!(whole(snappy, [&[0xff, 0xff, 0xff, 0xff, 0x0f], &text[2..]].concat(), None), too_large);
+    assert!(whole(snappy, text, Some(1 << 31)).unwrap_err().contains("bytes of levels"));
+    assert_eq!(whole(snappy, vec![1, 2], Some(1)), Ok(vec![1, 2]));
+    assert!(
+        whole(Compression::GZIP(Default::default()), vec![1], None)
+            .unwrap_err()
+            .contains("expected snappy, zstd or none")
+    );
 }

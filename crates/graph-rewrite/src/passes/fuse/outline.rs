@@ -12,10 +12,7 @@ use std::sync::Arc;
 pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Graph, RewriteError> {
     let failed = |source: GraphError| RewriteError::graph("fuse", source);
     let graph = partition.graph;
-    let mut fused = Graph::new();
-    for size in graph.sizes() {
-        fused.add_size(&size.name, size.source.clone());
-    }
+    let mut fused = Graph::of_model(graph);
     let mut moved: HashMap<Value, Value> = HashMap::new();
     for &id in &partition.order {
         if partition.is_leaf(id) {

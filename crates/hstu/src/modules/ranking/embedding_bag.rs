@@ -33,8 +33,8 @@ impl EmbeddingBag {
         width("embedding_dim", self.embedding_dim)
     }
 
-    /// Ids `[total]` to `[B, embedding_dim]`, 0 for a sample without ids, with the parameter `weight`. An id beyond
-    /// the table takes its nearest row.
+    /// Ids `[total]` to `[B, embedding_dim]`, 0 for a sample without ids, with the parameter `weight`. A run with
+    /// an id on the host that is beyond the table is an error, unless its options say otherwise.
     pub fn forward(&self, scope: &Scope, ids: &Tensor, rows: &Ragged) -> Tensor {
         let table = scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]);
         match self.mode {

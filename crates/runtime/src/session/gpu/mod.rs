@@ -262,21 +262,8 @@ impl GpuSide {
     /// Runs the steps of a segment. `fetched` is content for its tensors.
     ///
     /// Returns what the segment hands out: downloads and results. A tensor can be among them twice, on the host and on
-    /// the device. After an error the next run begins without memory: what came to the device is not known.
+    /// the device. After an error memory has to be trimmed: what came to the device is not known.
     pub async fn run(
-        &mut self,
-        plan: &Plan,
-        segment: &Segment,
-        sizes: &Sizes,
-        fetched: &[(BufferId, HostTensor)],
-        wanted: &Wanted,
-        recorder: &mut Recorder,
-    ) -> Result<Vec<(BufferId, Value)>, GpuError> {
-        let values = self.execute(plan, segment, sizes, fetched, wanted, recorder).await;
-        values.inspect_err(|_| self.trim())
-    }
-
-    async fn execute(
         &mut self,
         plan: &Plan,
         segment: &Segment,

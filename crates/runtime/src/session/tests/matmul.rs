@@ -48,7 +48,7 @@ pub fn product() -> Plan {
         shapes: plan::ShapeProgram {
             entries: vec![ShapeEntry::Define { symbol: Symbol(0), source }],
             slots: 0,
-            names: vec![],
+            ..plan::ShapeProgram::default()
         },
         host_inputs: vec![],
         buffers: shapes.iter().zip(sources).map(buffer).collect(),

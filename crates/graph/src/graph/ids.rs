@@ -1,0 +1,98 @@
+use super::{Graph, Node, Value};
+use crate::op::{Broadcast, Cast, Concat, Gather, Input, JaggedConcat, Op, Permute, Reshape};
+use crate::{DType, Dim, GraphError};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashMap};
+
+/// An input whose elements all choose rows of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Ids {
+    /// The name of the input.
+    pub input: String,
+    /// The rows of the table.
+    pub rows: Dim,
+}
+
+impl Graph {
+    /// The inputs whose elements all choose rows of tables. A run with such an input on the host checks it first.
+    ///
+    /// They are facts about the model that was traced: what rewriting makes of the graph has the same.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, Scope};
+    /// let scope = Scope::new();
+    /// let ids = scope.input("ids", DType::I64, &[scope.size("rows")]);
+    /// let table = scope.parameter("table", DType::F32, &[100.into(), 8.into()]);
+    /// let graph = scope.finish(&[("y", table.gather(&ids))])?;
+    /// assert_eq!((&*graph.id_inputs()[0].input, graph.id_inputs()[0].rows.as_const()), ("ids", Some(100)));
+    /// # Ok::<(), rewire_graph::GraphError>(())
+    /// ```
+    pub fn id_inputs(&self) -> &[Ids] {
+        &self.id_inputs
+    }
+
+    /// Finds the inputs whose elements all choose rows of tables, for a graph that was not traced: integers that reach a
+    /// lookup with nothing but movement and changes of their type between. What is computed from an input, limited for
+    /// instance, is none, nor is an input of which a part is looked up.
+    ///
+    /// # Errors
+    /// [`GraphError`] if the graph has a cycle.
+    pub fn find_id_inputs(&mut self) -> Result<(), GraphError> {
+        // By value, the inputs of which it holds all elements, unchanged.
+        let mut held: HashMap<Value, BTreeSet<String>> = HashMap::new();
+        let mut found = Vec::new();
+        for id in self.order()? {
+            let Some(node) = self.node(id) else { continue };
+            let (op, inputs) = (node.op.as_ref(), self.inputs(id));
+            let names = |value: &Value| held.get(value).into_iter().flatten().cloned();
+            if let [table, index] = inputs.as_slice()
+                && op.downcast_ref::<Gather>().is_some()
+                && let Some(rows) = self.ty(*table).and_then(|ty| ty.shape.first())
+            {
+                found.extend(names(index).map(|input| Ids { input, rows: rows.clone() }));
+            }
+            if !holds_integers(node) {
+                continue;
+            }
+            let names: BTreeSet<String> = match op.downcast_ref::<Input>() {
+                Some(input) => BTreeSet::from([input.name.clone()]),
+                None if keeps_all(op) => inputs.iter().flat_map(names).collect(),
+                None => continue,
+            };
+            held.insert(Value { node: id, port: 0 }, names);
+        }
+        self.id_inputs = smallest(found);
+        Ok(())
+    }
+}
+
+/// True of operators whose results hold all elements of their operands.
+fn keeps_all(op: &dyn Op) -> bool {
+    op.downcast_ref::<Reshape>().is_some()
+        || op.downcast_ref::<Permute>().is_some()
+        || op.downcast_ref::<Broadcast>().is_some()
+        || op.downcast_ref::<Concat>().is_some()
+        || op.downcast_ref::<JaggedConcat>().is_some()
+        || op.downcast_ref::<Cast>().is_some()
+}
+
+fn holds_integers(node: &Node) -> bool {
+    node.types.first().is_some_and(|ty| matches!(ty.dtype, DType::I32 | DType::I64 | DType::U32))
+}
+
+/// Of tables with a fixed number of rows, the smallest of every input; each other one once.
+fn smallest(found: Vec<Ids>) -> Vec<Ids> {
+    let mut least: Vec<Ids> = Vec::new();
+    for ids in found {
+        let fixed = |ids: &Ids| ids.rows.as_const();
+        let same = |known: &&mut Ids| {
+            known.input == ids.input && (known.rows == ids.rows || fixed(known).is_some() && fixed(&ids).is_some())
+        };
+        match least.iter_mut().find(same) {
+            Some(known) if fixed(&ids) < fixed(known) => *known = ids,
+            Some(_) => {}
+            None => least.push(ids),
+        }
+    }
+    least
+}
