@@ -208,7 +208,9 @@ fn power(x: f32, y: f32) -> f32 {
     if (is_nan(x) || is_nan(y)) {
         return float_of_bits(0x7fc00000u);
     }
-    let magnitude = select(pow(base, y), float_of_bits(0x7f800000u), base == 0.0f && y < 0.0f);
+    // What there is built in need not be 0 for 0.
+    let of_zero = select(0.0f, float_of_bits(0x7f800000u), y < 0.0f);
+    let magnitude = select(pow(base, y), of_zero, base == 0.0f);
     if ((bitcast<u32>(x) >> 31u) == 0u) {
         return magnitude;
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Tests of kernels on a device, for drivers after the first.
-const DEVICE_TESTS: [&str; 4] = ["attention", "equivalence", "headless", "limits"];
+const DEVICE_TESTS: [&str; 5] = ["attention", "equivalence", "floats", "headless", "limits"];
 
 /// Tests of what runs on cooperative matrices, which the newest lavapipe has: a program, and the names of its tests.
 const MATRIX_TESTS: (&str, [&str; 2]) = ("emission", ["matmul::", "attention::"]);

@@ -333,7 +333,7 @@ impl Scope {
         self.apply(module, id, &[a, b], |text, wide| function::binary(op, scalar, (&text[0], &text[1]), facts, wide))
     }
 
-    /// Sums, differences, products and quotients with zero, and what is left of a float without itself.
+    /// Sums, differences, products and quotients with zero, quotients by infinity, and what is left of a float without itself.
     fn with_zero(
         &mut self,
         module: &mut Module,
@@ -342,6 +342,13 @@ impl Scope {
         (a, left): (ExprId, &Value),
         (b, right): (ExprId, &Value),
     ) -> Result<Option<Value>, EmitError> {
+        let (op, right) = match *right {
+            // Compilers may take the quotient by infinity for 0.
+            Value::Float(y) if op == BinaryOp::Div && y.is_infinite() => {
+                (BinaryOp::Mul, &Value::Float(0.0f32.copysign(y)))
+            }
+            _ => (op, right),
+        };
         let sign = match op {
             BinaryOp::Add => "+",
             BinaryOp::Sub => "-",
