@@ -26,9 +26,9 @@ impl Plan {
     /// Checks ranks, sizes and names: what lowering makes, and all that a plan from a file may ask for.
     ///
     /// ```
-    /// use rewire_graph_rewrite::plan::{Plan, PlanOutput};
     /// let scope = rewire_graph::Scope::new();
-    /// let graph = scope.finish(&[("n", scope.host_input("n", &[]))])?;
+    /// let n = scope.host_input("n", &[]);
+    /// let graph = scope.finish(&[("n", n)])?;
     /// let mut plan = rewire_graph_rewrite::lower(&graph)?;
     /// assert_eq!(plan.check_limits(), Ok(()));
     /// plan.shapes.slots = 1 << 40;
