@@ -1,0 +1,158 @@
+//! What is proven holds: every index of a confined plan is evaluated at every point, for plans as they are lowered and for
+//! plans whose files were changed.
+
+mod evaluate;
+mod plans;
+
+use super::region::{Extent, Region};
+use super::*;
+use crate::plan::{Binding, Place as Memory, ShapeValues};
+use evaluate::{Outside, Run};
+use plans::{changed, numbers, sizes, stored};
+use proptest::prelude::*;
+use rewire_graph::Dim;
+use rewire_graph::pointwise::Expr;
+use serde_json::json;
+
+/// Evaluates all kernels of a plan in one run.
+fn check(plan: &Plan, values: &ShapeValues, seed: u64) -> Result<(), Outside> {
+    let steps = plan.load.iter().chain(&plan.steps);
+    steps.into_iter().try_for_each(|step| Run { step, values, seed }.evaluate())
+}
+
+/// Confines a plan from a file and evaluates it in one run, as far as it is loaded and the run is not refused.
+fn stays_within(mut plan: Plan, lengths: [&[i64]; 2], seed: u64) -> Result<(), Outside> {
+    if plan.check_limits().is_err() || plan.steps.iter().any(|step| !is_sound(step)) || confine(&mut plan).is_err() {
+        return Ok(());
+    }
+    match sizes(&plan, lengths).filter(|values| fits(&plan, values)) {
+        Some(values) => check(&plan, &values, seed),
+        None => Ok(()),
+    }
+}
+
+/// Changes of a file, with the lengths of a run and its seed, at which an index was outside once.
+struct Finding {
+    plan: usize,
+    changes: &'static [(&'static str, i64)],
+    lengths: [&'static [i64]; 2],
+    seed: u64,
+}
+
+const FINDINGS: &[Finding] = &[
+    // A store at an index that is a float.
+    Finding {
+        plan: 0,
+        changes: &[("/steps/1/kernel/Reduce/outputs/0/index/0", 3)],
+        lengths: [&[1], &[0]],
+        seed: 33612990945387467,
+    },
+];
+
+#[test]
+fn what_was_found_stays_within() {
+    for Finding { plan, changes, lengths, seed } in FINDINGS {
+        if let Some(plan) = changed(&stored()[*plan], changes.iter().copied()) {
+            assert_eq!(stays_within(plan, *lengths, *seed), Ok(()), "{changes:?}");
+        }
+    }
+}
+
+fn lengths() -> impl Strategy<Value = (Vec<i64>, Vec<i64>)> {
+    prop::collection::vec((0i64..5, 0i64..5), 0..4).prop_map(|pairs| pairs.into_iter().unzip())
+}
+
+/// Numbers of a file, most of them small.
+fn number() -> impl Strategy<Value = i64> {
+    prop_oneof![9 => -2i64..12, 1 => -1000i64..1000, 1 => (0i64..4).prop_map(|n| i64::from(i32::MAX) - n)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_lowered_is_proven_and_stays_within((a, b) in lengths(), seed: u64) {
+        for lowered in stored() {
+            let mut plan = lowered.clone();
+            prop_assert_eq!(confine(&mut plan), Ok(vec![]));
+            prop_assert_eq!(&plan, lowered);
+            let values = sizes(&plan, [&a, &b]).unwrap();
+            prop_assert_eq!(check(&plan, &values, seed), Ok(()));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changed_plans_stay_within_once_confined(
+        plan in 0..stored().len(),
+        changes in prop::collection::vec((any::<usize>(), number()), 1..4),
+        (a, b) in lengths(),
+        seed: u64,
+    ) {
+        let plan = &stored()[plan];
+        let places = numbers(&json!(plan));
+        let changes: Vec<(&str, i64)> =
+            changes.into_iter().map(|(place, number)| (places[place % places.len()].as_str(), number)).collect();
+        if let Some(plan) = changed(plan, changes.iter().copied()) {
+            let found = stays_within(plan, [&a, &b], seed);
+            prop_assert_eq!(found, Ok(()), "{:?}", changes);
+        }
+    }
+}
+
+/// What loading a plan checks of a step, as far as its loops go.
+fn is_sound(step: &Step) -> bool {
+    let body = step.kernel.body();
+    let operands = &body.operands;
+    let refers = body.dag.ids().all(|id| match body.dag.expr(id) {
+        Expr::Load { operand, index } => {
+            operands.get(usize::from(*operand)).is_some_and(|operand| operand.shape.len() == index.len())
+        }
+        Expr::Sample { offsets, .. } => operands.get(usize::from(*offsets)).is_some_and(|o| o.shape.len() == 1),
+        Expr::Size(position) => usize::from(*position) < body.sizes.len(),
+        _ => true,
+    });
+    let roots = Region::of(&step.kernel).into_iter().flat_map(|region| region.roots);
+    let has_roots = roots.into_iter().all(|root| (root.0 as usize) < body.dag.len());
+    let ragged = Region::of(&step.kernel).into_iter().flat_map(|region| region.coords).all(|extent| match extent {
+        Extent::Ragged(offsets) => operands.get(usize::from(offsets)).is_some_and(|o| o.place == Memory::Host),
+        _ => true,
+    });
+    step.reads.len() == operands.len() && refers && has_roots && ragged
+}
+
+/// What a run checks of host vectors and sizes.
+fn fits(plan: &Plan, values: &ShapeValues) -> bool {
+    let dim = |dim: &Dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()).filter(|&n| n < 1 << 20);
+    plan.steps.iter().all(|step| {
+        let body = step.kernel.body();
+        let written = step.kernel.written();
+        let read = body.operands.iter().map(|operand| operand.shape.as_slice());
+        let shapes = read.chain(written.iter().map(|written| written.shape));
+        let sized = shapes.flatten().chain(&body.sizes).all(|size| dim(size).is_some());
+        let vectors = step.reads.iter().zip(&body.operands).all(|(read, operand)| match read {
+            Binding::Host(slot) => {
+                let entries = values.slots.get(slot.0 as usize).map_or(0, Vec::len);
+                operand.place == Memory::Host && operand.shape.first().map_or(Some(1), dim) == Some(entries)
+            }
+            Binding::Buffer(_) => operand.place != Memory::Host,
+        });
+        let samples = Region::of(&step.kernel).into_iter().all(|region| {
+            let ragged = region.coords.iter().filter_map(|extent| match extent {
+                Extent::Ragged(offsets) => body.operands.get(usize::from(*offsets)),
+                _ => None,
+            });
+            let count = match region.coords.first() {
+                Some(Extent::Dim(count)) => dim(count),
+                _ => None,
+            };
+            ragged
+                .into_iter()
+                .all(|offsets| count.is_some() && offsets.shape.first().and_then(dim) == count.map(|count| count + 1))
+        });
+        sized && vectors && samples
+    })
+}
