@@ -1,11 +1,12 @@
 //! The indices of one loop as linear forms, and what is proven of them.
 
+use super::cover::{Digits, Span};
 use super::facts::{Facts, Guard, When};
 use super::form::{Atom, Atoms, Form, Meaning};
 use super::host::{Host, slot};
 use super::region::{Extent, Region};
 use super::{Place, ProveError, Unproven};
-use crate::plan::{HostSlot, Operand, Step};
+use crate::plan::{HostSlot, Operand, Output, Step};
 use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{Dim, Scalar};
@@ -32,9 +33,17 @@ pub(super) struct Analysis<'a> {
     found: Vec<Unproven>,
 }
 
+/// What is known of a loop.
+pub(super) struct Findings {
+    /// The loads and the store that are not proven.
+    pub unproven: Vec<Unproven>,
+    /// What is written, all of it, a span a dimension.
+    pub written: Option<Vec<Span>>,
+}
+
 impl<'a> Analysis<'a> {
-    /// What is not proven of the loads and the store of a loop.
-    pub fn run(step: &'a Step, region: &Region<'_>, host: &'a Host<'a>) -> Result<Vec<Unproven>, ProveError> {
+    /// Proves the loads and the store of a loop.
+    pub fn run(step: &'a Step, region: &Region<'_>, host: &'a Host<'a>) -> Result<Findings, ProveError> {
         let body = step.kernel.body();
         let mut analysis = Self {
             dag: &body.dag,
@@ -58,11 +67,50 @@ impl<'a> Analysis<'a> {
             let form = analysis.visit(id);
             analysis.forms.insert(id, form);
         }
+        let mut written = None;
         if let Some((position, output)) = region.output {
             let when = When { coords: u32::MAX, guard: Guard::default() };
-            analysis.access(Place::Store(position), &output.index, &output.shape, &when);
+            if analysis.access(Place::Store(position), &output.index, &output.shape, &when) {
+                written = analysis.written(&region.coords, output);
+            }
         }
-        Ok(analysis.found)
+        Ok(Findings { unproven: analysis.found, written })
+    }
+
+    /// The elements that an output within its tensor writes, where it is known that it writes all of them.
+    fn written(&mut self, coords: &[Extent], output: &Output) -> Option<Vec<Span>> {
+        if output.columns.is_some() && !matches!(coords.last(), Some(Extent::Part(..))) {
+            return None;
+        }
+        let is_ragged = coords.iter().any(|extent| matches!(extent, Extent::Ragged(_)));
+        let mut index: Vec<Form> = output.index.iter().map(|&id| self.form(id)).collect();
+        let mut digits = Digits::default();
+        // A sample and a row of it are one coordinate, a row of all.
+        for (axis, extent) in coords.iter().enumerate().skip(usize::from(is_ragged)) {
+            let (coord, _) = self.atoms.intern(Meaning::Coord(axis as u8));
+            match extent {
+                Extent::Dim(dim) | Extent::Depth(dim) => digits.coord(coord, 0, dim.clone()),
+                Extent::Part(first, last, _) => digits.coord(coord, *first, (last + 1 - first).into()),
+                Extent::Ragged(offsets) => {
+                    let slot = slot(self.step, *offsets).filter(|slot| self.host.is_offsets(*slot))?;
+                    let ends: Vec<Dim> = self.host.ends(slot).collect();
+                    let end = ends.iter().find(|end| output.shape.contains(end)).or(ends.first())?;
+                    digits.coord(coord, 0, end.clone());
+                    let start = self.sample_start(slot);
+                    for form in &mut index {
+                        *form = form.plus(&start, -form.multiple_of(coord))?;
+                    }
+                }
+            }
+        }
+        digits.spans(&self.atoms, &index)
+    }
+
+    /// The first row of the sample that is coordinate 0.
+    fn sample_start(&mut self, slot: HostSlot) -> Form {
+        let sample = self.atoms.form(Meaning::Coord(0));
+        let samples = self.host.length(slot).cloned().unwrap_or_default() - 1.into();
+        self.host.at(&mut self.atoms, sample, samples).entry(slot)
     }
 
     fn when(&self, id: ExprId) -> When {

@@ -75,7 +75,7 @@ impl Run<'_> {
             }
         };
         // The first and last points of a loop, which has the more of them the deeper it is.
-        for coord in (first..end).filter(|&coord| coord < first + 9 || coord > end - 3) {
+        for coord in (first..end.min(first + 9)).chain((end - 2).max(first + 9)..end) {
             point.push(coord);
             self.points(region, point)?;
             point.pop();

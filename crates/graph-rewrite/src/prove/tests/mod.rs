@@ -74,7 +74,7 @@ proptest! {
     fn what_is_lowered_is_proven_and_stays_within((a, b) in lengths(), seed: u64) {
         for lowered in stored() {
             let mut plan = lowered.clone();
-            prop_assert_eq!(confine(&mut plan), Ok(vec![]));
+            prop_assert_eq!(confine(&mut plan), Ok(Confined::default()));
             prop_assert_eq!(&plan, lowered);
             let values = sizes(&plan, [&a, &b]).unwrap();
             prop_assert_eq!(check(&plan, &values, seed), Ok(()));
