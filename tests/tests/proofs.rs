@@ -4,7 +4,7 @@ use rewire_graph::op::{Elements, Elementwise, Op, Requirement};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{DType, Graph, HostTensor, Ragged, Scope, Type, TypeError};
 use rewire_graph_rewrite::plan::{Plan, Source};
-use rewire_graph_rewrite::prove::confine;
+use rewire_graph_rewrite::prove::{Confined, confine};
 use rewire_runtime::{Kernel, SessionOptions};
 use rewire_tests::backend::{Tensors, load_plan, options, oracle, plan, run};
 use rewire_tests::compare::{Results, Tolerance, differences};
@@ -15,10 +15,18 @@ use serde_json::{Value, json};
 /// What is not proven of a plan.
 fn unproven(plan: &Plan) -> Result<Vec<String>, String> {
     let mut confined = plan.clone();
-    let clamped = confine(&mut confined).map_err(|error| error.to_string())?;
-    assert_eq!(clamped.is_empty(), confined == *plan);
-    let step = |position: usize| plan.load.iter().chain(&plan.steps).nth(position).map_or("", |step| &step.name);
-    Ok(clamped.iter().map(|access| format!("{}: {access:?}", step(access.step))).collect())
+    let found = confine(&mut confined).map_err(|error| error.to_string())?;
+    assert_eq!(found.is_empty(), confined == *plan);
+    let steps = || plan.load.iter().chain(&plan.steps);
+    let clamped = found.clamped.iter().map(|access| {
+        let name = steps().nth(access.step).map_or("", |step| &step.name);
+        format!("{name} clamps {access:?}")
+    });
+    let cleared = found.cleared.iter().map(|id| {
+        let writer = steps().find(|step| step.writes.contains(id));
+        format!("{} may write buffer {} in part", writer.map_or("nothing", |step| &step.name), id.0)
+    });
+    Ok(clamped.chain(cleared).collect())
 }
 
 #[test]
@@ -145,8 +153,9 @@ fn what_a_users_operator_reads_stays_within_its_operand() {
         };
         let graph = scope.finish(&[("y", &y * 2.0)]).unwrap();
         let plan = plan(&graph).unwrap();
-        let clamped: Vec<Vec<usize>> =
-            confine(&mut plan.clone()).unwrap().into_iter().map(|access| access.dimensions).collect();
+        let found = confine(&mut plan.clone()).unwrap();
+        assert_eq!(found.cleared, []);
+        let clamped: Vec<Vec<usize>> = found.clamped.into_iter().map(|access| access.dimensions).collect();
         assert_eq!(clamped, [if by_sample { vec![0, 1] } else { vec![0] }]);
         for lengths in [&[2i64, 0, 3][..], &[1], &[0, 0], &[4, 2]] {
             let inputs = known(&plan, &inputs(lengths, &[]));
@@ -186,7 +195,7 @@ fn a_stored_plan_is_proven_as_it_was() {
     let (_, plan) = moved();
     let stored: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
     let mut confined = stored.clone();
-    assert_eq!(confine(&mut confined), Ok(vec![]));
+    assert_eq!(confine(&mut confined), Ok(Confined::default()));
     assert_eq!(confined, plan);
 }
 

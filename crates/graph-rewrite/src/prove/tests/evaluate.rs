@@ -1,10 +1,12 @@
-//! Kernels as a plain loop over their expressions, which notes loads and stores outside of their tensors.
+//! Kernels as a plain loop over their expressions, which notes loads and stores outside of their tensors, and elements that
+//! nothing writes.
 
 use super::super::region::{Extent, Region};
-use crate::plan::{Binding, Body, HostSlot, Place as Memory, ShapeValues, Step};
+use crate::plan::{Binding, Body, BufferId, HostSlot, Place as Memory, Plan, ShapeValues, Step};
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
 use rewire_graph::{Dim, Scalar};
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 
 /// An element of a tensor of integers: most are near indices, some at the ends of 32 bits.
@@ -16,19 +18,43 @@ fn integer(chance: i64) -> i64 {
     }
 }
 
-/// One run of a plan's kernels.
-pub(super) struct Run<'a> {
-    pub step: &'a Step,
-    pub values: &'a ShapeValues,
-    pub seed: u64,
+/// Values of a coordinate up to which a loop is evaluated in full.
+const FULL: i64 = 40;
+
+/// Evaluates all kernels of a plan in one run.
+pub(super) fn check(plan: &Plan, values: &ShapeValues, seed: u64) -> Result<(), Wrong> {
+    let mut known: HashSet<BufferId> = HashSet::new();
+    for step in plan.load.iter().chain(&plan.steps) {
+        let mut run = Run { step, values, seed, written: HashMap::new(), is_full: true };
+        run.evaluate()?;
+        for (position, &id) in step.writes.iter().enumerate() {
+            let is_first = known.insert(id);
+            if is_first && run.is_full && run.leaves(position) {
+                return Err(Wrong::Partial { step: step.name.clone(), position });
+            }
+        }
+    }
+    Ok(())
 }
 
-/// A load or store that was evaluated outside of its tensor.
+/// One run of a kernel.
+struct Run<'a> {
+    step: &'a Step,
+    values: &'a ShapeValues,
+    seed: u64,
+    /// By result, the indices that were written.
+    written: HashMap<usize, HashSet<Vec<i64>>>,
+    /// All points were evaluated.
+    is_full: bool,
+}
+
+/// What a proven plan does not do.
 #[derive(Debug, PartialEq)]
-pub(super) struct Outside {
-    step: String,
-    expression: u32,
-    index: Vec<i64>,
+pub(super) enum Wrong {
+    /// A load or store that was evaluated outside of its tensor.
+    Outside { step: String, expression: u32, index: Vec<i64> },
+    /// A result that is written first by a step that does not write all of it.
+    Partial { step: String, position: usize },
 }
 
 impl Run<'_> {
@@ -48,21 +74,37 @@ impl Run<'_> {
     }
 
     /// Evaluates the loops until one reads or writes where it must not.
-    pub fn evaluate(&self) -> Result<(), Outside> {
+    fn evaluate(&mut self) -> Result<(), Wrong> {
         for region in Region::of(&self.step.kernel) {
             self.points(&region, &mut vec![])?;
         }
         Ok(())
     }
 
-    fn points(&self, region: &Region<'_>, point: &mut Vec<i64>) -> Result<(), Outside> {
+    /// True if a result has elements that were not written.
+    fn leaves(&self, position: usize) -> bool {
+        let written = self.step.kernel.written();
+        let result = written.iter().find(|written| usize::from(written.target) == position);
+        let extents = result.map(|result| result.shape.iter().map(|dim| self.dim(dim)).product::<Option<i64>>());
+        let count = self.written.get(&position).map_or(0, HashSet::len);
+        extents.flatten().is_none_or(|elements| elements != count as i64)
+    }
+
+    fn points(&mut self, region: &Region<'_>, point: &mut Vec<i64>) -> Result<(), Wrong> {
         let Some(extent) = region.coords.get(point.len()) else {
             let values = region.roots.iter().map(|&root| self.at(root, point)).collect::<Result<Vec<_>, _>>()?;
             let Some((_, output)) = region.output else { return Ok(()) };
             let within = |(at, dim): (&i64, &Dim)| (0..self.dim(dim).unwrap_or(0)).contains(at);
             return match values.iter().zip(&output.shape).all(within) {
-                true => Ok(()),
-                false => Err(Outside { step: self.step.name.clone(), expression: output.value.0, index: values }),
+                true => {
+                    let last = point.last().and_then(|&last| usize::try_from(last).ok()).unwrap_or(0);
+                    let index = values.get(..output.index.len()).unwrap_or(&values).to_vec();
+                    if output.columns.is_none_or(|(start, end)| (start..end).contains(&last)) {
+                        self.written.entry(output.target.into()).or_default().insert(index);
+                    }
+                    Ok(())
+                }
+                false => Err(Wrong::Outside { step: self.step.name.clone(), expression: output.value.0, index: values }),
             };
         };
         let (first, end) = match extent {
@@ -74,8 +116,10 @@ impl Run<'_> {
                 (0, entry(point[0] + 1) - entry(point[0]))
             }
         };
-        // The first and last points of a loop, which has the more of them the deeper it is.
-        for coord in (first..end.min(first + 9)).chain((end - 2).max(first + 9)..end) {
+        // Of a long loop the first and last points.
+        let most = if end - first > FULL { 9 } else { FULL };
+        self.is_full &= end - first <= FULL;
+        for coord in (first..end.min(first + most)).chain((end - 2).max(first + most)..end) {
             point.push(coord);
             self.points(region, point)?;
             point.pop();
@@ -89,7 +133,7 @@ impl Run<'_> {
         (hasher.finish() >> 20) as i64
     }
 
-    fn at(&self, id: ExprId, point: &[i64]) -> Result<i64, Outside> {
+    fn at(&self, id: ExprId, point: &[i64]) -> Result<i64, Wrong> {
         let dag = &self.body().dag;
         let of = |id: ExprId| self.at(id, point);
         let word = |value: i64| if dag.scalar(id) == Scalar::I32 { i64::from(value as i32) } else { value };
@@ -103,7 +147,7 @@ impl Run<'_> {
                 let declared = &self.body().operands[usize::from(*operand)];
                 let within = |(at, dim): (&i64, &Dim)| (0..self.dim(dim).unwrap_or(0)).contains(at);
                 if !index.iter().zip(&declared.shape).all(within) {
-                    return Err(Outside { step: self.step.name.clone(), expression: id.0, index });
+                    return Err(Wrong::Outside { step: self.step.name.clone(), expression: id.0, index });
                 }
                 match declared.place {
                     Memory::Host => {

@@ -1,5 +1,5 @@
-//! What is proven holds: every index of a confined plan is evaluated at every point, for plans as they are lowered and for
-//! plans whose files were changed.
+//! What is proven holds: confined plans are evaluated at every point, plans as they are lowered and plans whose files were
+//! changed. No index lies outside of its tensor, and no element of a result is left as it was.
 
 mod evaluate;
 mod plans;
@@ -7,21 +7,15 @@ mod plans;
 use super::region::{Extent, Region};
 use super::*;
 use crate::plan::{Binding, Place as Memory, ShapeValues};
-use evaluate::{Outside, Run};
+use evaluate::{Wrong, check};
 use plans::{changed, numbers, sizes, stored};
 use proptest::prelude::*;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::Expr;
 use serde_json::json;
 
-/// Evaluates all kernels of a plan in one run.
-fn check(plan: &Plan, values: &ShapeValues, seed: u64) -> Result<(), Outside> {
-    let steps = plan.load.iter().chain(&plan.steps);
-    steps.into_iter().try_for_each(|step| Run { step, values, seed }.evaluate())
-}
-
 /// Confines a plan from a file and evaluates it in one run, as far as it is loaded and the run is not refused.
-fn stays_within(mut plan: Plan, lengths: [&[i64]; 2], seed: u64) -> Result<(), Outside> {
+fn stays_within(mut plan: Plan, lengths: [&[i64]; 2], seed: u64) -> Result<(), Wrong> {
     if plan.check_limits().is_err() || plan.steps.iter().any(|step| !is_sound(step)) || confine(&mut plan).is_err() {
         return Ok(());
     }
@@ -31,7 +25,7 @@ fn stays_within(mut plan: Plan, lengths: [&[i64]; 2], seed: u64) -> Result<(), O
     }
 }
 
-/// Changes of a file, with the lengths of a run and its seed, at which an index was outside once.
+/// Changes of a file, with the lengths of a run and its seed, of which what was proven did not hold once.
 struct Finding {
     plan: usize,
     changes: &'static [(&'static str, i64)],
