@@ -119,7 +119,10 @@ impl Digits {
                 Some((extent, [lower, upper])) => {
                     open.extend([(lower, multiple), (upper, multiple.checked_mul(extent as i128)?)]);
                 }
-                None => whole = whole.plus(&Number { digits: BTreeMap::from([(digit, multiple)]), ..Number::default() }, 1)?,
+                None => {
+                    whole =
+                        whole.plus(&Number { digits: BTreeMap::from([(digit, multiple)]), ..Number::default() }, 1)?
+                }
             }
         }
         Some(whole)
@@ -236,7 +239,8 @@ mod tests {
     fn parts_lie_side_by_side() {
         let (rows, more) = (Dim::symbol(Symbol(0)), Dim::symbol(Symbol(1)));
         let shape = [rows.clone() + more.clone(), 6.into()];
-        let part = |first: &Dim, end: &Dim, columns: [usize; 2]| vec![[first.clone(), end.clone()], columns.map(Dim::from)];
+        let part =
+            |first: &Dim, end: &Dim, columns: [usize; 2]| vec![[first.clone(), end.clone()], columns.map(Dim::from)];
         let zero = Dim::from(0);
         let [above, below] = [part(&zero, &rows, [0, 6]), part(&rows, &shape[0], [0, 6])];
         assert!(covers(&shape, &[&below, &above]));

@@ -24,7 +24,7 @@ mod region;
 #[cfg(test)]
 mod tests;
 
-use crate::plan::{BufferId, Plan, Step};
+use crate::plan::{BufferId, Plan, PlanError, Step};
 use analysis::Analysis;
 use cover::{Span, covers};
 use host::Host;
@@ -66,6 +66,9 @@ pub struct Clamped {
 /// A plan of which nothing can be proven.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ProveError {
+    /// It is larger than any device runs, or expressions do not have the types that they are taken in.
+    #[error(transparent)]
+    Limit(#[from] PlanError),
     /// The shape program computes a value more than once.
     #[error("the shape program gives {what} more than one value")]
     Twice {
@@ -120,8 +123,9 @@ impl Confined {
 /// ```
 ///
 /// # Errors
-/// [`ProveError`] if the plan contradicts itself.
+/// [`ProveError`] if the plan contradicts itself, or [`Plan::check_limits`] refuses it.
 pub fn confine(plan: &mut Plan) -> Result<Confined, ProveError> {
+    plan.check_limits()?;
     let host = Host::new(plan)?;
     let proofs = plan.load.iter().chain(&plan.steps).map(|step| Proof::of(step, &host));
     let proofs = proofs.collect::<Result<Vec<_>, _>>()?;

@@ -104,7 +104,9 @@ impl Run<'_> {
                     }
                     Ok(())
                 }
-                false => Err(Wrong::Outside { step: self.step.name.clone(), expression: output.value.0, index: values }),
+                false => {
+                    Err(Wrong::Outside { step: self.step.name.clone(), expression: output.value.0, index: values })
+                }
             };
         };
         let (first, end) = match extent {
