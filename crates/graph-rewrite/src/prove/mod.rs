@@ -55,7 +55,7 @@ struct Unproven {
 /// A load or a store that was not proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clamped {
-    /// Position among the steps; those of [`Plan::load`] come first.
+    /// Position among the steps of the plan as it was; those of [`Plan::load`] come first.
     pub step: usize,
     /// The shape of the tensor.
     pub shape: Vec<Dim>,
