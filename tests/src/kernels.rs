@@ -45,7 +45,8 @@ impl Sum for Figures {
     }
 }
 
-fn demo() -> Result<Graph, String> {
+/// The demo model.
+pub fn demo() -> Result<Graph, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/demo/model");
     let config = rank::read_config(&folder).map_err(|error| error.to_string())?;
     rank::trace(&config).map_err(|error| error.to_string())

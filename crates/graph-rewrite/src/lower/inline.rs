@@ -229,15 +229,7 @@ impl<'a> Inliner<'a> {
     }
 
     pub fn size(&mut self, dim: &Dim) -> ExprId {
-        if let Some(value) = dim.as_const() {
-            return self.body.dag.int(value as i64);
-        }
-        let sizes = &mut self.body.sizes;
-        let position = sizes.iter().position(|known| known == dim).unwrap_or_else(|| {
-            sizes.push(dim.clone());
-            sizes.len() - 1
-        });
-        self.body.dag.size(position as u16)
+        self.body.dag.extent(&mut self.body.sizes, dim)
     }
 
     /// Follows `value` back to one of `bases` and returns where its loop point lies in `value`.

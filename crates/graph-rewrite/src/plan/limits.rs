@@ -24,10 +24,9 @@ impl PlanError {
 }
 
 impl Plan {
-    /// Checks ranks, sizes and names: what lowering makes, and all that a plan from a file may ask for.
+    /// Checks ranks, sizes, types and names: what lowering makes, and all that a plan from a file may ask for.
     ///
     /// ```
-    /// use rewire_graph_rewrite::plan::{Plan, PlanOutput};
     /// let scope = rewire_graph::Scope::new();
     /// let n = scope.host_input("n", &[]);
     /// let graph = scope.finish(&[("n", n)])?;
@@ -119,13 +118,15 @@ impl Plan {
 }
 
 impl Kernel {
-    /// Checks that the kernel is small enough to be stored, read and run: fusion stops where it would not be.
+    /// Checks that the kernel is small enough to be stored, read and run: fusion stops where it would not be. Its expressions
+    /// have the types that its loop takes.
     pub(crate) fn check_limits(&self) -> Result<(), Refusal> {
         let body = self.body();
         body.dag.check_limits()?;
         check_count("operands", body.operands.len(), MAX_OPERANDS)?;
         body.sizes.iter().try_for_each(check_extent)?;
         body.operands.iter().try_for_each(|operand| check_shape(&operand.shape))?;
+        self.check_types()?;
         self.check_loop()?;
         let extents = match self {
             Self::Map(kernel) => &kernel.extents,

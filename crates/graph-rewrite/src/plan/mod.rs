@@ -4,6 +4,7 @@ mod custom;
 mod kernel;
 mod limits;
 mod storage;
+mod types;
 
 pub use custom::Custom;
 pub use kernel::{

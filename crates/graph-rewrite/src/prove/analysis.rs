@@ -1,11 +1,13 @@
 //! The indices of one loop as linear forms, and what is proven of them.
 
+use super::cover::{Digits, Span};
+use super::entries::{Entries, Known};
 use super::facts::{Facts, Guard, When};
 use super::form::{Atom, Atoms, Form, Meaning};
 use super::host::{Host, slot};
 use super::region::{Extent, Region};
 use super::{Place, ProveError, Unproven};
-use crate::plan::{HostSlot, Operand, Step};
+use crate::plan::{HostSlot, Operand, Output, Step};
 use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{Dim, Scalar};
@@ -29,12 +31,22 @@ pub(super) struct Analysis<'a> {
     guards: HashMap<ExprId, Guard>,
     /// What is not negative where a condition is true, and where it is false.
     conditions: HashMap<ExprId, [Vec<Form>; 2]>,
+    /// Host values at an index below a size, and how many of the facts of them are noted where.
+    at: HashMap<(Form, Option<Dim>), (Known, Vec<(When, usize)>)>,
     found: Vec<Unproven>,
 }
 
+/// What is known of a loop.
+pub(super) struct Findings {
+    /// The loads and the store that are not proven.
+    pub unproven: Vec<Unproven>,
+    /// What is written, all of it, a span a dimension.
+    pub written: Option<Vec<Span>>,
+}
+
 impl<'a> Analysis<'a> {
-    /// What is not proven of the loads and the store of a loop.
-    pub fn run(step: &'a Step, region: &Region<'_>, host: &'a Host<'a>) -> Result<Vec<Unproven>, ProveError> {
+    /// Proves the loads and the store of a loop.
+    pub fn run(step: &'a Step, region: &Region<'_>, host: &'a Host<'a>) -> Result<Findings, ProveError> {
         let body = step.kernel.body();
         let mut analysis = Self {
             dag: &body.dag,
@@ -47,6 +59,7 @@ impl<'a> Analysis<'a> {
             forms: HashMap::new(),
             guards: guards(&body.dag, &region.roots),
             conditions: HashMap::new(),
+            at: HashMap::new(),
             found: vec![],
         };
         analysis.bound_sizes();
@@ -58,11 +71,50 @@ impl<'a> Analysis<'a> {
             let form = analysis.visit(id);
             analysis.forms.insert(id, form);
         }
+        let mut written = None;
         if let Some((position, output)) = region.output {
             let when = When { coords: u32::MAX, guard: Guard::default() };
-            analysis.access(Place::Store(position), &output.index, &output.shape, &when);
+            if analysis.access(Place::Store(position), &output.index, &output.shape, &when) {
+                written = analysis.written(&region.coords, output);
+            }
         }
-        Ok(analysis.found)
+        Ok(Findings { unproven: analysis.found, written })
+    }
+
+    /// The elements that an output within its tensor writes, where it is known that it writes all of them.
+    fn written(&mut self, coords: &[Extent], output: &Output) -> Option<Vec<Span>> {
+        if output.columns.is_some() && !matches!(coords.last(), Some(Extent::Part(..))) {
+            return None;
+        }
+        let is_ragged = coords.iter().any(|extent| matches!(extent, Extent::Ragged(_)));
+        let mut index: Vec<Form> = output.index.iter().map(|&id| self.form(id)).collect();
+        let mut digits = Digits::default();
+        // A sample and a row of it are one coordinate, a row of all.
+        for (axis, extent) in coords.iter().enumerate().skip(usize::from(is_ragged)) {
+            let (coord, _) = self.atoms.intern(Meaning::Coord(axis as u8));
+            match extent {
+                Extent::Dim(dim) | Extent::Depth(dim) => digits.coord(coord, 0, dim.clone()),
+                Extent::Part(first, last, _) => digits.coord(coord, *first, (last + 1 - first).into()),
+                Extent::Ragged(offsets) => {
+                    let slot = slot(self.step, *offsets).filter(|slot| self.host.is_offsets(*slot))?;
+                    let ends: Vec<Dim> = self.host.ends(slot).collect();
+                    let end = ends.iter().find(|end| output.shape.contains(end)).or(ends.first())?;
+                    digits.coord(coord, 0, end.clone());
+                    let start = self.sample_start(slot);
+                    for form in &mut index {
+                        *form = form.plus(&start, -form.multiple_of(coord))?;
+                    }
+                }
+            }
+        }
+        digits.spans(&self.atoms, &index)
+    }
+
+    /// The first row of the sample that is coordinate 0.
+    fn sample_start(&mut self, slot: HostSlot) -> Form {
+        let sample = self.atoms.form(Meaning::Coord(0));
+        let samples = self.host.length(slot).cloned().unwrap_or_default() - 1.into();
+        self.at((sample, Some(samples)), &When { coords: 1, guard: Guard::default() }, |entries| entries.entry(slot))
     }
 
     fn when(&self, id: ExprId) -> When {
@@ -117,12 +169,26 @@ impl<'a> Analysis<'a> {
         let sample = self.atoms.form(Meaning::Coord(0));
         // A run fails where there are not as many samples as offsets but one.
         let samples = self.host.length(slot).cloned().unwrap_or_default() - 1.into();
-        let mut entries = self.host.at(&mut self.atoms, sample, samples);
-        entries.entry(slot);
-        let rows = entries.length(slot);
-        let facts = entries.finish();
-        self.facts.extend(facts.into_iter().map(Some), when);
-        rows
+        self.at((sample, Some(samples)), when, |entries| {
+            entries.entry(slot);
+            entries.length(slot)
+        })
+    }
+
+    /// What is asked for of host values at an index that is at least 0 and below a size, of scalars without a size. All that
+    /// follows is noted.
+    fn at<T>(&mut self, at: (Form, Option<Dim>), when: &When, ask: impl FnOnce(&mut Entries<'_>) -> T) -> T {
+        let (known, mut noted) = self.at.remove(&at).unwrap_or_default();
+        let mut entries = self.host.at(&mut self.atoms, at.clone(), known);
+        let answer = ask(&mut entries);
+        let known = entries.finish();
+        let before = noted.iter().filter(|(place, _)| place.covers(when)).map(|(_, count)| *count).max().unwrap_or(0);
+        if let Some(more) = known.facts.get(before..).filter(|more| !more.is_empty()) {
+            self.facts.extend(more.iter().cloned().map(Some), when);
+            noted.push((when.clone(), known.facts.len()));
+        }
+        self.at.insert(at, (known, noted));
+        answer
     }
 
     /// Errors where an expression counts on fewer values of a coordinate than the loop gives it.
@@ -358,38 +424,33 @@ impl<'a> Analysis<'a> {
         let when = self.when(id);
         let is_within = self.access(Place::Load(id), index, &operand.shape, &when);
         let slot = slot(self.step, position).filter(|_| is_within)?;
-        let (form, facts) = match index.first().map(|index| self.form(*index)) {
-            None => {
-                let mut entries = self.host.at(&mut self.atoms, Form::default(), Dim::default());
-                (entries.scalar(slot), entries.finish())
-            }
+        let form = match index.first().map(|index| self.form(*index)) {
+            None => self.at(Default::default(), &when, |entries| entries.scalar(slot)),
             Some(index) => self.entry(slot, index, operand, &when),
         };
         // Entries are uploaded as words of 32 bits.
         let words = [form.shifted(-LEAST), form.times(-1).and_then(|form| form.shifted(MOST))];
-        self.facts.extend(facts.into_iter().map(Some).chain(words), &when);
+        self.facts.extend(words, &when);
         Some(form)
     }
 
     /// The entry of a host vector at an index that it has; of offsets at `s + 1` in terms of that at `s`.
-    fn entry(&mut self, slot: HostSlot, index: Form, operand: &Operand, when: &When) -> (Form, Vec<Form>) {
+    fn entry(&mut self, slot: HostSlot, index: Form, operand: &Operand, when: &When) -> Form {
         let count = operand.shape.first().cloned().unwrap_or_default();
         if !self.host.is_offsets(slot) {
-            let mut entries = self.host.at(&mut self.atoms, index, count);
-            return (entries.entry(slot), entries.finish());
+            return self.at((index, Some(count)), when, |entries| entries.entry(slot));
         }
         let samples = count.clone() - 1.into();
         let before = index.shifted(-1).filter(|_| index.offset() > 0);
         if let Some(before) = before.filter(|before| self.facts.prove(before, when)) {
-            let mut entries = self.host.at(&mut self.atoms, before, samples.clone());
-            if let Some(form) = entries.entry(slot).plus(&entries.length(slot), 1) {
-                return (form, entries.finish());
+            let ask = |entries: &mut Entries<'_>| entries.entry(slot).plus(&entries.length(slot), 1);
+            if let Some(form) = self.at((before, Some(samples.clone())), when, ask) {
+                return form;
             }
         }
         let more = self.atoms.dim(&samples).minus(&index).and_then(|rest| rest.shifted(-1));
         let is_sample = more.is_some_and(|more| self.facts.prove(&more, when));
-        let mut entries = self.host.at(&mut self.atoms, index, if is_sample { samples } else { count });
-        (entries.entry(slot), entries.finish())
+        self.at((index, Some(if is_sample { samples } else { count })), when, |entries| entries.entry(slot))
     }
 
     /// Notes what is known of the sample of a row.
@@ -411,21 +472,17 @@ impl<'a> Analysis<'a> {
             }
             return;
         };
-        let mut entries = self.host.at(&mut self.atoms, sample, count.clone() - 1.into());
-        let (start, rows) = (entries.entry(slot), entries.length(slot));
-        let facts = entries.finish();
+        let samples = count.clone() - 1.into();
+        let (start, rows) =
+            self.at((sample, Some(samples)), &when, |entries| (entries.entry(slot), entries.length(slot)));
         let position = row.minus(&start);
         let left = position.as_ref().and_then(|position| rows.minus(position)?.shifted(-1));
         self.facts.extend([room, position, left], &when);
-        self.facts.extend(facts.into_iter().map(Some), &when);
     }
 
     /// True if a row is one of those that offsets divide.
     fn is_divided(&mut self, slot: HostSlot, row: &Form, when: &When) -> bool {
-        let mut entries = self.host.at(&mut self.atoms, Form::default(), Dim::default());
-        let end = entries.end(slot);
-        let facts = entries.finish();
-        self.facts.extend(facts.into_iter().map(Some), when);
+        let end = self.at(Default::default(), when, |entries| entries.end(slot));
         let below = end.minus(row).and_then(|rest| rest.shifted(-1));
         self.facts.prove(row, when) && below.is_some_and(|below| self.facts.prove(&below, when))
     }

@@ -13,12 +13,6 @@ struct Bounds {
     empty: bool,
 }
 
-/// Expressions in the making, and the sizes that they refer to.
-struct Sized<'a> {
-    dag: &'a mut Dag,
-    sizes: &'a mut Vec<Dim>,
-}
-
 /// Clamps what is not proven in all loops of a kernel; returns the shapes and dimensions, or `None` for a store that is
 /// within no tensor.
 pub(super) fn clamp(kernel: &mut Kernel, found: &[Unproven]) -> Option<Vec<(Vec<Dim>, Vec<usize>)>> {
@@ -68,22 +62,21 @@ fn clamp_loads(kernel: &mut Kernel, loads: &[(Expr, Bounds)]) {
         let (load, bounds) = loads.iter().find(|(load, _)| load == expr)?;
         let Expr::Load { operand, .. } = load else { return None };
         let declared = operands.get(usize::from(*operand))?;
-        let (mut index, mut at) = (index.to_vec(), Sized { dag, sizes });
-        let mut filled = None;
+        let (mut index, mut filled) = (index.to_vec(), None);
         for &axis in &bounds.dimensions {
-            let extent = at.size(declared.shape.get(axis)?);
-            index[axis] = at.nearest(index[axis], extent);
+            let extent = dag.extent(sizes, declared.shape.get(axis)?);
+            index[axis] = nearest(dag, index[axis], extent);
             if bounds.empty {
-                let zero = at.dag.int(0);
-                let some = at.dag.binary(BinaryOp::Gt, extent, zero);
-                filled = Some(filled.map_or(some, |filled| at.dag.binary(BinaryOp::And, filled, some)));
+                let zero = dag.int(0);
+                let some = dag.binary(BinaryOp::Gt, extent, zero);
+                filled = Some(filled.map_or(some, |filled| dag.binary(BinaryOp::And, filled, some)));
             }
         }
-        let load = at.dag.load(*operand, declared.dtype, index);
+        let load = dag.load(*operand, declared.dtype, index);
         Some(match filled {
             Some(filled) => {
-                let zero = at.dag.constant(declared.dtype.scalar(), 0);
-                at.dag.select(filled, load, zero)
+                let zero = dag.constant(declared.dtype.scalar(), 0);
+                dag.select(filled, load, zero)
             }
             None => load,
         })
@@ -97,32 +90,18 @@ fn clamp_loads(kernel: &mut Kernel, loads: &[(Expr, Bounds)]) {
 fn clamp_store(kernel: &mut Kernel, output: usize, bounds: &Bounds, shape: &[Dim]) -> Option<()> {
     let mut index = kernel.outputs().get(output)?.index.clone();
     let body = kernel.body_mut();
-    let mut at = Sized { dag: &mut body.dag, sizes: &mut body.sizes };
     for &axis in &bounds.dimensions {
-        let extent = at.size(shape.get(axis)?);
-        index[axis] = at.nearest(index[axis], extent);
+        let extent = body.dag.extent(&mut body.sizes, shape.get(axis)?);
+        index[axis] = nearest(&mut body.dag, index[axis], extent);
     }
     kernel.outputs_mut().into_iter().nth(output)?.index = index;
     Some(())
 }
 
-impl Sized<'_> {
-    /// The nearest index below an extent.
-    fn nearest(&mut self, index: ExprId, extent: ExprId) -> ExprId {
-        let (zero, one) = (self.dag.int(0), self.dag.int(1));
-        let last = self.dag.binary(BinaryOp::Sub, extent, one);
-        let index = self.dag.binary(BinaryOp::Min, index, last);
-        self.dag.binary(BinaryOp::Max, index, zero)
-    }
-
-    fn size(&mut self, dim: &Dim) -> ExprId {
-        if let Some(value) = dim.as_const() {
-            return self.dag.int(value as i64);
-        }
-        let position = self.sizes.iter().position(|known| known == dim).unwrap_or_else(|| {
-            self.sizes.push(dim.clone());
-            self.sizes.len() - 1
-        });
-        self.dag.size(position as u16)
-    }
+/// The nearest index below an extent.
+fn nearest(dag: &mut Dag, index: ExprId, extent: ExprId) -> ExprId {
+    let (zero, one) = (dag.int(0), dag.int(1));
+    let last = dag.binary(BinaryOp::Sub, extent, one);
+    let index = dag.binary(BinaryOp::Min, index, last);
+    dag.binary(BinaryOp::Max, index, zero)
 }

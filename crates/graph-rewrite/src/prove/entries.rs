@@ -17,6 +17,16 @@ enum Part {
     /// What offsets rise by after the index.
     Length(HostSlot),
     Scalar(HostSlot),
+    /// The last entry of offsets.
+    End(HostSlot),
+}
+
+/// What has come up at an index.
+#[derive(Default)]
+pub(super) struct Known {
+    parts: HashMap<Part, Form>,
+    /// Forms that are not negative.
+    pub facts: Vec<Form>,
 }
 
 /// Entries of host vectors at one index, and what is known of them.
@@ -24,42 +34,45 @@ pub(super) struct Entries<'h> {
     host: &'h Host<'h>,
     atoms: &'h mut Atoms,
     index: Form,
-    /// A size that the index is below.
-    within: Dim,
-    known: HashMap<Part, Form>,
+    /// A size that the index is below, and that size and 1. Without one there is no index, and no vector has an entry.
+    within: Option<[Dim; 2]>,
+    known: Known,
     /// What came up and its checks have not yet.
     open: Vec<HostSlot>,
-    /// Forms that are not negative.
-    facts: Vec<Form>,
 }
 
 impl<'h> Entries<'h> {
-    pub fn new(host: &'h Host<'h>, atoms: &'h mut Atoms, index: Form, within: Dim) -> Self {
-        Self { host, atoms, index, within, known: HashMap::new(), open: vec![], facts: vec![] }
+    pub fn new(host: &'h Host<'h>, atoms: &'h mut Atoms, (index, within): (Form, Option<Dim>), known: Known) -> Self {
+        let within = within.map(|within| [within.clone(), within + 1.into()]);
+        Self { host, atoms, index, within, known, open: vec![] }
     }
 
     /// True for vectors that have an entry at the index.
     fn has(&self, slot: HostSlot) -> bool {
-        self.host.length(slot).is_some_and(|length| *length == self.within) || self.follows(slot)
+        self.is_long(slot, |[within, _], length| length == within) || self.follows(slot)
     }
 
     /// True for vectors that have an entry after the one at the index.
     fn follows(&self, slot: HostSlot) -> bool {
-        self.host.length(slot).is_some_and(|length| *length == self.within.clone() + 1.into())
+        self.is_long(slot, |[_, after], length| length == after)
     }
 
-    /// Forms that are not negative, for all that was asked for.
-    pub fn finish(mut self) -> Vec<Form> {
+    fn is_long(&self, slot: HostSlot, is: impl FnOnce(&[Dim; 2], &Dim) -> bool) -> bool {
+        self.within.as_ref().zip(self.host.length(slot)).is_some_and(|(within, length)| is(within, length))
+    }
+
+    /// What is known of all that was asked for.
+    pub fn finish(mut self) -> Known {
         while let Some(slot) = self.open.pop() {
             for (check, inputs) in self.host.checks(slot) {
                 self.checked(check, inputs);
             }
         }
-        self.facts
+        self.known
     }
 
     fn not_negative(&mut self, form: Option<Form>) {
-        self.facts.extend(form);
+        self.known.facts.extend(form);
     }
 
     fn equal(&mut self, a: &Form, b: &Form) {
@@ -69,21 +82,24 @@ impl<'h> Entries<'h> {
 
     /// What is known of a part, or else what `express` makes of it.
     fn part(&mut self, part: Part, meaning: Meaning, express: impl FnOnce(&mut Self) -> Option<Form>) -> Form {
-        if let Some(known) = self.known.get(&part) {
+        if let Some(known) = self.known.parts.get(&part) {
             return known.clone();
         }
         let own = self.atoms.form(meaning);
-        let is_room = self.known.len() < STEPS;
+        let is_room = self.known.parts.len() < STEPS;
         // Until it is expressed, and if it cannot be, it stands for itself.
-        self.known.insert(part, own.clone());
+        self.known.parts.insert(part, own.clone());
         let form = if is_room { express(self).unwrap_or(own) } else { own };
-        self.known.insert(part, form.clone());
+        self.known.parts.insert(part, form.clone());
         form
     }
 
     /// The last entry of offsets.
     pub fn end(&mut self, slot: HostSlot) -> Form {
         let end = self.atoms.form(Meaning::End(slot));
+        if self.known.parts.insert(Part::End(slot), end.clone()).is_some() {
+            return end;
+        }
         self.not_negative(Some(end.clone()));
         for size in self.host.ends(slot) {
             let size = self.atoms.dim(&size);
@@ -102,7 +118,7 @@ impl<'h> Entries<'h> {
             Some((HostOp::Offsets, &[lengths])) => Some(lengths),
             _ => None,
         };
-        let is_new = !self.known.contains_key(&Part::Length(slot));
+        let is_new = !self.known.parts.contains_key(&Part::Length(slot));
         let length = self.part(Part::Length(slot), meaning, |entries| Some(entries.entry(lengths?)));
         if is_new {
             self.open.push(slot);
@@ -116,7 +132,7 @@ impl<'h> Entries<'h> {
     /// The entry of a vector.
     pub fn entry(&mut self, slot: HostSlot) -> Form {
         let (part, meaning) = (Part::Entry(slot), Meaning::Entry(slot, self.index.clone()));
-        if let Some(known) = self.known.get(&part) {
+        if let Some(known) = self.known.parts.get(&part) {
             return known.clone();
         }
         if !self.has(slot) {
@@ -142,7 +158,7 @@ impl<'h> Entries<'h> {
     /// The value of a scalar.
     pub fn scalar(&mut self, slot: HostSlot) -> Form {
         let (part, meaning) = (Part::Scalar(slot), Meaning::Scalar(slot));
-        if let Some(known) = self.known.get(&part) {
+        if let Some(known) = self.known.parts.get(&part) {
             return known.clone();
         }
         let symbol = self.host.symbol(slot);

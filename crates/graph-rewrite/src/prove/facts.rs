@@ -17,8 +17,9 @@ pub(super) struct When {
 
 impl When {
     /// True if this holds wherever `other` does.
-    fn covers(&self, other: &Self) -> bool {
-        self.coords & !other.coords == 0 && self.guard.is_subset(&other.guard)
+    pub fn covers(&self, other: &Self) -> bool {
+        let guards = || Rc::ptr_eq(&self.guard, &other.guard) || self.guard.is_subset(&other.guard);
+        self.coords & !other.coords == 0 && guards()
     }
 }
 
@@ -48,7 +49,10 @@ const CHOICES: usize = 3;
 impl Facts {
     /// Notes that a form is not negative.
     pub fn add(&mut self, form: Form, when: &When) {
-        if form.as_constant().is_some() {
+        let Some((leading, _)) = form.leading() else { return };
+        let is_known =
+            |&position: &usize| self.all.get(position).is_some_and(|fact| fact.form == form && fact.when.covers(when));
+        if self.about.get(&leading).is_some_and(|about| about.iter().any(is_known)) {
             return;
         }
         for atom in form.atoms() {
@@ -124,8 +128,15 @@ impl Search<'_> {
         self.steps -= 1;
         let facts = self.facts;
         let about = facts.about.get(&atom).map(Vec::as_slice).unwrap_or_default();
-        let about = about.iter().map(|&position| &facts.all[position]).filter(|fact| fact.when.covers(self.when));
-        let mut rests: Vec<Form> = about.filter_map(|fact| form.without(atom, &fact.form)).collect();
+        let mut rests = vec![];
+        for fact in about.iter().map(|&position| &facts.all[position]) {
+            let Some(rest) = form.without(atom, &fact.form).filter(|_| fact.when.covers(self.when)) else { continue };
+            match rest.as_constant() {
+                None => rests.push(rest),
+                Some(rest) if rest >= 0 => return true,
+                Some(_) => {}
+            }
+        }
         // What leaves the fewest unknowns is the nearest to a proof.
         rests.sort_by_key(Form::unknowns);
         self.seen.insert(form);

@@ -75,6 +75,20 @@ impl Atoms {
         (atom, self.known.len() > count)
     }
 
+    /// What an unknown stands for.
+    pub fn meaning(&self, atom: Atom) -> Option<&Meaning> {
+        self.known.iter().find(|(_, known)| **known == atom).map(|(meaning, _)| meaning)
+    }
+
+    /// A form of sizes alone as a size.
+    pub fn size(&self, form: &Form) -> Option<Dim> {
+        let constant = Dim::from(1) * i64::try_from(form.offset()).ok()?;
+        form.terms().try_fold(constant, |sum, (atom, multiple)| match self.meaning(atom)? {
+            Meaning::Symbol(symbol) => Some(sum + Dim::symbol(*symbol) * i64::try_from(multiple).ok()?),
+            _ => None,
+        })
+    }
+
     /// The form that is one unknown.
     pub fn form(&mut self, meaning: Meaning) -> Form {
         Form::atom(self.intern(meaning).0)
@@ -136,6 +150,11 @@ impl Form {
     /// The number of unknowns.
     pub fn unknowns(&self) -> usize {
         self.terms.len()
+    }
+
+    /// The unknowns with their multiples.
+    pub fn terms(&self) -> impl Iterator<Item = (Atom, i128)> + '_ {
+        self.terms.iter().copied()
     }
 
     /// The unknowns.

@@ -1,7 +1,7 @@
 //! What the shape program says of host values.
 
 use super::ProveError;
-use super::entries::Entries;
+use super::entries::{Entries, Known};
 use super::form::{Atoms, Form};
 use crate::plan::{Binding, Check, HostOp, HostSlot, Place, Plan, ShapeEntry, Step, SymbolSource};
 use rewire_graph::{Dim, Symbol};
@@ -131,9 +131,9 @@ impl<'a> Host<'a> {
         self.checks.get(&slot).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The entries at an index that is at least 0 and below a size.
-    pub fn at<'h>(&'h self, atoms: &'h mut Atoms, index: Form, within: Dim) -> Entries<'h> {
-        Entries::new(self, atoms, index, within)
+    /// The entries at an index that is at least 0 and below a size, with what is known of them; scalars without a size.
+    pub fn at<'h>(&'h self, atoms: &'h mut Atoms, at: (Form, Option<Dim>), known: Known) -> Entries<'h> {
+        Entries::new(self, atoms, at, known)
     }
 }
 

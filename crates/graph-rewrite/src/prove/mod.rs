@@ -8,9 +8,14 @@
 //! A load or a store that is not proven is clamped: in the dimensions in question its index becomes the nearest that the tensor
 //! has, so that it reads neither another tensor nor what an earlier run left behind. A proof belongs to the plan as it is: it is
 //! made when a plan is loaded, wherever the plan comes from.
+//!
+//! What a step writes is proven to be all of its results. A result of which it is not is filled with zeros before, by a step
+//! of its own, so that none shows what an earlier run left in its memory.
 
 mod analysis;
 mod clamp;
+mod clear;
+mod cover;
 mod entries;
 mod facts;
 mod form;
@@ -19,8 +24,9 @@ mod region;
 #[cfg(test)]
 mod tests;
 
-use crate::plan::{Plan, Step};
+use crate::plan::{BufferId, Plan, PlanError, Step};
 use analysis::Analysis;
+use cover::{Span, covers};
 use host::Host;
 use region::Region;
 use rewire_graph::Dim;
@@ -49,7 +55,7 @@ struct Unproven {
 /// A load or a store that was not proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clamped {
-    /// Position among the steps; those of [`Plan::load`] come first.
+    /// Position among the steps of the plan as it was; those of [`Plan::load`] come first.
     pub step: usize,
     /// The shape of the tensor.
     pub shape: Vec<Dim>,
@@ -60,6 +66,9 @@ pub struct Clamped {
 /// A plan of which nothing can be proven.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ProveError {
+    /// It is larger than any device runs, or expressions do not have the types that they are taken in.
+    #[error(transparent)]
+    Limit(#[from] PlanError),
     /// The shape program computes a value more than once.
     #[error("the shape program gives {what} more than one value")]
     Twice {
@@ -80,7 +89,24 @@ pub enum ProveError {
     },
 }
 
-/// Clamps the loads and stores of a plan that are not proven to stay within their tensors, and tells which.
+/// What of a plan was not proven, and what was done about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confined {
+    /// Loads and stores that are clamped.
+    pub clamped: Vec<Clamped>,
+    /// Results that a step of their own fills with zeros first.
+    pub cleared: Vec<BufferId>,
+}
+
+impl Confined {
+    /// True if all was proven, so that the plan is as it was.
+    pub fn is_empty(&self) -> bool {
+        self.clamped.is_empty() && self.cleared.is_empty()
+    }
+}
+
+/// Clamps the loads and stores of a plan that are not proven to stay within their tensors, clears the results that are not
+/// proven to be written as a whole, and tells which.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -97,24 +123,47 @@ pub enum ProveError {
 /// ```
 ///
 /// # Errors
-/// [`ProveError`] if the plan contradicts itself.
-pub fn confine(plan: &mut Plan) -> Result<Vec<Clamped>, ProveError> {
+/// [`ProveError`] if the plan contradicts itself, or [`Plan::check_limits`] refuses it.
+pub fn confine(plan: &mut Plan) -> Result<Confined, ProveError> {
+    plan.check_limits()?;
     let host = Host::new(plan)?;
-    let steps = plan.load.iter().chain(&plan.steps).map(|step| unproven(step, &host));
-    let steps = steps.collect::<Result<Vec<_>, _>>()?;
+    let proofs = plan.load.iter().chain(&plan.steps).map(|step| Proof::of(step, &host));
+    let proofs = proofs.collect::<Result<Vec<_>, _>>()?;
     let mut clamped = vec![];
-    for (step, (own, found)) in plan.load.iter_mut().chain(&mut plan.steps).zip(steps).enumerate() {
-        let accesses = clamp::clamp(&mut own.kernel, &found).ok_or(ProveError::Store { step })?;
+    for (step, (own, proof)) in plan.load.iter_mut().chain(&mut plan.steps).zip(&proofs).enumerate() {
+        let accesses = clamp::clamp(&mut own.kernel, &proof.unproven).ok_or(ProveError::Store { step })?;
         clamped.extend(accesses.into_iter().map(|(shape, dimensions)| Clamped { step, shape, dimensions }));
     }
-    Ok(clamped)
+    let mut partial = proofs.into_iter().map(|proof| proof.partial);
+    let mut cleared = clear::clear(&mut plan.load, &plan.buffers, &mut partial);
+    cleared.extend(clear::clear(&mut plan.steps, &plan.buffers, &mut partial));
+    Ok(Confined { clamped, cleared })
 }
 
-/// What is not proven of a step's loops.
-fn unproven(step: &Step, host: &Host<'_>) -> Result<Vec<Unproven>, ProveError> {
-    let mut found = vec![];
-    for region in &Region::of(&step.kernel) {
-        found.extend(Analysis::run(step, region, host)?);
+/// What is not proven of a step.
+struct Proof {
+    unproven: Vec<Unproven>,
+    /// Positions among [`Step::writes`] of what may be written in part.
+    partial: Vec<usize>,
+}
+
+impl Proof {
+    fn of(step: &Step, host: &Host<'_>) -> Result<Self, ProveError> {
+        let mut unproven = vec![];
+        let mut written: Vec<(u16, Vec<Span>)> = vec![];
+        for region in &Region::of(&step.kernel) {
+            let findings = Analysis::run(step, region, host)?;
+            unproven.extend(findings.unproven);
+            written.extend(region.output.and_then(|(_, output)| Some((output.target, findings.written?))));
+        }
+        let results = step.kernel.written();
+        let is_whole = |position: &usize| {
+            let own = written.iter().filter(|(target, _)| usize::from(*target) == *position);
+            let parts: Vec<&[Span]> = own.map(|(_, part)| part.as_slice()).collect();
+            let result = results.iter().find(|result| usize::from(result.target) == *position);
+            result.is_some_and(|result| covers(result.shape, &parts))
+        };
+        let partial = (0..step.writes.len()).filter(|position| !is_whole(position)).collect();
+        Ok(Self { unproven, partial })
     }
-    Ok(found)
 }

@@ -33,14 +33,7 @@ impl Elements for Definition<'_> {
     }
 
     fn size(&mut self, dim: &Dim) -> ExprId {
-        if let Some(value) = dim.as_const() {
-            return self.dag.int(value as i64);
-        }
-        let position = self.sizes.iter().position(|known| known == dim).unwrap_or_else(|| {
-            self.sizes.push(dim.clone());
-            self.sizes.len() - 1
-        });
-        self.dag.size(position as u16)
+        self.dag.extent(&mut self.sizes, dim)
     }
 }
 

@@ -40,7 +40,7 @@ pub trait Custom {
 /// - `extent_x_0()` and `extent_x_1()`, the extents.
 ///
 /// How elements lie in memory and what they are stored as is not its concern. Indices are checked: a load out of range
-/// reads some element, a store out of range is dropped or overwrites some element of the result.
+/// reads some element, a store out of range is dropped or overwrites some element of the result. What is not stored is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Shader {
     /// Names of the operands in the WGSL.
@@ -86,7 +86,7 @@ pub enum Data<'a> {
     I64(&'a [i64]),
 }
 
-/// Elements to write, by their arithmetic type.
+/// Elements to write, zeros at first, by their arithmetic type.
 #[derive(Debug)]
 pub enum DataMut<'a> {
     /// Floats, whatever they are stored as.

@@ -2,7 +2,7 @@ use super::call::Function;
 use super::function::{BinaryOp, UnaryOp};
 use super::stored::Stored;
 use crate::op::{Registry, RegistryError};
-use crate::{DType, Scalar};
+use crate::{DType, Dim, Scalar};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -205,6 +205,18 @@ impl Dag {
     /// An entry of the body's sizes.
     pub fn size(&mut self, position: u16) -> ExprId {
         self.push(Expr::Size(position), Scalar::I32, Some((0, i64::from(i32::MAX))))
+    }
+
+    /// The value of an extent: a constant, or its entry among the body's `sizes`, which gets one where it has none.
+    pub fn extent(&mut self, sizes: &mut Vec<Dim>, dim: &Dim) -> ExprId {
+        if let Some(value) = dim.as_const() {
+            return self.int(value as i64);
+        }
+        let position = sizes.iter().position(|known| known == dim).unwrap_or_else(|| {
+            sizes.push(dim.clone());
+            sizes.len() - 1
+        });
+        self.size(position as u16)
     }
 
     /// A value that the anchor supplies.

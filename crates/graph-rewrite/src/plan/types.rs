@@ -1,0 +1,56 @@
+use super::{Attention, Kernel, Matmul, Reduction};
+use crate::lower::Refusal;
+use rewire_graph::Scalar;
+use rewire_graph::pointwise::{Expr, ExprId};
+
+/// An expression that a kernel takes, with the type that it needs and what the kernel takes it as.
+type Taken = (ExprId, Scalar, &'static str);
+
+impl Kernel {
+    /// Checks that expressions have the types that loops take them in, and that operands are read as what they hold.
+    pub(super) fn check_types(&self) -> Result<(), Refusal> {
+        let body = self.body();
+        for (id, expected, what) in self.taken() {
+            if id.0 as usize >= body.dag.len() {
+                return Err(format!("refers to expression {}, which does not exist", id.0).into());
+            }
+            let actual = body.dag.scalar(id);
+            if actual != expected {
+                return Err(format!("takes expression {} as {what}, {expected:?}, and it is {actual:?}", id.0).into());
+            }
+        }
+        for id in body.dag.ids() {
+            if let Expr::Load { operand, .. } = body.dag.expr(id)
+                && let Some(declared) = body.operands.get(usize::from(*operand))
+                && declared.dtype.scalar() != body.dag.scalar(id)
+            {
+                let (dtype, scalar) = (declared.dtype, body.dag.scalar(id));
+                return Err(format!("reads operand {operand}, which holds {dtype}, as {scalar:?}").into());
+            }
+        }
+        Ok(())
+    }
+
+    fn taken(&self) -> Vec<Taken> {
+        let reduced = |reductions: &[Reduction]| -> Vec<Taken> {
+            reductions.iter().map(|reduction| (reduction.value, Scalar::F32, "an element of a reduction")).collect()
+        };
+        let mut taken = match self {
+            Self::Map(_) | Self::Custom(_) => vec![],
+            Self::Reduce(kernel) => reduced(&kernel.reductions),
+            Self::Matmul(Matmul { stats, a, b, .. }) => {
+                let factors = [*a, *b].map(|factor| (factor, Scalar::F32, "a factor"));
+                reduced(stats).into_iter().chain(factors).collect()
+            }
+            Self::Attention(Attention { q, k, v, score, mask, .. }) => {
+                let factors = [*q, *k, *v, *score].map(|factor| (factor, Scalar::F32, "a factor or a score"));
+                factors.into_iter().chain(mask.map(|mask| (mask, Scalar::Bool, "a mask"))).collect()
+            }
+        };
+        for output in self.outputs() {
+            taken.extend(output.index.iter().map(|&id| (id, Scalar::I32, "an index")));
+            taken.push((output.value, output.dtype.scalar(), "an element of a result"));
+        }
+        taken
+    }
+}

@@ -1,0 +1,39 @@
+//! Results that are filled with zeros.
+
+use crate::plan::{Body, Buffer, BufferId, Kernel, Map, Output, Step};
+use rewire_graph::pointwise::Dag;
+use std::collections::HashSet;
+
+/// Puts a step that clears a buffer before the first step that writes to it, where that may write it in part: for every
+/// step `partial` has positions among [`Step::writes`]. Returns the buffers.
+pub(super) fn clear(
+    steps: &mut Vec<Step>,
+    buffers: &[Buffer],
+    partial: &mut impl Iterator<Item = Vec<usize>>,
+) -> Vec<BufferId> {
+    let (mut known, mut cleared) = (HashSet::new(), vec![]);
+    for (step, partial) in std::mem::take(steps).into_iter().zip(partial) {
+        for (position, &id) in step.writes.iter().enumerate() {
+            if known.insert(id)
+                && partial.contains(&position)
+                && let Some(buffer) = buffers.get(id.0 as usize)
+            {
+                steps.push(zeros(id, buffer, &step.path));
+                cleared.push(id);
+            }
+        }
+        steps.push(step);
+    }
+    cleared
+}
+
+/// A step that fills a buffer with zeros.
+fn zeros(id: BufferId, Buffer { dtype, shape, .. }: &Buffer, path: &str) -> Step {
+    let mut dag = Dag::new();
+    let index = shape.iter().enumerate().map(|(axis, dim)| dag.coord(axis as u8, dim.as_const())).collect();
+    let value = dag.constant(dtype.scalar(), 0);
+    let extents = if shape.is_empty() { vec![1.into()] } else { shape.clone() };
+    let outputs = vec![Output { target: 0, dtype: *dtype, shape: shape.clone(), index, value, columns: None }];
+    let kernel = Kernel::Map(Map { body: Body { dag, ..Body::default() }, extents, outputs });
+    Step { name: "clear".to_owned(), path: path.to_owned(), kernel, reads: vec![], writes: vec![id] }
+}
