@@ -1,6 +1,6 @@
 //! Readers of files.
 
-use rewire::rank::{RankOptions, Ranker, Request, Schema, parse_config, trace};
+use rewire::rank::{RankOptions, Ranker, Schema, parse_config, trace};
 use rewire::verify::{Verifier, VerifyOptions};
 use rewire::weights::Weights;
 use rewire_cli::{Titles, open};
@@ -81,11 +81,6 @@ pub(super) fn safetensors_files() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Every request that is accepted is complete.
-fn check(request: &Request) {
-    request.check(schema()).unwrap();
-}
-
 pub(super) fn json_lines(data: &[u8]) {
     with_file(".jsonl", data, requests);
 }
@@ -94,7 +89,7 @@ fn requests(path: &Path) {
     let Ok(mut requests) = open(Some(path), schema()) else { return };
     for _ in 0..USERS {
         match requests.next(schema()) {
-            Some(Ok(request)) => check(&request),
+            Some(Ok(request)) => drop(request.check(schema())),
             Some(Err(_)) | None => return,
         }
     }
@@ -151,19 +146,19 @@ pub(super) fn golden_files() -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire::rank::{JsonError, Place};
+    use rewire::rank::{JsonError, Place, Request};
 
     #[test]
     fn seeds_are_read() {
         let place = Place::Line(1);
         for line in json_lines_files() {
             let request: Result<Request, JsonError> = schema().request_from_json(&line, place);
-            check(&request.unwrap());
+            request.unwrap().check(schema()).unwrap();
         }
         for bytes in parquet_files() {
             with_file(".parquet", &bytes, |path| {
                 let first = open(Some(path), schema()).unwrap().next(schema());
-                assert!(first.unwrap().is_ok());
+                first.unwrap().unwrap().check(schema()).unwrap();
             });
         }
         for bytes in safetensors_files() {
