@@ -82,7 +82,9 @@ pub(super) fn safetensors_files() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn json_lines(data: &[u8]) {
-    with_file(".jsonl", data, requests);
+    if !data.starts_with(b"PAR1") {
+        with_file(".jsonl", data, requests);
+    }
 }
 
 fn requests(path: &Path) {
@@ -103,7 +105,20 @@ pub(super) fn json_lines_files() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn parquet(data: &[u8]) {
-    with_file(".parquet", data, requests);
+    if !has_long_list_of_truths(data) {
+        with_file(".parquet", data, requests);
+    }
+}
+
+/// True if bytes may say that there are 2^14 truth values or more in a list or map of a header. The library that reads
+/// Parquet skips those without taking bytes for them, so that a few bytes keep it busy for hours.
+fn has_long_list_of_truths(data: &[u8]) -> bool {
+    let goes_on = |byte: u8| byte >= 0x80;
+    let list = |bytes: &[u8; 3]| matches!(bytes[0], 0xf1 | 0xf2) && goes_on(bytes[1]) && goes_on(bytes[2]);
+    let map = |bytes: &[u8; 4]| {
+        goes_on(bytes[0]) && goes_on(bytes[1]) && !goes_on(bytes[2]) && matches!(bytes[3], 0x11 | 0x12 | 0x21 | 0x22)
+    };
+    data.array_windows().any(list) || data.array_windows().any(map)
 }
 
 pub(super) fn parquet_files() -> Vec<Vec<u8>> {
@@ -156,6 +171,7 @@ mod tests {
             request.unwrap().check(schema()).unwrap();
         }
         for bytes in parquet_files() {
+            assert!(!has_long_list_of_truths(&bytes));
             with_file(".parquet", &bytes, |path| {
                 let first = open(Some(path), schema()).unwrap().next(schema());
                 first.unwrap().unwrap().check(schema()).unwrap();
