@@ -3,9 +3,8 @@
 use crate::shell::{root, run as run_command, succeeds};
 use std::process::Command;
 
-/// The library tests of the CPU's kernels, and models on the CPU.
-const TESTS: [&[&str]; 2] =
-    [&["-p", "rewire-runtime", "--lib", "cpu::"], &["-p", "rewire-tests", "--test", "golden", "the_cpu_meets"]];
+/// The library tests of the CPU's kernels, and the golden cases on the CPU.
+const TESTS: &str = "-p rewire-runtime -p rewire-tests --lib --test golden -- cpu:: the_cpu_meets";
 
 /// What finds errors in memory, or in the order of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,17 +39,14 @@ pub(crate) fn run(sanitizer: Sanitizer) -> Result<(), String> {
     }
     // With a target named, build scripts and procedural macros are left alone.
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    for tests in TESTS {
-        let mut command = Command::new("rustup");
-        command
-            .args(["run", "nightly", "cargo", "test", "--target", &triple, "--target-dir", "target/sanitize"])
-            .args(tests)
-            .env("RUSTFLAGS", sanitizer.flags())
-            .env_remove("CARGO")
-            .current_dir(root());
-        run_command(command)?;
-    }
-    Ok(())
+    let mut command = Command::new("rustup");
+    command
+        .args(["run", "nightly", "cargo", "test", "--target", &triple, "--target-dir", "target/sanitize"])
+        .args(TESTS.split(' '))
+        .env("RUSTFLAGS", sanitizer.flags())
+        .env_remove("CARGO")
+        .current_dir(root());
+    run_command(command)
 }
 
 #[cfg(test)]
