@@ -49,13 +49,12 @@ fn a_disk_that_fills_while_a_result_is_written_is_an_error() {
 
 #[test]
 fn what_a_kill_leaves_of_a_result_is_not_taken_for_it_and_goes() {
-    const SIGXFSZ: i32 = 25;
     let folder = Folder::new();
     let file = folder.0.join("trace.json");
     for kept in [false, true] {
         let before = kept.then(|| written(&file));
         let status = profile(KILLED, &file).status().unwrap();
-        assert_eq!(status.signal(), Some(SIGXFSZ), "{status}");
+        assert_eq!(status.signal(), Some(libc::SIGXFSZ), "{status}");
         assert_eq!(std::fs::read_to_string(&file).ok(), before);
     }
     let partial: Vec<String> = folder.names().into_iter().filter(|name| name.ends_with(".tmp")).collect();
