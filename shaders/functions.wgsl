@@ -4,6 +4,10 @@ fn floor_div(a: i32, b: i32) -> i32 {
     if (b == 0) {
         return 0;
     }
+    // A division whose result is too large is undefined where shaders run without checks.
+    if (b == -1) {
+        return -a;
+    }
     let quotient = a / b;
     return select(quotient, quotient - 1, quotient * b != a && (a < 0) != (b < 0));
 }

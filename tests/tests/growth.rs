@@ -15,15 +15,17 @@ struct Counting;
 
 static IN_USE: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: the system's allocator does all of the work.
+// SAFETY: memory comes from the system's allocator and goes back to it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's layout is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the pointer came from the system's allocator with this layout.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

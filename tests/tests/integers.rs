@@ -3,8 +3,8 @@
 
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor};
-use rewire_runtime::Kernel;
-use rewire_tests::backend::{Tensors, gpu, oracle, run, session};
+use rewire_runtime::{Gpu, Kernel, SessionOptions};
+use rewire_tests::backend::{Tensors, gpu, load, on, oracle, run, session};
 use rewire_tests::case::Case;
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::noise::Noise;
@@ -274,17 +274,46 @@ fn meets(what: &str, seed: u64, actual: &Results, expected: &Results, case: &Cas
     assert!(found.is_empty(), "{what}, seed {seed}: {}\n{}", found.join("\n"), case.graph.text());
 }
 
+/// The CPU, and shaders with checks and without, as apps run them, where there is an adapter.
+fn settings() -> Vec<(&'static str, SessionOptions)> {
+    let shaders = |gpu: Gpu| {
+        let unchecked = SessionOptions { checked: false, ..on(gpu.clone()) };
+        [("shaders with checks", on(gpu)), ("shaders", unchecked)]
+    };
+    let cpu = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+    [("CPU", cpu)].into_iter().chain(gpu().into_iter().flat_map(shaders)).collect()
+}
+
+#[test]
+fn the_lowest_number_divided_by_minus_one_wraps() {
+    let scope = Scope::new();
+    let [a, b] = ["a", "b"].map(|name| scope.input(name, DType::I32, &[5.into()]));
+    let by = |op| a.binary(op, &b);
+    let outputs = [("quotient", by(BinaryOp::Div)), ("rest", by(BinaryOp::Mod))];
+    let graph = scope.finish(&outputs).unwrap();
+    let tensor = |values: [i32; 5]| {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        HostTensor::from_bytes(DType::I32, vec![5], bytes).unwrap()
+    };
+    let numbers = [i32::MIN, i32::MIN, i32::MAX, 7, i32::MIN];
+    let inputs = Tensors::from([("a".to_owned(), tensor(numbers)), ("b".to_owned(), tensor([-1, 0, -1, -1, 1]))]);
+    let quotients = tensor([i32::MIN, 0, -i32::MAX, -7, i32::MIN]);
+    let expected = Results::from([("quotient".to_owned(), quotients), ("rest".to_owned(), tensor([0; 5]))]);
+    for (name, options) in settings() {
+        let mut session = load(&graph, &Tensors::new(), options).unwrap();
+        let found = differences(&run(&mut session, &inputs).unwrap(), &expected, Tolerance::EXACT);
+        assert!(found.is_empty(), "{name}: {found:?}");
+    }
+}
+
 #[test]
 fn random_integers_are_those_of_this_language() {
     for seed in 0..24 {
         let (case, expected) = program(seed, false);
         meets("interpreter", seed, &oracle(&case.graph, &case.inputs, &case.parameters).unwrap(), &expected, &case);
-        for kernel in [Kernel::Cpu, Kernel::Wgpu] {
-            if kernel == Kernel::Wgpu && gpu().is_none() {
-                continue;
-            }
-            let mut session = session(&case.graph, &case.parameters, kernel).unwrap().unwrap();
-            meets(&kernel.to_string(), seed, &run(&mut session, &case.inputs).unwrap(), &expected, &case);
+        for (name, options) in settings() {
+            let mut session = load(&case.graph, &case.parameters, options).unwrap();
+            meets(name, seed, &run(&mut session, &case.inputs).unwrap(), &expected, &case);
         }
         let (folded, _) = program(seed, true);
         let mut session = session(&folded.graph, &folded.parameters, Kernel::Cpu).unwrap().unwrap();

@@ -11,7 +11,7 @@ const TARGETS: [&str; 8] =
 /// What tells libFuzzer which branches were taken.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Ccodegen-units=4 --cfg fuzzing";
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=4 --cfg fuzzing";
 
 /// What is fuzzed, and for how long.
 #[derive(Debug, PartialEq)]

@@ -4,6 +4,7 @@
 mod drivers;
 mod fuzz;
 mod programs;
+mod sanitize;
 mod setup;
 mod shell;
 mod test;
@@ -25,6 +26,8 @@ Usage: cargo xtask COMMAND
   fuzz [--seconds N] [TARGET ...]
           feeds random bytes to readers of files, stored plans and random graphs, N seconds (60) a target, with libFuzzer
           on the stable toolchain; needs a C++ compiler
+  sanitize [address|thread]
+          the tests of the CPU's kernels under a sanitizer of a nightly toolchain
   reference
           writes docs/reference.md and docs/kernels.md
 ";
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         ["test"] => setup::run().and_then(|()| test::run()),
         ["lint"] => setup::run().and_then(|()| test::lint()),
         ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
+        ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
         ["reference"] => test::write_reference(),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -11,6 +11,9 @@ use twox_hash::XxHash3_128;
 /// How the names of files end that are not whole yet.
 const PARTIAL: &str = ".tmp";
 
+/// Digits of the number in the name of a file that is not whole.
+const DIGITS: usize = 16;
+
 /// Age from which on a file that is not whole is left by a program that was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
@@ -41,23 +44,27 @@ pub fn update_file(path: &Path, change: impl FnOnce(Result<Vec<u8>>) -> Result<V
     replace(path, &change(std::fs::read(path))?)
 }
 
-/// [`replace_file`] in a folder of programs alone: it is made if it is not there, and what those left that were killed is
-/// removed.
+/// [`replace_file`] in a folder that is made if it is not there.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
     std::fs::create_dir_all(folder(path))?;
-    replace_file(path, content)?;
-    drop(remove_abandoned(path));
-    Ok(())
+    replace_file(path, content)
 }
 
-/// Writes a file whole: a program that reads meanwhile finds the old one or the new one, and so does one that comes after
-/// this one was killed.
+/// Writes a file whole, with the permissions that it had: a program that reads meanwhile finds the old one or the new one, and
+/// so does one that comes after this one was killed. What programs left that were killed while they wrote it is removed.
 ///
 /// # Errors
 /// What the system says; what was there before stays then.
 pub fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
+    // Before the new file, which may need the room.
+    drop(remove_abandoned(path));
     let (own, mut file) = partial(path)?;
-    let written = file.write_all(content).and_then(|()| std::fs::rename(&own, path));
+    let written = std::fs::metadata(path)
+        .map_or(Ok(()), |old| file.set_permissions(old.permissions()))
+        .and_then(|()| file.write_all(content))
+        // Some file systems say only here that the disk is full.
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::rename(&own, path));
     written.inspect_err(|_| drop(std::fs::remove_file(&own)))
 }
 
@@ -92,7 +99,7 @@ fn folder(path: &Path) -> &Path {
 fn partial(path: &Path) -> Result<(PathBuf, File)> {
     loop {
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{:016x}{PARTIAL}", RandomState::new().hash_one(())));
+        name.push(format!(".{:0DIGITS$x}{PARTIAL}", RandomState::new().hash_one(())));
         let own = path.with_file_name(name);
         match OpenOptions::new().write(true).create_new(true).open(&own) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -103,10 +110,16 @@ fn partial(path: &Path) -> Result<(PathBuf, File)> {
 
 /// Removes what programs that were killed left of `path`.
 fn remove_abandoned(path: &Path) -> Result<()> {
-    let Some(prefix) = path.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
-    let left = files(folder(path), |name| name.starts_with(prefix) && name.ends_with(PARTIAL))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let left = files(folder(path), |found| is_partial(found, &name))?;
     let is_old = |modified: &SystemTime| modified.elapsed().is_ok_and(|age| age > ABANDONED);
     left.iter().filter(|(modified, _)| is_old(modified)).try_for_each(|(_, path)| remove(path))
+}
+
+/// True for the names that [`partial`] gives to files beside the one called `name`.
+fn is_partial(found: &str, name: &str) -> bool {
+    let number = found.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.strip_suffix(PARTIAL));
+    number.is_some_and(|number| number.len() == DIGITS && number.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
 /// Files of a folder by their names, with the times of their last changes.
@@ -213,11 +226,33 @@ mod tests {
     #[test]
     fn what_killed_programs_left_is_removed() {
         let folder = Folder::new();
-        for (name, age) in [("file.1.tmp", 7200), ("file.2.tmp", 60), ("other.1.tmp", 7200), ("file.1.bin", 7200)] {
-            folder.write(name, age);
+        let left = |name: &str, number: u64| format!("{name}.{number:016x}.tmp");
+        for (name, number, age) in [("file", 1, 7200), ("file", 2, 60), ("file.json", 3, 7200), ("fil", 4, 7200)] {
+            folder.write(&left(name, number), age);
         }
-        replace(&folder.0.join("file"), b"whole").unwrap();
-        assert_eq!(folder.names().into_iter().collect::<Vec<_>>(), ["file", "file.1.bin", "file.2.tmp", "other.1.tmp"]);
+        for name in ["file.1.tmp", "file.draft.tmp", "file.0000000000000005.bin", "file.000000000000000x.tmp"] {
+            folder.write(name, 7200);
+        }
+        let mut names = folder.names();
+        replace_file(&folder.0.join("file"), b"whole").unwrap();
+        names.insert("file".to_owned());
+        assert!(names.remove(&left("file", 1)));
+        assert_eq!(folder.names(), names);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_file_keeps_its_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = Folder::new();
+        let path = folder.0.join("file");
+        for mode in [0o600, 0o640, 0o666] {
+            std::fs::write(&path, b"old").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            replace_file(&path, b"new").unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"new");
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+        }
     }
 
     #[test]
@@ -245,23 +280,24 @@ mod tests {
     const WRITER: &str = "REWIRE_TEST_WRITER";
 
     #[test]
-    #[ignore = "runs through `a_file_is_whole_after_a_kill`"]
+    #[ignore = "runs through `files_are_whole_after_a_kill`"]
     fn inner_writer() {
         let path = PathBuf::from(std::env::var_os(WRITER).unwrap());
         for byte in (0..=u8::MAX).cycle() {
             update_file(&path, |_| Ok(vec![byte; LARGE])).unwrap();
+            replace_file(&path.with_file_name("result"), &vec![byte; LARGE]).unwrap();
         }
     }
 
     #[test]
     #[cfg(unix)]
-    fn a_file_is_whole_after_a_kill() {
+    fn files_are_whole_after_a_kill() {
         let folder = Folder::new();
-        let path = folder.0.join("cache");
-        for round in 0..12 {
+        let (cache, result) = (folder.0.join("cache"), folder.0.join("result"));
+        for round in 0..16 {
             let mut writer = Command::new(std::env::current_exe().unwrap())
                 .args(["store::tests::inner_writer", "--exact", "--ignored"])
-                .env(WRITER, &path)
+                .env(WRITER, &cache)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
@@ -269,16 +305,18 @@ mod tests {
             sleep(Duration::from_millis(20 + round * 7));
             writer.kill().unwrap();
             writer.wait().unwrap();
-            match std::fs::read(&path) {
-                Ok(content) => {
-                    assert!(content.len() == LARGE && content.iter().all(|byte| *byte == content[0]), "round {round}");
+            for path in [&cache, &result] {
+                match std::fs::read(path) {
+                    Ok(content) => {
+                        assert!(content.len() == LARGE && content.iter().all(|byte| *byte == content[0]), "{round}");
+                    }
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
                 }
-                Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
             }
         }
-        assert!(path.exists());
+        assert!(cache.exists() && result.exists());
         // Who comes after finds no lock in its way.
-        update_file(&path, |_| Ok(vec![7])).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), [7]);
+        update_file(&cache, |_| Ok(vec![7])).unwrap();
+        assert_eq!(std::fs::read(&cache).unwrap(), [7]);
     }
 }

@@ -168,6 +168,12 @@ pub(super) fn run_changed(data: &[u8]) {
     }
 }
 
+/// One to six changes with numbers of either kind.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    (0..40u64).map(|n| (n * 397 + (n << 40)).to_le_bytes().to_vec()).collect()
+    let bytes = |seed| {
+        let mut noise = Noise::new(seed, "plan");
+        let count = 8 * noise.below(1, 7) + noise.below(0, 2);
+        (0..count).map(|_| noise.bits() as u8).collect()
+    };
+    (0..40).map(bytes).collect()
 }

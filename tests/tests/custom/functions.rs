@@ -297,6 +297,33 @@ fn wrong_wgsl_is_an_error_that_names_the_function_and_the_line() {
 }
 
 #[test]
+fn functions_run_without_checks_where_they_need_none() {
+    let trusted = |text: &'static str| {
+        let scope = Scope::new();
+        let x = scope.input("x", F32, &[scope.size("rows"), 5.into()]);
+        let graph = scope.clone().finish(&[("y", scope.apply(Call::new(Text(text)), &[&x]))]).unwrap();
+        emit(&plan(&graph).unwrap().steps[0].kernel, &Target::BASELINE, &Tuning::default()).unwrap().trusted
+    };
+    for text in [
+        "fn own(x: f32) -> f32 { return x / 2.5f + x % 3.0f; }",
+        "fn own(x: f32) -> f32 { if (x > 0.0f) { return 1.0f; } return f32(i32(x) << 2u); }",
+        "fn own(x: f32) -> f32 { let both = vec2<f32>(x, 1.0f) / x; return both.x + both[1]; }",
+    ] {
+        assert!(trusted(text), "{text}");
+    }
+    for text in [
+        "fn own(x: f32) -> f32 { var y = x; while (y > 1.0f) { y /= 2.0f; } return y; }",
+        "fn own(x: f32) -> f32 { if (x > 0.0f) { loop { if (x > 1.0f) { break; } } } return x; }",
+        "fn own(x: f32) -> f32 { return f32(7 / i32(x)); }",
+        "fn own(x: f32) -> f32 { return f32(7u % u32(x)); }",
+        "fn own(x: f32) -> f32 { var y = vec3<f32>(x, 1.0f, 2.0f); return y[i32(x)]; }",
+        "fn part(x: f32) -> f32 { return f32(7 / i32(x)); }\nfn own(x: f32) -> f32 { return part(x); }",
+    ] {
+        assert!(!trusted(text), "{text}");
+    }
+}
+
+#[test]
 fn a_stored_plan_needs_its_functions_registered() {
     let case = case(layer);
     let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();

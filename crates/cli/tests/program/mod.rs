@@ -97,6 +97,14 @@ impl Folder {
         path.display().to_string()
     }
 
+    /// Names of the files in it, in order.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     /// A copy of the demo's model with another configuration and other weights.
     pub fn model(&self, config: impl FnOnce(&mut Value), weights: impl FnOnce(&mut Vec<u8>)) -> String {
         let folder = Path::new(DEMO).join("model");

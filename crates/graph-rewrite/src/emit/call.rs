@@ -3,18 +3,25 @@
 use super::EmitError;
 use super::names::rename;
 use super::validate::{check, parse};
-use naga::valid::Capabilities;
-use naga::{ScalarKind, TypeInner};
+use naga::valid::{Capabilities, FunctionInfo, ModuleInfo};
+use naga::{BinaryOperator, Block, Expression, ScalarKind, Statement, TypeInner};
 use rewire_graph::pointwise::Function;
 
-/// The declarations of a function, renamed. They are checked apart from the shader, so that they use nothing of it and
-/// errors tell their lines.
-pub(super) fn declarations(function: &Function, number: usize) -> Result<String, EmitError> {
+/// A function and what it declares beside it.
+pub(super) struct Declaration {
+    pub wgsl: String,
+    /// It may run without checks.
+    pub trusted: bool,
+}
+
+/// The declaration of a function, renamed. It is checked apart from the shader, so that it uses nothing of that and
+/// errors tell its lines.
+pub(super) fn declaration(function: &Function, number: usize) -> Result<Declaration, EmitError> {
     let wgsl = function.wgsl();
     let wrong =
         |line: Option<u32>, reason: String| EmitError::Custom { name: function.name().to_owned(), line, reason };
     let module = parse(wgsl).map_err(|(line, reason)| wrong(line, reason))?;
-    check(&module, wgsl, Capabilities::empty()).map_err(|(line, reason)| wrong(line, reason))?;
+    let info = check(&module, wgsl, Capabilities::empty()).map_err(|(line, reason)| wrong(line, reason))?;
     let others = module.global_variables.len() + module.overrides.len() + module.entry_points.len();
     if others > 0 || wgsl.contains("enable ") {
         return Err(wrong(None, "expected functions, structures and constants alone".to_owned()));
@@ -31,5 +38,36 @@ pub(super) fn declarations(function: &Function, number: usize) -> Result<String,
         let arguments = vec!["f32"; function.arguments()].join(", ");
         return Err(wrong(None, format!("expected a function {}({arguments}) -> f32", function.name())));
     }
-    Ok(format!("{}\n\n", rename(wgsl.trim(), number)))
+    Ok(Declaration { wgsl: format!("{}\n\n", rename(wgsl.trim(), number)), trusted: is_trusted(&module, &info) })
+}
+
+/// True of functions without loops, without indices that they compute and without division of integers: they end, and nothing
+/// in them is undefined.
+fn is_trusted(module: &naga::Module, info: &ModuleInfo) -> bool {
+    module.functions.iter().all(|(handle, function)| {
+        let defined = |expression: &Expression| match *expression {
+            Expression::Access { .. } => false,
+            Expression::Binary { op: BinaryOperator::Divide | BinaryOperator::Modulo, left, .. } => {
+                is_float(module, &info[handle], left)
+            }
+            _ => true,
+        };
+        ends(&function.body) && function.expressions.iter().all(|(_, expression)| defined(expression))
+    })
+}
+
+fn is_float(module: &naga::Module, info: &FunctionInfo, expression: naga::Handle<Expression>) -> bool {
+    let scalar = info[expression].ty.inner_with(&module.types).scalar();
+    scalar.is_some_and(|scalar| scalar.kind == ScalarKind::Float)
+}
+
+/// True of statements without loops.
+fn ends(block: &Block) -> bool {
+    block.iter().all(|statement| match statement {
+        Statement::Loop { .. } => false,
+        Statement::Block(block) => ends(block),
+        Statement::If { accept, reject, .. } => ends(accept) && ends(reject),
+        Statement::Switch { cases, .. } => cases.iter().all(|case| ends(&case.body)),
+        _ => true,
+    })
 }

@@ -172,8 +172,8 @@ pub struct EmittedKernel {
     pub tile_lists: Vec<TileList>,
     /// Number of workgroups.
     pub grid: Vec<GridFactor>,
-    /// True if every loop ends by construction, so that the shader may run without checks where the indices of the kernel are
-    /// proven or clamped, as [`crate::prove::confine`] leaves them.
+    /// True if every loop ends and no division is undefined, so that the shader may run without checks where the indices of the
+    /// kernel are proven or clamped, as [`crate::prove::confine`] leaves them.
     pub trusted: bool,
 }
 

@@ -12,6 +12,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
+/// What comes before the body of a shader.
+pub(super) struct Declarations {
+    /// Directives.
+    pub enable: &'static str,
+    /// Bindings with the functions that load from and store to them, and functions of a user's own.
+    pub text: String,
+    /// The functions may run without checks.
+    pub trusted: bool,
+}
+
 /// What a shader under construction refers to: parameters, bindings, names.
 pub(super) struct Module<'a> {
     /// The expressions.
@@ -292,9 +302,9 @@ impl<'a> Module<'a> {
         text
     }
 
-    /// Directives, and bindings with the functions that load from and store to them.
-    pub fn declarations(&mut self) -> Result<(&'static str, String), EmitError> {
-        let mut functions = String::new();
+    /// What comes before the body.
+    pub fn declarations(&mut self) -> Result<Declarations, EmitError> {
+        let (mut functions, mut trusted) = (String::new(), true);
         for (&slot, &access) in &self.reads {
             let dtype = self.stored(slot)?;
             let load = |n: &str| load_functions(n, dtype, access, self.target.f16);
@@ -308,7 +318,9 @@ impl<'a> Module<'a> {
             functions += &self.search_function(position)?;
         }
         for (number, function) in self.calls.iter().enumerate() {
-            functions += &call::declarations(function, number)?;
+            let declared = call::declaration(function, number)?;
+            functions += &declared.wgsl;
+            trusted &= declared.trusted;
         }
         let mut text = String::new();
         let words = self.params.len().div_ceil(4).max(1);
@@ -341,7 +353,7 @@ impl<'a> Module<'a> {
             let _ = writeln!(text, "var<private> {name}: {};", type_of(self.body.dag.scalar(id)));
         }
         let enable = if text.contains("f16>") { "enable f16;\n\n" } else { "" };
-        Ok((enable, text + "\n" + &functions))
+        Ok(Declarations { enable, text: text + "\n" + &functions, trusted })
     }
 
     fn search_function(&mut self, position: u16) -> Result<String, EmitError> {

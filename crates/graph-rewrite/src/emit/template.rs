@@ -1,6 +1,6 @@
 //! From a template and hooks to a validated kernel.
 
-use super::module::Module;
+use super::module::{Declarations, Module};
 use super::validate::validate;
 use super::{EmitError, EmittedKernel, GridFactor, Param, ParsedKernel, Target, TileList};
 use minijinja::syntax::SyntaxConfig;
@@ -66,9 +66,9 @@ pub(super) fn render(
 ) -> Result<ParsedKernel, EmitError> {
     let failed = |reason: String| EmitError::Template { template: name, reason };
     let workgroups = module.param(Param::Workgroups);
-    let (enable, declarations) = module.declarations()?;
+    let Declarations { enable, text, trusted } = module.declarations()?;
     let mut variables: Vec<(&str, Value)> = vec![
-        ("declarations", declarations.into()),
+        ("declarations", text.into()),
         ("hooks", main.hooks.into()),
         ("body", Value::from(main.body.trim_end().to_owned())),
         ("threads", main.threads.into()),
@@ -90,7 +90,7 @@ pub(super) fn render(
         other => other,
     })?;
     let (params, slots) = (module.params().to_vec(), module.slots());
-    let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, trusted: true };
+    let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, trusted };
     Ok(ParsedKernel { kernel, module: parsed })
 }
 

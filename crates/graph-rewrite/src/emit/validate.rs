@@ -1,5 +1,5 @@
 use super::{EmitError, Target};
-use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
 /// The line that is wrong, where that is known, and what naga reports.
 type Complaint = (Option<u32>, String);
@@ -11,9 +11,9 @@ pub(super) fn parse(wgsl: &str) -> Result<naga::Module, Complaint> {
 }
 
 /// Validates a module.
-pub(super) fn check(module: &naga::Module, wgsl: &str, capabilities: Capabilities) -> Result<(), Complaint> {
+pub(super) fn check(module: &naga::Module, wgsl: &str, capabilities: Capabilities) -> Result<ModuleInfo, Complaint> {
     let validated = Validator::new(ValidationFlags::all(), capabilities).validate(module);
-    validated.map(drop).map_err(|error| {
+    validated.map_err(|error| {
         // The first span is the whole function, later ones are parts of it.
         let lines = error.spans().map(|(span, _)| span.location(wgsl).line_number);
         (lines.max(), error.emit_to_string(wgsl))

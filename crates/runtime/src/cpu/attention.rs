@@ -8,6 +8,7 @@ use super::operand::{Env, extent};
 use super::panel::{Panel, PanelMachine, fill};
 use super::product::{Matrix, Panels};
 use super::program::{Leaf, Program};
+use super::scratch::{reserve, room};
 use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
 use pulp::{Arch, Simd, WithSimd};
@@ -156,7 +157,7 @@ impl CompiledAttention {
         let rows = env.rows(&self.kernel.rows, samples, symbol)?;
         let keys = env.rows(&self.kernel.keys, samples, symbol)?;
         let tasks = self.tasks(&rows, &keys);
-        let outputs = SharedOutputs::new(outputs);
+        let outputs = SharedOutputs::new(outputs)?;
         tasks::for_each(
             tasks,
             || Worker {
@@ -180,9 +181,8 @@ impl CompiledAttention {
                 softmax: vec![],
                 arch: Arch::new(),
             },
-            |worker, blocks| blocks.into_iter().for_each(|block| self.block(worker, block)),
-        );
-        Ok(())
+            |worker, blocks| blocks.into_iter().try_for_each(|block| self.block(worker, block)),
+        )
     }
 
     /// The blocks of samples and heads; those with the most keys come first. Where there are few samples and heads, the
@@ -203,29 +203,26 @@ impl CompiledAttention {
         tasks
     }
 
-    fn block(&self, worker: &mut Worker<'_>, block: Block) {
+    fn block(&self, worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
         let (qk_width, v_width) = (self.kernel.qk_width, self.kernel.v_width);
         worker.coords.set(0, block.sample);
         worker.coords.set(1, block.head);
-        let spans = self.sight(worker, block);
-        self.copy_sample(worker, block);
+        let spans = self.sight(worker, block)?;
+        self.copy_sample(worker, block)?;
         let Worker { q, keys, values, score, sights, coords, products, weights, sums, softmax, arch, .. } = worker;
         let out_stride = v_width.next_multiple_of(Panels::width(v_width));
-        sums.clear();
-        sums.resize(block.rows * out_stride, 0.0);
+        let sums = room(sums, block.rows * out_stride)?;
+        sums.fill(0.0);
         softmax.clear();
         softmax.resize(block.rows, Softmax::NO_KEYS);
-        let queries = q.matrix(coords, block.row, (block.rows, qk_width), None);
+        let queries = q.matrix(coords, block.row, (block.rows, qk_width), None)?;
         for span in spans.iter() {
             let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
             // Whole panels from the first on, so that rows of scores lie one after the other.
             let panel = keys.panel_of(first);
             let (count, skip, stride) = (last - first, first - panel, (last - panel).next_multiple_of(KEYS));
-            products.resize((block.rows * stride).max(products.len()), 0.0);
-            weights.resize((block.rows * stride).max(weights.len()), 0.0);
-            if let Some(queries) = queries {
-                keys.multiply(products, stride, queries, (panel, last, 0), false);
-            }
+            let (products, weights) = (room(products, block.rows * stride)?, room(weights, block.rows * stride)?);
+            keys.multiply(products, stride, queries, (panel, last, 0), false)?;
             coords.count(2, block.row);
             let lanes = Some(Supplied { data: products, stride, origin: panel });
             let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
@@ -246,28 +243,25 @@ impl CompiledAttention {
             }
             let weights = weights.get(skip..).unwrap_or(&[]);
             if let Some(weights) = Matrix::new(weights, (block.rows, count), (stride, 1)) {
-                values.multiply(sums, out_stride, weights, (0, v_width, first), true);
+                values.multiply(sums, out_stride, weights, (0, v_width, first), true)?;
             }
         }
         self.finish(worker, block, out_stride);
+        Ok(())
     }
 
     /// Copies keys and values of the block's sample and head, unless the block before had the same.
-    fn copy_sample(&self, worker: &mut Worker<'_>, block: Block) {
+    fn copy_sample(&self, worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
         let Worker { k, v, coords, keys, values, current, .. } = worker;
         if current.replace((block.sample, block.head)) == Some((block.sample, block.head)) {
-            return;
+            return Ok(());
         }
-        if let Some(k) = k.matrix(coords, 0, (block.keys, self.kernel.qk_width), None) {
-            keys.pack(k.transposed());
-        }
-        if let Some(v) = v.matrix(coords, 0, (block.keys, self.kernel.v_width), None) {
-            values.pack(v);
-        }
+        keys.pack(k.matrix(coords, 0, (block.keys, self.kernel.qk_width), None)?.transposed())?;
+        values.pack(v.matrix(coords, 0, (block.keys, self.kernel.v_width), None)?)
     }
 
     /// The tiles that a block sees, with their masks.
-    fn sight(&self, worker: &mut Worker<'_>, block: Block) -> Arc<Vec<Vec<Tile>>> {
+    fn sight(&self, worker: &mut Worker<'_>, block: Block) -> Result<Arc<Vec<Vec<Tile>>>, CpuError> {
         let of = Some((block.sample, if self.head_matters { block.head } else { 0 }));
         if worker.sights.of != of || worker.sights.mask.len() > MASK {
             worker.sights.of = of;
@@ -275,7 +269,7 @@ impl CompiledAttention {
             worker.sights.mask.clear();
         }
         if let Some(known) = worker.sights.blocks.iter().find(|sight| sight.row == block.row) {
-            return Arc::clone(&known.spans);
+            return Ok(Arc::clone(&known.spans));
         }
         let mut spans = spans(&self.tiles(worker, block));
         worker.coords.count(2, block.row);
@@ -283,12 +277,12 @@ impl CompiledAttention {
         if let Some(machine) = &mut worker.mask {
             for tile in spans.iter_mut().flatten().filter(|tile| tile.masked) {
                 (tile.mask, tile.stride) = (worker.sights.mask.len(), tile.keys.len());
-                evaluate(machine, given, &tile.keys, &mut worker.sights.mask);
+                evaluate(machine, given, &tile.keys, &mut worker.sights.mask)?;
             }
         }
         let spans = Arc::new(spans);
         worker.sights.blocks.push(Sight { row: block.row, spans: Arc::clone(&spans) });
-        spans
+        Ok(spans)
     }
 
     fn finish(&self, worker: &mut Worker<'_>, block: Block, out_stride: usize) {
@@ -364,7 +358,13 @@ fn spans(tiles: &[Tile]) -> Vec<Vec<Tile>> {
 }
 
 /// Appends the mask of some keys, row by row.
-fn evaluate(machine: &mut Machine<'_>, given: Given<'_>, keys: &Range<usize>, mask: &mut Vec<i32>) {
+fn evaluate(
+    machine: &mut Machine<'_>,
+    given: Given<'_>,
+    keys: &Range<usize>,
+    mask: &mut Vec<i32>,
+) -> Result<(), CpuError> {
+    reserve(mask, given.rows * keys.len())?;
     let size = tile_rows(keys.len());
     for start in (0..given.rows).step_by(size) {
         let part = given.part(start, size);
@@ -378,6 +378,7 @@ fn evaluate(machine: &mut Machine<'_>, given: Given<'_>, keys: &Range<usize>, ma
             }
         }
     }
+    Ok(())
 }
 
 /// Replaces scores where the mask is false.

@@ -4,7 +4,7 @@ use super::lanes::{Grid, Lanes, Row};
 use super::machine::Register;
 use super::passes::Rows;
 use super::step::Pass;
-use super::stream;
+use super::stream::Stream;
 use super::totals::Totals;
 use pulp::{Simd, WithSimd};
 
@@ -61,11 +61,11 @@ impl Block {
 /// Where results go.
 #[derive(Debug)]
 pub(super) enum Destination<'s> {
-    /// To rows that are `stride` apart, past the caches if `streams`.
+    /// To rows that are `stride` apart, by `stream` if there is one.
     Rows {
         out: &'s mut [f32],
         stride: usize,
-        streams: bool,
+        stream: Option<&'s Stream<'s>>,
     },
     Totals(Totals<'s>),
 }
@@ -117,9 +117,7 @@ impl Chain<'_, '_> {
         for (n, &pass) in passes.iter().enumerate() {
             let (value, from) = if n == 0 { (first, block) } else { (Lanes::Each(&*held), whole) };
             let (out, stride) = match to {
-                Destination::Rows { out, stride, streams: false } if n + 1 == count => {
-                    (block.of(out, *stride), *stride)
-                }
+                Destination::Rows { out, stride, stream: None } if n + 1 == count => (block.of(out, *stride), *stride),
                 _ => (&mut *spare, block.points),
             };
             Rows { out, stride, value, from, block, operands }.advance(simd, pass);
@@ -132,11 +130,11 @@ impl Chain<'_, '_> {
             Destination::Rows { out, stride, .. } if count == 0 => {
                 Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands }.copy();
             }
-            Destination::Rows { out, stride, streams: true } => {
+            Destination::Rows { out, stride, stream: Some(stream) } => {
                 let lines = block.of(out, *stride).chunks_mut((*stride).max(1)).take(block.rows);
                 for (line, values) in lines.zip(held.chunks(block.points.max(1))) {
                     if let Some(line) = line.get_mut(..values.len()) {
-                        stream::copy(line, values);
+                        stream.copy(line, values);
                     }
                 }
             }

@@ -4,6 +4,7 @@ use super::error::CpuError;
 use super::memory::{Elements, Memory, pitch};
 use super::operand::{Env, View, extents, matches};
 use super::own;
+use super::scratch::{reserve, zeros};
 use bytemuck::cast_slice;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -64,7 +65,7 @@ impl CompiledCustom {
                 expected: usize::from(position) + 1,
                 actual: env.views.len(),
             })?;
-            views.push((view, dense(view)));
+            views.push((view, dense(view)?));
         }
         let operands: Vec<OperandView<'_>> = views
             .iter()
@@ -92,55 +93,67 @@ impl CompiledCustom {
         };
         match self.kernel.dtype.scalar() {
             Scalar::F32 => {
-                let mut values = vec![0.0; count];
+                let mut values: Vec<f32> = zeros(count)?;
                 run(DataMut::F32(&mut values))?;
                 if self.kernel.dtype == DType::F16 {
+<<<<<<< HEAD
                     let mut halves = vec![f16::ZERO; count];
                     halves.convert_from_f32_slice(&values);
                     output.write(cast_slice(&halves));
+=======
+                    let mut halves: Vec<f16> = zeros(count)?;
+                    store_halves(&mut halves, &values);
+                    output.write(cast_slice(&halves))?;
+>>>>>>> campaign
                 } else {
-                    output.write(cast_slice(&values));
+                    output.write(cast_slice(&values))?;
                 }
             }
             Scalar::I32 | Scalar::Bool => {
-                let mut values = vec![0i32; count];
+                let mut values: Vec<i32> = zeros(count)?;
                 run(DataMut::I32(&mut values))?;
-                output.write(cast_slice(&values));
+                output.write(cast_slice(&values))?;
             }
             Scalar::I64 => {
-                let mut values = vec![0i64; count];
+                let mut values: Vec<i64> = zeros(count)?;
                 run(DataMut::I64(&mut values))?;
-                output.write(cast_slice(&values));
+                output.write(cast_slice(&values))?;
             }
         }
         Ok(())
     }
 }
 
-fn dense<'a>(view: &'a View<'a>) -> Dense<'a> {
-    match view.elements {
-        Elements::F32(elements) => Dense::F32(rows(elements, &view.shape)),
+fn dense<'a>(view: &'a View<'a>) -> Result<Dense<'a>, CpuError> {
+    Ok(match view.elements {
+        Elements::F32(elements) => Dense::F32(rows(elements, &view.shape)?),
         Elements::F16(elements) => {
-            let halves = rows(elements, &view.shape);
-            let mut floats = vec![0.0; halves.len()];
+            let halves = rows(elements, &view.shape)?;
+            let mut floats: Vec<f32> = zeros(halves.len())?;
             halves.convert_to_f32_slice(&mut floats);
             Dense::F32(Cow::Owned(floats))
         }
-        Elements::I64(elements) => Dense::I64(rows(elements, &view.shape)),
-        Elements::I32(elements) => Dense::I32(rows(elements, &view.shape)),
+        Elements::I64(elements) => Dense::I64(rows(elements, &view.shape)?),
+        Elements::I32(elements) => Dense::I32(rows(elements, &view.shape)?),
         Elements::Bool(elements) => {
-            Dense::I32(Cow::Owned(rows(elements, &view.shape).iter().map(|&value| i32::from(value != 0)).collect()))
+            let truths = rows(elements, &view.shape)?;
+            let mut values: Vec<i32> = zeros(truths.len())?;
+            values.iter_mut().zip(&*truths).for_each(|(value, &truth)| *value = i32::from(truth != 0));
+            Dense::I32(Cow::Owned(values))
         }
-    }
+    })
 }
 
 /// The elements without what pads their rows.
-fn rows<'a, T: Copy>(elements: &'a [T], shape: &[usize]) -> Cow<'a, [T]> {
+fn rows<'a, T: Copy>(elements: &'a [T], shape: &[usize]) -> Result<Cow<'a, [T]>, CpuError> {
     let (width, outer) = shape.split_last().map_or((1, &[][..]), |(&width, outer)| (width, outer));
     let count = outer.iter().product::<usize>();
     if elements.len() == count * width {
-        return Cow::Borrowed(elements);
+        return Ok(Cow::Borrowed(elements));
     }
     let rows = elements.chunks_exact(pitch(shape).max(1)).take(count);
-    Cow::Owned(rows.flat_map(|row| row.iter().take(width)).copied().collect())
+    let mut dense = vec![];
+    reserve(&mut dense, count * width)?;
+    dense.extend(rows.flat_map(|row| row.iter().take(width)));
+    Ok(Cow::Owned(dense))
 }

@@ -74,6 +74,12 @@ pub enum CpuError {
         /// Logical shape.
         shape: Vec<usize>,
     },
+    /// A kernel needs more memory for intermediate values than the machine can give.
+    #[error("no memory for {bytes} bytes of intermediate values")]
+    Scratch {
+        /// What it asked for.
+        bytes: usize,
+    },
     /// Row offsets descend or are too few.
     #[error("operand {position} must hold {expected} ascending row offsets, got {actual}")]
     Offsets {

@@ -154,7 +154,7 @@ impl Execution<'_, '_> {
             Op::Chain(chain) => {
                 let Some(mut scratch) = self.registers.scratch.take() else { return false };
                 self.write_floats(target, |this, (out, grid)| {
-                    let to = Destination::Rows { out, stride: grid.points, streams: false };
+                    let to = Destination::Rows { out, stride: grid.points, stream: None };
                     this.chain(&chain.operands, &chain.passes, &mut scratch, to);
                 });
                 self.registers.scratch = Some(scratch);

@@ -71,13 +71,15 @@ impl Loop {
         if blocks.rows == 0 || width == 0 {
             return Ok(());
         }
-        let dealt = deal(self.stores.iter(), outputs, blocks);
+        let dealt = deal(self.stores.iter(), outputs, blocks)?;
         tasks::for_each(
             dealt.into_iter().enumerate().collect(),
             || self.stores.writer(env),
-            |writer, (n, mut targets)| write_block(writer, &mut targets, outer, blocks, n),
-        );
-        Ok(())
+            |writer, (n, mut targets)| {
+                write_block(writer, &mut targets, outer, blocks, n);
+                Ok(())
+            },
+        )
     }
 }
 

@@ -8,6 +8,7 @@ use super::panel::{Panel, PanelMachine};
 use super::product::{Matrix, Panels, multiply};
 use super::program::Leaf;
 use super::reductions::{CompiledReductions, ReductionMachines};
+use super::scratch::room;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, check, deal};
 use super::tasks;
 use rewire_graph::pointwise::{Dag, Expr};
@@ -51,7 +52,14 @@ enum Factor<'a> {
 
 impl Factor<'_> {
     /// `out = a b` for some columns of `b`.
-    fn multiply(&self, out: &mut [f32], stride: usize, a: Matrix<'_>, column: usize, columns: usize) {
+    fn multiply(
+        &self,
+        out: &mut [f32],
+        stride: usize,
+        a: Matrix<'_>,
+        column: usize,
+        columns: usize,
+    ) -> Result<(), CpuError> {
         match self {
             Self::Matrix(b) => multiply(out, stride, a, b.part((0, column), (b.rows, columns)), false),
             Self::Panels(b) => b.multiply(out, stride, a, (column, column + columns, 0), false),
@@ -119,14 +127,16 @@ impl CompiledMatmul {
         }
         let mut coords = Coords::new(sizes.batch.len() + 2);
         let mut panel = self.b.machine(env);
-        let b = if self.shared { panel.matrix(&mut coords, 0, (sizes.k, sizes.n), None) } else { None };
         let many = rows.iter().sum::<usize>() >= MANY;
-        let b = b.map(|b| if many { Factor::Panels(Panels::new(b)) } else { Factor::Matrix(b) });
+        let b = match self.shared.then(|| panel.matrix(&mut coords, 0, (sizes.k, sizes.n), None)).transpose()? {
+            Some(b) if many => Some(Factor::Panels(Panels::new(b)?)),
+            b => b.map(Factor::Matrix),
+        };
         let dealt: Vec<Vec<Target<'_>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n) {
             let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: BLOCK, across: false };
-            deal(self.stores.iter(), outputs, all)
+            deal(self.stores.iter(), outputs, all)?
         } else {
-            let outputs = SharedOutputs::new(outputs);
+            let outputs = SharedOutputs::new(outputs)?;
             blocks.iter().map(|_| outputs.targets()).collect()
         };
         tasks::for_each(
@@ -140,8 +150,7 @@ impl CompiledMatmul {
                 sums: vec![],
             },
             |worker, (block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block),
-        );
-        Ok(())
+        )
     }
 
     fn block(
@@ -151,24 +160,24 @@ impl CompiledMatmul {
         sizes: &Sizes,
         b: Option<&Factor<'_>>,
         block: Block,
-    ) {
+    ) -> Result<(), CpuError> {
         let Worker { stats, a, b: panel, epilogue, coords, sums } = worker;
         let batch = sizes.batch.len();
         coords.set_row(block.entry, &sizes.batch);
-        let own = match b {
-            Some(_) => None,
-            None => panel.matrix(coords, 0, (sizes.k, sizes.n), None).map(Factor::Matrix),
+        let own;
+        let right = match b {
+            Some(b) => b,
+            None => {
+                own = Factor::Matrix(panel.matrix(coords, 0, (sizes.k, sizes.n), None)?);
+                &own
+            }
         };
-        let left = a.matrix(coords, block.row, (block.rows, sizes.k), Some(stats));
-        let (Some(left), Some(right)) = (left, b.or(own.as_ref())) else {
-            debug_assert!(false, "a factor does not lie within its operand");
-            return;
-        };
+        let left = a.matrix(coords, block.row, (block.rows, sizes.k), Some(stats))?;
         for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
             let columns = COLUMNS.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
-            sums.resize(block.rows * stride, 0.0);
-            right.multiply(sums, stride, left, column, columns);
+            let sums = room(sums, block.rows * stride)?;
+            right.multiply(sums, stride, left, column, columns)?;
             for (group, sums) in sums.chunks(ROWS * stride).enumerate() {
                 let first = group * ROWS;
                 coords.count(batch, block.row + first);
@@ -178,6 +187,7 @@ impl CompiledMatmul {
                 epilogue.rows(targets, given, block.row + first, column..column + columns);
             }
         }
+        Ok(())
     }
 }
 

@@ -165,25 +165,30 @@ impl Memory {
             return Ok(shared);
         }
         let mut memory = Self::new(tensor.dtype(), tensor.shape())?;
-        memory.write(tensor.bytes());
+        memory.write(tensor.bytes())?;
         Ok(memory)
     }
 
     /// Fills the tensor with little-endian elements, row major, unpadded; missing ones are left as they are.
-    pub fn write(&mut self, bytes: &[u8]) {
+    ///
+    /// # Errors
+    /// [`CpuError::Memory`] if a host tensor shares the memory and there is no room for another; the tensor is unchanged
+    /// then.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), CpuError> {
         let (row, pitch) = self.row_bytes();
         if row > 0 {
-            let target: &mut [u8] = cast_slice_mut(self.lines_mut());
+            let target: &mut [u8] = cast_slice_mut(self.lines_mut()?);
             for (to, from) in target.chunks_mut(pitch).zip(bytes.chunks(row)) {
                 to[..from.len()].copy_from_slice(from);
             }
         }
+        Ok(())
     }
 
     /// The tensor without its padding; it shares this memory if there is none.
     ///
     /// # Errors
-    /// [`CpuError::Content`] if the memory is too small for the tensor.
+    /// [`CpuError::Content`] if the memory is too small for the tensor, [`CpuError::Memory`] if there is no room for a copy.
     pub fn to_host(&self) -> Result<HostTensor, CpuError> {
         let (row, pitch) = self.row_bytes();
         let (dtype, shape, size) = (self.dtype, self.shape.clone(), self.elements * self.dtype.bytes());
@@ -193,7 +198,8 @@ impl Memory {
             }
             Storage::Host(bytes) => HostTensor::from_shared(dtype, shape, bytes.clone()),
             Storage::Own(lines) => {
-                let mut bytes = Vec::with_capacity(size);
+                let mut bytes = Vec::new();
+                bytes.try_reserve_exact(size).map_err(|_| self.no_room())?;
                 if row > 0 {
                     let source = cast_slice::<Line, u8>(lines).get(..size).unwrap_or(&[]);
                     source.chunks_exact(pitch).for_each(|line| bytes.extend_from_slice(&line[..row]));
@@ -232,17 +238,25 @@ impl Memory {
     }
 
     /// The memory, of this tensor alone.
-    fn lines_mut(&mut self) -> &mut [Line] {
-        if let Storage::Host(bytes) = &self.storage {
-            let bytes = (**bytes).as_ref();
-            let mut lines = vec![Line::zeroed(); bytes.len().div_ceil(size_of::<Line>())];
-            cast_slice_mut::<Line, u8>(&mut lines)[..bytes.len()].copy_from_slice(bytes);
+    fn lines_mut(&mut self) -> Result<&mut [Line], CpuError> {
+        let shared = match &mut self.storage {
+            Storage::Own(lines) => Arc::get_mut(lines).is_none(),
+            Storage::Host(_) => true,
+        };
+        if shared {
+            let content = self.content();
+            let mut lines = zeros(content.len().div_ceil(size_of::<Line>())).ok_or_else(|| self.no_room())?;
+            cast_slice_mut::<Line, u8>(&mut lines)[..content.len()].copy_from_slice(content);
             self.storage = Storage::Own(Arc::new(lines));
         }
         match &mut self.storage {
-            Storage::Own(lines) => Arc::<Vec<Line>>::make_mut(lines).as_mut_slice(),
-            Storage::Host(_) => &mut [],
+            Storage::Own(lines) => Ok(Arc::get_mut(lines).map_or(&mut [], Vec::as_mut_slice)),
+            Storage::Host(_) => Ok(&mut []),
         }
+    }
+
+    fn no_room(&self) -> CpuError {
+        CpuError::Memory { dtype: self.dtype, shape: self.shape.clone() }
     }
 
     fn slice<T: AnyBitPattern>(&self) -> &[T] {
@@ -259,15 +273,15 @@ impl Memory {
         }
     }
 
-    pub(super) fn elements_mut(&mut self) -> ElementsMut<'_> {
+    pub(super) fn elements_mut(&mut self) -> Result<ElementsMut<'_>, CpuError> {
         let (dtype, elements) = (self.dtype, self.elements);
-        let lines = self.lines_mut();
-        match dtype {
+        let lines = self.lines_mut()?;
+        Ok(match dtype {
             DType::F32 => ElementsMut::F32(&mut cast_slice_mut(lines)[..elements]),
             DType::F16 => ElementsMut::F16(&mut cast_slice_mut(lines)[..elements]),
             DType::I64 => ElementsMut::I64(&mut cast_slice_mut(lines)[..elements]),
             DType::I32 | DType::U32 | DType::Bool => ElementsMut::I32(&mut cast_slice_mut(lines)[..elements]),
-        }
+        })
     }
 }
 

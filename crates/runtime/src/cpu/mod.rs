@@ -30,6 +30,7 @@ mod random;
 mod reduce;
 mod reductions;
 mod run;
+mod scratch;
 mod step;
 mod store;
 mod stream;

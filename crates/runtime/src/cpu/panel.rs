@@ -11,6 +11,7 @@ use super::product::Matrix;
 use super::program::{Leaf, Program};
 use super::reductions::{ReductionMachines, row_value};
 use super::run::{constant, moves, run_along};
+use super::scratch::room;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Scalar};
 use rewire_graph_rewrite::plan::{Body, Place};
@@ -191,17 +192,17 @@ impl PanelMachine<'_> {
         first: usize,
         (rows, columns): (usize, usize),
         mut stats: Option<&mut ReductionMachines<'_>>,
-    ) -> Option<Matrix<'_>> {
+    ) -> Result<Matrix<'_>, CpuError> {
         let axis = usize::from(self.panel.row);
         coords.set(axis, first);
         if let (Some(direct), Some(index)) = (&self.panel.direct, &mut self.index)
             && let Some(matrix) = direct.matrix(self.env, index, coords, (rows, columns))
         {
-            return Some(matrix);
+            return Ok(matrix);
         }
         let pitch = columns.next_multiple_of(16);
-        self.elements.resize((rows * pitch).max(self.elements.len()), 0.0);
-        for (group, lines) in self.elements[..rows * pitch].chunks_mut((ROWS * pitch).max(1)).enumerate() {
+        let elements = room(&mut self.elements, rows * pitch)?;
+        for (group, lines) in elements.chunks_mut((ROWS * pitch).max(1)).enumerate() {
             coords.count(axis, first + group * ROWS);
             let given = Given { rows: ROWS.min(rows - group * ROWS), coords: coords.all(), ..Given::default() };
             let values = stats.as_mut().map_or(&[][..], |stats| {
@@ -214,7 +215,8 @@ impl PanelMachine<'_> {
                 fill(machine, Given { values, ..given }, (0, count), (lines, pitch));
             }
         }
-        Matrix::new(&self.elements, (rows, columns), (pitch, 1))
+        Matrix::new(elements, (rows, columns), (pitch, 1))
+            .ok_or_else(|| CpuError::Content { dtype: DType::F32, shape: vec![rows, columns] })
     }
 }
 
@@ -227,7 +229,7 @@ pub(super) fn fill(
 ) {
     let size = tile_rows(columns);
     machine.rows(given);
-    let to = Destination::Rows { out: &mut *lines, stride: pitch, streams: false };
+    let to = Destination::Rows { out: &mut *lines, stride: pitch, stream: None };
     if machine.compute(given, (first, columns), 0, to) {
         return;
     }
@@ -237,7 +239,7 @@ pub(super) fn fill(
         for start in (0..columns).step_by(LANES) {
             let points = LANES.min(columns - start);
             let out = lines.get_mut(start..).unwrap_or(&mut []);
-            let to = Destination::Rows { out: &mut *out, stride: pitch, streams: false };
+            let to = Destination::Rows { out: &mut *out, stride: pitch, stream: None };
             if machine.compute(part, (first + start, points), 0, to) {
                 continue;
             }

@@ -1,7 +1,10 @@
 //! Dense products of float matrices.
 
+use super::error::CpuError;
+use super::scratch::{room, zeros};
 use super::tasks;
 use gemm_common::Parallelism;
+use rewire_graph::DType;
 use std::slice::ChunksExactMut;
 
 /// A matrix in memory, in range by construction.
@@ -52,44 +55,50 @@ impl<'a> Matrix<'a> {
     }
 
     /// The elements row by row, with zeros up to `rows` rows and `columns` columns.
-    fn padded(self, rows: usize, columns: usize) -> Vec<f32> {
-        let mut copy = vec![0.0; rows * columns];
+    fn padded(self, rows: usize, columns: usize) -> Result<Vec<f32>, CpuError> {
+        let mut copy: Vec<f32> = zeros(rows * columns)?;
         for (row, line) in copy.chunks_exact_mut(columns.max(1)).take(self.rows).enumerate() {
             for (column, element) in line.iter_mut().take(self.columns).enumerate() {
                 *element = self.data[row * self.row_stride + column * self.column_stride];
             }
         }
-        copy
+        Ok(copy)
     }
 }
 
 /// `out = a b`, or `out += a b`; `out` holds all rows, which are `stride` apart.
 ///
 /// The result of a row depends on that row of `a` and on `b` alone.
-pub(super) fn multiply(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
+pub(super) fn multiply(
+    out: &mut [f32],
+    stride: usize,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    accumulate: bool,
+) -> Result<(), CpuError> {
     let (m, n, k) = (a.rows, b.columns, a.columns.min(b.rows));
     if m == 0 || n == 0 {
-        return;
+        return Ok(());
     }
     let fits = stride >= n && out.len() >= (m - 1) * stride + n;
     debug_assert!(fits, "{} floats for {m} rows of {n}, {stride} apart", out.len());
     if !fits {
-        return;
+        return Err(CpuError::Content { dtype: DType::F32, shape: vec![m, n] });
     }
     if k == 0 {
         if !accumulate {
             out.chunks_mut(stride).take(m).for_each(|row| row[..n].fill(0.0));
         }
     } else if m == 1 {
-        let (rows, mut sums) = (a.padded(2, k), vec![0.0; 2 * n]);
+        let (rows, mut sums): (_, Vec<f32>) = (a.padded(2, k)?, zeros(2 * n)?);
         sums[..n].copy_from_slice(&out[..n]);
         if let Some(a) = Matrix::new(&rows, (2, k), (k, 1)) {
-            multiply(&mut sums, n, a, b, accumulate);
+            multiply(&mut sums, n, a, b, accumulate)?;
         }
         out[..n].copy_from_slice(&sums[..n]);
     } else if n == 1 || (b.row_stride == 1 && m * n <= SMALL) {
         let width = n.max(2);
-        let (columns, mut sums) = (b.padded(k, width), vec![0.0; m * width]);
+        let (columns, mut sums): (_, Vec<f32>) = (b.padded(k, width)?, zeros(m * width)?);
         for (sums, out) in sums.chunks_exact_mut(width).zip(out.chunks(stride)) {
             sums[..n].copy_from_slice(&out[..n]);
         }
@@ -102,6 +111,7 @@ pub(super) fn multiply(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<
     } else {
         multiply_blocks(out, stride, a, b, accumulate);
     }
+    Ok(())
 }
 
 fn multiply_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
@@ -110,8 +120,9 @@ fn multiply_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>,
         let k = DEPTH.min(depth - start);
         let (a, b) = (a.part((0, start), (a.rows, k)), b.part((start, 0), (k, b.columns)));
         // The library prefers columns of the result in a row, so it computes the transposed product.
-        // SAFETY: `Matrix` keeps all elements of `a` and `b` within their slices, `multiply` checked that `out` holds
-        // `a.rows` rows of `b.columns` elements `stride` apart, and `out` is borrowed exclusively.
+        // SAFETY: `Matrix` keeps all elements of `a` and `b` within their slices, `multiply` made sure that `out` holds
+        // `a.rows` rows of `b.columns` elements `stride` apart, and `out` is borrowed exclusively. All three are
+        // initialised. The library takes a kernel that it found the processor to have.
         unsafe {
             gemm_f32::gemm::f32::get_gemm_fn()(
                 b.columns,
@@ -159,27 +170,31 @@ impl Panels {
     }
 
     /// The panels of a matrix, copied by all threads.
-    pub(super) fn new(matrix: Matrix<'_>) -> Self {
+    pub(super) fn new(matrix: Matrix<'_>) -> Result<Self, CpuError> {
         let mut panels = Self::default();
-        let tasks = panels.reshape(matrix).enumerate().collect();
+        let tasks = panels.reshape(matrix)?.enumerate().collect();
         let width = Self::width(matrix.columns);
-        tasks::for_each(tasks, || (), |(), (n, panel)| pack_panel(panel, n * width, width, matrix));
-        panels
+        let pack = |(): &mut (), (n, panel): (usize, &mut [f32])| {
+            pack_panel(panel, n * width, width, matrix);
+            Ok(())
+        };
+        tasks::for_each(tasks, || (), pack)?;
+        Ok(panels)
     }
 
     /// Copies another matrix, in the same memory.
-    pub(super) fn pack(&mut self, matrix: Matrix<'_>) {
+    pub(super) fn pack(&mut self, matrix: Matrix<'_>) -> Result<(), CpuError> {
         let width = Self::width(matrix.columns);
-        self.reshape(matrix).enumerate().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));
+        self.reshape(matrix)?.enumerate().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));
+        Ok(())
     }
 
     /// Makes room for a matrix; returns its panels.
-    fn reshape(&mut self, matrix: Matrix<'_>) -> ChunksExactMut<'_, f32> {
+    fn reshape(&mut self, matrix: Matrix<'_>) -> Result<ChunksExactMut<'_, f32>, CpuError> {
         let width = Self::width(matrix.columns);
         (self.rows, self.columns, self.width) = (matrix.rows, matrix.columns, width);
-        let size = matrix.rows * matrix.columns.next_multiple_of(width);
-        self.data.resize(size.max(self.data.len()), 0.0);
-        self.data[..size].chunks_exact_mut((matrix.rows * width).max(1))
+        let data = room(&mut self.data, matrix.rows * matrix.columns.next_multiple_of(width))?;
+        Ok(data.chunks_exact_mut((matrix.rows * width).max(1)))
     }
 
     /// The first column of the panel that holds a column.
@@ -196,21 +211,20 @@ impl Panels {
         a: Matrix<'_>,
         (column, end, row): (usize, usize, usize),
         accumulate: bool,
-    ) {
+    ) -> Result<(), CpuError> {
         let end = end.min(self.columns);
         for first in (column..end).step_by(self.width.max(1)) {
             let panel = self.data.get(first * self.rows..).unwrap_or(&[]);
-            let Some(b) = Matrix::new(panel, (self.rows, self.width), (self.width, 1)) else {
-                debug_assert!(false, "panel {first} lies beyond its matrix");
-                return;
-            };
+            let b = Matrix::new(panel, (self.rows, self.width), (self.width, 1))
+                .ok_or_else(|| CpuError::Content { dtype: DType::F32, shape: vec![self.rows, self.columns] })?;
             let b = b.part((row, 0), (a.columns, self.width.min((end - first).next_multiple_of(16))));
             for start in (0..a.rows).step_by(SLICE) {
                 let slice = a.part((start, 0), (SLICE, a.columns));
                 let target = out.get_mut(start * stride + first - column..).unwrap_or(&mut []);
-                multiply(target, stride, slice, b, accumulate);
+                multiply(target, stride, slice, b, accumulate)?;
             }
         }
+        Ok(())
     }
 }
 
@@ -274,10 +288,10 @@ mod tests {
             for (strides, name) in [((n, 1), "rows"), ((1, k), "columns")] {
                 let b = Matrix::new(&b, (k, n), strides).unwrap();
                 let mut whole = vec![0.0; 200 * n];
-                multiply(&mut whole, n, Matrix::new(&a, (200, k), (k, 1)).unwrap(), b, false);
+                multiply(&mut whole, n, Matrix::new(&a, (200, k), (k, 1)).unwrap(), b, false).unwrap();
                 for m in [1, 2, 3, 5, 8, 9, 16, 31, 48, 64, 65, 100, 129] {
                     let mut part = vec![0.0; m * n];
-                    multiply(&mut part, n, Matrix::new(&a[7 * k..], (m, k), (k, 1)).unwrap(), b, false);
+                    multiply(&mut part, n, Matrix::new(&a[7 * k..], (m, k), (k, 1)).unwrap(), b, false).unwrap();
                     assert_eq!(part, whole[7 * n..][..m * n], "m {m} n {n} k {k} by {name}");
                 }
             }
@@ -292,10 +306,10 @@ mod tests {
             for strides in [(n, 1), (1, k)] {
                 let b = Matrix::new(&b, (k, n), strides).unwrap();
                 let mut whole = vec![0.0; m * n];
-                multiply(&mut whole, n, a, b, false);
+                multiply(&mut whole, n, a, b, false).unwrap();
                 let stride = n.next_multiple_of(64);
                 let mut out = vec![f32::NAN; m * stride];
-                Panels::new(b).multiply(&mut out, stride, a, (0, n, 0), false);
+                Panels::new(b).unwrap().multiply(&mut out, stride, a, (0, n, 0), false).unwrap();
                 for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
                     assert_eq!(&out[..n], whole);
                 }
@@ -309,7 +323,7 @@ mod tests {
         let (a, b) = (noise(m * k, 3), noise(k * n, 4));
         let mut out = vec![1.0; m * (n + 3)];
         let (left, right) = (Matrix::new(&a, (m, k), (k, 1)).unwrap(), Matrix::new(&b, (k, n), (n, 1)).unwrap());
-        multiply(&mut out, n + 3, left, right, true);
+        multiply(&mut out, n + 3, left, right, true).unwrap();
         for i in 0..m {
             for j in 0..n {
                 let sum: f64 = (0..k).map(|x| f64::from(a[i * k + x]) * f64::from(b[x * n + j])).sum();

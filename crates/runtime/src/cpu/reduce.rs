@@ -63,7 +63,7 @@ impl CompiledReduce {
             return Ok(());
         }
         let blocks = Blocks::of_rows(rows, width, TASK);
-        let dealt = deal(self.outputs.iter().chain(self.row_outputs.iter()), outputs, blocks);
+        let dealt = deal(self.outputs.iter().chain(self.row_outputs.iter()), outputs, blocks)?;
         tasks::for_each(
             dealt.into_iter().enumerate().collect(),
             || Machines {
@@ -72,9 +72,11 @@ impl CompiledReduce {
                 row_outputs: self.row_outputs.writer(env),
                 coords: Coords::new(outer.len()),
             },
-            |machines, (n, mut targets)| self.block(machines, &mut targets, outer, blocks, n),
-        );
-        Ok(())
+            |machines, (n, mut targets)| {
+                self.block(machines, &mut targets, outer, blocks, n);
+                Ok(())
+            },
+        )
     }
 
     fn block(

@@ -8,7 +8,7 @@ use super::memory::{Memory, Scalars, SharedElements, Sink, Values};
 use super::operand::{Env, extents, matches, strides};
 use super::program::{Leaf, Program};
 use super::run::{Run, constant, run};
-use super::stream;
+use super::stream::Stream;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar, Symbol};
 use rewire_graph_rewrite::plan::{Body, Output};
@@ -67,16 +67,8 @@ pub(super) struct Target<'a> {
     pub sink: Sink<'a>,
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
-    /// Floats go past the caches.
-    streams: bool,
-}
-
-impl Drop for Target<'_> {
-    fn drop(&mut self) {
-        if self.streams {
-            stream::fence();
-        }
-    }
+    /// Takes floats past the caches.
+    stream: Option<Stream<'a>>,
 }
 
 impl Target<'_> {
@@ -90,10 +82,10 @@ impl Target<'_> {
     /// Stores neighbouring elements from `offset` on.
     fn store(&mut self, offset: usize, values: Values<'_>) {
         if let Values::F32(values) = values
-            && self.streams
+            && let Some(stream) = &self.stream
             && let Some(out) = self.sink.floats(offset).and_then(|out| out.get_mut(..values.len()))
         {
-            return stream::copy(out, values);
+            return stream.copy(out, values);
         }
         self.sink.store(offset, values);
     }
@@ -234,13 +226,13 @@ impl Store {
         points: usize,
     ) -> bool {
         let Place::Identity { shift, outer } = self.place else { return false };
-        let ((pitch, width), streams) = (target.span(outer), target.streams);
+        let (pitch, width) = target.span(outer);
         let start = usize::try_from(column as i64 + shift).ok().filter(|start| start + points <= width);
         let Some(out) = start.and_then(|start| target.sink.floats(row * pitch + start)) else { return false };
         let out_len = out.len();
         let stride = pitch.max(points);
         let count = given.rows.saturating_sub(1) * stride + points;
-        let to = Destination::Rows { out, stride, streams };
+        let to = Destination::Rows { out, stride, stream: target.stream.as_ref() };
         count <= out_len && machine.compute(given, (column, points), self.root, to)
     }
 
@@ -388,8 +380,12 @@ pub(super) fn check<'a>(
 pub(super) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, Vec<usize>)>);
 
 impl<'a> SharedOutputs<'a> {
-    pub(super) fn new(outputs: &'a mut [&mut Memory]) -> Self {
-        Self(outputs.iter_mut().map(|o| (o.shape().to_vec(), o.elements_mut().share())).map(|(s, e)| (e, s)).collect())
+    pub(super) fn new(outputs: &'a mut [&mut Memory]) -> Result<Self, CpuError> {
+        let shared = |output: &'a mut &mut Memory| {
+            let shape = output.shape().to_vec();
+            Ok((output.elements_mut()?.share(), shape))
+        };
+        outputs.iter_mut().map(shared).collect::<Result<_, _>>().map(Self)
     }
 
     /// The targets of one task.
@@ -398,7 +394,7 @@ impl<'a> SharedOutputs<'a> {
             sink: Sink::Shared(*elements),
             strides: strides(shape),
             shape: shape.clone(),
-            streams: false,
+            stream: None,
         };
         self.0.iter().map(target).collect()
     }
@@ -449,11 +445,11 @@ pub(super) fn deal<'a, 's>(
     stores: impl Iterator<Item = &'s Store> + Clone,
     outputs: &'a mut [&mut Memory],
     blocks: Blocks,
-) -> Vec<Vec<Target<'a>>> {
+) -> Result<Vec<Vec<Target<'a>>>, CpuError> {
     let mut dealt: Vec<Vec<Target<'a>>> = (0..blocks.count()).map(|_| vec![]).collect();
     for (position, output) in outputs.iter_mut().enumerate() {
         let shape = output.shape().to_vec();
-        let (strides, elements) = (strides(&shape), output.elements_mut());
+        let (strides, elements) = (strides(&shape), output.elements_mut()?);
         let writers = stores.clone().filter(|store| store.target == position);
         let pitches = writers.map(|store| store.pitch(&strides, blocks)).collect::<Vec<_>>();
         let pitch = pitches.first().copied().flatten().filter(|_| pitches.windows(2).all(|pair| pair[0] == pair[1]));
@@ -465,9 +461,10 @@ pub(super) fn deal<'a, 's>(
             Box::new(std::iter::repeat_with(move || Sink::Shared(shared)))
         };
         for (targets, sink) in dealt.iter_mut().zip(sinks) {
-            let streams = pitch.is_some() && shape.iter().product::<usize>() * size_of::<f32>() >= stream::LARGE;
-            targets.push(Target { sink, shape: shape.clone(), strides: strides.clone(), streams });
+            let bytes = shape.iter().product::<usize>() * size_of::<f32>();
+            let stream = pitch.and_then(|_| Stream::of(bytes));
+            targets.push(Target { sink, shape: shape.clone(), strides: strides.clone(), stream });
         }
     }
-    dealt
+    Ok(dealt)
 }

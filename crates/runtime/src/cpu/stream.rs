@@ -1,19 +1,42 @@
 //! Stores past the caches.
 
-/// Bytes of a result from which on it would not stay in a cache until it is read.
-pub(super) const LARGE: usize = 1 << 24;
+use std::marker::PhantomData;
 
-/// Copies floats. Where the processor can, lines are not read before they are written; [`fence`] must follow before
-/// another thread reads them.
-pub(super) fn copy(out: &mut [f32], values: &[f32]) {
-    let head = out.as_ptr().align_offset(16).min(out.len()).min(values.len());
-    let ((start, out), (first, values)) = (out.split_at_mut(head), values.split_at(head));
-    start.copy_from_slice(first);
-    let ((parts, rest), (from, last)) = (out.as_chunks_mut::<4>(), values.as_chunks::<4>());
-    for (out, from) in parts.iter_mut().zip(from) {
-        copy_part(out, from);
+/// Bytes of a result from which on it would not stay in a cache until it is read.
+const LARGE: usize = 1 << 24;
+
+/// Stores past the caches, into memory that is borrowed for `'a`. The processor orders such stores with no other access:
+/// the memory is read once this is dropped, by the thread that stored.
+#[derive(Debug)]
+pub(super) struct Stream<'a>(PhantomData<&'a mut [f32]>);
+
+impl Stream<'_> {
+    /// For a result of this many bytes, if it is large.
+    pub(super) fn of(bytes: usize) -> Option<Self> {
+        (bytes >= LARGE).then_some(Self(PhantomData))
     }
-    rest.iter_mut().zip(last).for_each(|(out, &value)| *out = value);
+
+    /// Copies floats. Where the processor can, lines are not read before they are written.
+    pub(super) fn copy(&self, out: &mut [f32], values: &[f32]) {
+        let head = out.as_ptr().align_offset(16).min(out.len()).min(values.len());
+        let ((start, out), (first, values)) = (out.split_at_mut(head), values.split_at(head));
+        start.copy_from_slice(first);
+        let ((parts, rest), (from, last)) = (out.as_chunks_mut::<4>(), values.as_chunks::<4>());
+        for (out, from) in parts.iter_mut().zip(from) {
+            copy_part(out, from);
+        }
+        rest.iter_mut().zip(last).for_each(|(out, &value)| *out = value);
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: SSE is part of x86-64.
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
+        }
+    }
 }
 
 /// `out` is aligned to its size.
@@ -21,7 +44,10 @@ pub(super) fn copy(out: &mut [f32], values: &[f32]) {
 #[inline(always)]
 fn copy_part(out: &mut [f32; 4], from: &[f32; 4]) {
     use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
-    // SAFETY: both are arrays of four floats, `out` is aligned to 16 bytes by `copy`, and SSE is part of x86-64.
+    // SAFETY: both are arrays of four floats, `Stream::copy` aligns `out` to 16 bytes, and SSE is part of x86-64. A fence
+    // must come between these stores and other accesses of the memory, on this thread: dropping the `Stream` is one, and
+    // the memory is borrowed until then. Kernels drop their streams in the task that stored, and threads of other tasks
+    // read results after the tasks are joined.
     unsafe { _mm_stream_ps(out.as_mut_ptr(), _mm_loadu_ps(from.as_ptr())) }
 }
 
@@ -31,11 +57,23 @@ fn copy_part(out: &mut [f32; 4], from: &[f32; 4]) {
     *out = *from;
 }
 
-/// Lets other threads see what [`copy`] wrote.
-pub(super) fn fence() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of x86-64.
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_from_and_to_any_place() {
+        let values: Vec<f32> = (0..64).map(|n| n as f32).collect();
+        for (to, from, count) in (0..5).flat_map(|to| (0..5).flat_map(move |from| (0..40).map(move |n| (to, from, n))))
+        {
+            let mut out = vec![-1.0; 64];
+            {
+                let stream = Stream::of(LARGE).unwrap();
+                stream.copy(&mut out[to..to + count], &values[from..from + count]);
+            }
+            assert_eq!(out[to..to + count], values[from..from + count]);
+            assert!(out[..to].iter().chain(&out[to + count..]).all(|&x| x == -1.0));
+        }
+        assert!(Stream::of(LARGE - 1).is_none());
     }
 }

@@ -72,7 +72,7 @@ impl CpuSide {
             None => *place = Some(Memory::new(tensor.dtype(), tensor.shape())?),
         }
         if let Some(memory) = place {
-            memory.write(tensor.bytes());
+            memory.write(tensor.bytes())?;
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ impl CpuSide {
             let step = &plan.steps[position];
             let begun = recorder.now();
             self.run_step(position, step, sizes).map_err(|error| {
-                if matches!(error, CpuError::Memory { .. }) {
+                if matches!(error, CpuError::Memory { .. } | CpuError::Scratch { .. }) {
                     self.trim();
                 }
                 RunError::Cpu {

@@ -9,7 +9,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,12 +40,25 @@ impl Length for Content {
     }
 }
 
+/// A file from some place on, whose end is an error: who decodes headers goes on skipping what is not there otherwise, as
+/// often as the header says.
+pub struct Rest(BufReader<File>);
+
+impl Read for Rest {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.read(buffer)? {
+            0 if !buffer.is_empty() => Err(std::io::Error::new(ErrorKind::UnexpectedEof, "the file ends early")),
+            count => Ok(count),
+        }
+    }
+}
+
 impl ChunkReader for Content {
-    type T = BufReader<File>;
+    type T = Rest;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
         self.check(start, 0)?;
-        self.file.get_read(start)
+        self.file.get_read(start).map(Rest)
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<bytes::Bytes> {
@@ -137,5 +150,23 @@ impl PageReader for Pages {
 
     fn at_record_boundary(&mut self) -> Result<bool> {
         self.pages.at_record_boundary()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_file_is_an_error() {
+        let path = std::env::temp_dir().join(format!("rewire-{}-rest", std::process::id()));
+        std::fs::write(&path, b"12345").unwrap();
+        let mut rest = File::open(&path).and_then(Content::new).unwrap().get_read(2).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut bytes = [0; 8];
+        assert_eq!(rest.read(&mut bytes).unwrap(), 3);
+        assert_eq!(&bytes[..3], b"345");
+        assert_eq!(rest.read(&mut bytes).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(rest.read(&mut []).unwrap(), 0);
     }
 }

@@ -95,10 +95,10 @@ fn poisoned(tensor: &HostTensor) -> Memory {
         let padded: Vec<usize> = outer.iter().copied().chain([width.next_multiple_of(4)]).collect();
         let count: usize = padded.iter().product();
         memory.reset(tensor.dtype(), &padded).unwrap();
-        memory.write(HostTensor::from_f64(tensor.dtype(), padded, &vec![f64::NAN; count]).unwrap().bytes());
+        memory.write(HostTensor::from_f64(tensor.dtype(), padded, &vec![f64::NAN; count]).unwrap().bytes()).unwrap();
         memory.reset(tensor.dtype(), shape).unwrap();
     }
-    memory.write(tensor.bytes());
+    memory.write(tensor.bytes()).unwrap();
     memory
 }
 

@@ -1,0 +1,89 @@
+//! Memory that a run on the CPU asks for and does not get is an error, and the next run is right.
+
+use rewire_graph::{DType, Graph, HostTensor, Scope};
+use rewire_runtime::{Inputs, Kernel, RunError, Session, SessionOptions};
+use rewire_tests::backend::{Tensors, load, run};
+use rewire_tests::noise::Noise;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+/// Bytes from which on memory may be refused. Lists that grow with the number of tasks are smaller.
+const LARGE: usize = 1 << 16;
+
+/// Refuses one request for large memory.
+struct Refusing;
+
+/// Large requests that are granted before one is refused.
+static GRANTED: AtomicIsize = AtomicIsize::new(isize::MAX);
+
+// SAFETY: memory comes from the system's allocator and goes back to it; null says that there is none.
+unsafe impl GlobalAlloc for Refusing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= LARGE && GRANTED.fetch_sub(1, Ordering::Relaxed) == 0 {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's layout is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from the system's allocator with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static REFUSING: Refusing = Refusing;
+
+const F32: DType = DType::F32;
+const WIDTH: usize = 60;
+const LENGTHS: [i64; 3] = [700, 0, 1100];
+const ROWS: usize = 1800;
+
+/// Steps of every family, with rows that are padded and rows that are not, and a product of a single row.
+fn graph() -> (Graph, Tensors) {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", &scope.size("samples"));
+    let x = scope.input("x", F32, &[rows.total.clone(), WIDTH.into()]);
+    let weight = |name: &str, columns: usize| scope.parameter(name, F32, &[WIDTH.into(), columns.into()]);
+    let wide = x.matmul(&weight("wide", 3 * WIDTH)).normalize(1e-5);
+    let heads = x.reshape(&[rows.total.clone(), 2.into(), (WIDTH / 2).into()]);
+    let causal = rows.row_index(&rows, 2).ge(&rows.key_index(&rows, 2));
+    let weights = causal.select(&heads.scores(&heads, &rows, &rows).silu(), &scope.scalar(F32, 0.0));
+    let attended = weights.weighted_sum(&heads, &rows, &rows).reshape(&[rows.total.clone(), WIDTH.into()]);
+    let narrow = attended.matmul(&weight("narrow", 25)).cast(DType::F16);
+    let row = scope.parameter("row", F32, &[1.into(), 9_000.into()]);
+    let single = row.matmul(&scope.parameter("long", F32, &[9_000.into(), 3.into()]));
+    let outputs = [("wide", wide), ("attended", attended), ("narrow", narrow), ("single", single)];
+    let floats = |(name, shape): (&str, [usize; 2])| (name.to_owned(), Noise::new(5, name).floats(F32, &shape, 0.3));
+    let shapes = [("wide", [WIDTH, 3 * WIDTH]), ("narrow", [WIDTH, 25]), ("row", [1, 9_000]), ("long", [9_000, 3])];
+    (scope.finish(&outputs).unwrap(), shapes.map(floats).into())
+}
+
+#[test]
+fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
+    let (graph, parameters) = graph();
+    let inputs = Tensors::from([
+        ("lengths".to_owned(), HostTensor::lengths(&LENGTHS)),
+        ("x".to_owned(), Noise::new(6, "x").floats(F32, &[ROWS, WIDTH], 1.0)),
+    ]);
+    let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+    let mut session: Session = load(&graph, &parameters, options).unwrap();
+    let expected = run(&mut session, &inputs).unwrap();
+    let given: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+    let mut refused = 0;
+    for granted in 0.. {
+        session.trim();
+        GRANTED.store(granted, Ordering::Relaxed);
+        let result = session.run(&given);
+        if GRANTED.swap(isize::MAX, Ordering::Relaxed) >= 0 {
+            assert!(result.is_ok());
+            break;
+        }
+        let error = result.map(|_| ()).unwrap_err();
+        assert!(matches!(error, RunError::Cpu { .. }) && error.to_string().contains("no memory for"), "{error}");
+        refused += 1;
+        assert!(run(&mut session, &inputs).unwrap() == expected, "after request {granted}");
+    }
+    assert!(refused > 8, "{refused} requests");
+}

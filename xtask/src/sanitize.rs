@@ -1,0 +1,62 @@
+//! Tests of the CPU's kernels under a sanitizer, which takes a nightly toolchain.
+
+use crate::shell::{root, run as run_command, succeeds};
+use std::process::Command;
+
+/// The library tests of the CPU's kernels, and the golden cases on the CPU.
+const TESTS: &str = "-p rewire-runtime -p rewire-tests --lib --test golden -- cpu:: the_cpu_meets";
+
+/// What finds errors in memory, or in the order of threads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sanitizer {
+    Address,
+    Thread,
+}
+
+impl Sanitizer {
+    /// Reads `[address|thread]`.
+    pub(crate) fn parse(arguments: &[&str]) -> Result<Self, String> {
+        match arguments {
+            [] | ["address"] => Ok(Self::Address),
+            ["thread"] => Ok(Self::Thread),
+            other => Err(format!("there is no sanitizer `{}`: expected address or thread", other.join(" "))),
+        }
+    }
+
+    /// The standard library comes without the sanitizer, which has to be allowed for threads.
+    fn flags(self) -> &'static str {
+        match self {
+            Self::Address => "-Zsanitizer=address",
+            Self::Thread => "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
+        }
+    }
+}
+
+/// Runs the tests on the nightly toolchain.
+pub(crate) fn run(sanitizer: Sanitizer) -> Result<(), String> {
+    if !succeeds("rustup", &["run", "nightly", "cargo", "--version"]) {
+        return Err("sanitizers need a nightly toolchain: `rustup toolchain install nightly` installs one".to_owned());
+    }
+    // With a target named, build scripts and procedural macros are left alone.
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut command = Command::new("rustup");
+    command
+        .args(["run", "nightly", "cargo", "test", "--target", &triple, "--target-dir", "target/sanitize"])
+        .args(TESTS.split(' '))
+        .env("RUSTFLAGS", sanitizer.flags())
+        .env_remove("CARGO")
+        .current_dir(root());
+    run_command(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_checked() {
+        assert_eq!(Sanitizer::parse(&[]), Ok(Sanitizer::Address));
+        assert_eq!(Sanitizer::parse(&["thread"]), Ok(Sanitizer::Thread));
+        assert!(Sanitizer::parse(&["memory"]).unwrap_err().contains("there is no sanitizer `memory`"));
+    }
+}
