@@ -96,15 +96,9 @@ impl CompiledCustom {
                 let mut values: Vec<f32> = zeros(count)?;
                 run(DataMut::F32(&mut values))?;
                 if self.kernel.dtype == DType::F16 {
-<<<<<<< HEAD
-                    let mut halves = vec![f16::ZERO; count];
-                    halves.convert_from_f32_slice(&values);
-                    output.write(cast_slice(&halves));
-=======
                     let mut halves: Vec<f16> = zeros(count)?;
-                    store_halves(&mut halves, &values);
+                    halves.convert_from_f32_slice(&values);
                     output.write(cast_slice(&halves))?;
->>>>>>> campaign
                 } else {
                     output.write(cast_slice(&values))?;
                 }
