@@ -17,6 +17,13 @@ use std::rc::Rc;
 const LEAST: i128 = i32::MIN as i128;
 const MOST: i128 = i32::MAX as i128;
 
+/// What is known of host values at an index, and how many of the facts of them are noted where.
+#[derive(Default)]
+struct AtIndex {
+    known: Known,
+    noted: Vec<(When, usize)>,
+}
+
 /// The proof of one loop of a kernel.
 pub(super) struct Analysis<'a> {
     dag: &'a Dag,
@@ -31,8 +38,8 @@ pub(super) struct Analysis<'a> {
     guards: HashMap<ExprId, Guard>,
     /// What is not negative where a condition is true, and where it is false.
     conditions: HashMap<ExprId, [Vec<Form>; 2]>,
-    /// Host values at an index below a size, and how many of the facts of them are noted where.
-    at: HashMap<(Form, Option<Dim>), (Known, Vec<(When, usize)>)>,
+    /// What is known of host values at an index below a size.
+    at: HashMap<(Form, Option<Dim>), AtIndex>,
     found: Vec<Unproven>,
 }
 
@@ -178,7 +185,7 @@ impl<'a> Analysis<'a> {
     /// What is asked for of host values at an index that is at least 0 and below a size, of scalars without a size. All that
     /// follows is noted.
     fn at<T>(&mut self, at: (Form, Option<Dim>), when: &When, ask: impl FnOnce(&mut Entries<'_>) -> T) -> T {
-        let (known, mut noted) = self.at.remove(&at).unwrap_or_default();
+        let AtIndex { known, mut noted } = self.at.remove(&at).unwrap_or_default();
         let mut entries = self.host.at(&mut self.atoms, at.clone(), known);
         let answer = ask(&mut entries);
         let known = entries.finish();
@@ -187,7 +194,7 @@ impl<'a> Analysis<'a> {
             self.facts.extend(more.iter().cloned().map(Some), when);
             noted.push((when.clone(), known.facts.len()));
         }
-        self.at.insert(at, (known, noted));
+        self.at.insert(at, AtIndex { known, noted });
         answer
     }
 
