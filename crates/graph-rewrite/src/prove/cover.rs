@@ -214,7 +214,7 @@ mod tests {
 
         let (mut digits, [row, column]) = loop_over(&mut atoms, [rows.clone() * 4, 6.into()]);
         let flat = row.times(6).unwrap().plus(&column, 1).unwrap();
-        assert_eq!(digits.spans(&atoms, &[flat.clone()]), whole(&[rows.clone() * 24]));
+        assert_eq!(digits.spans(&atoms, std::slice::from_ref(&flat)), whole(&[rows.clone() * 24]));
         let index = quotient(&mut atoms, &flat, 8);
         assert_eq!(digits.spans(&atoms, &index), None, "6 columns are no parts of 8");
         let index = quotient(&mut atoms, &flat, 12);
