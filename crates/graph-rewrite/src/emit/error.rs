@@ -1,3 +1,4 @@
+use rewire_graph::limits::LimitError;
 use rewire_graph::{DType, Scalar};
 
 /// Why a kernel could not be emitted.
@@ -51,6 +52,9 @@ pub enum EmitError {
         /// What it claims.
         dtype: DType,
     },
+    /// The kernel is larger than any may be.
+    #[error("malformed kernel: it {0}")]
+    Size(#[from] LimitError),
     /// The target cannot hold the kernel.
     #[error("the kernel needs {needed} {what}, the target has {limit}")]
     Limit {

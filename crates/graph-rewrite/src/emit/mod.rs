@@ -216,6 +216,7 @@ pub fn emit_with_windows(
     windows: &Windows,
 ) -> Result<ParsedKernel, EmitError> {
     check::check(kernel)?;
+    kernel.check_loop()?;
     validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
     let module = Module::new(kernel.body(), target, windows);
     match kernel {

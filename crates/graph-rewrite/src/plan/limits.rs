@@ -140,7 +140,7 @@ impl Kernel {
     }
 
     /// Checks what the kernel runs over.
-    fn check_loop(&self) -> Result<(), LimitError> {
+    pub(crate) fn check_loop(&self) -> Result<(), LimitError> {
         match self {
             Self::Map(kernel) => check_shape(&kernel.extents),
             Self::Reduce(kernel) => {

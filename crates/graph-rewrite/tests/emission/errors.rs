@@ -1,7 +1,7 @@
 //! Kernels that cannot be emitted say why.
 
 use crate::build::{Build, output, own};
-use crate::matmul;
+use crate::{attention, matmul};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
@@ -56,6 +56,18 @@ fn malformed_kernels() {
     let beyond = b.body.dag.cast(rewire_graph::Scalar::F32, beyond);
     let error = emit_map(b, shape, DType::F32, index, beyond).unwrap_err();
     assert!(matches!(error, EmitError::Missing { what: "coordinate", .. }), "{error}");
+}
+
+#[test]
+fn heads_beyond_any() {
+    let case =
+        attention::Case { mask: attention::Mask::None, heads: 2, qk: 8, v: 8, dtype: DType::F32, softmax: false };
+    let (mut kernel, ..) = attention::kernel(&case, &[5, 2], None);
+    if let Kernel::Attention(kernel) = &mut kernel {
+        kernel.v_width = 1 << 31;
+    }
+    let error = emit(&kernel, &Target::BASELINE, &Tuning::default()).unwrap_err();
+    assert!(matches!(error, EmitError::Size(_)), "{error}");
 }
 
 #[test]
