@@ -4,6 +4,7 @@ use super::cover::{Digits, Span};
 use super::entries::{Entries, Known};
 use super::facts::{Facts, Guard, When};
 use super::form::{Atom, Atoms, Form, Meaning};
+use super::guards::guards;
 use super::host::{Host, slot};
 use super::region::{Extent, Region};
 use super::{Place, ProveError, Unproven};
@@ -500,29 +501,4 @@ fn elements(shape: &[Dim]) -> Option<Dim> {
     let (last, outer) = shape.split_last()?;
     let pitch = last.as_const().map_or(last.clone(), |width| width.next_multiple_of(4).into());
     outer.iter().try_fold(pitch, |product, dim| product.product(dim))
-}
-
-/// For every expression that roots need, the conditions that hold wherever it is evaluated.
-fn guards(dag: &Dag, roots: &[ExprId]) -> HashMap<ExprId, Guard> {
-    let none = Guard::default();
-    let mut guards: HashMap<ExprId, Guard> = roots.iter().map(|&root| (root, none.clone())).collect();
-    for id in dag.reachable(roots).into_iter().rev() {
-        let own = guards.get(&id).cloned().unwrap_or_default();
-        let with = |literal: (ExprId, bool)| Rc::new(own.iter().copied().chain([literal]).collect::<BTreeSet<_>>());
-        let reads: Vec<(ExprId, Guard)> = match *dag.expr(id) {
-            Expr::Select(c, a, b) => vec![(c, own.clone()), (a, with((c, true))), (b, with((c, false)))],
-            _ => dag.expr(id).operands().into_iter().map(|read| (read, own.clone())).collect(),
-        };
-        for (read, guard) in reads {
-            guards
-                .entry(read)
-                .and_modify(|known| {
-                    if **known != *guard {
-                        *known = Rc::new(known.intersection(&guard).copied().collect());
-                    }
-                })
-                .or_insert(guard);
-        }
-    }
-    guards
 }

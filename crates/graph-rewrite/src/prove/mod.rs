@@ -19,6 +19,7 @@ mod cover;
 mod entries;
 mod facts;
 mod form;
+mod guards;
 mod host;
 mod region;
 #[cfg(test)]
