@@ -7,6 +7,7 @@ pub mod case;
 pub mod compare;
 pub mod fuzz;
 pub mod golden;
+pub mod gradients;
 pub mod kernels;
 pub mod noise;
 pub mod program;

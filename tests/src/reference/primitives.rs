@@ -1,7 +1,7 @@
 use super::{Function, Sketch, Trace};
 use rewire_graph::op::{
-    Broadcast, Call, Concat, Dropout, Input, JaggedToPadded, Parameter, Reduce, ReduceOp, Reshape, RowIndex,
-    RowIndexKind, ScoreIndex, ScoreKind, Slice, Unfold, Window,
+    Broadcast, Call, Concat, Dropout, Input, JaggedJaggedMatMul, JaggedToPadded, Parameter, Reduce, ReduceOp, Reshape,
+    RowIndex, RowIndexKind, ScoreIndex, ScoreKind, SegmentReduce, Slice, Unfold, WeightedSum, Window,
 };
 use rewire_graph::pointwise::ScalarFunction;
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Tensor, Type};
@@ -206,6 +206,17 @@ fn movement() -> Vec<Function> {
             ],
         ),
         function(
+            "IndexAdd",
+            |s| x(s).index_add(&integers(s), &7.into()),
+            &[
+                |s| x(s).index_add(&x(s), &7.into()),
+                |s| integers(s).index_add(&integers(s), &7.into()),
+                |s| s.scalar(DType::F32, 1.5).index_add(&integers(s), &7.into()),
+                |s| weight(s, [5, 6]).index_add(&integers(s), &7.into()),
+                |s| x(s).index_add(&integers(s), &0.into()),
+            ],
+        ),
+        function(
             "Unfold",
             |s| {
                 let image = floats(s, "x", [s.size("n"), 2.into(), 5.into(), 4.into()]);
@@ -248,13 +259,17 @@ fn movement() -> Vec<Function> {
     ]
 }
 
+/// Rows `[total, width]`.
+fn values(s: &Sketch, width: usize) -> Tensor {
+    floats(s, &format!("x{width}"), [rows(s).total, width.into()])
+}
+
+/// Rows of other samples.
+fn others(s: &Sketch) -> Ragged {
+    s.lengths("others", &s.size("other samples"))
+}
+
 fn jagged() -> Vec<Function> {
-    fn values(s: &Sketch, width: usize) -> Tensor {
-        floats(s, &format!("x{width}"), [rows(s).total, width.into()])
-    }
-    fn others(s: &Sketch) -> Ragged {
-        s.lengths("others", &s.size("other samples"))
-    }
     vec![
         function(
             "JaggedConcat",
@@ -307,6 +322,15 @@ fn jagged() -> Vec<Function> {
             &[|s| weight(s, [3, 4, 2]).padded_to_jagged(&rows(s)), |s| weight(s, [3]).padded_to_jagged(&rows(s))],
         ),
         function(
+            "SegmentReduce",
+            |s| values(s, 3).segment_reduce(ReduceOp::Sum, &rows(s)),
+            &[
+                |s| s.scalar(DType::F32, 1.5).segment_reduce(ReduceOp::Max, &rows(s)),
+                |s| values(s, 3).cast(DType::I32).segment_reduce(ReduceOp::Sum, &rows(s)),
+                |s| s.apply(SegmentReduce { op: ReduceOp::Sum }, &[&values(s, 3), &integers(s)]),
+            ],
+        ),
+        function(
             "JaggedMatMul",
             |s| values(s, 3).jagged_matmul(&floats(s, "d", [rows(s).batch, 3.into(), 5.into()]), &rows(s)),
             &[
@@ -324,16 +348,28 @@ fn jagged() -> Vec<Function> {
 }
 
 fn products() -> Vec<Function> {
-    vec![function(
-        "MatMul",
-        |s| x(s).matmul(&weight(s, [6, 5])),
-        &[
-            |s| x(s).matmul(&weight(s, [5, 6])),
-            |s| x(s).matmul(&weight(s, [6])),
-            |s| x(s).matmul(&weight(s, [6, 5]).cast(DType::I32)),
-            |s| floats(s, "a", [2.into(), 4.into(), 6.into()]).matmul(&weight(s, [3, 6, 5])),
-        ],
-    )]
+    vec![
+        function(
+            "MatMul",
+            |s| x(s).matmul(&weight(s, [6, 5])),
+            &[
+                |s| x(s).matmul(&weight(s, [5, 6])),
+                |s| x(s).matmul(&weight(s, [6])),
+                |s| x(s).matmul(&weight(s, [6, 5]).cast(DType::I32)),
+                |s| floats(s, "a", [2.into(), 4.into(), 6.into()]).matmul(&weight(s, [3, 6, 5])),
+            ],
+        ),
+        function(
+            "JaggedJaggedMatMul",
+            |s| values(s, 3).jagged_jagged_matmul(&values(s, 5), &rows(s)),
+            &[
+                |s| weight(s, [3]).jagged_jagged_matmul(&values(s, 5), &rows(s)),
+                |s| values(s, 3).jagged_jagged_matmul(&values(s, 5).cast(DType::I32), &rows(s)),
+                |s| values(s, 3).jagged_jagged_matmul(&x(s), &rows(s)),
+                |s| s.apply(JaggedJaggedMatMul, &[&values(s, 3), &values(s, 5), &integers(s)]),
+            ],
+        ),
+    ]
 }
 
 fn scores() -> Vec<Function> {
@@ -398,6 +434,32 @@ fn scores() -> Vec<Function> {
                         &rows,
                         &rows,
                     )
+                },
+                |s| {
+                    let (rows, [q, _]) = (rows(s), heads(s, &rows(s)));
+                    let keys = s.lengths("others", &rows.batch);
+                    let k = floats(s, "keys", [keys.total.clone(), 2.into(), 4.into()]);
+                    q.scores(&k, &rows, &keys).weighted_sum_by_key(&k, &rows, &keys)
+                },
+                |s| {
+                    let (rows, [q, k]) = (rows(s), heads(s, &rows(s)));
+                    let sum = WeightedSum { kind: ScoreKind::Sample };
+                    s.apply(sum, &[&q.scores(&k, &rows, &rows), &k, &rows.offsets, &rows.offsets])
+                },
+            ],
+        ),
+        function(
+            "ScoreReduce",
+            |s| {
+                let (rows, [q, k]) = (rows(s), heads(s, &rows(s)));
+                q.scores(&k, &rows, &rows).reduce_scores(ReduceOp::Sum, ScoreKind::Key, &rows, &rows)
+            },
+            &[
+                |s| heads(s, &rows(s))[0].reduce_scores(ReduceOp::Sum, ScoreKind::Row, &rows(s), &rows(s)),
+                |s| rows(s).row_index(&rows(s), 2).reduce_scores(ReduceOp::Max, ScoreKind::Row, &rows(s), &rows(s)),
+                |s| {
+                    let (rows, [q, k]) = (rows(s), heads(s, &rows(s)));
+                    q.scores(&k, &rows, &rows).reduce_scores(ReduceOp::Sum, ScoreKind::Row, &rows, &others(s))
                 },
             ],
         ),

@@ -2,7 +2,8 @@ use super::{Count, Counter, Sizes};
 use crate::lower::kernel;
 use crate::plan::Kernel;
 use rewire_graph::op::{
-    Constant, Fused, Gather, HostOp, Input, JaggedMatMul, MatMul, Parameter, Reduce, Scores, WeightedSum,
+    Constant, Fused, Gather, HostOp, IndexAdd, Input, JaggedJaggedMatMul, JaggedMatMul, MatMul, Parameter, Reduce,
+    ScoreReduce, Scores, SegmentReduce, WeightedSum,
 };
 use rewire_graph::{Graph, Layout, Node, NodeId, Type, Value};
 use std::collections::HashSet;
@@ -74,6 +75,8 @@ fn operations(graph: &Graph, node: &Node, inputs: &[Value], sizes: &Sizes) -> (u
     let width =
         |ty: Option<&Type>, axis: usize| ty.and_then(|ty| ty.shape.get(axis)).map_or(0, |dim| sizes.extent(dim));
     let double = |a: u64, b: u64| a.saturating_mul(b).saturating_mul(2);
+    let pairs =
+        |scores: Option<&Type>| sizes.pairs(width(scores, 2), width(scores, 3)).saturating_mul(width(scores, 1));
     if op.downcast_ref::<MatMul>().is_some() {
         let left = operand(0);
         return (double(results, width(left, left.map_or(0, |ty| ty.rank().saturating_sub(1)))), 0);
@@ -81,17 +84,20 @@ fn operations(graph: &Graph, node: &Node, inputs: &[Value], sizes: &Sizes) -> (u
     if op.downcast_ref::<JaggedMatMul>().is_some() {
         return (double(results, width(operand(0), 1)), 0);
     }
+    if op.downcast_ref::<JaggedJaggedMatMul>().is_some() {
+        return (double(operand(0).map_or(0, elements), width(operand(1), 1)), 0);
+    }
     if op.downcast_ref::<Scores>().is_some() {
-        let (q, k) = (operand(0), operand(1));
-        let pairs = sizes.pairs(width(q, 0), width(k, 0)).saturating_mul(width(q, 1));
-        return (double(pairs, width(q, 2)), 0);
+        return (double(pairs(node.types.first()), width(operand(0), 2)), 0);
     }
     if op.downcast_ref::<WeightedSum>().is_some() {
-        let (rows, v) = (node.types.first(), operand(1));
-        let pairs = sizes.pairs(width(rows, 0), width(v, 0)).saturating_mul(width(v, 1));
-        return (double(pairs, width(v, 2)), 0);
+        return (double(pairs(operand(0)), width(operand(1), 2)), 0);
     }
-    if op.downcast_ref::<Reduce>().is_some() {
+    if op.downcast_ref::<ScoreReduce>().is_some() {
+        return (0, pairs(operand(0)));
+    }
+    let is_sum = op.downcast_ref::<SegmentReduce>().is_some() || op.downcast_ref::<IndexAdd>().is_some();
+    if is_sum || op.downcast_ref::<Reduce>().is_some() {
         return (0, operand(0).map_or(0, elements));
     }
     (0, if node.types.iter().all(|ty| ty.layout == Layout::Device && ty.dtype.is_float()) { results } else { 0 })

@@ -4,7 +4,7 @@ use super::error::Refusal;
 use super::inline::{Inliner, Placed};
 use crate::plan::{Kernel, Map, Matmul, Output, Reduce, Reduction, RowRange};
 use rewire_graph::limits::{MAX_OPERANDS, MAX_STATISTICS, MAX_VALUES, check_count};
-use rewire_graph::op::{Concat, Fused, JaggedMatMul, MatMul, Reduce as ReduceNode, WeightedSum};
+use rewire_graph::op::{Concat, Fused, JaggedMatMul, MatMul, Reduce as ReduceNode, ScoreKind, WeightedSum};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{Dim, Graph, NodeId, Scalar, Type, Value};
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ fn formed(body: &Graph) -> Result<Kernel, Refusal> {
         &[node] => return custom(body, node),
         _ => return Err("it has more than one operator with a kernel of its own".into()),
     }
-    let sums = having(|op| op.downcast_ref::<WeightedSum>().is_some());
+    let sums = having(|op| op.downcast_ref() == Some(&WeightedSum { kind: ScoreKind::Row }));
     let products = having(|op| op.downcast_ref::<MatMul>().is_some());
     let jagged = having(|op| op.downcast_ref::<JaggedMatMul>().is_some());
     let reductions = having(|op| op.downcast_ref::<ReduceNode>().is_some());

@@ -1,5 +1,5 @@
 use super::{Graph, Node, Value};
-use crate::op::{Broadcast, Cast, Concat, Gather, Input, JaggedConcat, Op, Permute, Reshape};
+use crate::op::{Broadcast, Cast, Concat, Gather, IndexAdd, Input, JaggedConcat, Op, Permute, Reshape};
 use crate::{DType, Dim, GraphError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -45,9 +45,8 @@ impl Graph {
             let Some(node) = self.node(id) else { continue };
             let (op, inputs) = (node.op.as_ref(), self.inputs(id));
             let names = |value: &Value| held.get(value).into_iter().flatten().cloned();
-            if let [table, index] = inputs.as_slice()
-                && op.downcast_ref::<Gather>().is_some()
-                && let Some(rows) = self.ty(*table).and_then(|ty| ty.shape.first())
+            if let [first, index] = inputs.as_slice()
+                && let Some(rows) = self.chosen(op, *first)
             {
                 found.extend(names(index).map(|input| Ids { input, rows: rows.clone() }));
             }
@@ -63,6 +62,14 @@ impl Graph {
         }
         self.id_inputs = smallest(found);
         Ok(())
+    }
+
+    /// The rows that the index of an operator chooses from: those of its first operand, or those of its result.
+    fn chosen(&self, op: &dyn Op, first: Value) -> Option<Dim> {
+        match op.downcast_ref::<IndexAdd>() {
+            Some(sums) => Some(sums.rows.clone()),
+            None => op.downcast_ref::<Gather>().and_then(|_| self.ty(first)?.shape.first().cloned()),
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 use super::array::Array;
-use crate::op::{Reduce, ReduceOp};
-use crate::pointwise::BinaryOp;
+use crate::op::{Reduce, ReduceOp, ScoreKind, ScoreReduce, SegmentReduce, WeightedSum};
 use std::ops::Range;
+
+fn combined(op: ReduceOp, elements: impl Iterator<Item = f64>) -> f64 {
+    elements.fold(op.start().into(), |all, element| op.combine().evaluate(all, element))
+}
 
 pub(super) fn reduce(op: &Reduce, operands: &[&Array], shape: Vec<usize>) -> Array {
     let x = operands[0];
@@ -11,15 +14,34 @@ pub(super) fn reduce(op: &Reduce, operands: &[&Array], shape: Vec<usize>) -> Arr
     let mut values = Vec::with_capacity(outer * inner);
     for o in 0..outer {
         for i in 0..inner {
-            let elements = (0..extent).map(|n| x.float((o * extent + n) * inner + i));
-            values.push(match op.op {
-                ReduceOp::Sum => elements.sum(),
-                ReduceOp::Max => elements.fold(op.op.start().into(), |a, b| BinaryOp::Max.evaluate(a, b)),
-                ReduceOp::Min => elements.fold(op.op.start().into(), |a, b| BinaryOp::Min.evaluate(a, b)),
-            });
+            values.push(combined(op.op, (0..extent).map(|n| x.float((o * extent + n) * inner + i))));
         }
     }
     Array::from_floats(shape, values)
+}
+
+pub(super) fn segment_reduce(op: &SegmentReduce, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    let x = operands[0];
+    let inner: usize = shape[1..].iter().product();
+    let mut values = Vec::with_capacity(shape.iter().product());
+    for rows in samples(operands[1], x.shape[0])? {
+        values.extend((0..inner).map(|i| combined(op.op, rows.clone().map(|row| x.float(row * inner + i)))));
+    }
+    Ok(Array::from_floats(shape, values))
+}
+
+pub(super) fn index_add(operands: &[&Array], shape: Vec<usize>) -> Array {
+    let (values, index) = (operands[0], operands[1]);
+    let inner: usize = shape[1..].iter().product();
+    let mut sums = vec![0.0; shape.iter().product()];
+    let Some(last) = shape[0].checked_sub(1) else { return Array::from_floats(shape, sums) };
+    for (from, row) in index.integers().into_iter().enumerate() {
+        let row = row.clamp(0, last as i64) as usize;
+        for i in 0..inner {
+            sums[row * inner + i] += values.float(from * inner + i);
+        }
+    }
+    Array::from_floats(shape, sums)
 }
 
 /// The flat start of a matrix in an operand whose leading axes are broadcast to those of the result.
@@ -99,19 +121,60 @@ pub(super) fn scores(operands: &[&Array], shape: Vec<usize>) -> Result<Array, St
     Ok(Array::from_floats(shape, values))
 }
 
-pub(super) fn weighted_sum(operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+pub(super) fn jagged_jagged_matmul(operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    let (x, y) = (operands[0], operands[1]);
+    let (k, n) = (shape[1], shape[2]);
+    let mut values = Vec::with_capacity(shape.iter().product());
+    for rows in samples(operands[2], x.shape[0])? {
+        let product = |i: usize, j: usize| rows.clone().map(move |row| x.float(row * k + i) * y.float(row * n + j));
+        values.extend((0..k * n).map(|at| combined(ReduceOp::Sum, product(at / n, at % n))));
+    }
+    Ok(Array::from_floats(shape, values))
+}
+
+pub(super) fn weighted_sum(op: &WeightedSum, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
     let (weights, v) = (operands[0], operands[1]);
-    let (rows, keys) = (samples(operands[2], shape[0])?, samples(operands[3], v.shape[0])?);
-    let (heads, width) = (v.shape[1], v.shape[2]);
+    let by_key = op.kind == ScoreKind::Key;
+    let [counted, summed] = if by_key { [3, 2] } else { [2, 3] };
+    let (targets, sources) = (samples(operands[counted], shape[0])?, samples(operands[summed], v.shape[0])?);
+    let (heads, width, keys) = (v.shape[1], v.shape[2], weights.shape[3]);
     let mut values = vec![0.0; shape.iter().product()];
+    for (b, (targets, sources)) in targets.into_iter().zip(sources).enumerate() {
+        for h in 0..heads {
+            let first = (b * heads + h) * weights.shape[2] * keys;
+            for (t, target) in targets.clone().enumerate() {
+                for d in 0..width {
+                    let weighted = |(s, source): (usize, usize)| {
+                        let (row, key) = if by_key { (s, t) } else { (t, s) };
+                        weights.float(first + row * keys + key) * v.float((source * heads + h) * width + d)
+                    };
+                    values[(target * heads + h) * width + d] = sources.clone().enumerate().map(weighted).sum();
+                }
+            }
+        }
+    }
+    Ok(Array::from_floats(shape, values))
+}
+
+pub(super) fn score_reduce(op: &ScoreReduce, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+    let scores = operands[0];
+    let (heads, count) = (shape[0], shape[1]);
+    let total = |kind| if op.kind == kind { count } else { usize::MAX };
+    let rows = samples(operands[1], total(ScoreKind::Row))?;
+    let keys = samples(operands[2], total(ScoreKind::Key))?;
+    let mut values = vec![f64::from(op.op.start()); heads * count];
     for (b, (rows, keys)) in rows.into_iter().zip(keys).enumerate() {
         for h in 0..heads {
             for (i, row) in rows.clone().enumerate() {
-                let first = ((b * heads + h) * weights.shape[2] + i) * weights.shape[3];
-                for d in 0..width {
-                    let weighted =
-                        |(j, key): (usize, usize)| weights.float(first + j) * v.float((key * heads + h) * width + d);
-                    values[(row * heads + h) * width + d] = keys.clone().enumerate().map(weighted).sum();
+                for (j, key) in keys.clone().enumerate() {
+                    let place = match op.kind {
+                        ScoreKind::Sample => b,
+                        ScoreKind::Row => row,
+                        ScoreKind::Key => key,
+                    };
+                    let score = scores.float(((b * heads + h) * scores.shape[2] + i) * scores.shape[3] + j);
+                    let value = &mut values[h * count + place];
+                    *value = op.op.combine().evaluate(*value, score);
                 }
             }
         }

@@ -9,7 +9,8 @@ mod linear;
 pub use array::Array;
 
 use crate::op::{
-    Constant, Fused, HostOp, Input, JaggedMatMul, MatMul, Op, Parameter, Reduce, ScoreSoftmax, Scores, WeightedSum,
+    Constant, Fused, HostOp, IndexAdd, Input, JaggedJaggedMatMul, JaggedMatMul, MatMul, Op, Parameter, Reduce,
+    ScoreReduce, ScoreSoftmax, Scores, SegmentReduce, WeightedSum,
 };
 use crate::shape::{HostProgram, ShapeError, ShapeProgram};
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, NodeId, Scalar, Symbol, TensorSizeError, Type, Value};
@@ -209,11 +210,23 @@ impl<'a> Run<'a> {
         if let Some(reduce) = op.downcast_ref::<Reduce>() {
             return Ok(linear::reduce(reduce, operands, shape));
         }
+        if let Some(reduce) = op.downcast_ref::<SegmentReduce>() {
+            return linear::segment_reduce(reduce, operands, shape).map_err(failed);
+        }
+        if let Some(reduce) = op.downcast_ref::<ScoreReduce>() {
+            return linear::score_reduce(reduce, operands, shape).map_err(failed);
+        }
+        if op.downcast_ref::<IndexAdd>().is_some() {
+            return Ok(linear::index_add(operands, shape));
+        }
         if op.downcast_ref::<MatMul>().is_some() {
             return Ok(linear::matmul(operands, shape));
         }
         if op.downcast_ref::<JaggedMatMul>().is_some() {
             return linear::jagged_matmul(operands, shape).map_err(failed);
+        }
+        if op.downcast_ref::<JaggedJaggedMatMul>().is_some() {
+            return linear::jagged_jagged_matmul(operands, shape).map_err(failed);
         }
         if op.downcast_ref::<Scores>().is_some() {
             return linear::scores(operands, shape).map_err(failed);
@@ -221,8 +234,8 @@ impl<'a> Run<'a> {
         if op.downcast_ref::<ScoreSoftmax>().is_some() {
             return linear::score_softmax(operands, shape).map_err(failed);
         }
-        if op.downcast_ref::<WeightedSum>().is_some() {
-            return linear::weighted_sum(operands, shape).map_err(failed);
+        if let Some(sum) = op.downcast_ref::<WeightedSum>() {
+            return linear::weighted_sum(sum, operands, shape).map_err(failed);
         }
         Err(failed("it has no definition to interpret".to_owned()))
     }

@@ -1,5 +1,5 @@
 use super::jagged::extent_of;
-use super::{Elements, Elementwise, Op, Requirement, arity, rank, same_size};
+use super::{Elements, Elementwise, Op, ReduceOp, Requirement, arity, rank, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
@@ -10,12 +10,16 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scores;
 
-/// For every query the sum of the values of its sample, weighted by scores.
+/// For every query the sum of the values of its sample's keys, weighted by scores; or for every key that of its sample's
+/// queries.
 ///
 /// Operands: scores, `v` `[total keys, H, V]`, host offsets `[B + 1]` of rows and of keys.
-/// The result is `[total rows, H, V]`.
+/// The result is `[total rows, H, V]`. By key, `v` is `[total rows, H, V]` and the result `[total keys, H, V]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WeightedSum;
+pub struct WeightedSum {
+    /// What has a sum: `Row` or `Key`.
+    pub kind: ScoreKind,
+}
 
 /// The softmax of a query's scores: `e^(s_j - max s) / sum e^(s - max s)` over the keys of its sample that count, 0 for
 /// those that do not, and 0 everywhere if none does.
@@ -66,7 +70,28 @@ pub struct ScoreBroadcast {
     pub keys: Dim,
 }
 
+/// Scores combined over the pairs of a sample, a query or a key: scores to `[H, n]` with `n` the samples, all rows or all
+/// keys.
+///
+/// Operands: scores, host offsets `[B + 1]` of rows and of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScoreReduce {
+    /// How scores are combined.
+    pub op: ReduceOp,
+    /// What has a result.
+    pub kind: ScoreKind,
+}
+
 impl ScoreKind {
+    /// The axis of scores that counts it.
+    fn axis(self) -> usize {
+        match self {
+            Self::Sample => 0,
+            Self::Row => 2,
+            Self::Key => 3,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Sample => "sample",
@@ -94,6 +119,14 @@ fn heads_of(argument: &str, ty: &Type) -> Result<(), TypeError> {
     }
 }
 
+fn floats_of(scores: &Type) -> Result<(), TypeError> {
+    if scores.layout == Layout::Scores && scores.dtype.is_float() {
+        Ok(())
+    } else {
+        Err(TypeError::new("scores", "scores of floats", scores))
+    }
+}
+
 impl Op for Scores {
     fn name(&self) -> &str {
         "scores"
@@ -117,24 +150,56 @@ impl Op for Scores {
 
 impl Op for WeightedSum {
     fn name(&self) -> &str {
-        "weighted_sum"
+        match self.kind {
+            ScoreKind::Key => "weighted_sum_by_key",
+            _ => "weighted_sum",
+        }
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [scores, v, rows, keys] = arity(inputs)?;
-        if scores.layout != Layout::Scores || !scores.dtype.is_float() {
-            return Err(TypeError::new("scores", "scores of floats", scores));
-        }
+        floats_of(&scores)?;
         heads_of("v", &v)?;
         offsets(&rows, &keys)?;
+        let summed = match self.kind {
+            ScoreKind::Row => ScoreKind::Key,
+            ScoreKind::Key => ScoreKind::Row,
+            ScoreKind::Sample => return Err(TypeError::new("kind", "row or key", self.kind.name())),
+        };
         same_size("v", "heads", &v.shape[1], &scores.shape[1])?;
-        same_size("v", "rows", &v.shape[0], &scores.shape[3])?;
-        let shape = vec![scores.shape[2].clone(), v.shape[1].clone(), v.shape[2].clone()];
+        same_size("v", "rows", &v.shape[0], &scores.shape[summed.axis()])?;
+        let shape = vec![scores.shape[self.kind.axis()].clone(), v.shape[1].clone(), v.shape[2].clone()];
         Ok(vec![Type::device(DType::F32, shape)])
     }
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
-        divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 1, 0))
+        divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
+    }
+}
+
+impl Op for ScoreReduce {
+    fn name(&self) -> &str {
+        match self.op {
+            ReduceOp::Sum => "score_sum",
+            ReduceOp::Max => "score_max",
+            ReduceOp::Min => "score_min",
+        }
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "kind": self.kind.name() })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [scores, rows, keys] = arity(inputs)?;
+        floats_of(&scores)?;
+        offsets(&rows, &keys)?;
+        let shape = vec![scores.shape[1].clone(), scores.shape[self.kind.axis()].clone()];
+        Ok(vec![Type::device(DType::F32, shape)])
+    }
+
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        divided(1, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
     }
 }
 
@@ -145,9 +210,7 @@ impl Op for ScoreSoftmax {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [scores, keep, rows, keys] = arity(inputs)?;
-        if scores.layout != Layout::Scores || !scores.dtype.is_float() {
-            return Err(TypeError::new("scores", "scores of floats", scores));
-        }
+        floats_of(&scores)?;
         if keep.dtype != DType::Bool
             || (keep.rank() > 0 && (keep.layout, &keep.shape) != (Layout::Scores, &scores.shape))
         {

@@ -1,11 +1,31 @@
-use super::{Elements, Elementwise, Op, arity};
+use super::{Elements, Elementwise, Op, arity, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
-use crate::{DType, Layout, Scalar, Type, TypeError};
+use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
+use serde_json::{Value, json};
 
 /// Rows of a table: `out[i.., c..] = table[index[i..], c..]`. An index outside the table takes the nearest row.
 /// Where an input of a run holds the index unchanged, the run checks it first, unless its options say otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gather;
+
+/// Values summed by index: `out[n, c..]` is the sum of `values[i.., c..]` over all `i..` with `index[i..] = n`, in row-major
+/// order; 0 where there are none. An index outside the result counts to the nearest row.
+/// Where an input of a run holds the index unchanged, the run checks it first, unless its options say otherwise.
+///
+/// Operands: `values` `[R.., D..]` and `index` `[R..]`. The result is `[rows, D..]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexAdd {
+    /// Rows of the result, at least one.
+    pub rows: Dim,
+}
+
+fn is_index(ty: &Type) -> Result<(), TypeError> {
+    if matches!(ty.dtype, DType::I32 | DType::I64 | DType::U32) && ty.layout == Layout::Device {
+        Ok(())
+    } else {
+        Err(TypeError::new("index", "a device tensor of integers", ty))
+    }
+}
 
 impl Op for Gather {
     fn name(&self) -> &str {
@@ -20,9 +40,7 @@ impl Op for Gather {
         if table.extent(0) == Some(0) {
             return Err(TypeError::new("table", "a tensor with at least one row", table));
         }
-        if !matches!(index.dtype, DType::I32 | DType::I64 | DType::U32) || index.layout != Layout::Device {
-            return Err(TypeError::new("index", "a device tensor of integers", index));
-        }
+        is_index(&index)?;
         let shape = index.shape.into_iter().chain(table.shape.into_iter().skip(1)).collect();
         Ok(vec![Type::device(table.dtype, shape)])
     }
@@ -47,5 +65,36 @@ impl Elementwise for Gather {
         let row = at.dag().cast(Scalar::I32, row);
         let index: Vec<ExprId> = std::iter::once(row).chain(inner.iter().copied()).collect();
         at.load(0, &index)
+    }
+}
+
+impl Op for IndexAdd {
+    fn name(&self) -> &str {
+        "index_add"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "rows": self.rows.to_string() })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [values, index] = arity(inputs)?;
+        is_index(&index)?;
+        if !values.dtype.is_float() || values.layout != Layout::Device || values.rank() < index.rank() {
+            let expected = format!("a device tensor of floats with at least {} axes", index.rank());
+            return Err(TypeError::new("values", expected, values));
+        }
+        for (axis, extent) in index.shape.iter().enumerate() {
+            same_size("values", &format!("axis {axis}"), &values.shape[axis], extent)?;
+        }
+        if self.rows == 0.into() {
+            return Err(TypeError::new("rows", "at least 1", &self.rows));
+        }
+        let inner = values.shape.into_iter().skip(index.rank());
+        Ok(vec![Type::device(DType::F32, std::iter::once(self.rows.clone()).chain(inner).collect())])
+    }
+
+    fn sizes(&self) -> Vec<Dim> {
+        vec![self.rows.clone()]
     }
 }

@@ -12,6 +12,12 @@ pub struct MatMul;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JaggedMatMul;
 
+/// For every sample `b` the products of its rows, summed: `out_b = sum_i x_i^T y_i`; 0 for an empty sample.
+///
+/// Operands: `x` `[total, K]`, `y` `[total, N]`, host offsets `[B + 1]`. The result is `[B, K, N]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JaggedJaggedMatMul;
+
 impl Op for MatMul {
     fn name(&self) -> &str {
         "matmul"
@@ -49,6 +55,15 @@ fn batch_shape(a: &[Dim], b: &[Dim]) -> Option<Vec<Dim>> {
         .collect()
 }
 
+fn floats(argument: &str, ty: &Type, rank: usize) -> Result<(), TypeError> {
+    super::rank(argument, ty, rank)?;
+    if ty.dtype.is_float() && ty.layout == Layout::Device {
+        Ok(())
+    } else {
+        Err(TypeError::new(argument, "a device tensor of floats", ty))
+    }
+}
+
 impl Op for JaggedMatMul {
     fn name(&self) -> &str {
         "jagged_matmul"
@@ -56,16 +71,31 @@ impl Op for JaggedMatMul {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [x, dense, offsets] = arity(inputs)?;
-        for (argument, ty, rank) in [("x", &x, 2), ("dense", &dense, 3)] {
-            super::rank(argument, ty, rank)?;
-            if !ty.dtype.is_float() || ty.layout != Layout::Device {
-                return Err(TypeError::new(argument, "a device tensor of floats", ty));
-            }
-        }
+        floats("x", &x, 2)?;
+        floats("dense", &dense, 3)?;
         let batch = super::jagged::host_vectors(&[("offsets", &offsets, 1)])?;
         same_size("dense", "batch size", &dense.shape[0], &batch)?;
         same_size("dense", "axis K", &dense.shape[1], &x.shape[1])?;
         Ok(vec![Type::device(DType::F32, vec![x.shape[0].clone(), dense.shape[2].clone()])])
+    }
+
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        vec![Requirement::offsets(2, &extent_of(inputs, 0, 0))]
+    }
+}
+
+impl Op for JaggedJaggedMatMul {
+    fn name(&self) -> &str {
+        "jagged_jagged_matmul"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x, y, offsets] = arity(inputs)?;
+        floats("x", &x, 2)?;
+        floats("y", &y, 2)?;
+        same_size("y", "rows", &y.shape[0], &x.shape[0])?;
+        let batch = super::jagged::host_vectors(&[("offsets", &offsets, 1)])?;
+        Ok(vec![Type::device(DType::F32, vec![batch, x.shape[1].clone(), y.shape[1].clone()])])
     }
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {

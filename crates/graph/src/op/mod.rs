@@ -17,20 +17,20 @@ mod reduce;
 mod registry;
 mod source;
 
-pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, ScoreSoftmax, Scores, WeightedSum};
+pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum};
 pub use call::Call;
 pub use conv::{Unfold, Window};
 pub use fused::Fused;
-pub use gather::Gather;
+pub use gather::{Gather, IndexAdd};
 pub(crate) use host::total;
 pub use host::{Check, HostError, HostOp, Requirement};
 pub use identity::Identity;
 pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
-pub use matmul::{JaggedMatMul, MatMul};
+pub use matmul::{JaggedJaggedMatMul, JaggedMatMul, MatMul};
 pub use movement::{Broadcast, Concat, Permute, Reshape, Slice};
 pub use padded::{JaggedToPadded, PaddedToJagged};
 pub use pointwise::{Cast, Dropout, Where};
-pub use reduce::{Reduce, ReduceOp};
+pub use reduce::{Reduce, ReduceOp, SegmentReduce};
 pub use registry::{Registry, RegistryError};
 pub use source::{Constant, Input, Parameter};
 

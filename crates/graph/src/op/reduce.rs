@@ -1,4 +1,6 @@
-use super::{Op, arity};
+use super::jagged::{extent_of, host_vectors, rows_of};
+use super::{Op, Requirement, arity};
+use crate::pointwise::BinaryOp;
 use crate::{DType, Layout, Type, TypeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -23,7 +25,25 @@ pub struct Reduce {
     pub axis: usize,
 }
 
+/// The rows of every sample combined, `[total, ..]` to `[B, ..]`.
+///
+/// Operands: `x` `[total, ..]` and host offsets `[B + 1]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentReduce {
+    /// How rows are combined.
+    pub op: ReduceOp,
+}
+
 impl ReduceOp {
+    /// The function that combines two elements.
+    pub fn combine(self) -> BinaryOp {
+        match self {
+            Self::Sum => BinaryOp::Add,
+            Self::Max => BinaryOp::Max,
+            Self::Min => BinaryOp::Min,
+        }
+    }
+
     /// The value for no elements.
     pub fn start(self) -> f32 {
         match self {
@@ -58,5 +78,30 @@ impl Op for Reduce {
             _ => return Err(TypeError::new("axis", format!("an axis of {x}"), self.axis)),
         }
         Ok(vec![Type::device(DType::F32, shape)])
+    }
+}
+
+impl Op for SegmentReduce {
+    fn name(&self) -> &str {
+        match self.op {
+            ReduceOp::Sum => "segment_sum",
+            ReduceOp::Max => "segment_max",
+            ReduceOp::Min => "segment_min",
+        }
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x, offsets] = arity(inputs)?;
+        rows_of("x", &x)?;
+        if !x.dtype.is_float() {
+            return Err(TypeError::new("x", "of floats", x));
+        }
+        let mut shape = x.shape;
+        shape[0] = host_vectors(&[("offsets", &offsets, 1)])?;
+        Ok(vec![Type::device(DType::F32, shape)])
+    }
+
+    fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
+        vec![Requirement::offsets(1, &extent_of(inputs, 0, 0))]
     }
 }

@@ -1,6 +1,6 @@
 use super::{Ragged, Tensor};
 use crate::DType;
-use crate::op::{ScoreBroadcast, ScoreIndex, ScoreKind, ScoreSoftmax, Scores, WeightedSum};
+use crate::op::{ReduceOp, ScoreBroadcast, ScoreIndex, ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum};
 
 impl Tensor {
     /// Dot products of these queries `[rows, H, A]` with the keys `k` `[keys, H, A]` of their sample: scores
@@ -24,7 +24,19 @@ impl Tensor {
     /// Of keys whose weight a choice makes 0, queries and keys may be anything. Their values have to be finite: kernels
     /// multiply some of them by 0, which gives NaN for others, and pass over the rest.
     pub fn weighted_sum(&self, v: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
-        self.apply(WeightedSum, &[v, &rows.offsets, &keys.offsets])
+        self.apply(WeightedSum { kind: ScoreKind::Row }, &[v, &rows.offsets, &keys.offsets])
+    }
+
+    /// For every key the sum of values `v` `[rows, H, V]` of its sample's queries, weighted by these scores: `[keys, H, V]`.
+    /// Values have to be finite, as those of [`Tensor::weighted_sum`].
+    pub fn weighted_sum_by_key(&self, v: &Tensor, rows: &Ragged, keys: &Ragged) -> Tensor {
+        self.apply(WeightedSum { kind: ScoreKind::Key }, &[v, &rows.offsets, &keys.offsets])
+    }
+
+    /// These scores combined over the pairs of every sample, query or key: `[H, n]`, the shape that
+    /// [`Ragged::per_sample`], [`Ragged::per_row`] and [`Ragged::per_key`] take.
+    pub fn reduce_scores(&self, op: ReduceOp, kind: ScoreKind, rows: &Ragged, keys: &Ragged) -> Tensor {
+        self.apply(ScoreReduce { op, kind }, &[&rows.offsets, &keys.offsets])
     }
 }
 

@@ -1,5 +1,5 @@
 use super::Tensor;
-use crate::op::{JaggedMatMul, MatMul, Reduce, ReduceOp};
+use crate::op::{JaggedJaggedMatMul, JaggedMatMul, MatMul, Reduce, ReduceOp, SegmentReduce};
 use crate::{DType, trace::Ragged};
 
 impl Tensor {
@@ -22,6 +22,16 @@ impl Tensor {
     /// `x_i dense_b` for every row `i` of sample `b`: `[total, K]` by `dense` `[B, K, N]` is `[total, N]`.
     pub fn jagged_matmul(&self, dense: &Tensor, rows: &Ragged) -> Tensor {
         self.apply(JaggedMatMul, &[dense, &rows.offsets])
+    }
+
+    /// `sum_i x_i^T y_i` over the rows `i` of every sample, with `x` `[total, K]` this and `y` `[total, N]`: `[B, K, N]`.
+    pub fn jagged_jagged_matmul(&self, y: &Tensor, rows: &Ragged) -> Tensor {
+        self.apply(JaggedJaggedMatMul, &[y, &rows.offsets])
+    }
+
+    /// The rows of every sample combined, `[total, ..]` to `[B, ..]`.
+    pub fn segment_reduce(&self, op: ReduceOp, rows: &Ragged) -> Tensor {
+        self.apply(SegmentReduce { op }, &[&rows.offsets])
     }
 
     /// The sum along an axis, which stays with extent 1.

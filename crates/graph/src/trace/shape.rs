@@ -1,6 +1,6 @@
 use super::{Scope, Tensor, apply};
 use crate::Dim;
-use crate::op::{Broadcast, Concat, Gather, Permute, Reshape, Slice};
+use crate::op::{Broadcast, Concat, Gather, IndexAdd, Permute, Reshape, Slice};
 use std::sync::Arc;
 
 impl Tensor {
@@ -70,6 +70,12 @@ impl Tensor {
     /// A run with ids as an input, see [`Graph::id_inputs`](crate::Graph::id_inputs), checks them first if they are on the host.
     pub fn gather(&self, index: &Tensor) -> Tensor {
         self.apply(Gather, &[index])
+    }
+
+    /// These values `[R.., D..]` summed by `index` `[R..]`: `[rows, D..]`, 0 for rows without values. An index outside the
+    /// result counts to the nearest row. A run checks ids that are an input, as it does for [`Tensor::gather`].
+    pub fn index_add(&self, index: &Tensor, rows: &Dim) -> Tensor {
+        self.apply(IndexAdd { rows: rows.clone() }, &[index])
     }
 }
 
