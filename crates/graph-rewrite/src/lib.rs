@@ -8,8 +8,8 @@
 //!   gives every operator a kernel with as much of its surroundings as that kernel can compute. The graph is
 //!   verified after each. [`passes::Pipeline`] runs other passes, or leaves some out.
 //! - [`rules`] is the mechanism for rewrites of your own: a pattern and its replacement are written like model code.
-//! - [`lower()`] turns fused operators into the steps of a [`plan::Plan`]. Each is one of four kernel families: map,
-//!   row reduction, matrix product, attention. A plan knows no device and can be serialized.
+//! - [`lower()`] turns fused operators into the steps of a [`plan::Plan`]. Each is a loop nest. A plan knows no device and can be serialized.
+//! - [`schedule`] tells how a loop nest runs: as a map, a row reduction, a matrix product or attention.
 //! - [`split`] cuts a graph in two that are compiled separately, and joins them again.
 //! - [`mapping`] tells which steps a target can run, and why it cannot run others.
 //! - [`cost`] counts the bytes and operations of a kernel and predicts its time.
@@ -44,6 +44,7 @@ pub mod passes;
 pub mod plan;
 pub mod prove;
 pub mod rules;
+pub mod schedule;
 pub mod split;
 
 pub use lower::{RewriteError, lower};

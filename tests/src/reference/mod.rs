@@ -13,7 +13,8 @@ pub use source::Source;
 use crate::backend;
 use rewire_graph::{Dim, Graph, GraphError, Scope, Tensor};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
-use rewire_graph_rewrite::plan::{Kernel as Family, Plan};
+use rewire_graph_rewrite::plan::{self, Plan};
+use rewire_graph_rewrite::schedule::Schedule;
 use rewire_hstu::models;
 use rewire_runtime::{Kernel, Session, SessionOptions};
 use std::cell::RefCell;
@@ -151,32 +152,29 @@ pub fn ranking() -> Vec<Module> {
     ranking::all()
 }
 
-/// The families of the kernels that a graph takes, after making sure that they run on the CPU and are emitted for every
+/// The schedules of the kernels that a graph takes, after making sure that they run on the CPU and are emitted for every
 /// WebGPU device.
 pub fn backends(graph: &Graph) -> Result<String, String> {
     let plan = backend::plan(graph)?;
-    let families: BTreeSet<&str> = plan.steps.iter().map(|step| family(&step.kernel)).collect();
+    let schedules: BTreeSet<&str> = plan.steps.iter().map(|step| schedule(&step.kernel)).collect();
     for step in &plan.steps {
         emit(&step.kernel, &Target::BASELINE, &Tuning::default()).map_err(|e| format!("{}: {e}", step.name))?;
     }
     let (count, load) = (plan.steps.len(), plan.load.len());
     loads(plan, graph)?;
-    let families: Vec<&str> = families.into_iter().collect();
+    let schedules: Vec<&str> = schedules.into_iter().collect();
     Ok(match count {
         0 if load > 0 => "CPU, once, when parameters are bound".to_owned(),
         0 => "host".to_owned(),
-        1 => format!("CPU, GPU: {}", families.join(", ")),
-        _ => format!("CPU, GPU: {count} kernels ({})", families.join(", ")),
+        1 => format!("CPU, GPU: {}", schedules.join(", ")),
+        _ => format!("CPU, GPU: {count} kernels ({})", schedules.join(", ")),
     })
 }
 
-fn family(kernel: &Family) -> &'static str {
-    match kernel {
-        Family::Map(_) => "map",
-        Family::Reduce(_) => "reduce",
-        Family::Matmul(_) => "matmul",
-        Family::Attention(_) => "attention",
-        Family::Custom(_) => "custom",
+fn schedule(kernel: &plan::Kernel) -> &'static str {
+    match kernel.nest().map(Schedule::of) {
+        Some(Ok(schedule)) => schedule.name(),
+        Some(Err(_)) | None => "custom",
     }
 }
 

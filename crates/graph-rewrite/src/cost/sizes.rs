@@ -1,4 +1,4 @@
-use crate::plan::{Binding, HostSlot, RowRange, ShapeValues, Step};
+use crate::plan::{Binding, Extent, HostSlot, ShapeValues, Step};
 use rewire_graph::op::Input;
 use rewire_graph::{Dim, Graph, Layout, SizeSource, Symbol};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -75,12 +75,12 @@ impl Sizes {
     }
 
     /// Rows of each of `samples` samples.
-    pub(super) fn rows(&self, range: &RowRange, samples: u64) -> Vec<u64> {
+    pub(super) fn rows(&self, range: &Extent, samples: u64) -> Vec<u64> {
         let samples = samples as usize;
         let equal = |rows| vec![rows; samples];
         match range {
-            RowRange::Dense(dim) => equal(self.extent(dim)),
-            RowRange::Ragged { offsets } => match self.host(*offsets) {
+            Extent::Dense(dim) => equal(self.extent(dim)),
+            Extent::Ragged { offsets } => match self.host(*offsets) {
                 Some(offsets) => {
                     let lengths = offsets.windows(2).map(|pair| u64::try_from(pair[1] - pair[0]).unwrap_or(0));
                     lengths.take(samples).collect()

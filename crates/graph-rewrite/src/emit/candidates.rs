@@ -1,7 +1,8 @@
 //! Tunings that are worth a measurement.
 
 use super::{Target, Tuning, attention, emit, matmul, reduce};
-use crate::plan::{Kernel, Matmul, Reduce, RowRange};
+use crate::plan::Kernel;
+use crate::schedule::{Product, Reduction, Schedule};
 use std::collections::HashSet;
 
 /// Tiles of products of multiply-adds: rows, columns, depth, and rows of a thread.
@@ -73,16 +74,16 @@ impl Tuning {
     pub fn candidates(&self, kernel: &Kernel, target: &Target) -> Vec<Self> {
         let base = self.of_family(kernel, target);
         let cooperative = base.matrices == Some(true);
-        let proposals = match kernel {
-            Kernel::Map(_) => maps(),
-            Kernel::Reduce(kernel) => reductions(kernel, target, &base),
-            Kernel::Matmul(kernel) if cooperative => products_of_matrices(kernel, target.matrix),
-            Kernel::Matmul(kernel) => products(kernel),
-            Kernel::Attention(_) if cooperative => attention_of_matrices(target.matrix),
-            Kernel::Attention(_) => {
+        let proposals = match kernel.nest().map(Schedule::of) {
+            Some(Ok(Schedule::Map(_))) => maps(),
+            Some(Ok(Schedule::Reduction(kernel))) => reductions(&kernel, target, &base),
+            Some(Ok(Schedule::Product(kernel))) if cooperative => products_of_matrices(&kernel, target.matrix),
+            Some(Ok(Schedule::Product(kernel))) => products(&kernel),
+            Some(Ok(Schedule::Attention(_))) if cooperative => attention_of_matrices(target.matrix),
+            Some(Ok(Schedule::Attention(_))) => {
                 [1, 2, 4, 8].map(|rows| Self { rows_per_thread: Some(rows), ..Self::default() }).into()
             }
-            Kernel::Custom(_) => vec![],
+            Some(Ok(Schedule::Pairs(_) | Schedule::Fold(_)) | Err(_)) | None => vec![],
         };
         let short = |proposal: &Self| !target.software || proposal.is_short();
         let mut shaders = HashSet::new();
@@ -96,9 +97,9 @@ impl Tuning {
     /// This tuning with the choice between cooperative matrices and multiply-adds made, where a kernel has both.
     #[must_use]
     pub fn of_family(self, kernel: &Kernel, target: &Target) -> Self {
-        let cooperative = match kernel {
-            Kernel::Matmul(kernel) => matmul::is_cooperative(kernel, target, &self),
-            Kernel::Attention(kernel) => attention::is_cooperative(kernel, target, &self),
+        let cooperative = match kernel.nest().map(Schedule::of) {
+            Some(Ok(Schedule::Product(kernel))) => matmul::is_cooperative(&kernel, target, &self),
+            Some(Ok(Schedule::Attention(kernel))) => attention::is_cooperative(&kernel, target, &self),
             _ => false,
         };
         Self { matrices: self.matrices.or(cooperative.then_some(true)), ..self }
@@ -145,7 +146,7 @@ fn maps() -> Vec<Tuning> {
 }
 
 /// Workgroups of other sizes with as many threads a row.
-fn reductions(kernel: &Reduce, target: &Target, base: &Tuning) -> Vec<Tuning> {
+fn reductions(kernel: &Reduction<'_>, target: &Target, base: &Tuning) -> Vec<Tuning> {
     let shared = |tuning: &Tuning| reduce::row_threads(kernel, target, tuning).ok();
     let sizes = [32, 64, 128, 256, 512, 1024].map(|threads| Tuning { threads: Some(threads), ..Tuning::default() });
     sizes.into_iter().filter(|tuning| shared(tuning) == shared(base)).collect()
@@ -158,15 +159,11 @@ fn suits(tile: u32, extent: Option<usize>, narrow: u64) -> bool {
 }
 
 /// Rows and columns, where they are known.
-fn extents(kernel: &Matmul) -> (Option<usize>, Option<usize>) {
-    let rows = match &kernel.m {
-        RowRange::Dense(m) => m.as_const(),
-        RowRange::Ragged { .. } => None,
-    };
-    (rows, kernel.n.as_const())
+fn extents(kernel: &Product<'_>) -> (Option<usize>, Option<usize>) {
+    (kernel.m.dense().and_then(|m| m.as_const()), kernel.n.as_const())
 }
 
-fn products(kernel: &Matmul) -> Vec<Tuning> {
+fn products(kernel: &Product<'_>) -> Vec<Tuning> {
     let (m, n) = extents(kernel);
     let tiles = TILES.into_iter().filter(|[rows, columns, ..]| suits(*rows, m, 4) && suits(*columns, n, 64));
     let tuning = |[rows, columns, depth, each]: [u32; 4]| Tuning {
@@ -179,7 +176,7 @@ fn products(kernel: &Matmul) -> Vec<Tuning> {
     tiles.map(tuning).collect()
 }
 
-fn products_of_matrices(kernel: &Matmul, size: u32) -> Vec<Tuning> {
+fn products_of_matrices(kernel: &Product<'_>, size: u32) -> Vec<Tuning> {
     let (m, n) = extents(kernel);
     let across = |extent| MATRICES.map(|count| count * size).into_iter().filter(move |tile| suits(*tile, extent, 4));
     let tile = |rows| move |columns| Tuning { rows: Some(rows), columns: Some(columns), ..Tuning::default() };

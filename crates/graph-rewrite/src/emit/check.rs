@@ -1,12 +1,6 @@
 use super::EmitError;
-use crate::plan::{Kernel, Reduction};
+use crate::plan::Kernel;
 use rewire_graph::pointwise::ExprId;
-
-/// Dimensions of a loop that a kernel may have.
-const DIMENSIONS: usize = 16;
-
-/// Expressions of an anchor: as many results of reductions as expressions can tell apart, and the operands of a product.
-const EXPRESSIONS: usize = 34;
 
 /// Errors where a kernel refers to expressions that it does not have: one read from a file may.
 pub(super) fn check(kernel: &Kernel) -> Result<(), EmitError> {
@@ -24,26 +18,6 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), EmitError> {
         return missing
             .map_or(Ok(()), |&position| Err(EmitError::Missing { what: "operand", index: position.into(), count }));
     }
-    for output in kernel.outputs() {
-        output.index.iter().chain([&output.value]).try_for_each(|&id| exists(id, dag.len()))?;
-    }
-    let values = |reductions: &[Reduction]| reductions.iter().map(|r| r.value).collect::<Vec<_>>();
-    let (roots, dimensions) = match kernel {
-        Kernel::Map(kernel) => (vec![], kernel.extents.len()),
-        Kernel::Reduce(kernel) => (values(&kernel.reductions), kernel.extents.len()),
-        Kernel::Matmul(kernel) => ([values(&kernel.stats), vec![kernel.a, kernel.b]].concat(), kernel.batch.len()),
-        Kernel::Attention(kernel) => {
-            let pair = [kernel.q, kernel.k, kernel.v, kernel.score];
-            (pair.into_iter().chain(kernel.mask).collect(), 0)
-        }
-        Kernel::Custom(_) => (vec![], 0),
-    };
-    for (what, needed, limit) in
-        [("dimensions", dimensions, DIMENSIONS), ("expressions of the anchor", roots.len(), EXPRESSIONS)]
-    {
-        if needed > limit {
-            return Err(EmitError::Limit { what, needed: needed as u64, limit: limit as u64 });
-        }
-    }
+    let roots = kernel.nest().map_or_else(Vec::new, |nest| nest.roots());
     roots.into_iter().try_for_each(|root| exists(root, dag.len()))
 }

@@ -1,3 +1,4 @@
+use crate::lower::Refusal;
 use rewire_graph::limits::LimitError;
 use rewire_graph::{DType, Scalar};
 
@@ -52,6 +53,12 @@ pub enum EmitError {
         /// What it claims.
         dtype: DType,
     },
+    /// No schedule runs the nest.
+    #[error("malformed kernel: {reason}")]
+    Form {
+        /// Why.
+        reason: String,
+    },
     /// The kernel is larger than any may be.
     #[error("malformed kernel: it {0}")]
     Size(#[from] LimitError),
@@ -101,4 +108,13 @@ pub enum EmitError {
         /// What naga reports, with the place in the source.
         reason: String,
     },
+}
+
+impl From<Refusal> for EmitError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Form(reason) => Self::Form { reason },
+            Refusal::Limit(limit) => Self::Size(limit),
+        }
+    }
 }

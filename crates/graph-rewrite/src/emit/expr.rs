@@ -3,43 +3,44 @@
 mod choice;
 
 use super::EmitError;
+use super::coords::Coords;
 use super::function::{self, Facts, Text};
 use super::module::Module;
 use super::value::{COMPONENTS, Value};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, Lanes};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::rc::Rc;
 
 /// A block of statements and the expressions whose values it knows.
 pub(super) struct Scope {
     known: HashMap<ExprId, Value>,
-    coords: Vec<Value>,
-    values: Vec<Value>,
+    coords: BTreeMap<u8, Value>,
+    values: BTreeMap<u8, Value>,
     lanes: Rc<[Lanes]>,
     valid: Option<String>,
     text: String,
 }
 
 impl Scope {
-    /// A scope of one point. `values` are what the anchor supplies.
-    pub fn point(coords: &[String], values: Vec<Value>) -> Self {
-        let coords = coords.iter().cloned().map(Value::Uniform).collect();
+    /// A scope of one point. `values` are sums that are known, by position.
+    pub fn point(coords: &Coords, values: &[(u8, Value)]) -> Self {
+        let coords = coords.iter().map(|(axis, name)| (axis, Value::Uniform(name.to_owned()))).collect();
+        let values = values.iter().cloned().collect();
         Self { known: HashMap::new(), coords, values, lanes: Rc::from([]), valid: None, text: String::new() }
     }
 
     /// A scope of four points along coordinate `axis`, whose text is a multiple of four.
     /// `valid`, a `vec4<bool>`, tells which of them exist; all do if it is `None`.
-    pub fn four(module: &Module, axis: usize, coords: &[String], values: Vec<Value>, valid: Option<&str>) -> Self {
-        let uniform =
-            values.iter().enumerate().filter(|(_, value)| !matches!(value, Value::Vector(_) | Value::Split(_)));
+    pub fn four(module: &Module, axis: u8, coords: &Coords, values: &[(u8, Value)], valid: Option<&str>) -> Self {
+        let uniform = values.iter().filter(|(_, value)| !matches!(value, Value::Vector(_) | Value::Split(_)));
         let uniform = uniform.fold(0, |bits, (n, _)| bits | 1 << n);
         let mut scope = Self::point(coords, values);
-        if let Some(Value::Uniform(text)) = scope.coords.get(axis).cloned() {
-            scope.coords[axis] = Value::Consecutive(text);
+        if let Some(Value::Uniform(text)) = scope.coords.get(&axis).cloned() {
+            scope.coords.insert(axis, Value::Consecutive(text));
         }
-        scope.lanes = Lanes::with_uniform_values(&module.body.dag, axis as u8, uniform).into();
+        scope.lanes = Lanes::with_uniform_values(&module.body.dag, axis, uniform).into();
         scope.valid = valid.map(str::to_owned);
         scope
     }
@@ -58,7 +59,7 @@ impl Scope {
 
     /// An inner block for one of four points.
     fn lane(&self, lane: usize) -> Self {
-        let only = |values: &[Value]| values.iter().map(|value| value.in_lane(lane)).collect();
+        let only = |values: &BTreeMap<u8, Value>| values.iter().map(|(&n, value)| (n, value.in_lane(lane))).collect();
         Self {
             known: self.known.iter().map(|(&id, value)| (id, value.in_lane(lane))).collect(),
             coords: only(&self.coords),
@@ -69,22 +70,22 @@ impl Scope {
         }
     }
 
-    /// Adds what the anchor supplies from here on.
+    /// Adds the next sum, which is known from here on.
     pub fn supply(&mut self, value: Value) {
-        self.values.push(value);
+        self.values.insert(self.values.len() as u8, value);
     }
 
-    /// The anchor's values that this scope has, a bit each.
+    /// The sums that this scope knows, a bit each.
     pub fn supplied_values(&self) -> u32 {
-        (0..self.values.len()).fold(0, |bits, n| bits | 1 << n)
+        self.values.keys().fold(0, |bits, n| bits | 1 << n)
     }
 
-    /// Learns what `outer` knows: values of the anchor, and expressions that do not depend on coordinate `axis`.
-    pub fn adopt(&mut self, module: &Module, outer: &Self, axis: usize) {
+    /// Learns what `outer` knows: sums, and expressions that do not depend on coordinate `axis`.
+    pub fn adopt(&mut self, module: &Module, outer: &Self, axis: u8) {
         self.values = outer.values.clone();
         if !self.lanes.is_empty() {
             let supplied = self.supplied_values();
-            self.lanes = Lanes::with_uniform_values(&module.body.dag, axis as u8, supplied).into();
+            self.lanes = Lanes::with_uniform_values(&module.body.dag, axis, supplied).into();
         }
         for (&id, value) in &outer.known {
             self.known.entry(id).or_insert_with(|| value.clone());
@@ -184,8 +185,8 @@ impl Scope {
             &Expr::Float(bits) => Value::of_constant(Scalar::F32, f32::from_bits(bits).into()),
             &Expr::Int(scalar, value) => Value::Int(scalar, value),
             &Expr::Bool(value) => Value::Bool(value),
-            &Expr::Coord(axis) => supplied("coordinate", &self.coords, axis.into())?,
-            &Expr::Value(position) => supplied("value", &self.values, position.into())?,
+            &Expr::Coord(axis) => supplied("coordinate", &self.coords, axis)?,
+            &Expr::Value(position) => supplied("value", &self.values, position)?,
             &Expr::Size(position) => {
                 let sizes = &module.body.sizes;
                 let missing = EmitError::Missing { what: "size", index: position.into(), count: sizes.len() };
@@ -442,8 +443,8 @@ impl Scope {
     }
 }
 
-fn supplied(what: &'static str, values: &[Value], index: usize) -> Result<Value, EmitError> {
-    values.get(index).cloned().ok_or(EmitError::Missing { what, index, count: values.len() })
+fn supplied(what: &'static str, values: &BTreeMap<u8, Value>, index: u8) -> Result<Value, EmitError> {
+    values.get(&index).cloned().ok_or(EmitError::Missing { what, index: index.into(), count: values.len() })
 }
 
 /// Statements one level deeper.

@@ -5,7 +5,8 @@
 //! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
 //! powers, exponentials without a bound, functions of a user's own and integers do not.
 
-use crate::plan::{Body, Place, ReduceOp, Reduction};
+use crate::plan::{Body, Place, ReduceOp};
+use crate::schedule::Reduced;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
 use rewire_graph::{DType, Scalar};
 use std::collections::HashMap;
@@ -38,11 +39,9 @@ enum Magnitude {
 
 use Magnitude::{Bounded, Halves, Statistic, Unbounded};
 
-/// True if all of `roots` may be halves. `row` is the coordinate of their rows, and `stats` are what values stand for.
-pub(super) fn suit(body: &Body, roots: &[ExprId], row: u8, stats: &[Reduction]) -> bool {
-    let mut known = HashMap::new();
-    let analysis = Analysis { body, row, stats };
-    roots.iter().all(|&root| match analysis.magnitude(root, &mut known) {
+/// True if all of `roots` may be halves, each with the coordinate of its columns. `stats` are what values stand for.
+pub(super) fn suit(body: &Body, roots: &[(ExprId, u8)], stats: &[Reduced]) -> bool {
+    roots.iter().all(|&(root, column)| match (Analysis { body, column, stats }).magnitude(root) {
         Bounded(most) => most <= LARGEST,
         Halves { gain, rows } => gain <= GAIN && rows <= 1,
         Statistic { .. } | Unbounded => false,
@@ -51,15 +50,16 @@ pub(super) fn suit(body: &Body, roots: &[ExprId], row: u8, stats: &[Reduction]) 
 
 struct Analysis<'a> {
     body: &'a Body,
-    row: u8,
-    stats: &'a [Reduction],
+    column: u8,
+    stats: &'a [Reduced],
 }
 
 impl Analysis<'_> {
-    fn magnitude(&self, root: ExprId, known: &mut HashMap<ExprId, Magnitude>) -> Magnitude {
+    fn magnitude(&self, root: ExprId) -> Magnitude {
+        let mut known = HashMap::new();
         for id in self.body.dag.reachable(&[root]) {
             if !known.contains_key(&id) {
-                let magnitude = self.of(id, known);
+                let magnitude = self.of(id, &known);
                 known.insert(id, magnitude);
             }
         }
@@ -89,8 +89,7 @@ impl Analysis<'_> {
 
     fn load(&self, operand: u16, index: &[ExprId]) -> Magnitude {
         let dag = &self.body.dag;
-        let column = self.row + 1;
-        let shared = index.iter().all(|&i| dag.coords(i) & !(1 << column) == 0);
+        let shared = index.iter().all(|&i| dag.coords(i) & !(1 << self.column) == 0);
         match self.body.operands.get(usize::from(operand)) {
             Some(operand) if operand.dtype == DType::F16 && operand.place != Place::Host => {
                 Halves { gain: 1.0, rows: u32::from(!shared) }

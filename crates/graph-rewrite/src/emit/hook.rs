@@ -1,6 +1,7 @@
 //! Functions of a kernel's own that a template calls.
 
 use super::EmitError;
+use super::coords::Coords;
 use super::expr::{Scope, indented};
 use super::function::float_literal;
 use super::module::Module;
@@ -12,18 +13,18 @@ use rewire_graph::{Dim, Scalar};
 
 /// Four neighbouring points of a hook: the coordinates' names, and the one that varies with its extent.
 pub(super) struct Four<'a> {
-    pub coords: &'a [String],
-    pub axis: usize,
+    pub coords: &'a Coords,
+    pub axis: u8,
     pub extent: &'a Dim,
 }
 
 impl Four<'_> {
     fn name(&self) -> &str {
-        self.coords.get(self.axis).map_or("0", String::as_str)
+        self.coords.get(self.axis).unwrap_or("0")
     }
 
     /// A scope of the points; those beyond the extent are not valid.
-    pub fn scope(&self, module: &mut Module, values: Vec<Value>) -> Scope {
+    pub fn scope(&self, module: &mut Module, values: &[(u8, Value)]) -> Scope {
         let whole = self.extent.as_const().is_some_and(|n| n % 4 == 0);
         let mut scope = Scope::four(module, self.axis, self.coords, values, if whole { None } else { Some("valid") });
         if !whole {
@@ -35,10 +36,9 @@ impl Four<'_> {
 }
 
 /// A function of `i32` coordinates and `more` parameters.
-pub(super) fn function(name: &str, coords: &[String], more: &str, result: &str, body: &str) -> String {
-    let coords: Vec<_> = coords.iter().map(|c| format!("{c}: i32")).collect();
+pub(super) fn function(name: &str, coords: &Coords, more: &str, result: &str, body: &str) -> String {
     let result = if result.is_empty() { String::new() } else { format!(" -> {result}") };
-    format!("fn {name}({}{more}){result} {{\n{}}}\n\n", coords.join(", "), indented(body))
+    format!("fn {name}({}{more}){result} {{\n{}}}\n\n", coords.parameters(), indented(body))
 }
 
 /// What a hook's elements are in the shader.
@@ -63,7 +63,7 @@ pub(super) fn elements(
     name: &str,
     module: &mut Module,
     four: &Four,
-    (values, more): (Vec<Value>, &str),
+    (values, more): (&[(u8, Value)], &str),
     (root, element, filler): (ExprId, Element, &str),
 ) -> Result<String, EmitError> {
     float(module, name, root)?;
@@ -80,23 +80,28 @@ pub(super) fn elements(
     Ok(function(name, four.coords, more, vector, &scope.take()))
 }
 
-/// The hook that writes four results, `sum`.
-pub(super) fn finish(module: &mut Module, four: &Four, outputs: &[Output]) -> Result<String, EmitError> {
-    let mut scope = four.scope(module, vec![Value::Vector("sum".to_owned())]);
+/// The hook that writes four results, `sum`, which is value `sum`.
+pub(super) fn finish(module: &mut Module, four: &Four, sum: u8, outputs: &[Output]) -> Result<String, EmitError> {
+    let mut scope = four.scope(module, &[(sum, Value::Vector("sum".to_owned()))]);
     store_all_four(&mut scope, module, (four.axis, four.name(), four.extent), outputs)?;
     Ok(function("finish", four.coords, ", sum: vec4<f32>", "", &scope.take()))
 }
 
 /// The hook that writes four results, and before it one that loads what it reads of floats, `ahead`, so that the loads of
 /// several results run together. `None` where it reads none.
-pub(super) fn finish_ahead(module: &mut Module, four: &Four, outputs: &[Output]) -> Result<Option<String>, EmitError> {
+pub(super) fn finish_ahead(
+    module: &mut Module,
+    four: &Four,
+    sum: u8,
+    outputs: &[Output],
+) -> Result<Option<String>, EmitError> {
     let roots = everywhere(outputs);
     let dag = &module.body.dag;
     let reads =
         |id: ExprId| matches!(dag.expr(id), Expr::Load { .. }) && dag.scalar(id) == Scalar::F32 && dag.values(id) == 0;
-    let mut loads = four.scope(module, vec![]);
+    let mut loads = four.scope(module, &[]);
     loads.eval_where(module, &roots, reads)?;
-    let mut scope = four.scope(module, vec![Value::Vector("sum".to_owned())]);
+    let mut scope = four.scope(module, &[(sum, Value::Vector("sum".to_owned()))]);
     let (mut members, mut values) = (vec![], vec![]);
     for id in module.required(&roots).into_iter().filter(|&id| reads(id)) {
         let place = format!("loaded.v{}", id.0);

@@ -1,15 +1,13 @@
 //! The mask of attention over a tile of rows and keys: WGSL that computes its bounds.
 
 use super::EmitError;
+use super::coords::Coords;
 use super::expr::Scope;
 use super::function::float_literal;
 use super::module::Module;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
 use std::collections::HashMap;
-
-const ROW: u32 = 1 << 2;
-const KEY: u32 = 1 << 3;
 
 /// Smallest and largest value over the tile; of a truth value, whether it holds everywhere and anywhere.
 #[derive(Clone)]
@@ -49,7 +47,29 @@ pub(super) struct TileState {
     pub wraps: String,
 }
 
+/// The coordinates of rows and of keys.
+#[derive(Clone, Copy)]
+pub(super) struct Pair {
+    pub row: u8,
+    pub key: u8,
+}
+
+impl Pair {
+    fn depends_on_row(self, module: &Module, id: ExprId) -> bool {
+        module.body.dag.coords(id) >> self.row & 1 == 1
+    }
+
+    fn depends_on_key(self, module: &Module, id: ExprId) -> bool {
+        module.body.dag.coords(id) >> self.key & 1 == 1
+    }
+
+    fn depends(self, module: &Module, id: ExprId) -> bool {
+        self.depends_on_row(module, id) || self.depends_on_key(module, id)
+    }
+}
+
 struct Analysis {
+    pair: Pair,
     exact: Scope,
     row: Scope,
     tile: Scope,
@@ -58,13 +78,13 @@ struct Analysis {
     known: HashMap<ExprId, Option<Bounds>>,
 }
 
-/// Bounds of `mask`, a truth value of coordinates `(sample, head, row, key)`.
-pub(super) fn tile_state(module: &mut Module, mask: ExprId) -> Result<TileState, EmitError> {
-    let coords = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+/// Bounds of `mask`, a truth value of the coordinates of an `entry` and of a row and a key.
+pub(super) fn tile_state(module: &mut Module, entry: Coords, pair: Pair, mask: ExprId) -> Result<TileState, EmitError> {
     let mut analysis = Analysis {
-        exact: Scope::point(&coords(&["c0", "c1"]), vec![]),
-        row: Scope::point(&coords(&["c0", "c1", "i"]), vec![]),
-        tile: Scope::point(&[], vec![]),
+        pair,
+        exact: Scope::point(&entry, &[]),
+        row: Scope::point(&entry.with(pair.row, "i"), &[]),
+        tile: Scope::point(&Coords::default(), &[]),
         row_bounds: 0,
         wraps: vec![],
         known: HashMap::new(),
@@ -94,7 +114,7 @@ impl Analysis {
         let mut stack = vec![root];
         while let Some(&id) = stack.last() {
             let is_known = self.known.contains_key(&id);
-            let parts = if is_known { vec![] } else { combined_from(module, id) };
+            let parts = if is_known { vec![] } else { combined_from(module, self.pair, id) };
             let before = stack.len();
             stack.extend(parts.into_iter().rev().filter(|part| !self.known.contains_key(part)));
             if stack.len() == before {
@@ -110,17 +130,18 @@ impl Analysis {
 
     fn bounded(&mut self, module: &mut Module, id: ExprId) -> Result<Option<Bounds>, EmitError> {
         let dag = &module.body.dag;
-        let (coords, scalar) = (dag.coords(id), dag.scalar(id));
-        Ok(if is_unknown(module, id) {
+        let (pair, scalar) = (self.pair, dag.scalar(id));
+        let keyed = pair.depends_on_key(module, id);
+        Ok(if is_unknown(module, pair, id) {
             None
-        } else if coords & (ROW | KEY) == 0 {
+        } else if !pair.depends(module, id) {
             Some(Bounds::point(self.exact.eval_one(module, id)?.first()))
-        } else if coords & KEY == 0 && varies_in_memory(module, id) {
+        } else if !keyed && varies_in_memory(module, pair, id) {
             Some(self.over_rows(module, id, scalar)?)
         } else {
             match self.combined(module, id)? {
                 Some(bounds) => Some(self.named(module, bounds)),
-                None if coords & KEY == 0 => Some(self.over_rows(module, id, scalar)?),
+                None if !keyed => Some(self.over_rows(module, id, scalar)?),
                 None => None,
             }
         })
@@ -159,8 +180,12 @@ impl Analysis {
         let scalar = dag.scalar(id);
         let may_wrap = scalar == Scalar::I32 && dag.range(id).is_none();
         match *dag.expr(id) {
-            Expr::Coord(2) => Ok(Some(Bounds { low: "i0".to_owned(), high: "i1".to_owned() })),
-            Expr::Coord(3) => Ok(Some(Bounds { low: "j0".to_owned(), high: "j1".to_owned() })),
+            Expr::Coord(axis) if axis == self.pair.row => {
+                Ok(Some(Bounds { low: "i0".to_owned(), high: "i1".to_owned() }))
+            }
+            Expr::Coord(axis) if axis == self.pair.key => {
+                Ok(Some(Bounds { low: "j0".to_owned(), high: "j1".to_owned() }))
+            }
             Expr::Unary(op, a) => {
                 let Some(a) = self.bounds(module, a)? else { return Ok(None) };
                 if may_wrap {
@@ -229,23 +254,23 @@ impl Analysis {
 }
 
 /// True for what has no bounds. What is made of a float that is read, and may be NaN, has none.
-fn is_unknown(module: &Module, id: ExprId) -> bool {
+fn is_unknown(module: &Module, pair: Pair, id: ExprId) -> bool {
     let dag = &module.body.dag;
     let scalar = dag.scalar(id);
     // What is made of a float that is read, and may be NaN, has no bounds.
     let may_be_nan = || match *dag.expr(id) {
         Expr::Float(bits) => f32::from_bits(bits).is_nan(),
-        _ => scalar == Scalar::F32 && dag.coords(id) & KEY != 0 && reads_memory(module, id),
+        _ => scalar == Scalar::F32 && pair.depends_on_key(module, id) && reads_memory(module, id),
     };
     dag.values(id) != 0 || scalar == Scalar::I64 || may_be_nan()
 }
 
 /// What the bounds of an expression are combined from, in the order in which they are.
-fn combined_from(module: &Module, id: ExprId) -> Vec<ExprId> {
+fn combined_from(module: &Module, pair: Pair, id: ExprId) -> Vec<ExprId> {
     let dag = &module.body.dag;
-    let coords = dag.coords(id);
-    let is_combined =
-        !is_unknown(module, id) && coords & (ROW | KEY) != 0 && (coords & KEY != 0 || !varies_in_memory(module, id));
+    let is_combined = !is_unknown(module, pair, id)
+        && pair.depends(module, id)
+        && (pair.depends_on_key(module, id) || !varies_in_memory(module, pair, id));
     match *dag.expr(id) {
         _ if !is_combined => vec![],
         Expr::Unary(_, a) | Expr::Cast(_, a) => vec![a],
@@ -264,11 +289,11 @@ fn reads_memory(module: &Module, root: ExprId) -> bool {
 }
 
 /// True if bounds of a row's value do not follow from bounds of the row's position.
-fn varies_in_memory(module: &Module, root: ExprId) -> bool {
+fn varies_in_memory(module: &Module, pair: Pair, root: ExprId) -> bool {
     let dag = &module.body.dag;
     let parts = dag.reachable(&[root]);
     let chooses = parts.iter().any(|&id| matches!(dag.expr(id), Expr::Select(..)));
-    let varies = parts.iter().any(|&id| dag.coords(id) & ROW != 0 && is_read(dag.expr(id)));
+    let varies = parts.iter().any(|&id| pair.depends_on_row(module, id) && is_read(dag.expr(id)));
     varies || chooses && reads_memory(module, root)
 }
 

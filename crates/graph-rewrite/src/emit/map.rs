@@ -1,9 +1,10 @@
+use super::coords::Coords;
 use super::expr::{Scope, indented};
 use super::module::Module;
 use super::store::{everywhere, store_all_four, store_all_point, vector_accesses};
 use super::template::{Main, render};
 use super::{EmitError, GridFactor, ParsedKernel, Tuning};
-use crate::plan::Map;
+use crate::schedule::Map;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::Expr;
 
@@ -13,20 +14,20 @@ const LANES: usize = 4;
 const THREAD_BYTES: usize = 32;
 
 /// Emits a loop over points: a thread computes groups of four neighbouring points, or one point where nothing aligns.
-pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Map<'_>, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let threads = tuning.threads(module.target)?;
     let Some((last, outer)) = kernel.extents.split_last() else {
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
     };
-    let axis = outer.len();
-    let wide =
-        last.as_const().is_none_or(|n| n >= LANES) && vector_accesses(module.body, axis, &[], &kernel.outputs) > 0;
+    let axis = outer.len() as u8;
+    let outputs = &kernel.nest.outputs;
+    let wide = last.as_const().is_none_or(|n| n >= LANES) && vector_accesses(module.body, axis, &[], outputs) > 0;
     let lanes = if wide { LANES } else { 1 };
     let suited = if module.target.software { 1 } else { groups_per_thread(kernel) };
     let most = tuning.groups_per_thread(suited)?;
     let groups = if wide { last.as_const().map_or(1, |n| groups_of_row(n.div_ceil(lanes), most)) } else { 1 };
 
-    let mut main = Scope::point(&[], vec![]);
+    let mut main = Scope::point(&Coords::default(), &[]);
     let grid = match last.as_const() {
         Some(n) => {
             let columns = n.div_ceil(lanes) / groups as usize;
@@ -44,17 +45,17 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
         }
     };
     let place = Place::new(&mut module, &mut main, (last, outer), groups, (threads, lanes));
-    let roots = everywhere(&kernel.outputs);
+    let roots = everywhere(outputs);
     // What is the same for a row is computed once.
-    let mut row = Scope::point(&place.coords(0), vec![]);
-    row.eval_where(&mut module, &roots, |id| kernel.body.dag.coords(id) & (1 << axis) == 0)?;
+    let mut row = Scope::point(&place.coords(0), &[]);
+    row.eval_where(&mut module, &roots, |id| kernel.nest.body.dag.coords(id) & (1 << axis) == 0)?;
     main.append(&row.take());
     // All groups load before any stores.
     let mut scopes = Vec::with_capacity(groups as usize);
     for group in 0..groups {
         let mut scope = place.scope(&mut module, &mut main, (last, outer), group, lanes);
         scope.adopt(&module, &row, axis);
-        let loads = |id| matches!(kernel.body.dag.expr(id), Expr::Load { .. });
+        let loads = |id| matches!(kernel.nest.body.dag.expr(id), Expr::Load { .. });
         scope.eval_where(&mut module, &roots, loads)?;
         main.append(&scope.take());
         scopes.push(scope);
@@ -66,8 +67,8 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
     let mut stores = String::new();
     for (column, mut scope) in place.columns.iter().zip(scopes) {
         match wide {
-            true => store_all_four(&mut scope, &mut module, (axis, column, last), &kernel.outputs)?,
-            false => store_all_point(&mut scope, &mut module, column, &kernel.outputs)?,
+            true => store_all_four(&mut scope, &mut module, (axis, column, last), outputs)?,
+            false => store_all_point(&mut scope, &mut module, column, outputs)?,
         }
         stores += &scope.take();
     }
@@ -78,8 +79,8 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
 }
 
 /// Groups of four that a thread computes: fewer of wider results.
-fn groups_per_thread(kernel: &Map) -> u32 {
-    let bytes = kernel.outputs.iter().map(|output| output.dtype.bytes()).max().unwrap_or(LANES);
+fn groups_per_thread(kernel: &Map<'_>) -> u32 {
+    let bytes = kernel.nest.outputs.iter().map(|output| output.dtype.bytes()).max().unwrap_or(LANES);
     (THREAD_BYTES / (LANES * bytes)).max(1) as u32
 }
 
@@ -136,8 +137,8 @@ impl Place {
     }
 
     /// The coordinates of a group.
-    fn coords(&self, group: u32) -> Vec<String> {
-        self.outer.iter().chain(self.columns.get(group as usize)).cloned().collect()
+    fn coords(&self, group: u32) -> Coords {
+        Coords::first(self.outer.iter().chain(self.columns.get(group as usize)).cloned())
     }
 
     /// A scope of a group's points.
@@ -151,15 +152,15 @@ impl Place {
     ) -> Scope {
         let coords = self.coords(group);
         match lanes {
-            1 => Scope::point(&coords, vec![]),
+            1 => Scope::point(&coords, &[]),
             _ if last.as_const().is_some_and(|n| n % LANES == 0) => {
-                Scope::four(module, outer.len(), &coords, vec![], None)
+                Scope::four(module, outer.len() as u8, &coords, &[], None)
             }
             _ => {
                 let (extent, valid) = (module.dim(last), module.name());
                 let lanes = format!("{} + vec4<i32>(0, 1, 2, 3)", self.columns[group as usize]);
                 main.line(&format!("let {valid} = ({lanes}) < vec4<i32>({extent});"));
-                Scope::four(module, outer.len(), &coords, vec![], Some(&valid))
+                Scope::four(module, outer.len() as u8, &coords, &[], Some(&valid))
             }
         }
     }

@@ -5,6 +5,7 @@ mod attention;
 mod call;
 mod candidates;
 mod check;
+mod coords;
 mod custom;
 mod error;
 mod expr;
@@ -29,7 +30,8 @@ pub use error::EmitError;
 pub use tuning::{ParseTuningError, Tuning};
 pub use windows::Windows;
 
-use crate::plan::{Kernel, RowRange};
+use crate::plan::{Extent, Kernel};
+use crate::schedule::Schedule;
 use module::Module;
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
@@ -123,10 +125,10 @@ pub enum Param {
 /// Rows of all samples cut into tiles: pairs `(sample, first row within the sample)` in `sizes`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TileList {
-    /// Number of samples.
-    pub samples: Dim,
+    /// Extents whose product is the number of samples.
+    pub samples: Vec<Dim>,
     /// Rows of a sample.
-    pub rows: RowRange,
+    pub rows: Extent,
     /// Rows of a tile.
     pub tile: u32,
     /// Tiles with the largest first row come first, but for the first tile of every sample, which comes before all.
@@ -219,11 +221,15 @@ pub fn emit_with_windows(
     kernel.check_loop()?;
     validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
     let module = Module::new(kernel.body(), target, windows);
-    match kernel {
-        Kernel::Map(kernel) => map::emit(kernel, module, tuning),
-        Kernel::Matmul(kernel) => matmul::emit(kernel, module, tuning),
-        Kernel::Reduce(kernel) => reduce::emit(kernel, module, tuning),
-        Kernel::Attention(kernel) => attention::emit(kernel, module, tuning),
-        Kernel::Custom(kernel) => custom::emit(kernel, module),
+    let nest = match kernel {
+        Kernel::Nest(nest) => nest,
+        Kernel::Custom(kernel) => return custom::emit(kernel, module),
+    };
+    match Schedule::of(nest)? {
+        Schedule::Map(kernel) => map::emit(&kernel, module, tuning),
+        Schedule::Reduction(kernel) => reduce::emit(&kernel, module, tuning),
+        Schedule::Product(kernel) => matmul::emit(&kernel, module, tuning),
+        Schedule::Attention(kernel) => attention::emit(&kernel, module, tuning),
+        Schedule::Pairs(_) | Schedule::Fold(_) => Err(EmitError::Form { reason: "no shader".to_owned() }),
     }
 }

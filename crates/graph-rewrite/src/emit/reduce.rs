@@ -1,3 +1,4 @@
+use super::coords::Coords;
 use super::expr::{Scope, indented};
 use super::hook::{Combine, float};
 use super::map::split_row;
@@ -6,7 +7,8 @@ use super::store::{store_all_four, store_all_point, store_point, vector_accesses
 use super::template::{Main, render};
 use super::value::Value;
 use super::{EmitError, GridFactor, ParsedKernel, Target, Tuning, Windows};
-use crate::plan::{Reduce, ReduceOp, Reduction};
+use crate::plan::ReduceOp;
+use crate::schedule::{Reduced, Reduction};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph::{Dim, Scalar};
@@ -16,7 +18,7 @@ const UNROLLED_STEPS: usize = 8;
 
 /// The columns of a row and the threads that share them.
 struct Columns<'a> {
-    axis: usize,
+    axis: u8,
     extent: &'a Dim,
     lanes: usize,
     threads: usize,
@@ -25,8 +27,8 @@ struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    fn new<'a>(kernel: &Reduce, extent: &'a Dim, lanes: usize, workgroup: u32) -> Columns<'a> {
-        let axis = kernel.extents.len().saturating_sub(1);
+    fn new<'a>(kernel: &Reduction<'_>, extent: &'a Dim, lanes: usize, workgroup: u32) -> Columns<'a> {
+        let axis = kernel.extents.len().saturating_sub(1) as u8;
         let (threads, steps) = match extent.as_const() {
             Some(width) => {
                 let groups = width.div_ceil(lanes).max(1);
@@ -42,12 +44,11 @@ impl Columns<'_> {
     }
 
     /// A scope at `column`, and the condition under which its first column exists, if that is in doubt.
-    fn scope(&self, module: &mut Module, row: &Scope, coords: &[String], column: &str, valid: Option<&str>) -> Scope {
-        let mut coords = coords.to_vec();
-        coords.push(column.to_owned());
+    fn scope(&self, module: &mut Module, row: &Scope, coords: &Coords, column: &str, valid: Option<&str>) -> Scope {
+        let coords = coords.clone().with(self.axis, column);
         let mut scope = match self.lanes {
-            1 => Scope::point(&coords, vec![]),
-            _ => Scope::four(module, self.axis, &coords, vec![], valid),
+            1 => Scope::point(&coords, &[]),
+            _ => Scope::four(module, self.axis, &coords, &[], valid),
         };
         scope.adopt(module, row, self.axis);
         scope
@@ -59,13 +60,13 @@ impl Columns<'_> {
 }
 
 /// Emits row reductions.
-pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Reduction<'_>, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let threads = tuning.threads(module.target)?;
     let (outer, columns) = columns(kernel, &module, threads)?;
-    let mut row = Scope::point(&[], vec![]);
-    let coords = split_row(&mut module, &mut row, outer, "row");
+    let mut row = Scope::point(&Coords::default(), &[]);
+    let coords = Coords::first(split_row(&mut module, &mut row, outer, "row"));
     let head = row.take();
-    let mut row = Scope::point(&coords, vec![]);
+    let mut row = Scope::point(&coords, &[]);
     let body = match columns.steps {
         Some(steps) => unrolled(kernel, &columns, steps, &mut module, &mut row, &coords)?,
         None => looped(kernel, &columns, &mut module, &mut row, &coords)?,
@@ -101,20 +102,24 @@ pub(super) fn emit(kernel: &Reduce, mut module: Module, tuning: &Tuning) -> Resu
 }
 
 /// The outer extents, and the columns of a row for a workgroup of `threads`.
-fn columns<'k>(kernel: &'k Reduce, module: &Module, threads: u32) -> Result<(&'k [Dim], Columns<'k>), EmitError> {
+fn columns<'k>(
+    kernel: &'k Reduction<'_>,
+    module: &Module,
+    threads: u32,
+) -> Result<(&'k [Dim], Columns<'k>), EmitError> {
     let Some((extent, outer)) = kernel.extents.split_last() else {
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
     };
     let roots: Vec<_> = kernel.reductions.iter().map(|r| r.value).collect();
     let wide = extent.as_const().is_none_or(|n| n >= 4)
-        && vector_accesses(module.body, outer.len(), &roots, &kernel.outputs) > 0;
+        && vector_accesses(module.body, outer.len() as u8, &roots, &kernel.outputs) > 0;
     Ok((outer, Columns::new(kernel, extent, if wide { 4 } else { 1 }, threads)))
 }
 
 /// The number of threads that share a row, which decides the order of its sums.
-pub(super) fn row_threads(kernel: &Reduce, target: &Target, tuning: &Tuning) -> Result<usize, EmitError> {
+pub(super) fn row_threads(kernel: &Reduction<'_>, target: &Target, tuning: &Tuning) -> Result<usize, EmitError> {
     let windows = Windows::default();
-    let module = Module::new(&kernel.body, target, &windows);
+    let module = Module::new(&kernel.nest.body, target, &windows);
     Ok(columns(kernel, &module, tuning.threads(target)?)?.1.threads)
 }
 
@@ -127,7 +132,7 @@ fn name(op: ReduceOp) -> &'static str {
 }
 
 /// Reductions in groups that do not read one another.
-fn passes<'k>(kernel: &'k Reduce, module: &Module) -> Result<Vec<(usize, &'k [Reduction])>, EmitError> {
+fn passes<'k>(kernel: &'k Reduction<'_>, module: &Module) -> Result<Vec<(usize, &'k [Reduced])>, EmitError> {
     let mut groups = vec![];
     let mut start = 0;
     for (n, reduction) in kernel.reductions.iter().enumerate() {
@@ -146,7 +151,7 @@ fn passes<'k>(kernel: &'k Reduce, module: &Module) -> Result<Vec<(usize, &'k [Re
 const TOGETHER: usize = 4;
 
 /// The different lists of operations whose results are combined at once.
-fn combinations(kernel: &Reduce, module: &Module) -> Result<Vec<Vec<ReduceOp>>, EmitError> {
+fn combinations(kernel: &Reduction<'_>, module: &Module) -> Result<Vec<Vec<ReduceOp>>, EmitError> {
     let mut lists: Vec<Vec<ReduceOp>> = vec![];
     for (_, group) in passes(kernel, module)? {
         for together in group.chunks(TOGETHER) {
@@ -206,15 +211,15 @@ fn combine(ops: &[ReduceOp]) -> String {
 }
 
 /// Evaluates what does not depend on the column, once a row.
-fn hoist(row: &mut Scope, module: &mut Module, roots: &[ExprId], axis: usize) -> Result<(), EmitError> {
+fn hoist(row: &mut Scope, module: &mut Module, roots: &[ExprId], axis: u8) -> Result<(), EmitError> {
     let dag = &module.body.dag;
     let known = row.supplied_values();
     row.eval_where(module, roots, |id| dag.coords(id) >> axis & 1 == 0 && dag.values(id) & !known == 0)
 }
 
 /// Ends a pass: combines accumulators, from `total{start}` on, over the threads and supplies the results.
-fn conclude(row: &mut Scope, module: &mut Module, columns: &Columns, (start, group): (usize, &[Reduction])) {
-    let own = |(n, reduction): (usize, &Reduction)| match columns.lanes {
+fn conclude(row: &mut Scope, module: &mut Module, columns: &Columns, (start, group): (usize, &[Reduced])) {
+    let own = |(n, reduction): (usize, &Reduced)| match columns.lanes {
         1 => format!("total{}", start + n),
         _ => Combine(reduction.op).total(&format!("total{}", start + n)),
     };
@@ -253,11 +258,11 @@ fn text(value: &Value, lanes: usize) -> String {
 
 /// A loop over the columns for each pass.
 fn looped(
-    kernel: &Reduce,
+    kernel: &Reduction<'_>,
     columns: &Columns,
     module: &mut Module,
     row: &mut Scope,
-    coords: &[String],
+    coords: &Coords,
 ) -> Result<String, EmitError> {
     let extent = module.dim(columns.extent);
     let head = format!(
@@ -303,7 +308,7 @@ fn looped(
 }
 
 fn store(
-    kernel: &Reduce,
+    kernel: &Reduction<'_>,
     columns: &Columns,
     scope: &mut Scope,
     module: &mut Module,
@@ -317,12 +322,12 @@ fn store(
 
 /// All columns of a thread at once: what one pass has evaluated, the next ones have in registers.
 fn unrolled(
-    kernel: &Reduce,
+    kernel: &Reduction<'_>,
     columns: &Columns,
     steps: usize,
     module: &mut Module,
     row: &mut Scope,
-    coords: &[String],
+    coords: &Coords,
 ) -> Result<String, EmitError> {
     let width = columns.extent.as_const().unwrap_or(0);
     let groups = width.div_ceil(columns.lanes);

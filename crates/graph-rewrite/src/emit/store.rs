@@ -50,7 +50,7 @@ fn store_point_in_columns(
 fn store_four(
     scope: &mut Scope,
     module: &mut Module,
-    (axis, column, extent): (usize, &str, &Dim),
+    (axis, column, extent): (u8, &str, &Dim),
     output: &Output,
 ) -> Result<(), EmitError> {
     check(module, output)?;
@@ -87,7 +87,7 @@ fn store_four(
 fn store_four_whole(
     scope: &mut Scope,
     module: &mut Module,
-    (axis, start, end): (usize, usize, Option<usize>),
+    (axis, start, end): (u8, usize, Option<usize>),
     output: &Output,
 ) -> Result<(), EmitError> {
     let mut roots = output.index.clone();
@@ -139,7 +139,7 @@ fn store_lanes(
 }
 
 /// True if the column after the last one that is written is the padding of the output's row.
-fn ends_row(dag: &Dag, axis: usize, end: Option<usize>, output: &Output) -> bool {
+fn ends_row(dag: &Dag, axis: u8, end: Option<usize>, output: &Output) -> bool {
     let (Some(&last), Some(width)) = (output.index.last(), output.shape.last()) else { return false };
     let Some(shift) = shift_of(dag, axis, last) else { return false };
     match (end, width.as_const()) {
@@ -149,9 +149,9 @@ fn ends_row(dag: &Dag, axis: usize, end: Option<usize>, output: &Output) -> bool
 }
 
 /// `n` where the expression is coordinate `axis` plus the constant `n`.
-fn shift_of(dag: &Dag, axis: usize, id: ExprId) -> Option<i64> {
+fn shift_of(dag: &Dag, axis: u8, id: ExprId) -> Option<i64> {
     match *dag.expr(id) {
-        Expr::Coord(found) if usize::from(found) == axis => Some(0),
+        Expr::Coord(found) if found == axis => Some(0),
         Expr::Binary(BinaryOp::Add, a, b) => match (dag.expr(a), dag.expr(b)) {
             (&Expr::Int(_, n), _) => Some(shift_of(dag, axis, b)? + n),
             (_, &Expr::Int(_, n)) => Some(shift_of(dag, axis, a)? + n),
@@ -168,9 +168,9 @@ pub(super) fn has_vector_load(body: &Body, operand: u16) -> bool {
 }
 
 /// How many loads and stores along coordinate `axis` take four neighbouring elements at once.
-pub(super) fn vector_accesses(body: &Body, axis: usize, roots: &[ExprId], outputs: &[Output]) -> usize {
+pub(super) fn vector_accesses(body: &Body, axis: u8, roots: &[ExprId], outputs: &[Output]) -> usize {
     let dag = &body.dag;
-    let lanes = Lanes::along(dag, axis as u8);
+    let lanes = Lanes::along(dag, axis);
     let is_vector = |index: &[ExprId]| {
         let classes: Vec<_> = index.iter().filter_map(|i| lanes.get(i.0 as usize).copied()).collect();
         Lanes::is_vector_load(&classes)
@@ -188,7 +188,7 @@ pub(super) fn vector_accesses(body: &Body, axis: usize, roots: &[ExprId], output
 pub(super) fn store_all_four(
     scope: &mut Scope,
     module: &mut Module,
-    place: (usize, &str, &Dim),
+    place: (u8, &str, &Dim),
     outputs: &[Output],
 ) -> Result<(), EmitError> {
     scope.eval(module, &everywhere(outputs))?;

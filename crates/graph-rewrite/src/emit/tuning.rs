@@ -1,5 +1,6 @@
 use super::{EmitError, Target, attention, matmul};
 use crate::plan::Kernel;
+use crate::schedule::Schedule;
 use rewire_graph::Dim;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -69,12 +70,12 @@ impl Tuning {
     /// smaller ones. Sums run in the same order whatever the tile, unless [`Tuning::split_sums`] allows another.
     #[must_use]
     pub fn suited(self, kernel: &Kernel, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
-        match kernel {
-            Kernel::Matmul(kernel) if self.rows.is_none() && self.columns.is_none() => {
-                matmul::suited(self, kernel, target, size)
+        match kernel.nest().map(Schedule::of) {
+            Some(Ok(Schedule::Product(kernel))) if self.rows.is_none() && self.columns.is_none() => {
+                matmul::suited(self, &kernel, target, size)
             }
-            Kernel::Attention(kernel) if self.rows.is_none() && self.rows_per_thread.is_none() => {
-                attention::suited(self, kernel, target, size)
+            Some(Ok(Schedule::Attention(kernel))) if self.rows.is_none() && self.rows_per_thread.is_none() => {
+                attention::suited(self, &kernel, target, size)
             }
             _ => self,
         }

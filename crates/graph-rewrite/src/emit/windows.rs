@@ -80,7 +80,7 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Body, Map, Operand, Output};
+    use crate::plan::{Body, Nest, Operand, Output};
     use rewire_graph::Symbol;
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
         let index = vec![rewire_graph::pointwise::ExprId(0); 2];
         let value = rewire_graph::pointwise::ExprId(0);
         let output = Output { target: 1, dtype: DType::F16, shape: shape.clone(), index, value, columns: None };
-        let kernel = Kernel::Map(Map { body, extents: shape, outputs: vec![output] });
+        let kernel = Kernel::Nest(Nest::map(body, shape, vec![output]));
         let target = Target { binding_bytes: 1000, ..Target::BASELINE };
         assert_eq!(target.window_bytes(), 768);
         let windows = |rows: Option<u64>| {

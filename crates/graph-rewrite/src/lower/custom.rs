@@ -1,5 +1,5 @@
+use super::builder::Builder;
 use super::error::Refusal;
-use super::inline::Inliner;
 use super::kernel::{result, ty};
 use crate::plan::{Custom, Kernel};
 use rewire_graph::op::custom::Operator;
@@ -18,7 +18,7 @@ pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Kernel, Refusal> {
         )
         .into());
     };
-    let at = Inliner::new(body);
+    let at = Builder::new(body);
     let inputs = body.inputs(node);
     let operands = inputs.iter().map(|value| at.operand(value.node).map(|position| position as u16));
     let operands = operands.collect::<Option<Vec<u16>>>();
@@ -34,7 +34,7 @@ pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Kernel, Refusal> {
     let types: Vec<Type> = types.into_iter().map(Custom::arithmetic).collect();
     let shader = forms.shader(&types.iter().collect::<Vec<_>>(), &Custom::arithmetic(own.clone()));
     Ok(Kernel::Custom(Custom {
-        body: at.body,
+        body: at.nest.body,
         operator: Operator::new(Arc::clone(&found.op)),
         operands,
         dtype: own.dtype,

@@ -1,9 +1,8 @@
 //! Lowering: fused operators become steps, host values the shape program.
 
-mod attention;
+mod builder;
 mod custom;
 mod error;
-mod inline;
 mod kernel;
 mod packing;
 

@@ -1,8 +1,7 @@
-use super::{Kernel, Output, Plan, Reduction, RowRange, ShapeEntry, Source};
+use super::{Custom, Extent, Kernel, Nest, Output, Plan, ShapeEntry, Source};
 use crate::lower::Refusal;
-use rewire_graph::limits::{
-    LimitError, MAX_OPERANDS, MAX_RANK, MAX_STATISTICS, MAX_VALUES, MAX_WIDTH, check_count, check_extent, check_shape,
-};
+use crate::schedule::Schedule;
+use rewire_graph::limits::{LimitError, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_shape};
 use rewire_graph::{DType, Symbol};
 use std::collections::HashSet;
 use thiserror::Error;
@@ -126,71 +125,65 @@ impl Kernel {
         check_count("operands", body.operands.len(), MAX_OPERANDS)?;
         body.sizes.iter().try_for_each(check_extent)?;
         body.operands.iter().try_for_each(|operand| check_shape(&operand.shape))?;
-        self.check_types()?;
-        self.check_loop()?;
-        let extents = match self {
-            Self::Map(kernel) => &kernel.extents,
-            Self::Reduce(kernel) => &kernel.extents,
-            Self::Matmul(_) | Self::Attention(_) | Self::Custom(_) => return self.check_outputs(),
-        };
-        if extents.is_empty() {
-            return Err("has a loop without dimensions".into());
+        match self {
+            Self::Nest(nest) => {
+                nest.check_loops()?;
+                self.check_types()?;
+                Schedule::of(nest)?;
+                nest.outputs.iter().try_for_each(check_output)
+            }
+            Self::Custom(kernel) => {
+                self.check_types()?;
+                kernel.check_operands()
+            }
         }
-        self.check_outputs()
     }
 
     /// Checks what the kernel runs over.
-    pub(crate) fn check_loop(&self) -> Result<(), LimitError> {
+    pub(crate) fn check_loop(&self) -> Result<(), Refusal> {
         match self {
-            Self::Map(kernel) => check_shape(&kernel.extents),
-            Self::Reduce(kernel) => {
-                check_shape(&kernel.extents)?;
-                check_reductions(&kernel.reductions, MAX_VALUES)
-            }
-            Self::Matmul(kernel) => {
-                // With its rows and columns.
-                check_count("dimensions", kernel.batch.len() + 2, MAX_RANK)?;
-                check_shape(&kernel.batch)?;
-                check_rows(&kernel.m)?;
-                check_shape(&[kernel.n.clone(), kernel.k.clone()])?;
-                check_reductions(&kernel.stats, MAX_STATISTICS)
-            }
-            Self::Attention(kernel) => {
-                check_count("heads", kernel.heads, MAX_WIDTH)?;
-                check_count("columns", kernel.qk_width.max(kernel.v_width), MAX_WIDTH)?;
-                check_extent(&kernel.samples)?;
-                check_rows(&kernel.rows)?;
-                check_rows(&kernel.keys)
-            }
-            Self::Custom(kernel) => {
-                check_count("operands", kernel.operands.len(), MAX_OPERANDS)?;
-                check_shape(&kernel.shape)?;
-                check_shape(&kernel.shader.extents)
-            }
+            Self::Nest(nest) => nest.check_loops(),
+            Self::Custom(kernel) => Ok(kernel.check_loop()?),
         }
-    }
-
-    fn check_outputs(&self) -> Result<(), Refusal> {
-        if let Self::Custom(kernel) = self {
-            let count = kernel.body.operands.len();
-            return match kernel.operands.iter().find(|position| usize::from(**position) >= count) {
-                Some(position) => Err(format!("has operand {position}, there are {count}").into()),
-                None => Ok(()),
-            };
-        }
-        self.outputs().into_iter().try_for_each(check_output)
     }
 }
 
-fn check_reductions(reductions: &[Reduction], most: usize) -> Result<(), LimitError> {
-    check_count("results of reductions", reductions.len(), most)?;
-    reductions.iter().try_for_each(|reduction| check_extent(&reduction.extent))
+impl Nest {
+    /// Checks axes, and that sums and coordinates are of axes that are there.
+    fn check_loops(&self) -> Result<(), Refusal> {
+        check_count("dimensions", self.rank(), MAX_RANK)?;
+        check_count("axes", self.axes.len(), MAX_VALUES)?;
+        check_count("results of reductions", self.accumulations.len(), MAX_VALUES)?;
+        for axis in &self.axes {
+            match &axis.extent {
+                Extent::Dense(dim) => check_extent(dim)?,
+                Extent::Ragged { .. } => {}
+            }
+        }
+        if self.axes.iter().skip(self.rank()).any(|axis| !axis.summed) {
+            return Err("has an axis of results after one that is summed".into());
+        }
+        if let Some(sum) = self.accumulations.iter().find(|sum| usize::from(sum.axis) >= self.axes.len()) {
+            return Err(format!("combines over axis {}, there are {}", sum.axis, self.axes.len()).into());
+        }
+        Ok(())
+    }
 }
 
-fn check_rows(range: &RowRange) -> Result<(), LimitError> {
-    match range {
-        RowRange::Dense(dim) => check_extent(dim),
-        RowRange::Ragged { .. } => Ok(()),
+impl Custom {
+    fn check_loop(&self) -> Result<(), LimitError> {
+        check_count("operands", self.operands.len(), MAX_OPERANDS)?;
+        check_shape(&self.shape)?;
+        check_shape(&self.shader.extents)
+    }
+
+    fn check_operands(&self) -> Result<(), Refusal> {
+        self.check_loop()?;
+        let count = self.body.operands.len();
+        match self.operands.iter().find(|position| usize::from(**position) >= count) {
+            Some(position) => Err(format!("has operand {position}, there are {count}").into()),
+            None => Ok(()),
+        }
     }
 }
 

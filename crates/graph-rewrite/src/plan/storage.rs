@@ -35,9 +35,9 @@ impl Plan {
 impl Kernel {
     /// Position among [`super::Step::writes`] and element type in memory of what is written.
     fn stored_mut(&mut self) -> Vec<(u16, &mut DType)> {
-        if let Self::Custom(kernel) = self {
-            return vec![(0, &mut kernel.dtype)];
+        match self {
+            Self::Custom(kernel) => vec![(0, &mut kernel.dtype)],
+            Self::Nest(nest) => nest.outputs.iter_mut().map(|output| (output.target, &mut output.dtype)).collect(),
         }
-        self.outputs_mut().into_iter().map(|output| (output.target, &mut output.dtype)).collect()
     }
 }

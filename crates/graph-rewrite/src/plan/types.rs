@@ -1,4 +1,4 @@
-use super::{Attention, Kernel, Matmul, Reduction};
+use super::Kernel;
 use crate::lower::Refusal;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -32,21 +32,9 @@ impl Kernel {
     }
 
     fn taken(&self) -> Vec<Taken> {
-        let reduced = |reductions: &[Reduction]| -> Vec<Taken> {
-            reductions.iter().map(|reduction| (reduction.value, Scalar::F32, "an element of a reduction")).collect()
-        };
-        let mut taken = match self {
-            Self::Map(_) | Self::Custom(_) => vec![],
-            Self::Reduce(kernel) => reduced(&kernel.reductions),
-            Self::Matmul(Matmul { stats, a, b, .. }) => {
-                let factors = [*a, *b].map(|factor| (factor, Scalar::F32, "a factor"));
-                reduced(stats).into_iter().chain(factors).collect()
-            }
-            Self::Attention(Attention { q, k, v, score, mask, .. }) => {
-                let factors = [*q, *k, *v, *score].map(|factor| (factor, Scalar::F32, "a factor or a score"));
-                factors.into_iter().chain(mask.map(|mask| (mask, Scalar::Bool, "a mask"))).collect()
-            }
-        };
+        let sums = self.nest().map_or(&[][..], |nest| &nest.accumulations);
+        let factors = sums.iter().flat_map(|sum| &sum.factors);
+        let mut taken: Vec<Taken> = factors.map(|&id| (id, Scalar::F32, "an element of a sum")).collect();
         for output in self.outputs() {
             taken.extend(output.index.iter().map(|&id| (id, Scalar::I32, "an index")));
             taken.push((output.value, output.dtype.scalar(), "an element of a result"));

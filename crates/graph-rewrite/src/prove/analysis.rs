@@ -6,7 +6,7 @@ use super::facts::{Facts, Guard, When};
 use super::form::{Atom, Atoms, Form, Meaning};
 use super::guards::guards;
 use super::host::{Host, slot};
-use super::region::{Extent, Region};
+use super::region::{Region, Values};
 use super::{Place, ProveError, Unproven};
 use crate::plan::{HostSlot, Operand, Output, Step};
 use rewire_graph::limits::MAX_POINTS;
@@ -90,20 +90,21 @@ impl<'a> Analysis<'a> {
     }
 
     /// The elements that an output within its tensor writes, where it is known that it writes all of them.
-    fn written(&mut self, coords: &[Extent], output: &Output) -> Option<Vec<Span>> {
-        if output.columns.is_some() && !matches!(coords.last(), Some(Extent::Part(..))) {
+    fn written(&mut self, coords: &[Values], output: &Output) -> Option<Vec<Span>> {
+        if output.columns.is_some() && !matches!(coords.last(), Some(Values::Part(..))) {
             return None;
         }
-        let is_ragged = coords.iter().any(|extent| matches!(extent, Extent::Ragged(_)));
+        let is_ragged = coords.iter().any(|extent| matches!(extent, Values::Ragged(_)));
         let mut index: Vec<Form> = output.index.iter().map(|&id| self.form(id)).collect();
         let mut digits = Digits::default();
         // A sample and a row of it are one coordinate, a row of all.
         for (axis, extent) in coords.iter().enumerate().skip(usize::from(is_ragged)) {
             let (coord, _) = self.atoms.intern(Meaning::Coord(axis as u8));
             match extent {
-                Extent::Dim(dim) | Extent::Depth(dim) => digits.coord(coord, 0, dim.clone()),
-                Extent::Part(first, last, _) => digits.coord(coord, *first, (last + 1 - first).into()),
-                Extent::Ragged(offsets) => {
+                Values::Unread => {}
+                Values::Dim(dim) | Values::Depth(dim) => digits.coord(coord, 0, dim.clone()),
+                Values::Part(first, last, _) => digits.coord(coord, *first, (last + 1 - first).into()),
+                Values::Ragged(offsets) => {
                     let slot = slot(self.step, *offsets).filter(|slot| self.host.is_offsets(*slot))?;
                     let ends: Vec<Dim> = self.host.ends(slot).collect();
                     let end = ends.iter().find(|end| output.shape.contains(end)).or(ends.first())?;
@@ -155,14 +156,15 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    fn bound_coords(&mut self, coords: &[Extent]) {
+    fn bound_coords(&mut self, coords: &[Values]) {
         for (axis, extent) in coords.iter().enumerate() {
             let coord = self.atoms.form(Meaning::Coord(axis as u8));
             let mut when = When { coords: 1 << axis, guard: Guard::default() };
             let (first, end) = match extent {
-                Extent::Dim(dim) | Extent::Depth(dim) => (0, Some(self.atoms.dim(dim))),
-                Extent::Part(first, last, _) => (*first as i128, Some(Form::constant(*last as i128 + 1))),
-                Extent::Ragged(offsets) => {
+                Values::Unread => continue,
+                Values::Dim(dim) | Values::Depth(dim) => (0, Some(self.atoms.dim(dim))),
+                Values::Part(first, last, _) => (*first as i128, Some(Form::constant(*last as i128 + 1))),
+                Values::Ragged(offsets) => {
                     when.coords |= 1;
                     (0, slot(self.step, *offsets).map(|slot| self.sample_rows(slot, &when)))
                 }
@@ -200,16 +202,16 @@ impl<'a> Analysis<'a> {
     }
 
     /// Errors where an expression counts on fewer values of a coordinate than the loop gives it.
-    fn check_coord(&self, id: ExprId, extent: Option<&Extent>) -> Result<(), ProveError> {
+    fn check_coord(&self, id: ExprId, extent: Option<&Values>) -> Result<(), ProveError> {
         let needed = match extent {
-            Some(Extent::Dim(dim)) => match dim.as_const() {
+            Some(Values::Dim(dim)) => match dim.as_const() {
                 Some(extent) => extent as i64 - 1,
                 None => self.most_points() - 1,
             },
-            Some(Extent::Depth(dim)) => dim.as_const().map_or(i64::from(i32::MAX), |extent| extent as i64 - 1),
-            Some(Extent::Part(_, _, extent)) => *extent as i64 - 1,
-            Some(Extent::Ragged(_)) => i64::from(i32::MAX),
-            None => return Ok(()),
+            Some(Values::Depth(dim)) => dim.as_const().map_or(i64::from(i32::MAX), |extent| extent as i64 - 1),
+            Some(Values::Part(_, _, extent)) => *extent as i64 - 1,
+            Some(Values::Ragged(_)) => i64::from(i32::MAX),
+            Some(Values::Unread) | None => return Ok(()),
         };
         match self.dag.range(id) {
             Some((0, high)) if high >= needed => Ok(()),

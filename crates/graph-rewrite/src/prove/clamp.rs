@@ -1,7 +1,7 @@
 //! Indices that are made to lie within their tensors.
 
 use super::{Place, Unproven};
-use crate::plan::Kernel;
+use crate::plan::{Kernel, Nest};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,40 +22,41 @@ pub(super) fn clamp(kernel: &mut Kernel, found: &[Unproven]) -> Option<Vec<(Vec<
         bounds.dimensions.extend(outside);
         bounds.empty |= empty;
     }
-    let shapes: Vec<Vec<Dim>> = places.keys().map(|place| shape(kernel, *place)).collect::<Option<_>>()?;
+    let Kernel::Nest(nest) = kernel else { return Some(vec![]) };
+    let shapes: Vec<Vec<Dim>> = places.keys().map(|place| shape(nest, *place)).collect::<Option<_>>()?;
     let loads = places.iter().filter_map(|(place, bounds)| match place {
-        Place::Load(id) => Some((kernel.body().dag.expr(*id).clone(), bounds.clone())),
+        Place::Load(id) => Some((nest.body.dag.expr(*id).clone(), bounds.clone())),
         Place::Store(_) => None,
     });
     let loads: Vec<(Expr, Bounds)> = loads.collect();
     if !loads.is_empty() {
-        clamp_loads(kernel, &loads);
+        clamp_loads(nest, &loads);
     }
     for ((place, bounds), shape) in places.iter().zip(&shapes) {
         if let Place::Store(output) = place {
             if bounds.empty {
                 return None;
             }
-            clamp_store(kernel, *output, bounds, shape)?;
+            clamp_store(nest, *output, bounds, shape)?;
         }
     }
     let dimensions = places.into_values().map(|bounds| bounds.dimensions.into_iter().collect());
     Some(shapes.into_iter().zip(dimensions).collect())
 }
 
-fn shape(kernel: &Kernel, place: Place) -> Option<Vec<Dim>> {
+fn shape(nest: &Nest, place: Place) -> Option<Vec<Dim>> {
     match place {
-        Place::Load(id) => match kernel.body().dag.expr(id) {
-            Expr::Load { operand, .. } => Some(kernel.body().operands.get(usize::from(*operand))?.shape.clone()),
+        Place::Load(id) => match nest.body.dag.expr(id) {
+            Expr::Load { operand, .. } => Some(nest.body.operands.get(usize::from(*operand))?.shape.clone()),
             _ => None,
         },
-        Place::Store(output) => Some(kernel.outputs().get(output)?.shape.clone()),
+        Place::Store(output) => Some(nest.outputs.get(output)?.shape.clone()),
     }
 }
 
-fn clamp_loads(kernel: &mut Kernel, loads: &[(Expr, Bounds)]) {
-    let roots: Vec<ExprId> = kernel.roots_mut().into_iter().map(|root| *root).collect();
-    let body = kernel.body_mut();
+fn clamp_loads(nest: &mut Nest, loads: &[(Expr, Bounds)]) {
+    let roots = nest.roots();
+    let body = &mut nest.body;
     let (source, mut dag) = (std::mem::take(&mut body.dag), Dag::new());
     let (operands, sizes) = (&body.operands, &mut body.sizes);
     let copies = dag.graft(&source, &roots, |dag, expr, index| {
@@ -82,19 +83,17 @@ fn clamp_loads(kernel: &mut Kernel, loads: &[(Expr, Bounds)]) {
         })
     });
     body.dag = dag;
-    for (root, copy) in kernel.roots_mut().into_iter().zip(copies) {
+    for (root, copy) in nest.roots_mut().into_iter().zip(copies) {
         *root = copy;
     }
 }
 
-fn clamp_store(kernel: &mut Kernel, output: usize, bounds: &Bounds, shape: &[Dim]) -> Option<()> {
-    let mut index = kernel.outputs().get(output)?.index.clone();
-    let body = kernel.body_mut();
+fn clamp_store(nest: &mut Nest, output: usize, bounds: &Bounds, shape: &[Dim]) -> Option<()> {
+    let (body, output) = (&mut nest.body, nest.outputs.get_mut(output)?);
     for &axis in &bounds.dimensions {
         let extent = body.dag.extent(&mut body.sizes, shape.get(axis)?);
-        index[axis] = nearest(&mut body.dag, index[axis], extent);
+        output.index[axis] = nearest(&mut body.dag, output.index[axis], extent);
     }
-    kernel.outputs_mut().into_iter().nth(output)?.index = index;
     Some(())
 }
 

@@ -1,6 +1,6 @@
-use super::jagged::extent_of;
-use super::{Elements, Elementwise, Op, ReduceOp, Requirement, arity, rank, same_size};
-use crate::pointwise::{BinaryOp, ExprId};
+use super::jagged::{extent_of, global, locate};
+use super::{Accumulated, Accumulator, Elements, Elementwise, Op, ReduceOp, Requirement, Span, arity, rank, same_size};
+use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
 use crate::{DType, Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
 
@@ -146,6 +146,21 @@ impl Op for Scores {
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         divided(2, &extent_of(inputs, 0, 0), &extent_of(inputs, 1, 0))
     }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for Scores {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let (sample, head) = (coords[0], coords[1]);
+        let (query, key) = (global(at, 2, sample, coords[2]), global(at, 3, sample, coords[3]));
+        let width = at.ty(0).shape[2].clone();
+        at.accumulate(ReduceOp::Sum, Span::Dense(width), &mut |at, column| {
+            vec![at.load(0, &[query, head, column]), at.load(1, &[key, head, column])]
+        })
+    }
 }
 
 impl Op for WeightedSum {
@@ -175,6 +190,28 @@ impl Op for WeightedSum {
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
     }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for WeightedSum {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let (head, column) = (coords[1], coords[2]);
+        let (own, other) = if self.kind == ScoreKind::Key { (3, 2) } else { (2, 3) };
+        let (sample, of) = locate(at, own, coords[0]);
+        at.accumulate(ReduceOp::Sum, Span::Ragged { offsets: other, sample }, &mut |at, n| {
+            let (row, key) = if self.kind == ScoreKind::Key { (n, of) } else { (of, n) };
+            let weight = at.load(0, &[sample, head, row, key]);
+            let n = global(at, other, sample, n);
+            vec![weight, at.load(1, &[n, head, column])]
+        })
+    }
+
+    fn samples(&self) -> Option<(usize, usize)> {
+        Some((0, if self.kind == ScoreKind::Key { 3 } else { 2 }))
+    }
 }
 
 impl Op for ScoreReduce {
@@ -201,6 +238,43 @@ impl Op for ScoreReduce {
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         divided(1, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
     }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for ScoreReduce {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let (head, of) = (coords[0], coords[1]);
+        let over = |at: &mut dyn Accumulator, operand: usize, sample: ExprId, pair: &dyn Fn(ExprId) -> [ExprId; 2]| {
+            at.accumulate(self.op, Span::Ragged { offsets: operand, sample }, &mut |at, other| {
+                let [row, key] = pair(other);
+                vec![at.load(0, &[sample, head, row, key])]
+            })
+        };
+        match self.kind {
+            ScoreKind::Row => {
+                let (sample, row) = locate(at, 1, of);
+                over(at, 2, sample, &|key| [row, key])
+            }
+            ScoreKind::Key => {
+                let (sample, key) = locate(at, 2, of);
+                over(at, 1, sample, &|row| [row, key])
+            }
+            ScoreKind::Sample => at.accumulate(self.op, Span::Ragged { offsets: 1, sample: of }, &mut |at, row| {
+                vec![over(at, 2, of, &|key| [row, key])]
+            }),
+        }
+    }
+
+    fn samples(&self) -> Option<(usize, usize)> {
+        match self.kind {
+            ScoreKind::Sample => None,
+            ScoreKind::Row => Some((1, 1)),
+            ScoreKind::Key => Some((1, 2)),
+        }
+    }
 }
 
 impl Op for ScoreSoftmax {
@@ -222,6 +296,37 @@ impl Op for ScoreSoftmax {
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
+    }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for ScoreSoftmax {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let &[sample, head, row, key] = coords else { return at.dag().float(0.0) };
+        let kept = |at: &mut dyn Accumulator, key: ExprId| {
+            if at.ty(1).rank() == 0 { at.load(1, &[]) } else { at.load(1, &[sample, head, row, key]) }
+        };
+        let span = Span::Ragged { offsets: 3, sample };
+        let largest = at.accumulate(ReduceOp::Max, span.clone(), &mut |at, key| {
+            let (keep, score) = (kept(at, key), at.load(0, &[sample, head, row, key]));
+            let least = at.dag().float(f32::NEG_INFINITY);
+            vec![at.dag().select(keep, score, least)]
+        });
+        let weight = |at: &mut dyn Accumulator, key: ExprId| {
+            let score = at.load(0, &[sample, head, row, key]);
+            let shifted = at.dag().binary(BinaryOp::Sub, score, largest);
+            at.dag().unary(UnaryOp::Exp, shifted)
+        };
+        let total = at.accumulate(ReduceOp::Sum, span, &mut |at, key| {
+            let (keep, weight, zero) = (kept(at, key), weight(at, key), at.dag().float(0.0));
+            vec![at.dag().select(keep, weight, zero)]
+        });
+        let (keep, weight, zero) = (kept(at, key), weight(at, key), at.dag().float(0.0));
+        let share = at.dag().binary(BinaryOp::Div, weight, total);
+        at.dag().select(keep, share, zero)
     }
 }
 
@@ -313,14 +418,10 @@ impl Op for ScoreBroadcast {
 
 impl Elementwise for ScoreBroadcast {
     fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
-        let global = |at: &mut dyn Elements, offsets: usize, local: ExprId| {
-            let start = at.load(offsets, &[coords[0]]);
-            at.dag().binary(BinaryOp::Add, start, local)
-        };
         let position = match self.kind {
             ScoreKind::Sample => coords[0],
-            ScoreKind::Row => global(at, 1, coords[2]),
-            ScoreKind::Key => global(at, 2, coords[3]),
+            ScoreKind::Row => global(at, 1, coords[0], coords[2]),
+            ScoreKind::Key => global(at, 2, coords[0], coords[3]),
         };
         if at.ty(0).rank() == 1 { at.load(0, &[position]) } else { at.load(0, &[coords[1], position]) }
     }

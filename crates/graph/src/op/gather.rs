@@ -1,4 +1,5 @@
-use super::{Elements, Elementwise, Op, arity, same_size};
+use super::jagged::with_row;
+use super::{Accumulated, Accumulator, Elements, Elementwise, Op, ReduceOp, Span, arity, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
 use serde_json::{Value, json};
@@ -54,18 +55,22 @@ impl Elementwise for Gather {
     fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
         let (outer, inner) = coords.split_at(at.ty(1).rank());
         let rows = at.ty(0).shape[0].clone();
-        let index = at.load(1, outer);
-        let (rows, one) = (at.size(&rows), at.dag().int(1));
-        let last = at.dag().binary(BinaryOp::Sub, rows, one);
-        // Limited in its own type: a 64-bit index would wrap around.
-        let scalar = at.dag().scalar(index);
-        let (zero, last) = (at.dag().constant(scalar, 0), at.dag().cast(scalar, last));
-        let row = at.dag().binary(BinaryOp::Min, index, last);
-        let row = at.dag().binary(BinaryOp::Max, row, zero);
-        let row = at.dag().cast(Scalar::I32, row);
-        let index: Vec<ExprId> = std::iter::once(row).chain(inner.iter().copied()).collect();
-        at.load(0, &index)
+        let row = nearest(at, outer, &rows);
+        at.load(0, &with_row(row, inner))
     }
+}
+
+/// The row that the index, operand 1, has at a place: the nearest of `rows`.
+fn nearest<E: Elements + ?Sized>(at: &mut E, place: &[ExprId], rows: &Dim) -> ExprId {
+    let index = at.load(1, place);
+    let (rows, one) = (at.size(rows), at.dag().int(1));
+    let last = at.dag().binary(BinaryOp::Sub, rows, one);
+    // Limited in its own type: a 64-bit index would wrap around.
+    let scalar = at.dag().scalar(index);
+    let (zero, last) = (at.dag().constant(scalar, 0), at.dag().cast(scalar, last));
+    let row = at.dag().binary(BinaryOp::Min, index, last);
+    let row = at.dag().binary(BinaryOp::Max, row, zero);
+    at.dag().cast(Scalar::I32, row)
 }
 
 impl Op for IndexAdd {
@@ -97,4 +102,50 @@ impl Op for IndexAdd {
     fn sizes(&self) -> Vec<Dim> {
         vec![self.rows.clone()]
     }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for IndexAdd {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let places = at.ty(1).shape.clone();
+        self.over(at, &places, &[], coords)
+    }
+}
+
+impl IndexAdd {
+    /// The sum over the axes `places` of the index, those before which are at `outer`.
+    fn over(&self, at: &mut dyn Accumulator, places: &[Dim], outer: &[ExprId], coords: &[ExprId]) -> ExprId {
+        let Some((first, rest)) = places.split_first() else {
+            let (row, zero) = (nearest(at, outer, &self.rows), at.dag().float(0.0));
+            let hit = at.dag().binary(BinaryOp::Eq, row, coords[0]);
+            let value = at.load(0, &[outer, &coords[1..]].concat());
+            return at.dag().select(hit, value, zero);
+        };
+        // Axes that have a common extent are one, so that a kernel passes over them once.
+        let (count, rest) = match rest.iter().try_fold(first.clone(), |all, dim| all.product(dim)) {
+            Some(all) => (all, &rest[rest.len()..]),
+            None => (first.clone(), rest),
+        };
+        let joined = &places[..places.len() - rest.len()];
+        at.accumulate(ReduceOp::Sum, Span::Dense(count), &mut |at, n| {
+            let own = if joined.len() > 1 { unravelled(at, n, joined) } else { vec![n] };
+            vec![self.over(at, rest, &[outer, &own].concat(), coords)]
+        })
+    }
+}
+
+/// The coordinates of a flat position in some axes.
+fn unravelled<E: Elements + ?Sized>(at: &mut E, flat: ExprId, axes: &[Dim]) -> Vec<ExprId> {
+    let (mut rest, mut coords) = (flat, vec![]);
+    for dim in axes.iter().skip(1).rev() {
+        let extent = at.size(dim);
+        coords.push(at.dag().binary(BinaryOp::Mod, rest, extent));
+        rest = at.dag().binary(BinaryOp::Div, rest, extent);
+    }
+    coords.push(rest);
+    coords.reverse();
+    coords
 }

@@ -281,3 +281,9 @@ pub(super) fn extent(at: &mut dyn Elements, offsets: usize, sample: ExprId) -> (
     let rows = at.dag().binary(BinaryOp::Sub, end, start);
     (start, rows)
 }
+
+/// A row of a sample as a row of all samples, by the offsets that are operand `offsets`.
+pub(super) fn global<E: Elements + ?Sized>(at: &mut E, offsets: usize, sample: ExprId, row: ExprId) -> ExprId {
+    let start = at.load(offsets, &[sample]);
+    at.dag().binary(BinaryOp::Add, start, row)
+}

@@ -1,5 +1,7 @@
-use super::jagged::extent_of;
-use super::{Op, Requirement, arity, same_size};
+use super::accumulate::matrix;
+use super::jagged::{extent_of, global};
+use super::{Accumulated, Accumulator, Op, ReduceOp, Requirement, Span, arity, same_size};
+use crate::pointwise::ExprId;
 use crate::{DType, Dim, Layout, Type, TypeError};
 
 /// Matrix product of the last two axes: `[.., M, K]` by `[.., K, N]`; leading axes broadcast like numpy.
@@ -37,6 +39,22 @@ impl Op for MatMul {
         shape.push(a.shape[ra - 2].clone());
         shape.push(b.shape[rb - 1].clone());
         Ok(vec![Type::device(DType::F32, shape)])
+    }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for MatMul {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let (entry, element) = coords.split_at(coords.len().saturating_sub(2));
+        let &[row, column] = element else { return at.dag().float(0.0) };
+        let (a, b) = (at.ty(0).clone(), at.ty(1).clone());
+        let depth = a.shape.last().cloned().unwrap_or_default();
+        at.accumulate(ReduceOp::Sum, Span::Dense(depth), &mut |at, k| {
+            vec![at.load(0, &matrix(entry, &a, [row, k])), at.load(1, &matrix(entry, &b, [k, column]))]
+        })
     }
 }
 
@@ -82,6 +100,25 @@ impl Op for JaggedMatMul {
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         vec![Requirement::offsets(2, &extent_of(inputs, 0, 0))]
     }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for JaggedMatMul {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let (row, column) = (coords[0], coords[1]);
+        let sample = at.sample(2, row);
+        let depth = at.ty(0).shape[1].clone();
+        at.accumulate(ReduceOp::Sum, Span::Dense(depth), &mut |at, k| {
+            vec![at.load(0, &[row, k]), at.load(1, &[sample, k, column])]
+        })
+    }
+
+    fn samples(&self) -> Option<(usize, usize)> {
+        Some((0, 2))
+    }
 }
 
 impl Op for JaggedJaggedMatMul {
@@ -100,5 +137,19 @@ impl Op for JaggedJaggedMatMul {
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         vec![Requirement::offsets(2, &extent_of(inputs, 0, 0))]
+    }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for JaggedJaggedMatMul {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let &[sample, row, column] = coords else { return at.dag().float(0.0) };
+        at.accumulate(ReduceOp::Sum, Span::Ragged { offsets: 2, sample }, &mut |at, n| {
+            let n = global(at, 2, sample, n);
+            vec![at.load(0, &[n, row]), at.load(1, &[n, column])]
+        })
     }
 }

@@ -1,5 +1,6 @@
 //! Operators: their meaning as type rule, scalar definition and attributes.
 
+mod accumulate;
 mod attention;
 mod call;
 mod conv;
@@ -17,6 +18,7 @@ mod reduce;
 mod registry;
 mod source;
 
+pub use accumulate::{Accumulated, Accumulator, Span};
 pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum};
 pub use call::Call;
 pub use conv::{Unfold, Window};
@@ -70,6 +72,11 @@ pub trait Op: Any + Debug + Send + Sync {
 
     /// The scalar definition, for operators whose results are computed element by element.
     fn elementwise(&self) -> Option<&dyn Elementwise> {
+        None
+    }
+
+    /// The scalar definition, for operators whose results combine elements.
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
         None
     }
 

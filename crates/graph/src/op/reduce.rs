@@ -1,6 +1,6 @@
-use super::jagged::{extent_of, host_vectors, rows_of};
-use super::{Op, Requirement, arity};
-use crate::pointwise::BinaryOp;
+use super::jagged::{extent_of, global, host_vectors, rows_of, with_row};
+use super::{Accumulated, Accumulator, Op, Requirement, Span, arity};
+use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Layout, Type, TypeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -79,6 +79,25 @@ impl Op for Reduce {
         }
         Ok(vec![Type::device(DType::F32, shape)])
     }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for Reduce {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let extent = at.ty(0).shape.get(self.axis).cloned().unwrap_or_default();
+        at.accumulate(self.op, Span::Dense(extent), &mut |at, n| {
+            let mut index = coords.to_vec();
+            index[self.axis] = n;
+            vec![at.load(0, &index)]
+        })
+    }
+
+    fn reduced(&self) -> Option<usize> {
+        Some(self.axis)
+    }
 }
 
 impl Op for SegmentReduce {
@@ -103,5 +122,19 @@ impl Op for SegmentReduce {
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         vec![Requirement::offsets(1, &extent_of(inputs, 0, 0))]
+    }
+
+    fn accumulated(&self) -> Option<&dyn Accumulated> {
+        Some(self)
+    }
+}
+
+impl Accumulated for SegmentReduce {
+    fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
+        let (sample, inner) = (coords[0], &coords[1..]);
+        at.accumulate(self.op, Span::Ragged { offsets: 1, sample }, &mut |at, row| {
+            let row = global(at, 1, sample, row);
+            vec![at.load(0, &with_row(row, inner))]
+        })
     }
 }

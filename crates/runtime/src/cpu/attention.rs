@@ -4,7 +4,7 @@ use super::error::CpuError;
 use super::lanes::{Grid, Lanes, Row, tile_rows};
 use super::machine::{Given, Machine, Supplied};
 use super::memory::Memory;
-use super::operand::{Env, extent};
+use super::operand::{Env, count, extents};
 use super::panel::{Panel, PanelMachine, fill};
 use super::product::{Matrix, Panels};
 use super::program::{Leaf, Program};
@@ -13,8 +13,9 @@ use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
 use pulp::{Arch, Simd, WithSimd};
 use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval, Tri};
-use rewire_graph::{Scalar, Symbol};
-use rewire_graph_rewrite::plan::Attention;
+use rewire_graph::{Dim, Scalar, Symbol};
+use rewire_graph_rewrite::plan::{Extent, Output};
+use rewire_graph_rewrite::schedule::Attention;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,7 +33,15 @@ const TASKS: usize = 8;
 /// Jagged attention.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledAttention {
-    kernel: Attention,
+    dag: Dag,
+    outputs: Vec<Output>,
+    samples: Vec<Dim>,
+    heads: usize,
+    rows: Extent,
+    keys: Extent,
+    widths: Widths,
+    axes: Axes,
+    softmax: bool,
     q: Panel,
     k: Panel,
     v: Panel,
@@ -41,6 +50,22 @@ pub(super) struct CompiledAttention {
     /// The mask depends on the head.
     head_matters: bool,
     stores: Stores,
+}
+
+/// Columns of queries and keys, and of values.
+#[derive(Clone, Copy, Debug)]
+struct Widths {
+    qk: usize,
+    v: usize,
+}
+
+/// Coordinates.
+#[derive(Clone, Copy, Debug)]
+struct Axes {
+    count: usize,
+    head: Option<u8>,
+    row: usize,
+    key: usize,
 }
 
 /// Query rows of one sample and head.
@@ -55,6 +80,8 @@ struct Block {
 
 struct Worker<'a> {
     env: &'a Env<'a>,
+    /// Extents of the axes of samples.
+    samples: &'a [usize],
     q: PanelMachine<'a>,
     k: PanelMachine<'a>,
     v: PanelMachine<'a>,
@@ -118,31 +145,43 @@ struct Sights {
 }
 
 impl CompiledAttention {
-    pub(super) fn new(kernel: &Attention) -> Result<Self, CpuError> {
-        let (dag, body) = (&kernel.body.dag, &kernel.body);
-        let value = |dag: &Dag, id: ExprId| match *dag.expr(id) {
-            Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
-            _ => None,
+    pub(super) fn new(kernel: &Attention<'_>) -> Result<Self, CpuError> {
+        let (body, outputs) = (&kernel.nest.body, &kernel.nest.outputs);
+        let dag = &body.dag;
+        let value = |sum: u8| {
+            move |dag: &Dag, id: ExprId| match *dag.expr(id) {
+                Expr::Value(position) if position == sum && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
+                _ => None,
+            }
         };
+        let (row, key, depth, column) = (kernel.row, kernel.key, kernel.depth, kernel.column);
         if dag.scalar(kernel.score) != Scalar::F32 || kernel.mask.is_some_and(|mask| dag.scalar(mask) != Scalar::Bool) {
             let reason = "its score is no float or its mask no truth value".to_owned();
             return Err(CpuError::Unsupported { kernel: "attention", reason });
         }
         Ok(Self {
-            q: Panel::new(body, kernel.q, (2, 3), Some(kernel.qk_width))?,
-            k: Panel::new(body, kernel.k, (2, 3), Some(kernel.qk_width))?,
-            v: Panel::new(body, kernel.v, (2, 3), Some(kernel.v_width))?,
-            score: Program::compile(dag, &body.operands, &[kernel.score], 3, &value)?,
+            q: Panel::new(body, kernel.q, (row, depth), Some(kernel.qk_width))?,
+            k: Panel::new(body, kernel.k, (key, depth), Some(kernel.qk_width))?,
+            v: Panel::new(body, kernel.v, (key, column), Some(kernel.v_width))?,
+            score: Program::compile(dag, &body.operands, &[kernel.score], key, &value(0))?,
             mask: match kernel.mask {
                 Some(mask) => {
-                    let program = Program::compile(dag, &body.operands, &[mask], 3, &|_, _| None)?;
-                    Some((program, Bounds::along(dag, mask, 3)))
+                    let program = Program::compile(dag, &body.operands, &[mask], key, &|_, _| None)?;
+                    Some((program, Bounds::along(dag, mask, key)))
                 }
                 None => None,
             },
-            head_matters: kernel.mask.is_some_and(|mask| dag.coords(mask) >> 1 & 1 == 1),
-            stores: Stores::compile(body, &kernel.outputs, 3, None, &value)?,
-            kernel: kernel.clone(),
+            head_matters: kernel.mask.zip(kernel.head).is_some_and(|(mask, head)| dag.coords(mask) >> head & 1 == 1),
+            stores: Stores::compile(body, outputs, column, None, &value(kernel.sum()))?,
+            dag: dag.clone(),
+            outputs: outputs.clone(),
+            samples: kernel.samples.clone(),
+            heads: kernel.heads,
+            rows: kernel.rows.clone(),
+            keys: kernel.keys.clone(),
+            widths: Widths { qk: kernel.qk_width, v: kernel.v_width },
+            axes: Axes { count: kernel.nest.axes.len(), head: kernel.head, row: row.into(), key: key.into() },
+            softmax: kernel.softmax,
         })
     }
 
@@ -152,16 +191,18 @@ impl CompiledAttention {
         outputs: &mut [&mut Memory],
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<(), CpuError> {
-        check(self.kernel.outputs.iter(), outputs, symbol)?;
-        let samples = extent(&self.kernel.samples, "the samples", symbol)?;
-        let rows = env.rows(&self.kernel.rows, samples, symbol)?;
-        let keys = env.rows(&self.kernel.keys, samples, symbol)?;
+        check(self.outputs.iter(), outputs, symbol)?;
+        let extents = extents(&self.samples, "the samples", symbol)?;
+        let samples = count(&extents, "the samples")?;
+        let rows = env.rows(&self.rows, samples, symbol)?;
+        let keys = env.rows(&self.keys, samples, symbol)?;
         let tasks = self.tasks(&rows, &keys);
         let outputs = SharedOutputs::new(outputs)?;
         tasks::for_each(
             tasks,
             || Worker {
                 env,
+                samples: &extents,
                 q: self.q.machine(env),
                 k: self.k.machine(env),
                 v: self.v.machine(env),
@@ -174,7 +215,7 @@ impl CompiledAttention {
                 targets: outputs.targets(),
                 known: vec![],
                 sights: Sights::default(),
-                coords: Coords::new(4),
+                coords: Coords::new(self.axes.count),
                 products: vec![],
                 weights: vec![],
                 sums: vec![],
@@ -188,12 +229,12 @@ impl CompiledAttention {
     /// The blocks of samples and heads; those with the most keys come first. Where there are few samples and heads, the
     /// blocks of each are dealt out to several tasks.
     fn tasks(&self, rows: &[usize], keys: &[usize]) -> Vec<Vec<Block>> {
-        let pairs = rows.iter().filter(|&&rows| rows > 0).count() * self.kernel.heads;
+        let pairs = rows.iter().filter(|&&rows| rows > 0).count() * self.heads;
         let parts = (TASKS * rayon::current_num_threads()).div_ceil(pairs.max(1));
         let mut samples: Vec<usize> = (0..rows.len()).collect();
         samples.sort_by_key(|&sample| std::cmp::Reverse(keys[sample]));
         let mut tasks = vec![];
-        for (sample, head) in samples.into_iter().flat_map(|s| (0..self.kernel.heads).map(move |head| (s, head))) {
+        for (sample, head) in samples.into_iter().flat_map(|s| (0..self.heads).map(move |head| (s, head))) {
             let (all, keys) = (rows[sample], keys[sample]);
             for part in 0..parts.min(all.div_ceil(BLOCK)) {
                 let starts = (0..all).step_by(BLOCK).rev().skip(part).step_by(parts);
@@ -204,9 +245,11 @@ impl CompiledAttention {
     }
 
     fn block(&self, worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
-        let (qk_width, v_width) = (self.kernel.qk_width, self.kernel.v_width);
-        worker.coords.set(0, block.sample);
-        worker.coords.set(1, block.head);
+        let Widths { qk: qk_width, v: v_width } = self.widths;
+        worker.coords.set_row(block.sample, worker.samples);
+        if let Some(head) = self.axes.head {
+            worker.coords.set(head.into(), block.head);
+        }
         let spans = self.sight(worker, block)?;
         self.copy_sample(worker, block)?;
         let Worker { q, keys, values, score, sights, coords, products, weights, sums, softmax, arch, .. } = worker;
@@ -223,7 +266,7 @@ impl CompiledAttention {
             let (count, skip, stride) = (last - first, first - panel, (last - panel).next_multiple_of(KEYS));
             let (products, weights) = (room(products, block.rows * stride)?, room(weights, block.rows * stride)?);
             keys.multiply(products, stride, queries, (panel, last, 0), false)?;
-            coords.count(2, block.row);
+            coords.count(self.axes.row, block.row);
             let lanes = Some(Supplied { data: products, stride, origin: panel });
             let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
             fill(score, given, (panel, stride), (weights, stride));
@@ -231,10 +274,10 @@ impl CompiledAttention {
                 let mask = Lanes::Strided(sights.mask.get(tile.mask..).unwrap_or(&[]), tile.stride);
                 let out = weights.get_mut(tile.keys.start - panel..).unwrap_or(&mut []);
                 let grid = Grid { rows: block.rows, points: tile.keys.len() };
-                let nothing = if self.kernel.softmax { f32::MIN } else { 0.0 };
+                let nothing = if self.softmax { f32::MIN } else { 0.0 };
                 arch.dispatch(Hide { mask, nothing, out, stride, grid });
             }
-            if self.kernel.softmax {
+            if self.softmax {
                 let lines = weights.chunks_mut(stride).zip(sums.chunks_exact_mut(out_stride));
                 for (row, ((line, sums), state)) in lines.zip(softmax.iter_mut()).enumerate() {
                     let line = &mut line[skip..skip + count];
@@ -256,8 +299,8 @@ impl CompiledAttention {
         if current.replace((block.sample, block.head)) == Some((block.sample, block.head)) {
             return Ok(());
         }
-        keys.pack(k.matrix(coords, 0, (block.keys, self.kernel.qk_width), None)?.transposed())?;
-        values.pack(v.matrix(coords, 0, (block.keys, self.kernel.v_width), None)?)
+        keys.pack(k.matrix(coords, 0, (block.keys, self.widths.qk), None)?.transposed())?;
+        values.pack(v.matrix(coords, 0, (block.keys, self.widths.v), None)?)
     }
 
     /// The tiles that a block sees, with their masks.
@@ -272,7 +315,7 @@ impl CompiledAttention {
             return Ok(Arc::clone(&known.spans));
         }
         let mut spans = spans(&self.tiles(worker, block));
-        worker.coords.count(2, block.row);
+        worker.coords.count(self.axes.row, block.row);
         let given = Given { rows: block.rows, coords: worker.coords.all(), ..Given::default() };
         if let Some(machine) = &mut worker.mask {
             for tile in spans.iter_mut().flatten().filter(|tile| tile.masked) {
@@ -287,15 +330,15 @@ impl CompiledAttention {
 
     fn finish(&self, worker: &mut Worker<'_>, block: Block, out_stride: usize) {
         let Worker { epilogue, targets, coords, sums, softmax, .. } = worker;
-        if self.kernel.softmax {
+        if self.softmax {
             for (sums, state) in sums.chunks_exact_mut(out_stride).zip(softmax).filter(|(_, state)| state.counts) {
                 sums.iter_mut().for_each(|sum| *sum /= state.sum);
             }
         }
-        coords.count(2, block.row);
+        coords.count(self.axes.row, block.row);
         let lanes = Some(Supplied { data: sums, stride: out_stride, origin: 0 });
         let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
-        epilogue.rows(targets, given, 0, 0..self.kernel.v_width);
+        epilogue.rows(targets, given, 0, 0..self.widths.v);
     }
 
     /// The tiles of a block that count; neighbours of a kind are joined.
@@ -306,8 +349,16 @@ impl CompiledAttention {
         };
         let range = |start: usize, count: usize| Interval::new(start as f64, (start + count) as f64 - 1.0);
         let point = |at: usize| Interval::point(at as f64);
-        let dag = &self.kernel.body.dag;
-        let coords = [point(block.sample), point(block.head), range(block.row, block.rows), Interval::UNKNOWN];
+        let dag = &self.dag;
+        let mut coords = vec![Interval::UNKNOWN; self.axes.count];
+        let mut sample = block.sample;
+        for (axis, &extent) in worker.samples.iter().enumerate().rev() {
+            (coords[axis], sample) = (point(sample % extent.max(1)), sample / extent.max(1));
+        }
+        let head = self.axes.head.map(|head| (head.into(), point(block.head)));
+        for (axis, values) in [(self.axes.row, range(block.row, block.rows))].into_iter().chain(head) {
+            coords[axis] = values;
+        }
         mask.prepare(dag, worker.env, &coords, &mut worker.known);
         let mut tiles: Vec<Tile> = vec![];
         // Halves of ranges that are neither masked nor unmasked as a whole, the first keys on top.
@@ -317,7 +368,7 @@ impl CompiledAttention {
             if count == 0 {
                 continue;
             }
-            let coords = [coords[0], coords[1], coords[2], range(start, count)];
+            coords[self.axes.key] = range(start, count);
             let found = mask.advance(dag, worker.env, &coords, &mut worker.known).truth();
             if found == Tri::Sometimes && size > KEYS {
                 ranges.extend([(start + size / 2, size / 2), (start, size / 2)]);

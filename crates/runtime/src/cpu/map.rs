@@ -9,7 +9,8 @@ use super::store::{Blocks, Stores, Target, Writer, check, deal};
 use super::tasks;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Symbol};
-use rewire_graph_rewrite::plan::{Body, Map, Output};
+use rewire_graph_rewrite::plan::{Body, Nest, Output};
+use rewire_graph_rewrite::schedule::Map;
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
@@ -17,7 +18,7 @@ const TASK: usize = 1 << 14;
 /// A loop without an anchor.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledMap {
-    kernel: Map,
+    outputs: Vec<Output>,
     /// Ways to run the loop, the better ones first.
     loops: Vec<Loop>,
 }
@@ -29,13 +30,13 @@ struct Loop {
 }
 
 impl CompiledMap {
-    pub(super) fn new(kernel: &Map) -> Result<Self, CpuError> {
-        let mut maps = vec![kernel.clone()];
-        while let Some(joined) = maps.last().and_then(joined) {
-            maps.push(joined);
+    pub(super) fn new(kernel: &Map<'_>) -> Result<Self, CpuError> {
+        let mut nests = vec![kernel.nest.clone()];
+        while let Some(joined) = nests.last().and_then(joined) {
+            nests.push(joined);
         }
-        let loops = maps.iter().rev().map(Loop::new).collect::<Result<_, _>>()?;
-        Ok(Self { kernel: kernel.clone(), loops })
+        let loops = nests.iter().rev().map(Loop::new).collect::<Result<_, _>>()?;
+        Ok(Self { outputs: kernel.nest.outputs.clone(), loops })
     }
 
     pub(super) fn run(
@@ -44,7 +45,7 @@ impl CompiledMap {
         outputs: &mut [&mut Memory],
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<(), CpuError> {
-        check(self.kernel.outputs.iter(), outputs, symbol)?;
+        check(self.outputs.iter(), outputs, symbol)?;
         let mut failure = Ok(());
         for choice in &self.loops {
             match extents(&choice.extents, "the loop", symbol) {
@@ -57,12 +58,13 @@ impl CompiledMap {
 }
 
 impl Loop {
-    fn new(map: &Map) -> Result<Self, CpuError> {
-        let Some((_, rows)) = map.extents.split_last().filter(|(_, rows)| rows.len() < 16) else {
+    fn new(nest: &Nest) -> Result<Self, CpuError> {
+        let extents = extents_of(nest);
+        let Some((_, rows)) = extents.split_last().filter(|(_, rows)| rows.len() < 16) else {
             return Err(CpuError::Unsupported { kernel: "map", reason: "it has no or too many dimensions".to_owned() });
         };
-        let stores = Stores::compile(&map.body, &map.outputs, rows.len() as u8, Some(rows), &|_, _| None)?;
-        Ok(Self { extents: map.extents.clone(), stores })
+        let stores = Stores::compile(&nest.body, &nest.outputs, rows.len() as u8, Some(rows), &|_, _| None)?;
+        Ok(Self { stores, extents })
     }
 
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory], extents: &[usize]) -> Result<(), CpuError> {
@@ -94,13 +96,19 @@ fn write_block(writer: &mut Writer<'_>, targets: &mut [Target<'_>], outer: &[usi
     }
 }
 
+/// The extents of a loop over points.
+fn extents_of(map: &Nest) -> Vec<Dim> {
+    map.axes.iter().filter_map(|axis| axis.extent.dense().cloned()).collect()
+}
+
 /// Neighbouring points from which on a row is worth its overhead.
 const LONG: usize = 16;
 
 /// The same loop with its last two dimensions as one, where rows are too short to be worth their overhead. Loads that
 /// take neighbouring elements of longer rows go on doing so.
-fn joined(map: &Map) -> Option<Map> {
-    let (last, outer) = map.extents.split_last()?;
+fn joined(map: &Nest) -> Option<Nest> {
+    let all = extents_of(map);
+    let (last, outer) = all.split_last()?;
     let (before, rest) = outer.split_last()?;
     let width = last.as_const().filter(|&width| width > 0 && (width < LONG || width % 4 == 0 && width <= 128))?;
     let extent = before.product(last)?;
@@ -126,15 +134,15 @@ fn joined(map: &Map) -> Option<Map> {
         let index = copies.by_ref().take(output.index.len()).collect();
         outputs.push(Output { index, value: copies.next()?, ..output.clone() });
     }
-    let extents = rest.iter().cloned().chain([extent]).collect();
+    let extents = rest.iter().cloned().chain([extent]).collect::<Vec<_>>();
     let body = Body { dag, operands: map.body.operands.clone(), sizes: map.body.sizes.clone() };
-    let joined = Map { body, extents, outputs };
+    let joined = Nest::map(body, extents, outputs);
     (is_short || scattered(&joined) <= scattered(map)).then_some(joined)
 }
 
 /// Number of loads that do not take neighbouring elements at neighbouring points.
-fn scattered(map: &Map) -> usize {
-    let axis = map.extents.len().saturating_sub(1) as u8;
+fn scattered(map: &Nest) -> usize {
+    let axis = map.axes.len().saturating_sub(1) as u8;
     let mut dag = map.body.dag.clone();
     let runs = runs(&mut dag, &map.body.operands, axis);
     let loads = map.body.dag.ids().filter(|id| match map.body.dag.expr(*id) {

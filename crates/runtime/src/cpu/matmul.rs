@@ -12,8 +12,9 @@ use super::scratch::room;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, check, deal};
 use super::tasks;
 use rewire_graph::pointwise::{Dag, Expr};
-use rewire_graph::{Scalar, Symbol};
-use rewire_graph_rewrite::plan::{Matmul, RowRange};
+use rewire_graph::{Dim, Scalar, Symbol};
+use rewire_graph_rewrite::plan::{Extent, Output};
+use rewire_graph_rewrite::schedule::Product;
 
 /// Rows of a task.
 const BLOCK: usize = 96;
@@ -25,7 +26,12 @@ const MANY: usize = 96;
 /// A matrix product.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledMatmul {
-    kernel: Matmul,
+    batch: Vec<Dim>,
+    m: Extent,
+    n: Dim,
+    k: Extent,
+    axes: usize,
+    outputs: Vec<Output>,
     stats: CompiledReductions,
     a: Panel,
     b: Panel,
@@ -83,26 +89,29 @@ struct Worker<'a> {
 }
 
 impl CompiledMatmul {
-    pub(super) fn new(kernel: &Matmul) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Product<'_>) -> Result<Self, CpuError> {
         if kernel.batch.len() > 16 {
             return Err(CpuError::Unsupported { kernel: "matmul", reason: "it has too many dimensions".to_owned() });
         }
-        let (dag, batch) = (&kernel.body.dag, kernel.batch.len() as u8);
+        let (body, outputs) = (&kernel.nest.body, &kernel.nest.outputs);
+        let (row, column, depth) = (kernel.row(), kernel.column(), kernel.depth);
         let sum = |dag: &Dag, id| match *dag.expr(id) {
-            Expr::Value(0) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
+            Expr::Value(position) if position == kernel.sum() && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
             _ => None,
         };
-        let rows = match &kernel.m {
-            RowRange::Dense(rows) if batch == 0 => Some(std::slice::from_ref(rows)),
-            _ => None,
-        };
+        let rows = kernel.m.dense().filter(|_| row == 0).map(std::slice::from_ref);
         Ok(Self {
-            stats: CompiledReductions::new(&kernel.body, &kernel.stats, batch + 1)?,
-            a: Panel::new(&kernel.body, kernel.a, (batch, batch + 1), kernel.k.as_const())?,
-            b: Panel::new(&kernel.body, kernel.b, (batch, batch + 1), kernel.n.as_const())?,
-            shared: dag.coords(kernel.b) & ((1 << batch) - 1) == 0,
-            stores: Stores::compile(&kernel.body, &kernel.outputs, batch + 1, rows, &sum)?,
-            kernel: kernel.clone(),
+            stats: CompiledReductions::new(body, &kernel.stats)?,
+            a: Panel::new(body, kernel.a, (row, depth), kernel.k.dense().and_then(Dim::as_const))?,
+            b: Panel::new(body, kernel.b, (depth, column), kernel.n.as_const())?,
+            shared: body.dag.coords(kernel.b) & ((1 << row) - 1) == 0,
+            stores: Stores::compile(body, outputs, column, rows, &sum)?,
+            batch: kernel.batch.clone(),
+            m: kernel.m.clone(),
+            n: kernel.n.clone(),
+            k: kernel.k.clone(),
+            axes: kernel.nest.axes.len(),
+            outputs: outputs.clone(),
         })
     }
 
@@ -112,20 +121,20 @@ impl CompiledMatmul {
         outputs: &mut [&mut Memory],
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<(), CpuError> {
-        check(self.kernel.outputs.iter(), outputs, symbol)?;
+        check(self.outputs.iter(), outputs, symbol)?;
         let sizes = Sizes {
-            batch: extents(&self.kernel.batch, "the batch", symbol)?,
-            n: extent(&self.kernel.n, "the columns", symbol)?,
-            k: extent(&self.kernel.k, "the sum", symbol)?,
+            batch: extents(&self.batch, "the batch", symbol)?,
+            n: extent(&self.n, "the columns", symbol)?,
+            k: extent(self.k.dense().ok_or_else(no_depth)?, "the sum", symbol)?,
         };
         count(&[sizes.n, sizes.k], "a factor")?;
-        let rows = env.rows(&self.kernel.m, count(&sizes.batch, "the batch")?, symbol)?;
+        let rows = env.rows(&self.m, count(&sizes.batch, "the batch")?, symbol)?;
         let reduced = self.stats.extents(symbol)?;
         let blocks = blocks(&rows, sizes.n);
         if blocks.is_empty() {
             return Ok(());
         }
-        let mut coords = Coords::new(sizes.batch.len() + 2);
+        let mut coords = Coords::new(self.axes);
         let mut panel = self.b.machine(env);
         let many = rows.iter().sum::<usize>() >= MANY;
         let b = match self.shared.then(|| panel.matrix(&mut coords, 0, (sizes.k, sizes.n), None)).transpose()? {
@@ -146,7 +155,7 @@ impl CompiledMatmul {
                 a: self.a.machine(env),
                 b: self.b.machine(env),
                 epilogue: self.stores.writer(env),
-                coords: Coords::new(sizes.batch.len() + 2),
+                coords: Coords::new(self.axes),
                 sums: vec![],
             },
             |worker, (block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block),
@@ -189,6 +198,10 @@ impl CompiledMatmul {
         }
         Ok(())
     }
+}
+
+fn no_depth() -> CpuError {
+    CpuError::Unsupported { kernel: "matmul", reason: "no ragged depth".to_owned() }
 }
 
 /// Cuts the result into blocks of rows; where there are few, columns are cut too.

@@ -46,22 +46,39 @@ pub use operand::Operand;
 
 use operand::Env;
 use rewire_graph::Symbol;
-use rewire_graph_rewrite::plan::Kernel;
+use rewire_graph_rewrite::lower::Refusal;
+use rewire_graph_rewrite::plan::{Kernel, Nest};
+use rewire_graph_rewrite::schedule::Schedule;
 
 /// A kernel compiled for the CPU; serves every batch size.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     body: rewire_graph_rewrite::plan::Body,
-    family: Family,
+    compiled: Scheduled,
 }
 
 #[derive(Clone, Debug)]
-enum Family {
+enum Scheduled {
     Map(Box<map::CompiledMap>),
-    Reduce(Box<reduce::CompiledReduce>),
-    Matmul(Box<matmul::CompiledMatmul>),
+    Reduction(Box<reduce::CompiledReduce>),
+    Product(Box<matmul::CompiledMatmul>),
     Attention(Box<attention::CompiledAttention>),
     Custom(Box<custom::CompiledCustom>),
+}
+
+impl Scheduled {
+    fn new(nest: &Nest) -> Result<Self, CpuError> {
+        let unsupported = |reason: Refusal| CpuError::Unsupported { kernel: "nest", reason: reason.to_string() };
+        Ok(match Schedule::of(nest).map_err(unsupported)? {
+            Schedule::Map(kernel) => Self::Map(Box::new(map::CompiledMap::new(&kernel)?)),
+            Schedule::Reduction(kernel) => Self::Reduction(Box::new(reduce::CompiledReduce::new(&kernel)?)),
+            Schedule::Product(kernel) => Self::Product(Box::new(matmul::CompiledMatmul::new(&kernel)?)),
+            Schedule::Attention(kernel) => Self::Attention(Box::new(attention::CompiledAttention::new(&kernel)?)),
+            Schedule::Pairs(_) | Schedule::Fold(_) => {
+                return Err(CpuError::Unsupported { kernel: "nest", reason: "no kernel".to_owned() });
+            }
+        })
+    }
 }
 
 impl Compiled {
@@ -70,14 +87,11 @@ impl Compiled {
     /// # Errors
     /// [`CpuError::Unsupported`] if the kernel's expressions do not fit together.
     pub fn new(kernel: &Kernel) -> Result<Self, CpuError> {
-        let family = match kernel {
-            Kernel::Map(kernel) => Family::Map(Box::new(map::CompiledMap::new(kernel)?)),
-            Kernel::Reduce(kernel) => Family::Reduce(Box::new(reduce::CompiledReduce::new(kernel)?)),
-            Kernel::Matmul(kernel) => Family::Matmul(Box::new(matmul::CompiledMatmul::new(kernel)?)),
-            Kernel::Attention(kernel) => Family::Attention(Box::new(attention::CompiledAttention::new(kernel)?)),
-            Kernel::Custom(kernel) => Family::Custom(Box::new(custom::CompiledCustom::new(kernel)?)),
+        let compiled = match kernel {
+            Kernel::Nest(nest) => Scheduled::new(nest)?,
+            Kernel::Custom(kernel) => Scheduled::Custom(Box::new(custom::CompiledCustom::new(kernel)?)),
         };
-        Ok(Self { body: kernel.body().clone(), family })
+        Ok(Self { body: kernel.body().clone(), compiled })
     }
 
     /// Runs the kernel on the current rayon pool.
@@ -96,12 +110,12 @@ impl Compiled {
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<(), CpuError> {
         let env = Env::bind(&self.body, operands, symbol)?;
-        own::caught(|| match &self.family {
-            Family::Map(kernel) => kernel.run(&env, outputs, symbol),
-            Family::Reduce(kernel) => kernel.run(&env, outputs, symbol),
-            Family::Matmul(kernel) => kernel.run(&env, outputs, symbol),
-            Family::Attention(kernel) => kernel.run(&env, outputs, symbol),
-            Family::Custom(kernel) => kernel.run(&env, outputs, symbol),
+        own::caught(|| match &self.compiled {
+            Scheduled::Map(kernel) => kernel.run(&env, outputs, symbol),
+            Scheduled::Reduction(kernel) => kernel.run(&env, outputs, symbol),
+            Scheduled::Product(kernel) => kernel.run(&env, outputs, symbol),
+            Scheduled::Attention(kernel) => kernel.run(&env, outputs, symbol),
+            Scheduled::Custom(kernel) => kernel.run(&env, outputs, symbol),
         })
     }
 }

@@ -1,7 +1,7 @@
 use super::error::CpuError;
 use super::memory::{Elements, Memory, pitch};
 use rewire_graph::{DType, Dim, Symbol};
-use rewire_graph_rewrite::plan::{Body, Place, RowRange};
+use rewire_graph_rewrite::plan::{Body, Extent, Place};
 
 /// What an operand of a kernel is bound to for one run.
 #[derive(Clone, Copy, Debug)]
@@ -118,16 +118,16 @@ impl<'a> Env<'a> {
     /// The number of rows of each of `samples` samples.
     pub(super) fn rows(
         &self,
-        rows: &RowRange,
+        rows: &Extent,
         samples: usize,
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<Vec<usize>, CpuError> {
         match rows {
-            RowRange::Dense(_) if samples > SAMPLES => {
+            Extent::Dense(_) if samples > SAMPLES => {
                 Err(CpuError::Size { what: "the samples", dim: samples.to_string() })
             }
-            RowRange::Dense(dim) => Ok(vec![extent(dim, "the rows", symbol)?; samples]),
-            RowRange::Ragged { offsets } => {
+            Extent::Dense(dim) => Ok(vec![extent(dim, "the rows", symbol)?; samples]),
+            Extent::Ragged { offsets } => {
                 Ok(self.offsets(*offsets, samples)?.windows(2).map(|pair| pair[1] - pair[0]).collect())
             }
         }

@@ -7,8 +7,9 @@ use super::operand::{Env, count, extents};
 use super::reductions::{CompiledReductions, ReductionMachines, row_value};
 use super::store::{Blocks, Stores, Target, Writer, check, deal};
 use super::tasks;
-use rewire_graph::Symbol;
-use rewire_graph_rewrite::plan::Reduce;
+use rewire_graph::{Dim, Symbol};
+use rewire_graph_rewrite::plan::Output;
+use rewire_graph_rewrite::schedule::Reduction;
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
@@ -18,7 +19,8 @@ const GROUP: usize = 1 << 13;
 /// Row reductions and what is made of them.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledReduce {
-    kernel: Reduce,
+    extents: Vec<Dim>,
+    written: Vec<Output>,
     reductions: CompiledReductions,
     outputs: Stores,
     row_outputs: Stores,
@@ -32,7 +34,7 @@ struct Machines<'a> {
 }
 
 impl CompiledReduce {
-    pub(super) fn new(kernel: &Reduce) -> Result<Self, CpuError> {
+    pub(super) fn new(kernel: &Reduction<'_>) -> Result<Self, CpuError> {
         let Some((_, rows)) = kernel.extents.split_last().filter(|(_, rows)| rows.len() < 16) else {
             return Err(CpuError::Unsupported {
                 kernel: "reduce",
@@ -41,10 +43,11 @@ impl CompiledReduce {
         };
         let axis = rows.len() as u8;
         Ok(Self {
-            kernel: kernel.clone(),
-            reductions: CompiledReductions::new(&kernel.body, &kernel.reductions, axis)?,
-            outputs: Stores::compile(&kernel.body, &kernel.outputs, axis, Some(rows), &row_value)?,
-            row_outputs: Stores::compile(&kernel.body, &kernel.row_outputs, u8::MAX, None, &row_value)?,
+            extents: kernel.extents.clone(),
+            written: kernel.nest.outputs.clone(),
+            reductions: CompiledReductions::new(&kernel.nest.body, &kernel.reductions)?,
+            outputs: Stores::compile(&kernel.nest.body, &kernel.outputs, axis, Some(rows), &row_value)?,
+            row_outputs: Stores::compile(&kernel.nest.body, &kernel.row_outputs, u8::MAX, None, &row_value)?,
         })
     }
 
@@ -54,8 +57,8 @@ impl CompiledReduce {
         outputs: &mut [&mut Memory],
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<(), CpuError> {
-        check(self.kernel.outputs.iter().chain(&self.kernel.row_outputs), outputs, symbol)?;
-        let extents = extents(&self.kernel.extents, "the loop", symbol)?;
+        check(self.written.iter(), outputs, symbol)?;
+        let extents = extents(&self.extents, "the loop", symbol)?;
         let Some((&width, outer)) = extents.split_last() else { return Ok(()) };
         let reduced = self.reductions.extents(symbol)?;
         let rows = count(outer, "the rows")?;

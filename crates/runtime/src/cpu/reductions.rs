@@ -9,9 +9,10 @@ use super::program::{Leaf, Program};
 use super::totals::{Partials, Totals, neutral};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar, Symbol};
-use rewire_graph_rewrite::plan::{Body, ReduceOp, Reduction};
+use rewire_graph_rewrite::plan::{Body, ReduceOp};
+use rewire_graph_rewrite::schedule::Reduced;
 
-/// Reductions of a row along one axis, in order.
+/// Reductions of a row, in order.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledReductions {
     passes: Vec<Pass>,
@@ -41,7 +42,7 @@ pub(super) fn row_value(dag: &Dag, id: ExprId) -> Option<Leaf> {
 }
 
 impl CompiledReductions {
-    pub(super) fn new(body: &Body, reductions: &[Reduction], axis: u8) -> Result<Self, CpuError> {
+    pub(super) fn new(body: &Body, reductions: &[Reduced]) -> Result<Self, CpuError> {
         let dag = &body.dag;
         let mut passes = Vec::with_capacity(reductions.len());
         for reduction in reductions {
@@ -49,7 +50,7 @@ impl CompiledReductions {
                 let reason = "a reduction's element is no float".to_owned();
                 return Err(CpuError::Unsupported { kernel: "reduce", reason });
             }
-            let program = Program::compile(dag, &body.operands, &[reduction.value], axis, &row_value)?;
+            let program = Program::compile(dag, &body.operands, &[reduction.value], reduction.axis, &row_value)?;
             passes.push(Pass { op: reduction.op, extent: reduction.extent.clone(), program });
         }
         Ok(Self { passes })

@@ -1,8 +1,9 @@
 use super::packed;
 use super::sizes::Sizes;
 use crate::{GpuError, RunError};
+use rewire_graph::Dim;
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, TileList};
-use rewire_graph_rewrite::plan::{Binding, HostSlot, RowRange, Step};
+use rewire_graph_rewrite::plan::{Binding, Extent, HostSlot, Step};
 use std::collections::HashMap;
 
 /// Bytes that every parameter block and the sizes begin at a multiple of.
@@ -162,10 +163,11 @@ impl Packed {
 
     /// Base and number of the tiles of a list.
     fn tile_list(&mut self, list: &TileList, step: &Step, sizes: &Sizes) -> Result<(usize, usize), RunError> {
-        let samples = sizes.dim(&list.samples)? as usize;
+        let count = |all: usize, dim: &Dim| Ok::<_, RunError>(all.saturating_mul(sizes.dim(dim)?.max(0) as usize));
+        let samples = list.samples.iter().try_fold(1, count)?;
         let rows = match &list.rows {
-            RowRange::Dense(dim) => Rows::Dense(sizes.dim(dim)?),
-            RowRange::Ragged { offsets } => match step.reads.get(usize::from(*offsets)) {
+            Extent::Dense(dim) => Rows::Dense(sizes.dim(dim)?),
+            Extent::Ragged { offsets } => match step.reads.get(usize::from(*offsets)) {
                 Some(&Binding::Host(slot)) => Rows::Ragged(slot),
                 _ => return Err(unbound(step, format!("operand {offsets}, which holds offsets,"))),
             },
@@ -274,12 +276,11 @@ fn fold(total: u64, limit: u32, step: &Step) -> Result<(u32, u32), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire_graph_rewrite::plan::{Kernel, Map};
+    use rewire_graph_rewrite::plan::{Kernel, Nest};
 
     #[test]
     fn a_grid_folds_evenly() {
-        let body = rewire_graph_rewrite::plan::Body::default();
-        let kernel = Kernel::Map(Map { body, extents: vec![], outputs: vec![] });
+        let kernel = Kernel::Nest(Nest::default());
         let step = Step { name: String::new(), path: String::new(), kernel, reads: vec![], writes: vec![] };
         assert_eq!(fold(0, 65535, &step), Ok((0, 1)));
         assert_eq!(fold(65535, 65535, &step), Ok((65535, 1)));
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     fn long_tiles_come_first() {
-        let list = TileList { samples: 2.into(), rows: RowRange::Dense(0.into()), tile: 4, longest_first: true };
+        let list = TileList { samples: vec![2.into()], rows: Extent::Dense(0.into()), tile: 4, longest_first: true };
         assert_eq!(tiles(&list, &[3, 9]), [(0, 0), (1, 0), (1, 8), (1, 4)]);
     }
 }

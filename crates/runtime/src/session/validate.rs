@@ -1,8 +1,6 @@
 use crate::RuntimeError;
 use rewire_graph::pointwise::{Expr, ExprId};
-use rewire_graph_rewrite::plan::{
-    Binding, Body, BufferId, Check, Kernel, Operand, Place, Plan, RowRange, Source, Step,
-};
+use rewire_graph_rewrite::plan::{Binding, Body, BufferId, Check, Kernel, Operand, Place, Plan, Source, Step};
 use std::collections::HashMap;
 
 /// Checks that everything in a plan refers to something that is there.
@@ -60,7 +58,7 @@ fn check_read(plan: &Plan, id: BufferId, written: &[bool]) -> Result<(), String>
 
 fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -> Result<(), String> {
     let body = step.kernel.body();
-    check_body(body, &roots(&step.kernel))?;
+    check_body(body, &step.kernel.nest().map_or_else(Vec::new, |nest| nest.roots()))?;
     if step.reads.len() != body.operands.len() {
         return Err(format!("binds {} operands, its kernel has {}", step.reads.len(), body.operands.len()));
     }
@@ -170,36 +168,7 @@ fn check_body(body: &Body, roots: &[ExprId]) -> Result<(), String> {
     Ok(())
 }
 
-fn roots(kernel: &Kernel) -> Vec<ExprId> {
-    let mut roots: Vec<ExprId> = match kernel {
-        Kernel::Map(_) | Kernel::Custom(_) => vec![],
-        Kernel::Reduce(reduce) => reduce.reductions.iter().map(|reduction| reduction.value).collect(),
-        Kernel::Matmul(matmul) => {
-            matmul.stats.iter().map(|reduction| reduction.value).chain([matmul.a, matmul.b]).collect()
-        }
-        Kernel::Attention(attention) => {
-            [attention.q, attention.k, attention.v, attention.score].into_iter().chain(attention.mask).collect()
-        }
-    };
-    for output in kernel.outputs() {
-        roots.push(output.value);
-        roots.extend(&output.index);
-    }
-    roots
-}
-
 /// Operands that hold the offsets of samples.
 pub(crate) fn ragged(kernel: &Kernel) -> Vec<u16> {
-    let ranges: Vec<&RowRange> = match kernel {
-        Kernel::Map(_) | Kernel::Reduce(_) | Kernel::Custom(_) => vec![],
-        Kernel::Matmul(matmul) => vec![&matmul.m],
-        Kernel::Attention(attention) => vec![&attention.rows, &attention.keys],
-    };
-    ranges
-        .into_iter()
-        .filter_map(|range| match range {
-            RowRange::Dense(_) => None,
-            RowRange::Ragged { offsets } => Some(*offsets),
-        })
-        .collect()
+    kernel.nest().map_or_else(Vec::new, |nest| nest.offsets())
 }

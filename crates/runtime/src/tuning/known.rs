@@ -86,7 +86,7 @@ mod tests {
         };
         let body = Body { operands: vec![operand(a), operand(b)], ..Body::default() };
         let extents = vec![Dim::symbol(Symbol(a)) + Dim::symbol(Symbol(b))];
-        Kernel::Map(plan::Map { body, extents, outputs: vec![] })
+        Kernel::Nest(plan::Nest::map(body, extents, vec![]))
     }
 
     #[test]

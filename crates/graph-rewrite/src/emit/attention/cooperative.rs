@@ -3,7 +3,7 @@ use crate::emit::halves;
 use crate::emit::hook::Element;
 use crate::emit::module::Module;
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
-use crate::plan::Attention;
+use crate::schedule::Attention;
 
 /// Halves by which rows of staged tiles are padded, and floats by which those of scores are.
 const PADDING: u32 = 8;
@@ -12,9 +12,6 @@ const STAGE_PADDING: u32 = 4;
 const WIDEST: u32 = 128;
 /// Heads above this width are divided among fewer subgroups of more rows each, which read keys and values less often.
 const WIDE: u32 = 64;
-
-/// The coordinate of queries, and of keys where they are loaded.
-const ROW: u8 = 2;
 
 /// Subgroups of a workgroup, for each matrix of queries that one holds, up to which they share queries.
 const SUBGROUPS: u32 = 4;
@@ -38,10 +35,11 @@ pub(super) struct Tile {
 
 impl Tile {
     /// The tile for attention that takes cooperative matrices: of halves, without softmax, on a target that has them.
-    pub fn new(kernel: &Attention, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let (size, subgroup) = (target.matrix, target.subgroup_size);
         let takes = size != 0 && subgroup != 0 && target.subgroups && target.f16 && !kernel.softmax;
-        if !takes || !halves::suit(&kernel.body, &[kernel.q, kernel.k, kernel.v], ROW, &[]) {
+        let factors = [(kernel.q, kernel.depth), (kernel.k, kernel.depth), (kernel.v, kernel.column)];
+        if !takes || !halves::suit(&kernel.nest.body, &factors, &[]) {
             return Ok(None);
         }
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
@@ -124,7 +122,7 @@ impl Tile {
 }
 
 /// Emits attention of cooperative matrices.
-pub(super) fn emit(kernel: &Attention, tile: &Tile, module: Module) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Attention<'_>, tile: &Tile, module: Module) -> Result<ParsedKernel, EmitError> {
     let items = |width: u32| (tile.keys * width / 4).div_ceil(tile.threads());
     let stage_groups = tile.size * (tile.keys / tile.split) / 4;
     let variables = vec![

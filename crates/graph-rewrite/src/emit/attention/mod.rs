@@ -3,21 +3,22 @@
 mod cooperative;
 mod plain;
 
+use super::coords::Coords;
 use super::expr::{Scope, indented};
 use super::hook::{Element, Four, elements, finish, float, function};
-use super::interval::{TileState, tile_state};
+use super::interval::{Pair, TileState, tile_state};
 use super::matmul::{place_in_list, row_count};
 use super::module::Module;
 use super::template::{Main, render};
 use super::value::Value;
 use super::{EmitError, GridFactor, ParsedKernel, Target, TileList, Tuning};
-use crate::plan::Attention;
+use crate::schedule::Attention;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 
 /// Emits jagged attention.
-pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Attention<'_>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     match cooperative_tile(kernel, module.target, tuning)? {
         Some(tile) => cooperative::emit(kernel, &tile, module),
         None => plain::emit(kernel, module, tuning),
@@ -26,7 +27,7 @@ pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Resul
 
 /// The tile of attention on cooperative matrices; `None` for attention of multiply-adds.
 fn cooperative_tile(
-    kernel: &Attention,
+    kernel: &Attention<'_>,
     target: &Target,
     tuning: &Tuning,
 ) -> Result<Option<cooperative::Tile>, EmitError> {
@@ -34,7 +35,7 @@ fn cooperative_tile(
 }
 
 /// True if attention runs on cooperative matrices.
-pub(super) fn is_cooperative(kernel: &Attention, target: &Target, tuning: &Tuning) -> bool {
+pub(super) fn is_cooperative(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> bool {
     matches!(cooperative_tile(kernel, target, tuning), Ok(Some(_)))
 }
 
@@ -44,7 +45,7 @@ const FEW_WORKGROUPS: u64 = 96;
 /// Fewer queries a workgroup, and a subgroup or thread, where there are few. Of cooperative matrices, more keys a tile.
 pub(super) fn suited(
     tuning: Tuning,
-    kernel: &Attention,
+    kernel: &Attention<'_>,
     target: &Target,
     size: impl Fn(&Dim) -> Option<u64>,
 ) -> Tuning {
@@ -64,8 +65,9 @@ pub(super) fn suited(
         (None, Ok(tile)) => vec![(tile.rows(), tuning), (tile.rows(), fewer)],
         (None, Err(_)) => return tuning,
     };
-    let rows = kernel.outputs.first().and_then(|output| size(output.shape.first()?));
-    let (Some(rows), Some(samples)) = (rows, size(&kernel.samples)) else { return tuning };
+    let rows = kernel.nest.outputs.first().and_then(|output| size(output.shape.first()?));
+    let samples = kernel.samples.iter().map(&size).try_fold(1u64, |all, count| Some(all.saturating_mul(count?)));
+    let (Some(rows), Some(samples)) = (rows, samples) else { return tuning };
     let occupies = |(tile, _): &&(u32, Tuning)| {
         let tiles = (rows / u64::from(*tile)).saturating_add(samples);
         tiles.saturating_mul(kernel.heads as u64) >= FEW_WORKGROUPS
@@ -74,11 +76,11 @@ pub(super) fn suited(
 }
 
 /// True if a score reads memory by its row or key, which a mask may keep within bounds.
-fn reads_pairs(kernel: &Attention) -> bool {
-    const ROW_AND_KEY: u32 = 0b1100;
-    let dag = &kernel.body.dag;
+fn reads_pairs(kernel: &Attention<'_>) -> bool {
+    let row_and_key = 1u32 << kernel.row | 1 << kernel.key;
+    let dag = &kernel.nest.body.dag;
     let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. } | Expr::Call { .. });
-    dag.reachable(&[kernel.score]).iter().any(|id| reads(id) && dag.coords(*id) & ROW_AND_KEY != 0)
+    dag.reachable(&[kernel.score]).iter().any(|id| reads(id) && dag.coords(*id) & row_and_key != 0)
 }
 
 /// A template of attention, and what is its own.
@@ -93,14 +95,15 @@ struct Variant {
 }
 
 /// Fills a template with what the templates share: functions of the kernel's own, its place in the grid, its mask.
-fn fill(kernel: &Attention, mut module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
-    let mut scope = Scope::point(&["c0", "c1"].map(str::to_owned), vec![]);
+fn fill(kernel: &Attention<'_>, mut module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
+    let mut scope = Scope::point(&entry(kernel, &mut module), &[]);
     place_in_list(&mut module, &mut scope, "tile", "i0")?;
     compute_once(kernel, &mut module, &mut scope)?;
     let hooks = hooks(kernel, &mut module, variant.element)?;
-    let state = kernel.mask.map(|mask| truth(&module, mask).and_then(|()| tile_state(&mut module, mask)));
+    let (entry, pair) = (entry(kernel, &mut module), Pair { row: kernel.row, key: kernel.key });
+    let state = kernel.mask.map(|mask| truth(&module, mask).and_then(|()| tile_state(&mut module, entry, pair, mask)));
     let state = state.transpose()?;
-    for (name, range) in [("rows", &kernel.rows), ("keys", &kernel.keys)] {
+    for (name, range) in [("rows", kernel.rows), ("keys", kernel.keys)] {
         let count = row_count(&mut module, range)?;
         scope.line(&format!("let {name} = {count};"));
     }
@@ -135,13 +138,26 @@ fn fill(kernel: &Attention, mut module: Module, variant: Variant) -> Result<Pars
     render(variant.name, module, main, grid, vec![list])
 }
 
+/// The coordinates of a sample, `c0`, and a head, `c1`.
+fn entry(kernel: &Attention<'_>, module: &mut Module) -> Coords {
+    let single = (kernel.samples.len() == 1).then_some(0);
+    let mut coords = Coords::default().with(single, "c0").with(kernel.head, "c1");
+    let mut rest = "c0".to_owned();
+    for (axis, dim) in kernel.samples.iter().enumerate().filter(|_| single.is_none()).rev() {
+        let extent = module.dim(dim);
+        coords = coords.derived(axis as u8, format!("i32(u32({rest}) % max(u32({extent}), 1u))"));
+        rest = format!("i32(u32({rest}) / max(u32({extent}), 1u))");
+    }
+    coords
+}
+
 /// Reads what is the same for a whole sample and head before the hooks, which run for every pair, do.
-fn compute_once(kernel: &Attention, module: &mut Module, scope: &mut Scope) -> Result<(), EmitError> {
-    const SAMPLE_AND_HEAD: u32 = 0b11;
+fn compute_once(kernel: &Attention<'_>, module: &mut Module, scope: &mut Scope) -> Result<(), EmitError> {
+    let varies = [kernel.row, kernel.key, kernel.column, kernel.depth].iter().fold(0, |bits, axis| bits | 1u32 << axis);
     let roots: Vec<ExprId> = [kernel.q, kernel.k, kernel.v, kernel.score].into_iter().chain(kernel.mask).collect();
     let dag = &module.body.dag;
     let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. });
-    let fixed = |id: &ExprId| dag.coords(*id) & !SAMPLE_AND_HEAD == 0 && dag.values(*id) == 0;
+    let fixed = |id: &ExprId| dag.coords(*id) & varies == 0 && dag.values(*id) == 0;
     let once: Vec<ExprId> = module.required(&roots).into_iter().filter(|id| reads(id) && fixed(id)).collect();
     for id in once {
         let value = scope.eval_one(module, id)?.first();
@@ -151,32 +167,36 @@ fn compute_once(kernel: &Attention, module: &mut Module, scope: &mut Scope) -> R
     Ok(())
 }
 
-fn hooks(kernel: &Attention, module: &mut Module, element: Element) -> Result<String, EmitError> {
-    let point = |row: &str, last: &str| ["c0", "c1", row, last].map(str::to_owned);
+fn hooks(kernel: &Attention<'_>, module: &mut Module, element: Element) -> Result<String, EmitError> {
+    let entry = entry(kernel, module);
+    let point = |row: (u8, &str), last: (u8, &str)| entry.clone().with(row.0, row.1).with(last.0, last.1);
+    let (query, key) = ((kernel.row, "i"), (kernel.key, "j"));
     let (qk, v) = (Dim::from(kernel.qk_width), Dim::from(kernel.v_width));
     let mut text = String::new();
-    for (name, row, extent, root) in
-        [("query", "i", &qk, kernel.q), ("key", "j", &qk, kernel.k), ("value", "j", &v, kernel.v)]
-    {
-        let four = Four { coords: &point(row, "d"), axis: 3, extent };
-        text += &elements(name, module, &four, (vec![], ""), (root, element, ""))?;
+    for (name, row, axis, extent, root) in [
+        ("query", query, kernel.depth, &qk, kernel.q),
+        ("key", key, kernel.depth, &qk, kernel.k),
+        ("value", key, kernel.column, &v, kernel.v),
+    ] {
+        let four = Four { coords: &point(row, (axis, "d")), axis, extent };
+        text += &elements(name, module, &four, (&[], ""), (root, element, ""))?;
     }
-    let pair = point("i", "j");
+    let pair = point(query, key);
     if let Some(mask) = kernel.mask {
         truth(module, mask)?;
-        let mut scope = Scope::four(module, 3, &pair, vec![], Some("inside"));
+        let mut scope = Scope::four(module, kernel.key, &pair, &[], Some("inside"));
         let kept = scope.eval_one(module, mask)?.vector(Scalar::Bool);
         scope.line(&format!("return {kept};"));
         text += &function("keep", &pair, ", inside: vec4<bool>", "vec4<bool>", &scope.take());
     }
     float(module, "the score", kernel.score)?;
-    let mut scope = Scope::four(module, 3, &pair, vec![Value::Vector("product".to_owned())], Some("kept"));
+    let mut scope = Scope::four(module, kernel.key, &pair, &[(0, Value::Vector("product".to_owned()))], Some("kept"));
     let weight = scope.eval_one(module, kernel.score)?.vector(Scalar::F32);
     let filler = if kernel.softmax { "LOWEST" } else { "0.0f" };
     scope.line(&format!("return select(vec4<f32>({filler}), {weight}, kept);"));
     text += &function("weigh", &pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &scope.take());
-    let four = Four { coords: &point("i", "d"), axis: 3, extent: &v };
-    Ok(text + &finish(module, &four, &kernel.outputs)?)
+    let four = Four { coords: &point(query, (kernel.column, "d")), axis: kernel.column, extent: &v };
+    Ok(text + &finish(module, &four, kernel.sum(), &kernel.nest.outputs)?)
 }
 
 /// Errors where the mask is no truth value.

@@ -2,7 +2,7 @@ use super::{Variant, fill, reads_pairs};
 use crate::emit::hook::Element;
 use crate::emit::module::Module;
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
-use crate::plan::Attention;
+use crate::schedule::Attention;
 
 const THREADS: u32 = 128;
 const THREAD_ROWS: u32 = 16;
@@ -29,7 +29,7 @@ pub(super) struct Tile {
 }
 
 impl Tile {
-    pub fn new(kernel: &Attention, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+    pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
         let width = (kernel.qk_width.max(1) as u32).next_multiple_of(4);
         let value_chunks = (kernel.v_width as u32).div_ceil(CHUNK).max(1);
         // As many as take the memory of a chunk of keys.
@@ -67,7 +67,7 @@ impl Tile {
     }
 
     /// Bytes of workgroup memory, with those of the mask's bounds.
-    fn bytes(&self, kernel: &Attention) -> u32 {
+    fn bytes(&self, kernel: &Attention<'_>) -> u32 {
         let words = if kernel.softmax { 3 + u32::from(kernel.mask.is_some()) } else { 0 };
         let statistics = words * 4 * self.rows();
         16 * (self.rows() * self.pitch() + self.key_tile()) + statistics + 256
@@ -75,7 +75,7 @@ impl Tile {
 }
 
 /// Emits attention of multiply-adds.
-pub(super) fn emit(kernel: &Attention, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Attention<'_>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let tile = Tile::new(kernel, module.target, tuning)?;
     let variables = vec![
         // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.

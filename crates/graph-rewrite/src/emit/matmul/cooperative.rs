@@ -1,11 +1,12 @@
-use super::{Parts, lies_along_rows, place, result_coords};
+use super::{Parts, lies_along, place, result_coords};
 use crate::emit::halves;
 use crate::emit::hook::{Element, Four, finish, finish_ahead};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, render};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
-use crate::plan::{Matmul, RowRange};
+use crate::schedule::Product;
 use minijinja::Value as Variable;
+use rewire_graph::Dim;
 
 /// Halves by which rows of staged tiles are padded.
 const PADDING: u32 = 8;
@@ -35,12 +36,15 @@ pub(super) struct Tile {
 
 impl Tile {
     /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
-    pub fn new(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+    pub fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let (size, subgroup) = (target.matrix, target.subgroup_size);
-        let (Some(n), Some(k)) = (kernel.n.as_const(), kernel.k.as_const()) else { return Ok(None) };
+        let (Some(n), Some(k)) = (kernel.n.as_const(), kernel.k.dense().and_then(Dim::as_const)) else {
+            return Ok(None);
+        };
         let wide = |width: usize| width >= size as usize;
         let takes = size != 0 && subgroup != 0 && target.subgroups && target.f16 && wide(n) && wide(k);
-        if !takes || !halves::suit(&kernel.body, &[kernel.a, kernel.b], kernel.batch.len() as u8, &kernel.stats) {
+        let factors = [(kernel.a, kernel.depth), (kernel.b, kernel.column())];
+        if !takes || !halves::suit(&kernel.nest.body, &factors, &kernel.stats) {
             return Ok(None);
         }
         let (rows, columns) = (tuning.rows.unwrap_or(8 * size), tuning.columns.unwrap_or(8 * size));
@@ -58,8 +62,8 @@ impl Tile {
         // Each invocation stages at least four elements of either operand.
         let least = size * (threads * 4).div_ceil(rows.min(columns) * size).next_power_of_two();
         let (subgroups, matrices) = ((m.0, n.0), (m.1, n.1));
-        let left_along_rows = matches!(kernel.m, RowRange::Dense(_)) && lies_along_rows(kernel, kernel.a);
-        let along_depth = (!left_along_rows, lies_along_rows(kernel, kernel.b));
+        let left_along_rows = kernel.m.dense().is_some() && lies_along(kernel, kernel.a, (kernel.row(), kernel.depth));
+        let along_depth = (!left_along_rows, lies_along(kernel, kernel.b, (kernel.depth, kernel.column())));
         let with = |depth: u32, most: u32, stage_matrices: u32| {
             let steps = (k as u32).div_ceil(depth);
             let suits = |sets: &u32| steps >= *sets && (steps.is_multiple_of(*sets) || steps > 8 * sets);
@@ -133,18 +137,19 @@ impl Tile {
 }
 
 /// Emits a matrix product of cooperative matrices.
-pub(super) fn emit(kernel: &Matmul, tile: &Tile, mut module: Module) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Product<'_>, tile: &Tile, mut module: Module) -> Result<ParsedKernel, EmitError> {
     let mut parts = Parts::new(kernel, &mut module, Element::Half)?;
-    let (coords, axis) = result_coords(kernel);
-    let result = Four { coords: &coords, axis, extent: &kernel.n };
-    let ahead = finish_ahead(&mut module, &result, &kernel.outputs)?;
+    let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
+    let (sum, outputs) = (kernel.sum(), &kernel.nest.outputs);
+    let ahead = finish_ahead(&mut module, &result, sum, outputs)?;
     let has_ahead = ahead.is_some();
     parts.hooks += &match ahead {
         Some(hooks) => hooks,
-        None => finish(&mut module, &result, &kernel.outputs)?,
+        None => finish(&mut module, &result, sum, outputs)?,
     };
     let (body, grid, tile_lists) = place(kernel, (tile.rows(), tile.columns()), &mut module)?;
-    let ragged = kernel.k.as_const().is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
+    let ragged =
+        kernel.k.dense().and_then(Dim::as_const).is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
     parts.variables.extend([
         ("size", tile.size.into()),
         ("subgroup", tile.subgroup.into()),

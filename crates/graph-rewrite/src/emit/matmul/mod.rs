@@ -3,6 +3,7 @@
 mod cooperative;
 mod plain;
 
+use super::coords::Coords;
 use super::expr::{Scope, indented};
 use super::hook::{Combine, Element, Four, elements};
 use super::map::split_row;
@@ -10,7 +11,8 @@ use super::module::Module;
 use super::store::vector_accesses;
 use super::value::Value;
 use super::{EmitError, GridFactor, Param, ParsedKernel, Target, TileList, Tuning};
-use crate::plan::{Matmul, RowRange};
+use crate::plan::Extent;
+use crate::schedule::Product;
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::ExprId;
@@ -19,7 +21,7 @@ use rewire_graph::pointwise::ExprId;
 const ROW_TILES: u32 = 16;
 
 /// Emits a matrix product.
-pub(super) fn emit(kernel: &Matmul, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Product<'_>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     match cooperative_tile(kernel, module.target, tuning)? {
         Some(tile) => cooperative::emit(kernel, &tile, module),
         None => plain::emit(kernel, module, tuning),
@@ -27,12 +29,16 @@ pub(super) fn emit(kernel: &Matmul, module: Module, tuning: &Tuning) -> Result<P
 }
 
 /// The tile of a product on cooperative matrices; `None` for one of multiply-adds.
-fn cooperative_tile(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<Option<cooperative::Tile>, EmitError> {
+fn cooperative_tile(
+    kernel: &Product<'_>,
+    target: &Target,
+    tuning: &Tuning,
+) -> Result<Option<cooperative::Tile>, EmitError> {
     tuning.cooperative(|| cooperative::Tile::new(kernel, target, tuning))
 }
 
 /// True if a product runs on cooperative matrices.
-pub(super) fn is_cooperative(kernel: &Matmul, target: &Target, tuning: &Tuning) -> bool {
+pub(super) fn is_cooperative(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> bool {
     matches!(cooperative_tile(kernel, target, tuning), Ok(Some(_)))
 }
 
@@ -43,10 +49,15 @@ const FEW_ROWS: u64 = 16;
 const FEW_TILES: u64 = 96;
 
 /// Smaller tiles where those of `tuning` are few.
-pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Tuning {
-    let RowRange::Dense(m) = &kernel.m else { return tuning };
+pub(super) fn suited(
+    tuning: Tuning,
+    kernel: &Product<'_>,
+    target: &Target,
+    size: impl Fn(&Dim) -> Option<u64>,
+) -> Tuning {
+    let Extent::Dense(m) = kernel.m else { return tuning };
     let product = |dims: &[Dim]| dims.iter().map(&size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
-    let (Some(entries), Some(m), Some(n)) = (product(&kernel.batch), size(m), size(&kernel.n)) else { return tuning };
+    let (Some(entries), Some(m), Some(n)) = (product(&kernel.batch), size(m), size(kernel.n)) else { return tuning };
     let Ok(cooperative) = cooperative_tile(kernel, target, &tuning) else { return tuning };
     let sizes: Vec<_> = match &cooperative {
         Some(tile) => [1, 2, 4].map(|part| (tile.rows() / part, tile.columns() / part)).into(),
@@ -66,7 +77,7 @@ pub(super) fn suited(tuning: Tuning, kernel: &Matmul, target: &Target, size: imp
     let least = smaller.clone().next_back();
     let occupies = largest.filter(occupied).or_else(|| smaller.find(occupied));
     let splits = tuning.split_sums == Some(true) && cooperative.is_none() && (m <= FEW_ROWS || occupies.is_none());
-    if let (true, Some(k)) = (splits, size(&kernel.k))
+    if let (true, Some(k)) = (splits, kernel.k.dense().and_then(&size))
         && let Some(split) = plain::split(kernel, target, &tuning, (m, k))
     {
         return split;
@@ -88,21 +99,24 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(kernel: &Matmul, module: &mut Module, element: Element) -> Result<Self, EmitError> {
-        let axis = kernel.batch.len();
-        let batch: Vec<String> = (0..axis).map(|n| format!("c{n}")).collect();
-        let point = |row: &str, column: &str| [batch.as_slice(), &[row.to_owned(), column.to_owned()]].concat();
+    fn new(kernel: &Product<'_>, module: &mut Module, element: Element) -> Result<Self, EmitError> {
+        let (row, column, depth) = (kernel.row(), kernel.column(), kernel.depth);
+        let batch: Vec<String> = (0..row).map(|n| format!("c{n}")).collect();
+        let point = |first: (u8, &str), second: (u8, &str)| {
+            Coords::first(batch.iter().cloned()).with(first.0, first.1).with(second.0, second.1)
+        };
+        let left_point = point((row, "m"), (depth, "k"));
 
         let mut hooks = String::new();
         let mut stats = vec![];
         for (n, stat) in kernel.stats.iter().enumerate() {
             let combine = Combine(stat.op);
-            let four = Four { coords: &point("m", "k"), axis: axis + 1, extent: &stat.extent };
+            let four = Four { coords: &point((row, "m"), (stat.axis, "k")), axis: stat.axis, extent: &stat.extent };
             let (values, more) = statistics(n, false);
             let name = format!("stat_{n}");
             let identity = combine.identity();
             let value = (stat.value, Element::Float, identity.as_str());
-            hooks += &elements(&name, module, &four, (values, &more), value)?;
+            hooks += &elements(&name, module, &four, (&values, &more), value)?;
             stats.push(Variable::from_pairs([
                 ("identity", identity.clone()),
                 ("extent", module.dim(&stat.extent)),
@@ -112,20 +126,22 @@ impl Parts {
             ]));
         }
 
-        let left_along_rows = lies_along_rows(kernel, kernel.a);
-        let right_along_rows = lies_along_rows(kernel, kernel.b);
-        let left = match (&kernel.m, left_along_rows) {
-            (RowRange::Dense(m), true) => Four { coords: &point("m", "k"), axis, extent: m },
-            _ => Four { coords: &point("m", "k"), axis: axis + 1, extent: &kernel.k },
+        let depth_dim = kernel.k.dense().ok_or(EmitError::Form { reason: "no ragged depth".to_owned() })?;
+        let left_along_rows = lies_along(kernel, kernel.a, (row, depth));
+        let right_along_rows = lies_along(kernel, kernel.b, (depth, column));
+        let left = match (kernel.m, left_along_rows) {
+            (Extent::Dense(m), true) => Four { coords: &left_point, axis: row, extent: m },
+            _ => Four { coords: &left_point, axis: depth, extent: depth_dim },
         };
-        let left_along_rows = left.axis == axis;
+        let left_along_rows = left.axis == row;
         let (values, more) = statistics(kernel.stats.len(), left_along_rows);
-        hooks += &elements("left", module, &left, (values, &more), (kernel.a, element, ""))?;
+        hooks += &elements("left", module, &left, (&values, &more), (kernel.a, element, ""))?;
+        let right_point = point((depth, "k"), (column, "n"));
         let right = match right_along_rows {
-            true => Four { coords: &point("k", "n"), axis, extent: &kernel.k },
-            false => Four { coords: &point("k", "n"), axis: axis + 1, extent: &kernel.n },
+            true => Four { coords: &right_point, axis: depth, extent: depth_dim },
+            false => Four { coords: &right_point, axis: column, extent: kernel.n },
         };
-        hooks += &elements("right", module, &right, (vec![], ""), (kernel.b, element, ""))?;
+        hooks += &elements("right", module, &right, (&[], ""), (kernel.b, element, ""))?;
         let batch_arguments: String = batch.iter().map(|c| format!("{c}, ")).collect();
         let left_more: String = (0..kernel.stats.len())
             .map(|s| match left_along_rows {
@@ -141,44 +157,42 @@ impl Parts {
             ("stat_loads", if module.target.software { 1 } else { 4 }.into()),
             ("batch", batch_arguments.into()),
             ("left_more", left_more.into()),
-            ("n", module.dim(&kernel.n).into()),
-            ("k", module.dim(&kernel.k).into()),
+            ("n", module.dim(kernel.n).into()),
+            ("k", row_count(module, kernel.k)?.into()),
         ];
         Ok(Self { hooks, left_along_rows, right_along_rows, variables })
     }
 }
 
-/// True if an operand is read by neighbouring rows rather than by neighbouring columns.
-fn lies_along_rows(kernel: &Matmul, root: ExprId) -> bool {
-    let along = |axis| vector_accesses(&kernel.body, axis, &[root], &[]);
-    let rows = kernel.batch.len();
-    along(rows) > along(rows + 1)
+/// True if a factor is read by neighbours along the first axis rather than along the second one.
+fn lies_along(kernel: &Product<'_>, factor: ExprId, (first, second): (u8, u8)) -> bool {
+    let along = |axis| vector_accesses(&kernel.nest.body, axis, &[factor], &[]);
+    along(first) > along(second)
 }
 
-/// The coordinates of a result, and the axis of its columns.
-fn result_coords(kernel: &Matmul) -> (Vec<String>, usize) {
-    let axis = kernel.batch.len();
-    let coords = (0..axis).map(|n| format!("c{n}")).chain(["m", "n"].map(str::to_owned)).collect();
-    (coords, axis + 1)
+/// The coordinates of a result.
+fn result_coords(kernel: &Product<'_>) -> Coords {
+    let batch = (0..kernel.row()).map(|n| format!("c{n}"));
+    Coords::first(batch).with(kernel.row(), "m").with(kernel.column(), "n")
 }
 
 /// The first statistics as a hook's values, and as its parameters.
-fn statistics(count: usize, vector: bool) -> (Vec<Value>, String) {
+fn statistics(count: usize, vector: bool) -> (Vec<(u8, Value)>, String) {
     let name = |n| format!("statistic{n}");
-    let value = |n| if vector { Value::Vector(name(n)) } else { Value::Uniform(name(n)) };
+    let value = |n| (n as u8, if vector { Value::Vector(name(n)) } else { Value::Uniform(name(n)) });
     let ty = if vector { "vec4<f32>" } else { "f32" };
     ((0..count).map(value).collect(), (0..count).map(|n| format!(", {}: {ty}", name(n))).collect())
 }
 
 /// Statements that find a workgroup's tile of `tile_m` rows and `tile_n` columns: `n0`, `m0`, `rows` and the batch entry.
 fn place(
-    kernel: &Matmul,
+    kernel: &Product<'_>,
     (tile_m, tile_n): (u32, u32),
     module: &mut Module,
 ) -> Result<(String, Vec<GridFactor>, Vec<TileList>), EmitError> {
-    let mut scope = Scope::point(&[], vec![]);
+    let mut scope = Scope::point(&Coords::default(), &[]);
     let tiles = |text: String, tile: u32| format!("({text} + {}) / {tile}", tile - 1);
-    let n = module.dim(&kernel.n);
+    let n = module.dim(kernel.n);
     let all = module.param(Param::Workgroups);
     scope.line(&format!("let column_tiles = {};", tiles(n, tile_n)));
     scope.line(&format!("let band = workgroup / (column_tiles * {ROW_TILES});"));
@@ -187,8 +201,8 @@ fn place(
     scope.line(&format!("let row_tile = band * {ROW_TILES} + within % height;"));
     scope.line(&format!("let n0 = within / height * {tile_n};"));
     let columns = GridFactor::Tiles(vec![kernel.n.clone()], tile_n);
-    let (grid, lists) = match &kernel.m {
-        RowRange::Dense(m) => {
+    let (grid, lists) = match kernel.m {
+        Extent::Dense(m) => {
             let rows = module.dim(m);
             scope.line(&format!("let rows = {rows};"));
             scope.line(&format!("let row_tiles = {};", tiles(rows, tile_m)));
@@ -198,15 +212,15 @@ fn place(
             let batch = GridFactor::Tiles(kernel.batch.clone(), 1);
             (vec![batch, GridFactor::Tiles(vec![m.clone()], tile_m), columns], vec![])
         }
-        RowRange::Ragged { .. } => {
+        Extent::Ragged { .. } => {
             let samples = kernel.batch.first().cloned().ok_or(EmitError::Missing {
                 what: "batch dimension of a ragged product",
                 index: 0,
                 count: 0,
             })?;
-            let list = TileList { samples, rows: kernel.m.clone(), tile: tile_m, longest_first: false };
+            let list = TileList { samples: vec![samples], rows: kernel.m.clone(), tile: tile_m, longest_first: false };
             place_in_list(module, &mut scope, "row_tile", "m0")?;
-            let rows = row_count(module, &kernel.m)?;
+            let rows = row_count(module, kernel.m)?;
             scope.line(&format!("let rows = {rows};"));
             (vec![GridFactor::TileList(0), columns], vec![list])
         }
@@ -224,10 +238,10 @@ pub(super) fn place_in_list(module: &mut Module, scope: &mut Scope, tile: &str, 
 }
 
 /// The number of rows of sample `c0`.
-pub(super) fn row_count(module: &mut Module, rows: &RowRange) -> Result<String, EmitError> {
+pub(super) fn row_count(module: &mut Module, rows: &Extent) -> Result<String, EmitError> {
     match rows {
-        RowRange::Dense(dim) => Ok(module.dim(dim)),
-        RowRange::Ragged { offsets } => {
+        Extent::Dense(dim) => Ok(module.dim(dim)),
+        Extent::Ragged { offsets } => {
             let end = module.load(*offsets, &["c0 + 1".to_owned()], None)?;
             let start = module.load(*offsets, &["c0".to_owned()], None)?;
             Ok(format!("{end} - {start}"))

@@ -3,7 +3,8 @@ use crate::emit::hook::{Element, Four, finish};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, render};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
-use crate::plan::{Matmul, RowRange};
+use crate::plan::Extent;
+use crate::schedule::Product;
 
 /// Sizes of a workgroup's tile and of a thread's part of it.
 pub(super) struct Tile {
@@ -25,8 +26,8 @@ const SMALL_BYTES: u32 = 16 << 10;
 
 impl Tile {
     /// Rows and columns that suit the widths of a product and the target.
-    pub fn size(kernel: &Matmul, target: &Target) -> (u32, u32) {
-        let few_rows = matches!(&kernel.m, RowRange::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
+    pub fn size(kernel: &Product<'_>, target: &Target) -> (u32, u32) {
+        let few_rows = matches!(kernel.m, Extent::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
         let rows = match (few_rows, target.software) {
             (true, _) => 16,
             (_, true) => 32,
@@ -48,7 +49,7 @@ impl Tile {
         }
     }
 
-    fn new(kernel: &Matmul, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
+    fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
         let suited = Self::size(kernel, target);
         let (m, n) = (tuning.rows.unwrap_or(suited.0), tuning.columns.unwrap_or(suited.1));
         let is_small = m.saturating_mul(n) <= SMALL && !target.software;
@@ -90,7 +91,7 @@ impl Tile {
 }
 
 /// A tile for few rows whose sums are split; `None` where they are too short.
-pub(super) fn split(kernel: &Matmul, target: &Target, tuning: &Tuning, (m, k): (u64, u64)) -> Option<Tuning> {
+pub(super) fn split(kernel: &Product<'_>, target: &Target, tuning: &Tuning, (m, k): (u64, u64)) -> Option<Tuning> {
     let (rows, columns, parts) = if m <= 4 { (4, 32, 8) } else { (16, 16, 4) };
     let fits = |depth: &u32| {
         let sums = 4 * (parts - 1) * rows * columns;
@@ -102,18 +103,18 @@ pub(super) fn split(kernel: &Matmul, target: &Target, tuning: &Tuning, (m, k): (
 }
 
 /// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.
-fn bytes(kernel: &Matmul, (m, n, k): (u32, u32, u32)) -> u32 {
+fn bytes(kernel: &Product<'_>, (m, n, k): (u32, u32, u32)) -> u32 {
     let statistics = kernel.stats.len() as u32;
     let each = if statistics == 0 { 0 } else { 16 + 4 * statistics };
     (m.saturating_add(n)).saturating_mul(4 * k).saturating_add(m.saturating_mul(each))
 }
 
 /// Emits a matrix product of multiply-adds.
-pub(super) fn emit(kernel: &Matmul, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(kernel: &Product<'_>, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let tile = Tile::new(kernel, module.target, tuning)?;
     let mut parts = Parts::new(kernel, &mut module, Element::Float)?;
-    let (coords, axis) = result_coords(kernel);
-    parts.hooks += &finish(&mut module, &Four { coords: &coords, axis, extent: &kernel.n }, &kernel.outputs)?;
+    let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
+    parts.hooks += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
     let (body, grid, tile_lists) = place(kernel, (tile.m, tile.n), &mut module)?;
     parts.variables.extend([
         ("tile_m", tile.m.into()),

@@ -2,7 +2,7 @@ use super::cost;
 use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
 use crate::cost::{Machine, Sizes};
 use crate::lower::Refusal;
-use crate::plan::Kernel;
+use crate::schedule::Schedule;
 use rewire_graph::op::{Call, JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
 use rewire_graph::pointwise::UnaryOp;
 use rewire_graph::{Dim, Layout, NodeId, Value};
@@ -326,7 +326,8 @@ impl Partition<'_> {
             }
             let [joined, alone, reading] =
                 [&nodes, &self.groups[norm], &self.groups[product]].map(|nodes| self.trial(nodes));
-            if let (Ok(joined @ Kernel::Matmul(_)), Ok(alone), Ok(reading)) = (&*joined, &*alone, &*reading)
+            if let (Ok(joined), Ok(alone), Ok(reading)) = (&*joined, &*alone, &*reading)
+                && matches!(joined.nest().map(Schedule::of), Some(Ok(Schedule::Product(_))))
                 && cost::absorbs(machine, &sizes, joined, [alone, reading])
             {
                 self.assign(product, nodes);

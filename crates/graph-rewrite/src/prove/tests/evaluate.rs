@@ -1,7 +1,7 @@
 //! Kernels as a plain loop over their expressions, which notes loads and stores outside of their tensors, and elements that
 //! nothing writes.
 
-use super::super::region::{Extent, Region};
+use super::super::region::{Region, Values};
 use crate::plan::{Binding, Body, BufferId, HostSlot, Place as Memory, Plan, ShapeValues, Step};
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
 use rewire_graph::{Dim, Scalar};
@@ -110,9 +110,10 @@ impl Run<'_> {
             };
         };
         let (first, end) = match extent {
-            Extent::Dim(dim) | Extent::Depth(dim) => (0, self.dim(dim).unwrap_or(0)),
-            Extent::Part(first, last, _) => (*first as i64, *last as i64 + 1),
-            Extent::Ragged(offsets) => {
+            Values::Dim(dim) | Values::Depth(dim) => (0, self.dim(dim).unwrap_or(0)),
+            Values::Part(first, last, _) => (*first as i64, *last as i64 + 1),
+            Values::Unread => (0, 1),
+            Values::Ragged(offsets) => {
                 let offsets = self.vector(*offsets);
                 let entry = |n: i64| offsets.get(n as usize).copied().unwrap_or(0);
                 (0, entry(point[0] + 1) - entry(point[0]))

@@ -4,7 +4,7 @@
 mod evaluate;
 mod plans;
 
-use super::region::{Extent, Region};
+use super::region::{Region, Values};
 use super::*;
 use crate::plan::{
     Binding, Body, Check, HostInput, HostOp, HostSlot, Kernel, Map, Operand, Output, Place as Memory, ShapeEntry,
@@ -70,7 +70,7 @@ fn what_no_entry_is_compared_with_may_be_anything() {
     let step = Step {
         name: String::new(),
         path: String::new(),
-        kernel: Kernel::Map(Map { body, extents: vec![1.into()], outputs: vec![output] }),
+        kernel: Kernel::Nest(Nest::map(body, vec![1.into()], vec![output])),
         reads: vec![Binding::Buffer(BufferId(0)), Binding::Host(position(0))],
         writes: vec![BufferId(1)],
     };
@@ -165,7 +165,7 @@ fn is_sound(plan: &Plan, step: &Step) -> bool {
     let roots = Region::of(&step.kernel).into_iter().flat_map(|region| region.roots);
     let has_roots = roots.into_iter().all(|root| (root.0 as usize) < body.dag.len());
     let ragged = Region::of(&step.kernel).into_iter().flat_map(|region| region.coords).all(|extent| match extent {
-        Extent::Ragged(offsets) => operands.get(usize::from(offsets)).is_some_and(|o| o.place == Memory::Host),
+        Values::Ragged(offsets) => operands.get(usize::from(offsets)).is_some_and(|o| o.place == Memory::Host),
         _ => true,
     });
     let results = step.kernel.written();
@@ -195,11 +195,11 @@ fn fits(plan: &Plan, values: &ShapeValues) -> bool {
         });
         let samples = Region::of(&step.kernel).into_iter().all(|region| {
             let ragged = region.coords.iter().filter_map(|extent| match extent {
-                Extent::Ragged(offsets) => body.operands.get(usize::from(*offsets)),
+                Values::Ragged(offsets) => body.operands.get(usize::from(*offsets)),
                 _ => None,
             });
             let count = match region.coords.first() {
-                Some(Extent::Dim(count)) => dim(count),
+                Some(Values::Dim(count)) => dim(count),
                 _ => None,
             };
             ragged

@@ -1,0 +1,449 @@
+use super::error::Refusal;
+use crate::plan::{Accumulation, Axis, Body, Extent, Nest, Operand, Place};
+use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, MAX_POINTS, MAX_STATISTICS, MAX_VALUES, check_count};
+use rewire_graph::op::{Accumulator, Elements, Fused, Permute, ReduceOp, Reshape, Slice, Span};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use rewire_graph::{DType, Dim, Graph, Layout, NodeId, Scalar, Type, Value};
+use std::collections::{HashMap, HashSet};
+
+/// Writes the values of a body as expressions of loop coordinates, producers substituted into readers.
+pub(super) struct Builder<'a> {
+    pub graph: &'a Graph,
+    pub nest: Nest,
+    memo: HashMap<(Value, Vec<ExprId>), ExprId>,
+    /// Samples of rows, by offsets and row, that the kernel's loop knows.
+    samples: HashMap<(usize, ExprId), ExprId>,
+    /// The coordinates at which sums are known that are results themselves.
+    bases: HashMap<Value, Vec<ExprId>>,
+    /// Axes that a sum may run over again, those that were made last at the end.
+    sums: Vec<u8>,
+    /// A coordinate with the only value that it has for the output at hand.
+    pinned: Option<(ExprId, ExprId)>,
+    /// Operators from the one that was asked for to the one at hand.
+    chain: usize,
+    failure: Option<Refusal>,
+}
+
+/// Where the element of a loop point goes in a tensor, and the columns of the loop it exists for.
+#[derive(Clone)]
+pub(super) struct Placed {
+    pub index: Vec<ExprId>,
+    pub columns: Option<(usize, usize)>,
+    /// The loop coordinate that `columns` limits.
+    pub column: Option<ExprId>,
+}
+
+impl Placed {
+    /// Every point, at `index`.
+    pub fn all(index: Vec<ExprId>) -> Self {
+        Self { index, columns: None, column: None }
+    }
+}
+
+impl<'a> Builder<'a> {
+    pub fn new(graph: &'a Graph) -> Self {
+        let mut operands: Vec<(usize, Operand)> = graph
+            .ids()
+            .filter_map(|id| {
+                let node = graph.node(id)?;
+                let ty = node.types.first()?;
+                let place = if ty.layout == Layout::Host { Place::Host } else { Place::Device };
+                let operand = Operand { dtype: ty.dtype, shape: ty.shape.clone(), place };
+                Some((Fused::operand(node.op.as_ref())?, operand))
+            })
+            .collect();
+        operands.sort_by_key(|(position, _)| *position);
+        let operands = operands.into_iter().map(|(_, operand)| operand).collect();
+        Self {
+            graph,
+            nest: Nest { body: Body { operands, ..Body::default() }, ..Nest::default() },
+            memo: HashMap::new(),
+            samples: HashMap::new(),
+            bases: HashMap::new(),
+            sums: vec![],
+            pinned: None,
+            chain: 0,
+            failure: None,
+        }
+    }
+
+    fn dag(&mut self) -> &mut Dag {
+        &mut self.nest.body.dag
+    }
+
+    /// The coordinates of a loop over points of these extents. Bounds of extents that are no constants follow from the number
+    /// of points: see [`Nest::points`].
+    pub fn walk(&mut self, extents: &[Dim]) -> Vec<ExprId> {
+        self.walk_on(extents, &mut vec![])
+    }
+
+    /// The coordinates of a loop over a result, of which an axis may be divided into samples by offsets.
+    pub fn walk_result(&mut self, shape: &[Dim], samples: Option<(usize, Value)>) -> Result<Vec<ExprId>, Refusal> {
+        let Some((axis, offsets)) = samples else { return Ok(self.walk(shape)) };
+        let position = self.operand(offsets.node).ok_or("offsets must be an operand")?;
+        let count = self.graph.ty(offsets).and_then(|ty| ty.shape.first().cloned()).unwrap_or_default() - 1.into();
+        let mut walked = vec![];
+        let sample = self.loop_over(Extent::Dense(count), None, &mut walked);
+        let row = self.loop_over(Extent::Ragged { offsets: position as u16 }, None, &mut walked);
+        let start = self.element(offsets, &[sample])?;
+        let global = self.dag().binary(BinaryOp::Add, start, row);
+        self.samples.insert((position, global), sample);
+        let inner: Vec<Dim> =
+            shape.iter().enumerate().filter(|(n, _)| *n != axis).map(|(_, dim)| dim.clone()).collect();
+        let mut coords = self.walk_on(&inner, &mut walked);
+        coords.insert(axis, global);
+        Ok(coords)
+    }
+
+    fn walk_on(&mut self, extents: &[Dim], walked: &mut Vec<usize>) -> Vec<ExprId> {
+        let constants = extents.iter().filter_map(Dim::as_const).fold(1usize, |all, n| all.saturating_mul(n.max(1)));
+        let most = MAX_POINTS / constants;
+        extents
+            .iter()
+            .map(|dim| self.loop_over(Extent::Dense(dim.clone()), dim.as_const().or(Some(most)), walked))
+            .collect()
+    }
+
+    /// The coordinate of an axis of results: one that another result has and that is not `walked` yet, or a new one.
+    fn loop_over(&mut self, extent: Extent, bound: Option<usize>, walked: &mut Vec<usize>) -> ExprId {
+        let axes = &mut self.nest.axes;
+        let known = (0..axes.len()).find(|axis| axes[*axis].extent == extent && !walked.contains(axis));
+        let axis = known.unwrap_or_else(|| {
+            axes.push(Axis { extent, summed: false });
+            axes.len() - 1
+        });
+        walked.push(axis);
+        self.dag().coord(axis as u8, bound)
+    }
+
+    /// Computes a sum that is a result of the loop at `coords`.
+    pub fn base(&mut self, value: Value, coords: &[ExprId]) -> Result<(), Refusal> {
+        let coords = self.canonical(value, coords);
+        self.element(value, &coords)?;
+        self.bases.insert(value, coords);
+        Ok(())
+    }
+
+    /// Lets sums run over an axis of results.
+    pub fn combine_over(&mut self, axis: usize) {
+        self.sums.push(axis as u8);
+    }
+
+    /// The element of `value` for the loop points at `placed`.
+    pub fn placed(&mut self, value: Value, placed: &Placed) -> Result<ExprId, Refusal> {
+        if let Some((start, end)) = placed.columns
+            && end - start == 1
+        {
+            // An axis of one entry is read at 0, and what it was cut from at the entry's column.
+            let only = self.dag().int(start as i64);
+            self.pinned = placed.column.map(|column| (column, only));
+            self.memo.clear();
+        }
+        let element = self.element(value, &placed.index);
+        if self.pinned.take().is_some() {
+            self.memo.clear();
+        }
+        element
+    }
+
+    /// The element of `value` at `coords`.
+    pub fn element(&mut self, value: Value, coords: &[ExprId]) -> Result<ExprId, Refusal> {
+        let expr = self.at(value, coords);
+        match self.failure.take() {
+            None => Ok(expr),
+            Some(reason) => Err(reason),
+        }
+    }
+
+    fn fail(&mut self, reason: impl Into<Refusal>) -> ExprId {
+        self.failure.get_or_insert(reason.into());
+        self.dag().int(0)
+    }
+
+    fn at(&mut self, value: Value, coords: &[ExprId]) -> ExprId {
+        if self.failure.is_some() {
+            return self.dag().int(0);
+        }
+        let coords = self.canonical(value, coords);
+        if let Some(&known) = self.memo.get(&(value, coords.clone())) {
+            return known;
+        }
+        let counts =
+            [("operators in a row", self.chain, MAX_CHAIN), ("expressions", self.nest.body.dag.len(), MAX_EXPRESSIONS)];
+        if let Err(error) = counts.into_iter().try_for_each(|(what, count, limit)| check_count(what, count, limit)) {
+            return self.fail(error);
+        }
+        self.chain += 1;
+        let expr = self.compute(value, &coords);
+        self.chain -= 1;
+        self.memo.insert((value, coords), expr);
+        expr
+    }
+
+    /// The same element, with 0 for every axis of extent 1.
+    pub fn canonical(&mut self, value: Value, coords: &[ExprId]) -> Vec<ExprId> {
+        let zero = self.dag().int(0);
+        let one: Dim = 1.into();
+        let shape = self.graph.ty(value).map_or(&[][..], |ty| &ty.shape);
+        let single = |axis: usize| shape.get(axis) == Some(&one);
+        coords.iter().enumerate().map(|(axis, &coord)| if single(axis) { zero } else { coord }).collect()
+    }
+
+    fn compute(&mut self, value: Value, coords: &[ExprId]) -> ExprId {
+        let graph = self.graph;
+        let Some(node) = graph.node(value.node) else {
+            return self.fail("a value of the body does not exist".to_owned());
+        };
+        if let Some(position) = Fused::operand(node.op.as_ref()) {
+            let dtype = node.types.first().map_or(DType::F32, |ty| ty.dtype);
+            return self.dag().load(position as u16, dtype, coords.to_vec());
+        }
+        let inputs = graph.inputs(value.node);
+        if let Some(elementwise) = node.op.elementwise() {
+            let point = self.point(coords);
+            return elementwise.element(&mut Reading { builder: self, inputs: &inputs, point }, coords);
+        }
+        let Some(accumulated) = node.op.accumulated() else {
+            return self.fail(format!("{} is computed within a prologue", node.op.name()));
+        };
+        if let Some(axis) = self.computed_axis(value, coords) {
+            return self.entries(value, coords, axis);
+        }
+        let coords = &self.unpinned(value, coords);
+        let point = self.point(coords);
+        accumulated.element(&mut Reading { builder: self, inputs: &inputs, point }, coords)
+    }
+
+    /// Coordinates that expressions depend on, a bit each.
+    fn point(&self, ids: &[ExprId]) -> u32 {
+        ids.iter().fold(0, |bits, id| bits | self.nest.body.dag.coords(*id))
+    }
+
+    /// The coordinates of a result that are read at the only value that one of them has.
+    fn unpinned(&self, value: Value, coords: &[ExprId]) -> Vec<ExprId> {
+        let is_same = |(&known, &coord): (&ExprId, &ExprId)| known == coord || self.pinned == Some((known, coord));
+        match self.bases.get(&value) {
+            Some(base) if base.iter().zip(coords).all(is_same) => base.clone(),
+            _ => coords.to_vec(),
+        }
+    }
+
+    /// An axis along which an entry of a sum is chosen by an expression of another sum's coordinate.
+    fn computed_axis(&self, value: Value, coords: &[ExprId]) -> Option<usize> {
+        let dag = &self.nest.body.dag;
+        let shape = &self.graph.ty(value)?.shape;
+        let is_computed = |&axis: &usize| {
+            let summed = self.sums.iter().fold(0, |bits, axis| bits | 1u32 << axis);
+            let coord = coords[axis];
+            let few = shape.get(axis).and_then(Dim::as_const).is_some_and(|extent| extent <= MAX_STATISTICS);
+            few && dag.coords(coord) & summed != 0 && !matches!(dag.expr(coord), Expr::Coord(_))
+        };
+        (0..coords.len()).find(is_computed)
+    }
+
+    /// An entry of a sum along `axis` where its position is computed: all of them, and a choice.
+    fn entries(&mut self, value: Value, coords: &[ExprId], axis: usize) -> ExprId {
+        let count = self.graph.ty(value).and_then(|ty| ty.extent(axis)).unwrap_or(1);
+        let mut entries = vec![];
+        for entry in 0..count {
+            let mut index = coords.to_vec();
+            index[axis] = self.dag().int(entry as i64);
+            entries.push(self.at(value, &index));
+        }
+        let position = coords[axis];
+        let Some((&last, others)) = entries.split_last() else { return self.dag().float(0.0) };
+        others.iter().enumerate().rev().fold(last, |rest, (number, &entry)| {
+            let end = self.dag().int(number as i64 + 1);
+            let is_before = self.dag().binary(BinaryOp::Lt, position, end);
+            self.dag().select(is_before, entry, rest)
+        })
+    }
+
+    /// The axis of a sum of some extent at a point that depends on some coordinates.
+    fn sum_axis(&mut self, extent: Extent, point: u32) -> (u8, ExprId) {
+        let fits = |&&axis: &&u8| point >> axis & 1 == 0 && self.nest.axes[usize::from(axis)].extent == extent;
+        let axis = self.sums.iter().rev().find(fits).copied().unwrap_or_else(|| {
+            self.nest.axes.push(Axis::sum(extent.clone()));
+            let axis = self.nest.axes.len() as u8 - 1;
+            self.sums.push(axis);
+            axis
+        });
+        let dag = &mut self.nest.body.dag;
+        let known = dag.ids().find(|id| *dag.expr(*id) == Expr::Coord(axis));
+        (axis, known.unwrap_or_else(|| dag.coord(axis, extent.dense().and_then(Dim::as_const))))
+    }
+
+    pub fn size(&mut self, dim: &Dim) -> ExprId {
+        self.nest.body.dag.extent(&mut self.nest.body.sizes, dim)
+    }
+
+    /// Follows `value` back to one of `bases` and returns where its loop point lies in `value`.
+    pub fn place(&mut self, value: Value, bases: &HashMap<Value, Vec<ExprId>>) -> Option<Placed> {
+        self.place_unless(value, bases, &mut HashSet::new())
+    }
+
+    /// As [`Inliner::place`]; what is `misplaced` was followed to none of `bases` before.
+    fn place_unless(
+        &mut self,
+        value: Value,
+        bases: &HashMap<Value, Vec<ExprId>>,
+        misplaced: &mut HashSet<Value>,
+    ) -> Option<Placed> {
+        if let Some(index) = bases.get(&value) {
+            return Some(Placed::all(index.clone()));
+        }
+        if misplaced.contains(&value) {
+            return None;
+        }
+        let placed = self.follow(value, bases, misplaced);
+        if placed.is_none() {
+            misplaced.insert(value);
+        }
+        placed
+    }
+
+    fn follow(
+        &mut self,
+        value: Value,
+        bases: &HashMap<Value, Vec<ExprId>>,
+        misplaced: &mut HashSet<Value>,
+    ) -> Option<Placed> {
+        let graph = self.graph;
+        let node = graph.node(value.node)?;
+        let shape = &node.types.first()?.shape;
+        let inputs = graph.inputs(value.node);
+        node.op.elementwise()?;
+        let first = *inputs.first()?;
+        let op = node.op.as_ref();
+        if let Some(reshape) = op.downcast_ref::<Reshape>() {
+            let placed = self.place_unless(first, bases, misplaced)?;
+            let from = graph.ty(first)?.shape.clone();
+            let mut reading = Reading { builder: self, inputs: &inputs, point: 0 };
+            let index = Reshape::map(&mut reading, &from, &reshape.shape, &placed.index);
+            return Some(Placed { index, ..placed });
+        }
+        if let Some(permute) = op.downcast_ref::<Permute>() {
+            let placed = self.place_unless(first, bases, misplaced)?;
+            let index = permute.axes.iter().map(|&axis| placed.index.get(axis).copied()).collect::<Option<_>>()?;
+            return Some(Placed { index, ..placed });
+        }
+        if let Some(slice) = op.downcast_ref::<Slice>() {
+            let placed = self.place_unless(first, bases, misplaced)?;
+            return self.sliced(slice, placed);
+        }
+        if !op.is_pointwise() {
+            return None;
+        }
+        inputs
+            .into_iter()
+            .filter(|input| graph.ty(*input).is_some_and(|ty| ty.shape == *shape))
+            .find_map(|input| self.place_unless(input, bases, misplaced))
+    }
+
+    fn sliced(&mut self, slice: &Slice, placed: Placed) -> Option<Placed> {
+        let Placed { mut index, columns, .. } = placed;
+        let last = index.len().checked_sub(1)?;
+        if slice.axis != last || columns.is_some() {
+            return None;
+        }
+        let dag = &mut self.nest.body.dag;
+        if !matches!(dag.expr(index[last]), Expr::Coord(_)) {
+            return None;
+        }
+        let (column, start) = (index[last], dag.int(slice.start as i64));
+        index[last] = dag.binary(BinaryOp::Sub, column, start);
+        Some(Placed { index, columns: Some((slice.start, slice.start + slice.len)), column: Some(column) })
+    }
+}
+
+struct Reading<'a, 'b> {
+    builder: &'a mut Builder<'b>,
+    inputs: &'a [Value],
+    /// Coordinates that the element depends on, a bit each.
+    point: u32,
+}
+
+impl Elements for Reading<'_, '_> {
+    fn dag(&mut self) -> &mut Dag {
+        self.builder.dag()
+    }
+
+    fn operands(&self) -> usize {
+        self.inputs.len()
+    }
+
+    fn ty(&self, operand: usize) -> &Type {
+        static SCALAR: Type = Type { dtype: DType::I32, shape: vec![], layout: Layout::Device };
+        self.inputs.get(operand).and_then(|&input| self.builder.graph.ty(input)).unwrap_or(&SCALAR)
+    }
+
+    fn load(&mut self, operand: usize, index: &[ExprId]) -> ExprId {
+        match self.inputs.get(operand) {
+            Some(&input) => self.builder.at(input, index),
+            None => self.builder.fail(format!("operand {operand} does not exist")),
+        }
+    }
+
+    fn sample(&mut self, operand: usize, row: ExprId) -> ExprId {
+        match self.inputs.get(operand).and_then(|input| self.builder.operand(input.node)) {
+            Some(position) => match self.builder.samples.get(&(position, row)) {
+                Some(&sample) => sample,
+                None => self.dag().sample(position as u16, row),
+            },
+            None => self.builder.fail("offsets must be an operand of the kernel".to_owned()),
+        }
+    }
+
+    fn size(&mut self, dim: &Dim) -> ExprId {
+        self.builder.size(dim)
+    }
+}
+
+impl Accumulator for Reading<'_, '_> {
+    fn accumulate(
+        &mut self,
+        op: ReduceOp,
+        span: Span,
+        factors: &mut dyn FnMut(&mut dyn Accumulator, ExprId) -> Vec<ExprId>,
+    ) -> ExprId {
+        let mut ragged = None;
+        let extent = match span {
+            Span::Dense(dim) => Extent::Dense(dim),
+            Span::Ragged { offsets, sample } => {
+                let position = self.inputs.get(offsets).and_then(|input| self.builder.operand(input.node));
+                let first = matches!(self.builder.nest.body.dag.expr(sample), Expr::Coord(0));
+                let Some(position) = position.filter(|_| first) else {
+                    return self
+                        .builder
+                        .fail("a sum runs over rows of another sample than that of the loop".to_owned());
+                };
+                ragged = Some((position, offsets, sample));
+                Extent::Ragged { offsets: position as u16 }
+            }
+        };
+        let (axis, coord) = self.builder.sum_axis(extent, self.point);
+        if let Some((position, offsets, sample)) = ragged {
+            let start = self.load(offsets, &[sample]);
+            let row = self.dag().binary(BinaryOp::Add, start, coord);
+            self.builder.samples.insert((position, row), sample);
+        }
+        let factors = factors(self, coord);
+        let sum = Accumulation { op, axis, factors };
+        let sums = &mut self.builder.nest.accumulations;
+        let position = sums.iter().position(|known| *known == sum).unwrap_or_else(|| {
+            sums.push(sum);
+            sums.len() - 1
+        });
+        match check_count("results of reductions", position + 1, MAX_VALUES) {
+            Ok(()) => self.dag().value(position as u8, Scalar::F32),
+            Err(error) => self.builder.fail(error),
+        }
+    }
+}
+
+impl Builder<'_> {
+    /// The operand that a node of the body stands for.
+    pub fn operand(&self, node: NodeId) -> Option<usize> {
+        Fused::operand(self.graph.node(node)?.op.as_ref())
+    }
+}

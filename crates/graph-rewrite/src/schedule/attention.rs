@@ -1,0 +1,200 @@
+use super::depends;
+use super::product::summed;
+use crate::lower::Refusal;
+use crate::plan::{Accumulation, Extent, Nest, ReduceOp};
+use rewire_graph::Dim;
+use rewire_graph::limits::{MAX_WIDTH, check_count};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
+
+/// Two products with a pointwise DAG between them, for every sample and head:
+/// `out(i, d) = sum over j of [mask(i, j)] * score(i, j, <q_i, k_j>) * v(j, d)`.
+///
+/// Axes of results are the samples, `i` and the head of ragged rows; of dense ones the samples, a head of a constant extent, if
+/// there is one, and `i`. The column `d` is last. A sum runs over `j`, one over the columns of `q` and `k`.
+#[derive(Clone, Debug)]
+pub struct Attention<'n> {
+    /// The nest.
+    pub nest: &'n Nest,
+    /// Extents of the axes that make up the samples.
+    pub samples: Vec<Dim>,
+    /// Number of heads.
+    pub heads: usize,
+    /// Width of `q` and `k`.
+    pub qk_width: usize,
+    /// Width of `v` and of the result.
+    pub v_width: usize,
+    /// Queries of a sample.
+    pub rows: &'n Extent,
+    /// Keys of a sample.
+    pub keys: &'n Extent,
+    /// The coordinate of heads, if there is one.
+    pub head: Option<u8>,
+    /// The coordinate of queries.
+    pub row: u8,
+    /// The coordinate of keys.
+    pub key: u8,
+    /// The coordinate of columns of `q` and `k`.
+    pub depth: u8,
+    /// The coordinate of columns of `v` and of the result.
+    pub column: u8,
+    /// Element of a query.
+    pub q: ExprId,
+    /// Element of a key.
+    pub k: ExprId,
+    /// Element of a value.
+    pub v: ExprId,
+    /// The weight of a pair; `Value(0)` is the dot product.
+    pub score: ExprId,
+    /// Which pairs count; all if `None`. Others weigh 0, and tiles without any are skipped.
+    pub mask: Option<ExprId>,
+    /// Weights are `exp(score - max) / sum` over the keys that count, instead of `score`.
+    pub softmax: bool,
+}
+
+/// Columns of values that a kernel keeps in registers at most.
+const WIDEST: usize = 256;
+
+impl<'n> Attention<'n> {
+    /// Takes nests of a sum of products whose left factor is made of another sum of products, as it is or as a softmax.
+    ///
+    /// # Errors
+    /// [`Refusal`] for another nest.
+    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+        let other =
+            || Refusal::from("what lies between two products is neither a function of pairs nor a softmax of rows");
+        let (product, statistics, sum) = match nest.accumulations.as_slice() {
+            [product, statistics @ .., sum] if matches!(statistics.len(), 0 | 2) => (product, statistics, sum),
+            _ => return Err(other()),
+        };
+        let (&[q, k], &[weight, v]) = (product.factors.as_slice(), sum.factors.as_slice()) else { return Err(other()) };
+        let place = Places::of(nest)?;
+        let (key, depth) = (sum.axis, product.axis);
+        let keys = nest.axes.get(usize::from(key)).filter(|axis| axis.summed).ok_or_else(other)?;
+        // A product of transposed rows has its factors the other way around.
+        let (q, k) = if depends(nest, &[q], 1 << key) { (k, q) } else { (q, k) };
+        let dag = &nest.body.dag;
+        let (mask, score) = match statistics {
+            [largest, total] => softmax(dag, weight, [largest, total], key).ok_or_else(other)?,
+            _ => masked(dag, weight, 0.0),
+        };
+        let attention = Self {
+            nest,
+            samples: place.samples,
+            heads: place.heads,
+            qk_width: constant(summed(nest, product))?,
+            v_width: constant(nest.axes.get(usize::from(place.column)).and_then(|axis| axis.extent.dense()))?,
+            rows: &nest.axes[usize::from(place.row)].extent,
+            keys: &keys.extent,
+            head: place.head,
+            row: place.row,
+            key,
+            depth,
+            column: place.column,
+            q,
+            k,
+            v,
+            score,
+            mask,
+            softmax: !statistics.is_empty(),
+        };
+        attention.check()?;
+        Ok(attention)
+    }
+
+    /// The position of the result among the values.
+    pub fn sum(&self) -> u8 {
+        self.nest.accumulations.len() as u8 - 1
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        if self.rows.dense().is_some() && self.v_width > WIDEST {
+            return Err(format!("its values are wider than {WIDEST}").into());
+        }
+        check_count("heads", self.heads, MAX_WIDTH)?;
+        check_count("columns", self.qk_width.max(self.v_width), MAX_WIDTH)?;
+        let bit = |coord: u8| 1u32 << coord;
+        let pairs: Vec<ExprId> = [self.score].into_iter().chain(self.mask).collect();
+        let strays = depends(self.nest, &[self.q], bit(self.key) | bit(self.column))
+            || depends(self.nest, &[self.k], bit(self.row) | bit(self.column))
+            || depends(self.nest, &[self.v], bit(self.row) | bit(self.depth))
+            || depends(self.nest, &pairs, bit(self.column) | bit(self.depth));
+        if strays {
+            return Err("a factor of attention depends on more than its row and its column".into());
+        }
+        let dag = &self.nest.body.dag;
+        let outputs = self.nest.outputs.iter().flat_map(|output| output.index.iter().chain([&output.value]));
+        let of_result = outputs.into_iter().all(|id| dag.values(*id) & !(1 << self.sum()) == 0);
+        let plain = [self.q, self.k, self.v].iter().chain(&self.mask).all(|id| dag.values(*id) == 0);
+        if !of_result || !plain || dag.values(self.score) & !1 != 0 {
+            return Err("a sum of attention is read elsewhere than in the next one".into());
+        }
+        Ok(())
+    }
+}
+
+/// Which axes of results are which.
+struct Places {
+    samples: Vec<Dim>,
+    heads: usize,
+    head: Option<u8>,
+    row: u8,
+    column: u8,
+}
+
+impl Places {
+    fn of(nest: &Nest) -> Result<Self, Refusal> {
+        let rank = nest.rank();
+        let extent = |axis: usize| nest.axes.get(axis).and_then(|axis| axis.extent.dense());
+        let form = || Refusal::from("attention has other axes than samples, heads, rows and columns");
+        let (row, head, outer) = match nest.axes.get(1).map(|axis| &axis.extent) {
+            Some(Extent::Ragged { .. }) if rank == 4 => (1, Some(2), 1),
+            _ => {
+                let row = rank.checked_sub(2).ok_or_else(form)?;
+                let head = row.checked_sub(1).filter(|&head| extent(head).is_some_and(|dim| dim.as_const().is_some()));
+                (row, head, row - usize::from(head.is_some()))
+            }
+        };
+        let samples = (0..outer).map(|axis| extent(axis).cloned()).collect::<Option<Vec<Dim>>>().ok_or_else(form)?;
+        let heads = head.map_or(Some(1), |head| extent(head)?.as_const()).ok_or_else(form)?;
+        if row != 1 && extent(row).is_none() {
+            return Err(form());
+        }
+        Ok(Self { samples, heads, head: head.map(|head| head as u8), row: row as u8, column: rank as u8 - 1 })
+    }
+}
+
+fn constant(dim: Option<&Dim>) -> Result<usize, Refusal> {
+    let dim = dim.ok_or("the width of a row of attention is ragged")?;
+    dim.as_const().ok_or_else(|| format!("the width {dim} is no constant").into())
+}
+
+/// Splits `mask ? score : other`.
+fn masked(dag: &Dag, weight: ExprId, other: f32) -> (Option<ExprId>, ExprId) {
+    match *dag.expr(weight) {
+        Expr::Select(mask, score, hidden) if *dag.expr(hidden) == Expr::Float(other.to_bits()) => (Some(mask), score),
+        _ => (None, weight),
+    }
+}
+
+/// The mask and the score of which `weight` is the softmax, if the two accumulations before it are its largest and its sum.
+fn softmax(
+    dag: &Dag,
+    weight: ExprId,
+    [largest, total]: [&Accumulation; 2],
+    key: u8,
+) -> Option<(Option<ExprId>, ExprId)> {
+    let (mask, share) = masked(dag, weight, 0.0);
+    let Expr::Binary(BinaryOp::Div, exp, divisor) = *dag.expr(share) else { return None };
+    let Expr::Unary(UnaryOp::Exp, shifted) = *dag.expr(exp) else { return None };
+    let Expr::Binary(BinaryOp::Sub, score, shift) = *dag.expr(shifted) else { return None };
+    let reduces = |sum: &Accumulation, op: ReduceOp, element: (Option<ExprId>, ExprId), hidden: f32| {
+        let &[factor] = sum.factors.as_slice() else { return false };
+        let same = if element.0.is_none() { factor == element.1 } else { masked(dag, factor, hidden) == element };
+        sum.op == op && sum.axis == key && same
+    };
+    let is = *dag.expr(shift) == Expr::Value(1)
+        && *dag.expr(divisor) == Expr::Value(2)
+        && reduces(largest, ReduceOp::Max, (mask, score), f32::NEG_INFINITY)
+        && reduces(total, ReduceOp::Sum, (mask, exp), 0.0);
+    is.then_some((mask, score))
+}

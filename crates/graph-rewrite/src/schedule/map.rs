@@ -1,0 +1,35 @@
+use crate::lower::Refusal;
+use crate::plan::Nest;
+use rewire_graph::Dim;
+
+/// A loop over points without sums.
+#[derive(Clone, Debug)]
+pub struct Map<'n> {
+    /// The nest.
+    pub nest: &'n Nest,
+    /// The loop; at least one dimension. Coordinate `n` is dimension `n`.
+    pub extents: Vec<Dim>,
+}
+
+impl<'n> Map<'n> {
+    /// Takes nests of dense axes that combine nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`] for another nest.
+    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+        if !nest.accumulations.is_empty() {
+            return Err("a map combines nothing".into());
+        }
+        Ok(Self { nest, extents: dense(nest, nest.axes.len())? })
+    }
+}
+
+/// The extents of the first `count` axes.
+pub(super) fn dense(nest: &Nest, count: usize) -> Result<Vec<Dim>, Refusal> {
+    let extents = nest.axes.iter().take(count).map(|axis| axis.extent.dense().filter(|_| !axis.summed).cloned());
+    match extents.collect::<Option<Vec<Dim>>>() {
+        Some(extents) if !extents.is_empty() => Ok(extents),
+        Some(_) => Err("has a loop without dimensions".into()),
+        None => Err("a loop over points has a ragged or a summed axis".into()),
+    }
+}

@@ -1,0 +1,86 @@
+//! Schedules: ways to run a loop nest, on a GPU and on the CPU.
+//!
+//! A schedule takes the nests of its form and says why it does not take others.
+
+mod attention;
+mod fold;
+mod map;
+mod pairs;
+mod product;
+mod reduction;
+
+pub use attention::Attention;
+pub use fold::{Fold, Folded};
+pub use map::Map;
+pub use pairs::{Dot, Element, PairSum, Pairs};
+pub use product::Product;
+pub use reduction::{Reduced, Reduction};
+
+use crate::lower::Refusal;
+use crate::plan::Nest;
+use rewire_graph::pointwise::ExprId;
+
+/// A nest with the way in which it runs.
+#[derive(Clone, Debug)]
+pub enum Schedule<'n> {
+    /// Point by point.
+    Map(Map<'n>),
+    /// Row by row, in passes over the columns.
+    Reduction(Reduction<'n>),
+    /// Tile by tile of a product.
+    Product(Product<'n>),
+    /// Tile by tile of queries, over tiles of keys.
+    Attention(Attention<'n>),
+    /// Tile by tile of the pairs of two ragged axes.
+    Pairs(Pairs<'n>),
+    /// Point by point, each of which passes over rows.
+    Fold(Fold<'n>),
+}
+
+impl<'n> Schedule<'n> {
+    /// The schedule of a nest.
+    ///
+    /// # Errors
+    /// [`Refusal`] tells why no schedule takes it.
+    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+        let choices: [fn(&'n Nest) -> Result<Self, Refusal>; 6] = [
+            |nest| Map::of(nest).map(Self::Map),
+            |nest| Reduction::of(nest).map(Self::Reduction),
+            |nest| Product::of(nest).map(Self::Product),
+            |nest| Attention::of(nest).map(Self::Attention),
+            |nest| Pairs::of(nest).map(Self::Pairs),
+            |nest| Fold::of(nest).map(Self::Fold),
+        ];
+        let mut refusals = vec![];
+        for choice in choices {
+            match choice(nest) {
+                Ok(schedule) => return Ok(schedule),
+                Err(limit @ Refusal::Limit(_)) => return Err(limit),
+                Err(Refusal::Form(reason)) => refusals.push(reason),
+            }
+        }
+        // The reason of the schedule that is nearest to what the nest combines.
+        let contractions = nest.accumulations.iter().filter(|sum| sum.factors.len() > 1).count();
+        let nearest = if nest.accumulations.is_empty() { 0 } else { (1 + contractions).min(4) };
+        Err(Refusal::Form(refusals.swap_remove(nearest)))
+    }
+}
+
+impl Schedule<'_> {
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Map(_) => "map",
+            Self::Reduction(_) => "reduction",
+            Self::Product(_) => "product",
+            Self::Attention(_) => "attention",
+            Self::Pairs(_) => "pairs",
+            Self::Fold(_) => "fold",
+        }
+    }
+}
+
+/// True if expressions depend on coordinates, given a bit each.
+fn depends(nest: &Nest, ids: &[ExprId], coords: u32) -> bool {
+    ids.iter().any(|id| nest.body.dag.coords(*id) & coords != 0)
+}

@@ -1,0 +1,219 @@
+use crate::lower::Refusal;
+use crate::plan::{Accumulation, Extent, Nest, ReduceOp};
+use rewire_graph::Dim;
+use rewire_graph::pointwise::{Expr, ExprId};
+
+/// Sums over pairs of two ragged axes, for every row of one of them, its owner, and every head. Elements are made of dot products of
+/// an owner and another row, which every tile of pairs computes once for all sums.
+///
+/// Axes of results are the samples, the owners, the heads, and an axis of columns for each different width of a result.
+#[derive(Clone, Debug)]
+pub struct Pairs<'n> {
+    /// The nest.
+    pub nest: &'n Nest,
+    /// Number of samples.
+    pub samples: &'n Dim,
+    /// Number of heads.
+    pub heads: usize,
+    /// The coordinate of heads.
+    pub head: u8,
+    /// The coordinate of owners.
+    pub owner: u8,
+    /// Owners of a sample.
+    pub owners: &'n Extent,
+    /// The coordinate of what sums run over.
+    pub other: u8,
+    /// The others of a sample.
+    pub others: &'n Extent,
+    /// Dot products, each `Value(n)` of what follows.
+    pub dots: Vec<Dot>,
+    /// Sums over the others, in passes: one reads sums of earlier passes alone.
+    pub passes: Vec<Vec<PairSum>>,
+    /// What must hold of a pair for any sum to count it; nothing if `None`.
+    pub mask: Option<ExprId>,
+}
+
+/// A dot product of every pair.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dot {
+    /// Its position among the values.
+    pub value: u8,
+    /// The coordinate that is summed, and its extent.
+    pub depth: u8,
+    /// The extent of the sum.
+    pub width: usize,
+    /// The factor of the owner.
+    pub owner: ExprId,
+    /// The factor of the other row.
+    pub other: ExprId,
+}
+
+/// A sum, or another combination, over the others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PairSum {
+    /// Its position among the values.
+    pub value: u8,
+    /// How elements are combined.
+    pub op: ReduceOp,
+    /// The weight of a pair.
+    pub weight: ExprId,
+    /// What is weighted, a row of the others: without it the weights themselves are combined.
+    pub element: Option<Element>,
+}
+
+/// Rows of the others that a sum weighs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Element {
+    /// The element.
+    pub value: ExprId,
+    /// The coordinate of its columns.
+    pub column: u8,
+    /// The number of its columns.
+    pub width: usize,
+}
+
+impl<'n> Pairs<'n> {
+    /// Takes nests whose sums run over one ragged axis, or over the columns of rows of it and of the owners.
+    ///
+    /// # Errors
+    /// [`Refusal`] for another nest.
+    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+        let form = || Refusal::from("it is no sum over pairs of the rows of two ragged axes");
+        let extent = |axis: u8| nest.axes.get(usize::from(axis)).map(|axis| &axis.extent);
+        let (sample, owner) = (0u8, 1u8);
+        let (Some(Extent::Dense(samples)), Some(owners @ Extent::Ragged { .. })) = (extent(sample), extent(owner))
+        else {
+            return Err(form());
+        };
+        let is_ragged = |sum: &&Accumulation| matches!(extent(sum.axis), Some(Extent::Ragged { .. }));
+        let other = nest.accumulations.iter().find(is_ragged).ok_or_else(form)?.axis;
+        let others = extent(other).ok_or_else(form)?;
+        let head = 2u8;
+        let heads = extent(head).filter(|_| nest.rank() > 2).and_then(|extent| extent.dense()?.as_const());
+        let heads = heads.ok_or("pairs have no constant number of heads")?;
+        let mut pairs =
+            Self { nest, samples, heads, head, owner, owners, other, others, dots: vec![], passes: vec![], mask: None };
+        for (value, sum) in (0u8..).zip(&nest.accumulations) {
+            if sum.axis == other { pairs.add_sum(value, sum)? } else { pairs.add_dot(value, sum)? }
+        }
+        pairs.mask = pairs.common_mask();
+        pairs.check()?;
+        Ok(pairs)
+    }
+
+    fn coords(&self, id: ExprId) -> u32 {
+        self.nest.body.dag.coords(id)
+    }
+
+    fn depends(&self, id: ExprId, axis: u8) -> bool {
+        self.coords(id) >> axis & 1 == 1
+    }
+
+    /// The width of an axis of columns.
+    fn width(&self, axis: u8) -> Option<usize> {
+        self.nest.axes.get(usize::from(axis))?.extent.dense()?.as_const()
+    }
+
+    fn add_dot(&mut self, value: u8, sum: &Accumulation) -> Result<(), Refusal> {
+        let width = self.width(sum.axis).ok_or("the width of a dot product of pairs is no constant")?;
+        let &[a, b] = sum.factors.as_slice() else {
+            return Err("pairs are made of other sums than dot products".into());
+        };
+        let (owner, other) = if self.depends(a, self.other) { (b, a) } else { (a, b) };
+        let apart = !self.depends(owner, self.other) && !self.depends(other, self.owner);
+        if !apart || self.nest.body.dag.values(owner) | self.nest.body.dag.values(other) != 0 {
+            return Err("a factor of a dot product depends on more than its row".into());
+        }
+        self.dots.push(Dot { value, depth: sum.axis, width, owner, other });
+        Ok(())
+    }
+
+    fn add_sum(&mut self, value: u8, sum: &Accumulation) -> Result<(), Refusal> {
+        let dag = &self.nest.body.dag;
+        let (weight, element) = match *sum.factors.as_slice() {
+            [weight] => (weight, None),
+            [weight, element] => {
+                let columns = self.columns().find(|&column| self.depends(element, column));
+                let column = columns.ok_or("what pairs weigh has no columns")?;
+                let width = self.width(column).ok_or("the width of a sum over pairs is no constant")?;
+                if self.depends(element, self.owner) || dag.values(element) != 0 {
+                    return Err("what pairs weigh depends on more than its row".into());
+                }
+                (weight, Some(Element { value: element, column, width }))
+            }
+            _ => return Err("a sum over pairs has more than two factors".into()),
+        };
+        if self.columns().any(|column| self.depends(weight, column)) {
+            return Err("the weight of a pair depends on the column".into());
+        }
+        let read = dag.values(weight);
+        let pass = self.passes.iter().rposition(|pass| pass.iter().any(|sum| read >> sum.value & 1 == 1));
+        let pass = pass.map_or(0, |earlier| earlier + 1);
+        if pass == self.passes.len() {
+            self.passes.push(vec![]);
+        }
+        self.passes[pass].push(PairSum { value, op: sum.op, weight, element });
+        Ok(())
+    }
+
+    /// The axes of columns of results.
+    fn columns(&self) -> impl Iterator<Item = u8> + use<> {
+        self.head + 1..self.nest.rank() as u8
+    }
+
+    /// All sums, in order of passes.
+    pub fn sums(&self) -> impl Iterator<Item = &PairSum> {
+        self.passes.iter().flatten()
+    }
+
+    /// The column that an output has, if it has one.
+    pub fn column_of(&self, output: &crate::plan::Output) -> Option<u8> {
+        let roots = || output.index.iter().chain([&output.value]);
+        let own = self.columns().find(|&column| roots().any(|&id| self.depends(id, column)));
+        let read = roots().fold(0, |bits, id| bits | self.nest.body.dag.values(*id));
+        own.or_else(|| {
+            let sum = self.sums().find(|sum| read >> sum.value & 1 == 1)?;
+            sum.element.map(|element| element.column)
+        })
+    }
+
+    /// The mask that hides pairs from all sums.
+    fn common_mask(&self) -> Option<ExprId> {
+        let dag = &self.nest.body.dag;
+        let mut masks = self.sums().map(|sum| match *dag.expr(sum.weight) {
+            Expr::Select(mask, _, hidden) if *dag.expr(hidden) == Expr::Float(sum.op.start().to_bits()) => Some(mask),
+            _ => None,
+        });
+        let first = masks.next()??;
+        let plain = dag.values(first) == 0 && masks.all(|mask| mask == Some(first));
+        plain.then_some(first)
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        if self.passes.is_empty() {
+            return Err("it has no sum over pairs".into());
+        }
+        let dots = self.dots.iter().fold(0, |bits, dot| bits | 1u32 << dot.value);
+        for output in &self.nest.outputs {
+            let values =
+                output.index.iter().chain([&output.value]).fold(0, |bits, id| bits | self.nest.body.dag.values(*id));
+            let column = self.column_of(output);
+            let strays = self.sums().any(|sum| {
+                values >> sum.value & 1 == 1 && sum.element.is_some_and(|element| Some(element.column) != column)
+            });
+            if values & dots != 0 || strays {
+                return Err("an output reads pairs, or columns of two widths".into());
+            }
+            if output.columns.is_some() {
+                return Err("an output is a part of the columns of a sum over pairs".into());
+            }
+        }
+        // A sum of columns is read in the columns, and by no weight.
+        let wide = self.sums().filter(|sum| sum.element.is_some()).fold(0, |bits, sum| bits | 1u32 << sum.value);
+        let read = self.sums().fold(0, |bits, sum| bits | self.nest.body.dag.values(sum.weight));
+        if read & wide != 0 {
+            return Err("the weight of a pair reads a sum of columns".into());
+        }
+        Ok(())
+    }
+}

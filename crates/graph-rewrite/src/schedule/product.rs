@@ -1,0 +1,110 @@
+use super::depends;
+use super::reduction::Reduced;
+use crate::lower::Refusal;
+use crate::plan::{Accumulation, Extent, Nest};
+use rewire_graph::Dim;
+use rewire_graph::limits::{MAX_STATISTICS, check_count};
+use rewire_graph::pointwise::ExprId;
+
+/// `sum over k of a(m, k) * b(k, n)` for every batch entry, with a prologue on each side and an epilogue.
+///
+/// Axes of results are those of the batch, then `m`, then `n`. A ragged `m` counts within the sample, and the batch is the
+/// one axis of samples.
+#[derive(Clone, Debug)]
+pub struct Product<'n> {
+    /// The nest.
+    pub nest: &'n Nest,
+    /// Batch dimensions.
+    pub batch: Vec<Dim>,
+    /// Rows.
+    pub m: &'n Extent,
+    /// Columns.
+    pub n: &'n Dim,
+    /// Length of the sum.
+    pub k: &'n Extent,
+    /// The axis of the sum.
+    pub depth: u8,
+    /// Statistics of a row of `a`: `Value(position)` in `a` and in later ones.
+    pub stats: Vec<Reduced>,
+    /// The left element.
+    pub a: ExprId,
+    /// The right element.
+    pub b: ExprId,
+}
+
+impl<'n> Product<'n> {
+    /// Takes nests whose last accumulation is a sum of products of a factor of rows and one of columns; those before it are
+    /// statistics of rows that only the left factor reads.
+    ///
+    /// # Errors
+    /// [`Refusal`] for another nest.
+    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+        let Some((sum, stats)) = nest.accumulations.split_last() else { return Err("it has no product".into()) };
+        let &[a, b] = sum.factors.as_slice() else { return Err("it combines rows of a product's result".into()) };
+        let Some(axis) = nest.rank().checked_sub(2) else { return Err("a product has less than two axes".into()) };
+        let [rows, columns] = [axis, axis + 1].map(|axis| &nest.axes[axis].extent);
+        let (Some(n), Some(k)) = (columns.dense(), summed_axis(nest, sum)) else {
+            return Err("columns of a product are ragged, or its depth is an axis of a result".into());
+        };
+        let batch = nest.axes[..axis].iter().map(|axis| axis.extent.dense().cloned()).collect::<Option<Vec<_>>>();
+        let batch = batch.ok_or("a product has an axis before its rows that is ragged")?;
+        if rows.dense().is_none() && axis != 1 {
+            return Err("a product of ragged rows has other axes than samples, rows and columns".into());
+        }
+        check_count("results of reductions", stats.len(), MAX_STATISTICS)?;
+        let product = Self { nest, batch, m: rows, n, k, depth: sum.axis, stats: statistics(nest, stats)?, a, b };
+        product.check()?;
+        Ok(product)
+    }
+
+    /// The coordinate of rows; that of columns follows.
+    pub fn row(&self) -> u8 {
+        self.batch.len() as u8
+    }
+
+    /// The coordinate of columns.
+    pub fn column(&self) -> u8 {
+        self.row() + 1
+    }
+
+    /// The position of the sum among the values.
+    pub fn sum(&self) -> u8 {
+        self.stats.len() as u8
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let (nest, dag) = (self.nest, &self.nest.body.dag);
+        let reduced: Vec<ExprId> = self.stats.iter().map(|stat| stat.value).collect();
+        if depends(nest, &reduced, 1 << self.column()) {
+            return Err("a statistic of a product's rows depends on the column".into());
+        }
+        let reaches = |id: ExprId, coord: u8| dag.coords(id) >> coord & 1 == 1;
+        if reaches(self.a, self.column()) || reaches(self.b, self.row()) {
+            return Err("a factor of a product depends on the row and the column".into());
+        }
+        let statistics = (1u32 << self.stats.len()) - 1;
+        let outputs = nest.outputs.iter().flat_map(|output| output.index.iter().chain([&output.value]));
+        if dag.values(self.b) != 0 || outputs.into_iter().any(|id| dag.values(*id) & statistics != 0) {
+            return Err("statistics of a product's rows are read elsewhere than in its left factor".into());
+        }
+        Ok(())
+    }
+}
+
+/// The axis of a sum that no result has.
+fn summed_axis<'n>(nest: &'n Nest, sum: &Accumulation) -> Option<&'n Extent> {
+    nest.axes.get(usize::from(sum.axis)).filter(|axis| axis.summed).map(|axis| &axis.extent)
+}
+
+/// The extent of the dense axis of a sum that no result has.
+pub(super) fn summed<'n>(nest: &'n Nest, sum: &Accumulation) -> Option<&'n Dim> {
+    summed_axis(nest, sum)?.dense()
+}
+
+fn statistics(nest: &Nest, sums: &[Accumulation]) -> Result<Vec<Reduced>, Refusal> {
+    let statistic = |sum: &Accumulation| match (sum.factors.as_slice(), summed(nest, sum)) {
+        (&[value], Some(extent)) => Ok(Reduced { op: sum.op, axis: sum.axis, extent: extent.clone(), value }),
+        _ => Err("a reduction is not over the rows of the left operand".into()),
+    };
+    sums.iter().map(statistic).collect()
+}

@@ -1,0 +1,68 @@
+use super::depends;
+use super::map::dense;
+use crate::lower::Refusal;
+use crate::plan::{Nest, Output, ReduceOp};
+use rewire_graph::Dim;
+use rewire_graph::limits::{MAX_VALUES, check_count};
+use rewire_graph::pointwise::ExprId;
+
+/// A value combined over an axis of a loop.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduced {
+    /// How elements are combined.
+    pub op: ReduceOp,
+    /// The axis.
+    pub axis: u8,
+    /// Its extent.
+    pub extent: Dim,
+    /// The element.
+    pub value: ExprId,
+}
+
+/// Reductions over the last coordinate, each a whole pass, and what is made of them.
+#[derive(Clone, Debug)]
+pub struct Reduction<'n> {
+    /// The nest.
+    pub nest: &'n Nest,
+    /// The loop; the last dimension is reduced.
+    pub extents: Vec<Dim>,
+    /// In order; `Value(n)` in later ones is the result of the one at position `n`.
+    pub reductions: Vec<Reduced>,
+    /// Written for every point, after the reductions.
+    pub outputs: Vec<Output>,
+    /// Written once a row: index and value do not depend on the last coordinate.
+    pub row_outputs: Vec<Output>,
+}
+
+impl<'n> Reduction<'n> {
+    /// Takes nests of dense axes whose sums all run over the last one and have one factor.
+    ///
+    /// # Errors
+    /// [`Refusal`] for another nest.
+    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+        let extents = dense(nest, nest.axes.len())?;
+        let (last, Some(extent)) = (extents.len() as u8 - 1, extents.last()) else {
+            return Err("has a loop without dimensions".into());
+        };
+        check_count("results of reductions", nest.accumulations.len(), MAX_VALUES)?;
+        let mut reductions = vec![];
+        for sum in &nest.accumulations {
+            let &[value] = sum.factors.as_slice() else { return Err("it contracts within a reduction".into()) };
+            if sum.axis != last {
+                return Err("its reductions differ in shape or axis".into());
+            }
+            reductions.push(Reduced { op: sum.op, axis: last, extent: extent.clone(), value });
+        }
+        let per_row = |output: &&Output| !depends(nest, &roots(output), 1 << last) && output.columns.is_none();
+        let (row_outputs, outputs): (Vec<_>, Vec<_>) = nest.outputs.iter().partition(per_row);
+        if outputs.iter().any(|output| output.columns.is_some()) {
+            return Err("an output is a part of the reduced axis".into());
+        }
+        let owned = |outputs: Vec<&Output>| outputs.into_iter().cloned().collect();
+        Ok(Self { nest, reductions, outputs: owned(outputs), row_outputs: owned(row_outputs), extents })
+    }
+}
+
+fn roots(output: &Output) -> Vec<ExprId> {
+    output.index.iter().copied().chain([output.value]).collect()
+}
