@@ -1,4 +1,4 @@
-use super::{Elements, Elementwise, Op, arity, same_size};
+use super::{Elements, Elementwise, Movement, Op, arity, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
 use serde_json::{Value, json};
@@ -47,6 +47,10 @@ impl Op for Gather {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: false, is_complete: false, is_unique: false })
     }
 }
 

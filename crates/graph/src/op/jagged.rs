@@ -1,4 +1,4 @@
-use super::{Check, Elements, Elementwise, Op, Requirement, arity, rank, same_size};
+use super::{Check, Elements, Elementwise, Movement, Op, Requirement, arity, rank, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
@@ -111,6 +111,10 @@ impl Op for JaggedConcat {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
+    }
 }
 
 impl Elementwise for JaggedConcat {
@@ -162,6 +166,10 @@ impl Op for JaggedSlice {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: false, is_unique: true })
+    }
 }
 
 impl Elementwise for JaggedSlice {
@@ -206,6 +214,10 @@ impl Op for JaggedBroadcast {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: false, is_unique: false })
     }
 }
 

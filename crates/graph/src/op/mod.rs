@@ -73,6 +73,11 @@ pub trait Op: Any + Debug + Send + Sync {
         None
     }
 
+    /// How it moves elements, for operators that compute nothing.
+    fn movement(&self) -> Option<Movement> {
+        None
+    }
+
     /// The kernels of an operator of a user's own that is no function of elements.
     fn custom(&self) -> Option<&dyn custom::Custom> {
         None
@@ -106,6 +111,17 @@ impl dyn Op {
     pub fn same(&self, other: &dyn Op) -> bool {
         self.name() == other.name() && self.equals(other)
     }
+}
+
+/// How an operator moves elements: each element of its result is one of an operand, unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Movement {
+    /// The elements of an operand come in its row-major order, where each comes for the first time.
+    pub is_ordered: bool,
+    /// No element of an operand is left out of a result that has elements.
+    pub is_complete: bool,
+    /// No element of an operand is repeated.
+    pub is_unique: bool,
 }
 
 /// An operator whose result at some coordinates is a scalar expression of elements of its operands.
