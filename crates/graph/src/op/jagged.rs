@@ -1,7 +1,9 @@
 use super::{Check, Elements, Elementwise, Movement, Op, Requirement, arity, rank, same_size};
+use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
+use std::ops::Range;
 
 /// For every sample the rows of `a`, then those of `b`.
 ///
@@ -292,4 +294,14 @@ pub(super) fn extent(at: &mut dyn Elements, offsets: usize, sample: ExprId) -> (
     let end = at.load(offsets, &[next]);
     let rows = at.dag().binary(BinaryOp::Sub, end, start);
     (start, rows)
+}
+
+/// The rows of every sample, by offsets into `total` rows.
+pub(super) fn samples(offsets: &Array, total: usize) -> Result<Vec<Range<usize>>, String> {
+    let offsets = offsets.integers();
+    let range = |pair: &[i64]| match pair {
+        &[start, end] if start >= 0 && end >= start && end as usize <= total => Ok(start as usize..end as usize),
+        _ => Err(format!("offsets must ascend within {total} rows, got {pair:?}")),
+    };
+    offsets.windows(2).map(range).collect()
 }

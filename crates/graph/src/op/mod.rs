@@ -34,6 +34,7 @@ pub use reduce::{Reduce, ReduceOp, SegmentReduce};
 pub use registry::{Registry, RegistryError};
 pub use source::{Constant, Input, Parameter};
 
+use crate::interpret::Array;
 use crate::pointwise::{Dag, ExprId};
 use crate::{Dim, Type, TypeError};
 use std::any::Any;
@@ -71,6 +72,14 @@ pub trait Op: Any + Debug + Send + Sync {
     /// The scalar definition, for operators whose results are computed element by element.
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         None
+    }
+
+    /// The result of a shape, for operators that are neither defined by element nor a user's own.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn evaluate(&self, _operands: &[&Array], _shape: Vec<usize>) -> Result<Array, String> {
+        Err("it has no definition to interpret".to_owned())
     }
 
     /// How it moves elements, for operators that compute nothing.
