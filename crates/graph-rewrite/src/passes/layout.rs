@@ -1,6 +1,6 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Broadcast, Cast, Concat, Permute, Reshape, Slice};
+use rewire_graph::op::{Cast, Movement, Slice};
 use rewire_graph::{Graph, NodeId, Value};
 use std::sync::Arc;
 
@@ -39,18 +39,10 @@ impl Pass for CleanLayout {
 fn unchanged(graph: &Graph, id: NodeId) -> Option<Value> {
     let node = graph.node(id)?;
     let [operand] = graph.inputs(id)[..] else { return None };
-    let op = node.op.as_ref();
-    let same = match op.downcast_ref::<Permute>() {
-        Some(permute) => permute.axes.iter().copied().eq(0..permute.axes.len()),
-        None => {
-            op.downcast_ref::<Reshape>().is_some()
-                || op.downcast_ref::<Broadcast>().is_some()
-                || op.downcast_ref::<Cast>().is_some()
-                || op.downcast_ref::<Slice>().is_some()
-                || op.downcast_ref::<Concat>().is_some()
-        }
-    };
-    (same && graph.ty(operand) == node.types.first()).then_some(operand)
+    // Of as many elements, none is left out or repeated.
+    let keeps = |movement: Movement| movement.is_ordered && (movement.is_complete || movement.is_unique);
+    let keeps = node.op.movement().is_some_and(keeps) || node.op.downcast_ref::<Cast>().is_some();
+    (keeps && graph.ty(operand) == node.types.first()).then_some(operand)
 }
 
 /// A slice of a slice along the same axis as one.

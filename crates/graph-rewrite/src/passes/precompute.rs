@@ -1,6 +1,6 @@
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Separate};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Broadcast, Cast, Constant, Fused, Identity, Op, Parameter, Permute, Reshape, Slice};
+use rewire_graph::op::{Cast, Constant, Fused, Identity, Op, Parameter};
 use rewire_graph::{Graph, GraphError, NodeId, Type, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -72,10 +72,16 @@ impl Candidates<'_> {
         chosen.into_iter().collect()
     }
 
+    /// True for operators of one operand that a reader applies while it loads.
+    fn is_free(&self, id: NodeId) -> bool {
+        let moves = |op: &dyn Op| op.movement().is_some() || op.downcast_ref::<Cast>().is_some();
+        self.graph.inputs(id).len() == 1 && self.graph.node(id).is_some_and(|node| moves(node.op.as_ref()))
+    }
+
     /// True if the result of a node is worth its memory.
     fn pays(&self, id: NodeId) -> bool {
         let Some(node) = self.graph.node(id) else { return false };
-        if is_source(self.graph, id) || moves(node.op.as_ref()) || node.types.len() != 1 {
+        if is_source(self.graph, id) || self.is_free(id) || node.types.len() != 1 {
             return false;
         }
         let bytes = |id: NodeId| self.graph.ty(Value { node: id, port: 0 }).map_or(0, size);
@@ -93,15 +99,6 @@ impl Candidates<'_> {
         }
         false
     }
-}
-
-/// True for operators that a reader applies while it loads.
-fn moves(op: &dyn Op) -> bool {
-    op.downcast_ref::<Reshape>().is_some()
-        || op.downcast_ref::<Permute>().is_some()
-        || op.downcast_ref::<Slice>().is_some()
-        || op.downcast_ref::<Broadcast>().is_some()
-        || op.downcast_ref::<Cast>().is_some()
 }
 
 fn is_source(graph: &Graph, id: NodeId) -> bool {

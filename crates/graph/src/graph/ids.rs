@@ -1,5 +1,5 @@
 use super::{Graph, Node, Value};
-use crate::op::{Broadcast, Cast, Concat, Gather, IndexAdd, Input, JaggedConcat, Op, Permute, Reshape};
+use crate::op::{Cast, Gather, IndexAdd, Input, Op};
 use crate::{DType, Dim, GraphError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -75,12 +75,7 @@ impl Graph {
 
 /// True of operators whose results hold all elements of their operands.
 fn keeps_all(op: &dyn Op) -> bool {
-    op.downcast_ref::<Reshape>().is_some()
-        || op.downcast_ref::<Permute>().is_some()
-        || op.downcast_ref::<Broadcast>().is_some()
-        || op.downcast_ref::<Concat>().is_some()
-        || op.downcast_ref::<JaggedConcat>().is_some()
-        || op.downcast_ref::<Cast>().is_some()
+    op.movement().is_some_and(|movement| movement.is_complete) || op.downcast_ref::<Cast>().is_some()
 }
 
 fn holds_integers(node: &Node) -> bool {

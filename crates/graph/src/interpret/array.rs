@@ -10,7 +10,7 @@ pub(super) enum Data {
 /// A materialised value: row-major doubles or integers; truth values are 0 and 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
-    pub(super) shape: Vec<usize>,
+    pub(crate) shape: Vec<usize>,
     pub(super) data: Data,
 }
 
@@ -34,25 +34,25 @@ impl Array {
         Self { shape, data: Data::Integer(values) }
     }
 
-    pub(super) fn from_floats(shape: Vec<usize>, values: Vec<f64>) -> Self {
+    pub(crate) fn from_floats(shape: Vec<usize>, values: Vec<f64>) -> Self {
         Self { shape, data: Data::Float(values.into_iter().map(in_range).collect()) }
     }
 
-    pub(super) fn integers(&self) -> Vec<i64> {
+    pub(crate) fn integers(&self) -> Vec<i64> {
         match &self.data {
             Data::Integer(values) => values.clone(),
             Data::Float(values) => values.iter().map(|&v| v as i64).collect(),
         }
     }
 
-    pub(super) fn float(&self, index: usize) -> f64 {
+    pub(crate) fn float(&self, index: usize) -> f64 {
         match &self.data {
             Data::Float(values) => values.get(index).copied().unwrap_or(f64::NAN),
             Data::Integer(values) => values.get(index).map_or(f64::NAN, |&v| v as f64),
         }
     }
 
-    pub(super) fn integer(&self, index: usize) -> i64 {
+    pub(crate) fn integer(&self, index: usize) -> i64 {
         match &self.data {
             Data::Integer(values) => values.get(index).copied().unwrap_or(0),
             Data::Float(values) => values.get(index).map_or(0, |&v| v as i64),

@@ -4,14 +4,10 @@
 mod array;
 mod custom;
 mod elements;
-mod linear;
 
 pub use array::Array;
 
-use crate::op::{
-    Constant, Fused, HostOp, IndexAdd, Input, JaggedJaggedMatMul, JaggedMatMul, MatMul, Op, Parameter, Reduce,
-    ScoreReduce, ScoreSoftmax, Scores, SegmentReduce, WeightedSum,
-};
+use crate::op::{Constant, Fused, HostOp, Input, Op, Parameter};
 use crate::shape::{HostProgram, ShapeError, ShapeProgram};
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, NodeId, Scalar, Symbol, TensorSizeError, Type, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -207,37 +203,7 @@ impl<'a> Run<'a> {
             let types: Vec<Type> = inputs.into_iter().filter_map(|value| self.graph.ty(value).cloned()).collect();
             return custom::evaluate(forms, &types, operands, shape, ty).map_err(failed);
         }
-        if let Some(reduce) = op.downcast_ref::<Reduce>() {
-            return Ok(linear::reduce(reduce, operands, shape));
-        }
-        if let Some(reduce) = op.downcast_ref::<SegmentReduce>() {
-            return linear::segment_reduce(reduce, operands, shape).map_err(failed);
-        }
-        if let Some(reduce) = op.downcast_ref::<ScoreReduce>() {
-            return linear::score_reduce(reduce, operands, shape).map_err(failed);
-        }
-        if op.downcast_ref::<IndexAdd>().is_some() {
-            return Ok(linear::index_add(operands, shape));
-        }
-        if op.downcast_ref::<MatMul>().is_some() {
-            return Ok(linear::matmul(operands, shape));
-        }
-        if op.downcast_ref::<JaggedMatMul>().is_some() {
-            return linear::jagged_matmul(operands, shape).map_err(failed);
-        }
-        if op.downcast_ref::<JaggedJaggedMatMul>().is_some() {
-            return linear::jagged_jagged_matmul(operands, shape).map_err(failed);
-        }
-        if op.downcast_ref::<Scores>().is_some() {
-            return linear::scores(operands, shape).map_err(failed);
-        }
-        if op.downcast_ref::<ScoreSoftmax>().is_some() {
-            return linear::score_softmax(operands, shape).map_err(failed);
-        }
-        if let Some(sum) = op.downcast_ref::<WeightedSum>() {
-            return linear::weighted_sum(sum, operands, shape).map_err(failed);
-        }
-        Err(failed("it has no definition to interpret".to_owned()))
+        op.evaluate(operands, shape).map_err(failed)
     }
 
     fn fused(&mut self, id: NodeId, fused: &Fused) -> Result<(), InterpretError> {

@@ -1,5 +1,6 @@
-use super::jagged::{extent_of, global, locate};
+use super::jagged::{extent_of, global, locate, samples};
 use super::{Accumulated, Accumulator, Elements, Elementwise, Op, ReduceOp, Requirement, Span, arity, rank, same_size};
+use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
 use crate::{DType, Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
@@ -147,6 +148,25 @@ impl Op for Scores {
         divided(2, &extent_of(inputs, 0, 0), &extent_of(inputs, 1, 0))
     }
 
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let (q, k) = (operands[0], operands[1]);
+        let (rows, keys) = (samples(operands[2], q.shape[0])?, samples(operands[3], k.shape[0])?);
+        let (heads, width) = (q.shape[1], q.shape[2]);
+        let mut values = vec![0.0; shape.iter().product()];
+        for (b, (rows, keys)) in rows.into_iter().zip(keys).enumerate() {
+            for h in 0..heads {
+                for (i, row) in rows.clone().enumerate() {
+                    for (j, key) in keys.clone().enumerate() {
+                        let (query, key) = ((row * heads + h) * width, (key * heads + h) * width);
+                        values[((b * heads + h) * shape[2] + i) * shape[3] + j] =
+                            (0..width).map(|d| q.float(query + d) * k.float(key + d)).sum();
+                    }
+                }
+            }
+        }
+        Ok(Array::from_floats(shape, values))
+    }
+
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
     }
@@ -189,6 +209,30 @@ impl Op for WeightedSum {
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
+    }
+
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let (weights, v) = (operands[0], operands[1]);
+        let by_key = self.kind == ScoreKind::Key;
+        let [counted, summed] = if by_key { [3, 2] } else { [2, 3] };
+        let (targets, sources) = (samples(operands[counted], shape[0])?, samples(operands[summed], v.shape[0])?);
+        let (heads, width, keys) = (v.shape[1], v.shape[2], weights.shape[3]);
+        let mut values = vec![0.0; shape.iter().product()];
+        for (b, (targets, sources)) in targets.into_iter().zip(sources).enumerate() {
+            for h in 0..heads {
+                let first = (b * heads + h) * weights.shape[2] * keys;
+                for (t, target) in targets.clone().enumerate() {
+                    for d in 0..width {
+                        let weighted = |(s, source): (usize, usize)| {
+                            let (row, key) = if by_key { (s, t) } else { (t, s) };
+                            weights.float(first + row * keys + key) * v.float((source * heads + h) * width + d)
+                        };
+                        values[(target * heads + h) * width + d] = sources.clone().enumerate().map(weighted).sum();
+                    }
+                }
+            }
+        }
+        Ok(Array::from_floats(shape, values))
     }
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
@@ -237,6 +281,32 @@ impl Op for ScoreReduce {
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         divided(1, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
+    }
+
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let scores = operands[0];
+        let (heads, count) = (shape[0], shape[1]);
+        let total = |kind| if self.kind == kind { count } else { usize::MAX };
+        let rows = samples(operands[1], total(ScoreKind::Row))?;
+        let keys = samples(operands[2], total(ScoreKind::Key))?;
+        let mut values = vec![f64::from(self.op.start()); heads * count];
+        for (b, (rows, keys)) in rows.into_iter().zip(keys).enumerate() {
+            for h in 0..heads {
+                for (i, row) in rows.clone().enumerate() {
+                    for (j, key) in keys.clone().enumerate() {
+                        let place = match self.kind {
+                            ScoreKind::Sample => b,
+                            ScoreKind::Row => row,
+                            ScoreKind::Key => key,
+                        };
+                        let score = scores.float(((b * heads + h) * scores.shape[2] + i) * scores.shape[3] + j);
+                        let value = &mut values[h * count + place];
+                        *value = self.op.combine().evaluate(*value, score);
+                    }
+                }
+            }
+        }
+        Ok(Array::from_floats(shape, values))
     }
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
@@ -296,6 +366,26 @@ impl Op for ScoreSoftmax {
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         divided(2, &extent_of(inputs, 0, 2), &extent_of(inputs, 0, 3))
+    }
+
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let (scores, keep) = (operands[0], operands[1]);
+        let counts: Vec<usize> =
+            operands[3].integers().windows(2).map(|pair| (pair[1] - pair[0]).max(0) as usize).collect();
+        let per_sample = shape[1] * shape[2];
+        let mut values = vec![0.0; shape.iter().product()];
+        for (row, weights) in values.chunks_mut(shape[3].max(1)).enumerate() {
+            let first = row * shape[3];
+            let keys = counts.get(row / per_sample.max(1)).copied().unwrap_or(0).min(shape[3]);
+            let counts = |key: &usize| keep.integer(if keep.shape.is_empty() { 0 } else { first + key }) != 0;
+            let kept: Vec<usize> = (0..keys).filter(counts).collect();
+            let largest = kept.iter().fold(f64::NEG_INFINITY, |most, key| most.max(scores.float(first + key)));
+            let total: f64 = kept.iter().map(|key| (scores.float(first + key) - largest).exp()).sum();
+            for key in kept {
+                weights[key] = (scores.float(first + key) - largest).exp() / total;
+            }
+        }
+        Ok(Array::from_floats(shape, values))
     }
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {

@@ -1,5 +1,6 @@
 use super::jagged::with_row;
-use super::{Accumulated, Accumulator, Elements, Elementwise, Op, ReduceOp, Span, arity, same_size};
+use super::{Accumulated, Accumulator, Elements, Elementwise, Movement, Op, ReduceOp, Span, arity, same_size};
+use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
 use serde_json::{Value, json};
@@ -48,6 +49,10 @@ impl Op for Gather {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: false, is_complete: false, is_unique: false })
     }
 }
 
@@ -101,6 +106,20 @@ impl Op for IndexAdd {
 
     fn sizes(&self) -> Vec<Dim> {
         vec![self.rows.clone()]
+    }
+
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let (values, index) = (operands[0], operands[1]);
+        let inner: usize = shape[1..].iter().product();
+        let mut sums = vec![0.0; shape.iter().product()];
+        let Some(last) = shape[0].checked_sub(1) else { return Ok(Array::from_floats(shape, sums)) };
+        for (from, row) in index.integers().into_iter().enumerate() {
+            let row = row.clamp(0, last as i64) as usize;
+            for i in 0..inner {
+                sums[row * inner + i] += values.float(from * inner + i);
+            }
+        }
+        Ok(Array::from_floats(shape, sums))
     }
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {

@@ -1,7 +1,9 @@
-use super::{Check, Elements, Elementwise, Op, Requirement, arity, rank, same_size};
+use super::{Check, Elements, Elementwise, Movement, Op, Requirement, arity, rank, same_size};
+use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
+use std::ops::Range;
 
 /// For every sample the rows of `a`, then those of `b`.
 ///
@@ -111,6 +113,10 @@ impl Op for JaggedConcat {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
+    }
 }
 
 impl Elementwise for JaggedConcat {
@@ -162,6 +168,10 @@ impl Op for JaggedSlice {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: false, is_unique: true })
+    }
 }
 
 impl Elementwise for JaggedSlice {
@@ -206,6 +216,10 @@ impl Op for JaggedBroadcast {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: false, is_unique: false })
     }
 }
 
@@ -280,6 +294,16 @@ pub(super) fn extent(at: &mut dyn Elements, offsets: usize, sample: ExprId) -> (
     let end = at.load(offsets, &[next]);
     let rows = at.dag().binary(BinaryOp::Sub, end, start);
     (start, rows)
+}
+
+/// The rows of every sample, by offsets into `total` rows.
+pub(super) fn samples(offsets: &Array, total: usize) -> Result<Vec<Range<usize>>, String> {
+    let offsets = offsets.integers();
+    let range = |pair: &[i64]| match pair {
+        &[start, end] if start >= 0 && end >= start && end as usize <= total => Ok(start as usize..end as usize),
+        _ => Err(format!("offsets must ascend within {total} rows, got {pair:?}")),
+    };
+    offsets.windows(2).map(range).collect()
 }
 
 /// A row of a sample as a row of all samples, by the offsets that are operand `offsets`.

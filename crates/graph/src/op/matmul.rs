@@ -1,6 +1,7 @@
 use super::accumulate::matrix;
-use super::jagged::{extent_of, global};
+use super::jagged::{extent_of, global, samples};
 use super::{Accumulated, Accumulator, Op, ReduceOp, Requirement, Span, arity, same_size};
+use crate::interpret::Array;
 use crate::pointwise::ExprId;
 use crate::{DType, Dim, Layout, Type, TypeError};
 
@@ -41,6 +42,27 @@ impl Op for MatMul {
         Ok(vec![Type::device(DType::F32, shape)])
     }
 
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let (a, b) = (operands[0], operands[1]);
+        let (leading, tail) = shape.split_at(shape.len() - 2);
+        let (m, n, k) = (tail[0], tail[1], a.shape[a.shape.len() - 1]);
+        let mut values = Vec::with_capacity(shape.iter().product());
+        for flat in 0..leading.iter().product() {
+            let mut batch = vec![0; leading.len()];
+            let mut rest: usize = flat;
+            for (coord, &extent) in batch.iter_mut().zip(leading).rev() {
+                (*coord, rest) = (rest % extent, rest / extent);
+            }
+            let (a0, b0) = (start(a, &batch), start(b, &batch));
+            for i in 0..m {
+                for j in 0..n {
+                    values.push((0..k).map(|x| a.float(a0 + i * k + x) * b.float(b0 + x * n + j)).sum());
+                }
+            }
+        }
+        Ok(Array::from_floats(shape, values))
+    }
+
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
     }
@@ -56,6 +78,18 @@ impl Accumulated for MatMul {
             vec![at.load(0, &matrix(entry, &a, [row, k])), at.load(1, &matrix(entry, &b, [k, column]))]
         })
     }
+}
+
+/// The flat start of a matrix in an operand whose leading axes are broadcast to those of the result.
+fn start(operand: &Array, batch: &[usize]) -> usize {
+    let rank = operand.shape.len();
+    let leading = &operand.shape[..rank - 2];
+    let skipped = batch.len() - leading.len();
+    let flat = leading
+        .iter()
+        .zip(&batch[skipped..])
+        .fold(0, |flat, (&extent, &i)| flat * extent + if extent == 1 { 0 } else { i });
+    flat * operand.shape[rank - 2] * operand.shape[rank - 1]
 }
 
 /// The broadcast of leading axes.
@@ -101,6 +135,21 @@ impl Op for JaggedMatMul {
         vec![Requirement::offsets(2, &extent_of(inputs, 0, 0))]
     }
 
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let (x, dense) = (operands[0], operands[1]);
+        let (k, n) = (dense.shape[1], dense.shape[2]);
+        let mut values = vec![0.0; shape.iter().product()];
+        for (sample, rows) in samples(operands[2], shape[0])?.into_iter().enumerate() {
+            for row in rows {
+                for j in 0..n {
+                    values[row * n + j] =
+                        (0..k).map(|c| x.float(row * k + c) * dense.float((sample * k + c) * n + j)).sum();
+                }
+            }
+        }
+        Ok(Array::from_floats(shape, values))
+    }
+
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
     }
@@ -137,6 +186,17 @@ impl Op for JaggedJaggedMatMul {
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         vec![Requirement::offsets(2, &extent_of(inputs, 0, 0))]
+    }
+
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let (x, y) = (operands[0], operands[1]);
+        let (k, n) = (shape[1], shape[2]);
+        let mut values = Vec::with_capacity(shape.iter().product());
+        for rows in samples(operands[2], x.shape[0])? {
+            let product = |i: usize, j: usize| rows.clone().map(move |row| x.float(row * k + i) * y.float(row * n + j));
+            values.extend((0..k * n).map(|at| ReduceOp::Sum.combined(product(at / n, at % n))));
+        }
+        Ok(Array::from_floats(shape, values))
     }
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {

@@ -36,6 +36,7 @@ pub use reduce::{Reduce, ReduceOp, SegmentReduce};
 pub use registry::{Registry, RegistryError};
 pub use source::{Constant, Input, Parameter};
 
+use crate::interpret::Array;
 use crate::pointwise::{Dag, ExprId};
 use crate::{Dim, Type, TypeError};
 use std::any::Any;
@@ -75,8 +76,21 @@ pub trait Op: Any + Debug + Send + Sync {
         None
     }
 
+    /// The result of a shape, for operators that are neither defined by element nor a user's own.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn evaluate(&self, _operands: &[&Array], _shape: Vec<usize>) -> Result<Array, String> {
+        Err("it has no definition to interpret".to_owned())
+    }
+
     /// The scalar definition, for operators whose results combine elements.
     fn accumulated(&self) -> Option<&dyn Accumulated> {
+        None
+    }
+
+    /// How it moves elements, for operators that compute nothing.
+    fn movement(&self) -> Option<Movement> {
         None
     }
 
@@ -113,6 +127,17 @@ impl dyn Op {
     pub fn same(&self, other: &dyn Op) -> bool {
         self.name() == other.name() && self.equals(other)
     }
+}
+
+/// How an operator moves elements: each element of its result is one of an operand, unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Movement {
+    /// The elements of an operand come in its row-major order, where each comes for the first time.
+    pub is_ordered: bool,
+    /// No element of an operand is left out of a result that has elements.
+    pub is_complete: bool,
+    /// No element of an operand is repeated.
+    pub is_unique: bool,
 }
 
 /// An operator whose result at some coordinates is a scalar expression of elements of its operands.

@@ -1,4 +1,4 @@
-use super::{Elements, Elementwise, Op, arity, same_size};
+use super::{Elements, Elementwise, Movement, Op, arity, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
@@ -71,6 +71,10 @@ impl Op for Reshape {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
     }
 }
 
@@ -186,6 +190,10 @@ impl Op for Permute {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: self.axes.is_sorted(), is_complete: true, is_unique: true })
+    }
 }
 
 impl Elementwise for Permute {
@@ -224,6 +232,10 @@ impl Op for Slice {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: false, is_unique: true })
     }
 }
 
@@ -272,6 +284,10 @@ impl Op for Concat {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
     }
 }
 
@@ -322,6 +338,10 @@ impl Op for Broadcast {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: true, is_complete: true, is_unique: false })
     }
 }
 

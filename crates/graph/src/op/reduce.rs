@@ -1,5 +1,6 @@
-use super::jagged::{extent_of, global, host_vectors, rows_of, with_row};
+use super::jagged::{extent_of, global, host_vectors, rows_of, samples, with_row};
 use super::{Accumulated, Accumulator, Op, Requirement, Span, arity};
+use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
 use crate::{DType, Layout, Type, TypeError};
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,11 @@ impl ReduceOp {
         }
     }
 
+    /// All elements combined, one after the other.
+    pub(super) fn combined(self, elements: impl Iterator<Item = f64>) -> f64 {
+        elements.fold(self.start().into(), |all, element| self.combine().evaluate(all, element))
+    }
+
     /// The value for no elements.
     pub fn start(self) -> f32 {
         match self {
@@ -78,6 +84,20 @@ impl Op for Reduce {
             _ => return Err(TypeError::new("axis", format!("an axis of {x}"), self.axis)),
         }
         Ok(vec![Type::device(DType::F32, shape)])
+    }
+
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let x = operands[0];
+        let extent = x.shape[self.axis];
+        let inner: usize = x.shape[self.axis + 1..].iter().product();
+        let outer: usize = x.shape[..self.axis].iter().product();
+        let mut values = Vec::with_capacity(outer * inner);
+        for o in 0..outer {
+            for i in 0..inner {
+                values.push(self.op.combined((0..extent).map(|n| x.float((o * extent + n) * inner + i))));
+            }
+        }
+        Ok(Array::from_floats(shape, values))
     }
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
@@ -122,6 +142,16 @@ impl Op for SegmentReduce {
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
         vec![Requirement::offsets(1, &extent_of(inputs, 0, 0))]
+    }
+
+    fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {
+        let x = operands[0];
+        let inner: usize = shape[1..].iter().product();
+        let mut values = Vec::with_capacity(shape.iter().product());
+        for rows in samples(operands[1], x.shape[0])? {
+            values.extend((0..inner).map(|i| self.op.combined(rows.clone().map(|row| x.float(row * inner + i)))));
+        }
+        Ok(Array::from_floats(shape, values))
     }
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
