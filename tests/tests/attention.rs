@@ -1,7 +1,7 @@
 //! Softmax attention: what becomes one kernel, and that every backend agrees.
 
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
-use rewire_graph_rewrite::plan::Kernel as Family;
+use rewire_graph_rewrite::schedule::Schedule;
 use rewire_tests::backend::{Tensors, plan};
 use rewire_tests::case::Case;
 use rewire_tests::noise::Noise;
@@ -33,8 +33,8 @@ fn softmax(x: &Tensor) -> Tensor {
 fn one_kernel(case: &Case) {
     let plan = plan(&case.graph).unwrap();
     assert_eq!(plan.steps.len(), 1, "{:?}\n{}", case.steps(), case.graph.text());
-    match &plan.steps[0].kernel {
-        Family::Attention(kernel) => assert!(kernel.softmax),
+    match plan.steps[0].kernel.nest().map(Schedule::of) {
+        Some(Ok(Schedule::Attention(schedule))) => assert!(schedule.softmax),
         other => panic!("{other:?}"),
     }
     assert_eq!(case.steps(), ["softmax_attention"]);

@@ -4,7 +4,8 @@ use super::*;
 use rewire_graph::Ragged;
 use rewire_graph::pointwise::Expr;
 use rewire_graph_rewrite::emit::emit;
-use rewire_graph_rewrite::plan::{Kernel, Step};
+use rewire_graph_rewrite::plan::Step;
+use rewire_graph_rewrite::schedule::Schedule;
 use rewire_hstu::modules::MlpConfig;
 use rewire_hstu::modules::ranking::{
     CrossConfig, CrossV2Config, DeepFmConfig, dlrm_interaction, factorization_machine,
@@ -197,7 +198,7 @@ fn attention_with_a_cache_does_not_search_for_samples() {
     assert!(cached.len() > 3);
     hold(&cached, |golden| {
         let plan = plan(&golden.trace()?.graph)?;
-        let attention = |step: &&Step| matches!(step.kernel, Kernel::Attention(_));
+        let attention = |step: &&Step| matches!(step.kernel.nest().map(Schedule::of), Some(Ok(Schedule::Attention(_))));
         let steps: Vec<&Step> = plan.steps.iter().filter(attention).collect();
         if steps.is_empty() {
             return Err(format!("no attention: {:?}", names(&plan)));

@@ -15,8 +15,10 @@ pub(super) struct Builder<'a> {
     samples: HashMap<(usize, ExprId), ExprId>,
     /// The coordinates at which sums are known that are results themselves.
     bases: HashMap<Value, Vec<ExprId>>,
-    /// Axes that a sum may run over again, those that were made last at the end.
+    /// Axes that a sum may run over again.
     sums: Vec<u8>,
+    /// Axes of sums whose elements are being written, the innermost at the end.
+    open: Vec<u8>,
     /// A coordinate with the only value that it has for the output at hand.
     pinned: Option<(ExprId, ExprId)>,
     /// Operators from the one that was asked for to the one at hand.
@@ -61,6 +63,7 @@ impl<'a> Builder<'a> {
             samples: HashMap::new(),
             bases: HashMap::new(),
             sums: vec![],
+            open: vec![],
             pinned: None,
             chain: 0,
             failure: None,
@@ -200,18 +203,18 @@ impl<'a> Builder<'a> {
         }
         let inputs = graph.inputs(value.node);
         if let Some(elementwise) = node.op.elementwise() {
-            let point = self.point(coords);
-            return elementwise.element(&mut Reading { builder: self, inputs: &inputs, point }, coords);
+            return elementwise.element(&mut Reading { builder: self, inputs: &inputs }, coords);
         }
         let Some(accumulated) = node.op.accumulated() else {
             return self.fail(format!("{} is computed within a prologue", node.op.name()));
         };
-        if let Some(axis) = self.computed_axis(value, coords) {
+        if accumulated.reduced().is_some()
+            && let Some(axis) = self.summed_axis(value, coords)
+        {
             return self.entries(value, coords, axis);
         }
         let coords = &self.unpinned(value, coords);
-        let point = self.point(coords);
-        accumulated.element(&mut Reading { builder: self, inputs: &inputs, point }, coords)
+        accumulated.element(&mut Reading { builder: self, inputs: &inputs }, coords)
     }
 
     /// Coordinates that expressions depend on, a bit each.
@@ -228,17 +231,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// An axis along which an entry of a sum is chosen by an expression of another sum's coordinate.
-    fn computed_axis(&self, value: Value, coords: &[ExprId]) -> Option<usize> {
-        let dag = &self.nest.body.dag;
+    /// An axis of few entries along which an entry of a reduction is read at the coordinate of another sum.
+    fn summed_axis(&self, value: Value, coords: &[ExprId]) -> Option<usize> {
         let shape = &self.graph.ty(value)?.shape;
-        let is_computed = |&axis: &usize| {
-            let summed = self.sums.iter().fold(0, |bits, axis| bits | 1u32 << axis);
-            let coord = coords[axis];
+        let summed = self.sums.iter().fold(0, |bits, axis| bits | 1u32 << axis);
+        (0..coords.len()).find(|&axis| {
             let few = shape.get(axis).and_then(Dim::as_const).is_some_and(|extent| extent <= MAX_STATISTICS);
-            few && dag.coords(coord) & summed != 0 && !matches!(dag.expr(coord), Expr::Coord(_))
-        };
-        (0..coords.len()).find(is_computed)
+            few && self.nest.body.dag.coords(coords[axis]) & summed != 0
+        })
     }
 
     /// An entry of a sum along `axis` where its position is computed: all of them, and a choice.
@@ -262,7 +262,7 @@ impl<'a> Builder<'a> {
     /// The axis of a sum of some extent at a point that depends on some coordinates.
     fn sum_axis(&mut self, extent: Extent, point: u32) -> (u8, ExprId) {
         let fits = |&&axis: &&u8| point >> axis & 1 == 0 && self.nest.axes[usize::from(axis)].extent == extent;
-        let axis = self.sums.iter().rev().find(fits).copied().unwrap_or_else(|| {
+        let axis = self.open.iter().rev().chain(&self.sums).find(fits).copied().unwrap_or_else(|| {
             self.nest.axes.push(Axis::sum(extent.clone()));
             let axis = self.nest.axes.len() as u8 - 1;
             self.sums.push(axis);
@@ -318,7 +318,7 @@ impl<'a> Builder<'a> {
         if let Some(reshape) = op.downcast_ref::<Reshape>() {
             let placed = self.place_unless(first, bases, misplaced)?;
             let from = graph.ty(first)?.shape.clone();
-            let mut reading = Reading { builder: self, inputs: &inputs, point: 0 };
+            let mut reading = Reading { builder: self, inputs: &inputs };
             let index = Reshape::map(&mut reading, &from, &reshape.shape, &placed.index);
             return Some(Placed { index, ..placed });
         }
@@ -359,8 +359,6 @@ impl<'a> Builder<'a> {
 struct Reading<'a, 'b> {
     builder: &'a mut Builder<'b>,
     inputs: &'a [Value],
-    /// Coordinates that the element depends on, a bit each.
-    point: u32,
 }
 
 impl Elements for Reading<'_, '_> {
@@ -404,6 +402,7 @@ impl Accumulator for Reading<'_, '_> {
         &mut self,
         op: ReduceOp,
         span: Span,
+        point: &[ExprId],
         factors: &mut dyn FnMut(&mut dyn Accumulator, ExprId) -> Vec<ExprId>,
     ) -> ExprId {
         let mut ragged = None;
@@ -421,13 +420,15 @@ impl Accumulator for Reading<'_, '_> {
                 Extent::Ragged { offsets: position as u16 }
             }
         };
-        let (axis, coord) = self.builder.sum_axis(extent, self.point);
+        let (axis, coord) = self.builder.sum_axis(extent, self.builder.point(point));
         if let Some((position, offsets, sample)) = ragged {
             let start = self.load(offsets, &[sample]);
             let row = self.dag().binary(BinaryOp::Add, start, coord);
             self.builder.samples.insert((position, row), sample);
         }
+        self.builder.open.push(axis);
         let factors = factors(self, coord);
+        self.builder.open.pop();
         let sum = Accumulation { op, axis, factors };
         let sums = &mut self.builder.nest.accumulations;
         let position = sums.iter().position(|known| *known == sum).unwrap_or_else(|| {

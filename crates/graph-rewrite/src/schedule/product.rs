@@ -74,9 +74,10 @@ impl<'n> Product<'n> {
 
     fn check(&self) -> Result<(), Refusal> {
         let (nest, dag) = (self.nest, &self.nest.body.dag);
-        let reduced: Vec<ExprId> = self.stats.iter().map(|stat| stat.value).collect();
-        if depends(nest, &reduced, 1 << self.column()) {
-            return Err("a statistic of a product's rows depends on the column".into());
+        let others = |axis: u8| (0..nest.axes.len() as u8).filter(move |&other| other > self.row() && other != axis);
+        let strays = |stat: &Reduced| others(stat.axis).any(|other| depends(nest, &[stat.value], 1 << other));
+        if self.stats.iter().any(strays) {
+            return Err("a statistic of a product depends on more than the row".into());
         }
         let reaches = |id: ExprId, coord: u8| dag.coords(id) >> coord & 1 == 1;
         if reaches(self.a, self.column()) || reaches(self.b, self.row()) {

@@ -1,10 +1,10 @@
-use crate::build::{Build, indices, noise, output, own, sym};
+use crate::build::{Build, combined, contracted, indices, noise, output, own, sym};
 use crate::tensor::{Num, Tensor};
 use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::emit::Tuning;
-use rewire_graph_rewrite::plan::{Attention, Kernel, RowRange};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Extent, Kernel, Nest, ReduceOp};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mask {
@@ -133,6 +133,33 @@ fn random_mask(b: &mut Build, mut ints: Vec<ExprId>, mut seed: u64) -> ExprId {
     truths[truths.len() - 1]
 }
 
+/// What a value is weighed with: the score of a pair or its share in the softmax of a row, 0 where a mask says so.
+fn weight(
+    b: &mut Build,
+    softmax: bool,
+    mask: Option<ExprId>,
+    score: ExprId,
+    accumulations: &mut Vec<Accumulation>,
+) -> ExprId {
+    let masked = |b: &mut Build, value: ExprId, hidden: f32| match mask {
+        Some(mask) => {
+            let hidden = b.float(hidden);
+            b.body.dag.select(mask, value, hidden)
+        }
+        None => value,
+    };
+    if !softmax {
+        return masked(b, score, 0.0);
+    }
+    let [largest, total] = [1, 2].map(|position| b.body.dag.value(position, Scalar::F32));
+    let shifted = b.bin(BinaryOp::Sub, score, largest);
+    let exp = b.body.dag.unary(UnaryOp::Exp, shifted);
+    let share = b.bin(BinaryOp::Div, exp, total);
+    accumulations.push(combined(ReduceOp::Max, 4, masked(b, score, f32::NEG_INFINITY)));
+    accumulations.push(combined(ReduceOp::Sum, 4, masked(b, exp, 0.0)));
+    masked(b, share, 0.0)
+}
+
 /// The kernel, with data for `lengths` rows and as many keys or `key_lengths`.
 pub fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Kernel, Vec<Tensor>, Vec<(u32, i64)>) {
     use BinaryOp::*;
@@ -147,13 +174,13 @@ pub fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Ker
     let bias = b.operand(DType::F32, vec![heads.clone(), 200usize.into()]);
     let offs = b.host(vec![samples.clone() + 1usize.into()]);
     let key_offs = if key_lengths.is_some() { b.host(vec![samples.clone() + 1usize.into()]) } else { offs };
-    let (s, h, i) = (b.coord(0, &samples), b.coord(1, &heads), b.coord(2, &sym(9)));
-    let (j, d, e) = (b.coord(3, &sym(9)), b.coord(3, &qk), b.coord(3, &v));
+    let (s, h, i) = (b.coord(0, &samples), b.coord(2, &heads), b.coord(1, &sym(9)));
+    let (j, d, e) = (b.coord(4, &sym(9)), b.coord(5, &qk), b.coord(3, &v));
     let one = b.body.dag.int(1);
     let next = b.bin(Add, s, one);
     let (start, key_start, end) = (b.load(offs, &[s]), b.load(key_offs, &[s]), b.load(offs, &[next]));
     let length = b.bin(Sub, end, start);
-    let (row, key_row) = (b.bin(Add, start, i), b.bin(Add, key_start, i));
+    let (row, key_row) = (b.bin(Add, start, i), b.bin(Add, key_start, j));
     let width = b.body.dag.int(case.qk as i64);
     let first = b.bin(Mul, h, width);
     let column = b.bin(Add, first, d);
@@ -170,7 +197,14 @@ pub fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Ker
     let biased = b.bin(Add, scaled, bias);
     let score = if case.softmax { biased } else { b.body.dag.unary(UnaryOp::Silu, biased) };
     let mask = mask(&mut b, case.mask, (s, i, j, row, length));
-    let sum = b.body.dag.value(0, Scalar::F32);
+    let mut accumulations = vec![contracted(5, q, k)];
+    let weight = weight(&mut b, case.softmax, mask, score, &mut accumulations);
+    let sum = b.body.dag.value(accumulations.len() as u8, Scalar::F32);
+    accumulations.push(contracted(4, weight, values));
+    let dense = |dim: &Dim| Extent::Dense(dim.clone());
+    let [rows, keys] = [offs, key_offs].map(|offsets| Extent::Ragged { offsets });
+    let results = [dense(&samples), rows, dense(&heads), dense(&v)].map(|extent| Axis { extent, summed: false });
+    let axes = results.into_iter().chain([keys, dense(&qk)].map(Axis::sum)).collect();
     let outputs = own(vec![output(case.dtype, vec![tokens.clone(), heads, v], vec![row, h, e], sum)]);
     let total: i64 = lengths.iter().sum();
     let key_total: i64 = key_lengths.unwrap_or(lengths).iter().sum();
@@ -202,23 +236,7 @@ pub fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Ker
         }
         _ => {}
     }
-    let ragged = |offsets| RowRange::Ragged { offsets };
-    let kernel = Kernel::Attention(Attention {
-        body: b.body,
-        samples,
-        heads: case.heads,
-        qk_width: case.qk,
-        v_width: case.v,
-        rows: ragged(offs),
-        keys: ragged(key_offs),
-        q,
-        k,
-        v: values,
-        score,
-        mask,
-        softmax: case.softmax,
-        outputs,
-    });
+    let kernel = Kernel::Nest(Nest { body: b.body, axes, accumulations, outputs });
     (kernel, data, vec![(0, lengths.len() as i64), (1, total), (2, key_total)])
 }
 

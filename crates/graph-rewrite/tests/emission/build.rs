@@ -3,7 +3,7 @@
 use crate::tensor::{Num, Tensor};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{DType, Dim, Symbol};
-use rewire_graph_rewrite::plan::{Body, Operand, Output, Place};
+use rewire_graph_rewrite::plan::{Accumulation, Body, Operand, Output, Place, ReduceOp};
 
 pub fn sym(n: u32) -> Dim {
     Dim::symbol(Symbol(n))
@@ -82,6 +82,16 @@ pub fn indices(dtype: DType, shape: &[usize], below: i64, seed: u64) -> Tensor {
     tensor.dtype = dtype;
     tensor.data.iter_mut().for_each(|x| *x = Num::I(x.int().rem_euclid(below)));
     tensor
+}
+
+/// A value combined over an axis.
+pub fn combined(op: ReduceOp, axis: u8, value: ExprId) -> Accumulation {
+    Accumulation { op, axis, factors: vec![value] }
+}
+
+/// A sum of products over an axis.
+pub fn contracted(axis: u8, left: ExprId, right: ExprId) -> Accumulation {
+    Accumulation { op: ReduceOp::Sum, axis, factors: vec![left, right] }
 }
 
 /// Outputs that each have a tensor of their own.

@@ -3,7 +3,7 @@
 use crate::tensor::{Tensor, extent};
 use rewire_graph::Symbol;
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, TileList};
-use rewire_graph_rewrite::plan::{Kernel, Place, RowRange};
+use rewire_graph_rewrite::plan::{Extent, Kernel, Place};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use wgpu::util::DeviceExt;
@@ -63,10 +63,11 @@ async fn open() -> Result<Device, String> {
 
 fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -> Vec<i32> {
     let mut tiles = vec![];
-    for sample in 0..extent(&list.samples, symbols) {
+    let samples: usize = list.samples.iter().map(|dim| extent(dim, symbols)).product();
+    for sample in 0..samples {
         let rows = match &list.rows {
-            RowRange::Dense(dim) => extent(dim, symbols) as i64,
-            RowRange::Ragged { offsets } => {
+            Extent::Dense(dim) => extent(dim, symbols) as i64,
+            Extent::Ragged { offsets } => {
                 let data = &operands[*offsets as usize].data;
                 data[sample + 1].int() - data[sample].int()
             }
@@ -134,7 +135,7 @@ impl Device {
             })
             .collect();
         params.resize(params.len().max(1).next_multiple_of(4), 0);
-        let shapes: Vec<(rewire_graph::DType, Vec<usize>)> = crate::reference::targets(kernel)
+        let shapes: Vec<(rewire_graph::DType, Vec<usize>)> = crate::reference::targets(kernel.outputs())
             .iter()
             .map(|o| (o.dtype, o.shape.iter().map(|d| extent(d, symbols)).collect()))
             .collect();

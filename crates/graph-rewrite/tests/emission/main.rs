@@ -53,7 +53,7 @@ fn check_on(
     };
     if let Some(device) = device::device().filter(has) {
         let got = device.run(kernel, &emitted, operands, &symbols);
-        let expected = reference::Reference::new(kernel.body(), operands, &symbols).run(kernel);
+        let expected = reference::Reference::new(kernel.nest().unwrap(), operands, &symbols).run();
         for (n, (got, expected)) in got.iter().zip(&expected).enumerate() {
             compare(&format!("{name}, output {n}, f16 {}", target.f16), got, expected, &emitted.wgsl);
         }

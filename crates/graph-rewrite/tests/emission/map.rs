@@ -3,7 +3,7 @@ use crate::check;
 use crate::tensor::Tensor;
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::plan::{Kernel, Map};
+use rewire_graph_rewrite::plan::{Kernel, Nest};
 
 fn shapes() -> Vec<(Dim, Dim, usize, usize)> {
     let mut all = vec![];
@@ -29,7 +29,7 @@ pub fn biased(rows: &Dim, width: &Dim, dtype: DType) -> Kernel {
         output(dtype, vec![rows.clone(), width.clone()], vec![i, j], silu),
         output(DType::F32, vec![width.clone(), rows.clone()], vec![j, i], sum),
     ];
-    Kernel::Map(Map { body: b.body, extents: vec![rows.clone(), width.clone()], outputs: own(outputs) })
+    Kernel::Nest(Nest::map(b.body, vec![rows.clone(), width.clone()], own(outputs)))
 }
 
 #[test]
@@ -56,8 +56,7 @@ fn an_embedding_whose_ids_are_padded_with_junk() {
             let three = b.body.dag.int(3);
             let entry = b.load(table, &[id, three]);
             let outputs = vec![output(DType::F32, vec![rows.clone(), width.clone()], vec![i, j], entry)];
-            let kernel =
-                Kernel::Map(Map { body: b.body, extents: vec![rows.clone(), width.clone()], outputs: own(outputs) });
+            let kernel = Kernel::Nest(Nest::map(b.body, vec![rows.clone(), width.clone()], own(outputs)));
             let data = [indices(dtype, &[n, w], 37, 1), noise(DType::F16, &[37, 6], 2)];
             check(&format!("{n}x{w} {dtype}"), &kernel, &data, &[(0, n as i64), (1, w as i64)]);
         }
@@ -82,7 +81,7 @@ pub fn concatenation(left: usize, right: usize) -> Kernel {
     let mut head = output(DType::F16, vec![n.clone(), (left + 2).into()], vec![i, j], value);
     head.columns = Some((0, left));
     let outputs = vec![output(DType::F16, vec![n.clone(), width.clone()], vec![i, j], value), part, head];
-    Kernel::Map(Map { body: b.body, extents: vec![n, width], outputs: own(outputs) })
+    Kernel::Nest(Nest::map(b.body, vec![n, width], own(outputs)))
 }
 
 #[test]
@@ -113,7 +112,7 @@ fn samples_of_rows_and_host_vectors() {
         let scale = b.load(scale, &[sample]);
         let value = b.bin(BinaryOp::Mul, position, scale);
         let outputs = vec![output(DType::F32, vec![n.clone(), 8usize.into()], vec![i, j], value)];
-        let kernel = Kernel::Map(Map { body: b.body, extents: vec![n, 8usize.into()], outputs: own(outputs) });
+        let kernel = Kernel::Nest(Nest::map(b.body, vec![n, 8usize.into()], own(outputs)));
         let data = [Tensor::ints(DType::I32, &offsets), noise(DType::F32, &[offsets.len() - 1], 2)];
         check("samples", &kernel, &data, &[(0, total as i64), (1, offsets.len() as i64 - 1)]);
     }
@@ -146,7 +145,7 @@ fn arithmetic_of_long_integers() {
                 output(DType::I64, shape.clone(), vec![i, j], back),
                 output(DType::I32, shape.clone(), vec![i, j], hours),
             ];
-            let kernel = Kernel::Map(Map { body: b.body, extents: shape, outputs: own(outputs) });
+            let kernel = Kernel::Nest(Nest::map(b.body, shape, own(outputs)));
             let mut data = [noise(DType::I64, &[70, width], 3), noise(DType::I64, &[70, width], 4)];
             data[1].data[5] = crate::tensor::Num::I(0);
             check(&format!("{op:?} {width}"), &kernel, &data, &[]);
@@ -176,7 +175,7 @@ pub fn functions_of_floats(width: usize) -> Kernel {
     values.extend(truths.map(|truth| b.body.dag.cast(Scalar::F32, truth)));
     let sum = values.into_iter().reduce(|sum, value| b.bin(Add, sum, value)).unwrap();
     let outputs = vec![output(DType::F16, shape.clone(), vec![i, j], sum)];
-    Kernel::Map(Map { body: b.body, extents: shape, outputs: own(outputs) })
+    Kernel::Nest(Nest::map(b.body, shape, own(outputs)))
 }
 
 #[test]
@@ -203,7 +202,7 @@ fn functions_of_floats_and_integers() {
             output(DType::F32, shape.clone(), vec![i, j], large),
             output(DType::F32, shape.clone(), vec![i, j], modulo),
         ];
-        let kernel = Kernel::Map(Map { body: b.body, extents: shape, outputs: own(outputs) });
+        let kernel = Kernel::Nest(Nest::map(b.body, shape, own(outputs)));
         check(&format!("{op:?}"), &kernel, &[noise(DType::F32, &[50, 6], 3)], &[]);
     }
     for op in [BinaryOp::Div, BinaryOp::Mod, BinaryOp::Min, BinaryOp::Mul] {
@@ -218,7 +217,7 @@ fn functions_of_floats_and_integers() {
             let natural = b.bin(op, j, divisor);
             let runtime = b.bin(op, divisor, x);
             let outputs = [value, natural, runtime].map(|v| output(DType::I32, shape.clone(), vec![i, j], v)).to_vec();
-            let kernel = Kernel::Map(Map { body: b.body, extents: shape, outputs: own(outputs) });
+            let kernel = Kernel::Nest(Nest::map(b.body, shape, own(outputs)));
             check(&format!("{op:?}"), &kernel, &[noise(DType::I32, &[50, 6], 3)], &[]);
         }
     }
@@ -237,7 +236,7 @@ fn random_numbers_by_element() {
         let element = b.bin(BinaryOp::Add, row, j);
         let value = b.body.dag.uniform(seed, element);
         let outputs = vec![output(DType::F32, shape.clone(), vec![i, j], value)];
-        let kernel = Kernel::Map(Map { body: b.body, extents: shape, outputs: own(outputs) });
+        let kernel = Kernel::Nest(Nest::map(b.body, shape, own(outputs)));
         let seed =
             Tensor { dtype: DType::I64, shape: vec![], data: vec![crate::tensor::Num::I(0x1234_5678_9abc_def0)] };
         check(&format!("{width}"), &kernel, &[seed], &[]);

@@ -1,10 +1,10 @@
-use crate::build::{Build, noise, output, own, sym};
+use crate::build::{Build, combined, contracted, noise, output, own, sym};
 use crate::tensor::{Num, Tensor};
 use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::emit::{Tuning, emit};
-use rewire_graph_rewrite::plan::{Kernel, Matmul, ReduceOp, Reduction, RowRange};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Extent, Kernel, Nest, Output, ReduceOp};
 
 /// `[h, m, k] x [k, n]` or `[h, n, k]` transposed, with bias and SiLU, at symbolic or constant sizes.
 pub fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> Kernel {
@@ -14,28 +14,19 @@ pub fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> 
     let right = if transposed.1 { vec![n.clone(), k.clone()] } else { vec![k.clone(), n.clone()] };
     let (x, w, bias) = (b.operand(dtype, left), b.operand(dtype, right), b.operand(DType::F32, vec![n.clone()]));
     let c0 = b.coord(0, &h);
-    let (row, depth, column) = (b.coord(1, &m), b.coord(2, &k), b.coord(2, &n));
-    let inner = b.coord(1, &k);
+    let (row, depth, column) = (b.coord(1, &m), b.coord(3, &k), b.coord(2, &n));
     let a = if transposed.0 { b.load(x, &[c0, depth, row]) } else { b.load(x, &[c0, row, depth]) };
     let two = b.float(0.5);
     let a = b.bin(BinaryOp::Add, a, two);
-    let right = if transposed.1 { b.load(w, &[column, inner]) } else { b.load(w, &[inner, column]) };
+    let right = if transposed.1 { b.load(w, &[column, depth]) } else { b.load(w, &[depth, column]) };
     let sum = b.body.dag.value(0, Scalar::F32);
     let bias = b.load(bias, &[column]);
     let value = b.bin(BinaryOp::Add, sum, bias);
     let value = b.body.dag.unary(UnaryOp::Silu, value);
     let outputs = own(vec![output(dtype, vec![h.clone(), m.clone(), n.clone()], vec![c0, row, column], value)]);
-    Kernel::Matmul(Matmul {
-        body: b.body,
-        batch: vec![h],
-        m: RowRange::Dense(m),
-        n,
-        k,
-        stats: vec![],
-        a,
-        b: right,
-        outputs,
-    })
+    let mut axes = Axis::points([h, m, n]);
+    axes.push(Axis::sum(Extent::Dense(k)));
+    Kernel::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(3, a, right)], outputs })
 }
 
 #[test]
@@ -100,13 +91,20 @@ fn cooperative_matrices_compute_a_product_of_halves() {
     }
 }
 
+/// A product of rows, columns and depth of some extents.
+fn matrix(b: Build, [m, n, k]: [Dim; 3], accumulations: Vec<Accumulation>, outputs: Vec<Output>) -> Kernel {
+    let mut axes = Axis::points([m, n]);
+    axes.push(Axis::sum(Extent::Dense(k)));
+    Kernel::Nest(Nest { body: b.body, axes, accumulations, outputs })
+}
+
 /// `[m, 48] x [48, 64]` of halves, with a tensor added to the result where there is a type for it.
 fn added(dtype: Option<DType>) -> Kernel {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
     let (x, w) = (b.operand(DType::F16, vec![m.clone(), k.clone()]), b.operand(DType::F16, vec![k.clone(), n.clone()]));
-    let (row, column, depth, inner) = (b.coord(0, &m), b.coord(1, &n), b.coord(1, &k), b.coord(0, &k));
-    let (left, right) = (b.load(x, &[row, depth]), b.load(w, &[inner, column]));
+    let (row, column, depth) = (b.coord(0, &m), b.coord(1, &n), b.coord(2, &k));
+    let (left, right) = (b.load(x, &[row, depth]), b.load(w, &[depth, column]));
     let mut value = b.body.dag.value(0, Scalar::F32);
     if let Some(dtype) = dtype {
         let y = b.operand(dtype, vec![m.clone(), n.clone()]);
@@ -114,8 +112,7 @@ fn added(dtype: Option<DType>) -> Kernel {
         value = b.bin(BinaryOp::Add, value, y);
     }
     let outputs = own(vec![output(DType::F32, vec![m.clone(), n.clone()], vec![row, column], value)]);
-    let (batch, stats) = (vec![], vec![]);
-    Kernel::Matmul(Matmul { body: b.body, batch, m: RowRange::Dense(m), n, k, stats, a: left, b: right, outputs })
+    matrix(b, [m, n, k], vec![contracted(2, left, right)], outputs)
 }
 
 #[test]
@@ -166,7 +163,7 @@ pub fn normalised(k: usize, split: usize, n: usize) -> Kernel {
     let x = b.operand(DType::F32, vec![tokens.clone(), k_dim.clone()]);
     let w = b.operand(DType::F32, vec![samples.clone(), k_dim.clone(), n_dim.clone()]);
     let offs = b.host(vec![samples.clone() + 1usize.into()]);
-    let (s, i, d) = (b.coord(0, &samples), b.coord(1, &sym(9)), b.coord(2, &k_dim));
+    let (s, i, d) = (b.coord(0, &samples), b.coord(1, &sym(9)), b.coord(3, &k_dim));
     let start = b.load(offs, &[s]);
     let row = b.bin(BinaryOp::Add, start, i);
     let x = b.load(x, &[row, d]);
@@ -180,9 +177,9 @@ pub fn normalised(k: usize, split: usize, n: usize) -> Kernel {
     let variance = b.bin(BinaryOp::Add, variance, eps);
     let scale = b.body.dag.unary(UnaryOp::Rsqrt, variance);
     let a = b.bin(BinaryOp::Mul, centred, scale);
-    let (inner, column) = (b.coord(1, &k_dim), b.coord(2, &n_dim));
-    let right = b.load(w, &[s, inner, column]);
-    let sum = b.body.dag.value(0, Scalar::F32);
+    let column = b.coord(2, &n_dim);
+    let right = b.load(w, &[s, d, column]);
+    let sum = b.body.dag.value(2, Scalar::F32);
     let shift = b.body.dag.int(split as i64);
     let shifted = b.bin(BinaryOp::Sub, column, shift);
     let silu = b.body.dag.unary(UnaryOp::Silu, sum);
@@ -190,16 +187,14 @@ pub fn normalised(k: usize, split: usize, n: usize) -> Kernel {
     first.columns = Some((0, split));
     let mut second = output(DType::F16, vec![tokens.clone(), (n - split).into()], vec![row, shifted], sum);
     second.columns = Some((split, n));
-    let statistic = |value| Reduction { op: ReduceOp::Sum, extent: k.into(), value };
-    Kernel::Matmul(Matmul {
+    let statistic = |value| combined(ReduceOp::Sum, 3, value);
+    let mut axes = Axis::points([samples, n_dim]);
+    axes.insert(1, Axis { extent: Extent::Ragged { offsets: offs }, summed: false });
+    axes.push(Axis::sum(Extent::Dense(k_dim)));
+    Kernel::Nest(Nest {
         body: b.body,
-        batch: vec![samples],
-        m: RowRange::Ragged { offsets: offs },
-        n: n_dim,
-        k: k_dim,
-        stats: vec![statistic(x), statistic(square)],
-        a,
-        b: right,
+        axes,
+        accumulations: vec![statistic(x), statistic(square), contracted(3, a, right)],
         outputs: own(vec![first, second]),
     })
 }
@@ -229,24 +224,25 @@ fn ragged_rows_normalised_and_split() {
 
 /// `[m, 48] x [48, 64]` of halves, whose left elements are `left` of halves `[m, 48]`, of a second such tensor, of halves
 /// `[48]` and of integers `[m, 48]`.
-fn prepared(left: impl Fn(&mut Build, [ExprId; 4]) -> (Vec<Reduction>, ExprId)) -> Kernel {
+fn prepared(left: impl Fn(&mut Build, [ExprId; 4]) -> (Vec<Accumulation>, ExprId)) -> Kernel {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
     let rows = vec![m.clone(), k.clone()];
     let [x, y] = [0, 1].map(|_| b.operand(DType::F16, rows.clone()));
     let (scale, ids) = (b.operand(DType::F16, vec![k.clone()]), b.operand(DType::I32, rows));
     let w = b.operand(DType::F16, vec![k.clone(), n.clone()]);
-    let (row, column, depth, inner) = (b.coord(0, &m), b.coord(1, &n), b.coord(1, &k), b.coord(0, &k));
+    let (row, column, depth) = (b.coord(0, &m), b.coord(1, &n), b.coord(2, &k));
     let [x, y, ids] = [x, y, ids].map(|operand| b.load(operand, &[row, depth]));
-    let (scale, right) = (b.load(scale, &[depth]), b.load(w, &[inner, column]));
-    let (stats, a) = left(&mut b, [x, y, scale, ids]);
-    let value = b.body.dag.value(0, Scalar::F32);
+    let (scale, right) = (b.load(scale, &[depth]), b.load(w, &[depth, column]));
+    let (mut accumulations, a) = left(&mut b, [x, y, scale, ids]);
+    let value = b.body.dag.value(accumulations.len() as u8, Scalar::F32);
+    accumulations.push(contracted(2, a, right));
     let outputs = own(vec![output(DType::F32, vec![m.clone(), n.clone()], vec![row, column], value)]);
-    Kernel::Matmul(Matmul { body: b.body, batch: vec![], m: RowRange::Dense(m), n, k, stats, a, b: right, outputs })
+    matrix(b, [m, n, k], accumulations, outputs)
 }
 
 /// The square root of the reciprocal of the mean of squares, and the reduction that it is made of.
-fn inverse_length(b: &mut Build, x: ExprId) -> (Vec<Reduction>, ExprId) {
+fn inverse_length(b: &mut Build, x: ExprId) -> (Vec<Accumulation>, ExprId) {
     let square = b.bin(BinaryOp::Mul, x, x);
     let sum = b.body.dag.value(0, Scalar::F32);
     let part = b.float(1.0 / 48.0);
@@ -254,10 +250,10 @@ fn inverse_length(b: &mut Build, x: ExprId) -> (Vec<Reduction>, ExprId) {
     let eps = b.float(1e-5);
     let mean = b.bin(BinaryOp::Add, mean, eps);
     let scale = b.body.dag.unary(UnaryOp::Rsqrt, mean);
-    (vec![Reduction { op: ReduceOp::Sum, extent: 48usize.into(), value: square }], scale)
+    (vec![combined(ReduceOp::Sum, 2, square)], scale)
 }
 
-type Prologue = fn(&mut Build, [ExprId; 4]) -> (Vec<Reduction>, ExprId);
+type Prologue = fn(&mut Build, [ExprId; 4]) -> (Vec<Accumulation>, ExprId);
 
 #[test]
 fn only_what_halves_hold_is_rounded_to_halves() {
@@ -279,7 +275,7 @@ fn only_what_halves_hold_is_rounded_to_halves() {
         ("weights of a softmax", |b, [x, ..]| {
             let largest = b.body.dag.value(0, Scalar::F32);
             let below = b.bin(BinaryOp::Sub, x, largest);
-            let stats = vec![Reduction { op: ReduceOp::Max, extent: 48usize.into(), value: x }];
+            let stats = vec![combined(ReduceOp::Max, 2, x)];
             (stats, b.body.dag.unary(UnaryOp::Exp, below))
         }),
         ("small integers", |b, [.., ids]| {

@@ -1,13 +1,13 @@
 //! Random expressions: every one emits a valid shader, and those of integers compute what loops compute.
 
-use crate::build::{Build, noise, output, own, sym};
+use crate::build::{Build, combined, noise, output, own, sym};
 use crate::check;
 use crate::tensor::Num;
 use proptest::prelude::*;
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
-use rewire_graph_rewrite::plan::{Kernel, Map, Reduce, ReduceOp, Reduction};
+use rewire_graph_rewrite::plan::{Axis, Kernel, Nest, ReduceOp};
 
 const STORED: [DType; 6] = [DType::F32, DType::F16, DType::I64, DType::I32, DType::U32, DType::Bool];
 const ROWS: usize = 5;
@@ -134,12 +134,12 @@ fn kernel(steps: &[Step], width: &Dim, floats: bool, reduce: bool) -> Kernel {
         .map(|&value| output(stored(program.b.body.dag.scalar(value)), shape.clone(), vec![i, j], value))
         .collect();
     if !reduce {
-        return Kernel::Map(Map { body: program.b.body, extents: shape, outputs: own(outputs) });
+        return Kernel::Nest(Nest::map(program.b.body, shape, own(outputs)));
     }
     let value = program.b.body.dag.cast(Scalar::F32, last[0]);
-    let reductions = [ReduceOp::Sum, ReduceOp::Max].map(|op| Reduction { op, extent: width.clone(), value }).to_vec();
+    let accumulations = [ReduceOp::Sum, ReduceOp::Max].map(|op| combined(op, 1, value)).to_vec();
     let outputs = own(outputs);
-    Kernel::Reduce(Reduce { body: program.b.body, extents: shape, reductions, outputs, row_outputs: vec![] })
+    Kernel::Nest(Nest { body: program.b.body, axes: Axis::points(shape), accumulations, outputs })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -1,8 +1,8 @@
-use crate::build::{Build, noise, output, own, sym};
+use crate::build::{Build, combined, noise, output, own, sym};
 use crate::check;
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::plan::{Kernel, Reduce, ReduceOp, Reduction};
+use rewire_graph_rewrite::plan::{Axis, Kernel, Nest, ReduceOp};
 
 const WIDTHS: [usize; 14] = [1, 2, 3, 4, 5, 8, 25, 50, 64, 100, 130, 512, 1000, 5000];
 
@@ -29,15 +29,13 @@ pub fn layer_norm(w: Dim, dtype: DType) -> Kernel {
     let normal = b.bin(BinaryOp::Mul, centred, scale);
     let gain = b.load(gain, &[j]);
     let y = b.bin(BinaryOp::Mul, normal, gain);
-    let reduction = |value| Reduction { op: ReduceOp::Sum, extent: w.clone(), value };
-    let mut outputs = own(vec![
+    let outputs = own(vec![
         output(dtype, vec![n.clone(), w.clone()], vec![i, j], y),
         output(DType::F16, vec![n.clone()], vec![i], mean),
         output(DType::F32, vec![n.clone()], vec![i], scale),
     ]);
-    let row_outputs = outputs.split_off(1);
-    let reductions = vec![reduction(x), reduction(square)];
-    Kernel::Reduce(Reduce { body: b.body, extents: vec![n, w], reductions, outputs, row_outputs })
+    let accumulations = [x, square].map(|value| combined(ReduceOp::Sum, 1, value)).to_vec();
+    Kernel::Nest(Nest { body: b.body, axes: Axis::points([n, w]), accumulations, outputs })
 }
 
 #[test]
@@ -67,15 +65,14 @@ fn softmax_and_extrema_over_two_outer_dimensions() {
         let total = b.body.dag.value(2, Scalar::F32);
         let y = b.bin(BinaryOp::Div, weight, total);
         let span = b.bin(BinaryOp::Sub, high, low);
-        let reduction = |op, value| Reduction { op, extent: w.clone(), value };
-        let mut outputs = own(vec![
+        let outputs = own(vec![
             output(DType::F32, vec![n.clone(), h.clone(), w.clone()], vec![i, c, j], y),
             output(DType::F32, vec![h.clone(), n.clone(), 1usize.into()], vec![c, i, b.body.dag.int(0)], span),
         ]);
-        let row_outputs = outputs.split_off(1);
-        let reductions =
-            vec![reduction(ReduceOp::Max, x), reduction(ReduceOp::Min, x), reduction(ReduceOp::Sum, weight)];
-        let kernel = Kernel::Reduce(Reduce { body: b.body, extents: vec![h, n, w], reductions, outputs, row_outputs });
+        let accumulations = [(ReduceOp::Max, x), (ReduceOp::Min, x), (ReduceOp::Sum, weight)]
+            .map(|(op, value)| combined(op, 2, value))
+            .to_vec();
+        let kernel = Kernel::Nest(Nest { body: b.body, axes: Axis::points([h, n, w]), accumulations, outputs });
         check(&format!("{width}"), &kernel, &[noise(DType::F32, &[3, 11, width], 1)], &[(0, 11)]);
     }
 }

@@ -1,185 +1,140 @@
 //! Kernels as plain loops.
 
 use crate::tensor::{Num, Point, Tensor, extent};
+use rewire_graph::Symbol;
 use rewire_graph::pointwise::ExprId;
-use rewire_graph::{Dim, Symbol};
-use rewire_graph_rewrite::plan::{Body, Kernel, Output, ReduceOp, Reduction, RowRange};
+use rewire_graph_rewrite::plan::{Extent, Nest, Output, ReduceOp};
+use std::cell::RefCell;
 use std::collections::HashMap;
 
+/// What is evaluated once for all points that agree in the coordinates it depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Part {
+    Accumulation(u8),
+    Factor(ExprId),
+}
+
 pub struct Reference<'a> {
-    pub body: &'a Body,
-    pub operands: &'a [Tensor],
-    pub symbols: &'a HashMap<Symbol, i64>,
+    nest: &'a Nest,
+    operands: &'a [Tensor],
+    symbols: &'a HashMap<Symbol, i64>,
     sizes: Vec<i64>,
+    /// By accumulation, the coordinates that it depends on, a bit each.
+    free: Vec<u32>,
+    known: RefCell<HashMap<(Part, Vec<i64>), Num>>,
 }
 
 impl<'a> Reference<'a> {
-    pub fn new(body: &'a Body, operands: &'a [Tensor], symbols: &'a HashMap<Symbol, i64>) -> Self {
-        let sizes = body.sizes.iter().map(|d| extent(d, symbols) as i64).collect();
-        Self { body, operands, symbols, sizes }
+    pub fn new(nest: &'a Nest, operands: &'a [Tensor], symbols: &'a HashMap<Symbol, i64>) -> Self {
+        let sizes = nest.body.sizes.iter().map(|d| extent(d, symbols) as i64).collect();
+        let mut reference = Self { nest, operands, symbols, sizes, free: vec![], known: RefCell::default() };
+        for sum in &nest.accumulations {
+            let read = sum.factors.iter().fold(0, |bits, &factor| bits | reference.free(factor));
+            let sample = u32::from(nest.axes[usize::from(sum.axis)].extent.dense().is_none());
+            reference.free.push(read & !(1 << sum.axis) | sample);
+        }
+        reference
     }
 
-    fn eval(&self, id: ExprId, coords: &[i64], values: &[Num]) -> Num {
-        Point { dag: &self.body.dag, operands: self.operands, sizes: &self.sizes, coords, values }.eval(id)
+    /// The coordinates that an expression depends on, through what is accumulated too.
+    fn free(&self, id: ExprId) -> u32 {
+        let values = self.nest.body.dag.values(id);
+        let through = self.free.iter().enumerate().filter(|(n, _)| values >> n & 1 == 1);
+        through.fold(self.nest.body.dag.coords(id), |bits, (_, free)| bits | free)
     }
 
-    fn n(&self, dim: &Dim) -> usize {
-        extent(dim, self.symbols)
+    fn once(&self, part: Part, free: u32, coords: &[i64], evaluate: impl FnOnce() -> Num) -> Num {
+        let point = coords.iter().enumerate().map(|(n, &at)| if free >> n & 1 == 1 { at } else { 0 }).collect();
+        let key = (part, point);
+        if let Some(&known) = self.known.borrow().get(&key) {
+            return known;
+        }
+        let value = evaluate();
+        self.known.borrow_mut().insert(key, value);
+        value
     }
 
-    fn rows(&self, range: &RowRange, sample: i64) -> i64 {
-        match range {
-            RowRange::Dense(dim) => self.n(dim) as i64,
-            RowRange::Ragged { offsets } => {
-                let offsets = &self.operands[*offsets as usize].data;
-                offsets[sample as usize + 1].int() - offsets[sample as usize].int()
+    fn eval(&self, id: ExprId, coords: &[i64]) -> Num {
+        let values = |n: u8, coords: &[i64]| self.accumulated(n, coords);
+        Point { dag: &self.nest.body.dag, operands: self.operands, sizes: &self.sizes, coords, values: &values }
+            .eval(id)
+    }
+
+    fn accumulated(&self, n: u8, coords: &[i64]) -> Num {
+        let sum = &self.nest.accumulations[usize::from(n)];
+        self.once(Part::Accumulation(n), self.free[usize::from(n)], coords, || {
+            let mut point = coords.to_vec();
+            let elements = (0..self.extent(sum.axis.into(), coords)).map(|at| {
+                point[usize::from(sum.axis)] = at;
+                sum.factors.iter().map(|&factor| self.factor(factor, &point)).product::<f64>()
+            });
+            Num::F(match sum.op {
+                ReduceOp::Sum => elements.sum(),
+                ReduceOp::Max => elements.fold(sum.op.start().into(), f64::max),
+                ReduceOp::Min => elements.fold(sum.op.start().into(), f64::min),
+            })
+        })
+    }
+
+    fn factor(&self, id: ExprId, coords: &[i64]) -> f64 {
+        self.once(Part::Factor(id), self.free(id), coords, || self.eval(id, coords)).float()
+    }
+
+    fn extent(&self, axis: usize, coords: &[i64]) -> i64 {
+        match &self.nest.axes[axis].extent {
+            Extent::Dense(dim) => extent(dim, self.symbols) as i64,
+            Extent::Ragged { offsets } => {
+                let (offsets, sample) = (&self.operands[usize::from(*offsets)].data, coords[0] as usize);
+                offsets[sample + 1].int() - offsets[sample].int()
             }
         }
     }
 
-    fn reduce(&self, r: &Reduction, outer: &[i64], values: &[Num]) -> Num {
-        let width = self.n(&r.extent);
-        let mut coords = outer.to_vec();
-        coords.push(0);
-        let items = (0..width).map(|x| {
-            *coords.last_mut().unwrap() = x as i64;
-            self.eval(r.value, &coords, values).float()
-        });
-        Num::F(match r.op {
-            ReduceOp::Sum => items.sum(),
-            ReduceOp::Max => items.fold(r.op.start().into(), f64::max),
-            ReduceOp::Min => items.fold(r.op.start().into(), f64::min),
-        })
-    }
-
-    fn store(&self, outputs: &mut [Tensor], output: &Output, coords: &[i64], values: &[Num]) {
-        let last = *coords.last().unwrap();
+    fn store(&self, outputs: &mut [Tensor], output: &Output, coords: &[i64]) {
+        let last = coords[self.nest.rank() - 1];
         if output.columns.is_some_and(|(a, b)| last < a as i64 || last >= b as i64) {
             return;
         }
-        let index: Vec<_> = output.index.iter().map(|&i| self.eval(i, coords, values).int()).collect();
+        let index: Vec<_> = output.index.iter().map(|&i| self.eval(i, coords).int()).collect();
         let target = &mut outputs[output.target as usize];
         let mut at = 0;
         for (&i, &n) in index.iter().zip(&target.shape) {
             assert!(i >= 0 && (i as usize) < n, "store at {index:?} of {:?}", target.shape);
             at = at * n + i as usize;
         }
-        target.data[at] = self.eval(output.value, coords, values);
+        target.data[at] = self.eval(output.value, coords);
     }
 
-    pub fn run(&self, kernel: &Kernel) -> Vec<Tensor> {
-        let mut outputs: Vec<Tensor> = targets(kernel)
+    /// Calls `f` at every point of the axes of results from `axis` on.
+    fn each(&self, axis: usize, coords: &mut [i64], f: &mut impl FnMut(&[i64])) {
+        if axis == self.nest.rank() {
+            return f(coords);
+        }
+        for at in 0..self.extent(axis, coords) {
+            coords[axis] = at;
+            self.each(axis + 1, coords, f);
+        }
+    }
+
+    pub fn run(&self) -> Vec<Tensor> {
+        let mut outputs: Vec<Tensor> = targets(&self.nest.outputs)
             .iter()
             .map(|o| {
-                let shape: Vec<usize> = o.shape.iter().map(|d| self.n(d)).collect();
+                let shape: Vec<usize> = o.shape.iter().map(|d| extent(d, self.symbols)).collect();
                 Tensor { dtype: o.dtype, data: vec![Num::Never; shape.iter().product()], shape }
             })
             .collect();
-        match kernel {
-            Kernel::Map(k) => {
-                let extents: Vec<_> = k.extents.iter().map(|d| self.n(d)).collect();
-                each(&extents, |c| k.outputs.iter().for_each(|o| self.store(&mut outputs, o, c, &[])));
-            }
-            Kernel::Reduce(k) => {
-                let extents: Vec<_> = k.extents.iter().map(|d| self.n(d)).collect();
-                let (&width, outer) = extents.split_last().unwrap();
-                each(outer, |c| {
-                    let mut values = vec![];
-                    for r in &k.reductions {
-                        values.push(self.reduce(r, c, &values));
-                    }
-                    let mut point = c.to_vec();
-                    point.push(0);
-                    for x in 0..width {
-                        *point.last_mut().unwrap() = x as i64;
-                        k.outputs.iter().for_each(|o| self.store(&mut outputs, o, &point, &values));
-                    }
-                    *point.last_mut().unwrap() = 0;
-                    for o in &k.row_outputs {
-                        self.store(&mut outputs, o, &point, &values);
-                    }
-                });
-            }
-            Kernel::Matmul(k) => {
-                let batch: Vec<_> = k.batch.iter().map(|d| self.n(d)).collect();
-                let (cols, depth) = (self.n(&k.n) as i64, self.n(&k.k) as i64);
-                each(&batch, |c| {
-                    let at = |x: i64, y: i64| [c, &[x, y]].concat();
-                    let right: Vec<Vec<f64>> = (0..cols)
-                        .map(|n| (0..depth).map(|x| self.eval(k.b, &at(x, n), &[]).float()).collect())
-                        .collect();
-                    for m in 0..self.rows(&k.m, c.first().copied().unwrap_or(0)) {
-                        let mut stats = vec![];
-                        for r in &k.stats {
-                            stats.push(self.reduce(r, &[c, &[m]].concat(), &stats));
-                        }
-                        let left: Vec<f64> = (0..depth).map(|x| self.eval(k.a, &at(m, x), &stats).float()).collect();
-                        for n in 0..cols {
-                            let sum: f64 = left.iter().zip(&right[n as usize]).map(|(a, b)| a * b).sum();
-                            for o in &k.outputs {
-                                self.store(&mut outputs, o, &at(m, n), &[Num::F(sum)]);
-                            }
-                        }
-                    }
-                });
-            }
-            Kernel::Attention(k) => {
-                each(&[self.n(&k.samples), k.heads], |c| {
-                    let at = |x: i64, y: i64| [c[0], c[1], x, y];
-                    let keys = self.rows(&k.keys, c[0]);
-                    let element = |root, j: i64, d: usize| self.eval(root, &at(j, d as i64), &[]).float();
-                    let all = |root, width: usize| -> Vec<Vec<f64>> {
-                        (0..keys).map(|j| (0..width).map(|d| element(root, j, d)).collect()).collect()
-                    };
-                    let (key, value) = (all(k.k, k.qk_width), all(k.v, k.v_width));
-                    for i in 0..self.rows(&k.rows, c[0]) {
-                        let q: Vec<f64> =
-                            (0..k.qk_width as i64).map(|d| self.eval(k.q, &at(i, d), &[]).float()).collect();
-                        let mut weights = vec![];
-                        for j in 0..keys {
-                            if k.mask.is_some_and(|mask| self.eval(mask, &at(i, j), &[]).int() == 0) {
-                                continue;
-                            }
-                            let dot = q.iter().zip(&key[j as usize]).map(|(q, k)| q * k);
-                            weights.push((j, self.eval(k.score, &at(i, j), &[Num::F(dot.sum())]).float()));
-                        }
-                        if k.softmax {
-                            let max = weights.iter().map(|w| w.1).fold(f64::NEG_INFINITY, f64::max);
-                            let sum: f64 = weights.iter().map(|w| (w.1 - max).exp()).sum();
-                            weights.iter_mut().for_each(|w| w.1 = (w.1 - max).exp() / sum);
-                        }
-                        for d in 0..k.v_width as i64 {
-                            let sum: f64 = weights.iter().map(|&(j, w)| w * value[j as usize][d as usize]).sum();
-                            for o in &k.outputs {
-                                self.store(&mut outputs, o, &at(i, d), &[Num::F(sum)]);
-                            }
-                        }
-                    }
-                });
-            }
-            Kernel::Custom(_) => unreachable!("its meaning is its own"),
-        }
+        self.each(0, &mut vec![0; self.nest.axes.len()], &mut |coords| {
+            self.nest.outputs.iter().for_each(|output| self.store(&mut outputs, output, coords));
+        });
         outputs
     }
 }
 
 /// One output for each tensor that is written.
-pub fn targets(kernel: &Kernel) -> Vec<&Output> {
-    let mut outputs = kernel.outputs();
+pub fn targets(outputs: &[Output]) -> Vec<&Output> {
+    let mut outputs: Vec<&Output> = outputs.iter().collect();
     outputs.sort_by_key(|output| output.target);
     outputs.dedup_by_key(|output| output.target);
     outputs
-}
-
-fn each(extents: &[usize], mut f: impl FnMut(&[i64])) {
-    let total: usize = extents.iter().product();
-    for flat in 0..total {
-        let mut rest = flat;
-        let mut coords = vec![0; extents.len()];
-        for (c, &n) in coords.iter_mut().zip(extents).rev() {
-            *c = (rest % n) as i64;
-            rest /= n;
-        }
-        f(&coords);
-    }
 }

@@ -104,7 +104,8 @@ pub struct Point<'a> {
     pub operands: &'a [Tensor],
     pub sizes: &'a [i64],
     pub coords: &'a [i64],
-    pub values: &'a [Num],
+    /// What is accumulated, by its position and the coordinates.
+    pub values: &'a dyn Fn(u8, &[i64]) -> Num,
 }
 
 impl Point<'_> {
@@ -116,7 +117,7 @@ impl Point<'_> {
             &Expr::Bool(x) => Num::I(x.into()),
             &Expr::Coord(axis) => Num::I(self.coords[axis as usize]),
             &Expr::Size(n) => Num::I(self.sizes[n as usize]),
-            &Expr::Value(n) => self.values[n as usize],
+            &Expr::Value(n) => (self.values)(n, self.coords),
             Expr::Load { operand, index } => {
                 let index: Vec<i64> = index.iter().map(|&i| int(i)).collect();
                 self.operands[*operand as usize].at(&index)

@@ -18,12 +18,13 @@ pub enum Span {
 
 /// Where the definition of an operator that combines elements is written to.
 pub trait Accumulator: Elements {
-    /// The elements of a loop combined. `factors`, given the loop's coordinate, returns what is multiplied to make the element
-    /// there.
+    /// The elements of a loop combined, of which there is one a `point`. `factors`, given the loop's coordinate, returns what
+    /// is multiplied to make the element there.
     fn accumulate(
         &mut self,
         op: ReduceOp,
         span: Span,
+        point: &[ExprId],
         factors: &mut dyn FnMut(&mut dyn Accumulator, ExprId) -> Vec<ExprId>,
     ) -> ExprId;
 }

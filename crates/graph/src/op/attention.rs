@@ -177,7 +177,7 @@ impl Accumulated for Scores {
         let (sample, head) = (coords[0], coords[1]);
         let (query, key) = (global(at, 2, sample, coords[2]), global(at, 3, sample, coords[3]));
         let width = at.ty(0).shape[2].clone();
-        at.accumulate(ReduceOp::Sum, Span::Dense(width), &mut |at, column| {
+        at.accumulate(ReduceOp::Sum, Span::Dense(width), coords, &mut |at, column| {
             vec![at.load(0, &[query, head, column]), at.load(1, &[key, head, column])]
         })
     }
@@ -245,7 +245,7 @@ impl Accumulated for WeightedSum {
         let (head, column) = (coords[1], coords[2]);
         let (own, other) = if self.kind == ScoreKind::Key { (3, 2) } else { (2, 3) };
         let (sample, of) = locate(at, own, coords[0]);
-        at.accumulate(ReduceOp::Sum, Span::Ragged { offsets: other, sample }, &mut |at, n| {
+        at.accumulate(ReduceOp::Sum, Span::Ragged { offsets: other, sample }, coords, &mut |at, n| {
             let (row, key) = if self.kind == ScoreKind::Key { (n, of) } else { (of, n) };
             let weight = at.load(0, &[sample, head, row, key]);
             let n = global(at, other, sample, n);
@@ -317,24 +317,28 @@ impl Op for ScoreReduce {
 impl Accumulated for ScoreReduce {
     fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
         let (head, of) = (coords[0], coords[1]);
-        let over = |at: &mut dyn Accumulator, operand: usize, sample: ExprId, pair: &dyn Fn(ExprId) -> [ExprId; 2]| {
-            at.accumulate(self.op, Span::Ragged { offsets: operand, sample }, &mut |at, other| {
-                let [row, key] = pair(other);
-                vec![at.load(0, &[sample, head, row, key])]
-            })
-        };
+        let over =
+            |at: &mut dyn Accumulator, operand: usize, point: &[ExprId], pair: &dyn Fn(ExprId) -> [ExprId; 2]| {
+                let sample = point[0];
+                at.accumulate(self.op, Span::Ragged { offsets: operand, sample }, point, &mut |at, other| {
+                    let [row, key] = pair(other);
+                    vec![at.load(0, &[sample, head, row, key])]
+                })
+            };
         match self.kind {
             ScoreKind::Row => {
                 let (sample, row) = locate(at, 1, of);
-                over(at, 2, sample, &|key| [row, key])
+                over(at, 2, &[sample, head, row], &|key| [row, key])
             }
             ScoreKind::Key => {
                 let (sample, key) = locate(at, 2, of);
-                over(at, 1, sample, &|row| [row, key])
+                over(at, 1, &[sample, head, key], &|row| [row, key])
             }
-            ScoreKind::Sample => at.accumulate(self.op, Span::Ragged { offsets: 1, sample: of }, &mut |at, row| {
-                vec![over(at, 2, of, &|key| [row, key])]
-            }),
+            ScoreKind::Sample => {
+                at.accumulate(self.op, Span::Ragged { offsets: 1, sample: of }, coords, &mut |at, row| {
+                    vec![over(at, 2, &[of, head, row], &|key| [row, key])]
+                })
+            }
         }
     }
 
@@ -400,7 +404,7 @@ impl Accumulated for ScoreSoftmax {
             if at.ty(1).rank() == 0 { at.load(1, &[]) } else { at.load(1, &[sample, head, row, key]) }
         };
         let span = Span::Ragged { offsets: 3, sample };
-        let largest = at.accumulate(ReduceOp::Max, span.clone(), &mut |at, key| {
+        let largest = at.accumulate(ReduceOp::Max, span.clone(), &[sample, head, row], &mut |at, key| {
             let (keep, score) = (kept(at, key), at.load(0, &[sample, head, row, key]));
             let least = at.dag().float(f32::NEG_INFINITY);
             vec![at.dag().select(keep, score, least)]
@@ -410,7 +414,7 @@ impl Accumulated for ScoreSoftmax {
             let shifted = at.dag().binary(BinaryOp::Sub, score, largest);
             at.dag().unary(UnaryOp::Exp, shifted)
         };
-        let total = at.accumulate(ReduceOp::Sum, span, &mut |at, key| {
+        let total = at.accumulate(ReduceOp::Sum, span, &[sample, head, row], &mut |at, key| {
             let (keep, weight, zero) = (kept(at, key), weight(at, key), at.dag().float(0.0));
             vec![at.dag().select(keep, weight, zero)]
         });

@@ -149,7 +149,7 @@ impl IndexAdd {
             None => (first.clone(), rest),
         };
         let joined = &places[..places.len() - rest.len()];
-        at.accumulate(ReduceOp::Sum, Span::Dense(count), &mut |at, n| {
+        at.accumulate(ReduceOp::Sum, Span::Dense(count), &[coords, outer].concat(), &mut |at, n| {
             let own = if joined.len() > 1 { unravelled(at, n, joined) } else { vec![n] };
             vec![self.over(at, rest, &[outer, &own].concat(), coords)]
         })

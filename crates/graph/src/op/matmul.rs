@@ -74,7 +74,7 @@ impl Accumulated for MatMul {
         let &[row, column] = element else { return at.dag().float(0.0) };
         let (a, b) = (at.ty(0).clone(), at.ty(1).clone());
         let depth = a.shape.last().cloned().unwrap_or_default();
-        at.accumulate(ReduceOp::Sum, Span::Dense(depth), &mut |at, k| {
+        at.accumulate(ReduceOp::Sum, Span::Dense(depth), coords, &mut |at, k| {
             vec![at.load(0, &matrix(entry, &a, [row, k])), at.load(1, &matrix(entry, &b, [k, column]))]
         })
     }
@@ -160,7 +160,7 @@ impl Accumulated for JaggedMatMul {
         let (row, column) = (coords[0], coords[1]);
         let sample = at.sample(2, row);
         let depth = at.ty(0).shape[1].clone();
-        at.accumulate(ReduceOp::Sum, Span::Dense(depth), &mut |at, k| {
+        at.accumulate(ReduceOp::Sum, Span::Dense(depth), coords, &mut |at, k| {
             vec![at.load(0, &[row, k]), at.load(1, &[sample, k, column])]
         })
     }
@@ -207,7 +207,7 @@ impl Op for JaggedJaggedMatMul {
 impl Accumulated for JaggedJaggedMatMul {
     fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
         let &[sample, row, column] = coords else { return at.dag().float(0.0) };
-        at.accumulate(ReduceOp::Sum, Span::Ragged { offsets: 2, sample }, &mut |at, n| {
+        at.accumulate(ReduceOp::Sum, Span::Ragged { offsets: 2, sample }, coords, &mut |at, n| {
             let n = global(at, 2, sample, n);
             vec![at.load(0, &[n, row]), at.load(1, &[n, column])]
         })

@@ -108,7 +108,7 @@ impl Op for Reduce {
 impl Accumulated for Reduce {
     fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
         let extent = at.ty(0).shape.get(self.axis).cloned().unwrap_or_default();
-        at.accumulate(self.op, Span::Dense(extent), &mut |at, n| {
+        at.accumulate(self.op, Span::Dense(extent), coords, &mut |at, n| {
             let mut index = coords.to_vec();
             index[self.axis] = n;
             vec![at.load(0, &index)]
@@ -162,7 +162,7 @@ impl Op for SegmentReduce {
 impl Accumulated for SegmentReduce {
     fn element(&self, at: &mut dyn Accumulator, coords: &[ExprId]) -> ExprId {
         let (sample, inner) = (coords[0], &coords[1..]);
-        at.accumulate(self.op, Span::Ragged { offsets: 1, sample }, &mut |at, row| {
+        at.accumulate(self.op, Span::Ragged { offsets: 1, sample }, coords, &mut |at, row| {
             let row = global(at, 1, sample, row);
             vec![at.load(0, &with_row(row, inner))]
         })

@@ -4,7 +4,7 @@ use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, ParsedKernel, Slot, Target, Tuning};
 use rewire_graph_rewrite::plan::{
-    self, Body, Buffer, HostSlot, Map, Operand, Output, Place, ShapeEntry, Step, SymbolSource,
+    self, Body, Buffer, HostSlot, Nest, Operand, Output, Place, ShapeEntry, Step, SymbolSource,
 };
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -33,11 +33,11 @@ fn add() -> plan::Kernel {
     let b = dag.load(1, DType::F32, index.clone());
     let value = dag.binary(BinaryOp::Add, a, b);
     let operand = Operand { dtype: DType::F32, shape: shape.clone(), place: Place::Device };
-    plan::Kernel::Map(Map {
-        body: Body { dag, operands: vec![operand.clone(), operand], sizes: vec![] },
-        extents: shape.clone(),
-        outputs: vec![Output { target: 0, dtype: DType::F32, shape, index, value, columns: None }],
-    })
+    plan::Kernel::Nest(Nest::map(
+        Body { dag, operands: vec![operand.clone(), operand], sizes: vec![] },
+        shape.clone(),
+        vec![Output { target: 0, dtype: DType::F32, shape, index, value, columns: None }],
+    ))
 }
 
 /// What an emitter makes of [`add`]: eight elements a workgroup, so that grids grow large.
@@ -376,11 +376,11 @@ fn samples() -> Plan {
     let operand = Operand { dtype: DType::I32, shape: vec![one_more.clone()], place: Place::Host };
     let shape = vec![total.clone()];
     let output = Output { target: 0, dtype: DType::I32, shape: shape.clone(), index: vec![row], value, columns: None };
-    let kernel = plan::Kernel::Map(Map {
-        body: Body { dag, operands: vec![operand], sizes: vec![] },
-        extents: shape.clone(),
-        outputs: vec![output],
-    });
+    let kernel = plan::Kernel::Nest(Nest::map(
+        Body { dag, operands: vec![operand], sizes: vec![] },
+        shape.clone(),
+        vec![output],
+    ));
     let define = |symbol, source| ShapeEntry::Define { symbol: Symbol(symbol), source };
     let check = |check| ShapeEntry::Check { check, inputs: vec![offsets], argument: "rows".into() };
     Plan {

@@ -7,7 +7,7 @@ mod plans;
 use super::region::{Region, Values};
 use super::*;
 use crate::plan::{
-    Binding, Body, Check, HostInput, HostOp, HostSlot, Kernel, Map, Operand, Output, Place as Memory, ShapeEntry,
+    Binding, Body, Check, HostInput, HostOp, HostSlot, Kernel, Nest, Operand, Output, Place as Memory, ShapeEntry,
     ShapeProgram, ShapeValues,
 };
 use evaluate::{Wrong, check};
@@ -40,7 +40,7 @@ const FINDINGS: &[Finding] = &[
     // A store at an index that is a float.
     Finding {
         plan: 0,
-        changes: &[("/steps/1/kernel/Reduce/outputs/0/index/0", 3)],
+        changes: &[("/steps/1/kernel/Nest/outputs/0/index/0", 3)],
         lengths: [&[1], &[0]],
         seed: 33612990945387467,
     },

@@ -1,31 +1,53 @@
 use super::naive::Point;
 use super::{Data, assert_close, body, device, host, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
-use rewire_graph::{DType, HostTensor};
-use rewire_graph_rewrite::plan::{Attention, Kernel, Output, RowRange};
+use rewire_graph::{DType, HostTensor, Scalar};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Extent, Kernel, Nest, Output, ReduceOp};
 
 const HEADS: usize = 3;
 
+// The axes after that of samples.
+const ROW: u8 = 1;
+const HEAD: u8 = 2;
+const COLUMN: u8 = 3;
+const KEY: u8 = 4;
+const DEPTH: u8 = 5;
+
 /// `silu(qk / 8) / 100`, causal with a window and the last `targets` keys seen only by themselves.
 fn kernel(dtype: DType, qk: usize, v: usize, masked: bool, softmax: bool) -> Kernel {
+    attention(dtype, [qk, v], softmax, |dag, sample, _, i, j| masked.then(|| mask(dag, sample, i, j)))
+}
+
+/// [`kernel`] with a mask made of the sample, the head, the row and the key.
+fn attention(
+    dtype: DType,
+    [qk, v]: [usize; 2],
+    softmax: bool,
+    mask: impl FnOnce(&mut Dag, ExprId, ExprId, ExprId, ExprId) -> Option<ExprId>,
+) -> Kernel {
     let mut dag = Dag::new();
-    let (sample, head) = (dag.coord(0, None), dag.coord(1, Some(HEADS)));
-    let (i, x) = (dag.coord(2, None), dag.coord(3, None));
+    let (sample, head) = (dag.coord(0, None), dag.coord(HEAD, Some(HEADS)));
+    let [i, j, depth, value_column] = [ROW, KEY, DEPTH, COLUMN].map(|axis| dag.coord(axis, None));
     let offset = dag.load(0, DType::I32, vec![sample]);
-    let row = dag.binary(BinaryOp::Add, offset, i);
-    let element = |dag: &mut Dag, operand: u16, width: usize| {
+    let [row, key] = [i, j].map(|at| dag.binary(BinaryOp::Add, offset, at));
+    let element = |dag: &mut Dag, operand: u16, [row, x]: [ExprId; 2], width: usize| {
         let width = dag.int(width as i64);
         let column = dag.binary(BinaryOp::Mul, head, width);
         let column = dag.binary(BinaryOp::Add, column, x);
         dag.load(operand, dtype, vec![row, column])
     };
-    let (q, k, value) = (element(&mut dag, 1, qk), element(&mut dag, 2, qk), element(&mut dag, 3, v));
+    let (q, k) = (element(&mut dag, 1, [row, depth], qk), element(&mut dag, 2, [key, depth], qk));
+    let value = element(&mut dag, 3, [key, value_column], v);
     let score = score(&mut dag, softmax);
-    let mask = masked.then(|| mask(&mut dag, sample, i, x));
-    let sum = dag.value(0, rewire_graph::Scalar::F32);
+    let mask = mask(&mut dag, sample, head, i, j);
+    let mut accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: DEPTH, factors: vec![q, k] }];
+    let weight =
+        if softmax { share(&mut dag, mask, score, &mut accumulations) } else { hide(&mut dag, mask, score, 0.0) };
+    let sum = dag.value(accumulations.len() as u8, Scalar::F32);
+    accumulations.push(Accumulation { op: ReduceOp::Sum, axis: KEY, factors: vec![weight, value] });
     let width = dag.int(v as i64);
     let column = dag.binary(BinaryOp::Mul, head, width);
-    let column = dag.binary(BinaryOp::Add, column, x);
+    let column = dag.binary(BinaryOp::Add, column, value_column);
     let output = Output {
         target: 0,
         dtype: DType::F32,
@@ -36,26 +58,33 @@ fn kernel(dtype: DType, qk: usize, v: usize, masked: bool, softmax: bool) -> Ker
     };
     let tensor = |width: usize| device(dtype, vec![symbol(1), (HEADS * width).into()]);
     let operands = vec![host(vec![symbol(0) + 1.into()]), tensor(qk), tensor(qk), tensor(v), host(vec![symbol(0)])];
-    Kernel::Attention(Attention {
-        body: body(dag, operands),
-        samples: symbol(0),
-        heads: HEADS,
-        qk_width: qk,
-        v_width: v,
-        rows: RowRange::Ragged { offsets: 0 },
-        keys: RowRange::Ragged { offsets: 0 },
-        q,
-        k,
-        v: value,
-        score,
-        mask,
-        softmax,
-        outputs: vec![output],
-    })
+    let ragged = || Extent::Ragged { offsets: 0 };
+    let mut axes = Axis::points([symbol(0), HEADS.into(), v.into()]);
+    axes.insert(1, Axis { extent: ragged(), summed: false });
+    axes.extend([ragged(), Extent::Dense(qk.into())].map(Axis::sum));
+    Kernel::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
+}
+
+/// The score where the mask lets a pair count, `hidden` elsewhere.
+fn hide(dag: &mut Dag, mask: Option<ExprId>, score: ExprId, hidden: f32) -> ExprId {
+    let hidden = mask.map(|_| dag.float(hidden));
+    mask.zip(hidden).map_or(score, |(mask, hidden)| dag.select(mask, score, hidden))
+}
+
+/// The share of a pair in the softmax of its row.
+fn share(dag: &mut Dag, mask: Option<ExprId>, score: ExprId, accumulations: &mut Vec<Accumulation>) -> ExprId {
+    let [largest, total] = [1, 2].map(|position| dag.value(position, Scalar::F32));
+    let shifted = dag.binary(BinaryOp::Sub, score, largest);
+    let exp = dag.unary(UnaryOp::Exp, shifted);
+    for (op, element, hidden) in [(ReduceOp::Max, score, f32::NEG_INFINITY), (ReduceOp::Sum, exp, 0.0)] {
+        accumulations.push(Accumulation { op, axis: KEY, factors: vec![hide(dag, mask, element, hidden)] });
+    }
+    let share = dag.binary(BinaryOp::Div, exp, total);
+    hide(dag, mask, share, 0.0)
 }
 
 fn score(dag: &mut Dag, softmax: bool) -> ExprId {
-    let dot = dag.value(0, rewire_graph::Scalar::F32);
+    let dot = dag.value(0, Scalar::F32);
     let scale = dag.float(0.125);
     let scaled = dag.binary(BinaryOp::Mul, dot, scale);
     if softmax {
@@ -80,39 +109,48 @@ fn mask(dag: &mut Dag, sample: ExprId, i: ExprId, j: ExprId) -> ExprId {
 }
 
 fn expected(kernel: &Kernel, data: &[Data], lengths: &[usize]) -> Vec<f64> {
-    let Kernel::Attention(kernel) = kernel else { panic!("no attention") };
+    let nest = kernel.nest().unwrap();
+    let [dot, statistics @ .., sum] = &nest.accumulations[..] else { panic!("no attention") };
+    let (&[q, k], &[weight, v]) = (&dot.factors[..], &sum.factors[..]) else { panic!("no attention") };
+    let [v_width, qk_width] = [COLUMN, DEPTH]
+        .map(|axis| nest.axes[usize::from(axis)].extent.dense().and_then(|width| width.as_const()).unwrap());
     let at = |coords: &[i64], values: &[f64], id: ExprId| {
-        Point { dag: &kernel.body.dag, data, coords, values }.evaluate(id).float()
+        Point { dag: &nest.body.dag, data, coords, values }.evaluate(id).float()
     };
     let tokens: usize = lengths.iter().sum();
-    let width = HEADS * kernel.v_width;
+    let width = HEADS * v_width;
     let (mut out, mut base) = (vec![0.0; tokens * width], 0);
     for (s, &n) in lengths.iter().enumerate() {
         for h in 0..HEADS {
-            let panel = |id: ExprId, width: usize| -> Vec<Vec<f64>> {
-                let row =
-                    |i: usize| (0..width).map(|x| at(&[s as i64, h as i64, i as i64, x as i64], &[], id)).collect();
-                (0..n).map(row).collect()
+            // By coordinates of the row, the column and the key; of the columns of queries and keys.
+            let at = |[i, d, j, x]: [usize; 4], values: &[f64], id: ExprId| {
+                at(&[s, i, h, d, j, x].map(|coord| coord as i64), values, id)
             };
-            let (q, k, v) =
-                (panel(kernel.q, kernel.qk_width), panel(kernel.k, kernel.qk_width), panel(kernel.v, kernel.v_width));
+            let panel = |width: usize, element: &dyn Fn(usize, usize) -> f64| -> Vec<Vec<f64>> {
+                (0..n).map(|row| (0..width).map(|x| element(row, x)).collect()).collect()
+            };
+            let q = panel(qk_width, &|i, x| at([i, 0, 0, x], &[], q));
+            let k = panel(qk_width, &|j, x| at([0, 0, j, x], &[], k));
+            let v = panel(v_width, &|j, d| at([0, d, j, 0], &[], v));
             for i in 0..n {
-                let weight = |j: usize| -> Option<f64> {
-                    let coords = [s as i64, h as i64, i as i64, j as i64];
-                    let counts = kernel.mask.is_none_or(|mask| at(&coords, &[], mask) != 0.0);
-                    let dot: f64 = q[i].iter().zip(&k[j]).map(|(a, b)| a * b).sum();
-                    counts.then(|| at(&coords, &[dot], kernel.score))
+                let dots: Vec<f64> = k.iter().map(|k| q[i].iter().zip(k).map(|(a, b)| a * b).sum()).collect();
+                let elements = |values: &[f64], id: ExprId| -> Vec<f64> {
+                    let values = |j: usize| [&[dots[j]][..], values].concat();
+                    (0..n).map(|j| at([i, 0, j, 0], &values(j), id)).collect()
                 };
-                let mut weights: Vec<Option<f64>> = (0..n).map(weight).collect();
-                if kernel.softmax {
-                    let largest = weights.iter().flatten().fold(f64::MIN, |a, &b| a.max(b));
-                    weights.iter_mut().flatten().for_each(|w| *w = (*w - largest).exp());
-                    let sum: f64 = weights.iter().flatten().sum();
-                    weights.iter_mut().flatten().for_each(|w| *w /= sum);
+                let mut values = vec![];
+                for statistic in statistics {
+                    let elements = elements(&values, statistic.factors[0]);
+                    values.push(match statistic.op {
+                        ReduceOp::Sum => elements.iter().sum(),
+                        ReduceOp::Max => elements.into_iter().fold(f64::MIN, f64::max),
+                        ReduceOp::Min => elements.into_iter().fold(f64::MAX, f64::min),
+                    });
                 }
-                for d in 0..kernel.v_width {
-                    let sum: f64 = weights.iter().zip(&v).map(|(w, v)| w.unwrap_or(0.0) * v[d]).sum();
-                    out[(base + i) * width + h * kernel.v_width + d] = sum;
+                let weights = elements(&values, weight);
+                for d in 0..v_width {
+                    let sum: f64 = weights.iter().zip(&v).map(|(w, v)| w * v[d]).sum();
+                    out[(base + i) * width + h * v_width + d] = sum;
                 }
             }
         }
@@ -154,15 +192,15 @@ fn ragged_attention_meets_plain_loops() {
 
 #[test]
 fn a_mask_may_depend_on_the_head() {
-    let Kernel::Attention(mut attention) = kernel(DType::F32, 16, 16, true, false) else { panic!("no attention") };
-    let dag = &mut attention.body.dag;
-    let (head, i, j) = (dag.coord(1, Some(HEADS)), dag.coord(2, None), dag.coord(3, None));
-    let distance = dag.binary(BinaryOp::Sub, i, j);
-    let step = dag.int(17);
-    let window = dag.binary(BinaryOp::Mul, head, step);
-    let near = dag.binary(BinaryOp::Le, distance, window);
-    attention.mask = attention.mask.map(|mask| dag.binary(BinaryOp::And, mask, near));
-    let (kernel, lengths) = (Kernel::Attention(attention), [70, 133]);
+    let kernel = attention(DType::F32, [16, 16], false, |dag, sample, head, i, j| {
+        let mask = mask(dag, sample, i, j);
+        let distance = dag.binary(BinaryOp::Sub, i, j);
+        let step = dag.int(17);
+        let window = dag.binary(BinaryOp::Mul, head, step);
+        let near = dag.binary(BinaryOp::Le, distance, window);
+        Some(dag.binary(BinaryOp::And, mask, near))
+    });
+    let lengths = [70, 133];
     let data = data(DType::F32, &lengths, 16, 16, &[1, 2]);
     let out = run_on_any_threads(&kernel, &data, &vec![2, 203]);
     assert_close(&out[0], &expected(&kernel, &data, &lengths), 3e-6);
@@ -176,14 +214,13 @@ fn long_samples_are_cut_into_spans() {
             let kernel = kernel(DType::F32, 2, 1, masked, softmax);
             let data = data(DType::F32, &lengths, 2, 1, &[9]);
             let out = run_on_any_threads(&kernel, &data, &vec![1, 1100]);
-            assert_close(&out[0], &expected_fast(&kernel, &data, 1100), 3e-6);
+            assert_close(&out[0], &expected_fast(masked, softmax, &data, 1100), 3e-6);
         }
     }
 }
 
 /// As `expected`, for one sample: the loads are taken apart once.
-fn expected_fast(kernel: &Kernel, data: &[Data], n: usize) -> Vec<f64> {
-    let Kernel::Attention(attention) = kernel else { panic!("no attention") };
+fn expected_fast(masked: bool, softmax: bool, data: &[Data], n: usize) -> Vec<f64> {
     let flat = |d: &Data| match d {
         Data::Device(t) => t.to_f64(),
         Data::Host(_) => vec![],
@@ -192,11 +229,11 @@ fn expected_fast(kernel: &Kernel, data: &[Data], n: usize) -> Vec<f64> {
     let mut out = vec![0.0; n * HEADS];
     for h in 0..HEADS {
         for i in 0..n {
-            let counts = |j: usize| attention.mask.is_none() || (i >= j && i - j < 150 && (j + 5 < n || i == j));
+            let counts = |j: usize| !masked || (i >= j && i - j < 150 && (j + 5 < n || i == j));
             let dot = |j: usize| 0.125 * (0..2).map(|x| q[i * 6 + h * 2 + x] * k[j * 6 + h * 2 + x]).sum::<f64>();
             let keys: Vec<usize> = (0..n).filter(|&j| counts(j)).collect();
-            let weight = |s: f64| if attention.softmax { s.exp() } else { 0.01 * s / (1.0 + (-s).exp()) };
-            let total: f64 = if attention.softmax { keys.iter().map(|&j| weight(dot(j))).sum() } else { 1.0 };
+            let weight = |s: f64| if softmax { s.exp() } else { 0.01 * s / (1.0 + (-s).exp()) };
+            let total: f64 = if softmax { keys.iter().map(|&j| weight(dot(j))).sum() } else { 1.0 };
             out[i * HEADS + h] = keys.iter().map(|&j| weight(dot(j)) * v[j * HEADS + h]).sum::<f64>() / total;
         }
     }

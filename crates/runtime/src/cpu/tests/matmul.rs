@@ -2,40 +2,41 @@ use super::naive::Point;
 use super::{Data, assert_close, body, device, host, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::plan::{Kernel, Matmul, Output, ReduceOp, Reduction, RowRange};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Extent, Kernel, Nest, Output, ReduceOp};
 
 /// `silu(a b + bias)`; `b` is `[k, n]` or `[n, k]`, of either storage type; with `norm`, rows of `a` are centred.
 fn dense(dtype: DType, n: usize, k: usize, transposed: bool, norm: bool) -> Kernel {
     let mut dag = Dag::new();
-    let (row, x) = (dag.coord(0, None), dag.coord(1, None));
+    let (row, column, x) = (dag.coord(0, None), dag.coord(1, None), dag.coord(2, None));
     let mut a = dag.load(0, DType::F32, vec![row, x]);
-    let mut stats = vec![];
+    let mut accumulations = vec![];
     if norm {
-        stats.push(Reduction { op: ReduceOp::Sum, extent: k.into(), value: a });
+        accumulations.push(Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a] });
         let sum = dag.value(0, Scalar::F32);
         let scale = dag.float(1.0 / k as f32);
         let mean = dag.binary(BinaryOp::Mul, sum, scale);
         a = dag.binary(BinaryOp::Sub, a, mean);
     }
-    let b = dag.load(1, dtype, if transposed { vec![x, row] } else { vec![row, x] });
-    let bias = dag.load(2, DType::F32, vec![x]);
-    let sum = dag.value(0, Scalar::F32);
+    let b = dag.load(1, dtype, if transposed { vec![column, x] } else { vec![x, column] });
+    let bias = dag.load(2, DType::F32, vec![column]);
+    let sum = dag.value(accumulations.len() as u8, Scalar::F32);
+    accumulations.push(Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b] });
     let biased = dag.binary(BinaryOp::Add, sum, bias);
     let value = dag.unary(UnaryOp::Silu, biased);
     let output = Output {
         target: 0,
         dtype: DType::F32,
         shape: vec![symbol(0), n.into()],
-        index: vec![row, x],
+        index: vec![row, column],
         value,
         columns: None,
     };
     let shape = if transposed { vec![n.into(), k.into()] } else { vec![k.into(), n.into()] };
     let operands =
         vec![device(DType::F32, vec![symbol(0), k.into()]), device(dtype, shape), device(DType::F32, vec![n.into()])];
-    let m = RowRange::Dense(symbol(0));
-    let body = body(dag, operands);
-    Kernel::Matmul(Matmul { body, batch: vec![], m, n: n.into(), k: k.into(), stats, a, b, outputs: vec![output] })
+    let mut axes = Axis::points([symbol(0), n.into()]);
+    axes.push(Axis::sum(Extent::Dense(k.into())));
+    Kernel::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
 }
 
 fn dense_data(dtype: DType, m: usize, n: usize, k: usize, transposed: bool) -> Vec<Data> {
@@ -105,11 +106,11 @@ fn a_row_does_not_depend_on_its_batch_mates() {
 /// `sum over k of a(offsets[s] + m, k) * b(s, k, n)` for every sample.
 fn ragged(n: usize, k: usize, computed: bool) -> Kernel {
     let mut dag = Dag::new();
-    let (sample, row, x) = (dag.coord(0, None), dag.coord(1, None), dag.coord(2, None));
+    let [sample, row, column, x] = [0, 1, 2, 3].map(|axis| dag.coord(axis, None));
     let offset = dag.load(0, DType::I32, vec![sample]);
     let token = dag.binary(BinaryOp::Add, offset, row);
     let mut a = dag.load(1, DType::F32, vec![token, x]);
-    let mut b = dag.load(2, DType::F32, vec![sample, row, x]);
+    let mut b = dag.load(2, DType::F32, vec![sample, x, column]);
     if computed {
         a = dag.unary(UnaryOp::Tanh, a);
         b = dag.unary(UnaryOp::Neg, b);
@@ -120,7 +121,7 @@ fn ragged(n: usize, k: usize, computed: bool) -> Kernel {
         target: 0,
         dtype: DType::F16,
         shape: vec![total.clone(), n.into()],
-        index: vec![token, x],
+        index: vec![token, column],
         value,
         columns: None,
     };
@@ -129,17 +130,11 @@ fn ragged(n: usize, k: usize, computed: bool) -> Kernel {
         device(DType::F32, vec![total, k.into()]),
         device(DType::F32, vec![symbol(0), k.into(), n.into()]),
     ];
-    Kernel::Matmul(Matmul {
-        body: body(dag, operands),
-        batch: vec![symbol(0)],
-        m: RowRange::Ragged { offsets: 0 },
-        n: n.into(),
-        k: k.into(),
-        stats: vec![],
-        a,
-        b,
-        outputs: vec![output],
-    })
+    let mut axes = Axis::points([symbol(0), n.into()]);
+    axes.insert(1, Axis { extent: Extent::Ragged { offsets: 0 }, summed: false });
+    axes.push(Axis::sum(Extent::Dense(k.into())));
+    let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 3, factors: vec![a, b] }];
+    Kernel::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
 }
 
 #[test]
@@ -156,16 +151,17 @@ fn ragged_products_meet_plain_loops() {
                 Data::Device(tensor(DType::F32, &[5, k, n], 2)),
             ];
             let out = run_on_any_threads(&kernel, &data, &vec![5, 144]);
-            let Kernel::Matmul(matmul) = &kernel else { panic!("no product") };
-            let at = |coords: [i64; 3], id: ExprId| {
-                Point { dag: &matmul.body.dag, data: &data, coords: &coords, values: &[] }.evaluate(id).float()
+            let nest = kernel.nest().unwrap();
+            let at = |coords: [i64; 4], id: ExprId| {
+                Point { dag: &nest.body.dag, data: &data, coords: &coords, values: &[] }.evaluate(id).float()
             };
             let mut expected = vec![];
             for (s, &length) in lengths.iter().enumerate() {
                 for i in 0..length {
                     for j in 0..n {
                         let (s, i, j) = (s as i64, i as i64, j as i64);
-                        let term = |x: i64| at([s, i, x], matmul.a) * at([s, x, j], matmul.b);
+                        let factors = &nest.accumulations[0].factors;
+                        let term = |x: i64| factors.iter().map(|&factor| at([s, i, j, x], factor)).product::<f64>();
                         expected.push((0..k as i64).map(term).sum());
                     }
                 }

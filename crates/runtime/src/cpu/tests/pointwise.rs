@@ -4,7 +4,7 @@ use super::{Compiled, Data, Memory, Operand, body, device, host, run_compiled, r
 use proptest::prelude::*;
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, HostTensor, Scalar};
-use rewire_graph_rewrite::plan::{Kernel, Map, Output};
+use rewire_graph_rewrite::plan::{Kernel, Nest, Output};
 
 /// A loop over `extents` that writes `values` at its coordinates.
 fn map(dag: Dag, operands: Vec<rewire_graph_rewrite::plan::Operand>, extents: &[usize], values: &[ExprId]) -> Kernel {
@@ -26,13 +26,13 @@ fn map(dag: Dag, operands: Vec<rewire_graph_rewrite::plan::Operand>, extents: &[
         columns: None,
     };
     let outputs = values.iter().enumerate().map(output).collect();
-    Kernel::Map(Map { body: body(dag, operands), extents: shape, outputs })
+    Kernel::Nest(Nest::map(body(dag, operands), shape, outputs))
 }
 
 /// Compares all outputs of a map with point by point evaluation.
 fn check(kernel: &Kernel, data: &[Data], extents: &[usize], tolerance: f64) {
     let out = run_on_any_threads(kernel, data, &vec![]);
-    let Kernel::Map(map) = kernel else { panic!("no map") };
+    let map = kernel.nest().unwrap();
     for (output, actual) in map.outputs.iter().zip(&out) {
         let (floats, ints) = (actual.to_f64(), actual.to_i64());
         for point in 0..extents.iter().product() {
@@ -114,7 +114,7 @@ fn a_side_that_is_not_taken_leaves_nothing_of_an_earlier_run() {
     let operands = vec![device(DType::I32, vec![symbol(0)]), device(DType::F32, rows(0)), device(DType::F32, rows(1))];
     let output =
         Output { target: 0, dtype: DType::F32, shape: rows(0), index: vec![row, column], value, columns: None };
-    let kernel = Kernel::Map(Map { body: body(dag, operands), extents: rows(0), outputs: vec![output] });
+    let kernel = Kernel::Nest(Nest::map(body(dag, operands), rows(0), vec![output]));
     let compiled = Compiled::new(&kernel).unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     // Where both sides are taken, then where one of them is, on more rows than the other has.
@@ -171,7 +171,7 @@ fn outputs_scatter_and_take_columns() {
         output(3, &[10, 30, 5], vec![head, row, within], None),
     ];
     let body = body(dag, vec![device(DType::F32, vec![30.into(), 50.into()])]);
-    let kernel = Kernel::Map(Map { body, extents: vec![30.into(), 50.into()], outputs });
+    let kernel = Kernel::Nest(Nest::map(body, vec![30.into(), 50.into()], outputs));
     let source = tensor(DType::F32, &[30, 50], 1);
     let out = run_on_any_threads(&kernel, &[Data::Device(source.clone())], &vec![]);
     let (source, out): (Vec<f32>, Vec<Vec<f32>>) = (source.to_f32(), out.iter().map(HostTensor::to_f32).collect());
@@ -361,7 +361,7 @@ fn outputs_share_a_tensor() {
         let end = left.min(right);
         let outputs = vec![output(vec![row, moved], a, None), output(vec![row, column], b, Some((0, end)))];
         let body = body(dag, vec![device(DType::F32, vec![rows.into(), left.into()])]);
-        let kernel = Kernel::Map(Map { body, extents: vec![rows.into(), left.into()], outputs });
+        let kernel = Kernel::Nest(Nest::map(body, vec![rows.into(), left.into()], outputs));
         let source = tensor(DType::F32, &[rows, left], 1);
         let out = run_on_any_threads(&kernel, &[Data::Device(source.clone())], &vec![]).remove(0).to_f64();
         let half = HostTensor::from_f64(DType::F16, vec![rows * left], &source.to_f64()).unwrap().to_f64();

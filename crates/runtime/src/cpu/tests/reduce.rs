@@ -1,7 +1,7 @@
 use super::{Data, assert_close, body, device, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, UnaryOp};
 use rewire_graph::{DType, HostTensor, Scalar};
-use rewire_graph_rewrite::plan::{Kernel, Output, Reduce, ReduceOp, Reduction};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Kernel, Nest, Output, ReduceOp};
 
 /// Layer norm times `u`, with the mean and the largest element of each row.
 pub(in super::super) fn layer_norm(dtype: DType, width: usize) -> Kernel {
@@ -35,16 +35,12 @@ pub(in super::super) fn layer_norm(dtype: DType, width: usize) -> Kernel {
     };
     let operands =
         vec![device(dtype, full.clone()), device(dtype, full.clone()), device(DType::F32, vec![width.into()])];
-    Kernel::Reduce(Reduce {
+    let combined = |op, value| Accumulation { op, axis: 1, factors: vec![value] };
+    Kernel::Nest(Nest {
         body: body(dag, operands),
-        extents: full,
-        reductions: vec![
-            Reduction { op: ReduceOp::Sum, extent: width.into(), value: x },
-            Reduction { op: ReduceOp::Sum, extent: width.into(), value: squared },
-            Reduction { op: ReduceOp::Max, extent: width.into(), value: x },
-        ],
-        outputs: vec![output],
-        row_outputs: vec![row_output(1, mean), row_output(2, largest)],
+        axes: Axis::points(full),
+        accumulations: vec![combined(ReduceOp::Sum, x), combined(ReduceOp::Sum, squared), combined(ReduceOp::Max, x)],
+        outputs: vec![output, row_output(1, mean), row_output(2, largest)],
     })
 }
 

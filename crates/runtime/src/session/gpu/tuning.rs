@@ -330,15 +330,16 @@ mod tests {
     use super::*;
     use crate::session::tests::product;
     use rewire_graph::DType;
+    use rewire_graph_rewrite::plan::{Extent, Kernel};
 
     #[test]
     fn the_order_of_sums_is_decided_for_all_sizes() {
         let target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
         let mut plan = product();
         let step = &mut plan.steps[0];
-        if let rewire_graph_rewrite::plan::Kernel::Matmul(kernel) = &mut step.kernel {
-            kernel.body.operands.iter_mut().for_each(|operand| operand.dtype = DType::F16);
-            kernel.n = 32.into();
+        if let Kernel::Nest(nest) = &mut step.kernel {
+            nest.body.operands.iter_mut().for_each(|operand| operand.dtype = DType::F16);
+            nest.axes[1].extent = Extent::Dense(32.into());
         }
         let of = |base, matrices| {
             let bucket = Bucket::new(&[], |_| None);

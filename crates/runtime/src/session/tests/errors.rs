@@ -56,7 +56,7 @@ fn copy_of(dtype: DType) -> Plan {
     let operand = Operand { dtype, shape: shape.clone(), place: Place::Device };
     let output = Output { target: 0, dtype, shape: shape.clone(), index: vec![row], value, columns: None };
     let body = Body { dag, operands: vec![operand], sizes: vec![] };
-    let kernel = plan::Kernel::Map(Map { body, extents: shape.clone(), outputs: vec![output] });
+    let kernel = plan::Kernel::Nest(Nest::map(body, shape.clone(), vec![output]));
     let buffer = |source| Buffer { dtype, shape: shape.clone(), source };
     Plan {
         load: vec![],

@@ -3,8 +3,8 @@ use crate::{Inputs, Kernel, Session};
 use rewire_graph::pointwise::Dag;
 use rewire_graph::{DType, Dim, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::{
-    self, Binding, Body, Buffer, BufferId, Matmul, Operand, Output, Place, Plan, PlanOutput, RowRange, ShapeEntry,
-    Source, Step, SymbolSource,
+    self, Accumulation, Axis, Binding, Body, Buffer, BufferId, Extent, Nest, Operand, Output, Place, Plan, PlanOutput,
+    ReduceOp, ShapeEntry, Source, Step, SymbolSource,
 };
 
 const K: usize = 21;
@@ -15,28 +15,25 @@ pub fn product() -> Plan {
     let rows = Dim::symbol(Symbol(0));
     let shapes: [Vec<Dim>; 3] = [vec![rows.clone(), K.into()], vec![K.into(), N.into()], vec![rows.clone(), N.into()]];
     let mut dag = Dag::new();
-    let (first, second) = (dag.coord(0, None), dag.coord(1, None));
-    let a = dag.load(0, DType::F32, vec![first, second]);
-    let b = dag.load(1, DType::F32, vec![first, second]);
+    let (row, column, depth) = (dag.coord(0, None), dag.coord(1, None), dag.coord(2, None));
+    let a = dag.load(0, DType::F32, vec![row, depth]);
+    let b = dag.load(1, DType::F32, vec![depth, column]);
     let value = dag.value(0, rewire_graph::Scalar::F32);
     let operand = |n: usize| Operand { dtype: DType::F32, shape: shapes[n].clone(), place: Place::Device };
     let output = Output {
         target: 0,
         dtype: DType::F32,
         shape: shapes[2].clone(),
-        index: vec![first, second],
+        index: vec![row, column],
         value,
         columns: None,
     };
-    let kernel = plan::Kernel::Matmul(Matmul {
+    let mut axes = Axis::points([rows, N.into()]);
+    axes.push(Axis::sum(Extent::Dense(K.into())));
+    let kernel = plan::Kernel::Nest(Nest {
         body: Body { dag, operands: vec![operand(0), operand(1)], sizes: vec![] },
-        batch: vec![],
-        m: RowRange::Dense(rows),
-        n: N.into(),
-        k: K.into(),
-        stats: vec![],
-        a,
-        b,
+        axes,
+        accumulations: vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b] }],
         outputs: vec![output],
     });
     let sources = [Source::Input("x".into()), Source::Parameter("w".into()), Source::Step];
