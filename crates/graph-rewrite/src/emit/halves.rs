@@ -3,7 +3,7 @@
 //! Halves end at 65504 and tell integers apart up to 2048, so an operand is rounded to them only if that is what storing it
 //! in half precision would do: it is made of stored halves, and no larger than those times what its rows have in common. A
 //! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
-//! powers, exponentials without a bound, functions of a user's own and integers do not.
+//! powers, exponentials without a bound, functions of a user's own, integers and bounded functions of singles do not.
 
 use crate::plan::{Body, Place, ReduceOp, Reduction};
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
@@ -43,7 +43,7 @@ pub(super) fn suit(body: &Body, roots: &[ExprId], row: u8, stats: &[Reduction]) 
     let mut known = HashMap::new();
     let analysis = Analysis { body, row, stats };
     roots.iter().all(|&root| match analysis.magnitude(root, &mut known) {
-        Bounded(most) => most <= LARGEST,
+        Bounded(most) => most <= LARGEST && !analysis.reads_singles(root),
         Halves { gain, rows } => gain <= GAIN && rows <= 1,
         Statistic { .. } | Unbounded => false,
     })
@@ -64,6 +64,15 @@ impl Analysis<'_> {
             }
         }
         known.get(&root).copied().unwrap_or(Unbounded)
+    }
+
+    fn reads_singles(&self, root: ExprId) -> bool {
+        self.body.dag.reachable(&[root]).into_iter().any(|id| match *self.body.dag.expr(id) {
+            Expr::Load { operand, .. } => {
+                self.body.operands.get(usize::from(operand)).is_some_and(|operand| operand.dtype == DType::F32)
+            }
+            _ => false,
+        })
     }
 
     /// The magnitude of an expression whose operands are known.
