@@ -46,8 +46,9 @@ impl Builder {
             13 => x.gelu_erf(),
             14 => x.gelu_tanh(),
             15 => x.square().clamp(None, Some(9.0)),
-            16 => (&x * 100.0).silu().clamp(Some(-1.0), Some(2.0)),
-            _ => (&x * 200.0).sigmoid(),
+            // Steep, and scaled down: no step enlarges what its operand is rounded by.
+            16 => &(&x * 100.0).silu().clamp(Some(-1.0), Some(2.0)) * 0.01,
+            _ => &(&x * 200.0).sigmoid() * 0.02,
         })
     }
 

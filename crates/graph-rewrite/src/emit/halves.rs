@@ -3,7 +3,7 @@
 //! Halves end at 65504 and tell integers apart up to 2048, so an operand is rounded to them only if that is what storing it
 //! in half precision would do: it is made of stored halves, and no larger than those times what its rows have in common. A
 //! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
-//! powers, exponentials without a bound, functions of a user's own and integers do not.
+//! powers, exponentials without a bound, functions of a user's own, integers and bounded functions of singles do not.
 
 use crate::plan::{Body, Place, ReduceOp};
 use crate::schedule::Reduced;
@@ -41,8 +41,9 @@ use Magnitude::{Bounded, Halves, Statistic, Unbounded};
 
 /// True if all of `roots` may be halves, each with the coordinate of its columns. `stats` are what values stand for.
 pub(super) fn suit(body: &Body, roots: &[(ExprId, u8)], stats: &[Reduced]) -> bool {
-    roots.iter().all(|&(root, column)| match (Analysis { body, column, stats }).magnitude(root) {
-        Bounded(most) => most <= LARGEST,
+    let analysis = |column| Analysis { body, column, stats };
+    roots.iter().all(|&(root, column)| match analysis(column).magnitude(root) {
+        Bounded(most) => most <= LARGEST && !analysis(column).reads_singles(root),
         Halves { gain, rows } => gain <= GAIN && rows <= 1,
         Statistic { .. } | Unbounded => false,
     })
@@ -64,6 +65,15 @@ impl Analysis<'_> {
             }
         }
         known.get(&root).copied().unwrap_or(Unbounded)
+    }
+
+    fn reads_singles(&self, root: ExprId) -> bool {
+        self.body.dag.reachable(&[root]).into_iter().any(|id| match *self.body.dag.expr(id) {
+            Expr::Load { operand, .. } => {
+                self.body.operands.get(usize::from(operand)).is_some_and(|operand| operand.dtype == DType::F32)
+            }
+            _ => false,
+        })
     }
 
     /// The magnitude of an expression whose operands are known.

@@ -14,8 +14,6 @@ use std::sync::Arc;
 
 /// What comes before the body of a shader.
 pub(super) struct Declarations {
-    /// Directives.
-    pub enable: &'static str,
     /// Bindings with the functions that load from and store to them, and functions of a user's own.
     pub text: String,
     /// The functions may run without checks.
@@ -352,8 +350,7 @@ impl<'a> Module<'a> {
         for (&id, name) in &self.once {
             let _ = writeln!(text, "var<private> {name}: {};", type_of(self.body.dag.scalar(id)));
         }
-        let enable = if text.contains("f16>") { "enable f16;\n\n" } else { "" };
-        Ok(Declarations { enable, text: text + "\n" + &functions, trusted })
+        Ok(Declarations { text: text + "\n" + &functions, trusted })
     }
 
     fn search_function(&mut self, position: u16) -> Result<String, EmitError> {

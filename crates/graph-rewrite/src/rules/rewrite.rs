@@ -1,7 +1,7 @@
 use super::{Attempt, PatchError, Rule};
 use crate::lower::RewriteError;
 use crate::passes::Context;
-use rewire_graph::op::{Input, Parameter};
+use rewire_graph::op::Parameter;
 use rewire_graph::{Graph, Layout, NodeId, SizeSource};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -66,7 +66,7 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
     Ok(graph)
 }
 
-/// Detaches those of `nodes` that nobody reads, and then what only they read. Inputs and parameters stay.
+/// Detaches those of `nodes` that nobody reads, and then what only they read. Inputs, checks and parameters stay.
 fn detach_unread(graph: &mut Graph, nodes: Vec<NodeId>, unread: &mut BTreeSet<NodeId>) {
     let mut stack = nodes;
     while let Some(id) = stack.pop() {
@@ -85,7 +85,7 @@ fn is_needed(graph: &Graph, id: NodeId) -> bool {
             SizeSource::Extent { .. } | SizeSource::Unbound => false,
         })
     };
-    node.op.downcast_ref::<Input>().is_some()
+    node.is_root()
         || node.op.downcast_ref::<Parameter>().is_some()
         || !graph.users(id).is_empty()
         || graph.outputs().iter().any(|(_, value)| value.node == id)

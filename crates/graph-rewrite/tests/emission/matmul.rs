@@ -334,3 +334,37 @@ fn only_what_halves_hold_is_rounded_to_halves() {
         }
     }
 }
+
+/// `[m, k] x [k, n]` of what a function makes of the elements of two operands.
+fn made(dtype: DType, function: fn(&mut Build, ExprId) -> ExprId) -> Kernel {
+    let mut b = Build::default();
+    let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
+    let x = b.operand(dtype, vec![m.clone(), k.clone()]);
+    let w = b.operand(dtype, vec![k.clone(), n.clone()]);
+    let (row, column, depth, inner) = (b.coord(0, &m), b.coord(1, &n), b.coord(1, &k), b.coord(0, &k));
+    let [left, right] = [b.load(x, &[row, depth]), b.load(w, &[inner, column])].map(|x| function(&mut b, x));
+    let value = b.body.dag.value(0, Scalar::F32);
+    let outputs = own(vec![output(DType::F32, vec![m.clone(), n.clone()], vec![row, column], value)]);
+    let (batch, stats) = (vec![], vec![]);
+    Kernel::Matmul(Matmul { body: b.body, batch, m: RowRange::Dense(m), n, k, stats, a: left, b: right, outputs })
+}
+
+#[test]
+fn truth_values_are_halves_and_bounded_functions_of_singles_are_not() {
+    let positive = made(DType::I32, |b, x| {
+        let zero = b.body.dag.int(0);
+        let positive = b.bin(BinaryOp::Gt, x, zero);
+        b.body.dag.cast(Scalar::F32, positive)
+    });
+    let bounded = made(DType::F32, |b, x| b.body.dag.unary(UnaryOp::Tanh, x));
+    for (name, dtype, kernel, expected) in
+        [("truth values", DType::I32, positive, true), ("a bounded function", DType::F32, bounded, false)]
+    {
+        let data = [noise(dtype, &[9, 48], 1), noise(dtype, &[48, 64], 2)];
+        for (matrix, subgroup) in [(8, 8), (16, 32)] {
+            let target = with_matrices(matrix, subgroup);
+            let wgsl = check_on(name, &kernel, &data, &[(0, 9)], &target, &Tuning::default());
+            assert_eq!(wgsl.contains("coopMultiplyAdd"), expected, "{name}");
+        }
+    }
+}

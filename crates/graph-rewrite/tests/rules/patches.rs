@@ -65,6 +65,15 @@ fn what_others_read_stays() {
 }
 
 #[test]
+fn checks_stay_though_nobody_reads_what_they_check() {
+    let graph = graph(|scope, x, _| vec![x + &scope.counts("counts", &6.into()).cast(DType::F32)]);
+    let first =
+        TracedRule::new("first", |p| vec![&p.any("x", DType::F32) + &p.any("y", DType::F32)], |r| vec![r.tensor("x")]);
+    let (rewritten, fired) = rewrite(&graph, &[&first.unwrap()]).unwrap();
+    assert_eq!((fired.len(), count(&rewritten, "cast"), count(&rewritten, "counts")), (1, 0, 1));
+}
+
+#[test]
 fn rules_that_undo_each_other_are_an_error() {
     let there = silu(|r| vec![r.tensor("x").silu()]);
     let back = TracedRule::new(

@@ -48,6 +48,13 @@ pub struct Node {
     pub path: String,
 }
 
+impl Node {
+    /// True for what stays though no output needs it: inputs, which callers bind, and checks of host values.
+    pub fn is_root(&self) -> bool {
+        self.op.downcast_ref::<Input>().is_some() || matches!(self.op.downcast_ref(), Some(HostOp::Check { .. }))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Edge {
     operand: u32,

@@ -1,4 +1,4 @@
-use super::{Graph, NodeId, SizeSource, Value};
+use super::{Graph, Node, NodeId, SizeSource, Value};
 use crate::op::{Constant, HostOp, Input, Parameter};
 use crate::{Dim, GraphError, Layout, Symbol};
 use petgraph::Direction;
@@ -94,13 +94,8 @@ impl Graph {
 
     /// The inputs, the checks of host values and ids, and what these and the outputs need, through operands and sizes.
     pub fn live(&self) -> HashSet<NodeId> {
-        let stays = |id: &NodeId| {
-            self.node(*id).map(|node| node.op.as_ref()).is_some_and(|op| {
-                op.downcast_ref::<Input>().is_some() || matches!(op.downcast_ref(), Some(HostOp::Check { .. }))
-            })
-        };
         let mut stack: Vec<NodeId> = self.outputs.iter().map(|(_, value)| value.node).collect();
-        stack.extend(self.ids().filter(stays));
+        stack.extend(self.ids().filter(|id| self.node(*id).is_some_and(Node::is_root)));
         let tables = self.id_inputs.iter().flat_map(|ids| symbols(&ids.rows));
         stack.extend(self.values_of(tables).into_iter().map(|value| value.node));
         let mut live = HashSet::new();

@@ -55,7 +55,7 @@ impl Partition<'_> {
             let (rest, within) = self.without(group, &part);
             let rank = (rest, written, usize::MAX - part.len());
             let better = best.as_ref().is_none_or(|best| rank < (best.0, best.1, best.2));
-            if within == 0 && rest < before && better {
+            if within == 0 && rest < before && better && self.trial_alone(&part).is_ok() {
                 best = Some((rank.0, rank.1, rank.2, part));
             }
         }
