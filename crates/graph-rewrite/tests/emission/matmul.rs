@@ -341,12 +341,13 @@ fn made(dtype: DType, function: fn(&mut Build, ExprId) -> ExprId) -> Kernel {
     let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
     let x = b.operand(dtype, vec![m.clone(), k.clone()]);
     let w = b.operand(dtype, vec![k.clone(), n.clone()]);
-    let (row, column, depth, inner) = (b.coord(0, &m), b.coord(1, &n), b.coord(1, &k), b.coord(0, &k));
-    let [left, right] = [b.load(x, &[row, depth]), b.load(w, &[inner, column])].map(|x| function(&mut b, x));
+    let (row, column, depth) = (b.coord(0, &m), b.coord(1, &n), b.coord(2, &k));
+    let [left, right] = [b.load(x, &[row, depth]), b.load(w, &[depth, column])].map(|x| function(&mut b, x));
     let value = b.body.dag.value(0, Scalar::F32);
     let outputs = own(vec![output(DType::F32, vec![m.clone(), n.clone()], vec![row, column], value)]);
-    let (batch, stats) = (vec![], vec![]);
-    Kernel::Matmul(Matmul { body: b.body, batch, m: RowRange::Dense(m), n, k, stats, a: left, b: right, outputs })
+    let mut axes = Axis::points([m, n]);
+    axes.push(Axis::sum(Extent::Dense(k)));
+    Kernel::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(2, left, right)], outputs })
 }
 
 #[test]

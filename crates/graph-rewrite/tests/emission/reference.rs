@@ -8,10 +8,41 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// What is evaluated once for all points that agree in the coordinates it depends on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Part {
-    Accumulation(u8),
-    Factor(ExprId),
+struct Memo {
+    /// By axis; 0 for those that it does not depend on.
+    strides: Vec<usize>,
+    known: RefCell<Vec<Option<Num>>>,
+}
+
+impl Memo {
+    fn new(free: u32, extents: &[usize]) -> Self {
+        let mut count = 1;
+        let stride = |(axis, extent): (usize, &usize)| {
+            let stride = if free >> axis & 1 == 1 { count } else { 0 };
+            count *= if stride > 0 { *extent } else { 1 };
+            stride
+        };
+        let strides = extents.iter().enumerate().map(stride).collect();
+        Self { strides, known: RefCell::new(vec![None; count]) }
+    }
+
+    fn once(&self, coords: &[i64], evaluate: impl FnOnce() -> Num) -> Num {
+        let at: usize = coords.iter().zip(&self.strides).map(|(&coord, stride)| coord as usize * stride).sum();
+        let known = self.known.borrow()[at];
+        known.unwrap_or_else(|| {
+            let value = evaluate();
+            self.known.borrow_mut()[at] = Some(value);
+            value
+        })
+    }
+}
+
+/// What is known of an accumulation.
+struct Sum {
+    /// The coordinates that it depends on, a bit each.
+    free: u32,
+    result: Memo,
+    factors: Vec<Memo>,
 }
 
 pub struct Reference<'a> {
@@ -19,19 +50,20 @@ pub struct Reference<'a> {
     operands: &'a [Tensor],
     symbols: &'a HashMap<Symbol, i64>,
     sizes: Vec<i64>,
-    /// By accumulation, the coordinates that it depends on, a bit each.
-    free: Vec<u32>,
-    known: RefCell<HashMap<(Part, Vec<i64>), Num>>,
+    sums: Vec<Sum>,
 }
 
 impl<'a> Reference<'a> {
     pub fn new(nest: &'a Nest, operands: &'a [Tensor], symbols: &'a HashMap<Symbol, i64>) -> Self {
         let sizes = nest.body.sizes.iter().map(|d| extent(d, symbols) as i64).collect();
-        let mut reference = Self { nest, operands, symbols, sizes, free: vec![], known: RefCell::default() };
+        let mut reference = Self { nest, operands, symbols, sizes, sums: vec![] };
+        let extents: Vec<usize> = (0..nest.axes.len()).map(|axis| reference.longest(axis)).collect();
         for sum in &nest.accumulations {
-            let read = sum.factors.iter().fold(0, |bits, &factor| bits | reference.free(factor));
+            let read: Vec<u32> = sum.factors.iter().map(|&factor| reference.free(factor)).collect();
             let sample = u32::from(nest.axes[usize::from(sum.axis)].extent.dense().is_none());
-            reference.free.push(read & !(1 << sum.axis) | sample);
+            let free = read.iter().fold(0, |bits, free| bits | free) & !(1 << sum.axis) | sample;
+            let factors = read.iter().map(|&free| Memo::new(free, &extents)).collect();
+            reference.sums.push(Sum { free, result: Memo::new(free, &extents), factors });
         }
         reference
     }
@@ -39,19 +71,8 @@ impl<'a> Reference<'a> {
     /// The coordinates that an expression depends on, through what is accumulated too.
     fn free(&self, id: ExprId) -> u32 {
         let values = self.nest.body.dag.values(id);
-        let through = self.free.iter().enumerate().filter(|(n, _)| values >> n & 1 == 1);
-        through.fold(self.nest.body.dag.coords(id), |bits, (_, free)| bits | free)
-    }
-
-    fn once(&self, part: Part, free: u32, coords: &[i64], evaluate: impl FnOnce() -> Num) -> Num {
-        let point = coords.iter().enumerate().map(|(n, &at)| if free >> n & 1 == 1 { at } else { 0 }).collect();
-        let key = (part, point);
-        if let Some(&known) = self.known.borrow().get(&key) {
-            return known;
-        }
-        let value = evaluate();
-        self.known.borrow_mut().insert(key, value);
-        value
+        let through = self.sums.iter().enumerate().filter(|(n, _)| values >> n & 1 == 1);
+        through.fold(self.nest.body.dag.coords(id), |bits, (_, sum)| bits | sum.free)
     }
 
     fn eval(&self, id: ExprId, coords: &[i64]) -> Num {
@@ -61,12 +82,13 @@ impl<'a> Reference<'a> {
     }
 
     fn accumulated(&self, n: u8, coords: &[i64]) -> Num {
-        let sum = &self.nest.accumulations[usize::from(n)];
-        self.once(Part::Accumulation(n), self.free[usize::from(n)], coords, || {
+        let (sum, known) = (&self.nest.accumulations[usize::from(n)], &self.sums[usize::from(n)]);
+        known.result.once(coords, || {
             let mut point = coords.to_vec();
             let elements = (0..self.extent(sum.axis.into(), coords)).map(|at| {
                 point[usize::from(sum.axis)] = at;
-                sum.factors.iter().map(|&factor| self.factor(factor, &point)).product::<f64>()
+                let factors = sum.factors.iter().zip(&known.factors);
+                factors.map(|(&id, known)| known.once(&point, || self.eval(id, &point)).float()).product::<f64>()
             });
             Num::F(match sum.op {
                 ReduceOp::Sum => elements.sum(),
@@ -76,8 +98,13 @@ impl<'a> Reference<'a> {
         })
     }
 
-    fn factor(&self, id: ExprId, coords: &[i64]) -> f64 {
-        self.once(Part::Factor(id), self.free(id), coords, || self.eval(id, coords)).float()
+    /// The extent of an axis in any sample.
+    fn longest(&self, axis: usize) -> usize {
+        let samples = match &self.nest.axes[axis].extent {
+            Extent::Dense(_) => 1,
+            Extent::Ragged { offsets } => self.operands[usize::from(*offsets)].data.len() as i64 - 1,
+        };
+        (0..samples).map(|sample| self.extent(axis, &[sample]) as usize).max().unwrap_or(0)
     }
 
     fn extent(&self, axis: usize, coords: &[i64]) -> i64 {
