@@ -49,6 +49,7 @@ mod error;
 mod graph;
 mod interpret;
 pub mod limits;
+pub mod nest;
 mod number;
 pub mod op;
 mod origins;

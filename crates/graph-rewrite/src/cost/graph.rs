@@ -1,5 +1,5 @@
 use super::{Count, Counter, Sizes};
-use crate::lower::kernel;
+use crate::lower::of;
 use crate::plan::Kernel;
 use rewire_graph::op::{
     Constant, Fused, Gather, HostOp, IndexAdd, Input, JaggedJaggedMatMul, JaggedMatMul, MatMul, Parameter, Reduce,
@@ -45,7 +45,7 @@ fn is_computed(node: &Node) -> bool {
 
 fn operator(graph: &Graph, id: NodeId, sizes: &Sizes, counter: &mut Counter<Kernel>) -> Count {
     let Some(node) = graph.node(id) else { return Count::default() };
-    if let Some(kernel) = node.op.downcast_ref::<Fused>().and_then(|fused| kernel(&fused.body).ok()) {
+    if let Some(kernel) = node.op.downcast_ref::<Fused>().and_then(|fused| of(fused).ok()) {
         return counter.count(kernel, sizes.clone());
     }
     let inputs = graph.inputs(id);

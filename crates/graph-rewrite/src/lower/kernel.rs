@@ -19,6 +19,17 @@ pub fn kernel(body: &Graph) -> Result<Kernel, Refusal> {
     Ok(kernel)
 }
 
+/// The kernel of a fused operator: of the nest that it keeps, or of its body.
+///
+/// # Errors
+/// As [`kernel`].
+pub fn of(fused: &Fused) -> Result<Kernel, Refusal> {
+    match &fused.nest {
+        Some(nest) => Ok(Kernel::Nest(Nest::clone(nest))),
+        None => kernel(&fused.body),
+    }
+}
+
 fn formed(body: &Graph) -> Result<Kernel, Refusal> {
     let order = body.order().map_err(|error| error.to_string())?;
     let is_operand = |id: &&NodeId| body.node(**id).is_some_and(|node| Fused::operand(node.op.as_ref()).is_some());

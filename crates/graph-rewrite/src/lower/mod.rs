@@ -7,7 +7,7 @@ mod kernel;
 mod packing;
 
 pub use error::{Refusal, RewriteError};
-pub use kernel::kernel;
+pub use kernel::{kernel, of};
 pub(crate) use packing::{pack, packed};
 
 use crate::plan::{Binding, Buffer, BufferId, Plan, PlanOutput, Source, Step};
@@ -76,7 +76,7 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, id: NodeId, node: &Node, fused: &Fused) -> Result<(), RewriteError> {
-        let mut kernel = kernel(&fused.body).map_err(|reason| unsupported(node, &reason.to_string()))?;
+        let mut kernel = of(fused).map_err(|reason| unsupported(node, &reason.to_string()))?;
         let operands = self.graph.inputs(id);
         pack(&mut kernel, &operands, &self.packed);
         let reads = operands

@@ -1,4 +1,4 @@
-use super::{Custom, Extent, Kernel, Nest, Output, Plan, ShapeEntry, Source};
+use super::{Custom, Kernel, Nest, Output, Plan, ShapeEntry, Source};
 use crate::lower::Refusal;
 use crate::schedule::Schedule;
 use rewire_graph::limits::{LimitError, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_shape};
@@ -127,7 +127,7 @@ impl Kernel {
         body.operands.iter().try_for_each(|operand| check_shape(&operand.shape))?;
         match self {
             Self::Nest(nest) => {
-                nest.check_loops()?;
+                check_loops(nest)?;
                 self.check_types()?;
                 Schedule::of(nest)?;
                 nest.outputs.iter().try_for_each(check_output)
@@ -142,32 +142,25 @@ impl Kernel {
     /// Checks what the kernel runs over.
     pub(crate) fn check_loop(&self) -> Result<(), Refusal> {
         match self {
-            Self::Nest(nest) => nest.check_loops(),
+            Self::Nest(nest) => check_loops(nest),
             Self::Custom(kernel) => Ok(kernel.check_loop()?),
         }
     }
 }
 
-impl Nest {
-    /// Checks axes, and that sums and coordinates are of axes that are there.
-    fn check_loops(&self) -> Result<(), Refusal> {
-        check_count("dimensions", self.rank(), MAX_RANK)?;
-        check_count("axes", self.axes.len(), MAX_VALUES)?;
-        check_count("results of reductions", self.accumulations.len(), MAX_VALUES)?;
-        for axis in &self.axes {
-            match &axis.extent {
-                Extent::Dense(dim) => check_extent(dim)?,
-                Extent::Ragged { .. } => {}
-            }
-        }
-        if self.axes.iter().skip(self.rank()).any(|axis| !axis.summed) {
-            return Err("has an axis of results after one that is summed".into());
-        }
-        if let Some(sum) = self.accumulations.iter().find(|sum| usize::from(sum.axis) >= self.axes.len()) {
-            return Err(format!("combines over axis {}, there are {}", sum.axis, self.axes.len()).into());
-        }
-        Ok(())
+/// Checks axes, and that sums are over axes that are there.
+fn check_loops(nest: &Nest) -> Result<(), Refusal> {
+    check_count("dimensions", nest.rank(), MAX_RANK)?;
+    check_count("axes", nest.axes.len(), MAX_VALUES)?;
+    check_count("results of reductions", nest.accumulations.len(), MAX_VALUES)?;
+    nest.axes.iter().filter_map(|axis| axis.extent.dense()).try_for_each(check_extent)?;
+    if nest.axes.iter().skip(nest.rank()).any(|axis| !axis.summed) {
+        return Err("has an axis of results after one that is summed".into());
     }
+    if let Some(sum) = nest.accumulations.iter().find(|sum| usize::from(sum.axis) >= nest.axes.len()) {
+        return Err(format!("combines over axis {}, there are {}", sum.axis, nest.axes.len()).into());
+    }
+    Ok(())
 }
 
 impl Custom {

@@ -1,4 +1,5 @@
 use super::{Input, Op};
+use crate::nest::Nest;
 use crate::{Dim, Graph, GraphError, Type, TypeError};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -12,6 +13,8 @@ pub struct Fused {
     pub name: String,
     /// The operators.
     pub body: Graph,
+    /// The loop nest that computes the body, result `n` into output `n`; `None` for an operator of a user's own.
+    pub nest: Option<Arc<Nest>>,
 }
 
 impl Fused {

@@ -1,7 +1,9 @@
 use super::body::{Body, dangling};
 use super::partition::Partition;
+use super::trials::Trial;
 use crate::lower::RewriteError;
 use crate::passes::Context;
+use rewire_graph::nest::Nest;
 use rewire_graph::op::{Fused, JaggedMatMul, MatMul, Reduce, ReduceOp, ScoreSoftmax, WeightedSum};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{Graph, GraphError, NodeId, SizeSource, Value};
@@ -25,14 +27,14 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
     }
     let mut left = partition.groups.iter().filter(|nodes| !nodes.is_empty()).count();
     let mut kernels = Kernels::new(partition).map_err(failed)?;
-    while let Some(Outline { nodes, body, operands, results }) = kernels.next() {
+    while let Some(Outline { nodes, body, kernel, operands, results }) = kernels.next() {
         left -= 1;
         let inputs = read(&moved, &operands).map_err(failed)?;
         let Some(anchor) = anchor(graph, nodes) else { continue };
         let values = if context.permits("fuse", graph, anchor) {
             let path = graph.node(anchor).map_or("", |node| node.path.as_str());
             let ports = 0..results.len() as u32;
-            let copy = fused.add(Arc::new(Fused { name: name(&body), body }), &inputs, path).map_err(failed)?;
+            let copy = fused.add(Arc::new(Fused { name: name(&body), nest: nest(&kernel), body }), &inputs, path).map_err(failed)?;
             ports.map(|port| Value { node: copy, port }).collect()
         } else {
             inline(&mut fused, &body, &inputs).map_err(failed)?
@@ -55,6 +57,7 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
 struct Outline<'a> {
     nodes: &'a BTreeSet<NodeId>,
     body: Graph,
+    kernel: Trial,
     operands: Vec<Value>,
     results: Vec<NodeId>,
 }
@@ -75,6 +78,7 @@ impl<'a> Kernels<'a> {
             let number = kernels.waiting.len();
             let results = partition.results(nodes);
             let body = Body::new(partition, nodes, &results, 0);
+            let kernel = partition.kernel(&body);
             let (operands, body) = (body.operands(), body.graph(partition.graph)?);
             let awaited: BTreeSet<NodeId> =
                 operands.iter().map(|value| value.node).filter(|&id| !partition.is_leaf(id)).collect();
@@ -85,7 +89,7 @@ impl<'a> Kernels<'a> {
             if awaited.is_empty() {
                 kernels.ready.insert(number);
             }
-            kernels.waiting.push(Some(Outline { nodes, body, operands, results }));
+            kernels.waiting.push(Some(Outline { nodes, body, kernel, operands, results }));
         }
         Ok(kernels)
     }
@@ -117,6 +121,11 @@ fn rebind_sizes(fused: &mut Graph, moved: &HashMap<Value, Value>) {
         SizeSource::Scalar(value) => moved.get(&value).map_or(SizeSource::Unbound, |&value| SizeSource::Scalar(value)),
         other => other,
     });
+}
+
+/// The nest of a kernel that is none of a user's own.
+fn nest(kernel: &Trial) -> Option<Arc<Nest>> {
+    Some(Arc::new(kernel.as_ref().as_ref().ok()?.nest()?.clone()))
 }
 
 /// The name of a kernel: what its anchor is usually called.

@@ -280,7 +280,11 @@ impl<'a> Partition<'a> {
     }
 
     fn lowered(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId], window: usize) -> Trial {
-        let body = Body::new(self, nodes, results, window);
+        self.kernel(&Body::new(self, nodes, results, window))
+    }
+
+    /// What a body would become as a kernel, or why it would not.
+    pub fn kernel(&self, body: &Body) -> Trial {
         self.trials.kernel(body.form(self), || body.graph(self.graph))
     }
 

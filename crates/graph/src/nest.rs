@@ -1,7 +1,9 @@
-use rewire_graph::limits::MAX_POINTS;
-pub use rewire_graph::op::ReduceOp;
-use rewire_graph::pointwise::{Dag, ExprId};
-use rewire_graph::{DType, Dim};
+//! Loop nests: what a kernel computes, and nothing of how.
+
+use crate::limits::MAX_POINTS;
+use crate::op::ReduceOp;
+use crate::pointwise::{Dag, ExprId};
+use crate::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
 /// Which memory an operand lives in.
@@ -31,9 +33,9 @@ pub struct Operand {
 pub struct Body {
     /// All expressions.
     pub dag: Dag,
-    /// What [`rewire_graph::pointwise::Expr::Load`] reads.
+    /// What [`Load`](crate::pointwise::Expr::Load) reads.
     pub operands: Vec<Operand>,
-    /// What [`rewire_graph::pointwise::Expr::Size`] reads.
+    /// What [`Size`](crate::pointwise::Expr::Size) reads.
     pub sizes: Vec<Dim>,
 }
 
@@ -69,7 +71,7 @@ pub struct Axis {
 }
 
 /// A value combined over an axis, for every point of the other axes that its factors depend on. It is
-/// [`Value(n)`](rewire_graph::pointwise::Expr::Value), `n` its position among those of the nest, in later ones and in outputs.
+/// [`Value(n)`](crate::pointwise::Expr::Value), `n` its position among those of the nest, in later ones and in outputs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Accumulation {
     /// How elements are combined.
@@ -83,7 +85,7 @@ pub struct Accumulation {
 /// A tensor that a kernel writes, an element a point of the axes that no sum removes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Output {
-    /// Position among [`super::Step::writes`]. Several outputs may write disjoint parts of one tensor, as the
+    /// Position among the tensors that the kernel writes. Several outputs may write disjoint parts of one tensor, as the
     /// parts of a concatenation do; they agree in dtype and shape, and a backend binds that tensor once.
     pub target: u16,
     /// Element type in memory.
@@ -101,7 +103,7 @@ pub struct Output {
 /// A loop nest: what a kernel computes, and nothing of how.
 ///
 /// Coordinate `n` of the expressions counts axis `n`. Axes of results come first, then those that are summed. How it runs
-/// is for a [`Schedule`](crate::schedule::Schedule) to say.
+/// is for a schedule to say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Nest {
     /// The expressions.
@@ -140,7 +142,8 @@ impl Nest {
         factors.chain(outputs).copied().collect()
     }
 
-    pub(crate) fn roots_mut(&mut self) -> Vec<&mut ExprId> {
+    /// As [`Nest::roots`].
+    pub fn roots_mut(&mut self) -> Vec<&mut ExprId> {
         let factors = self.accumulations.iter_mut().flat_map(|sum| &mut sum.factors);
         let outputs = self.outputs.iter_mut().flat_map(|output| output.index.iter_mut().chain([&mut output.value]));
         factors.chain(outputs).collect()
