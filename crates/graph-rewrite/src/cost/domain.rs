@@ -1,10 +1,8 @@
 use crate::plan::Body;
 use rewire_graph::Scalar;
-use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
+use rewire_graph::pointwise::functions::FUNCTION;
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Operations that a function such as the exponential takes.
-const FUNCTION: u64 = 8;
 
 /// Operations of a random number.
 const UNIFORM: u64 = 40;
@@ -96,11 +94,9 @@ impl Expressions {
 fn operations(dag: &Dag, id: ExprId) -> u64 {
     let arithmetic = |scalar: Scalar| u64::from(matches!(scalar, Scalar::F32 | Scalar::I64));
     match *dag.expr(id) {
-        Expr::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu, a) => arithmetic(dag.scalar(a)),
-        Expr::Unary(UnaryOp::Not, _) => 0,
-        Expr::Binary(BinaryOp::Pow, ..) => 2 * FUNCTION,
-        Expr::Binary(BinaryOp::Div, a, _) if dag.scalar(a) == Scalar::F32 => FUNCTION / 2,
-        Expr::Unary(..) | Expr::Call { .. } => FUNCTION,
+        Expr::Unary(op, a) => op.declaration().cost * arithmetic(dag.scalar(a)),
+        Expr::Binary(op, a, _) if dag.scalar(a) == Scalar::F32 => op.declaration().cost,
+        Expr::Call { .. } => FUNCTION,
         Expr::Binary(_, a, _) => arithmetic(dag.scalar(a)),
         Expr::Select(_, a, _) => arithmetic(dag.scalar(a)),
         Expr::Uniform { .. } => UNIFORM,

@@ -3,31 +3,68 @@
 use super::EmitError;
 use super::coords::Coords;
 use super::expr::Scope;
-use super::function::float_literal;
+use super::function::{self, float_literal, int_literal};
 use super::module::Module;
 use rewire_graph::Scalar;
-use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
+use rewire_graph::pointwise::functions::Declaration;
+use rewire_graph::pointwise::{Algebra, BinaryOp, Expr, ExprId, Interval, UnaryOp};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Smallest and largest value over the tile; of a truth value, whether it holds everywhere and anywhere.
-#[derive(Clone)]
-struct Bounds {
-    low: String,
-    high: String,
+/// Bounds over the tile as WGSL.
+type Bounds = Interval<String>;
+
+/// Both bounds, of integers, as one value in WGSL.
+fn pair(bounds: &Bounds) -> String {
+    format!("vec2<i32>({}, {})", bounds.low, bounds.high)
 }
 
-impl Bounds {
-    fn point(text: String) -> Self {
-        Self { low: text.clone(), high: text }
+fn undecided() -> Bounds {
+    Interval::new("false".to_owned(), "true".to_owned())
+}
+
+/// WGSL of functions of scalars of a type.
+struct Texts(Scalar);
+
+/// An operand of an operator.
+fn grouped(text: &str) -> Cow<'_, str> {
+    let is_name = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+    if is_name { text.into() } else { format!("({text})").into() }
+}
+
+impl Texts {
+    /// A function, which takes truth values as well.
+    fn text(&self, of: &Declaration, a: &str, b: &str) -> String {
+        let wgsl = of.wgsl(self.0).or(of.wgsl(Scalar::Bool));
+        wgsl.map_or_else(String::new, |wgsl| wgsl.text(false, &grouped(a), &grouped(b)))
+    }
+}
+
+impl Algebra for Texts {
+    type Value = String;
+
+    fn constant(&mut self, scalar: Scalar, value: f64) -> String {
+        match scalar {
+            Scalar::F32 => float_literal(value as f32),
+            Scalar::Bool => (value != 0.0).to_string(),
+            Scalar::I32 | Scalar::I64 => int_literal(scalar, value as i64),
+        }
     }
 
-    /// Both, of integers, as one value in WGSL.
-    fn pair(&self) -> String {
-        format!("vec2<i32>({}, {})", self.low, self.high)
+    fn unary(&mut self, op: UnaryOp, a: &String) -> String {
+        self.text(op.declaration(), a, "")
     }
 
-    fn undecided() -> Self {
-        Self { low: "false".to_owned(), high: "true".to_owned() }
+    fn binary(&mut self, op: BinaryOp, a: &String, b: &String) -> String {
+        self.text(op.declaration(), a, b)
+    }
+
+    fn select(&mut self, condition: &String, a: &String, b: &String) -> String {
+        format!("select({b}, {a}, {condition})")
+    }
+
+    fn known(&self, value: &String) -> Option<i64> {
+        value.parse().ok()
     }
 }
 
@@ -91,7 +128,7 @@ pub(super) fn tile_state(module: &mut Module, entry: Coords, pair: Pair, mask: E
     };
     let mut bounds = analysis.truth(module, mask)?;
     if !analysis.wraps.is_empty() {
-        bounds = Bounds { low: format!("!wraps && ({})", bounds.low), high: format!("wraps || ({})", bounds.high) };
+        bounds = Interval::new(format!("!wraps && ({})", bounds.low), format!("wraps || ({})", bounds.high));
     }
     analysis.tile.line(&format!("let always = {};", bounds.low));
     analysis.tile.line(&format!("let possible = {};", bounds.high));
@@ -106,7 +143,16 @@ pub(super) fn tile_state(module: &mut Module, entry: Coords, pair: Pair, mask: E
 
 impl Analysis {
     fn truth(&mut self, module: &mut Module, id: ExprId) -> Result<Bounds, EmitError> {
-        Ok(self.bounds(module, id)?.unwrap_or_else(Bounds::undecided))
+        Ok(self.bounds(module, id)?.unwrap_or_else(undecided))
+    }
+
+    /// The bounds of an operand; a truth value always has some.
+    fn operand(&mut self, module: &mut Module, id: ExprId) -> Result<Option<Bounds>, EmitError> {
+        if module.body.dag.scalar(id) == Scalar::Bool {
+            self.truth(module, id).map(Some)
+        } else {
+            self.bounds(module, id)
+        }
     }
 
     /// The bounds of `root`, after those that they are combined from: long masks do not nest calls.
@@ -135,7 +181,7 @@ impl Analysis {
         Ok(if is_unknown(module, pair, id) {
             None
         } else if !pair.depends(module, id) {
-            Some(Bounds::point(self.exact.eval_one(module, id)?.first()))
+            Some(Interval::point(self.exact.eval_one(module, id)?.first()))
         } else if !keyed && varies_in_memory(module, pair, id) {
             Some(self.over_rows(module, id, scalar)?)
         } else {
@@ -151,7 +197,7 @@ impl Analysis {
         let (low, high) = (module.name(), module.name());
         self.tile.line(&format!("let {low} = {};", bounds.low));
         self.tile.line(&format!("let {high} = {};", bounds.high));
-        Bounds { low, high }
+        Interval::new(low, high)
     }
 
     /// A value of the row alone: its extremes over the rows of the tile.
@@ -172,7 +218,7 @@ impl Analysis {
         };
         self.row.line(&format!("atomicMin(&row_low[{n}], {low});"));
         self.row.line(&format!("atomicMax(&row_high[{n}], {high});"));
-        Ok(Bounds { low: read(format!("bounds{n}.x")), high: read(format!("bounds{n}.y")) })
+        Ok(Interval::new(read(format!("bounds{n}.x")), read(format!("bounds{n}.y"))))
     }
 
     fn combined(&mut self, module: &mut Module, id: ExprId) -> Result<Option<Bounds>, EmitError> {
@@ -180,38 +226,22 @@ impl Analysis {
         let scalar = dag.scalar(id);
         let may_wrap = scalar == Scalar::I32 && dag.range(id).is_none();
         match *dag.expr(id) {
-            Expr::Coord(axis) if axis == self.pair.row => {
-                Ok(Some(Bounds { low: "i0".to_owned(), high: "i1".to_owned() }))
-            }
-            Expr::Coord(axis) if axis == self.pair.key => {
-                Ok(Some(Bounds { low: "j0".to_owned(), high: "j1".to_owned() }))
-            }
+            Expr::Coord(axis) if axis == self.pair.row => Ok(Some(Interval::new("i0".to_owned(), "i1".to_owned()))),
+            Expr::Coord(axis) if axis == self.pair.key => Ok(Some(Interval::new("j0".to_owned(), "j1".to_owned()))),
             Expr::Unary(op, a) => {
-                let Some(a) = self.bounds(module, a)? else { return Ok(None) };
+                let Some(a) = self.operand(module, a)? else { return Ok(None) };
                 if may_wrap {
                     self.wraps.extend(unary_wraps(op, &a));
                 }
-                Ok(unary(op, scalar, &a))
-            }
-            Expr::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) if scalar == Scalar::Bool => {
-                let (a, b) = (self.truth(module, a)?, self.truth(module, b)?);
-                let sign = if op == BinaryOp::And { "&&" } else { "||" };
-                Ok(Some(Bounds {
-                    low: format!("{} {sign} {}", a.low, b.low),
-                    high: format!("{} {sign} {}", a.high, b.high),
-                }))
+                Ok(op.interval(&mut Texts(scalar), scalar, &a))
             }
             Expr::Binary(op, a, b) => {
                 let kind = dag.scalar(a);
-                let constant = match *dag.expr(b) {
-                    Expr::Int(_, value) => Some(value),
-                    _ => None,
-                };
-                let (Some(a), Some(b)) = (self.bounds(module, a)?, self.bounds(module, b)?) else { return Ok(None) };
+                let (Some(a), Some(b)) = (self.operand(module, a)?, self.operand(module, b)?) else { return Ok(None) };
                 if may_wrap {
                     self.wraps.extend(binary_wraps(op, &a, &b));
                 }
-                Ok(binary(op, kind, constant, &a, &b))
+                Ok(op.interval(&mut Texts(kind), kind, [&a, &b]))
             }
             Expr::Cast(to, a) => {
                 let from = dag.scalar(a);
@@ -235,21 +265,10 @@ impl Analysis {
         let mut sides = Vec::with_capacity(2);
         for side in [a, b] {
             let bounds = if reads_memory(module, side) { None } else { self.bounds(module, side)? };
-            sides.push(if scalar == Scalar::Bool { Some(bounds.unwrap_or_else(Bounds::undecided)) } else { bounds });
+            sides.push(if scalar == Scalar::Bool { Some(bounds.unwrap_or_else(undecided)) } else { bounds });
         }
-        let (Some(Some(b)), Some(Some(a))) = (sides.pop(), sides.pop()) else { return Ok(None) };
-        Ok(Some(match scalar {
-            Scalar::Bool => Bounds {
-                low: format!("({0} && {1}) || (!{2} && {3}) || ({1} && {3})", c.low, a.low, c.high, b.low),
-                high: format!("({} && {}) || (!{} && {})", c.high, a.high, c.low, b.high),
-            },
-            _ => {
-                let pick = |both: &str, a: &str, b: &str| {
-                    format!("select(select({both}({a}, {b}), {b}, !{}), {a}, {})", c.high, c.low)
-                };
-                Bounds { low: pick("min", &a.low, &b.low), high: pick("max", &a.high, &b.high) }
-            }
-        }))
+        let [Some(a), Some(b)] = &sides[..] else { return Ok(None) };
+        Ok(Some(Interval::select(&mut Texts(scalar), scalar, &c, [a, b])))
     }
 }
 
@@ -304,7 +323,7 @@ fn is_read(expr: &Expr) -> bool {
 /// Whether a function of integers wraps around; `None` of functions that never do.
 fn unary_wraps(op: UnaryOp, a: &Bounds) -> Option<String> {
     match op {
-        UnaryOp::Neg => Some(format!("sub_wraps(vec2<i32>(0), {})", a.pair())),
+        UnaryOp::Neg => Some(format!("sub_wraps(vec2<i32>(0), {})", pair(a))),
         UnaryOp::Abs => Some(format!("{} == i32(-2147483648)", a.low)),
         _ => None,
     }
@@ -318,65 +337,11 @@ fn binary_wraps(op: BinaryOp, a: &Bounds, b: &Bounds) -> Option<String> {
         BinaryOp::Mul => "mul_wraps",
         _ => return None,
     };
-    Some(format!("{name}({}, {})", a.pair(), b.pair()))
-}
-
-fn unary(op: UnaryOp, scalar: Scalar, a: &Bounds) -> Option<Bounds> {
-    let monotone = |name: &str| Bounds { low: format!("{name}({})", a.low), high: format!("{name}({})", a.high) };
-    Some(match op {
-        UnaryOp::Not => Bounds { low: format!("!{}", a.high), high: format!("!{}", a.low) },
-        UnaryOp::Neg => Bounds { low: format!("-{}", a.high), high: format!("-{}", a.low) },
-        UnaryOp::Abs => {
-            let zero = if scalar == Scalar::F32 { "0.0f" } else { "0" };
-            Bounds {
-                low: format!("max({zero}, max({}, -{}))", a.low, a.high),
-                high: format!("max(abs({}), abs({}))", a.low, a.high),
-            }
-        }
-        UnaryOp::Relu => Bounds { low: format!("max({}, 0.0f)", a.low), high: format!("max({}, 0.0f)", a.high) },
-        UnaryOp::Floor => monotone("floor"),
-        UnaryOp::Ceil => monotone("ceil"),
-        UnaryOp::Trunc => monotone("trunc"),
-        UnaryOp::Round => monotone("round"),
-        _ => return None,
-    })
-}
-
-fn binary(op: BinaryOp, kind: Scalar, constant: Option<i64>, a: &Bounds, b: &Bounds) -> Option<Bounds> {
-    use BinaryOp::*;
-    let (al, ah, bl, bh) = (&a.low, &a.high, &b.low, &b.high);
-    if kind == Scalar::Bool {
-        return None;
-    }
-    let both = |low: String, high: String| Some(Bounds { low, high });
-    match op {
-        Add => both(format!("{al} + {bl}"), format!("{ah} + {bh}")),
-        Sub => both(format!("{al} - {bh}"), format!("{ah} - {bl}")),
-        Mul => {
-            let corners = |f: &str| format!("{f}({f}({al} * {bl}, {al} * {bh}), {f}({ah} * {bl}, {ah} * {bh}))");
-            both(corners("min"), corners("max"))
-        }
-        Div if kind == Scalar::I32 && constant.is_some_and(|n| n > 0) => {
-            both(format!("floor_div({al}, {bl})"), format!("floor_div({ah}, {bl})"))
-        }
-        Min => both(format!("min({al}, {bl})"), format!("min({ah}, {bh})")),
-        Max => both(format!("max({al}, {bl})"), format!("max({ah}, {bh})")),
-        Lt => both(format!("{ah} < {bl}"), format!("{al} < {bh}")),
-        Le => both(format!("{ah} <= {bl}"), format!("{al} <= {bh}")),
-        Gt => both(format!("{al} > {bh}"), format!("{ah} > {bl}")),
-        Ge => both(format!("{al} >= {bh}"), format!("{ah} >= {bl}")),
-        Eq => both(format!("{al} == {ah} && {bl} == {bh} && {al} == {bl}"), format!("{al} <= {bh} && {bl} <= {ah}")),
-        Ne => both(format!("{al} > {bh} || {bl} > {ah}"), format!("!({al} == {ah} && {bl} == {bh} && {al} == {bl})")),
-        _ => None,
-    }
+    Some(format!("{name}({}, {})", pair(a), pair(b)))
 }
 
 fn cast(from: Scalar, to: Scalar, a: &Bounds) -> Option<Bounds> {
-    let name = match (from, to) {
-        (Scalar::I32 | Scalar::Bool, Scalar::F32) => "f32",
-        (Scalar::F32, Scalar::I32) => "i32_from_f32",
-        (Scalar::Bool, Scalar::I32) => "i32",
-        _ => return None,
-    };
-    Some(Bounds { low: format!("{name}({})", a.low), high: format!("{name}({})", a.high) })
+    use Scalar::{Bool, F32, I32};
+    let grows = matches!((from, to), (I32 | Bool, F32) | (F32 | Bool, I32));
+    grows.then(|| a.map(|end| function::cast(from, to, end, false).code))
 }

@@ -5,6 +5,7 @@ use super::validate::validate;
 use super::{EmitError, EmittedKernel, GridFactor, Param, ParsedKernel, Target, TileList};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
+use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
@@ -97,7 +98,10 @@ pub(super) fn render(
 
 /// The functions that a shader calls, and those that they call.
 fn library(shader: &str, target: &Target) -> String {
-    let mut functions = named(FUNCTIONS);
+    let (unary, binary) = (UnaryOp::ALL.iter(), BinaryOp::ALL.iter());
+    let declared = unary.map(|op| op.declaration()).chain(binary.map(|op| op.declaration()));
+    let texts = std::iter::once(FUNCTIONS).chain(declared.map(|declaration| declaration.library));
+    let mut functions: Vec<_> = texts.flat_map(named).collect();
     if target.int64 {
         let replaced = named(FUNCTIONS_INT64);
         functions.retain(|(name, _)| replaced.iter().all(|(other, _)| other != name));

@@ -9,9 +9,9 @@ mod types;
 pub use custom::Custom;
 pub use kernel::{Kernel, Written};
 pub use limits::PlanError;
+pub use rewire_graph::Ids;
 pub use rewire_graph::nest::{Accumulation, Axis, Body, Extent, Nest, Operand, Output, Place};
 pub use rewire_graph::op::ReduceOp;
-pub use rewire_graph::Ids;
 pub use rewire_graph::op::{Check, HostOp};
 pub use rewire_graph::shape::{HostInput, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 

@@ -1,5 +1,6 @@
+use super::algebra::Numbers;
 use super::dag::{Dag, Expr, ExprId};
-use super::function::BinaryOp;
+use super::functions::BinaryOp;
 use super::interval::Interval;
 use crate::Scalar;
 
@@ -93,7 +94,7 @@ fn bound(order: &[ExprId], dag: &Dag, leaves: &impl Leaves, coords: &[Interval],
 
 fn bounds(dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &[Interval], id: ExprId) -> Interval {
     let of = |id: ExprId| known.get(id.0 as usize).copied().unwrap_or(Interval::UNKNOWN);
-    match *dag.expr(id) {
+    let bounds = match *dag.expr(id) {
         Expr::Float(bits) if f32::from_bits(bits).is_nan() => Interval::UNKNOWN,
         Expr::Float(bits) => Interval::point(f32::from_bits(bits).into()),
         Expr::Int(scalar, value) => exact(scalar, Interval::point(value as f64)),
@@ -106,31 +107,35 @@ fn bounds(dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &[Interva
         }
         Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } | Expr::Value(_) => Interval::UNKNOWN,
         // Rounding of floats is not bounded here.
-        Expr::Unary(..) if dag.scalar(id) == Scalar::F32 => Interval::UNKNOWN,
-        Expr::Unary(op, a) => exact(dag.scalar(id), Interval::unary(op, of(a))),
-        Expr::Binary(op, a, b) => binary(dag, id, op, of(a), of(b)),
-        Expr::Select(c, a, b) => Interval::select(of(c), of(a), of(b)),
+        Expr::Unary(..) | Expr::Binary(..) if dag.scalar(id) == Scalar::F32 => Interval::UNKNOWN,
+        Expr::Unary(op, a) => {
+            let scalar = dag.scalar(a);
+            exact(scalar, op.interval(&mut Numbers(scalar), scalar, &of(a)).unwrap_or(Interval::UNKNOWN))
+        }
+        Expr::Binary(op, a, b) => binary(dag.scalar(a), op, of(a), of(b)),
+        Expr::Select(c, a, b) => {
+            let scalar = dag.scalar(id);
+            Interval::select(&mut Numbers(scalar), scalar, &of(c), [&of(a), &of(b)])
+        }
         Expr::Cast(to, a) => match (dag.scalar(a), to) {
             (Scalar::Bool, _) => of(a),
             (Scalar::I32, Scalar::I64) => of(a),
             (Scalar::I64, Scalar::I32) => exact(to, of(a)),
             _ => Interval::UNKNOWN,
         },
-    }
+    };
+    if dag.scalar(id) == Scalar::Bool && bounds == Interval::UNKNOWN { Interval::UNDECIDED } else { bounds }
 }
 
-fn binary(dag: &Dag, id: ExprId, op: BinaryOp, a: Interval, b: Interval) -> Interval {
-    let scalar = dag.scalar(id);
-    if scalar == Scalar::F32 {
-        return Interval::UNKNOWN;
-    }
+fn binary(scalar: Scalar, op: BinaryOp, a: Interval, b: Interval) -> Interval {
     let points = a.low == a.high && b.low == b.high && a.low.is_finite() && b.low.is_finite();
-    let result = if points && !matches!(scalar, Scalar::Bool) {
-        Interval::point(op.evaluate_int(scalar, a.low as i64, b.low as i64) as f64)
-    } else {
-        Interval::binary(op, a, b)
+    let result = match scalar {
+        Scalar::I32 | Scalar::I64 if points => {
+            Some(Interval::point(op.evaluate_int(scalar, a.low as i64, b.low as i64) as f64))
+        }
+        _ => op.interval(&mut Numbers(scalar), scalar, [&a, &b]),
     };
-    exact(op.result(scalar), result)
+    exact(op.result(scalar), result.unwrap_or(Interval::UNKNOWN))
 }
 
 /// Bounds that integers may wrap around beyond, or that are no doubles, are no bounds.

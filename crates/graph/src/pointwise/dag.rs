@@ -1,5 +1,7 @@
+use super::algebra::Integers;
 use super::call::Function;
-use super::function::{BinaryOp, UnaryOp};
+use super::functions::{BinaryOp, UnaryOp};
+use super::interval::Interval;
 use super::stored::Stored;
 use crate::op::{Registry, RegistryError};
 use crate::{DType, Dim, Scalar};
@@ -406,27 +408,18 @@ impl Dag {
 
     /// Bounds of a function of two `I32`; `None` where it may wrap around.
     pub(super) fn binary_range(&self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<(i64, i64)> {
+        let bounds = self.interval(op, a, b)?;
+        let is_whole = |end: i64| Scalar::I32.wrap(end) == end;
+        (!op.is_comparison() && is_whole(bounds.low) && is_whole(bounds.high)).then_some((bounds.low, bounds.high))
+    }
+
+    /// Bounds of a function of two `I32`, which is taken not to wrap around. An operand without bounds may be anything.
+    pub(super) fn interval(&self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<Interval<i64>> {
         const ANY: (i64, i64) = (i32::MIN as i64, i32::MAX as i64);
-        let limits = matches!(op, BinaryOp::Min | BinaryOp::Max | BinaryOp::Div | BinaryOp::Mod);
-        let ((x0, x1), (y0, y1)) = match (self.range(a), self.range(b)) {
-            (Some(x), Some(y)) => (x, y),
-            (x @ Some(_), y) | (x, y @ Some(_)) if limits => (x.unwrap_or(ANY), y.unwrap_or(ANY)),
-            _ => return None,
-        };
-        let range = match op {
-            BinaryOp::Add => (x0 + y0, x1 + y1),
-            BinaryOp::Sub => (x0 - y1, x1 - y0),
-            BinaryOp::Mul => {
-                let corners = [x0 * y0, x0 * y1, x1 * y0, x1 * y1];
-                (*corners.iter().min()?, *corners.iter().max()?)
-            }
-            BinaryOp::Div if y0 == y1 && y0 > 0 => (x0.div_euclid(y0), x1.div_euclid(y0)),
-            BinaryOp::Mod if y0 == y1 && y0 > 0 => (0, y0 - 1),
-            BinaryOp::Min => (x0.min(y0), x1.min(y1)),
-            BinaryOp::Max => (x0.max(y0), x1.max(y1)),
-            _ => return None,
-        };
-        Some(range).filter(|&(low, high)| Scalar::I32.wrap(low) == low && Scalar::I32.wrap(high) == high)
+        let (x, y) = (self.range(a), self.range(b));
+        x.or(y)?;
+        let [x, y] = [x, y].map(|range| range.unwrap_or(ANY)).map(|(low, high)| Interval::new(low, high));
+        op.interval(&mut Integers, Scalar::I32, [&x, &y])
     }
 }
 

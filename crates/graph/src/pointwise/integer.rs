@@ -1,7 +1,73 @@
-//! Functions of integers, which mean what [`Scalar`] says.
-
-use super::function::{BinaryOp, UnaryOp};
 use crate::Scalar;
+use std::ops::{BitAnd, BitOr};
+
+/// Integers, which mean what [`Scalar`] says.
+pub trait Integer: Copy + Ord + BitAnd<Output = Self> + BitOr<Output = Self> {
+    /// 0
+    const ZERO: Self;
+    /// 1
+    const ONE: Self;
+
+    /// `self + other`
+    fn plus(self, other: Self) -> Self;
+    /// `self - other`
+    fn minus(self, other: Self) -> Self;
+    /// `self * other`
+    fn times(self, other: Self) -> Self;
+    /// The quotient rounded down; 0 for a divisor of 0.
+    fn floor_div(self, divisor: Self) -> Self;
+
+    /// What floor division leaves; 0 for a divisor of 0.
+    #[inline(always)]
+    fn floor_mod(self, divisor: Self) -> Self {
+        let rest = self.minus(divisor.times(self.floor_div(divisor)));
+        if divisor == Self::ZERO { Self::ZERO } else { rest }
+    }
+}
+
+macro_rules! integer {
+    ($type:ty, $a:ident / $b:ident => $quotient:expr) => {
+        impl Integer for $type {
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+
+            #[inline(always)]
+            fn floor_div(self, divisor: Self) -> Self {
+                let ($a, $b) = (self, divisor);
+                $quotient
+            }
+        }
+    };
+}
+
+// The quotient in doubles is exact enough to be rounded down, and there are vectors of them.
+integer!(i32, a / b => {
+    let quotient = (f64::from(a) / f64::from(b)).floor();
+    if b == 0 { 0 } else { quotient as i64 as i32 }
+});
+
+integer!(i64, a / b => {
+    if b == 0 {
+        return 0;
+    }
+    let (quotient, rest) = (a.wrapping_div(b), a.wrapping_rem(b));
+    quotient.wrapping_sub(i64::from(rest != 0 && (rest < 0) != (b < 0)))
+});
 
 impl Scalar {
     /// An integer as this type holds it: the low 32 bits of an `I32`, and 0 or 1 of a truth value.
@@ -29,81 +95,21 @@ impl Scalar {
     }
 }
 
-impl UnaryOp {
-    /// The function of an integer or truth value of type `scalar`.
-    ///
-    /// ```
-    /// use rewire_graph::Scalar;
-    /// use rewire_graph::pointwise::UnaryOp;
-    /// assert_eq!(UnaryOp::Neg.evaluate_int(Scalar::I64, (1 << 53) + 1), -(1 << 53) - 1);
-    /// assert_eq!(UnaryOp::Abs.evaluate_int(Scalar::I32, i64::from(i32::MIN)), i64::from(i32::MIN));
-    /// ```
-    pub fn evaluate_int(self, scalar: Scalar, a: i64) -> i64 {
-        scalar.wrap(match self {
-            Self::Neg => a.wrapping_neg(),
-            Self::Abs => a.wrapping_abs(),
-            Self::Not => i64::from(a == 0),
-            _ => a,
-        })
-    }
-}
-
-impl BinaryOp {
-    /// The function of two integers or truth values of type `scalar`; comparisons give 0 or 1.
-    ///
-    /// ```
-    /// use rewire_graph::Scalar;
-    /// use rewire_graph::pointwise::BinaryOp;
-    /// assert_eq!(BinaryOp::Div.evaluate_int(Scalar::I64, -7, 2), -4);
-    /// assert_eq!(BinaryOp::Add.evaluate_int(Scalar::I32, i64::from(i32::MAX), 1), i64::from(i32::MIN));
-    /// ```
-    pub fn evaluate_int(self, scalar: Scalar, a: i64, b: i64) -> i64 {
-        self.result(scalar).wrap(match self {
-            Self::Add => a.wrapping_add(b),
-            Self::Sub => a.wrapping_sub(b),
-            Self::Mul => a.wrapping_mul(b),
-            Self::Div => floor_div(a, b),
-            Self::Mod if b == 0 => 0,
-            Self::Mod => a.wrapping_sub(b.wrapping_mul(floor_div(a, b))),
-            Self::Pow => a.wrapping_pow(u32::try_from(b).unwrap_or(0)),
-            Self::Min => a.min(b),
-            Self::Max => a.max(b),
-            Self::Eq => i64::from(a == b),
-            Self::Ne => i64::from(a != b),
-            Self::Lt => i64::from(a < b),
-            Self::Le => i64::from(a <= b),
-            Self::Gt => i64::from(a > b),
-            Self::Ge => i64::from(a >= b),
-            Self::And => a & b,
-            Self::Or => a | b,
-        })
-    }
-}
-
-fn floor_div(a: i64, b: i64) -> i64 {
-    if b == 0 {
-        return 0;
-    }
-    let quotient = a.wrapping_div(b);
-    if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn check<I: Integer + std::fmt::Debug>(of: impl Fn(i64) -> I, least: i64) {
+        for (a, b, quotient, rest) in
+            [(-7, 2, -4, 1), (7, -2, -4, -1), (7, 0, 0, 0), (least, -1, least, 0), (least, 2, least / 2, 0)]
+        {
+            assert_eq!((of(a).floor_div(of(b)), of(a).floor_mod(of(b))), (of(quotient), of(rest)), "{a} by {b}");
+        }
+    }
+
     #[test]
     fn division_rounds_down_and_is_defined_everywhere() {
-        for scalar in [Scalar::I32, Scalar::I64] {
-            assert_eq!(BinaryOp::Div.evaluate_int(scalar, -7, 2), -4);
-            assert_eq!(BinaryOp::Mod.evaluate_int(scalar, -7, 2), 1);
-            assert_eq!(BinaryOp::Mod.evaluate_int(scalar, 7, -2), -1);
-            assert_eq!(BinaryOp::Div.evaluate_int(scalar, 7, 0), 0);
-            assert_eq!(BinaryOp::Mod.evaluate_int(scalar, 7, 0), 0);
-        }
-        for (scalar, least) in [(Scalar::I32, i64::from(i32::MIN)), (Scalar::I64, i64::MIN)] {
-            assert_eq!(BinaryOp::Div.evaluate_int(scalar, least, -1), least);
-            assert_eq!(BinaryOp::Mod.evaluate_int(scalar, least, -1), 0);
-        }
+        check(|a| a as i32, i32::MIN.into());
+        check(|a| a, i64::MIN);
     }
 }

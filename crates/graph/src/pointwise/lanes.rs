@@ -1,5 +1,5 @@
 use super::dag::{Dag, Expr};
-use super::function::BinaryOp;
+use super::functions::BinaryOp;
 
 /// How an expression varies over four neighbouring values of one coordinate, the first a multiple of four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,21 +7,26 @@
 //!
 //! What integers do at the ends of their range is said at [`crate::Scalar`].
 
+mod algebra;
 mod bounds;
 mod call;
 mod dag;
-mod function;
+pub mod functions;
 mod integer;
 mod interval;
 mod lanes;
 mod limits;
 mod simplify;
 mod stored;
+mod vectors;
 
+pub use algebra::{Algebra, Numbers};
 pub use bounds::{Bounds, Leaves};
 pub use call::{Function, ScalarFunction};
 pub use dag::{Dag, Expr, ExprId};
-pub use function::{BinaryOp, UnaryOp};
+pub use functions::{BinaryOp, UnaryOp};
+pub use integer::Integer;
 pub use interval::{Interval, Tri};
 pub use lanes::Lanes;
 pub use stored::StoredError;
+pub use vectors::Vectors;

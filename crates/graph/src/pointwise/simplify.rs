@@ -1,5 +1,5 @@
 use super::dag::{Dag, Expr, ExprId};
-use super::function::BinaryOp;
+use super::functions::BinaryOp;
 use crate::Scalar;
 
 /// An expression that is no sum, and its factor.
@@ -28,13 +28,12 @@ impl Dag {
     }
 
     pub(super) fn simplify_int(&mut self, op: BinaryOp, a: ExprId, b: ExprId) -> Option<ExprId> {
-        let (x, y) = (self.range(a), self.range(b));
         match op {
             BinaryOp::Add | BinaryOp::Sub => Some(self.sum(a, b, if op == BinaryOp::Add { 1 } else { -1 })),
             BinaryOp::Mul => self.scaled(a, b),
             BinaryOp::Div | BinaryOp::Mod => self.divided(op, a, b),
             BinaryOp::Min | BinaryOp::Max => {
-                let ((x0, x1), (y0, y1)) = (x?, y?);
+                let ((x0, x1), (y0, y1)) = (self.range(a)?, self.range(b)?);
                 let (below, above) = if op == BinaryOp::Min { (a, b) } else { (b, a) };
                 if a == b || x1 <= y0 {
                     Some(below)
@@ -45,22 +44,9 @@ impl Dag {
                 }
             }
             _ if op.is_comparison() => {
-                let ((x0, x1), (y0, y1)) = (x?, y?);
-                let known = match op {
-                    BinaryOp::Lt if x1 < y0 => true,
-                    BinaryOp::Lt if x0 >= y1 => false,
-                    BinaryOp::Le if x1 <= y0 => true,
-                    BinaryOp::Le if x0 > y1 => false,
-                    BinaryOp::Gt if x0 > y1 => true,
-                    BinaryOp::Gt if x1 <= y0 => false,
-                    BinaryOp::Ge if x0 >= y1 => true,
-                    BinaryOp::Ge if x1 < y0 => false,
-                    BinaryOp::Eq | BinaryOp::Ne if x1 < y0 || y1 < x0 => op == BinaryOp::Ne,
-                    BinaryOp::Eq | BinaryOp::Le | BinaryOp::Ge if a == b => true,
-                    BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Gt if a == b => false,
-                    _ => return None,
-                };
-                Some(self.constant(Scalar::Bool, i64::from(known)))
+                let bounds = self.interval(op, a, b)?;
+                let known = if a == b { op.evaluate_int(Scalar::I32, 0, 0) } else { bounds.low };
+                (a == b || bounds.low == bounds.high).then(|| self.constant(Scalar::Bool, known))
             }
             _ => None,
         }

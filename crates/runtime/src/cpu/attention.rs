@@ -1,5 +1,4 @@
 use super::coords::Coords;
-use super::elementary::exp;
 use super::error::CpuError;
 use super::lanes::{Grid, Lanes, Row, tile_rows};
 use super::machine::{Given, Machine, Supplied};
@@ -11,6 +10,7 @@ use super::program::{Leaf, Program};
 use super::scratch::{reserve, room};
 use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
+use super::vectors::exp;
 use pulp::{Arch, Simd, WithSimd};
 use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval, Tri};
 use rewire_graph::{Dim, Scalar, Symbol};

@@ -1,6 +1,7 @@
 //! Which expressions only one side of a choice needs.
 
-use rewire_graph::pointwise::{Dag, Expr, ExprId, UnaryOp};
+use rewire_graph::pointwise::functions::FUNCTION;
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::collections::{HashMap, HashSet};
 
 /// A side of a choice, within another or at top level.
@@ -114,10 +115,9 @@ impl Branches {
 }
 
 fn is_costly(expr: &Expr) -> bool {
-    use UnaryOp::{Cos, Erf, Exp, Log, Sigmoid, Silu, Sin, Tanh};
     match expr {
         Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } => true,
-        Expr::Unary(op, _) => matches!(op, Exp | Log | Sigmoid | Silu | Tanh | Erf | Sin | Cos),
+        Expr::Unary(op, _) => op.declaration().cost >= FUNCTION,
         _ => false,
     }
 }

@@ -1,7 +1,6 @@
 //! Execution of instructions.
 
 use super::chain::{Chain, Destination, Scratch};
-use super::functions as f;
 use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
 use super::machine::{Found, Given, Registers};
 use super::memory::Elements;
@@ -12,6 +11,7 @@ use super::random::{uniform, uniform_runs};
 use super::step::Pass;
 use pulp::Arch;
 use rewire_graph::Scalar;
+use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 
 /// Operands of most chains, at most.
@@ -217,107 +217,11 @@ impl Execution<'_, '_> {
     }
 
     fn unary(&mut self, op: UnaryOp, kind: Scalar, target: Source, a: Source) {
-        macro_rules! int {
-            ($write:ident, $read:ident, $function:expr) => {
-                self.$write(target, |this, out| unary(this.arch, out, this.$read(a), $function))
-            };
-        }
-        match (kind, op) {
-            (Scalar::I64, UnaryOp::Neg) => int!(write_longs, longs, i64::wrapping_neg),
-            (Scalar::I64, UnaryOp::Abs) => int!(write_longs, longs, i64::wrapping_abs),
-            (_, UnaryOp::Neg) => int!(write_ints, ints, i32::wrapping_neg),
-            (_, UnaryOp::Abs) => int!(write_ints, ints, i32::wrapping_abs),
-            (_, UnaryOp::Not) => int!(write_ints, ints, |x| x ^ 1),
-            _ => {}
-        }
+        op.visit(OfInteger { at: self, kind, target, a });
     }
 
     fn binary(&mut self, op: BinaryOp, read: Scalar, target: Source, a: Source, b: Source) {
-        match read {
-            Scalar::F32 => self.compare_floats(op, target, a, b),
-            Scalar::I32 | Scalar::Bool => self.binary_ints(op, target, a, b),
-            Scalar::I64 => self.binary_longs(op, target, a, b),
-        }
-    }
-
-    fn compare_floats(&mut self, op: BinaryOp, target: Source, a: Source, b: Source) {
-        macro_rules! truth {
-            ($function:expr) => {
-                self.write_ints(target, |this, out| {
-                    binary(this.arch, out, this.floats(a), this.floats(b), |x, y| i32::from($function(x, y)));
-                })
-            };
-        }
-        match op {
-            BinaryOp::Eq => truth!(|x: f32, y: f32| x == y),
-            BinaryOp::Ne => truth!(|x: f32, y: f32| x != y),
-            BinaryOp::Lt => truth!(|x: f32, y: f32| x < y),
-            BinaryOp::Le => truth!(|x: f32, y: f32| x <= y),
-            BinaryOp::Gt => truth!(|x: f32, y: f32| x > y),
-            BinaryOp::Ge => truth!(|x: f32, y: f32| x >= y),
-            BinaryOp::And => truth!(|x: f32, y: f32| x != 0.0 && y != 0.0),
-            BinaryOp::Or => truth!(|x: f32, y: f32| x != 0.0 || y != 0.0),
-            _ => {}
-        }
-    }
-
-    fn binary_ints(&mut self, op: BinaryOp, target: Source, a: Source, b: Source) {
-        macro_rules! int {
-            ($function:expr) => {
-                self.write_ints(target, |this, out| binary(this.arch, out, this.ints(a), this.ints(b), $function))
-            };
-        }
-        match op {
-            BinaryOp::Add => int!(i32::wrapping_add),
-            BinaryOp::Sub => int!(i32::wrapping_sub),
-            BinaryOp::Mul => int!(i32::wrapping_mul),
-            BinaryOp::Div => int!(f::floor_div_i32),
-            BinaryOp::Mod => int!(f::floor_mod_i32),
-            BinaryOp::Pow => int!(|x: i32, y: i32| x.wrapping_pow(u32::try_from(y).unwrap_or(0))),
-            BinaryOp::Min => int!(|x: i32, y: i32| x.min(y)),
-            BinaryOp::Max => int!(|x: i32, y: i32| x.max(y)),
-            BinaryOp::Eq => int!(|x, y| i32::from(x == y)),
-            BinaryOp::Ne => int!(|x, y| i32::from(x != y)),
-            BinaryOp::Lt => int!(|x, y| i32::from(x < y)),
-            BinaryOp::Le => int!(|x, y| i32::from(x <= y)),
-            BinaryOp::Gt => int!(|x, y| i32::from(x > y)),
-            BinaryOp::Ge => int!(|x, y| i32::from(x >= y)),
-            BinaryOp::And => int!(|x, y| x & y),
-            BinaryOp::Or => int!(|x, y| x | y),
-        }
-    }
-
-    fn binary_longs(&mut self, op: BinaryOp, target: Source, a: Source, b: Source) {
-        macro_rules! long {
-            ($function:expr) => {
-                self.write_longs(target, |this, out| binary(this.arch, out, this.longs(a), this.longs(b), $function))
-            };
-        }
-        macro_rules! truth {
-            ($function:expr) => {
-                self.write_ints(target, |this, out| {
-                    binary(this.arch, out, this.longs(a), this.longs(b), |x, y| i32::from($function(&x, &y)));
-                })
-            };
-        }
-        match op {
-            BinaryOp::Add => long!(i64::wrapping_add),
-            BinaryOp::Sub => long!(i64::wrapping_sub),
-            BinaryOp::Mul => long!(i64::wrapping_mul),
-            BinaryOp::Div => long!(f::floor_div_i64),
-            BinaryOp::Mod => long!(f::floor_mod_i64),
-            BinaryOp::Pow => long!(|x: i64, y: i64| x.wrapping_pow(u32::try_from(y).unwrap_or(0))),
-            BinaryOp::Min => long!(|x: i64, y: i64| x.min(y)),
-            BinaryOp::Max => long!(|x: i64, y: i64| x.max(y)),
-            BinaryOp::Eq => truth!(i64::eq),
-            BinaryOp::Ne => truth!(i64::ne),
-            BinaryOp::Lt => truth!(i64::lt),
-            BinaryOp::Le => truth!(i64::le),
-            BinaryOp::Gt => truth!(i64::gt),
-            BinaryOp::Ge => truth!(i64::ge),
-            BinaryOp::And => long!(|x, y| x & y),
-            BinaryOp::Or => long!(|x, y| x | y),
-        }
+        op.visit(OfPair { at: self, read, target, a, b });
     }
 
     fn select(&mut self, kind: Scalar, target: Source, c: Source, a: Source, b: Source) {
@@ -356,6 +260,58 @@ impl Execution<'_, '_> {
             (Scalar::I32, Scalar::Bool) => to!(write_ints, ints, |x| i32::from(x != 0)),
             (_, Scalar::I32 | Scalar::Bool) => to!(write_ints, ints, |x| x),
         }
+    }
+}
+
+/// A function of integers or truth values.
+struct OfInteger<'x, 'a, 'e> {
+    at: &'x mut Execution<'a, 'e>,
+    kind: Scalar,
+    target: Source,
+    a: Source,
+}
+
+impl UnaryVisitor for OfInteger<'_, '_, '_> {
+    type Output = ();
+
+    fn visit<F: Unary>(self) {
+        let Self { at, kind, target, a } = self;
+        match kind {
+            Scalar::I64 => at.write_longs(target, |at, out| unary(at.arch, out, at.longs(a), F::integer)),
+            _ => at.write_ints(target, |at, out| unary(at.arch, out, at.ints(a), F::integer)),
+        }
+    }
+}
+
+/// A function of two integers or truth values, or a comparison.
+struct OfPair<'x, 'a, 'e> {
+    at: &'x mut Execution<'a, 'e>,
+    read: Scalar,
+    target: Source,
+    a: Source,
+    b: Source,
+}
+
+impl BinaryVisitor for OfPair<'_, '_, '_> {
+    type Output = ();
+
+    fn arithmetic<F: Arithmetic>(self) {
+        let Self { at, read, target, a, b } = self;
+        match read {
+            Scalar::I64 => at.write_longs(target, |at, out| binary(at.arch, out, at.longs(a), at.longs(b), F::integer)),
+            _ => at.write_ints(target, |at, out| binary(at.arch, out, at.ints(a), at.ints(b), F::integer)),
+        }
+    }
+
+    fn comparison<F: Comparison>(self) {
+        let Self { at, read, target, a, b } = self;
+        at.write_ints(target, |at, out| match read {
+            Scalar::F32 => binary(at.arch, out, at.floats(a), at.floats(b), |x, y| i32::from(F::holds(x, y))),
+            Scalar::I64 => binary(at.arch, out, at.longs(a), at.longs(b), |x, y| i32::from(F::holds(x, y))),
+            Scalar::I32 | Scalar::Bool => {
+                binary(at.arch, out, at.ints(a), at.ints(b), |x, y| i32::from(F::holds(x, y)));
+            }
+        });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::branch::Branches;
 use super::program::Rate;
-use super::step::{Step, is_arithmetic, is_comparison};
+use super::step::Step;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::collections::{HashMap, HashSet};
@@ -113,9 +113,9 @@ impl Facts<'_> {
         }
         match *self.dag.expr(id) {
             Expr::Unary(..) => true,
-            Expr::Binary(op, a, _) => float(a) && is_arithmetic(op),
+            Expr::Binary(op, a, _) => float(a) && !op.is_comparison(),
             Expr::Select(c, a, b) => {
-                let comparison = matches!(*self.dag.expr(c), Expr::Binary(op, x, _) if is_comparison(op) && float(x));
+                let comparison = matches!(*self.dag.expr(c), Expr::Binary(op, x, _) if op.is_comparison() && float(x));
                 comparison && a != b && !(self.supplied)(c) && self.serves_only(c, id, 1)
             }
             _ => false,

@@ -8,10 +8,8 @@ mod chain;
 mod compile;
 mod coords;
 mod custom;
-mod elementary;
 mod error;
 mod execute;
-mod functions;
 mod fusion;
 mod interval;
 mod lanes;
@@ -24,6 +22,7 @@ mod operand;
 mod own;
 mod panel;
 mod passes;
+mod philox;
 mod product;
 mod program;
 mod random;
@@ -38,6 +37,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod vectors;
 
 pub use error::CpuError;
 pub use memory::Memory;

@@ -1,12 +1,11 @@
 //! Passes over a block.
 
 use super::chain::Block;
-use super::elementary as e;
-use super::functions::floor_mod_f32;
 use super::lanes::{Lanes, Row};
 use super::step::{CONSTANTS, Linear, Pass, Step};
+use super::vectors::Instructions;
 use pulp::Simd;
-use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
 
 /// Values of a block, and the rows that functions of them go to.
 pub(super) struct Rows<'a, 's> {
@@ -40,15 +39,15 @@ impl<'a> Rows<'a, '_> {
         let value = (self.value, self.from);
         let (op, a, b) = match pass {
             Pass::Affine { constants, times, plus } => return self.affine(simd, constants, times, plus),
-            Pass::Step(Step::Unary(op)) => return self.unary(simd, op),
+            Pass::Step(Step::Unary(op)) => return op.visit(Mapped { rows: self, simd }),
             Pass::Step(Step::Choose { comparison, a, b, side, other }) => {
-                return self.choose(simd, comparison, [a, b, other], side);
+                return comparison.visit(Chosen { rows: self, simd, operands: [a, b, other], side });
             }
             Pass::Step(Step::Both(op)) => (op, value, value),
             Pass::Step(Step::Left(op, other)) => (op, value, (self.operand(other), self.block)),
             Pass::Step(Step::Right(op, other)) => (op, (self.operand(other), self.block), value),
         };
-        self.binary(simd, op, a, b);
+        op.visit(Zipped { rows: self, simd, a, b });
     }
 
     /// Copies the values.
@@ -114,17 +113,6 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// A function of every value by itself, as a loop that becomes vector code where possible.
-    #[inline(always)]
-    fn each(mut self, function: impl Fn(f32) -> f32) {
-        for (_, out, value) in self.iter() {
-            match value {
-                Row::Same(value) => out.fill(function(value)),
-                Row::Each(values) => out.iter_mut().zip(values).for_each(|(out, &x)| *out = function(x)),
-            }
-        }
-    }
-
     /// A function of every pair of values.
     #[inline(always)]
     fn zip<S: Simd>(
@@ -174,108 +162,6 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// A function of every pair of values, without vectors.
-    #[inline(always)]
-    fn zip_each(
-        self,
-        (a, a_from): (Lanes<'a, f32>, Block),
-        (b, b_from): (Lanes<'a, f32>, Block),
-        function: impl Fn(f32, f32) -> f32,
-    ) {
-        let points = self.from.points;
-        for (n, out) in self.out.chunks_mut(self.stride.max(1)).take(self.from.rows).enumerate() {
-            let (a, b) = (a_from.row(a, n), b_from.row(b, n));
-            for (point, out) in out.iter_mut().take(points).enumerate() {
-                *out = function(a.at(point).unwrap_or(0.0), b.at(point).unwrap_or(0.0));
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn unary<S: Simd>(self, simd: S, op: UnaryOp) {
-        macro_rules! map {
-            ($x:ident => $value:expr) => {
-                self.map(
-                    simd,
-                    #[inline(always)]
-                    |$x: S::f32s| $value,
-                )
-            };
-        }
-        match op {
-            UnaryOp::Neg => map!(x => simd.neg_f32s(x)),
-            UnaryOp::Abs => map!(x => simd.abs_f32s(x)),
-            UnaryOp::Exp => map!(x => e::exp(simd, x)),
-            UnaryOp::Log => map!(x => e::log(simd, x)),
-            UnaryOp::Sqrt => map!(x => simd.sqrt_f32s(x)),
-            UnaryOp::Rsqrt => map!(x => simd.div_f32s(simd.splat_f32s(1.0), simd.sqrt_f32s(x))),
-            UnaryOp::Sigmoid => map!(x => e::sigmoid(simd, x)),
-            UnaryOp::Silu => map!(x => e::silu(simd, x)),
-            UnaryOp::Relu => map!(x => {
-                let zero = simd.splat_f32s(0.0);
-                simd.select_f32s(simd.less_than_f32s(x, zero), zero, x)
-            }),
-            UnaryOp::Tanh => map!(x => e::tanh(simd, x)),
-            UnaryOp::Erf => map!(x => e::erf(simd, x)),
-            UnaryOp::Sin => self.each(f32::sin),
-            UnaryOp::Cos => self.each(f32::cos),
-            UnaryOp::Floor => self.each(f32::floor),
-            UnaryOp::Ceil => self.each(f32::ceil),
-            UnaryOp::Trunc => self.each(f32::trunc),
-            UnaryOp::Round => self.each(f32::round_ties_even),
-            UnaryOp::Not => self.each(|x| x),
-        }
-    }
-
-    #[inline(always)]
-    fn binary<S: Simd>(self, simd: S, op: BinaryOp, a: (Lanes<'a, f32>, Block), b: (Lanes<'a, f32>, Block)) {
-        macro_rules! zip {
-            ($a:ident, $b:ident => $value:expr) => {
-                self.zip(
-                    simd,
-                    a,
-                    b,
-                    #[inline(always)]
-                    |$a: S::f32s, $b: S::f32s| $value,
-                )
-            };
-        }
-        match op {
-            BinaryOp::Add => zip!(a, b => simd.add_f32s(a, b)),
-            BinaryOp::Sub => zip!(a, b => simd.sub_f32s(a, b)),
-            BinaryOp::Mul => zip!(a, b => simd.mul_f32s(a, b)),
-            BinaryOp::Div => zip!(a, b => simd.div_f32s(a, b)),
-            BinaryOp::Min => zip!(a, b => e::smaller(simd, a, b)),
-            BinaryOp::Max => zip!(a, b => e::larger(simd, a, b)),
-            BinaryOp::Mod => self.zip_each(a, b, floor_mod_f32),
-            BinaryOp::Pow => self.zip_each(a, b, f32::powf),
-            _ => self.zip_each(a, b, |a, _| a),
-        }
-    }
-
-    #[inline(always)]
-    fn choose<S: Simd>(self, simd: S, comparison: BinaryOp, operands: [u16; 3], side: bool) {
-        macro_rules! choose {
-            ($a:ident, $b:ident => $holds:expr, $side:expr) => {
-                self.choices(
-                    simd,
-                    operands,
-                    $side,
-                    #[inline(always)]
-                    |$a: S::f32s, $b: S::f32s| $holds,
-                )
-            };
-        }
-        match comparison {
-            BinaryOp::Eq => choose!(a, b => simd.equal_f32s(a, b), side),
-            BinaryOp::Lt => choose!(a, b => simd.less_than_f32s(a, b), side),
-            BinaryOp::Le => choose!(a, b => simd.less_than_or_equal_f32s(a, b), side),
-            BinaryOp::Gt => choose!(a, b => simd.less_than_f32s(b, a), side),
-            BinaryOp::Ge => choose!(a, b => simd.less_than_or_equal_f32s(b, a), side),
-            _ => choose!(a, b => simd.equal_f32s(a, b), !side),
-        }
-    }
-
     #[inline(always)]
     fn choices<S: Simd>(
         mut self,
@@ -302,6 +188,78 @@ impl<'a> Rows<'a, '_> {
                 choose(simd, out, [a, b, yes, no], holds);
             }
         }
+    }
+}
+
+/// A function of every value.
+struct Mapped<'a, 's, S> {
+    rows: Rows<'a, 's>,
+    simd: S,
+}
+
+impl<S: Simd> UnaryVisitor for Mapped<'_, '_, S> {
+    type Output = ();
+
+    #[inline(always)]
+    fn visit<F: Unary>(self) {
+        let v = Instructions(self.simd);
+        self.rows.map(
+            self.simd,
+            #[inline(always)]
+            |x| F::lanes(v, x),
+        );
+    }
+}
+
+/// A function of every pair of values.
+struct Zipped<'a, 's, S> {
+    rows: Rows<'a, 's>,
+    simd: S,
+    a: (Lanes<'a, f32>, Block),
+    b: (Lanes<'a, f32>, Block),
+}
+
+impl<S: Simd> BinaryVisitor for Zipped<'_, '_, S> {
+    type Output = ();
+
+    #[inline(always)]
+    fn arithmetic<F: Arithmetic>(self) {
+        let v = Instructions(self.simd);
+        self.rows.zip(
+            self.simd,
+            self.a,
+            self.b,
+            #[inline(always)]
+            |a, b| F::lanes(v, a, b),
+        );
+    }
+
+    fn comparison<F: Comparison>(self) {}
+}
+
+/// The value where a comparison has this truth value, and another one elsewhere.
+struct Chosen<'a, 's, S> {
+    rows: Rows<'a, 's>,
+    simd: S,
+    operands: [u16; 3],
+    side: bool,
+}
+
+impl<S: Simd> BinaryVisitor for Chosen<'_, '_, S> {
+    type Output = ();
+
+    fn arithmetic<F: Arithmetic>(self) {}
+
+    #[inline(always)]
+    fn comparison<F: Comparison>(self) {
+        let v = Instructions(self.simd);
+        self.rows.choices(
+            self.simd,
+            self.operands,
+            self.side,
+            #[inline(always)]
+            |a, b| F::mask(v, a, b),
+        );
     }
 }
 

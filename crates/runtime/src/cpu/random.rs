@@ -1,7 +1,7 @@
 //! Random numbers.
 
-use super::functions as f;
 use super::lanes::{Grid, LANES, Lanes, Row};
+use super::philox;
 use pulp::{Arch, Simd, WithSimd};
 
 /// Uniform floats of any elements.
@@ -10,7 +10,7 @@ pub(super) fn uniform((out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, in
         for (point, out) in out.iter_mut().enumerate() {
             let (seed, index) = (seeds.at(row, point, grid.points), index.at(row, point, grid.points));
             if let (Some(seed), Some(index)) = (seed, index) {
-                *out = f::uniform(seed, index as u32);
+                *out = philox::uniform(seed, index as u32);
             }
         }
     }
@@ -27,7 +27,7 @@ pub(super) fn uniform_runs(arch: Arch, (out, grid): (&mut [f32], Grid), seeds: L
             _ => {
                 for (point, out) in out.iter_mut().enumerate() {
                     if let Some(seed) = seeds.at(row, point, grid.points) {
-                        *out = f::uniform(seed, first.wrapping_add(point as u32));
+                        *out = philox::uniform(seed, first.wrapping_add(point as u32));
                     }
                 }
             }
@@ -89,7 +89,7 @@ fn draw<S: Simd>(simd: S, seed: i64, counter: u32, out: &mut [f32]) {
         let [a, b, c, d] = words.map(|words| {
             let mut floats = [0.0; 16];
             for (float, &word) in floats.iter_mut().zip(bytemuck::cast_slice::<S::u32s, u32>(&[words])) {
-                *float = f::unit(word);
+                *float = philox::unit(word);
             }
             floats
         });
@@ -99,14 +99,14 @@ fn draw<S: Simd>(simd: S, seed: i64, counter: u32, out: &mut [f32]) {
     }
 }
 
-/// Philox4x32-10 of vectors of counters: see [`f::uniform_block`].
+/// Philox4x32-10 of vectors of counters: see [`philox::uniform_block`].
 #[inline(always)]
 fn blocks<S: Simd>(simd: S, seed: i64, counters: [S::u32s; SIDE]) -> [[S::u32s; 4]; SIDE] {
     let zero = simd.splat_u32s(0);
     let mut blocks = counters.map(|counter| [counter, zero, zero, zero]);
-    let [first, second] = f::FACTORS.map(|factor| simd.splat_u32s(factor));
+    let [first, second] = philox::FACTORS.map(|factor| simd.splat_u32s(factor));
     let mut key = [seed as u32, (seed >> 32) as u32];
-    for _ in 0..f::ROUNDS {
+    for _ in 0..philox::ROUNDS {
         let [low, high] = key.map(|key| simd.splat_u32s(key));
         for c in &mut blocks {
             let (a_low, a_high) = simd.widening_mul_u32s(c[0], first);
@@ -118,7 +118,7 @@ fn blocks<S: Simd>(simd: S, seed: i64, counters: [S::u32s; SIDE]) -> [[S::u32s; 
                 a_low,
             ];
         }
-        key = f::next_key(key);
+        key = philox::next_key(key);
     }
     blocks
 }

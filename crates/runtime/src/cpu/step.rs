@@ -44,18 +44,6 @@ impl<A: Copy> Step<A> {
     }
 }
 
-/// True for functions of two floats that give a float.
-pub(super) fn is_arithmetic(op: BinaryOp) -> bool {
-    use BinaryOp::{Add, Div, Max, Min, Mod, Mul, Pow, Sub};
-    matches!(op, Add | Sub | Mul | Div | Mod | Pow | Min | Max)
-}
-
-/// True for comparisons.
-pub(super) fn is_comparison(op: BinaryOp) -> bool {
-    use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
-    matches!(op, Eq | Ne | Lt | Le | Gt | Ge)
-}
-
 /// A sum, difference or product with a float that is the same for all points of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Linear {

@@ -34,7 +34,9 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
         let values = if context.permits("fuse", graph, anchor) {
             let path = graph.node(anchor).map_or("", |node| node.path.as_str());
             let ports = 0..results.len() as u32;
-            let copy = fused.add(Arc::new(Fused { name: name(&body), nest: nest(&kernel), body }), &inputs, path).map_err(failed)?;
+            let copy = fused
+                .add(Arc::new(Fused { name: name(&body), nest: nest(&kernel), body }), &inputs, path)
+                .map_err(failed)?;
             ports.map(|port| Value { node: copy, port }).collect()
         } else {
             inline(&mut fused, &body, &inputs).map_err(failed)?

@@ -108,7 +108,8 @@ mod tests {
         let x = scope.input("x", DType::F32, &[8.into()]).value().unwrap();
         let weight = scope.parameter("weight", DType::F32, &[8.into()]).value().unwrap();
         let mut graph = scope.finish(&[]).unwrap();
-        let node = graph.add(Arc::new(Fused { name: "pointwise".into(), body, nest: None }), &[x, weight], "layer").unwrap();
+        let node =
+            graph.add(Arc::new(Fused { name: "pointwise".into(), body, nest: None }), &[x, weight], "layer").unwrap();
         graph.add_output("activated", crate::Value { node, port: 0 }).unwrap();
         graph.add_output("sum", crate::Value { node, port: 1 }).unwrap();
         let svg = graph.svg();

@@ -1,4 +1,4 @@
-//! Functions of integers, floor division of floats, and the generator of random numbers.
+//! The generator of random numbers.
 
 /// Rounds of the generator.
 pub(super) const ROUNDS: usize = 10;
@@ -36,42 +36,4 @@ pub(super) fn uniform(seed: i64, index: u32) -> f32 {
     let [a, b, c, d] = uniform_block(seed, index / 4);
     let (low, high) = if index & 1 == 0 { (a, c) } else { (b, d) };
     if index & 2 == 0 { low } else { high }
-}
-
-/// Floor division; 0 for divisor 0. The quotient in doubles is exact enough to be rounded down.
-#[inline(always)]
-pub(super) fn floor_div_i32(a: i32, b: i32) -> i32 {
-    let quotient = (f64::from(a) / f64::from(b)).floor();
-    if b == 0 { 0 } else { quotient as i64 as i32 }
-}
-
-/// Floor division; 0 for divisor 0.
-#[inline(always)]
-pub(super) fn floor_div_i64(a: i64, b: i64) -> i64 {
-    if b == 0 {
-        return 0;
-    }
-    let (quotient, rest) = (a.wrapping_div(b), a.wrapping_rem(b));
-    quotient.wrapping_sub(i64::from(rest != 0 && (rest < 0) != (b < 0)))
-}
-
-/// What floor division leaves; 0 for divisor 0.
-#[inline(always)]
-pub(super) fn floor_mod_i32(a: i32, b: i32) -> i32 {
-    let rest = a.wrapping_sub(b.wrapping_mul(floor_div_i32(a, b)));
-    if b == 0 { 0 } else { rest }
-}
-
-/// What floor division leaves; 0 for divisor 0.
-#[inline(always)]
-pub(super) fn floor_mod_i64(a: i64, b: i64) -> i64 {
-    let rest = a.wrapping_sub(b.wrapping_mul(floor_div_i64(a, b)));
-    if b == 0 { 0 } else { rest }
-}
-
-/// What floor division leaves.
-#[inline(always)]
-pub(super) fn floor_mod_f32(a: f32, b: f32) -> f32 {
-    let rest = a % b;
-    if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
 }

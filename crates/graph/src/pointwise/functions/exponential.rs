@@ -1,0 +1,217 @@
+use super::op::{Exp, Log, Sigmoid, Silu, Tanh};
+use super::{Algebra, Declaration, Unary, UnaryOp, Vectors, Wgsl};
+use crate::Scalar::F32;
+use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
+
+const LN2_HIGH: f32 = 0.693_359_4;
+const LN2_LOW: f32 = -2.121_944_4e-4;
+/// Adding it rounds to an integer, which is then in the low bits.
+const ROUNDER: f32 = 12_582_912.0;
+/// The lowest bit of a float's exponent.
+const EXPONENT: u32 = 23;
+const SIGN: u32 = 1 << 31;
+/// `(e^x - 1 - x) / x^2` as a polynomial of `x`.
+const EXPM1: [f32; 6] = [0.5, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0, 1.0 / 720.0, 1.0 / 5040.0];
+
+/// `x = n ln 2 + r`: `(n, r)`, with `n` in the low bits of an integer, whose next nine bits are zero.
+#[inline(always)]
+fn reduce<V: Vectors>(v: V, x: V::Floats) -> (V::Words, V::Floats) {
+    let rounder = v.splat(ROUNDER);
+    let shifted = v.mul_add(x, v.splat(LOG2_E), rounder);
+    let n = v.sub(shifted, rounder);
+    let r = v.mul_add(n, v.splat(-LN2_HIGH), x);
+    (v.bits(shifted), v.mul_add(n, v.splat(-LN2_LOW), r))
+}
+
+/// `e^r - 1` for `|r| < 0.35`.
+#[inline(always)]
+fn expm1_reduced<V: Vectors>(v: V, r: V::Floats) -> V::Floats {
+    v.mul_add(v.mul(r, r), v.polynomial(r, EXPM1), r)
+}
+
+/// `2^(n + offset)` for the low bits `n`, if that is from -126 to 127.
+#[inline(always)]
+fn power_of_two<V: Vectors>(v: V, n: V::Words, offset: i32) -> V::Floats {
+    let biased = v.add_words(n, v.splat_word((127 + offset) as u32));
+    v.of_bits(v.shift_up(biased, EXPONENT))
+}
+
+impl Unary for Exp {
+    const DECLARATION: Declaration = Declaration {
+        name: "exp",
+        wgsl: &[(&[F32], Wgsl::forms("exponential({a})", "exponential4({a})"))],
+        library: "
+// What there is built in need not keep NaN.
+fn exponential(x: f32) -> f32 {
+    return select(exp(x), x, is_nan(x));
+}
+
+fn exponential4(x: vec4<f32>) -> vec4<f32> {
+    return select(exp(x), x, is_nan4(x));
+}",
+        ..Declaration::FUNCTION
+    };
+    const EVALUATE: fn(f64) -> f64 = f64::exp;
+
+    /// 0 and infinity beyond the range of floats.
+    #[inline(always)]
+    fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
+        let (n, r) = reduce(v, v.clamp(x, -104.0, 89.0));
+        // Half of `n`, plus 128.
+        let half = v.shift_down(v.add_words(n, v.splat_word(256)), 1);
+        let y = v.add(expm1_reduced(v, r), v.splat(1.0));
+        let y = v.mul(y, power_of_two(v, half, -128));
+        v.mul(y, power_of_two(v, v.sub_words(n, half), 128))
+    }
+
+    fn gradient<A: Algebra>(at: &mut A, _: &A::Value, y: &A::Value, g: &A::Value) -> Option<A::Value> {
+        Some(at.mul(g, y))
+    }
+}
+
+impl Unary for Log {
+    const DECLARATION: Declaration = Declaration {
+        name: "log",
+        wgsl: &[(&[F32], Wgsl::scalar("logarithm({a})"))],
+        library: "
+// What there is built in is undefined for numbers that have no logarithm.
+fn logarithm(x: f32) -> f32 {
+    if (x < 0.0f || is_nan(x)) {
+        return float_of_bits(0x7fc00000u);
+    }
+    let natural = select(log(x), float_of_bits(0xff800000u), x == 0.0f);
+    return select(natural, x, bitcast<u32>(x) == 0x7f800000u);
+}",
+        ..Declaration::FUNCTION
+    };
+    const EVALUATE: fn(f64) -> f64 = f64::ln;
+
+    #[inline(always)]
+    fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
+        let (zero, infinity) = (v.splat(0.0), v.splat(f32::INFINITY));
+        let tiny = v.less(x, v.splat(f32::MIN_POSITIVE));
+        let normal = v.select(tiny, v.mul(x, v.splat(8_388_608.0)), x);
+        let bits = v.bits(normal);
+        // The exponent plus 256, so that it is not negative.
+        let offset = v.sub_words(bits, v.splat_word(FRAC_1_SQRT_2.to_bits().wrapping_sub(SIGN)));
+        let exponent = v.shift_down(offset, EXPONENT);
+        let shifted = v.shift_up(exponent, EXPONENT);
+        let m = v.of_bits(v.add_words(v.sub_words(bits, shifted), v.splat_word(SIGN)));
+        let n = v.of_bits(v.add_words(exponent, v.splat_word(ROUNDER.to_bits() - 256)));
+        let n = v.sub(n, v.splat(ROUNDER));
+        let n = v.select(tiny, v.sub(n, v.splat(23.0)), n);
+        let f = v.sub(m, v.splat(1.0));
+        let s = v.div(f, v.add(v.splat(2.0), f));
+        let z = v.mul(s, s);
+        let p = v.mul(z, v.polynomial(z, [2.0 / 3.0, 0.4, 2.0 / 7.0, 2.0 / 9.0]));
+        let rest = v.mul_add(n, v.splat(-LN2_LOW), v.mul(s, v.sub(f, p)));
+        let y = v.mul_add(n, v.splat(LN2_HIGH), v.sub(f, rest));
+        let y = v.select(v.equal(x, infinity), x, y);
+        let y = v.select(v.equal(x, zero), v.splat(f32::NEG_INFINITY), y);
+        v.select(v.less_or_equal(zero, x), y, v.splat(f32::NAN))
+    }
+
+    fn gradient<A: Algebra>(at: &mut A, x: &A::Value, _: &A::Value, g: &A::Value) -> Option<A::Value> {
+        Some(at.div(g, x))
+    }
+}
+
+impl Unary for Sigmoid {
+    const DECLARATION: Declaration = Declaration {
+        name: "sigmoid",
+        wgsl: &[(&[F32], Wgsl::forms("sigmoid({a})", "sigmoid4({a})"))],
+        library: "
+// The exponential of a large number is infinite, and a quotient by infinity 0.
+fn sigmoid(x: f32) -> f32 {
+    return select(1.0f / (1.0f + exp(-x)), x, is_nan(x));
+}
+
+fn sigmoid4(x: vec4<f32>) -> vec4<f32> {
+    return select(1.0f / (1.0f + exp(-x)), x, is_nan4(x));
+}",
+        ..Declaration::FUNCTION
+    };
+    const EVALUATE: fn(f64) -> f64 = |x| 1.0 / (1.0 + (-x).exp());
+
+    #[inline(always)]
+    fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
+        let one = v.splat(1.0);
+        v.div(one, v.add(one, Exp::lanes(v, v.neg(x))))
+    }
+
+    fn gradient<A: Algebra>(at: &mut A, _: &A::Value, y: &A::Value, g: &A::Value) -> Option<A::Value> {
+        let one = at.number(1.0);
+        let rest = at.sub(&one, y);
+        let slope = at.mul(y, &rest);
+        Some(at.mul(g, &slope))
+    }
+}
+
+impl Unary for Silu {
+    const DECLARATION: Declaration = Declaration {
+        name: "silu",
+        wgsl: &[(&[F32], Wgsl::forms("silu({a})", "silu4({a})"))],
+        library: "
+fn silu(x: f32) -> f32 {
+    return x / (1.0f + exp(-x));
+}
+
+fn silu4(x: vec4<f32>) -> vec4<f32> {
+    return x / (1.0f + exp(-x));
+}",
+        ..Declaration::FUNCTION
+    };
+    const EVALUATE: fn(f64) -> f64 = |x| x / (1.0 + (-x).exp());
+
+    #[inline(always)]
+    fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
+        let (one, limit) = (v.splat(1.0), v.splat(-88.0));
+        let (n, r) = reduce(v, v.clamp(v.neg(x), -87.0, 88.0));
+        let scale = power_of_two(v, n, 0);
+        let e = v.mul_add(expm1_reduced(v, r), scale, scale);
+        let y = v.div(x, v.add(one, e));
+        v.select(v.less(x, limit), v.mul(v.splat(0.0), y), y)
+    }
+
+    fn gradient<A: Algebra>(at: &mut A, x: &A::Value, y: &A::Value, g: &A::Value) -> Option<A::Value> {
+        let (one, sigmoid) = (at.number(1.0), at.unary(UnaryOp::Sigmoid, x));
+        let rest = at.sub(&one, &sigmoid);
+        let product = at.mul(y, &rest);
+        let slope = at.add(&sigmoid, &product);
+        Some(at.mul(g, &slope))
+    }
+}
+
+impl Unary for Tanh {
+    const DECLARATION: Declaration = Declaration {
+        name: "tanh",
+        wgsl: &[(&[F32], Wgsl::scalar("tanh_of({a})"))],
+        library: "
+// The series below 0.15, where the quotient would cancel.
+fn tanh_of(x: f32) -> f32 {
+    let a = abs(x);
+    let s = x * x;
+    let small = x * (1.0f + s * (-0.33333334f + s * (0.13333334f + s * -0.053968254f)));
+    let e = exp(-2.0f * a);
+    let large = (1.0f - e) / (1.0f + e);
+    return select(select(large, -large, x < 0.0f), small, a < 0.15f);
+}",
+        ..Declaration::FUNCTION
+    };
+    const EVALUATE: fn(f64) -> f64 = f64::tanh;
+
+    #[inline(always)]
+    fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
+        let (one, two) = (v.splat(1.0), v.splat(2.0));
+        let (n, r) = reduce(v, v.clamp(v.mul(two, v.abs(x)), 0.0, 20.0));
+        let scale = power_of_two(v, n, 0);
+        let e = v.mul_add(scale, expm1_reduced(v, r), v.sub(scale, one));
+        v.signed(v.div(e, v.add(e, two)), x)
+    }
+
+    fn gradient<A: Algebra>(at: &mut A, _: &A::Value, y: &A::Value, g: &A::Value) -> Option<A::Value> {
+        let (one, square) = (at.number(1.0), at.mul(y, y));
+        let slope = at.sub(&one, &square);
+        Some(at.mul(g, &slope))
+    }
+}
