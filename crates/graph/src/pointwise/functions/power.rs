@@ -6,7 +6,6 @@ impl Unary for Sqrt {
     const DECLARATION: Declaration = Declaration {
         name: "sqrt",
         wgsl: &[(&[F32], Wgsl::both("sqrt({a})"))],
-        cost: FUNCTION / 2,
         ..Declaration::FUNCTION
     };
     const EVALUATE: fn(f64) -> f64 = f64::sqrt;
@@ -27,7 +26,6 @@ impl Unary for Rsqrt {
     const DECLARATION: Declaration = Declaration {
         name: "rsqrt",
         wgsl: &[(&[F32], Wgsl::both("inverseSqrt({a})"))],
-        cost: FUNCTION / 2,
         ..Declaration::FUNCTION
     };
     const EVALUATE: fn(f64) -> f64 = |x| x.sqrt().recip();
