@@ -9,6 +9,7 @@ mod coords;
 mod custom;
 mod error;
 mod expr;
+mod fold;
 mod function;
 mod halves;
 mod hook;
@@ -230,6 +231,7 @@ pub fn emit_with_windows(
         Schedule::Reduction(kernel) => reduce::emit(&kernel, module, tuning),
         Schedule::Product(kernel) => matmul::emit(&kernel, module, tuning),
         Schedule::Attention(kernel) => attention::emit(&kernel, module, tuning),
-        Schedule::Pairs(_) | Schedule::Fold(_) => Err(EmitError::Form { reason: "no shader".to_owned() }),
+        Schedule::Fold(kernel) => fold::emit(&kernel, module, tuning),
+        Schedule::Pairs(_) => Err(EmitError::Form { reason: "no shader".to_owned() }),
     }
 }

@@ -206,7 +206,7 @@ fn components(count: usize) -> &'static [&'static str] {
 }
 
 /// The name of the function that combines results of these operations.
-fn combine(ops: &[ReduceOp]) -> String {
+pub(super) fn combine(ops: &[ReduceOp]) -> String {
     ops.iter().fold("combine".to_owned(), |name_, op| name_ + "_" + name(*op))
 }
 

@@ -13,10 +13,11 @@ const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
 
 /// The templates of the families, and what several of them include.
-const TEMPLATES: [(&str, &str); 13] = [
+const TEMPLATES: [(&str, &str); 14] = [
     ("attention.wgsl", include_str!("../../../../shaders/attention.wgsl")),
     ("attention_cooperative.wgsl", include_str!("../../../../shaders/attention_cooperative.wgsl")),
     ("custom.wgsl", include_str!("../../../../shaders/custom.wgsl")),
+    ("fold.wgsl", include_str!("../../../../shaders/fold.wgsl")),
     ("map.wgsl", include_str!("../../../../shaders/map.wgsl")),
     ("matmul.wgsl", include_str!("../../../../shaders/matmul.wgsl")),
     ("matmul_cooperative.wgsl", include_str!("../../../../shaders/matmul_cooperative.wgsl")),

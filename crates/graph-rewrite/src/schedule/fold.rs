@@ -54,7 +54,8 @@ impl<'n> Fold<'n> {
             return Err("an output depends on a row that is combined".into());
         }
         let by_index = sums.iter().map(|sum| indexed(nest, sum, row)).collect::<Option<Vec<_>>>();
-        let same = by_index.filter(|found| found.windows(2).all(|pair| pair[0].0 == pair[1].0));
+        let same = by_index
+            .filter(|found| axis.extent.dense().is_some() && found.windows(2).all(|pair| pair[0].0 == pair[1].0));
         let index = same.as_ref().and_then(|found| found.first()).map(|(index, _)| *index);
         if let Some(found) = same {
             sums.iter_mut().zip(found).for_each(|(sum, (_, value))| sum.value = value);

@@ -5,6 +5,7 @@ mod attention;
 mod build;
 mod device;
 mod errors;
+mod fold;
 mod map;
 
 mod matmul;

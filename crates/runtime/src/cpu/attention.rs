@@ -150,7 +150,7 @@ impl CompiledAttention {
         let dag = &body.dag;
         let value = |sum: u8| {
             move |dag: &Dag, id: ExprId| match *dag.expr(id) {
-                Expr::Value(position) if position == sum && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
+                Expr::Value(position) if position == sum && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(0)),
                 _ => None,
             }
         };
@@ -267,7 +267,7 @@ impl CompiledAttention {
             let (products, weights) = (room(products, block.rows * stride)?, room(weights, block.rows * stride)?);
             keys.multiply(products, stride, queries, (panel, last, 0), false)?;
             coords.count(self.axes.row, block.row);
-            let lanes = Some(Supplied { data: products, stride, origin: panel });
+            let lanes = &[Supplied { data: products, stride, origin: panel }];
             let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
             fill(score, given, (panel, stride), (weights, stride));
             for tile in span.iter().filter(|tile| tile.masked) {
@@ -336,7 +336,7 @@ impl CompiledAttention {
             }
         }
         coords.count(self.axes.row, block.row);
-        let lanes = Some(Supplied { data: sums, stride: out_stride, origin: 0 });
+        let lanes = &[Supplied { data: sums, stride: out_stride, origin: 0 }];
         let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
         epilogue.rows(targets, given, 0, 0..self.widths.v);
     }

@@ -1,4 +1,5 @@
 use super::lanes::ROWS;
+use std::ops::Range;
 
 /// Coordinates of up to [`ROWS`] rows of a loop, by axis.
 #[derive(Clone, Debug)]
@@ -28,6 +29,22 @@ impl Coords {
         }
     }
 
+    /// Sets a coordinate of some rows.
+    pub(super) fn put(&mut self, axis: u8, rows: Range<usize>, values: impl Iterator<Item = i32>) {
+        if let Some(rows) = self.0.get_mut(usize::from(axis)).and_then(|list| list.get_mut(rows)) {
+            rows.iter_mut().zip(values).for_each(|(row, value)| *row = value);
+        }
+    }
+
+    /// Sets the first coordinates of some rows to those of row `row` of a loop with these leading extents.
+    pub(super) fn repeat(&mut self, rows: Range<usize>, row: usize, extents: &[usize]) {
+        let mut rest = row;
+        for (axis, &extent) in extents.iter().enumerate().rev() {
+            self.put(axis as u8, rows.clone(), std::iter::repeat((rest % extent.max(1)) as i32));
+            rest /= extent.max(1);
+        }
+    }
+
     /// Sets the first coordinates to those of `rows` rows, from `first` on, of a loop with these leading extents.
     pub(super) fn unravel(&mut self, first: usize, rows: usize, extents: &[usize]) {
         let mut step = 1;
@@ -41,10 +58,6 @@ impl Coords {
 
     /// Sets the first coordinates to those of row `row` of a loop with these leading extents, for all rows.
     pub(super) fn set_row(&mut self, row: usize, extents: &[usize]) {
-        let mut rest = row;
-        for (axis, &extent) in extents.iter().enumerate().rev() {
-            self.set(axis, rest % extent.max(1));
-            rest /= extent.max(1);
-        }
+        self.repeat(0..ROWS, row, extents);
     }
 }

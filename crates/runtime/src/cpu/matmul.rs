@@ -35,7 +35,7 @@ pub(super) struct CompiledMatmul {
     stats: CompiledReductions,
     a: Panel,
     b: Panel,
-    /// `b` is the same in every batch entry.
+    /// `b` is as large and the same in every batch entry.
     shared: bool,
     stores: Stores,
 }
@@ -76,7 +76,8 @@ impl Factor<'_> {
 struct Sizes {
     batch: Vec<usize>,
     n: usize,
-    k: usize,
+    /// By batch entry.
+    k: Vec<usize>,
 }
 
 struct Worker<'a> {
@@ -96,7 +97,7 @@ impl CompiledMatmul {
         let (body, outputs) = (&kernel.nest.body, &kernel.nest.outputs);
         let (row, column, depth) = (kernel.row(), kernel.column(), kernel.depth);
         let sum = |dag: &Dag, id| match *dag.expr(id) {
-            Expr::Value(position) if position == kernel.sum() && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
+            Expr::Value(position) if position == kernel.sum() && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(0)),
             _ => None,
         };
         let rows = kernel.m.dense().filter(|_| row == 0).map(std::slice::from_ref);
@@ -104,7 +105,7 @@ impl CompiledMatmul {
             stats: CompiledReductions::new(body, &kernel.stats)?,
             a: Panel::new(body, kernel.a, (row, depth), kernel.k.dense().and_then(Dim::as_const))?,
             b: Panel::new(body, kernel.b, (depth, column), kernel.n.as_const())?,
-            shared: body.dag.coords(kernel.b) & ((1 << row) - 1) == 0,
+            shared: kernel.k.dense().is_some() && body.dag.coords(kernel.b) & ((1 << row) - 1) == 0,
             stores: Stores::compile(body, outputs, column, rows, &sum)?,
             batch: kernel.batch.clone(),
             m: kernel.m.clone(),
@@ -122,13 +123,13 @@ impl CompiledMatmul {
         symbol: &dyn Fn(Symbol) -> Option<i64>,
     ) -> Result<(), CpuError> {
         check(self.outputs.iter(), outputs, symbol)?;
-        let sizes = Sizes {
-            batch: extents(&self.batch, "the batch", symbol)?,
-            n: extent(&self.n, "the columns", symbol)?,
-            k: extent(self.k.dense().ok_or_else(no_depth)?, "the sum", symbol)?,
-        };
-        count(&[sizes.n, sizes.k], "a factor")?;
-        let rows = env.rows(&self.m, count(&sizes.batch, "the batch")?, symbol)?;
+        let batch = extents(&self.batch, "the batch", symbol)?;
+        let entries = count(&batch, "the batch")?;
+        let rows = env.rows(&self.m, entries, symbol)?;
+        let k = env.rows(&self.k, entries, symbol)?;
+        let sizes = Sizes { batch, n: extent(&self.n, "the columns", symbol)?, k };
+        let longest = sizes.k.iter().copied().max().unwrap_or(0);
+        count(&[sizes.n, longest], "a factor")?;
         let reduced = self.stats.extents(symbol)?;
         let blocks = blocks(&rows, sizes.n);
         if blocks.is_empty() {
@@ -137,7 +138,7 @@ impl CompiledMatmul {
         let mut coords = Coords::new(self.axes);
         let mut panel = self.b.machine(env);
         let many = rows.iter().sum::<usize>() >= MANY;
-        let b = match self.shared.then(|| panel.matrix(&mut coords, 0, (sizes.k, sizes.n), None)).transpose()? {
+        let b = match self.shared.then(|| panel.matrix(&mut coords, 0, (longest, sizes.n), None)).transpose()? {
             Some(b) if many => Some(Factor::Panels(Panels::new(b)?)),
             b => b.map(Factor::Matrix),
         };
@@ -173,15 +174,16 @@ impl CompiledMatmul {
         let Worker { stats, a, b: panel, epilogue, coords, sums } = worker;
         let batch = sizes.batch.len();
         coords.set_row(block.entry, &sizes.batch);
+        let k = sizes.k.get(block.entry).copied().unwrap_or(0);
         let own;
         let right = match b {
             Some(b) => b,
             None => {
-                own = Factor::Matrix(panel.matrix(coords, 0, (sizes.k, sizes.n), None)?);
+                own = Factor::Matrix(panel.matrix(coords, 0, (k, sizes.n), None)?);
                 &own
             }
         };
-        let left = a.matrix(coords, block.row, (block.rows, sizes.k), Some(stats))?;
+        let left = a.matrix(coords, block.row, (block.rows, k), Some(stats))?;
         for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
             let columns = COLUMNS.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
@@ -190,7 +192,7 @@ impl CompiledMatmul {
             for (group, sums) in sums.chunks(ROWS * stride).enumerate() {
                 let first = group * ROWS;
                 coords.count(batch, block.row + first);
-                let lanes = Some(Supplied { data: sums, stride, origin: column });
+                let lanes = &[Supplied { data: sums, stride, origin: column }];
                 let rows = ROWS.min(block.rows - first);
                 let given = Given { rows, coords: coords.all(), lanes, ..Given::default() };
                 epilogue.rows(targets, given, block.row + first, column..column + columns);
@@ -198,10 +200,6 @@ impl CompiledMatmul {
         }
         Ok(())
     }
-}
-
-fn no_depth() -> CpuError {
-    CpuError::Unsupported { kernel: "matmul", reason: "no ragged depth".to_owned() }
 }
 
 /// Cuts the result into blocks of rows; where there are few, columns are cut too.

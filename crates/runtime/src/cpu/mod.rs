@@ -10,6 +10,7 @@ mod coords;
 mod custom;
 mod error;
 mod execute;
+mod fold;
 mod fusion;
 mod interval;
 mod lanes;
@@ -63,6 +64,7 @@ enum Scheduled {
     Reduction(Box<reduce::CompiledReduce>),
     Product(Box<matmul::CompiledMatmul>),
     Attention(Box<attention::CompiledAttention>),
+    Fold(Box<fold::CompiledFold>),
     Custom(Box<custom::CompiledCustom>),
 }
 
@@ -74,7 +76,8 @@ impl Scheduled {
             Schedule::Reduction(kernel) => Self::Reduction(Box::new(reduce::CompiledReduce::new(&kernel)?)),
             Schedule::Product(kernel) => Self::Product(Box::new(matmul::CompiledMatmul::new(&kernel)?)),
             Schedule::Attention(kernel) => Self::Attention(Box::new(attention::CompiledAttention::new(&kernel)?)),
-            Schedule::Pairs(_) | Schedule::Fold(_) => {
+            Schedule::Fold(kernel) => Self::Fold(Box::new(fold::CompiledFold::new(&kernel)?)),
+            Schedule::Pairs(_) => {
                 return Err(CpuError::Unsupported { kernel: "nest", reason: "no kernel".to_owned() });
             }
         })
@@ -115,6 +118,7 @@ impl Compiled {
             Scheduled::Reduction(kernel) => kernel.run(&env, outputs, symbol),
             Scheduled::Product(kernel) => kernel.run(&env, outputs, symbol),
             Scheduled::Attention(kernel) => kernel.run(&env, outputs, symbol),
+            Scheduled::Fold(kernel) => kernel.run(&env, outputs, symbol),
             Scheduled::Custom(kernel) => kernel.run(&env, outputs, symbol),
         })
     }

@@ -2,7 +2,7 @@
 
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
-use pulp::Simd;
+use pulp::{Arch, Simd};
 use rewire_graph_rewrite::plan::ReduceOp;
 
 /// Partial results of a row; point `x` goes to partial `x % PARTIALS`, whatever the row's neighbours are.
@@ -37,6 +37,44 @@ impl Partials {
 /// The result of no points.
 pub(super) fn neutral(op: ReduceOp) -> f32 {
     op.start()
+}
+
+/// Combines rows of `width` floats, each into the row of `totals` that `owners` tells, in order. Both are given with what is
+/// between the starts of rows.
+pub(super) fn combine_each(
+    op: ReduceOp,
+    (totals, pitch): (&mut [f32], usize),
+    (rows, stride): (&[f32], usize),
+    owners: &[usize],
+    width: usize,
+) {
+    let each = CombineEach { totals, pitch, rows, stride, owners, width };
+    match op {
+        ReduceOp::Sum => Arch::new().dispatch(|| each.by(add)),
+        ReduceOp::Max => Arch::new().dispatch(|| each.by(larger)),
+        ReduceOp::Min => Arch::new().dispatch(|| each.by(smaller)),
+    }
+}
+
+struct CombineEach<'a> {
+    totals: &'a mut [f32],
+    pitch: usize,
+    rows: &'a [f32],
+    stride: usize,
+    owners: &'a [usize],
+    width: usize,
+}
+
+impl CombineEach<'_> {
+    #[inline(always)]
+    fn by(self, combine: impl Fn(f32, f32) -> f32) {
+        for (row, &owner) in self.rows.chunks(self.stride).zip(self.owners) {
+            let start = owner * self.pitch;
+            if let Some(totals) = self.totals.get_mut(start..start + self.width) {
+                totals.iter_mut().zip(row).for_each(|(total, &value)| *total = combine(*total, value));
+            }
+        }
+    }
 }
 
 impl Totals<'_> {

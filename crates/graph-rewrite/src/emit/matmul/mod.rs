@@ -126,21 +126,24 @@ impl Parts {
             ]));
         }
 
-        let depth_dim = kernel.k.dense().ok_or(EmitError::Form { reason: "no ragged depth".to_owned() })?;
         let left_along_rows = lies_along(kernel, kernel.a, (row, depth));
         let right_along_rows = lies_along(kernel, kernel.b, (depth, column));
-        let left = match (kernel.m, left_along_rows) {
-            (Extent::Dense(m), true) => Four { coords: &left_point, axis: row, extent: m },
-            _ => Four { coords: &left_point, axis: depth, extent: depth_dim },
+        // Along a ragged depth, neighbours may be rows of another sample.
+        let left = match (kernel.m, kernel.k) {
+            (Extent::Dense(m), Extent::Ragged { .. }) => Four { coords: &left_point, axis: row, extent: m },
+            (Extent::Dense(m), _) if left_along_rows => Four { coords: &left_point, axis: row, extent: m },
+            (_, Extent::Dense(k)) => Four { coords: &left_point, axis: depth, extent: k },
+            _ => return Err(EmitError::Form { reason: "a product of ragged rows has a ragged depth".to_owned() }),
         };
         let left_along_rows = left.axis == row;
         let (values, more) = statistics(kernel.stats.len(), left_along_rows);
         hooks += &elements("left", module, &left, (&values, &more), (kernel.a, element, ""))?;
         let right_point = point((depth, "k"), (column, "n"));
-        let right = match right_along_rows {
-            true => Four { coords: &right_point, axis: depth, extent: depth_dim },
-            false => Four { coords: &right_point, axis: column, extent: kernel.n },
+        let right = match kernel.k {
+            Extent::Dense(k) if right_along_rows => Four { coords: &right_point, axis: depth, extent: k },
+            _ => Four { coords: &right_point, axis: column, extent: kernel.n },
         };
+        let right_along_rows = right.axis == depth;
         hooks += &elements("right", module, &right, (&[], ""), (kernel.b, element, ""))?;
         let batch_arguments: String = batch.iter().map(|c| format!("{c}, ")).collect();
         let left_more: String = (0..kernel.stats.len())

@@ -3,13 +3,13 @@ use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
 use crate::cost::{Machine, Sizes};
 use crate::lower::Refusal;
 use crate::schedule::Schedule;
-use rewire_graph::op::{Call, JaggedMatMul, MatMul, Reduce, Scores, WeightedSum};
+use rewire_graph::op::{Call, MatMul, Reduce, Scores, WeightedSum};
 use rewire_graph::pointwise::UnaryOp;
 use rewire_graph::{Dim, Layout, NodeId, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl Partition<'_> {
-    /// A group for every anchor: products, attention with its scores, reductions of one row together.
+    /// A group for every anchor: products, sums over rows, attention with its scores, reductions of one row together.
     pub(super) fn seed(&mut self) {
         let mut reducing = HashMap::new();
         for id in self.order.clone() {
@@ -19,13 +19,13 @@ impl Partition<'_> {
                 self.create(BTreeSet::from([id]));
             } else if let Some(nodes) = self.softmax_attention(id) {
                 self.create(nodes);
-            } else if op.downcast_ref::<MatMul>().is_some() || op.downcast_ref::<JaggedMatMul>().is_some() {
-                self.create(BTreeSet::from([id]));
             } else if op.downcast_ref::<WeightedSum>().is_some() {
                 let nodes = self.scores_of(id);
                 self.create(nodes);
             } else if op.downcast_ref::<Reduce>().is_some() {
                 self.seed_reduction(id, &mut reducing);
+            } else if op.accumulated().is_some() && !self.is_scores(id) {
+                self.create(BTreeSet::from([id]));
             }
         }
     }

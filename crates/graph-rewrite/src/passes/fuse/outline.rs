@@ -156,6 +156,7 @@ fn name(body: &Graph) -> String {
         None
     };
     let softmax = count(&|op| op.downcast_ref::<ScoreSoftmax>().is_some()) > 0;
+    let combines = |id: NodeId| body.node(id).filter(|node| node.op.accumulated().is_some());
     let anchor = if softmax {
         Some("softmax_attention")
     } else if products > 1 || count(&|op| op.downcast_ref::<WeightedSum>().is_some()) > 0 {
@@ -166,6 +167,8 @@ fn name(body: &Graph) -> String {
         Some("addmm")
     } else if product {
         Some("matmul")
+    } else if norm.is_none() {
+        body.ids().find_map(combines).map(|node| node.op.name())
     } else {
         None
     };
