@@ -46,7 +46,7 @@ impl Count {
 
 /// Operands are read and the result is written once, with an operation an element; the rest is the shader's own.
 fn custom(kernel: &Custom, sizes: &Sizes) -> Count {
-    let bytes = |dtype: DType, shape: &[Dim]| sizes.product(shape).saturating_mul(dtype.bytes() as u64);
+    let bytes = |dtype: DType, shape: &[Dim]| dtype.format().bytes(sizes.product(shape));
     let operands = kernel.body.operands.iter().filter(|operand| operand.place != Place::Host);
     let read = operands.map(|operand| bytes(operand.dtype, &operand.shape)).fold(0, u64::saturating_add);
     let written = bytes(kernel.dtype, &kernel.shape);
@@ -165,9 +165,7 @@ fn is_half(body: &Body, roots: &[ExprId]) -> bool {
 
 fn finish(count: Count, expressions: &Expressions, body: &Body, sizes: &Sizes) -> Count {
     let size = |operand: u16| match body.operands.get(usize::from(operand)) {
-        Some(operand) if operand.place != Place::Host => {
-            sizes.product(&operand.shape).saturating_mul(operand.dtype.bytes() as u64)
-        }
+        Some(operand) if operand.place != Place::Host => operand.dtype.format().bytes(sizes.product(&operand.shape)),
         _ => 0,
     };
     Count { read: expressions.read(size), reread: expressions.reread, scalar: expressions.scalar, ..count }
@@ -181,7 +179,7 @@ fn written(outputs: &[Output], domain: &Domain) -> u64 {
     let bytes = |output: &Output| {
         let last = domain.extents.last().copied().unwrap_or(1).max(1);
         let columns = output.columns.map_or(last, |(start, end)| (end - start) as u64);
-        (domain.all() / last).saturating_mul(columns).saturating_mul(output.dtype.bytes() as u64)
+        output.dtype.format().bytes((domain.all() / last).saturating_mul(columns))
     };
     outputs.iter().map(bytes).fold(0, u64::saturating_add)
 }

@@ -79,8 +79,8 @@ pub(super) fn emit(kernel: &Map, mut module: Module, tuning: &Tuning) -> Result<
 
 /// Groups of four that a thread computes: fewer of wider results.
 fn groups_per_thread(kernel: &Map) -> u32 {
-    let bytes = kernel.outputs.iter().map(|output| output.dtype.bytes()).max().unwrap_or(LANES);
-    (THREAD_BYTES / (LANES * bytes)).max(1) as u32
+    let bits = kernel.outputs.iter().map(|output| output.dtype.format().bits).max().unwrap_or(32);
+    (8 * THREAD_BYTES / (LANES * bits)).max(1) as u32
 }
 
 /// Neighbouring threads that a row is left for, so that their accesses stay together.
