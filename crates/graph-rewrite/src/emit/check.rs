@@ -1,5 +1,5 @@
 use super::EmitError;
-use crate::plan::{Kernel, Reduction};
+use crate::plan::{Kernel, Reduction, Written};
 use rewire_graph::pointwise::ExprId;
 
 /// Dimensions of a loop that a kernel may have.
@@ -17,6 +17,9 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), EmitError> {
     };
     for id in dag.ids() {
         dag.expr(id).operands().into_iter().try_for_each(|operand| exists(operand, id.0 as usize))?;
+    }
+    if let Some(Written { target, dtype, .. }) = kernel.unwritable() {
+        return Err(EmitError::ReadOnly { output: target.into(), dtype });
     }
     if let Kernel::Custom(kernel) = kernel {
         let count = kernel.body.operands.len();

@@ -282,6 +282,11 @@ impl Kernel {
         outputs.map(|o| Written { target: o.target, dtype: o.dtype, shape: &o.shape }).collect()
     }
 
+    /// A tensor that is written in a type that kernels only read.
+    pub fn unwritable(&self) -> Option<Written<'_>> {
+        self.written().into_iter().find(|written| !written.dtype.format().is_written())
+    }
+
     /// What is written as expressions of a loop, in the order of [`super::Step::writes`].
     pub fn outputs(&self) -> Vec<&Output> {
         match self {

@@ -71,6 +71,10 @@ impl Compiled {
     /// # Errors
     /// [`CpuError::Unsupported`] if the kernel's expressions do not fit together.
     pub fn new(kernel: &Kernel) -> Result<Self, CpuError> {
+        if let Some(written) = kernel.unwritable() {
+            let reason = format!("it writes {}, which kernels only read", written.dtype);
+            return Err(CpuError::Unsupported { kernel: "storing", reason });
+        }
         let family = match kernel {
             Kernel::Map(kernel) => Family::Map(Box::new(map::CompiledMap::new(kernel)?)),
             Kernel::Reduce(kernel) => Family::Reduce(Box::new(reduce::CompiledReduce::new(kernel)?)),
