@@ -1,5 +1,27 @@
+use crate::storage::{Codec, Format, decode, encode, rows8};
+use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// The codec of floats of a type, from doubles and to doubles.
+macro_rules! floats {
+    ($ty:ty, $from:expr, $to:expr) => {
+        Codec::Float {
+            decode: |bytes| decode(bytes, |bytes| $to(<$ty>::from_le_bytes(bytes))),
+            encode: |values| encode(values, |value: f64| <$ty>::to_le_bytes($from(value))),
+        }
+    };
+}
+
+/// The codec of integers of a type, from doubles and to integers of 64 bits.
+macro_rules! integers {
+    ($ty:ty, $from:expr, $to:expr) => {
+        Codec::Integer {
+            decode: |bytes| decode(bytes, |bytes| $to(<$ty>::from_le_bytes(bytes))),
+            encode: |values| encode(values, |value: f64| <$ty>::to_le_bytes($from(value))),
+        }
+    };
+}
 
 /// Element type of a stored tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -8,6 +30,12 @@ pub enum DType {
     F32,
     /// IEEE 754 half precision; computed in f32 and rounded to the nearest where stored, which is infinite from 65520 on.
     F16,
+    /// The upper half of single precision: its range with eight bits of precision; computed in f32 and rounded to the nearest,
+    /// ties to even, where stored. NaN stays NaN.
+    BF16,
+    /// Rows of 8-bit integers with an `f32` scale and an `f32` bias each, fbgemm's fused 8-bit rows: element `q` is
+    /// `q * scale + bias`, rounded once. Tables and weights; kernels read them, [`crate::HostTensor::stored_as`] makes them.
+    Rows8,
     /// 64-bit signed integer; a pair of u32 on a GPU.
     I64,
     /// 32-bit signed integer.
@@ -19,41 +47,57 @@ pub enum DType {
 }
 
 impl DType {
-    /// Bytes one element takes in a buffer.
-    pub fn bytes(self) -> usize {
+    /// All of them.
+    pub const ALL: [Self; 8] =
+        [Self::F32, Self::F16, Self::BF16, Self::Rows8, Self::I64, Self::I32, Self::U32, Self::Bool];
+
+    /// How elements lie in memory.
+    pub fn format(self) -> &'static Format {
+        const fn format(name: &'static str, scalar: Scalar, bits: usize, codec: Codec) -> Format {
+            Format { name, scalar, bits, parameters: 0, codec }
+        }
+        const F32: Format = format("f32", Scalar::F32, 32, floats!(f32, |x| x as f32, f64::from));
+        const F16: Format = format("f16", Scalar::F32, 16, floats!(f16, f16::from_f64, f16::to_f64));
+        const BF16: Format = format("bf16", Scalar::F32, 16, floats!(bf16, bf16::from_f64, bf16::to_f64));
+        const ROWS8: Format = Format {
+            parameters: 64,
+            ..format("rows8", Scalar::F32, 8, Codec::Float { decode: rows8::decode, encode: rows8::encode })
+        };
+        const I64: Format = format("i64", Scalar::I64, 64, integers!(i64, |x| x as i64, |x| x));
+        const I32: Format = format("i32", Scalar::I32, 32, integers!(i32, |x| x as i32, i64::from));
+        const U32: Format = format("u32", Scalar::I32, 32, integers!(u32, |x| x as u32, i64::from));
+        const BOOL: Format = format("bool", Scalar::Bool, 32, integers!(u32, |x| u32::from(x != 0.0), i64::from));
         match self {
-            Self::F16 => 2,
-            Self::I64 => 8,
-            Self::F32 | Self::I32 | Self::U32 | Self::Bool => 4,
+            Self::F32 => &F32,
+            Self::F16 => &F16,
+            Self::BF16 => &BF16,
+            Self::Rows8 => &ROWS8,
+            Self::I64 => &I64,
+            Self::I32 => &I32,
+            Self::U32 => &U32,
+            Self::Bool => &BOOL,
         }
     }
 
-    /// True for `F32` and `F16`.
+    /// The storage type of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.format().name == name)
+    }
+
+    /// True where arithmetic is that of floats.
     pub fn is_float(self) -> bool {
-        matches!(self, Self::F32 | Self::F16)
+        self.scalar() == Scalar::F32
     }
 
     /// The type that arithmetic on this storage type is done in.
     pub fn scalar(self) -> Scalar {
-        match self {
-            Self::F32 | Self::F16 => Scalar::F32,
-            Self::I64 => Scalar::I64,
-            Self::I32 | Self::U32 => Scalar::I32,
-            Self::Bool => Scalar::Bool,
-        }
+        self.format().scalar
     }
 }
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::I64 => "i64",
-            Self::I32 => "i32",
-            Self::U32 => "u32",
-            Self::Bool => "bool",
-        })
+        f.write_str(self.format().name)
     }
 }
 

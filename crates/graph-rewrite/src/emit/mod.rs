@@ -20,6 +20,7 @@ mod module;
 mod names;
 mod reduce;
 mod required;
+mod storage;
 mod store;
 mod template;
 mod tuning;

@@ -1,8 +1,9 @@
-use super::access::{Access, choose_window, load_functions, store_functions, stored_type, suffix};
+use super::access::{Access, choose_window, suffix};
 use super::call;
 use super::function::type_of;
 use super::names::renamed;
 use super::required::Required;
+use super::storage::Form;
 use super::store::has_vector_load;
 use super::{EmitError, Param, Slot, Target, Windows};
 use crate::plan::{Body, Operand, Place};
@@ -132,8 +133,32 @@ impl<'a> Module<'a> {
     }
 
     /// The offset of an element in its buffer, in elements or in groups of four.
-    pub fn address(&mut self, shape: &[Dim], index: &[String], group: bool) -> String {
-        let Some((last, outer)) = index.split_last() else { return "0".to_owned() };
+    pub fn address(&mut self, (dtype, shape): (DType, &[Dim]), index: &[String], group: bool) -> String {
+        let Some(last) = index.last() else { return "0".to_owned() };
+        let text = self.row(shape, index);
+        let last = if group { format!("({last} >> 2u)") } else { last.clone() };
+        if text.is_empty() || text == "0" {
+            return last;
+        }
+        format!("{text} * {} + {last}", self.pitch(dtype, shape, group))
+    }
+
+    /// The word after the elements of a row, where its parameters begin.
+    fn parameters_of_row(&mut self, (dtype, shape): (DType, &[Dim]), index: &[String]) -> String {
+        let format = dtype.format();
+        let (group, parameters) = (format.group(), format.parameters / 32);
+        let width = shape.last().cloned().unwrap_or_else(|| 1.into());
+        let words = match width.as_const() {
+            Some(width) => width.div_ceil(group).to_string(),
+            None => format!("(({} + {}) >> {}u)", self.dim(&width), group - 1, group.trailing_zeros()),
+        };
+        let row = self.row(shape, index);
+        if row.is_empty() || row == "0" { words } else { format!("{row} * ({words} + {parameters}) + {words}") }
+    }
+
+    /// The number of an element's row, empty where there is but one.
+    fn row(&mut self, shape: &[Dim], index: &[String]) -> String {
+        let outer = index.split_last().map_or(&[][..], |(_, outer)| outer);
         let mut text = String::new();
         for (index, dim) in outer.iter().zip(shape) {
             if text.is_empty() {
@@ -142,20 +167,27 @@ impl<'a> Module<'a> {
                 text = format!("({text} * {} + {index})", self.dim(dim));
             }
         }
-        let last = if group { format!("({last} >> 2u)") } else { last.clone() };
-        if text.is_empty() || text == "0" {
-            return last;
-        }
+        text
+    }
+
+    /// From one row of a tensor to the next, in elements or in groups of four.
+    fn pitch(&mut self, dtype: DType, shape: &[Dim], group: bool) -> String {
+        let format = dtype.format();
         let unit = if group { 4 } else { 1 };
-        let pitch = match shape.last().map(|dim| (dim.as_const(), dim)) {
-            Some((Some(n), _)) => (n.next_multiple_of(4) / unit).to_string(),
-            Some((None, dim)) => {
-                let dim = self.dim(dim);
-                if group { format!("(({dim} + 3) >> 2u)") } else { format!("(({dim} + 3) & -4)") }
-            }
-            None => "4".to_owned(),
+        let width = shape.last().cloned().unwrap_or_else(|| 1.into());
+        if let Some(width) = width.as_const() {
+            return (format.pitch(width).unwrap_or(usize::MAX) / unit).to_string();
+        }
+        let (dim, multiple) = (self.dim(&width), format.group());
+        let filled = match (group, multiple) {
+            (true, 4) => format!("(({dim} + 3) >> 2u)"),
+            (true, _) => format!("((({dim} + {}) & -{multiple}) >> 2u)", multiple - 1),
+            (false, _) => format!("(({dim} + {}) & -{multiple})", multiple - 1),
         };
-        format!("{text} * {pitch} + {last}")
+        match format.row_parameters() {
+            0 => filled,
+            parameters => format!("({filled} + {})", parameters / unit),
+        }
     }
 
     /// An element of an operand.
@@ -173,11 +205,12 @@ impl<'a> Module<'a> {
             let index = guard(index.first().cloned().unwrap_or_else(|| "0".to_owned()));
             return Ok(self.size_word(Param::HostBase(position), &index));
         }
-        let at = guard(self.address(&operand.shape, index, false));
+        let at = guard(self.address((operand.dtype, &operand.shape), index, false));
         let (slot, base) = self.source(position, operand);
+        let row = self.row_argument(slot, operand, base.as_deref(), (index, guard));
         self.reads.entry(slot).or_default().element = true;
         let start = base.map_or_else(String::new, |base| format!("{base} * 4 + "));
-        Ok(format!("load_{}({start}{at})", suffix(slot)))
+        Ok(format!("load_{}({start}{at}{row})", suffix(slot)))
     }
 
     /// True if four neighbouring elements of an operand can be loaded at once.
@@ -188,6 +221,9 @@ impl<'a> Module<'a> {
     /// Four neighbouring elements of an operand, the first of them at a multiple of four.
     pub fn load4(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
         let (slot, at) = self.group(position, index)?;
+        let operand = self.operand(position)?;
+        let base = self.source(position, operand).1;
+        let at = at + &self.row_argument(slot, operand, base.as_deref(), (index, |row| row));
         self.reads.entry(slot).or_default().vector = true;
         Ok(format!("load4_{}({at})", suffix(slot)))
     }
@@ -213,9 +249,25 @@ impl<'a> Module<'a> {
     fn group(&mut self, position: u16, index: &[String]) -> Result<(Slot, String), EmitError> {
         let operand = self.operand(position)?;
         check_rank("operand", position, operand.shape.len(), index.len())?;
-        let at = self.address(&operand.shape, index, true);
+        let at = self.address((operand.dtype, &operand.shape), index, true);
         let (slot, base) = self.source(position, operand);
         Ok((slot, base.map_or_else(String::new, |base| format!("{base} + ")) + &at))
+    }
+
+    /// What a load takes besides the place of an element: that of its row's parameters, if rows have any.
+    fn row_argument(
+        &mut self,
+        slot: Slot,
+        operand: &Operand,
+        base: Option<&str>,
+        (index, guard): (&[String], impl Fn(String) -> String),
+    ) -> String {
+        if operand.dtype.format().parameters == 0 {
+            return String::new();
+        }
+        self.reads.entry(slot).or_default().words = true;
+        let row = guard(self.parameters_of_row((operand.dtype, &operand.shape), index));
+        format!(", {}{row}", base.map_or_else(String::new, |base| format!("{base} + ")))
     }
 
     /// The binding that holds an operand, and where the operand begins in one that it shares.
@@ -233,6 +285,11 @@ impl<'a> Module<'a> {
             Slot::Packed(dtype) => Ok(dtype),
             Slot::Sizes | Slot::Output(_) => Ok(DType::I32),
         }
+    }
+
+    /// How the shader holds a storage type.
+    fn form(&self, dtype: DType) -> Form {
+        Form::of(dtype, self.target.f16)
     }
 
     /// The sample of a row, by a search in an offsets operand.
@@ -288,12 +345,17 @@ impl<'a> Module<'a> {
     /// The functions that access a binding, for every window and for all of them together.
     fn in_windows(&self, slot: Slot, dtype: DType, access: Access, functions: impl Fn(&str) -> String) -> String {
         let (count, name) = (self.windows_of(slot), suffix(slot));
+        let of_words = self.form(dtype).loads_of_words(&name, access);
         if count == 1 {
-            return functions(&name);
+            return functions(&name) + &of_words;
         }
         let mut text: String = (0..count).map(|window| functions(&format!("{name}_{window}"))).collect();
         let written = matches!(slot, Slot::Output(_));
-        let elements = self.target.window_bytes() / dtype.bytes() as u64;
+        if access.words {
+            let words = self.target.window_bytes() / 4;
+            return text + &choose_window(&format!("word_{name}"), (count, words), "u32", written) + &of_words;
+        }
+        let elements = self.target.window_bytes() * 8 / dtype.format().bits as u64;
         let element = type_of(dtype.scalar());
         if access.element {
             let name = format!("{}_{name}", if written { "store" } else { "load" });
@@ -314,11 +376,11 @@ impl<'a> Module<'a> {
         let (mut functions, mut trusted) = (String::new(), true);
         for (&slot, &access) in &self.reads {
             let dtype = self.stored(slot)?;
-            let load = |n: &str| load_functions(n, dtype, access, self.target.f16);
+            let load = |n: &str| self.form(dtype).loads(n, access);
             functions += &self.in_windows(slot, dtype, access, load);
         }
         for (&position, &(dtype, access)) in &self.writes {
-            let store = |n: &str| store_functions(n, dtype, access, self.target.f16);
+            let store = |n: &str| self.form(dtype).stores(n, access);
             functions += &self.in_windows(Slot::Output(position), dtype, access, store);
         }
         for position in self.searches.clone() {
@@ -338,16 +400,12 @@ impl<'a> Module<'a> {
                 Slot::Sizes => ("sizes".to_owned(), "read", "i32"),
                 Slot::Operand(_) | Slot::Packed(_) => {
                     let access = self.reads.get(&slot).copied().unwrap_or_default();
-                    let element = stored_type(self.stored(slot)?, access.is_grouped(), self.target.f16);
-                    (format!("operand_{}", suffix(slot)), "read", element)
+                    (format!("operand_{}", suffix(slot)), "read", self.form(self.stored(slot)?).read(access))
                 }
                 Slot::Output(position) => {
                     let (dtype, access) =
                         self.writes.get(&position).copied().unwrap_or((DType::F32, Access::default()));
-                    let packed = dtype == DType::F16 && !self.target.f16 && access.element;
-                    let element =
-                        if packed { "atomic<u32>" } else { stored_type(dtype, !access.element, self.target.f16) };
-                    (format!("output_{position}"), "read_write", element)
+                    (format!("output_{position}"), "read_write", self.form(dtype).written(access))
                 }
             };
             let name = match self.windows_of(slot) {

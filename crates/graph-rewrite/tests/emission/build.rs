@@ -63,18 +63,14 @@ pub fn noise(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
             state ^= state >> 7;
             state ^= state << 17;
             match dtype {
-                DType::F32 | DType::F16 => {
-                    let x = (state >> 40) as f64 / f64::from(1 << 24) * 4.0 - 2.0;
-                    let x = if dtype == DType::F16 { half::f16::from_f64(x).to_f64() } else { f64::from(x as f32) };
-                    Num::F(x)
-                }
+                _ if dtype.is_float() => Num::F((state >> 40) as f64 / f64::from(1 << 24) * 4.0 - 2.0),
                 DType::I64 => Num::I((state as i64) >> (state & 63)),
                 DType::Bool => Num::I((state >> 33 & 1) as i64),
                 _ => Num::I((state >> 33) as i64 % 1000 - 500),
             }
         })
         .collect();
-    Tensor { dtype, shape: shape.to_vec(), data }
+    Tensor { dtype, shape: shape.to_vec(), data }.stored()
 }
 
 pub fn indices(dtype: DType, shape: &[usize], below: i64, seed: u64) -> Tensor {

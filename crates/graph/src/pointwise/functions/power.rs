@@ -3,11 +3,8 @@ use super::{Algebra, Arithmetic, Binary, BinaryOp, Declaration, FUNCTION, Unary,
 use crate::Scalar::F32;
 
 impl Unary for Sqrt {
-    const DECLARATION: Declaration = Declaration {
-        name: "sqrt",
-        wgsl: &[(&[F32], Wgsl::both("sqrt({a})"))],
-        ..Declaration::FUNCTION
-    };
+    const DECLARATION: Declaration =
+        Declaration { name: "sqrt", wgsl: &[(&[F32], Wgsl::both("sqrt({a})"))], ..Declaration::FUNCTION };
     const EVALUATE: fn(f64) -> f64 = f64::sqrt;
 
     #[inline(always)]
@@ -23,11 +20,8 @@ impl Unary for Sqrt {
 }
 
 impl Unary for Rsqrt {
-    const DECLARATION: Declaration = Declaration {
-        name: "rsqrt",
-        wgsl: &[(&[F32], Wgsl::both("inverseSqrt({a})"))],
-        ..Declaration::FUNCTION
-    };
+    const DECLARATION: Declaration =
+        Declaration { name: "rsqrt", wgsl: &[(&[F32], Wgsl::both("inverseSqrt({a})"))], ..Declaration::FUNCTION };
     const EVALUATE: fn(f64) -> f64 = |x| x.sqrt().recip();
 
     #[inline(always)]
