@@ -46,9 +46,20 @@ pub struct Node {
     pub types: Vec<Type>,
     /// Module path, `_stu_module._stu_layers.0`; empty at top level.
     pub path: String,
+    /// The symbols in its types and attributes, in ascending order.
+    symbols: Vec<Symbol>,
 }
 
 impl Node {
+    fn new(op: Arc<dyn Op>, types: Vec<Type>, path: &str) -> Self {
+        let attributes = op.sizes();
+        let dims = types.iter().flat_map(|ty| &ty.shape).chain(&attributes);
+        let mut symbols: Vec<Symbol> = dims.flat_map(|dim| dim.terms().map(|(symbol, _)| symbol)).collect();
+        symbols.sort_unstable();
+        symbols.dedup();
+        Self { op, types, path: path.to_owned(), symbols }
+    }
+
     /// True for what stays though no output needs it: inputs, which callers bind, and checks of host values.
     pub fn is_root(&self) -> bool {
         self.op.downcast_ref::<Input>().is_some() || matches!(self.op.downcast_ref(), Some(HostOp::Check { .. }))
@@ -133,7 +144,7 @@ impl Graph {
         if let Some(source) = types.iter().find_map(|ty| check_shape(&ty.shape).err()) {
             return Err(GraphError::Limit { op: op.name().to_owned(), path: path.to_owned(), source });
         }
-        Ok(self.insert(Arc::new(Node { op, types, path: path.to_owned() }), inputs))
+        Ok(self.insert(Arc::new(Node::new(op, types, path)), inputs))
     }
 
     /// Adds an operator of another graph, which reads `inputs` here.

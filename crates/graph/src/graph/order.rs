@@ -5,7 +5,7 @@ use petgraph::Direction;
 use petgraph::algo::toposort;
 use petgraph::visit::NodeIndexable;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 impl Graph {
     /// All nodes, producers before readers; a node that defines a size comes before those that use it.
@@ -51,21 +51,19 @@ impl Graph {
     /// The host values that the sizes in a node's types and attributes come from.
     pub fn size_values(&self, id: NodeId) -> Vec<Value> {
         let Some(node) = self.node(id) else { return vec![] };
-        let mut used: BTreeSet<Symbol> = node.types.iter().flat_map(|ty| &ty.shape).flat_map(symbols).collect();
-        used.extend(node.op.sizes().iter().flat_map(symbols));
-        self.values_of(used)
+        self.values_of(node.symbols.iter().copied())
     }
 
     /// The host values that symbols come from.
     pub fn values_of(&self, symbols: impl IntoIterator<Item = Symbol>) -> Vec<Value> {
-        let found: BTreeSet<Value> = symbols
-            .into_iter()
-            .filter_map(|symbol| match self.sizes.get(symbol.0 as usize)?.source {
-                SizeSource::Total(value) | SizeSource::Scalar(value) => Some(value),
-                _ => None,
-            })
-            .collect();
-        found.into_iter().collect()
+        let source = |symbol: Symbol| match self.sizes.get(symbol.0 as usize)?.source {
+            SizeSource::Total(value) | SizeSource::Scalar(value) => Some(value),
+            SizeSource::Unbound | SizeSource::Extent { .. } => None,
+        };
+        let mut found: Vec<Value> = symbols.into_iter().filter_map(source).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// Parameters and constants, and what is computed from them alone at sizes that are constants: values that are the

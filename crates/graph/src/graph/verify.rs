@@ -60,12 +60,10 @@ impl Graph {
         let mut used = vec![false; self.sizes().len()];
         for id in self.ids() {
             let Some(node) = self.node(id) else { continue };
-            for dim in node.types.iter().flat_map(|ty| ty.shape.iter().cloned()).chain(node.op.sizes()) {
-                for (symbol, _) in dim.terms() {
-                    match used.get_mut(symbol.0 as usize) {
-                        Some(used) => *used = true,
-                        None => return Err(GraphError::UnboundSize { symbol: symbol.0, name: String::new() }),
-                    }
+            for symbol in &node.symbols {
+                match used.get_mut(symbol.0 as usize) {
+                    Some(used) => *used = true,
+                    None => return Err(GraphError::UnboundSize { symbol: symbol.0, name: String::new() }),
                 }
             }
         }
