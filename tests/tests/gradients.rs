@@ -51,16 +51,22 @@ fn quotients(shape: &Shape, weights: Weights, inputs: &Tensors) -> [HostTensor; 
 }
 
 fn hold(weights: Weights) {
-    let shapes: [(&[(usize, usize)], usize, usize, usize, bool); 6] = [
-        (&[(2, 4), (0, 3), (3, 1), (2, 0)], 2, 3, 2, false),
-        (&[(3, 3), (1, 1), (0, 0), (4, 4)], 1, 2, 3, true),
-        (&[(3, 5)], 2, 1, 1, true),
-        (&[(5, 2), (1, 4)], 1, 3, 2, true),
-        (&[(0, 0), (0, 0)], 2, 3, 2, false),
-        (&[], 1, 2, 2, true),
+    let shape = |lengths: &[(usize, usize)], heads, [width, value_width]: [usize; 2], causal| Shape {
+        lengths: lengths.to_vec(),
+        heads,
+        width,
+        value_width,
+        causal,
+    };
+    let shapes = [
+        shape(&[(2, 4), (0, 3), (3, 1), (2, 0)], 2, [3, 2], false),
+        shape(&[(3, 3), (1, 1), (0, 0), (4, 4)], 1, [2, 3], true),
+        shape(&[(3, 5)], 2, [1, 1], true),
+        shape(&[(5, 2), (1, 4)], 1, [3, 2], true),
+        shape(&[(0, 0), (0, 0)], 2, [3, 2], false),
+        shape(&[], 1, [2, 2], true),
     ];
-    for (n, (lengths, heads, width, value_width, causal)) in shapes.into_iter().enumerate() {
-        let shape = Shape { lengths: lengths.to_vec(), heads, width, value_width, causal };
+    for (n, shape) in shapes.into_iter().enumerate() {
         let case = shape.gradients(weights, n as u64);
         let actual = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
         let expected = quotients(&shape, weights, &case.inputs);
