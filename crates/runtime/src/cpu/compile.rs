@@ -66,7 +66,7 @@ impl<'a> Compiler<'a> {
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
         for &id in &order {
             let own = match (leaf(dag, id), dag.expr(id)) {
-                (Some(Leaf::Lane), _) => Rate::Point,
+                (Some(Leaf::Lane(_)), _) => Rate::Point,
                 (Some(Leaf::Row(_)), _) => Rate::Row,
                 (None, &Expr::Coord(coord)) if coord == axis => Rate::Point,
                 (None, Expr::Coord(_)) => Rate::Row,
@@ -128,8 +128,8 @@ impl<'a> Compiler<'a> {
             let reason = format!("it reads value {position}, which its anchor does not supply");
             return Err(CpuError::Unsupported { kernel: "pointwise", reason });
         }
-        if supplied == Some(Leaf::Lane) {
-            self.places.insert(id, Source::Given);
+        if let Some(Leaf::Lane(position)) = supplied {
+            self.places.insert(id, Source::Given(position));
             return Ok(());
         }
         let op = match supplied {

@@ -89,7 +89,7 @@ macro_rules! writer {
                     compute(self, (&mut values.0[..self.grid.len()], self.grid));
                     self.registers.$file.lanes[register] = Some(values);
                 }
-                Source::Given | Source::InPlace(_) => {}
+                Source::Given(_) | Source::InPlace(_) => {}
             }
         }
     };

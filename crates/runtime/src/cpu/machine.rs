@@ -83,8 +83,8 @@ pub(super) struct Given<'a> {
     pub coords: &'a [[i32; ROWS]],
     /// By position, the anchor's float for each row.
     pub values: &'a [[f32; ROWS]],
-    /// The anchor's floats for each point.
-    pub lanes: Option<Supplied<'a>>,
+    /// By position, the anchor's floats for each point.
+    pub lanes: &'a [Supplied<'a>],
 }
 
 impl<'a> Given<'a> {
@@ -121,7 +121,7 @@ impl<T: Copy + Default> File<T> {
                 Some(Some(register)) => Lanes::Each(&register.0[..grid.len().min(LANES)]),
                 _ => Lanes::Each(&[]),
             },
-            Source::Given | Source::InPlace(_) => Lanes::Each(&[]),
+            Source::Given(_) | Source::InPlace(_) => Lanes::Each(&[]),
         }
     }
 }
@@ -150,8 +150,8 @@ impl Registers {
         (rate, start, grid): (Rate, usize, Grid),
     ) -> Lanes<'s, f32> {
         match source {
-            Source::Given => {
-                let rows = given.lanes.and_then(|lanes| {
+            Source::Given(position) => {
+                let rows = given.lanes.get(usize::from(position)).and_then(|lanes| {
                     let from = given.first * lanes.stride + start.checked_sub(lanes.origin)?;
                     Some(Lanes::strided(lanes.data.get(from..)?, lanes.stride, grid))
                 });
@@ -256,7 +256,7 @@ impl<'a> Machine<'a> {
             (Some((Instruction { op: Op::Chain(chain), .. }, before)), _) if program.last == Some(root) => {
                 (&chain.operands[..], &chain.passes[..], before)
             }
-            (_, Some((source @ (Source::InPlace(_) | Source::Given), _))) if program.streams => {
+            (_, Some((source @ (Source::InPlace(_) | Source::Given(_)), _))) if program.streams => {
                 (std::slice::from_ref(source), &[][..], &program.per_point[..])
             }
             _ => return false,

@@ -96,7 +96,7 @@ impl CompiledMatmul {
         let (body, outputs) = (&kernel.nest.body, &kernel.nest.outputs);
         let (row, column, depth) = (kernel.row(), kernel.column(), kernel.depth);
         let sum = |dag: &Dag, id| match *dag.expr(id) {
-            Expr::Value(position) if position == kernel.sum() && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane),
+            Expr::Value(position) if position == kernel.sum() && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(0)),
             _ => None,
         };
         let rows = kernel.m.dense().filter(|_| row == 0).map(std::slice::from_ref);
@@ -190,7 +190,7 @@ impl CompiledMatmul {
             for (group, sums) in sums.chunks(ROWS * stride).enumerate() {
                 let first = group * ROWS;
                 coords.count(batch, block.row + first);
-                let lanes = Some(Supplied { data: sums, stride, origin: column });
+                let lanes = &[Supplied { data: sums, stride, origin: column }];
                 let rows = ROWS.min(block.rows - first);
                 let given = Given { rows, coords: coords.all(), lanes, ..Given::default() };
                 epilogue.rows(targets, given, block.row + first, column..column + columns);

@@ -22,6 +22,7 @@ mod matmul;
 mod memory;
 mod operand;
 mod own;
+mod pairs;
 mod panel;
 mod passes;
 mod product;
@@ -38,6 +39,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod visible;
 
 pub use error::CpuError;
 pub use memory::Memory;
@@ -63,6 +65,7 @@ enum Scheduled {
     Reduction(Box<reduce::CompiledReduce>),
     Product(Box<matmul::CompiledMatmul>),
     Attention(Box<attention::CompiledAttention>),
+    Pairs(Box<pairs::CompiledPairs>),
     Custom(Box<custom::CompiledCustom>),
 }
 
@@ -74,7 +77,8 @@ impl Scheduled {
             Schedule::Reduction(kernel) => Self::Reduction(Box::new(reduce::CompiledReduce::new(&kernel)?)),
             Schedule::Product(kernel) => Self::Product(Box::new(matmul::CompiledMatmul::new(&kernel)?)),
             Schedule::Attention(kernel) => Self::Attention(Box::new(attention::CompiledAttention::new(&kernel)?)),
-            Schedule::Pairs(_) | Schedule::Fold(_) => {
+            Schedule::Pairs(kernel) => Self::Pairs(Box::new(pairs::CompiledPairs::new(&kernel)?)),
+            Schedule::Fold(_) => {
                 return Err(CpuError::Unsupported { kernel: "nest", reason: "no kernel".to_owned() });
             }
         })
@@ -115,6 +119,7 @@ impl Compiled {
             Scheduled::Reduction(kernel) => kernel.run(&env, outputs, symbol),
             Scheduled::Product(kernel) => kernel.run(&env, outputs, symbol),
             Scheduled::Attention(kernel) => kernel.run(&env, outputs, symbol),
+            Scheduled::Pairs(kernel) => kernel.run(&env, outputs, symbol),
             Scheduled::Custom(kernel) => kernel.run(&env, outputs, symbol),
         })
     }

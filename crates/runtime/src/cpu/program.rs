@@ -18,8 +18,8 @@ pub(super) enum Source {
     Row(u16),
     /// One value a point of the chunk.
     Lane(u16),
-    /// What the anchor supplies for every point.
-    Given,
+    /// What the anchor supplies for every point, by position.
+    Given(u8),
     /// A run of floats in an operand's memory.
     InPlace(u16),
 }
@@ -29,8 +29,8 @@ pub(super) enum Source {
 pub(super) enum Leaf {
     /// A float of the row.
     Row(u8),
-    /// A float a point.
-    Lane,
+    /// A float a point, by position.
+    Lane(u8),
 }
 
 /// How an index moves along the axis.
