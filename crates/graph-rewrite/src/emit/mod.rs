@@ -9,6 +9,7 @@ mod coords;
 mod custom;
 mod error;
 mod expr;
+mod frame;
 mod function;
 mod halves;
 mod hook;
@@ -17,6 +18,7 @@ mod map;
 mod matmul;
 mod module;
 mod names;
+mod pairs;
 mod reduce;
 mod required;
 mod store;
@@ -230,6 +232,7 @@ pub fn emit_with_windows(
         Schedule::Reduction(kernel) => reduce::emit(&kernel, module, tuning),
         Schedule::Product(kernel) => matmul::emit(&kernel, module, tuning),
         Schedule::Attention(kernel) => attention::emit(&kernel, module, tuning),
-        Schedule::Pairs(_) | Schedule::Fold(_) => Err(EmitError::Form { reason: "no shader".to_owned() }),
+        Schedule::Pairs(kernel) => pairs::emit(&kernel, module, tuning),
+        Schedule::Fold(_) => Err(EmitError::Form { reason: "no shader".to_owned() }),
     }
 }
