@@ -83,7 +83,10 @@ impl Tuning {
             Some(Ok(Schedule::Attention(_))) => {
                 [1, 2, 4, 8].map(|rows| Self { rows_per_thread: Some(rows), ..Self::default() }).into()
             }
-            Some(Ok(Schedule::Pairs(_) | Schedule::Fold(_)) | Err(_)) | None => vec![],
+            Some(Ok(Schedule::Pairs(_))) => {
+                [1, 2, 4].map(|rows| Self { rows_per_thread: Some(rows), ..Self::default() }).into()
+            }
+            Some(Ok(Schedule::Fold(_)) | Err(_)) | None => vec![],
         };
         let short = |proposal: &Self| !target.software || proposal.is_short();
         let mut shaders = HashSet::new();

@@ -10,6 +10,7 @@ mod custom;
 mod error;
 mod expr;
 mod fold;
+mod frame;
 mod function;
 mod halves;
 mod hook;
@@ -18,6 +19,7 @@ mod map;
 mod matmul;
 mod module;
 mod names;
+mod pairs;
 mod reduce;
 mod required;
 mod storage;
@@ -232,7 +234,7 @@ pub fn emit_with_windows(
         Schedule::Reduction(kernel) => reduce::emit(&kernel, module, tuning),
         Schedule::Product(kernel) => matmul::emit(&kernel, module, tuning),
         Schedule::Attention(kernel) => attention::emit(&kernel, module, tuning),
+        Schedule::Pairs(kernel) => pairs::emit(&kernel, module, tuning),
         Schedule::Fold(kernel) => fold::emit(&kernel, module, tuning),
-        Schedule::Pairs(_) => Err(EmitError::Form { reason: "no shader".to_owned() }),
     }
 }

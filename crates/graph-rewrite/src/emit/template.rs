@@ -13,7 +13,7 @@ const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
 
 /// The templates of the families, and what several of them include.
-const TEMPLATES: [(&str, &str); 14] = [
+const TEMPLATES: [(&str, &str); 15] = [
     ("attention.wgsl", include_str!("../../../../shaders/attention.wgsl")),
     ("attention_cooperative.wgsl", include_str!("../../../../shaders/attention_cooperative.wgsl")),
     ("custom.wgsl", include_str!("../../../../shaders/custom.wgsl")),
@@ -21,6 +21,7 @@ const TEMPLATES: [(&str, &str); 14] = [
     ("map.wgsl", include_str!("../../../../shaders/map.wgsl")),
     ("matmul.wgsl", include_str!("../../../../shaders/matmul.wgsl")),
     ("matmul_cooperative.wgsl", include_str!("../../../../shaders/matmul_cooperative.wgsl")),
+    ("pairs.wgsl", include_str!("../../../../shaders/pairs.wgsl")),
     ("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl")),
     ("mask_wraps.wgsl", include_str!("../../../../shaders/mask_wraps.wgsl")),
     ("next_tile.wgsl", include_str!("../../../../shaders/next_tile.wgsl")),

@@ -109,8 +109,8 @@ impl<'n> Pairs<'n> {
         self.coords(id) >> axis & 1 == 1
     }
 
-    /// The width of an axis of columns.
-    fn width(&self, axis: u8) -> Option<usize> {
+    /// The width of an axis of columns, if it is one.
+    pub fn width(&self, axis: u8) -> Option<usize> {
         self.nest.axes.get(usize::from(axis))?.extent.dense()?.as_const()
     }
 
@@ -138,6 +138,9 @@ impl<'n> Pairs<'n> {
                 let width = self.width(column).ok_or("the width of a sum over pairs is no constant")?;
                 if self.depends(element, self.owner) || dag.values(element) != 0 {
                     return Err("what pairs weigh depends on more than its row".into());
+                }
+                if sum.op != ReduceOp::Sum {
+                    return Err("weighted rows of pairs are combined otherwise than by a sum".into());
                 }
                 (weight, Some(Element { value: element, column, width }))
             }

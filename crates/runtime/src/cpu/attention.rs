@@ -11,24 +11,19 @@ use super::scratch::{reserve, room};
 use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
 use super::vectors::exp;
+use super::visible::{Block, KEYS, Sighting, range};
 use pulp::{Arch, Simd, WithSimd};
-use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval, Tri};
+use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval};
 use rewire_graph::{Dim, Scalar, Symbol};
 use rewire_graph_rewrite::plan::{Extent, Output};
 use rewire_graph_rewrite::schedule::Attention;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Query rows whose scores are in memory at once.
-const BLOCK: usize = 24;
-/// Keys whose mask is bounded at once, at least.
-const KEYS: usize = 16;
 /// Keys whose scores are in memory at once, at most.
 const SPAN: usize = 512;
 /// Mask values that are kept for the next heads, about.
 const MASK: usize = 1 << 18;
-/// Tasks a thread, at least, where there are that many blocks.
-const TASKS: usize = 8;
 
 /// Jagged attention.
 #[derive(Clone, Debug)]
@@ -66,16 +61,6 @@ struct Axes {
     head: Option<u8>,
     row: usize,
     key: usize,
-}
-
-/// Query rows of one sample and head.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    sample: usize,
-    head: usize,
-    row: usize,
-    rows: usize,
-    keys: usize,
 }
 
 struct Worker<'a> {
@@ -196,7 +181,7 @@ impl CompiledAttention {
         let samples = count(&extents, "the samples")?;
         let rows = env.rows(&self.rows, samples, symbol)?;
         let keys = env.rows(&self.keys, samples, symbol)?;
-        let tasks = self.tasks(&rows, &keys);
+        let tasks = Block::tasks(&rows, &keys, self.heads);
         let outputs = SharedOutputs::new(outputs)?;
         tasks::for_each(
             tasks,
@@ -224,24 +209,6 @@ impl CompiledAttention {
             },
             |worker, blocks| blocks.into_iter().try_for_each(|block| self.block(worker, block)),
         )
-    }
-
-    /// The blocks of samples and heads; those with the most keys come first. Where there are few samples and heads, the
-    /// blocks of each are dealt out to several tasks.
-    fn tasks(&self, rows: &[usize], keys: &[usize]) -> Vec<Vec<Block>> {
-        let pairs = rows.iter().filter(|&&rows| rows > 0).count() * self.heads;
-        let parts = (TASKS * rayon::current_num_threads()).div_ceil(pairs.max(1));
-        let mut samples: Vec<usize> = (0..rows.len()).collect();
-        samples.sort_by_key(|&sample| std::cmp::Reverse(keys[sample]));
-        let mut tasks = vec![];
-        for (sample, head) in samples.into_iter().flat_map(|s| (0..self.heads).map(move |head| (s, head))) {
-            let (all, keys) = (rows[sample], keys[sample]);
-            for part in 0..parts.min(all.div_ceil(BLOCK)) {
-                let starts = (0..all).step_by(BLOCK).rev().skip(part).step_by(parts);
-                tasks.push(starts.map(|row| Block { sample, head, row, rows: BLOCK.min(all - row), keys }).collect());
-            }
-        }
-        tasks
     }
 
     fn block(&self, worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
@@ -347,9 +314,7 @@ impl CompiledAttention {
             let all = Tile { keys: 0..block.keys, masked: false, mask: 0, stride: 0 };
             return Some(all).filter(|_| block.keys > 0).into_iter().collect();
         };
-        let range = |start: usize, count: usize| Interval::new(start as f64, (start + count) as f64 - 1.0);
         let point = |at: usize| Interval::point(at as f64);
-        let dag = &self.dag;
         let mut coords = vec![Interval::UNKNOWN; self.axes.count];
         let mut sample = block.sample;
         for (axis, &extent) in worker.samples.iter().enumerate().rev() {
@@ -359,29 +324,9 @@ impl CompiledAttention {
         for (axis, values) in [(self.axes.row, range(block.row, block.rows))].into_iter().chain(head) {
             coords[axis] = values;
         }
-        mask.prepare(dag, worker.env, &coords, &mut worker.known);
-        let mut tiles: Vec<Tile> = vec![];
-        // Halves of ranges that are neither masked nor unmasked as a whole, the first keys on top.
-        let mut ranges = vec![(0, block.keys.next_multiple_of(KEYS).next_power_of_two())];
-        while let Some((start, size)) = ranges.pop() {
-            let count = size.min(block.keys.saturating_sub(start));
-            if count == 0 {
-                continue;
-            }
-            coords[self.axes.key] = range(start, count);
-            let found = mask.advance(dag, worker.env, &coords, &mut worker.known).truth();
-            if found == Tri::Sometimes && size > KEYS {
-                ranges.extend([(start + size / 2, size / 2), (start, size / 2)]);
-                continue;
-            }
-            let masked = found == Tri::Sometimes;
-            match tiles.last_mut() {
-                _ if found == Tri::Never => {}
-                Some(last) if last.masked == masked && last.keys.end == start => last.keys.end += count,
-                _ => tiles.push(Tile { keys: start..start + count, masked, mask: 0, stride: 0 }),
-            }
-        }
-        tiles
+        let sighting = Sighting { dag: &self.dag, env: worker.env, mask, key: self.axes.key };
+        let tile = |(keys, masked)| Tile { keys, masked, mask: 0, stride: 0 };
+        sighting.ranges(coords, block.keys, &mut worker.known).into_iter().map(tile).collect()
     }
 }
 

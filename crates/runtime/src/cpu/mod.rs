@@ -21,6 +21,7 @@ mod matmul;
 mod memory;
 mod operand;
 mod own;
+mod pairs;
 mod panel;
 mod passes;
 mod philox;
@@ -40,6 +41,7 @@ mod tasks;
 mod tests;
 mod totals;
 mod vectors;
+mod visible;
 
 pub use error::CpuError;
 pub use memory::Memory;
@@ -66,6 +68,7 @@ enum Scheduled {
     Product(Box<matmul::CompiledMatmul>),
     Attention(Box<attention::CompiledAttention>),
     Fold(Box<fold::CompiledFold>),
+    Pairs(Box<pairs::CompiledPairs>),
     Custom(Box<custom::CompiledCustom>),
 }
 
@@ -78,9 +81,7 @@ impl Scheduled {
             Schedule::Product(kernel) => Self::Product(Box::new(matmul::CompiledMatmul::new(&kernel)?)),
             Schedule::Attention(kernel) => Self::Attention(Box::new(attention::CompiledAttention::new(&kernel)?)),
             Schedule::Fold(kernel) => Self::Fold(Box::new(fold::CompiledFold::new(&kernel)?)),
-            Schedule::Pairs(_) => {
-                return Err(CpuError::Unsupported { kernel: "nest", reason: "no kernel".to_owned() });
-            }
+            Schedule::Pairs(kernel) => Self::Pairs(Box::new(pairs::CompiledPairs::new(&kernel)?)),
         })
     }
 }
@@ -124,6 +125,7 @@ impl Compiled {
             Scheduled::Product(kernel) => kernel.run(&env, outputs, symbol),
             Scheduled::Attention(kernel) => kernel.run(&env, outputs, symbol),
             Scheduled::Fold(kernel) => kernel.run(&env, outputs, symbol),
+            Scheduled::Pairs(kernel) => kernel.run(&env, outputs, symbol),
             Scheduled::Custom(kernel) => kernel.run(&env, outputs, symbol),
         })
     }

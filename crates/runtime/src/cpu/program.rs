@@ -29,7 +29,7 @@ pub(super) enum Source {
 pub(super) enum Leaf {
     /// A float of the row.
     Row(u8),
-    /// A float a point.
+    /// A float a point, by position.
     Lane(u8),
 }
 

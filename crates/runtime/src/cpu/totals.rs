@@ -77,6 +77,20 @@ impl CombineEach<'_> {
     }
 }
 
+/// Values combined with those before.
+pub(super) fn combined(op: ReduceOp, before: f32, values: &[f32]) -> f32 {
+    let join = |combine: fn(f32, f32) -> f32| {
+        let mut partials = [neutral(op); PARTIALS];
+        accumulate(&mut partials, values, combine);
+        combine(before, fold(partials, combine))
+    };
+    match op {
+        ReduceOp::Sum => join(add),
+        ReduceOp::Max => join(larger),
+        ReduceOp::Min => join(smaller),
+    }
+}
+
 impl Totals<'_> {
     /// Combines the values of a block, which lie at `from`.
     #[inline(always)]

@@ -3,15 +3,13 @@
 mod cooperative;
 mod plain;
 
-use super::coords::Coords;
-use super::expr::{Scope, indented};
+use super::expr::Scope;
+use super::frame::{self, Frame, truth};
 use super::hook::{Element, Four, elements, finish, float, function};
-use super::interval::{Pair, TileState, tile_state};
-use super::matmul::{place_in_list, row_count};
+use super::interval::Pair;
 use super::module::Module;
-use super::template::{Main, render};
 use super::value::Value;
-use super::{EmitError, GridFactor, ParsedKernel, Target, TileList, Tuning};
+use super::{EmitError, ParsedKernel, Target, Tuning};
 use crate::schedule::Attention;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -94,81 +92,29 @@ struct Variant {
     variables: Vec<(&'static str, Variable)>,
 }
 
-/// Fills a template with what the templates share: functions of the kernel's own, its place in the grid, its mask.
-fn fill(kernel: &Attention<'_>, mut module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
-    let mut scope = Scope::point(&entry(kernel, &mut module), &[]);
-    place_in_list(&mut module, &mut scope, "tile", "i0")?;
-    compute_once(kernel, &mut module, &mut scope)?;
-    let hooks = hooks(kernel, &mut module, variant.element)?;
-    let (entry, pair) = (entry(kernel, &mut module), Pair { row: kernel.row, key: kernel.key });
-    let state = kernel.mask.map(|mask| truth(&module, mask).and_then(|()| tile_state(&mut module, entry, pair, mask)));
-    let state = state.transpose()?;
-    for (name, range) in [("rows", kernel.rows), ("keys", kernel.keys)] {
-        let count = row_count(&mut module, range)?;
-        scope.line(&format!("let {name} = {count};"));
+fn frame<'k>(kernel: &'k Attention<'_>) -> Frame<'k> {
+    Frame {
+        samples: &kernel.samples,
+        heads: kernel.heads,
+        head: kernel.head,
+        pair: Pair { row: kernel.row, key: kernel.key },
+        rows: kernel.rows,
+        keys: kernel.keys,
+        mask: kernel.mask,
     }
-    let block = |text: Option<&str>, depth: usize| {
-        let mut text = text.unwrap_or_default().to_owned();
-        (0..depth).for_each(|_| text = indented(&text));
-        Variable::from(text.trim_end().to_owned())
-    };
-    let part = |f: fn(&TileState) -> &str| state.as_ref().map(f);
-    let every = "let possible = true;\nlet always = true;\n";
-    let mut variables = variant.variables;
-    variables.extend([
-        ("rows", Variable::from(variant.rows)),
-        ("heads", kernel.heads.into()),
-        ("qk_width", kernel.qk_width.into()),
-        ("v_width", kernel.v_width.into()),
-        ("masked", state.is_some().into()),
-        ("row_bounds", state.as_ref().map_or(0, |state| state.row_bounds).into()),
-        ("row_statements", block(part(|state| &state.rows), 2)),
-        ("exact_statements", block(part(|state| &state.exact), 1)),
-        ("wraps", Variable::from(part(|state| &state.wraps).unwrap_or_default())),
-        ("tile_statements", block(part(|state| &state.tile).or(Some(every)), 2)),
-    ]);
-    let list = TileList {
-        samples: kernel.samples.clone(),
-        rows: kernel.rows.clone(),
-        tile: variant.rows,
-        longest_first: true,
-    };
-    let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![kernel.heads.into()], 1)];
-    let main = Main { threads: variant.threads, hooks, body: indented(&scope.take()), variables };
-    render(variant.name, module, main, grid, vec![list])
 }
 
-/// The coordinates of a sample, `c0`, and a head, `c1`.
-fn entry(kernel: &Attention<'_>, module: &mut Module) -> Coords {
-    let single = (kernel.samples.len() == 1).then_some(0);
-    let mut coords = Coords::default().with(single, "c0").with(kernel.head, "c1");
-    let mut rest = "c0".to_owned();
-    for (axis, dim) in kernel.samples.iter().enumerate().filter(|_| single.is_none()).rev() {
-        let extent = module.dim(dim);
-        coords = coords.derived(axis as u8, format!("i32(u32({rest}) % max(u32({extent}), 1u))"));
-        rest = format!("i32(u32({rest}) / max(u32({extent}), 1u))");
-    }
-    coords
-}
-
-/// Reads what is the same for a whole sample and head before the hooks, which run for every pair, do.
-fn compute_once(kernel: &Attention<'_>, module: &mut Module, scope: &mut Scope) -> Result<(), EmitError> {
-    let varies = [kernel.row, kernel.key, kernel.column, kernel.depth].iter().fold(0, |bits, axis| bits | 1u32 << axis);
-    let roots: Vec<ExprId> = [kernel.q, kernel.k, kernel.v, kernel.score].into_iter().chain(kernel.mask).collect();
-    let dag = &module.body.dag;
-    let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. });
-    let fixed = |id: &ExprId| dag.coords(*id) & varies == 0 && dag.values(*id) == 0;
-    let once: Vec<ExprId> = module.required(&roots).into_iter().filter(|id| reads(id) && fixed(id)).collect();
-    for id in once {
-        let value = scope.eval_one(module, id)?.first();
-        let variable = module.compute_once(id);
-        scope.line(&format!("{variable} = {value};"));
-    }
-    Ok(())
+/// Fills a template with what the templates share.
+fn fill(kernel: &Attention<'_>, module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
+    let Variant { name, threads, element, rows, mut variables } = variant;
+    variables.extend([("qk_width", kernel.qk_width.into()), ("v_width", kernel.v_width.into())]);
+    let roots = [kernel.q, kernel.k, kernel.v, kernel.score].into_iter().chain(kernel.mask).collect();
+    let shared = frame::Variant { name, threads, rows, roots, variables };
+    frame(kernel).fill(module, shared, |module| hooks(kernel, module, element))
 }
 
 fn hooks(kernel: &Attention<'_>, module: &mut Module, element: Element) -> Result<String, EmitError> {
-    let entry = entry(kernel, module);
+    let entry = frame(kernel).entry(module);
     let point = |row: (u8, &str), last: (u8, &str)| entry.clone().with(row.0, row.1).with(last.0, last.1);
     let (query, key) = ((kernel.row, "i"), (kernel.key, "j"));
     let (qk, v) = (Dim::from(kernel.qk_width), Dim::from(kernel.v_width));
@@ -197,12 +143,4 @@ fn hooks(kernel: &Attention<'_>, module: &mut Module, element: Element) -> Resul
     text += &function("weigh", &pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &scope.take());
     let four = Four { coords: &point(query, (kernel.column, "d")), axis: kernel.column, extent: &v };
     Ok(text + &finish(module, &four, kernel.sum(), &kernel.nest.outputs)?)
-}
-
-/// Errors where the mask is no truth value.
-fn truth(module: &Module, mask: ExprId) -> Result<(), EmitError> {
-    match module.body.dag.scalar(mask) {
-        Scalar::Bool => Ok(()),
-        got => Err(EmitError::Type { place: "the mask".to_owned(), expected: "Bool".to_owned(), got }),
-    }
 }

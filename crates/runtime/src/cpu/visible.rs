@@ -1,0 +1,91 @@
+//! Blocks of the rows of samples and heads, and what of other rows a mask lets them see.
+
+use super::operand::Env;
+use rewire_graph::pointwise::{Bounds, Dag, Interval, Tri};
+use std::ops::Range;
+
+/// Rows of a block.
+pub(super) const BLOCK: usize = 24;
+/// Keys whose mask is bounded at once, at least.
+pub(super) const KEYS: usize = 16;
+/// Tasks a thread, at least, where there are that many blocks.
+const TASKS: usize = 8;
+
+/// Rows of one sample and head, and the number of keys that they meet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub sample: usize,
+    pub head: usize,
+    pub row: usize,
+    pub rows: usize,
+    pub keys: usize,
+}
+
+impl Block {
+    /// The blocks of samples and heads; those with the most keys come first. Where there are few samples and heads, the
+    /// blocks of each are dealt out to several tasks.
+    pub(super) fn tasks(rows: &[usize], keys: &[usize], heads: usize) -> Vec<Vec<Self>> {
+        let pairs = rows.iter().filter(|&&rows| rows > 0).count() * heads;
+        let parts = (TASKS * rayon::current_num_threads()).div_ceil(pairs.max(1));
+        let mut samples: Vec<usize> = (0..rows.len()).collect();
+        samples.sort_by_key(|&sample| std::cmp::Reverse(keys[sample]));
+        let mut tasks = vec![];
+        for (sample, head) in samples.into_iter().flat_map(|s| (0..heads).map(move |head| (s, head))) {
+            let (all, keys) = (rows[sample], keys[sample]);
+            for part in 0..parts.min(all.div_ceil(BLOCK)) {
+                let starts = (0..all).step_by(BLOCK).rev().skip(part).step_by(parts);
+                tasks.push(starts.map(|row| Self { sample, head, row, rows: BLOCK.min(all - row), keys }).collect());
+            }
+        }
+        tasks
+    }
+}
+
+/// What of the keys a mask lets a block see.
+pub(super) struct Sighting<'a> {
+    pub dag: &'a Dag,
+    pub env: &'a Env<'a>,
+    pub mask: &'a Bounds,
+    /// The coordinate of keys.
+    pub key: usize,
+}
+
+impl Sighting<'_> {
+    /// Ranges of keys that some row sees, and whether some pair of a range is masked; neighbours of a kind are joined.
+    /// `coords` bound the block.
+    pub(super) fn ranges(
+        &self,
+        mut coords: Vec<Interval>,
+        keys: usize,
+        known: &mut Vec<Interval>,
+    ) -> Vec<(Range<usize>, bool)> {
+        self.mask.prepare(self.dag, self.env, &coords, known);
+        let mut seen: Vec<(Range<usize>, bool)> = vec![];
+        // Halves of ranges that are neither masked nor unmasked as a whole, the first keys on top.
+        let mut ranges = vec![(0, keys.next_multiple_of(KEYS).next_power_of_two())];
+        while let Some((start, size)) = ranges.pop() {
+            let count = size.min(keys.saturating_sub(start));
+            if count == 0 {
+                continue;
+            }
+            coords[self.key] = range(start, count);
+            let found = self.mask.advance(self.dag, self.env, &coords, known).truth();
+            if found == Tri::Sometimes && size > KEYS {
+                ranges.extend([(start + size / 2, size / 2), (start, size / 2)]);
+                continue;
+            }
+            let masked = found == Tri::Sometimes;
+            match seen.last_mut() {
+                _ if found == Tri::Never => {}
+                Some(last) if last.1 == masked && last.0.end == start => last.0.end += count,
+                _ => seen.push((start..start + count, masked)),
+            }
+        }
+        seen
+    }
+}
+
+/// The values of `count` neighbours.
+pub(super) fn range(start: usize, count: usize) -> Interval {
+    Interval::new(start as f64, (start + count) as f64 - 1.0)
+}
