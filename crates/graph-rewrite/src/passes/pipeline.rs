@@ -187,7 +187,7 @@ impl Pipeline {
             let after = match next.is_unchanged(&graph) {
                 true => bytes,
                 false => {
-                    next.verify().map_err(|source| RewriteError::graph(pass.name(), source))?;
+                    next.verify_since(&graph).map_err(|source| RewriteError::graph(pass.name(), source))?;
                     explaining.then(|| traffic(&next))
                 }
             };

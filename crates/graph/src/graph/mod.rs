@@ -198,6 +198,12 @@ impl Graph {
             && same_edges()
     }
 
+    /// True if both graphs have the same node, not an equal one.
+    fn shares(&self, other: &Self, id: NodeId) -> bool {
+        let nodes = self.nodes.node_weight(id.0).zip(other.nodes.node_weight(id.0));
+        nodes.is_some_and(|(own, other)| Arc::ptr_eq(own, other))
+    }
+
     /// The node of an id.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.node_weight(id.0).map(Arc::as_ref)

@@ -1,4 +1,4 @@
-use super::{Graph, SizeSource};
+use super::{Graph, Node, NodeId, SizeSource, Value};
 use crate::op::{Input, Parameter, result_types};
 use crate::{GraphError, Type};
 use std::collections::HashMap;
@@ -10,6 +10,15 @@ impl Graph {
     /// # Errors
     /// [`GraphError`] names the operator that is wrong and its module path, or the output or size without a source.
     pub fn verify(&self) -> Result<(), GraphError> {
+        self.verify_since(&Self::default())
+    }
+
+    /// [`Graph::verify`] of a graph that was made of one that verifies: nodes that both have, with the same operands, have
+    /// the types that their operators infer.
+    ///
+    /// # Errors
+    /// As [`Graph::verify`].
+    pub fn verify_since(&self, before: &Self) -> Result<(), GraphError> {
         let mut names: HashMap<(&'static str, &str), &Type> = HashMap::new();
         for id in self.order()? {
             let Some(node) = self.node(id) else { continue };
@@ -22,19 +31,8 @@ impl Graph {
                     detail: "a result its producer does not have".to_owned(),
                 });
             }
-            let inferred = result_types(node.op.as_ref(), &types).map_err(|source| GraphError::Type {
-                op: node.op.name().to_owned(),
-                path: node.path.clone(),
-                source,
-            })?;
-            if inferred != node.types {
-                let show = |types: &[Type]| types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
-                return Err(GraphError::Mismatch {
-                    op: node.op.name().to_owned(),
-                    path: node.path.clone(),
-                    recorded: show(&node.types),
-                    inferred: show(&inferred),
-                });
+            if !self.is_shared(before, id, &inputs) {
+                verify_types(node, &types)?;
             }
             let name = match (node.op.downcast_ref::<Input>(), node.op.downcast_ref::<Parameter>()) {
                 (Some(input), _) => Some(("input", input.name.as_str())),
@@ -54,6 +52,13 @@ impl Graph {
             }
         }
         self.verify_sizes()
+    }
+
+    /// True if another graph has the node as well, with operands that it shares.
+    fn is_shared(&self, other: &Self, id: NodeId, inputs: &[Value]) -> bool {
+        self.shares(other, id)
+            && other.inputs(id) == inputs
+            && inputs.iter().all(|value| self.shares(other, value.node))
     }
 
     fn verify_sizes(&self) -> Result<(), GraphError> {
@@ -79,4 +84,23 @@ impl Graph {
         }
         Ok(())
     }
+}
+
+/// Errors where a node does not have the types that its operator infers of its operands.
+fn verify_types(node: &Node, operands: &[&Type]) -> Result<(), GraphError> {
+    let inferred = result_types(node.op.as_ref(), operands).map_err(|source| GraphError::Type {
+        op: node.op.name().to_owned(),
+        path: node.path.clone(),
+        source,
+    })?;
+    if inferred == node.types {
+        return Ok(());
+    }
+    let show = |types: &[Type]| types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
+    Err(GraphError::Mismatch {
+        op: node.op.name().to_owned(),
+        path: node.path.clone(),
+        recorded: show(&node.types),
+        inferred: show(&inferred),
+    })
 }
