@@ -37,6 +37,23 @@ pub use simplify::Simplify;
 use crate::lower::RewriteError;
 use rewire_graph::Graph;
 
+/// The passes of [`optimize`], in order.
+fn all() -> Vec<Box<dyn Pass>> {
+    vec![
+        Box::new(CommonSubexpressions),
+        Box::new(Simplify::default()),
+        Box::new(CleanLayout),
+        Box::new(FoldConstants),
+        Box::new(FoldAffine),
+        Box::new(MergeSiblings),
+        Box::new(RowProducts),
+        Box::new(Separate),
+        Box::new(DeadCode),
+        Box::new(Precompute),
+        Box::new(Fuse),
+    ]
+}
+
 /// A function from graph to graph that keeps the meaning.
 ///
 /// ```

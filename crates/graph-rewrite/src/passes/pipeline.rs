@@ -1,7 +1,4 @@
-use super::{
-    Application, CleanLayout, CommonSubexpressions, Context, DeadCode, FoldAffine, FoldConstants, Fuse, MergeSiblings,
-    Pass, PassReport, Precompute, Report, RowProducts, Separate, Simplify,
-};
+use super::{Application, Context, Pass, PassReport, Report};
 use crate::cost::{Machine, traffic};
 use crate::lower::RewriteError;
 use rewire_graph::Graph;
@@ -31,19 +28,7 @@ pub struct Pipeline {
 impl Default for Pipeline {
     /// What [`optimize`] runs.
     fn default() -> Self {
-        Self::new(vec![
-            Box::new(CommonSubexpressions),
-            Box::new(Simplify::default()),
-            Box::new(CleanLayout),
-            Box::new(FoldConstants),
-            Box::new(FoldAffine),
-            Box::new(MergeSiblings),
-            Box::new(RowProducts),
-            Box::new(Separate),
-            Box::new(DeadCode),
-            Box::new(Precompute),
-            Box::new(Fuse),
-        ])
+        Self::new(super::all())
     }
 }
 
