@@ -180,6 +180,21 @@ fn changes_of_layout_that_change_nothing_are_removed() {
     case.check();
 }
 
+#[test]
+fn parts_of_a_concatenation_are_read_where_they_come_from() {
+    let case = case(|scope| {
+        let [x, y] = ["x", "y"].map(|name| scope.input(name, F32, &[scope.size(name), 6.into()]));
+        let columns = scope.concat(&[&x, &x.silu()], 1);
+        let rows = scope.concat(&[&x, &y], 0);
+        let parts = [columns.slice(1, 6, 6), columns.slice(1, 2, 3), columns.slice(1, 4, 4)];
+        let [whole, inner, across] = parts.map(|part| part.sigmoid());
+        vec![("whole", whole), ("inner", inner), ("across", across), ("rows", rows.slice(1, 1, 2))]
+    });
+    let (graph, report) = Pipeline::default().only("read_parts").unwrap().run(case.graph.clone()).unwrap();
+    assert_eq!(report.passes[0].applications.len(), 2, "{}", graph.text());
+    case.check();
+}
+
 /// Every pass keeps the meaning by itself.
 #[test]
 fn a_pipeline_may_leave_out_any_pass() {
@@ -192,7 +207,7 @@ fn a_pipeline_may_leave_out_any_pass() {
         vec![("y", &layer("a") * &layer("b"))]
     });
     let expected = rewire_tests::backend::oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
-    for pass in ["fold_affine", "merge_siblings", "precompute", "clean_layout", "fold_constants"] {
+    for pass in ["fold_affine", "merge_siblings", "precompute", "clean_layout", "read_parts", "fold_constants"] {
         for pipeline in [Pipeline::default().without(pass).unwrap(), Pipeline::default().only(pass).unwrap()] {
             let (graph, _) = pipeline.run(case.graph.clone()).unwrap();
             let actual = rewire_tests::backend::oracle(&graph, &case.inputs, &case.parameters).unwrap();

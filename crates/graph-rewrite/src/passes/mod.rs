@@ -12,6 +12,7 @@ mod dead_code;
 mod fuse;
 mod horizontal;
 mod layout;
+mod parts;
 mod pipeline;
 mod precompute;
 mod report;
@@ -27,6 +28,7 @@ pub use dead_code::DeadCode;
 pub use fuse::Fuse;
 pub use horizontal::MergeSiblings;
 pub use layout::CleanLayout;
+pub use parts::ReadParts;
 pub use pipeline::{Pipeline, optimize};
 pub use precompute::Precompute;
 pub use report::{Application, NearMiss, PassReport, Report};
@@ -43,6 +45,7 @@ fn all() -> Vec<Box<dyn Pass>> {
         Box::new(CommonSubexpressions),
         Box::new(Simplify::default()),
         Box::new(CleanLayout),
+        Box::new(ReadParts),
         Box::new(FoldConstants),
         Box::new(FoldAffine),
         Box::new(MergeSiblings),
