@@ -89,6 +89,7 @@ fn changes_of_shape() {
     hold(&[|m| m.constant("x", &[4, 6]).permute(&[0, 1])]);
     hold(&[|m| m.constant("x", &[4, 6]).transpose(0, 1)]);
     hold(&[|m| m.constant("x", &[2, 3, 4]).permute(&[2, 0, 1])]);
+    hold(&[|m| m.constant("x", &[4, 6]).flip(1), |m| m.constant("x", &[4, 3]).flip(0)]);
     hold(&[|m| m.constant("x", &[4, 6]).slice(1, 2, 3), |m| m.constant("x", &[4, 6]).slice(0, 1, 3)]);
     hold(&[
         |m| m.constant("x", &[1, 6]).broadcast(&[3.into(), 6.into()]),

@@ -180,6 +180,7 @@ fn movement() -> Vec<Function> {
                 |s| x(s).slice(1, usize::MAX, 2),
             ],
         ),
+        function("Flip", |s| x(s).flip(1), &[|s| x(s).flip(2)]),
         function(
             "Concat",
             |s| s.concat(&[&x(s), &x(s).relu()], 1),

@@ -29,7 +29,7 @@ pub use host::{Check, HostError, HostOp, Requirement};
 pub use identity::Identity;
 pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
 pub use matmul::{JaggedJaggedMatMul, JaggedMatMul, MatMul};
-pub use movement::{Broadcast, Concat, Permute, Reshape, Slice};
+pub use movement::{Broadcast, Concat, Flip, Permute, Reshape, Slice};
 pub use padded::{JaggedToPadded, PaddedToJagged};
 pub use pointwise::{Cast, Dropout, Where};
 pub use reduce::{Reduce, ReduceOp, SegmentReduce};

@@ -28,6 +28,13 @@ pub struct Slice {
     pub len: usize,
 }
 
+/// The entries of an axis from the last to the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flip {
+    /// The axis.
+    pub axis: usize,
+}
+
 /// Operands one after the other along an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concat {
@@ -244,6 +251,44 @@ impl Elementwise for Slice {
         let start = at.dag().int(self.start as i64);
         let mut index = coords.to_vec();
         index[self.axis] = at.dag().binary(BinaryOp::Add, coords[self.axis], start);
+        at.load(0, &index)
+    }
+}
+
+impl Op for Flip {
+    fn name(&self) -> &str {
+        "flip"
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "axis": self.axis })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [x] = arity(inputs)?;
+        device("x", &x)?;
+        if self.axis >= x.rank() {
+            return Err(TypeError::new("axis", format!("an axis of {x}"), self.axis));
+        }
+        Ok(vec![x])
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+
+    fn movement(&self) -> Option<Movement> {
+        Some(Movement { is_ordered: false, is_complete: true, is_unique: true })
+    }
+}
+
+impl Elementwise for Flip {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let extent = at.ty(0).shape[self.axis].clone();
+        let (extent, one) = (at.size(&extent), at.dag().int(1));
+        let last = at.dag().binary(BinaryOp::Sub, extent, one);
+        let mut index = coords.to_vec();
+        index[self.axis] = at.dag().binary(BinaryOp::Sub, last, coords[self.axis]);
         at.load(0, &index)
     }
 }

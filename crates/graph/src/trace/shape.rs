@@ -1,6 +1,6 @@
 use super::{Scope, Tensor, apply};
 use crate::Dim;
-use crate::op::{Broadcast, Concat, Gather, IndexAdd, Permute, Reshape, Slice};
+use crate::op::{Broadcast, Concat, Flip, Gather, IndexAdd, Permute, Reshape, Slice};
 use std::sync::Arc;
 
 impl Tensor {
@@ -45,6 +45,11 @@ impl Tensor {
             return self.clone();
         }
         self.apply(Slice { axis, start, len }, &[])
+    }
+
+    /// The entries of an axis from the last to the first.
+    pub fn flip(&self, axis: usize) -> Tensor {
+        self.apply(Flip { axis }, &[])
     }
 
     /// The last axis cut into parts of the given widths, one after the other from its start.
