@@ -93,7 +93,9 @@ fn main(
     }
 {% else %}
     if (part < rows) {
-{{ common -}}
+{% if common %}
+{{ common }}
+{% endif %}
         for (var n = part; n < rows; n += {{ parts }}) {
 {{ element }}
         }

@@ -75,7 +75,7 @@ pub(super) fn emit(kernel: &Fold<'_>, mut module: Module, tuning: &Tuning) -> Re
         ("combinations", combinations(kernel, &points)),
         ("rows", rows.into()),
         ("totals", indented(&totals).into()),
-        ("common", nested(&common, 2).into()),
+        ("common", nested(&common, 2).trim_end().into()),
         ("index", nested(&(index + &looked_up), 3).trim_end().into()),
         ("element", nested(&element, if kernel.index.is_some() { 4 } else { 3 }).trim_end().into()),
         ("results", indented(&results).into()),

@@ -83,8 +83,10 @@ pub fn by_index(results: Dim, w: Dim, dtype: DType) -> Kernel {
 
 #[test]
 fn rows_by_index() {
-    for width in WIDTHS {
-        for (rows, results, symbolic) in [(0usize, 3usize, false), (1, 1, true), (2100, 70, true), (40, 9, false)] {
+    for &width in WIDTHS.iter().filter(|width| **width < 1000) {
+        for (rows, results, symbolic) in
+            [(0usize, 3usize, false), (1, 1, true), (300, 70, true), (2100, 5, true), (40, 9, false)]
+        {
             let (w, dtype) = if symbolic { (width.into(), DType::F16) } else { (sym(2), DType::F32) };
             let kernel = by_index(if symbolic { sym(1) } else { results.into() }, w, dtype);
             // Some rows count for no result.
