@@ -88,8 +88,7 @@ impl Emitted<'_> {
         let pass = |pass: &Vec<PairSum>| {
             let read = pass.iter().fold(0, |bits, sum| bits | dag.values(sum.weight));
             let dots = self.kernel.dots.iter().filter(|dot| read >> dot.value & 1 == 1);
-            let dots =
-                dots.map(|dot| Variable::from_pairs([("value", usize::from(dot.value)), ("width", dot.width)]));
+            let dots = dots.map(|dot| Variable::from_pairs([("value", usize::from(dot.value)), ("width", dot.width)]));
             Variable::from_pairs([
                 ("dots", dots.collect::<Vec<_>>()),
                 ("sums", pass.iter().map(|sum| self.sum(sum)).collect()),
@@ -217,12 +216,7 @@ impl Emitted<'_> {
     }
 
     /// The hook that writes four columns of an owner.
-    fn finish(
-        &self,
-        module: &mut Module,
-        coords: &Coords,
-        (column, width): (u8, usize),
-    ) -> Result<String, EmitError> {
+    fn finish(&self, module: &mut Module, coords: &Coords, (column, width): (u8, usize)) -> Result<String, EmitError> {
         let (mut more, mut values) = (String::new(), vec![]);
         for sum in self.weighted(column) {
             more += &format!(", sum{}: vec4<f32>", sum.value);

@@ -280,8 +280,7 @@ impl CompiledPairs {
             dot.panels.multiply(values, stride, rows, (origin, others.end, 0), false)?;
         }
         coords.count(self.axes.owner, block.row);
-        let lanes: Vec<Supplied<'_>> =
-            dots.iter().map(|dot| Supplied { data: &dot.values, stride, origin }).collect();
+        let lanes: Vec<Supplied<'_>> = dots.iter().map(|dot| Supplied { data: &dot.values, stride, origin }).collect();
         let (skip, count) = (others.start - origin, others.len());
         for sum in sums {
             let weights = room(weights, block.rows * stride)?;
@@ -361,7 +360,8 @@ fn results(kernel: &Pairs<'_>) -> Result<Vec<Results>, CpuError> {
             }
             _ => None,
         };
-        let written: Vec<Output> = outputs.iter().filter(|output| kernel.column_of(output) == column).cloned().collect();
+        let written: Vec<Output> =
+            outputs.iter().filter(|output| kernel.column_of(output) == column).cloned().collect();
         // Without columns, nothing varies along a row.
         let axis = column.unwrap_or(u8::MAX);
         let stores = Stores::compile(&kernel.nest.body, &written, axis, None, &leaf)?;
