@@ -50,12 +50,14 @@ fn the_gradients_of_hstu_attention_are_two_kernels() {
     }
 }
 
-/// With the logarithms of the sums, those of keys and of values together would take more bindings than there are for certain.
+/// The logarithms of sums and the means of slopes are kernels of their own; with those, gradients of keys and of values together
+/// would take more bindings than there are for certain.
 #[test]
-fn the_gradients_of_softmax_attention_are_three_kernels() {
+fn the_gradients_of_softmax_attention_are_five_kernels() {
+    let steps =
+        ["attention_by_key", "attention_by_key", "attention_by_row", "score_reduce_by_row", "score_reduce_by_row"];
     for (seed, shape) in shapes().into_iter().enumerate() {
-        let case = shape.gradients(Weights::Softmax, seed as u64);
-        check(&case, &["attention_by_key", "attention_by_key", "attention_by_row"]);
+        check(&shape.gradients(Weights::Softmax, seed as u64), &steps);
     }
 }
 

@@ -28,12 +28,13 @@ impl Rule for SpreadSoftmax {
         Ok(Attempt::Found(Patch::trace(&found, |r| {
             let [scores, keep, rows, keys] = ["scores", "keep", "rows", "keys"].map(|name| r.tensor(name));
             let kept = |x: &Tensor, other: f64| keep.select(x, &r.scope().scalar(DType::F32, other));
-            let reduced = |x: &Tensor, op| x.apply(ScoreReduce { op, kind: ScoreKind::Row }, &[&rows, &keys]);
+            let reduced =
+                |x: &Tensor, op| r.scope().apply(ScoreReduce { op, kind: ScoreKind::Row }, &[x, &rows, &keys]);
             let spread = |x: &Tensor| {
                 let shape = scores.shape();
                 let heads = scores.ty().extent(1).unwrap_or(1);
                 let op = ScoreBroadcast { kind: ScoreKind::Row, heads, rows: shape[2].clone(), keys: shape[3].clone() };
-                x.apply(op, &[&rows, &keys])
+                r.scope().apply(op, &[x, &rows, &keys])
             };
             let largest = reduced(&kept(&scores, f64::NEG_INFINITY), ReduceOp::Max);
             let total = reduced(&kept(&(&scores - &spread(&largest)).exp(), 0.0), ReduceOp::Sum);

@@ -1,6 +1,6 @@
 //! Sums over the pairs of queries and keys.
 
-use super::partition::{GroupId, Partition};
+use super::partition::{BINDINGS, GroupId, Partition};
 use rewire_graph::op::{Op, ScoreKind, ScoreReduce, Scores, WeightedSum};
 use rewire_graph::{NodeId, Value};
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ impl Partition<'_> {
         let own: Vec<NodeId> = nodes.iter().copied().collect();
         let like = (0..self.groups.len()).filter(|&group| self.sums_alike(group, id, &nodes));
         let joined = like.map(|group| (group, self.closed(group, &own)));
-        match joined.into_iter().find(|(_, nodes)| self.accepts(nodes)) {
+        match joined.into_iter().find(|(_, nodes)| self.bindings(nodes) <= BINDINGS && self.accepts(nodes)) {
             Some((group, nodes)) => self.assign(group, nodes),
             None => drop(self.create(nodes)),
         }
