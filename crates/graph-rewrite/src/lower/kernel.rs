@@ -46,7 +46,7 @@ fn formed(body: &Graph) -> Result<Kernel, Refusal> {
     let nest = match sums.as_slice() {
         [] => map(body)?,
         sums if sums.iter().all(|&id| reduced(body, id).is_some()) => reduction(body, sums)?,
-        sums => products(body, &sinks(body, sums))?,
+        sums => products(body, &results(body, sums))?,
     };
     Schedule::of(&nest)?;
     Ok(Kernel::Nest(nest))
@@ -61,8 +61,8 @@ fn reduced(body: &Graph, id: NodeId) -> Option<usize> {
     accumulated(body, id)?.reduced()
 }
 
-/// The sums that are no reductions and that no other one of `sums` is computed from.
-fn sinks(body: &Graph, sums: &[NodeId]) -> Vec<NodeId> {
+/// The sums that are no reductions and that no other one of `sums` is computed from, or that are outputs by sample.
+fn results(body: &Graph, sums: &[NodeId]) -> Vec<NodeId> {
     let products: Vec<NodeId> = sums.iter().copied().filter(|&id| reduced(body, id).is_none()).collect();
     let mut read = HashSet::new();
     let mut stack: Vec<NodeId> = products.iter().flat_map(|&id| body.inputs(id)).map(|value| value.node).collect();
@@ -71,7 +71,9 @@ fn sinks(body: &Graph, sums: &[NodeId]) -> Vec<NodeId> {
             stack.extend(body.inputs(id).into_iter().map(|value| value.node));
         }
     }
-    products.into_iter().filter(|id| !read.contains(id)).collect()
+    let is_output = |id: NodeId| body.outputs().iter().any(|(_, value)| *value == result(id));
+    let by_sample = |id: NodeId| accumulated(body, id).is_some_and(|sum| sum.samples().is_some());
+    products.into_iter().filter(|&id| !read.contains(&id) || (is_output(id) && by_sample(id))).collect()
 }
 
 pub(super) fn ty(graph: &Graph, value: Value) -> Result<Type, Refusal> {
@@ -198,17 +200,17 @@ fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, Refusal> {
     Ok(at.nest)
 }
 
-/// The loop over the results of products, `sinks`, which walk over the same points but for their last axis.
-fn products(body: &Graph, sinks: &[NodeId]) -> Result<Nest, Refusal> {
+/// The loop over the results of products, `sums`, which walk over the same points but for their last axis.
+fn products(body: &Graph, sums: &[NodeId]) -> Result<Nest, Refusal> {
     let mut at = Builder::new(body);
     let mut bases: HashMap<Value, Vec<ExprId>> = HashMap::new();
-    for &id in sinks {
+    for &id in sums {
         let shape = ty(body, result(id))?.shape;
         let samples = accumulated(body, id).and_then(|sum| sum.samples());
         let samples = samples.and_then(|(axis, operand)| Some((axis, body.inputs(id).get(operand).copied()?)));
         bases.insert(result(id), at.walk_result(&shape, samples)?);
     }
-    for id in sinks {
+    for id in sums {
         at.base(result(*id), &bases[&result(*id)])?;
     }
     for (target, (_, value)) in body.outputs().iter().enumerate() {

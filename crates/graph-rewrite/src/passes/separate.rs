@@ -1,6 +1,7 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Concat, Scores, WeightedSum};
+use crate::rules::{Rule, SpreadSoftmax, rewrite_within};
+use rewire_graph::op::{Concat, ScoreReduce, Scores, WeightedSum};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 /// Parts of a concatenation that one kernel reads at most: with its result, the bindings of the WebGPU baseline.
 const PARTS: usize = 7;
 
-/// Gives every weighted sum scores of its own, since scores are never stored, and cuts concatenations of more
+/// Gives every sum over pairs scores of its own, since scores are never stored, those of [`SpreadSoftmax`] among them, and cuts concatenations of more
 /// parts than a kernel can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Separate;
@@ -18,15 +19,20 @@ impl Pass for Separate {
         "separate"
     }
 
+    fn rules(&self) -> Vec<String> {
+        vec![SpreadSoftmax.name().to_owned()]
+    }
+
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph("separate", source);
+        let graph = &rewrite_within(graph, &[&SpreadSoftmax], context)?;
         let mut separated = graph.clone();
         let mut taken = HashSet::new();
         let order = graph.order().map_err(failed)?;
         let places: HashMap<NodeId, usize> = order.iter().enumerate().map(|(place, &id)| (id, place)).collect();
         for id in order {
             let Some(node) = graph.node(id) else { continue };
-            if node.op.downcast_ref::<WeightedSum>().is_some() {
+            if node.op.downcast_ref::<WeightedSum>().is_some() || node.op.downcast_ref::<ScoreReduce>().is_some() {
                 let own = scores(&separated, &places, id);
                 if own.iter().any(|id| taken.contains(id)) && context.permits(self.name(), graph, id) {
                     copy_scores(&mut separated, id, &own).map_err(failed)?;
@@ -43,7 +49,7 @@ impl Pass for Separate {
     }
 }
 
-/// The scores that a weighted sum is made of, and what is computed from them, in order.
+/// The scores that a sum over pairs is made of, and what is computed from them, in order.
 fn scores(graph: &Graph, places: &HashMap<NodeId, usize>, sum: NodeId) -> Vec<NodeId> {
     let is_scores = |value: &Value| graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Scores);
     let mut pairs = HashSet::new();

@@ -43,6 +43,7 @@ mod pattern;
 mod placeholder;
 mod rewrite;
 mod simplify;
+mod spread_softmax;
 mod traced;
 mod unify;
 
@@ -53,6 +54,7 @@ pub use patch::{Patch, PatchError, Replacement};
 pub use pattern::{Pattern, PatternScope};
 pub use rewrite::{rewrite, rewrite_within};
 pub use simplify::simplifications;
+pub use spread_softmax::SpreadSoftmax;
 pub use traced::TracedRule;
 
 use crate::lower::RewriteError;

@@ -133,8 +133,10 @@ impl<'n> Pairs<'n> {
         let (weight, element) = match *sum.factors.as_slice() {
             [weight] => (weight, None),
             [weight, element] => {
-                let columns = self.columns().find(|&column| self.depends(element, column));
-                let column = columns.ok_or("what pairs weigh has no columns")?;
+                // One column is read at 0.
+                let single = || self.columns().find(|&column| self.width(column) == Some(1));
+                let column = self.columns().find(|&column| self.depends(element, column)).or_else(single);
+                let column = column.ok_or("what pairs weigh has no columns")?;
                 let width = self.width(column).ok_or("the width of a sum over pairs is no constant")?;
                 if self.depends(element, self.owner) || dag.values(element) != 0 {
                     return Err("what pairs weigh depends on more than its row".into());

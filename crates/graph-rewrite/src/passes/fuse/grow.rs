@@ -1,9 +1,9 @@
-use super::cost;
 use super::partition::{BINDINGS, GroupId, OPERATORS, Partition};
+use super::{cost, pairs};
 use crate::cost::{Machine, Sizes};
 use crate::lower::Refusal;
 use crate::schedule::Schedule;
-use rewire_graph::op::{Call, MatMul, Reduce, Scores, WeightedSum};
+use rewire_graph::op::{Call, MatMul, Reduce};
 use rewire_graph::pointwise::UnaryOp;
 use rewire_graph::{Dim, Layout, NodeId, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,32 +19,14 @@ impl Partition<'_> {
                 self.create(BTreeSet::from([id]));
             } else if let Some(nodes) = self.softmax_attention(id) {
                 self.create(nodes);
-            } else if op.downcast_ref::<WeightedSum>().is_some() {
-                let nodes = self.scores_of(id);
-                self.create(nodes);
+            } else if pairs::side(op).is_some() {
+                self.seed_pairs(id);
             } else if op.downcast_ref::<Reduce>().is_some() {
                 self.seed_reduction(id, &mut reducing);
             } else if op.accumulated().is_some() && !self.is_scores(id) {
                 self.create(BTreeSet::from([id]));
             }
         }
-    }
-
-    /// A weighted sum, its scores and what is computed from them. Masks stay free: layers share them.
-    fn scores_of(&self, id: NodeId) -> BTreeSet<NodeId> {
-        let mut pairs = BTreeSet::from([id]);
-        let mut stack = vec![id];
-        while let Some(id) = stack.pop() {
-            for value in self.inputs(id) {
-                if self.is_scores(value.node) && pairs.insert(value.node) {
-                    stack.push(value.node);
-                }
-            }
-        }
-        let is_product =
-            |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some());
-        let products: BTreeSet<NodeId> = pairs.iter().copied().filter(is_product).collect();
-        pairs.into_iter().filter(|&id| self.depends(vec![id], &products)).collect()
     }
 
     /// A product whose left operand is the softmax of another one's rows, with all that lies between.
@@ -226,7 +208,7 @@ impl Partition<'_> {
     }
 
     /// A group with some readers of its results, and the free nodes on the way from the group to them.
-    fn closed(&self, group: GroupId, readers: &[NodeId]) -> BTreeSet<NodeId> {
+    pub(super) fn closed(&self, group: GroupId, readers: &[NodeId]) -> BTreeSet<NodeId> {
         let mut nodes = self.groups[group].clone();
         nodes.extend(readers);
         let mut stack = readers.to_vec();

@@ -7,6 +7,7 @@ mod body;
 mod cost;
 mod grow;
 mod outline;
+mod pairs;
 mod partition;
 mod relieve;
 mod trials;

@@ -1,10 +1,11 @@
 use super::body::{Body, dangling};
+use super::pairs;
 use super::partition::Partition;
 use super::trials::Trial;
 use crate::lower::RewriteError;
 use crate::passes::Context;
 use rewire_graph::nest::Nest;
-use rewire_graph::op::{Fused, JaggedMatMul, MatMul, Reduce, ReduceOp, ScoreSoftmax, WeightedSum};
+use rewire_graph::op::{Fused, JaggedMatMul, MatMul, Reduce, ReduceOp, ScoreKind, ScoreSoftmax, Scores, WeightedSum};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{Graph, GraphError, NodeId, SizeSource, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -155,11 +156,22 @@ fn name(body: &Graph) -> String {
     } else {
         None
     };
+    let sides = |wanted: ScoreKind| count(&|op| pairs::side(op) == Some(wanted)) > 0;
+    let dots = count(&|op| op.downcast_ref::<Scores>().is_some());
+    let weighted = count(&|op| op.downcast_ref::<WeightedSum>().is_some()) > 0;
     let softmax = count(&|op| op.downcast_ref::<ScoreSoftmax>().is_some()) > 0;
     let combines = |id: NodeId| body.node(id).filter(|node| node.op.accumulated().is_some());
-    let anchor = if softmax {
+    let anchor = if sides(ScoreKind::Key) {
+        Some(if weighted { "attention_by_key" } else { "score_reduce_by_key" })
+    } else if weighted && dots > 1 {
+        Some("attention_by_row")
+    } else if sides(ScoreKind::Row) && !weighted {
+        Some("score_reduce_by_row")
+    } else if sides(ScoreKind::Sample) {
+        Some("score_reduce")
+    } else if softmax {
         Some("softmax_attention")
-    } else if products > 1 || count(&|op| op.downcast_ref::<WeightedSum>().is_some()) > 0 {
+    } else if products > 1 || weighted {
         Some("attention")
     } else if count(&|op| op.downcast_ref::<JaggedMatMul>().is_some()) > 0 {
         Some("jagged_addmm")

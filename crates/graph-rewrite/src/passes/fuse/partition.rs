@@ -1,8 +1,9 @@
 use super::body::Body;
+use super::pairs;
 use super::trials::{Trial, Trials};
 use crate::emit::{Target, Windows};
 use crate::lower::packed;
-use rewire_graph::op::{Constant, Fused, HostOp, Input, MatMul, Op, Parameter, WeightedSum};
+use rewire_graph::op::{Constant, Fused, HostOp, Input, MatMul, Op, Parameter};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
@@ -313,7 +314,7 @@ impl<'a> Partition<'a> {
 
     /// True for kernels that find their tiles in a list, which is bound with the shape program.
     fn is_attention(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        let sums = |op: &dyn Op| op.downcast_ref::<WeightedSum>().is_some();
+        let sums = |op: &dyn Op| pairs::side(op).is_some();
         let products = |op: &dyn Op| op.downcast_ref::<MatMul>().is_some();
         let count = |test: &dyn Fn(&dyn Op) -> bool| nodes.iter().filter(|&&id| self.op(id).is_some_and(test)).count();
         count(&sums) > 0 || count(&products) > 1

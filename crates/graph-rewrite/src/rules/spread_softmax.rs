@@ -1,0 +1,61 @@
+use super::{Attempt, Match, Patch, Rule};
+use rewire_graph::op::{ReduceOp, ScoreBroadcast, ScoreKind, ScoreReduce, ScoreSoftmax, WeightedSum};
+use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Tensor, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Makes the softmax of scores a function of each score and of the logarithm of its query's sum, where other sums than
+/// weighted ones by query are made of it: those do not have a query's keys at hand.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SpreadSoftmax;
+
+impl Rule for SpreadSoftmax {
+    fn name(&self) -> &str {
+        "spread softmax"
+    }
+
+    fn roots(&self) -> Option<Vec<String>> {
+        Some(vec!["score_softmax".to_owned()])
+    }
+
+    fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
+        let is_softmax = graph.node(root).is_some_and(|node| node.op.downcast_ref::<ScoreSoftmax>().is_some());
+        if !is_softmax || !is_summed_otherwise(graph, root) {
+            return Ok(Attempt::Nothing);
+        }
+        let names = ["scores", "keep", "rows", "keys"].map(str::to_owned);
+        let captures: BTreeMap<String, Value> = names.into_iter().zip(graph.inputs(root)).collect();
+        let found = Match::new(graph, vec![Value { node: root, port: 0 }], captures);
+        Ok(Attempt::Found(Patch::trace(&found, |r| {
+            let [scores, keep, rows, keys] = ["scores", "keep", "rows", "keys"].map(|name| r.tensor(name));
+            let kept = |x: &Tensor, other: f64| keep.select(x, &r.scope().scalar(DType::F32, other));
+            let reduced =
+                |x: &Tensor, op| r.scope().apply(ScoreReduce { op, kind: ScoreKind::Row }, &[x, &rows, &keys]);
+            let spread = |x: &Tensor| {
+                let shape = scores.shape();
+                let heads = scores.ty().extent(1).unwrap_or(1);
+                let op = ScoreBroadcast { kind: ScoreKind::Row, heads, rows: shape[2].clone(), keys: shape[3].clone() };
+                r.scope().apply(op, &[x, &rows, &keys])
+            };
+            let largest = reduced(&kept(&scores, f64::NEG_INFINITY), ReduceOp::Max);
+            let total = reduced(&kept(&(&scores - &spread(&largest)).exp(), 0.0), ReduceOp::Sum);
+            let logarithm = &largest + &total.log();
+            vec![kept(&(&scores - &spread(&logarithm)).exp(), 0.0)]
+        })?))
+    }
+}
+
+/// True if a sum over pairs that is no weighted one by query is made of the scores of a node.
+fn is_summed_otherwise(graph: &Graph, id: NodeId) -> bool {
+    let (mut seen, mut stack) = (BTreeSet::new(), vec![id]);
+    while let Some(id) = stack.pop() {
+        for user in graph.users(id).into_iter().filter(|user| seen.insert(*user)) {
+            let Some(node) = graph.node(user) else { continue };
+            if node.types.first().is_some_and(|ty| ty.layout == Layout::Scores) {
+                stack.push(user);
+            } else if node.op.downcast_ref::<WeightedSum>().is_none_or(|sum| sum.kind != ScoreKind::Row) {
+                return true;
+            }
+        }
+    }
+    false
+}
