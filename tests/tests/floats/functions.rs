@@ -4,9 +4,9 @@ use super::*;
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 
 /// Functions of one float.
-const UNARY: [UnaryOp; 17] = {
+const UNARY: [UnaryOp; 18] = {
     use UnaryOp::*;
-    [Neg, Abs, Exp, Log, Sqrt, Rsqrt, Sigmoid, Silu, Relu, Tanh, Erf, Sin, Cos, Floor, Ceil, Trunc, Round]
+    [Neg, Abs, Exp, Log, Sqrt, Rsqrt, Sigmoid, Silu, Softplus, Relu, Tanh, Erf, Sin, Cos, Floor, Ceil, Trunc, Round]
 };
 
 /// Functions of two floats.

@@ -28,6 +28,8 @@ unary! {
     sigmoid => Sigmoid,
     /// `x / (1 + e^-x)`
     silu => Silu,
+    /// `log(1 + e^x)`
+    softplus => Softplus,
     /// `max(x, 0)`
     relu => Relu,
     /// Hyperbolic tangent.

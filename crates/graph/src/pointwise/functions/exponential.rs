@@ -1,4 +1,4 @@
-use super::op::{Exp, Log, Sigmoid, Silu, Tanh};
+use super::op::{Exp, Log, Relu, Sigmoid, Silu, Softplus, Tanh};
 use super::{Algebra, Declaration, Unary, UnaryOp, Vectors, Wgsl};
 use crate::Scalar::F32;
 use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
@@ -178,6 +178,47 @@ fn silu4(x: vec4<f32>) -> vec4<f32> {
         let rest = at.sub(&one, &sigmoid);
         let product = at.mul(y, &rest);
         let slope = at.add(&sigmoid, &product);
+        Some(at.mul(g, &slope))
+    }
+}
+
+impl Unary for Softplus {
+    const DECLARATION: Declaration = Declaration {
+        name: "softplus",
+        wgsl: &[(&[F32], Wgsl::forms("softplus({a})", "softplus4({a})"))],
+        library: "
+// The logarithm of 1 + e is twice the inverse hyperbolic tangent of e / (2 + e), and that a series.
+fn softplus(x: f32) -> f32 {
+    let e = exp(-abs(x));
+    let s = e / (2.0f + e);
+    let z = s * s;
+    let head = 0.14285715f + z * (0.11111111f + z * (0.09090909f + z * 0.07692308f));
+    let series = 1.0f + z * (0.33333334f + z * (0.2f + z * head));
+    return select(max(x, 0.0f) + 2.0f * s * series, x, is_nan(x));
+}
+
+fn softplus4(x: vec4<f32>) -> vec4<f32> {
+    let e = exp(-abs(x));
+    let s = e / (2.0f + e);
+    let z = s * s;
+    let head = 0.14285715f + z * (0.11111111f + z * (0.09090909f + z * 0.07692308f));
+    let series = 1.0f + z * (0.33333334f + z * (0.2f + z * head));
+    return select(max(x, vec4<f32>(0.0f)) + 2.0f * s * series, x, is_nan4(x));
+}",
+        ..Declaration::FUNCTION
+    };
+    const EVALUATE: fn(f64) -> f64 = |x| x.max(0.0) + (-x.abs()).exp().ln_1p();
+
+    #[inline(always)]
+    fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
+        let e = Exp::lanes(v, v.neg(v.abs(x)));
+        let s = v.div(e, v.add(v.splat(2.0), e));
+        let series = [2.0, 2.0 / 3.0, 0.4, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0];
+        v.mul_add(s, v.polynomial(v.mul(s, s), series), Relu::lanes(v, x))
+    }
+
+    fn gradient<A: Algebra>(at: &mut A, x: &A::Value, _: &A::Value, g: &A::Value) -> Option<A::Value> {
+        let slope = at.unary(UnaryOp::Sigmoid, x);
         Some(at.mul(g, &slope))
     }
 }

@@ -128,6 +128,8 @@ unary! {
     Sigmoid,
     /// `x / (1 + e^-x)`, the product of `x` and its sigmoid: NaN of negative infinity.
     Silu,
+    /// `log(1 + e^x)`, which is about `x` where that is large.
+    Softplus,
     /// `max(x, 0)`, a zero of either sign for zeros.
     Relu,
     /// Hyperbolic tangent.
