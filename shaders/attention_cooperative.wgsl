@@ -7,6 +7,8 @@
 // another, the next on its way in registers: scores pass through workgroup memory to become weights. Whether a tile counts at
 // all, or wholly, is decided from bounds of the mask over the tile.
 
+enable wgpu_cooperative_matrix;
+
 const THREADS = {{ threads }};
 const ROWS = {{ rows }};
 const KEYS = {{ keys }};

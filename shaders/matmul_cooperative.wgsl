@@ -8,6 +8,8 @@
 // The sum runs over k in order, SIZE steps at a time, whatever the tile.
 // Statistics of a row of left are combined by four threads a row before the product.
 
+enable wgpu_cooperative_matrix;
+
 const THREADS = {{ threads }};
 const TILE_M = {{ tile_m }};
 const TILE_N = {{ tile_n }};

@@ -18,6 +18,8 @@ pub(super) struct Declarations {
     pub text: String,
     /// The functions may run without checks.
     pub trusted: bool,
+    /// The shader has halves, in its bindings or as values.
+    pub halves: bool,
 }
 
 /// What a shader under construction refers to: parameters, bindings, names.
@@ -36,6 +38,7 @@ pub(super) struct Module<'a> {
     names: usize,
     required: Required,
     once: BTreeMap<ExprId, String>,
+    halves: bool,
 }
 
 impl<'a> Module<'a> {
@@ -53,6 +56,7 @@ impl<'a> Module<'a> {
             names: 0,
             required: Required::of(&body.dag),
             once: BTreeMap::new(),
+            halves: false,
         }
     }
 
@@ -198,6 +202,11 @@ impl<'a> Module<'a> {
         let (slot, at) = self.group(position, index)?;
         self.reads.entry(slot).or_default().halves = true;
         Ok(format!("halves_{}({at})", suffix(slot)))
+    }
+
+    /// Notes that the shader has values that are halves.
+    pub fn note_halves(&mut self) {
+        self.halves = true;
     }
 
     /// The binding of an operand, and where in it a group of four neighbours lies.
@@ -350,7 +359,10 @@ impl<'a> Module<'a> {
         for (&id, name) in &self.once {
             let _ = writeln!(text, "var<private> {name}: {};", type_of(self.body.dag.scalar(id)));
         }
-        Ok(Declarations { text: text + "\n" + &functions, trusted })
+        let read = self.reads.keys().map(|&slot| self.stored(slot)).collect::<Result<Vec<_>, _>>()?;
+        let mut stored = read.into_iter().chain(self.writes.values().map(|&(dtype, _)| dtype));
+        let halves = self.halves || self.target.f16 && stored.any(|dtype| dtype == DType::F16);
+        Ok(Declarations { text: text + "\n" + &functions, trusted, halves })
     }
 
     fn search_function(&mut self, position: u16) -> Result<String, EmitError> {

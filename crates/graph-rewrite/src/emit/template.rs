@@ -67,7 +67,7 @@ pub(super) fn render(
 ) -> Result<ParsedKernel, EmitError> {
     let failed = |reason: String| EmitError::Template { template: name, reason };
     let workgroups = module.param(Param::Workgroups);
-    let Declarations { text, trusted } = module.declarations()?;
+    let Declarations { text, trusted, halves } = module.declarations()?;
     let mut variables: Vec<(&str, Value)> = vec![
         ("declarations", text.into()),
         ("hooks", main.hooks.into()),
@@ -80,9 +80,7 @@ pub(super) fn render(
     let environment = ENVIRONMENT.as_ref().map_err(|reason| failed(reason.clone()))?;
     let shader = environment.get_template(name).and_then(|template| template.render(context));
     let shader = shader.map_err(|error| failed(format!("{error:#}")))?;
-    let matrices = if shader.contains("coop_mat") { "enable wgpu_cooperative_matrix;\n" } else { "" };
-    let halves = if shader.contains("f16>") { "enable f16;\n\n" } else { "" };
-    let directives = format!("{matrices}{halves}");
+    let directives = if halves { "enable f16;\n\n" } else { "" };
     let wgsl = format!("{directives}{shader}{}", library(&shader, module.target));
     let directives = directives.lines().count() as u32;
     let parsed = validate(&wgsl, module.target).map_err(|error| match error {

@@ -13,6 +13,7 @@ impl Scope {
     /// Four neighbours of an expression as a `vec4<f16>`: halves as they are stored where it is no more than those, or a
     /// choice among them.
     pub fn halves(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
+        module.note_halves();
         match module.body.dag.expr(root) {
             Expr::Load { operand, index } if self.are_halves(module, root) => {
                 let index = self.eval(module, index)?;
