@@ -46,11 +46,11 @@ fn the_demo_model_is_proven() {
 }
 
 /// The row after each of `x` `[rows, width]`.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 struct NextRow;
 
 /// For each row of `x` `[rows, width]`, by host offsets, the row at its place in the next sample, one column on.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 struct NextSample;
 
 impl Op for NextRow {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Sums of the rows of a sample so far, of `x` `[rows, width]` with host offsets.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Hash, Serialize, Deserialize)]
 struct JaggedCumsum {
     /// Leaves out the row itself.
     exclusive: bool,
@@ -93,7 +93,7 @@ impl Custom for JaggedCumsum {
 }
 
 /// Halves of rows of an even width exchanged, four columns at a time where they align; of floats and integers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Hash, Serialize, Deserialize)]
 struct SwapHalves;
 
 impl Op for SwapHalves {
@@ -162,7 +162,7 @@ fn run(workgroup: i32, thread: i32) {{
 }
 
 /// An operator of `[rows, 3]` with any WGSL, whose CPU form fails.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 struct Text(&'static str, &'static str);
 
 impl Op for Text {

@@ -37,7 +37,7 @@ impl ScalarFunction for Fragile {
 }
 
 /// Twice a tensor without [`BAD`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 struct Brittle;
 
 impl Op for Brittle {

@@ -3,7 +3,7 @@ use super::placeholder::{Kind, Placeholder, Stands};
 use super::{Match, Mismatch};
 use rewire_graph::op::Op;
 use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Scope, Tensor, Type, TypeError};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 /// A small graph that is looked for in others.
@@ -67,7 +67,12 @@ impl Pattern {
 }
 
 fn trace(function: impl Fn(&PatternScope) -> Vec<Tensor>) -> Result<Graph, GraphError> {
-    let pattern = PatternScope { scope: Scope::new(), captures: RefCell::default(), created: RefCell::default() };
+    let pattern = PatternScope {
+        scope: Scope::new(),
+        captures: RefCell::default(),
+        created: RefCell::default(),
+        placeholders: Cell::default(),
+    };
     let results = function(&pattern);
     let names: Vec<String> = (0..results.len()).map(|n| n.to_string()).collect();
     let outputs: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(results).collect();
@@ -81,6 +86,7 @@ pub struct PatternScope {
     scope: Scope,
     captures: RefCell<HashMap<String, Tensor>>,
     created: RefCell<Vec<String>>,
+    placeholders: Cell<usize>,
 }
 
 impl PatternScope {
@@ -176,6 +182,7 @@ impl PatternScope {
     }
 
     fn stands(&self, placeholder: Placeholder, ty: Type, operands: &[&Tensor]) -> Tensor {
-        self.scope.apply(Stands { placeholder, ty }, operands)
+        let number = self.placeholders.replace(self.placeholders.get() + 1);
+        self.scope.apply(Stands { number, placeholder, ty }, operands)
     }
 }

@@ -1,6 +1,7 @@
 use rewire_graph::op::Op;
 use rewire_graph::{Type, TypeError};
 use serde_json::{Value, json};
+use std::hash::{Hash, Hasher};
 
 /// What stands for operators of the searched graph in a pattern.
 #[derive(Clone, Debug)]
@@ -58,8 +59,22 @@ impl Placeholder {
 /// A placeholder with the type it has while a pattern is traced.
 #[derive(Clone, Debug)]
 pub(super) struct Stands {
+    /// Its number among those of the pattern, which tells it from all others.
+    pub number: usize,
     pub placeholder: Placeholder,
     pub ty: Type,
+}
+
+impl PartialEq for Stands {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Hash for Stands {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
 }
 
 impl Op for Stands {

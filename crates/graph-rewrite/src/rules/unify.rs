@@ -15,23 +15,12 @@ pub(super) fn same(pattern: &dyn Op, op: &dyn Op, sizes: &mut BTreeMap<Symbol, D
         return false;
     }
     let (wanted, found) = (pattern.sizes(), op.sizes());
-    if wanted.iter().all(|dim| dim.as_const().is_some()) {
-        return pattern.same(op);
+    if wanted.len() != found.len() || !wanted.iter().zip(&found).all(|(wanted, found)| unify(wanted, found, sizes)) {
+        return false;
     }
-    wanted.len() == found.len()
-        && wanted.iter().zip(&found).all(|(wanted, found)| unify(wanted, found, sizes))
-        && without(pattern.attributes(), &wanted) == without(op.attributes(), &found)
-}
-
-/// Attributes whose sizes are left out.
-fn without(attributes: serde_json::Value, sizes: &[Dim]) -> serde_json::Value {
-    use serde_json::Value as Json;
-    match attributes {
-        Json::String(text) if sizes.iter().any(|dim| dim.to_string() == text) => Json::Null,
-        Json::Array(items) => items.into_iter().map(|item| without(item, sizes)).collect(),
-        Json::Object(entries) => entries.into_iter().map(|(key, item)| (key, without(item, sizes))).collect(),
-        other => other,
-    }
+    let (mut pattern, mut found) = (pattern.boxed(), found.into_iter());
+    pattern.resize(&mut |size| *size = found.next().unwrap_or_default());
+    pattern.same(op)
 }
 
 /// Types that are the same up to sizes; their shapes count where `shaped`.

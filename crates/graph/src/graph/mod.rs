@@ -15,6 +15,7 @@ use crate::{Dim, GraphError, Symbol, Type};
 use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::{EdgeRef, IntoEdgeReferences, IntoNodeReferences};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A node of a [`Graph`].
@@ -185,6 +186,24 @@ impl Graph {
             && self.sizes == other.sizes
             && same_nodes()
             && same_edges()
+    }
+
+    /// True if both have the same operators of the same values in the same order, and the same outputs.
+    pub fn same(&self, other: &Self) -> bool {
+        let (Ok(order), Ok(others)) = (self.order(), other.order()) else { return false };
+        let pairs: HashMap<NodeId, NodeId> = order.iter().copied().zip(others.iter().copied()).collect();
+        let is_same = |a: &Value, b: &Value| a.port == b.port && pairs.get(&a.node) == Some(&b.node);
+        let same_node = |(&a, &b): (&NodeId, &NodeId)| {
+            let (inputs, others) = (self.inputs(a), other.inputs(b));
+            let nodes = self.node(a).zip(other.node(b));
+            nodes.is_some_and(|(a, b)| a.types == b.types && a.op.same(b.op.as_ref()))
+                && inputs.len() == others.len()
+                && inputs.iter().zip(&others).all(|(a, b)| is_same(a, b))
+        };
+        order.len() == others.len()
+            && order.iter().zip(&others).all(same_node)
+            && self.outputs.len() == other.outputs.len()
+            && self.outputs.iter().zip(&other.outputs).all(|(a, b)| a.0 == b.0 && is_same(&a.1, &b.1))
     }
 
     /// The node of an id.

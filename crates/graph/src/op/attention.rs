@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Dot products of every query with every key of its sample, `[samples, heads, rows, keys]` ragged.
 ///
 /// Operands: `q` `[total rows, H, A]`, `k` `[total keys, H, A]`, host offsets `[B + 1]` of rows and of keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scores;
 
 /// For every query the sum of the values of its sample's keys, weighted by scores; or for every key that of its sample's
@@ -16,7 +16,7 @@ pub struct Scores;
 ///
 /// Operands: scores, `v` `[total keys, H, V]`, host offsets `[B + 1]` of rows and of keys.
 /// The result is `[total rows, H, V]`. By key, `v` is `[total rows, H, V]` and the result `[total keys, H, V]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WeightedSum {
     /// What has a sum: `Row` or `Key`.
     pub kind: ScoreKind,
@@ -26,7 +26,7 @@ pub struct WeightedSum {
 /// those that do not, and 0 everywhere if none does.
 ///
 /// Operands: scores, a truth value a pair or one for all, host offsets `[B + 1]` of rows and of keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreSoftmax;
 
 /// What a pair of query and key is counted by.
@@ -43,7 +43,7 @@ pub enum ScoreKind {
 /// The position of the query or of the key within its sample, for every pair; an `I32`.
 ///
 /// Operands: host offsets `[B + 1]` of rows and of keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreIndex {
     /// `Row` or `Key`.
     pub kind: ScoreKind,
@@ -59,7 +59,7 @@ pub struct ScoreIndex {
 ///
 /// Operands: values, host offsets `[B + 1]` of rows and of keys. Values are `[n]`, or `[H, n]` for one
 /// a head, with `n` the samples, all rows or all keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreBroadcast {
     /// What has a value.
     pub kind: ScoreKind,
@@ -75,7 +75,7 @@ pub struct ScoreBroadcast {
 /// keys.
 ///
 /// Operands: scores, host offsets `[B + 1]` of rows and of keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScoreReduce {
     /// How scores are combined.
     pub op: ReduceOp,
@@ -445,8 +445,8 @@ impl Op for ScoreIndex {
         Ok(vec![Type { dtype: DType::I32, shape, layout: Layout::Scores }])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        vec![self.rows.clone(), self.keys.clone()]
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        [&mut self.rows, &mut self.keys].into_iter().for_each(size);
     }
 
     fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
@@ -497,8 +497,8 @@ impl Op for ScoreBroadcast {
         Ok(vec![Type { dtype: values.dtype, shape, layout: Layout::Scores }])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        vec![self.rows.clone(), self.keys.clone()]
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        [&mut self.rows, &mut self.keys].into_iter().for_each(size);
     }
 
     fn requires(&self, _: &[&Type]) -> Vec<Requirement> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 ///
 /// The operand is `[N, C, H, W]`, the result `[N, groups, C / groups * kh * kw, H' * W']`, with zeros beyond
 /// the border and `H' = (H + 2 padding - dilation (kh - 1) - 1) / stride + 1`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Unfold {
     /// Height and width of a patch.
     pub kernel: [usize; 2],
@@ -17,7 +17,7 @@ pub struct Unfold {
 }
 
 /// Where a convolution reads, by height and width; the defaults are those of torch's `conv2d`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Window {
     /// Pixels between patches.

@@ -2,6 +2,7 @@ use super::{Input, Op};
 use crate::nest::Nest;
 use crate::{Dim, Graph, GraphError, Type, TypeError};
 use serde_json::{Value, json};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Operators that one kernel computes. The body is its definition: what it stands for, operator by operator.
@@ -30,6 +31,18 @@ impl Fused {
     pub fn add_operand(body: &mut Graph, position: usize, ty: Type) -> Result<crate::Value, GraphError> {
         let node = body.add(Arc::new(Input { name: position.to_string(), ty }), &[], "")?;
         Ok(crate::Value { node, port: 0 })
+    }
+}
+
+impl PartialEq for Fused {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.body.same(&other.body)
+    }
+}
+
+impl Hash for Fused {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.name, self.body.len()).hash(state);
     }
 }
 

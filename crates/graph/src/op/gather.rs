@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Rows of a table: `out[i.., c..] = table[index[i..], c..]`. An index outside the table takes the nearest row.
 /// Where an input of a run holds the index unchanged, the run checks it first, unless its options say otherwise.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gather;
 
 /// Values summed by index: `out[n, c..]` is the sum of `values[i.., c..]` over all `i..` with `index[i..] = n`, in row-major
@@ -15,7 +15,7 @@ pub struct Gather;
 /// Where an input of a run holds the index unchanged, the run checks it first, unless its options say otherwise.
 ///
 /// Operands: `values` `[R.., D..]` and `index` `[R..]`. The result is `[rows, D..]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IndexAdd {
     /// Rows of the result, at least one.
     pub rows: Dim,
@@ -104,8 +104,8 @@ impl Op for IndexAdd {
         Ok(vec![Type::device(DType::F32, std::iter::once(self.rows.clone()).chain(inner).collect())])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        vec![self.rows.clone()]
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        size(&mut self.rows);
     }
 
     fn evaluate(&self, operands: &[&Array], shape: Vec<usize>) -> Result<Array, String> {

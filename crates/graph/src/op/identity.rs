@@ -1,6 +1,33 @@
 use super::Op;
+use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+/// What types of operators have by [`PartialEq`], [`Hash`] and [`Clone`], for operators whose type is not known.
+pub trait Compared {
+    /// True if the other is of the same type and equal.
+    fn equals(&self, other: &dyn Any) -> bool;
+
+    /// Feeds what is compared to a hasher.
+    fn digest(&self, state: &mut dyn Hasher);
+
+    /// A copy.
+    fn boxed(&self) -> Box<dyn Op>;
+}
+
+impl<T: Op + PartialEq + Hash + Clone> Compared for T {
+    fn equals(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<T>() == Some(self)
+    }
+
+    fn digest(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn boxed(&self) -> Box<dyn Op> {
+        Box::new(self.clone())
+    }
+}
 
 /// An operator as a key of maps, equal to operators that compute the same.
 #[derive(Clone, Debug)]

@@ -8,14 +8,14 @@ use std::ops::Range;
 /// For every sample the rows of `a`, then those of `b`.
 ///
 /// Operands: `a` `[total a, ..]`, `b` `[total b, ..]`, and the host offsets `[B + 1]` of a, b and the result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedConcat;
 
 /// Consecutive rows of every sample. A run in which they reach before or past a sample is an error.
 ///
 /// Operands: `x` `[total, ..]`, its host offsets `[B + 1]`, the first row of each sample that is kept `[B]`, and
 /// the host offsets `[B + 1]` of the result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedSlice {
     /// Rows of the result.
     pub rows: Dim,
@@ -24,14 +24,14 @@ pub struct JaggedSlice {
 /// A row a sample, repeated for each row of the sample.
 ///
 /// Operands: `x` `[B, ..]` on the device or the host, and host offsets `[B + 1]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedBroadcast {
     /// Rows of the result.
     pub rows: Dim,
 }
 
 /// Where every row lies, an `I32`, from host offsets `[B + 1]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RowIndex {
     /// What is told of a row.
     pub kind: RowIndexKind,
@@ -153,8 +153,8 @@ impl Op for JaggedSlice {
         Ok(vec![Type::device(x.dtype, shape)])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        vec![self.rows.clone()]
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        size(&mut self.rows);
     }
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
@@ -206,8 +206,8 @@ impl Op for JaggedBroadcast {
         Ok(vec![Type::device(x.dtype, shape)])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        vec![self.rows.clone()]
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        size(&mut self.rows);
     }
 
     fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
@@ -248,8 +248,8 @@ impl Op for RowIndex {
         Ok(vec![Type::device(DType::I32, vec![self.rows.clone()])])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        vec![self.rows.clone()]
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        size(&mut self.rows);
     }
 
     fn requires(&self, _: &[&Type]) -> Vec<Requirement> {

@@ -6,19 +6,19 @@ use crate::pointwise::ExprId;
 use crate::{DType, Dim, Layout, Type, TypeError};
 
 /// Matrix product of the last two axes: `[.., M, K]` by `[.., K, N]`; leading axes broadcast like numpy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MatMul;
 
 /// For the rows of sample `b`: `out_i = x_i dense_b`.
 ///
 /// Operands: `x` `[total, K]`, `dense` `[B, K, N]`, host offsets `[B + 1]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedMatMul;
 
 /// For every sample `b` the products of its rows, summed: `out_b = sum_i x_i^T y_i`; 0 for an empty sample.
 ///
 /// Operands: `x` `[total, K]`, `y` `[total, N]`, host offsets `[B + 1]`. The result is `[B, K, N]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedJaggedMatMul;
 
 impl Op for MatMul {

@@ -26,7 +26,7 @@ pub use fused::Fused;
 pub use gather::{Gather, IndexAdd};
 pub(crate) use host::total;
 pub use host::{Check, HostError, HostOp, Requirement};
-pub use identity::Identity;
+pub use identity::{Compared, Identity};
 pub use jagged::{JaggedBroadcast, JaggedConcat, JaggedSlice, RowIndex, RowIndexKind};
 pub use matmul::{JaggedJaggedMatMul, JaggedMatMul, MatMul};
 pub use movement::{Broadcast, Concat, Permute, Reshape, Slice};
@@ -41,16 +41,16 @@ use crate::pointwise::{Dag, ExprId};
 use crate::{Dim, Type, TypeError};
 use std::any::Any;
 use std::fmt::Debug;
-use std::hash::Hasher;
 
 /// An operator with its attributes.
 ///
-/// The attributes are its whole identity: two operators with equal names and attributes compute the same.
-pub trait Op: Any + Debug + Send + Sync {
+/// Operators compute the same where they are of one type and equal: the type implements [`PartialEq`],
+/// [`std::hash::Hash`] and [`Clone`].
+pub trait Op: Compared + Any + Debug + Send + Sync {
     /// The operator's name, `layer_norm`.
     fn name(&self) -> &str;
 
-    /// All attributes in canonical form.
+    /// All attributes, for drawings and for what makes an operator of a user's own again: see [`Registry`].
     fn attributes(&self) -> serde_json::Value {
         serde_json::Value::Null
     }
@@ -66,9 +66,14 @@ pub trait Op: Any + Debug + Send + Sync {
         vec![]
     }
 
-    /// Sizes among the attributes.
+    /// Calls a function for every size among the attributes, which may change it.
+    fn resize(&mut self, _size: &mut dyn FnMut(&mut Dim)) {}
+
+    /// Sizes among the attributes, in the order of [`Op::resize`].
     fn sizes(&self) -> Vec<Dim> {
-        vec![]
+        let mut sizes = vec![];
+        self.boxed().resize(&mut |size| sizes.push(size.clone()));
+        sizes
     }
 
     /// The scalar definition, for operators whose results are computed element by element.
@@ -103,16 +108,6 @@ pub trait Op: Any + Debug + Send + Sync {
     fn is_pointwise(&self) -> bool {
         false
     }
-
-    /// True if an operator of the same name computes the same: by default, if it is of the same type with equal attributes.
-    fn equals(&self, other: &dyn Op) -> bool {
-        Any::type_id(self) == Any::type_id(other) && self.attributes() == other.attributes()
-    }
-
-    /// Feeds what [`Op::equals`] compares to a hasher.
-    fn digest(&self, state: &mut dyn Hasher) {
-        state.write(self.attributes().to_string().as_bytes());
-    }
 }
 
 impl dyn Op {
@@ -125,7 +120,7 @@ impl dyn Op {
 impl dyn Op {
     /// True if both compute the same.
     pub fn same(&self, other: &dyn Op) -> bool {
-        self.name() == other.name() && self.equals(other)
+        self.equals(other)
     }
 }
 

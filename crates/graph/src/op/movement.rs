@@ -4,21 +4,21 @@ use crate::{Dim, Layout, Type, TypeError};
 use serde_json::{Value, json};
 
 /// The same elements in row-major order under another shape.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reshape {
     /// The new shape.
     pub shape: Vec<Dim>,
 }
 
 /// Axes in another order: result axis `n` is operand axis `axes[n]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Permute {
     /// One an axis.
     pub axes: Vec<usize>,
 }
 
 /// `len` entries from `start` along an axis.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Slice {
     /// The axis.
     pub axis: usize,
@@ -29,14 +29,14 @@ pub struct Slice {
 }
 
 /// Operands one after the other along an axis.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Concat {
     /// The axis.
     pub axis: usize,
 }
 
 /// Repetition of extents of 1, and of missing leading axes, to a shape.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Broadcast {
     /// The new shape.
     pub shape: Vec<Dim>,
@@ -65,8 +65,8 @@ impl Op for Reshape {
         Ok(vec![Type::device(x.dtype, self.shape.clone())])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        self.shape.clone()
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        self.shape.iter_mut().for_each(size);
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
@@ -332,8 +332,8 @@ impl Op for Broadcast {
         if fits { Ok(vec![target]) } else { Err(TypeError::new("x", format!("broadcastable to {target}"), x)) }
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        self.shape.clone()
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        self.shape.iter_mut().for_each(size);
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {

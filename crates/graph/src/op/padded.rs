@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 ///
 /// Rows of a sample beyond the extent are left out. Operands: `x` `[total, ..]`, the scalar `fill` of the type of
 /// `x`, and host offsets `[B + 1]`. The result is `[B, extent, ..]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JaggedToPadded {
     /// Rows of every sample of the result.
     pub extent: Dim,
@@ -17,7 +17,7 @@ pub struct JaggedToPadded {
 /// Padded rows one after the other: `out[offsets[b] + i] = i < N ? x[b, i] : 0`.
 ///
 /// Operands: `x` `[B, N, ..]` and host offsets `[B + 1]`. The result is `[total, ..]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PaddedToJagged {
     /// Rows of the result.
     pub rows: Dim,
@@ -45,8 +45,8 @@ impl Op for JaggedToPadded {
         Ok(vec![Type::device(x.dtype, shape)])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        vec![self.extent.clone()]
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        size(&mut self.extent);
     }
 
     fn requires(&self, inputs: &[&Type]) -> Vec<Requirement> {
@@ -90,8 +90,8 @@ impl Op for PaddedToJagged {
         Ok(vec![Type::device(x.dtype, shape)])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
-        vec![self.rows.clone()]
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        size(&mut self.rows);
     }
 
     fn requires(&self, _: &[&Type]) -> Vec<Requirement> {

@@ -2,13 +2,14 @@ use super::{Elements, Elementwise, Op, arity};
 use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
 use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
 use serde_json::{Value, json};
+use std::hash::{Hash, Hasher};
 
 /// `condition ? a : b`, broadcast like numpy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Where;
 
 /// Conversion of elements to another type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cast {
     /// The new type.
     pub dtype: DType,
@@ -22,6 +23,13 @@ pub struct Cast {
 pub struct Dropout {
     /// Probability of an element to become 0, in `0..1`.
     pub ratio: f32,
+}
+
+impl Hash for Dropout {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Zeros of either sign are equal.
+        (self.ratio + 0.0).to_bits().hash(state);
+    }
 }
 
 /// The dtype of arithmetic results on elements of a scalar type.

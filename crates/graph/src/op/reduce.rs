@@ -18,7 +18,7 @@ pub enum ReduceOp {
 }
 
 /// Elements combined along an axis, which stays with extent 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     /// How elements are combined.
     pub op: ReduceOp,
@@ -29,7 +29,7 @@ pub struct Reduce {
 /// The rows of every sample combined, `[total, ..]` to `[B, ..]`.
 ///
 /// Operands: `x` `[total, ..]` and host offsets `[B + 1]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentReduce {
     /// How rows are combined.
     pub op: ReduceOp,

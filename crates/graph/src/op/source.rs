@@ -2,10 +2,10 @@ use super::{Elements, Elementwise, Op};
 use crate::pointwise::ExprId;
 use crate::{DType, HostTensor, Number, Type, TypeError};
 use serde_json::{Value, json};
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 /// A value bound by name for each run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Input {
     /// The name.
     pub name: String,
@@ -14,7 +14,7 @@ pub struct Input {
 }
 
 /// A value bound by name when a plan is loaded.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Parameter {
     /// The name, a state-dict name.
     pub name: String,
@@ -27,6 +27,12 @@ pub struct Parameter {
 pub struct Constant {
     /// The value.
     pub tensor: HostTensor,
+}
+
+impl Hash for Constant {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(self.tensor.bytes());
+    }
 }
 
 impl Op for Input {
@@ -80,14 +86,6 @@ impl Op for Constant {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         if self.tensor.shape().is_empty() { Some(self) } else { None }
-    }
-
-    fn equals(&self, other: &dyn Op) -> bool {
-        other.downcast_ref::<Self>() == Some(self)
-    }
-
-    fn digest(&self, state: &mut dyn Hasher) {
-        state.write(self.tensor.bytes());
     }
 }
 

@@ -93,6 +93,13 @@ impl Check {
         }
     }
 
+    pub(super) fn size_mut(&mut self) -> Option<&mut Dim> {
+        match self {
+            Self::Words { count: size } | Self::Offsets { rows: size } => Some(size),
+            _ => None,
+        }
+    }
+
     /// Checks vectors; a scalar is a vector of one entry.
     ///
     /// # Errors

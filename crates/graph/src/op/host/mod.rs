@@ -170,11 +170,11 @@ impl Op for HostOp {
         Ok(vec![Type::host(shape)])
     }
 
-    fn sizes(&self) -> Vec<Dim> {
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
         match self {
-            Self::Size(dim) | Self::Fill(dim) | Self::Iota(dim) => vec![dim.clone()],
-            Self::Check { check, .. } => check.size().cloned().into_iter().collect(),
-            _ => vec![],
+            Self::Size(dim) | Self::Fill(dim) | Self::Iota(dim) => size(dim),
+            Self::Check { check, .. } => check.size_mut().into_iter().for_each(size),
+            _ => {}
         }
     }
 }
