@@ -67,7 +67,7 @@ impl Dim {
     }
 
     /// Without origins if no size is left of those of one scope.
-    fn settled(mut self) -> Self {
+    fn normalized(mut self) -> Self {
         if self.terms.is_empty() && !self.origins.is_mixed() {
             self.origins = Origins::default();
         }
@@ -159,7 +159,7 @@ impl Add for Dim {
         }
         self.terms.retain(|_, factor| *factor != 0);
         self.origins = std::mem::take(&mut self.origins).join(other.origins);
-        self.settled()
+        self.normalized()
     }
 }
 
@@ -169,7 +169,7 @@ impl Mul<i64> for Dim {
         self.constant = self.constant.saturating_mul(factor);
         self.terms.values_mut().for_each(|n| *n = n.saturating_mul(factor));
         self.terms.retain(|_, n| *n != 0);
-        self.settled()
+        self.normalized()
     }
 }
 

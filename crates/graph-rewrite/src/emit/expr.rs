@@ -81,7 +81,7 @@ impl Scope {
     }
 
     /// Learns what `outer` knows: sums, and expressions that do not depend on coordinate `axis`.
-    pub fn adopt(&mut self, module: &Module, outer: &Self, axis: u8) {
+    pub fn learn_from(&mut self, module: &Module, outer: &Self, axis: u8) {
         self.values = outer.values.clone();
         if !self.lanes.is_empty() {
             let supplied = self.supplied_values();

@@ -54,7 +54,7 @@ pub(super) fn emit(kernel: &Map<'_>, mut module: Module, tuning: &Tuning) -> Res
     let mut scopes = Vec::with_capacity(groups as usize);
     for group in 0..groups {
         let mut scope = place.scope(&mut module, &mut main, (last, outer), group, lanes);
-        scope.adopt(&module, &row, axis);
+        scope.learn_from(&module, &row, axis);
         let loads = |id| matches!(kernel.nest.body.dag.expr(id), Expr::Load { .. });
         scope.eval_where(&mut module, &roots, loads)?;
         main.append(&scope.take());

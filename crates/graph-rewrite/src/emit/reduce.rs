@@ -50,7 +50,7 @@ impl Columns<'_> {
             1 => Scope::point(&coords, &[]),
             _ => Scope::four(module, self.axis, &coords, &[], valid),
         };
-        scope.adopt(module, row, self.axis);
+        scope.learn_from(module, row, self.axis);
         scope
     }
 
@@ -357,7 +357,7 @@ fn unrolled(
             row.line(&format!("var total{} = {};", start + n, filler(columns, reduction.op)));
         }
         for (step, (scope, in_doubt)) in scopes.iter_mut().enumerate().filter(|_| !empty) {
-            scope.adopt(module, row, columns.axis);
+            scope.learn_from(module, row, columns.axis);
             let values = scope.eval(module, &roots)?;
             for (n, (reduction, value)) in group.iter().zip(values).enumerate() {
                 let total = format!("total{}", start + n);
@@ -380,7 +380,7 @@ fn unrolled(
         let roots: Vec<_> = kernel.outputs.iter().flat_map(|o| o.index.iter().copied().chain([o.value])).collect();
         hoist(row, module, &roots, columns.axis)?;
         for (step, (scope, in_doubt)) in scopes.iter_mut().enumerate() {
-            scope.adopt(module, row, columns.axis);
+            scope.learn_from(module, row, columns.axis);
             let mut inner = scope.inner();
             store(kernel, columns, &mut inner, module, &format!("column{step}"))?;
             let condition = if *in_doubt { format!("if (inside && here{step})") } else { "if (inside)".to_owned() };

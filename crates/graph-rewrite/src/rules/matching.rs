@@ -1,6 +1,6 @@
 use super::Match;
 use super::mismatch::{Mismatch, Reason};
-use super::placeholder::{Kind, Placeholder, Stands};
+use super::placeholder::{Kind, Placeholder, PlaceholderOp};
 use super::unify::{fits, same};
 use rewire_graph::op::Constant;
 use rewire_graph::pointwise::BinaryOp;
@@ -120,16 +120,17 @@ impl Form {
     }
 
     fn placeholder(&self, id: NodeId) -> Option<&Placeholder> {
-        Some(&self.graph.node(id)?.op.downcast_ref::<Stands>()?.placeholder)
+        Some(&self.graph.node(id)?.op.downcast_ref::<PlaceholderOp>()?.placeholder)
     }
 
-    /// The nodes that are captures of these names or are computed from them or from `hole`.
-    fn dependents(&self, hole: Option<Value>, names: &[String]) -> BTreeSet<NodeId> {
+    /// The nodes that are captures of these names or are computed from them or from `carried`.
+    fn dependents(&self, carried: Option<Value>, names: &[String]) -> BTreeSet<NodeId> {
         let named = |id: &NodeId| {
             let captured = self.placeholder(*id).and_then(Placeholder::captured);
             captured.is_some_and(|captured| names.iter().any(|name| name == captured))
         };
-        let mut stack: Vec<NodeId> = self.graph.ids().filter(named).chain(hole.map(|hole| hole.node)).collect();
+        let mut stack: Vec<NodeId> =
+            self.graph.ids().filter(named).chain(carried.map(|carried| carried.node)).collect();
         let mut found = BTreeSet::new();
         while let Some(id) = stack.pop() {
             let is_repeat = matches!(self.placeholder(id), Some(Placeholder::Repeat { .. }));
@@ -273,7 +274,7 @@ impl<'g> Search<'_, 'g> {
         let (form, graph) = (self.form, self.graph);
         let (wanted, node) = (form.graph.node(pattern.node)?, graph.node(value.node)?);
         let inputs = form.graph.inputs(pattern.node);
-        let Some(stands) = wanted.op.downcast_ref::<Stands>() else {
+        let Some(wanted_op) = wanted.op.downcast_ref::<PlaceholderOp>() else {
             if pattern.port != value.port || !same(wanted.op.as_ref(), node.op.as_ref(), &mut state.sizes) {
                 return self.other_operator(wanted.op.name(), value, state);
             }
@@ -283,11 +284,11 @@ impl<'g> Search<'_, 'g> {
             }
             return self.operands(pattern, value, inputs, state);
         };
-        match &stands.placeholder {
+        match &wanted_op.placeholder {
             Placeholder::Capture { name, shaped } => {
                 let found = graph.ty(value)?;
-                if !fits(&stands.ty, found, *shaped, &mut state.sizes) {
-                    let (capture, wanted) = (name.clone(), stands.ty.clone());
+                if !fits(&wanted_op.ty, found, *shaped, &mut state.sizes) {
+                    let (capture, wanted) = (name.clone(), wanted_op.ty.clone());
                     return self.fail(state, Reason::Type { capture, wanted, found: found.to_string() });
                 }
             }
@@ -305,7 +306,7 @@ impl<'g> Search<'_, 'g> {
                 }
                 return self.operands(pattern, value, inputs, state);
             }
-            Placeholder::Hole { .. } => {}
+            Placeholder::Carried { .. } => {}
             Placeholder::Either => {
                 state.bound.insert(pattern, value);
                 return Some(Step::One(inputs.iter().map(|&input| vec![Goal::Value(input, value)]).collect()));
@@ -339,9 +340,9 @@ impl<'g> Search<'_, 'g> {
     /// Keeps what one repetition captured. The next is either another one or what they start with.
     fn again(&mut self, repeat: Value, state: &mut State) -> Option<Vec<Vec<Goal>>> {
         let form = self.form;
-        let [start, hole, body] = form.graph.inputs(repeat.node)[..] else { return None };
+        let [start, carried, body] = form.graph.inputs(repeat.node)[..] else { return None };
         let Some(Placeholder::Repeat { name, .. }) = form.placeholder(repeat.node) else { return None };
-        let &before = state.bound.get(&hole)?;
+        let &before = state.bound.get(&carried)?;
         let locals = form.locals.get(&repeat)?;
         let mut captured = vec![];
         for &id in locals {

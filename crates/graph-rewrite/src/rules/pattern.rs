@@ -1,5 +1,5 @@
 use super::matching::Form;
-use super::placeholder::{Kind, Placeholder, Stands};
+use super::placeholder::{Kind, Placeholder, PlaceholderOp};
 use super::{Match, Mismatch};
 use rewire_graph::op::Op;
 use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Scope, Tensor, Type, TypeError};
@@ -120,7 +120,7 @@ impl PatternScope {
     /// Any scalar constant of floats; conditions and replacements read it by [`Match::number`].
     pub fn number(&self, name: &str) -> Tensor {
         let ty = Type::device(DType::F32, vec![]);
-        self.named(name, || self.stands(Placeholder::Number { name: name.to_owned() }, ty, &[]))
+        self.named(name, || self.placeholder(Placeholder::Number { name: name.to_owned() }, ty, &[]))
     }
 
     /// An operator of the type `T` with any attributes; conditions and replacements read it by [`Match::op`]. It
@@ -137,12 +137,12 @@ impl PatternScope {
 
     fn kind(&self, name: &str, kind: Kind, operands: &[&Tensor]) -> Tensor {
         let ty = operands.first().map_or_else(|| Type::device(DType::F32, vec![]), |first| first.ty().clone());
-        self.named(name, || self.stands(Placeholder::Operator { name: name.to_owned(), kind }, ty, operands))
+        self.named(name, || self.placeholder(Placeholder::Operator { name: name.to_owned(), kind }, ty, operands))
     }
 
     /// `first`, or `second` where there is no match with `first`. Captures of the other are missing in the match.
     pub fn either(&self, first: &Tensor, second: &Tensor) -> Tensor {
-        self.stands(Placeholder::Either, first.ty().clone(), &[first, second])
+        self.placeholder(Placeholder::Either, first.ty().clone(), &[first, second])
     }
 
     /// `node(x)`, or `x` itself.
@@ -157,18 +157,18 @@ impl PatternScope {
     pub fn repeat(&self, name: &str, start: &Tensor, step: impl Fn(&Self, &Tensor) -> Tensor) -> Tensor {
         let before = self.created.borrow().len();
         let ty = start.ty().clone();
-        let hole = self.stands(Placeholder::Hole { name: name.to_owned() }, ty.clone(), &[]);
-        let body = step(self, &hole);
+        let carried = self.placeholder(Placeholder::Carried { name: name.to_owned() }, ty.clone(), &[]);
+        let body = step(self, &carried);
         let locals = self.created.borrow().get(before..).unwrap_or_default().to_vec();
-        if body.value() == hole.value() && !body.is_poisoned() {
+        if body.value() == carried.value() && !body.is_poisoned() {
             let source = TypeError::new("step", "at least one operator", "none");
             return self.scope.fail("repeat", source);
         }
-        self.stands(Placeholder::Repeat { name: name.to_owned(), locals }, ty, &[start, &hole, &body])
+        self.placeholder(Placeholder::Repeat { name: name.to_owned(), locals }, ty, &[start, &carried, &body])
     }
 
     fn capture(&self, name: &str, ty: Type, shaped: bool) -> Tensor {
-        self.named(name, || self.stands(Placeholder::Capture { name: name.to_owned(), shaped }, ty, &[]))
+        self.named(name, || self.placeholder(Placeholder::Capture { name: name.to_owned(), shaped }, ty, &[]))
     }
 
     fn named(&self, name: &str, make: impl FnOnce() -> Tensor) -> Tensor {
@@ -181,8 +181,8 @@ impl PatternScope {
         tensor
     }
 
-    fn stands(&self, placeholder: Placeholder, ty: Type, operands: &[&Tensor]) -> Tensor {
+    fn placeholder(&self, placeholder: Placeholder, ty: Type, operands: &[&Tensor]) -> Tensor {
         let number = self.placeholders.replace(self.placeholders.get() + 1);
-        self.scope.apply(Stands { number, placeholder, ty }, operands)
+        self.scope.apply(PlaceholderOp { number, placeholder, ty }, operands)
     }
 }

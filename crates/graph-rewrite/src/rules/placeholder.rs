@@ -19,7 +19,7 @@ pub(super) enum Placeholder {
     /// Its first operand, or else its second.
     Either,
     /// What a repetition begins with: the result of the one before.
-    Hole { name: String },
+    Carried { name: String },
     /// Its third operand one or more times, each with the one before as its second operand, the first with the first.
     Repeat {
         name: String,
@@ -51,47 +51,47 @@ impl Placeholder {
     pub fn captured(&self) -> Option<&str> {
         match self {
             Self::Capture { name, .. } | Self::Number { name } | Self::Operator { name, .. } => Some(name),
-            Self::Either | Self::Hole { .. } | Self::Repeat { .. } => None,
+            Self::Either | Self::Carried { .. } | Self::Repeat { .. } => None,
         }
     }
 }
 
 /// A placeholder with the type it has while a pattern is traced.
 #[derive(Clone, Debug)]
-pub(super) struct Stands {
+pub(super) struct PlaceholderOp {
     /// Its number among those of the pattern, which tells it from all others.
     pub number: usize,
     pub placeholder: Placeholder,
     pub ty: Type,
 }
 
-impl PartialEq for Stands {
+impl PartialEq for PlaceholderOp {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
 
-impl Hash for Stands {
+impl Hash for PlaceholderOp {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.number.hash(state);
     }
 }
 
-impl Op for Stands {
+impl Op for PlaceholderOp {
     fn name(&self) -> &str {
         match self.placeholder {
             Placeholder::Capture { .. } => "capture",
             Placeholder::Number { .. } => "number",
             Placeholder::Operator { .. } => "operator",
             Placeholder::Either => "either",
-            Placeholder::Hole { .. } => "hole",
+            Placeholder::Carried { .. } => "carried",
             Placeholder::Repeat { .. } => "repeat",
         }
     }
 
     fn attributes(&self) -> Value {
         let name = match &self.placeholder {
-            Placeholder::Hole { name } | Placeholder::Repeat { name, .. } => Some(name.as_str()),
+            Placeholder::Carried { name } | Placeholder::Repeat { name, .. } => Some(name.as_str()),
             other => other.captured(),
         };
         json!({ "name": name, "type": self.ty })

@@ -11,7 +11,7 @@ use super::scratch::{reserve, room};
 use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
 use super::vectors::exp;
-use super::visible::{Block, KEYS, Sighting, range};
+use super::visible::{Block, KEYS, VisibleTiles, range};
 use pulp::{Arch, Simd, WithSimd};
 use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval};
 use rewire_graph::{Dim, Scalar, Symbol};
@@ -79,7 +79,7 @@ struct Worker<'a> {
     epilogue: Writer<'a>,
     targets: Vec<Target<'a>>,
     known: Vec<Interval>,
-    sights: Sights,
+    visible: Visible,
     coords: Coords,
     products: Vec<f32>,
     weights: Vec<f32>,
@@ -114,17 +114,17 @@ struct Tile {
 
 /// What the rows of a block see, in spans of keys.
 #[derive(Clone, Debug)]
-struct Sight {
+struct VisibleBlock {
     row: usize,
     spans: Arc<Vec<Vec<Tile>>>,
 }
 
 /// What blocks of one sample see, which its heads share unless the mask depends on them.
 #[derive(Clone, Debug, Default)]
-struct Sights {
+struct Visible {
     /// Sample, and head if it matters.
     of: Option<(usize, usize)>,
-    blocks: Vec<Sight>,
+    blocks: Vec<VisibleBlock>,
     /// By row and key of tiles, 1 where the mask is true.
     mask: Vec<i32>,
 }
@@ -199,7 +199,7 @@ impl CompiledAttention {
                 epilogue: self.stores.writer(env),
                 targets: outputs.targets(),
                 known: vec![],
-                sights: Sights::default(),
+                visible: Visible::default(),
                 coords: Coords::new(self.axes.count),
                 products: vec![],
                 weights: vec![],
@@ -217,9 +217,9 @@ impl CompiledAttention {
         if let Some(head) = self.axes.head {
             worker.coords.set(head.into(), block.head);
         }
-        let spans = self.sight(worker, block)?;
+        let spans = self.visible_block(worker, block)?;
         self.copy_sample(worker, block)?;
-        let Worker { q, keys, values, score, sights, coords, products, weights, sums, softmax, arch, .. } = worker;
+        let Worker { q, keys, values, score, visible, coords, products, weights, sums, softmax, arch, .. } = worker;
         let out_stride = v_width.next_multiple_of(Panels::width(v_width));
         let sums = room(sums, block.rows * out_stride)?;
         sums.fill(0.0);
@@ -238,7 +238,7 @@ impl CompiledAttention {
             let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
             fill(score, given, (panel, stride), (weights, stride));
             for tile in span.iter().filter(|tile| tile.masked) {
-                let mask = Lanes::Strided(sights.mask.get(tile.mask..).unwrap_or(&[]), tile.stride);
+                let mask = Lanes::Strided(visible.mask.get(tile.mask..).unwrap_or(&[]), tile.stride);
                 let out = weights.get_mut(tile.keys.start - panel..).unwrap_or(&mut []);
                 let grid = Grid { rows: block.rows, points: tile.keys.len() };
                 let nothing = if self.softmax { f32::MIN } else { 0.0 };
@@ -248,7 +248,7 @@ impl CompiledAttention {
                 let lines = weights.chunks_mut(stride).zip(sums.chunks_exact_mut(out_stride));
                 for (row, ((line, sums), state)) in lines.zip(softmax.iter_mut()).enumerate() {
                     let line = &mut line[skip..skip + count];
-                    arch.dispatch(Rescale { state, line, sums, kept: Kept { tiles: span, mask: &sights.mask, row } });
+                    arch.dispatch(Rescale { state, line, sums, kept: Kept { tiles: span, mask: &visible.mask, row } });
                 }
             }
             let weights = weights.get(skip..).unwrap_or(&[]);
@@ -271,14 +271,14 @@ impl CompiledAttention {
     }
 
     /// The tiles that a block sees, with their masks.
-    fn sight(&self, worker: &mut Worker<'_>, block: Block) -> Result<Arc<Vec<Vec<Tile>>>, CpuError> {
+    fn visible_block(&self, worker: &mut Worker<'_>, block: Block) -> Result<Arc<Vec<Vec<Tile>>>, CpuError> {
         let of = Some((block.sample, if self.head_matters { block.head } else { 0 }));
-        if worker.sights.of != of || worker.sights.mask.len() > MASK {
-            worker.sights.of = of;
-            worker.sights.blocks.clear();
-            worker.sights.mask.clear();
+        if worker.visible.of != of || worker.visible.mask.len() > MASK {
+            worker.visible.of = of;
+            worker.visible.blocks.clear();
+            worker.visible.mask.clear();
         }
-        if let Some(known) = worker.sights.blocks.iter().find(|sight| sight.row == block.row) {
+        if let Some(known) = worker.visible.blocks.iter().find(|visible_block| visible_block.row == block.row) {
             return Ok(Arc::clone(&known.spans));
         }
         let mut spans = spans(&self.tiles(worker, block));
@@ -286,12 +286,12 @@ impl CompiledAttention {
         let given = Given { rows: block.rows, coords: worker.coords.all(), ..Given::default() };
         if let Some(machine) = &mut worker.mask {
             for tile in spans.iter_mut().flatten().filter(|tile| tile.masked) {
-                (tile.mask, tile.stride) = (worker.sights.mask.len(), tile.keys.len());
-                evaluate(machine, given, &tile.keys, &mut worker.sights.mask)?;
+                (tile.mask, tile.stride) = (worker.visible.mask.len(), tile.keys.len());
+                evaluate(machine, given, &tile.keys, &mut worker.visible.mask)?;
             }
         }
         let spans = Arc::new(spans);
-        worker.sights.blocks.push(Sight { row: block.row, spans: Arc::clone(&spans) });
+        worker.visible.blocks.push(VisibleBlock { row: block.row, spans: Arc::clone(&spans) });
         Ok(spans)
     }
 
@@ -324,9 +324,9 @@ impl CompiledAttention {
         for (axis, values) in [(self.axes.row, range(block.row, block.rows))].into_iter().chain(head) {
             coords[axis] = values;
         }
-        let sighting = Sighting { dag: &self.dag, env: worker.env, mask, key: self.axes.key };
+        let visible_tiles = VisibleTiles { dag: &self.dag, env: worker.env, mask, key: self.axes.key };
         let tile = |(keys, masked)| Tile { keys, masked, mask: 0, stride: 0 };
-        sighting.ranges(coords, block.keys, &mut worker.known).into_iter().map(tile).collect()
+        visible_tiles.ranges(coords, block.keys, &mut worker.known).into_iter().map(tile).collect()
     }
 }
 

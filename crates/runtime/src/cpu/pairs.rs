@@ -11,7 +11,7 @@ use super::scratch::room;
 use super::store::{SharedOutputs, Stores, Target, Writer, check};
 use super::tasks;
 use super::totals::combined;
-use super::visible::{Block, KEYS, Sighting, range};
+use super::visible::{Block, KEYS, VisibleTiles, range};
 use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval};
 use rewire_graph::{Dim, Scalar, Symbol};
 use rewire_graph_rewrite::plan::{Extent, Output, ReduceOp};
@@ -252,8 +252,8 @@ impl CompiledPairs {
                 coords[0] = Interval::point(block.sample as f64);
                 coords[self.axes.head] = Interval::point(block.head as f64);
                 coords[self.axes.owner] = range(block.row, block.rows);
-                let sighting = Sighting { dag: &self.dag, env: worker.env, mask, key: self.axes.other };
-                joined(sighting.ranges(coords, block.keys, &mut worker.known))
+                let visible_tiles = VisibleTiles { dag: &self.dag, env: worker.env, mask, key: self.axes.other };
+                joined(visible_tiles.ranges(coords, block.keys, &mut worker.known))
             }
         };
         let width = Panels::width(block.keys);

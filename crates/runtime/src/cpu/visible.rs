@@ -42,7 +42,7 @@ impl Block {
 }
 
 /// What of the keys a mask lets a block see.
-pub(super) struct Sighting<'a> {
+pub(super) struct VisibleTiles<'a> {
     pub dag: &'a Dag,
     pub env: &'a Env<'a>,
     pub mask: &'a Bounds,
@@ -50,7 +50,7 @@ pub(super) struct Sighting<'a> {
     pub key: usize,
 }
 
-impl Sighting<'_> {
+impl VisibleTiles<'_> {
     /// Ranges of keys that some row sees, and whether some pair of a range is masked; neighbours of a kind are joined.
     /// `coords` bound the block.
     pub(super) fn ranges(

@@ -29,7 +29,7 @@ impl CpuSide {
     }
 
     /// Takes parameters and constants; the last part of loading.
-    pub fn settle(&mut self, homes: Homes, resident: &[Option<HostTensor>]) -> Result<(), CpuError> {
+    pub fn place(&mut self, homes: Homes, resident: &[Option<HostTensor>]) -> Result<(), CpuError> {
         let own = resident.iter().zip(&homes.resident).map(|(tensor, wanted)| match tensor {
             Some(tensor) if *wanted => Memory::from_host(tensor).map(Some),
             _ => Ok(None),

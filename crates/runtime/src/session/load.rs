@@ -169,9 +169,9 @@ impl Sites {
             gpu = None;
         }
         if let Some(side) = &mut gpu {
-            side.settle(plan, placement.gpu.clone(), tensors, &Packed::of(plan)).await?;
+            side.place(plan, placement.gpu.clone(), tensors, &Packed::of(plan)).await?;
         }
-        cpu.settle(placement.cpu.clone(), tensors)
+        cpu.place(placement.cpu.clone(), tensors)
             .map_err(|error| RuntimeError::Memory { reason: error.to_string() })?;
         Ok(Self { placement, gpu, cpu })
     }

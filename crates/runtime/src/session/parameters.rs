@@ -25,7 +25,7 @@ fn compute(plan: &Plan, tensors: &mut [Option<HostTensor>]) -> Result<(), Runtim
     }
     let memory = |error: CpuError| RuntimeError::Memory { reason: error.to_string() };
     let mut cpu = CpuSide::new(plan.load.len());
-    cpu.settle(homes(plan), tensors).map_err(memory)?;
+    cpu.place(homes(plan), tensors).map_err(memory)?;
     let layouts = plan.buffers.iter().map(|buffer| {
         let shape = buffer.shape.iter().map(|dim| dim.as_const().unwrap_or(0)).collect();
         Layout::new(buffer.dtype, shape)

@@ -227,7 +227,7 @@ impl Partition<'_> {
     }
 
     /// Gives every free node that is not cheap to repeat a kernel: the one that reads it, or its own.
-    pub(super) fn settle(&mut self, machine: &Machine) {
+    pub(super) fn place_free(&mut self, machine: &Machine) {
         let cheap = machine.operations_for_element(TILES).round() as usize;
         let mut kernels: HashMap<NodeId, BTreeSet<GroupId>> = HashMap::new();
         for id in self.order.clone().into_iter().rev() {
@@ -248,12 +248,12 @@ impl Partition<'_> {
             // An operator with a kernel of its own reads nothing but memory.
             let stored =
                 output || self.users(id).iter().any(|&user| self.op(user).is_some_and(|op| op.custom().is_some()));
-            let settles = stored || readers.len() == 1 || !self.is_cheap(id, cheap);
-            if settles && readers.iter().any(|&group| self.settle_into(group, id)) {
+            let is_placed = stored || readers.len() == 1 || !self.is_cheap(id, cheap);
+            if is_placed && readers.iter().any(|&group| self.place_into(group, id)) {
                 continue;
             }
             let repeats = self.is_scores(id) || self.inputs(id).is_empty();
-            if stored || (settles && !repeats) {
+            if stored || (is_placed && !repeats) {
                 self.create(BTreeSet::from([id]));
             } else {
                 kernels.insert(id, readers);
@@ -261,10 +261,10 @@ impl Partition<'_> {
         }
     }
 
-    fn settle_into(&mut self, group: GroupId, id: NodeId) -> bool {
+    fn place_into(&mut self, group: GroupId, id: NodeId) -> bool {
         let mut nodes = self.groups[group].clone();
         nodes.insert(id);
-        if self.is_small(&nodes) && self.adopt(group, id) {
+        if self.is_small(&nodes) && self.keep(group, id) {
             return true;
         }
         if !self.fits(&nodes) {

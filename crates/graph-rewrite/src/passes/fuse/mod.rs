@@ -3,13 +3,13 @@
 //! A kernel is an anchor (a product, attention, reductions of a row, or nothing) with elementwise operators
 //! around it. Each step is tried by lowering the kernel it would make, so what is accepted can be computed.
 
+mod bindings;
 mod body;
 mod cost;
 mod grow;
 mod outline;
 mod pairs;
 mod partition;
-mod relieve;
 mod trials;
 
 use super::{Context, Pass};
@@ -37,9 +37,9 @@ impl Pass for Fuse {
         for group in 0..partition.groups.len() {
             partition.grow_epilogue(group);
         }
-        partition.settle(context.machine());
+        partition.place_free(context.machine());
         partition.absorb_norms(context.machine());
-        partition.relieve();
+        partition.free_bindings();
         partition.join_maps();
         partition.shorten();
         let fused = outline::outline(&partition, context)?;

@@ -17,7 +17,7 @@ pub(super) const BINDINGS: usize = 8;
 pub(super) const OPERATORS: usize = 192;
 
 /// Free nodes that a trial takes into a kernel, the last in order. It reads the others from memory: they become part of
-/// the kernel only if they are settled in it, which is another trial.
+/// the kernel only if they are placed in it, which is another trial.
 const TRIAL_NODES: usize = 256;
 
 /// What a kernel computes besides its own nodes, and what it reads.
@@ -160,7 +160,7 @@ impl<'a> Partition<'a> {
 
     /// Gives a free node to a kernel that already computes it, as the last trial showed, and stores no more results for
     /// it. False if that is not known.
-    pub fn adopt(&mut self, group: GroupId, id: NodeId) -> bool {
+    pub fn keep(&mut self, group: GroupId, id: NodeId) -> bool {
         let tried = self.tried[group];
         let known = tried.is_some_and(|last| self.position(id).is_some_and(|position| position >= last));
         let inner = !self.is_output(id) && self.users(id).iter().all(|user| self.groups[group].contains(user));

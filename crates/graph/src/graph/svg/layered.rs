@@ -250,7 +250,7 @@ impl Layers {
     /// Moves slots toward their neighbours within the order of their rows.
     fn straighten(&mut self) {
         for row in 0..self.rows.len() {
-            self.settle(row, &|_, _| (0.0, 1.0));
+            self.align(row, &|_, _| (0.0, 1.0));
         }
         let sweeps = (STRAIGHTEN_SLOTS / self.slots.len().max(1)).clamp(8, 120);
         for sweep in 0..sweeps {
@@ -258,7 +258,7 @@ impl Layers {
             let down = sweep % 2 == 0;
             for step in 0..self.rows.len() {
                 let row = if down { step } else { self.rows.len() - 1 - step };
-                self.settle(row, &|layers, slot| layers.wish(slot, down || both, !down || both));
+                self.align(row, &|layers, slot| layers.wish(slot, down || both, !down || both));
             }
         }
     }
@@ -285,7 +285,7 @@ impl Layers {
     }
 
     /// Moves the slots of a row as close to their wishes as their widths allow, in least squares.
-    fn settle(&mut self, row: usize, wish: &dyn Fn(&Self, usize) -> (f64, f64)) {
+    fn align(&mut self, row: usize, wish: &dyn Fn(&Self, usize) -> (f64, f64)) {
         let mut offset = 0.0;
         let mut offsets = Vec::with_capacity(self.rows[row].len());
         // Slots that touch move as one: (weighted sum of wishes, weight, slots).

@@ -149,7 +149,7 @@ impl GpuSide {
     }
 
     /// Uploads parameters and constants; the last part of loading.
-    pub async fn settle(
+    pub async fn place(
         &mut self,
         plan: &Plan,
         homes: Homes,

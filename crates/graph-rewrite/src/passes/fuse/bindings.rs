@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 impl Partition<'_> {
     /// Kernels that take more bindings than are certain read a part of their prologue from memory.
-    pub(super) fn relieve(&mut self) {
+    pub(super) fn free_bindings(&mut self) {
         let mut group = 0;
         while group < self.groups.len() {
             if self.excess(&self.groups[group]) > 0
@@ -44,7 +44,7 @@ impl Partition<'_> {
         self.bindings(nodes).saturating_sub(BINDINGS)
     }
 
-    /// The part of a kernel's prologue whose absence relieves the kernel most, and of those the one that
+    /// The part of a kernel's prologue whose absence frees the most bindings, and of those the one that
     /// writes the fewest bytes.
     fn cheapest_part(&mut self, group: GroupId) -> Option<BTreeSet<NodeId>> {
         let before = self.excess(&self.groups[group]);
