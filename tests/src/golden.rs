@@ -4,7 +4,7 @@ use crate::backend::Tensors;
 use crate::compare::{Results, Tolerance, difference};
 use rewire_graph::{DType, Graph, HostTensor};
 use rewire_hstu::replay::{Replay, trace};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -32,13 +32,8 @@ impl Golden {
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
         let metadata = header.metadata().clone().unwrap_or_default();
         let tensors = SafeTensors::deserialize(&bytes).unwrap().tensors().into_iter().map(|(name, view)| {
-            let dtype = match view.dtype() {
-                Dtype::F32 => DType::F32,
-                Dtype::F16 => DType::F16,
-                Dtype::I64 => DType::I64,
-                Dtype::I32 => DType::I32,
-                other => panic!("{name} is {other:?}"),
-            };
+            let dtype = DType::named(&view.dtype().to_string().to_lowercase());
+            let dtype = dtype.unwrap_or_else(|| panic!("{name} is {}", view.dtype()));
             (name, HostTensor::from_bytes(dtype, view.shape().to_vec(), view.data().to_vec()).unwrap())
         });
         let op = metadata["op"].clone();

@@ -226,8 +226,8 @@ pub struct Sizes {
     /// Put an activation and a residual behind the product.
     #[arg(long)]
     epilogue: bool,
-    /// Type of inputs, weights and results: f32 or f16.
-    #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(["f32", "f16"]).map(|text| dtype(&text)))]
+    /// Type of inputs, weights and results.
+    #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     dtype: Option<DType>,
     /// What lengths, targets and data follow from.
     #[arg(long, value_name = "N")]
@@ -265,8 +265,14 @@ impl Sizes {
     }
 }
 
-fn dtype(text: &str) -> DType {
-    if text == "f16" { DType::F16 } else { DType::F32 }
+/// Names of the types that floats are stored in.
+fn dtypes() -> impl Iterator<Item = &'static str> {
+    let stored = |dtype: &DType| dtype.is_float() && dtype.format().is_written();
+    DType::ALL.into_iter().filter(stored).map(|dtype| dtype.format().name)
+}
+
+fn dtype(text: &str) -> Result<DType, String> {
+    DType::named(text).ok_or_else(|| "expected a storage type".to_owned())
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

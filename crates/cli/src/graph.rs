@@ -219,7 +219,11 @@ fn count(
     let host_steps = nodes.iter().filter(|node| is::<HostOp>(node)).count();
     let fixed = graph.fixed().unwrap_or_default();
     let load_steps = graph.ids().filter(|id| fixed.contains(id) && graph.node(*id).is_some_and(is::<Fused>)).count();
-    let sizes = || parameters(graph).into_iter().map(|p| (p.shape.iter().product::<usize>(), p.dtype.bytes()));
+    let sizes = || {
+        parameters(graph)
+            .into_iter()
+            .map(|p| (p.shape.iter().product::<usize>(), p.dtype.format().host_bytes(&p.shape).unwrap_or(usize::MAX)))
+    };
     Counts {
         stage,
         nodes: nodes.len(),
@@ -227,7 +231,7 @@ fn count(
         host_steps,
         load_steps,
         parameters: sizes().map(|(elements, _)| elements).sum(),
-        bytes: sizes().map(|(elements, bytes)| elements * bytes).sum(),
+        bytes: sizes().map(|(_, bytes)| bytes).sum(),
         bytes_before,
         bytes_after,
         predicted_ms: seconds * 1e3,

@@ -1,5 +1,27 @@
+use crate::storage::{Codec, Format, decode, encode};
+use half::f16;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// The codec of floats of a type, from doubles and to doubles.
+macro_rules! floats {
+    ($ty:ty, $from:expr, $to:expr) => {
+        Codec::Float {
+            decode: |bytes| decode(bytes, |bytes| $to(<$ty>::from_le_bytes(bytes))),
+            encode: |values| encode(values, |value: f64| <$ty>::to_le_bytes($from(value))),
+        }
+    };
+}
+
+/// The codec of integers of a type, from doubles and to integers of 64 bits.
+macro_rules! integers {
+    ($ty:ty, $from:expr, $to:expr) => {
+        Codec::Integer {
+            decode: |bytes| decode(bytes, |bytes| $to(<$ty>::from_le_bytes(bytes))),
+            encode: |values| encode(values, |value: f64| <$ty>::to_le_bytes($from(value))),
+        }
+    };
+}
 
 /// Element type of a stored tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -19,41 +41,49 @@ pub enum DType {
 }
 
 impl DType {
-    /// Bytes one element takes in a buffer.
-    pub fn bytes(self) -> usize {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::F32, Self::F16, Self::I64, Self::I32, Self::U32, Self::Bool];
+
+    /// How elements lie in memory.
+    pub fn format(self) -> &'static Format {
+        const fn format(name: &'static str, scalar: Scalar, bits: usize, codec: Codec) -> Format {
+            Format { name, scalar, bits, parameters: 0, codec }
+        }
+        const F32: Format = format("f32", Scalar::F32, 32, floats!(f32, |x| x as f32, f64::from));
+        const F16: Format = format("f16", Scalar::F32, 16, floats!(f16, f16::from_f64, f16::to_f64));
+        const I64: Format = format("i64", Scalar::I64, 64, integers!(i64, |x| x as i64, |x| x));
+        const I32: Format = format("i32", Scalar::I32, 32, integers!(i32, |x| x as i32, i64::from));
+        const U32: Format = format("u32", Scalar::I32, 32, integers!(u32, |x| x as u32, i64::from));
+        const BOOL: Format = format("bool", Scalar::Bool, 32, integers!(u32, |x| u32::from(x != 0.0), i64::from));
         match self {
-            Self::F16 => 2,
-            Self::I64 => 8,
-            Self::F32 | Self::I32 | Self::U32 | Self::Bool => 4,
+            Self::F32 => &F32,
+            Self::F16 => &F16,
+            Self::I64 => &I64,
+            Self::I32 => &I32,
+            Self::U32 => &U32,
+            Self::Bool => &BOOL,
         }
     }
 
-    /// True for `F32` and `F16`.
+    /// The storage type of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.format().name == name)
+    }
+
+    /// True where arithmetic is that of floats.
     pub fn is_float(self) -> bool {
-        matches!(self, Self::F32 | Self::F16)
+        self.scalar() == Scalar::F32
     }
 
     /// The type that arithmetic on this storage type is done in.
     pub fn scalar(self) -> Scalar {
-        match self {
-            Self::F32 | Self::F16 => Scalar::F32,
-            Self::I64 => Scalar::I64,
-            Self::I32 | Self::U32 => Scalar::I32,
-            Self::Bool => Scalar::Bool,
-        }
+        self.format().scalar
     }
 }
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::I64 => "i64",
-            Self::I32 => "i32",
-            Self::U32 => "u32",
-            Self::Bool => "bool",
-        })
+        f.write_str(self.format().name)
     }
 }
 

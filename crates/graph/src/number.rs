@@ -1,4 +1,4 @@
-use crate::{DType, HostTensor, TypeError};
+use crate::{DType, HostTensor, Scalar, TypeError};
 use std::fmt;
 
 /// A number in model code: a float, or an integer of 64 bits.
@@ -55,12 +55,11 @@ impl Number {
         let of = |bytes: Vec<u8>| {
             HostTensor::from_bytes(dtype, vec![], bytes).map_err(|error| TypeError::new("value", "a scalar", error))
         };
-        let (least, most) = match dtype {
-            DType::F32 => return of((self.float() as f32).to_le_bytes().into()),
-            DType::F16 => return of(half::f16::from_f64(self.float()).to_le_bytes().into()),
-            DType::I64 => (i64::MIN, i64::MAX),
-            DType::I32 | DType::U32 => (i32::MIN.into(), i32::MAX.into()),
-            DType::Bool => (0, 1),
+        let (least, most) = match dtype.scalar() {
+            Scalar::F32 => return of(dtype.format().encode(&[], &[self.float()])),
+            Scalar::I64 => (i64::MIN, i64::MAX),
+            Scalar::I32 => (i32::MIN.into(), i32::MAX.into()),
+            Scalar::Bool => (0, 1),
         };
         let held = self.whole().filter(|whole| (least..=most).contains(whole));
         let whole = held.ok_or_else(|| {

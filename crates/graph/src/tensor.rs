@@ -1,5 +1,5 @@
 use crate::DType;
-use half::f16;
+use crate::storage::Codec;
 use std::fmt;
 use std::sync::Arc;
 use thiserror::Error;
@@ -43,7 +43,7 @@ impl HostTensor {
     /// # Errors
     /// [`TensorSizeError`] if `data` is not `shape` elements of `dtype`.
     pub fn from_shared(dtype: DType, shape: Vec<usize>, data: SharedBytes) -> Result<Self, TensorSizeError> {
-        let expected = shape.iter().try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n)).unwrap_or(usize::MAX);
+        let expected = dtype.format().host_bytes(&shape).unwrap_or(usize::MAX);
         let actual = (*data).as_ref().len();
         if expected == actual {
             Ok(Self { dtype, shape, data })
@@ -97,14 +97,7 @@ impl HostTensor {
     /// # Errors
     /// [`TensorSizeError`] if `shape` has another number of elements.
     pub fn from_f64(dtype: DType, shape: Vec<usize>, values: &[f64]) -> Result<Self, TensorSizeError> {
-        let data = match dtype {
-            DType::F32 => values.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
-            DType::F16 => values.iter().flat_map(|&v| f16::from_f64(v).to_le_bytes()).collect(),
-            DType::I64 => values.iter().flat_map(|&v| (v as i64).to_le_bytes()).collect(),
-            DType::I32 => values.iter().flat_map(|&v| (v as i32).to_le_bytes()).collect(),
-            DType::U32 => values.iter().flat_map(|&v| (v as u32).to_le_bytes()).collect(),
-            DType::Bool => values.iter().flat_map(|&v| u32::from(v != 0.0).to_le_bytes()).collect(),
-        };
+        let data = dtype.format().encode(&shape, values);
         Self::from_bytes(dtype, shape, data)
     }
 
@@ -130,12 +123,12 @@ impl HostTensor {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.bytes().len() / self.dtype.bytes()
+        self.shape.iter().product()
     }
 
     /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
-        self.bytes().is_empty()
+        self.len() == 0
     }
 
     /// The same elements in another shape of the same size.
@@ -148,33 +141,48 @@ impl HostTensor {
 
     /// All elements as doubles; truth values are 0 and 1. Integers beyond 2^53 round.
     pub fn to_f64(&self) -> Vec<f64> {
-        match self.dtype {
-            DType::F32 => self.words().map(|b| f64::from(f32::from_le_bytes(b))).collect(),
-            DType::F16 => self.words().map(|b| f16::from_le_bytes(b).to_f64()).collect(),
-            _ => self.to_i64().into_iter().map(|v| v as f64).collect(),
+        match self.dtype.format().codec {
+            Codec::Float { decode, .. } => self.pieces().flat_map(decode).collect(),
+            Codec::Integer { decode, .. } => self.pieces().flat_map(decode).map(|value| value as f64).collect(),
         }
     }
 
     /// All elements as floats, rounded to single precision.
     pub fn to_f32(&self) -> Vec<f32> {
-        match self.dtype {
-            DType::F32 => self.words().map(f32::from_le_bytes).collect(),
-            _ => self.to_f64().into_iter().map(|v| v as f32).collect(),
-        }
+        self.to_f64().into_iter().map(|value| value as f32).collect()
     }
 
     /// All elements as integers; floats are truncated.
     pub fn to_i64(&self) -> Vec<i64> {
-        match self.dtype {
-            DType::I64 => self.words().map(i64::from_le_bytes).collect(),
-            DType::I32 => self.words().map(|b| i64::from(i32::from_le_bytes(b))).collect(),
-            DType::U32 | DType::Bool => self.words().map(|b| i64::from(u32::from_le_bytes(b))).collect(),
-            DType::F32 | DType::F16 => self.to_f64().into_iter().map(|v| v as i64).collect(),
+        match self.dtype.format().codec {
+            Codec::Float { decode, .. } => self.pieces().flat_map(decode).map(|value| value as i64).collect(),
+            Codec::Integer { decode, .. } => self.pieces().flat_map(decode).collect(),
         }
     }
 
-    fn words<const N: usize>(&self) -> impl Iterator<Item = [u8; N]> + '_ {
-        self.bytes().as_chunks::<N>().0.iter().copied()
+    /// The first element that is infinite or no number, with its position.
+    pub fn first_non_finite(&self) -> Option<(usize, f64)> {
+        let Codec::Float { decode, .. } = self.dtype.format().codec else { return None };
+        self.pieces().flat_map(decode).enumerate().find(|(_, value)| !value.is_finite())
+    }
+
+    /// The same numbers in another storage type of floats, rounded; this tensor itself where it has that type.
+    ///
+    /// # Errors
+    /// The tensor's type where one of the two is no type of floats.
+    pub fn stored_as(self, dtype: DType) -> Result<Self, DType> {
+        if self.dtype == dtype {
+            return Ok(self);
+        }
+        if !(self.dtype.is_float() && dtype.is_float()) {
+            return Err(self.dtype);
+        }
+        let data = dtype.format().encode(&self.shape, &self.to_f64());
+        Self::from_bytes(dtype, self.shape, data).map_err(|_| self.dtype)
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.dtype.format().pieces(&self.shape, self.bytes())
     }
 }
 

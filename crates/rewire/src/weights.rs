@@ -3,6 +3,9 @@
 use rewire_graph::{DType, HostTensor};
 use rewire_runtime::{HostMemory, HostMemoryError};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as ValueError;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -107,7 +110,7 @@ impl<'a> Weights<'a> {
         let mut entries = BTreeMap::new();
         for (name, info) in index.tensors() {
             if stored(info.dtype).is_none() {
-                return Err(WeightsError::ElementType { name, dtype: format!("{:?}", info.dtype) });
+                return Err(WeightsError::ElementType { name, dtype: info.dtype.to_string() });
             }
             let start = header + 8;
             let bytes = start + info.data_offsets.0..start + info.data_offsets.1;
@@ -163,14 +166,9 @@ struct View<'a>(&'a HostTensor);
 
 impl safetensors::View for View<'_> {
     fn dtype(&self) -> Dtype {
-        match self.0.dtype() {
-            DType::F32 => Dtype::F32,
-            DType::F16 => Dtype::F16,
-            DType::I64 => Dtype::I64,
-            DType::I32 => Dtype::I32,
-            DType::U32 => Dtype::U32,
-            DType::Bool => Dtype::BOOL,
-        }
+        let name = self.0.dtype().format().name.to_uppercase();
+        let named: Result<_, ValueError> = Dtype::deserialize(name.into_deserializer());
+        named.unwrap_or(Dtype::U8)
     }
 
     fn shape(&self) -> &[usize] {
@@ -193,15 +191,10 @@ impl safetensors::View for View<'_> {
 }
 
 fn stored(dtype: Dtype) -> Option<DType> {
-    Some(match dtype {
-        Dtype::F32 | Dtype::BF16 => DType::F32,
-        Dtype::F16 => DType::F16,
-        Dtype::I64 => DType::I64,
-        Dtype::I32 => DType::I32,
-        Dtype::U32 => DType::U32,
-        Dtype::BOOL => DType::Bool,
-        _ => return None,
-    })
+    match dtype {
+        Dtype::BF16 => Some(DType::F32),
+        _ => DType::named(&dtype.to_string().to_lowercase()),
+    }
 }
 
 fn format_error(error: &SafeTensorError, bytes: usize) -> WeightsError {

@@ -66,7 +66,7 @@ impl Expressions {
             if let Expr::Load { operand, .. } = *dag.expr(id)
                 && let Some(operand_type) = body.operands.get(usize::from(operand))
             {
-                let bytes = domain.points(dag.coords(id)).saturating_mul(operand_type.dtype.bytes() as u64);
+                let bytes = operand_type.dtype.format().bytes(domain.points(dag.coords(id)));
                 let known = self.loads.entry((operand, id)).or_insert(0);
                 let again = if *known > 0 { domain.times } else { domain.times.saturating_sub(1) };
                 self.reread = self.reread.saturating_add(bytes.saturating_mul(again));

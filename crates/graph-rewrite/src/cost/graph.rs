@@ -108,5 +108,5 @@ fn bytes(ty: &Type, sizes: &Sizes) -> u64 {
     if ty.layout != Layout::Device {
         return 0;
     }
-    sizes.product(&ty.shape).saturating_mul(ty.dtype.bytes() as u64)
+    ty.dtype.format().bytes(sizes.product(&ty.shape))
 }

@@ -53,7 +53,7 @@ impl Count {
 
 /// Operands are read and the result is written once, with an operation an element; the rest is the shader's own.
 fn custom(kernel: &Custom, sizes: &Sizes) -> Count {
-    let bytes = |dtype: DType, shape: &[Dim]| sizes.product(shape).saturating_mul(dtype.bytes() as u64);
+    let bytes = |dtype: DType, shape: &[Dim]| dtype.format().bytes(sizes.product(shape));
     let operands = kernel.body.operands.iter().filter(|operand| operand.place != Place::Host);
     let read = operands.map(|operand| bytes(operand.dtype, &operand.shape)).fold(0, u64::saturating_add);
     let written = bytes(kernel.dtype, &kernel.shape);
@@ -216,7 +216,7 @@ fn pair_sums(kernel: &Pairs<'_>, sizes: &Sizes) -> Count {
         let width = column.and_then(|column| nest.axes[usize::from(column)].extent.dense()?.as_const()).unwrap_or(1);
         let results = over(&[owner], column.map(|column| (column, width)));
         expressions.add(&nest.body, &roots(std::slice::from_ref(output)), &results);
-        written_bytes = written_bytes.saturating_add(results.all().saturating_mul(output.dtype.bytes() as u64));
+        written_bytes = written_bytes.saturating_add(output.dtype.format().bytes(results.all()));
     }
     let products = [2, heads, widths].into_iter().fold(pairs, u64::saturating_mul);
     finish(Count { products, written: written_bytes, ..Count::default() }, &expressions, &nest.body, sizes)
@@ -264,9 +264,7 @@ fn is_half(body: &Body, roots: &[ExprId]) -> bool {
 
 fn finish(count: Count, expressions: &Expressions, body: &Body, sizes: &Sizes) -> Count {
     let size = |operand: u16| match body.operands.get(usize::from(operand)) {
-        Some(operand) if operand.place != Place::Host => {
-            sizes.product(&operand.shape).saturating_mul(operand.dtype.bytes() as u64)
-        }
+        Some(operand) if operand.place != Place::Host => operand.dtype.format().bytes(sizes.product(&operand.shape)),
         _ => 0,
     };
     Count { read: expressions.read(size), reread: expressions.reread, scalar: expressions.scalar, ..count }
@@ -285,7 +283,7 @@ fn columns_written(outputs: &[Output], domain: &Domain, columns: u64) -> u64 {
     let columns = columns.max(1);
     let bytes = |output: &Output| {
         let own = output.columns.map_or(columns, |(start, end)| (end - start) as u64);
-        (domain.all() / columns).saturating_mul(own).saturating_mul(output.dtype.bytes() as u64)
+        output.dtype.format().bytes((domain.all() / columns).saturating_mul(own))
     };
     outputs.iter().map(bytes).fold(0, u64::saturating_add)
 }

@@ -3,11 +3,12 @@
 use super::function::type_of;
 use super::module::Module;
 use super::names::{rename, renamed};
+use super::storage::has_groups;
 use super::template::{Main, called, render};
 use super::{EmitError, GridFactor, ParsedKernel};
 use crate::plan::{Custom, Place};
 use minijinja::Value;
-use rewire_graph::{DType, Dim};
+use rewire_graph::Dim;
 use std::collections::BTreeSet;
 
 /// Tells the operator's declarations apart from those of functions, of which its shader has none.
@@ -106,12 +107,12 @@ fn stores(module: &mut Module, called: &BTreeSet<&str>, kernel: &Custom) -> Stri
     };
     let mut accessors = String::new();
     if called.contains(format!("store_{name}").as_str()) {
-        let at = module.address(&kernel.shape, &names, false);
+        let at = module.address((dtype, &kernel.shape), &names, false);
         let code = module.store(0, dtype, &at, "value");
         accessors += &format!("fn store_{name}({declared}{separator}value: {ty}) {{\n{}}}\n\n", guarded(&code));
     }
-    if called.contains(format!("store4_{name}").as_str()) && dtype != DType::I64 {
-        let at = module.address(&kernel.shape, &names, true);
+    if called.contains(format!("store4_{name}").as_str()) && has_groups(dtype) {
+        let at = module.address((dtype, &kernel.shape), &names, true);
         let code = module.store4(0, dtype, &at, "value");
         accessors += &format!("fn store4_{name}({declared}{separator}value: vec4<{ty}>) {{\n{}}}\n\n", guarded(&code));
     }

@@ -80,8 +80,8 @@ pub(super) fn emit(kernel: &Map<'_>, mut module: Module, tuning: &Tuning) -> Res
 
 /// Groups of four that a thread computes: fewer of wider results.
 fn groups_per_thread(kernel: &Map<'_>) -> u32 {
-    let bytes = kernel.nest.outputs.iter().map(|output| output.dtype.bytes()).max().unwrap_or(LANES);
-    (THREAD_BYTES / (LANES * bytes)).max(1) as u32
+    let bits = kernel.nest.outputs.iter().map(|output| output.dtype.format().bits).max().unwrap_or(32);
+    (8 * THREAD_BYTES / (LANES * bits)).max(1) as u32
 }
 
 /// Neighbouring threads that a row is left for, so that their accesses stay together.

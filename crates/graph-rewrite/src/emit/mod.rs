@@ -19,6 +19,7 @@ mod module;
 mod names;
 mod reduce;
 mod required;
+mod storage;
 mod store;
 mod template;
 mod tuning;

@@ -1,8 +1,9 @@
-use super::access::{Access, choose_window, load_functions, store_functions, stored_type, suffix};
+use super::access::{Access, choose_window, suffix};
 use super::call;
 use super::function::type_of;
 use super::names::renamed;
 use super::required::Required;
+use super::storage::Form;
 use super::store::has_vector_load;
 use super::{EmitError, Param, Slot, Target, Windows};
 use crate::plan::{Body, Operand, Place};
@@ -128,7 +129,7 @@ impl<'a> Module<'a> {
     }
 
     /// The offset of an element in its buffer, in elements or in groups of four.
-    pub fn address(&mut self, shape: &[Dim], index: &[String], group: bool) -> String {
+    pub fn address(&mut self, (dtype, shape): (DType, &[Dim]), index: &[String], group: bool) -> String {
         let Some((last, outer)) = index.split_last() else { return "0".to_owned() };
         let mut text = String::new();
         for (index, dim) in outer.iter().zip(shape) {
@@ -142,16 +143,23 @@ impl<'a> Module<'a> {
         if text.is_empty() || text == "0" {
             return last;
         }
+        format!("{text} * {} + {last}", self.pitch(dtype, shape, group))
+    }
+
+    /// From one row of a tensor to the next, in elements or in groups of four.
+    fn pitch(&mut self, dtype: DType, shape: &[Dim], group: bool) -> String {
+        let format = dtype.format();
         let unit = if group { 4 } else { 1 };
-        let pitch = match shape.last().map(|dim| (dim.as_const(), dim)) {
-            Some((Some(n), _)) => (n.next_multiple_of(4) / unit).to_string(),
-            Some((None, dim)) => {
-                let dim = self.dim(dim);
-                if group { format!("(({dim} + 3) >> 2u)") } else { format!("(({dim} + 3) & -4)") }
-            }
-            None => "4".to_owned(),
-        };
-        format!("{text} * {pitch} + {last}")
+        let width = shape.last().cloned().unwrap_or_else(|| 1.into());
+        if let Some(width) = width.as_const() {
+            return (format.pitch(width).unwrap_or(usize::MAX) / unit).to_string();
+        }
+        let (dim, multiple) = (self.dim(&width), format.group());
+        match (group, multiple) {
+            (true, 4) => format!("(({dim} + 3) >> 2u)"),
+            (true, _) => format!("((({dim} + {}) & -{multiple}) >> 2u)", multiple - 1),
+            (false, _) => format!("(({dim} + {}) & -{multiple})", multiple - 1),
+        }
     }
 
     /// An element of an operand.
@@ -169,7 +177,7 @@ impl<'a> Module<'a> {
             let index = guard(index.first().cloned().unwrap_or_else(|| "0".to_owned()));
             return Ok(self.size_word(Param::HostBase(position), &index));
         }
-        let at = guard(self.address(&operand.shape, index, false));
+        let at = guard(self.address((operand.dtype, &operand.shape), index, false));
         let (slot, base) = self.source(position, operand);
         self.reads.entry(slot).or_default().element = true;
         let start = base.map_or_else(String::new, |base| format!("{base} * 4 + "));
@@ -204,7 +212,7 @@ impl<'a> Module<'a> {
     fn group(&mut self, position: u16, index: &[String]) -> Result<(Slot, String), EmitError> {
         let operand = self.operand(position)?;
         check_rank("operand", position, operand.shape.len(), index.len())?;
-        let at = self.address(&operand.shape, index, true);
+        let at = self.address((operand.dtype, &operand.shape), index, true);
         let (slot, base) = self.source(position, operand);
         Ok((slot, base.map_or_else(String::new, |base| format!("{base} + ")) + &at))
     }
@@ -224,6 +232,11 @@ impl<'a> Module<'a> {
             Slot::Packed(dtype) => Ok(dtype),
             Slot::Sizes | Slot::Output(_) => Ok(DType::I32),
         }
+    }
+
+    /// How the shader holds a storage type.
+    fn form(&self, dtype: DType) -> Form {
+        Form::of(dtype, self.target.f16)
     }
 
     /// The sample of a row, by a search in an offsets operand.
@@ -284,7 +297,7 @@ impl<'a> Module<'a> {
         }
         let mut text: String = (0..count).map(|window| functions(&format!("{name}_{window}"))).collect();
         let written = matches!(slot, Slot::Output(_));
-        let elements = self.target.window_bytes() / dtype.bytes() as u64;
+        let elements = self.target.window_bytes() * 8 / dtype.format().bits as u64;
         let element = type_of(dtype.scalar());
         if access.element {
             let name = format!("{}_{name}", if written { "store" } else { "load" });
@@ -305,11 +318,11 @@ impl<'a> Module<'a> {
         let (mut functions, mut trusted) = (String::new(), true);
         for (&slot, &access) in &self.reads {
             let dtype = self.stored(slot)?;
-            let load = |n: &str| load_functions(n, dtype, access, self.target.f16);
+            let load = |n: &str| self.form(dtype).loads(n, access);
             functions += &self.in_windows(slot, dtype, access, load);
         }
         for (&position, &(dtype, access)) in &self.writes {
-            let store = |n: &str| store_functions(n, dtype, access, self.target.f16);
+            let store = |n: &str| self.form(dtype).stores(n, access);
             functions += &self.in_windows(Slot::Output(position), dtype, access, store);
         }
         for position in self.searches.clone() {
@@ -329,16 +342,12 @@ impl<'a> Module<'a> {
                 Slot::Sizes => ("sizes".to_owned(), "read", "i32"),
                 Slot::Operand(_) | Slot::Packed(_) => {
                     let access = self.reads.get(&slot).copied().unwrap_or_default();
-                    let element = stored_type(self.stored(slot)?, access.is_grouped(), self.target.f16);
-                    (format!("operand_{}", suffix(slot)), "read", element)
+                    (format!("operand_{}", suffix(slot)), "read", self.form(self.stored(slot)?).read(access))
                 }
                 Slot::Output(position) => {
                     let (dtype, access) =
                         self.writes.get(&position).copied().unwrap_or((DType::F32, Access::default()));
-                    let packed = dtype == DType::F16 && !self.target.f16 && access.element;
-                    let element =
-                        if packed { "atomic<u32>" } else { stored_type(dtype, !access.element, self.target.f16) };
-                    (format!("output_{position}"), "read_write", element)
+                    (format!("output_{position}"), "read_write", self.form(dtype).written(access))
                 }
             };
             let name = match self.windows_of(slot) {

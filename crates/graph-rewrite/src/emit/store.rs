@@ -3,10 +3,11 @@
 use super::EmitError;
 use super::expr::Scope;
 use super::module::{Module, check_rank};
+use super::storage::has_groups;
 use super::value::Value;
 use crate::plan::{Body, Output, Place};
+use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Lanes};
-use rewire_graph::{DType, Dim, Scalar};
 
 fn check(module: &Module, output: &Output) -> Result<(), EmitError> {
     check_rank("output", output.target, output.shape.len(), output.index.len())?;
@@ -26,7 +27,7 @@ pub(super) fn store_point(scope: &mut Scope, module: &mut Module, output: &Outpu
     let mut values = scope.eval(module, &roots)?;
     let value = values.pop().map(|v| v.first()).unwrap_or_default();
     let index: Vec<_> = values.iter().map(Value::first).collect();
-    let at = module.address(&output.shape, &index, false);
+    let at = module.address((output.dtype, &output.shape), &index, false);
     let line = module.store(output.target, output.dtype, &at, &value);
     scope.line(&line);
     Ok(())
@@ -97,12 +98,12 @@ fn store_four_whole(
     let scalar = output.dtype.scalar();
     let classes: Vec<_> = output.index.iter().map(|&i| scope.class(i)).collect();
     let valid = scope.valid().map(str::to_owned);
-    let group = Lanes::is_vector_load(&classes) && output.dtype != DType::I64 && scalar != Scalar::I64;
+    let group = Lanes::is_vector_load(&classes) && has_groups(output.dtype);
     if !group {
         return store_lanes(scope, module, &values, &value, output);
     }
     let first: Vec<_> = values.iter().map(Value::first).collect();
-    let at = module.address(&output.shape, &first, true);
+    let at = module.address((output.dtype, &output.shape), &first, true);
     let line = module.store4(output.target, output.dtype, &at, &value.vector(scalar));
     match valid {
         Some(valid) if !(start % 4 == 0 && ends_row(&module.body.dag, axis, end, output)) => {
@@ -128,7 +129,7 @@ fn store_lanes(
 ) -> Result<(), EmitError> {
     for (lane, component) in ["x", "y", "z", "w"].iter().enumerate() {
         let index: Vec<_> = index.iter().map(|i| i.lane(lane)).collect();
-        let at = module.address(&output.shape, &index, false);
+        let at = module.address((output.dtype, &output.shape), &index, false);
         let line = module.store(output.target, output.dtype, &at, &value.lane(lane));
         match scope.valid().map(|valid| format!("if ({valid}.{component})")) {
             Some(head) => scope.block(&head, &format!("{line}\n")),
@@ -164,7 +165,7 @@ fn shift_of(dag: &Dag, axis: u8, id: ExprId) -> Option<i64> {
 /// True if four neighbouring elements of an operand can be loaded at once.
 pub(super) fn has_vector_load(body: &Body, operand: u16) -> bool {
     let operand = body.operands.get(usize::from(operand));
-    operand.is_some_and(|operand| operand.place != Place::Host && operand.dtype != DType::I64)
+    operand.is_some_and(|operand| operand.place != Place::Host && has_groups(operand.dtype))
 }
 
 /// How many loads and stores along coordinate `axis` take four neighbouring elements at once.
@@ -181,7 +182,7 @@ pub(super) fn vector_accesses(body: &Body, axis: u8, roots: &[ExprId], outputs: 
         Expr::Load { operand, index } => has_vector_load(body, *operand) && is_vector(index),
         _ => false,
     });
-    loads.count() + outputs.iter().filter(|output| output.dtype != DType::I64 && is_vector(&output.index)).count()
+    loads.count() + outputs.iter().filter(|output| has_groups(output.dtype) && is_vector(&output.index)).count()
 }
 
 /// Writes the elements of all outputs for four neighbouring points along coordinate `axis`.

@@ -65,8 +65,9 @@ fn bytes(dtype: DType, shape: &[Dim], size: impl Fn(&Dim) -> Option<u64>) -> Opt
         Some((width, outer)) => (size(width)?, outer),
         None => (1, &[][..]),
     };
-    let pitch = width.checked_next_multiple_of(4)?.checked_mul(dtype.bytes() as u64)?;
-    outer.iter().try_fold(pitch, |product, dim| product.checked_mul(size(dim)?))
+    let pitch = dtype.format().pitch(width.try_into().ok()?)? as u64;
+    let elements = outer.iter().try_fold(pitch, |product, dim| product.checked_mul(size(dim)?))?;
+    Some(dtype.format().bytes(elements))
 }
 
 impl Target {

@@ -36,10 +36,7 @@ pub(crate) fn packed(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
 /// Elements of a float tensor with the padding of its rows, if its shape is known.
 fn elements(ty: &Type) -> Option<usize> {
     let extents = ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<Vec<_>>>()?;
-    let (width, outer) = extents.split_last().map_or((1, &[][..]), |(&width, outer)| (width, outer));
-    let pitch = width.checked_next_multiple_of(4)?;
-    let elements = outer.iter().try_fold(pitch, |product, &n| product.checked_mul(n))?;
-    ty.dtype.is_float().then_some(elements)
+    if ty.dtype.is_float() { ty.dtype.format().elements(&extents) } else { None }
 }
 
 /// Marks the operands of a kernel that are packed parameters. `values` is what the operands stand for.

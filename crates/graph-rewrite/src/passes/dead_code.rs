@@ -44,6 +44,6 @@ impl Pass for DeadCode {
 }
 
 fn size(ty: &rewire_graph::Type) -> usize {
-    let extents = ty.shape.iter().map(|dim| dim.as_const().unwrap_or(0));
-    extents.fold(ty.dtype.bytes(), usize::saturating_mul)
+    let extents: Vec<usize> = ty.shape.iter().map(|dim| dim.as_const().unwrap_or(0)).collect();
+    ty.dtype.format().host_bytes(&extents).unwrap_or(usize::MAX)
 }

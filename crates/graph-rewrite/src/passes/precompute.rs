@@ -108,8 +108,8 @@ fn is_source(graph: &Graph, id: NodeId) -> bool {
 }
 
 fn size(ty: &Type) -> usize {
-    let extents = ty.shape.iter().map(|dim| dim.as_const().unwrap_or(usize::MAX));
-    extents.fold(ty.dtype.bytes(), usize::saturating_mul)
+    let extents = ty.shape.iter().map(|dim| dim.as_const().map_or(u64::MAX, |n| n as u64));
+    ty.dtype.format().bytes(extents.fold(1, u64::saturating_mul)).try_into().unwrap_or(usize::MAX)
 }
 
 /// The graph of `values` alone.

@@ -93,6 +93,7 @@ fn permute(first: &Permute, second: &Permute, x: &Tensor) -> Option<Tensor> {
 }
 
 fn cast(first: &Cast, second: &Cast, x: &Tensor) -> Option<Tensor> {
-    let widening = matches!((x.dtype(), first.dtype), (DType::F16, DType::F32) | (DType::I32, DType::I64));
+    let widening =
+        first.dtype == DType::F32 && x.dtype().is_float() || (x.dtype(), first.dtype) == (DType::I32, DType::I64);
     widening.then(|| x.cast(second.dtype))
 }

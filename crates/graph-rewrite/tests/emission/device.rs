@@ -101,8 +101,9 @@ impl Device {
         let mut packed_base = HashMap::new();
         for (n, operand) in body.operands.iter().enumerate() {
             if operand.place == Place::Packed {
-                let content = packed.entry(operand.dtype).or_insert_with(|| vec![0; 4 * operand.dtype.bytes()]);
-                packed_base.insert(n as u16, (content.len() / (4 * operand.dtype.bytes())) as i32);
+                let group = operand.dtype.format().bytes(4) as usize;
+                let content = packed.entry(operand.dtype).or_insert_with(|| vec![0; group]);
+                packed_base.insert(n as u16, (content.len() / group) as i32);
                 content.extend(operands[n].padded_bytes(true));
             }
         }

@@ -1,5 +1,5 @@
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph::{DType, Dim, Scalar, Symbol};
+use rewire_graph::{DType, Dim, HostTensor, Scalar, Symbol};
 use std::collections::HashMap;
 
 /// A number of a kernel: floats and integers.
@@ -51,45 +51,40 @@ impl Tensor {
         self.data[at]
     }
 
+    /// The tensor in the memory of kernels, with junk or zeros between its rows.
     pub fn padded_bytes(&self, junk: bool) -> Vec<u8> {
-        let width = self.shape.last().copied().unwrap_or(1);
-        let rows: usize = self.shape.iter().rev().skip(1).product();
-        let pitch = width.next_multiple_of(4);
-        let mut bytes = vec![];
-        for row in 0..rows {
-            for column in 0..pitch {
-                let filler = if junk { Num::F(1e30) } else { Num::F(0.0) };
-                let number = if column < width { self.data[row * width + column] } else { filler };
-                match self.dtype {
-                    DType::F32 => bytes.extend((number.float() as f32).to_le_bytes()),
-                    DType::F16 => bytes.extend(half::f16::from_f64(number.float()).to_le_bytes()),
-                    DType::I64 => bytes.extend(number.int().to_le_bytes()),
-                    DType::I32 | DType::U32 => bytes.extend((number.int() as i32).to_le_bytes()),
-                    DType::Bool => bytes.extend(u32::from(number.int() != 0).to_le_bytes()),
-                }
-            }
-        }
+        let format = self.dtype.format();
+        let mut bytes =
+            vec![if junk { 0x71 } else { 0 }; format.bytes(format.elements(&self.shape).unwrap() as u64) as usize];
+        format.to_kernels(&self.shape, self.host().bytes(), &mut bytes);
         bytes.resize(bytes.len().max(16).next_multiple_of(16), 0);
         bytes
     }
 
-    pub fn from_padded(dtype: DType, shape: Vec<usize>, bytes: &[u8]) -> Self {
-        let width = shape.last().copied().unwrap_or(1);
-        let rows: usize = shape.iter().rev().skip(1).product();
-        let pitch = width.next_multiple_of(4);
-        let mut data = vec![];
-        for row in 0..rows {
-            for column in 0..width {
-                let at = (row * pitch + column) * dtype.bytes();
-                let b = &bytes[at..at + dtype.bytes()];
-                data.push(match dtype {
-                    DType::F32 => Num::F(f32::from_le_bytes(b.try_into().unwrap()).into()),
-                    DType::F16 => Num::F(half::f16::from_le_bytes(b.try_into().unwrap()).to_f64()),
-                    DType::I64 => Num::I(i64::from_le_bytes(b.try_into().unwrap())),
-                    _ => Num::I(i32::from_le_bytes(b.try_into().unwrap()).into()),
-                });
+    fn host(&self) -> HostTensor {
+        let (dtype, shape) = (self.dtype, self.shape.clone());
+        let numbers = self.data.iter();
+        match dtype {
+            DType::I64 => HostTensor::i64(shape, &numbers.map(|number| number.int()).collect::<Vec<_>>()),
+            DType::I32 | DType::U32 => {
+                let bytes = numbers.flat_map(|number| (number.int() as i32).to_le_bytes()).collect();
+                HostTensor::from_bytes(dtype, shape, bytes)
             }
+            _ => HostTensor::from_f64(dtype, shape, &numbers.map(|number| number.float()).collect::<Vec<_>>()),
         }
+        .unwrap()
+    }
+
+    pub fn from_padded(dtype: DType, shape: Vec<usize>, bytes: &[u8]) -> Self {
+        let mut host = vec![];
+        dtype.format().to_host(&shape, bytes, &mut host);
+        // `U32` are the bits of `I32`.
+        let read = if dtype == DType::U32 { DType::I32 } else { dtype };
+        let host = HostTensor::from_bytes(read, shape.clone(), host).unwrap();
+        let data = match dtype.is_float() {
+            true => host.to_f64().into_iter().map(Num::F).collect(),
+            false => host.to_i64().into_iter().map(Num::I).collect(),
+        };
         Self { dtype, shape, data }
     }
 }

@@ -68,13 +68,13 @@ impl Array {
     }
 
     pub(super) fn to_tensor(&self, ty: &Type) -> Result<HostTensor, TensorSizeError> {
-        let dtype = match (ty.layout, ty.dtype) {
-            (Layout::Host, _) => DType::I64,
-            (_, DType::F16) => DType::F32,
-            (_, dtype) => dtype,
-        };
+        let dtype = if ty.layout == Layout::Host { DType::I64 } else { ty.dtype };
         let bytes: Vec<u8> = match &self.data {
-            Data::Float(values) => values.iter().flat_map(|&v| (v as f32).to_le_bytes()).collect(),
+            Data::Float(values) => {
+                // Arithmetic is done in single precision: what is stored is rounded from that.
+                let values: Vec<f64> = values.iter().map(|&value| (value as f32).into()).collect();
+                dtype.format().encode(&self.shape, &values)
+            }
             Data::Integer(values) if dtype == DType::I64 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Data::Integer(values) => values.iter().flat_map(|&v| (v as i32).to_le_bytes()).collect(),
         };

@@ -61,8 +61,7 @@ const SAMPLE_BYTES: u64 = 64;
 
 /// Takes memory for a tensor.
 pub(super) fn take(memory: &mut HostMemory, dtype: DType, shape: &[usize]) -> Result<(), HostMemoryError> {
-    let extents = shape.iter().map(|&n| n as u64);
-    memory.take("the data", extents.fold(dtype.bytes() as u64, u64::saturating_mul))
+    memory.take("the data", dtype.format().host_bytes(shape).map_or(u64::MAX, |bytes| bytes as u64))
 }
 
 /// Numbers of rows of so many samples, at most as many in all as a kernel counts.

@@ -39,7 +39,7 @@ impl Noise {
         if own == count {
             return block.reshape(shape.to_vec());
         }
-        let bytes = block.bytes().iter().copied().cycle().take(count.saturating_mul(dtype.bytes())).collect();
+        let bytes = block.bytes().iter().copied().cycle().take(dtype.format().bytes(count as u64) as usize).collect();
         HostTensor::from_bytes(dtype, shape.to_vec(), bytes)
     }
 

@@ -1,16 +1,14 @@
 //! Operators of a user's own.
 
 use super::error::CpuError;
-use super::memory::{Elements, Memory, pitch};
+use super::memory::Memory;
 use super::operand::{Env, View, extents, matches};
 use super::own;
 use super::scratch::{reserve, zeros};
-use bytemuck::cast_slice;
-use half::f16;
-use half::slice::HalfFloatSliceExt;
+use super::storage::{Elements, Values};
 use rewire_graph::op::Op;
 use rewire_graph::op::custom::{Data, DataMut, View as OperandView, ViewMut};
-use rewire_graph::{DType, Scalar, Symbol};
+use rewire_graph::{Scalar, Symbol};
 use rewire_graph_rewrite::plan::Custom;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -95,59 +93,55 @@ impl CompiledCustom {
             Scalar::F32 => {
                 let mut values: Vec<f32> = zeros(count)?;
                 run(DataMut::F32(&mut values))?;
-                if self.kernel.dtype == DType::F16 {
-                    let mut halves: Vec<f16> = zeros(count)?;
-                    halves.convert_from_f32_slice(&values);
-                    output.write(cast_slice(&halves))?;
-                } else {
-                    output.write(cast_slice(&values))?;
-                }
+                output.store(Values::F32(&values))
             }
             Scalar::I32 | Scalar::Bool => {
                 let mut values: Vec<i32> = zeros(count)?;
                 run(DataMut::I32(&mut values))?;
-                output.write(cast_slice(&values))?;
+                output.store(Values::I32(&values))
             }
             Scalar::I64 => {
                 let mut values: Vec<i64> = zeros(count)?;
                 run(DataMut::I64(&mut values))?;
-                output.write(cast_slice(&values))?;
+                output.store(Values::I64(&values))
             }
         }
-        Ok(())
     }
 }
 
 fn dense<'a>(view: &'a View<'a>) -> Result<Dense<'a>, CpuError> {
     Ok(match view.elements {
-        Elements::F32(elements) => Dense::F32(rows(elements, &view.shape)?),
-        Elements::F16(elements) => {
-            let halves = rows(elements, &view.shape)?;
-            let mut floats: Vec<f32> = zeros(halves.len())?;
-            halves.convert_to_f32_slice(&mut floats);
-            Dense::F32(Cow::Owned(floats))
-        }
-        Elements::I64(elements) => Dense::I64(rows(elements, &view.shape)?),
-        Elements::I32(elements) => Dense::I32(rows(elements, &view.shape)?),
-        Elements::Bool(elements) => {
-            let truths = rows(elements, &view.shape)?;
-            let mut values: Vec<i32> = zeros(truths.len())?;
-            values.iter_mut().zip(&*truths).for_each(|(value, &truth)| *value = i32::from(truth != 0));
-            Dense::I32(Cow::Owned(values))
-        }
+        Elements::F32(elements) => Dense::F32(rows(elements, view)?),
+        Elements::I64(elements) => Dense::I64(rows(elements, view)?),
+        Elements::I32(elements) => Dense::I32(rows(elements, view)?),
+        Elements::Bool(_) => Dense::I32(Cow::Owned(converted(view, |start, out| view.elements.ints(start, out))?)),
+        Elements::Short(..) => Dense::F32(Cow::Owned(converted(view, |start, out| view.elements.floats(start, out))?)),
     })
 }
 
+/// Rows, elements of a row, and elements from one row to the next.
+fn layout(view: &View<'_>) -> (usize, usize, usize) {
+    let (width, outer) = view.shape.split_last().map_or((1, &[][..]), |(&width, outer)| (width, outer));
+    let pitch = outer.len().checked_sub(1).and_then(|axis| view.strides.get(axis)).copied().unwrap_or(width);
+    (outer.iter().product(), width, pitch)
+}
+
 /// The elements without what pads their rows.
-fn rows<'a, T: Copy>(elements: &'a [T], shape: &[usize]) -> Result<Cow<'a, [T]>, CpuError> {
-    let (width, outer) = shape.split_last().map_or((1, &[][..]), |(&width, outer)| (width, outer));
-    let count = outer.iter().product::<usize>();
+fn rows<'a, T: Copy>(elements: &'a [T], view: &View<'_>) -> Result<Cow<'a, [T]>, CpuError> {
+    let (count, width, pitch) = layout(view);
     if elements.len() == count * width {
         return Ok(Cow::Borrowed(elements));
     }
-    let rows = elements.chunks_exact(pitch(shape).max(1)).take(count);
     let mut dense = vec![];
     reserve(&mut dense, count * width)?;
-    dense.extend(rows.flat_map(|row| row.iter().take(width)));
+    dense.extend(elements.chunks(pitch.max(1)).take(count).flat_map(|row| row.iter().take(width)));
     Ok(Cow::Owned(dense))
+}
+
+/// The elements in the type of arithmetic, row by row.
+fn converted<T: Copy + Default>(view: &View<'_>, row: impl Fn(usize, &mut [T])) -> Result<Vec<T>, CpuError> {
+    let (count, width, pitch) = layout(view);
+    let mut values: Vec<T> = zeros(count * width)?;
+    values.chunks_mut(width.max(1)).enumerate().for_each(|(n, out)| row(n * pitch, out));
+    Ok(values)
 }

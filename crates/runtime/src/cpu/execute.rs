@@ -3,12 +3,12 @@
 use super::chain::{Chain, Destination, Scratch};
 use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
 use super::machine::{Found, Given, Registers};
-use super::memory::Elements;
 use super::operand::{Env, View};
 use super::own;
 use super::program::{Instruction, Last, Op, Rate, Source};
 use super::random::{uniform, uniform_runs};
 use super::step::Pass;
+use super::storage::Elements;
 use pulp::Arch;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};

@@ -1,6 +1,5 @@
 //! What bounds of expressions read from operands.
 
-use super::memory::Elements;
 use super::operand::{Env, View};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Interval, Leaves};
@@ -37,7 +36,7 @@ fn load(view: &View<'_>, scalar: Scalar, index: &[Interval]) -> Interval {
     }
     let mut found: Option<Interval> = None;
     for n in 0..count {
-        match element(view.elements, offset + n * step) {
+        match view.elements.number(offset + n * step) {
             Some(value) if value.is_finite() => {
                 let value = Interval::point(value);
                 found = Some(found.map_or(value, |found| found.join(value)));
@@ -48,14 +47,4 @@ fn load(view: &View<'_>, scalar: Scalar, index: &[Interval]) -> Interval {
     found
         .filter(|found| scalar == Scalar::F32 || found.low.abs().max(found.high.abs()) < Interval::EXACT)
         .unwrap_or(Interval::UNKNOWN)
-}
-
-fn element(elements: Elements<'_>, at: usize) -> Option<f64> {
-    match elements {
-        Elements::F32(e) => e.get(at).map(|&e| e.into()),
-        Elements::F16(e) => e.get(at).map(|&e| e.into()),
-        Elements::I64(e) => e.get(at).map(|&e| e as f64),
-        Elements::I32(e) => e.get(at).map(|&e| e.into()),
-        Elements::Bool(e) => e.get(at).map(|&e| f64::from(u8::from(e != 0))),
-    }
 }

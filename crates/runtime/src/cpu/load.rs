@@ -3,11 +3,9 @@
 use super::execute::Execution;
 use super::lanes::{Grid, Lanes, Progression, ROWS, Row};
 use super::machine::Found;
-use super::memory::Elements;
 use super::operand::View;
 use super::program::{Last, Load, Source};
-use half::f16;
-use half::slice::HalfFloatSliceExt;
+use super::storage::Elements;
 use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
 
@@ -96,7 +94,7 @@ impl Execution<'_, '_> {
             }
             Found::Copied if grid.len() > floats.copy.len() => return false,
             Found::Copied => {
-                copy_parts(&mut floats.copy, grid, parts, |start, out| copy_floats(elements, start, out));
+                copy_parts(&mut floats.copy, grid, parts, |start, out| elements.floats(start, out));
             }
         }
         true
@@ -105,13 +103,13 @@ impl Execution<'_, '_> {
     fn load_parts(&mut self, elements: Elements<'_>, parts: &[Part], kind: Scalar, target: Source) {
         match kind {
             Scalar::F32 => self.write_floats(target, |_, (out, grid)| {
-                copy_parts(out, grid, parts, |start, out| copy_floats(elements, start, out));
+                copy_parts(out, grid, parts, |start, out| elements.floats(start, out));
             }),
             Scalar::I64 => self.write_longs(target, |_, (out, grid)| {
-                copy_parts(out, grid, parts, |start, out| copy_longs(elements, start, out));
+                copy_parts(out, grid, parts, |start, out| elements.longs(start, out));
             }),
             _ => self.write_ints(target, |_, (out, grid)| {
-                copy_parts(out, grid, parts, |start, out| copy_ints(elements, start, out));
+                copy_parts(out, grid, parts, |start, out| elements.ints(start, out));
             }),
         }
     }
@@ -149,9 +147,9 @@ impl Execution<'_, '_> {
         }
         let elements = view.elements;
         match kind {
-            Scalar::F32 => self.write_floats(target, |_, (out, _)| gather_floats(elements, lanes, out)),
-            Scalar::I64 => self.write_longs(target, |_, (out, _)| gather_longs(elements, lanes, out)),
-            _ => self.write_ints(target, |_, (out, _)| gather_ints(elements, lanes, out)),
+            Scalar::F32 => self.write_floats(target, |_, (out, _)| elements.gather_floats(lanes, out)),
+            Scalar::I64 => self.write_longs(target, |_, (out, _)| elements.gather_longs(lanes, out)),
+            _ => self.write_ints(target, |_, (out, _)| elements.gather_ints(lanes, out)),
         }
         self.registers.offsets = offsets;
     }
@@ -204,44 +202,5 @@ fn copy_parts<T: Copy + Default>(out: &mut [T], grid: Grid, parts: &[Part], copy
         if let Some(out) = out.get_mut(part.skip..part.skip + part.len) {
             copy(part.start, out);
         }
-    }
-}
-
-macro_rules! access {
-    ($copy:ident, $gather:ident, $type:ty, $zero:expr, $($variant:ident => $convert:expr),+ $(,)?) => {
-        fn $copy(elements: Elements<'_>, start: usize, out: &mut [$type]) {
-            match elements {
-                $(Elements::$variant(e) => {
-                    let found = e.get(start..).unwrap_or(&[]);
-                    out.iter_mut().zip(found).for_each(|(out, &e)| *out = $convert(e));
-                })+
-                _ => out.fill($zero),
-            }
-        }
-
-        fn $gather(elements: Elements<'_>, at: &[usize], out: &mut [$type]) {
-            match elements {
-                $(Elements::$variant(e) => {
-                    out.iter_mut().zip(at).for_each(|(out, &at)| *out = e.get(at).map_or($zero, |&e| $convert(e)));
-                })+
-                _ => out.fill($zero),
-            }
-        }
-    };
-}
-
-access!(copy_plain_floats, gather_floats, f32, 0.0, F32 => |e: f32| e, F16 => f16::to_f32);
-access!(copy_ints, gather_ints, i32, 0,
-    I32 => |e: i32| e, Bool => |e: u32| i32::from(e != 0), I64 => |e: i64| e as i32);
-access!(copy_longs, gather_longs, i64, 0, I64 => |e: i64| e, I32 => i64::from);
-
-fn copy_floats(elements: Elements<'_>, start: usize, out: &mut [f32]) {
-    match elements {
-        Elements::F16(e) => {
-            if let Some(found) = e.get(start..start.saturating_add(out.len())) {
-                found.convert_to_f32_slice(out);
-            }
-        }
-        _ => copy_plain_floats(elements, start, out),
     }
 }

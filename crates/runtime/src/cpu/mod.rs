@@ -31,6 +31,7 @@ mod reductions;
 mod run;
 mod scratch;
 mod step;
+mod storage;
 mod store;
 mod stream;
 mod tasks;

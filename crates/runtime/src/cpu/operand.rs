@@ -1,5 +1,6 @@
 use super::error::CpuError;
-use super::memory::{Elements, Memory, pitch};
+use super::memory::Memory;
+use super::storage::Elements;
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::plan::{Body, Extent, Place};
 
@@ -31,9 +32,9 @@ pub(super) struct Env<'a> {
 const SAMPLES: usize = 1 << 26;
 
 /// Strides in elements of a tensor in memory.
-pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
+pub(super) fn strides(dtype: DType, shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
-    let mut step = pitch(shape);
+    let mut step = shape.last().and_then(|&width| dtype.format().pitch(width)).unwrap_or(1);
     for axis in (0..shape.len().saturating_sub(1)).rev() {
         strides[axis] = step;
         step *= shape[axis];
@@ -78,7 +79,7 @@ impl<'a> Env<'a> {
             let shape = extents(&declared.shape, "an operand", symbol)?;
             let view = match (operand, declared.place) {
                 (Operand::Tensor(memory), Place::Device | Place::Packed) if matches(memory, declared.dtype, &shape) => {
-                    View { elements: memory.elements(), strides: strides(&shape), shape }
+                    View { elements: memory.elements(), strides: strides(declared.dtype, &shape), shape }
                 }
                 (Operand::Host(values), Place::Host)
                     if shape.len() <= 1 && values.len() == shape.first().map_or(1, |&n| n) =>

@@ -1,7 +1,7 @@
 //! Indices that address neighbouring elements at neighbouring points.
 
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
-use rewire_graph::{Dim, Scalar};
+use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::plan::Operand;
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ pub(super) fn constant(dag: &Dag, terms: &[(ExprId, i32)]) -> Option<i64> {
 }
 
 /// The run of the indices of a tensor. Dimensions without padding between their rows may be spanned together.
-pub(super) fn run(dag: &mut Dag, index: &[ExprId], shape: &[Dim], axis: u8) -> Option<Run> {
+pub(super) fn run(dag: &mut Dag, index: &[ExprId], (dtype, shape): (DType, &[Dim]), axis: u8) -> Option<Run> {
     if index.len() != shape.len() || !moves(dag, index, axis) {
         return None;
     }
@@ -59,7 +59,8 @@ pub(super) fn run(dag: &mut Dag, index: &[ExprId], shape: &[Dim], axis: u8) -> O
     while moves(dag, &index[..outer], axis) {
         outer -= 1;
     }
-    let unpadded = shape.last().and_then(Dim::as_const).is_some_and(|width| width % 4 == 0);
+    let width = shape.last().and_then(Dim::as_const);
+    let unpadded = width.is_some() && width.and_then(|width| dtype.format().pitch(width)) == width;
     if outer + 1 < index.len() && !unpadded {
         return None;
     }
@@ -79,7 +80,7 @@ pub(super) fn runs(dag: &mut Dag, operands: &[Operand], axis: u8) -> HashMap<Exp
     for id in dag.ids() {
         let Expr::Load { operand, index } = dag.expr(id).clone() else { continue };
         let Some(operand) = operands.get(usize::from(operand)) else { continue };
-        if let Some(run) = run(dag, &index, &operand.shape, axis) {
+        if let Some(run) = run(dag, &index, (operand.dtype, &operand.shape), axis) {
             runs.insert(id, run);
         }
     }

@@ -4,13 +4,14 @@ use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{Grid, LANES, Lanes, Progression, Row, tile_rows};
 use super::machine::{Given, Machine};
-use super::memory::{Memory, Scalars, SharedElements, Sink, Values};
+use super::memory::{Memory, Scalars, Sink};
 use super::operand::{Env, extents, matches, strides};
 use super::program::{Leaf, Program};
 use super::run::{Run, constant, run};
+use super::storage::{SharedElements, Values};
 use super::stream::Stream;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph::{Dim, Scalar, Symbol};
+use rewire_graph::{DType, Dim, Scalar, Symbol};
 use rewire_graph_rewrite::plan::{Body, Output};
 use std::ops::Range;
 
@@ -189,7 +190,7 @@ impl Group {
 }
 
 fn place(dag: &mut Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &mut Vec<ExprId>) -> Place {
-    let Some(Run { outer, terms }) = run(dag, &output.index, &output.shape, axis) else {
+    let Some(Run { outer, terms }) = run(dag, &output.index, (output.dtype, &output.shape), axis) else {
         roots.extend(&output.index);
         return Place::Scatter;
     };
@@ -377,22 +378,22 @@ pub(super) fn check<'a>(
 
 /// Outputs that several tasks write.
 #[derive(Debug)]
-pub(super) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, Vec<usize>)>);
+pub(super) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, DType, Vec<usize>)>);
 
 impl<'a> SharedOutputs<'a> {
     pub(super) fn new(outputs: &'a mut [&mut Memory]) -> Result<Self, CpuError> {
         let shared = |output: &'a mut &mut Memory| {
-            let shape = output.shape().to_vec();
-            Ok((output.elements_mut()?.share(), shape))
+            let (dtype, shape) = (output.dtype(), output.shape().to_vec());
+            Ok((output.elements_mut()?.share(), dtype, shape))
         };
         outputs.iter_mut().map(shared).collect::<Result<_, _>>().map(Self)
     }
 
     /// The targets of one task.
     pub(super) fn targets(&self) -> Vec<Target<'a>> {
-        let target = |(elements, shape): &(SharedElements<'a>, Vec<usize>)| Target {
+        let target = |(elements, dtype, shape): &(SharedElements<'a>, DType, Vec<usize>)| Target {
             sink: Sink::Shared(*elements),
-            strides: strides(shape),
+            strides: strides(*dtype, shape),
             shape: shape.clone(),
             stream: None,
         };
@@ -449,7 +450,7 @@ pub(super) fn deal<'a, 's>(
     let mut dealt: Vec<Vec<Target<'a>>> = (0..blocks.count()).map(|_| vec![]).collect();
     for (position, output) in outputs.iter_mut().enumerate() {
         let shape = output.shape().to_vec();
-        let (strides, elements) = (strides(&shape), output.elements_mut()?);
+        let (strides, elements) = (strides(output.dtype(), &shape), output.elements_mut()?);
         let writers = stores.clone().filter(|store| store.target == position);
         let pitches = writers.map(|store| store.pitch(&strides, blocks)).collect::<Vec<_>>();
         let pitch = pitches.first().copied().flatten().filter(|_| pitches.windows(2).all(|pair| pair[0] == pair[1]));

@@ -25,7 +25,7 @@ impl Packed {
     /// Appends a tensor.
     pub fn push(&mut self, id: BufferId, tensor: &HostTensor) {
         let content = self.content.entry(tensor.dtype()).or_default();
-        let group = 4 * tensor.dtype().bytes();
+        let group = tensor.dtype().format().bytes(4) as usize;
         self.bases.insert(id, i32::try_from(content.len() / group).unwrap_or(i32::MAX));
         content.extend_from_slice(&Layout::new(tensor.dtype(), tensor.shape().to_vec()).pad(tensor));
     }

@@ -4,8 +4,7 @@ use super::sizes::Sizes;
 use crate::RuntimeError;
 use crate::cpu::CpuError;
 use crate::memory::Layout;
-use half::f16;
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, Source};
 
 /// What stays in memory from run to run, by buffer: parameters and constants, checked and in their storage type, and what
@@ -104,48 +103,23 @@ fn parameter(name: &str, buffer: &Buffer, given: Option<HostTensor>) -> Result<H
     if tensor.shape() != expected {
         return Err(RuntimeError::ParameterShape { name: name(), expected, actual: tensor.shape().to_vec() });
     }
-    let tensor = convert(tensor, dtype).map_err(|actual| RuntimeError::ParameterType {
+    let tensor = tensor.stored_as(dtype).map_err(|actual| RuntimeError::ParameterType {
         name: name(),
         expected: dtype,
         actual,
     })?;
-    match first_non_finite(&tensor) {
-        Some((element, value)) => Err(RuntimeError::ParameterValue { name: name(), element, value, dtype }),
+    match tensor.first_non_finite() {
+        Some((element, value)) => {
+            Err(RuntimeError::ParameterValue { name: name(), element, value: value as f32, dtype })
+        }
         None => Ok(tensor),
-    }
-}
-
-/// Stores floats as `dtype`; fails with the type given where the two are not both floats.
-fn convert(tensor: HostTensor, dtype: DType) -> Result<HostTensor, DType> {
-    let given = tensor.dtype();
-    let bytes: Vec<u8> = match (given, dtype) {
-        _ if given == dtype => return Ok(tensor),
-        (DType::F16, DType::F32) => tensor.to_f32().iter().flat_map(|value| value.to_le_bytes()).collect(),
-        (DType::F32, DType::F16) => {
-            tensor.to_f32().iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect()
-        }
-        _ => return Err(given),
-    };
-    HostTensor::from_bytes(dtype, tensor.shape().to_vec(), bytes).map_err(|_| given)
-}
-
-fn first_non_finite(tensor: &HostTensor) -> Option<(usize, f32)> {
-    match tensor.dtype() {
-        DType::F32 => {
-            let mut values = tensor.bytes().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
-            values.position(|value| !value.is_finite()).map(|at| (at, tensor.to_f32()[at]))
-        }
-        DType::F16 => {
-            let mut values = tensor.bytes().as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes));
-            values.position(|value| !value.is_finite()).map(|at| (at, tensor.to_f32()[at]))
-        }
-        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rewire_graph::DType;
 
     fn plan(dtype: DType) -> Plan {
         let buffer = Buffer { dtype, shape: vec![2.into()], source: Source::Parameter("w".into()) };

@@ -185,5 +185,5 @@ fn homes(plan: &Plan, uses: &[Option<(usize, usize)>]) -> Homes {
 fn estimate(plan: &Plan, n: usize) -> u64 {
     let buffer = &plan.buffers[n];
     let extents = buffer.shape.iter().map(|dim| dim.evaluate(|_| Some(TYPICAL_SYMBOL)).unwrap_or(1) as u64);
-    extents.fold(buffer.dtype.bytes() as u64, u64::saturating_mul)
+    buffer.dtype.format().bytes(extents.fold(1, u64::saturating_mul))
 }

@@ -10,7 +10,7 @@ impl CpuSide {
         let mut slots: Vec<u64> = vec![0; self.homes().slots];
         for ((buffer, layout), slot) in plan.buffers.iter().zip(&sizes.layouts).zip(&self.homes().slot) {
             // Inputs without padding are read where they are.
-            let borrowed = matches!(buffer.source, Source::Input(_)) && Memory::unpadded(&layout.shape);
+            let borrowed = matches!(buffer.source, Source::Input(_)) && layout.dtype.format().is_dense(&layout.shape);
             if let Some(most) = slot.and_then(|slot| slots.get_mut(slot)).filter(|_| !borrowed) {
                 *most = (*most).max(padded_bytes(layout.dtype, &layout.shape));
             }

@@ -1,6 +1,6 @@
 use super::partition::{BINDINGS, GroupId, Partition};
 use crate::lower::Refusal;
-use rewire_graph::{NodeId, Value};
+use rewire_graph::{NodeId, Type, Value};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
@@ -48,10 +48,10 @@ impl Partition<'_> {
     /// writes the fewest bytes.
     fn cheapest_part(&mut self, group: GroupId) -> Option<BTreeSet<NodeId>> {
         let before = self.excess(&self.groups[group]);
-        let mut best: Option<(usize, usize, usize, BTreeSet<NodeId>)> = None;
+        let mut best: Option<(usize, u64, usize, BTreeSet<NodeId>)> = None;
         for id in self.prologue(group) {
             let part = self.part(group, id);
-            let written: usize = self.results(&part).iter().map(|&id| self.row_bytes(id)).sum();
+            let written: u64 = self.results(&part).iter().map(|&id| self.row_bytes(id)).sum();
             let (rest, within) = self.without(group, &part);
             let rank = (rest, written, usize::MAX - part.len());
             let better = best.as_ref().is_none_or(|best| rank < (best.0, best.1, best.2));
@@ -97,8 +97,9 @@ impl Partition<'_> {
         excess
     }
 
-    fn row_bytes(&self, id: NodeId) -> usize {
+    fn row_bytes(&self, id: NodeId) -> u64 {
         let ty = self.graph.ty(Value { node: id, port: 0 });
-        ty.map_or(0, |ty| ty.dtype.bytes() * ty.shape.iter().filter_map(|dim| dim.as_const()).product::<usize>())
+        let elements = |ty: &Type| ty.shape.iter().filter_map(|dim| dim.as_const()).product::<usize>() as u64;
+        ty.map_or(0, |ty| ty.dtype.format().bytes(elements(ty)))
     }
 }

@@ -180,7 +180,7 @@ impl GpuSide {
     ) -> Result<(), GpuError> {
         let (what, bytes) = (|| format!("{} of shape {:?}", what(), layout.shape), layout.bytes());
         if layout.elements().is_none() {
-            let (what, limit) = (what(), i32::MAX as u64 * layout.dtype.bytes() as u64);
+            let (what, limit) = (what(), layout.dtype.format().bytes(i32::MAX as u64));
             return Err(GpuError::TooLarge { what, bytes, limit, name: "elements with a 32-bit index", way_out });
         }
         check_bytes(what, bytes, (self.gpu.limits().max_buffer_size, "max_buffer_size"), way_out)

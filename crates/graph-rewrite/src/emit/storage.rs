@@ -1,0 +1,173 @@
+//! How shaders hold storage types: what elements are in a buffer, and the functions that read and write them.
+
+use super::access::Access;
+use rewire_graph::{DType, Scalar};
+use std::fmt::Write;
+
+/// How a shader holds a storage type.
+pub(super) enum Form {
+    /// Elements of a type of WGSL.
+    Typed(Typed),
+    /// Pairs of 16 bits in words, a group of four a `vec2<u32>`.
+    Pairs(Pairs),
+}
+
+/// Elements of a type of WGSL, and how an element and a group of four become a value and are made of one.
+#[derive(Default)]
+pub(super) struct Typed {
+    element: &'static str,
+    /// The type of a group, if there are groups.
+    group: Option<&'static str>,
+    value: &'static str,
+    load: [Around; 2],
+    store: [Around; 2],
+}
+
+/// Functions of WGSL between two floats and a word.
+pub(super) struct Pairs {
+    unpack: &'static str,
+    pack: &'static str,
+}
+
+/// What comes before and after.
+type Around = (&'static str, &'static str);
+
+impl Form {
+    /// The form of a storage type where the shader may use `f16`, or may not.
+    pub fn of(dtype: DType, f16: bool) -> Self {
+        let typed = |element, group| Typed { element, group: Some(group), value: element, ..Typed::default() };
+        match dtype {
+            DType::F32 => Self::Typed(typed("f32", "vec4<f32>")),
+            DType::F16 if f16 => Self::Typed(Typed {
+                value: "f32",
+                load: [("f32(", ")"), ("vec4<f32>(", ")")],
+                store: [("f16(", ")"), ("vec4<f16>(", ")")],
+                ..typed("f16", "vec4<f16>")
+            }),
+            DType::F16 => Self::Pairs(Pairs { unpack: "unpack2x16float", pack: "packed_halves" }),
+            DType::I64 => Self::Typed(Typed { group: None, ..typed("vec2<u32>", "") }),
+            DType::I32 | DType::U32 => Self::Typed(typed("i32", "vec4<i32>")),
+            DType::Bool => Self::Typed(Typed {
+                value: "bool",
+                load: [("", " != 0u"), ("", " != vec4<u32>(0u)")],
+                store: [("u32(", ")"), ("vec4<u32>(", ")")],
+                ..typed("u32", "vec4<u32>")
+            }),
+        }
+    }
+
+    /// The elements of the array of a buffer that is read.
+    pub fn read(&self, access: Access) -> &'static str {
+        match self {
+            Self::Typed(Typed { group: Some(group), .. }) if access.is_grouped() => group,
+            Self::Typed(typed) => typed.element,
+            Self::Pairs(_) => "vec2<u32>",
+        }
+    }
+
+    /// The elements of the array of a buffer that is written.
+    pub fn written(&self, access: Access) -> &'static str {
+        match self {
+            Self::Typed(Typed { group: Some(group), .. }) if !access.element => group,
+            Self::Typed(typed) => typed.element,
+            Self::Pairs(_) if access.element => "atomic<u32>",
+            Self::Pairs(_) => "vec2<u32>",
+        }
+    }
+
+    /// The functions that load from `operand_N`.
+    pub fn loads(&self, n: &str, access: Access) -> String {
+        let (value, element, group) = match self {
+            Self::Typed(typed) => {
+                let at = if access.is_grouped() && typed.group.is_some() { "[at >> 2u][at & 3]" } else { "[at]" };
+                let [one, four] = typed.load;
+                let element = format!("{}operand_{n}{at}{}", one.0, one.1);
+                (typed.value, element, format!("{}operand_{n}[at]{}", four.0, four.1))
+            }
+            Self::Pairs(Pairs { unpack, .. }) => (
+                "f32",
+                format!("{unpack}(operand_{n}[at >> 2u][(at >> 1u) & 1])[at & 1]"),
+                format!("vec4<f32>({unpack}(operand_{n}[at].x), {unpack}(operand_{n}[at].y))"),
+            ),
+        };
+        let mut text = String::new();
+        if access.element {
+            let _ = write!(text, "fn load_{n}(at: i32) -> {value} {{\n    return {element};\n}}\n\n");
+        }
+        if access.vector {
+            let _ = write!(text, "fn load4_{n}(at: i32) -> vec4<{value}> {{\n    return {group};\n}}\n\n");
+        }
+        if access.halves {
+            let _ = write!(text, "fn halves_{n}(at: i32) -> vec4<f16> {{\n    return operand_{n}[at];\n}}\n\n");
+        }
+        text
+    }
+
+    /// The functions that store to `output_N`.
+    pub fn stores(&self, n: &str, access: Access) -> String {
+        match self {
+            Self::Typed(typed) => typed.stores(n, access),
+            Self::Pairs(pairs) => pairs.stores(n, access),
+        }
+    }
+}
+
+/// True if four neighbouring elements of a storage type are a vector.
+pub(super) fn has_groups(dtype: DType) -> bool {
+    dtype.scalar() != Scalar::I64
+}
+
+impl Typed {
+    fn stores(&self, n: &str, access: Access) -> String {
+        let (value, [one, four]) = (self.value, self.store);
+        let mut text = String::new();
+        if access.element {
+            let element = format!("{}value{}", one.0, one.1);
+            let _ = write!(text, "fn store_{n}(at: i32, value: {value}) {{\n    output_{n}[at] = {element};\n}}\n\n");
+        }
+        if access.vector {
+            let body = if access.element {
+                let store = |l: usize, c: &str| format!("    store_{n}(at * 4 + {l}, value.{c});\n");
+                ["x", "y", "z", "w"].iter().enumerate().map(|(l, c)| store(l, c)).collect()
+            } else {
+                format!("    output_{n}[at] = {}value{};\n", four.0, four.1)
+            };
+            let _ = write!(text, "fn store4_{n}(at: i32, value: vec4<{value}>) {{\n{body}}}\n\n");
+        }
+        text
+    }
+}
+
+impl Pairs {
+    /// Whole words where four elements are stored, else each element by itself.
+    fn stores(&self, n: &str, access: Access) -> String {
+        let Self { pack, .. } = self;
+        let mut text = String::new();
+        if access.element {
+            let _ = write!(
+                text,
+                "// Writes one half of a word; the other half may be written at the same time.
+fn store_{n}(at: i32, value: f32) {{
+    let shift = u32(at & 1) * 16u;
+    let half = {pack}(vec2<f32>(value, 0.0f));
+    atomicAnd(&output_{n}[at >> 1u], 0xffff0000u >> shift);
+    atomicOr(&output_{n}[at >> 1u], half << shift);
+}}
+
+"
+            );
+        }
+        if access.vector {
+            let body = if access.element {
+                format!(
+                    "    atomicStore(&output_{n}[at * 2], {pack}(value.xy));
+    atomicStore(&output_{n}[at * 2 + 1], {pack}(value.zw));"
+                )
+            } else {
+                format!("    output_{n}[at] = vec2<u32>({pack}(value.xy), {pack}(value.zw));")
+            };
+            let _ = write!(text, "fn store4_{n}(at: i32, value: vec4<f32>) {{\n{body}\n}}\n\n");
+        }
+        text
+    }
+}

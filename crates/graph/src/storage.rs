@@ -1,0 +1,175 @@
+//! How elements lie in memory, apart from what arithmetic makes of them.
+
+use crate::Scalar;
+
+/// Elements that shaders read at once: rows are whole groups of them.
+const GROUP: usize = 4;
+
+/// Bits of a word of a shader's memory.
+const WORD: usize = 32;
+
+/// A storage format: one for every [`crate::DType`].
+///
+/// Elements are little-endian, row major. A host tensor has its rows one after the other; in the memory of kernels every row
+/// is filled up to a whole number of groups and words, a scalar is a row of one element, and parameters of a row come last.
+#[derive(Debug)]
+pub struct Format {
+    /// Name in messages, shaders and command lines; in upper case that of safetensors.
+    pub name: &'static str,
+    /// The type that arithmetic on the elements is done in.
+    pub scalar: Scalar,
+    /// Bits of an element.
+    pub bits: usize,
+    /// Bits of what follows the elements of a row, such as a scale; 0 for most.
+    pub parameters: usize,
+    /// Numbers of rows and back.
+    pub(crate) codec: Codec,
+}
+
+/// What turns rows on the host into numbers and numbers into rows.
+#[derive(Debug)]
+pub(crate) enum Codec {
+    Float { decode: fn(&[u8]) -> Vec<f64>, encode: fn(&[f64]) -> Vec<u8> },
+    Integer { decode: fn(&[u8]) -> Vec<i64>, encode: fn(&[f64]) -> Vec<u8> },
+}
+
+/// The rows of a tensor and their width; a scalar is a row of one element.
+fn rows(shape: &[usize]) -> (Option<usize>, usize) {
+    let (width, outer) = shape.split_last().map_or((1, &[][..]), |(&width, outer)| (width, outer));
+    (outer.iter().try_fold(1usize, |rows, &n| rows.checked_mul(n)), width)
+}
+
+impl Format {
+    /// True where kernels write elements; rows with parameters are made as a whole, on the host.
+    pub fn is_written(&self) -> bool {
+        self.parameters == 0
+    }
+
+    /// Bytes that so many elements take, without parameters; `u64::MAX` where there are more.
+    pub fn bytes(&self, elements: u64) -> u64 {
+        let bits = elements.checked_mul(self.bits as u64);
+        bits.map_or(u64::MAX, |bits| bits.div_ceil(8))
+    }
+
+    /// Bytes of a row of a host tensor.
+    pub fn row_bytes(&self, width: usize) -> Option<usize> {
+        Some(width.checked_mul(self.bits)?.div_ceil(8) + self.parameters / 8)
+    }
+
+    /// Bytes of a host tensor.
+    pub fn host_bytes(&self, shape: &[usize]) -> Option<usize> {
+        let (rows, width) = rows(shape);
+        self.row_bytes(width)?.checked_mul(rows?)
+    }
+
+    /// Elements of a row in the memory of kernels with what fills it up, without parameters.
+    pub fn filled(&self, width: usize) -> Option<usize> {
+        width.checked_next_multiple_of(self.group())
+    }
+
+    /// Elements that rows are filled up to multiples of.
+    pub fn group(&self) -> usize {
+        GROUP.max(WORD / self.bits)
+    }
+
+    /// From one row to the next in the memory of kernels, in elements.
+    pub fn pitch(&self, width: usize) -> Option<usize> {
+        self.filled(width)?.checked_add(self.row_parameters())
+    }
+
+    /// What follows the elements of a row, in the room of so many elements.
+    pub fn row_parameters(&self) -> usize {
+        self.parameters / self.bits
+    }
+
+    /// Elements of a tensor in the memory of kernels with all that is between them.
+    pub fn elements(&self, shape: &[usize]) -> Option<usize> {
+        let (rows, width) = rows(shape);
+        self.pitch(width)?.checked_mul(rows?)
+    }
+
+    /// True if a host tensor of this shape is what kernels have in memory.
+    pub fn is_dense(&self, shape: &[usize]) -> bool {
+        shape.last().is_some_and(|&width| self.filled(width) == Some(width))
+    }
+
+    /// Copies rows of a host tensor of this shape to the memory of kernels, as many as there are on both sides.
+    pub fn to_kernels(&self, shape: &[usize], host: &[u8], memory: &mut [u8]) {
+        let Some((row, pitch)) = self.strides(shape) else { return };
+        let parameters = self.parameters / 8;
+        for (from, to) in host.chunks(row).zip(memory.chunks_exact_mut(pitch)) {
+            let (elements, tail) = from.split_at(from.len().min(row - parameters));
+            to[..elements.len()].copy_from_slice(elements);
+            to[pitch - parameters..][..tail.len()].copy_from_slice(tail);
+        }
+    }
+
+    /// Appends the rows of a tensor of this shape in the memory of kernels as a host tensor has them.
+    pub fn to_host(&self, shape: &[usize], memory: &[u8], host: &mut Vec<u8>) {
+        let (Some((row, pitch)), (Some(rows), _)) = (self.strides(shape), rows(shape)) else { return };
+        let parameters = self.parameters / 8;
+        for from in memory.chunks_exact(pitch).take(rows) {
+            host.extend_from_slice(&from[..row - parameters]);
+            host.extend_from_slice(&from[pitch - parameters..]);
+        }
+    }
+
+    /// Bytes of a row on the host and in the memory of kernels; `None` where rows are empty.
+    fn strides(&self, shape: &[usize]) -> Option<(usize, usize)> {
+        let (_, width) = rows(shape);
+        let (row, pitch) = (self.row_bytes(width)?, self.pitch(width)?.checked_mul(self.bits)? / 8);
+        (row > 0).then_some((row, pitch))
+    }
+
+    /// Bytes of a host tensor of these numbers: rounded for floats, truncated for integers.
+    pub(crate) fn encode(&self, shape: &[usize], values: &[f64]) -> Vec<u8> {
+        let (Codec::Float { encode, .. } | Codec::Integer { encode, .. }) = self.codec;
+        match shape.last() {
+            Some(&width) if self.parameters > 0 && width > 0 => values.chunks(width).flat_map(encode).collect(),
+            _ => encode(values),
+        }
+    }
+
+    /// Pieces of a host tensor that are numbers by themselves.
+    pub(crate) fn pieces<'a>(&self, shape: &[usize], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        /// Elements of a piece where any number of them are one.
+        const PIECE: usize = 1 << 12;
+        let row = if self.parameters > 0 { self.row_bytes(rows(shape).1) } else { Some(PIECE * self.bits / 8) };
+        bytes.chunks(row.unwrap_or(usize::MAX).max(1))
+    }
+}
+
+/// The numbers of little-endian elements.
+pub(crate) fn decode<T, const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks().0.iter().map(|&bytes| number(bytes)).collect()
+}
+
+/// The little-endian elements of numbers.
+pub(crate) fn encode<const N: usize>(values: &[f64], bytes: impl Fn(f64) -> [u8; N]) -> Vec<u8> {
+    values.iter().flat_map(|&value| bytes(value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{DType, HostTensor};
+
+    #[test]
+    fn filling_is_undone() {
+        for shape in [vec![], vec![3], vec![4], vec![2, 5], vec![2, 3, 1], vec![0, 3], vec![3, 0]] {
+            let count: usize = shape.iter().product();
+            let values: Vec<f64> = (0..count).map(|n| n as f64).collect();
+            for dtype in DType::ALL {
+                let (format, tensor) = (dtype.format(), HostTensor::from_f64(dtype, shape.clone(), &values).unwrap());
+                let mut memory = vec![0xa5; format.bytes(format.elements(&shape).unwrap() as u64) as usize];
+                format.to_kernels(&shape, tensor.bytes(), &mut memory);
+                let mut host = vec![];
+                format.to_host(&shape, &memory, &mut host);
+                assert_eq!(host, tensor.bytes(), "{dtype} {shape:?}");
+                assert_eq!(format.host_bytes(&shape), Some(host.len()));
+                if format.is_dense(&shape) {
+                    assert_eq!(host, memory, "{dtype} {shape:?}");
+                }
+            }
+        }
+    }
+}

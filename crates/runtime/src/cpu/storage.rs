@@ -1,0 +1,273 @@
+//! Elements of tensors by storage type: how kernels read and write them.
+
+use bytemuck::{AnyBitPattern, cast_slice, cast_slice_mut, try_cast_slice};
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+use rewire_graph::DType;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// Elements of a tensor. `U32` is read as `I32`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Elements<'a> {
+    F32(&'a [f32]),
+    Short(&'a [u16], &'static Short),
+    I64(&'a [i64]),
+    I32(&'a [i32]),
+    Bool(&'a [u32]),
+}
+
+/// Elements of a tensor that one task writes.
+#[derive(Debug)]
+pub(super) enum ElementsMut<'a> {
+    F32(&'a mut [f32]),
+    Short(&'a mut [u16], &'static Short),
+    I64(&'a mut [i64]),
+    I32(&'a mut [i32]),
+}
+
+/// Elements of a tensor that several tasks write.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SharedElements<'a> {
+    F32(&'a [AtomicU32]),
+    Short(&'a [AtomicU16], &'static Short),
+    I64(&'a [AtomicU64]),
+    I32(&'a [AtomicU32]),
+}
+
+/// Neighbouring values of a kernel, in the arithmetic type of their expression.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Values<'a> {
+    F32(&'a [f32]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+}
+
+impl<'a> Values<'a> {
+    /// Rows of `width` values.
+    pub(super) fn rows(self, width: usize) -> Box<dyn Iterator<Item = Self> + 'a> {
+        let width = width.max(1);
+        match self {
+            Self::F32(values) => Box::new(values.chunks(width).map(Self::F32)),
+            Self::I32(values) => Box::new(values.chunks(width).map(Self::I32)),
+            Self::I64(values) => Box::new(values.chunks(width).map(Self::I64)),
+        }
+    }
+}
+
+/// Floats of 16 bits: conversions of slices of equal lengths.
+#[derive(Debug)]
+pub(super) struct Short {
+    widen: fn(&[u16], &mut [f32]),
+    narrow: fn(&[f32], &mut [u16]),
+}
+
+static F16: Short = Short {
+    widen: |from, to| cast_slice::<u16, f16>(from).convert_to_f32_slice(to),
+    narrow: |from, to| cast_slice_mut::<u16, f16>(to).convert_from_f32_slice(from),
+};
+
+/// Elements that are converted at once.
+const BLOCK: usize = 64;
+
+impl<'a> Elements<'a> {
+    /// The first `count` elements of memory.
+    pub(super) fn new(dtype: DType, memory: &'a [u8], count: usize) -> Self {
+        fn first<T: AnyBitPattern>(memory: &[u8], count: usize) -> &[T] {
+            try_cast_slice(memory).ok().and_then(|all: &[T]| all.get(..count)).unwrap_or(&[])
+        }
+        match dtype {
+            DType::F32 => Self::F32(first(memory, count)),
+            DType::F16 => Self::Short(first(memory, count), &F16),
+            DType::I64 => Self::I64(first(memory, count)),
+            DType::I32 | DType::U32 => Self::I32(first(memory, count)),
+            DType::Bool => Self::Bool(first(memory, count)),
+        }
+    }
+
+    /// Copies neighbouring floats from `start` on.
+    pub(super) fn floats(self, start: usize, out: &mut [f32]) {
+        match self {
+            Self::F32(e) => copy_each(e, start, out, |e| e),
+            Self::Short(e, short) => {
+                if let Some(found) = e.get(start..start.saturating_add(out.len())) {
+                    (short.widen)(found, out);
+                }
+            }
+            _ => out.fill(0.0),
+        }
+    }
+
+    /// Copies neighbouring integers or truth values from `start` on.
+    pub(super) fn ints(self, start: usize, out: &mut [i32]) {
+        match self {
+            Self::I32(e) => copy_each(e, start, out, |e| e),
+            Self::Bool(e) => copy_each(e, start, out, |e| i32::from(e != 0)),
+            Self::I64(e) => copy_each(e, start, out, |e| e as i32),
+            _ => out.fill(0),
+        }
+    }
+
+    /// Copies neighbouring integers of 64 bits from `start` on.
+    pub(super) fn longs(self, start: usize, out: &mut [i64]) {
+        match self {
+            Self::I64(e) => copy_each(e, start, out, |e| e),
+            Self::I32(e) => copy_each(e, start, out, i64::from),
+            _ => out.fill(0),
+        }
+    }
+
+    /// Copies the floats at these offsets, zero for those out of range.
+    pub(super) fn gather_floats(self, at: &[usize], out: &mut [f32]) {
+        match self {
+            Self::F32(e) => gather_each(e, at, out, |e| e),
+            Self::Short(e, short) => {
+                for (at, out) in at.chunks(BLOCK).zip(out.chunks_mut(BLOCK)) {
+                    let mut found = [0; BLOCK];
+                    gather_each(e, at, &mut found, |e| e);
+                    (short.widen)(&found[..out.len()], out);
+                }
+            }
+            _ => out.fill(0.0),
+        }
+    }
+
+    /// Copies the integers or truth values at these offsets, zero for those out of range.
+    pub(super) fn gather_ints(self, at: &[usize], out: &mut [i32]) {
+        match self {
+            Self::I32(e) => gather_each(e, at, out, |e| e),
+            Self::Bool(e) => gather_each(e, at, out, |e| i32::from(e != 0)),
+            Self::I64(e) => gather_each(e, at, out, |e| e as i32),
+            _ => out.fill(0),
+        }
+    }
+
+    /// Copies the integers of 64 bits at these offsets, zero for those out of range.
+    pub(super) fn gather_longs(self, at: &[usize], out: &mut [i64]) {
+        match self {
+            Self::I64(e) => gather_each(e, at, out, |e| e),
+            Self::I32(e) => gather_each(e, at, out, i64::from),
+            _ => out.fill(0),
+        }
+    }
+
+    /// The number at an offset.
+    pub(super) fn number(self, at: usize) -> Option<f64> {
+        match self {
+            Self::I64(e) => e.get(at).map(|&e| e as f64),
+            Self::I32(e) => e.get(at).map(|&e| e.into()),
+            Self::Bool(e) => e.get(at).map(|&e| f64::from(u8::from(e != 0))),
+            Self::F32(_) | Self::Short(..) => {
+                let mut number = [f32::NAN];
+                self.floats(at, &mut number);
+                Some(number[0].into()).filter(|number: &f64| !number.is_nan())
+            }
+        }
+    }
+}
+
+impl<'a> ElementsMut<'a> {
+    /// The first `count` elements of memory that is aligned for all types.
+    pub(super) fn new(dtype: DType, memory: &'a mut [u8], count: usize) -> Self {
+        match dtype {
+            DType::F32 => Self::F32(&mut cast_slice_mut(memory)[..count]),
+            DType::F16 => Self::Short(&mut cast_slice_mut(memory)[..count], &F16),
+            DType::I64 => Self::I64(&mut cast_slice_mut(memory)[..count]),
+            DType::I32 | DType::U32 | DType::Bool => Self::I32(&mut cast_slice_mut(memory)[..count]),
+        }
+    }
+
+    /// Cuts the elements into pieces of `size`, the last one shorter.
+    pub(super) fn pieces(self, size: usize) -> Vec<Self> {
+        match self {
+            Self::F32(e) => e.chunks_mut(size).map(Self::F32).collect(),
+            Self::Short(e, short) => e.chunks_mut(size).map(|e| Self::Short(e, short)).collect(),
+            Self::I64(e) => e.chunks_mut(size).map(Self::I64).collect(),
+            Self::I32(e) => e.chunks_mut(size).map(Self::I32).collect(),
+        }
+    }
+
+    /// Lets several tasks write the elements.
+    pub(super) fn share(self) -> SharedElements<'a> {
+        match self {
+            Self::F32(e) => SharedElements::F32(atomic_u32(cast_slice_mut(e))),
+            Self::Short(e, short) => SharedElements::Short(atomic_u16(e), short),
+            Self::I64(e) => SharedElements::I64(atomic_u64(cast_slice_mut(e))),
+            Self::I32(e) => SharedElements::I32(atomic_u32(cast_slice_mut(e))),
+        }
+    }
+
+    /// Stores neighbouring elements from `offset` on.
+    pub(super) fn store(&mut self, offset: usize, values: Values<'_>) {
+        match (self, values) {
+            (Self::F32(e), Values::F32(v)) => copy(e, offset, v),
+            (Self::Short(e, short), Values::F32(v)) => {
+                if let Some(target) = e.get_mut(offset..offset.saturating_add(v.len())) {
+                    (short.narrow)(v, target);
+                }
+            }
+            (Self::I32(e), Values::I32(v)) => copy(e, offset, v),
+            (Self::I64(e), Values::I64(v)) => copy(e, offset, v),
+            (elements, values) => debug_assert!(false, "{values:?} for {elements:?}"),
+        }
+    }
+}
+
+impl SharedElements<'_> {
+    /// Stores neighbouring elements from `offset` on.
+    pub(super) fn store(self, offset: usize, values: Values<'_>) {
+        match (self, values) {
+            (Self::F32(e), Values::F32(v)) => each(e, offset, v, |e, v| e.store(v.to_bits(), RELAXED)),
+            (Self::Short(e, short), Values::F32(v)) => {
+                for (n, v) in v.chunks(BLOCK).enumerate() {
+                    let mut stored = [0; BLOCK];
+                    (short.narrow)(v, &mut stored[..v.len()]);
+                    each(e, offset + n * BLOCK, &stored[..v.len()], |e, v| e.store(v, RELAXED));
+                }
+            }
+            (Self::I32(e), Values::I32(v)) => each(e, offset, v, |e, v| e.store(v as u32, RELAXED)),
+            (Self::I64(e), Values::I64(v)) => each(e, offset, v, |e, v| e.store(v as u64, RELAXED)),
+            (elements, values) => debug_assert!(false, "{values:?} for {elements:?}"),
+        }
+    }
+}
+
+fn copy_each<T: Copy, V>(elements: &[T], start: usize, out: &mut [V], value: impl Fn(T) -> V) {
+    let found = elements.get(start..).unwrap_or(&[]);
+    out.iter_mut().zip(found).for_each(|(out, &element)| *out = value(element));
+}
+
+fn gather_each<T: Copy, V: Default>(elements: &[T], at: &[usize], out: &mut [V], value: impl Fn(T) -> V) {
+    out.iter_mut().zip(at).for_each(|(out, &at)| *out = elements.get(at).map_or(V::default(), |&e| value(e)));
+}
+
+const RELAXED: Ordering = Ordering::Relaxed;
+
+fn each<A, V: Copy>(elements: &[A], offset: usize, values: &[V], store: impl Fn(&A, V)) {
+    if let Some(rest) = elements.get(offset..) {
+        for (element, &value) in rest.iter().zip(values) {
+            store(element, value);
+        }
+    }
+}
+
+fn copy<T: Copy>(elements: &mut [T], offset: usize, values: &[T]) {
+    if let Some(target) = elements.get_mut(offset..offset.saturating_add(values.len())) {
+        target.copy_from_slice(values);
+    }
+}
+
+macro_rules! atomic_view {
+    ($name:ident, $int:ty, $atomic:ty) => {
+        fn $name(elements: &mut [$int]) -> &[$atomic] {
+            let (start, len) = (elements.as_mut_ptr().cast::<$atomic>(), elements.len());
+            assert!(start.is_aligned());
+            // SAFETY: an atomic has the size and bit validity of its integer, the alignment was checked, and the
+            // exclusive borrow is given up for the lifetime of the result, so all access in it is atomic.
+            unsafe { std::slice::from_raw_parts(start, len) }
+        }
+    };
+}
+
+atomic_view!(atomic_u16, u16, AtomicU16);
+atomic_view!(atomic_u32, u32, AtomicU32);
+atomic_view!(atomic_u64, u64, AtomicU64);
