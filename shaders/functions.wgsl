@@ -42,6 +42,20 @@ fn packed_halves(x: vec2<f32>) -> u32 {
     return halves.x | (halves.y << 16u);
 }
 
+// Two floats whose upper halves a word holds.
+fn unpack_bfloats(word: u32) -> vec2<f32> {
+    return bitcast<vec2<f32>>(vec2<u32>(word << 16u, word & 0xffff0000u));
+}
+
+// The upper halves of two floats: the nearest, ties to even.
+fn packed_bfloats(x: vec2<f32>) -> u32 {
+    let bits = bitcast<vec2<u32>>(x);
+    let rounded = bits + vec2<u32>(0x7fffu) + ((bits >> vec2<u32>(16u)) & vec2<u32>(1u));
+    let is_number = (bits & vec2<u32>(0x7fffffffu)) <= vec2<u32>(0x7f800000u);
+    let halves = select(bits | vec2<u32>(0x400000u), rounded, is_number) >> vec2<u32>(16u);
+    return halves.x | (halves.y << 16u);
+}
+
 // Rounded toward zero, within the range of the result; 0 for NaN.
 fn i32_from_f32(x: f32) -> i32 {
     return select(select(i32(x), 0x7fffffff, x >= 2147483648.0f), 0, is_nan(x));

@@ -45,6 +45,7 @@ impl Form {
                 ..typed("f16", "vec4<f16>")
             }),
             DType::F16 => Self::Pairs(Pairs { unpack: "unpack2x16float", pack: "packed_halves" }),
+            DType::BF16 => Self::Pairs(Pairs { unpack: "unpack_bfloats", pack: "packed_bfloats" }),
             DType::I64 => Self::Typed(Typed { group: None, ..typed("vec2<u32>", "") }),
             DType::I32 | DType::U32 => Self::Typed(typed("i32", "vec4<i32>")),
             DType::Bool => Self::Typed(Typed {

@@ -3,6 +3,7 @@
 use bytemuck::{AnyBitPattern, cast_slice, cast_slice_mut, try_cast_slice};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use pulp::Arch;
 use rewire_graph::DType;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -66,6 +67,23 @@ static F16: Short = Short {
     narrow: |from, to| cast_slice_mut::<u16, f16>(to).convert_from_f32_slice(from),
 };
 
+static BF16: Short = Short {
+    widen: |from, to| {
+        Arch::new().dispatch(|| to.iter_mut().zip(from).for_each(|(to, &e)| *to = f32::from_bits(u32::from(e) << 16)));
+    },
+    narrow: |from, to| {
+        Arch::new().dispatch(|| to.iter_mut().zip(from).for_each(|(to, &value)| *to = upper_half(value)));
+    },
+};
+
+/// The upper half of a float, to the nearest, ties to even.
+#[inline(always)]
+fn upper_half(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
+    ((if value.is_nan() { bits | 0x40_0000 } else { rounded }) >> 16) as u16
+}
+
 /// Elements that are converted at once.
 const BLOCK: usize = 64;
 
@@ -78,6 +96,7 @@ impl<'a> Elements<'a> {
         match dtype {
             DType::F32 => Self::F32(first(memory, count)),
             DType::F16 => Self::Short(first(memory, count), &F16),
+            DType::BF16 => Self::Short(first(memory, count), &BF16),
             DType::I64 => Self::I64(first(memory, count)),
             DType::I32 | DType::U32 => Self::I32(first(memory, count)),
             DType::Bool => Self::Bool(first(memory, count)),
@@ -171,6 +190,7 @@ impl<'a> ElementsMut<'a> {
         match dtype {
             DType::F32 => Self::F32(&mut cast_slice_mut(memory)[..count]),
             DType::F16 => Self::Short(&mut cast_slice_mut(memory)[..count], &F16),
+            DType::BF16 => Self::Short(&mut cast_slice_mut(memory)[..count], &BF16),
             DType::I64 => Self::I64(&mut cast_slice_mut(memory)[..count]),
             DType::I32 | DType::U32 | DType::Bool => Self::I32(&mut cast_slice_mut(memory)[..count]),
         }
