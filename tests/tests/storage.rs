@@ -1,4 +1,4 @@
-//! Plans that store floats as halves: parameters and values between kernels, not inputs and outputs.
+//! Plans that store floats in 16 bits: parameters and values between kernels, not inputs and outputs.
 
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
@@ -10,23 +10,30 @@ use rewire_tests::noise::Noise;
 
 const TOLERANCE: f64 = 5e-3;
 
+/// The types, and how far results may be off.
+const STORED: [(DType, f64); 2] = [(DType::F16, TOLERANCE), (DType::BF16, 8.0 * TOLERANCE)];
+
 fn check(golden: &Golden, options: &SessionOptions) -> Result<(), String> {
     let replay = golden.trace()?;
-    let mut plan = plan(&replay.graph)?;
-    plan.store_floats_as(DType::F16);
-    let mut session = load_plan(plan, &golden.parameters(&replay.graph), options.clone())?;
-    let found = golden.differences(&run(&mut session, &golden.inputs(&replay.graph))?, TOLERANCE);
+    let mut found = vec![];
+    for (dtype, tolerance) in STORED {
+        let mut plan = plan(&replay.graph)?;
+        plan.store_floats_as(dtype);
+        let mut session = load_plan(plan, &golden.parameters(&replay.graph), options.clone())?;
+        let differences = golden.differences(&run(&mut session, &golden.inputs(&replay.graph))?, tolerance);
+        found.extend(differences.into_iter().map(|difference| format!("{dtype}: {difference}")));
+    }
     if found.is_empty() { Ok(()) } else { Err(found.join("\n  ")) }
 }
 
 #[test]
-fn the_cpu_stores_halves() {
+fn the_cpu_stores_16_bits() {
     let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
     hold(&cases(), |golden| check(golden, &options));
 }
 
 #[test]
-fn the_gpu_stores_halves() {
+fn the_gpu_stores_16_bits() {
     hold(&sample(), |golden| match gpu().filter(|gpu| gpu.target().f16) {
         Some(gpu) => check(golden, &on(gpu)),
         None => Ok(()),

@@ -172,4 +172,26 @@ mod tests {
             }
         }
     }
+
+    /// The nearest of the two numbers around it, the even one half way between them.
+    #[test]
+    fn upper_halves_are_the_nearest() {
+        let mut bits: u32 = 1;
+        for _ in 0..20_000 {
+            bits = bits.wrapping_mul(0x9E37_79B9).wrapping_add(0x7f4a_7c15);
+            for bits in [bits, bits & 0xffff_8000, bits | 0x7fff] {
+                let value = f64::from(f32::from_bits(bits));
+                let stored = HostTensor::from_f64(DType::BF16, vec![1], &[value]).unwrap();
+                let (below, found) = (bits >> 16, u32::from(u16::from_le_bytes(stored.bytes().try_into().unwrap())));
+                let number = |half: u32| f64::from(f32::from_bits(half << 16));
+                if value.is_nan() {
+                    assert!(number(found).is_nan(), "{bits:x}");
+                } else if number(below + 1).is_finite() {
+                    let (down, up) = ((value - number(below)).abs(), (number(below + 1) - value).abs());
+                    let nearest = if down < up || down == up && below & 1 == 0 { below } else { below + 1 };
+                    assert_eq!(found, nearest, "{bits:x}");
+                }
+            }
+        }
+    }
 }

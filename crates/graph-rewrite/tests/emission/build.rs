@@ -2,7 +2,7 @@
 
 use crate::tensor::{Num, Tensor};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
-use rewire_graph::{DType, Dim, Symbol};
+use rewire_graph::{DType, Dim, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::{Accumulation, Body, Operand, Output, Place, ReduceOp};
 
 pub fn sym(n: u32) -> Dim {
@@ -63,10 +63,9 @@ pub fn noise(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
             state ^= state >> 7;
             state ^= state << 17;
             match dtype {
-                DType::F32 | DType::F16 => {
+                _ if dtype.is_float() => {
                     let x = (state >> 40) as f64 / f64::from(1 << 24) * 4.0 - 2.0;
-                    let x = if dtype == DType::F16 { half::f16::from_f64(x).to_f64() } else { f64::from(x as f32) };
-                    Num::F(x)
+                    Num::F(HostTensor::from_f64(dtype, vec![], &[x]).unwrap().to_f64()[0])
                 }
                 DType::I64 => Num::I((state as i64) >> (state & 63)),
                 DType::Bool => Num::I((state >> 33 & 1) as i64),

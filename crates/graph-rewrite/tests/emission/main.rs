@@ -63,7 +63,11 @@ fn check_on(
 
 fn compare(name: &str, got: &Tensor, expected: &Tensor, wgsl: &str) {
     let scale = expected.data.iter().map(|x| x.float().abs()).fold(0.0, f64::max).max(1e-30);
-    let tolerance = if got.dtype == DType::F16 { 2e-3 } else { 2e-5 };
+    let tolerance = match got.dtype {
+        DType::F16 => 2e-3,
+        DType::BF16 => 8e-3,
+        _ => 2e-5,
+    };
     for (at, (x, y)) in got.data.iter().zip(&expected.data).enumerate() {
         let ok = match y {
             Num::Never => x.float() == 0.0,

@@ -35,7 +35,7 @@ pub fn biased(rows: &Dim, width: &Dim, dtype: DType) -> Kernel {
 #[test]
 fn a_sum_with_a_broadcast_row() {
     for (rows, width, n, w) in shapes() {
-        for dtype in [DType::F32, DType::F16] {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
             let data = [noise(dtype, &[n, w], 1), noise(DType::F32, &[w], 2)];
             let symbols = [(0, n as i64), (1, w as i64)];
             check(&format!("{n}x{w} {dtype}"), &biased(&rows, &width, dtype), &data, &symbols);

@@ -291,3 +291,48 @@ macro_rules! atomic_view {
 atomic_view!(atomic_u16, u16, AtomicU16);
 atomic_view!(atomic_u32, u32, AtomicU32);
 atomic_view!(atomic_u64, u64, AtomicU64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rewire_graph::HostTensor;
+
+    /// What a type makes of floats.
+    fn rounded(dtype: DType, values: &[f32]) -> Vec<f32> {
+        let values: Vec<f64> = values.iter().map(|&value| value.into()).collect();
+        HostTensor::from_f64(dtype, vec![values.len()], &values).unwrap().to_f32()
+    }
+
+    fn same(a: &[f32], b: &[f32]) -> bool {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan())
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_stored_is_loaded_as_its_type_rounds(
+            bits in proptest::collection::vec(any::<u32>(), 0..150),
+            start in 0usize..9,
+        ) {
+            let values: Vec<f32> = bits.into_iter().map(f32::from_bits).collect();
+            let count = start + values.len();
+            for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float() && dtype.format().is_written()) {
+                let (mut own, mut shared) = (vec![0u64; count], vec![0u64; count]);
+                ElementsMut::new(dtype, cast_slice_mut(&mut own), count).store(start, Values::F32(&values));
+                let elements = ElementsMut::new(dtype, cast_slice_mut(&mut shared), count);
+                elements.share().store(start, Values::F32(&values));
+                prop_assert_eq!(&own, &shared);
+                let elements = Elements::new(dtype, cast_slice(&own), count);
+                let (mut run, mut gathered) = (vec![1.0; values.len()], vec![1.0; values.len() + 1]);
+                elements.floats(start, &mut run);
+                let at: Vec<usize> = (start..count).rev().chain([count]).collect();
+                elements.gather_floats(&at, &mut gathered);
+                let expected = rounded(dtype, &values);
+                prop_assert!(same(&run, &expected), "{dtype}: {values:?} as {run:?}");
+                prop_assert_eq!(gathered.pop(), Some(0.0));
+                gathered.reverse();
+                prop_assert!(same(&gathered, &expected), "{dtype}: {values:?} as {gathered:?}");
+            }
+        }
+    }
+}
