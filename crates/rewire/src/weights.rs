@@ -66,7 +66,7 @@ struct Entry {
 
 /// The tensors of a safetensors file by name.
 ///
-/// Holds the file's bytes and decodes a tensor when it is asked for. `BF16` becomes `F32`, which is exact.
+/// Holds the file's bytes and decodes a tensor when it is asked for.
 ///
 /// ```
 /// use rewire::weights::Weights;
@@ -125,7 +125,6 @@ impl<'a> Weights<'a> {
         let entry = self.entries.get(name)?;
         let bytes = self.data.get(entry.bytes.clone())?;
         let data = match entry.dtype {
-            Dtype::BF16 => bytes.as_chunks::<2>().0.iter().flat_map(|&[lo, hi]| [0, 0, lo, hi]).collect(),
             Dtype::BOOL => bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect(),
             _ => bytes.to_vec(),
         };
@@ -191,10 +190,7 @@ impl safetensors::View for View<'_> {
 }
 
 fn stored(dtype: Dtype) -> Option<DType> {
-    match dtype {
-        Dtype::BF16 => Some(DType::F32),
-        _ => DType::named(&dtype.to_string().to_lowercase()),
-    }
+    DType::named(&dtype.to_string().to_lowercase())
 }
 
 fn format_error(error: &SafeTensorError, bytes: usize) -> WeightsError {
@@ -267,10 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn bf16_widens_exactly() {
+    fn bf16_stays_as_it_is() {
         let bytes =
             with_header(r#"{"w":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}"#, &[0x80, 0x3f, 0x00, 0xc0]);
-        assert_eq!(Weights::parse(bytes).unwrap().get("w").unwrap().to_f32(), [1.0, -2.0]);
+        let tensor = Weights::parse(bytes).unwrap().get("w").unwrap();
+        assert_eq!((tensor.dtype(), tensor.to_f32()), (DType::BF16, vec![1.0, -2.0]));
+        let written = serialize(&BTreeMap::from([("w".to_owned(), tensor.clone())]), &BTreeMap::new()).unwrap();
+        assert_eq!(Weights::parse(written).unwrap().get("w"), Some(tensor));
     }
 
     #[test]

@@ -20,11 +20,11 @@ pub(super) struct Case<'a> {
 impl<'a> Case<'a> {
     pub fn new(op: &'a str, attrs: &'a Value, tensors: &'a BTreeMap<String, (DType, Vec<usize>)>) -> Self {
         let given = tensors.iter().filter(|(name, _)| name.starts_with("in.") || name.starts_with("param."));
-        let half = given.into_iter().any(|(_, (dtype, _))| *dtype == DType::F16);
+        let narrow = given.map(|(_, (dtype, _))| *dtype).find(|dtype| matches!(dtype, DType::F16 | DType::BF16));
         let learns = attrs.get("mode").and_then(Value::as_str) == Some("train")
             || attrs.get("training").and_then(Value::as_bool) == Some(true);
         let mode = if learns { Mode::Train } else { Mode::Eval };
-        let scope = Scope::new().with_weights(if half { DType::F16 } else { DType::F32 }).with_mode(mode);
+        let scope = Scope::new().with_weights(narrow.unwrap_or(DType::F32)).with_mode(mode);
         Self { scope, op, attrs: without_nulls(attrs), tensors, samples: RefCell::default() }
     }
 
