@@ -80,3 +80,130 @@ fn halves_take_half_the_memory() {
     let ratio = bytes(DType::F16) / bytes(DType::F32);
     assert!((0.48..0.53).contains(&ratio), "halves take {ratio} of the memory");
 }
+
+/// Widths of tables: whole groups, odd ones, one element.
+const WIDTHS: [usize; 6] = [1, 4, 25, 50, 64, 130];
+
+/// Types that tables are stored in.
+const TABLES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Rows8];
+
+/// Every kernel: the CPU, and the GPU with and without `f16`.
+fn kernels() -> Vec<SessionOptions> {
+    let cpu = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+    let plain = |gpu: rewire_runtime::Gpu| on(gpu.restricted(&Target { f16: false, ..gpu.target().clone() }));
+    [Some(cpu), gpu().map(on), gpu().map(plain)].into_iter().flatten().collect()
+}
+
+/// Holds a graph against the interpreter on every kernel.
+fn computes(graph: &rewire_graph::Graph, inputs: &Tensors, parameters: &Tensors, relative: f64, what: &str) {
+    let expected = oracle(graph, inputs, parameters).unwrap();
+    for options in kernels() {
+        let kernel = options.kernel;
+        let mut session = load_plan(plan(graph).unwrap(), parameters, options).unwrap();
+        let found = differences(&run(&mut session, inputs).unwrap(), &expected, Tolerance { relative, floor: 1e-3 });
+        assert!(found.is_empty(), "{what} on {kernel}: {found:?}");
+    }
+}
+
+#[test]
+fn tables_are_looked_up_in_any_type() {
+    for dtype in TABLES {
+        for width in WIDTHS {
+            let scope = Scope::new();
+            let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
+            let table = scope.parameter("table", dtype, &[37.into(), width.into()]);
+            let rows = table.gather(&ids);
+            let outputs = [
+                ("rows", rows.cast(DType::F32)),
+                ("scaled", &(&rows * 0.75) + &rows.gather(&scope.constant(HostTensor::u32(vec![1], &[0]).unwrap()))),
+                ("turned", rows.cast(DType::F32).permute(&[1, 0])),
+            ];
+            let graph = scope.finish(&outputs).unwrap();
+            let values = Noise::new(5, "table").floats(DType::F32, &[37, width], 3.0).stored_as(dtype).unwrap();
+            let parameters = Tensors::from([("table".to_owned(), values)]);
+            for count in [1, 3, 300] {
+                let ids: Vec<u32> = (0..count).map(|n| n * 29 % 37).collect();
+                let ids = HostTensor::u32(vec![ids.len()], &ids).unwrap();
+                let inputs = Tensors::from([("ids".to_owned(), ids)]);
+                computes(&graph, &inputs, &parameters, 1e-6, &format!("{dtype} {count}x{width}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn no_rows_are_looked_up() {
+    for dtype in TABLES {
+        let scope = Scope::new();
+        let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
+        let rows = scope.parameter("table", dtype, &[3.into(), 25.into()]).gather(&ids);
+        let graph = scope.finish(&[("rows", &rows * 2.0)]).unwrap();
+        let values = Noise::new(5, "table").floats(DType::F32, &[3, 25], 3.0).stored_as(dtype).unwrap();
+        let inputs = Tensors::from([("ids".to_owned(), HostTensor::u32(vec![0], &[]).unwrap())]);
+        computes(&graph, &inputs, &Tensors::from([("table".to_owned(), values)]), 0.0, &dtype.to_string());
+    }
+}
+
+#[test]
+fn weights_multiply_in_any_type() {
+    for dtype in TABLES {
+        for (depth, columns) in [(25, 50), (50, 1), (1, 25), (64, 32)] {
+            let scope = Scope::new();
+            let x = scope.input("x", DType::F32, &[scope.size("rows"), depth.into()]);
+            let weight = scope.parameter("weight", dtype, &[columns.into(), depth.into()]);
+            let flat = scope.parameter("flat", dtype, &[depth.into(), columns.into()]);
+            let graph = scope.finish(&[("linear", x.linear(&weight, None)), ("product", x.matmul(&flat))]).unwrap();
+            let mut noise = Noise::new(7, "weights");
+            let mut values = |shape: &[usize]| noise.floats(DType::F32, shape, 1.0);
+            let x = values(&[9, depth]);
+            let parameters = Tensors::from([
+                ("weight".to_owned(), values(&[columns, depth]).stored_as(dtype).unwrap()),
+                ("flat".to_owned(), values(&[depth, columns]).stored_as(dtype).unwrap()),
+            ]);
+            let inputs = Tensors::from([("x".to_owned(), x)]);
+            computes(&graph, &inputs, &parameters, 2e-5, &format!("{dtype} {depth}x{columns}"));
+        }
+    }
+}
+
+/// Results in a narrow type are what the interpreter rounds, bit for bit.
+#[test]
+fn results_are_rounded_alike() {
+    for dtype in [DType::F16, DType::BF16] {
+        for (rows, width) in [(1, 1), (7, 25), (3, 50), (5, 64)] {
+            let scope = Scope::new();
+            let x = scope.input("x", DType::F32, &[scope.size("rows"), width.into()]);
+            let graph = scope.finish(&[("y", (&x * 0.5).maximum(&x).cast(dtype))]).unwrap();
+            let x = Noise::new(11, "x").floats(DType::F32, &[rows, width], 100.0);
+            let inputs = Tensors::from([("x".to_owned(), x)]);
+            let expected = oracle(&graph, &inputs, &Tensors::new()).unwrap();
+            assert_eq!(expected["y"].dtype(), dtype);
+            computes(&graph, &inputs, &Tensors::new(), 0.0, &format!("{dtype} {rows}x{width}"));
+        }
+    }
+}
+
+#[test]
+fn rows_with_a_scale_are_not_written() {
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, &[scope.size("rows"), 8.into()]);
+    let error = scope.finish(&[("y", x.cast(DType::Rows8))]).unwrap_err().to_string();
+    assert!(error.contains("a type that kernels write"), "{error}");
+}
+
+/// Rows and what they give back, byte for byte as fbgemm has them.
+#[test]
+fn rows_are_quantized_as_fbgemm_does() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("quantized");
+    for case in ["int8_1x8", "int8_7x32", "int8_33x48"] {
+        let file = std::fs::read(folder.join(case).with_extension("safetensors")).unwrap();
+        let stored = safetensors::SafeTensors::deserialize(&file).unwrap();
+        let floats = |name: &str| {
+            let view = stored.tensor(name).unwrap();
+            HostTensor::from_bytes(DType::F32, view.shape().to_vec(), view.data().to_vec()).unwrap()
+        };
+        let rows = floats("in.table").stored_as(DType::Rows8).unwrap();
+        assert_eq!(rows.bytes(), stored.tensor("out.rows").unwrap().data(), "{case}");
+        assert_eq!(rows.stored_as(DType::F32).unwrap(), floats("out.table"), "{case}");
+    }
+}

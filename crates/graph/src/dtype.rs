@@ -1,4 +1,4 @@
-use crate::storage::{Codec, Format, decode, encode};
+use crate::storage::{Codec, Format, decode, encode, rows8};
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -33,6 +33,9 @@ pub enum DType {
     /// The upper half of single precision: its range with eight bits of precision; computed in f32 and rounded to the nearest,
     /// ties to even, where stored. NaN stays NaN.
     BF16,
+    /// Rows of 8-bit integers with an `f32` scale and an `f32` bias each, fbgemm's fused 8-bit rows: element `q` is
+    /// `q * scale + bias`, rounded once. Tables and weights; kernels read them, [`crate::HostTensor::stored_as`] makes them.
+    Rows8,
     /// 64-bit signed integer; a pair of u32 on a GPU.
     I64,
     /// 32-bit signed integer.
@@ -45,7 +48,8 @@ pub enum DType {
 
 impl DType {
     /// All of them.
-    pub const ALL: [Self; 7] = [Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::U32, Self::Bool];
+    pub const ALL: [Self; 8] =
+        [Self::F32, Self::F16, Self::BF16, Self::Rows8, Self::I64, Self::I32, Self::U32, Self::Bool];
 
     /// How elements lie in memory.
     pub fn format(self) -> &'static Format {
@@ -55,6 +59,10 @@ impl DType {
         const F32: Format = format("f32", Scalar::F32, 32, floats!(f32, |x| x as f32, f64::from));
         const F16: Format = format("f16", Scalar::F32, 16, floats!(f16, f16::from_f64, f16::to_f64));
         const BF16: Format = format("bf16", Scalar::F32, 16, floats!(bf16, bf16::from_f64, bf16::to_f64));
+        const ROWS8: Format = Format {
+            parameters: 64,
+            ..format("rows8", Scalar::F32, 8, Codec::Float { decode: rows8::decode, encode: rows8::encode })
+        };
         const I64: Format = format("i64", Scalar::I64, 64, integers!(i64, |x| x as i64, |x| x));
         const I32: Format = format("i32", Scalar::I32, 32, integers!(i32, |x| x as i32, i64::from));
         const U32: Format = format("u32", Scalar::I32, 32, integers!(u32, |x| x as u32, i64::from));
@@ -63,6 +71,7 @@ impl DType {
             Self::F32 => &F32,
             Self::F16 => &F16,
             Self::BF16 => &BF16,
+            Self::Rows8 => &ROWS8,
             Self::I64 => &I64,
             Self::I32 => &I32,
             Self::U32 => &U32,

@@ -48,7 +48,9 @@ pub enum WeightsError {
         bytes: usize,
     },
     /// A tensor has an element type that cannot be used.
-    #[error("tensor `{name}` is {dtype}: expected F32, F16, BF16, I64, I32, U32 or BOOL")]
+    #[error(
+        "tensor `{name}` is {dtype}: expected F32, F16, BF16, I64, I32, U32, BOOL, or U8 rows with a scale and a bias"
+    )]
     ElementType {
         /// Name of the tensor.
         name: String,
@@ -59,14 +61,15 @@ pub enum WeightsError {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    dtype: Dtype,
+    dtype: DType,
     shape: Vec<usize>,
     bytes: Range<usize>,
 }
 
 /// The tensors of a safetensors file by name.
 ///
-/// Holds the file's bytes and decodes a tensor when it is asked for.
+/// Holds the file's bytes and decodes a tensor when it is asked for. `U8` is taken for [`DType::Rows8`]: every row ends with
+/// its scale and its bias.
 ///
 /// ```
 /// use rewire::weights::Weights;
@@ -109,12 +112,12 @@ impl<'a> Weights<'a> {
         let (header, index) = SafeTensors::read_metadata(&data).map_err(|error| format_error(&error, data.len()))?;
         let mut entries = BTreeMap::new();
         for (name, info) in index.tensors() {
-            if stored(info.dtype).is_none() {
+            let Some((dtype, shape)) = stored(info.dtype, &info.shape) else {
                 return Err(WeightsError::ElementType { name, dtype: info.dtype.to_string() });
-            }
+            };
             let start = header + 8;
             let bytes = start + info.data_offsets.0..start + info.data_offsets.1;
-            entries.insert(name, Entry { dtype: info.dtype, shape: info.shape.clone(), bytes });
+            entries.insert(name, Entry { dtype, shape, bytes });
         }
         let metadata = index.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
         Ok(Self { data, entries, metadata })
@@ -125,16 +128,16 @@ impl<'a> Weights<'a> {
         let entry = self.entries.get(name)?;
         let bytes = self.data.get(entry.bytes.clone())?;
         let data = match entry.dtype {
-            Dtype::BOOL => bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect(),
+            DType::Bool => bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect(),
             _ => bytes.to_vec(),
         };
-        HostTensor::from_bytes(stored(entry.dtype)?, entry.shape.clone(), data).ok()
+        HostTensor::from_bytes(entry.dtype, entry.shape.clone(), data).ok()
     }
 
     /// Element type and shape of a tensor.
     pub fn describe(&self, name: &str) -> Option<(DType, &[usize])> {
         let entry = self.entries.get(name)?;
-        Some((stored(entry.dtype)?, &entry.shape))
+        Some((entry.dtype, &entry.shape))
     }
 
     /// All names in ascending order.
@@ -157,40 +160,61 @@ pub fn serialize(
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, WeightsError> {
     let metadata: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    let views = tensors.iter().map(|(name, tensor)| (name.as_str(), View(tensor)));
+    let views = tensors.iter().map(|(name, tensor)| (name.as_str(), View::of(tensor)));
     safetensors::serialize(views, Some(metadata)).map_err(|error| format_error(&error, 0))
 }
 
-struct View<'a>(&'a HostTensor);
+/// A tensor as a file holds it.
+struct View<'a> {
+    tensor: &'a HostTensor,
+    shape: Vec<usize>,
+}
+
+impl<'a> View<'a> {
+    fn of(tensor: &'a HostTensor) -> Self {
+        let (mut shape, format) = (tensor.shape().to_vec(), tensor.dtype().format());
+        if let Some(width) = shape.last_mut().filter(|_| !format.is_written()) {
+            *width = format.row_bytes(*width).unwrap_or(usize::MAX);
+        }
+        Self { tensor, shape }
+    }
+}
 
 impl safetensors::View for View<'_> {
     fn dtype(&self) -> Dtype {
-        let name = self.0.dtype().format().name.to_uppercase();
+        let name = self.tensor.dtype().format().name.to_uppercase();
         let named: Result<_, ValueError> = Dtype::deserialize(name.into_deserializer());
         named.unwrap_or(Dtype::U8)
     }
 
     fn shape(&self) -> &[usize] {
-        self.0.shape()
+        &self.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        match self.0.dtype() {
-            DType::Bool => self.0.to_i64().into_iter().map(|v| u8::from(v != 0)).collect(),
-            _ => Cow::Borrowed(self.0.bytes()),
+        match self.tensor.dtype() {
+            DType::Bool => self.tensor.to_i64().into_iter().map(|v| u8::from(v != 0)).collect(),
+            _ => Cow::Borrowed(self.tensor.bytes()),
         }
     }
 
     fn data_len(&self) -> usize {
-        match self.0.dtype() {
-            DType::Bool => self.0.len(),
-            _ => self.0.bytes().len(),
+        match self.tensor.dtype() {
+            DType::Bool => self.tensor.len(),
+            _ => self.tensor.bytes().len(),
         }
     }
 }
 
-fn stored(dtype: Dtype) -> Option<DType> {
-    DType::named(&dtype.to_string().to_lowercase())
+/// How a tensor of a file is held. Bytes are whole rows of 8 bits, a scale and a bias each.
+fn stored(dtype: Dtype, shape: &[usize]) -> Option<(DType, Vec<usize>)> {
+    match (dtype, shape) {
+        (Dtype::U8, [outer @ .., row]) => {
+            let width = row.checked_sub(DType::Rows8.format().row_bytes(0)?)?;
+            Some((DType::Rows8, outer.iter().copied().chain([width]).collect()))
+        }
+        _ => Some((DType::named(&dtype.to_string().to_lowercase())?, shape.to_vec())),
+    }
 }
 
 fn format_error(error: &SafeTensorError, bytes: usize) -> WeightsError {
@@ -270,6 +294,17 @@ mod tests {
         assert_eq!((tensor.dtype(), tensor.to_f32()), (DType::BF16, vec![1.0, -2.0]));
         let written = serialize(&BTreeMap::from([("w".to_owned(), tensor.clone())]), &BTreeMap::new()).unwrap();
         assert_eq!(Weights::parse(written).unwrap().get("w"), Some(tensor));
+    }
+
+    #[test]
+    fn rows_with_a_scale_are_bytes() {
+        let table = HostTensor::f32(vec![2, 3], &[0.0, 0.5, 1.0, -1.0, 3.0, 1.0]).unwrap();
+        let rows = table.clone().stored_as(DType::Rows8).unwrap();
+        let bytes = serialize(&BTreeMap::from([("t".to_owned(), rows.clone())]), &BTreeMap::new()).unwrap();
+        assert!(String::from_utf8_lossy(&bytes).contains(r#""dtype":"U8","shape":[2,11]"#));
+        assert_eq!(Weights::parse(bytes).unwrap().get("t"), Some(rows));
+        let short = with_header(r#"{"w":{"dtype":"U8","shape":[2,7],"data_offsets":[0,14]}}"#, &[0; 14]);
+        assert!(matches!(Weights::parse(short), Err(WeightsError::ElementType { .. })));
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use super::Slot;
 
-/// How a buffer is accessed: an element or four neighbours at a time, four halves also as they are.
+/// How a buffer is accessed: an element or four neighbours at a time, four halves also as they are, rows by words.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Access {
     pub element: bool,
     pub vector: bool,
     pub halves: bool,
+    pub words: bool,
 }
 
 impl Access {

@@ -1,5 +1,5 @@
 use super::EmitError;
-use crate::plan::Kernel;
+use crate::plan::{Kernel, Written};
 use rewire_graph::pointwise::ExprId;
 
 /// Errors where a kernel refers to expressions that it does not have: one read from a file may.
@@ -11,6 +11,9 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), EmitError> {
     };
     for id in dag.ids() {
         dag.expr(id).operands().into_iter().try_for_each(|operand| exists(operand, id.0 as usize))?;
+    }
+    if let Some(Written { target, dtype, .. }) = kernel.unwritable() {
+        return Err(EmitError::ReadOnly { output: target.into(), dtype });
     }
     if let Kernel::Custom(kernel) = kernel {
         let count = kernel.body.operands.len();

@@ -59,6 +59,14 @@ pub enum EmitError {
         /// Why.
         reason: String,
     },
+    /// A storage type that kernels only read.
+    #[error("malformed kernel: output {output} is stored as {dtype}, which kernels only read")]
+    ReadOnly {
+        /// The output's position.
+        output: usize,
+        /// How it would be stored.
+        dtype: DType,
+    },
     /// The kernel is larger than any may be.
     #[error("malformed kernel: it {0}")]
     Size(#[from] LimitError),

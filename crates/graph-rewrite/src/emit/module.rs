@@ -130,7 +130,31 @@ impl<'a> Module<'a> {
 
     /// The offset of an element in its buffer, in elements or in groups of four.
     pub fn address(&mut self, (dtype, shape): (DType, &[Dim]), index: &[String], group: bool) -> String {
-        let Some((last, outer)) = index.split_last() else { return "0".to_owned() };
+        let Some(last) = index.last() else { return "0".to_owned() };
+        let text = self.row(shape, index);
+        let last = if group { format!("({last} >> 2u)") } else { last.clone() };
+        if text.is_empty() || text == "0" {
+            return last;
+        }
+        format!("{text} * {} + {last}", self.pitch(dtype, shape, group))
+    }
+
+    /// The word after the elements of a row, where its parameters begin.
+    fn parameters_of_row(&mut self, (dtype, shape): (DType, &[Dim]), index: &[String]) -> String {
+        let format = dtype.format();
+        let (group, parameters) = (format.group(), format.parameters / 32);
+        let width = shape.last().cloned().unwrap_or_else(|| 1.into());
+        let words = match width.as_const() {
+            Some(width) => width.div_ceil(group).to_string(),
+            None => format!("(({} + {}) >> {}u)", self.dim(&width), group - 1, group.trailing_zeros()),
+        };
+        let row = self.row(shape, index);
+        if row.is_empty() || row == "0" { words } else { format!("{row} * ({words} + {parameters}) + {words}") }
+    }
+
+    /// The number of an element's row, empty where there is but one.
+    fn row(&mut self, shape: &[Dim], index: &[String]) -> String {
+        let outer = index.split_last().map_or(&[][..], |(_, outer)| outer);
         let mut text = String::new();
         for (index, dim) in outer.iter().zip(shape) {
             if text.is_empty() {
@@ -139,11 +163,7 @@ impl<'a> Module<'a> {
                 text = format!("({text} * {} + {index})", self.dim(dim));
             }
         }
-        let last = if group { format!("({last} >> 2u)") } else { last.clone() };
-        if text.is_empty() || text == "0" {
-            return last;
-        }
-        format!("{text} * {} + {last}", self.pitch(dtype, shape, group))
+        text
     }
 
     /// From one row of a tensor to the next, in elements or in groups of four.
@@ -155,10 +175,14 @@ impl<'a> Module<'a> {
             return (format.pitch(width).unwrap_or(usize::MAX) / unit).to_string();
         }
         let (dim, multiple) = (self.dim(&width), format.group());
-        match (group, multiple) {
+        let filled = match (group, multiple) {
             (true, 4) => format!("(({dim} + 3) >> 2u)"),
             (true, _) => format!("((({dim} + {}) & -{multiple}) >> 2u)", multiple - 1),
             (false, _) => format!("(({dim} + {}) & -{multiple})", multiple - 1),
+        };
+        match format.row_parameters() {
+            0 => filled,
+            parameters => format!("({filled} + {})", parameters / unit),
         }
     }
 
@@ -179,9 +203,10 @@ impl<'a> Module<'a> {
         }
         let at = guard(self.address((operand.dtype, &operand.shape), index, false));
         let (slot, base) = self.source(position, operand);
+        let row = self.row_argument(slot, operand, base.as_deref(), (index, guard));
         self.reads.entry(slot).or_default().element = true;
         let start = base.map_or_else(String::new, |base| format!("{base} * 4 + "));
-        Ok(format!("load_{}({start}{at})", suffix(slot)))
+        Ok(format!("load_{}({start}{at}{row})", suffix(slot)))
     }
 
     /// True if four neighbouring elements of an operand can be loaded at once.
@@ -192,6 +217,9 @@ impl<'a> Module<'a> {
     /// Four neighbouring elements of an operand, the first of them at a multiple of four.
     pub fn load4(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
         let (slot, at) = self.group(position, index)?;
+        let operand = self.operand(position)?;
+        let base = self.source(position, operand).1;
+        let at = at + &self.row_argument(slot, operand, base.as_deref(), (index, |row| row));
         self.reads.entry(slot).or_default().vector = true;
         Ok(format!("load4_{}({at})", suffix(slot)))
     }
@@ -215,6 +243,22 @@ impl<'a> Module<'a> {
         let at = self.address((operand.dtype, &operand.shape), index, true);
         let (slot, base) = self.source(position, operand);
         Ok((slot, base.map_or_else(String::new, |base| format!("{base} + ")) + &at))
+    }
+
+    /// What a load takes besides the place of an element: that of its row's parameters, if rows have any.
+    fn row_argument(
+        &mut self,
+        slot: Slot,
+        operand: &Operand,
+        base: Option<&str>,
+        (index, guard): (&[String], impl Fn(String) -> String),
+    ) -> String {
+        if operand.dtype.format().parameters == 0 {
+            return String::new();
+        }
+        self.reads.entry(slot).or_default().words = true;
+        let row = guard(self.parameters_of_row((operand.dtype, &operand.shape), index));
+        format!(", {}{row}", base.map_or_else(String::new, |base| format!("{base} + ")))
     }
 
     /// The binding that holds an operand, and where the operand begins in one that it shares.
@@ -292,11 +336,16 @@ impl<'a> Module<'a> {
     /// The functions that access a binding, for every window and for all of them together.
     fn in_windows(&self, slot: Slot, dtype: DType, access: Access, functions: impl Fn(&str) -> String) -> String {
         let (count, name) = (self.windows_of(slot), suffix(slot));
+        let of_words = self.form(dtype).loads_of_words(&name, access);
         if count == 1 {
-            return functions(&name);
+            return functions(&name) + &of_words;
         }
         let mut text: String = (0..count).map(|window| functions(&format!("{name}_{window}"))).collect();
         let written = matches!(slot, Slot::Output(_));
+        if access.words {
+            let words = self.target.window_bytes() / 4;
+            return text + &choose_window(&format!("word_{name}"), (count, words), "u32", written) + &of_words;
+        }
         let elements = self.target.window_bytes() * 8 / dtype.format().bits as u64;
         let element = type_of(dtype.scalar());
         if access.element {

@@ -10,6 +10,8 @@ pub(super) enum Form {
     Typed(Typed),
     /// Pairs of 16 bits in words, a group of four a `vec2<u32>`.
     Pairs(Pairs),
+    /// Four bytes a word, and after those of a row its scale and its bias.
+    Bytes,
 }
 
 /// Elements of a type of WGSL, and how an element and a group of four become a value and are made of one.
@@ -46,6 +48,7 @@ impl Form {
             }),
             DType::F16 => Self::Pairs(Pairs { unpack: "unpack2x16float", pack: "packed_halves" }),
             DType::BF16 => Self::Pairs(Pairs { unpack: "unpack_bfloats", pack: "packed_bfloats" }),
+            DType::Rows8 => Self::Bytes,
             DType::I64 => Self::Typed(Typed { group: None, ..typed("vec2<u32>", "") }),
             DType::I32 | DType::U32 => Self::Typed(typed("i32", "vec4<i32>")),
             DType::Bool => Self::Typed(Typed {
@@ -63,6 +66,7 @@ impl Form {
             Self::Typed(Typed { group: Some(group), .. }) if access.is_grouped() => group,
             Self::Typed(typed) => typed.element,
             Self::Pairs(_) => "vec2<u32>",
+            Self::Bytes => "u32",
         }
     }
 
@@ -73,12 +77,14 @@ impl Form {
             Self::Typed(typed) => typed.element,
             Self::Pairs(_) if access.element => "atomic<u32>",
             Self::Pairs(_) => "vec2<u32>",
+            Self::Bytes => "u32",
         }
     }
 
     /// The functions that load from `operand_N`.
     pub fn loads(&self, n: &str, access: Access) -> String {
         let (value, element, group) = match self {
+            Self::Bytes => return format!("fn word_{n}(at: i32) -> u32 {{\n    return operand_{n}[at];\n}}\n\n"),
             Self::Typed(typed) => {
                 let at = if access.is_grouped() && typed.group.is_some() { "[at >> 2u][at & 3]" } else { "[at]" };
                 let [one, four] = typed.load;
@@ -109,7 +115,29 @@ impl Form {
         match self {
             Self::Typed(typed) => typed.stores(n, access),
             Self::Pairs(pairs) => pairs.stores(n, access),
+            Self::Bytes => String::new(),
         }
+    }
+
+    /// The functions that load by way of others: elements of a row, whose scale is the word at `row`.
+    pub fn loads_of_words(&self, n: &str, access: Access) -> String {
+        let Self::Bytes = self else { return String::new() };
+        let bytes = |word: &str, shift: &str| format!("({word} >> {shift}) & ");
+        let load = |name: &str, value: &str, bytes: String| {
+            let [scale, bias] = ["row", "row + 1"].map(|at| format!("{value}(bitcast<f32>(word_{n}({at})))"));
+            format!(
+                "fn {name}_{n}(at: i32, row: i32) -> {value} {{\n    return fma({value}({bytes}), {scale}, {bias});\n}}\n\n"
+            )
+        };
+        let mut text = String::new();
+        if access.element {
+            text += &load("load", "f32", bytes(&format!("word_{n}(at >> 2u)"), "(u32(at & 3) * 8u)") + "255u");
+        }
+        if access.vector {
+            let shifts = "vec4<u32>(0u, 8u, 16u, 24u)";
+            text += &load("load4", "vec4<f32>", bytes(&format!("vec4<u32>(word_{n}(at))"), shifts) + "vec4<u32>(255u)");
+        }
+        text
     }
 }
 

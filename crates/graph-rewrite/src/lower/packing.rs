@@ -36,7 +36,7 @@ pub(crate) fn packed(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
 /// Elements of a float tensor with the padding of its rows, if its shape is known.
 fn elements(ty: &Type) -> Option<usize> {
     let extents = ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<Vec<_>>>()?;
-    if ty.dtype.is_float() { ty.dtype.format().elements(&extents) } else { None }
+    if ty.dtype.is_float() && ty.dtype.format().is_written() { ty.dtype.format().elements(&extents) } else { None }
 }
 
 /// Marks the operands of a kernel that are packed parameters. `values` is what the operands stand for.

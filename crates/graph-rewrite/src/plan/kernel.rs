@@ -61,6 +61,11 @@ impl Kernel {
         }
     }
 
+    /// A tensor that is written in a type that kernels only read.
+    pub fn unwritable(&self) -> Option<Written<'_>> {
+        self.written().into_iter().find(|written| !written.dtype.format().is_written())
+    }
+
     /// What is written as expressions of a loop.
     pub fn outputs(&self) -> &[Output] {
         self.nest().map_or(&[], |nest| &nest.outputs)

@@ -2,16 +2,22 @@ use super::{Binding, Kernel, Plan, Source};
 use rewire_graph::DType;
 
 impl Plan {
-    /// Stores floats of parameters and of values between steps as `dtype`, `F16` to halve their memory.
+    /// Stores floats of parameters and of values between steps as `dtype`, `F16` or `BF16` to halve their memory; a type that
+    /// kernels do not write, such as `Rows8`, holds parameters alone.
     ///
-    /// Arithmetic stays in single precision. Inputs and outputs keep their types.
+    /// Arithmetic stays in single precision. Inputs and outputs keep their types, and so do parameters that are rows with a
+    /// scale.
     pub fn store_floats_as(&mut self, dtype: DType) {
         let outputs: Vec<Binding> = self.outputs.iter().map(|output| output.value).collect();
         let mut changed = vec![false; self.buffers.len()];
         for (number, buffer) in self.buffers.iter_mut().enumerate() {
-            let movable = matches!(buffer.source, Source::Step | Source::Load | Source::Parameter(_));
+            let movable = match buffer.source {
+                Source::Parameter(_) => true,
+                Source::Step | Source::Load => dtype.format().is_written(),
+                _ => false,
+            };
             let bound = Binding::Buffer(super::BufferId(number as u32));
-            if movable && buffer.dtype.is_float() && !outputs.contains(&bound) {
+            if movable && buffer.dtype.is_float() && buffer.dtype.format().is_written() && !outputs.contains(&bound) {
                 buffer.dtype = dtype;
                 changed[number] = true;
             }

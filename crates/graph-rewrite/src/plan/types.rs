@@ -19,6 +19,11 @@ impl Kernel {
                 return Err(format!("takes expression {} as {what}, {expected:?}, and it is {actual:?}", id.0).into());
             }
         }
+        if let Some(written) = self.unwritable() {
+            return Err(
+                format!("writes result {} as {}, which kernels only read", written.target, written.dtype).into()
+            );
+        }
         for id in body.dag.ids() {
             if let Expr::Load { operand, .. } = body.dag.expr(id)
                 && let Some(declared) = body.operands.get(usize::from(*operand))

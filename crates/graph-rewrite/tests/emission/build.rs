@@ -2,7 +2,7 @@
 
 use crate::tensor::{Num, Tensor};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
-use rewire_graph::{DType, Dim, HostTensor, Symbol};
+use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::plan::{Accumulation, Body, Operand, Output, Place, ReduceOp};
 
 pub fn sym(n: u32) -> Dim {
@@ -63,17 +63,14 @@ pub fn noise(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
             state ^= state >> 7;
             state ^= state << 17;
             match dtype {
-                _ if dtype.is_float() => {
-                    let x = (state >> 40) as f64 / f64::from(1 << 24) * 4.0 - 2.0;
-                    Num::F(HostTensor::from_f64(dtype, vec![], &[x]).unwrap().to_f64()[0])
-                }
+                _ if dtype.is_float() => Num::F((state >> 40) as f64 / f64::from(1 << 24) * 4.0 - 2.0),
                 DType::I64 => Num::I((state as i64) >> (state & 63)),
                 DType::Bool => Num::I((state >> 33 & 1) as i64),
                 _ => Num::I((state >> 33) as i64 % 1000 - 500),
             }
         })
         .collect();
-    Tensor { dtype, shape: shape.to_vec(), data }
+    Tensor { dtype, shape: shape.to_vec(), data }.stored()
 }
 
 pub fn indices(dtype: DType, shape: &[usize], below: i64, seed: u64) -> Tensor {

@@ -61,6 +61,11 @@ impl Tensor {
         bytes
     }
 
+    /// The tensor as its type rounds it.
+    pub fn stored(self) -> Self {
+        Self::of_host(self.dtype, self.host())
+    }
+
     fn host(&self) -> HostTensor {
         let (dtype, shape) = (self.dtype, self.shape.clone());
         let numbers = self.data.iter();
@@ -78,12 +83,16 @@ impl Tensor {
     pub fn from_padded(dtype: DType, shape: Vec<usize>, bytes: &[u8]) -> Self {
         let mut host = vec![];
         dtype.format().to_host(&shape, bytes, &mut host);
-        // `U32` are the bits of `I32`.
-        let read = if dtype == DType::U32 { DType::I32 } else { dtype };
-        let host = HostTensor::from_bytes(read, shape.clone(), host).unwrap();
+        Self::of_host(dtype, HostTensor::from_bytes(dtype, shape, host).unwrap())
+    }
+
+    /// The numbers of a host tensor; `U32` are the bits of `I32`.
+    fn of_host(dtype: DType, host: HostTensor) -> Self {
+        let shape = host.shape().to_vec();
         let data = match dtype.is_float() {
             true => host.to_f64().into_iter().map(Num::F).collect(),
-            false => host.to_i64().into_iter().map(Num::I).collect(),
+            false if dtype == DType::I64 => host.to_i64().into_iter().map(Num::I).collect(),
+            false => host.to_i64().into_iter().map(|x| Num::I((x as i32).into())).collect(),
         };
         Self { dtype, shape, data }
     }

@@ -10,7 +10,7 @@ pub use draw::Remarks;
 pub use ids::Ids;
 
 use crate::limits::check_shape;
-use crate::op::{HostOp, Input, Op};
+use crate::op::{HostOp, Input, Op, result_types};
 use crate::{Dim, GraphError, Symbol, Type};
 use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
@@ -125,7 +125,7 @@ impl Graph {
             .iter()
             .map(|&value| self.ty(value).ok_or_else(|| dangling(format!("node {}", value.node.number()))))
             .collect::<Result<Vec<_>, _>>()?;
-        let types = op.infer(&types).map_err(|source| GraphError::Type {
+        let types = result_types(op.as_ref(), &types).map_err(|source| GraphError::Type {
             op: op.name().to_owned(),
             path: path.to_owned(),
             source,

@@ -1,5 +1,5 @@
 use super::{Graph, SizeSource};
-use crate::op::{Input, Parameter};
+use crate::op::{Input, Parameter, result_types};
 use crate::{GraphError, Type};
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ impl Graph {
                     detail: "a result its producer does not have".to_owned(),
                 });
             }
-            let inferred = node.op.infer(&types).map_err(|source| GraphError::Type {
+            let inferred = result_types(node.op.as_ref(), &types).map_err(|source| GraphError::Type {
                 op: node.op.name().to_owned(),
                 path: node.path.clone(),
                 source,

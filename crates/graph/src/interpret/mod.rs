@@ -69,8 +69,8 @@ const LIMIT: usize = 1 << 27;
 /// It computes every operator by its definition, in double precision with the range of single precision and one element
 /// after the other. That is slow and exact: what kernels are tested against. Traced and rewritten graphs both work.
 ///
-/// Lengths and offsets are bound as integer tensors. Floats come back as `F32`, values of the shape
-/// program as `I64`. Scores come back as `[samples, heads, rows, keys]` of the longest sample, with zeros or what
+/// Lengths and offsets are bound as integer tensors. Results are rounded to their storage types, values of the shape
+/// program come back as `I64`. Scores come back as `[samples, heads, rows, keys]` of the longest sample, with zeros or what
 /// pointwise operators make of zeros beyond the shorter ones.
 ///
 /// ```

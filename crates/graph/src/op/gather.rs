@@ -44,7 +44,9 @@ impl Op for Gather {
         }
         is_index(&index)?;
         let shape = index.shape.into_iter().chain(table.shape.into_iter().skip(1)).collect();
-        Ok(vec![Type::device(table.dtype, shape)])
+        // Rows with a scale are read as floats.
+        let dtype = if table.dtype.format().is_written() { table.dtype } else { DType::F32 };
+        Ok(vec![Type::device(dtype, shape)])
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {

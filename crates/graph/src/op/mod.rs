@@ -43,6 +43,16 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::hash::Hasher;
 
+/// The types of an operator's results, which kernels can write.
+pub(crate) fn result_types(op: &dyn Op, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+    let results = op.infer(inputs)?;
+    let unwritten = results.iter().find(|ty| !inputs.is_empty() && !ty.dtype.format().is_written());
+    match unwritten {
+        Some(ty) => Err(TypeError::new("the result", "a type that kernels write: cast the operands", ty)),
+        None => Ok(results),
+    }
+}
+
 /// An operator with its attributes.
 ///
 /// The attributes are its whole identity: two operators with equal names and attributes compute the same.

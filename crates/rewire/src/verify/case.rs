@@ -76,7 +76,10 @@ impl Case {
     /// True if inputs or parameters are floats of 16 bits.
     pub fn half(&self) -> bool {
         let given = |name: &&str| name.starts_with("in.") || name.starts_with("param.");
-        self.tensors.names().filter(given).any(|name| matches!(self.tensors.describe(name), Some((DType::F16 | DType::BF16, _))))
+        self.tensors
+            .names()
+            .filter(given)
+            .any(|name| matches!(self.tensors.describe(name), Some((DType::F16 | DType::BF16, _))))
     }
 
     /// The file's metadata.

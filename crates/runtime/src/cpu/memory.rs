@@ -203,12 +203,20 @@ impl Memory {
     }
 
     pub(super) fn elements(&self) -> Elements<'_> {
-        Elements::new(self.dtype, self.content(), self.elements)
+        Elements::new(self.dtype, self.content(), self.elements, self.pitch())
     }
 
     pub(super) fn elements_mut(&mut self) -> Result<ElementsMut<'_>, CpuError> {
         let (dtype, elements) = (self.dtype, self.elements);
-        Ok(ElementsMut::new(dtype, cast_slice_mut(self.lines_mut()?), elements))
+        let read_only =
+            || CpuError::Unsupported { kernel: "storing", reason: format!("a tensor of {dtype} is only read") };
+        ElementsMut::new(dtype, cast_slice_mut(self.lines_mut()?), elements).ok_or_else(read_only)
+    }
+
+    /// Elements from one row to the next.
+    fn pitch(&self) -> usize {
+        let width = self.shape.last().map_or(1, |&width| width);
+        self.dtype.format().pitch(width).unwrap_or(usize::MAX)
     }
 
     /// Fills the tensor with values, row major, without padding.
@@ -216,8 +224,7 @@ impl Memory {
     /// # Errors
     /// As [`Memory::write`].
     pub(super) fn store(&mut self, values: Values<'_>) -> Result<(), CpuError> {
-        let width = self.shape.last().map_or(1, |&width| width);
-        let pitch = self.dtype.format().pitch(width).unwrap_or(usize::MAX);
+        let (width, pitch) = (self.shape.last().map_or(1, |&width| width), self.pitch());
         let mut elements = self.elements_mut()?;
         values.rows(width).enumerate().for_each(|(row, values)| elements.store(row * pitch, values));
         Ok(())

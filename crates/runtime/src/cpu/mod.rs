@@ -88,6 +88,10 @@ impl Compiled {
     /// # Errors
     /// [`CpuError::Unsupported`] if the kernel's expressions do not fit together.
     pub fn new(kernel: &Kernel) -> Result<Self, CpuError> {
+        if let Some(written) = kernel.unwritable() {
+            let reason = format!("it writes {}, which kernels only read", written.dtype);
+            return Err(CpuError::Unsupported { kernel: "storing", reason });
+        }
         let compiled = match kernel {
             Kernel::Nest(nest) => Scheduled::new(nest)?,
             Kernel::Custom(kernel) => Scheduled::Custom(Box::new(custom::CompiledCustom::new(kernel)?)),

@@ -12,9 +12,18 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 pub(super) enum Elements<'a> {
     F32(&'a [f32]),
     Short(&'a [u16], &'static Short),
+    Rows8(Rows<'a>),
     I64(&'a [i64]),
     I32(&'a [i32]),
     Bool(&'a [u32]),
+}
+
+/// Rows of bytes that end with a scale and a bias.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows<'a> {
+    bytes: &'a [u8],
+    /// Bytes of a row.
+    pitch: usize,
 }
 
 /// Elements of a tensor that one task writes.
@@ -88,8 +97,8 @@ fn upper_half(value: f32) -> u16 {
 const BLOCK: usize = 64;
 
 impl<'a> Elements<'a> {
-    /// The first `count` elements of memory.
-    pub(super) fn new(dtype: DType, memory: &'a [u8], count: usize) -> Self {
+    /// The first `count` elements of memory with rows of `pitch` elements.
+    pub(super) fn new(dtype: DType, memory: &'a [u8], count: usize, pitch: usize) -> Self {
         fn first<T: AnyBitPattern>(memory: &[u8], count: usize) -> &[T] {
             try_cast_slice(memory).ok().and_then(|all: &[T]| all.get(..count)).unwrap_or(&[])
         }
@@ -97,6 +106,7 @@ impl<'a> Elements<'a> {
             DType::F32 => Self::F32(first(memory, count)),
             DType::F16 => Self::Short(first(memory, count), &F16),
             DType::BF16 => Self::Short(first(memory, count), &BF16),
+            DType::Rows8 => Self::Rows8(Rows { bytes: first(memory, count), pitch }),
             DType::I64 => Self::I64(first(memory, count)),
             DType::I32 | DType::U32 => Self::I32(first(memory, count)),
             DType::Bool => Self::Bool(first(memory, count)),
@@ -112,6 +122,7 @@ impl<'a> Elements<'a> {
                     (short.widen)(found, out);
                 }
             }
+            Self::Rows8(rows) => rows.floats(start, out),
             _ => out.fill(0.0),
         }
     }
@@ -146,6 +157,7 @@ impl<'a> Elements<'a> {
                     (short.widen)(&found[..out.len()], out);
                 }
             }
+            Self::Rows8(rows) => rows.gather(at, out),
             _ => out.fill(0.0),
         }
     }
@@ -175,7 +187,7 @@ impl<'a> Elements<'a> {
             Self::I64(e) => e.get(at).map(|&e| e as f64),
             Self::I32(e) => e.get(at).map(|&e| e.into()),
             Self::Bool(e) => e.get(at).map(|&e| f64::from(u8::from(e != 0))),
-            Self::F32(_) | Self::Short(..) => {
+            Self::F32(_) | Self::Short(..) | Self::Rows8(_) => {
                 let mut number = [f32::NAN];
                 self.floats(at, &mut number);
                 Some(number[0].into()).filter(|number: &f64| !number.is_nan())
@@ -184,16 +196,46 @@ impl<'a> Elements<'a> {
     }
 }
 
+impl Rows<'_> {
+    /// Copies neighbouring elements of a row from `start` on.
+    fn floats(self, start: usize, out: &mut [f32]) {
+        let Some((found, scale, bias)) = self.row(start) else { return };
+        Arch::new().dispatch(|| {
+            out.iter_mut().zip(found).for_each(|(out, &byte)| *out = f32::from(byte).mul_add(scale, bias));
+        });
+    }
+
+    /// Copies the elements at these offsets, zero for those out of range.
+    fn gather(self, at: &[usize], out: &mut [f32]) {
+        let element = |at: usize| {
+            let (found, scale, bias) = self.row(at)?;
+            Some(f32::from(*found.first()?).mul_add(scale, bias))
+        };
+        Arch::new().dispatch(|| out.iter_mut().zip(at).for_each(|(out, &at)| *out = element(at).unwrap_or(0.0)));
+    }
+
+    /// The elements of a row from one on, and their scale and bias.
+    #[inline(always)]
+    fn row(&self, start: usize) -> Option<(&[u8], f32, f32)> {
+        let start_of_row = start - start % self.pitch.max(1);
+        let row = self.bytes.get(start_of_row..)?.get(..self.pitch)?;
+        let (bytes, &[a, b, c, d, e, f, g, h]) = row.split_last_chunk::<8>()?;
+        let (scale, bias) = (f32::from_le_bytes([a, b, c, d]), f32::from_le_bytes([e, f, g, h]));
+        Some((bytes.get(start - start_of_row..)?, scale, bias))
+    }
+}
+
 impl<'a> ElementsMut<'a> {
-    /// The first `count` elements of memory that is aligned for all types.
-    pub(super) fn new(dtype: DType, memory: &'a mut [u8], count: usize) -> Self {
-        match dtype {
+    /// The first `count` elements of memory that is aligned for all types, of a type that kernels write.
+    pub(super) fn new(dtype: DType, memory: &'a mut [u8], count: usize) -> Option<Self> {
+        Some(match dtype {
+            DType::Rows8 => return None,
             DType::F32 => Self::F32(&mut cast_slice_mut(memory)[..count]),
             DType::F16 => Self::Short(&mut cast_slice_mut(memory)[..count], &F16),
             DType::BF16 => Self::Short(&mut cast_slice_mut(memory)[..count], &BF16),
             DType::I64 => Self::I64(&mut cast_slice_mut(memory)[..count]),
             DType::I32 | DType::U32 | DType::Bool => Self::I32(&mut cast_slice_mut(memory)[..count]),
-        }
+        })
     }
 
     /// Cuts the elements into pieces of `size`, the last one shorter.
@@ -318,11 +360,11 @@ mod tests {
             let count = start + values.len();
             for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float() && dtype.format().is_written()) {
                 let (mut own, mut shared) = (vec![0u64; count], vec![0u64; count]);
-                ElementsMut::new(dtype, cast_slice_mut(&mut own), count).store(start, Values::F32(&values));
-                let elements = ElementsMut::new(dtype, cast_slice_mut(&mut shared), count);
+                ElementsMut::new(dtype, cast_slice_mut(&mut own), count).unwrap().store(start, Values::F32(&values));
+                let elements = ElementsMut::new(dtype, cast_slice_mut(&mut shared), count).unwrap();
                 elements.share().store(start, Values::F32(&values));
                 prop_assert_eq!(&own, &shared);
-                let elements = Elements::new(dtype, cast_slice(&own), count);
+                let elements = Elements::new(dtype, cast_slice(&own), count, count);
                 let (mut run, mut gathered) = (vec![1.0; values.len()], vec![1.0; values.len() + 1]);
                 elements.floats(start, &mut run);
                 let at: Vec<usize> = (start..count).rev().chain([count]).collect();

@@ -1,5 +1,7 @@
 //! How elements lie in memory, apart from what arithmetic makes of them.
 
+pub(crate) mod rows8;
+
 use crate::Scalar;
 
 /// Elements that shaders read at once: rows are whole groups of them.
@@ -124,10 +126,12 @@ impl Format {
     /// Bytes of a host tensor of these numbers: rounded for floats, truncated for integers.
     pub(crate) fn encode(&self, shape: &[usize], values: &[f64]) -> Vec<u8> {
         let (Codec::Float { encode, .. } | Codec::Integer { encode, .. }) = self.codec;
-        match shape.last() {
-            Some(&width) if self.parameters > 0 && width > 0 => values.chunks(width).flat_map(encode).collect(),
-            _ => encode(values),
+        if self.is_written() {
+            return encode(values);
         }
+        let (count, width) = rows(shape);
+        let row = |n: usize| values.get(n * width..(n + 1) * width).unwrap_or(&[]);
+        (0..count.unwrap_or(0)).flat_map(|n| encode(row(n))).collect()
     }
 
     /// Pieces of a host tensor that are numbers by themselves.
