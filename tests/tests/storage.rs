@@ -152,7 +152,7 @@ fn weights_multiply_in_any_type() {
             let x = scope.input("x", DType::F32, &[scope.size("rows"), depth.into()]);
             let weight = scope.parameter("weight", dtype, &[columns.into(), depth.into()]);
             let flat = scope.parameter("flat", dtype, &[depth.into(), columns.into()]);
-            let graph = scope.finish(&[("linear", x.linear(&weight, None)), ("product", x.matmul(&flat))]).unwrap();
+            let graph = scope.finish(&[("linear", x.linear(&weight.cast(DType::F32), None)), ("product", x.matmul(&flat))]).unwrap();
             let mut noise = Noise::new(7, "weights");
             let mut values = |shape: &[usize]| noise.floats(DType::F32, shape, 1.0);
             let x = values(&[9, depth]);

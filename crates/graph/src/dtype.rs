@@ -57,8 +57,8 @@ impl DType {
             Format { name, scalar, bits, parameters: 0, codec }
         }
         const F32: Format = format("f32", Scalar::F32, 32, floats!(f32, |x| x as f32, f64::from));
-        const F16: Format = format("f16", Scalar::F32, 16, floats!(f16, f16::from_f64, f16::to_f64));
-        const BF16: Format = format("bf16", Scalar::F32, 16, floats!(bf16, bf16::from_f64, bf16::to_f64));
+        const F16: Format = format("f16", Scalar::F32, 16, floats!(f16, |x| f16::from_f32(x as f32), f16::to_f64));
+        const BF16: Format = format("bf16", Scalar::F32, 16, floats!(bf16, |x| bf16::from_f32(x as f32), bf16::to_f64));
         const ROWS8: Format = Format {
             parameters: 64,
             ..format("rows8", Scalar::F32, 8, Codec::Float { decode: rows8::decode, encode: rows8::encode })

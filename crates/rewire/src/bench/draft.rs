@@ -188,7 +188,7 @@ impl<'a> Draft<'a> {
 
     /// A result in the type of the shape.
     pub fn stored(&self, tensor: &Tensor) -> Tensor {
-        if tensor.dtype() == DType::F16 || !tensor.dtype().is_float() {
+        if tensor.dtype() != DType::F32 {
             return tensor.clone();
         }
         tensor.cast(self.shape.dtype)

@@ -196,8 +196,8 @@ pub(super) struct Case {
 impl Case {
     fn new(workload: &Workload, options: SessionOptions) -> Result<Self, BenchError> {
         let mut plan = lower(&optimize(workload.graph.clone())?.0)?;
-        if workload.dtype == DType::F16 {
-            plan.store_floats_as(DType::F16);
+        if workload.dtype != DType::F32 {
+            plan.store_floats_as(workload.dtype);
         }
         let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
