@@ -52,16 +52,6 @@ pub(crate) fn result_types(op: &dyn Op, inputs: &[&Type]) -> Result<Vec<Type>, T
     }
 }
 
-/// The types of an operator's results, which kernels can write.
-pub(crate) fn result_types(op: &dyn Op, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
-    let results = op.infer(inputs)?;
-    let unwritten = results.iter().find(|ty| !inputs.is_empty() && !ty.dtype.format().is_written());
-    match unwritten {
-        Some(ty) => Err(TypeError::new("the result", "a type that kernels write: cast the operands", ty)),
-        None => Ok(results),
-    }
-}
-
 /// An operator with its attributes.
 ///
 /// Operators compute the same where they are of one type and equal: the type implements [`PartialEq`],
