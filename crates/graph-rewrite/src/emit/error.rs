@@ -80,7 +80,7 @@ pub enum EmitError {
         /// How many there are.
         limit: u64,
     },
-    /// A tuning that the kernel family cannot run with.
+    /// A tuning that the schedule cannot run with.
     #[error("tuning: {parameter} is {got}, expected {expected}")]
     Tuning {
         /// The field.
@@ -90,7 +90,7 @@ pub enum EmitError {
         /// What came.
         got: u32,
     },
-    /// The template of the family did not render.
+    /// The template of the schedule did not render.
     #[error("template {template}: {reason}")]
     Template {
         /// The file.

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
 
-/// The templates of the families, and what several of them include.
+/// The templates of the schedules, and what several of them include.
 const TEMPLATES: [(&str, &str); 15] = [
     ("attention.wgsl", include_str!("../../../../shaders/attention.wgsl")),
     ("attention_cooperative.wgsl", include_str!("../../../../shaders/attention_cooperative.wgsl")),
@@ -46,7 +46,7 @@ fn environment() -> Result<Environment<'static>, minijinja::Error> {
     Ok(environment)
 }
 
-/// What fills a family's template.
+/// What fills a schedule's template.
 #[derive(Default)]
 pub(super) struct Main {
     /// Invocations of a workgroup.

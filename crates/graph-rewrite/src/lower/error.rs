@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Why a body is no kernel.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// No kernel family has its form.
+    /// No schedule takes its form.
     #[error("{0}")]
     Form(String),
     /// It is larger than a kernel may be.
@@ -38,7 +38,7 @@ pub enum RewriteError {
         /// What is wrong.
         source: Box<GraphError>,
     },
-    /// A fused operator has no form that a kernel family can compute.
+    /// A fused operator has no form that a schedule takes.
     #[error("{op}{}: {reason}", if path.is_empty() { String::new() } else { format!(" in `{path}`") })]
     Unsupported {
         /// The operator.

@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 ///
 /// # Errors
 /// [`RewriteError::Graph`] if the graph has a cycle, [`RewriteError::Unsupported`] names the operator outside of a
-/// fused one, or whose body no kernel family computes; [`RewriteError::Limit`] names what is larger than
+/// fused one, or whose body no schedule computes; [`RewriteError::Limit`] names what is larger than
 /// [`rewire_graph::limits`] allow.
 pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     let order = graph.order().map_err(|source| RewriteError::graph("lowering", source))?;
