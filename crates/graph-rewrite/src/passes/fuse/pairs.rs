@@ -1,8 +1,8 @@
 //! Sums over the pairs of queries and keys.
 
 use super::partition::{BINDINGS, GroupId, Partition};
+use rewire_graph::NodeId;
 use rewire_graph::op::{Op, ScoreKind, ScoreReduce, Scores, WeightedSum};
-use rewire_graph::{NodeId, Value};
 use std::collections::BTreeSet;
 
 /// What a sum over pairs has a result of.
@@ -17,24 +17,31 @@ impl Partition<'_> {
     pub(super) fn seed_pairs(&mut self, id: NodeId) {
         let nodes = self.scores_of(id);
         let own: Vec<NodeId> = nodes.iter().copied().collect();
-        let like = (0..self.groups.len()).filter(|&group| self.sums_alike(group, id, &nodes));
-        let joined = like.map(|group| (group, self.closed(group, &own)));
-        match joined.into_iter().find(|(_, nodes)| self.bindings(nodes) <= BINDINGS && self.accepts(nodes)) {
+        let joined = self.sums_alike(id, &nodes).into_iter().map(|group| (group, self.closed(group, &own)));
+        let mut joined = joined.collect::<Vec<_>>().into_iter();
+        match joined.find(|(_, nodes)| self.bindings(nodes) <= BINDINGS && self.accepts(nodes)) {
             Some((group, nodes)) => self.assign(group, nodes),
             None => drop(self.create(nodes)),
         }
     }
 
-    /// True for groups of sums with results of the same side, one of which has a product with the node's pairs in common.
-    fn sums_alike(&self, group: GroupId, id: NodeId, nodes: &BTreeSet<NodeId>) -> bool {
-        let side_of = |id: NodeId| self.op(id).and_then(side);
-        let products = |nodes: &BTreeSet<NodeId>| -> Vec<Vec<Value>> {
-            nodes.iter().filter(|&&id| self.is_product(id)).map(|&id| self.inputs(id).to_vec()).collect()
+    /// Groups of sums with results of the same side, which have a product with the node's pairs in common. Weighted sums by
+    /// row are attention, which is faster one by one.
+    fn sums_alike(&self, id: NodeId, nodes: &BTreeSet<NodeId>) -> BTreeSet<GroupId> {
+        let attends = |id: NodeId| {
+            self.op(id).and_then(|op| op.downcast_ref::<WeightedSum>()).is_some_and(|sum| sum.kind == ScoreKind::Row)
         };
-        let mut sides = self.groups[group].iter().filter_map(|&id| side_of(id)).peekable();
-        let same = sides.peek().is_some() && sides.all(|side| Some(side) == side_of(id));
-        let own = products(nodes);
-        same && products(&self.groups[group]).iter().any(|product| own.contains(product))
+        let side_of = |id: NodeId| self.op(id).and_then(side);
+        let same = |group: &GroupId| {
+            let mut sums = self.groups[*group].iter().filter(|&&sum| side_of(sum).is_some());
+            sums.all(|&sum| side_of(sum) == side_of(id) && !attends(sum))
+        };
+        let products = nodes.iter().copied().filter(|&node| self.is_product(node) && !attends(id));
+        let alike = products.flat_map(|product| {
+            let readers = self.inputs(product).first().map_or(&[][..], |query| self.users(query.node));
+            readers.iter().filter(move |&&other| self.is_product(other) && self.inputs(other) == self.inputs(product))
+        });
+        alike.filter_map(|&product| self.group_of(product)).filter(same).collect()
     }
 
     fn is_product(&self, id: NodeId) -> bool {
