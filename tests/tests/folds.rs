@@ -172,7 +172,7 @@ fn sums_by_index_have_a_prologue_and_an_epilogue() {
     for (width, dtype) in [(25, F32), (64, DType::F16), (1, F32)] {
         let scope = Scope::new();
         let (rows, results) = (scope.size("rows"), scope.size("results"));
-        let by = &scope.input("index", DType::I32, &[rows.clone()]) + 0.0;
+        let by = &scope.input("index", DType::I32, std::slice::from_ref(&rows)) + 0.0;
         let values = scope.input("x", dtype, &[rows.clone(), width.into()]).cast(F32).silu();
         let sums = values.index_add(&by, &results);
         let old = scope.input("old", F32, &[results, width.into()]);

@@ -1,4 +1,5 @@
 //! What is emitted for the gradients of keys and values together.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{DType, Scope};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};

@@ -20,6 +20,9 @@ use crate::lower::Refusal;
 use crate::plan::Nest;
 use rewire_graph::pointwise::ExprId;
 
+/// Takes a nest, or says why not.
+type Choice<'n> = fn(&'n Nest) -> Result<Schedule<'n>, Refusal>;
+
 /// A nest with the way in which it runs.
 #[derive(Clone, Debug)]
 pub enum Schedule<'n> {
@@ -43,7 +46,7 @@ impl<'n> Schedule<'n> {
     /// # Errors
     /// [`Refusal`] tells why no schedule takes it.
     pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
-        let choices: [fn(&'n Nest) -> Result<Self, Refusal>; 6] = [
+        let choices: [Choice<'n>; 6] = [
             |nest| Map::of(nest).map(Self::Map),
             |nest| Reduction::of(nest).map(Self::Reduction),
             |nest| Product::of(nest).map(Self::Product),

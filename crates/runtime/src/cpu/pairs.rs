@@ -246,7 +246,7 @@ impl CompiledPairs {
     /// The others that a block sees, in parts.
     fn spans(&self, worker: &mut Worker<'_>, block: Block) -> Vec<Span> {
         let seen = match &self.mask {
-            None => vec![0..block.keys],
+            None => std::iter::once(0..block.keys).collect(),
             Some(mask) => {
                 let mut coords = vec![Interval::UNKNOWN; self.axes.count];
                 coords[0] = Interval::point(block.sample as f64);
