@@ -22,9 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::ops::Deref;
 
-/// Operators that no kernel computes.
-const INTERPRETED: [&str; 4] = ["IndexAdd", "SegmentReduce", "JaggedJaggedMatMul", "ScoreReduce"];
-
 /// Traces something.
 pub type Trace = fn(&Sketch) -> Tensor;
 
@@ -233,11 +230,7 @@ pub fn page() -> Result<String, String> {
 fn write_function(page: &mut String, source: &Source, function: &Function) -> Result<(), String> {
     let item = function.item;
     let graph = function.graph().map_err(|error| format!("{item}: {error}"))?;
-    let backends = match (backends(&graph), INTERPRETED.contains(&item)) {
-        (Err(_), true) => "the interpreter".to_owned(),
-        (Ok(kernels), true) => return Err(format!("{item} has kernels: {kernels}")),
-        (kernels, false) => kernels.map_err(|error| format!("{item}: {error}"))?,
-    };
+    let backends = backends(&graph).map_err(|error| format!("{item}: {error}"))?;
     let _ = write!(page, "\n### `{item}`\n\n{}\n\n- Backends: {backends}\n", source.docs(item)?);
     for error in function.errors() {
         let error = error.ok_or_else(|| format!("{item}: a wrong use is no error"))?;

@@ -32,6 +32,23 @@ pub struct Field {
     pub docs: String,
 }
 
+/// The enumerations that a file's macros make of lists of documented names.
+fn listed(text: &str) -> Vec<Item> {
+    let enumeration = |rules: &str| {
+        let (name, definition) = rules.split_once(" {")?;
+        let (before, after) = definition.split_once("pub enum ")?;
+        let own = |line: &&str| ["///", "#["].iter().any(|start| line.trim_start().starts_with(start));
+        let mut attributes: Vec<&str> = before.trim_end().lines().rev().take_while(own).collect();
+        attributes.reverse();
+        let list = text.split_once(&format!("\n{name}! {{\n"))?.1.split_once("\n}\n")?.0;
+        let entry = |line: &&str| line.trim_start().starts_with("///") || line.ends_with(',');
+        let entries: Vec<&str> = list.lines().filter(entry).collect();
+        let ident = after.split_whitespace().next()?;
+        syn::parse_str(&format!("{}\npub enum {ident} {{\n{}\n}}", attributes.join("\n"), entries.join("\n"))).ok()
+    };
+    text.split("\nmacro_rules! ").skip(1).filter_map(enumeration).collect()
+}
+
 impl Source {
     /// Reads the crates `graph` and `hstu`.
     pub fn read() -> Result<Self, String> {
@@ -59,7 +76,7 @@ impl Source {
             } else {
                 let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
                 let file = syn::parse_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-                file.items.iter().for_each(|item| self.item(item));
+                file.items.iter().chain(&listed(&text)).for_each(|item| self.item(item));
             }
         }
         Ok(())
