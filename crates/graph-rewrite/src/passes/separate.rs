@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// Parts of a concatenation that one kernel reads at most: with its result, the bindings of the WebGPU baseline.
 const PARTS: usize = 7;
 
-/// Gives every sum over pairs scores of its own, since scores are never stored, those of [`SpreadSoftmax`] among them, and cuts concatenations of more
-/// parts than a kernel can read.
+/// Gives every sum over pairs scores of its own, since scores are never stored, those of [`SpreadSoftmax`] among them, and
+/// cuts concatenations of more parts than a kernel can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Separate;
 

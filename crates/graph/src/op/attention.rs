@@ -1,5 +1,5 @@
 use super::jagged::{extent_of, global, locate, samples};
-use super::{Accumulated, Accumulator, Elements, Elementwise, Op, ReduceOp, Requirement, Span, arity, rank, same_size};
+use super::{Accumulated, Accumulator, Op, ReduceOp, Requirement, Span, arity, rank, same_size};
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
 use crate::{DType, Dim, Layout, Type, TypeError};
@@ -40,37 +40,6 @@ pub enum ScoreKind {
     Key,
 }
 
-/// The position of the query or of the key within its sample, for every pair; an `I32`.
-///
-/// Operands: host offsets `[B + 1]` of rows and of keys.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ScoreIndex {
-    /// `Row` or `Key`.
-    pub kind: ScoreKind,
-    /// Number of heads.
-    pub heads: usize,
-    /// All rows.
-    pub rows: Dim,
-    /// All keys.
-    pub keys: Dim,
-}
-
-/// A value a sample, a query or a key, for every pair.
-///
-/// Operands: values, host offsets `[B + 1]` of rows and of keys. Values are `[n]`, or `[H, n]` for one
-/// a head, with `n` the samples, all rows or all keys.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ScoreBroadcast {
-    /// What has a value.
-    pub kind: ScoreKind,
-    /// Number of heads.
-    pub heads: usize,
-    /// All rows.
-    pub rows: Dim,
-    /// All keys.
-    pub keys: Dim,
-}
-
 /// Scores combined over the pairs of a sample, a query or a key: scores to `[H, n]` with `n` the samples, all rows or all
 /// keys.
 ///
@@ -93,7 +62,7 @@ impl ScoreKind {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Sample => "sample",
             Self::Row => "row",
@@ -102,12 +71,12 @@ impl ScoreKind {
     }
 }
 
-fn offsets(rows: &Type, keys: &Type) -> Result<Dim, TypeError> {
+pub(super) fn offsets(rows: &Type, keys: &Type) -> Result<Dim, TypeError> {
     super::jagged::host_vectors(&[("row_offsets", rows, 1), ("key_offsets", keys, 1)])
 }
 
 /// That the operands from `operand` on are the offsets of rows and of keys.
-fn divided(operand: usize, rows: &Dim, keys: &Dim) -> Vec<Requirement> {
+pub(super) fn divided(operand: usize, rows: &Dim, keys: &Dim) -> Vec<Requirement> {
     vec![Requirement::offsets(operand, rows), Requirement::offsets(operand + 1, keys)]
 }
 
@@ -421,102 +390,5 @@ impl Accumulated for ScoreSoftmax {
         let (keep, weight, zero) = (kept(at, key), weight(at, key), at.dag().float(0.0));
         let share = at.dag().binary(BinaryOp::Div, weight, total);
         at.dag().select(keep, share, zero)
-    }
-}
-
-impl Op for ScoreIndex {
-    fn name(&self) -> &str {
-        match self.kind {
-            ScoreKind::Key => "key_index",
-            _ => "row_index",
-        }
-    }
-
-    fn attributes(&self) -> Value {
-        json!({ "heads": self.heads, "rows": self.rows.to_string(), "keys": self.keys.to_string() })
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
-        let [rows, keys] = arity(inputs)?;
-        if self.kind == ScoreKind::Sample {
-            return Err(TypeError::new("kind", "row or key", self.kind.name()));
-        }
-        let shape = vec![offsets(&rows, &keys)?, self.heads.into(), self.rows.clone(), self.keys.clone()];
-        Ok(vec![Type { dtype: DType::I32, shape, layout: Layout::Scores }])
-    }
-
-    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
-        [&mut self.rows, &mut self.keys].into_iter().for_each(size);
-    }
-
-    fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
-        divided(0, &self.rows, &self.keys)
-    }
-
-    fn elementwise(&self) -> Option<&dyn Elementwise> {
-        Some(self)
-    }
-}
-
-impl Elementwise for ScoreIndex {
-    fn element(&self, _: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
-        if self.kind == ScoreKind::Row { coords[2] } else { coords[3] }
-    }
-}
-
-impl Op for ScoreBroadcast {
-    fn name(&self) -> &str {
-        match self.kind {
-            ScoreKind::Sample => "score_per_sample",
-            ScoreKind::Row => "score_per_row",
-            ScoreKind::Key => "score_per_key",
-        }
-    }
-
-    fn attributes(&self) -> Value {
-        json!({ "heads": self.heads, "rows": self.rows.to_string(), "keys": self.keys.to_string() })
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
-        let [values, rows, keys] = arity(inputs)?;
-        let batch = offsets(&rows, &keys)?;
-        let count = match self.kind {
-            ScoreKind::Sample => &batch,
-            ScoreKind::Row => &self.rows,
-            ScoreKind::Key => &self.keys,
-        };
-        match values.shape.as_slice() {
-            [n] => same_size("values", self.kind.name(), n, count)?,
-            [heads, n] => {
-                same_size("values", "heads", heads, &self.heads.into())?;
-                same_size("values", self.kind.name(), n, count)?;
-            }
-            _ => return Err(TypeError::new("values", "[n] or [H, n]", values)),
-        }
-        let shape = vec![batch, self.heads.into(), self.rows.clone(), self.keys.clone()];
-        Ok(vec![Type { dtype: values.dtype, shape, layout: Layout::Scores }])
-    }
-
-    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
-        [&mut self.rows, &mut self.keys].into_iter().for_each(size);
-    }
-
-    fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
-        divided(1, &self.rows, &self.keys)
-    }
-
-    fn elementwise(&self) -> Option<&dyn Elementwise> {
-        Some(self)
-    }
-}
-
-impl Elementwise for ScoreBroadcast {
-    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
-        let position = match self.kind {
-            ScoreKind::Sample => coords[0],
-            ScoreKind::Row => global(at, 1, coords[0], coords[2]),
-            ScoreKind::Key => global(at, 2, coords[0], coords[3]),
-        };
-        if at.ty(0).rank() == 1 { at.load(0, &[position]) } else { at.load(0, &[coords[1], position]) }
     }
 }

@@ -16,10 +16,11 @@ mod padded;
 mod pointwise;
 mod reduce;
 mod registry;
+mod score_values;
 mod source;
 
 pub use accumulate::{Accumulated, Accumulator, Span};
-pub use attention::{ScoreBroadcast, ScoreIndex, ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum};
+pub use attention::{ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum};
 pub use call::Call;
 pub use conv::{Unfold, Window};
 pub use fused::Fused;
@@ -34,6 +35,7 @@ pub use padded::{JaggedToPadded, PaddedToJagged};
 pub use pointwise::{Cast, Dropout, Where};
 pub use reduce::{Reduce, ReduceOp, SegmentReduce};
 pub use registry::{Registry, RegistryError};
+pub use score_values::{ScoreBroadcast, ScoreIndex};
 pub use source::{Constant, Input, Parameter};
 
 use crate::interpret::Array;

@@ -1,0 +1,136 @@
+//! What a pair of query and key is told by its sample, its query or its key.
+
+use super::attention::{ScoreKind, divided, offsets};
+use super::jagged::global;
+use super::{Elements, Elementwise, Op, Requirement, arity, same_size};
+use crate::pointwise::ExprId;
+use crate::{DType, Dim, Layout, Type, TypeError};
+use serde_json::{Value, json};
+
+/// The position of the query or of the key within its sample, for every pair; an `I32`.
+///
+/// Operands: host offsets `[B + 1]` of rows and of keys.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScoreIndex {
+    /// `Row` or `Key`.
+    pub kind: ScoreKind,
+    /// Number of heads.
+    pub heads: usize,
+    /// All rows.
+    pub rows: Dim,
+    /// All keys.
+    pub keys: Dim,
+}
+
+/// A value a sample, a query or a key, for every pair.
+///
+/// Operands: values, host offsets `[B + 1]` of rows and of keys. Values are `[n]`, or `[H, n]` for one
+/// a head, with `n` the samples, all rows or all keys.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScoreBroadcast {
+    /// What has a value.
+    pub kind: ScoreKind,
+    /// Number of heads.
+    pub heads: usize,
+    /// All rows.
+    pub rows: Dim,
+    /// All keys.
+    pub keys: Dim,
+}
+
+impl Op for ScoreIndex {
+    fn name(&self) -> &str {
+        match self.kind {
+            ScoreKind::Key => "key_index",
+            _ => "row_index",
+        }
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "heads": self.heads, "rows": self.rows.to_string(), "keys": self.keys.to_string() })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [rows, keys] = arity(inputs)?;
+        if self.kind == ScoreKind::Sample {
+            return Err(TypeError::new("kind", "row or key", self.kind.name()));
+        }
+        let shape = vec![offsets(&rows, &keys)?, self.heads.into(), self.rows.clone(), self.keys.clone()];
+        Ok(vec![Type { dtype: DType::I32, shape, layout: Layout::Scores }])
+    }
+
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        [&mut self.rows, &mut self.keys].into_iter().for_each(size);
+    }
+
+    fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
+        divided(0, &self.rows, &self.keys)
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for ScoreIndex {
+    fn element(&self, _: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        if self.kind == ScoreKind::Row { coords[2] } else { coords[3] }
+    }
+}
+
+impl Op for ScoreBroadcast {
+    fn name(&self) -> &str {
+        match self.kind {
+            ScoreKind::Sample => "score_per_sample",
+            ScoreKind::Row => "score_per_row",
+            ScoreKind::Key => "score_per_key",
+        }
+    }
+
+    fn attributes(&self) -> Value {
+        json!({ "heads": self.heads, "rows": self.rows.to_string(), "keys": self.keys.to_string() })
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [values, rows, keys] = arity(inputs)?;
+        let batch = offsets(&rows, &keys)?;
+        let count = match self.kind {
+            ScoreKind::Sample => &batch,
+            ScoreKind::Row => &self.rows,
+            ScoreKind::Key => &self.keys,
+        };
+        match values.shape.as_slice() {
+            [n] => same_size("values", self.kind.name(), n, count)?,
+            [heads, n] => {
+                same_size("values", "heads", heads, &self.heads.into())?;
+                same_size("values", self.kind.name(), n, count)?;
+            }
+            _ => return Err(TypeError::new("values", "[n] or [H, n]", values)),
+        }
+        let shape = vec![batch, self.heads.into(), self.rows.clone(), self.keys.clone()];
+        Ok(vec![Type { dtype: values.dtype, shape, layout: Layout::Scores }])
+    }
+
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        [&mut self.rows, &mut self.keys].into_iter().for_each(size);
+    }
+
+    fn requires(&self, _: &[&Type]) -> Vec<Requirement> {
+        divided(1, &self.rows, &self.keys)
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for ScoreBroadcast {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        let position = match self.kind {
+            ScoreKind::Sample => coords[0],
+            ScoreKind::Row => global(at, 1, coords[0], coords[2]),
+            ScoreKind::Key => global(at, 2, coords[0], coords[3]),
+        };
+        if at.ty(0).rank() == 1 { at.load(0, &[position]) } else { at.load(0, &[coords[1], position]) }
+    }
+}
