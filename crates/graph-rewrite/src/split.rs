@@ -4,7 +4,7 @@
 //! is optimized, lowered, stored and placed separately: the tables on the hosts that hold them, the rest on a GPU.
 
 use rewire_graph::op::{Constant, Gather, HostOp, Input, Parameter};
-use rewire_graph::{Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value};
+use rewire_graph::{Copies, Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -145,7 +145,7 @@ pub fn join(parts: &Parts) -> Result<Graph, JoinError> {
         .outputs()
         .iter()
         .filter(|(name, _)| boundary.contains(name))
-        .filter_map(|(name, value)| Some((name.clone(), *joined.copies.get(value)?)))
+        .filter_map(|(name, value)| Some((name.clone(), joined.copies.get(*value)?)))
         .collect();
     let mut computed = joined.outputs(first, |name| !boundary.iter().any(|known| known == name));
     joined.append(second, &given)?;
@@ -193,11 +193,11 @@ fn part(graph: &Graph, outputs: &[(String, Value)], given: &BTreeMap<Value, Stri
         part.copies.insert(*value, Value { node, port: 0 });
     }
     for id in graph.order()?.into_iter().filter(|id| needed.nodes.contains(id)) {
-        part.copy(graph, id)?;
+        part.copies.add(graph, id, &mut part.graph)?;
     }
     part.rebind(graph);
     for (name, value) in outputs {
-        if let Some(&copy) = part.copies.get(value) {
+        if let Some(copy) = part.copies.get(*value) {
             part.graph.add_output(name, copy)?;
         }
     }
@@ -249,7 +249,7 @@ fn size_sources(graph: &Graph, symbols: impl Iterator<Item = Symbol>) -> Vec<Val
 /// A graph in the making, out of copies of the nodes of others with the same sizes.
 struct Joined {
     graph: Graph,
-    copies: HashMap<Value, Value>,
+    copies: Copies,
     sources: HashMap<(bool, String), Value>,
 }
 
@@ -257,33 +257,13 @@ impl Joined {
     fn new(like: &Graph) -> Self {
         let mut graph = Graph::of_model(like);
         graph.map_size_sources(|_| SizeSource::Unbound);
-        Self { graph, copies: HashMap::new(), sources: HashMap::new() }
-    }
-
-    fn copy(&mut self, from: &Graph, id: NodeId) -> Result<(), GraphError> {
-        let Some(node) = from.node(id) else { return Ok(()) };
-        let inputs: Vec<Value> = from
-            .inputs(id)
-            .iter()
-            .map(|value| {
-                self.copies.get(value).copied().ok_or_else(|| GraphError::Dangling {
-                    node: node.op.name().to_owned(),
-                    path: node.path.clone(),
-                    detail: format!("node {}", value.node.number()),
-                })
-            })
-            .collect::<Result<_, _>>()?;
-        let copy = self.graph.add(node.op.clone(), &inputs, &node.path)?;
-        for port in 0..node.types.len() as u32 {
-            self.copies.insert(Value { node: id, port }, Value { node: copy, port });
-        }
-        Ok(())
+        Self { graph, copies: Copies::default(), sources: HashMap::new() }
     }
 
     /// Copies all nodes of a graph; its inputs `given` are values that are here already, and so are inputs and
     /// parameters of known names.
     fn append(&mut self, from: &Graph, given: &HashMap<String, Value>) -> Result<(), GraphError> {
-        self.copies.clear();
+        self.copies = Copies::default();
         for id in from.order()? {
             let Some(node) = from.node(id) else { continue };
             let input = node.op.downcast_ref::<Input>().map(|input| (true, input.name.clone()));
@@ -295,12 +275,10 @@ impl Joined {
             });
             let own = Value { node: id, port: 0 };
             match known {
-                Some(value) => {
-                    self.copies.insert(own, value);
-                }
-                None => self.copy(from, id)?,
+                Some(value) => self.copies.insert(own, value),
+                None => self.copies.add(from, id, &mut self.graph)?,
             }
-            if let (Some(source), Some(&copy)) = (source, self.copies.get(&own)) {
+            if let (Some(source), Some(copy)) = (source, self.copies.get(own)) {
                 self.sources.insert(source, copy);
             }
         }
@@ -315,12 +293,8 @@ impl Joined {
             .sizes()
             .iter()
             .map(|size| match &size.source {
-                SizeSource::Total(value) => {
-                    self.copies.get(value).map_or(SizeSource::Unbound, |v| SizeSource::Total(*v))
-                }
-                SizeSource::Scalar(value) => {
-                    self.copies.get(value).map_or(SizeSource::Unbound, |v| SizeSource::Scalar(*v))
-                }
+                SizeSource::Total(value) => self.copies.get(*value).map_or(SizeSource::Unbound, SizeSource::Total),
+                SizeSource::Scalar(value) => self.copies.get(*value).map_or(SizeSource::Unbound, SizeSource::Scalar),
                 SizeSource::Extent { input, .. } if !inputs.contains(input) => SizeSource::Unbound,
                 other => other.clone(),
             })
@@ -335,6 +309,6 @@ impl Joined {
     /// What the outputs of a graph whose nodes were copied are now.
     fn outputs(&self, from: &Graph, keep: impl Fn(&str) -> bool) -> Vec<(String, Value)> {
         let kept = from.outputs().iter().filter(|(name, _)| keep(name));
-        kept.filter_map(|(name, value)| Some((name.clone(), *self.copies.get(value)?))).collect()
+        kept.filter_map(|(name, value)| Some((name.clone(), self.copies.get(*value)?))).collect()
     }
 }

@@ -1,7 +1,7 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
+use rewire_graph::Graph;
 use rewire_graph::op::Parameter;
-use rewire_graph::{Graph, SizeSource};
 
 /// Removes what no output needs: operators, and parameters with the bytes they would take.
 ///
@@ -32,12 +32,8 @@ impl Pass for DeadCode {
             }
             rest.remove(id);
         }
-        let gone = |graph: &Graph, id| graph.node(id).is_none();
         let kept = rest.clone();
-        rest.map_size_sources(|source| match source {
-            SizeSource::Total(value) | SizeSource::Scalar(value) if gone(&kept, value.node) => SizeSource::Unbound,
-            other => other,
-        });
+        rest.rebind_sizes(|value| kept.node(value.node).map(|_| value));
         context.note(format!("{parameters} parameters of {bytes} bytes"));
         Ok(rest)
     }

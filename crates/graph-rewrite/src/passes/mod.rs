@@ -12,6 +12,7 @@ mod dead_code;
 mod fuse;
 mod horizontal;
 mod layout;
+mod part;
 mod parts;
 mod pipeline;
 mod precompute;

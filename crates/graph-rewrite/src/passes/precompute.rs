@@ -1,7 +1,8 @@
+use super::part::Part;
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Separate};
 use crate::lower::RewriteError;
 use rewire_graph::op::{Cast, Constant, Fused, Identity, Op, Parameter};
-use rewire_graph::{Graph, GraphError, NodeId, Type, Value};
+use rewire_graph::{Copies, Graph, GraphError, NodeId, Type, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -119,20 +120,14 @@ fn extract(graph: &Graph, values: &[Value]) -> Result<Graph, GraphError> {
     while let Some(id) = stack.pop() {
         stack.extend(graph.inputs(id).iter().map(|value| value.node).filter(|&id| needed.insert(id)));
     }
-    let mut program = Graph::new();
-    let mut copies: HashMap<Value, Value> = HashMap::new();
-    for id in graph.order()?.into_iter().filter(|id| needed.contains(id)) {
-        copy(graph, &mut program, id, &mut copies)?;
-    }
-    for (number, value) in values.iter().enumerate() {
-        program.add_output(&number.to_string(), found(&copies, *value)?)?;
-    }
-    Ok(program)
+    let mut nodes = graph.order()?;
+    nodes.retain(|id| needed.contains(id));
+    Ok(Part::new(graph, &nodes, values)?.graph)
 }
 
 /// Adds the nodes of `program` to a graph with its parameters and returns its outputs there.
 fn insert(graph: &mut Graph, program: &Graph) -> Result<Vec<Value>, GraphError> {
-    let mut copies: HashMap<Value, Value> = HashMap::new();
+    let mut copies = Copies::default();
     let known: HashMap<Source, NodeId> = graph
         .ids()
         .filter(|&id| is_source(graph, id))
@@ -141,13 +136,11 @@ fn insert(graph: &mut Graph, program: &Graph) -> Result<Vec<Value>, GraphError> 
     for id in program.order()? {
         let source = program.node(id).filter(|_| is_source(program, id));
         match source.and_then(|node| known.get(&Source::of(&node.op))) {
-            Some(&own) => {
-                copies.insert(Value { node: id, port: 0 }, Value { node: own, port: 0 });
-            }
-            None => copy(program, graph, id, &mut copies)?,
+            Some(&own) => copies.insert(Value { node: id, port: 0 }, Value { node: own, port: 0 }),
+            None => copies.add(program, id, graph)?,
         }
     }
-    program.outputs().iter().map(|(_, value)| found(&copies, *value)).collect()
+    copies.find(&program.outputs().iter().map(|(_, value)| *value).collect::<Vec<_>>())
 }
 
 /// What a parameter or constant is known by.
@@ -164,22 +157,4 @@ impl Source {
             None => Self::Constant(Identity(Arc::clone(op))),
         }
     }
-}
-
-fn copy(from: &Graph, to: &mut Graph, id: NodeId, copies: &mut HashMap<Value, Value>) -> Result<(), GraphError> {
-    let ports = from.node(id).map_or(0, |node| node.types.len() as u32);
-    let inputs = from.inputs(id).into_iter().map(|value| found(copies, value)).collect::<Result<Vec<_>, _>>()?;
-    let copy = to.add_copy(from, id, &inputs)?;
-    for port in 0..ports {
-        copies.insert(Value { node: id, port }, Value { node: copy, port });
-    }
-    Ok(())
-}
-
-fn found(copies: &HashMap<Value, Value>, value: Value) -> Result<Value, GraphError> {
-    copies.get(&value).copied().ok_or_else(|| GraphError::Dangling {
-        node: "a value computed from parameters".to_owned(),
-        path: String::new(),
-        detail: format!("node {}", value.node.number()),
-    })
 }

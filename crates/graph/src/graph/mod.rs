@@ -1,11 +1,13 @@
 //! The graph: typed operators on petgraph.
 
+mod copies;
 mod draw;
 mod ids;
 mod order;
 mod svg;
 mod verify;
 
+pub use copies::Copies;
 pub use draw::Remarks;
 pub use ids::Ids;
 
@@ -327,6 +329,15 @@ impl Graph {
         for size in &mut self.sizes {
             size.source = change(std::mem::replace(&mut size.source, SizeSource::Unbound));
         }
+    }
+
+    /// Changes which host values sizes come from; one without a value is unbound.
+    pub fn rebind_sizes(&mut self, mut moved: impl FnMut(Value) -> Option<Value>) {
+        self.map_size_sources(|source| match source {
+            SizeSource::Total(value) => moved(value).map_or(SizeSource::Unbound, SizeSource::Total),
+            SizeSource::Scalar(value) => moved(value).map_or(SizeSource::Unbound, SizeSource::Scalar),
+            other => other,
+        });
     }
 
     /// Lets every reader of `old` but the nodes `except` read `new` instead, outputs and sizes included. Changes

@@ -96,7 +96,7 @@ impl Body {
     }
 }
 
-pub(super) fn dangling(value: Value) -> GraphError {
+fn dangling(value: Value) -> GraphError {
     GraphError::Dangling {
         node: "a fused operator".to_owned(),
         path: String::new(),

@@ -29,7 +29,7 @@ impl Partition<'_> {
         }
     }
 
-    /// A product whose left operand is the softmax of another one's rows, with all that lies between.
+    /// A product whose left operand is computed from another one by way of reductions, with all that lies between.
     fn softmax_attention(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {
         let is_product = |id: NodeId| self.op(id).is_some_and(|op| op.downcast_ref::<MatMul>().is_some());
         let is_reduction = |id: NodeId| self.op(id).is_some_and(|op| op.downcast_ref::<Reduce>().is_some());
@@ -48,7 +48,8 @@ impl Partition<'_> {
                 return None;
             }
         }
-        if products.len() != 1 || between.iter().filter(|&&id| is_reduction(id)).count() != 2 {
+        // Without a reduction between them they are layers, whose weights every row would read again.
+        if products.len() != 1 || !between.iter().any(|&id| is_reduction(id)) {
             return None;
         }
         let mut nodes: BTreeSet<NodeId> = between.into_iter().filter(|&id| self.depends(vec![id], &products)).collect();

@@ -1,4 +1,4 @@
-use super::body::{Body, dangling};
+use super::body::Body;
 use super::pairs;
 use super::partition::Partition;
 use super::trials::Trial;
@@ -7,7 +7,7 @@ use crate::passes::Context;
 use rewire_graph::nest::Nest;
 use rewire_graph::op::{Fused, JaggedMatMul, MatMul, Reduce, ReduceOp, ScoreKind, ScoreSoftmax, Scores, WeightedSum};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
-use rewire_graph::{Graph, GraphError, NodeId, SizeSource, Value};
+use rewire_graph::{Copies, Graph, GraphError, NodeId, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -16,23 +16,17 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
     let failed = |source: GraphError| RewriteError::graph("fuse", source);
     let graph = partition.graph;
     let mut fused = Graph::of_model(graph);
-    let mut moved: HashMap<Value, Value> = HashMap::new();
-    for &id in &partition.order {
-        if partition.is_leaf(id) {
-            let Some(node) = graph.node(id) else { continue };
-            let inputs = read(&moved, partition.inputs(id)).map_err(failed)?;
-            let copy = fused.add_copy(graph, id, &inputs).map_err(failed)?;
-            let ports = 0..node.types.len() as u32;
-            moved.extend(ports.map(|port| (Value { node: id, port }, Value { node: copy, port })));
-        }
+    let mut copies = Copies::default();
+    for &id in partition.order.iter().filter(|&&id| partition.is_leaf(id)) {
+        copies.add(graph, id, &mut fused).map_err(failed)?;
     }
     let mut left = partition.groups.iter().filter(|nodes| !nodes.is_empty()).count();
     let mut kernels = Kernels::new(partition).map_err(failed)?;
     while let Some(Outline { nodes, body, kernel, operands, results }) = kernels.next() {
         left -= 1;
-        let inputs = read(&moved, &operands).map_err(failed)?;
+        let inputs = copies.find(&operands).map_err(failed)?;
         let Some(anchor) = anchor(graph, nodes) else { continue };
-        let values = if context.permits("fuse", graph, anchor) {
+        let values: Vec<Value> = if context.permits("fuse", graph, anchor) {
             let path = graph.node(anchor).map_or("", |node| node.path.as_str());
             let ports = 0..results.len() as u32;
             let copy = fused
@@ -42,17 +36,20 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
         } else {
             inline(&mut fused, &body, &inputs).map_err(failed)?
         };
-        moved.extend(results.iter().map(|&node| Value { node, port: 0 }).zip(values));
+        for (&node, value) in results.iter().zip(values) {
+            copies.insert(Value { node, port: 0 }, value);
+        }
         kernels.done(&results);
     }
     if left > 0 {
         return Err(failed(GraphError::Cycle { node: "a fused operator".to_owned() }));
     }
     for (name, value) in graph.outputs() {
-        let value = read(&moved, &[*value]).map_err(failed)?;
-        fused.add_output(name, value[0]).map_err(failed)?;
+        for value in copies.find(&[*value]).map_err(failed)? {
+            fused.add_output(name, value).map_err(failed)?;
+        }
     }
-    rebind_sizes(&mut fused, &moved);
+    fused.rebind_sizes(|value| copies.get(value));
     Ok(fused)
 }
 
@@ -112,18 +109,6 @@ impl<'a> Kernels<'a> {
             }
         }
     }
-}
-
-fn read(moved: &HashMap<Value, Value>, values: &[Value]) -> Result<Vec<Value>, GraphError> {
-    values.iter().map(|value| moved.get(value).copied().ok_or_else(|| dangling(*value))).collect()
-}
-
-fn rebind_sizes(fused: &mut Graph, moved: &HashMap<Value, Value>) {
-    fused.map_size_sources(|source| match source {
-        SizeSource::Total(value) => moved.get(&value).map_or(SizeSource::Unbound, |&value| SizeSource::Total(value)),
-        SizeSource::Scalar(value) => moved.get(&value).map_or(SizeSource::Unbound, |&value| SizeSource::Scalar(value)),
-        other => other,
-    });
 }
 
 /// The nest of a kernel that is none of a user's own.
@@ -199,18 +184,13 @@ pub(super) fn anchor(graph: &Graph, nodes: &BTreeSet<NodeId>) -> Option<NodeId> 
 
 /// Adds the operators of a body as they are and returns its results.
 fn inline(graph: &mut Graph, body: &Graph, operands: &[Value]) -> Result<Vec<Value>, GraphError> {
-    let mut moved: HashMap<Value, Value> = HashMap::new();
+    let mut copies = Copies::default();
     for id in body.order()? {
-        let Some(node) = body.node(id) else { continue };
-        let operand = Fused::operand(node.op.as_ref()).and_then(|position| operands.get(position));
-        let copy = match operand {
-            Some(&operand) => operand,
-            None => {
-                let inputs = read(&moved, &body.inputs(id))?;
-                Value { node: graph.add_copy(body, id, &inputs)?, port: 0 }
-            }
-        };
-        moved.insert(Value { node: id, port: 0 }, copy);
+        let operand = body.node(id).and_then(|node| Fused::operand(node.op.as_ref()));
+        match operand.and_then(|position| operands.get(position)) {
+            Some(&operand) => copies.insert(Value { node: id, port: 0 }, operand),
+            None => copies.add(body, id, graph)?,
+        }
     }
-    read(&moved, &body.outputs().iter().map(|(_, value)| *value).collect::<Vec<_>>())
+    copies.find(&body.outputs().iter().map(|(_, value)| *value).collect::<Vec<_>>())
 }

@@ -2,6 +2,7 @@
 
 mod family;
 mod join;
+mod surroundings;
 
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Precompute, Separate};
 use crate::cost::{Sizes, operators};
@@ -10,10 +11,9 @@ use family::{Family, Known, Members};
 use rewire_graph::op::{Concat, MatMul};
 use rewire_graph::{DType, Graph, GraphError, NodeId, Value};
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Arc;
-
-/// Sets of siblings that are tried one by one where merging all of them does not pay.
-const TRIED: usize = 12;
+use surroundings::Surroundings;
 
 /// Merges linear layers that read the same value: their weights are joined when parameters are bound, and what follows
 /// them in the same way (biases, activations, further layers of equal widths) is merged with them.
@@ -36,31 +36,32 @@ impl Pass for MergeSiblings {
     }
 }
 
-/// The sets of siblings whose merging pays.
+/// The sets of siblings whose merging pays, each weighed among what is around it.
 fn choose(graph: &Graph, sets: &[Vec<NodeId>], context: &Context) -> Result<Vec<Vec<NodeId>>, RewriteError> {
     let failed = |source| RewriteError::graph("merge_siblings", source);
-    // A graph that does not fuse as it is gives nothing to compare with.
-    let Ok(before) = seconds(graph, context) else { return Ok(vec![]) };
-    let is_less = |merged: &Graph, than| seconds(merged, context).ok().filter(|seconds| *seconds < than);
-    if is_less(&merged(graph, sets).map_err(failed)?, before).is_some() {
-        return Ok(sets.to_vec());
-    }
-    let (mut chosen, mut least): (Vec<Vec<NodeId>>, _) = (vec![], before);
-    for set in sets.iter().take(if sets.len() > 1 { TRIED } else { 0 }) {
-        chosen.push(set.clone());
-        match is_less(&merged(graph, &chosen).map_err(failed)?, least) {
-            Some(seconds) => least = seconds,
-            None => drop(chosen.pop()),
+    let (surroundings, sizes) = (Surroundings::new(graph).map_err(failed)?, Sizes::assumed(graph));
+    let mut chosen: Vec<Vec<NodeId>> = vec![];
+    for set in sets {
+        let region = surroundings.of(set).map_err(failed)?;
+        let mut members = region.members(&chosen);
+        let time =
+            |members: &[Vec<NodeId>]| seconds(merged(&region.part.graph, members).map_err(failed)?, &sizes, context);
+        let before = time(&members);
+        members.extend(region.members(slice::from_ref(set)));
+        if let (Ok(before), Ok(after)) = (before, time(&members))
+            && after < before
+        {
+            chosen.push(set.clone());
         }
     }
     Ok(chosen)
 }
 
 /// Time that the machine takes for a run, if the graph were fused as it is.
-fn seconds(graph: &Graph, context: &Context) -> Result<f64, RewriteError> {
+fn seconds(graph: Graph, sizes: &Sizes, context: &Context) -> Result<f64, RewriteError> {
     let rest = Pipeline::new(vec![Box::new(Separate), Box::new(DeadCode), Box::new(Precompute), Box::new(Fuse)]);
-    let (fused, _) = rest.run_within(graph.clone(), context.within())?;
-    let counts = operators(&fused, &Sizes::assumed(&fused));
+    let (fused, _) = rest.run_within(graph, context.within())?;
+    let counts = operators(&fused, sizes);
     Ok(counts.iter().map(|(_, count)| context.machine().serial_seconds(count)).sum())
 }
 

@@ -1,0 +1,106 @@
+use crate::passes::part::Part;
+use rewire_graph::op::Reduce;
+use rewire_graph::{Graph, GraphError, NodeId, Value};
+use std::collections::{HashMap, HashSet};
+
+/// Operators that are not elementwise, one after the other, up to which merging is followed from a set of siblings.
+const DEPTH: usize = 4;
+
+/// Nodes up to which merging is followed.
+const NODES: usize = 1024;
+
+/// What a graph computes around its nodes.
+pub(super) struct Surroundings<'a> {
+    graph: &'a Graph,
+    fixed: HashSet<NodeId>,
+    live: HashSet<NodeId>,
+    places: HashMap<NodeId, usize>,
+}
+
+/// What kernels of some siblings may be made of, as a graph of its own.
+pub(super) struct Region {
+    pub part: Part,
+}
+
+impl<'a> Surroundings<'a> {
+    pub fn new(graph: &'a Graph) -> Result<Self, GraphError> {
+        let places = graph.order()?.into_iter().enumerate().map(|(place, id)| (id, place)).collect();
+        Ok(Self { graph, fixed: graph.fixed()?, live: graph.live(), places })
+    }
+
+    /// What is computed from siblings, as far as merging goes on, and what all of that may compute itself of what it reads.
+    pub fn of(&self, siblings: &[NodeId]) -> Result<Region, GraphError> {
+        let mut nodes = self.readers(siblings);
+        self.add_producers(&mut nodes);
+        let mut nodes: Vec<NodeId> = nodes.into_iter().collect();
+        nodes.sort_unstable_by_key(|id| self.places.get(id));
+        let outputs = self.outputs(&nodes);
+        Ok(Region { part: Part::new(self.graph, &nodes, &outputs)? })
+    }
+
+    fn is_elementwise(&self, id: NodeId) -> bool {
+        self.graph.node(id).is_some_and(|node| node.op.elementwise().is_some())
+    }
+
+    /// Siblings and what is computed from them.
+    fn readers(&self, siblings: &[NodeId]) -> HashSet<NodeId> {
+        let mut readers: HashSet<NodeId> = siblings.iter().copied().collect();
+        let mut level = siblings.to_vec();
+        for _ in 0..DEPTH {
+            let mut next = vec![];
+            while let Some(id) = level.pop() {
+                for user in self.graph.users(id).into_iter().filter(|id| self.live.contains(id)) {
+                    if readers.len() < NODES && readers.insert(user) {
+                        if self.is_elementwise(user) { level.push(user) } else { next.push(user) }
+                    }
+                }
+            }
+            level = next;
+        }
+        readers
+    }
+
+    /// Adds what is the same in every run, elementwise operators and reductions that nodes read, and the operators whose
+    /// epilogues those may be.
+    fn add_producers(&self, nodes: &mut HashSet<NodeId>) {
+        let mut stack: Vec<NodeId> = nodes.iter().copied().collect();
+        while let Some(id) = stack.pop() {
+            for producer in self.graph.inputs(id).into_iter().map(|value| value.node) {
+                let Some(node) = self.graph.node(producer).filter(|node| !node.is_root()) else { continue };
+                let is_fixed = self.fixed.contains(&producer);
+                let is_read = self.is_elementwise(producer) || node.op.downcast_ref::<Reduce>().is_some();
+                let is_epilogue = node.op.accumulated().is_some() && self.is_elementwise(id);
+                let fits = is_fixed || (nodes.len() < 2 * NODES && (is_read || is_epilogue));
+                if fits && nodes.insert(producer) && (is_fixed || is_read) {
+                    stack.push(producer);
+                }
+            }
+        }
+        let weights: Vec<NodeId> = nodes.iter().flat_map(|&id| self.graph.inputs(id)).map(|value| value.node).collect();
+        nodes.extend(weights.into_iter().filter(|id| self.fixed.contains(id)));
+    }
+
+    /// Values of nodes that others read.
+    fn outputs(&self, nodes: &[NodeId]) -> Vec<Value> {
+        let inside: HashSet<NodeId> = nodes.iter().copied().collect();
+        let named: HashSet<NodeId> = self.graph.outputs().iter().map(|(_, value)| value.node).collect();
+        let is_read = |id: &NodeId| {
+            let mut users = self.graph.users(*id).into_iter();
+            named.contains(id) || users.any(|user| self.live.contains(&user) && !inside.contains(&user))
+        };
+        let read = nodes.iter().copied().filter(|id| !self.fixed.contains(id) && is_read(id));
+        read.flat_map(|id| {
+            let ports = 0..self.graph.node(id).map_or(0, |node| node.types.len() as u32);
+            ports.map(move |port| Value { node: id, port })
+        })
+        .collect()
+    }
+}
+
+impl Region {
+    /// Those of some sets of siblings that are all here, as nodes of the region.
+    pub fn members(&self, sets: &[Vec<NodeId>]) -> Vec<Vec<NodeId>> {
+        let copy = |&node: &NodeId| self.part.copies.get(Value { node, port: 0 }).map(|value| value.node);
+        sets.iter().filter_map(|set| set.iter().map(copy).collect()).collect()
+    }
+}

@@ -1,0 +1,32 @@
+use rewire_graph::op::Input;
+use rewire_graph::{Copies, Graph, GraphError, NodeId, Value};
+use std::sync::Arc;
+
+/// Some nodes of a graph as a graph of their own, at the sizes of the whole.
+pub(super) struct Part {
+    /// What the nodes read of others is an input.
+    pub graph: Graph,
+    /// What values of the whole are here.
+    pub copies: Copies,
+}
+
+impl Part {
+    /// `nodes` are in an order of the graph; `outputs` are values of theirs.
+    pub fn new(whole: &Graph, nodes: &[NodeId], outputs: &[Value]) -> Result<Self, GraphError> {
+        let (mut graph, mut copies) = (Graph::of_model(whole), Copies::default());
+        for &id in nodes {
+            for value in whole.inputs(id).into_iter().chain(whole.size_values(id)) {
+                if let (None, Some(ty)) = (copies.get(value), whole.ty(value)) {
+                    let input = Input { name: format!("{}.{}", value.node.number(), value.port), ty: ty.clone() };
+                    copies.insert(value, Value { node: graph.add(Arc::new(input), &[], "")?, port: 0 });
+                }
+            }
+            copies.add(whole, id, &mut graph)?;
+        }
+        for (number, value) in copies.find(outputs)?.into_iter().enumerate() {
+            graph.add_output(&number.to_string(), value)?;
+        }
+        graph.rebind_sizes(|value| copies.get(value));
+        Ok(Self { graph, copies })
+    }
+}
