@@ -64,6 +64,20 @@ fn linear_layers_of_one_input_are_one_product() {
 }
 
 #[test]
+fn siblings_merge_in_every_layer_of_a_deep_model() {
+    let layers = 60;
+    let plan = plan_of(16, |scope, x| {
+        let layer = |x: Tensor, n: usize| {
+            let part = |name: &str| linear(scope, &format!("{n}.{name}"), &x, 16);
+            &(&part("a").silu() * &part("b")) + &(&part("c") * &x)
+        };
+        vec![(0..layers).fold(x.clone(), layer)]
+    });
+    let products = names(&plan).iter().filter(|name| **name == "addmm").count();
+    assert_eq!((products, plan.steps.len()), (layers, layers + 1));
+}
+
+#[test]
 fn the_norm_of_the_output_is_the_prologue_of_its_projection() {
     // More heads have more statistics than the workgroup memory of the baseline holds.
     let one = &["layer_norm_addmm"][..];

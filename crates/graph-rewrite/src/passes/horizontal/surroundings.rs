@@ -1,13 +1,16 @@
 use crate::passes::part::Part;
 use rewire_graph::op::Reduce;
 use rewire_graph::{Graph, GraphError, NodeId, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Operators that are not elementwise, one after the other, up to which merging is followed from a set of siblings.
 const DEPTH: usize = 4;
 
 /// Nodes up to which merging is followed.
-const NODES: usize = 1024;
+const READERS: usize = 1024;
+
+/// Nodes that the former read, at most.
+const PRODUCERS: usize = 64;
 
 /// What a graph computes around its nodes.
 pub(super) struct Surroundings<'a> {
@@ -50,7 +53,7 @@ impl<'a> Surroundings<'a> {
             let mut next = vec![];
             while let Some(id) = level.pop() {
                 for user in self.graph.users(id).into_iter().filter(|id| self.live.contains(id)) {
-                    if readers.len() < NODES && readers.insert(user) {
+                    if readers.len() < READERS && readers.insert(user) {
                         if self.is_elementwise(user) { level.push(user) } else { next.push(user) }
                     }
                 }
@@ -60,24 +63,27 @@ impl<'a> Surroundings<'a> {
         readers
     }
 
-    /// Adds what is the same in every run, elementwise operators and reductions that nodes read, and the operators whose
-    /// epilogues those may be.
+    /// Adds what nodes read: elementwise operators and reductions, the nearest, with the operators whose epilogues they may
+    /// be, and what is the same in every run.
     fn add_producers(&self, nodes: &mut HashSet<NodeId>) {
-        let mut stack: Vec<NodeId> = nodes.iter().copied().collect();
-        while let Some(id) = stack.pop() {
+        let mut queue: VecDeque<NodeId> = nodes.iter().copied().collect();
+        let most = nodes.len() + PRODUCERS;
+        while let Some(id) = queue.pop_front() {
             for producer in self.graph.inputs(id).into_iter().map(|value| value.node) {
                 let Some(node) = self.graph.node(producer).filter(|node| !node.is_root()) else { continue };
-                let is_fixed = self.fixed.contains(&producer);
                 let is_read = self.is_elementwise(producer) || node.op.downcast_ref::<Reduce>().is_some();
                 let is_epilogue = node.op.accumulated().is_some() && self.is_elementwise(id);
-                let fits = is_fixed || (nodes.len() < 2 * NODES && (is_read || is_epilogue));
-                if fits && nodes.insert(producer) && (is_fixed || is_read) {
-                    stack.push(producer);
+                let is_added = nodes.len() < most && (is_read || is_epilogue) && nodes.insert(producer);
+                if is_added && is_read {
+                    queue.push_back(producer);
                 }
             }
         }
-        let weights: Vec<NodeId> = nodes.iter().flat_map(|&id| self.graph.inputs(id)).map(|value| value.node).collect();
-        nodes.extend(weights.into_iter().filter(|id| self.fixed.contains(id)));
+        let mut stack: Vec<NodeId> = nodes.iter().copied().collect();
+        while let Some(id) = stack.pop() {
+            let producers = self.graph.inputs(id).into_iter().map(|value| value.node);
+            stack.extend(producers.filter(|id| self.fixed.contains(id) && nodes.insert(*id)));
+        }
     }
 
     /// Values of nodes that others read.
