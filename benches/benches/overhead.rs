@@ -2,11 +2,11 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rewire::bench::{Lengths, Shape, Workload};
 use rewire::prelude::{Inputs, Kernel, Session, SessionOptions};
 use rewire::rank::read_config;
 use rewire::{lower, optimize};
 use rewire_benches::idle_gpu;
+use rewire_measure::{Lengths, Shape, Workload};
 use std::path::Path;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/cli/demo/model");

@@ -3,12 +3,12 @@
 
 pub mod graphs;
 
-use rewire::bench::Noise;
 use rewire::graph::{DType, Graph, HostTensor};
 use rewire::hstu::models::parameters;
 use rewire::prelude::{Inputs, Kernel, Session, SessionOptions};
 use rewire::runtime::wgpu;
 use rewire::{Gpu, lower, optimize};
+use rewire_measure::Noise;
 use std::collections::HashMap;
 
 /// What runs a bench: an adapter, or all cores of the CPU.

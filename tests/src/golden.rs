@@ -3,7 +3,7 @@
 use crate::backend::Tensors;
 use crate::compare::{Results, Tolerance, difference};
 use rewire_graph::{DType, Graph, HostTensor};
-use rewire_hstu::replay::{Replay, trace};
+use rewire_verify::replay::{Replay, trace};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

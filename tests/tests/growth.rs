@@ -1,7 +1,7 @@
 //! Sessions that run thousands of times take no more memory than at first: on the heap, on the device, in caches.
 
-use rewire::bench::{Lengths, Shape, Workload};
 use rewire_benches::idle_gpu;
+use rewire_measure::{Lengths, Shape, Workload};
 use rewire_runtime::{Gpu, Inputs, Kernel, Outputs, Session, SessionOptions};
 use rewire_tests::backend::{gpu, plan};
 use std::alloc::{GlobalAlloc, Layout, System};

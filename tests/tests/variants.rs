@@ -1,9 +1,9 @@
 //! Stored cases with every tuning of their kernels, each forced in turn. `rewire verify --variants` does so with all cases.
 
 use rewire::Kernel;
-use rewire::verify::{CaseReport, Status, Verifier, VerifyOptions};
 use rewire_tests::backend::gpu;
 use rewire_tests::golden::stored;
+use rewire_verify::{CaseReport, Status, Verifier, VerifyOptions};
 use std::path::PathBuf;
 
 /// Replays cases, and returns how many variants there were.

@@ -1,9 +1,9 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use rewire::Kernel;
-use rewire::bench::{self, BenchError, Lengths, MOST_SECONDS, Metric, Shape};
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Tuning;
+use rewire_measure::{BenchError, Lengths, MOST_SECONDS, Metric, SUITES, Shape};
 use std::path::PathBuf;
 
 /// Ranks candidates with fused kernels on a GPU or the CPU.
@@ -97,7 +97,7 @@ pub struct Bench {
     #[arg(required_unless_present_any = ["suite", "records"], value_name = "OP|MODEL")]
     pub ops: Vec<String>,
     /// Also time a set of workloads, each at its own sizes.
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(bench::SUITES))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
     pub suite: Option<String>,
     /// Seconds that each is repeated for.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
@@ -134,7 +134,7 @@ pub struct Tune {
     #[arg(required_unless_present = "suite", value_name = "OP|MODEL")]
     pub ops: Vec<String>,
     /// Also tune a set of workloads, each at its own sizes.
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(bench::SUITES))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
     pub suite: Option<String>,
     /// Seconds that each is measured for, or longer where every candidate needs it for a few runs.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
@@ -293,7 +293,7 @@ fn threshold(text: &str) -> Result<(Metric, f64), String> {
 }
 
 fn operators() -> String {
-    let lines = bench::operators().map(|(name, about)| format!("  {name:<18}{about}\n"));
+    let lines = rewire_measure::operators().map(|(name, about)| format!("  {name:<18}{about}\n"));
     format!("Operators and modules:\n{}", lines.collect::<String>())
 }
 

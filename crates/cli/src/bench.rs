@@ -3,13 +3,13 @@ use crate::caches;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::bench::{
-    Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
-    compare, operators, page, roofline, suite,
-};
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::weights::Weights;
 use rewire::{rank, write_file};
+use rewire_measure::{
+    Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
+    compare, operators, page, roofline, suite,
+};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;

@@ -1,11 +1,11 @@
 use crate::log::say;
 use crate::rank::InputError;
-use rewire::bench::BenchError;
 use rewire::hstu::models::ModelError;
 use rewire::rank::RankError;
-use rewire::verify::{BisectError, CaseError};
 use rewire::weights::WeightsError;
 use rewire::{GpuError, RewriteError, describe};
+use rewire_measure::BenchError;
+use rewire_verify::{BisectError, CaseError};
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;

@@ -2,7 +2,6 @@ use crate::args::{Common, Format, Graph as Options, Passes, Place, Stage};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::bench::Machines;
 use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{Graph, Node, Remarks};
 use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
@@ -12,8 +11,9 @@ use rewire::graph_rewrite::mapping::map;
 use rewire::graph_rewrite::passes::Pipeline;
 use rewire::hstu::models::parameters;
 use rewire::rank;
-use rewire::verify::Case;
 use rewire::{Gpu, Kernel};
+use rewire_measure::Machines;
+use rewire_verify::Case;
 use serde::Serialize;
 use similar::TextDiff;
 use std::collections::BTreeMap;
@@ -168,7 +168,7 @@ fn pipeline(options: &Passes) -> Result<Pipeline, CliError> {
 
 fn bisect(options: &Options, pipeline: &Pipeline, output: &mut Output) -> Result<(), CliError> {
     let path = options.model.as_ref().filter(|path| path.is_file()).ok_or(CliError::NoCase)?;
-    match rewire::verify::bisect(&Case::read(path)?, pipeline)? {
+    match rewire_verify::bisect(&Case::read(path)?, pipeline)? {
         None => Ok(output.line("every rewrite keeps the results")?),
         Some(found) => Ok(output.line(format_args!("the results change with {found}"))?),
     }

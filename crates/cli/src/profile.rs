@@ -2,7 +2,7 @@ use crate::args::{Common, Profile as Options};
 use crate::bench;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::bench::chrome_trace;
+use rewire_measure::chrome_trace;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let workload = bench::workload(&options.op, &options.sizes.shape()?, &options.weights)?;

@@ -3,7 +3,7 @@ use crate::bench;
 use crate::caches;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::bench::{Bench, BenchOptions, TunedKernel};
+use rewire_measure::{Bench, BenchOptions, TunedKernel};
 
 pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let jobs = bench::jobs(&options.ops, options.suite.as_deref(), &options.sizes)?;

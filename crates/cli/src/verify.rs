@@ -3,7 +3,7 @@ use crate::caches;
 use crate::error::CliError;
 use crate::log::say;
 use crate::output::Output;
-use rewire::verify::{CaseReport, Status, Verifier, VerifyOptions, cases};
+use rewire_verify::{CaseReport, Status, Verifier, VerifyOptions, cases};
 
 pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let mut files = Vec::new();

@@ -33,7 +33,7 @@ fn bench(arguments: &[&str]) -> Vec<Value> {
 
 #[test]
 fn every_operator_has_a_record_of_all_fields() {
-    let names: Vec<&str> = rewire::bench::operators().map(|(name, _)| name).collect();
+    let names: Vec<&str> = rewire_measure::operators().map(|(name, _)| name).collect();
     let sizes = ["--shape", "on-device", "--rows", "40", "--m", "50", "--k", "24", "--n", "36", "--table", "70"];
     let records = bench(&[&names[..], &["demo"], &sizes].concat());
     assert_eq!(records.len(), names.len() + 1);

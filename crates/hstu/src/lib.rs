@@ -7,4 +7,3 @@ pub mod models;
 pub mod modules;
 mod number;
 pub mod ops;
-pub mod replay;

@@ -46,12 +46,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod bench;
 mod caches;
 mod error;
 mod files;
 pub mod rank;
-pub mod verify;
 pub mod weights;
 
 pub use caches::cache_folder;
@@ -86,7 +84,3 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rewriting.md")]
 struct Rewriting;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/measuring.md")]
-struct Measuring;

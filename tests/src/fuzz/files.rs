@@ -1,10 +1,10 @@
 //! Readers of files.
 
 use rewire::rank::{RankOptions, Ranker, Schema, parse_config, trace};
-use rewire::verify::{Verifier, VerifyOptions};
 use rewire::weights::Weights;
 use rewire_cli::{Titles, open};
 use rewire_runtime::Kernel;
+use rewire_verify::{Verifier, VerifyOptions};
 use std::cell::RefCell;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};

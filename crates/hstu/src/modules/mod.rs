@@ -67,7 +67,8 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(crate) fn new(key: impl Into<String>, expected: impl Into<String>, actual: impl ToString) -> Self {
+    /// What is wrong with the value of a key.
+    pub fn new(key: impl Into<String>, expected: impl Into<String>, actual: impl ToString) -> Self {
         Self { key: key.into(), expected: expected.into(), actual: actual.to_string() }
     }
 
@@ -89,7 +90,10 @@ fn within(key: &str, value: usize, range: std::ops::RangeInclusive<usize>) -> Re
 }
 
 /// Checks a width.
-pub(crate) fn width(key: &str, value: usize) -> Result<(), ConfigError> {
+///
+/// # Errors
+/// [`ConfigError`] where it is not in `1..=MAX_WIDTH`.
+pub fn width(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 1..=MAX_WIDTH)
 }
 

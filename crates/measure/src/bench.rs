@@ -1,0 +1,275 @@
+use crate::{BenchError, MOST_SECONDS, Record, Workload};
+use rewire::describe;
+use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::cost::{Count, Machine};
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::plan::{Binding, Plan};
+use rewire_graph_rewrite::{lower, optimize};
+use rewire_runtime::{
+    Detail, Gpu, Inputs, Kernel, Outputs, PipelineStore, Profile, RunError, Session, SessionOptions, TuningStore,
+    Value, measure_machine,
+};
+use std::time::{Duration, Instant};
+
+/// What benches run on, and for how long.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// What runs the kernels.
+    pub kernel: Kernel,
+    /// A part of the name, driver or backend of the adapter to use.
+    pub adapter: Option<String>,
+    /// Seconds that each workload is repeated for, up to [`crate::MOST_SECONDS`].
+    pub seconds: f64,
+    /// Choices of the emitter.
+    pub tuning: Tuning,
+    /// Tunings that were measured, where `tuning` is the default; [`Bench::tune`] keeps its own there.
+    pub tunings: Option<TuningStore>,
+    /// Where compiled kernels are kept for later processes.
+    pub pipelines: Option<PipelineStore>,
+}
+
+impl Default for BenchOptions {
+    fn default() -> Self {
+        Self {
+            kernel: Kernel::Auto,
+            adapter: None,
+            seconds: 1.0,
+            tuning: Tuning::default(),
+            tunings: None,
+            pipelines: None,
+        }
+    }
+}
+
+/// A device whose ceilings are measured, ready to time workloads.
+#[derive(Debug)]
+pub struct Bench {
+    gpu: Option<Gpu>,
+    machine: Machine,
+    pub(crate) seconds: f64,
+    session: SessionOptions,
+}
+
+/// A run, kernel by kernel, with what is predicted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profiled {
+    /// What it spent its time on.
+    pub profile: Profile,
+    /// What every step moves and computes.
+    pub counts: Vec<Count>,
+    /// The ceilings.
+    pub machine: Machine,
+}
+
+/// Runs before any is timed.
+const WARM_UP: usize = 2;
+/// Timed runs, at least and at most.
+const RUNS: (usize, usize) = (3, 100_000);
+
+impl Bench {
+    /// Opens the device and measures its ceilings.
+    ///
+    /// # Errors
+    /// [`BenchError::Gpu`] where there is no adapter as asked, [`BenchError::Seconds`] where there are too many.
+    pub fn new(options: &BenchOptions) -> Result<Self, BenchError> {
+        if !(0.0..=MOST_SECONDS).contains(&options.seconds) {
+            return Err(BenchError::Seconds(options.seconds));
+        }
+        let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
+        let machine = measure_machine(gpu.as_ref())?;
+        let session = SessionOptions {
+            kernel: if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu },
+            gpu: gpu.clone(),
+            tuning: options.tuning,
+            tunings: options.tunings.clone(),
+            pipelines: options.pipelines.clone(),
+            ..SessionOptions::default()
+        };
+        Ok(Self { gpu, machine, seconds: options.seconds, session })
+    }
+
+    /// The ceilings.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The adapter, or `cpu`.
+    pub fn adapter(&self) -> String {
+        self.gpu.as_ref().map_or_else(|| "cpu".to_owned(), Gpu::name)
+    }
+
+    pub(crate) fn has_device(&self) -> bool {
+        self.gpu.is_some()
+    }
+
+    /// Times a workload. Whatever goes wrong is in the record.
+    pub fn run(&self, workload: &Workload) -> Record {
+        let mut record = Record {
+            op: workload.op.clone(),
+            shape: workload.shape.clone(),
+            dtype: workload.dtype.to_string(),
+            kernel: self.session.kernel.to_string(),
+            adapter: self.adapter(),
+            ceiling_gbps: Some(self.machine.bandwidth / 1e9),
+            ..Record::default()
+        };
+        if let Err(error) = self.measure(workload, &mut record) {
+            record.error = Some(describe(&error));
+        }
+        record
+    }
+
+    /// What a run spends its time on, every kernel by itself, after some runs that warm up.
+    ///
+    /// # Errors
+    /// [`BenchError`] if the workload cannot be compiled, loaded or run.
+    pub fn profile(&self, workload: &Workload) -> Result<Profiled, BenchError> {
+        let mut case = self.case(workload)?;
+        for _ in 0..WARM_UP {
+            case.run()?;
+        }
+        let counts = case.session.counts(&case.inputs)?;
+        let (_, profile) = case.session.run_timed(&case.inputs, Detail::Steps)?;
+        Ok(Profiled { profile, counts, machine: self.machine })
+    }
+
+    /// A workload ready to run.
+    pub(crate) fn case(&self, workload: &Workload) -> Result<Case, BenchError> {
+        Case::new(workload, self.session.clone())
+    }
+
+    fn measure(&self, workload: &Workload, record: &mut Record) -> Result<(), BenchError> {
+        let begun = Instant::now();
+        let mut case = self.case(workload)?;
+        record.load_ms = Some(milliseconds(begun.elapsed()));
+        let counts = case.session.counts(&case.inputs)?;
+        let total: Count = counts.iter().copied().sum();
+        record.kernels = Some(counts.len());
+        record.tuned = case.session.report().tuned_steps;
+        record.bytes = Some(total.bytes());
+        record.operations = Some(total.operations());
+        record.ceiling_tflops = Some(self.machine.peak(&total) / 1e12);
+        record.predicted_ms = Some(counts.iter().map(|count| self.machine.seconds(count)).sum::<f64>() * 1e3);
+        for _ in 0..WARM_UP {
+            case.run()?;
+        }
+        let mut wall = repeat(self.seconds, || {
+            let begun = Instant::now();
+            let outputs = case.run()?;
+            let elapsed = begun.elapsed();
+            drop(outputs);
+            Ok(elapsed)
+        })?;
+        wall.sort_unstable();
+        record.runs = wall.len();
+        record.wall_ms = at(&wall, 0.5);
+        record.min_ms = at(&wall, 0.0);
+        record.p95_ms = at(&wall, 0.95);
+        record.peak_bytes = Some(case.bytes()?);
+        let (mut gpu, mut cpu) = (vec![], vec![]);
+        repeat(self.seconds / 2.0, || {
+            let begun = Instant::now();
+            let (_, profile) = case.session.run_timed(&case.inputs, Detail::Passes)?;
+            gpu.extend(profile.gpu);
+            cpu.push(profile.cpu);
+            Ok(begun.elapsed())
+        })?;
+        gpu.sort_unstable();
+        cpu.sort_unstable();
+        record.gpu_ms = at(&gpu, 0.5);
+        record.kernel_ms = if self.gpu.is_some() { record.gpu_ms } else { at(&cpu, 0.5) };
+        if let Some(time) = record.gpu_ms.or(record.wall_ms).filter(|time| *time > 0.0) {
+            record.tflops = Some(total.operations() as f64 / time / 1e9);
+            record.gbps = Some(total.bytes() as f64 / time / 1e6);
+        }
+        Ok(())
+    }
+}
+
+/// A workload with its inputs in place.
+pub(crate) struct Case {
+    pub session: Session,
+    pub inputs: Inputs,
+    gpu: Option<Gpu>,
+}
+
+impl Case {
+    fn new(workload: &Workload, options: SessionOptions) -> Result<Self, BenchError> {
+        let mut plan = lower(&optimize(workload.graph.clone())?.0)?;
+        if workload.dtype != DType::F32 {
+            plan.store_floats_as(workload.dtype);
+        }
+        let gpu = options.gpu.clone();
+        let inputs = workload.inputs.clone();
+        let session = Session::load(plan, |name| workload.parameters.get(name).cloned(), options)?;
+        let inputs = place(&session, inputs, gpu.is_some())?;
+        Ok(Self { session, inputs, gpu })
+    }
+
+    /// Runs once and waits for the results.
+    fn run(&mut self) -> Result<Outputs, BenchError> {
+        let outputs = self.session.run(&self.inputs)?;
+        if let Some(gpu) = &self.gpu {
+            gpu.wait()?;
+        }
+        Ok(outputs)
+    }
+
+    /// Bytes of memory that a run takes.
+    fn bytes(&mut self) -> Result<u64, BenchError> {
+        let outputs = self.run()?;
+        let report = self.session.report();
+        let inputs = self.session.plan().buffers.iter().filter_map(|buffer| match &buffer.source {
+            rewire_graph_rewrite::plan::Source::Input(name) => self.inputs.get(name),
+            _ => None,
+        });
+        let size = |value: &Value| match value {
+            Value::Device(tensor) => tensor.buffer().size(),
+            Value::Host(tensor) if self.gpu.is_none() => tensor.bytes().len() as u64,
+            Value::Host(_) => 0,
+        };
+        let bound: u64 = inputs.map(size).sum::<u64>() + outputs.iter().map(|(_, value)| size(value)).sum::<u64>();
+        let held = if self.gpu.is_some() { report.device_bytes } else { report.host_bytes };
+        Ok(held + bound)
+    }
+}
+
+/// Brings inputs to the device, if there is one, and lets results stay there. What the host computes with stays on the
+/// host.
+fn place(session: &Session, values: Vec<(String, HostTensor)>, on_device: bool) -> Result<Inputs, RunError> {
+    let plan: &Plan = session.plan();
+    let mut inputs = Inputs::new();
+    for (name, value) in values {
+        let host = plan.host_inputs.iter().any(|input| input.name == name);
+        if on_device && !host {
+            inputs.insert_device(name, session.upload(&value)?);
+        } else {
+            inputs.insert(name, value);
+        }
+    }
+    if on_device {
+        let outputs = plan.outputs.iter().filter(|output| matches!(output.value, Binding::Buffer(_)));
+        outputs.for_each(|output| inputs.keep_on_device(output.name.clone()));
+    }
+    Ok(inputs)
+}
+
+/// Repeats for some seconds.
+fn repeat(seconds: f64, mut run: impl FnMut() -> Result<Duration, BenchError>) -> Result<Vec<Duration>, BenchError> {
+    let begun = Instant::now();
+    let mut times = vec![];
+    while times.len() < RUNS.0 || (begun.elapsed().as_secs_f64() < seconds && times.len() < RUNS.1) {
+        times.push(run()?);
+    }
+    Ok(times)
+}
+
+/// The entry of sorted times that a share of them does not exceed.
+fn at(times: &[Duration], share: f64) -> Option<f64> {
+    let position = ((times.len() as f64 * share).ceil() as usize).saturating_sub(1);
+    times.get(position).copied().map(milliseconds)
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,48 @@
+//! Timing operators, modules and models on a GPU or the CPU, against ceilings that are measured in the same run.
+//!
+//! ```no_run
+//! use rewire_measure::{Bench, BenchOptions, Shape, Workload};
+//!
+//! let bench = Bench::new(&BenchOptions::default())?;
+//! let record = bench.run(&Workload::operator("attention", &Shape::named("training")?)?);
+//! println!("{:?} ms, {:?} of the ceiling", record.wall_ms, record.share());
+//! # Ok::<(), rewire_measure::BenchError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod bench;
+mod compare;
+mod draft;
+mod error;
+mod machines;
+mod noise;
+mod ops;
+mod page;
+mod record;
+mod roofline;
+mod shape;
+mod suite;
+mod trace;
+mod tune;
+mod workload;
+
+pub use bench::{Bench, BenchOptions, Profiled};
+pub use compare::{Category, Comparison, Metric, Thresholds, compare};
+pub use error::BenchError;
+pub use machines::Machines;
+pub use noise::Noise;
+pub use page::page;
+pub use record::Record;
+pub use roofline::roofline;
+pub use shape::{Lengths, Shape};
+pub use suite::{SUITES, suite};
+pub use trace::chrome_trace;
+pub use tune::TunedKernel;
+pub use workload::{Workload, operators};
+
+/// The most seconds that a workload is repeated for: a day.
+pub const MOST_SECONDS: f64 = 86_400.0;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/measuring.md")]
+struct Measuring;

@@ -1,0 +1,71 @@
+use crate::BenchError;
+use rewire::cache_folder;
+use rewire_graph_rewrite::cost::Machine;
+use rewire_runtime::update_file;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What was measured on this computer, by adapter and driver, in a file.
+///
+/// ```
+/// use rewire_measure::Machines;
+/// use rewire::graph_rewrite::cost::Machine;
+/// let path = std::env::temp_dir().join(format!("machines-{}.json", std::process::id()));
+/// let mut machines = Machines::read(&path)?;
+/// machines.insert("some adapter (vulkan driver 1)", Machine::TYPICAL)?;
+/// assert_eq!(Machines::read(&path)?.find("driver 1").map(|(_, machine)| machine), Some(&Machine::TYPICAL));
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machines {
+    path: PathBuf,
+    known: BTreeMap<String, Machine>,
+}
+
+impl Machines {
+    /// The file in the user's folder for caches, if the system names one.
+    pub fn usual_path() -> Option<PathBuf> {
+        Some(cache_folder()?.join("machines.json"))
+    }
+
+    /// Reads a file; nothing is known where there is none.
+    ///
+    /// # Errors
+    /// [`BenchError::File`] if it cannot be read or is not good.
+    pub fn read(path: &Path) -> Result<Self, BenchError> {
+        let failed = |error: io::Error| BenchError::File { path: path.to_owned(), reason: error.to_string() };
+        Ok(Self { path: path.to_owned(), known: known(std::fs::read(path)).map_err(failed)? })
+    }
+
+    /// The first adapter whose name or driver contains `part`, whatever its case.
+    pub fn find(&self, part: &str) -> Option<(&str, &Machine)> {
+        let part = part.to_lowercase();
+        let mut known = self.known.iter().map(|(name, machine)| (name.as_str(), machine));
+        known.find(|(name, _)| name.to_lowercase().contains(&part))
+    }
+
+    /// Keeps what was measured of an adapter, beside what other programs have kept meanwhile, and writes the file.
+    ///
+    /// # Errors
+    /// [`BenchError::File`] if it cannot be written, or is no longer good.
+    pub fn insert(&mut self, adapter: &str, machine: Machine) -> Result<(), BenchError> {
+        self.known.insert(adapter.to_owned(), machine);
+        let written = update_file(&self.path, |old| {
+            let mut all = known(old)?;
+            all.append(&mut self.known);
+            self.known = all;
+            Ok(serde_json::to_vec_pretty(&self.known)?)
+        });
+        written.map_err(|error| BenchError::File { path: self.path.clone(), reason: error.to_string() })
+    }
+}
+
+fn known(content: io::Result<Vec<u8>>) -> io::Result<BTreeMap<String, Machine>> {
+    match content {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(error),
+    }
+}

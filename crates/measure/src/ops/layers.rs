@@ -1,0 +1,86 @@
+use crate::draft::{Draft, DraftError};
+use rewire_graph::Tensor;
+use rewire_hstu::modules::{Features, HstuConfig, HstuTransducer, Sequence, StuConfig, StuInput, StuLayer, StuStack};
+use serde_json::json;
+
+const TIME_BUCKETS: usize = 2048;
+
+fn config(draft: &Draft<'_>) -> serde_json::Value {
+    let shape = draft.shape;
+    json!({
+        "embedding_dim": shape.embedding_dim, "num_heads": shape.heads, "hidden_dim": shape.hidden_dim,
+        "attention_dim": shape.attn_dim, "max_attn_len": shape.window, "contextual_seq_len": shape.context,
+    })
+}
+
+fn run(draft: &mut Draft<'_>, layers: usize) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let config: StuConfig = serde_json::from_value(config(draft))?;
+    config.check()?;
+    let lengths = draft.lengths()?;
+    let rows = draft.samples("lengths", lengths);
+    let x = draft.rows_of("x", &rows, &[draft.shape.embedding_dim])?;
+    let num_targets = draft.num_targets(&rows);
+    let input = StuInput { x, rows: rows.ragged, num_targets, max_seq_len: draft.shape.max_len.into() };
+    let layers = vec![StuLayer { config }; layers];
+    let stack = StuStack { layers, truncate_split_layer: 0, truncate_tail_len: 0 };
+    let out = stack.forward(&draft.scope, &input).x;
+    Ok(vec![("out", draft.stored(&out))])
+}
+
+pub(super) fn layer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    run(draft, 1)
+}
+
+pub(super) fn stack(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    run(draft, draft.shape.layers)
+}
+
+pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let shape = draft.shape;
+    let mut stu = config(draft);
+    if let Some(stu) = stu.as_object_mut() {
+        stu.remove("contextual_seq_len");
+    }
+    let config: HstuConfig = serde_json::from_value(json!({
+        "uih_embedding_dim": shape.embedding_dim,
+        "target_embedding_dim": shape.embedding_dim,
+        "stu": stu,
+        "attn_num_layers": shape.layers,
+        "positional_encoder": {
+            "num_position_buckets": shape.max_len, "num_time_buckets": TIME_BUCKETS, "use_time_encoding": true,
+        },
+        "input_preprocessor": { "contextual_preprocessor": {
+            "content_encoder": { "slice_content_encoder": {} },
+            "content_mlp": { "simple_mlp": { "hidden_dim": shape.embedding_dim } },
+        }},
+        "output_postprocessor": { "layernorm_postprocessor": {} },
+        "scaling_seqlen": shape.max_len,
+        "contextual_feature_dim": if shape.context > 0 { shape.embedding_dim } else { 0 },
+        "max_contextual_seq_len": shape.context,
+    }))?;
+    let transducer = HstuTransducer::new(config)?;
+    let all = draft.lengths()?;
+    let candidates = draft.targets(&all, 1);
+    let history = all.iter().zip(&candidates);
+    let history = history.map(|(all, candidates)| (all - candidates - shape.context as i64).max(0)).collect();
+    let history = draft.samples("history_lengths", history);
+    let candidates = draft.more_samples("candidate_lengths", &history.ragged.batch, candidates);
+    let context = match shape.context {
+        0 => None,
+        context => {
+            Some(draft.floats("context", &history.ragged.batch, shape.batch, &[context * shape.embedding_dim])?)
+        }
+    };
+    let mut sequence = |name: &str, rows: crate::draft::Rows| {
+        let embeddings = draft.rows_of(name, &rows, &[shape.embedding_dim])?;
+        let timestamps = draft.timestamps(&format!("{name}_timestamps"), &rows)?;
+        Ok::<_, DraftError>(Sequence { embeddings, rows: rows.ragged, timestamps, actions: None, watchtimes: None })
+    };
+    let features = Features {
+        uih: sequence("history", history)?,
+        candidates: Some(sequence("candidates", candidates)?),
+        contextual: context,
+    };
+    let out = transducer.forward(&draft.scope, &features).candidates;
+    Ok(vec![("candidates", draft.stored(&out))])
+}

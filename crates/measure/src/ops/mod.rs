@@ -1,0 +1,120 @@
+//! What can be benched by name.
+
+mod attention;
+mod jagged;
+mod layers;
+mod rowwise;
+
+use crate::draft::{Draft, DraftError};
+use rewire_graph::Tensor;
+
+/// Traces an operator with values for its inputs; gives its results by name.
+pub(super) type Build = fn(&mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError>;
+
+/// An operator or module that can be benched.
+pub(super) struct Op {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// What it reads of the shape.
+    pub sizes: &'static [&'static str],
+    pub build: Build,
+}
+
+const ATTENTION: &[&str] =
+    &["batch", "heads", "attn_dim", "hidden_dim", "max_len", "len_dist", "targets", "window", "context", "seed"];
+const DELTA: &[&str] =
+    &["batch", "heads", "attn_dim", "hidden_dim", "max_len", "len_dist", "targets", "window", "seed"];
+const JAGGED: &[&str] = &["batch", "max_len", "len_dist", "targets", "width", "seed"];
+const LAYER: &[&str] = &[
+    "batch",
+    "heads",
+    "attn_dim",
+    "hidden_dim",
+    "embedding_dim",
+    "max_len",
+    "len_dist",
+    "targets",
+    "window",
+    "context",
+    "seed",
+];
+const STACK: &[&str] = &[
+    "batch",
+    "heads",
+    "attn_dim",
+    "hidden_dim",
+    "embedding_dim",
+    "layers",
+    "max_len",
+    "len_dist",
+    "targets",
+    "window",
+    "context",
+    "seed",
+];
+
+pub(super) const OPS: &[Op] = &[
+    Op { name: "attention", about: "HSTU attention, causal", sizes: ATTENTION, build: attention::attention },
+    Op {
+        name: "delta-attention",
+        about: "HSTU attention of new rows (the targets) over a cache of keys and values",
+        sizes: DELTA,
+        build: attention::delta,
+    },
+    Op {
+        name: "addmm",
+        about: "a product with a bias",
+        sizes: &["m", "k", "n", "epilogue", "seed"],
+        build: rowwise::addmm,
+    },
+    Op {
+        name: "layer-norm",
+        about: "layer norm of rows",
+        sizes: &["rows", "width", "seed"],
+        build: rowwise::layer_norm,
+    },
+    Op {
+        name: "norm-mul-dropout",
+        about: "layer norm, gate and dropout",
+        sizes: &["rows", "width", "train", "concat", "seed"],
+        build: rowwise::norm_mul_dropout,
+    },
+    Op {
+        name: "pointwise",
+        about: "a chain of eight pointwise operators",
+        sizes: &["rows", "width", "seed"],
+        build: rowwise::pointwise,
+    },
+    Op {
+        name: "embedding",
+        about: "rows of a table looked up by id",
+        sizes: &["rows", "width", "table", "seed"],
+        build: rowwise::embedding,
+    },
+    Op {
+        name: "jagged-concat",
+        about: "history rows before target rows of every sample",
+        sizes: JAGGED,
+        build: jagged::concat,
+    },
+    Op {
+        name: "jagged-split",
+        about: "history rows and target rows of every sample, apart",
+        sizes: JAGGED,
+        build: jagged::split,
+    },
+    Op {
+        name: "positions",
+        about: "position and time embeddings added to rows",
+        sizes: JAGGED,
+        build: jagged::positions,
+    },
+    Op { name: "stu-layer", about: "a layer of sequential transduction units", sizes: LAYER, build: layers::layer },
+    Op { name: "stu", about: "layers of sequential transduction units", sizes: STACK, build: layers::stack },
+    Op {
+        name: "transducer",
+        about: "preprocessor, positions, layers and postprocessor, from embeddings to candidates",
+        sizes: STACK,
+        build: layers::transducer,
+    },
+];

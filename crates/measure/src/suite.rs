@@ -1,0 +1,111 @@
+use crate::{BenchError, Lengths, Shape};
+use rewire_graph::DType;
+
+/// Names of sets of workloads.
+pub const SUITES: [&str; 2] = ["standard", "cpu"];
+
+/// The workloads of a set: `standard` has every operator at the sizes of a server's GPU, and layers, stack and transducer
+/// at the standard shapes, `cpu` has sizes that a processor of few cores takes.
+///
+/// # Errors
+/// [`BenchError::UnknownSuite`] lists the names.
+pub fn suite(name: &str) -> Result<Vec<(&'static str, Shape)>, BenchError> {
+    match name {
+        "standard" => Ok(standard()),
+        "cpu" => Ok(cpu()),
+        _ => Err(BenchError::UnknownSuite { name: name.to_owned(), known: SUITES.join(", ") }),
+    }
+}
+
+fn standard() -> Vec<(&'static str, Shape)> {
+    let training = named("training");
+    let base = Shape { dtype: DType::F16, ..training.clone() };
+    let narrow = Shape { attn_dim: 64, hidden_dim: 64, ..base.clone() };
+    let mut set = vec![
+        ("attention", base.clone()),
+        ("attention", narrow.clone()),
+        ("attention", Shape { batch: 64, max_len: 512, ..narrow }),
+        ("attention", Shape { batch: 16, max_len: 4096, ..base.clone() }),
+        ("attention", Shape { window: 256, context: 8, ..base.clone() }),
+        ("attention", training),
+        ("delta-attention", Shape { batch: 8, targets: exactly(100), ..base.clone() }),
+    ];
+    for [m, k, n] in [
+        [65536, 512, 2048],
+        [65536, 1536, 512],
+        [65536, 256, 1024],
+        [4096, 4096, 4096],
+        [1, 512, 2048],
+        [64, 512, 2048],
+    ] {
+        set.extend([DType::F16, DType::F32].map(|dtype| ("addmm", Shape { m, k, n, dtype, ..base.clone() })));
+    }
+    set.push(("addmm", Shape { m: 65536, k: 512, n: 2048, epilogue: true, ..base.clone() }));
+    for dtype in [DType::F16, DType::F32] {
+        let rows = Shape { rows: 262_144, width: 512, dtype, ..base.clone() };
+        set.extend([
+            ("layer-norm", rows.clone()),
+            ("norm-mul-dropout", rows.clone()),
+            ("norm-mul-dropout", Shape { concat: true, ..rows.clone() }),
+            ("norm-mul-dropout", Shape { concat: true, train: true, ..rows.clone() }),
+            ("pointwise", Shape { rows: 131_072, ..rows.clone() }),
+            ("embedding", rows.clone()),
+        ]);
+        set.extend(["jagged-concat", "jagged-split", "positions"].map(|op| (op, Shape { width: 512, ..rows.clone() })));
+    }
+    for name in ["on-device", "on-device-8", "match", "server", "published", "training"] {
+        for dtype in [DType::F16, DType::F32] {
+            let shape = Shape { dtype, ..named(name) };
+            set.extend(["stu-layer", "stu"].map(|op| (op, shape.clone())));
+            if shape.targets != Lengths::NONE {
+                set.push(("transducer", shape));
+            }
+        }
+    }
+    set
+}
+
+fn cpu() -> Vec<(&'static str, Shape)> {
+    let base = Shape::default();
+    let rows = Shape { rows: 16384, width: 512, ..base.clone() };
+    let jagged = Shape { batch: 32, max_len: 512, len_dist: Lengths::Uniform(50, 512), ..base.clone() };
+    let layer = Shape { batch: 16, max_len: 256, len_dist: Lengths::Uniform(50, 256), ..base.clone() };
+    let mut set = vec![
+        ("attention", jagged.clone()),
+        (
+            "attention",
+            Shape {
+                batch: 8,
+                attn_dim: 128,
+                hidden_dim: 128,
+                max_len: 1024,
+                len_dist: Lengths::Uniform(100, 1024),
+                ..base.clone()
+            },
+        ),
+        ("attention", Shape { batch: 1, max_len: 256, ..base.clone() }),
+        ("delta-attention", Shape { targets: exactly(20), ..jagged.clone() }),
+        ("addmm", Shape { m: 1024, k: 1024, n: 1024, ..base.clone() }),
+        ("addmm", Shape { m: 4096, k: 512, n: 2048, ..base.clone() }),
+        ("addmm", Shape { m: 4096, k: 512, n: 2048, epilogue: true, ..base.clone() }),
+        ("layer-norm", rows.clone()),
+        ("norm-mul-dropout", rows.clone()),
+        ("norm-mul-dropout", Shape { train: true, ..rows.clone() }),
+        ("norm-mul-dropout", Shape { train: true, concat: true, ..rows.clone() }),
+        ("pointwise", rows.clone()),
+        ("embedding", rows),
+        ("stu-layer", layer.clone()),
+        ("stu", layer),
+    ];
+    set.extend(["jagged-concat", "jagged-split", "positions"].map(|op| (op, jagged.clone())));
+    set.extend(["on-device", "on-device-8"].map(|name| ("transducer", named(name))));
+    set
+}
+
+fn named(name: &str) -> Shape {
+    Shape::named(name).unwrap_or_default()
+}
+
+fn exactly(n: usize) -> Lengths {
+    Lengths::Uniform(n, n)
+}

@@ -1,0 +1,158 @@
+use crate::draft::{Draft, DraftError, draw_lengths, take};
+use crate::ops::{OPS, Op};
+use crate::{BenchError, Noise, Shape};
+use rewire::weights::Weights;
+use rewire_graph::{DType, Graph, HostTensor};
+use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows, InputSpec};
+use rewire_hstu::models::{ModelError, ParameterSpec, parameters};
+use rewire_runtime::HostMemory;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+/// A graph with values for its inputs and parameters.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Name of the operator, module or model.
+    pub op: String,
+    /// The sizes that it has, by the names of [`Shape`]'s fields.
+    pub shape: Map<String, Value>,
+    /// Type of inputs, weights and results.
+    pub dtype: DType,
+    /// The graph as traced.
+    pub graph: Graph,
+    /// By name.
+    pub inputs: Vec<(String, HostTensor)>,
+    /// By name.
+    pub parameters: HashMap<String, HostTensor>,
+}
+
+/// Names of what can be benched, each with what it is.
+pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OPS.iter().map(|op| (op.name, op.about))
+}
+
+/// What a model reads of the shape.
+const MODEL: [&str; 5] = ["batch", "max_len", "len_dist", "targets", "seed"];
+
+impl Workload {
+    /// Checks the sizes of an operator or module, without making any data.
+    ///
+    /// # Errors
+    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] names the size that cannot be.
+    pub fn check(name: &str, shape: &Shape) -> Result<(), BenchError> {
+        let op = find(name)?;
+        shape.check(op.sizes).map_err(|error| BenchError::draft(op.name, error))
+    }
+
+    /// An operator or module by name, one of [`operators`], with random data.
+    ///
+    /// ```
+    /// use rewire_measure::{Shape, Workload};
+    /// let workload = Workload::operator("layer-norm", &Shape { rows: 100, ..Shape::default() })?;
+    /// assert_eq!(workload.inputs[0].1.shape(), [100, 512]);
+    /// assert!(Workload::operator("nonsense", &Shape::default()).is_err());
+    /// # Ok::<(), rewire_measure::BenchError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] and [`BenchError::Trace`] name the size that cannot
+    /// be, [`BenchError::Memory`] has the bytes that there are not.
+    pub fn operator(name: &str, shape: &Shape) -> Result<Self, BenchError> {
+        let op = find(name)?;
+        let failed = |error: DraftError| BenchError::draft(op.name, error);
+        shape.check(op.sizes).map_err(failed)?;
+        let mut draft = Draft::new(shape);
+        let outputs = (op.build)(&mut draft).map_err(failed)?;
+        let Draft { scope, mut noise, inputs, mut memory, .. } = draft;
+        let graph = scope.finish(&outputs).map_err(|error| failed(ModelError::from(error).into()))?;
+        let parameters = random(parameters(&graph), &mut noise, &mut memory).map_err(failed)?;
+        Ok(Self { op: op.name.to_owned(), shape: shape.only(op.sizes), dtype: shape.dtype, graph, inputs, parameters })
+    }
+
+    /// A model with its weights, or random ones, and random users: `max_len` rows each at most, as many candidates as
+    /// `targets` says.
+    ///
+    /// # Errors
+    /// [`BenchError::Trace`] if the configuration is not good; otherwise as [`Workload::operator`].
+    pub fn model(
+        name: &str,
+        config: &Config,
+        weights: Option<&Weights<'_>>,
+        shape: &Shape,
+    ) -> Result<Self, BenchError> {
+        let failed = |error: DraftError| BenchError::draft(name, error);
+        let graph = dlrm_hstu::trace(config).map_err(|error| failed(error.into()))?;
+        let shape = Shape { max_len: shape.max_len.min(config.max_seq_len), ..shape.clone() };
+        shape.check(&MODEL).map_err(failed)?;
+        let (mut noise, mut memory) = (Noise::new(shape.seed), HostMemory::now());
+        let inputs = users(config, &shape, &mut noise, &mut memory).map_err(failed)?;
+        let given = |name: &str| weights.and_then(|weights| weights.get(name));
+        let (known, unknown) =
+            parameters(&graph).into_iter().partition(|spec: &ParameterSpec| given(&spec.name).is_some());
+        let mut values = random(unknown, &mut noise, &mut memory).map_err(failed)?;
+        values.extend(Vec::into_iter(known).filter_map(|spec| Some((spec.name.clone(), given(&spec.name)?))));
+        let sizes = shape.only(&MODEL);
+        Ok(Self { op: name.to_owned(), shape: sizes, dtype: shape.dtype, graph, inputs, parameters: values })
+    }
+}
+
+fn find(name: &str) -> Result<&'static Op, BenchError> {
+    OPS.iter().find(|op| op.name == name.replace('_', "-")).ok_or_else(|| BenchError::UnknownOp {
+        name: name.to_owned(),
+        known: OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", "),
+    })
+}
+
+fn random(
+    specs: Vec<ParameterSpec>,
+    noise: &mut Noise,
+    memory: &mut HostMemory,
+) -> Result<HashMap<String, HostTensor>, DraftError> {
+    specs.iter().try_for_each(|spec| take(memory, spec.dtype, &spec.shape))?;
+    let value = |spec: ParameterSpec| Ok((spec.name, noise.floats(spec.dtype, &spec.shape)?));
+    specs.into_iter().map(value).collect()
+}
+
+/// Values of the inputs of a model.
+fn users(
+    config: &Config,
+    shape: &Shape,
+    noise: &mut Noise,
+    memory: &mut HostMemory,
+) -> Result<Vec<(String, HostTensor)>, DraftError> {
+    let context = config.feature_groups.contextual.len();
+    let most = shape.max_len.saturating_sub(context);
+    let lengths = draw_lengths(noise, memory, shape.batch, shape.len_dist, most)?;
+    let (low, high) = shape.targets.within(shape.max_len);
+    let candidates: Vec<i64> =
+        lengths.iter().map(|length| noise.between(low as i64, high as i64).max(1).min(*length)).collect();
+    let history: Vec<i64> = lengths.iter().zip(&candidates).map(|(all, candidates)| all - candidates).collect();
+    let inputs = config.inputs();
+    let rows = lengths.iter().sum::<i64>() as usize;
+    inputs.iter().try_for_each(|_| take(memory, DType::I64, &[rows]))?;
+    inputs.iter().map(|spec| Ok((spec.name.clone(), user(spec, &history, &candidates, noise)?))).collect()
+}
+
+fn user(
+    spec: &InputSpec,
+    history: &[i64],
+    candidates: &[i64],
+    noise: &mut Noise,
+) -> Result<HostTensor, rewire_graph::TensorSizeError> {
+    let (group, name) = spec.name.split_once('.').unwrap_or(("", &spec.name));
+    let of_group = if group == "uih" { history } else { candidates };
+    let entries = match spec.rows {
+        InputRows::Users => vec![1; history.len()],
+        InputRows::History => history.to_vec(),
+        InputRows::Candidates => candidates.to_vec(),
+    };
+    let count = entries.iter().sum::<i64>() as usize;
+    let mut below = |end: i64| (0..count).map(|_| noise.between(0, end - 1)).collect::<Vec<i64>>();
+    match (spec.num_embeddings, spec.dtype, name) {
+        (Some(rows), ..) => noise.ids(count, rows),
+        (None, None, _) => Ok(HostTensor::lengths(of_group)),
+        (None, Some(_), "action") => HostTensor::i64(vec![count], &below(4)),
+        (None, Some(_), "watchtime") => HostTensor::i64(vec![count], &below(2000)),
+        (None, Some(_), _) => noise.ascending(&entries, 1, 5000),
+    }
+}

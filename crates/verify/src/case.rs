@@ -1,0 +1,133 @@
+use crate::replay::{self, Replay, ReplayError};
+use rewire::weights::{Weights, WeightsError};
+use rewire_graph::{DType, HostTensor};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why a golden case could not be read.
+#[derive(Debug, Error)]
+pub enum CaseError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The file is no golden case.
+    #[error("{}: {reason}", path.display())]
+    Metadata {
+        /// The file.
+        path: PathBuf,
+        /// What is missing or wrong.
+        reason: String,
+    },
+    /// The case has no graph.
+    #[error("{}", path.display())]
+    Replay {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<ReplayError>,
+    },
+}
+
+/// A golden case: inputs, parameters and expected outputs of an operator or module.
+#[derive(Debug)]
+pub struct Case {
+    op: String,
+    path: PathBuf,
+    attrs: Value,
+    tensors: Weights<'static>,
+}
+
+impl Case {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`CaseError`] where it is no safetensors file or its metadata are not those of a case.
+    pub fn read(path: &Path) -> Result<Self, CaseError> {
+        let tensors = Weights::read(path)?;
+        let bad = |reason: String| CaseError::Metadata { path: path.to_owned(), reason };
+        let entry = |key: &str| {
+            let value = tensors.metadata().get(key);
+            value.ok_or_else(|| bad(format!("the file is no golden case: its metadata have no `{key}`")))
+        };
+        let op = entry("op")?.clone();
+        if op.is_empty() || !op.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)) || op.starts_with('.') {
+            return Err(bad(format!("`{op}` is no name of an operator")));
+        }
+        let attrs = serde_json::from_str(entry("attrs")?).map_err(|error| bad(format!("attrs: {error}")))?;
+        Ok(Self { op, path: path.to_owned(), attrs, tensors })
+    }
+
+    /// The operator.
+    pub fn op(&self) -> &str {
+        &self.op
+    }
+
+    /// The graph. Its inputs, parameters and outputs have the names of the file without `in.`, `param.` and `out.`.
+    ///
+    /// # Errors
+    /// [`CaseError::Replay`] where the operator is not known or does not take the tensors.
+    pub fn trace(&self) -> Result<Replay, CaseError> {
+        replay::trace(&self.op, &self.attrs, &self.types())
+            .map_err(|source| CaseError::Replay { path: self.path.clone(), source: Box::new(source) })
+    }
+
+    /// True if inputs or parameters are floats of 16 bits.
+    pub fn half(&self) -> bool {
+        let given = |name: &&str| name.starts_with("in.") || name.starts_with("param.");
+        self.tensors
+            .names()
+            .filter(given)
+            .any(|name| matches!(self.tensors.describe(name), Some((DType::F16 | DType::BF16, _))))
+    }
+
+    /// The file's metadata.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        self.tensors.metadata()
+    }
+
+    pub(crate) fn input(&self, name: &str) -> Option<HostTensor> {
+        self.tensors.get(&format!("in.{name}"))
+    }
+
+    pub(crate) fn parameter(&self, name: &str) -> Option<HostTensor> {
+        self.tensors.get(&format!("param.{name}"))
+    }
+
+    /// Names without prefix of the expected outputs.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = &str> {
+        self.tensors.names().filter_map(|name| name.strip_prefix("out."))
+    }
+
+    pub(crate) fn expected(&self, name: &str) -> Option<HostTensor> {
+        self.tensors.get(&format!("out.{name}"))
+    }
+
+    fn types(&self) -> BTreeMap<String, (DType, Vec<usize>)> {
+        let ty = |name: &str| self.tensors.describe(name).map(|(dtype, shape)| (dtype, shape.to_vec()));
+        self.tensors.names().filter_map(|name| Some((name.to_owned(), ty(name)?))).collect()
+    }
+}
+
+/// The golden cases at a path: the file, or all `.safetensors` files in a folder and its folders, in order of name.
+///
+/// # Errors
+/// What the system says about the path.
+pub fn cases(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !std::fs::metadata(path)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut entries = std::fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            files.extend(cases(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "safetensors") {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}

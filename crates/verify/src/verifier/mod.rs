@@ -1,0 +1,299 @@
+mod variants;
+
+use crate::replay::ReplayError;
+use crate::{Case, CaseError, Mismatch, relative_error};
+use rewire::{describe, weights, write_file};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::plan::{Plan, Source};
+use rewire_graph_rewrite::{RewriteError, lower, optimize};
+use rewire_runtime::{
+    Gpu, GpuError, Inputs, Kernel, Outputs, PipelineStore, RunError, RuntimeError, Session, SessionOptions,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+const TOLERANCE: f64 = 2e-5;
+const TOLERANCE_HALF: f64 = 5e-3;
+
+/// What is replayed on and where results go.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyOptions {
+    /// What runs the cases.
+    pub kernel: Kernel,
+    /// A part of the name, driver or backend of the adapter to use.
+    pub adapter: Option<String>,
+    /// Folder for computed outputs, as `<op>/<case>.safetensors`.
+    pub save: Option<PathBuf>,
+    /// Choices of the emitter.
+    pub tuning: Tuning,
+    /// Where compiled kernels are kept for later processes.
+    pub pipelines: Option<PipelineStore>,
+}
+
+/// What became of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Status {
+    /// All outputs are within the tolerance.
+    #[serde(rename = "ok")]
+    Ok,
+    /// Some output is not, or a step ran elsewhere than asked.
+    #[serde(rename = "FAIL")]
+    Fail,
+    /// There is no operator for it, or no kernel.
+    #[serde(rename = "unsupported")]
+    Unsupported,
+    /// The file is not good, or the run failed.
+    #[serde(rename = "error")]
+    Error,
+}
+
+/// The result of a case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CaseReport {
+    /// The operator; empty if the file could not be read.
+    pub op: String,
+    /// The file's name without extension.
+    pub case: String,
+    /// What was asked for.
+    pub kernel: Kernel,
+    /// The tunings that its steps were forced to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// The adapter, or `cpu`.
+    pub adapter: String,
+    /// Steps that ran on the adapter.
+    pub gpu_steps: usize,
+    /// Steps that ran on the CPU.
+    pub cpu_steps: usize,
+    /// The largest error of all outputs that could be compared.
+    pub max_rel_err: Option<f64>,
+    /// What it may be.
+    pub tolerance: f64,
+    /// What became of it.
+    pub status: Status,
+    /// Why it is not ok.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A case ready to run.
+struct Loaded {
+    case: Case,
+    session: Session,
+    inputs: Inputs,
+    /// The results only move data.
+    exact: bool,
+}
+
+/// Replays golden cases on one device.
+#[derive(Debug)]
+pub struct Verifier {
+    options: VerifyOptions,
+    session: SessionOptions,
+}
+
+#[derive(Debug, Error)]
+enum Failure {
+    #[error(transparent)]
+    Case(#[from] CaseError),
+    #[error(transparent)]
+    Rewrite(Box<RewriteError>),
+    #[error(transparent)]
+    Load(Box<RuntimeError>),
+    #[error(transparent)]
+    Run(Box<RunError>),
+    #[error("cannot save to {}: {reason}", path.display())]
+    Save { path: PathBuf, reason: String },
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Fail => "FAIL",
+            Self::Unsupported => "unsupported",
+            Self::Error => "error",
+        })
+    }
+}
+
+impl Failure {
+    fn status(&self) -> Status {
+        match self {
+            Self::Case(CaseError::Replay { source, .. }) if matches!(**source, ReplayError::Unsupported { .. }) => {
+                Status::Unsupported
+            }
+            Self::Rewrite(error) if matches!(**error, RewriteError::Unsupported { .. }) => Status::Unsupported,
+            Self::Load(error) if matches!(**error, RuntimeError::Step { .. }) => Status::Unsupported,
+            _ => Status::Error,
+        }
+    }
+}
+
+impl From<RewriteError> for Failure {
+    fn from(error: RewriteError) -> Self {
+        Self::Rewrite(Box::new(error))
+    }
+}
+
+impl From<RuntimeError> for Failure {
+    fn from(error: RuntimeError) -> Self {
+        Self::Load(Box::new(error))
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self::Run(Box::new(error))
+    }
+}
+
+impl Verifier {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// [`GpuError`] where the kernel is `wgpu` and there is no adapter as asked.
+    pub fn new(options: VerifyOptions) -> Result<Self, GpuError> {
+        let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
+        let kernel = if gpu.is_some() { options.kernel } else { Kernel::Cpu };
+        let pipelines = options.pipelines.clone();
+        let session = SessionOptions { kernel, gpu, tuning: options.tuning, pipelines, ..SessionOptions::default() };
+        Ok(Self { options, session })
+    }
+
+    /// Replays a case. Whatever goes wrong is in the report.
+    pub fn verify(&self, path: &Path) -> CaseReport {
+        let mut report = self.report(path);
+        let replayed = self.load(path, &mut report).and_then(|mut loaded| {
+            let outputs = self.compare(&mut loaded, &mut report)?;
+            match &self.options.save {
+                Some(folder) => {
+                    let case = &loaded.case;
+                    save(case, &outputs, &folder.join(case.op()).join(format!("{}.safetensors", report.case)))
+                }
+                None => Ok(()),
+            }
+        });
+        report.or_failure(replayed)
+    }
+
+    /// A report of nothing yet.
+    fn report(&self, path: &Path) -> CaseReport {
+        CaseReport {
+            op: String::new(),
+            case: path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default(),
+            kernel: self.options.kernel,
+            variant: None,
+            adapter: "cpu".into(),
+            gpu_steps: 0,
+            cpu_steps: 0,
+            max_rel_err: None,
+            tolerance: TOLERANCE,
+            status: Status::Ok,
+            message: None,
+        }
+    }
+
+    fn load(&self, path: &Path, report: &mut CaseReport) -> Result<Loaded, Failure> {
+        let case = Case::read(path)?;
+        report.op = case.op().to_owned();
+        report.tolerance = if case.half() { TOLERANCE_HALF } else { TOLERANCE };
+        let replay = case.trace()?;
+        let plan = lower(&optimize(replay.graph)?.0)?;
+        let inputs = inputs(&case, &plan);
+        let session = Session::load(plan, |name| case.parameter(name), self.session.clone())?;
+        (report.gpu_steps, report.cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
+        report.adapter = session.report().adapter.unwrap_or_else(|| "cpu".into());
+        Ok(Loaded { case, session, inputs, exact: replay.exact })
+    }
+
+    /// Runs a case and compares what it computes.
+    fn compare(&self, loaded: &mut Loaded, report: &mut CaseReport) -> Result<Outputs, Failure> {
+        let outputs = loaded.session.run(&loaded.inputs)?;
+        judge(&loaded.case, &outputs, loaded.exact, report);
+        if self.options.kernel == Kernel::Wgpu && report.cpu_steps > 0 {
+            report.status = Status::Fail;
+            report.message = Some(format!("{} steps ran on the CPU", report.cpu_steps));
+        }
+        Ok(outputs)
+    }
+}
+
+impl CaseReport {
+    /// The report, or what went wrong before there was one.
+    fn or_failure<T>(mut self, result: Result<T, Failure>) -> Self {
+        if let Err(failure) = result {
+            self.status = failure.status();
+            self.message = Some(describe(&failure));
+        }
+        self
+    }
+}
+
+/// Compares all outputs with their references.
+fn judge(case: &Case, outputs: &Outputs, exact: bool, report: &mut CaseReport) {
+    let mut worst: Option<f64> = None;
+    for name in case.outputs() {
+        let Some(expected) = case.expected(name) else { continue };
+        let error = match outputs.get(name) {
+            Some(out) => relative_error(name, out, &expected, exact),
+            None => Err(Mismatch::Missing { name: name.to_owned() }),
+        };
+        match error {
+            Ok(error) => worst = Some(worst.unwrap_or(0.0).max(error)),
+            Err(mismatch) => {
+                report.status = Status::Fail;
+                report.message.get_or_insert(mismatch.to_string());
+            }
+        }
+    }
+    report.max_rel_err = worst;
+    if worst.is_some_and(|error| error > report.tolerance) {
+        report.status = Status::Fail;
+    }
+    if worst.is_none() && report.message.is_none() {
+        report.status = Status::Error;
+        report.message = Some("the file has no outputs to compare with".into());
+    }
+}
+
+/// The tensors that the plan reads.
+fn inputs(case: &Case, plan: &Plan) -> Inputs {
+    let names = plan.buffers.iter().filter_map(|buffer| match &buffer.source {
+        Source::Input(name) => Some(name),
+        _ => None,
+    });
+    names
+        .chain(plan.host_inputs.iter().map(|input| &input.name))
+        .filter_map(|name| Some((name.clone(), case.input(name)?)))
+        .collect()
+}
+
+fn save(case: &Case, outputs: &Outputs, path: &Path) -> Result<(), Failure> {
+    let failed = |reason: String| Failure::Save { path: path.to_owned(), reason };
+    let mut tensors = BTreeMap::new();
+    for name in case.outputs() {
+        if let Some(out) = outputs.get(name) {
+            tensors.insert(format!("out.{name}"), stored(out, case.expected(name)));
+        }
+    }
+    let bytes = weights::serialize(&tensors, case.metadata()).map_err(|error| failed(error.to_string()))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).and_then(|()| write_file(path, &bytes)).map_err(|error| failed(error.to_string()))
+}
+
+/// A result in the element type of its reference, and as `[1]` where that stands for a scalar.
+fn stored(out: &HostTensor, reference: Option<HostTensor>) -> HostTensor {
+    let Some(reference) = reference else { return out.clone() };
+    let shape = if out.shape().is_empty() { vec![1] } else { out.shape().to_vec() };
+    let converted = match (out.dtype() == reference.dtype(), out.dtype().is_float()) {
+        (true, _) => out.clone().reshape(shape),
+        (false, true) => HostTensor::from_f64(reference.dtype(), shape, &out.to_f64()),
+        (false, false) => HostTensor::i64(shape, &out.to_i64()),
+    };
+    converted.unwrap_or_else(|_| out.clone())
+}
