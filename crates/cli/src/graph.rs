@@ -3,7 +3,7 @@ use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
 use rewire::graph::op::{Fused, HostOp};
-use rewire::graph::{Graph, Node, Remarks};
+use rewire::graph::{Graph, Remarks};
 use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
 use rewire::graph_rewrite::emit::{Target, Tuning, emit};
 use rewire::graph_rewrite::lower::{kernel, lower};
@@ -215,10 +215,9 @@ fn count(
     (bytes_before, bytes_after): (u64, u64),
     (seconds, machine): (f64, String),
 ) -> Counts {
-    let nodes: Vec<&Node> = graph.ids().filter_map(|id| graph.node(id)).collect();
-    let host_steps = nodes.iter().filter(|node| is::<HostOp>(node)).count();
+    let host_steps = graph.ids().filter(|&id| graph.op::<HostOp>(id).is_some()).count();
     let fixed = graph.fixed().unwrap_or_default();
-    let load_steps = graph.ids().filter(|id| fixed.contains(id) && graph.node(*id).is_some_and(is::<Fused>)).count();
+    let load_steps = graph.ids().filter(|&id| fixed.contains(&id) && graph.op::<Fused>(id).is_some()).count();
     let sizes = || {
         parameters(graph)
             .into_iter()
@@ -226,7 +225,7 @@ fn count(
     };
     Counts {
         stage,
-        nodes: nodes.len(),
+        nodes: graph.len(),
         kernels: kernels(graph),
         host_steps,
         load_steps,
@@ -238,8 +237,4 @@ fn count(
         machine,
         ops: graph.counts(),
     }
-}
-
-fn is<T: rewire::graph::op::Op>(node: &Node) -> bool {
-    node.op.downcast_ref::<T>().is_some()
 }

@@ -3,7 +3,7 @@
 //! A ranking model has a sparse part, lookups in large tables, and a dense one. Cut apart, each is a graph of its own that
 //! is optimized, lowered, stored and placed separately: the tables on the hosts that hold them, the rest on a GPU.
 
-use rewire_graph::op::{Constant, Gather, HostOp, Input, Parameter};
+use rewire_graph::op::{Gather, Input, Parameter, Role};
 use rewire_graph::{Copies, Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -52,8 +52,8 @@ pub enum JoinError {
 
 /// Marks lookups in tables that are parameters, and nothing else.
 pub fn lookups(graph: &Graph, id: NodeId) -> bool {
-    let is_table = |value: &Value| graph.node(value.node).is_some_and(is::<Parameter>);
-    graph.node(id).is_some_and(is::<Gather>) && graph.inputs(id).first().is_some_and(is_table)
+    let is_table = |value: &Value| graph.op::<Parameter>(value.node).is_some();
+    graph.op::<Gather>(id).is_some() && graph.inputs(id).first().is_some_and(is_table)
 }
 
 /// Marks the operators of a module, by its path, `embeddings` or `model.embeddings`.
@@ -158,18 +158,13 @@ pub fn join(parts: &Parts) -> Result<Graph, JoinError> {
     Ok(joined.graph)
 }
 
-fn is<T: rewire_graph::op::Op>(node: &Node) -> bool {
-    node.op.downcast_ref::<T>().is_some()
-}
-
 /// True for operators that compute something on the device.
 fn is_computed(node: &Node) -> bool {
-    let source = is::<Input>(node) || is::<Parameter>(node) || is::<Constant>(node) || is::<HostOp>(node);
-    !source && node.types.iter().all(|ty| ty.layout == Layout::Device)
+    matches!(node.op.role(), Role::Fused(_) | Role::Computed) && node.types.iter().all(|ty| ty.layout == Layout::Device)
 }
 
 fn input_name(graph: &Graph, id: NodeId) -> Option<&String> {
-    graph.node(id).and_then(|node| node.op.downcast_ref::<Input>()).map(|input| &input.name)
+    graph.op::<Input>(id).map(|input| &input.name)
 }
 
 /// Nodes with all that they are computed from, through operands.

@@ -7,6 +7,7 @@ mod counter;
 mod domain;
 mod graph;
 mod kernel;
+mod loops;
 mod machine;
 mod sizes;
 

@@ -42,7 +42,7 @@ impl Sizes {
     pub fn assumed(graph: &Graph) -> Self {
         let host: HashSet<&str> = graph
             .ids()
-            .filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>())
+            .filter_map(|id| graph.op::<Input>(id))
             .filter(|input| input.ty.layout == Layout::Host)
             .map(|input| input.name.as_str())
             .collect();
@@ -53,6 +53,11 @@ impl Sizes {
         };
         let symbols = (0..).map(Symbol).zip(graph.sizes().iter().map(|size| value(&size.source) as i64));
         Self { symbols: symbols.collect(), sample: ASSUMED_ROWS / ASSUMED_SAMPLES, ..Self::default() }
+    }
+
+    /// Rows of a sample, where all samples are alike.
+    pub(super) fn sample(&self) -> u64 {
+        self.sample
     }
 
     /// Pairs of rows and keys of the same sample, where all samples are alike.

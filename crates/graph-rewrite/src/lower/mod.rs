@@ -11,7 +11,7 @@ pub use kernel::{kernel, of};
 pub(crate) use packing::{pack, packed};
 
 use crate::plan::{Binding, Buffer, BufferId, Plan, PlanOutput, Source, Step};
-use rewire_graph::op::{Constant, Fused, HostOp, Input, Parameter};
+use rewire_graph::op::{Fused, Role};
 use rewire_graph::shape::HostProgram;
 use rewire_graph::{DType, Graph, Layout, Node, NodeId, Value};
 use std::collections::{HashMap, HashSet};
@@ -58,19 +58,16 @@ impl Lowering<'_> {
     fn node(&mut self, id: NodeId) -> Result<(), RewriteError> {
         let Some(node) = self.graph.node(id) else { return Ok(()) };
         let value = Value { node: id, port: 0 };
-        let op = node.op.as_ref();
-        if let Some(input) = op.downcast_ref::<Input>() {
-            if input.ty.layout != Layout::Host {
-                self.buffer(value, node, Source::Input(input.name.clone()));
+        match node.op.role() {
+            Role::Input(input) if input.ty.layout == Layout::Host => {}
+            Role::Host(_) => {}
+            Role::Input(input) => self.buffer(value, node, Source::Input(input.name.clone())),
+            Role::Parameter(parameter) => self.buffer(value, node, Source::Parameter(parameter.name.clone())),
+            Role::Constant(constant) => self.buffer(value, node, Source::Constant(constant.tensor.bytes().to_vec())),
+            Role::Fused(fused) => self.step(id, node, fused)?,
+            Role::Computed => {
+                return Err(unsupported(node, "it is not part of a fused operator; run the fusion pass first"));
             }
-        } else if let Some(parameter) = op.downcast_ref::<Parameter>() {
-            self.buffer(value, node, Source::Parameter(parameter.name.clone()));
-        } else if let Some(constant) = op.downcast_ref::<Constant>() {
-            self.buffer(value, node, Source::Constant(constant.tensor.bytes().to_vec()));
-        } else if let Some(fused) = op.downcast_ref::<Fused>() {
-            self.step(id, node, fused)?;
-        } else if op.downcast_ref::<HostOp>().is_none() {
-            return Err(unsupported(node, "it is not part of a fused operator; run the fusion pass first"));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Which parameters share a buffer.
 
 use crate::plan::{Kernel, Place};
-use rewire_graph::op::{Fused, Parameter};
+use rewire_graph::op::Role;
 use rewire_graph::{Graph, NodeId, Type, Value};
 use std::collections::HashSet;
 
@@ -17,8 +17,7 @@ pub(crate) fn packed(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
     let mut candidates: Vec<(usize, Value)> = vec![];
     for id in graph.ids().filter(|id| fixed.contains(id)) {
         let Some(node) = graph.node(id) else { continue };
-        let op = node.op.as_ref();
-        if op.downcast_ref::<Parameter>().is_some() || op.downcast_ref::<Fused>().is_some() {
+        if matches!(node.op.role(), Role::Parameter(_) | Role::Fused(_)) {
             let values = (0..).zip(&node.types).map(|(port, ty)| (elements(ty), Value { node: id, port }));
             candidates.extend(values.filter_map(|(elements, value)| Some((elements?, value))));
         }

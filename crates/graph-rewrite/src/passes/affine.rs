@@ -55,7 +55,7 @@ struct Step {
 impl Chain {
     /// `unread` are nodes that no output needs.
     fn find(graph: &Graph, fixed: &HashSet<NodeId>, unread: &HashSet<NodeId>, product: NodeId) -> Option<Self> {
-        graph.node(product)?.op.downcast_ref::<MatMul>()?;
+        graph.op::<MatMul>(product)?;
         let operands: Vec<bool> = graph.inputs(product).iter().map(|value| fixed.contains(&value.node)).collect();
         let weight = match operands[..] {
             [true, false] => 0,

@@ -1,7 +1,6 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Identity, Input, Parameter};
-use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::op::Identity;
 use rewire_graph::{Graph, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,12 +20,11 @@ impl Pass for CommonSubexpressions {
         for id in graph.order().map_err(|source| RewriteError::graph(self.name(), source))? {
             let Some(node) = merged.node(id) else { continue };
             let op = node.op.as_ref();
-            if op.downcast_ref::<Input>().is_some() || op.downcast_ref::<Parameter>().is_some() || node.types.len() != 1
-            {
+            if op.role().name().is_some() || node.types.len() != 1 {
                 continue;
             }
             let mut operands = merged.inputs(id);
-            if op.downcast_ref::<BinaryOp>().is_some_and(|op| op.is_commutative()) {
+            if op.is_commutative() {
                 operands.sort_unstable();
             }
             let key = (Identity(Arc::clone(&node.op)), operands);

@@ -1,6 +1,6 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Constant, Fused};
+use rewire_graph::op::{Constant, Role};
 use rewire_graph::{Graph, HostTensor, Layout, NodeId, Value, interpret};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,13 +40,12 @@ fn value(graph: &Graph, id: NodeId) -> Option<HostTensor> {
     let node = graph.node(id)?;
     let [ty] = node.types.as_slice() else { return None };
     let inputs = graph.inputs(id);
-    let constants: Option<Vec<&Constant>> =
-        inputs.iter().map(|value| graph.node(value.node)?.op.downcast_ref::<Constant>()).collect();
+    let constants: Option<Vec<&Constant>> = inputs.iter().map(|value| graph.op::<Constant>(value.node)).collect();
     let constants = constants.filter(|constants| !constants.is_empty())?;
     let largest = constants.iter().map(|constant| constant.tensor.len()).max()?;
     let extents = ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<Vec<usize>>>()?;
     let elements = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))?;
-    let skipped = node.op.downcast_ref::<Fused>().is_some() || ty.layout != Layout::Device;
+    let skipped = matches!(node.op.role(), Role::Fused(_)) || ty.layout != Layout::Device;
     if skipped || elements > largest.min(LIMIT) {
         return None;
     }

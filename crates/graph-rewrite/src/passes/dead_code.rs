@@ -1,7 +1,7 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
 use rewire_graph::Graph;
-use rewire_graph::op::Parameter;
+use rewire_graph::op::Role;
 
 /// Removes what no output needs: operators, and parameters with the bytes they would take.
 ///
@@ -26,7 +26,7 @@ impl Pass for DeadCode {
             if !rest.users(id).is_empty() || !context.permits(self.name(), graph, id) {
                 continue;
             }
-            if node.op.downcast_ref::<Parameter>().is_some() {
+            if matches!(node.op.role(), Role::Parameter(_)) {
                 parameters += 1;
                 bytes = node.types.iter().map(size).fold(bytes, usize::saturating_add);
             }

@@ -47,7 +47,7 @@ fn unchanged(graph: &Graph, id: NodeId) -> Option<Value> {
 
 /// A slice of a slice along the same axis as one.
 fn part_of_part(graph: &Graph, id: NodeId) -> Option<(Slice, Value)> {
-    let slice = |id: NodeId| graph.node(id).and_then(|node| node.op.downcast_ref::<Slice>());
+    let slice = |id: NodeId| graph.op::<Slice>(id);
     let inner = graph.inputs(id).first()?.node;
     let (outer, first) = (slice(id)?, slice(inner)?);
     let whole = *graph.inputs(inner).first()?;

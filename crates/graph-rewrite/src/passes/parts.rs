@@ -34,7 +34,7 @@ impl Pass for ReadParts {
 
 /// The operand of a concatenation that holds all of a slice of it along the same axis, and the slice of the operand.
 fn part(graph: &Graph, id: NodeId) -> Option<(Value, Slice)> {
-    let slice = graph.node(id)?.op.downcast_ref::<Slice>()?;
+    let slice = graph.op::<Slice>(id)?;
     let joined = *graph.inputs(id).first()?;
     let node = graph.node(joined.node)?;
     let concat = node.op.downcast_ref::<Concat>().filter(|concat| concat.axis == slice.axis)?;

@@ -1,7 +1,7 @@
 use super::part::Part;
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Separate};
 use crate::lower::RewriteError;
-use rewire_graph::op::{Cast, Constant, Fused, Identity, Op, Parameter};
+use rewire_graph::op::{Cast, Fused, Identity, Op, Parameter, Role};
 use rewire_graph::{Copies, Graph, GraphError, NodeId, Type, Value};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Candidates<'_> {
         while let Some(id) = stack.pop() {
             let producers = self.graph.inputs(id);
             // What is fused is computed when parameters are bound already.
-            if self.graph.node(id).is_some_and(|node| node.op.downcast_ref::<Fused>().is_some()) {
+            if self.graph.op::<Fused>(id).is_some() {
                 continue;
             }
             if self.pays(id) {
@@ -103,9 +103,7 @@ impl Candidates<'_> {
 }
 
 fn is_source(graph: &Graph, id: NodeId) -> bool {
-    graph.node(id).is_some_and(|node| {
-        node.op.downcast_ref::<Parameter>().is_some() || node.op.downcast_ref::<Constant>().is_some()
-    })
+    graph.role(id).is_some_and(Role::is_fixed)
 }
 
 fn size(ty: &Type) -> usize {

@@ -35,7 +35,7 @@ impl Pass for RowProducts {
 
 /// The operands of a product with one column.
 fn column(graph: &Graph, id: NodeId) -> Option<[Value; 2]> {
-    graph.node(id)?.op.downcast_ref::<MatMul>()?;
+    graph.op::<MatMul>(id)?;
     let operands: [Value; 2] = graph.inputs(id).try_into().ok()?;
     let [left, right] = [graph.ty(operands[0])?, graph.ty(operands[1])?];
     (right.rank() == 2 && right.width() == Some(1) && left.width() != Some(1)).then_some(operands)

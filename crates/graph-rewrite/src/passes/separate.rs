@@ -1,7 +1,7 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
 use crate::rules::{Rule, SpreadSoftmax, rewrite_within};
-use rewire_graph::op::{Concat, ScoreReduce, Scores, WeightedSum};
+use rewire_graph::op::{Concat, Scores};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Pass for Separate {
         let places: HashMap<NodeId, usize> = order.iter().enumerate().map(|(place, &id)| (id, place)).collect();
         for id in order {
             let Some(node) = graph.node(id) else { continue };
-            if node.op.downcast_ref::<WeightedSum>().is_some() || node.op.downcast_ref::<ScoreReduce>().is_some() {
+            if node.op.accumulated().is_some_and(|sum| sum.pairs().is_some()) {
                 let own = scores(&separated, &places, id);
                 if own.iter().any(|id| taken.contains(id)) && context.permits(self.name(), graph, id) {
                     copy_scores(&mut separated, id, &own).map_err(failed)?;
@@ -63,7 +63,7 @@ fn scores(graph: &Graph, places: &HashMap<NodeId, usize>, sum: NodeId) -> Vec<No
     }
     let mut pairs: Vec<NodeId> = pairs.into_iter().collect();
     pairs.sort_unstable_by_key(|id| places.get(id));
-    let is_made = |id: NodeId| graph.node(id).is_some_and(|node| node.op.downcast_ref::<Scores>().is_some());
+    let is_made = |id: NodeId| graph.op::<Scores>(id).is_some();
     let mut made = HashSet::new();
     for &id in &pairs {
         if is_made(id) || graph.inputs(id).iter().any(|value| made.contains(&value.node)) {

@@ -45,7 +45,7 @@ impl<'g> Match<'g> {
 
     /// The operator that computes a capture, if it is a `T`.
     pub fn op<T: Op>(&self, name: &str) -> Option<&'g T> {
-        self.graph.node(self.value(name)?.node)?.op.downcast_ref()
+        self.graph.op(self.value(name)?.node)
     }
 
     /// The attributes of the operator that computes a capture.

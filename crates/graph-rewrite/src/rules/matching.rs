@@ -2,8 +2,7 @@ use super::Match;
 use super::mismatch::{Mismatch, Reason};
 use super::placeholder::{Kind, Placeholder, PlaceholderOp};
 use super::unify::{fits, same};
-use rewire_graph::op::Constant;
-use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::op::{Constant, Role};
 use rewire_graph::{Dim, Graph, GraphError, NodeId, Symbol, TypeError, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -96,7 +95,7 @@ impl Form {
             let mut stack = vec![result.node];
             let mut needed = BTreeSet::new();
             while let Some(id) = stack.pop() {
-                let is_constant = self.graph.node(id).is_none_or(|node| node.op.downcast_ref::<Constant>().is_some());
+                let is_constant = matches!(self.graph.role(id), None | Some(Role::Constant(_)));
                 if !is_constant && needed.insert(id) {
                     stack.extend(self.graph.inputs(id).into_iter().map(|value| value.node));
                 }
@@ -120,7 +119,7 @@ impl Form {
     }
 
     fn placeholder(&self, id: NodeId) -> Option<&Placeholder> {
-        Some(&self.graph.node(id)?.op.downcast_ref::<PlaceholderOp>()?.placeholder)
+        Some(&self.graph.op::<PlaceholderOp>(id)?.placeholder)
     }
 
     /// The nodes that are captures of these names or are computed from them or from `carried`.
@@ -330,7 +329,7 @@ impl<'g> Search<'_, 'g> {
         let pair = |(&pattern, &value): (&Value, &Value)| Goal::Value(pattern, value);
         let in_order: Vec<Goal> = wanted.iter().zip(&found).map(pair).collect();
         let op = &self.graph.node(value.node)?.op;
-        if !op.downcast_ref::<BinaryOp>().is_some_and(|op| op.is_commutative()) {
+        if !op.is_commutative() {
             return Some(Step::All(in_order));
         }
         let reversed = wanted.iter().zip(found.iter().rev()).map(pair).collect();

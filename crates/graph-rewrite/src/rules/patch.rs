@@ -1,5 +1,5 @@
 use super::Match;
-use rewire_graph::op::Input;
+use rewire_graph::op::{Input, Role};
 use rewire_graph::{Graph, GraphError, NodeId, Scope, Tensor, Type, TypeError, Value};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use thiserror::Error;
@@ -103,7 +103,7 @@ impl Patch {
 
     fn is_same(&self, graph: &Graph, new: Value, old: Value) -> bool {
         let (Some(added), Some(node)) = (self.body.node(new.node), graph.node(old.node)) else { return false };
-        if let Some(input) = added.op.downcast_ref::<Input>() {
+        if let Role::Input(input) = added.op.role() {
             return self.captures.get(&input.name) == Some(&old);
         }
         let (inputs, operands) = (self.body.inputs(new.node), graph.inputs(old.node));
@@ -160,8 +160,7 @@ impl Patch {
     pub(super) fn waits_for_itself(&self, graph: &Graph) -> bool {
         let mut seen: HashSet<NodeId> = self.replaced.iter().map(|value| value.node).collect();
         let replaced = seen.clone();
-        let named =
-            self.body.ids().filter_map(|id| self.captures.get(&self.body.node(id)?.op.downcast_ref::<Input>()?.name));
+        let named = self.body.ids().filter_map(|id| self.captures.get(&self.body.op::<Input>(id)?.name));
         let read: Vec<NodeId> = named.map(|value| value.node).collect();
         // A replaced value may itself be read, by a replacement of others.
         let mut stack: Vec<NodeId> = read.iter().flat_map(|&id| graph.inputs(id)).map(|value| value.node).collect();
@@ -192,7 +191,7 @@ impl Patch {
         };
         for id in self.body.order()? {
             let Some(node) = self.body.node(id) else { continue };
-            if let Some(input) = node.op.downcast_ref::<Input>() {
+            if let Role::Input(input) = node.op.role() {
                 let capture = self.captures.get(&input.name).copied();
                 moved.insert(id, capture.ok_or_else(|| PatchError::Capture { name: input.name.clone() })?);
                 continue;

@@ -1,7 +1,7 @@
 use super::{Attempt, PatchError, Rule};
 use crate::lower::RewriteError;
 use crate::passes::Context;
-use rewire_graph::op::Parameter;
+use rewire_graph::op::Role;
 use rewire_graph::{Graph, Layout, NodeId, SizeSource};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -86,7 +86,7 @@ fn is_needed(graph: &Graph, id: NodeId) -> bool {
         })
     };
     node.is_root()
-        || node.op.downcast_ref::<Parameter>().is_some()
+        || matches!(node.op.role(), Role::Parameter(_))
         || !graph.users(id).is_empty()
         || graph.outputs().iter().any(|(_, value)| value.node == id)
         || (node.types.iter().any(|ty| ty.layout == Layout::Host) && sizes())

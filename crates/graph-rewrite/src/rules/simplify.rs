@@ -65,7 +65,7 @@ impl<T: Op> Rule for Pair<T> {
     fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
         let [outer] = graph.inputs(root)[..] else { return Ok(Attempt::Nothing) };
         let [inner] = graph.inputs(outer.node)[..] else { return Ok(Attempt::Nothing) };
-        let op = |id| graph.node(id).and_then(|node| node.op.downcast_ref::<T>());
+        let op = |id| graph.op::<T>(id);
         let Some((first, second)) = op(outer.node).zip(op(root)) else { return Ok(Attempt::Nothing) };
         let captures = BTreeMap::from([("x".to_owned(), inner)]);
         let found = Match::new(graph, vec![Value { node: root, port: 0 }], captures);

@@ -18,7 +18,7 @@ impl Rule for SpreadSoftmax {
     }
 
     fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
-        let is_softmax = graph.node(root).is_some_and(|node| node.op.downcast_ref::<ScoreSoftmax>().is_some());
+        let is_softmax = graph.op::<ScoreSoftmax>(root).is_some();
         if !is_softmax || !is_summed_otherwise(graph, root) {
             return Ok(Attempt::Nothing);
         }

@@ -1,5 +1,5 @@
 use super::{Graph, NodeId};
-use crate::op::{Constant, Fused, Input, Parameter};
+use crate::op::{Fused, Input, Parameter, Role};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
@@ -63,7 +63,7 @@ impl Graph {
                 operands.join(", "),
                 types.join(", ")
             );
-            if let Some(fused) = node.op.downcast_ref::<Fused>() {
+            if let Role::Fused(fused) = node.op.role() {
                 fused.body.write_text(text, &format!("{indent}    "), &Remarks::default());
             }
         }
@@ -74,25 +74,16 @@ impl Graph {
 
     pub(super) fn attributes(&self, id: NodeId) -> String {
         let Some(node) = self.node(id) else { return String::new() };
-        let op = node.op.as_ref();
-        if op.downcast_ref::<Fused>().is_some() {
-            return String::new();
-        }
-        if let Some(constant) = op.downcast_ref::<Constant>()
-            && constant.tensor.len() == 1
-        {
-            return format!("[{}]", constant.tensor.to_f64().first().copied().unwrap_or_default());
-        }
-        let name = op.downcast_ref::<Input>().map(|input| &input.name);
-        if let Some(name) = name.or_else(|| op.downcast_ref::<Parameter>().map(|parameter| &parameter.name)) {
-            return format!("[{name}]");
-        }
-        if op.downcast_ref::<Constant>().is_some() {
-            return String::new();
-        }
-        match op.attributes() {
-            serde_json::Value::Null => String::new(),
-            attributes => format!("[{attributes}]"),
+        match node.op.role() {
+            Role::Constant(constant) if constant.tensor.len() == 1 => {
+                format!("[{}]", constant.tensor.to_f64().first().copied().unwrap_or_default())
+            }
+            Role::Constant(_) | Role::Fused(_) => String::new(),
+            Role::Input(Input { name, .. }) | Role::Parameter(Parameter { name, .. }) => format!("[{name}]"),
+            Role::Host(_) | Role::Computed => match node.op.attributes() {
+                serde_json::Value::Null => String::new(),
+                attributes => format!("[{attributes}]"),
+            },
         }
     }
 
@@ -109,9 +100,9 @@ impl Graph {
         let mut names = BTreeMap::new();
         for id in self.order().unwrap_or_default() {
             let Some(node) = self.node(id) else { continue };
-            match node.op.downcast_ref::<Fused>() {
-                Some(fused) => self.dot_fused(&mut text, &mut names, id, (fused, remarks)),
-                None => {
+            match node.op.role() {
+                Role::Fused(fused) => self.dot_fused(&mut text, &mut names, id, (fused, remarks)),
+                _ => {
                     let name = format!("n{}", id.number());
                     let label = label(node.op.name(), &self.attributes(id), &node.types);
                     let color = match node.op.name() {

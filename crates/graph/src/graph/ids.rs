@@ -1,5 +1,5 @@
 use super::{Graph, Node, Value};
-use crate::op::{Cast, Gather, IndexAdd, Input, Op};
+use crate::op::{Cast, Gather, IndexAdd, Op, Role};
 use crate::{DType, Dim, GraphError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -53,10 +53,10 @@ impl Graph {
             if !holds_integers(node) {
                 continue;
             }
-            let names: BTreeSet<String> = match op.downcast_ref::<Input>() {
-                Some(input) => BTreeSet::from([input.name.clone()]),
-                None if keeps_all(op) => inputs.iter().flat_map(names).collect(),
-                None => continue,
+            let names: BTreeSet<String> = match op.role() {
+                Role::Input(input) => BTreeSet::from([input.name.clone()]),
+                _ if keeps_all(op) => inputs.iter().flat_map(names).collect(),
+                _ => continue,
             };
             held.insert(Value { node: id, port: 0 }, names);
         }

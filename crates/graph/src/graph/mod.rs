@@ -12,7 +12,7 @@ pub use draw::Remarks;
 pub use ids::Ids;
 
 use crate::limits::check_shape;
-use crate::op::{HostOp, Input, Op, result_types};
+use crate::op::{HostOp, Op, Role, result_types};
 use crate::{Dim, GraphError, Symbol, Type};
 use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
@@ -65,7 +65,7 @@ impl Node {
 
     /// True for what stays though no output needs it: inputs, which callers bind, and checks of host values.
     pub fn is_root(&self) -> bool {
-        self.op.downcast_ref::<Input>().is_some() || matches!(self.op.downcast_ref(), Some(HostOp::Check { .. }))
+        matches!(self.op.role(), Role::Input(_) | Role::Host(HostOp::Check { .. }))
     }
 }
 
@@ -230,6 +230,16 @@ impl Graph {
         self.nodes.node_weight(id.0).map(Arc::as_ref)
     }
 
+    /// The operator of a node, if it is of a type.
+    pub fn op<T: Op>(&self, id: NodeId) -> Option<&T> {
+        self.node(id)?.op.downcast_ref()
+    }
+
+    /// What a node is in the graph.
+    pub fn role(&self, id: NodeId) -> Option<Role<'_>> {
+        self.node(id).map(|node| node.op.role())
+    }
+
     /// The type of a value.
     pub fn ty(&self, value: Value) -> Option<&Type> {
         self.node(value.node).and_then(|node| node.types.get(value.port as usize))
@@ -306,9 +316,9 @@ impl Graph {
     /// What people call a host value: the input that it is, or the function that it is computed by.
     pub(crate) fn host_name(&self, value: Value) -> String {
         let Some(node) = self.node(value.node) else { return String::new() };
-        match (node.op.downcast_ref::<Input>(), node.op.downcast_ref::<HostOp>(), self.inputs(value.node).first()) {
-            (Some(input), ..) => input.name.clone(),
-            (_, Some(HostOp::Check { .. } | HostOp::Lengths), Some(&first)) => self.host_name(first),
+        match (node.op.role(), self.inputs(value.node).first()) {
+            (Role::Input(input), _) => input.name.clone(),
+            (Role::Host(HostOp::Check { .. } | HostOp::Lengths), Some(&first)) => self.host_name(first),
             _ => format!("{} {}", node.op.name(), value.node.number()),
         }
     }

@@ -1,5 +1,5 @@
 use super::{Graph, Node, NodeId, SizeSource, Value};
-use crate::op::{Constant, HostOp, Input, Parameter};
+use crate::op::Role;
 use crate::{Dim, GraphError, Layout, Symbol};
 use petgraph::Direction;
 use petgraph::algo::toposort;
@@ -75,15 +75,13 @@ impl Graph {
         let mut fixed = HashSet::new();
         for id in self.order()? {
             let Some(node) = self.node(id) else { continue };
-            let op = node.op.as_ref();
-            let source = op.downcast_ref::<Parameter>().is_some() || op.downcast_ref::<Constant>().is_some();
-            let bound = op.downcast_ref::<Input>().is_some() || op.downcast_ref::<HostOp>().is_some();
+            let (op, role) = (node.op.as_ref(), node.op.role());
             let constant = |dim: &Dim| dim.as_const().is_some();
-            let computed = !bound
+            let computed = !matches!(role, Role::Input(_) | Role::Host(_))
                 && node.types.iter().all(|ty| ty.layout == Layout::Device && ty.shape.iter().all(constant))
                 && op.sizes().iter().all(constant)
                 && self.inputs(id).iter().all(|value| fixed.contains(&value.node));
-            if source || computed {
+            if role.is_fixed() || computed {
                 fixed.insert(id);
             }
         }

@@ -1,5 +1,5 @@
 use super::{Graph, Node, NodeId, SizeSource, Value};
-use crate::op::{Input, Parameter, result_types};
+use crate::op::result_types;
 use crate::{GraphError, Type};
 use std::collections::HashMap;
 
@@ -34,12 +34,8 @@ impl Graph {
             if !self.is_shared(before, id, &inputs) {
                 verify_types(node, &types)?;
             }
-            let name = match (node.op.downcast_ref::<Input>(), node.op.downcast_ref::<Parameter>()) {
-                (Some(input), _) => Some(("input", input.name.as_str())),
-                (_, Some(parameter)) => Some(("parameter", parameter.name.as_str())),
-                _ => None,
-            };
-            if let (Some((kind, name)), Some(ty)) = (name, node.types.first())
+            let kind = if node.is_root() { "input" } else { "parameter" };
+            if let (Some(name), Some(ty)) = (node.op.role().name(), node.types.first())
                 && names.insert((kind, name), ty).is_some()
             {
                 return Err(GraphError::Shared { kind, name: name.to_owned() });

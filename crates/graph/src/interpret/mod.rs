@@ -7,7 +7,7 @@ mod elements;
 
 pub use array::Array;
 
-use crate::op::{Constant, Fused, HostOp, Input, Op, Parameter};
+use crate::op::{Fused, Input, Op, Role};
 use crate::shape::{HostProgram, ShapeError, ShapeProgram};
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, NodeId, Scalar, Symbol, TensorSizeError, Type, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -99,7 +99,7 @@ pub fn interpret(
 ) -> Result<BTreeMap<String, HostTensor>, InterpretError> {
     graph.verify()?;
     let mut run = Run::new(graph, inputs)?;
-    for input in graph.ids().filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>()) {
+    for input in graph.ids().filter_map(|id| graph.op::<Input>(id)) {
         run.bound("input", &input.name, &input.ty, inputs)?;
     }
     run.program.check_ids(&run.symbols, |name| inputs.get(name))?;
@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
     fn new(graph: &'a Graph, inputs: &HashMap<String, HostTensor>) -> Result<Self, InterpretError> {
         let HostProgram { shapes: program, inputs: host, slots } = HostProgram::of(graph)?;
         let extent = |name: &str, axis: usize| inputs.get(name)?.shape().get(axis).copied();
-        let given = graph.ids().filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>());
+        let given = graph.ids().filter_map(|id| graph.op::<Input>(id));
         if let Some(missing) = given.into_iter().find(|input| !inputs.contains_key(&input.name)) {
             return Err(InterpretError::Missing { kind: "input", name: missing.name.clone() });
         }
@@ -169,22 +169,16 @@ impl<'a> Run<'a> {
         let Some(node) = self.graph.node(id) else { return Ok(()) };
         let op = node.op.as_ref();
         let ty = node.types.first().cloned().unwrap_or_else(|| Type::host(vec![]));
-        if op.downcast_ref::<HostOp>().is_some() {
-            return Ok(());
-        }
-        if let Some(fused) = op.downcast_ref::<Fused>() {
-            return self.fused(id, fused);
-        }
-        let array = if let Some(input) = op.downcast_ref::<Input>() {
-            self.bound("input", &input.name, &ty, inputs)?
-        } else if let Some(parameter) = op.downcast_ref::<Parameter>() {
-            self.bound("parameter", &parameter.name, &ty, parameters)?
-        } else if let Some(constant) = op.downcast_ref::<Constant>() {
-            Array::from_tensor(&constant.tensor)
-        } else {
-            let operands =
-                self.graph.inputs(id).into_iter().map(|value| self.read(value)).collect::<Result<Vec<_>, _>>()?;
-            self.compute(id, op, &ty, &operands)?
+        let array = match op.role() {
+            Role::Host(_) => return Ok(()),
+            Role::Fused(fused) => return self.fused(id, fused),
+            Role::Input(input) => self.bound("input", &input.name, &ty, inputs)?,
+            Role::Parameter(parameter) => self.bound("parameter", &parameter.name, &ty, parameters)?,
+            Role::Constant(constant) => Array::from_tensor(&constant.tensor),
+            Role::Computed => {
+                let operands = self.graph.inputs(id).into_iter().map(|value| self.read(value));
+                self.compute(id, op, &ty, &operands.collect::<Result<Vec<_>, _>>()?)?
+            }
         };
         self.store(Value { node: id, port: 0 }, array);
         Ok(())

@@ -1,4 +1,4 @@
-use super::{Elements, ReduceOp};
+use super::{Elements, ReduceOp, ScoreKind};
 use crate::pointwise::ExprId;
 use crate::{Dim, Type};
 
@@ -37,6 +37,11 @@ pub trait Accumulated {
 
     /// The axis of the result that is divided into samples, and the operand that holds the offsets.
     fn samples(&self) -> Option<(usize, usize)> {
+        None
+    }
+
+    /// What it has a result of, for a sum over the pairs of queries and keys.
+    fn pairs(&self) -> Option<ScoreKind> {
         None
     }
 

@@ -225,6 +225,10 @@ impl Accumulated for WeightedSum {
     fn samples(&self) -> Option<(usize, usize)> {
         Some((0, if self.kind == ScoreKind::Key { 3 } else { 2 }))
     }
+
+    fn pairs(&self) -> Option<ScoreKind> {
+        Some(self.kind)
+    }
 }
 
 impl Op for ScoreReduce {
@@ -317,6 +321,10 @@ impl Accumulated for ScoreReduce {
             ScoreKind::Row => Some((1, 1)),
             ScoreKind::Key => Some((1, 2)),
         }
+    }
+
+    fn pairs(&self) -> Option<ScoreKind> {
+        Some(self.kind)
     }
 }
 

@@ -16,6 +16,7 @@ mod padded;
 mod pointwise;
 mod reduce;
 mod registry;
+mod role;
 mod score_values;
 mod source;
 
@@ -35,6 +36,7 @@ pub use padded::{JaggedToPadded, PaddedToJagged};
 pub use pointwise::{Cast, Dropout, Where};
 pub use reduce::{Reduce, ReduceOp, SegmentReduce};
 pub use registry::{Registry, RegistryError};
+pub use role::Role;
 pub use score_values::{ScoreBroadcast, ScoreIndex};
 pub use source::{Constant, Input, Parameter};
 
@@ -114,6 +116,11 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
     /// The kernels of an operator of a user's own that is no function of elements.
     fn custom(&self) -> Option<&dyn custom::Custom> {
         None
+    }
+
+    /// True for an operator of two operands that may be exchanged.
+    fn is_commutative(&self) -> bool {
+        false
     }
 
     /// True if an element depends on the elements of the operands at the same place, broadcast to the result.

@@ -114,6 +114,10 @@ impl Op for BinaryOp {
         (*self).name()
     }
 
+    fn is_commutative(&self) -> bool {
+        BinaryOp::is_commutative(*self)
+    }
+
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         let [a, b] = arity(inputs)?;
         let scalar = a.dtype.scalar();

@@ -1,5 +1,5 @@
 use super::{HostInput, HostSlot, ShapeEntry, ShapeProgram, SymbolSource};
-use crate::op::{Check, Fused, HostOp, Input, Op, Requirement};
+use crate::op::{Check, Fused, HostOp, Input, Op, Requirement, Role};
 use crate::{Graph, GraphError, Ids, Layout, Node, NodeId, SizeSource, Symbol, Type, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -71,22 +71,24 @@ impl Builder<'_> {
 
     fn node(&mut self, id: NodeId) -> Result<(), GraphError> {
         let Some(node) = self.graph.node(id) else { return Ok(()) };
-        let (op, value) = (node.op.as_ref(), Value { node: id, port: 0 });
-        if let Some(input) = op.downcast_ref::<Input>() {
-            if input.ty.layout == Layout::Host {
+        let value = Value { node: id, port: 0 };
+        match node.op.role() {
+            Role::Input(input) if input.ty.layout == Layout::Host => {
                 let slot = self.slot();
                 self.inputs.push(HostInput { name: input.name.clone(), slot, shape: input.ty.shape.clone() });
                 self.fill(value, slot);
             }
-        } else if let Some(host) = op.downcast_ref::<HostOp>() {
-            let inputs = self.host_inputs(id, node)?;
-            let slot = self.compute(host, inputs);
-            self.fill(value, slot);
-        } else if let Some(fused) = op.downcast_ref::<Fused>() {
-            self.fused(id, fused)?;
-        } else {
-            let inputs = self.graph.inputs(id);
-            self.require(self.graph, node, &inputs, Some);
+            Role::Host(host) => {
+                let inputs = self.host_inputs(id, node)?;
+                let slot = self.compute(host, inputs);
+                self.fill(value, slot);
+            }
+            Role::Fused(fused) => self.fused(id, fused)?,
+            Role::Input(_) | Role::Parameter(_) | Role::Constant(_) => {}
+            Role::Computed => {
+                let inputs = self.graph.inputs(id);
+                self.require(self.graph, node, &inputs, Some);
+            }
         }
         Ok(())
     }
@@ -179,11 +181,8 @@ impl Builder<'_> {
 
 /// What is known of the ids among the inputs of a graph; a part of a model may lack inputs and sizes of the whole.
 fn ids(graph: &Graph) -> Vec<Ids> {
-    let inputs: HashSet<&str> = graph
-        .ids()
-        .filter_map(|id| graph.node(id)?.op.downcast_ref::<Input>())
-        .map(|input| input.name.as_str())
-        .collect();
+    let inputs: HashSet<&str> =
+        graph.ids().filter_map(|id| graph.op::<Input>(id)).map(|input| input.name.as_str()).collect();
     let is_bound =
         |symbol: Symbol| graph.sizes().get(symbol.0 as usize).is_some_and(|size| size.source != SizeSource::Unbound);
     let is_there = |ids: &&Ids| inputs.contains(&*ids.input) && ids.rows.terms().all(|(symbol, _)| is_bound(symbol));

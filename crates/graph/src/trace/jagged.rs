@@ -195,7 +195,7 @@ impl Tensor {
     }
 
     fn host_op(&self, value: Value) -> Option<HostOp> {
-        self.state.borrow().graph.node(value.node).and_then(|node| node.op.downcast_ref::<HostOp>().cloned())
+        self.state.borrow().graph.op::<HostOp>(value.node).cloned()
     }
 
     /// The symbol with a source, the same for the same source.

@@ -1,7 +1,7 @@
 //! What operators of a trace read: values and sizes of one scope.
 
 use super::{State, Tensor, poison, poisoned};
-use crate::op::{Input, Op, Parameter};
+use crate::op::Op;
 use crate::{Dim, GraphError, Value};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -59,14 +59,10 @@ impl Tensor {
         let Some(node) = self.value.and_then(|value| state.graph.node(value.node)) else {
             return "a tensor after an error".to_owned();
         };
-        let op = node.op.as_ref();
-        if let Some(input) = op.downcast_ref::<Input>() {
-            return format!("the input `{}`", input.name);
-        }
-        if let Some(parameter) = op.downcast_ref::<Parameter>() {
-            return format!("the parameter `{}`", parameter.name);
+        if let Some(name) = node.op.role().name() {
+            return format!("the {} `{name}`", node.op.name());
         }
         let path = if node.path.is_empty() { String::new() } else { format!(" in `{}`", node.path) };
-        format!("the result of {}{path}", op.name())
+        format!("the result of {}{path}", node.op.name())
     }
 }

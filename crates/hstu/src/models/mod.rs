@@ -49,7 +49,7 @@ pub fn parameters(graph: &Graph) -> Vec<ParameterSpec> {
     let mut specs: Vec<ParameterSpec> = graph
         .ids()
         .filter_map(|id| {
-            let parameter = graph.node(id)?.op.downcast_ref::<Parameter>()?;
+            let parameter = graph.op::<Parameter>(id)?;
             let shape = parameter.ty.shape.iter().map(|dim| dim.as_const()).collect::<Option<_>>()?;
             Some(ParameterSpec { name: parameter.name.clone(), dtype: parameter.ty.dtype, shape })
         })

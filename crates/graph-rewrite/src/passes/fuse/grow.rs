@@ -31,8 +31,8 @@ impl Partition<'_> {
 
     /// A product whose left operand is computed from another one by way of reductions, with all that lies between.
     fn softmax_attention(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {
-        let is_product = |id: NodeId| self.op(id).is_some_and(|op| op.downcast_ref::<MatMul>().is_some());
-        let is_reduction = |id: NodeId| self.op(id).is_some_and(|op| op.downcast_ref::<Reduce>().is_some());
+        let is_product = |id: NodeId| self.graph.op::<MatMul>(id).is_some();
+        let is_reduction = |id: NodeId| self.graph.op::<Reduce>(id).is_some();
         let weights = self.inputs(id).first().filter(|_| is_product(id))?.node;
         let mut between = BTreeSet::from([weights]);
         let mut products = BTreeSet::new();
@@ -141,7 +141,7 @@ impl Partition<'_> {
 
     /// The shape and the axis that a node reduces, if it is a reduction.
     fn reduced(&self, id: NodeId) -> Option<(&[Dim], usize)> {
-        let axis = self.graph.node(id)?.op.downcast_ref::<Reduce>()?.axis;
+        let axis = self.graph.op::<Reduce>(id)?.axis;
         let input = self.inputs(id).first()?;
         Some((&self.graph.ty(*input)?.shape, axis))
     }
@@ -290,8 +290,7 @@ impl Partition<'_> {
     pub(super) fn absorb_norms(&mut self, machine: &Machine) {
         let sizes = Sizes::assumed(self.graph);
         for norm in 0..self.groups.len() {
-            let reducing =
-                |id: &NodeId| self.graph.node(*id).is_some_and(|node| node.op.downcast_ref::<Reduce>().is_some());
+            let reducing = |id: &NodeId| self.graph.op::<Reduce>(*id).is_some();
             if !self.groups[norm].iter().any(reducing) {
                 continue;
             }

@@ -5,8 +5,7 @@ use super::trials::Trial;
 use crate::lower::RewriteError;
 use crate::passes::Context;
 use rewire_graph::nest::Nest;
-use rewire_graph::op::{Fused, JaggedMatMul, MatMul, Reduce, ReduceOp, ScoreKind, ScoreSoftmax, Scores, WeightedSum};
-use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use rewire_graph::op::{Fused, ScoreKind};
 use rewire_graph::{Copies, Graph, GraphError, NodeId, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -122,58 +121,43 @@ fn name(body: &Graph) -> String {
     if let Some(node) = own {
         return node.op.name().to_owned();
     }
-    let count = |test: &dyn Fn(&dyn rewire_graph::op::Op) -> bool| {
-        body.ids().filter(|&id| body.node(id).is_some_and(|node| test(node.op.as_ref()))).count()
+    let counts = body.counts();
+    let count = |name: &str| counts.get(name).copied().unwrap_or(0);
+    let has = |name: &str| count(name) > 0;
+    let norm = match (count("reduce_sum"), has("rsqrt")) {
+        _ if has("reduce_max") && has("exp") => Some("softmax"),
+        (2.., true) => Some("layer_norm"),
+        (1, true) => Some("rms_norm"),
+        _ if has("reduce_sum") || has("reduce_max") || has("reduce_min") => Some("reduce"),
+        _ => None,
     };
-    let unary = |wanted: UnaryOp| count(&|op| op.downcast_ref::<UnaryOp>() == Some(&wanted)) > 0;
-    let products = count(&|op| op.downcast_ref::<MatMul>().is_some());
-    let product = products > 0;
-    let reductions =
-        |wanted: ReduceOp| count(&|op| op.downcast_ref::<Reduce>().is_some_and(|reduce| reduce.op == wanted));
-    let norm = if reductions(ReduceOp::Max) > 0 && unary(UnaryOp::Exp) {
-        Some("softmax")
-    } else if reductions(ReduceOp::Sum) >= 2 && unary(UnaryOp::Rsqrt) {
-        Some("layer_norm")
-    } else if reductions(ReduceOp::Sum) == 1 && unary(UnaryOp::Rsqrt) {
-        Some("rms_norm")
-    } else if count(&|op| op.downcast_ref::<Reduce>().is_some()) > 0 {
-        Some("reduce")
-    } else {
-        None
-    };
-    let sides = |wanted: ScoreKind| count(&|op| pairs::side(op) == Some(wanted)) > 0;
-    let dots = count(&|op| op.downcast_ref::<Scores>().is_some());
-    let weighted = count(&|op| op.downcast_ref::<WeightedSum>().is_some()) > 0;
-    let softmax = count(&|op| op.downcast_ref::<ScoreSoftmax>().is_some()) > 0;
-    let combines = |id: NodeId| body.node(id).filter(|node| node.op.accumulated().is_some());
-    let anchor = if sides(ScoreKind::Key) {
-        Some(if weighted { "attention_by_key" } else { "score_reduce_by_key" })
-    } else if weighted && dots > 1 {
-        Some("attention_by_row")
-    } else if sides(ScoreKind::Row) && !weighted {
-        Some("score_reduce_by_row")
-    } else if sides(ScoreKind::Sample) {
-        Some("score_reduce")
-    } else if softmax {
-        Some("softmax_attention")
-    } else if products > 1 || weighted {
-        Some("attention")
-    } else if count(&|op| op.downcast_ref::<JaggedMatMul>().is_some()) > 0 {
-        Some("jagged_addmm")
-    } else if product && count(&|op| op.downcast_ref::<BinaryOp>() == Some(&BinaryOp::Add)) > 0 {
-        Some("addmm")
-    } else if product {
-        Some("matmul")
-    } else if norm.is_none() {
-        body.ids().find_map(combines).map(|node| node.op.name())
-    } else {
-        None
-    };
-    match (norm, anchor) {
+    let combined = || body.ids().filter_map(|id| body.node(id)).find(|node| node.op.accumulated().is_some());
+    match (norm, anchor_name(body, &count).or_else(|| combined().filter(|_| norm.is_none()).map(|node| node.op.name())))
+    {
         (Some(norm), Some(anchor)) => format!("{norm}_{anchor}"),
         (Some(name), None) | (None, Some(name)) => name.to_owned(),
         (None, None) => "pointwise".to_owned(),
     }
+}
+
+/// What products and sums over pairs are called together.
+fn anchor_name(body: &Graph, count: &dyn Fn(&str) -> usize) -> Option<&'static str> {
+    let has = |name: &str| count(name) > 0;
+    let sides: Vec<ScoreKind> = body.ids().filter_map(|id| pairs::side(body.node(id)?.op.as_ref())).collect();
+    let weighted = has("weighted_sum") || has("weighted_sum_by_key");
+    Some(match (count("matmul"), weighted) {
+        _ if sides.contains(&ScoreKind::Key) && weighted => "attention_by_key",
+        _ if sides.contains(&ScoreKind::Key) => "score_reduce_by_key",
+        (_, true) if count("scores") > 1 => "attention_by_row",
+        (_, false) if sides.contains(&ScoreKind::Row) => "score_reduce_by_row",
+        _ if sides.contains(&ScoreKind::Sample) => "score_reduce",
+        _ if has("score_softmax") => "softmax_attention",
+        (2.., _) | (_, true) => "attention",
+        _ if has("jagged_matmul") => "jagged_addmm",
+        (1, _) if has("add") => "addmm",
+        (1, _) => "matmul",
+        (0, _) => return None,
+    })
 }
 
 /// The first operator that is not elementwise, or the first of all.

@@ -2,13 +2,12 @@
 
 use super::partition::{BINDINGS, GroupId, Partition};
 use rewire_graph::NodeId;
-use rewire_graph::op::{Op, ScoreKind, ScoreReduce, Scores, WeightedSum};
+use rewire_graph::op::{Op, ScoreKind, Scores, WeightedSum};
 use std::collections::BTreeSet;
 
 /// What a sum over pairs has a result of.
 pub(super) fn side(op: &dyn Op) -> Option<ScoreKind> {
-    let sum = op.downcast_ref::<WeightedSum>().map(|sum| sum.kind);
-    sum.or_else(|| op.downcast_ref::<ScoreReduce>().map(|sum| sum.kind))
+    op.accumulated()?.pairs()
 }
 
 impl Partition<'_> {
@@ -28,9 +27,7 @@ impl Partition<'_> {
     /// Groups of sums with results of the same side, which have a product with the node's pairs in common. Weighted sums by
     /// row are attention, which is faster one by one.
     fn sums_alike(&self, id: NodeId, nodes: &BTreeSet<NodeId>) -> BTreeSet<GroupId> {
-        let attends = |id: NodeId| {
-            self.op(id).and_then(|op| op.downcast_ref::<WeightedSum>()).is_some_and(|sum| sum.kind == ScoreKind::Row)
-        };
+        let attends = |id: NodeId| self.graph.op::<WeightedSum>(id).is_some_and(|sum| sum.kind == ScoreKind::Row);
         let side_of = |id: NodeId| self.op(id).and_then(side);
         let same = |group: &GroupId| {
             let mut sums = self.groups[*group].iter().filter(|&&sum| side_of(sum).is_some());
@@ -45,7 +42,7 @@ impl Partition<'_> {
     }
 
     fn is_product(&self, id: NodeId) -> bool {
-        self.op(id).is_some_and(|op| op.downcast_ref::<Scores>().is_some())
+        self.graph.op::<Scores>(id).is_some()
     }
 
     /// A sum over pairs, its scores and what is computed from them. Masks stay free: layers share them.

@@ -3,7 +3,7 @@ use super::pairs;
 use super::trials::{Trial, Trials};
 use crate::emit::{Target, Windows};
 use crate::lower::packed;
-use rewire_graph::op::{Constant, Fused, HostOp, Input, MatMul, Op, Parameter};
+use rewire_graph::op::{MatMul, Op, Role};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
@@ -369,11 +369,10 @@ fn windows(ty: &Type) -> usize {
 
 /// True for operators that are bound or computed outside of kernels.
 fn is_leaf(op: &dyn Op) -> bool {
-    op.downcast_ref::<Input>().is_some()
-        || op.downcast_ref::<Parameter>().is_some()
-        || op.downcast_ref::<HostOp>().is_some()
-        || op.downcast_ref::<Fused>().is_some()
-        || op.downcast_ref::<Constant>().is_some_and(|_| op.elementwise().is_none())
+    match op.role() {
+        Role::Constant(_) => op.elementwise().is_none(),
+        role => !matches!(role, Role::Computed),
+    }
 }
 
 /// A set of numbers below the size of a graph.

@@ -70,7 +70,7 @@ fn siblings(graph: &Graph) -> Result<Vec<Vec<NodeId>>, GraphError> {
     let Known { fixed, unread } = Known::of(graph)?;
     let mut sets: BTreeMap<(Value, DType), Vec<NodeId>> = BTreeMap::new();
     for id in graph.ids().filter(|id| !unread.contains(id) && !fixed.contains(id)) {
-        let is_product = graph.node(id).is_some_and(|node| node.op.downcast_ref::<MatMul>().is_some());
+        let is_product = graph.op::<MatMul>(id).is_some();
         let [left, right] = graph.inputs(id)[..] else { continue };
         let Some(ty) = graph.ty(right).filter(|ty| is_product && ty.rank() == 2) else { continue };
         if fixed.contains(&right.node) && ty.width().is_some_and(|width| width > 0) {

@@ -1,6 +1,6 @@
 use super::layered::{self, Cell, Link, Pin, Placement, Wire};
 use crate::graph::{Graph, Node, NodeId, Remarks, Value};
-use crate::op::{Constant, Fused, Input, Parameter};
+use crate::op::{Fused, Role};
 use crate::{Layout, Type};
 use std::collections::HashMap;
 
@@ -123,16 +123,20 @@ impl<'a> Builder<'a> {
     fn source_note(&self, node: &Node, path: &str) -> Option<Note> {
         let op = node.op.as_ref();
         let ty = node.types.first().map(show).unwrap_or_default();
-        if let Some(parameter) = op.downcast_ref::<Parameter>() {
-            let name = within(&parameter.name, path);
-            return Some(Note::Parameter(format!("{} {ty}", shorten_front(name, 32))));
+        match op.role() {
+            Role::Parameter(parameter) => {
+                let name = within(&parameter.name, path);
+                Some(Note::Parameter(format!("{} {ty}", shorten_front(name, 32))))
+            }
+            Role::Constant(constant) => {
+                let scalar = constant.tensor.to_f64().first().copied().filter(|_| constant.tensor.len() == 1);
+                Some(scalar.map_or_else(|| Note::Reference(format!("constant {ty}")), |v| Note::Scalar(number(v))))
+            }
+            _ => {
+                let operands = self.frame.operands.as_ref()?;
+                Fused::operand(op).and_then(|position| operands.get(position).cloned().flatten())
+            }
         }
-        if let Some(constant) = op.downcast_ref::<Constant>() {
-            let scalar = constant.tensor.to_f64().first().copied().filter(|_| constant.tensor.len() == 1);
-            return Some(scalar.map_or_else(|| Note::Reference(format!("constant {ty}")), |v| Note::Scalar(number(v))));
-        }
-        let operands = self.frame.operands.as_ref()?;
-        Fused::operand(op).and_then(|position| operands.get(position).cloned().flatten())
     }
 
     fn note(&self, value: Value, reader: &Node) -> Option<Note> {
@@ -275,7 +279,7 @@ impl<'a> Builder<'a> {
             return Figure::new(kind, shorten(sketch.output, 48), vec![], notes, title);
         };
         let tooltip = self.tooltip(id, node, sketch);
-        if let Some(fused) = node.op.downcast_ref::<Fused>() {
+        if let Role::Fused(fused) = node.op.role() {
             let operands = Some(sketch.reads.iter().map(|(_, note)| note.clone()).collect());
             let inner = picture(&fused.body, &Frame { operands, path: node.path.clone(), ..Frame::default() });
             return Figure::fused(node, inner, tooltip, self.frame.remarks.get(&id));
@@ -284,11 +288,11 @@ impl<'a> Builder<'a> {
             return Figure::new(Kind::Port, String::new(), vec![], vec![], tooltip);
         }
         let details = self.details(node, sketch);
-        let (kind, title) = match node.op.downcast_ref::<Input>() {
-            Some(input) => (Kind::Input, shorten(&input.name, 48)),
-            None if node.types.iter().all(|ty| ty.layout == Layout::Host) => (Kind::Host, self.title(node, sketch)),
-            None if self.frame.operands.is_some() => (Kind::Inner, self.title(node, sketch)),
-            None => (Kind::Operator, self.title(node, sketch)),
+        let (kind, title) = match node.op.role() {
+            Role::Input(input) => (Kind::Input, shorten(&input.name, 48)),
+            _ if node.types.iter().all(|ty| ty.layout == Layout::Host) => (Kind::Host, self.title(node, sketch)),
+            _ if self.frame.operands.is_some() => (Kind::Inner, self.title(node, sketch)),
+            _ => (Kind::Operator, self.title(node, sketch)),
         };
         let title = match kind {
             Kind::Input | Kind::Host => {
@@ -404,9 +408,9 @@ impl Graph {
     /// What a person would call a node.
     pub(super) fn name_of(&self, id: NodeId) -> String {
         let Some(node) = self.node(id) else { return String::new() };
-        match node.op.downcast_ref::<Input>() {
-            Some(input) => input.name.clone(),
-            None => node.op.name().to_owned(),
+        match node.op.role() {
+            Role::Input(input) => input.name.clone(),
+            _ => node.op.name().to_owned(),
         }
     }
 }
