@@ -119,21 +119,7 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
             atomicOr(&row_keys[thread_row + {{ i }}], bits{{ i }} << u32(thread_group * 4));
 {% endif %}
 {% endmacro %}
-@compute @workgroup_size(128)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let workgroup = i32(group.x + group.y * groups.x);
-    if (workgroup >= {{ workgroups }}) {
-        return;
-    }
-    let local = i32(local_index);
-    let tile = workgroup / HEADS;
-    let c1 = workgroup - tile * HEADS;
-{{ body }}
-    let i1 = min(i0 + ROWS, rows) - 1;
+{% include "pair_tile.wgsl" %}
     let thread_row = (local / 8) * {{ rows_per_thread }};
     let thread_group = local % 8;
 {% if softmax %}
@@ -145,9 +131,7 @@ fn main(
 {% endif %}
     }
 {% endif %}
-{% include "row_bounds.wgsl" %}
-{{ exact_statements }}
-{% include "mask_wraps.wgsl" %}
+{% include "mask.wgsl" %}
 {% for chunk in range(value_chunks) %}{% for i in range(rows_per_thread) %}
     var sum{{ chunk }}_{{ i }} = vec4<f32>(0.0f);
 {% endfor %}{% endfor %}

@@ -73,29 +73,12 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
         }
 {% endfor %}
 {% endmacro %}
-@compute @workgroup_size({{ threads }})
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_invocation_id) lane: u32,
-) {
-    let workgroup = i32(group.x + group.y * groups.x);
-    if (workgroup >= {{ workgroups }}) {
-        return;
-    }
-    let local = i32(local_index);
-    let tile = workgroup / HEADS;
-    let c1 = workgroup - tile * HEADS;
-{{ body }}
-    let i1 = min(i0 + ROWS, rows) - 1;
+{% set with_lanes = true %}
+{% include "pair_tile.wgsl" %}
     let first_row = (subgroup / {{ split }}u) * {{ row_matrices * size }}u;
     let part = subgroup % {{ split }}u;
     let own_stage = subgroup * {{ size * stage_pitch }}u;
-{% include "row_bounds.wgsl" %}
-{{ exact_statements }}
-{% include "mask_wraps.wgsl" %}
+{% include "mask.wgsl" %}
 {% for d0 in range(0, depth, chunk) %}{% for n in range(query_items) %}
     var fetched_query{{ d0 }}_{{ n }} = vec4<f16>();
     {

@@ -6,15 +6,6 @@
 
 {{ declarations -}}
 {{ hooks -}}
-@compute @workgroup_size({{ threads }})
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let workgroup = i32(group.x + group.y * groups.x);
-    if (workgroup >= {{ workgroups }}) {
-        return;
-    }
-    {{ run }}(workgroup, i32(local));
+{% include "workgroup.wgsl" %}
+    {{ run }}(workgroup, i32(local_index));
 }

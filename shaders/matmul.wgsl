@@ -85,16 +85,7 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
 {{ fetch("next_left", "left", left_along_rows, tile_m, tile_k, "m0", k0, "rows", "depth", left_more) -}}
 {{ fetch("next_right", "right", right_along_rows, tile_k, tile_n, k0, "n0", "depth", "columns", "") -}}
 {% endmacro %}
-@compute @workgroup_size({{ threads }})
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let workgroup = i32(group.x + group.y * groups.x);
-    if (workgroup >= {{ workgroups }}) {
-        return;
-    }
+{% include "workgroup.wgsl" %}
     let local = i32(local_index);
 {{ body }}
     let columns = {{ n }};

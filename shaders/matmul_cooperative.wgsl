@@ -84,18 +84,8 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
     }
 {% endfor %}
 {% endmacro %}
-@compute @workgroup_size({{ threads }})
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_invocation_id) lane: u32,
-) {
-    let workgroup = i32(group.x + group.y * groups.x);
-    if (workgroup >= {{ workgroups }}) {
-        return;
-    }
+{% set with_lanes = true %}
+{% include "workgroup.wgsl" %}
     let local = i32(local_index);
 {{ body }}
     let columns = {{ n }};

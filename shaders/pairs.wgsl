@@ -87,21 +87,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% endfor %}{% endfor %}
                 }
 {% endmacro %}
-@compute @workgroup_size(128)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-) {
-    let workgroup = i32(group.x + group.y * groups.x);
-    if (workgroup >= {{ workgroups }}) {
-        return;
-    }
-    let local = i32(local_index);
-    let tile = workgroup / HEADS;
-    let c1 = workgroup - tile * HEADS;
-{{ body }}
-    let i1 = min(i0 + ROWS, rows) - 1;
+{% include "pair_tile.wgsl" %}
     let thread_row = (local / 8) * {{ rows_per_thread }};
     let thread_group = local % 8;
 {% for i in range(rows_per_thread) %}
@@ -114,9 +100,7 @@ fn main(
 {% endfor %}
     }
 {% endif %}
-{% include "row_bounds.wgsl" %}
-{{ exact_statements }}
-{% include "mask_wraps.wgsl" %}
+{% include "mask.wgsl" %}
 {% for pass in passes %}{% for sum in pass.sums %}{% for chunk in range(sum.chunks) %}{% for i in range(rows_per_thread) %}
     var sum{{ sum.value }}_{{ chunk }}_{{ i }} = vec4<f32>(0.0f);
 {% endfor %}{% endfor %}{% endfor %}{% endfor %}

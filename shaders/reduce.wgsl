@@ -45,20 +45,8 @@ fn {{ combination.name }}(local: i32, value: {{ combination.type }}) -> {{ combi
 {% endfor %}
 
 {{ hooks -}}
-@compute @workgroup_size({{ threads }})
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local_index: u32,
-{% if shuffles %}
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_invocation_id) lane: u32,
-{% endif %}
-) {
-    let workgroup = i32(group.x + group.y * groups.x);
-    if (workgroup >= {{ workgroups }}) {
-        return;
-    }
+{% set with_lanes = shuffles %}
+{% include "workgroup.wgsl" %}
 {% if shuffles %}
     let local = i32(subgroup * {{ subgroup }}u + lane);
 {% else %}

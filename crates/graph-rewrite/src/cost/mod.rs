@@ -10,11 +10,14 @@ mod kernel;
 mod loops;
 mod machine;
 mod sizes;
+mod tally;
 
 pub use counter::Counter;
+pub(crate) use domain::{Domain, bits};
 pub use graph::{kernels, operators, traffic};
 pub use machine::Machine;
 pub use sizes::{ASSUMED_ROWS, ASSUMED_SAMPLES, Sizes};
+pub(crate) use tally::Tally;
 
 use serde::{Deserialize, Serialize};
 use std::iter::Sum;

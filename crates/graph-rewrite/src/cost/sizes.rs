@@ -66,21 +66,21 @@ impl Sizes {
     }
 
     /// The value of a size; 0 where it has none.
-    pub(super) fn extent(&self, dim: &Dim) -> u64 {
+    pub(crate) fn extent(&self, dim: &Dim) -> u64 {
         let value = |symbol| Some(self.symbols.get(&symbol).copied().unwrap_or(self.other));
         dim.evaluate(value).unwrap_or(0) as u64
     }
 
-    pub(super) fn product(&self, dims: &[Dim]) -> u64 {
+    pub(crate) fn product(&self, dims: &[Dim]) -> u64 {
         dims.iter().map(|dim| self.extent(dim)).fold(1, u64::saturating_mul)
     }
 
-    pub(super) fn host(&self, operand: u16) -> Option<&[i64]> {
+    pub(crate) fn host(&self, operand: u16) -> Option<&[i64]> {
         self.host.get(&operand).map(Vec::as_slice)
     }
 
     /// Rows of each of `samples` samples.
-    pub(super) fn rows(&self, range: &Extent, samples: u64) -> Vec<u64> {
+    pub(crate) fn rows(&self, range: &Extent, samples: u64) -> Vec<u64> {
         let samples = samples as usize;
         let equal = |rows| vec![rows; samples];
         match range {

@@ -4,12 +4,14 @@ use super::function::type_of;
 use super::module::Module;
 use super::names::{rename, renamed};
 use super::storage::has_groups;
-use super::template::{Main, called, render};
+use super::template::{Main, Template, called, template};
 use super::{EmitError, GridFactor, ParsedKernel};
 use crate::plan::{Custom, Place};
 use minijinja::Value;
 use rewire_graph::Dim;
 use std::collections::BTreeSet;
+
+static TEMPLATE: Template = template!("custom.wgsl");
 
 /// Tells the operator's declarations apart from those of functions, of which its shader has none.
 const OPERATOR: usize = 0;
@@ -48,7 +50,7 @@ pub(super) fn emit(kernel: &Custom, mut module: Module) -> Result<ParsedKernel, 
     let variables = vec![("operator", Value::from(wgsl)), ("run", Value::from(run))];
     let main = Main { threads: shader.threads, hooks: accessors, variables, ..Main::default() };
     let grid = vec![GridFactor::Tiles(shader.extents.clone(), shader.tile)];
-    let emitted = render("custom.wgsl", module, main, grid, vec![]);
+    let emitted = TEMPLATE.render(module, main, grid, vec![]);
     let mut emitted = emitted.map_err(|error| match error {
         EmitError::Shader { line, reason } => {
             wrong(line.filter(|&line| line as usize <= lines), reason.replace(&renamed("", OPERATOR), ""))

@@ -8,14 +8,16 @@ use super::matmul::row_count;
 use super::module::Module;
 use super::reduce::combine;
 use super::store::{store_all_four, store_all_point, vector_accesses};
-use super::template::{Main, render};
+use super::template::{Main, Template, template};
 use super::value::Value;
-use super::{EmitError, GridFactor, ParsedKernel, Tuning};
+use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Tuning};
 use crate::plan::ReduceOp;
 use crate::schedule::Fold;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph::{Dim, Scalar};
+
+static TEMPLATE: Template = template!("fold.wgsl");
 
 /// Threads that share the rows of a result: few, since samples may be short.
 const PARTS: u32 = 8;
@@ -26,62 +28,64 @@ const COLUMNS: u32 = 8;
 /// Rows whose indices a workgroup looks up at a time.
 const CHUNK: u32 = 1024;
 
-/// Emits sums over rows.
-pub(super) fn emit(kernel: &Fold<'_>, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-    let threads = tuning.threads(module.target)?;
-    for sum in &kernel.sums {
-        float(&module, "a sum over rows", sum.value)?;
-    }
-    let points = Points::new(kernel, &module)?;
-    let shares = Shares::new(kernel, &points, threads);
-    let mut main = Scope::point(&Coords::default(), &[]);
-    let grid = match kernel.index {
-        Some(_) => points.place_by_row(&mut module, &mut main, &shares),
-        None => points.place(&mut module, &mut main, &shares),
-    };
-    let coords = points.split(&mut module, &mut main).with(kernel.row, "n");
-    let mut scope = points.scope(&mut module, &mut main, &coords);
-    let rows = row_count(&mut module, kernel.rows)?;
+impl Scheduled for Fold<'_> {
+    /// Emits sums over rows.
+    fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        let threads = tuning.threads(module.target)?;
+        for sum in &self.sums {
+            float(&module, "a sum over rows", sum.value)?;
+        }
+        let points = Points::new(self, &module)?;
+        let shares = Shares::new(self, &points, threads);
+        let mut main = Scope::point(&Coords::default(), &[]);
+        let grid = match self.index {
+            Some(_) => points.place_by_row(&mut module, &mut main, &shares),
+            None => points.place(&mut module, &mut main, &shares),
+        };
+        let coords = points.split(&mut module, &mut main).with(self.row, "n");
+        let mut scope = points.scope(&mut module, &mut main, &coords);
+        let rows = row_count(&mut module, self.rows)?;
 
-    let roots: Vec<ExprId> = kernel.sums.iter().map(|sum| sum.value).collect();
-    let mut inner = scope.inner();
-    let dag = &module.body.dag;
-    // What is the same for all rows of a sample is computed once.
-    if kernel.index.is_none() {
-        inner.eval_where(&mut module, &roots, |id| dag.coords(id) >> kernel.row & 1 == 0)?;
+        let roots: Vec<ExprId> = self.sums.iter().map(|sum| sum.value).collect();
+        let mut inner = scope.inner();
+        let dag = &module.body.dag;
+        // What is the same for all rows of a sample is computed once.
+        if self.index.is_none() {
+            inner.eval_where(&mut module, &roots, |id| dag.coords(id) >> self.row & 1 == 0)?;
+        }
+        let common = inner.take();
+        let values = inner.eval(&mut module, &roots)?;
+        let mut totals = String::new();
+        for (n, (sum, value)) in self.sums.iter().zip(values).enumerate() {
+            let start = Combine(sum.op).identity();
+            totals += &format!("var total{n} = {}({start});\n", points.element());
+            inner.line(&format!("total{n} = {};", points.join(sum.op, &format!("total{n}"), &points.text(&value))));
+        }
+        let element = inner.take();
+        let (index, looked_up) = match self.index {
+            Some(index) => look_up(&mut module, index, self.row)?,
+            None => (String::new(), String::new()),
+        };
+        let results = results(self, &points, &shares, &mut module, &mut scope)?;
+        let variables = vec![
+            ("by_index", self.index.is_some().into()),
+            ("lanes", points.lanes.into()),
+            ("type", points.element().into()),
+            ("parts", shares.parts.into()),
+            ("places", shares.places().into()),
+            ("owners", shares.owners.into()),
+            ("chunk", CHUNK.into()),
+            ("combinations", combinations(self, &points)),
+            ("rows", rows.into()),
+            ("totals", indented(&totals).into()),
+            ("common", nested(&common, 2).trim_end().into()),
+            ("index", nested(&(index + &looked_up), 3).trim_end().into()),
+            ("element", nested(&element, if self.index.is_some() { 4 } else { 3 }).trim_end().into()),
+            ("results", indented(&results).into()),
+        ];
+        let main = Main { threads, hooks: String::new(), body: indented(&main.take()), variables };
+        TEMPLATE.render(module, main, grid, vec![])
     }
-    let common = inner.take();
-    let values = inner.eval(&mut module, &roots)?;
-    let mut totals = String::new();
-    for (n, (sum, value)) in kernel.sums.iter().zip(values).enumerate() {
-        let start = Combine(sum.op).identity();
-        totals += &format!("var total{n} = {}({start});\n", points.element());
-        inner.line(&format!("total{n} = {};", points.join(sum.op, &format!("total{n}"), &points.text(&value))));
-    }
-    let element = inner.take();
-    let (index, looked_up) = match kernel.index {
-        Some(index) => look_up(&mut module, index, kernel.row)?,
-        None => (String::new(), String::new()),
-    };
-    let results = results(kernel, &points, &shares, &mut module, &mut scope)?;
-    let variables = vec![
-        ("by_index", kernel.index.is_some().into()),
-        ("lanes", points.lanes.into()),
-        ("type", points.element().into()),
-        ("parts", shares.parts.into()),
-        ("places", shares.places().into()),
-        ("owners", shares.owners.into()),
-        ("chunk", CHUNK.into()),
-        ("combinations", combinations(kernel, &points)),
-        ("rows", rows.into()),
-        ("totals", indented(&totals).into()),
-        ("common", nested(&common, 2).trim_end().into()),
-        ("index", nested(&(index + &looked_up), 3).trim_end().into()),
-        ("element", nested(&element, if kernel.index.is_some() { 4 } else { 3 }).trim_end().into()),
-        ("results", indented(&results).into()),
-    ];
-    let main = Main { threads, hooks: String::new(), body: indented(&main.take()), variables };
-    render("fold.wgsl", module, main, grid, vec![])
 }
 
 fn nested(text: &str, levels: usize) -> String {

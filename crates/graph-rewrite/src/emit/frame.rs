@@ -5,7 +5,7 @@ use super::expr::{Scope, indented};
 use super::interval::{Pair, TileState, tile_state};
 use super::matmul::{place_in_list, row_count};
 use super::module::Module;
-use super::template::{Main, render};
+use super::template::{Main, Template};
 use super::{EmitError, GridFactor, ParsedKernel, TileList};
 use crate::plan::Extent;
 use minijinja::Value as Variable;
@@ -26,7 +26,7 @@ pub(super) struct Frame<'k> {
 
 /// A template of pairs, and what is its own.
 pub(super) struct Variant {
-    pub name: &'static str,
+    pub template: &'static Template,
     pub threads: u32,
     /// Rows of a workgroup.
     pub rows: u32,
@@ -81,7 +81,7 @@ impl Frame<'_> {
         };
         let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![self.heads.into()], 1)];
         let main = Main { threads: variant.threads, hooks, body: indented(&scope.take()), variables };
-        render(variant.name, module, main, grid, vec![list])
+        variant.template.render(module, main, grid, vec![list])
     }
 
     /// The coordinates of a sample, `c0`, and a head, `c1`.

@@ -2,80 +2,93 @@ use super::coords::Coords;
 use super::expr::{Scope, indented};
 use super::module::Module;
 use super::store::{everywhere, store_all_four, store_all_point, vector_accesses};
-use super::template::{Main, render};
-use super::{EmitError, GridFactor, ParsedKernel, Tuning};
+use super::template::{Main, Template, template};
+use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning};
 use crate::schedule::Map;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::Expr;
+
+static TEMPLATE: Template = template!("map.wgsl");
 
 const LANES: usize = 4;
 
 /// Bytes of a tensor that a thread takes, so that enough loads are under way at once.
 const THREAD_BYTES: usize = 32;
 
-/// Emits a loop over points: a thread computes groups of four neighbouring points, or one point where nothing aligns.
-pub(super) fn emit(kernel: &Map<'_>, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-    let threads = tuning.threads(module.target)?;
-    let Some((last, outer)) = kernel.extents.split_last() else {
-        return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
-    };
-    let axis = outer.len() as u8;
-    let outputs = &kernel.nest.outputs;
-    let wide = last.as_const().is_none_or(|n| n >= LANES) && vector_accesses(module.body, axis, &[], outputs) > 0;
-    let lanes = if wide { LANES } else { 1 };
-    let suited = if module.target.software { 1 } else { groups_per_thread(kernel) };
-    let most = tuning.groups_per_thread(suited)?;
-    let groups = if wide { last.as_const().map_or(1, |n| groups_of_row(n.div_ceil(lanes), most)) } else { 1 };
+impl Scheduled for Map<'_> {
+    /// Emits a loop over points: a thread computes groups of four neighbouring points, or one point where nothing aligns.
+    fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        let threads = tuning.threads(module.target)?;
+        let Some((last, outer)) = self.extents.split_last() else {
+            return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
+        };
+        let axis = outer.len() as u8;
+        let outputs = &self.nest.outputs;
+        let wide = last.as_const().is_none_or(|n| n >= LANES) && vector_accesses(module.body, axis, &[], outputs) > 0;
+        let lanes = if wide { LANES } else { 1 };
+        let suited = if module.target.software { 1 } else { groups_per_thread(self) };
+        let most = tuning.groups_per_thread(suited)?;
+        let groups = if wide { last.as_const().map_or(1, |n| groups_of_row(n.div_ceil(lanes), most)) } else { 1 };
 
-    let mut main = Scope::point(&Coords::default(), &[]);
-    let grid = match last.as_const() {
-        Some(n) => {
-            let columns = n.div_ceil(lanes) / groups as usize;
-            let rows = module.product(outer);
-            main.line(&format!("let points = {rows} * {columns};"));
-            let mut sizes = outer.to_vec();
-            sizes.push(columns.into());
-            vec![GridFactor::Tiles(sizes, threads)]
+        let mut main = Scope::point(&Coords::default(), &[]);
+        let grid = match last.as_const() {
+            Some(n) => {
+                let columns = n.div_ceil(lanes) / groups as usize;
+                let rows = module.product(outer);
+                main.line(&format!("let points = {rows} * {columns};"));
+                let mut sizes = outer.to_vec();
+                sizes.push(columns.into());
+                vec![GridFactor::Tiles(sizes, threads)]
+            }
+            None => {
+                let tile = threads * lanes as u32;
+                let extent = module.dim(last);
+                main.line(&format!("let tiles = ({extent} + {}) / {tile};", tile - 1));
+                vec![GridFactor::Tiles(outer.to_vec(), 1), GridFactor::Tiles(vec![last.clone()], tile)]
+            }
+        };
+        let place = Place::new(&mut module, &mut main, (last, outer), groups, (threads, lanes));
+        let roots = everywhere(outputs);
+        // What is the same for a row is computed once.
+        let mut row = Scope::point(&place.coords(0), &[]);
+        row.eval_where(&mut module, &roots, |id| self.nest.body.dag.coords(id) & (1 << axis) == 0)?;
+        main.append(&row.take());
+        // All groups load before any stores.
+        let mut scopes = Vec::with_capacity(groups as usize);
+        for group in 0..groups {
+            let mut scope = place.scope(&mut module, &mut main, (last, outer), group, lanes);
+            scope.learn_from(&module, &row, axis);
+            let loads = |id| matches!(self.nest.body.dag.expr(id), Expr::Load { .. });
+            scope.eval_where(&mut module, &roots, loads)?;
+            main.append(&scope.take());
+            scopes.push(scope);
         }
-        None => {
-            let tile = threads * lanes as u32;
-            let extent = module.dim(last);
-            main.line(&format!("let tiles = ({extent} + {}) / {tile};", tile - 1));
-            vec![GridFactor::Tiles(outer.to_vec(), 1), GridFactor::Tiles(vec![last.clone()], tile)]
+        for scope in &mut scopes {
+            scope.eval(&mut module, &roots)?;
+            main.append(&scope.take());
         }
-    };
-    let place = Place::new(&mut module, &mut main, (last, outer), groups, (threads, lanes));
-    let roots = everywhere(outputs);
-    // What is the same for a row is computed once.
-    let mut row = Scope::point(&place.coords(0), &[]);
-    row.eval_where(&mut module, &roots, |id| kernel.nest.body.dag.coords(id) & (1 << axis) == 0)?;
-    main.append(&row.take());
-    // All groups load before any stores.
-    let mut scopes = Vec::with_capacity(groups as usize);
-    for group in 0..groups {
-        let mut scope = place.scope(&mut module, &mut main, (last, outer), group, lanes);
-        scope.learn_from(&module, &row, axis);
-        let loads = |id| matches!(kernel.nest.body.dag.expr(id), Expr::Load { .. });
-        scope.eval_where(&mut module, &roots, loads)?;
-        main.append(&scope.take());
-        scopes.push(scope);
-    }
-    for scope in &mut scopes {
-        scope.eval(&mut module, &roots)?;
-        main.append(&scope.take());
-    }
-    let mut stores = String::new();
-    for (column, mut scope) in place.columns.iter().zip(scopes) {
-        match wide {
-            true => store_all_four(&mut scope, &mut module, (axis, column, last), outputs)?,
-            false => store_all_point(&mut scope, &mut module, column, outputs)?,
+        let mut stores = String::new();
+        for (column, mut scope) in place.columns.iter().zip(scopes) {
+            match wide {
+                true => store_all_four(&mut scope, &mut module, (axis, column, last), outputs)?,
+                false => store_all_point(&mut scope, &mut module, column, outputs)?,
+            }
+            stores += &scope.take();
         }
-        stores += &scope.take();
+        main.block(&format!("if ({})", place.exists), &stores);
+        let body = indented(&main.take());
+        let main = Main { threads, body, ..Main::default() };
+        TEMPLATE.render(module, main, grid, vec![])
     }
-    main.block(&format!("if ({})", place.exists), &stores);
-    let body = indented(&main.take());
-    let main = Main { threads, body, ..Main::default() };
-    render("map.wgsl", module, main, grid, vec![])
+
+    fn candidates(&self, _: &Target, _: &Tuning) -> Vec<Tuning> {
+        let each = |groups| {
+            let tuning =
+                move |threads| Tuning { threads: Some(threads), groups_per_thread: Some(groups), ..Tuning::default() };
+            [64, 128, 256].map(tuning)
+        };
+        [1, 2, 4].into_iter().flat_map(each).collect()
+    }
 }
 
 /// Groups of four that a thread computes: fewer of wider results.
@@ -115,7 +128,7 @@ impl Place {
         let exists = match last.as_const() {
             Some(n) => {
                 let columns = n.div_ceil(lanes) / groups as usize;
-                main.line(&format!("let thread = workgroup * {threads} + i32(local);"));
+                main.line(&format!("let thread = workgroup * {threads} + local;"));
                 main.line("let at = min(thread, points - 1);");
                 main.line(&format!("let row = i32(u32(at) / {}u);", columns.max(1)));
                 main.line(&format!("let column = (at - row * {columns}) * {lanes};"));
@@ -127,7 +140,7 @@ impl Place {
             None => {
                 let (extent, tile) = (module.dim(last), threads * lanes as u32);
                 main.line("let row = workgroup / tiles;");
-                main.line(&format!("let at = (workgroup - row * tiles) * {tile} + i32(local) * {lanes};"));
+                main.line(&format!("let at = (workgroup - row * tiles) * {tile} + local * {lanes};"));
                 main.line(&format!("let column = min(at, ({extent} - 1) & {});", -(lanes as i64)));
                 format!("at < {extent}")
             }

@@ -229,12 +229,37 @@ pub fn emit_with_windows(
         Kernel::Nest(nest) => nest,
         Kernel::Custom(kernel) => return custom::emit(kernel, module),
     };
-    match Schedule::of(nest)? {
-        Schedule::Map(kernel) => map::emit(&kernel, module, tuning),
-        Schedule::Reduction(kernel) => reduce::emit(&kernel, module, tuning),
-        Schedule::Product(kernel) => matmul::emit(&kernel, module, tuning),
-        Schedule::Attention(kernel) => attention::emit(&kernel, module, tuning),
-        Schedule::Pairs(kernel) => pairs::emit(&kernel, module, tuning),
-        Schedule::Fold(kernel) => fold::emit(&kernel, module, tuning),
+    scheduled(&Schedule::of(nest)?).emit(module, tuning)
+}
+
+/// How the nests of a schedule become shaders.
+trait Scheduled {
+    /// Emits the shader.
+    fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError>;
+
+    /// Tunings that are worth a measurement beside `base`.
+    fn candidates(&self, _target: &Target, _base: &Tuning) -> Vec<Tuning> {
+        vec![]
+    }
+
+    /// A tuning, and what suits sizes that are known.
+    fn suited(&self, tuning: Tuning, _target: &Target, _size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
+        tuning
+    }
+
+    /// True if the shader multiplies cooperative matrices.
+    fn is_cooperative(&self, _target: &Target, _tuning: &Tuning) -> bool {
+        false
+    }
+}
+
+fn scheduled<'s>(schedule: &'s Schedule<'_>) -> &'s dyn Scheduled {
+    match schedule {
+        Schedule::Map(kernel) => kernel,
+        Schedule::Reduction(kernel) => kernel,
+        Schedule::Product(kernel) => kernel,
+        Schedule::Attention(kernel) => kernel,
+        Schedule::Pairs(kernel) => kernel,
+        Schedule::Fold(kernel) => kernel,
     }
 }

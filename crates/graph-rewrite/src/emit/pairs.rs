@@ -7,13 +7,16 @@ use super::hook::{Combine, Element, Four, elements, float, function};
 use super::interval::Pair;
 use super::module::Module;
 use super::store::{store_all_four, store_point};
+use super::template::{Template, template};
 use super::value::Value;
-use super::{EmitError, ParsedKernel, Target, Tuning};
+use super::{EmitError, ParsedKernel, Scheduled, Target, Tuning};
 use crate::plan::Output;
 use crate::schedule::{PairSum, Pairs};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph::{Dim, Scalar};
+
+static TEMPLATE: Template = template!("pairs.wgsl");
 
 const THREADS: u32 = 128;
 const THREAD_ROWS: u32 = 16;
@@ -26,18 +29,24 @@ const PITCH: u32 = 9;
 /// Sums of a thread, in groups of four, that fit its registers beside products.
 const MOST_SUMS: usize = 16;
 
-/// Emits sums over pairs.
-pub(super) fn emit(kernel: &Pairs<'_>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-    let each = rows_per_thread(kernel, module.target, tuning)?;
-    let kernel = Emitted { kernel, statistics: kernel.sums().filter(|sum| sum.element.is_none()).collect() };
-    let variant = Variant {
-        name: "pairs.wgsl",
-        threads: THREADS,
-        rows: each * THREAD_ROWS,
-        roots: kernel.roots(),
-        variables: kernel.variables(each),
-    };
-    kernel.frame().fill(module, variant, |module| kernel.hooks(module))
+impl Scheduled for Pairs<'_> {
+    /// Emits sums over pairs.
+    fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        let each = rows_per_thread(self, module.target, tuning)?;
+        let kernel = Emitted { kernel: self, statistics: self.sums().filter(|sum| sum.element.is_none()).collect() };
+        let variant = Variant {
+            template: &TEMPLATE,
+            threads: THREADS,
+            rows: each * THREAD_ROWS,
+            roots: kernel.roots(),
+            variables: kernel.variables(each),
+        };
+        kernel.frame().fill(module, variant, |module| kernel.hooks(module))
+    }
+
+    fn candidates(&self, _: &Target, _: &Tuning) -> Vec<Tuning> {
+        [1, 2, 4].map(|rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).into()
+    }
 }
 
 /// Owners of a thread.

@@ -4,14 +4,16 @@ use super::hook::{Combine, float};
 use super::map::split_row;
 use super::module::Module;
 use super::store::{store_all_four, store_all_point, store_point, vector_accesses};
-use super::template::{Main, render};
+use super::template::{Main, Template, template};
 use super::value::Value;
-use super::{EmitError, GridFactor, ParsedKernel, Target, Tuning, Windows};
+use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning, Windows};
 use crate::plan::ReduceOp;
 use crate::schedule::{Reduced, Reduction};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph::{Dim, Scalar};
+
+static TEMPLATE: Template = template!("reduce.wgsl");
 
 /// Columns that a thread keeps in registers rather than load again for each pass, in steps.
 const UNROLLED_STEPS: usize = 8;
@@ -59,46 +61,59 @@ impl Columns<'_> {
     }
 }
 
-/// Emits row reductions.
-pub(super) fn emit(kernel: &Reduction<'_>, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-    let threads = tuning.threads(module.target)?;
-    let (outer, columns) = columns(kernel, &module, threads)?;
-    let mut row = Scope::point(&Coords::default(), &[]);
-    let coords = Coords::first(split_row(&mut module, &mut row, outer, "row"));
-    let head = row.take();
-    let mut row = Scope::point(&coords, &[]);
-    let body = match columns.steps {
-        Some(steps) => unrolled(kernel, &columns, steps, &mut module, &mut row, &coords)?,
-        None => looped(kernel, &columns, &mut module, &mut row, &coords)?,
-    };
-    let mut last = row.inner();
-    for output in &kernel.row_outputs {
-        store_point(&mut last, &mut module, output)?;
+impl Scheduled for Reduction<'_> {
+    /// Emits row reductions.
+    fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        let threads = tuning.threads(module.target)?;
+        let (outer, columns) = columns(self, &module, threads)?;
+        let mut row = Scope::point(&Coords::default(), &[]);
+        let coords = Coords::first(split_row(&mut module, &mut row, outer, "row"));
+        let head = row.take();
+        let mut row = Scope::point(&coords, &[]);
+        let body = match columns.steps {
+            Some(steps) => unrolled(self, &columns, steps, &mut module, &mut row, &coords)?,
+            None => looped(self, &columns, &mut module, &mut row, &coords)?,
+        };
+        let mut last = row.inner();
+        for output in &self.row_outputs {
+            store_point(&mut last, &mut module, output)?;
+        }
+        let tail = match self.row_outputs.is_empty() {
+            true => String::new(),
+            false => format!("if (inside && thread == 0) {{\n{}}}\n", indented(&last.take())),
+        };
+        let combinations = combinations(self, &module)?;
+        let widest = combinations.iter().map(Vec::len).max().unwrap_or(1);
+        let combinations: Vec<_> = combinations.iter().map(|ops| combination(ops, widest)).collect();
+        let rows = module.product(outer);
+        let subgroup = module.target.subgroup_size;
+        let shuffles = module.target.subgroups
+            && subgroup.is_power_of_two()
+            && (2..=subgroup as usize).contains(&columns.threads)
+            && threads.is_multiple_of(subgroup);
+        let variables = vec![
+            ("row_threads", columns.threads.into()),
+            ("combinations", Variable::from(combinations)),
+            ("widest", vector_type(widest).into()),
+            ("rows", rows.into()),
+            ("shuffles", shuffles.into()),
+            ("subgroup", subgroup.into()),
+        ];
+        let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
+        let main = Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables };
+        TEMPLATE.render(module, main, grid, vec![])
     }
-    let tail = match kernel.row_outputs.is_empty() {
-        true => String::new(),
-        false => format!("if (inside && thread == 0) {{\n{}}}\n", indented(&last.take())),
-    };
-    let combinations = combinations(kernel, &module)?;
-    let widest = combinations.iter().map(Vec::len).max().unwrap_or(1);
-    let combinations: Vec<_> = combinations.iter().map(|ops| combination(ops, widest)).collect();
-    let rows = module.product(outer);
-    let subgroup = module.target.subgroup_size;
-    let shuffles = module.target.subgroups
-        && subgroup.is_power_of_two()
-        && (2..=subgroup as usize).contains(&columns.threads)
-        && threads.is_multiple_of(subgroup);
-    let variables = vec![
-        ("row_threads", columns.threads.into()),
-        ("combinations", Variable::from(combinations)),
-        ("widest", vector_type(widest).into()),
-        ("rows", rows.into()),
-        ("shuffles", shuffles.into()),
-        ("subgroup", subgroup.into()),
-    ];
-    let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
-    let main = Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables };
-    render("reduce.wgsl", module, main, grid, vec![])
+
+    /// Workgroups of other sizes with as many threads a row, which decides the order of its sums.
+    fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
+        let (windows, own) = (Windows::default(), &self.nest.body);
+        let shared = |tuning: &Tuning| {
+            let (_, columns) = columns(self, &Module::new(own, target, &windows), tuning.threads(target).ok()?).ok()?;
+            Some(columns.threads)
+        };
+        let sizes = [32, 64, 128, 256, 512, 1024].map(|threads| Tuning { threads: Some(threads), ..Tuning::default() });
+        sizes.into_iter().filter(|tuning| shared(tuning) == shared(base)).collect()
+    }
 }
 
 /// The outer extents, and the columns of a row for a workgroup of `threads`.
@@ -114,13 +129,6 @@ fn columns<'k>(
     let wide = extent.as_const().is_none_or(|n| n >= 4)
         && vector_accesses(module.body, outer.len() as u8, &roots, &kernel.outputs) > 0;
     Ok((outer, Columns::new(kernel, extent, if wide { 4 } else { 1 }, threads)))
-}
-
-/// The number of threads that share a row, which decides the order of its sums.
-pub(super) fn row_threads(kernel: &Reduction<'_>, target: &Target, tuning: &Tuning) -> Result<usize, EmitError> {
-    let windows = Windows::default();
-    let module = Module::new(&kernel.nest.body, target, &windows);
-    Ok(columns(kernel, &module, tuning.threads(target)?)?.1.threads)
 }
 
 fn name(op: ReduceOp) -> &'static str {

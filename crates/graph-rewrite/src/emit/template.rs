@@ -12,35 +12,44 @@ use std::sync::LazyLock;
 const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
 
-/// The templates of the schedules, and what several of them include.
-const TEMPLATES: [(&str, &str); 15] = [
-    ("attention.wgsl", include_str!("../../../../shaders/attention.wgsl")),
-    ("attention_cooperative.wgsl", include_str!("../../../../shaders/attention_cooperative.wgsl")),
-    ("custom.wgsl", include_str!("../../../../shaders/custom.wgsl")),
-    ("fold.wgsl", include_str!("../../../../shaders/fold.wgsl")),
-    ("map.wgsl", include_str!("../../../../shaders/map.wgsl")),
-    ("matmul.wgsl", include_str!("../../../../shaders/matmul.wgsl")),
-    ("matmul_cooperative.wgsl", include_str!("../../../../shaders/matmul_cooperative.wgsl")),
-    ("pairs.wgsl", include_str!("../../../../shaders/pairs.wgsl")),
-    ("reduce.wgsl", include_str!("../../../../shaders/reduce.wgsl")),
-    ("mask_wraps.wgsl", include_str!("../../../../shaders/mask_wraps.wgsl")),
+/// What several templates include.
+const SHARED: [(&str, &str); 7] = [
+    ("mask.wgsl", include_str!("../../../../shaders/mask.wgsl")),
     ("next_tile.wgsl", include_str!("../../../../shaders/next_tile.wgsl")),
-    ("row_bounds.wgsl", include_str!("../../../../shaders/row_bounds.wgsl")),
+    ("pair_tile.wgsl", include_str!("../../../../shaders/pair_tile.wgsl")),
     ("row_bounds_memory.wgsl", include_str!("../../../../shaders/row_bounds_memory.wgsl")),
     ("statistics.wgsl", include_str!("../../../../shaders/statistics.wgsl")),
     ("statistics_memory.wgsl", include_str!("../../../../shaders/statistics_memory.wgsl")),
+    ("workgroup.wgsl", include_str!("../../../../shaders/workgroup.wgsl")),
 ];
 
-/// The templates, parsed once.
-static ENVIRONMENT: LazyLock<Result<Environment<'static>, String>> =
-    LazyLock::new(|| environment().map_err(|error| format!("{error:#}")));
+/// A template of a file of `shaders`.
+macro_rules! template {
+    ($name:literal) => {
+        $crate::emit::template::Template {
+            name: $name,
+            environment: std::sync::LazyLock::new(|| {
+                let source = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shaders/", $name));
+                $crate::emit::template::environment($name, source).map_err(|error| format!("{error:#}"))
+            }),
+        }
+    };
+}
+pub(super) use template;
 
-fn environment() -> Result<Environment<'static>, minijinja::Error> {
+/// A shader with places for what a kernel has of its own, parsed once.
+pub(super) struct Template {
+    pub name: &'static str,
+    pub environment: LazyLock<Result<Environment<'static>, String>>,
+}
+
+/// A template with what it may include.
+pub(super) fn environment(name: &'static str, source: &'static str) -> Result<Environment<'static>, minijinja::Error> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
     environment.set_syntax(syntax?);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    for (name, source) in TEMPLATES {
+    for (name, source) in SHARED.into_iter().chain([(name, source)]) {
         environment.add_template(name, source)?;
     }
     Ok(environment)
@@ -59,41 +68,43 @@ pub(super) struct Main {
     pub variables: Vec<(&'static str, Value)>,
 }
 
-/// Renders and validates.
-pub(super) fn render(
-    name: &'static str,
-    mut module: Module,
-    main: Main,
-    grid: Vec<GridFactor>,
-    tile_lists: Vec<TileList>,
-) -> Result<ParsedKernel, EmitError> {
-    let failed = |reason: String| EmitError::Template { template: name, reason };
-    let workgroups = module.param(Param::Workgroups);
-    let Declarations { text, trusted, halves } = module.declarations()?;
-    let mut variables: Vec<(&str, Value)> = vec![
-        ("declarations", text.into()),
-        ("hooks", main.hooks.into()),
-        ("body", Value::from(main.body.trim_end().to_owned())),
-        ("threads", main.threads.into()),
-        ("workgroups", workgroups.into()),
-    ];
-    variables.extend(main.variables);
-    let context = Value::from_pairs(variables);
-    let environment = ENVIRONMENT.as_ref().map_err(|reason| failed(reason.clone()))?;
-    let shader = environment.get_template(name).and_then(|template| template.render(context));
-    let shader = shader.map_err(|error| failed(format!("{error:#}")))?;
-    let directives = if halves { "enable f16;\n\n" } else { "" };
-    let wgsl = format!("{directives}{shader}{}", library(&shader, module.target));
-    let directives = directives.lines().count() as u32;
-    let parsed = validate(&wgsl, module.target).map_err(|error| match error {
-        EmitError::Shader { line, reason } => {
-            EmitError::Shader { line: line.and_then(|line| line.checked_sub(directives)), reason }
-        }
-        other => other,
-    })?;
-    let (params, slots) = (module.params().to_vec(), module.slots());
-    let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, trusted };
-    Ok(ParsedKernel { kernel, module: parsed })
+impl Template {
+    /// Renders and validates.
+    pub fn render(
+        &self,
+        mut module: Module,
+        main: Main,
+        grid: Vec<GridFactor>,
+        tile_lists: Vec<TileList>,
+    ) -> Result<ParsedKernel, EmitError> {
+        let failed = |reason: String| EmitError::Template { template: self.name, reason };
+        let workgroups = module.param(Param::Workgroups);
+        let Declarations { text, trusted, halves } = module.declarations()?;
+        let mut variables: Vec<(&str, Value)> = vec![
+            ("declarations", text.into()),
+            ("hooks", main.hooks.into()),
+            ("body", Value::from(main.body.trim_end().to_owned())),
+            ("threads", main.threads.into()),
+            ("workgroups", workgroups.into()),
+        ];
+        variables.extend(main.variables);
+        let context = Value::from_pairs(variables);
+        let environment = self.environment.as_ref().map_err(|reason| failed(reason.clone()))?;
+        let shader = environment.get_template(self.name).and_then(|template| template.render(context));
+        let shader = shader.map_err(|error| failed(format!("{error:#}")))?;
+        let directives = if halves { "enable f16;\n\n" } else { "" };
+        let wgsl = format!("{directives}{shader}{}", library(&shader, module.target));
+        let directives = directives.lines().count() as u32;
+        let parsed = validate(&wgsl, module.target).map_err(|error| match error {
+            EmitError::Shader { line, reason } => {
+                EmitError::Shader { line: line.and_then(|line| line.checked_sub(directives)), reason }
+            }
+            other => other,
+        })?;
+        let (params, slots) = (module.params().to_vec(), module.slots());
+        let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, trusted };
+        Ok(ParsedKernel { kernel, module: parsed })
+    }
 }
 
 /// The functions that a shader calls, and those that they call.

@@ -1,7 +1,4 @@
-use super::{EmitError, Target, attention, matmul};
-use crate::plan::Kernel;
-use crate::schedule::Schedule;
-use rewire_graph::Dim;
+use super::{EmitError, Target};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -66,21 +63,6 @@ const NUMBERS: [&str; 7] = ["threads", "groups_per_thread", "rows", "columns", "
 const CHOICES: [&str; 2] = ["split_sums", "matrices"];
 
 impl Tuning {
-    /// This tuning, and what suits sizes that are known: products and attention with too few tiles to occupy a GPU take
-    /// smaller ones. Sums run in the same order whatever the tile, unless [`Tuning::split_sums`] allows another.
-    #[must_use]
-    pub fn suited(self, kernel: &Kernel, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
-        match kernel.nest().map(Schedule::of) {
-            Some(Ok(Schedule::Product(kernel))) if self.rows.is_none() && self.columns.is_none() => {
-                matmul::suited(self, &kernel, target, size)
-            }
-            Some(Ok(Schedule::Attention(kernel))) if self.rows.is_none() && self.rows_per_thread.is_none() => {
-                attention::suited(self, &kernel, target, size)
-            }
-            _ => self,
-        }
-    }
-
     /// Invocations of a map or a reduction.
     pub(super) fn threads(&self, target: &Target) -> Result<u32, EmitError> {
         let largest = 1 << target.invocations.max(1).ilog2();

@@ -1,10 +1,12 @@
-use super::depends;
 use super::product::summed;
+use super::{Scheduled, depends};
+use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
-use crate::plan::{Accumulation, Extent, Nest, ReduceOp};
+use crate::plan::{Accumulation, Body, Extent, Nest, ReduceOp};
 use rewire_graph::Dim;
+use rewire_graph::Scalar;
 use rewire_graph::limits::{MAX_WIDTH, check_count};
-use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
+use rewire_graph::pointwise::{BinaryOp, Bounds, Dag, Expr, ExprId, Interval, Leaves, Tri, UnaryOp};
 
 /// Two products with a pointwise DAG between them, for every sample and head:
 /// `out(i, d) = sum over j of [mask(i, j)] * score(i, j, <q_i, k_j>) * v(j, d)`.
@@ -51,6 +53,10 @@ pub struct Attention<'n> {
     pub softmax: bool,
 }
 
+/// Queries of a sample that one workgroup computes.
+pub(super) const QUERIES: u64 = 32;
+/// Pairs of one sample are counted in this many rows of tiles, at most.
+const MASK_TILES: u64 = 64;
 /// Columns of values that a kernel keeps in registers at most.
 const WIDEST: usize = 256;
 
@@ -197,4 +203,138 @@ fn softmax(
         && reduces(largest, ReduceOp::Max, (mask, score), f32::NEG_INFINITY)
         && reduces(total, ReduceOp::Sum, (mask, exp), 0.0);
     is.then_some((mask, score))
+}
+
+impl Scheduled for Attention<'_> {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn count(&self, sizes: &Sizes) -> Count {
+        let nest = self.nest;
+        let samples = sizes.product(&self.samples);
+        let [rows, keys] = [self.rows, self.keys].map(|range| sizes.rows(range, samples));
+        let heads = self.heads as u64;
+        let (qk, v) = (self.qk_width as u64, self.v_width as u64);
+        let pairs = pairs(self, sizes, &rows, &keys);
+        let [all_rows, all_keys] = [&rows, &keys].map(|counts| counts.iter().sum::<u64>());
+        let outer = (0..nest.rank() as u8)
+            .filter(|axis| ![Some(self.row), Some(self.column), self.head].contains(&Some(*axis)));
+        let outer: Vec<u8> = outer.collect();
+        // The points of some axes, each of which counts its total over all samples, besides samples and heads.
+        let over = |joint: &[(u8, u64)], last: Option<(u8, u64)>| {
+            let mut extents = vec![1; nest.axes.len()];
+            outer.iter().zip(&self.samples).for_each(|(&axis, dim)| extents[usize::from(axis)] = sizes.extent(dim));
+            let head = self.head.map(|head| (head, heads));
+            joint
+                .iter()
+                .copied()
+                .chain(last)
+                .chain(head)
+                .for_each(|(axis, extent)| extents[usize::from(axis)] = extent);
+            let one = |&(axis, total): &(u8, u64)| [(bits(&outer) | bits(&[axis]), total), (bits(&[axis]), total)];
+            Domain { extents, joint: joint.iter().flat_map(one).collect(), times: 1 }
+        };
+        let query_tiles = rows.iter().map(|rows| rows.div_ceil(QUERIES)).max().unwrap_or(0).max(1);
+        let mut tally = Tally::new(self.nest, sizes);
+        tally.add(&[self.q], &over(&[(self.row, all_rows)], Some((self.depth, qk))));
+        // A causal tile reads the keys before it, half of them on average; so does what follows another mask, about.
+        let again = if self.mask.is_some() { query_tiles.div_ceil(2) } else { query_tiles };
+        let keyed = |last| over(&[(self.key, all_keys)], Some(last)).times(again);
+        tally.add(&[self.k], &keyed((self.depth, qk)));
+        tally.add(&[self.v], &keyed((self.column, v)));
+        let mut weights = over(&[(self.row, all_rows), (self.key, all_keys)], None);
+        let both = bits(&[self.row, self.key]);
+        weights.joint.splice(0..0, [(bits(&outer) | both, pairs), (both, pairs)]);
+        tally.add(&[self.score], &weights);
+        tally.write(&self.nest.outputs, &over(&[(self.row, all_rows)], Some((self.column, v))), v);
+        let products = [2, heads, qk.saturating_add(v)].into_iter().fold(pairs, u64::saturating_mul);
+        tally.matrix_products(products, &[self.q, self.k, self.v]);
+        tally.finish()
+    }
+}
+
+/// Values of the shape program that a mask reads; other operands are not looked at.
+struct HostValues<'a> {
+    body: &'a Body,
+    sizes: &'a Sizes,
+}
+
+impl Leaves for HostValues<'_> {
+    fn size(&self, position: u16) -> Interval {
+        let size = self.body.sizes.get(usize::from(position));
+        size.map_or(Interval::UNKNOWN, |dim| Interval::point(self.sizes.extent(dim) as f64))
+    }
+
+    fn load(&self, operand: u16, _: Scalar, index: &[Interval]) -> Interval {
+        let position = match index {
+            [] => 0,
+            [at] if at.low == at.high && at.low >= 0.0 => at.low as usize,
+            _ => return Interval::UNKNOWN,
+        };
+        let value = self.sizes.host(operand).and_then(|entries| entries.get(position));
+        value.map_or(Interval::UNKNOWN, |&value| Interval::point(value as f64))
+    }
+}
+
+/// Pairs of queries and keys that the mask lets count, of all samples for one head. Tiles that it decides by neither
+/// all nor none count half, as they do along the diagonal of a causal mask.
+fn pairs(kernel: &Attention<'_>, sizes: &Sizes, rows: &[u64], keys: &[u64]) -> u64 {
+    let all = |(rows, keys): (&u64, &u64)| rows.saturating_mul(*keys);
+    let Some(mask) = kernel.mask else { return rows.iter().zip(keys).map(all).sum() };
+    let leaves = HostValues { body: &kernel.nest.body, sizes };
+    let mut visible =
+        Visible { kernel, bounds: Bounds::new(&kernel.nest.body.dag, mask), leaves, sample: 0, leaf: 0, known: vec![] };
+    let of_sample = |(sample, (&rows, &keys)): (usize, (&u64, &u64))| {
+        (visible.sample, visible.leaf) = (sample, rows.max(keys).div_ceil(MASK_TILES).max(1));
+        visible.halves((0, rows), (0, keys)) / 2
+    };
+    rows.iter().zip(keys).enumerate().map(of_sample).sum()
+}
+
+struct Visible<'a> {
+    kernel: &'a Attention<'a>,
+    bounds: Bounds,
+    leaves: HostValues<'a>,
+    sample: usize,
+    /// Edge of a tile that is not cut further.
+    leaf: u64,
+    known: Vec<Interval>,
+}
+
+impl Visible<'_> {
+    /// Twice the pairs in a tile that count.
+    fn halves(&mut self, rows: (u64, u64), keys: (u64, u64)) -> u64 {
+        let area = (rows.1 - rows.0).saturating_mul(keys.1 - keys.0);
+        if area == 0 {
+            return 0;
+        }
+        let range = |(start, end): (u64, u64)| Interval::new(start as f64, (end - 1) as f64);
+        let heads = Interval::new(0.0, self.kernel.heads.saturating_sub(1) as f64);
+        let mut coords = vec![Interval::UNKNOWN; self.kernel.nest.axes.len()];
+        if self.kernel.samples.len() == 1 {
+            coords[0] = Interval::point(self.sample as f64);
+        }
+        let places = self.kernel.head.map(|head| (head, heads));
+        for (axis, values) in [(self.kernel.row, range(rows)), (self.kernel.key, range(keys))].into_iter().chain(places)
+        {
+            coords[usize::from(axis)] = values;
+        }
+        match self.bounds.evaluate(&self.kernel.nest.body.dag, &self.leaves, &coords, &mut self.known).truth() {
+            Tri::Never => 0,
+            Tri::Always => area.saturating_mul(2),
+            Tri::Sometimes => {
+                let halve = |(start, end): (u64, u64)| {
+                    let middle = start.midpoint(end);
+                    if end - start > self.leaf { vec![(start, middle), (middle, end)] } else { vec![(start, end)] }
+                };
+                let (rows, keys) = (halve(rows), halve(keys));
+                if rows.len() == 1 && keys.len() == 1 {
+                    return area;
+                }
+                let tiles = rows.into_iter().flat_map(|rows| keys.iter().map(move |&keys| (rows, keys)));
+                tiles.collect::<Vec<_>>().into_iter().map(|(rows, keys)| self.halves(rows, keys)).sum()
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
-use super::depends;
 use super::map::dense;
+use super::{Scheduled, depends};
+use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Extent, Nest, ReduceOp};
 use rewire_graph::Dim;
@@ -61,6 +62,35 @@ impl<'n> Fold<'n> {
             sums.iter_mut().zip(found).for_each(|(sum, (_, value))| sum.value = value);
         }
         Ok(Self { nest, extents, row, rows: &axis.extent, sums, index })
+    }
+}
+
+impl Scheduled for Fold<'_> {
+    fn name(&self) -> &'static str {
+        "fold"
+    }
+
+    /// Every row is read once, whichever results it counts for.
+    fn count(&self, sizes: &Sizes) -> Count {
+        let results = Domain::of(self.nest, sizes, self.nest.rank());
+        let samples = results.extents.first().copied().unwrap_or(1);
+        let ragged = matches!(self.rows, Extent::Ragged { .. });
+        let total: u64 = sizes.rows(self.rows, if ragged { samples } else { 1 }).iter().sum();
+        let mut extents = results.extents.clone();
+        extents.resize(self.nest.axes.len(), 1);
+        extents[usize::from(self.row)] = total;
+        let row = bits(&[self.row]);
+        // The first axis of the result is where a row counts.
+        let joint = if ragged || self.index.is_some() { vec![(row | 1, total), (row, total)] } else { vec![] };
+        let rows = Domain { extents, joint, times: 1 };
+        let mut tally = Tally::new(self.nest, sizes);
+        for sum in &self.sums {
+            let read: Vec<ExprId> = self.index.into_iter().chain([sum.value]).collect();
+            tally.add(&read, &rows);
+            tally.operations(rows.all());
+        }
+        tally.write(&self.nest.outputs, &results, results.columns());
+        tally.finish()
     }
 }
 

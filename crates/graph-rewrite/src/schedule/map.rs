@@ -1,3 +1,5 @@
+use super::Scheduled;
+use crate::cost::{Count, Domain, Sizes, Tally};
 use crate::lower::Refusal;
 use crate::plan::Nest;
 use rewire_graph::Dim;
@@ -21,6 +23,19 @@ impl<'n> Map<'n> {
             return Err("a map combines nothing".into());
         }
         Ok(Self { nest, extents: dense(nest, nest.axes.len())? })
+    }
+}
+
+impl Scheduled for Map<'_> {
+    fn name(&self) -> &'static str {
+        "map"
+    }
+
+    fn count(&self, sizes: &Sizes) -> Count {
+        let domain = Domain::of(self.nest, sizes, self.nest.rank());
+        let mut tally = Tally::new(self.nest, sizes);
+        tally.write(&self.nest.outputs, &domain, domain.columns());
+        tally.finish()
     }
 }
 

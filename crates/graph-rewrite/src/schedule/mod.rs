@@ -16,6 +16,7 @@ pub use pairs::{Dot, Element, PairSum, Pairs};
 pub use product::Product;
 pub use reduction::{Reduced, Reduction};
 
+use crate::cost::{Count, Sizes};
 use crate::lower::Refusal;
 use crate::plan::Nest;
 use rewire_graph::pointwise::ExprId;
@@ -69,17 +70,34 @@ impl<'n> Schedule<'n> {
     }
 }
 
+/// What every schedule tells of the nest that it takes.
+trait Scheduled {
+    /// What the schedule is called.
+    fn name(&self) -> &'static str;
+
+    /// What the nest moves and computes at some sizes.
+    fn count(&self, sizes: &Sizes) -> Count;
+}
+
 impl Schedule<'_> {
+    fn scheduled(&self) -> &dyn Scheduled {
+        match self {
+            Self::Map(nest) => nest,
+            Self::Reduction(nest) => nest,
+            Self::Product(nest) => nest,
+            Self::Attention(nest) => nest,
+            Self::Pairs(nest) => nest,
+            Self::Fold(nest) => nest,
+        }
+    }
+
     /// What it is called.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Map(_) => "map",
-            Self::Reduction(_) => "reduction",
-            Self::Product(_) => "product",
-            Self::Attention(_) => "attention",
-            Self::Pairs(_) => "pairs",
-            Self::Fold(_) => "fold",
-        }
+        self.scheduled().name()
+    }
+
+    pub(crate) fn count(&self, sizes: &Sizes) -> Count {
+        self.scheduled().count(sizes)
     }
 }
 

@@ -1,3 +1,6 @@
+use super::Scheduled;
+use super::attention::QUERIES;
+use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Extent, Nest, ReduceOp};
 use rewire_graph::Dim;
@@ -220,5 +223,55 @@ impl<'n> Pairs<'n> {
             return Err("the weight of a pair reads a sum of columns".into());
         }
         Ok(())
+    }
+}
+
+impl Scheduled for Pairs<'_> {
+    fn name(&self) -> &'static str {
+        "pairs"
+    }
+
+    /// Every tile of owners reads the others once; what is made of a pair counts once for it, in each pass.
+    fn count(&self, sizes: &Sizes) -> Count {
+        let samples = sizes.extent(self.samples);
+        let [owners, others] = [self.owners, self.others].map(|range| sizes.rows(range, samples));
+        let all = |(owners, others): (&u64, &u64)| owners.saturating_mul(*others);
+        let pairs: u64 = owners.iter().zip(&others).map(all).sum();
+        let [all_owners, all_others] = [&owners, &others].map(|counts| counts.iter().sum::<u64>());
+        let heads = self.heads as u64;
+        let over = |joint: &[(u32, u64)], last: Option<(u8, usize)>| {
+            let mut extents = vec![1; self.nest.axes.len()];
+            extents[usize::from(self.head)] = heads;
+            last.into_iter().for_each(|(axis, width)| extents[usize::from(axis)] = width as u64);
+            let with_sample = joint.iter().flat_map(|&(axes, total)| [(axes | 1, total), (axes, total)]);
+            Domain { extents, joint: with_sample.collect(), times: 1 }
+        };
+        let (owner, other) = ((bits(&[self.owner]), all_owners), (bits(&[self.other]), all_others));
+        let both = (owner.0 | other.0, pairs);
+        let again = owners.iter().map(|rows| rows.div_ceil(QUERIES)).max().unwrap_or(0).max(1);
+        let mut tally = Tally::new(self.nest, sizes);
+        let mut widths = 0;
+        for dot in &self.dots {
+            let column = Some((dot.depth, dot.width));
+            tally.add(&[dot.owner], &over(&[owner], column));
+            tally.add(&[dot.other], &over(&[other], column).times(again));
+            widths += dot.width as u64 * self.passes.len() as u64;
+        }
+        for sum in self.sums() {
+            tally.add(&[sum.weight], &over(&[both, owner, other], None));
+            if let Some(element) = sum.element {
+                let rows = over(&[other], Some((element.column, element.width))).times(again);
+                tally.add(&[element.value], &rows);
+                widths += element.width as u64;
+            }
+        }
+        for output in &self.nest.outputs {
+            let column = self.column_of(output);
+            let width = column.and_then(|column| self.width(column)).unwrap_or(1);
+            let results = over(&[owner], column.map(|column| (column, width)));
+            tally.write(std::slice::from_ref(output), &results, width as u64);
+        }
+        tally.products([2, heads, widths].into_iter().fold(pairs, u64::saturating_mul));
+        tally.finish()
     }
 }

@@ -1,10 +1,14 @@
-use super::depends;
 use super::reduction::Reduced;
+use super::{Scheduled, depends};
+use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Extent, Nest};
 use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_STATISTICS, check_count};
 use rewire_graph::pointwise::ExprId;
+
+/// Rows and columns of a result that one workgroup computes.
+const TILE: u64 = 64;
 
 /// `sum over k of a(m, k) * b(k, n)` for every batch entry, with a prologue on each side and an epilogue.
 ///
@@ -89,6 +93,50 @@ impl<'n> Product<'n> {
             return Err("statistics of a product's rows are read elsewhere than in its left factor".into());
         }
         Ok(())
+    }
+}
+
+impl Scheduled for Product<'_> {
+    fn name(&self) -> &'static str {
+        "product"
+    }
+
+    fn count(&self, sizes: &Sizes) -> Count {
+        let batch: Vec<u64> = self.batch.iter().map(|dim| sizes.extent(dim)).collect();
+        let rows = sizes.rows(self.m, batch.iter().copied().fold(1, u64::saturating_mul));
+        let (total, longest) = (rows.iter().sum::<u64>(), rows.iter().copied().max().unwrap_or(0));
+        let n = sizes.extent(self.n);
+        let depths = sizes.rows(self.k, batch.iter().copied().fold(1, u64::saturating_mul));
+        let k = depths.iter().sum::<u64>().div_ceil(depths.len().max(1) as u64);
+        let (row, column) = (self.row(), self.column());
+        // The points of some axes besides those of the batch.
+        let over = |axes: &[(u8, u64)]| {
+            let mut extents = vec![1; self.nest.axes.len()];
+            extents[..batch.len()].copy_from_slice(&batch);
+            axes.iter().for_each(|&(axis, extent)| extents[usize::from(axis)] = extent);
+            Domain::dense(extents)
+        };
+        // Rows of one sample, with the sample or without, are all rows.
+        let joint = match self.m {
+            Extent::Ragged { .. } => vec![(bits(&[0, row]), total), (bits(&[row]), total)],
+            Extent::Dense(_) => vec![],
+        };
+        let with_rows =
+            |axis: u8, extent: u64| Domain { joint: joint.clone(), ..over(&[(row, longest), (axis, extent)]) };
+        let column_tiles = n.div_ceil(TILE).max(1);
+        let row_tiles = rows.iter().map(|rows| rows.div_ceil(TILE)).max().unwrap_or(0).max(1);
+        let mut tally = Tally::new(self.nest, sizes);
+        for Reduced { axis, extent, value, .. } in &self.stats {
+            let points = with_rows(*axis, sizes.extent(extent)).times(column_tiles);
+            tally.add(&[*value], &points);
+            tally.operations(points.all().saturating_mul(column_tiles));
+        }
+        tally.add(&[self.a], &with_rows(self.depth, k).times(column_tiles));
+        tally.add(&[self.b], &over(&[(self.depth, k), (column, n)]).times(row_tiles));
+        tally.write(&self.nest.outputs, &with_rows(column, n), n);
+        let products = [2, n, k].into_iter().fold(total, u64::saturating_mul);
+        tally.matrix_products(products, &[self.a, self.b]);
+        tally.finish()
     }
 }
 

@@ -1,5 +1,6 @@
-use super::depends;
 use super::map::dense;
+use super::{Scheduled, depends};
+use crate::cost::{Count, Domain, Sizes, Tally};
 use crate::lower::Refusal;
 use crate::plan::{Nest, Output, ReduceOp};
 use rewire_graph::Dim;
@@ -60,6 +61,24 @@ impl<'n> Reduction<'n> {
         }
         let owned = |outputs: Vec<&Output>| outputs.into_iter().cloned().collect();
         Ok(Self { nest, reductions, outputs: owned(outputs), row_outputs: owned(row_outputs), extents })
+    }
+}
+
+impl Scheduled for Reduction<'_> {
+    fn name(&self) -> &'static str {
+        "reduction"
+    }
+
+    fn count(&self, sizes: &Sizes) -> Count {
+        let [all, rows] = [0, 1].map(|inner| Domain::of(self.nest, sizes, self.nest.rank() - inner));
+        let mut tally = Tally::new(self.nest, sizes);
+        for reduction in &self.reductions {
+            tally.add(&[reduction.value], &all);
+            tally.operations(all.all());
+        }
+        tally.write(&self.outputs, &all, all.columns());
+        tally.write(&self.row_outputs, &rows, rows.columns());
+        tally.finish()
     }
 }
 

@@ -1,21 +1,20 @@
+use super::Scheduled;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::{Grid, Lanes, Row, tile_rows};
 use super::machine::{Given, Machine, Supplied};
 use super::memory::Memory;
-use super::operand::{Env, count, extents};
+use super::operand::Env;
 use super::panel::{Panel, PanelMachine, fill};
 use super::product::{Matrix, Panels};
 use super::program::{Leaf, Program};
 use super::scratch::{reserve, room};
-use super::store::{SharedOutputs, Stores, Target, Writer, check};
-use super::tasks;
+use super::store::{Stores, Target, Writer};
 use super::vectors::exp;
-use super::visible::{Block, KEYS, VisibleTiles, range};
+use super::visible::{Block, KEYS, RowsAndKeys, VisibleTiles, range};
 use pulp::{Arch, Simd, WithSimd};
+use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval};
-use rewire_graph::{Dim, Scalar, Symbol};
-use rewire_graph_rewrite::plan::{Extent, Output};
 use rewire_graph_rewrite::schedule::Attention;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,11 +28,7 @@ const MASK: usize = 1 << 18;
 #[derive(Clone, Debug)]
 pub(super) struct CompiledAttention {
     dag: Dag,
-    outputs: Vec<Output>,
-    samples: Vec<Dim>,
-    heads: usize,
-    rows: Extent,
-    keys: Extent,
+    space: RowsAndKeys,
     widths: Widths,
     axes: Axes,
     softmax: bool,
@@ -66,7 +61,7 @@ struct Axes {
 struct Worker<'a> {
     env: &'a Env<'a>,
     /// Extents of the axes of samples.
-    samples: &'a [usize],
+    samples: Vec<usize>,
     q: PanelMachine<'a>,
     k: PanelMachine<'a>,
     v: PanelMachine<'a>,
@@ -159,61 +154,21 @@ impl CompiledAttention {
             head_matters: kernel.mask.zip(kernel.head).is_some_and(|(mask, head)| dag.coords(mask) >> head & 1 == 1),
             stores: Stores::compile(body, outputs, column, None, &value(kernel.sum()))?,
             dag: dag.clone(),
-            outputs: outputs.clone(),
-            samples: kernel.samples.clone(),
-            heads: kernel.heads,
-            rows: kernel.rows.clone(),
-            keys: kernel.keys.clone(),
+            space: RowsAndKeys {
+                samples: kernel.samples.clone(),
+                heads: kernel.heads,
+                rows: kernel.rows.clone(),
+                keys: kernel.keys.clone(),
+            },
             widths: Widths { qk: kernel.qk_width, v: kernel.v_width },
             axes: Axes { count: kernel.nest.axes.len(), head: kernel.head, row: row.into(), key: key.into() },
             softmax: kernel.softmax,
         })
     }
 
-    pub(super) fn run(
-        &self,
-        env: &Env<'_>,
-        outputs: &mut [&mut Memory],
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
-    ) -> Result<(), CpuError> {
-        check(self.outputs.iter(), outputs, symbol)?;
-        let extents = extents(&self.samples, "the samples", symbol)?;
-        let samples = count(&extents, "the samples")?;
-        let rows = env.rows(&self.rows, samples, symbol)?;
-        let keys = env.rows(&self.keys, samples, symbol)?;
-        let tasks = Block::tasks(&rows, &keys, self.heads);
-        let outputs = SharedOutputs::new(outputs)?;
-        tasks::for_each(
-            tasks,
-            || Worker {
-                env,
-                samples: &extents,
-                q: self.q.machine(env),
-                k: self.k.machine(env),
-                v: self.v.machine(env),
-                current: None,
-                keys: Panels::default(),
-                values: Panels::default(),
-                score: Machine::new(&self.score, env),
-                mask: self.mask.as_ref().map(|(program, _)| Machine::new(program, env)),
-                epilogue: self.stores.writer(env),
-                targets: outputs.targets(),
-                known: vec![],
-                visible: Visible::default(),
-                coords: Coords::new(self.axes.count),
-                products: vec![],
-                weights: vec![],
-                sums: vec![],
-                softmax: vec![],
-                arch: Arch::new(),
-            },
-            |worker, blocks| blocks.into_iter().try_for_each(|block| self.block(worker, block)),
-        )
-    }
-
     fn block(&self, worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
         let Widths { qk: qk_width, v: v_width } = self.widths;
-        worker.coords.set_row(block.sample, worker.samples);
+        worker.coords.set_row(block.sample, &worker.samples);
         if let Some(head) = self.axes.head {
             worker.coords.set(head.into(), block.head);
         }
@@ -327,6 +282,38 @@ impl CompiledAttention {
         let visible_tiles = VisibleTiles { dag: &self.dag, env: worker.env, mask, key: self.axes.key };
         let tile = |(keys, masked)| Tile { keys, masked, mask: 0, stride: 0 };
         visible_tiles.ranges(coords, block.keys, &mut worker.known).into_iter().map(tile).collect()
+    }
+}
+
+impl Scheduled for CompiledAttention {
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
+        self.space.for_each_block(
+            env,
+            outputs,
+            |samples, targets| Worker {
+                env,
+                samples,
+                q: self.q.machine(env),
+                k: self.k.machine(env),
+                v: self.v.machine(env),
+                current: None,
+                keys: Panels::default(),
+                values: Panels::default(),
+                score: Machine::new(&self.score, env),
+                mask: self.mask.as_ref().map(|(program, _)| Machine::new(program, env)),
+                epilogue: self.stores.writer(env),
+                targets,
+                known: vec![],
+                visible: Visible::default(),
+                coords: Coords::new(self.axes.count),
+                products: vec![],
+                weights: vec![],
+                sums: vec![],
+                softmax: vec![],
+                arch: Arch::new(),
+            },
+            |worker, block| self.block(worker, block),
+        )
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::error::CpuError;
 use super::memory::Memory;
-use super::operand::{Env, View, extents, matches};
-use super::own;
+use super::operand::{Env, View};
 use super::scratch::{reserve, zeros};
 use super::storage::{Elements, Values};
+use super::{Scheduled, own};
+use rewire_graph::Scalar;
 use rewire_graph::op::Op;
 use rewire_graph::op::custom::{Data, DataMut, View as OperandView, ViewMut};
-use rewire_graph::{Scalar, Symbol};
 use rewire_graph_rewrite::plan::Custom;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -38,47 +38,6 @@ impl CompiledCustom {
         Ok(Self { kernel: kernel.clone(), definition })
     }
 
-    pub(super) fn run(
-        &self,
-        env: &Env<'_>,
-        outputs: &mut [&mut Memory],
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
-    ) -> Result<(), CpuError> {
-        let shape = extents(&self.kernel.shape, "a result", symbol)?;
-        let [output] = outputs else {
-            return Err(CpuError::Count { what: "outputs", expected: 1, actual: outputs.len() });
-        };
-        if !matches(output, self.kernel.dtype, &shape) {
-            return Err(CpuError::Mismatch {
-                what: "output",
-                position: 0,
-                expected: format!("a {} tensor of {shape:?}", self.kernel.dtype),
-                actual: format!("{output:?}"),
-            });
-        }
-        let mut views = Vec::with_capacity(self.kernel.operands.len());
-        for &position in &self.kernel.operands {
-            let view = env.views.get(usize::from(position)).ok_or(CpuError::Count {
-                what: "operands",
-                expected: usize::from(position) + 1,
-                actual: env.views.len(),
-            })?;
-            views.push((view, dense(view)?));
-        }
-        let operands: Vec<OperandView<'_>> = views
-            .iter()
-            .map(|(view, dense)| {
-                let data = match dense {
-                    Dense::F32(values) => Data::F32(values),
-                    Dense::I32(values) => Data::I32(values),
-                    Dense::I64(values) => Data::I64(values),
-                };
-                OperandView { shape: &view.shape, data }
-            })
-            .collect();
-        self.compute(&operands, &shape, output)
-    }
-
     fn compute(&self, operands: &[OperandView<'_>], shape: &[usize], output: &mut Memory) -> Result<(), CpuError> {
         let count = shape.iter().product();
         let run = |data: DataMut<'_>| match self.definition.custom() {
@@ -106,6 +65,36 @@ impl CompiledCustom {
                 output.store(Values::I64(&values))
             }
         }
+    }
+}
+
+impl Scheduled for CompiledCustom {
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
+        let shape = env.extents(&self.kernel.shape, "a result")?;
+        let [output] = outputs else {
+            return Err(CpuError::Count { what: "outputs", expected: 1, actual: outputs.len() });
+        };
+        let mut views = Vec::with_capacity(self.kernel.operands.len());
+        for &position in &self.kernel.operands {
+            let view = env.views.get(usize::from(position)).ok_or(CpuError::Count {
+                what: "operands",
+                expected: usize::from(position) + 1,
+                actual: env.views.len(),
+            })?;
+            views.push((view, dense(view)?));
+        }
+        let operands: Vec<OperandView<'_>> = views
+            .iter()
+            .map(|(view, dense)| {
+                let data = match dense {
+                    Dense::F32(values) => Data::F32(values),
+                    Dense::I32(values) => Data::I32(values),
+                    Dense::I64(values) => Data::I64(values),
+                };
+                OperandView { shape: &view.shape, data }
+            })
+            .collect();
+        self.compute(&operands, &shape, output)
     }
 }
 

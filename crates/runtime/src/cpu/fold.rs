@@ -5,16 +5,16 @@ use super::error::CpuError;
 use super::lanes::{LANES, ROWS, Row};
 use super::machine::{Given, Machine, Supplied};
 use super::memory::Memory;
-use super::operand::{Env, count, extent, extents};
+use super::operand::{Env, count};
 use super::panel::fill;
 use super::program::{Leaf, Program};
 use super::scratch::{room, zeros};
-use super::store::{Blocks, Stores, Target, Writer, check, deal};
-use super::tasks;
+use super::store::{Blocks, Stores, Target, Writer};
 use super::totals::{combine_each, neutral};
+use super::{Scheduled, tasks};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph::{Dim, Scalar, Symbol};
-use rewire_graph_rewrite::plan::{Extent, Output, ReduceOp};
+use rewire_graph::{Dim, Scalar};
+use rewire_graph_rewrite::plan::{Extent, ReduceOp};
 use rewire_graph_rewrite::schedule::Fold;
 
 /// Points of a task.
@@ -31,7 +31,6 @@ pub(super) struct CompiledFold {
     rows: Extent,
     row: u8,
     axes: usize,
-    written: Vec<Output>,
     sums: Vec<(ReduceOp, Program)>,
     index: Option<Program>,
     stores: Stores,
@@ -98,46 +97,18 @@ impl CompiledFold {
             rows: kernel.rows.clone(),
             row: kernel.row,
             axes: kernel.nest.axes.len(),
-            written: kernel.nest.outputs.clone(),
             sums,
             index: kernel.index.map(|index| program(index, kernel.row)).transpose()?,
             stores: Stores::compile(body, &kernel.nest.outputs, column, Some(outer), &sum)?,
         })
     }
 
-    pub(super) fn run(
-        &self,
-        env: &Env<'_>,
-        outputs: &mut [&mut Memory],
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
-    ) -> Result<(), CpuError> {
-        check(self.written.iter(), outputs, symbol)?;
-        let extents = extents(&self.extents, "the loop", symbol)?;
-        if count(&extents, "the loop")? == 0 {
-            return Ok(());
-        }
-        let rows = self.rows(env, extents.first().copied().unwrap_or(0), symbol)?;
-        let results = Results::new(&extents, &rows);
-        let dealt = deal(self.stores.iter(), outputs, results.blocks)?;
-        tasks::for_each(
-            dealt.into_iter().enumerate().collect(),
-            || Worker {
-                sums: self.sums.iter().map(|(op, program)| (*op, Machine::new(program, env))).collect(),
-                writer: self.stores.writer(env),
-                coords: Coords::new(self.axes),
-                lines: vec![],
-                totals: vec![vec![]; self.sums.len()],
-            },
-            |worker, (n, mut targets)| self.block(worker, &mut targets, (&results, &rows), n),
-        )
-    }
-
     /// The rows of each of `entries` entries of the first dimension.
-    fn rows(&self, env: &Env<'_>, entries: usize, symbol: &dyn Fn(Symbol) -> Option<i64>) -> Result<Rows, CpuError> {
+    fn rows(&self, env: &Env<'_>, entries: usize) -> Result<Rows, CpuError> {
         if let (Some(index), Some(rows)) = (&self.index, self.rows.dense()) {
-            return Rows::by_index(&self.look_up(env, index, extent(rows, "the rows", symbol)?)?, entries);
+            return Rows::by_index(&self.look_up(env, index, env.extent(rows, "the rows")?)?, entries);
         }
-        let counts = env.rows(&self.rows, entries, symbol)?;
+        let counts = env.rows(&self.rows, entries)?;
         let starts = std::iter::once(0).chain(counts.into_iter().scan(0, |end, count| {
             *end += count;
             Some(*end)
@@ -205,6 +176,30 @@ impl CompiledFold {
         worker.combine(&owners[..filled], results)?;
         worker.write(targets, results, own);
         Ok(())
+    }
+}
+
+impl Scheduled for CompiledFold {
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
+        let extents = env.extents(&self.extents, "the loop")?;
+        if count(&extents, "the loop")? == 0 {
+            return Ok(());
+        }
+        let rows = self.rows(env, extents.first().copied().unwrap_or(0))?;
+        let results = Results::new(&extents, &rows);
+        tasks::for_each_block(
+            self.stores.iter(),
+            outputs,
+            results.blocks,
+            || Worker {
+                sums: self.sums.iter().map(|(op, program)| (*op, Machine::new(program, env))).collect(),
+                writer: self.stores.writer(env),
+                coords: Coords::new(self.axes),
+                lines: vec![],
+                totals: vec![vec![]; self.sums.len()],
+            },
+            |worker, targets, n| self.block(worker, targets, (&results, &rows), n),
+        )
     }
 }
 

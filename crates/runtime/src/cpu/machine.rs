@@ -192,7 +192,6 @@ impl Pool {
 }
 
 /// A program with its registers, bound to one run.
-#[derive(Debug)]
 pub(super) struct Machine<'a> {
     program: &'a Program,
     env: &'a Env<'a>,

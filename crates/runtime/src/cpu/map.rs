@@ -3,12 +3,12 @@ use super::error::CpuError;
 use super::lanes::ROWS;
 use super::machine::Given;
 use super::memory::Memory;
-use super::operand::{Env, count, extents};
+use super::operand::{Env, count};
 use super::run::{moves, runs};
-use super::store::{Blocks, Stores, Target, Writer, check, deal};
-use super::tasks;
+use super::store::{Blocks, Stores, Target, Writer};
+use super::{Scheduled, tasks};
+use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
-use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::plan::{Body, Nest, Output};
 use rewire_graph_rewrite::schedule::Map;
 
@@ -18,7 +18,6 @@ const TASK: usize = 1 << 14;
 /// A loop without an anchor.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledMap {
-    outputs: Vec<Output>,
     /// Ways to run the loop, the better ones first.
     loops: Vec<Loop>,
 }
@@ -36,19 +35,15 @@ impl CompiledMap {
             nests.push(joined);
         }
         let loops = nests.iter().rev().map(Loop::new).collect::<Result<_, _>>()?;
-        Ok(Self { outputs: kernel.nest.outputs.clone(), loops })
+        Ok(Self { loops })
     }
+}
 
-    pub(super) fn run(
-        &self,
-        env: &Env<'_>,
-        outputs: &mut [&mut Memory],
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
-    ) -> Result<(), CpuError> {
-        check(self.outputs.iter(), outputs, symbol)?;
+impl Scheduled for CompiledMap {
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
         let mut failure = Ok(());
         for choice in &self.loops {
-            match extents(&choice.extents, "the loop", symbol) {
+            match env.extents(&choice.extents, "the loop") {
                 Ok(extents) => return choice.run(env, outputs, &extents),
                 Err(error) => failure = Err(error),
             }
@@ -73,12 +68,13 @@ impl Loop {
         if blocks.rows == 0 || width == 0 {
             return Ok(());
         }
-        let dealt = deal(self.stores.iter(), outputs, blocks)?;
-        tasks::for_each(
-            dealt.into_iter().enumerate().collect(),
+        tasks::for_each_block(
+            self.stores.iter(),
+            outputs,
+            blocks,
             || self.stores.writer(env),
-            |writer, (n, mut targets)| {
-                write_block(writer, &mut targets, outer, blocks, n);
+            |writer, targets, n| {
+                write_block(writer, targets, outer, blocks, n);
                 Ok(())
             },
         )

@@ -3,17 +3,17 @@ use super::error::CpuError;
 use super::lanes::ROWS;
 use super::machine::{Given, Supplied};
 use super::memory::Memory;
-use super::operand::{Env, count, extent, extents};
+use super::operand::{Env, count};
 use super::panel::{Panel, PanelMachine};
 use super::product::{Matrix, Panels, multiply};
 use super::program::Leaf;
 use super::reductions::{CompiledReductions, ReductionMachines};
 use super::scratch::room;
-use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, check, deal};
-use super::tasks;
+use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
+use super::{Scheduled, tasks};
 use rewire_graph::pointwise::{Dag, Expr};
-use rewire_graph::{Dim, Scalar, Symbol};
-use rewire_graph_rewrite::plan::{Extent, Output};
+use rewire_graph::{Dim, Scalar};
+use rewire_graph_rewrite::plan::Extent;
 use rewire_graph_rewrite::schedule::Product;
 
 /// Rows of a task.
@@ -31,7 +31,6 @@ pub(super) struct CompiledMatmul {
     n: Dim,
     k: Extent,
     axes: usize,
-    outputs: Vec<Output>,
     stats: CompiledReductions,
     a: Panel,
     b: Panel,
@@ -112,55 +111,7 @@ impl CompiledMatmul {
             n: kernel.n.clone(),
             k: kernel.k.clone(),
             axes: kernel.nest.axes.len(),
-            outputs: outputs.clone(),
         })
-    }
-
-    pub(super) fn run(
-        &self,
-        env: &Env<'_>,
-        outputs: &mut [&mut Memory],
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
-    ) -> Result<(), CpuError> {
-        check(self.outputs.iter(), outputs, symbol)?;
-        let batch = extents(&self.batch, "the batch", symbol)?;
-        let entries = count(&batch, "the batch")?;
-        let rows = env.rows(&self.m, entries, symbol)?;
-        let k = env.rows(&self.k, entries, symbol)?;
-        let sizes = Sizes { batch, n: extent(&self.n, "the columns", symbol)?, k };
-        let longest = sizes.k.iter().copied().max().unwrap_or(0);
-        count(&[sizes.n, longest], "a factor")?;
-        let reduced = self.stats.extents(symbol)?;
-        let blocks = blocks(&rows, sizes.n);
-        if blocks.is_empty() {
-            return Ok(());
-        }
-        let mut coords = Coords::new(self.axes);
-        let mut panel = self.b.machine(env);
-        let many = rows.iter().sum::<usize>() >= MANY;
-        let b = match self.shared.then(|| panel.matrix(&mut coords, 0, (longest, sizes.n), None)).transpose()? {
-            Some(b) if many => Some(Factor::Panels(Panels::new(b)?)),
-            b => b.map(Factor::Matrix),
-        };
-        let dealt: Vec<Vec<Target<'_>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n) {
-            let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: BLOCK, across: false };
-            deal(self.stores.iter(), outputs, all)?
-        } else {
-            let outputs = SharedOutputs::new(outputs)?;
-            blocks.iter().map(|_| outputs.targets()).collect()
-        };
-        tasks::for_each(
-            blocks.into_iter().zip(dealt).collect(),
-            || Worker {
-                stats: self.stats.machines(env, &reduced),
-                a: self.a.machine(env),
-                b: self.b.machine(env),
-                epilogue: self.stores.writer(env),
-                coords: Coords::new(self.axes),
-                sums: vec![],
-            },
-            |worker, (block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block),
-        )
     }
 
     fn block(
@@ -199,6 +150,49 @@ impl CompiledMatmul {
             }
         }
         Ok(())
+    }
+}
+
+impl Scheduled for CompiledMatmul {
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
+        let batch = env.extents(&self.batch, "the batch")?;
+        let entries = count(&batch, "the batch")?;
+        let rows = env.rows(&self.m, entries)?;
+        let k = env.rows(&self.k, entries)?;
+        let sizes = Sizes { batch, n: env.extent(&self.n, "the columns")?, k };
+        let longest = sizes.k.iter().copied().max().unwrap_or(0);
+        count(&[sizes.n, longest], "a factor")?;
+        let reduced = self.stats.extents(env)?;
+        let blocks = blocks(&rows, sizes.n);
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let mut coords = Coords::new(self.axes);
+        let mut panel = self.b.machine(env);
+        let many = rows.iter().sum::<usize>() >= MANY;
+        let b = match self.shared.then(|| panel.matrix(&mut coords, 0, (longest, sizes.n), None)).transpose()? {
+            Some(b) if many => Some(Factor::Panels(Panels::new(b)?)),
+            b => b.map(Factor::Matrix),
+        };
+        let dealt: Vec<Vec<Target<'_>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n) {
+            let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: BLOCK, across: false };
+            deal(self.stores.iter(), outputs, all)?
+        } else {
+            let outputs = SharedOutputs::new(outputs)?;
+            blocks.iter().map(|_| outputs.targets()).collect()
+        };
+        tasks::for_each(
+            blocks.into_iter().zip(dealt).collect(),
+            || Worker {
+                stats: self.stats.machines(env, &reduced),
+                a: self.a.machine(env),
+                b: self.b.machine(env),
+                epilogue: self.stores.writer(env),
+                coords: Coords::new(self.axes),
+                sums: vec![],
+            },
+            |worker, (block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block),
+        )
     }
 }
 

@@ -53,37 +53,32 @@ use rewire_graph::Symbol;
 use rewire_graph_rewrite::lower::Refusal;
 use rewire_graph_rewrite::plan::{Kernel, Nest};
 use rewire_graph_rewrite::schedule::Schedule;
+use std::fmt::Debug;
+use std::sync::Arc;
 
 /// A kernel compiled for the CPU; serves every batch size.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    body: rewire_graph_rewrite::plan::Body,
-    compiled: Scheduled,
+    kernel: Kernel,
+    compiled: Arc<dyn Scheduled>,
 }
 
-#[derive(Clone, Debug)]
-enum Scheduled {
-    Map(Box<map::CompiledMap>),
-    Reduction(Box<reduce::CompiledReduce>),
-    Product(Box<matmul::CompiledMatmul>),
-    Attention(Box<attention::CompiledAttention>),
-    Fold(Box<fold::CompiledFold>),
-    Pairs(Box<pairs::CompiledPairs>),
-    Custom(Box<custom::CompiledCustom>),
+/// A kernel as its schedule runs it.
+trait Scheduled: Debug + Send + Sync {
+    /// Runs it on the current rayon pool.
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError>;
 }
 
-impl Scheduled {
-    fn new(nest: &Nest) -> Result<Self, CpuError> {
-        let unsupported = |reason: Refusal| CpuError::Unsupported { kernel: "nest", reason: reason.to_string() };
-        Ok(match Schedule::of(nest).map_err(unsupported)? {
-            Schedule::Map(kernel) => Self::Map(Box::new(map::CompiledMap::new(&kernel)?)),
-            Schedule::Reduction(kernel) => Self::Reduction(Box::new(reduce::CompiledReduce::new(&kernel)?)),
-            Schedule::Product(kernel) => Self::Product(Box::new(matmul::CompiledMatmul::new(&kernel)?)),
-            Schedule::Attention(kernel) => Self::Attention(Box::new(attention::CompiledAttention::new(&kernel)?)),
-            Schedule::Fold(kernel) => Self::Fold(Box::new(fold::CompiledFold::new(&kernel)?)),
-            Schedule::Pairs(kernel) => Self::Pairs(Box::new(pairs::CompiledPairs::new(&kernel)?)),
-        })
-    }
+fn scheduled(nest: &Nest) -> Result<Arc<dyn Scheduled>, CpuError> {
+    let unsupported = |reason: Refusal| CpuError::Unsupported { kernel: "nest", reason: reason.to_string() };
+    Ok(match Schedule::of(nest).map_err(unsupported)? {
+        Schedule::Map(kernel) => Arc::new(map::CompiledMap::new(&kernel)?),
+        Schedule::Reduction(kernel) => Arc::new(reduce::CompiledReduce::new(&kernel)?),
+        Schedule::Product(kernel) => Arc::new(matmul::CompiledMatmul::new(&kernel)?),
+        Schedule::Attention(kernel) => Arc::new(attention::CompiledAttention::new(&kernel)?),
+        Schedule::Fold(kernel) => Arc::new(fold::CompiledFold::new(&kernel)?),
+        Schedule::Pairs(kernel) => Arc::new(pairs::CompiledPairs::new(&kernel)?),
+    })
 }
 
 impl Compiled {
@@ -97,10 +92,10 @@ impl Compiled {
             return Err(CpuError::Unsupported { kernel: "storing", reason });
         }
         let compiled = match kernel {
-            Kernel::Nest(nest) => Scheduled::new(nest)?,
-            Kernel::Custom(kernel) => Scheduled::Custom(Box::new(custom::CompiledCustom::new(kernel)?)),
+            Kernel::Nest(nest) => scheduled(nest)?,
+            Kernel::Custom(kernel) => Arc::new(custom::CompiledCustom::new(kernel)?),
         };
-        Ok(Self { body: kernel.body().clone(), compiled })
+        Ok(Self { kernel: kernel.clone(), compiled })
     }
 
     /// Runs the kernel on the current rayon pool.
@@ -116,17 +111,10 @@ impl Compiled {
         &self,
         operands: &[Operand<'_>],
         outputs: &mut [&mut Memory],
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
+        symbol: &(dyn Fn(Symbol) -> Option<i64> + Sync),
     ) -> Result<(), CpuError> {
-        let env = Env::bind(&self.body, operands, symbol)?;
-        own::caught(|| match &self.compiled {
-            Scheduled::Map(kernel) => kernel.run(&env, outputs, symbol),
-            Scheduled::Reduction(kernel) => kernel.run(&env, outputs, symbol),
-            Scheduled::Product(kernel) => kernel.run(&env, outputs, symbol),
-            Scheduled::Attention(kernel) => kernel.run(&env, outputs, symbol),
-            Scheduled::Fold(kernel) => kernel.run(&env, outputs, symbol),
-            Scheduled::Pairs(kernel) => kernel.run(&env, outputs, symbol),
-            Scheduled::Custom(kernel) => kernel.run(&env, outputs, symbol),
-        })
+        let env = Env::bind(self.kernel.body(), operands, symbol)?;
+        store::check(&self.kernel.written(), outputs, &env)?;
+        own::caught(|| self.compiled.run(&env, outputs))
     }
 }

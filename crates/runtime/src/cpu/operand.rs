@@ -21,11 +21,14 @@ pub(super) struct View<'a> {
     pub strides: Vec<usize>,
 }
 
+/// The sizes of a run.
+pub(super) type Symbols<'a> = dyn Fn(Symbol) -> Option<i64> + Sync + 'a;
+
 /// What the expressions of a kernel refer to in one run.
-#[derive(Debug)]
 pub(super) struct Env<'a> {
     pub views: Vec<View<'a>>,
     pub sizes: Vec<i32>,
+    symbol: &'a Symbols<'a>,
 }
 
 /// Samples of a kernel, at most.
@@ -43,7 +46,7 @@ pub(super) fn strides(dtype: DType, shape: &[usize]) -> Vec<usize> {
 }
 
 /// The value of a dim, at most `i32::MAX`.
-pub(super) fn extent(dim: &Dim, what: &'static str, symbol: &dyn Fn(Symbol) -> Option<i64>) -> Result<usize, CpuError> {
+fn extent(dim: &Dim, what: &'static str, symbol: &Symbols<'_>) -> Result<usize, CpuError> {
     dim.evaluate(symbol)
         .filter(|&n| i32::try_from(n).is_ok())
         .ok_or_else(|| CpuError::Size { what, dim: dim.to_string() })
@@ -56,21 +59,13 @@ pub(super) fn count(extents: &[usize], what: &'static str) -> Result<usize, CpuE
 }
 
 /// The values of several dims.
-pub(super) fn extents(
-    dims: &[Dim],
-    what: &'static str,
-    symbol: &dyn Fn(Symbol) -> Option<i64>,
-) -> Result<Vec<usize>, CpuError> {
+fn extents(dims: &[Dim], what: &'static str, symbol: &Symbols<'_>) -> Result<Vec<usize>, CpuError> {
     dims.iter().map(|dim| extent(dim, what, symbol)).collect()
 }
 
 impl<'a> Env<'a> {
     /// Checks operands against their declarations.
-    pub(super) fn bind(
-        body: &Body,
-        operands: &[Operand<'a>],
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
-    ) -> Result<Self, CpuError> {
+    pub(super) fn bind(body: &Body, operands: &[Operand<'a>], symbol: &'a Symbols<'a>) -> Result<Self, CpuError> {
         if operands.len() != body.operands.len() {
             return Err(CpuError::Count { what: "operands", expected: body.operands.len(), actual: operands.len() });
         }
@@ -98,7 +93,17 @@ impl<'a> Env<'a> {
             views.push(view);
         }
         let sizes = extents(&body.sizes, "an expression", symbol)?.into_iter().map(|n| n as i32).collect();
-        Ok(Self { views, sizes })
+        Ok(Self { views, sizes, symbol })
+    }
+
+    /// The value of a dim, at most `i32::MAX`.
+    pub(super) fn extent(&self, dim: &Dim, what: &'static str) -> Result<usize, CpuError> {
+        extent(dim, what, self.symbol)
+    }
+
+    /// The values of several dims.
+    pub(super) fn extents(&self, dims: &[Dim], what: &'static str) -> Result<Vec<usize>, CpuError> {
+        extents(dims, what, self.symbol)
     }
 
     /// Row offsets of samples, checked to ascend; entry `samples` is the total.
@@ -117,17 +122,12 @@ impl<'a> Env<'a> {
     }
 
     /// The number of rows of each of `samples` samples.
-    pub(super) fn rows(
-        &self,
-        rows: &Extent,
-        samples: usize,
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
-    ) -> Result<Vec<usize>, CpuError> {
+    pub(super) fn rows(&self, rows: &Extent, samples: usize) -> Result<Vec<usize>, CpuError> {
         match rows {
             Extent::Dense(_) if samples > SAMPLES => {
                 Err(CpuError::Size { what: "the samples", dim: samples.to_string() })
             }
-            Extent::Dense(dim) => Ok(vec![extent(dim, "the rows", symbol)?; samples]),
+            Extent::Dense(dim) => Ok(vec![self.extent(dim, "the rows")?; samples]),
             Extent::Ragged { offsets } => {
                 Ok(self.offsets(*offsets, samples)?.windows(2).map(|pair| pair[1] - pair[0]).collect())
             }

@@ -1,20 +1,20 @@
+use super::Scheduled;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
 use super::machine::{Given, Machine, Supplied};
 use super::memory::Memory;
-use super::operand::{Env, extent};
+use super::operand::Env;
 use super::panel::{Panel, PanelMachine, fill};
 use super::product::{Matrix, Panels};
 use super::program::{Leaf, Program};
 use super::scratch::room;
-use super::store::{SharedOutputs, Stores, Target, Writer, check};
-use super::tasks;
+use super::store::{Stores, Target, Writer};
 use super::totals::combined;
-use super::visible::{Block, KEYS, VisibleTiles, range};
+use super::visible::{Block, KEYS, RowsAndKeys, VisibleTiles, range};
+use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval};
-use rewire_graph::{Dim, Scalar, Symbol};
-use rewire_graph_rewrite::plan::{Extent, Output, ReduceOp};
+use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Dot, PairSum, Pairs};
 use std::ops::Range;
 
@@ -25,11 +25,7 @@ const SPAN: usize = 512;
 #[derive(Clone, Debug)]
 pub(super) struct CompiledPairs {
     dag: Dag,
-    outputs: Vec<Output>,
-    samples: Dim,
-    heads: usize,
-    owners: Extent,
-    others: Extent,
+    space: RowsAndKeys,
     axes: Axes,
     values: usize,
     dots: Vec<CompiledDot>,
@@ -138,7 +134,7 @@ impl Weighted<'_> {
 
 impl CompiledPairs {
     pub(super) fn new(kernel: &Pairs<'_>) -> Result<Self, CpuError> {
-        let (body, outputs) = (&kernel.nest.body, &kernel.nest.outputs);
+        let body = &kernel.nest.body;
         let dots = kernel.dots.iter().map(|dot| {
             let panel = |row, id| Panel::new(body, id, (row, dot.depth), Some(dot.width));
             Ok(CompiledDot {
@@ -154,11 +150,12 @@ impl CompiledPairs {
             mask: kernel.mask.map(|mask| Bounds::along(&body.dag, mask, kernel.other)),
             results: results(kernel)?,
             dag: body.dag.clone(),
-            outputs: outputs.clone(),
-            samples: kernel.samples.clone(),
-            heads: kernel.heads,
-            owners: kernel.owners.clone(),
-            others: kernel.others.clone(),
+            space: RowsAndKeys {
+                samples: vec![kernel.samples.clone()],
+                heads: kernel.heads,
+                rows: kernel.owners.clone(),
+                keys: kernel.others.clone(),
+            },
             axes: Axes {
                 count: kernel.nest.axes.len(),
                 head: kernel.head.into(),
@@ -167,25 +164,6 @@ impl CompiledPairs {
             },
             values: kernel.nest.accumulations.len(),
         })
-    }
-
-    pub(super) fn run(
-        &self,
-        env: &Env<'_>,
-        outputs: &mut [&mut Memory],
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
-    ) -> Result<(), CpuError> {
-        check(self.outputs.iter(), outputs, symbol)?;
-        let samples = extent(&self.samples, "the samples", symbol)?;
-        let owners = env.rows(&self.owners, samples, symbol)?;
-        let others = env.rows(&self.others, samples, symbol)?;
-        let tasks = Block::tasks(&owners, &others, self.heads);
-        let outputs = SharedOutputs::new(outputs)?;
-        tasks::for_each(
-            tasks,
-            || self.worker(env, outputs.targets()),
-            |worker, blocks| blocks.into_iter().try_for_each(|block| self.block(worker, block)),
-        )
     }
 
     fn worker<'a>(&'a self, env: &'a Env<'a>, targets: Vec<Target<'a>>) -> Worker<'a> {
@@ -312,6 +290,17 @@ impl CompiledPairs {
             let given = Given { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
             writer.rows(targets, given, 0, 0..results.width);
         }
+    }
+}
+
+impl Scheduled for CompiledPairs {
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
+        self.space.for_each_block(
+            env,
+            outputs,
+            |_, targets| self.worker(env, targets),
+            |worker, block| self.block(worker, block),
+        )
     }
 }
 

@@ -45,7 +45,6 @@ struct Direct {
 }
 
 /// A panel bound to one run, with memory for its elements on one thread.
-#[derive(Debug)]
 pub(super) struct PanelMachine<'a> {
     panel: &'a Panel,
     env: &'a Env<'a>,

@@ -3,12 +3,11 @@ use super::error::CpuError;
 use super::lanes::{ROWS, tile_rows};
 use super::machine::Given;
 use super::memory::Memory;
-use super::operand::{Env, count, extents};
+use super::operand::{Env, count};
 use super::reductions::{CompiledReductions, ReductionMachines, row_value};
-use super::store::{Blocks, Stores, Target, Writer, check, deal};
-use super::tasks;
-use rewire_graph::{Dim, Symbol};
-use rewire_graph_rewrite::plan::Output;
+use super::store::{Blocks, Stores, Target, Writer};
+use super::{Scheduled, tasks};
+use rewire_graph::Dim;
 use rewire_graph_rewrite::schedule::Reduction;
 
 /// Points of a task.
@@ -20,7 +19,6 @@ const GROUP: usize = 1 << 13;
 #[derive(Clone, Debug)]
 pub(super) struct CompiledReduce {
     extents: Vec<Dim>,
-    written: Vec<Output>,
     reductions: CompiledReductions,
     outputs: Stores,
     row_outputs: Stores,
@@ -44,42 +42,10 @@ impl CompiledReduce {
         let axis = rows.len() as u8;
         Ok(Self {
             extents: kernel.extents.clone(),
-            written: kernel.nest.outputs.clone(),
             reductions: CompiledReductions::new(&kernel.nest.body, &kernel.reductions)?,
             outputs: Stores::compile(&kernel.nest.body, &kernel.outputs, axis, Some(rows), &row_value)?,
             row_outputs: Stores::compile(&kernel.nest.body, &kernel.row_outputs, u8::MAX, None, &row_value)?,
         })
-    }
-
-    pub(super) fn run(
-        &self,
-        env: &Env<'_>,
-        outputs: &mut [&mut Memory],
-        symbol: &dyn Fn(Symbol) -> Option<i64>,
-    ) -> Result<(), CpuError> {
-        check(self.written.iter(), outputs, symbol)?;
-        let extents = extents(&self.extents, "the loop", symbol)?;
-        let Some((&width, outer)) = extents.split_last() else { return Ok(()) };
-        let reduced = self.reductions.extents(symbol)?;
-        let rows = count(outer, "the rows")?;
-        if rows == 0 {
-            return Ok(());
-        }
-        let blocks = Blocks::of_rows(rows, width, TASK);
-        let dealt = deal(self.outputs.iter().chain(self.row_outputs.iter()), outputs, blocks)?;
-        tasks::for_each(
-            dealt.into_iter().enumerate().collect(),
-            || Machines {
-                reductions: self.reductions.machines(env, &reduced),
-                outputs: self.outputs.writer(env),
-                row_outputs: self.row_outputs.writer(env),
-                coords: Coords::new(outer.len()),
-            },
-            |machines, (n, mut targets)| {
-                self.block(machines, &mut targets, outer, blocks, n);
-                Ok(())
-            },
-        )
     }
 
     fn block(
@@ -102,5 +68,33 @@ impl CompiledReduce {
             outputs.rows(targets, given, first, 0..blocks.width);
             row_outputs.rows(targets, given, first, 0..1);
         }
+    }
+}
+
+impl Scheduled for CompiledReduce {
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
+        let extents = env.extents(&self.extents, "the loop")?;
+        let Some((&width, outer)) = extents.split_last() else { return Ok(()) };
+        let reduced = self.reductions.extents(env)?;
+        let rows = count(outer, "the rows")?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let blocks = Blocks::of_rows(rows, width, TASK);
+        tasks::for_each_block(
+            self.outputs.iter().chain(self.row_outputs.iter()),
+            outputs,
+            blocks,
+            || Machines {
+                reductions: self.reductions.machines(env, &reduced),
+                outputs: self.outputs.writer(env),
+                row_outputs: self.row_outputs.writer(env),
+                coords: Coords::new(outer.len()),
+            },
+            |machines, targets, n| {
+                self.block(machines, targets, outer, blocks, n);
+                Ok(())
+            },
+        )
     }
 }

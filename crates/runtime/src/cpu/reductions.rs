@@ -4,11 +4,11 @@ use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{LANES, ROWS, tile_rows};
 use super::machine::{Given, Machine};
-use super::operand::{Env, extent};
+use super::operand::Env;
 use super::program::{Leaf, Program};
 use super::totals::{Partials, Totals, neutral};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph::{Dim, Scalar, Symbol};
+use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Body, ReduceOp};
 use rewire_graph_rewrite::schedule::Reduced;
 
@@ -26,7 +26,6 @@ struct Pass {
 }
 
 /// The machines of reductions.
-#[derive(Debug)]
 pub(super) struct ReductionMachines<'a> {
     passes: Vec<(ReduceOp, usize, Machine<'a>)>,
     /// By position, the results for the rows given last.
@@ -57,8 +56,8 @@ impl CompiledReductions {
     }
 
     /// The number of elements of each reduction.
-    pub(super) fn extents(&self, symbol: &dyn Fn(Symbol) -> Option<i64>) -> Result<Vec<usize>, CpuError> {
-        self.passes.iter().map(|pass| extent(&pass.extent, "a reduction", symbol)).collect()
+    pub(super) fn extents(&self, env: &Env<'_>) -> Result<Vec<usize>, CpuError> {
+        self.passes.iter().map(|pass| env.extent(&pass.extent, "a reduction")).collect()
     }
 
     /// Machines for a run in which the reductions have these numbers of elements.

@@ -5,14 +5,14 @@ use super::error::CpuError;
 use super::lanes::{Grid, LANES, Lanes, Progression, Row, tile_rows};
 use super::machine::{Given, Machine};
 use super::memory::{Memory, Scalars, Sink};
-use super::operand::{Env, extents, matches, strides};
+use super::operand::{Env, matches, strides};
 use super::program::{Leaf, Program};
 use super::run::{Run, constant, run};
 use super::storage::{SharedElements, Values};
 use super::stream::Stream;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph::{DType, Dim, Scalar, Symbol};
-use rewire_graph_rewrite::plan::{Body, Output};
+use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph_rewrite::plan::{Body, Output, Written};
 use std::ops::Range;
 
 /// Where an output's elements go.
@@ -59,7 +59,6 @@ struct Group {
 pub(super) struct Stores(Vec<Group>);
 
 /// The machines of outputs.
-#[derive(Debug)]
 pub(super) struct Writer<'a>(Vec<(&'a Group, Machine<'a>)>);
 
 /// Where one output goes in one run.
@@ -352,18 +351,14 @@ impl Store {
 }
 
 /// Checks the tensors given for outputs against their declarations.
-pub(super) fn check<'a>(
-    declared: impl Iterator<Item = &'a Output> + Clone,
-    outputs: &[&mut Memory],
-    symbol: &dyn Fn(Symbol) -> Option<i64>,
-) -> Result<(), CpuError> {
-    let expected = declared.clone().map(|output| usize::from(output.target) + 1).max().unwrap_or(0);
+pub(super) fn check(declared: &[Written<'_>], outputs: &[&mut Memory], env: &Env<'_>) -> Result<(), CpuError> {
+    let expected = declared.iter().map(|output| usize::from(output.target) + 1).max().unwrap_or(0);
     if expected != outputs.len() {
         return Err(CpuError::Count { what: "outputs", expected, actual: outputs.len() });
     }
     for declared in declared {
         let position = usize::from(declared.target);
-        let shape = extents(&declared.shape, "an output", symbol)?;
+        let shape = env.extents(declared.shape, "an output")?;
         if let Some(output) = outputs.get(position).filter(|output| !matches(output, declared.dtype, &shape)) {
             return Err(CpuError::Mismatch {
                 what: "output",

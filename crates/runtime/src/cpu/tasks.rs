@@ -1,4 +1,6 @@
 use super::error::CpuError;
+use super::memory::Memory;
+use super::store::{Blocks, Store, Target, deal};
 use std::sync::{Mutex, OnceLock};
 
 /// Runs tasks on this thread and the current pool, started in order, with one `state` a thread. After an error no more are
@@ -28,4 +30,16 @@ pub(super) fn for_each<T: Send, S>(
         work();
     });
     failure.into_inner().map_or(Ok(()), Err)
+}
+
+/// Runs the blocks of a loop as [`for_each`] does, each with the targets of its outputs and its number.
+pub(super) fn for_each_block<'s, S>(
+    stores: impl Iterator<Item = &'s Store> + Clone,
+    outputs: &mut [&mut Memory],
+    blocks: Blocks,
+    state: impl Fn() -> S + Sync,
+    run: impl Fn(&mut S, &mut [Target<'_>], usize) -> Result<(), CpuError> + Sync,
+) -> Result<(), CpuError> {
+    let dealt = deal(stores, outputs, blocks)?;
+    for_each(dealt.into_iter().enumerate().collect(), state, |state, (n, mut targets)| run(state, &mut targets, n))
 }

@@ -1,7 +1,13 @@
 //! Blocks of the rows of samples and heads, and what of other rows a mask lets them see.
 
-use super::operand::Env;
+use super::error::CpuError;
+use super::memory::Memory;
+use super::operand::{Env, count};
+use super::store::{SharedOutputs, Target};
+use super::tasks;
+use rewire_graph::Dim;
 use rewire_graph::pointwise::{Bounds, Dag, Interval, Tri};
+use rewire_graph_rewrite::plan::Extent;
 use std::ops::Range;
 
 /// Rows of a block.
@@ -21,10 +27,42 @@ pub(super) struct Block {
     pub keys: usize,
 }
 
-impl Block {
+/// The rows of samples and heads, each of which meets the keys of its sample.
+#[derive(Clone, Debug)]
+pub(super) struct RowsAndKeys {
+    /// Extents whose product is the number of samples.
+    pub samples: Vec<Dim>,
+    pub heads: usize,
+    /// Rows of a sample.
+    pub rows: Extent,
+    /// Keys of a sample.
+    pub keys: Extent,
+}
+
+impl RowsAndKeys {
+    /// Runs all blocks on all threads. The state of a thread is made of the extents of samples and of the targets of outputs.
+    pub(super) fn for_each_block<'o, S>(
+        &self,
+        env: &Env<'_>,
+        outputs: &'o mut [&mut Memory],
+        state: impl Fn(Vec<usize>, Vec<Target<'o>>) -> S + Sync,
+        run: impl Fn(&mut S, Block) -> Result<(), CpuError> + Sync,
+    ) -> Result<(), CpuError> {
+        let extents = env.extents(&self.samples, "the samples")?;
+        let samples = count(&extents, "the samples")?;
+        let [rows, keys] = [env.rows(&self.rows, samples)?, env.rows(&self.keys, samples)?];
+        let outputs = SharedOutputs::new(outputs)?;
+        tasks::for_each(
+            self.tasks(&rows, &keys),
+            || state(extents.clone(), outputs.targets()),
+            |state, blocks| blocks.into_iter().try_for_each(|block| run(state, block)),
+        )
+    }
+
     /// The blocks of samples and heads; those with the most keys come first. Where there are few samples and heads, the
     /// blocks of each are dealt out to several tasks.
-    pub(super) fn tasks(rows: &[usize], keys: &[usize], heads: usize) -> Vec<Vec<Self>> {
+    fn tasks(&self, rows: &[usize], keys: &[usize]) -> Vec<Vec<Block>> {
+        let heads = self.heads;
         let pairs = rows.iter().filter(|&&rows| rows > 0).count() * heads;
         let parts = (TASKS * rayon::current_num_threads()).div_ceil(pairs.max(1));
         let mut samples: Vec<usize> = (0..rows.len()).collect();
@@ -34,7 +72,7 @@ impl Block {
             let (all, keys) = (rows[sample], keys[sample]);
             for part in 0..parts.min(all.div_ceil(BLOCK)) {
                 let starts = (0..all).step_by(BLOCK).rev().skip(part).step_by(parts);
-                tasks.push(starts.map(|row| Self { sample, head, row, rows: BLOCK.min(all - row), keys }).collect());
+                tasks.push(starts.map(|row| Block { sample, head, row, rows: BLOCK.min(all - row), keys }).collect());
             }
         }
         tasks

@@ -2,8 +2,11 @@ use super::{Variant, fill, reads_pairs};
 use crate::emit::halves;
 use crate::emit::hook::Element;
 use crate::emit::module::Module;
+use crate::emit::template::{Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::schedule::Attention;
+
+static TEMPLATE: Template = template!("attention_cooperative.wgsl");
 
 /// Halves by which rows of staged tiles are padded, and floats by which those of scores are.
 const PADDING: u32 = 8;
@@ -121,6 +124,18 @@ impl Tile {
     }
 }
 
+/// Tiles of matrices.
+pub(super) fn candidates(size: u32) -> Vec<Tuning> {
+    let tile = |each: u32, queries: u32, keys: u32| Tuning {
+        rows: Some(queries * size),
+        columns: Some(keys * size),
+        rows_per_thread: Some(each),
+        ..Tuning::default()
+    };
+    let tiles = [1, 2].into_iter().flat_map(|keys| [2, 4, 8].map(|queries| (queries, keys))).chain([(2, 4), (4, 4)]);
+    tiles.flat_map(|(queries, keys)| [1, 2].map(|each| tile(each, queries, keys))).collect()
+}
+
 /// Emits attention of cooperative matrices.
 pub(super) fn emit(kernel: &Attention<'_>, tile: &Tile, module: Module) -> Result<ParsedKernel, EmitError> {
     let items = |width: u32| (tile.keys * width / 4).div_ceil(tile.threads());
@@ -151,9 +166,5 @@ pub(super) fn emit(kernel: &Attention<'_>, tile: &Tile, module: Module) -> Resul
         ("value_items", items(tile.value_depth).into()),
     ];
     let (threads, rows) = (tile.threads(), tile.rows);
-    fill(
-        kernel,
-        module,
-        Variant { name: "attention_cooperative.wgsl", threads, element: Element::Half, rows, variables },
-    )
+    fill(kernel, module, Variant { template: &TEMPLATE, threads, element: Element::Half, rows, variables })
 }

@@ -8,20 +8,13 @@ use super::frame::{self, Frame, truth};
 use super::hook::{Element, Four, elements, finish, float, function};
 use super::interval::Pair;
 use super::module::Module;
+use super::template::Template;
 use super::value::Value;
-use super::{EmitError, ParsedKernel, Target, Tuning};
+use super::{EmitError, ParsedKernel, Scheduled, Target, Tuning};
 use crate::schedule::Attention;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
-
-/// Emits jagged attention.
-pub(super) fn emit(kernel: &Attention<'_>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-    match cooperative_tile(kernel, module.target, tuning)? {
-        Some(tile) => cooperative::emit(kernel, &tile, module),
-        None => plain::emit(kernel, module, tuning),
-    }
-}
 
 /// The tile of attention on cooperative matrices; `None` for attention of multiply-adds.
 fn cooperative_tile(
@@ -32,45 +25,58 @@ fn cooperative_tile(
     tuning.cooperative(|| cooperative::Tile::new(kernel, target, tuning))
 }
 
-/// True if attention runs on cooperative matrices.
-pub(super) fn is_cooperative(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> bool {
-    matches!(cooperative_tile(kernel, target, tuning), Ok(Some(_)))
-}
-
 /// Workgroups below which a GPU is not occupied.
 const FEW_WORKGROUPS: u64 = 96;
 
-/// Fewer queries a workgroup, and a subgroup or thread, where there are few. Of cooperative matrices, more keys a tile.
-pub(super) fn suited(
-    tuning: Tuning,
-    kernel: &Attention<'_>,
-    target: &Target,
-    size: impl Fn(&Dim) -> Option<u64>,
-) -> Tuning {
-    let Ok(cooperative) = cooperative_tile(kernel, target, &tuning) else { return tuning };
-    let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
-    let choices = match (cooperative, plain::Tile::new(kernel, target, &tuning)) {
-        (Some(tile), _) => {
-            let of = |rows: u32, keys: u32| {
-                let columns = tuning.columns.or(Some(keys * target.matrix));
-                (rows, Tuning { rows: Some(rows), columns, ..fewer })
-            };
-            let smaller = [of(tile.rows() / 2, 2), of(2 * target.matrix, 4)];
-            // More keys a tile take more workgroup memory.
-            let fits = |(_, choice): &(u32, Tuning)| matches!(cooperative_tile(kernel, target, choice), Ok(Some(_)));
-            std::iter::once((tile.rows(), tuning)).chain(smaller.into_iter().filter(fits)).collect()
+impl Scheduled for Attention<'_> {
+    fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        match cooperative_tile(self, module.target, tuning)? {
+            Some(tile) => cooperative::emit(self, &tile, module),
+            None => plain::emit(self, module, tuning),
         }
-        (None, Ok(tile)) => vec![(tile.rows(), tuning), (tile.rows(), fewer)],
-        (None, Err(_)) => return tuning,
-    };
-    let rows = kernel.nest.outputs.first().and_then(|output| size(output.shape.first()?));
-    let samples = kernel.samples.iter().map(&size).try_fold(1u64, |all, count| Some(all.saturating_mul(count?)));
-    let (Some(rows), Some(samples)) = (rows, samples) else { return tuning };
-    let occupies = |(tile, _): &&(u32, Tuning)| {
-        let tiles = (rows / u64::from(*tile)).saturating_add(samples);
-        tiles.saturating_mul(kernel.heads as u64) >= FEW_WORKGROUPS
-    };
-    choices.iter().find(occupies).or(choices.last()).map_or(tuning, |(_, choice)| *choice)
+    }
+
+    fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
+        if base.matrices == Some(true) {
+            return cooperative::candidates(target.matrix);
+        }
+        [1, 2, 4, 8].map(|rows| Tuning { rows_per_thread: Some(rows), ..Tuning::default() }).into()
+    }
+
+    /// Fewer queries a workgroup, and a subgroup or thread, where there are few. Of cooperative matrices, more keys a tile.
+    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
+        if tuning.rows.is_some() || tuning.rows_per_thread.is_some() {
+            return tuning;
+        }
+        let Ok(cooperative) = cooperative_tile(self, target, &tuning) else { return tuning };
+        let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
+        let choices = match (cooperative, plain::Tile::new(self, target, &tuning)) {
+            (Some(tile), _) => {
+                let of = |rows: u32, keys: u32| {
+                    let columns = tuning.columns.or(Some(keys * target.matrix));
+                    (rows, Tuning { rows: Some(rows), columns, ..fewer })
+                };
+                let smaller = [of(tile.rows() / 2, 2), of(2 * target.matrix, 4)];
+                // More keys a tile take more workgroup memory.
+                let fits = |(_, choice): &(u32, Tuning)| matches!(cooperative_tile(self, target, choice), Ok(Some(_)));
+                std::iter::once((tile.rows(), tuning)).chain(smaller.into_iter().filter(fits)).collect()
+            }
+            (None, Ok(tile)) => vec![(tile.rows(), tuning), (tile.rows(), fewer)],
+            (None, Err(_)) => return tuning,
+        };
+        let rows = self.nest.outputs.first().and_then(|output| size(output.shape.first()?));
+        let samples = self.samples.iter().map(size).try_fold(1u64, |all, count| Some(all.saturating_mul(count?)));
+        let (Some(rows), Some(samples)) = (rows, samples) else { return tuning };
+        let occupies = |(tile, _): &&(u32, Tuning)| {
+            let tiles = (rows / u64::from(*tile)).saturating_add(samples);
+            tiles.saturating_mul(self.heads as u64) >= FEW_WORKGROUPS
+        };
+        choices.iter().find(occupies).or(choices.last()).map_or(tuning, |(_, choice)| *choice)
+    }
+
+    fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {
+        matches!(cooperative_tile(self, target, tuning), Ok(Some(_)))
+    }
 }
 
 /// True if a score reads memory by its row or key, which a mask may keep within bounds.
@@ -83,7 +89,7 @@ fn reads_pairs(kernel: &Attention<'_>) -> bool {
 
 /// A template of attention, and what is its own.
 struct Variant {
-    name: &'static str,
+    template: &'static Template,
     threads: u32,
     /// Of queries, keys and values.
     element: Element,
@@ -106,10 +112,10 @@ fn frame<'k>(kernel: &'k Attention<'_>) -> Frame<'k> {
 
 /// Fills a template with what the templates share.
 fn fill(kernel: &Attention<'_>, module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
-    let Variant { name, threads, element, rows, mut variables } = variant;
+    let Variant { template, threads, element, rows, mut variables } = variant;
     variables.extend([("qk_width", kernel.qk_width.into()), ("v_width", kernel.v_width.into())]);
     let roots = [kernel.q, kernel.k, kernel.v, kernel.score].into_iter().chain(kernel.mask).collect();
-    let shared = frame::Variant { name, threads, rows, roots, variables };
+    let shared = frame::Variant { template, threads, rows, roots, variables };
     frame(kernel).fill(module, shared, |module| hooks(kernel, module, element))
 }
 

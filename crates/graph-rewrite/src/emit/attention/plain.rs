@@ -1,8 +1,11 @@
 use super::{Variant, fill, reads_pairs};
 use crate::emit::hook::Element;
 use crate::emit::module::Module;
+use crate::emit::template::{Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::schedule::Attention;
+
+static TEMPLATE: Template = template!("attention.wgsl");
 
 const THREADS: u32 = 128;
 const THREAD_ROWS: u32 = 16;
@@ -90,6 +93,6 @@ pub(super) fn emit(kernel: &Attention<'_>, module: Module, tuning: &Tuning) -> R
         ("guarded", reads_pairs(kernel).into()),
     ];
     let rows = tile.rows();
-    let variant = Variant { name: "attention.wgsl", threads: THREADS, element: Element::Float, rows, variables };
+    let variant = Variant { template: &TEMPLATE, threads: THREADS, element: Element::Float, rows, variables };
     fill(kernel, module, variant)
 }

@@ -1,12 +1,14 @@
-use super::{Parts, lies_along, place, result_coords};
+use super::{Parts, lies_along, place, result_coords, suits};
 use crate::emit::halves;
 use crate::emit::hook::{Element, Four, finish, finish_ahead};
 use crate::emit::module::Module;
-use crate::emit::template::{Main, render};
+use crate::emit::template::{Main, Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::schedule::Product;
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
+
+static TEMPLATE: Template = template!("matmul_cooperative.wgsl");
 
 /// Halves by which rows of staged tiles are padded.
 const PADDING: u32 = 8;
@@ -136,6 +138,16 @@ impl Tile {
     }
 }
 
+/// Multiples of a cooperative matrix that a tile may have across.
+const MATRICES: [u32; 4] = [1, 2, 4, 8];
+
+/// Tiles that suit the extents of a result, where they are known.
+pub(super) fn candidates((m, n): (Option<usize>, Option<usize>), size: u32) -> Vec<Tuning> {
+    let across = |extent| MATRICES.map(|count| count * size).into_iter().filter(move |tile| suits(*tile, extent, 4));
+    let tile = |rows| move |columns| Tuning { rows: Some(rows), columns: Some(columns), ..Tuning::default() };
+    across(m).flat_map(|rows| across(n).map(tile(rows))).collect()
+}
+
 /// Emits a matrix product of cooperative matrices.
 pub(super) fn emit(kernel: &Product<'_>, tile: &Tile, mut module: Module) -> Result<ParsedKernel, EmitError> {
     let mut parts = Parts::new(kernel, &mut module, Element::Half)?;
@@ -172,5 +184,5 @@ pub(super) fn emit(kernel: &Product<'_>, tile: &Tile, mut module: Module) -> Res
         ("stage_length", tile.stage_length().into()),
     ]);
     let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables };
-    render("matmul_cooperative.wgsl", module, main, grid, tile_lists)
+    TEMPLATE.render(module, main, grid, tile_lists)
 }

@@ -10,7 +10,7 @@ use super::map::split_row;
 use super::module::Module;
 use super::store::vector_accesses;
 use super::value::Value;
-use super::{EmitError, GridFactor, Param, ParsedKernel, Target, TileList, Tuning};
+use super::{EmitError, GridFactor, Param, ParsedKernel, Scheduled, Target, TileList, Tuning};
 use crate::plan::Extent;
 use crate::schedule::Product;
 use minijinja::Value as Variable;
@@ -19,14 +19,6 @@ use rewire_graph::pointwise::ExprId;
 
 /// Tiles of rows that share a pass over the columns, so that operands are read again while they are near.
 const ROW_TILES: u32 = 16;
-
-/// Emits a matrix product.
-pub(super) fn emit(kernel: &Product<'_>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-    match cooperative_tile(kernel, module.target, tuning)? {
-        Some(tile) => cooperative::emit(kernel, &tile, module),
-        None => plain::emit(kernel, module, tuning),
-    }
-}
 
 /// The tile of a product on cooperative matrices; `None` for one of multiply-adds.
 fn cooperative_tile(
@@ -37,54 +29,68 @@ fn cooperative_tile(
     tuning.cooperative(|| cooperative::Tile::new(kernel, target, tuning))
 }
 
-/// True if a product runs on cooperative matrices.
-pub(super) fn is_cooperative(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> bool {
-    matches!(cooperative_tile(kernel, target, tuning), Ok(Some(_)))
-}
-
 /// Rows up to which threads have more of `k` than of results.
 const FEW_ROWS: u64 = 16;
 
 /// Tiles below which a GPU is not occupied.
 const FEW_TILES: u64 = 96;
 
-/// Smaller tiles where those of `tuning` are few.
-pub(super) fn suited(
-    tuning: Tuning,
-    kernel: &Product<'_>,
-    target: &Target,
-    size: impl Fn(&Dim) -> Option<u64>,
-) -> Tuning {
-    let Extent::Dense(m) = kernel.m else { return tuning };
-    let product = |dims: &[Dim]| dims.iter().map(&size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
-    let (Some(entries), Some(m), Some(n)) = (product(&kernel.batch), size(m), size(kernel.n)) else { return tuning };
-    let Ok(cooperative) = cooperative_tile(kernel, target, &tuning) else { return tuning };
-    let sizes: Vec<_> = match &cooperative {
-        Some(tile) => [1, 2, 4].map(|part| (tile.rows() / part, tile.columns() / part)).into(),
-        None => {
-            let largest = plain::Tile::size(kernel, target);
-            let is_smaller = |size: &(u32, u32)| !target.software && size.0 < largest.0 && size.1 <= largest.1;
-            let smaller = plain::SIZES.into_iter().filter(is_smaller);
-            std::iter::once(largest).chain(smaller).collect()
+impl Scheduled for Product<'_> {
+    fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
+        match cooperative_tile(self, module.target, tuning)? {
+            Some(tile) => cooperative::emit(self, &tile, module),
+            None => plain::emit(self, module, tuning),
         }
-    };
-    let tiles = |(rows, columns): (u32, u32)| {
-        entries.saturating_mul(m.div_ceil(rows.into())).saturating_mul(n.div_ceil(columns.into()))
-    };
-    let largest = sizes.first().copied();
-    let mut smaller = sizes.into_iter().skip(1).filter(|size| u64::from(size.1) <= n.next_power_of_two());
-    let occupied = |size: &(u32, u32)| tiles(*size) >= FEW_TILES;
-    let least = smaller.clone().next_back();
-    let occupies = largest.filter(occupied).or_else(|| smaller.find(occupied));
-    let splits = tuning.split_sums == Some(true) && cooperative.is_none() && (m <= FEW_ROWS || occupies.is_none());
-    if let (true, Some(k)) = (splits, kernel.k.dense().and_then(&size))
-        && let Some(split) = plain::split(kernel, target, &tuning, (m, k))
-    {
-        return split;
     }
-    match occupies.or(least) {
-        Some(size) if Some(size) != largest => Tuning { rows: Some(size.0), columns: Some(size.1), ..tuning },
-        _ => tuning,
+
+    fn candidates(&self, target: &Target, base: &Tuning) -> Vec<Tuning> {
+        let (m, n) = (self.m.dense().and_then(Dim::as_const), self.n.as_const());
+        if base.matrices == Some(true) {
+            return cooperative::candidates((m, n), target.matrix);
+        }
+        plain::candidates((m, n))
+    }
+
+    /// Smaller tiles where those of `tuning` are few.
+    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
+        if tuning.rows.is_some() || tuning.columns.is_some() {
+            return tuning;
+        }
+        let Extent::Dense(m) = self.m else { return tuning };
+        let product = |dims: &[Dim]| dims.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
+        let (Some(entries), Some(m), Some(n)) = (product(&self.batch), size(m), size(self.n)) else { return tuning };
+        let Ok(cooperative) = cooperative_tile(self, target, &tuning) else { return tuning };
+        let sizes: Vec<_> = match &cooperative {
+            Some(tile) => [1, 2, 4].map(|part| (tile.rows() / part, tile.columns() / part)).into(),
+            None => {
+                let largest = plain::Tile::size(self, target);
+                let is_smaller = |size: &(u32, u32)| !target.software && size.0 < largest.0 && size.1 <= largest.1;
+                let smaller = plain::SIZES.into_iter().filter(is_smaller);
+                std::iter::once(largest).chain(smaller).collect()
+            }
+        };
+        let tiles = |(rows, columns): (u32, u32)| {
+            entries.saturating_mul(m.div_ceil(rows.into())).saturating_mul(n.div_ceil(columns.into()))
+        };
+        let largest = sizes.first().copied();
+        let mut smaller = sizes.into_iter().skip(1).filter(|size| u64::from(size.1) <= n.next_power_of_two());
+        let occupied = |size: &(u32, u32)| tiles(*size) >= FEW_TILES;
+        let least = smaller.clone().next_back();
+        let occupies = largest.filter(occupied).or_else(|| smaller.find(occupied));
+        let splits = tuning.split_sums == Some(true) && cooperative.is_none() && (m <= FEW_ROWS || occupies.is_none());
+        if let (true, Some(k)) = (splits, self.k.dense().and_then(size))
+            && let Some(split) = plain::split(self, target, &tuning, (m, k))
+        {
+            return split;
+        }
+        match occupies.or(least) {
+            Some(size) if Some(size) != largest => Tuning { rows: Some(size.0), columns: Some(size.1), ..tuning },
+            _ => tuning,
+        }
+    }
+
+    fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {
+        matches!(cooperative_tile(self, target, tuning), Ok(Some(_)))
     }
 }
 
@@ -165,6 +171,12 @@ impl Parts {
         ];
         Ok(Self { hooks, left_along_rows, right_along_rows, variables })
     }
+}
+
+/// True if a tile is neither much wider than an extent, nor narrow without need.
+pub(super) fn suits(tile: u32, extent: Option<usize>, narrow: u64) -> bool {
+    let (tile, extent) = (u64::from(tile), extent.map_or(u64::MAX, |extent| extent as u64));
+    tile < extent.max(2).saturating_mul(4) && tile * 2 >= extent.min(narrow)
 }
 
 /// True if a factor is read by neighbours along the first axis rather than along the second one.

@@ -1,10 +1,12 @@
-use super::{Parts, place, result_coords};
+use super::{Parts, place, result_coords, suits};
 use crate::emit::hook::{Element, Four, finish};
 use crate::emit::module::Module;
-use crate::emit::template::{Main, render};
+use crate::emit::template::{Main, Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::plan::Extent;
 use crate::schedule::Product;
+
+static TEMPLATE: Template = template!("matmul.wgsl");
 
 /// Sizes of a workgroup's tile and of a thread's part of it.
 pub(super) struct Tile {
@@ -102,6 +104,59 @@ pub(super) fn split(kernel: &Product<'_>, target: &Target, tuning: &Tuning, (m, 
     Some(Tuning { rows, columns, depth, parts, ..*tuning })
 }
 
+/// Tiles of products of multiply-adds: rows, columns, depth, and rows of a thread.
+const TILES: [[u32; 4]; 34] = [
+    [128, 128, 16, 16],
+    [32, 32, 64, 2],
+    [16, 32, 64, 1],
+    [16, 32, 64, 2],
+    [64, 64, 16, 8],
+    [64, 64, 16, 4],
+    [64, 64, 32, 8],
+    [128, 64, 16, 8],
+    [64, 128, 16, 8],
+    [128, 128, 16, 8],
+    [32, 128, 16, 4],
+    [32, 64, 16, 4],
+    [32, 32, 16, 4],
+    [32, 32, 32, 2],
+    // Few rows.
+    [16, 128, 16, 2],
+    [16, 64, 16, 1],
+    [16, 32, 16, 1],
+    [16, 32, 32, 1],
+    [4, 32, 64, 1],
+    [4, 64, 32, 1],
+    [4, 128, 16, 1],
+    [4, 256, 16, 1],
+    // Few columns.
+    [64, 32, 16, 4],
+    [128, 32, 16, 4],
+    [64, 16, 16, 4],
+    [64, 16, 32, 1],
+    [256, 16, 16, 4],
+    [16, 16, 64, 1],
+    [64, 4, 16, 1],
+    [128, 4, 16, 1],
+    [256, 4, 16, 1],
+    [64, 4, 32, 1],
+    [64, 4, 64, 1],
+    [16, 4, 64, 1],
+];
+
+/// Tiles that suit the extents of a result, where they are known.
+pub(super) fn candidates((m, n): (Option<usize>, Option<usize>)) -> Vec<Tuning> {
+    let tiles = TILES.into_iter().filter(|[rows, columns, ..]| suits(*rows, m, 4) && suits(*columns, n, 64));
+    let tuning = |[rows, columns, depth, each]: [u32; 4]| Tuning {
+        rows: Some(rows),
+        columns: Some(columns),
+        depth: Some(depth),
+        rows_per_thread: Some(each),
+        ..Tuning::default()
+    };
+    tiles.map(tuning).collect()
+}
+
 /// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.
 fn bytes(kernel: &Product<'_>, (m, n, k): (u32, u32, u32)) -> u32 {
     let statistics = kernel.stats.len() as u32;
@@ -129,5 +184,5 @@ pub(super) fn emit(kernel: &Product<'_>, mut module: Module, tuning: &Tuning) ->
         ("right_along_rows", parts.right_along_rows.into()),
     ]);
     let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables };
-    render("matmul.wgsl", module, main, grid, tile_lists)
+    TEMPLATE.render(module, main, grid, tile_lists)
 }

@@ -1,0 +1,117 @@
+use super::{Count, Domain, Sizes};
+use crate::plan::{Body, Nest, Output, Place};
+use rewire_graph::pointwise::functions::FUNCTION;
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::{DType, Scalar};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Operations of a random number.
+const UNIFORM: u64 = 40;
+
+/// What a kernel moves and computes, as it is added up.
+pub(crate) struct Tally<'a> {
+    body: &'a Body,
+    sizes: &'a Sizes,
+    /// By operand and load, the bytes that it reads of the operand.
+    loads: BTreeMap<(u16, ExprId), u64>,
+    count: Count,
+}
+
+impl<'a> Tally<'a> {
+    /// Nothing yet of a nest.
+    pub fn new(nest: &'a Nest, sizes: &'a Sizes) -> Self {
+        Self { body: &nest.body, sizes, loads: BTreeMap::new(), count: Count::default() }
+    }
+
+    /// Adds what `roots` take at all points of a domain.
+    pub fn add(&mut self, roots: &[ExprId], domain: &Domain) {
+        let (body, dag) = (self.body, &self.body.dag);
+        let points = domain.all();
+        for id in dag.reachable(roots) {
+            if let Expr::Load { operand, .. } = *dag.expr(id)
+                && let Some(operand_type) = body.operands.get(usize::from(operand))
+            {
+                let bytes = operand_type.dtype.format().bytes(domain.points(dag.coords(id)));
+                let known = self.loads.entry((operand, id)).or_insert(0);
+                let again = if *known > 0 { domain.times } else { domain.times.saturating_sub(1) };
+                self.count.reread = self.count.reread.saturating_add(bytes.saturating_mul(again));
+                *known = bytes.max(*known);
+            }
+            if dag.coords(id) != 0 || dag.values(id) != 0 {
+                let times = points.saturating_mul(domain.times);
+                self.operations(times.saturating_mul(operations(dag, id)));
+            }
+        }
+    }
+
+    /// Adds operations that no expression has.
+    pub fn operations(&mut self, more: u64) {
+        self.count.scalar = self.count.scalar.saturating_add(more);
+    }
+
+    /// Adds outputs that are written at all points of a domain, which has some columns.
+    pub fn write(&mut self, outputs: &[Output], domain: &Domain, columns: u64) {
+        let roots = outputs.iter().flat_map(|output| output.index.iter().copied().chain([output.value]));
+        self.add(&roots.collect::<Vec<_>>(), domain);
+        let columns = columns.max(1);
+        for output in outputs {
+            let own = output.columns.map_or(columns, |(start, end)| (end - start) as u64);
+            let bytes = output.dtype.format().bytes((domain.all() / columns).saturating_mul(own));
+            self.count.written = self.count.written.saturating_add(bytes);
+        }
+    }
+
+    /// Adds operations of products.
+    pub fn products(&mut self, more: u64) {
+        self.count.products = self.count.products.saturating_add(more);
+    }
+
+    /// Adds operations of products that matrix units take if these factors are halves.
+    pub fn matrix_products(&mut self, more: u64, factors: &[ExprId]) {
+        self.products(more);
+        if factors.iter().all(|factor| is_half(self.body, *factor)) {
+            self.count.half_products = self.count.half_products.saturating_add(more);
+        }
+    }
+
+    /// The count. Of every operand at most all it has is read once.
+    pub fn finish(self) -> Count {
+        let size = |operand: u16| match self.body.operands.get(usize::from(operand)) {
+            Some(operand) if operand.place != Place::Host => {
+                operand.dtype.format().bytes(self.sizes.product(&operand.shape))
+            }
+            _ => 0,
+        };
+        let operands: BTreeSet<u16> = self.loads.keys().map(|(operand, _)| *operand).collect();
+        let read = |operand: u16| {
+            let loads = self.loads.range((operand, ExprId(0))..=(operand, ExprId(u32::MAX)));
+            loads.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add).min(size(operand))
+        };
+        Count { read: operands.into_iter().map(read).fold(0, u64::saturating_add), ..self.count }
+    }
+}
+
+/// True if what a factor loads of matrices is stored in half precision.
+fn is_half(body: &Body, factor: ExprId) -> bool {
+    let reachable = body.dag.reachable(&[factor]);
+    let loads = reachable.into_iter().filter_map(|id| match *body.dag.expr(id) {
+        Expr::Load { operand, .. } => body.operands.get(usize::from(operand)),
+        _ => None,
+    });
+    let mut matrices = loads.filter(|operand| operand.shape.len() > 1).map(|operand| operand.dtype).peekable();
+    matrices.peek().is_some() && matrices.all(|dtype| dtype == DType::F16)
+}
+
+/// Operations of an expression, without its operands. Indices, conversions and truth values are free.
+fn operations(dag: &Dag, id: ExprId) -> u64 {
+    let arithmetic = |scalar: Scalar| u64::from(matches!(scalar, Scalar::F32 | Scalar::I64));
+    match *dag.expr(id) {
+        Expr::Unary(op, a) => op.declaration().cost * arithmetic(dag.scalar(a)),
+        Expr::Binary(op, a, _) if dag.scalar(a) == Scalar::F32 => op.declaration().cost,
+        Expr::Call { .. } => FUNCTION,
+        Expr::Binary(_, a, _) => arithmetic(dag.scalar(a)),
+        Expr::Select(_, a, _) => arithmetic(dag.scalar(a)),
+        Expr::Uniform { .. } => UNIFORM,
+        _ => 0,
+    }
+}
