@@ -39,6 +39,7 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
 {% include "row_bounds_memory.wgsl" %}
 
 {{ hooks -}}
+{% from "dot_products.wgsl" import dot_products %}
 {% set groups = chunk // 4 %}
 {% set key_items = (32 * groups + 127) // 128 %}
 {% set query_items = (rows * groups + 127) // 128 %}
@@ -171,15 +172,7 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
 {% else %}
 {{ fetch_values(0) -}}
 {% endif %}
-            for (var step = 0; step < CHUNK; step++) {
-{% for l in range(4) %}
-                let k{{ l }} = key_tile[(thread_group + {{ l * 8 }}) * PITCH + step];
-{% endfor %}
-{% for i in range(rows_per_thread) %}
-                let q{{ i }} = row_tile[(thread_row + {{ i }}) * PITCH + step];
-                score{{ i }} += vec4<f32>(dot(q{{ i }}, k0), dot(q{{ i }}, k1), dot(q{{ i }}, k2), dot(q{{ i }}, k3));
-{% endfor %}
-            }
+{{ dot_products("score", rows_per_thread) -}}
         }
 {% endfor %}
 

@@ -29,6 +29,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% include "row_bounds_memory.wgsl" %}
 
 {{ hooks -}}
+{% from "dot_products.wgsl" import dot_products %}
 {% macro multiply(dot) %}
 {% for i in range(rows_per_thread) %}
             var product{{ dot.value }}_{{ i }} = vec4<f32>(0.0f);
@@ -53,15 +54,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
                     key_tile[((row % 4) * 8 + row / 4) * PITCH + item % CHUNK] = fetched;
                 }
                 workgroupBarrier();
-                for (var step = 0; step < CHUNK; step++) {
-{% for l in range(4) %}
-                    let k{{ l }} = key_tile[(thread_group + {{ l * 8 }}) * PITCH + step];
-{% endfor %}
-{% for i in range(rows_per_thread) %}
-                    let q{{ i }} = row_tile[(thread_row + {{ i }}) * PITCH + step];
-                    product{{ dot.value }}_{{ i }} += vec4<f32>(dot(q{{ i }}, k0), dot(q{{ i }}, k1), dot(q{{ i }}, k2), dot(q{{ i }}, k3));
-{% endfor %}
-                }
+{{ dot_products("product" ~ dot.value ~ "_", rows_per_thread) | indent(4, true) -}}
             }
 {% endmacro %}
 {% macro stage(sum, chunk) %}

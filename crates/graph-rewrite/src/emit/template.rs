@@ -13,7 +13,8 @@ const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
 
 /// What several templates include.
-const SHARED: [(&str, &str); 7] = [
+const SHARED: [(&str, &str); 8] = [
+    ("dot_products.wgsl", include_str!("../../../../shaders/dot_products.wgsl")),
     ("mask.wgsl", include_str!("../../../../shaders/mask.wgsl")),
     ("next_tile.wgsl", include_str!("../../../../shaders/next_tile.wgsl")),
     ("pair_tile.wgsl", include_str!("../../../../shaders/pair_tile.wgsl")),

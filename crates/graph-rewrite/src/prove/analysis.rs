@@ -227,22 +227,10 @@ impl<'a> Analysis<'a> {
 
     /// Expressions after their operands, and after the conditions under which they are evaluated.
     fn order(&self, roots: &[ExprId]) -> Vec<ExprId> {
-        let mut order = vec![];
-        let mut seen = vec![false; self.dag.len()];
-        let mut stack: Vec<(ExprId, bool)> = roots.iter().rev().map(|&root| (root, false)).collect();
-        while let Some((id, complete)) = stack.pop() {
-            if complete {
-                order.push(id);
-            } else if let Some(seen) = seen.get_mut(id.0 as usize)
-                && !std::mem::replace(seen, true)
-            {
-                stack.push((id, true));
-                stack.extend(self.dag.expr(id).operands().into_iter().map(|operand| (operand, false)));
-                let guard = self.guards.get(&id).into_iter().flat_map(|guard| guard.iter());
-                stack.extend(guard.map(|(condition, _)| (*condition, false)));
-            }
-        }
-        order
+        let conditions = |id| self.guards.get(&id).into_iter().flat_map(|guard| guard.iter().map(|(of, _)| *of));
+        // Facts are noted in this order, the last operand first, and proofs are found by way of them.
+        let reads = |id| self.dag.expr(id).operands().into_iter().chain(conditions(id)).rev().collect();
+        self.dag.ordered(roots, reads)
     }
 
     fn visit(&mut self, id: ExprId) -> Form {

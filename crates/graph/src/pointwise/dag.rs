@@ -172,6 +172,24 @@ impl Dag {
         self.ids().filter(|id| seen[id.0 as usize]).collect()
     }
 
+    /// What `roots` need, each after all that it `reads`.
+    pub fn ordered(&self, roots: &[ExprId], reads: impl Fn(ExprId) -> Vec<ExprId>) -> Vec<ExprId> {
+        let mut order = vec![];
+        let mut seen = vec![false; self.nodes.len()];
+        let mut stack: Vec<(ExprId, bool)> = roots.iter().rev().map(|&root| (root, false)).collect();
+        while let Some((id, complete)) = stack.pop() {
+            if complete {
+                order.push(id);
+            } else if let Some(seen) = seen.get_mut(id.0 as usize)
+                && !std::mem::replace(seen, true)
+            {
+                stack.push((id, true));
+                stack.extend(reads(id).into_iter().rev().map(|read| (read, false)));
+            }
+        }
+        order
+    }
+
     /// A float constant.
     pub fn float(&mut self, value: f32) -> ExprId {
         self.push(Expr::Float(value.to_bits()), Scalar::F32, None)

@@ -61,7 +61,7 @@ impl<'a> Compiler<'a> {
         leaf: &'a dyn Fn(&Dag, ExprId) -> Option<Leaf>,
     ) -> Self {
         let reads = |id: ExprId| reads(dag, runs, axis, id, leaf);
-        let order = reachable(dag, roots, &reads);
+        let order = dag.ordered(roots, &reads);
         let mut rates: HashMap<ExprId, Rate> = HashMap::new();
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
         for &id in &order {
@@ -330,22 +330,4 @@ fn reads(
         }
         _ => dag.expr(id).operands(),
     }
-}
-
-/// What the roots need, operands before users and conditions before what they choose from.
-fn reachable(dag: &Dag, roots: &[ExprId], reads: &dyn Fn(ExprId) -> Vec<ExprId>) -> Vec<ExprId> {
-    let mut order = vec![];
-    let mut seen = vec![false; dag.len()];
-    let mut stack: Vec<(ExprId, bool)> = roots.iter().rev().map(|&root| (root, false)).collect();
-    while let Some((id, complete)) = stack.pop() {
-        if complete {
-            order.push(id);
-        } else if let Some(seen) = seen.get_mut(id.0 as usize)
-            && !std::mem::replace(seen, true)
-        {
-            stack.push((id, true));
-            stack.extend(reads(id).into_iter().rev().map(|read| (read, false)));
-        }
-    }
-    order
 }
