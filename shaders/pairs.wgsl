@@ -54,7 +54,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
                     key_tile[((row % 4) * 8 + row / 4) * PITCH + item % CHUNK] = fetched;
                 }
                 workgroupBarrier();
-{{ dot_products("product" ~ dot.value ~ "_", rows_per_thread) | indent(4, true) -}}
+{{ dot_products("product" ~ dot.value ~ "_", rows_per_thread) | indent(4, true) }}
             }
 {% endmacro %}
 {% macro stage(sum, chunk) %}

@@ -100,6 +100,13 @@ pub struct Output {
     pub columns: Option<(usize, usize)>,
 }
 
+impl Output {
+    /// What is evaluated for an element: where it goes, then the element.
+    pub fn roots(&self) -> impl Iterator<Item = ExprId> + Clone {
+        self.index.iter().copied().chain([self.value])
+    }
+}
+
 /// A loop nest: what a kernel computes, and nothing of how.
 ///
 /// Coordinate `n` of the expressions counts axis `n`. Axes of results come first, then those that are summed. How it runs
@@ -137,9 +144,8 @@ impl Nest {
 
     /// All that is evaluated in the loops.
     pub fn roots(&self) -> Vec<ExprId> {
-        let factors = self.accumulations.iter().flat_map(|sum| &sum.factors);
-        let outputs = self.outputs.iter().flat_map(|output| output.index.iter().chain([&output.value]));
-        factors.chain(outputs).copied().collect()
+        let factors = self.accumulations.iter().flat_map(|sum| &sum.factors).copied();
+        factors.chain(self.outputs.iter().flat_map(Output::roots)).collect()
     }
 
     /// As [`Nest::roots`].

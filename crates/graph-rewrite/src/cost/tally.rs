@@ -51,8 +51,7 @@ impl<'a> Tally<'a> {
 
     /// Adds outputs that are written at all points of a domain, which has some columns.
     pub fn write(&mut self, outputs: &[Output], domain: &Domain, columns: u64) {
-        let roots = outputs.iter().flat_map(|output| output.index.iter().copied().chain([output.value]));
-        self.add(&roots.collect::<Vec<_>>(), domain);
+        self.add(&outputs.iter().flat_map(Output::roots).collect::<Vec<_>>(), domain);
         let columns = columns.max(1);
         for output in outputs {
             let own = output.columns.map_or(columns, |(start, end)| (end - start) as u64);

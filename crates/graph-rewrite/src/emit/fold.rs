@@ -2,12 +2,12 @@
 
 use super::coords::Coords;
 use super::expr::{Scope, indented};
-use super::hook::{Combine, float};
+use super::hook::{Columns, Combine, float};
 use super::map::split_row;
 use super::matmul::row_count;
 use super::module::Module;
 use super::reduce::combine;
-use super::store::{store_all_four, store_all_point, vector_accesses};
+use super::store::vector_accesses;
 use super::template::{Main, Template, template};
 use super::value::Value;
 use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Tuning};
@@ -15,7 +15,7 @@ use crate::plan::ReduceOp;
 use crate::schedule::Fold;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
-use rewire_graph::{Dim, Scalar};
+use rewire_graph::Dim;
 
 static TEMPLATE: Template = template!("fold.wgsl");
 
@@ -58,8 +58,11 @@ impl Scheduled for Fold<'_> {
         let mut totals = String::new();
         for (n, (sum, value)) in self.sums.iter().zip(values).enumerate() {
             let start = Combine(sum.op).identity();
-            totals += &format!("var total{n} = {}({start});\n", points.element());
-            inner.line(&format!("total{n} = {};", points.join(sum.op, &format!("total{n}"), &points.text(&value))));
+            totals += &format!("var total{n} = {}({start});\n", points.columns.ty());
+            inner.line(&format!(
+                "total{n} = {};",
+                points.columns.join(sum.op, &format!("total{n}"), &points.columns.text(&value))
+            ));
         }
         let element = inner.take();
         let (index, looked_up) = match self.index {
@@ -69,8 +72,8 @@ impl Scheduled for Fold<'_> {
         let results = results(self, &points, &shares, &mut module, &mut scope)?;
         let variables = vec![
             ("by_index", self.index.is_some().into()),
-            ("lanes", points.lanes.into()),
-            ("type", points.element().into()),
+            ("lanes", points.columns.lanes.into()),
+            ("type", points.columns.ty().into()),
             ("parts", shares.parts.into()),
             ("places", shares.places().into()),
             ("owners", shares.owners.into()),
@@ -117,14 +120,10 @@ fn results(
                 result
             }
         };
-        scope.supply(if points.lanes == 1 { Value::Uniform(name) } else { Value::Vector(name) });
+        scope.supply(if points.columns.lanes == 1 { Value::Uniform(name) } else { Value::Vector(name) });
     }
     let mut last = scope.inner();
-    let outputs = &kernel.nest.outputs;
-    match points.lanes {
-        1 => store_all_point(&mut last, module, &points.column(), outputs)?,
-        _ => store_all_four(&mut last, module, (points.axis, &points.column(), points.last), outputs)?,
-    }
+    points.columns.store(&mut last, module, &points.column(), &kernel.nest.outputs)?;
     let condition = if shares.parts > 1 { "if (inside && part == 0)" } else { "if (inside)" };
     scope.block(condition, &last.take());
     Ok(scope.take())
@@ -139,15 +138,13 @@ fn combinations(kernel: &Fold<'_>, points: &Points<'_>) -> Variable {
         }
     }
     let function =
-        |op: &ReduceOp| Variable::from_pairs([("name", combine(&[*op])), ("join", points.join(*op, "a", "b"))]);
+        |op: &ReduceOp| Variable::from_pairs([("name", combine(&[*op])), ("join", points.columns.join(*op, "a", "b"))]);
     ops.iter().map(function).collect()
 }
 
 /// The results, in groups of four columns, or one by one where nothing aligns.
 struct Points<'k> {
-    last: &'k Dim,
-    axis: u8,
-    lanes: usize,
+    columns: Columns<'k>,
     /// Extents of the loop over groups.
     extents: Vec<Dim>,
 }
@@ -165,7 +162,7 @@ impl<'k> Points<'k> {
         if let (Some(width), Some(last)) = (wide, extents.last_mut()) {
             *last = width.div_ceil(4).into();
         }
-        Ok(Self { last, axis, lanes: if wide.is_some() { 4 } else { 1 }, extents })
+        Ok(Self { columns: Columns { axis, extent: last, lanes: if wide.is_some() { 4 } else { 1 } }, extents })
     }
 
     /// Statements that find the place of a thread, `at`, and whether there is one, `inside`: groups one after the other.
@@ -200,9 +197,9 @@ impl<'k> Points<'k> {
     /// Statements that find the coordinates of `at`.
     fn split(&self, module: &mut Module, main: &mut Scope) -> Coords {
         let mut names = split_row(module, main, &self.extents, "at");
-        if self.lanes > 1 {
-            main.line(&format!("let column = c{} * {};", self.axis, self.lanes));
-            names.truncate(self.axis.into());
+        if self.columns.lanes > 1 {
+            main.line(&format!("let column = c{} * {};", self.columns.axis, self.columns.lanes));
+            names.truncate(self.columns.axis.into());
             names.push(self.column());
         }
         Coords::first(names)
@@ -210,32 +207,19 @@ impl<'k> Points<'k> {
 
     /// The last coordinate, a name.
     fn column(&self) -> String {
-        if self.lanes > 1 { "column".to_owned() } else { format!("c{}", self.axis) }
+        if self.columns.lanes > 1 { "column".to_owned() } else { format!("c{}", self.columns.axis) }
     }
 
     fn scope(&self, module: &mut Module, main: &mut Scope, coords: &Coords) -> Scope {
-        if self.lanes == 1 {
+        if self.columns.lanes == 1 {
             return Scope::point(coords, &[]);
         }
-        let whole = self.last.as_const().is_some_and(|width| width.is_multiple_of(self.lanes));
+        let whole = self.columns.whole();
         if !whole {
-            let extent = module.dim(self.last);
+            let extent = module.dim(self.columns.extent);
             main.line(&format!("let valid = (column + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});"));
         }
-        Scope::four(module, self.axis, coords, &[], (!whole).then_some("valid"))
-    }
-
-    /// The type of a sum.
-    fn element(&self) -> &'static str {
-        if self.lanes == 1 { "f32" } else { "vec4<f32>" }
-    }
-
-    fn text(&self, value: &Value) -> String {
-        if self.lanes == 1 { value.first() } else { value.vector(Scalar::F32) }
-    }
-
-    fn join(&self, op: ReduceOp, a: &str, b: &str) -> String {
-        if self.lanes == 1 { Combine(op).join(a, b) } else { Combine(op).join4(a, b) }
+        Scope::four(module, self.columns.axis, coords, &[], (!whole).then_some("valid"))
     }
 }
 

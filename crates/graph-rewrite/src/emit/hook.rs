@@ -5,7 +5,7 @@ use super::coords::Coords;
 use super::expr::{Scope, indented};
 use super::function::float_literal;
 use super::module::Module;
-use super::store::{everywhere, store_all_four};
+use super::store::{everywhere, store_all_four, store_all_point};
 use super::value::Value;
 use crate::plan::{Output, ReduceOp};
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -129,6 +129,50 @@ pub(super) fn float(module: &Module, place: &str, id: ExprId) -> Result<(), Emit
     match module.body.dag.scalar(id) {
         Scalar::F32 => Ok(()),
         got => Err(EmitError::Type { place: place.to_owned(), expected: "F32".to_owned(), got }),
+    }
+}
+
+/// Columns that a thread computes at once: one, or four neighbours in a vector.
+#[derive(Clone, Copy)]
+pub(super) struct Columns<'a> {
+    pub axis: u8,
+    pub extent: &'a Dim,
+    pub lanes: usize,
+}
+
+impl Columns<'_> {
+    /// True if no group of them lies beyond the extent in part.
+    pub fn whole(&self) -> bool {
+        self.lanes == 1 || self.extent.as_const().is_some_and(|n| n.is_multiple_of(self.lanes))
+    }
+
+    /// What their floats are in the shader.
+    pub fn ty(&self) -> &'static str {
+        if self.lanes == 1 { "f32" } else { "vec4<f32>" }
+    }
+
+    /// A value of theirs, floats.
+    pub fn text(&self, value: &Value) -> String {
+        if self.lanes == 1 { value.first() } else { value.vector(Scalar::F32) }
+    }
+
+    /// Two values of theirs, the second of them new, combined.
+    pub fn join(&self, op: ReduceOp, a: &str, b: &str) -> String {
+        if self.lanes == 1 { Combine(op).join(a, b) } else { Combine(op).join4(a, b) }
+    }
+
+    /// Writes the elements of all outputs, the first of them at `column`.
+    pub fn store(
+        &self,
+        scope: &mut Scope,
+        module: &mut Module,
+        column: &str,
+        outputs: &[Output],
+    ) -> Result<(), EmitError> {
+        match self.lanes {
+            1 => store_all_point(scope, module, column, outputs),
+            _ => store_all_four(scope, module, (self.axis, column, self.extent), outputs),
+        }
     }
 }
 

@@ -157,19 +157,12 @@ impl Analysis {
 
     /// The bounds of `root`, after those that they are combined from: long masks do not nest calls.
     fn bounds(&mut self, module: &mut Module, root: ExprId) -> Result<Option<Bounds>, EmitError> {
-        let mut stack = vec![root];
-        while let Some(&id) = stack.last() {
-            let is_known = self.known.contains_key(&id);
-            let parts = if is_known { vec![] } else { combined_from(module, self.pair, id) };
-            let before = stack.len();
-            stack.extend(parts.into_iter().rev().filter(|part| !self.known.contains_key(part)));
-            if stack.len() == before {
-                if !is_known {
-                    let bounds = self.bounded(module, id)?;
-                    self.known.insert(id, bounds);
-                }
-                stack.pop();
-            }
+        let unknown = |id: &ExprId| !self.known.contains_key(id);
+        let parts = |id| combined_from(module, self.pair, id).into_iter().filter(unknown).collect();
+        let order = if unknown(&root) { module.body.dag.ordered(&[root], parts) } else { vec![] };
+        for id in order {
+            let bounds = self.bounded(module, id)?;
+            self.known.insert(id, bounds);
         }
         Ok(self.known.get(&root).cloned().flatten())
     }

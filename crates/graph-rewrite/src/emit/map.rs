@@ -1,7 +1,8 @@
 use super::coords::Coords;
 use super::expr::{Scope, indented};
+use super::hook::Columns;
 use super::module::Module;
-use super::store::{everywhere, store_all_four, store_all_point, vector_accesses};
+use super::store::{everywhere, vector_accesses};
 use super::template::{Main, Template, template};
 use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning};
 use crate::schedule::Map;
@@ -69,10 +70,7 @@ impl Scheduled for Map<'_> {
         }
         let mut stores = String::new();
         for (column, mut scope) in place.columns.iter().zip(scopes) {
-            match wide {
-                true => store_all_four(&mut scope, &mut module, (axis, column, last), outputs)?,
-                false => store_all_point(&mut scope, &mut module, column, outputs)?,
-            }
+            Columns { axis, extent: last, lanes }.store(&mut scope, &mut module, column, outputs)?;
             stores += &scope.take();
         }
         main.block(&format!("if ({})", place.exists), &stores);

@@ -1,17 +1,17 @@
 use super::coords::Coords;
 use super::expr::{Scope, indented};
-use super::hook::{Combine, float};
+use super::hook::{Columns, Combine, float};
 use super::map::split_row;
 use super::module::Module;
-use super::store::{store_all_four, store_all_point, store_point, vector_accesses};
+use super::store::{store_point, vector_accesses};
 use super::template::{Main, Template, template};
 use super::value::Value;
 use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning, Windows};
-use crate::plan::ReduceOp;
+use crate::plan::{Output, ReduceOp};
 use crate::schedule::{Reduced, Reduction};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
-use rewire_graph::{Dim, Scalar};
+use rewire_graph::Dim;
 
 static TEMPLATE: Template = template!("reduce.wgsl");
 
@@ -19,17 +19,15 @@ static TEMPLATE: Template = template!("reduce.wgsl");
 const UNROLLED_STEPS: usize = 8;
 
 /// The columns of a row and the threads that share them.
-struct Columns<'a> {
-    axis: u8,
-    extent: &'a Dim,
-    lanes: usize,
+struct Shared<'a> {
+    own: Columns<'a>,
     threads: usize,
     /// Steps of a thread, where they are few and known: then the code is unrolled and loads are kept.
     steps: Option<usize>,
 }
 
-impl Columns<'_> {
-    fn new<'a>(kernel: &Reduction<'_>, extent: &'a Dim, lanes: usize, workgroup: u32) -> Columns<'a> {
+impl Shared<'_> {
+    fn new<'a>(kernel: &Reduction<'_>, extent: &'a Dim, lanes: usize, workgroup: u32) -> Shared<'a> {
         let axis = kernel.extents.len().saturating_sub(1) as u8;
         let (threads, steps) = match extent.as_const() {
             Some(width) => {
@@ -42,22 +40,18 @@ impl Columns<'_> {
             }
             None => (64.min(workgroup as usize), None),
         };
-        Columns { axis, extent, lanes, threads, steps }
+        Shared { own: Columns { axis, extent, lanes }, threads, steps }
     }
 
     /// A scope at `column`, and the condition under which its first column exists, if that is in doubt.
     fn scope(&self, module: &mut Module, row: &Scope, coords: &Coords, column: &str, valid: Option<&str>) -> Scope {
-        let coords = coords.clone().with(self.axis, column);
-        let mut scope = match self.lanes {
+        let coords = coords.clone().with(self.own.axis, column);
+        let mut scope = match self.own.lanes {
             1 => Scope::point(&coords, &[]),
-            _ => Scope::four(module, self.axis, &coords, &[], valid),
+            _ => Scope::four(module, self.own.axis, &coords, &[], valid),
         };
-        scope.learn_from(module, row, self.axis);
+        scope.learn_from(module, row, self.own.axis);
         scope
-    }
-
-    fn whole(&self) -> bool {
-        self.lanes == 1 || self.extent.as_const().is_some_and(|n| n % self.lanes == 0)
     }
 }
 
@@ -117,18 +111,14 @@ impl Scheduled for Reduction<'_> {
 }
 
 /// The outer extents, and the columns of a row for a workgroup of `threads`.
-fn columns<'k>(
-    kernel: &'k Reduction<'_>,
-    module: &Module,
-    threads: u32,
-) -> Result<(&'k [Dim], Columns<'k>), EmitError> {
+fn columns<'k>(kernel: &'k Reduction<'_>, module: &Module, threads: u32) -> Result<(&'k [Dim], Shared<'k>), EmitError> {
     let Some((extent, outer)) = kernel.extents.split_last() else {
         return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
     };
     let roots: Vec<_> = kernel.reductions.iter().map(|r| r.value).collect();
     let wide = extent.as_const().is_none_or(|n| n >= 4)
         && vector_accesses(module.body, outer.len() as u8, &roots, &kernel.outputs) > 0;
-    Ok((outer, Columns::new(kernel, extent, if wide { 4 } else { 1 }, threads)))
+    Ok((outer, Shared::new(kernel, extent, if wide { 4 } else { 1 }, threads)))
 }
 
 fn name(op: ReduceOp) -> &'static str {
@@ -226,8 +216,8 @@ fn hoist(row: &mut Scope, module: &mut Module, roots: &[ExprId], axis: u8) -> Re
 }
 
 /// Ends a pass: combines accumulators, from `total{start}` on, over the threads and supplies the results.
-fn conclude(row: &mut Scope, module: &mut Module, columns: &Columns, (start, group): (usize, &[Reduced])) {
-    let own = |(n, reduction): (usize, &Reduced)| match columns.lanes {
+fn conclude(row: &mut Scope, module: &mut Module, columns: &Shared, (start, group): (usize, &[Reduced])) {
+    let own = |(n, reduction): (usize, &Reduced)| match columns.own.lanes {
         1 => format!("total{}", start + n),
         _ => Combine(reduction.op).total(&format!("total{}", start + n)),
     };
@@ -251,53 +241,45 @@ fn conclude(row: &mut Scope, module: &mut Module, columns: &Columns, (start, gro
     }
 }
 
-fn filler(columns: &Columns, op: ReduceOp) -> String {
+fn filler(columns: &Shared, op: ReduceOp) -> String {
     let identity = Combine(op).identity();
-    if columns.lanes == 1 { identity } else { format!("vec4<f32>({identity})") }
-}
-
-fn join(columns: &Columns, op: ReduceOp, total: &str, value: &str) -> String {
-    if columns.lanes == 1 { Combine(op).join(total, value) } else { Combine(op).join4(total, value) }
-}
-
-fn text(value: &Value, lanes: usize) -> String {
-    if lanes == 1 { value.first() } else { value.vector(Scalar::F32) }
+    if columns.own.lanes == 1 { identity } else { format!("vec4<f32>({identity})") }
 }
 
 /// A loop over the columns for each pass.
 fn looped(
     kernel: &Reduction<'_>,
-    columns: &Columns,
+    columns: &Shared,
     module: &mut Module,
     row: &mut Scope,
     coords: &Coords,
 ) -> Result<String, EmitError> {
-    let extent = module.dim(columns.extent);
+    let extent = module.dim(columns.own.extent);
     let head = format!(
         "for (var column = thread * {lanes}; column < {extent}; column += {})",
-        columns.threads * columns.lanes,
-        lanes = columns.lanes
+        columns.threads * columns.own.lanes,
+        lanes = columns.own.lanes
     );
     let valid = format!("let valid = (column + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});");
     let open = |module: &mut Module, row: &Scope| {
-        let mut scope = columns.scope(module, row, coords, "column", (!columns.whole()).then_some("valid"));
-        if !columns.whole() {
+        let mut scope = columns.scope(module, row, coords, "column", (!columns.own.whole()).then_some("valid"));
+        if !columns.own.whole() {
             scope.line(&valid);
         }
         scope
     };
     for (start, group) in passes(kernel, module)? {
         let roots: Vec<_> = group.iter().map(|r| r.value).collect();
-        hoist(row, module, &roots, columns.axis)?;
+        hoist(row, module, &roots, columns.own.axis)?;
         let mut inner = open(module, row);
         let values = inner.eval(module, &roots)?;
         for (n, (reduction, value)) in group.iter().zip(values).enumerate() {
             let total = format!("total{}", start + n);
             let identity = filler(columns, reduction.op);
             row.line(&format!("var {total} = {identity};"));
-            let value = text(&value, columns.lanes);
-            let value = if columns.whole() { value } else { format!("select({identity}, {value}, valid)") };
-            inner.line(&format!("{total} = {};", join(columns, reduction.op, &total, &value)));
+            let value = columns.own.text(&value);
+            let value = if columns.own.whole() { value } else { format!("select({identity}, {value}, valid)") };
+            inner.line(&format!("{total} = {};", columns.own.join(reduction.op, &total, &value)));
         }
         if !group.is_empty() {
             row.block(&head, &inner.take());
@@ -305,40 +287,27 @@ fn looped(
         conclude(row, module, columns, (start, group));
     }
     if !kernel.outputs.is_empty() {
-        let roots: Vec<_> = kernel.outputs.iter().flat_map(|o| o.index.iter().copied().chain([o.value])).collect();
-        hoist(row, module, &roots, columns.axis)?;
+        let roots: Vec<_> = kernel.outputs.iter().flat_map(Output::roots).collect();
+        hoist(row, module, &roots, columns.own.axis)?;
         let mut inner = open(module, row);
-        store(kernel, columns, &mut inner, module, "column")?;
+        columns.own.store(&mut inner, module, "column", &kernel.outputs)?;
         let body = format!("{head} {{\n{}}}\n", indented(&inner.take()));
         row.block("if (inside)", &body);
     }
     Ok(row.take())
 }
 
-fn store(
-    kernel: &Reduction<'_>,
-    columns: &Columns,
-    scope: &mut Scope,
-    module: &mut Module,
-    column: &str,
-) -> Result<(), EmitError> {
-    match columns.lanes {
-        1 => store_all_point(scope, module, column, &kernel.outputs),
-        _ => store_all_four(scope, module, (columns.axis, column, columns.extent), &kernel.outputs),
-    }
-}
-
 /// All columns of a thread at once: what one pass has evaluated, the next ones have in registers.
 fn unrolled(
     kernel: &Reduction<'_>,
-    columns: &Columns,
+    columns: &Shared,
     steps: usize,
     module: &mut Module,
     row: &mut Scope,
     coords: &Coords,
 ) -> Result<String, EmitError> {
-    let width = columns.extent.as_const().unwrap_or(0);
-    let groups = width.div_ceil(columns.lanes);
+    let width = columns.own.extent.as_const().unwrap_or(0);
+    let groups = width.div_ceil(columns.own.lanes);
     let mut scopes = Vec::with_capacity(steps);
     for step in 0..steps {
         let (column, first) = (format!("column{step}"), step * columns.threads);
@@ -346,12 +315,12 @@ fn unrolled(
         let group = if first == 0 { "thread".to_owned() } else { format!("(thread + {first})") };
         let last = groups.saturating_sub(1);
         let group = if in_doubt { format!("min({group}, {last})") } else { group };
-        row.line(&format!("let {column} = {group} * {};", columns.lanes));
+        row.line(&format!("let {column} = {group} * {};", columns.own.lanes));
         if in_doubt {
             row.line(&format!("let here{step} = thread + {first} < {groups};"));
         }
         let lanes = format!("({column} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({width})");
-        let valid = (!columns.whole()).then(|| format!("valid{step}"));
+        let valid = (!columns.own.whole()).then(|| format!("valid{step}"));
         if let Some(valid) = &valid {
             row.line(&format!("let {valid} = {lanes};"));
         }
@@ -360,24 +329,24 @@ fn unrolled(
     let empty = width == 0;
     for (start, group) in passes(kernel, module)? {
         let roots: Vec<_> = group.iter().map(|r| r.value).collect();
-        hoist(row, module, &roots, columns.axis)?;
+        hoist(row, module, &roots, columns.own.axis)?;
         for (n, reduction) in group.iter().enumerate() {
             row.line(&format!("var total{} = {};", start + n, filler(columns, reduction.op)));
         }
         for (step, (scope, in_doubt)) in scopes.iter_mut().enumerate().filter(|_| !empty) {
-            scope.learn_from(module, row, columns.axis);
+            scope.learn_from(module, row, columns.own.axis);
             let values = scope.eval(module, &roots)?;
             for (n, (reduction, value)) in group.iter().zip(values).enumerate() {
                 let total = format!("total{}", start + n);
                 let identity = filler(columns, reduction.op);
-                let mut value = text(&value, columns.lanes);
-                if !columns.whole() {
+                let mut value = columns.own.text(&value);
+                if !columns.own.whole() {
                     value = format!("select({identity}, {value}, valid{step})");
                 }
                 if *in_doubt {
                     value = format!("select({identity}, {value}, here{step})");
                 }
-                scope.line(&format!("{total} = {};", join(columns, reduction.op, &total, &value)));
+                scope.line(&format!("{total} = {};", columns.own.join(reduction.op, &total, &value)));
             }
             let text = scope.take();
             row.append(&text);
@@ -385,12 +354,12 @@ fn unrolled(
         conclude(row, module, columns, (start, group));
     }
     if !kernel.outputs.is_empty() && !empty {
-        let roots: Vec<_> = kernel.outputs.iter().flat_map(|o| o.index.iter().copied().chain([o.value])).collect();
-        hoist(row, module, &roots, columns.axis)?;
+        let roots: Vec<_> = kernel.outputs.iter().flat_map(Output::roots).collect();
+        hoist(row, module, &roots, columns.own.axis)?;
         for (step, (scope, in_doubt)) in scopes.iter_mut().enumerate() {
-            scope.learn_from(module, row, columns.axis);
+            scope.learn_from(module, row, columns.own.axis);
             let mut inner = scope.inner();
-            store(kernel, columns, &mut inner, module, &format!("column{step}"))?;
+            columns.own.store(&mut inner, module, &format!("column{step}"), &kernel.outputs)?;
             let condition = if *in_doubt { format!("if (inside && here{step})") } else { "if (inside)".to_owned() };
             row.block(&condition, &inner.take());
         }

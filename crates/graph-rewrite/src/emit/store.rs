@@ -177,7 +177,7 @@ pub(super) fn vector_accesses(body: &Body, axis: u8, roots: &[ExprId], outputs: 
         Lanes::is_vector_load(&classes)
     };
     let mut all = roots.to_vec();
-    all.extend(outputs.iter().flat_map(|output| output.index.iter().copied().chain([output.value])));
+    all.extend(outputs.iter().flat_map(Output::roots));
     let loads = dag.reachable(&all).into_iter().filter(|&id| match dag.expr(id) {
         Expr::Load { operand, index } => has_vector_load(body, *operand) && is_vector(index),
         _ => false,
@@ -210,5 +210,5 @@ pub(super) fn store_all_point(
 /// The expressions of outputs that are written in every column.
 pub(super) fn everywhere(outputs: &[Output]) -> Vec<ExprId> {
     let whole = outputs.iter().filter(|output| output.columns.is_none());
-    whole.flat_map(|output| output.index.iter().copied().chain([output.value])).collect()
+    whole.flat_map(Output::roots).collect()
 }

@@ -63,7 +63,7 @@ fn value(nest: &Nest, root: ExprId) -> Region<'_> {
 
 /// The loop of an output: over the axes of results, but for the last one where it is reduced before.
 fn written<'a>(nest: &'a Nest, (position, output): (usize, &'a Output)) -> Region<'a> {
-    let roots: Vec<ExprId> = output.index.iter().copied().chain([output.value]).collect();
+    let roots: Vec<ExprId> = output.roots().collect();
     let mut coords: Vec<Values> = nest.axes.iter().take(nest.rank()).map(Values::from).collect();
     if let Some(last) = coords.len().checked_sub(1) {
         let reduced = nest.accumulations.iter().any(|sum| usize::from(sum.axis) == last);

@@ -2,7 +2,7 @@ use super::product::summed;
 use super::{Scheduled, depends};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
-use crate::plan::{Accumulation, Body, Extent, Nest, ReduceOp};
+use crate::plan::{Accumulation, Body, Extent, Nest, Output, ReduceOp};
 use rewire_graph::Dim;
 use rewire_graph::Scalar;
 use rewire_graph::limits::{MAX_WIDTH, check_count};
@@ -77,7 +77,7 @@ impl<'n> Attention<'n> {
         let (key, depth) = (sum.axis, product.axis);
         let keys = nest.axes.get(usize::from(key)).filter(|axis| axis.summed).ok_or_else(other)?;
         // A product of transposed rows has its factors the other way around.
-        let (q, k) = if depends(nest, &[q], 1 << key) { (k, q) } else { (q, k) };
+        let (q, k) = if depends(nest, [q], 1 << key) { (k, q) } else { (q, k) };
         let dag = &nest.body.dag;
         let (mask, score) = match statistics {
             [largest, total] => softmax(dag, weight, [largest, total], key).ok_or_else(other)?,
@@ -120,16 +120,16 @@ impl<'n> Attention<'n> {
         check_count("columns", self.qk_width.max(self.v_width), MAX_WIDTH)?;
         let bit = |coord: u8| 1u32 << coord;
         let pairs: Vec<ExprId> = [self.score].into_iter().chain(self.mask).collect();
-        let strays = depends(self.nest, &[self.q], bit(self.key) | bit(self.column))
-            || depends(self.nest, &[self.k], bit(self.row) | bit(self.column))
-            || depends(self.nest, &[self.v], bit(self.row) | bit(self.depth))
-            || depends(self.nest, &pairs, bit(self.column) | bit(self.depth));
+        let strays = depends(self.nest, [self.q], bit(self.key) | bit(self.column))
+            || depends(self.nest, [self.k], bit(self.row) | bit(self.column))
+            || depends(self.nest, [self.v], bit(self.row) | bit(self.depth))
+            || depends(self.nest, pairs, bit(self.column) | bit(self.depth));
         if strays {
             return Err("a factor of attention depends on more than its row and its column".into());
         }
         let dag = &self.nest.body.dag;
-        let outputs = self.nest.outputs.iter().flat_map(|output| output.index.iter().chain([&output.value]));
-        let of_result = outputs.into_iter().all(|id| dag.values(*id) & !(1 << self.sum()) == 0);
+        let mut outputs = self.nest.outputs.iter().flat_map(Output::roots);
+        let of_result = outputs.all(|id| dag.values(id) & !(1 << self.sum()) == 0);
         let plain = [self.q, self.k, self.v].iter().chain(&self.mask).all(|id| dag.values(*id) == 0);
         if !of_result || !plain || dag.values(self.score) & !1 != 0 {
             return Err("a sum of attention is read elsewhere than in the next one".into());

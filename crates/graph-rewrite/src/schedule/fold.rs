@@ -2,7 +2,7 @@ use super::map::dense;
 use super::{Scheduled, depends};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
-use crate::plan::{Extent, Nest, ReduceOp};
+use crate::plan::{Extent, Nest, Output, ReduceOp};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 
@@ -50,8 +50,7 @@ impl<'n> Fold<'n> {
             }
             sums.push(Folded { op: sum.op, value });
         }
-        let outputs = nest.outputs.iter().flat_map(|output| output.index.iter().chain([&output.value]));
-        if depends(nest, &outputs.copied().collect::<Vec<_>>(), 1 << row) {
+        if depends(nest, nest.outputs.iter().flat_map(Output::roots), 1 << row) {
             return Err("an output depends on a row that is combined".into());
         }
         let by_index = sums.iter().map(|sum| indexed(nest, sum, row)).collect::<Option<Vec<_>>>();

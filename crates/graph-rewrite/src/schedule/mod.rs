@@ -102,6 +102,6 @@ impl Schedule<'_> {
 }
 
 /// True if expressions depend on coordinates, given a bit each.
-fn depends(nest: &Nest, ids: &[ExprId], coords: u32) -> bool {
-    ids.iter().any(|id| nest.body.dag.coords(*id) & coords != 0)
+fn depends(nest: &Nest, ids: impl IntoIterator<Item = ExprId>, coords: u32) -> bool {
+    ids.into_iter().any(|id| nest.body.dag.coords(id) & coords != 0)
 }

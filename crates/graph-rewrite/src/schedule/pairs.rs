@@ -176,9 +176,8 @@ impl<'n> Pairs<'n> {
 
     /// The column that an output has, if it has one.
     pub fn column_of(&self, output: &crate::plan::Output) -> Option<u8> {
-        let roots = || output.index.iter().chain([&output.value]);
-        let own = self.columns().find(|&column| roots().any(|&id| self.depends(id, column)));
-        let read = roots().fold(0, |bits, id| bits | self.nest.body.dag.values(*id));
+        let own = self.columns().find(|&column| output.roots().any(|id| self.depends(id, column)));
+        let read = output.roots().fold(0, |bits, id| bits | self.nest.body.dag.values(id));
         own.or_else(|| {
             let sum = self.sums().find(|sum| read >> sum.value & 1 == 1)?;
             sum.element.map(|element| element.column)
@@ -203,8 +202,7 @@ impl<'n> Pairs<'n> {
         }
         let dots = self.dots.iter().fold(0, |bits, dot| bits | 1u32 << dot.value);
         for output in &self.nest.outputs {
-            let values =
-                output.index.iter().chain([&output.value]).fold(0, |bits, id| bits | self.nest.body.dag.values(*id));
+            let values = output.roots().fold(0, |bits, id| bits | self.nest.body.dag.values(id));
             let column = self.column_of(output);
             let strays = self.sums().any(|sum| {
                 values >> sum.value & 1 == 1 && sum.element.is_some_and(|element| Some(element.column) != column)

@@ -2,7 +2,7 @@ use super::reduction::Reduced;
 use super::{Scheduled, depends};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
-use crate::plan::{Accumulation, Extent, Nest};
+use crate::plan::{Accumulation, Extent, Nest, Output};
 use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_STATISTICS, check_count};
 use rewire_graph::pointwise::ExprId;
@@ -79,7 +79,7 @@ impl<'n> Product<'n> {
     fn check(&self) -> Result<(), Refusal> {
         let (nest, dag) = (self.nest, &self.nest.body.dag);
         let others = |axis: u8| (0..nest.axes.len() as u8).filter(move |&other| other > self.row() && other != axis);
-        let strays = |stat: &Reduced| others(stat.axis).any(|other| depends(nest, &[stat.value], 1 << other));
+        let strays = |stat: &Reduced| others(stat.axis).any(|other| depends(nest, [stat.value], 1 << other));
         if self.stats.iter().any(strays) {
             return Err("a statistic of a product depends on more than the row".into());
         }
@@ -88,8 +88,8 @@ impl<'n> Product<'n> {
             return Err("a factor of a product depends on the row and the column".into());
         }
         let statistics = (1u32 << self.stats.len()) - 1;
-        let outputs = nest.outputs.iter().flat_map(|output| output.index.iter().chain([&output.value]));
-        if dag.values(self.b) != 0 || outputs.into_iter().any(|id| dag.values(*id) & statistics != 0) {
+        let mut outputs = nest.outputs.iter().flat_map(Output::roots);
+        if dag.values(self.b) != 0 || outputs.any(|id| dag.values(id) & statistics != 0) {
             return Err("statistics of a product's rows are read elsewhere than in its left factor".into());
         }
         Ok(())

@@ -54,7 +54,7 @@ impl<'n> Reduction<'n> {
             }
             reductions.push(Reduced { op: sum.op, axis: last, extent: extent.clone(), value });
         }
-        let per_row = |output: &&Output| !depends(nest, &roots(output), 1 << last) && output.columns.is_none();
+        let per_row = |output: &&Output| !depends(nest, output.roots(), 1 << last) && output.columns.is_none();
         let (row_outputs, outputs): (Vec<_>, Vec<_>) = nest.outputs.iter().partition(per_row);
         if outputs.iter().any(|output| output.columns.is_some()) {
             return Err("an output is a part of the reduced axis".into());
@@ -80,8 +80,4 @@ impl Scheduled for Reduction<'_> {
         tally.write(&self.row_outputs, &rows, rows.columns());
         tally.finish()
     }
-}
-
-fn roots(output: &Output) -> Vec<ExprId> {
-    output.index.iter().copied().chain([output.value]).collect()
 }

@@ -117,8 +117,7 @@ fn joined(map: &Nest) -> Option<Nest> {
     let is_short = width < LONG;
     let width = dag.int(width as i64);
     let (row, column) = (dag.binary(BinaryOp::Div, point, width), dag.binary(BinaryOp::Mod, point, width));
-    let roots: Vec<ExprId> =
-        map.outputs.iter().flat_map(|output| output.index.iter().copied().chain([output.value])).collect();
+    let roots: Vec<ExprId> = map.outputs.iter().flat_map(Output::roots).collect();
     let copies = dag.graft(&map.body.dag, &roots, |_, expr, _| match *expr {
         Expr::Coord(coord) if coord == axis => Some(row),
         Expr::Coord(coord) if coord == axis + 1 => Some(column),
