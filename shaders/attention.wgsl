@@ -172,7 +172,7 @@ var<workgroup> row_keys: array<atomic<u32>, {{ rows }}>;
 {% else %}
 {{ fetch_values(0) -}}
 {% endif %}
-{{ dot_products("score", rows_per_thread) -}}
+{{ dot_products("score", rows_per_thread) }}
         }
 {% endfor %}
 

@@ -9,4 +9,4 @@
                 {{ name }}{{ i }} += vec4<f32>(dot(q{{ i }}, k0), dot(q{{ i }}, k1), dot(q{{ i }}, k2), dot(q{{ i }}, k3));
 {% endfor %}
             }
-{% endmacro %}
+{%- endmacro %}

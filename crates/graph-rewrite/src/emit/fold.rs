@@ -14,8 +14,8 @@ use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Tuning};
 use crate::plan::ReduceOp;
 use crate::schedule::Fold;
 use minijinja::Value as Variable;
-use rewire_graph::pointwise::ExprId;
 use rewire_graph::Dim;
+use rewire_graph::pointwise::ExprId;
 
 static TEMPLATE: Template = template!("fold.wgsl");
 

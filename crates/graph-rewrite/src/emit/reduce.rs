@@ -10,8 +10,8 @@ use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning, Wind
 use crate::plan::{Output, ReduceOp};
 use crate::schedule::{Reduced, Reduction};
 use minijinja::Value as Variable;
-use rewire_graph::pointwise::ExprId;
 use rewire_graph::Dim;
+use rewire_graph::pointwise::ExprId;
 
 static TEMPLATE: Template = template!("reduce.wgsl");
 
