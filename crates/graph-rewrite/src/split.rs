@@ -4,7 +4,7 @@
 //! is optimized, lowered, stored and placed separately: the tables on the hosts that hold them, the rest on a GPU.
 
 use rewire_graph::op::{Gather, Input, Parameter, Role};
-use rewire_graph::{Copies, Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value};
+use rewire_graph::{Copies, Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value, reached};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -90,7 +90,8 @@ pub fn module(path: &str) -> impl Fn(&Graph, NodeId) -> bool {
 pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<Parts, GraphError> {
     graph.verify()?;
     let order = graph.order()?;
-    let first: HashSet<NodeId> = ancestors(graph, order.iter().copied().filter(|&id| marked(graph, id)));
+    let chosen = order.iter().copied().filter(|&id| marked(graph, id));
+    let first: HashSet<NodeId> = reached(chosen, |id| graph.producers(id)).into_iter().collect();
     let computed = |id: &NodeId| first.contains(id) && graph.node(*id).is_some_and(is_computed);
     let inputs = graph.ids().filter_map(|id| input_name(graph, id));
     let ids = graph.id_inputs().iter().map(|ids| &ids.input);
@@ -165,16 +166,6 @@ fn is_computed(node: &Node) -> bool {
 
 fn input_name(graph: &Graph, id: NodeId) -> Option<&String> {
     graph.op::<Input>(id).map(|input| &input.name)
-}
-
-/// Nodes with all that they are computed from, through operands.
-fn ancestors(graph: &Graph, nodes: impl Iterator<Item = NodeId>) -> HashSet<NodeId> {
-    let mut stack: Vec<NodeId> = nodes.collect();
-    let mut found: HashSet<NodeId> = stack.iter().copied().collect();
-    while let Some(id) = stack.pop() {
-        stack.extend(graph.inputs(id).iter().map(|value| value.node).filter(|&id| found.insert(id)));
-    }
-    found
 }
 
 /// The graph of `outputs`, in which the values `given` are inputs.

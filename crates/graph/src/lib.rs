@@ -63,7 +63,7 @@ mod ty;
 pub use dim::{Dim, Symbol};
 pub use dtype::{DType, Scalar};
 pub use error::{GraphError, TypeError};
-pub use graph::{Copies, Graph, Ids, Node, NodeId, Remarks, SizeDef, SizeSource, Value};
+pub use graph::{Copies, Graph, Ids, Node, NodeId, Remarks, SizeDef, SizeSource, Value, reached};
 pub use interpret::{Array, InterpretError, interpret};
 pub use number::Number;
 pub use storage::Format;

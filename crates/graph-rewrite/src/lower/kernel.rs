@@ -6,7 +6,7 @@ use crate::schedule::Schedule;
 use rewire_graph::limits::{MAX_OPERANDS, check_count};
 use rewire_graph::op::{Accumulated, Concat, Fused};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
-use rewire_graph::{Dim, Graph, NodeId, Type, Value};
+use rewire_graph::{Dim, Graph, NodeId, Type, Value, reached};
 use std::collections::{HashMap, HashSet};
 
 /// The kernel that computes the outputs of a fused operator's body, output `n` into write `n`.
@@ -64,13 +64,8 @@ fn reduced(body: &Graph, id: NodeId) -> Option<usize> {
 /// The sums that are no reductions and that no other one of `sums` is computed from, or that are outputs by sample.
 fn results(body: &Graph, sums: &[NodeId]) -> Vec<NodeId> {
     let products: Vec<NodeId> = sums.iter().copied().filter(|&id| reduced(body, id).is_none()).collect();
-    let mut read = HashSet::new();
-    let mut stack: Vec<NodeId> = products.iter().flat_map(|&id| body.inputs(id)).map(|value| value.node).collect();
-    while let Some(id) = stack.pop() {
-        if read.insert(id) {
-            stack.extend(body.inputs(id).into_iter().map(|value| value.node));
-        }
-    }
+    let producers = |id| body.producers(id);
+    let read: HashSet<NodeId> = reached(products.iter().copied().flat_map(producers), producers).into_iter().collect();
     let is_output = |id: NodeId| body.outputs().iter().any(|(_, value)| *value == result(id));
     let by_sample = |id: NodeId| accumulated(body, id).is_some_and(|sum| sum.samples().is_some());
     products.into_iter().filter(|&id| !read.contains(&id) || (is_output(id) && by_sample(id))).collect()

@@ -2,7 +2,7 @@ use super::part::Part;
 use super::{Context, DeadCode, Fuse, Pass, Pipeline, Separate};
 use crate::lower::RewriteError;
 use rewire_graph::op::{Cast, Fused, Identity, Op, Parameter, Role};
-use rewire_graph::{Copies, Graph, GraphError, NodeId, Type, Value};
+use rewire_graph::{Copies, Graph, GraphError, NodeId, Type, Value, reached};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -113,11 +113,8 @@ fn size(ty: &Type) -> usize {
 
 /// The graph of `values` alone.
 fn extract(graph: &Graph, values: &[Value]) -> Result<Graph, GraphError> {
-    let mut needed: HashSet<NodeId> = values.iter().map(|value| value.node).collect();
-    let mut stack: Vec<NodeId> = needed.iter().copied().collect();
-    while let Some(id) = stack.pop() {
-        stack.extend(graph.inputs(id).iter().map(|value| value.node).filter(|&id| needed.insert(id)));
-    }
+    let roots = values.iter().map(|value| value.node);
+    let needed: HashSet<NodeId> = reached(roots, |id| graph.producers(id)).into_iter().collect();
     let mut nodes = graph.order()?;
     nodes.retain(|id| needed.contains(id));
     Ok(Part::new(graph, &nodes, values)?.graph)

@@ -2,7 +2,7 @@ use super::{Context, Pass};
 use crate::lower::RewriteError;
 use crate::rules::{Rule, SpreadSoftmax, rewrite_within};
 use rewire_graph::op::{Concat, Scores};
-use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
+use rewire_graph::{Graph, GraphError, Layout, NodeId, Value, reached};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -52,16 +52,8 @@ impl Pass for Separate {
 /// The scores that a sum over pairs is made of, and what is computed from them, in order.
 fn scores(graph: &Graph, places: &HashMap<NodeId, usize>, sum: NodeId) -> Vec<NodeId> {
     let is_scores = |value: &Value| graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Scores);
-    let mut pairs = HashSet::new();
-    let mut stack = vec![sum];
-    while let Some(id) = stack.pop() {
-        for value in graph.inputs(id).into_iter().filter(is_scores) {
-            if pairs.insert(value.node) {
-                stack.push(value.node);
-            }
-        }
-    }
-    let mut pairs: Vec<NodeId> = pairs.into_iter().collect();
+    let made_of = |id| graph.inputs(id).into_iter().filter(is_scores).map(|value| value.node);
+    let mut pairs = reached(made_of(sum), made_of);
     pairs.sort_unstable_by_key(|id| places.get(id));
     let is_made = |id: NodeId| graph.op::<Scores>(id).is_some();
     let mut made = HashSet::new();

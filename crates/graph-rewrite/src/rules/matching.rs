@@ -3,7 +3,7 @@ use super::mismatch::{Mismatch, Reason};
 use super::placeholder::{Kind, Placeholder, PlaceholderOp};
 use super::unify::{fits, same};
 use rewire_graph::op::{Constant, Role};
-use rewire_graph::{Dim, Graph, GraphError, NodeId, Symbol, TypeError, Value};
+use rewire_graph::{Dim, Graph, GraphError, NodeId, Symbol, TypeError, Value, reached};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Alternatives that are tried at one place of a graph in vain, after which there is no match.
@@ -92,14 +92,10 @@ impl Form {
     fn check_connected(&self) -> Result<(), GraphError> {
         let mut known = BTreeSet::new();
         for (position, result) in self.results.iter().enumerate() {
-            let mut stack = vec![result.node];
-            let mut needed = BTreeSet::new();
-            while let Some(id) = stack.pop() {
-                let is_constant = matches!(self.graph.role(id), None | Some(Role::Constant(_)));
-                if !is_constant && needed.insert(id) {
-                    stack.extend(self.graph.inputs(id).into_iter().map(|value| value.node));
-                }
-            }
+            let is_computed = |id: &NodeId| !matches!(self.graph.role(*id), None | Some(Role::Constant(_)));
+            let start = Some(result.node).filter(is_computed);
+            let needed: BTreeSet<NodeId> =
+                reached(start, |id| self.graph.producers(id).filter(is_computed)).into_iter().collect();
             if position > 0 && known.is_disjoint(&needed) {
                 let source =
                     TypeError::new(format!("result {position}"), "computed from values of another one", "apart");
@@ -128,16 +124,9 @@ impl Form {
             let captured = self.placeholder(*id).and_then(Placeholder::captured);
             captured.is_some_and(|captured| names.iter().any(|name| name == captured))
         };
-        let mut stack: Vec<NodeId> =
-            self.graph.ids().filter(named).chain(carried.map(|carried| carried.node)).collect();
-        let mut found = BTreeSet::new();
-        while let Some(id) = stack.pop() {
-            let is_repeat = matches!(self.placeholder(id), Some(Placeholder::Repeat { .. }));
-            if !is_repeat && found.insert(id) {
-                stack.extend(self.graph.users(id));
-            }
-        }
-        found
+        let passes = |id: &NodeId| !matches!(self.placeholder(*id), Some(Placeholder::Repeat { .. }));
+        let starts = self.graph.ids().filter(named).chain(carried.map(|carried| carried.node)).filter(passes);
+        reached(starts, |id| self.graph.users(id).into_iter().filter(passes)).into_iter().collect()
     }
 
     /// A bound of the operators on the longest way through the pattern.

@@ -10,6 +10,7 @@ mod verify;
 pub use copies::Copies;
 pub use draw::Remarks;
 pub use ids::Ids;
+pub use order::reached;
 
 use crate::limits::check_shape;
 use crate::op::{HostOp, Op, Role, result_types};
@@ -254,6 +255,11 @@ impl Graph {
             .collect();
         inputs.sort_unstable_by_key(|&(operand, _)| operand);
         inputs.into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// The nodes of a node's operands, in order.
+    pub fn producers(&self, id: NodeId) -> impl Iterator<Item = NodeId> + use<> {
+        self.inputs(id).into_iter().map(|value| value.node)
     }
 
     /// The nodes that read a node, once an operand, in ascending order.

@@ -6,6 +6,7 @@ use petgraph::algo::toposort;
 use petgraph::visit::NodeIndexable;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::hash::Hash;
 
 impl Graph {
     /// All nodes, producers before readers; a node that defines a size comes before those that use it.
@@ -94,15 +95,24 @@ impl Graph {
         stack.extend(self.ids().filter(|id| self.node(*id).is_some_and(Node::is_root)));
         let tables = self.id_inputs.iter().flat_map(|ids| symbols(&ids.rows));
         stack.extend(self.values_of(tables).into_iter().map(|value| value.node));
-        let mut live = HashSet::new();
-        while let Some(id) = stack.pop() {
-            if live.insert(id) {
-                stack.extend(self.inputs(id).into_iter().map(|value| value.node));
-                stack.extend(self.size_values(id).into_iter().map(|value| value.node));
-            }
-        }
-        live
+        let needed = |id| self.producers(id).chain(self.size_values(id).into_iter().map(|value| value.node));
+        reached(stack, needed).into_iter().collect()
     }
+}
+
+/// All that is reached from `starts` by way of `next`, each once, the nearest first.
+pub fn reached<T: Copy + Eq + Hash, N: IntoIterator<Item = T>>(
+    starts: impl IntoIterator<Item = T>,
+    mut next: impl FnMut(T) -> N,
+) -> Vec<T> {
+    let mut seen = HashSet::new();
+    let mut found: Vec<T> = starts.into_iter().filter(|start| seen.insert(*start)).collect();
+    let mut position = 0;
+    while let Some(&place) = found.get(position) {
+        found.extend(next(place).into_iter().filter(|other| seen.insert(*other)));
+        position += 1;
+    }
+    found
 }
 
 fn symbols(dim: &Dim) -> impl Iterator<Item = Symbol> + '_ {

@@ -1,6 +1,6 @@
 use super::partition::{BINDINGS, GroupId, Partition};
 use crate::lower::Refusal;
-use rewire_graph::{NodeId, Type, Value};
+use rewire_graph::{NodeId, Type, Value, reached};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
@@ -75,16 +75,8 @@ impl Partition<'_> {
     /// A node with the nodes of its kernel that it is computed from.
     fn part(&self, group: GroupId, id: NodeId) -> BTreeSet<NodeId> {
         let nodes = &self.groups[group];
-        let mut part = BTreeSet::from([id]);
-        let mut stack = vec![id];
-        while let Some(id) = stack.pop() {
-            for producer in self.inputs(id).iter().map(|value| value.node) {
-                if nodes.contains(&producer) && part.insert(producer) {
-                    stack.push(producer);
-                }
-            }
-        }
-        part
+        let own = |id| self.inputs(id).iter().map(|value| value.node).filter(|producer| nodes.contains(producer));
+        reached([id], own).into_iter().collect()
     }
 
     /// The excess of a kernel and of a part of it, if the part became a kernel of its own.

@@ -1,8 +1,8 @@
 //! Sums over the pairs of queries and keys.
 
 use super::partition::{BINDINGS, GroupId, Partition};
-use rewire_graph::NodeId;
 use rewire_graph::op::{Op, ScoreKind, Scores, WeightedSum};
+use rewire_graph::{NodeId, reached};
 use std::collections::BTreeSet;
 
 /// What a sum over pairs has a result of.
@@ -47,15 +47,8 @@ impl Partition<'_> {
 
     /// A sum over pairs, its scores and what is computed from them. Masks stay free: layers share them.
     fn scores_of(&self, id: NodeId) -> BTreeSet<NodeId> {
-        let mut pairs = BTreeSet::from([id]);
-        let mut stack = vec![id];
-        while let Some(id) = stack.pop() {
-            for value in self.inputs(id) {
-                if self.is_scores(value.node) && pairs.insert(value.node) {
-                    stack.push(value.node);
-                }
-            }
-        }
+        let made_of = |id| self.inputs(id).iter().map(|value| value.node).filter(|&id| self.is_scores(id));
+        let pairs = reached([id], made_of);
         let products: BTreeSet<NodeId> = pairs.iter().copied().filter(|&id| self.is_product(id)).collect();
         pairs.into_iter().filter(|&id| self.depends(vec![id], &products)).collect()
     }
