@@ -9,7 +9,6 @@ mod coords;
 mod custom;
 mod error;
 mod expr;
-mod fold;
 mod frame;
 mod function;
 mod halves;
@@ -260,6 +259,5 @@ fn scheduled<'s>(schedule: &'s Schedule<'_>) -> &'s dyn Scheduled {
         Schedule::Product(kernel) => kernel,
         Schedule::Attention(kernel) => kernel,
         Schedule::Pairs(kernel) => kernel,
-        Schedule::Fold(kernel) => kernel,
     }
 }
