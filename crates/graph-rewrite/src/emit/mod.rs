@@ -9,6 +9,7 @@ mod coords;
 mod custom;
 mod error;
 mod expr;
+mod fold;
 mod frame;
 mod function;
 mod halves;
@@ -259,5 +260,6 @@ fn scheduled<'s>(schedule: &'s Schedule<'_>) -> &'s dyn Scheduled {
         Schedule::Product(kernel) => kernel,
         Schedule::Attention(kernel) => kernel,
         Schedule::Pairs(kernel) => kernel,
+        Schedule::Fold(kernel) => kernel,
     }
 }

@@ -3,12 +3,14 @@
 //! A schedule takes the nests of its form and says why it does not take others.
 
 mod attention;
+mod fold;
 mod map;
 mod pairs;
 mod product;
 mod reduction;
 
 pub use attention::Attention;
+pub use fold::{Fold, Folded};
 pub use map::Map;
 pub use pairs::{Dot, Element, PairSum, Pairs};
 pub use product::Product;
@@ -35,6 +37,8 @@ pub enum Schedule<'n> {
     Attention(Attention<'n>),
     /// Tile by tile of the pairs of two ragged axes.
     Pairs(Pairs<'n>),
+    /// Point by point, each of which passes over rows.
+    Fold(Fold<'n>),
 }
 
 impl<'n> Schedule<'n> {
@@ -43,12 +47,13 @@ impl<'n> Schedule<'n> {
     /// # Errors
     /// [`Refusal`] tells why no schedule takes it.
     pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
-        let choices: [Choice<'n>; 5] = [
+        let choices: [Choice<'n>; 6] = [
             |nest| Map::of(nest).map(Self::Map),
             |nest| Reduction::of(nest).map(Self::Reduction),
             |nest| Product::of(nest).map(Self::Product),
             |nest| Attention::of(nest).map(Self::Attention),
             |nest| Pairs::of(nest).map(Self::Pairs),
+            |nest| Fold::of(nest).map(Self::Fold),
         ];
         let mut refusals = vec![];
         for choice in choices {
@@ -82,6 +87,7 @@ impl Schedule<'_> {
             Self::Product(nest) => nest,
             Self::Attention(nest) => nest,
             Self::Pairs(nest) => nest,
+            Self::Fold(nest) => nest,
         }
     }
 

@@ -10,6 +10,7 @@ mod coords;
 mod custom;
 mod error;
 mod execute;
+mod fold;
 mod fusion;
 mod interval;
 mod lanes;
@@ -75,6 +76,7 @@ fn scheduled(nest: &Nest) -> Result<Arc<dyn Scheduled>, CpuError> {
         Schedule::Reduction(kernel) => Arc::new(reduce::CompiledReduce::new(&kernel)?),
         Schedule::Product(kernel) => Arc::new(matmul::CompiledMatmul::new(&kernel)?),
         Schedule::Attention(kernel) => Arc::new(attention::CompiledAttention::new(&kernel)?),
+        Schedule::Fold(kernel) => Arc::new(fold::CompiledFold::new(&kernel)?),
         Schedule::Pairs(kernel) => Arc::new(pairs::CompiledPairs::new(&kernel)?),
     })
 }

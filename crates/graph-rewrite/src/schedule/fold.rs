@@ -1,0 +1,105 @@
+use super::map::dense;
+use super::{Scheduled, depends};
+use crate::cost::{Count, Domain, Sizes, Tally, bits};
+use crate::lower::Refusal;
+use crate::plan::{Extent, Nest, Output, ReduceOp};
+use rewire_graph::Dim;
+use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
+
+/// A loop over points, at each of which rows are combined one after the other: sums by sample and by index.
+#[derive(Clone, Debug)]
+pub struct Fold<'n> {
+    /// The nest.
+    pub nest: &'n Nest,
+    /// The loop over results; at least one dimension. Coordinate `n` is dimension `n`.
+    pub extents: Vec<Dim>,
+    /// The coordinate of the rows.
+    pub row: u8,
+    /// How many rows there are: of the sample that coordinate 0 counts, or all.
+    pub rows: &'n Extent,
+    /// What is combined, `Value(n)` of outputs.
+    pub sums: Vec<Folded>,
+    /// Where rows are summed by an index: coordinate 0 of the result that a row counts for, an expression of the row alone.
+    pub index: Option<ExprId>,
+}
+
+/// A value combined over rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Folded {
+    /// How elements are combined.
+    pub op: ReduceOp,
+    /// The element; of a sum by index, where the row counts.
+    pub value: ExprId,
+}
+
+impl<'n> Fold<'n> {
+    /// Takes nests of dense results whose sums run over one axis, which no result has, and have one factor each.
+    ///
+    /// # Errors
+    /// [`Refusal`] for another nest.
+    pub fn of(nest: &'n Nest) -> Result<Self, Refusal> {
+        let extents = dense(nest, nest.rank())?;
+        let row = nest.accumulations.first().ok_or("it combines nothing")?.axis;
+        let axis =
+            nest.axes.get(usize::from(row)).filter(|axis| axis.summed).ok_or("it combines an axis of a result")?;
+        let mut sums = vec![];
+        for sum in &nest.accumulations {
+            let &[value] = sum.factors.as_slice() else { return Err("it contracts within a reduction".into()) };
+            if sum.axis != row || nest.body.dag.values(value) != 0 {
+                return Err("it combines what is combined over another axis".into());
+            }
+            sums.push(Folded { op: sum.op, value });
+        }
+        if depends(nest, nest.outputs.iter().flat_map(Output::roots), 1 << row) {
+            return Err("an output depends on a row that is combined".into());
+        }
+        let by_index = sums.iter().map(|sum| indexed(nest, sum, row)).collect::<Option<Vec<_>>>();
+        let same = by_index
+            .filter(|found| axis.extent.dense().is_some() && found.windows(2).all(|pair| pair[0].0 == pair[1].0));
+        let index = same.as_ref().and_then(|found| found.first()).map(|(index, _)| *index);
+        if let Some(found) = same {
+            sums.iter_mut().zip(found).for_each(|(sum, (_, value))| sum.value = value);
+        }
+        Ok(Self { nest, extents, row, rows: &axis.extent, sums, index })
+    }
+}
+
+impl Scheduled for Fold<'_> {
+    fn name(&self) -> &'static str {
+        "fold"
+    }
+
+    /// Every row is read once, whichever results it counts for.
+    fn count(&self, sizes: &Sizes) -> Count {
+        let results = Domain::of(self.nest, sizes, self.nest.rank());
+        let samples = results.extents.first().copied().unwrap_or(1);
+        let ragged = matches!(self.rows, Extent::Ragged { .. });
+        let total: u64 = sizes.rows(self.rows, if ragged { samples } else { 1 }).iter().sum();
+        let mut extents = results.extents.clone();
+        extents.resize(self.nest.axes.len(), 1);
+        extents[usize::from(self.row)] = total;
+        let row = bits(&[self.row]);
+        // The first axis of the result is where a row counts.
+        let joint = if ragged || self.index.is_some() { vec![(row | 1, total), (row, total)] } else { vec![] };
+        let rows = Domain { extents, joint, times: 1 };
+        let mut tally = Tally::new(self.nest, sizes);
+        for sum in &self.sums {
+            let read: Vec<ExprId> = self.index.into_iter().chain([sum.value]).collect();
+            tally.add(&read, &rows);
+            tally.operations(rows.all());
+        }
+        tally.write(&self.nest.outputs, &results, results.columns());
+        tally.finish()
+    }
+}
+
+/// The index and the element of `index == coordinate 0 ? element : 0`.
+fn indexed(nest: &Nest, sum: &Folded, row: u8) -> Option<(ExprId, ExprId)> {
+    let dag = &nest.body.dag;
+    let &Expr::Select(hit, value, zero) = dag.expr(sum.value) else { return None };
+    let &Expr::Binary(BinaryOp::Eq, a, b) = dag.expr(hit) else { return None };
+    let (index, of) = if *dag.expr(a) == Expr::Coord(0) { (b, a) } else { (a, b) };
+    let plain = *dag.expr(of) == Expr::Coord(0) && *dag.expr(zero) == Expr::Float(0) && sum.op == ReduceOp::Sum;
+    let of_row = dag.coords(index) == 1 << row && dag.coords(value) & 1 == 0;
+    (plain && of_row).then_some((index, value))
+}

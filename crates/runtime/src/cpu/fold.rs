@@ -1,0 +1,288 @@
+//! Rows combined one after the other: sums by sample and by index.
+
+use super::coords::Coords;
+use super::error::CpuError;
+use super::lanes::{LANES, ROWS, Row};
+use super::machine::{Given, Machine, Supplied};
+use super::memory::Memory;
+use super::operand::{Env, count};
+use super::panel::fill;
+use super::program::{Leaf, Program};
+use super::scratch::{room, zeros};
+use super::store::{Blocks, Stores, Target, Writer};
+use super::totals::{combine_each, neutral};
+use super::{Scheduled, tasks};
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::{Dim, Scalar};
+use rewire_graph_rewrite::plan::{Extent, ReduceOp};
+use rewire_graph_rewrite::schedule::Fold;
+
+/// Points of a task.
+const TASK: usize = 1 << 14;
+/// Points that are computed before they are combined.
+const GROUP: usize = 1 << 13;
+/// Rows whose indices a task computes.
+const LOOKUPS: usize = 8 * LANES;
+
+/// Sums over rows, and what is made of them.
+#[derive(Clone, Debug)]
+pub(super) struct CompiledFold {
+    extents: Vec<Dim>,
+    rows: Extent,
+    row: u8,
+    axes: usize,
+    sums: Vec<(ReduceOp, Program)>,
+    index: Option<Program>,
+    stores: Stores,
+}
+
+/// The rows that are combined, those of the first result first.
+struct Rows {
+    /// Where the rows of each entry of the first dimension begin, and where the last ones end.
+    starts: Vec<usize>,
+    /// Their numbers; without it they count from 0 in every entry.
+    numbers: Option<Vec<i32>>,
+}
+
+/// The results in one run.
+struct Results {
+    /// Extents of the dimensions before the columns.
+    outer: Vec<usize>,
+    /// Columns of a result.
+    width: usize,
+    /// Results of an entry of the first dimension.
+    inner: usize,
+    /// From a result's sums to the next one's.
+    pitch: usize,
+    blocks: Blocks,
+}
+
+struct Worker<'a> {
+    sums: Vec<(ReduceOp, Machine<'a>)>,
+    writer: Writer<'a>,
+    coords: Coords,
+    lines: Vec<f32>,
+    /// By sum, of the results of a block.
+    totals: Vec<Vec<f32>>,
+}
+
+impl CompiledFold {
+    pub(super) fn new(kernel: &Fold<'_>) -> Result<Self, CpuError> {
+        let unsupported =
+            |reason: &str| CpuError::Unsupported { kernel: "fold", reason: format!("it has {reason} dimensions") };
+        let (body, dag) = (&kernel.nest.body, &kernel.nest.body.dag);
+        let (_, outer) = kernel.extents.split_last().ok_or_else(|| unsupported("no"))?;
+        if kernel.nest.axes.len() > 16 {
+            return Err(unsupported("too many"));
+        }
+        let column = outer.len() as u8;
+        let none = |_: &Dag, _: ExprId| -> Option<Leaf> { None };
+        let program = |id, axis| Program::compile(dag, &body.operands, &[id], axis, &none);
+        let sum = |dag: &Dag, id| match *dag.expr(id) {
+            Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(position)),
+            _ => None,
+        };
+        // Results without columns are computed row by row, and written as columns of one row.
+        let along = if outer.is_empty() { u8::MAX } else { column };
+        let mut sums = vec![];
+        for sum in &kernel.sums {
+            if dag.scalar(sum.value) != Scalar::F32 {
+                let reason = "what it combines is no float".to_owned();
+                return Err(CpuError::Unsupported { kernel: "fold", reason });
+            }
+            sums.push((sum.op, program(sum.value, along)?));
+        }
+        Ok(Self {
+            extents: kernel.extents.clone(),
+            rows: kernel.rows.clone(),
+            row: kernel.row,
+            axes: kernel.nest.axes.len(),
+            sums,
+            index: kernel.index.map(|index| program(index, kernel.row)).transpose()?,
+            stores: Stores::compile(body, &kernel.nest.outputs, column, Some(outer), &sum)?,
+        })
+    }
+
+    /// The rows of each of `entries` entries of the first dimension.
+    fn rows(&self, env: &Env<'_>, entries: usize) -> Result<Rows, CpuError> {
+        if let (Some(index), Some(rows)) = (&self.index, self.rows.dense()) {
+            return Rows::by_index(&self.look_up(env, index, env.extent(rows, "the rows")?)?, entries);
+        }
+        let counts = env.rows(&self.rows, entries)?;
+        let starts = std::iter::once(0).chain(counts.into_iter().scan(0, |end, count| {
+            *end += count;
+            Some(*end)
+        }));
+        Ok(Rows { starts: starts.collect(), numbers: None })
+    }
+
+    /// The index of every row.
+    fn look_up(&self, env: &Env<'_>, index: &Program, rows: usize) -> Result<Vec<i32>, CpuError> {
+        let mut found = zeros(rows)?;
+        let coords = Coords::new(self.axes);
+        let given = Given { rows: 1, coords: coords.all(), ..Given::default() };
+        tasks::for_each(
+            found.chunks_mut(LOOKUPS).enumerate().collect(),
+            || Machine::new(index, env),
+            |machine, (n, found)| {
+                machine.rows(given);
+                for (part, found) in found.chunks_mut(LANES).enumerate() {
+                    machine.tile(given, n * LOOKUPS + part * LANES, found.len());
+                    match machine.ints(0).row(0, found.len()) {
+                        Row::Same(index) => found.fill(index),
+                        Row::Each(indices) => found.iter_mut().zip(indices).for_each(|(to, from)| *to = *from),
+                    }
+                }
+                Ok(())
+            },
+        )?;
+        Ok(found)
+    }
+
+    fn block(
+        &self,
+        worker: &mut Worker<'_>,
+        targets: &mut [Target<'_>],
+        (results, rows): (&Results, &Rows),
+        n: usize,
+    ) -> Result<(), CpuError> {
+        let own = results.of_block(n);
+        for ((op, _), totals) in worker.sums.iter().zip(&mut worker.totals) {
+            room(totals, own.len() * results.pitch)?.fill(neutral(*op));
+        }
+        let size = (GROUP / results.width).clamp(1, ROWS);
+        // The place of each row of a tile among the results of the block.
+        let (mut owners, mut filled) = ([0; ROWS], 0);
+        for (place, result) in own.clone().enumerate() {
+            let entry = result / results.inner;
+            let all = rows.starts[entry]..rows.starts[entry + 1];
+            let mut next = all.start;
+            while next < all.end {
+                let taken = (size - filled).min(all.end - next);
+                let tile = filled..filled + taken;
+                worker.coords.repeat(tile.clone(), result, &results.outer);
+                match &rows.numbers {
+                    Some(numbers) => worker.coords.put(self.row, tile.clone(), numbers[next..].iter().copied()),
+                    None => worker.coords.put(self.row, tile.clone(), (next - all.start) as i32..),
+                }
+                owners[tile].fill(place);
+                (next, filled) = (next + taken, filled + taken);
+                if filled == size {
+                    worker.combine(&owners[..filled], results)?;
+                    filled = 0;
+                }
+            }
+        }
+        worker.combine(&owners[..filled], results)?;
+        worker.write(targets, results, own);
+        Ok(())
+    }
+}
+
+impl Scheduled for CompiledFold {
+    fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
+        let extents = env.extents(&self.extents, "the loop")?;
+        if count(&extents, "the loop")? == 0 {
+            return Ok(());
+        }
+        let rows = self.rows(env, extents.first().copied().unwrap_or(0))?;
+        let results = Results::new(&extents, &rows);
+        tasks::for_each_block(
+            self.stores.iter(),
+            outputs,
+            results.blocks,
+            || Worker {
+                sums: self.sums.iter().map(|(op, program)| (*op, Machine::new(program, env))).collect(),
+                writer: self.stores.writer(env),
+                coords: Coords::new(self.axes),
+                lines: vec![],
+                totals: vec![vec![]; self.sums.len()],
+            },
+            |worker, targets, n| self.block(worker, targets, (&results, &rows), n),
+        )
+    }
+}
+
+impl Worker<'_> {
+    /// Combines the rows of a tile, each into the totals of its owner.
+    fn combine(&mut self, owners: &[usize], results: &Results) -> Result<(), CpuError> {
+        let Self { sums, coords, lines, totals, .. } = self;
+        let (width, pitch) = (results.width, results.width.next_multiple_of(16));
+        let lines = room(lines, owners.len() * pitch)?;
+        let given = Given { rows: owners.len(), coords: coords.all(), ..Given::default() };
+        for ((op, machine), totals) in sums.iter_mut().zip(totals).filter(|_| !owners.is_empty()) {
+            fill(machine, given, (0, width), (lines, pitch));
+            combine_each(*op, (totals, results.pitch), (lines, pitch), owners, width);
+        }
+        Ok(())
+    }
+
+    /// Writes what is made of the totals of some results.
+    fn write(&mut self, targets: &mut [Target<'_>], results: &Results, own: std::ops::Range<usize>) {
+        let Self { writer, coords, totals, .. } = self;
+        if results.blocks.across {
+            let supplied: Vec<_> =
+                totals.iter().map(|data| Supplied { data, stride: own.len(), origin: own.start }).collect();
+            let given = Given { rows: 1, coords: coords.all(), lanes: &supplied, ..Given::default() };
+            return writer.rows(targets, given, 0, own);
+        }
+        for first in own.clone().step_by(ROWS) {
+            let rows = ROWS.min(own.end - first);
+            let from = (first - own.start) * results.pitch;
+            let supplied = totals.iter().map(|totals| Supplied {
+                data: totals.get(from..).unwrap_or(&[]),
+                stride: results.pitch,
+                origin: 0,
+            });
+            let supplied: Vec<_> = supplied.collect();
+            coords.unravel(first, rows, &results.outer);
+            let given = Given { rows, coords: coords.all(), lanes: &supplied, ..Given::default() };
+            writer.rows(targets, given, first, 0..results.width);
+        }
+    }
+}
+
+impl Rows {
+    /// The rows of every entry that an index counts, ascending. Those of no entry are left out.
+    fn by_index(index: &[i32], entries: usize) -> Result<Self, CpuError> {
+        let entry = |index: i32| usize::try_from(index).ok().filter(|&entry| entry < entries);
+        let mut starts = zeros(entries + 1)?;
+        index.iter().filter_map(|&index| entry(index)).for_each(|entry| starts[entry + 1] += 1);
+        for entry in 0..entries {
+            starts[entry + 1] += starts[entry];
+        }
+        let mut numbers = zeros(starts[entries])?;
+        let mut next = starts.clone();
+        for (row, &index) in (0..).zip(index) {
+            if let Some(entry) = entry(index) {
+                numbers[next[entry]] = row;
+                next[entry] += 1;
+            }
+        }
+        Ok(Self { starts, numbers: Some(numbers) })
+    }
+}
+
+impl Results {
+    fn new(extents: &[usize], rows: &Rows) -> Self {
+        let (&last, outer) = extents.split_last().unwrap_or((&1, &[]));
+        let is_single = outer.is_empty();
+        let (outer, width) = if is_single { (extents, 1) } else { (outer, last) };
+        let all: usize = outer.iter().product();
+        let inner = outer.iter().skip(1).product::<usize>().max(1);
+        let combined = rows.starts.last().copied().unwrap_or(0) * inner;
+        let each = width * (combined / all.max(1) + 1);
+        let blocks = match is_single {
+            true => Blocks { rows: 1, width: all, size: (TASK / each).max(1).next_multiple_of(64), across: true },
+            false => Blocks::of_rows(all, each, TASK),
+        };
+        let pitch = if is_single { 1 } else { width.next_multiple_of(16) };
+        Self { outer: outer.to_vec(), width, inner, pitch, blocks }
+    }
+
+    /// The results of a block.
+    fn of_block(&self, n: usize) -> std::ops::Range<usize> {
+        let (rows, columns) = self.blocks.block(n);
+        if self.blocks.across { columns } else { rows }
+    }
+}
