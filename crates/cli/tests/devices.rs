@@ -53,3 +53,10 @@ fn without_a_driver_auto_takes_the_cpu() {
     assert_eq!((&summary["kernel"], &summary["adapter"]), (&"auto".into(), &"cpu".into()));
     assert!(run.stderr.contains("running on the CPU"), "{}", run.stderr);
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_a_display_nothing_is_said_of_it() {
+    let run = finish(command(&["devices"]).env_remove("XDG_RUNTIME_DIR").env_remove("DISPLAY"));
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+}
