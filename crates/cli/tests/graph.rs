@@ -40,7 +40,7 @@ fn kernels_are_the_dispatches_of_a_run() {
 
 #[test]
 fn every_format_draws() {
-    for (format, start) in [("text", "%0 = "), ("dot", "digraph"), ("svg", "<svg")] {
+    for (format, start) in [("text", "; "), ("dot", "digraph"), ("svg", "<svg")] {
         for stage in ["traced", "rewritten"] {
             let run = run(&["graph", "--stage", stage, "--format", format]);
             assert_eq!(run.code, Some(0), "{}", run.stderr);
@@ -114,4 +114,16 @@ fn kernels_are_mapped_to_a_target() {
     for step in &steps {
         assert!((1..=8).contains(&step["bindings"].as_u64().unwrap()) && step["refused"].is_null(), "{step}");
     }
+}
+
+#[test]
+fn the_text_begins_with_kernels_and_ends_with_parameters() {
+    let text = run(&["graph"]).stdout;
+    let at = |part: &str| text.find(part).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("; ") && lines[1].contains("addmm("), "{}", &text[..300]);
+    assert!(at("return logits") < at("= input[uih.lengths]") && at("= input[uih.lengths]") < at("; parameters"));
+    assert_eq!(text.matches("embedding.item_id.weight : f32[1500, 32]").count(), 1);
+    let parameters = lines.iter().skip_while(|line| !line.starts_with("; parameters")).count() - 1;
+    assert!(parameters > 40 && !text.contains("= parameter["), "{parameters}");
 }

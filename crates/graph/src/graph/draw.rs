@@ -18,10 +18,13 @@ impl Graph {
     /// Fused operators show their body indented below. Nodes are numbered by order, so equal graphs
     /// have equal texts.
     pub fn text(&self) -> String {
-        self.text_with(&Remarks::default())
+        let mut text = String::new();
+        self.write_text(&mut text, "");
+        text
     }
 
-    /// [`Graph::text`] with remarks at the ends of lines and of the text.
+    /// [`Graph::text`] for people, with remarks: what computes first, then inputs with what the host computes of them, then
+    /// parameters and constants, short. The numbers are those of the text.
     ///
     /// ```
     /// use rewire_graph::{DType, Remarks, Scope};
@@ -30,45 +33,63 @@ impl Graph {
     /// let graph = scope.finish(&[("y", x.silu())])?;
     /// let mut remarks = Remarks::default();
     /// remarks.nodes.insert(graph.outputs()[0].1.node, "cheap".to_owned());
-    /// assert!(graph.text_with(&remarks).contains("silu(%0) : f32[4]  ; cheap"));
+    /// assert!(graph.text_with(&remarks).starts_with("%1 = silu(%0) : f32[4]  ; cheap\nreturn y = %1\n"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn text_with(&self, remarks: &Remarks) -> String {
-        let mut text = String::new();
-        self.write_text(&mut text, "", remarks);
-        for remark in &remarks.graph {
-            let _ = writeln!(text, "; {remark}");
+        let order = self.order().unwrap_or_default();
+        let is_held = |id: &NodeId| matches!(self.role(*id), Some(Role::Parameter(_) | Role::Constant(_)));
+        let is_before = |id: &NodeId| matches!(self.role(*id), Some(Role::Input(_) | Role::Host(_)));
+        let (held, rest): (Vec<NodeId>, Vec<NodeId>) = order.iter().partition(|id| is_held(id));
+        let (before, computed): (Vec<NodeId>, Vec<NodeId>) = rest.into_iter().partition(is_before);
+        let numbers = Numbers::of(&order);
+        let mut text: String = remarks.graph.iter().map(|remark| format!("; {remark}\n")).collect();
+        self.write_nodes(&mut text, &computed, &numbers, "", remarks);
+        self.write_outputs(&mut text, &numbers, "");
+        text.push_str("\n; inputs, and what the host computes of them\n");
+        self.write_nodes(&mut text, &before, &numbers, "", remarks);
+        text.push_str("\n; parameters and constants\n");
+        for id in held {
+            let Some(node) = self.node(id) else { continue };
+            let name = match node.op.role() {
+                Role::Parameter(Parameter { name, .. }) => name.clone(),
+                _ => format!("constant{}", self.attributes(id)),
+            };
+            let _ = writeln!(text, "%{} = {name} : {}", numbers.of_node(id), joined(&node.types));
         }
         text
     }
 
-    fn write_text(&self, text: &mut String, indent: &str, remarks: &Remarks) {
+    fn write_text(&self, text: &mut String, indent: &str) {
         let order = self.order().unwrap_or_default();
-        let numbers: BTreeMap<NodeId, usize> = order.iter().enumerate().map(|(number, &id)| (id, number)).collect();
-        let show = |value: &super::Value| {
-            let number = numbers.get(&value.node).copied().unwrap_or(usize::MAX);
-            if value.port == 0 { format!("%{number}") } else { format!("%{number}.{}", value.port) }
-        };
-        for id in &order {
-            let Some(node) = self.node(*id) else { continue };
-            let number = numbers.get(id).copied().unwrap_or_default();
-            let operands: Vec<String> = self.inputs(*id).iter().map(show).collect();
-            let types: Vec<String> = node.types.iter().map(ToString::to_string).collect();
-            let (op, attributes) = (node.op.name(), self.attributes(*id));
+        let numbers = Numbers::of(&order);
+        self.write_nodes(text, &order, &numbers, indent, &Remarks::default());
+        self.write_outputs(text, &numbers, indent);
+    }
+
+    fn write_nodes(&self, text: &mut String, ids: &[NodeId], numbers: &Numbers, indent: &str, remarks: &Remarks) {
+        for &id in ids {
+            let Some(node) = self.node(id) else { continue };
+            let operands: Vec<String> = self.inputs(id).iter().map(|value| numbers.of_value(value)).collect();
+            let (op, attributes) = (node.op.name(), self.attributes(id));
             let path = if node.path.is_empty() { String::new() } else { format!("  # {}", node.path) };
-            let remark = remarks.nodes.get(id).map_or_else(String::new, |remark| format!("  ; {remark}"));
+            let remark = remarks.nodes.get(&id).map_or_else(String::new, |remark| format!("  ; {remark}"));
             let _ = writeln!(
                 text,
-                "{indent}%{number} = {op}{attributes}({}) : {}{path}{remark}",
+                "{indent}%{} = {op}{attributes}({}) : {}{path}{remark}",
+                numbers.of_node(id),
                 operands.join(", "),
-                types.join(", ")
+                joined(&node.types)
             );
             if let Role::Fused(fused) = node.op.role() {
-                fused.body.write_text(text, &format!("{indent}    "), &Remarks::default());
+                fused.body.write_text(text, &format!("{indent}    "));
             }
         }
+    }
+
+    fn write_outputs(&self, text: &mut String, numbers: &Numbers, indent: &str) {
         for (name, value) in self.outputs() {
-            let _ = writeln!(text, "{indent}return {name} = {}", show(value));
+            let _ = writeln!(text, "{indent}return {name} = {}", numbers.of_value(value));
         }
     }
 
@@ -188,6 +209,28 @@ impl Graph {
         }
         counts
     }
+}
+
+/// The numbers of nodes in a text: their places in the order.
+struct Numbers(BTreeMap<NodeId, usize>);
+
+impl Numbers {
+    fn of(order: &[NodeId]) -> Self {
+        Self(order.iter().enumerate().map(|(number, &id)| (id, number)).collect())
+    }
+
+    fn of_node(&self, id: NodeId) -> usize {
+        self.0.get(&id).copied().unwrap_or(usize::MAX)
+    }
+
+    fn of_value(&self, value: &super::Value) -> String {
+        let number = self.of_node(value.node);
+        if value.port == 0 { format!("%{number}") } else { format!("%{number}.{}", value.port) }
+    }
+}
+
+fn joined(types: &[crate::Type]) -> String {
+    types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn label(op: &str, attributes: &str, types: &[crate::Type]) -> String {
