@@ -3,12 +3,15 @@ use crate::caches;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
+use crate::table::table;
+use indicatif::ProgressBar;
+use rewire::graph_rewrite::cost::Machine;
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::weights::Weights;
 use rewire::{rank, write_file};
 use rewire_measure::{
     Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
-    compare, operators, page, roofline, suite,
+    compare, in_words, operators, page, roofline, rounded, suite,
 };
 use std::fs::File;
 use std::io::Read;
@@ -27,7 +30,8 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         write(path, roofline(&told))?;
     }
     if let Some(path) = &options.markdown {
-        write(path, page(&told)?)?;
+        let picture = options.svg.as_ref().and_then(|svg| svg.file_name()).map(|name| name.to_string_lossy());
+        write(path, page(&told, picture.as_deref())?)?;
     }
     if let Some(earlier) = earlier {
         report(&earlier, &records, options, common, output)?;
@@ -38,7 +42,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
 }
 
-/// Times workloads and prints each.
+/// Times workloads and prints them: with `--json` each as soon as it is measured, for people a table of all.
 fn measure(
     jobs: &[(String, Shape)],
     options: &Options,
@@ -47,15 +51,20 @@ fn measure(
 ) -> Result<Vec<Record>, CliError> {
     let bench = open(common, options.seconds, options.tuning)?;
     let mut records = Vec::with_capacity(jobs.len());
+    // Nothing where stderr is no terminal.
+    let progress = ProgressBar::new(jobs.len() as u64);
     for (name, shape) in jobs {
         let record = bench.run(&workload(name, shape, &options.weights)?);
         if common.json {
-            output.json(&record)?
-        } else {
-            output.line(line(&record))?
+            output.json(&record)?;
+            output.flush()?;
         }
-        output.flush()?;
+        progress.inc(1);
         records.push(record);
+    }
+    progress.finish_and_clear();
+    if !common.json {
+        print(&records, bench.machine(), output)?;
     }
     Ok(records)
 }
@@ -161,32 +170,45 @@ fn change(comparison: &Comparison) -> String {
     let changes: Vec<String> =
         changes.iter().map(|(name, change)| format!("{name} {:+.1} %", 100.0 * change)).collect();
     let error = error.as_ref().map_or_else(String::new, |error| format!("  {error}"));
-    format!("{category:<9} {op} {dtype} ({})  {}{error}", sizes(&comparison.shape), changes.join(", "))
+    format!("{category:<9} {op} {dtype} ({})  {}{error}", in_words(&comparison.shape), changes.join(", "))
 }
 
-pub fn sizes(shape: &serde_json::Map<String, serde_json::Value>) -> String {
-    let sizes: Vec<String> = shape.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    sizes.join(", ").replace('"', "")
+/// A table of what was measured, below what the device can do, and why some was not.
+fn print(records: &[Record], machine: &Machine, output: &mut Output) -> Result<(), CliError> {
+    let Some(first) = records.first() else { return Ok(()) };
+    let [copies, adds] = [machine.bandwidth / 1e9, machine.multiply_add / 1e12].map(rounded);
+    let matrices = machine.matrix.map(|rate| format!(", matrices {} TFLOP/s", rounded(rate / 1e12)));
+    let matrices = matrices.unwrap_or_default();
+    output.line(format_args!("{}: copies {copies} GB/s, multiply-adds {adds} TFLOP/s{matrices}", first.adapter))?;
+    let header = [
+        "work", "type", "run ms", "spread", "GPU ms", "floor ms", "share", "bound by", "TFLOP/s", "GB/s", "kernels",
+        "MiB",
+    ];
+    let measured = records.iter().filter(|record| record.error.is_none());
+    output.line(table(&header, measured.map(row), &[0, 1, 7]))?;
+    records.iter().try_for_each(|record| match &record.error {
+        Some(error) => Ok(output.line(format_args!("  {} {}: {error}", record.title(), record.dtype))?),
+        None => Ok(()),
+    })
 }
 
-fn line(record: &Record) -> String {
-    let title = format!("{} {} ({}) on {}", record.op, record.dtype, sizes(&record.shape), record.adapter);
-    if let Some(error) = &record.error {
-        return format!("{title}\n  error: {error}");
-    }
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
-    format!(
-        "{title}\n  {} ms, GPU {} ms, least {}, p95 {}, predicted {}\n  {} of {} TFLOP/s, {} of {} GB/s, {} kernels, {:.1} MiB",
+fn row(record: &Record) -> Vec<String> {
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), rounded);
+    let spread =
+        record.min_ms.zip(record.p95_ms).map(|(least, most)| format!("{} to {}", rounded(least), rounded(most)));
+    let (floor, bound) = record.floor().unzip();
+    vec![
+        record.title(),
+        record.dtype.clone(),
         number(record.wall_ms),
+        spread.unwrap_or_default(),
         number(record.gpu_ms),
-        number(record.min_ms),
-        number(record.p95_ms),
-        number(record.predicted_ms),
+        number(floor),
+        record.share().map(|share| format!("{:.0} %", 100.0 * share)).unwrap_or_default(),
+        bound.map(|bound| bound.to_string()).unwrap_or_default(),
         number(record.tflops),
-        number(record.ceiling_tflops),
         number(record.gbps),
-        number(record.ceiling_gbps),
-        record.kernels.unwrap_or_default(),
-        record.peak_bytes.unwrap_or_default() as f64 / 1024.0 / 1024.0,
-    )
+        record.kernels.unwrap_or_default().to_string(),
+        format!("{:.1}", record.peak_bytes.unwrap_or_default() as f64 / 1024.0 / 1024.0),
+    ]
 }

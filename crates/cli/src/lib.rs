@@ -12,6 +12,7 @@ mod log;
 mod output;
 mod profile;
 mod rank;
+mod table;
 mod tune;
 mod verify;
 

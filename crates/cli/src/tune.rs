@@ -3,7 +3,8 @@ use crate::bench;
 use crate::caches;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire_measure::{Bench, BenchOptions, TunedKernel};
+use crate::table::table;
+use rewire_measure::{Bench, BenchOptions, TunedKernel, in_words};
 
 pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let jobs = bench::jobs(&options.ops, options.suite.as_deref(), &options.sizes)?;
@@ -31,22 +32,20 @@ pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), C
 /// A table of the kernels of a workload, and their sum.
 fn print(tuned: &[TunedKernel], name: &str, output: &mut Output) -> Result<(), CliError> {
     let Some(first) = tuned.first() else { return Ok(output.line(format_args!("{name}: no kernel has tunings"))?) };
-    output.line(format_args!("{name} {} ({}) on {}", first.dtype, bench::sizes(&first.shape), first.adapter))?;
-    let longest = |text: fn(&TunedKernel) -> &str| tuned.iter().map(|kernel| text(kernel).len()).max().unwrap_or(0);
-    let (names, extents) = (longest(|kernel| &kernel.name).max(6), longest(|kernel| &kernel.sizes).max(5));
-    let head = format!("  step  {:<names$}  {:<extents$}  tried", "kernel", "sizes");
-    output.line(format_args!("{head}   before ms    after ms  tuning"))?;
-    for kernel in tuned {
-        let TunedKernel { step, name, sizes, candidates, before_ms, after_ms, .. } = kernel;
+    output.line(format_args!("{name} {} ({}) on {}", first.dtype, in_words(&first.shape), first.adapter))?;
+    let rows = tuned.iter().map(|kernel| {
         let change = match kernel.before == kernel.after {
             true => kernel.after.clone(),
             false => format!("{}, was {}", kernel.after, kernel.before),
         };
-        let row = format!("  {step:>4}  {name:<names$}  {sizes:<extents$}  {candidates:>5}");
-        output.line(format_args!("{row}{before_ms:>12.4}{after_ms:>12.4}  {change}  {}", kernel.path))?;
-    }
-    let sum = |time: fn(&TunedKernel) -> f64| tuned.iter().map(time).sum::<f64>();
+        let [before, after] = [kernel.before_ms, kernel.after_ms].map(|ms| format!("{ms:.4}"));
+        let (step, tried) = (kernel.step.to_string(), kernel.candidates.to_string());
+        vec![step, kernel.name.clone(), kernel.sizes.clone(), tried, before, after, change, kernel.path.clone()]
+    });
+    let sum = |time: fn(&TunedKernel) -> f64| format!("{:.4}", tuned.iter().map(time).sum::<f64>());
     let (before, after) = (sum(|kernel| kernel.before_ms), sum(|kernel| kernel.after_ms));
-    let width = head.len();
-    Ok(output.line(format_args!("{:<width$}{before:>12.4}{after:>12.4}", "        sum"))?)
+    let last = ["", "sum", "", "", &before, &after, "", ""].map(str::to_owned).to_vec();
+    let header = ["step", "kernel", "sizes", "tried", "before ms", "after ms", "tuning", "path"];
+    let rows = rows.chain([last]);
+    Ok(output.line(table(&header, rows, &[1, 2, 6, 7]))?)
 }

@@ -93,9 +93,11 @@ fn records_are_compared_drawn_and_put_on_a_page() {
     let lines: String =
         records.iter().map(|record| format!("{}\n", record.to_string().replace("\"cpu\"", "\"other\""))).collect();
     let other = folder.write("other.jsonl", lines);
-    let paged = run(&["bench", "--records", &other, "--markdown", &file("both.md")]);
+    let paged = run(&["bench", "--svg", &file("both.svg"), "--records", &other, "--markdown", &file("both.md")]);
     assert_eq!(paged.code, Some(0), "{}", paged.stderr);
     assert!(std::fs::read_to_string(file("both.md")).unwrap().contains("## other"));
+    assert!(std::fs::read_to_string(file("both.md")).unwrap().contains("](both.svg)"));
+    assert_eq!(std::fs::read_to_string(file("both.svg")).unwrap().matches("<g ").count(), 1);
 
     let slower = |record: &Value, factor: f64| {
         let mut record = record.clone();
@@ -117,6 +119,20 @@ fn records_are_compared_drawn_and_put_on_a_page() {
     worse.failed_with(&["1 of 1 are worse"]);
     assert_eq!(worse.json()[2]["category"], "worse");
     compare("no record".to_owned()).failed_with(&["earlier.jsonl", "line 1"]);
+}
+
+#[test]
+fn people_read_a_table() {
+    let run = run(&["bench", "addmm", "pointwise", "--m", "20", "--rows", "30", "--kernel", "cpu", "--seconds", "0"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert!(lines.len() == 4 && lines[0].starts_with("cpu: copies "), "{}", run.stdout);
+    let header = ["work", "type", "run ms", "spread", "GPU ms", "floor ms", "share", "bound by"];
+    assert!(header.iter().all(|name| lines[1].contains(name)), "{}", lines[1]);
+    assert!(lines[2].contains("addmm (m 20, k ") && lines[2].contains(" to ") && lines[2].contains(" %  "));
+    let bound = ["bandwidth", "arithmetic"].iter().any(|bound| lines[3].contains(bound));
+    assert!(lines[3].contains("pointwise (rows 30") && bound, "{}", lines[3]);
+    assert_eq!(lines[2].find("f32"), lines[3].find("f32"));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub use error::BenchError;
 pub use machines::Machines;
 pub use noise::Noise;
 pub use page::page;
-pub use record::Record;
+pub use record::{Bound, Record, in_words, rounded};
 pub use roofline::roofline;
 pub use shape::{Lengths, Shape};
 pub use suite::{SUITES, suite};

@@ -1,7 +1,15 @@
-use crate::{BenchError, Record};
+use crate::{BenchError, Record, rounded};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fmt::Write;
+
+/// Figures of other libraries.
+#[derive(Debug, Deserialize)]
+struct References {
+    /// Which libraries and devices they are of.
+    about: String,
+    figures: Vec<Reference>,
+}
 
 /// A figure of another library for the same work.
 #[derive(Debug, Deserialize)]
@@ -39,46 +47,35 @@ impl Reference {
     /// How many times as fast the record is.
     fn ratio(&self, record: &Record) -> Option<f64> {
         Some(match self.figure {
-            Figure::Ms(ms) => ms / time(record)?,
+            Figure::Ms(ms) => ms / record.time_ms()?,
             Figure::Tflops(tflops) => record.tflops? / tflops,
             Figure::Gbps(gbps) => record.gbps? / gbps,
         })
     }
 }
 
-fn references() -> Result<Vec<Reference>, BenchError> {
+fn references() -> Result<References, BenchError> {
     serde_json::from_str(REFERENCES)
         .map_err(|error| BenchError::File { path: "references.json".into(), reason: error.to_string() })
 }
 
-/// The time that rates are computed by.
-fn time(record: &Record) -> Option<f64> {
-    record.gpu_ms.or(record.wall_ms)
-}
-
-/// The least time by the ceilings: bytes over bandwidth or operations over the rate of arithmetic, whichever is longer.
-fn floor(record: &Record) -> Option<f64> {
-    let moving = record.bytes? as f64 / record.ceiling_gbps? / 1e6;
-    let computing = record.operations? as f64 / record.ceiling_tflops? / 1e9;
-    Some(moving.max(computing))
-}
-
 /// A page of Markdown with a table an adapter: shape, floor, figure, share of the ceiling, and how many times as fast as
-/// other libraries on the same device.
+/// other libraries on the same device. `picture` is a file beside the page that it shows.
 ///
 /// # Errors
 /// [`BenchError::File`] if the figures of other libraries are not good.
-pub fn page(records: &[Record]) -> Result<String, BenchError> {
-    let references = references()?;
-    let mut page = String::from(
+pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchError> {
+    let References { about, figures } = references()?;
+    let mut page = format!(
         "# Performance\n\nWritten by `rewire bench --suite NAME --markdown FILE`.\n\n\
          The floor is the longer of bytes over copy bandwidth and operations over the rate of multiply-adds or of cooperative \
          matrices,\nmeasured in the same run; the share is the floor over the time. On a GPU the time is that of the kernels by its own clock, on \
          the CPU that of\na whole run. Times are medians. Operations are those of products, half the square of every sequence \
-         for causal attention;\nbytes are every tensor once. \"x\" is how many times as fast as another library: Triton and \
-         cuBLAS on an NVIDIA H200\n(driver 580, PyTorch 2.11, Triton 3.6), PyTorch 2.14 and the `gemm` crate with two threads \
-         of an AMD EPYC (Zen 5).\n",
+         for causal attention;\nbytes are every tensor once. \"x\" is how many times as fast as another library: {about}.\n",
     );
+    if let Some(picture) = picture {
+        let _ = writeln!(page, "\n![Rooflines of the devices below]({picture})");
+    }
     let mut adapters: Vec<&str> = vec![];
     for record in records {
         if !adapters.contains(&record.adapter.as_str()) {
@@ -87,7 +84,7 @@ pub fn page(records: &[Record]) -> Result<String, BenchError> {
     }
     for adapter in adapters {
         let of_adapter: Vec<&Record> = records.iter().filter(|record| record.adapter == adapter).collect();
-        write_adapter(&mut page, adapter, &of_adapter, &references);
+        write_adapter(&mut page, adapter, &of_adapter, &figures);
     }
     Ok(page)
 }
@@ -109,15 +106,12 @@ fn write_adapter(page: &mut String, adapter: &str, records: &[&Record], referenc
          |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
     );
     for record in records {
-        let sizes = record.shape.iter().filter(|(name, value)| is_told(name, value));
-        let sizes: Vec<String> =
-            sizes.map(|(name, value)| format!("{} {}", name.replace('_', " "), bare(value))).collect();
-        let work = format!("{} ({})", record.op, sizes.join(", "));
+        let work = record.title();
         if let Some(error) = &record.error {
             let _ = writeln!(page, "| {work} | {} | {} |||||||||", record.dtype, error.replace('|', "/"));
             continue;
         }
-        let share = floor(record).zip(time(record)).map(|(floor, time)| format!("{:.0} %", 100.0 * floor / time));
+        let share = record.share().map(|share| format!("{:.0} %", 100.0 * share));
         let faster = references.iter().filter(|reference| reference.fits(record));
         let faster = faster.filter_map(|reference| Some(format!("{} {:.2}", reference.by, reference.ratio(record)?)));
         let _ = writeln!(
@@ -125,8 +119,8 @@ fn write_adapter(page: &mut String, adapter: &str, records: &[&Record], referenc
             "| {work} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} | {} |",
             record.dtype,
             record.kernels.unwrap_or_default(),
-            number(floor(record)),
-            number(time(record)),
+            number(record.floor().map(|(floor, _)| floor)),
+            number(record.time_ms()),
             share.unwrap_or_default(),
             number(record.wall_ms),
             number(record.tflops),
@@ -137,22 +131,8 @@ fn write_adapter(page: &mut String, adapter: &str, records: &[&Record], referenc
     }
 }
 
-/// True for sizes that say more than a reader expects.
-fn is_told(name: &str, value: &Value) -> bool {
-    name != "seed" && name != "dtype" && value.as_u64() != Some(0) && value.as_bool() != Some(false)
-}
-
-fn bare(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
 fn number(value: Option<f64>) -> String {
-    match value {
-        None => String::new(),
-        Some(value) if value >= 100.0 => format!("{value:.0}"),
-        Some(value) if value >= 1.0 => format!("{value:.2}"),
-        Some(value) => format!("{value:.4}"),
-    }
+    value.map(rounded).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -180,7 +160,9 @@ mod tests {
             ..Record::default()
         };
         let plain = Record { ceiling_tflops: Some(50.0), ..record.clone() };
-        let page = page(&[record.clone(), plain, Record { error: Some("no room".into()), ..record }]).unwrap();
+        let failed = Record { error: Some("no room".into()), ..record.clone() };
+        let page = page(&[record, plain, failed], Some("roof.svg")).unwrap();
+        assert!(page.contains("(roof.svg)\n\n## NVIDIA") && page.contains("another library: Triton"));
         assert!(page.contains("multiply-adds 50.00 TFLOP/s, cooperative matrices 500 TFLOP/s"));
         let line = page.lines().find(|line| line.contains("0.2000")).unwrap();
         assert!(line.contains("| 50 % |") && line.contains("cuBLAS 0.50") && line.contains("(m 4096, k 4096, n 4096)"));

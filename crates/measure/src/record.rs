@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::fmt;
 
 /// What a bench found. Times are in milliseconds, medians where nothing else is said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,11 +55,76 @@ pub struct Record {
     pub error: Option<String>,
 }
 
+/// What a floor is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Moving bytes.
+    Bandwidth,
+    /// Operations.
+    Arithmetic,
+}
+
 impl Record {
-    /// Share of the ceiling that limits it: of bandwidth or of arithmetic, whichever is nearer.
-    pub fn share(&self) -> Option<f64> {
-        let share = |rate: Option<f64>, ceiling: Option<f64>| Some(rate? / ceiling.filter(|ceiling| *ceiling > 0.0)?);
-        let shares = [share(self.tflops, self.ceiling_tflops), share(self.gbps, self.ceiling_gbps)];
-        shares.into_iter().flatten().reduce(f64::max)
+    /// The time that rates are computed by: that of the kernels on a GPU, that of a run on the CPU.
+    pub fn time_ms(&self) -> Option<f64> {
+        self.gpu_ms.or(self.wall_ms)
     }
+
+    /// The least time by the ceilings, and what it goes to: bytes over bandwidth or operations over the rate of arithmetic,
+    /// whichever is longer.
+    pub fn floor(&self) -> Option<(f64, Bound)> {
+        let moving = self.bytes? as f64 / self.ceiling_gbps? / 1e6;
+        let computing = self.operations? as f64 / self.ceiling_tflops? / 1e9;
+        Some(if moving < computing { (computing, Bound::Arithmetic) } else { (moving, Bound::Bandwidth) })
+    }
+
+    /// Share of the floor in the time.
+    pub fn share(&self) -> Option<f64> {
+        Some(self.floor()?.0 / self.time_ms().filter(|time| *time > 0.0)?)
+    }
+
+    /// The work in words, without sizes that say no more than a reader expects.
+    pub fn title(&self) -> String {
+        let is_told = |(name, value): &(&String, &Value)| {
+            *name != "seed" && *name != "dtype" && value.as_u64() != Some(0) && value.as_bool() != Some(false)
+        };
+        let sizes: Map<String, Value> =
+            self.shape.iter().filter(is_told).map(|(k, v)| (k.clone(), v.clone())).collect();
+        format!("{} ({})", self.op, in_words(&sizes))
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Bandwidth => "bandwidth",
+            Self::Arithmetic => "arithmetic",
+        })
+    }
+}
+
+/// Sizes as text.
+///
+/// ```
+/// let shape = serde_json::json!({ "max_len": 64, "len_dist": "full" });
+/// assert_eq!(rewire_measure::in_words(shape.as_object().unwrap()), "max len 64, len dist full");
+/// ```
+pub fn in_words(shape: &Map<String, Value>) -> String {
+    let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let sizes = shape.iter().map(|(name, size)| format!("{} {}", name.replace('_', " "), value(size)));
+    sizes.collect::<Vec<_>>().join(", ")
+}
+
+/// A figure with as many digits as say something.
+///
+/// ```
+/// assert_eq!([0.02345, 1.2345, 123.4].map(rewire_measure::rounded), ["0.0235", "1.23", "123"]);
+/// ```
+pub fn rounded(value: f64) -> String {
+    let digits = match value {
+        _ if value >= 100.0 => 0,
+        _ if value >= 1.0 => 2,
+        _ => 4,
+    };
+    format!("{value:.digits$}")
 }

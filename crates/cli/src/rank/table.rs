@@ -1,6 +1,7 @@
 use super::items::Titles;
 use super::report::Summary;
 use crate::output::Output;
+use crate::table::table;
 use rewire::rank::Ranked;
 use std::fmt::Display;
 use std::io;
@@ -11,21 +12,21 @@ const WIDEST: usize = 48;
 pub fn print(ranked: &Ranked, top: usize, tasks: &[String], titles: &Titles, output: &mut Output) -> io::Result<()> {
     let shown = &ranked.candidates[..top.min(ranked.candidates.len())];
     output.line(format_args!("{}  {}", visible(&ranked.user), count(ranked.candidates.len() as u64, "candidate")))?;
-    let mut header = vec!["#".to_owned(), "item".to_owned()];
-    header.extend((!titles.is_empty()).then(|| "title".to_owned()));
-    header.push("score".to_owned());
-    header.extend(tasks.iter().map(visible));
-    let mut rows = vec![header];
-    for (rank, candidate) in shown.iter().enumerate() {
+    let tasks: Vec<String> = tasks.iter().map(visible).collect();
+    let mut header = vec!["#", "item"];
+    header.extend((!titles.is_empty()).then_some("title"));
+    header.push("score");
+    header.extend(tasks.iter().map(String::as_str));
+    let rows = shown.iter().enumerate().map(|(rank, candidate)| {
         let mut row = vec![(rank + 1).to_string(), candidate.item.to_string()];
         row.extend((!titles.is_empty()).then(|| visible(titles.get(candidate.item).unwrap_or("-"))));
         row.push(format!("{:.4}", candidate.score));
         row.extend(candidate.logits.iter().map(|logit| format!("{logit:.4}")));
-        rows.push(row);
-    }
+        row
+    });
     if !shown.is_empty() {
-        let left = (!titles.is_empty()).then_some(2);
-        aligned(&rows, left).into_iter().try_for_each(|line| output.line(line))?;
+        let left: &[usize] = if titles.is_empty() { &[] } else { &[2] };
+        output.line(table(&header, rows, left))?;
     }
     output.line("")
 }
@@ -54,21 +55,6 @@ pub fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Columns padded to equal width: numbers to the right, the column `left` to the left.
-fn aligned(rows: &[Vec<String>], left: Option<usize>) -> Vec<String> {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| match left == Some(at) {
-            true => format!("{cell:<width$}"),
-            false => format!("{cell:>width$}"),
-        });
-        format!("  {}", cells.collect::<Vec<_>>().join("  "))
-    };
-    rows.iter().map(line).collect()
-}
-
 /// Text from a file, cut to fit and without control characters.
 fn visible(text: impl Display) -> String {
     let mut shown: String = text.to_string().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
@@ -82,13 +68,6 @@ fn visible(text: impl Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_line_up() {
-        let rows =
-            [vec!["#", "title", "n"], vec!["1", "Ä", "10"]].map(|row| row.into_iter().map(str::to_owned).collect());
-        assert_eq!(aligned(&rows, Some(1)), ["  #  title   n", "  1  Ä      10"]);
-    }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
