@@ -36,7 +36,7 @@ fn ranking(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("rank");
     group.sample_size(10);
     for backend in backends() {
-        let mut ranker = load(&backend);
+        let ranker = load(&backend);
         let requests = requests(&ranker, shape(256, 4));
         group.throughput(Throughput::Elements(requests.len() as u64));
         group.bench_function(backend.name(), |bencher| bencher.iter(|| ranker.rank(&requests).unwrap()));

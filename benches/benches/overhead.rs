@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rewire::prelude::{Inputs, Kernel, Session, SessionOptions};
+use rewire::prelude::{Inputs, Kernel, Model, ModelOptions};
 use rewire::rank::read_config;
 use rewire::{lower, optimize};
 use rewire_benches::idle_gpu;
@@ -29,8 +29,8 @@ fn overhead(criterion: &mut Criterion) {
     let gpu = idle_gpu();
     let Workload { graph, parameters, .. } = workload(0);
     let plan = lower(&optimize(graph).unwrap().0).unwrap();
-    let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..SessionOptions::default() };
-    let mut session = Session::load(plan, |name| parameters.get(name).cloned(), options).unwrap();
+    let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..ModelOptions::default() };
+    let mut session = Model::load(plan, |name| parameters.get(name).cloned(), options).unwrap().session();
     let kernels = session.report().gpu_steps;
     let mut group = criterion.benchmark_group(format!("host of {kernels} kernels"));
     for (name, users) in [("one size", 1), ("sizes that change", 16)] {

@@ -5,7 +5,7 @@ pub mod graphs;
 
 use rewire::graph::{DType, Graph, HostTensor};
 use rewire::hstu::models::parameters;
-use rewire::prelude::{Inputs, Kernel, Session, SessionOptions};
+use rewire::prelude::{Inputs, Kernel, Model, ModelOptions, Session};
 use rewire::runtime::wgpu;
 use rewire::{Gpu, lower, optimize};
 use rewire_measure::Noise;
@@ -80,9 +80,8 @@ impl Case {
             specs.map(|spec| (spec.name, noise.floats(spec.dtype, &spec.shape).unwrap())).collect();
         let find = |name: &str| parameters.get(name).cloned();
         let plan = lower(&optimize(graph.clone()).unwrap().0).unwrap();
-        let options =
-            SessionOptions { kernel: backend.kernel(), gpu: backend.gpu.clone(), ..SessionOptions::default() };
-        let session = Session::load(plan, find, options).unwrap();
+        let options = ModelOptions { kernel: backend.kernel(), gpu: backend.gpu.clone(), ..ModelOptions::default() };
+        let session = Model::load(plan, find, options).unwrap().session();
         let mut inputs: Inputs = host.iter().map(|(name, tensor)| (*name, tensor.clone())).collect();
         for (name, tensor) in tensors {
             match &backend.gpu {

@@ -3,7 +3,7 @@
 use crate::compare::Results;
 use rewire_graph::{Graph, HostTensor, interpret};
 use rewire_graph_rewrite::{lower, optimize, plan::Plan};
-use rewire_runtime::{Gpu, Inputs, Kernel, Session, SessionOptions, Value};
+use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, Session, Value};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -59,17 +59,17 @@ pub fn gpu() -> Option<Gpu> {
 }
 
 /// Options of a session on a device.
-pub fn on(gpu: Gpu) -> SessionOptions {
-    SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), checked: true, ..SessionOptions::default() }
+pub fn on(gpu: Gpu) -> ModelOptions {
+    ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), checked: true, ..ModelOptions::default() }
 }
 
 /// Options of a session for a kernel; `None` where it needs an adapter and there is none.
-pub fn options(kernel: Kernel) -> Option<SessionOptions> {
+pub fn options(kernel: Kernel) -> Option<ModelOptions> {
     let gpu = match kernel {
         Kernel::Cpu => None,
         Kernel::Auto | Kernel::Wgpu => Some(gpu()?),
     };
-    Some(SessionOptions { kernel, gpu, checked: true, ..SessionOptions::default() })
+    Some(ModelOptions { kernel, gpu, checked: true, ..ModelOptions::default() })
 }
 
 /// A session; `None` where it needs an adapter and there is none.
@@ -78,15 +78,16 @@ pub fn session(graph: &Graph, parameters: &Tensors, kernel: Kernel) -> Result<Op
 }
 
 /// A session with given options.
-pub fn load(graph: &Graph, parameters: &Tensors, options: SessionOptions) -> Result<Session, String> {
+pub fn load(graph: &Graph, parameters: &Tensors, options: ModelOptions) -> Result<Session, String> {
     load_plan(plan(graph)?, parameters, options)
 }
 
 /// A session of a plan.
-pub fn load_plan(plan: Plan, parameters: &Tensors, options: SessionOptions) -> Result<Session, String> {
+pub fn load_plan(plan: Plan, parameters: &Tensors, options: ModelOptions) -> Result<Session, String> {
     let kernel = options.kernel;
     let find = |name: &str| parameters.get(name).cloned();
-    Session::load(plan, find, options).map_err(|error| format!("{kernel}: load: {error}"))
+    let model = Model::load(plan, find, options).map_err(|error| format!("{kernel}: load: {error}"))?;
+    Ok(model.session())
 }
 
 /// The outputs of one run on the host.

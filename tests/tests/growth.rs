@@ -2,7 +2,7 @@
 
 use rewire_benches::idle_gpu;
 use rewire_measure::{Lengths, Shape, Workload};
-use rewire_runtime::{Gpu, Inputs, Kernel, Outputs, Session, SessionOptions};
+use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, Outputs, Session};
 use rewire_tests::backend::{gpu, plan};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::VecDeque;
@@ -59,8 +59,8 @@ fn workload(seed: usize) -> Workload {
 fn load(gpu: Option<Gpu>) -> Session {
     let Workload { graph, parameters, .. } = workload(0);
     let kernel = if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu };
-    let options = SessionOptions { kernel, gpu, ..SessionOptions::default() };
-    Session::load(plan(&graph).unwrap(), |name| parameters.get(name).cloned(), options).unwrap()
+    let options = ModelOptions { kernel, gpu, ..ModelOptions::default() };
+    Model::load(plan(&graph).unwrap(), |name| parameters.get(name).cloned(), options).unwrap().session()
 }
 
 /// The inputs of all sizes. On a device every other run leaves its results there.

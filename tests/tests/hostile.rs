@@ -17,9 +17,9 @@ proptest! {
     fn changed_plans_load_and_run_or_say_why_not(choices in choices()) {
         let Ok(plan) = serde_json::from_value::<Plan>(changed(&stored().plan, SMALL, &choices)) else { return Ok(()) };
         emitted(&plan);
-        let Ok(mut session) = load(plan) else { return Ok(()) };
+        let Ok(model) = load(plan) else { return Ok(()) };
         let inputs: Inputs = stored().inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
-        drop(session.run(&inputs));
+        drop(model.session().run(&inputs));
     }
 
     #[test]

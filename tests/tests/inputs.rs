@@ -1,7 +1,7 @@
 //! Host inputs that are not what they are declared to be: every kernel and the interpreter say so, with the same words.
 
 use rewire_graph::{DType, Graph, HostTensor, Ragged, Scope, Tensor, interpret};
-use rewire_runtime::{Inputs, Kernel, Session, SessionOptions, Value};
+use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Session, Value};
 use rewire_tests::backend::{Tensors, gpu, options, plan, session};
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::golden::{Golden, cases, hold, sample};
@@ -243,7 +243,7 @@ fn ids_on_the_device_take_the_nearest_row() {
     let ids = scope.input("ids", DType::I64, &[scope.size("ids")]);
     let y = scope.input("seven", F32, &[7.into(), 4.into()]).gather(&ids);
     let plan = plan(&scope.finish(&[("y", y)]).unwrap()).unwrap();
-    let mut session = Session::load(plan, |_| None, options).unwrap();
+    let mut session = Model::load(plan, |_| None, options).unwrap().session();
     let mut run = |ids: &[i64]| {
         let ids = session.upload(&HostTensor::i64(vec![3], ids).unwrap()).unwrap();
         let mut inputs: Inputs = [rows("seven", 7)].into_iter().collect();
@@ -263,11 +263,11 @@ fn stored_plans_check_ids() {
     assert_eq!(stored["shapes"]["ids"].as_array().map(Vec::len), Some(1));
     let load = |stored: &serde_json::Value| {
         let plan = serde_json::from_value(stored.clone()).unwrap();
-        Session::load(plan, |_| None, options(Kernel::Cpu).unwrap()).map_err(|error| error.to_string())
+        Model::load(plan, |_| None, options(Kernel::Cpu).unwrap()).map_err(|error| error.to_string())
     };
     let ids = HostTensor::i64(vec![1], &[3]).unwrap();
     let inputs: Tensors = [("ids", ids), rows("x", 3)].map(|(name, tensor)| (name.to_owned(), tensor)).into();
-    let said = run(&mut load(&stored).unwrap(), &inputs).unwrap_err();
+    let said = run(&mut load(&stored).unwrap().session(), &inputs).unwrap_err();
     assert_eq!(said, "input `ids`: expected 0 to 2, the rows of the table, got 3 at element 0");
     let wrong = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut changed = stored.clone();
@@ -302,8 +302,8 @@ fn ids_take_the_nearest_row_where_that_is_asked_for() {
     };
     let nearest = interpret(&graph, &inputs(&[0, 3, 6]), &Tensors::new()).unwrap();
     for kernel in kernels() {
-        let options = SessionOptions { clamp_ids: true, ..options(kernel).unwrap() };
-        let mut session = Session::load(plan(&graph).unwrap(), |_| None, options).unwrap();
+        let options = ModelOptions { clamp_ids: true, ..options(kernel).unwrap() };
+        let mut session = Model::load(plan(&graph).unwrap(), |_| None, options).unwrap().session();
         assert_eq!(run(&mut session, &inputs(&[-5, 3, 1 << 40])).unwrap(), nearest, "{kernel}");
     }
 }

@@ -3,7 +3,7 @@
 
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor};
-use rewire_runtime::{Gpu, Kernel, SessionOptions};
+use rewire_runtime::{Gpu, Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load, on, oracle, run, session};
 use rewire_tests::case::Case;
 use rewire_tests::compare::{Results, Tolerance, differences};
@@ -275,12 +275,12 @@ fn meets(what: &str, seed: u64, actual: &Results, expected: &Results, case: &Cas
 }
 
 /// The CPU, and shaders with checks and without, as apps run them, where there is an adapter.
-fn settings() -> Vec<(&'static str, SessionOptions)> {
+fn settings() -> Vec<(&'static str, ModelOptions)> {
     let shaders = |gpu: Gpu| {
-        let unchecked = SessionOptions { checked: false, ..on(gpu.clone()) };
+        let unchecked = ModelOptions { checked: false, ..on(gpu.clone()) };
         [("shaders with checks", on(gpu)), ("shaders", unchecked)]
     };
-    let cpu = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+    let cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
     [("CPU", cpu)].into_iter().chain(gpu().into_iter().flat_map(shaders)).collect()
 }
 

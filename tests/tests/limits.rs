@@ -2,7 +2,7 @@
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
-use rewire_runtime::{Kernel, SessionOptions};
+use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load, on, oracle, run};
 use rewire_tests::build::build;
 use rewire_tests::compare::{Tolerance, differences};
@@ -84,13 +84,13 @@ fn a_table_beyond_all_bindings_is_refused() {
     let target = Target { binding_bytes: 40_960, storage_buffers: 8, ..gpu.target().clone() };
     let error = load(&graph, &parameters, on(gpu.restricted(&target))).unwrap_err();
     assert!(error.contains("storage buffers"), "{error}");
-    let options = SessionOptions { kernel: Kernel::Auto, ..on(gpu.restricted(&target)) };
+    let options = ModelOptions { kernel: Kernel::Auto, ..on(gpu.restricted(&target)) };
     let session = load(&graph, &parameters, options).unwrap();
     assert!(session.report().cpu_steps > 0, "{:?}", session.report());
 }
 
 /// Positions, and a mark of every sample, for more rows than an `f32` counts.
-fn many_rows(options: SessionOptions) {
+fn many_rows(options: ModelOptions) {
     let scope = Scope::new();
     let batch = scope.size("batch");
     let rows = scope.lengths("lengths", &batch);
@@ -118,7 +118,7 @@ fn many_rows(options: SessionOptions) {
 
 #[test]
 fn rows_are_counted_beyond_the_integers_of_a_float_on_the_cpu() {
-    many_rows(SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() });
+    many_rows(ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() });
 }
 
 #[test]

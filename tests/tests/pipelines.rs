@@ -1,7 +1,7 @@
 //! Compiled kernels that stay on disk from one process to the next.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
-use rewire_runtime::{Gpu, PipelineStore, Session, SessionOptions, wgpu};
+use rewire_runtime::{Gpu, ModelOptions, PipelineStore, Session, wgpu};
 use rewire_tests::backend::{Tensors, gpu, load, on, run};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ fn tensor() -> HostTensor {
 
 /// A session that keeps its kernels in a folder.
 fn session(gpu: &Gpu, folder: &Path) -> Session {
-    let options = SessionOptions { pipelines: Some(PipelineStore::at(folder)), ..on(gpu.clone()) };
+    let options = ModelOptions { pipelines: Some(PipelineStore::at(folder)), ..on(gpu.clone()) };
     load(&graph(), &Tensors::from([("w".to_owned(), tensor())]), options).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Kernels stay within the WebGPU baseline, and use more where there is more.
 
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
-use rewire_runtime::SessionOptions;
+use rewire_runtime::ModelOptions;
 use rewire_tests::backend::{gpu, load, on, oracle, plan, run};
 use rewire_tests::build::build;
 use rewire_tests::compare::{Tolerance, differences};
@@ -42,7 +42,7 @@ fn every_kernel_validates_on_a_large_device() {
 }
 
 /// Holds that a device computes what the interpreter computes.
-fn computes(cases: u32, options: &SessionOptions) {
+fn computes(cases: u32, options: &ModelOptions) {
     hold(cases, 9, |program| {
         let case = build(program)?;
         let expected = oracle(&case.graph, &case.inputs, &case.parameters)?;
@@ -85,13 +85,13 @@ fn workgroups_of_every_size_compute_the_same() {
     let Some(gpu) = gpu() else { return };
     for threads in [32, 128, 1024].into_iter().filter(|threads| *threads <= gpu.target().invocations) {
         let tuning = Tuning { threads: Some(threads), ..Tuning::default() };
-        computes(5, &SessionOptions { tuning, ..on(gpu.clone()) });
+        computes(5, &ModelOptions { tuning, ..on(gpu.clone()) });
     }
 }
 
 #[test]
 fn unchecked_shaders_compute_the_same() {
     if let Some(gpu) = gpu() {
-        computes(15, &SessionOptions { checked: false, ..on(gpu) });
+        computes(15, &ModelOptions { checked: false, ..on(gpu) });
     }
 }

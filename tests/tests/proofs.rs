@@ -6,7 +6,7 @@ use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{DType, Graph, HostTensor, Ragged, Scope, Type, TypeError};
 use rewire_graph_rewrite::plan::{Plan, Source};
 use rewire_graph_rewrite::prove::{Confined, confine};
-use rewire_runtime::{Kernel, SessionOptions};
+use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, load_plan, options, oracle, plan, run};
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::golden::{Golden, cases, hold};
@@ -112,7 +112,7 @@ const SECRET: f32 = 12_345.5;
 /// Runs a plan of rows `x` with `lengths` after a run in which others had many rows of [`SECRET`], with shaders that check
 /// nothing of themselves.
 fn after_others(plan: &Plan, kernel: Kernel, inputs: &Tensors) -> Option<Result<Results, String>> {
-    let options = SessionOptions { checked: false, clamp_ids: true, ..options(kernel)? };
+    let options = ModelOptions { checked: false, clamp_ids: true, ..options(kernel)? };
     let secret = |name: &str, tensor: &HostTensor| match (name, tensor.dtype()) {
         ("lengths" | "more", _) => HostTensor::lengths(&[31, 40, 29]),
         (_, DType::I64) => HostTensor::from_f64(DType::I64, vec![100], &[3.0; 100]).unwrap(),

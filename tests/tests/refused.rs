@@ -1,7 +1,7 @@
 //! Memory that a run on the CPU asks for and does not get is an error, and the next run is right.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
-use rewire_runtime::{Inputs, Kernel, RunError, Session, SessionOptions};
+use rewire_runtime::{Inputs, Kernel, ModelOptions, RunError, Session};
 use rewire_tests::backend::{Tensors, load, run};
 use rewire_tests::noise::Noise;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -67,7 +67,7 @@ fn memory_that_is_refused_is_an_error_and_the_next_run_is_right() {
         ("lengths".to_owned(), HostTensor::lengths(&LENGTHS)),
         ("x".to_owned(), Noise::new(6, "x").floats(F32, &[ROWS, WIDTH], 1.0)),
     ]);
-    let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+    let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
     let mut session: Session = load(&graph, &parameters, options).unwrap();
     let expected = run(&mut session, &inputs).unwrap();
     let given: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();

@@ -3,7 +3,7 @@
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
 use rewire_graph_rewrite::plan::{Plan, Source};
 use rewire_graph_rewrite::split::{JoinError, Parts, join, lookups, module, split};
-use rewire_runtime::{Inputs, Kernel, Session};
+use rewire_runtime::{Inputs, Kernel, Model, Session};
 use rewire_tests::backend::{Tensors, gpu, options, oracle, plan, run};
 use rewire_tests::case::Case;
 use rewire_tests::compare::{Results, Tolerance, differences};
@@ -65,7 +65,7 @@ fn parameters(plan: &Plan) -> Vec<&str> {
 fn load(graph: &Graph, parameters: &Tensors, kernel: Kernel) -> Session {
     let stored = serde_json::to_string(&plan(graph).unwrap()).unwrap();
     let plan: Plan = serde_json::from_str(&stored).unwrap();
-    Session::load(plan, |name| parameters.get(name).cloned(), options(kernel).unwrap()).unwrap()
+    Model::load(plan, |name| parameters.get(name).cloned(), options(kernel).unwrap()).unwrap().session()
 }
 
 /// Both parts, one after the other, on the given kernels.

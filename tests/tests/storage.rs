@@ -2,7 +2,7 @@
 
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
-use rewire_runtime::{Kernel, SessionOptions};
+use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load_plan, on, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::golden::{Golden, cases, hold, sample};
@@ -13,7 +13,7 @@ const TOLERANCE: f64 = 5e-3;
 /// The types, and how far results may be off.
 const STORED: [(DType, f64); 2] = [(DType::F16, TOLERANCE), (DType::BF16, 8.0 * TOLERANCE)];
 
-fn check(golden: &Golden, options: &SessionOptions) -> Result<(), String> {
+fn check(golden: &Golden, options: &ModelOptions) -> Result<(), String> {
     let replay = golden.trace()?;
     let mut found = vec![];
     for (dtype, tolerance) in STORED {
@@ -28,7 +28,7 @@ fn check(golden: &Golden, options: &SessionOptions) -> Result<(), String> {
 
 #[test]
 fn the_cpu_stores_16_bits() {
-    let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+    let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
     hold(&cases(), |golden| check(golden, &options));
 }
 
@@ -88,8 +88,8 @@ const WIDTHS: [usize; 6] = [1, 4, 25, 50, 64, 130];
 const TABLES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Rows8];
 
 /// Every kernel: the CPU, and the GPU with and without `f16`.
-fn kernels() -> Vec<SessionOptions> {
-    let cpu = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
+fn kernels() -> Vec<ModelOptions> {
+    let cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
     let plain = |gpu: rewire_runtime::Gpu| on(gpu.restricted(&Target { f16: false, ..gpu.target().clone() }));
     [Some(cpu), gpu().map(on), gpu().map(plain)].into_iter().flatten().collect()
 }

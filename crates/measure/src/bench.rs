@@ -6,7 +6,7 @@ use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{
-    Detail, Gpu, Inputs, Kernel, Outputs, PipelineStore, Profile, RunError, Session, SessionOptions, TuningStore,
+    Detail, Gpu, Inputs, Kernel, Model, ModelOptions, Outputs, PipelineStore, Profile, RunError, Session, TuningStore,
     Value, measure_machine,
 };
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub struct Bench {
     gpu: Option<Gpu>,
     machine: Machine,
     pub(crate) seconds: f64,
-    session: SessionOptions,
+    session: ModelOptions,
 }
 
 /// A run, kernel by kernel, with what is predicted.
@@ -77,13 +77,13 @@ impl Bench {
         }
         let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
         let machine = measure_machine(gpu.as_ref())?;
-        let session = SessionOptions {
+        let session = ModelOptions {
             kernel: if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu },
             gpu: gpu.clone(),
             tuning: options.tuning,
             tunings: options.tunings.clone(),
             pipelines: options.pipelines.clone(),
-            ..SessionOptions::default()
+            ..ModelOptions::default()
         };
         Ok(Self { gpu, machine, seconds: options.seconds, session })
     }
@@ -194,14 +194,14 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    fn new(workload: &Workload, options: SessionOptions) -> Result<Self, BenchError> {
+    fn new(workload: &Workload, options: ModelOptions) -> Result<Self, BenchError> {
         let mut plan = lower(&optimize(workload.graph.clone())?.0)?;
         if workload.dtype != DType::F32 {
             plan.store_floats_as(workload.dtype);
         }
         let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
-        let session = Session::load(plan, |name| workload.parameters.get(name).cloned(), options)?;
+        let session = Model::load(plan, |name| workload.parameters.get(name).cloned(), options)?.session();
         let inputs = place(&session, inputs, gpu.is_some())?;
         Ok(Self { session, inputs, gpu })
     }

@@ -17,8 +17,8 @@
 //! let (graph, _) = rewire::optimize(graph)?;
 //! let plan = rewire::lower(&graph)?;
 //! let weight = HostTensor::f32(vec![2, 3], &[1.0, 0.0, 1.0, 0.0, 1.0, 1.0])?;
-//! let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
-//! let mut session = Session::load(plan, |name| (name == "weight").then(|| weight.clone()), options)?;
+//! let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+//! let mut session = Model::load(plan, |name| (name == "weight").then(|| weight.clone()), options)?.session();
 //!
 //! let x = HostTensor::f32(vec![1, 2], &[1.0, 2.0])?;
 //! let outputs = session.run(&Inputs::new().with("x", x))?;
@@ -36,7 +36,7 @@
 //! ```no_run
 //! use rewire::rank::{Place, RankOptions, Ranker};
 //!
-//! let mut ranker = Ranker::load("model".as_ref(), &RankOptions::default())?;
+//! let ranker = Ranker::load("model".as_ref(), &RankOptions::default())?;
 //! let line = br#"{"user":"u1","history":{"item_id":[]},"candidates":{"item_id":[7,9]}}"#;
 //! let request = ranker.schema().request_from_json(line, Place::Memory)?;
 //! for ranked in ranker.rank(&[request])? {
@@ -63,7 +63,8 @@ pub use rewire_runtime as runtime;
 pub use rewire_graph::{GraphError, HostTensor};
 pub use rewire_graph_rewrite::{RewriteError, lower, optimize};
 pub use rewire_runtime::{
-    DeviceInfo, DeviceKind, Gpu, GpuError, Kernel, PipelineStore, Session, TuningStore, Workers, block_on, devices,
+    DeviceInfo, DeviceKind, Gpu, GpuError, Kernel, Model, PipelineStore, Session, TuningStore, Workers, block_on,
+    devices,
 };
 
 /// What most programs need.
@@ -74,7 +75,7 @@ pub mod prelude {
     pub use rewire_graph::{DType, Dim, Graph, HostTensor, Ragged, Scope, Tensor};
     pub use rewire_graph_rewrite::passes::{Context, Pass, Pipeline};
     pub use rewire_graph_rewrite::rules::{Match, Patch, Pattern, Rule, TracedRule};
-    pub use rewire_runtime::{Gpu, Inputs, Kernel, Outputs, Session, SessionOptions};
+    pub use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, Outputs, Session};
 }
 
 #[cfg(doctest)]

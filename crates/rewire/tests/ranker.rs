@@ -124,15 +124,15 @@ fn requests(ranker: &Ranker) -> Vec<Request> {
     sizes.iter().map(|&(events, candidates)| request(ranker, &mut noise, events, candidates)).collect()
 }
 
-fn one_by_one(ranker: &mut Ranker, requests: &[Request]) -> Vec<Ranked> {
+fn one_by_one(ranker: &Ranker, requests: &[Request]) -> Vec<Ranked> {
     requests.iter().flat_map(|request| ranker.rank(std::slice::from_ref(request)).unwrap()).collect()
 }
 
 fn check_independence(config: &Config, options: &RankOptions) -> Vec<Ranked> {
-    let mut ranker = load(config, options);
+    let ranker = load(config, options);
     let requests = requests(&ranker);
     let together = ranker.rank(&requests).unwrap();
-    assert_eq!(together, one_by_one(&mut ranker, &requests));
+    assert_eq!(together, one_by_one(&ranker, &requests));
     let mut reversed: Vec<Request> = requests.clone();
     reversed.reverse();
     let mut backwards = ranker.rank(&reversed).unwrap();
@@ -169,7 +169,7 @@ fn an_adapter_gives_the_same_scores() {
 
 #[test]
 fn long_requests_are_laid_out_as_told() {
-    let mut ranker = load(&config(&interleaved()), &on_cpu());
+    let ranker = load(&config(&interleaved()), &on_cpu());
     let ranked = ranker.rank(&requests(&ranker)).unwrap();
     let told: Vec<_> = ranked.iter().map(|r| (r.dropped_events, r.sequences)).collect();
     let rows = |events: i64| (40 - 2 - events * 2) as usize;
@@ -182,7 +182,7 @@ fn long_requests_are_laid_out_as_told() {
 /// Scores of 70 candidates, split, against those of some with nobody but the last, who tells the time.
 fn check_parts(change: impl Fn(&mut Request)) {
     for value in [plain(), interleaved(), bare()] {
-        let mut ranker = load(&config(&value), &on_cpu());
+        let ranker = load(&config(&value), &on_cpu());
         let mut all = requests(&ranker).remove(7);
         change(&mut all);
         let ranked = ranker.rank(std::slice::from_ref(&all)).unwrap().remove(0);
@@ -206,7 +206,7 @@ fn splitting_changes_no_score() {
 
 #[test]
 fn columns_that_a_model_does_not_read_may_be_left_out() {
-    let mut ranker = load(&config(&bare()), &on_cpu());
+    let ranker = load(&config(&bare()), &on_cpu());
     let mut request = requests(&ranker).remove(2);
     let whole = ranker.rank(std::slice::from_ref(&request)).unwrap();
     assert!(!ranker.schema().history.iter().any(|column| column.name == "action"));
@@ -221,7 +221,7 @@ fn a_ranker_moves_to_another_thread_and_goes_on_where_its_device_is_lost() {
     let expected = check_independence(&config, &on_cpu());
     let gpu = Gpu::open(None).ok();
     let options = RankOptions { kernel: Kernel::Auto, gpu: gpu.clone(), ..RankOptions::default() };
-    let mut ranker = load(&config, &options);
+    let ranker = load(&config, &options);
     let requests = requests(&ranker);
     let ranked = std::thread::spawn(move || {
         let before = ranker.rank(&requests).unwrap();
@@ -236,8 +236,30 @@ fn a_ranker_moves_to_another_thread_and_goes_on_where_its_device_is_lost() {
 }
 
 #[test]
+fn threads_share_a_ranker() {
+    let config = config(&plain());
+    let expected = check_independence(&config, &on_cpu());
+    let ranker = std::sync::Arc::new(load(&config, &on_cpu()));
+    let requests = requests(&ranker);
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (ranker, requests) = (ranker.clone(), requests.clone());
+            std::thread::spawn(move || (0..3).map(|_| ranker.rank(&requests).unwrap()).collect::<Vec<_>>())
+        })
+        .collect();
+    let ranked = threads.into_iter().flat_map(|thread| thread.join().unwrap());
+    assert!(ranked.into_iter().all(|ranked| ranked == expected));
+    let parameters = ranker.model().report();
+    assert!(ranker.report().host_bytes > parameters.host_bytes);
+    ranker.trim();
+    assert_eq!(ranker.report(), parameters);
+    assert_eq!(ranker.rank(&requests).unwrap(), expected);
+    assert_eq!(ranker.refine(&requests, std::time::Duration::ZERO).unwrap(), Default::default());
+}
+
+#[test]
 fn nothing_is_ranked_if_one_request_is_bad() {
-    let mut ranker = load(&config(&plain()), &on_cpu());
+    let ranker = load(&config(&plain()), &on_cpu());
     let mut requests = requests(&ranker);
     requests[6].candidates.get_mut("film").unwrap()[1] = 50;
     let error = ranker.rank(&requests).unwrap_err();
@@ -258,7 +280,7 @@ fn overflow_is_reported() {
         (name.to_owned(), HostTensor::from_f64(DType::F32, tensor.shape().to_vec(), &values).unwrap())
     });
     let bytes = serialize(&tensors.collect(), &BTreeMap::new()).unwrap();
-    let mut ranker = Ranker::new(&config, &Weights::parse(bytes).unwrap(), &on_cpu()).unwrap();
+    let ranker = Ranker::new(&config, &Weights::parse(bytes).unwrap(), &on_cpu()).unwrap();
     let request = requests(&ranker).remove(4);
     let error = ranker.rank(&[request]).unwrap_err().to_string();
     assert!(error.contains("`logits` is ") && error.contains("user `30 9`"), "{error}");

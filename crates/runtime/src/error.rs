@@ -85,7 +85,7 @@ pub enum GpuError {
     },
 }
 
-/// Why a session could not be loaded.
+/// Why a model could not be loaded.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 pub enum RuntimeError {
     /// The device failed or refused.
@@ -303,7 +303,7 @@ pub enum RunError {
         reason: String,
     },
     /// A step cannot run with the tuning that it is forced to.
-    #[error("step {step} ({name}, `{path}`) cannot run with {tuning}: {reason}; any of `Session::variants` can")]
+    #[error("step {step} ({name}, `{path}`) cannot run with {tuning}: {reason}; any of `Model::variants` can")]
     Tuning {
         /// Position in the plan.
         step: usize,
@@ -334,7 +334,7 @@ pub enum RunError {
         reason: String,
     },
     /// The device is lost, and the plan cannot run elsewhere.
-    #[error("{lost}, and the session cannot go on elsewhere: {reason}")]
+    #[error("{lost}, and the model cannot go on elsewhere: {reason}")]
     Recovery {
         /// The loss.
         lost: String,

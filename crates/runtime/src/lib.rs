@@ -1,14 +1,15 @@
-//! Devices, sessions and CPU kernels.
+//! Devices, models, sessions and CPU kernels.
 //!
-//! A [`Session`] is a [`Plan`](rewire_graph_rewrite::plan::Plan) bound to a GPU, to the CPU, or to both, with its
-//! parameters in memory. [`Kernel`] decides which; [`devices`] lists what there is.
+//! A [`Model`] is a [`Plan`](rewire_graph_rewrite::plan::Plan) bound to a GPU, to the CPU, or to both, with its
+//! parameters in memory. A [`Session`] runs it, any number of them at the same time. [`Kernel`] decides which; [`devices`] lists what there is.
 //!
 //! ```
 //! use rewire_graph_rewrite::plan::Plan;
-//! use rewire_runtime::{Inputs, Kernel, Session, SessionOptions};
+//! use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
 //!
-//! let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
-//! let mut session = Session::load(Plan::default(), |_| None, options)?;
+//! let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+//! let model = Model::load(Plan::default(), |_| None, options)?;
+//! let mut session = model.session();
 //! let outputs = session.run(&Inputs::new())?;
 //! assert_eq!(outputs.iter().count(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -20,6 +21,7 @@ mod error;
 mod kernel;
 mod machine;
 mod memory;
+mod model;
 mod session;
 mod store;
 mod tuning;
@@ -29,10 +31,8 @@ pub use error::{GpuError, RunError, RuntimeError};
 pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
-pub use session::{
-    Detail, DeviceTensor, Inputs, Lane, Outputs, PipelineStore, Profile, Refinement, Report, Session, SessionOptions,
-    Span, Tuned, Value,
-};
+pub use model::{Model, ModelOptions, PipelineStore, Report};
+pub use session::{Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, Session, Span, Tuned, Value};
 pub use store::{replace_file, update_file};
 pub use tuning::TuningStore;
 pub use wgpu;

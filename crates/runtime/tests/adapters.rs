@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph_rewrite::plan::Plan;
-use rewire_runtime::{DeviceKind, GpuError, Kernel, RuntimeError, Session, SessionOptions, devices};
+use rewire_runtime::{DeviceKind, GpuError, Kernel, Model, ModelOptions, RuntimeError, devices};
 use std::process::Command;
 
 /// Runs a test of this file again with other drivers.
@@ -17,8 +17,8 @@ fn alone(test: &str, drivers: &str) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn load(kernel: Kernel) -> Result<Session, RuntimeError> {
-    Session::load(Plan::default(), |_| None, SessionOptions { kernel, ..SessionOptions::default() })
+fn load(kernel: Kernel) -> Result<Model, RuntimeError> {
+    Model::load(Plan::default(), |_| None, ModelOptions { kernel, ..ModelOptions::default() })
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn auto_ignores_software_adapters() {
 #[test]
 fn an_adapter_that_is_not_there_is_named() {
     let options =
-        SessionOptions { kernel: Kernel::Wgpu, adapter: Some("no such adapter".into()), ..SessionOptions::default() };
-    let error = Session::load(Plan::default(), |_| None, options).unwrap_err();
+        ModelOptions { kernel: Kernel::Wgpu, adapter: Some("no such adapter".into()), ..ModelOptions::default() };
+    let error = Model::load(Plan::default(), |_| None, options).unwrap_err();
     assert!(error.to_string().contains("no such adapter"), "{error}");
 }

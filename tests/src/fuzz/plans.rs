@@ -6,7 +6,7 @@ use crate::noise::Noise;
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
 use rewire_graph_rewrite::plan::Plan;
-use rewire_runtime::{Inputs, Kernel, RuntimeError, Session, SessionOptions};
+use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, RuntimeError};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 
@@ -56,7 +56,8 @@ pub fn stored() -> &'static Stored {
         assert_eq!(again, plan);
         for kernel in [Kernel::Cpu, Kernel::Wgpu] {
             let Some(options) = options(kernel) else { continue };
-            let mut session = Session::load(again.clone(), |name| parameters.get(name).cloned(), options).unwrap();
+            let mut session =
+                Model::load(again.clone(), |name| parameters.get(name).cloned(), options).unwrap().session();
             let found = differences(&run(&mut session, &inputs).unwrap(), &expected, Tolerance::SINGLE);
             assert!(found.is_empty(), "{kernel}: {found:?}");
         }
@@ -140,9 +141,9 @@ pub const ABSURD: &[i64] = &[
 ];
 
 /// Loads a plan on the CPU.
-pub fn load(plan: Plan) -> Result<Session, RuntimeError> {
-    let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
-    Session::load(plan, |name| stored().parameters.get(name).cloned(), options)
+pub fn load(plan: Plan) -> Result<Model, RuntimeError> {
+    let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    Model::load(plan, |name| stored().parameters.get(name).cloned(), options)
 }
 
 /// Emits all kernels of a plan.
@@ -164,10 +165,10 @@ pub(super) fn run_changed(data: &[u8]) {
     let numbers = if data.len().is_multiple_of(2) { SMALL } else { ABSURD };
     let Ok(plan) = serde_json::from_value::<Plan>(changed(&stored().plan, numbers, &choices)) else { return };
     emitted(&plan);
-    let Ok(mut session) = load(plan) else { return };
+    let Ok(model) = load(plan) else { return };
     if numbers == SMALL {
         let inputs: Inputs = stored().inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
-        drop(session.run(&inputs));
+        drop(model.session().run(&inputs));
     }
 }
 

@@ -16,7 +16,7 @@ use rewire_graph_rewrite::emit::{Target, Tuning, emit};
 use rewire_graph_rewrite::plan::{self, Plan};
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_hstu::models;
-use rewire_runtime::{Kernel, Session, SessionOptions};
+use rewire_runtime::{Kernel, Model, ModelOptions};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -181,8 +181,8 @@ fn loads(plan: Plan, graph: &Graph) -> Result<(), String> {
         let parameter = parameters.iter().find(|parameter| parameter.name == name)?;
         Some(crate::noise::Noise::new(1, name).floats(parameter.dtype, &parameter.shape, 1.0))
     };
-    let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
-    Session::load(plan, find, options).map(drop).map_err(|error| error.to_string())
+    let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    Model::load(plan, find, options).map(drop).map_err(|error| error.to_string())
 }
 
 /// The page.

@@ -5,7 +5,7 @@ use rewire_graph::{DType, Graph, HostTensor, Mode, Scope, Tensor};
 use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
 use rewire_graph_rewrite::passes::{CommonSubexpressions, Pipeline};
 use rewire_graph_rewrite::rules::{TracedRule, rewrite};
-use rewire_runtime::{Kernel, RuntimeError, Session, SessionOptions};
+use rewire_runtime::{Kernel, Model, ModelOptions, RuntimeError};
 use rewire_tests::backend::{Tensors, options, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::noise::Noise;
@@ -190,7 +190,7 @@ fn a_function_stays_where_a_model_learns() {
         let expected = oracle(&graph, &inputs, &Tensors::new()).unwrap();
         for kernel in [Kernel::Cpu, Kernel::Wgpu] {
             let Some(options) = options(kernel) else { continue };
-            let mut session = Session::load(plan(&graph).unwrap(), |_| None, options).unwrap();
+            let mut session = Model::load(plan(&graph).unwrap(), |_| None, options).unwrap().session();
             let found = differences(&run(&mut session, &inputs).unwrap(), &expected, Tolerance::SINGLE);
             assert!(found.is_empty(), "{mode:?} {kernel}: {found:?}");
         }
@@ -329,13 +329,13 @@ fn a_stored_plan_needs_its_functions_registered() {
     let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
     let plan = stored(&plan(&case.graph).unwrap());
     let load = |registry: Registry, kernel: Kernel| {
-        let options = SessionOptions { registry, ..options(kernel)? };
-        Some(Session::load(plan.clone(), |name| case.parameters.get(name).cloned(), options))
+        let options = ModelOptions { registry, ..options(kernel)? };
+        Some(Model::load(plan.clone(), |name| case.parameters.get(name).cloned(), options))
     };
     let whole = Registry::new().with_function::<Softsign>("softsign").with_function::<Blend>("blend");
     for kernel in [Kernel::Cpu, Kernel::Wgpu] {
-        let Some(session) = load(whole.clone(), kernel) else { continue };
-        let actual = run(&mut session.unwrap(), &case.inputs).unwrap();
+        let Some(model) = load(whole.clone(), kernel) else { continue };
+        let actual = run(&mut model.unwrap().session(), &case.inputs).unwrap();
         let found = differences(&actual, &expected, Tolerance::SINGLE);
         assert!(found.is_empty(), "{kernel}: {found:?}");
         match load(Registry::new().with_function::<Blend>("blend"), kernel).unwrap().unwrap_err() {

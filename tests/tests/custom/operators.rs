@@ -6,7 +6,7 @@ use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
 use rewire_graph_rewrite::passes::{Pipeline, Simplify};
 use rewire_graph_rewrite::plan::{Kernel as Family, Plan};
 use rewire_graph_rewrite::rules::{Decompose, TracedRule, rewrite};
-use rewire_runtime::{Kernel, RuntimeError, Session, SessionOptions};
+use rewire_runtime::{Kernel, Model, ModelOptions, RuntimeError};
 use rewire_tests::backend::{Tensors, load_plan, options, oracle, plan, run};
 use rewire_tests::case::Case;
 use rewire_tests::compare::{Tolerance, differences};
@@ -419,13 +419,13 @@ fn a_stored_plan_needs_its_operators_registered() {
     let inputs = inputs(&[4, 0, 9]);
     let expected = oracle(&graph, &inputs, &parameters()).unwrap();
     let load = |plan: &Plan, registry: Registry, kernel: Kernel| {
-        let options = SessionOptions { registry, ..options(kernel)? };
-        Some(Session::load(plan.clone(), |name| parameters().get(name).cloned(), options))
+        let options = ModelOptions { registry, ..options(kernel)? };
+        Some(Model::load(plan.clone(), |name| parameters().get(name).cloned(), options))
     };
     let registry = || Registry::new().with_operator::<JaggedCumsum>("jagged_cumsum");
     for kernel in [Kernel::Cpu, Kernel::Wgpu] {
-        let Some(session) = load(&plan, registry(), kernel) else { continue };
-        let actual = run(&mut session.unwrap(), &inputs).unwrap();
+        let Some(model) = load(&plan, registry(), kernel) else { continue };
+        let actual = run(&mut model.unwrap().session(), &inputs).unwrap();
         let found = differences(&actual, &expected, Tolerance::SINGLE);
         assert!(found.is_empty(), "{kernel}: {found:?}");
         match load(&plan, Registry::new(), kernel).unwrap().unwrap_err() {

@@ -1,7 +1,7 @@
 //! Two models on one device from four threads, and many runs of random sizes.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
-use rewire_runtime::{Gpu, Inputs, Kernel, Session, SessionOptions};
+use rewire_runtime::{Gpu, Inputs, Kernel, ModelOptions, Session};
 use rewire_tests::backend::{Tensors, gpu, load, on};
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::noise::Noise;
@@ -36,12 +36,12 @@ fn run(session: &mut Session, x: HostTensor) -> Results {
     outputs.iter().map(|(name, _)| (name.to_owned(), outputs.get(name).unwrap().clone())).collect()
 }
 
-fn on_cpu() -> SessionOptions {
-    SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() }
+fn on_cpu() -> ModelOptions {
+    ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() }
 }
 
 /// Runs both models from four threads until `seconds` are over, at least `runs` times each.
-fn share(options: &SessionOptions, seconds: u64, runs: u64) {
+fn share(options: &ModelOptions, seconds: u64, runs: u64) {
     let end = Instant::now() + Duration::from_secs(seconds);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -64,7 +64,7 @@ fn share(options: &SessionOptions, seconds: u64, runs: u64) {
 }
 
 /// Runs of random sizes; what the session and the device hold after every tenth part.
-fn held(options: SessionOptions, device: Option<&Gpu>, runs: usize) -> Vec<(u64, u64, u64)> {
+fn held(options: ModelOptions, device: Option<&Gpu>, runs: usize) -> Vec<(u64, u64, u64)> {
     let (graph, parameters) = model(true);
     let mut session = load(&graph, &parameters, options).unwrap();
     let mut noise = Noise::new(9, "sizes");

@@ -8,7 +8,7 @@ mod rows;
 use rewire_graph::{DType, Dim, HostTensor, Scope, Tensor};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::optimize;
-use rewire_runtime::{Kernel, SessionOptions};
+use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load, on, options, oracle, run};
 use rewire_tests::compare::Results;
 
@@ -124,8 +124,8 @@ fn wrong(
 }
 
 /// Sessions' options: the CPU, and a GPU with and without what it may lack.
-fn kernels() -> Vec<(String, SessionOptions)> {
-    let mut kernels: Vec<(String, SessionOptions)> = vec![];
+fn kernels() -> Vec<(String, ModelOptions)> {
+    let mut kernels: Vec<(String, ModelOptions)> = vec![];
     kernels.extend(options(Kernel::Cpu).map(|options| ("cpu".to_owned(), options)));
     if let Some(gpu) = gpu() {
         kernels.push(("gpu".to_owned(), on(gpu.clone())));

@@ -26,7 +26,7 @@ const CHUNK: usize = 1 << 14;
 
 /// Ranks the users of the input. The program began at `begun`.
 pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
-    let mut ranker = load(options, common)?;
+    let ranker = load(options, common)?;
     let mut input = open(options.data.as_deref(), ranker.schema())?;
     let item = ranker.schema().candidates.first().map_or("item_id", |column| column.name.as_str());
     let titles = if common.json { Titles::default() } else { Titles::find(options, item) };
@@ -35,7 +35,7 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
         tally: Tally::new(ranker.tasks(), begun),
         progress: Progress::new(),
     };
-    if let Err(error) = run.all(&mut *input, &mut ranker, options, output) {
+    if let Err(error) = run.all(&mut *input, &ranker, options, output) {
         if !common.json && run.tally.users > 0 {
             let users = table::count(run.tally.users, "user");
             output.line(format_args!("INCOMPLETE: an error ended the run after {users}"))?;
@@ -90,7 +90,7 @@ impl Run {
     fn all(
         &mut self,
         input: &mut dyn Requests,
-        ranker: &mut Ranker,
+        ranker: &Ranker,
         options: &Rank,
         output: &mut Output,
     ) -> Result<(), CliError> {

@@ -9,6 +9,7 @@ mod request;
 mod schema;
 mod scored;
 mod sequence;
+mod sessions;
 #[cfg(test)]
 mod testing;
 mod unread;

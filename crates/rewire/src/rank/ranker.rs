@@ -1,5 +1,6 @@
 use super::batch::{Sequence, inputs};
 use super::sequence::{Capacity, Layout};
+use super::sessions::Sessions;
 use super::{Candidate, Column, RankError, Ranked, Request, Schema, unread};
 use crate::weights::Weights;
 use rewire_graph_rewrite::emit::Tuning;
@@ -7,8 +8,11 @@ use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_hstu::models::dlrm_hstu::{Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
-use rewire_runtime::{Gpu, Kernel, PipelineStore, Report, Session, SessionOptions, TuningStore, Workers, block_on};
+use rewire_runtime::{
+    Gpu, Kernel, Model, ModelOptions, PipelineStore, Refinement, Report, Session, TuningStore, Workers, block_on,
+};
 use std::path::Path;
+use std::time::Duration;
 
 const OUTPUT: &str = "logits";
 /// Bytes of a `config.json` at most.
@@ -50,10 +54,12 @@ pub struct Task {
     pub bitmask: i64,
 }
 
-/// A ranking model, ready to run.
+/// A ranking model, ready to run. Any number of threads rank with it at the same time, behind an [`Arc`](std::sync::Arc) for
+/// instance: parameters and kernels are there once, and every call that is under way has the memory of a run.
 #[derive(Debug)]
 pub struct Ranker {
-    session: Session,
+    model: Model,
+    sessions: Sessions,
     schema: Schema,
     tasks: Vec<Task>,
     inputs: Vec<InputSpec>,
@@ -135,7 +141,7 @@ impl Ranker {
             }
             Ok::<_, RankError>(lower(&optimize(graph)?.0)?)
         };
-        let with = SessionOptions {
+        let with = ModelOptions {
             kernel: options.kernel,
             adapter: options.adapter.clone(),
             gpu: options.gpu.clone(),
@@ -143,14 +149,15 @@ impl Ranker {
             tuning: options.tuning,
             tunings: options.tunings.clone(),
             pipelines: options.pipelines.clone(),
-            ..SessionOptions::default()
+            ..ModelOptions::default()
         };
         let inputs = config.inputs();
-        let session = Session::build_async(build, |name| weights.get(name), with).await?;
-        let schema = schema(&inputs, session.plan());
+        let model = Model::build_async(build, |name| weights.get(name), with).await?;
+        let schema = schema(&inputs, model.plan());
         let tasks = config.fusion_mtl_tower.task_configs.iter();
         Ok(Self {
-            session,
+            sessions: Sessions::default(),
+            model,
             schema,
             tasks: tasks.map(|t| Task { name: t.task_name.clone(), bitmask: t.task_bitmask }).collect(),
             inputs,
@@ -182,9 +189,43 @@ impl Ranker {
         self.capacity.rows
     }
 
-    /// What it runs on.
+    /// What it runs on. The memory is that of parameters and of all runs that are not under way.
     pub fn report(&self) -> Report {
-        self.session.report()
+        self.sessions.report(&self.model)
+    }
+
+    /// The model itself: its inputs, parameters and kernels.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Frees the memory of runs that are not under way. The next ones take it anew.
+    pub fn trim(&self) {
+        self.sessions.trim();
+    }
+
+    /// Measures tunings of one kernel in runs with these requests, the first batch of them, until `budget` is spent, as
+    /// [`Session::refine`](rewire_runtime::Session::refine) does. Later calls rank with what is found.
+    ///
+    /// # Errors
+    /// As [`Ranker::rank_async`], and those of [`Session::refine_async`](rewire_runtime::Session::refine_async).
+    pub async fn refine_async(&self, requests: &[Request], budget: Duration) -> Result<Refinement, RankError> {
+        requests.iter().try_for_each(|request| request.check(&self.schema))?;
+        let layouts: Vec<Layout> = requests.iter().map(|request| self.capacity.lay_out(request)).collect();
+        let Some(batch) = self.batches(requests, &layouts).into_iter().next() else { return Ok(Refinement::default()) };
+        let inputs = inputs(&self.inputs, &batch.sequences)?;
+        let mut session = self.sessions.lend(&self.model);
+        let refinement = session.refine_async(&inputs, budget).await;
+        self.sessions.give(session);
+        Ok(refinement?)
+    }
+
+    /// [`Ranker::refine_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Ranker::refine_async`].
+    pub fn refine(&self, requests: &[Request], budget: Duration) -> Result<Refinement, RankError> {
+        block_on(self.refine_async(requests, budget))
     }
 
     /// Ranks the candidates of each request. Scores do not depend on what else is ranked with them.
@@ -194,31 +235,19 @@ impl Ranker {
     /// candidates do not see each other; the time of the request is that of the last candidate. A history that is not
     /// in order of time is sorted by `timestamp`, equal times as given. [`Ranked`] tells all three.
     ///
-    /// The future waits for a device as [`Session::run_async`] does. Steps on the CPU, and the layout of requests, take the
-    /// thread that polls it: to keep one free, hand the ranker to another, with [`Ranker::rank`].
+    /// The future waits for a device as [`Session::run_async`](rewire_runtime::Session::run_async) does. Steps on the CPU, and
+    /// the layout of requests, take the thread that polls it: to keep one free, rank on another, with [`Ranker::rank`].
     ///
     /// # Errors
     /// The first request that does not fit the model, or what failed while it ran. Nothing is ranked then.
-    pub async fn rank_async(&mut self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
+    pub async fn rank_async(&self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
         requests.iter().try_for_each(|request| request.check(&self.schema))?;
         let layouts: Vec<Layout> = requests.iter().map(|request| self.capacity.lay_out(request)).collect();
         let mut ranked: Vec<Ranked> = requests.iter().zip(&layouts).map(|(r, l)| Ranked::empty(r, l)).collect();
-        let (mut batch, mut owners, mut rows) = (Vec::new(), Vec::new(), 0);
-        for (owner, (request, layout)) in requests.iter().zip(&layouts).enumerate() {
-            for part in &layout.parts {
-                let more = self.capacity.rows_of(layout, part);
-                if rows > 0 && rows + more > self.batch_rows {
-                    self.score(&batch, &owners, &mut ranked).await?;
-                    (batch, owners, rows) = (Vec::new(), Vec::new(), 0);
-                }
-                batch.push(Sequence { request, layout, part });
-                owners.push(owner);
-                rows += more;
-            }
-        }
-        if !batch.is_empty() {
-            self.score(&batch, &owners, &mut ranked).await?;
-        }
+        let mut session = self.sessions.lend(&self.model);
+        let scored = self.score(&mut session, &self.batches(requests, &layouts), &mut ranked).await;
+        self.sessions.give(session);
+        scored?;
         ranked.iter_mut().for_each(Ranked::sort);
         Ok(ranked)
     }
@@ -227,17 +256,50 @@ impl Ranker {
     ///
     /// # Errors
     /// As [`Ranker::rank_async`].
-    pub fn rank(&mut self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
+    pub fn rank(&self, requests: &[Request]) -> Result<Vec<Ranked>, RankError> {
         block_on(self.rank_async(requests))
     }
 
+    /// Sequences that are run together, in the order of their requests.
+    fn batches<'a>(&self, requests: &'a [Request], layouts: &'a [Layout]) -> Vec<Batch<'a>> {
+        let mut batches: Vec<Batch<'a>> = Vec::new();
+        let mut rows = 0;
+        for (owner, (request, layout)) in requests.iter().zip(layouts).enumerate() {
+            for part in &layout.parts {
+                let more = self.capacity.rows_of(layout, part);
+                if batches.is_empty() || (rows > 0 && rows + more > self.batch_rows) {
+                    batches.push(Batch::default());
+                    rows = 0;
+                }
+                if let Some(batch) = batches.last_mut() {
+                    batch.sequences.push(Sequence { request, layout, part });
+                    batch.owners.push(owner);
+                }
+                rows += more;
+            }
+        }
+        batches
+    }
+
     async fn score(
-        &mut self,
-        batch: &[Sequence<'_>],
-        owners: &[usize],
+        &self,
+        session: &mut Session,
+        batches: &[Batch<'_>],
         ranked: &mut [Ranked],
     ) -> Result<(), RankError> {
-        let outputs = self.session.run_async(&inputs(&self.inputs, batch)?).await?;
+        for batch in batches {
+            self.score_batch(session, batch, ranked).await?;
+        }
+        Ok(())
+    }
+
+    async fn score_batch(
+        &self,
+        session: &mut Session,
+        Batch { sequences: batch, owners }: &Batch<'_>,
+        ranked: &mut [Ranked],
+    ) -> Result<(), RankError> {
+        let outputs = session.run_async(&inputs(&self.inputs, batch)?).await?;
         let logits = outputs.get(OUTPUT).map(|tensor| tensor.to_f32()).unwrap_or_default();
         let candidates: usize = batch.iter().map(|sequence| sequence.part.len()).sum();
         let tasks = self.tasks.len();
@@ -266,6 +328,14 @@ impl Ranker {
         }
         Ok(Candidate::new(item, position, logits.to_vec()))
     }
+}
+
+/// Sequences that are run together.
+#[derive(Default)]
+struct Batch<'a> {
+    sequences: Vec<Sequence<'a>>,
+    /// The position of the request of each.
+    owners: Vec<usize>,
 }
 
 /// Compares tensors of the weights that follow from the configuration.

@@ -6,6 +6,9 @@ use rewire_graph_rewrite::emit::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
+/// Bytes of the smallest buffer. Shaders bind whole vectors even of empty tensors.
+pub(crate) const SMALLEST: u64 = 64;
+
 /// An open device. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Gpu {
@@ -256,11 +259,31 @@ impl Gpu {
     }
 
     /// A buffer. Its content is zeros.
-    pub(crate) fn buffer(&self, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+    pub(crate) fn buffer(&self, label: &str, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
         // No device has a buffer of so many bytes.
         #[cfg(test)]
         let size = if self.faults.buffers.ends() { u64::MAX - 3 } else { size };
-        self.device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+        self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        })
+    }
+
+    /// A buffer that kernels read and write.
+    pub(crate) fn tensor_buffer(&self, label: &str, size: u64) -> wgpu::Buffer {
+        let copies = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        self.buffer(label, size.max(SMALLEST), wgpu::BufferUsages::STORAGE | copies)
+    }
+
+    /// A buffer for kernels that begins with `content`.
+    pub(crate) fn filled(&self, label: &str, content: &[u8]) -> wgpu::Buffer {
+        let buffer = self.tensor_buffer(label, content.len() as u64);
+        if !content.is_empty() {
+            self.queue.write_buffer(&buffer, 0, content);
+        }
+        buffer
     }
 
     /// The value of [`Gpu::watched`], unless the device has a complaint.

@@ -10,5 +10,6 @@ mod workers;
 
 pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async};
 pub use gpu::Gpu;
+pub(crate) use gpu::SMALLEST;
 pub(crate) use mapping::Mapping;
 pub use workers::{Work, Workers, block_on};

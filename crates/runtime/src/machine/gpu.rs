@@ -1,5 +1,5 @@
 use super::{WINDOW, shortest};
-use crate::session::{Pipelines, WantedPipeline};
+use crate::model::{Pipelines, WantedPipeline};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::Machine;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot, Target};
@@ -104,7 +104,7 @@ impl Dispatch {
                 contents: &[0; 16],
                 usage: wgpu::BufferUsages::UNIFORM,
             });
-            let tensor = || gpu.buffer(bytes, wgpu::BufferUsages::STORAGE);
+            let tensor = || gpu.buffer("measured", bytes, wgpu::BufferUsages::STORAGE);
             let buffers = [params, tensor(), tensor()];
             let entries: Vec<_> = (0..)
                 .zip(&buffers)

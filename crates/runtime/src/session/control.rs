@@ -1,5 +1,5 @@
-use super::packed;
 use super::sizes::Sizes;
+use crate::model::Packed as Parameters;
 use crate::{GpuError, RunError};
 use rewire_graph::Dim;
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, TileList};
@@ -70,7 +70,7 @@ impl Control {
         kernels: impl Iterator<Item = (&'a EmittedKernel, &'a Step)>,
         layout: &ControlLayout,
         sizes: &Sizes,
-        parameters: &packed::Packed,
+        parameters: &Parameters,
         workgroups: u32,
     ) -> Result<Self, RunError> {
         let mut control = Self { words: vec![0; layout.end as usize / 4], grids: Vec::new() };

@@ -1,44 +1,26 @@
-use super::placement::{Homes, Segment};
 use super::profile::Recorder;
 use super::sizes::Sizes;
 use crate::RunError;
-use crate::cpu::{Compiled, CpuError, Memory, Operand};
+use crate::cpu::{CpuError, Memory, Operand};
+use crate::model::{CpuSite, Homes, Segment};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Step};
 
-/// The CPU's part of a session.
-#[derive(Debug, Default)]
+/// The memory of a session on the CPU.
+#[derive(Debug)]
 pub(crate) struct CpuSide {
-    steps: Vec<Option<Compiled>>,
-    homes: Homes,
-    resident: Vec<Option<Memory>>,
+    site: CpuSite,
     slots: Vec<Option<Memory>>,
     /// By buffer, tensors of the host that a run reads where they are.
     borrowed: Vec<Option<Memory>>,
 }
 
 impl CpuSide {
-    pub fn new(steps: usize) -> Self {
-        Self { steps: (0..steps).map(|_| None).collect(), ..Self::default() }
-    }
-
-    /// Compiles a step.
-    pub fn add(&mut self, position: usize, step: &Step) -> Result<(), CpuError> {
-        self.steps[position] = Some(Compiled::new(&step.kernel)?);
-        Ok(())
-    }
-
-    /// Takes parameters and constants; the last part of loading.
-    pub fn place(&mut self, homes: Homes, resident: &[Option<HostTensor>]) -> Result<(), CpuError> {
-        let own = resident.iter().zip(&homes.resident).map(|(tensor, wanted)| match tensor {
-            Some(tensor) if *wanted => Memory::from_host(tensor).map(Some),
-            _ => Ok(None),
-        });
-        self.resident = own.collect::<Result<_, _>>()?;
-        self.slots = (0..homes.slots).map(|_| None).collect();
-        self.borrowed = homes.slot.iter().map(|_| None).collect();
-        self.homes = homes;
-        Ok(())
+    pub fn new(site: CpuSite) -> Self {
+        let homes = &site.kernels.homes;
+        let slots = (0..homes.slots).map(|_| None).collect();
+        let borrowed = homes.slot.iter().map(|_| None).collect();
+        Self { site, slots, borrowed }
     }
 
     /// Frees all memory except parameters and constants.
@@ -47,9 +29,9 @@ impl CpuSide {
         self.release();
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory held beside parameters and constants.
     pub fn bytes(&self) -> u64 {
-        self.resident.iter().chain(&self.slots).flatten().map(Memory::bytes).sum()
+        self.slots.iter().flatten().map(Memory::bytes).sum()
     }
 
     /// Gives back what [`CpuSide::put`] borrowed.
@@ -129,7 +111,7 @@ impl CpuSide {
                 Binding::Buffer(id) => self.memory(*id).map(Operand::Tensor),
             })
             .collect();
-        let (Some(compiled), Some(operands)) = (&self.steps[position], operands) else {
+        let (Some(compiled), Some(operands)) = (self.site.kernels.step(position), operands) else {
             return Err(CpuError::Count { what: "operands", expected: step.reads.len(), actual: 0 });
         };
         let symbol = |symbol| sizes.values.symbols.get(&symbol).copied();
@@ -143,7 +125,7 @@ impl CpuSide {
     }
 
     pub(super) fn homes(&self) -> &Homes {
-        &self.homes
+        &self.site.kernels.homes
     }
 
     pub(super) fn slots(&self) -> &[Option<Memory>] {
@@ -151,14 +133,14 @@ impl CpuSide {
     }
 
     fn slot(&self, id: BufferId) -> Option<usize> {
-        *self.homes.slot.get(id.0 as usize)?
+        *self.homes().slot.get(id.0 as usize)?
     }
 
     fn memory(&self, id: BufferId) -> Option<&Memory> {
         match (self.borrowed.get(id.0 as usize), self.slot(id)) {
             (Some(Some(memory)), _) => Some(memory),
             (_, Some(slot)) => self.slots.get(slot)?.as_ref(),
-            (_, None) => self.resident.get(id.0 as usize)?.as_ref(),
+            (_, None) => self.site.weights.get(id.0 as usize)?.as_ref(),
         }
     }
 }

@@ -113,14 +113,14 @@ impl Inputs {
         self.values.get(name)
     }
 
-    /// All values.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &Value> {
-        self.values.values()
-    }
-
     /// The names that have values, in ascending order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
+    }
+
+    /// True if all of them are still there when a device is lost.
+    pub(crate) fn outlive_a_device(&self) -> bool {
+        self.values.values().all(|value| matches!(value, Value::Host(_)))
     }
 
     /// Outputs that stay on the device.

@@ -1,108 +1,77 @@
-//! A plan bound to a device or the CPU.
+//! What runs a model for one caller: the memory of its tensors, and what steers kernels.
 
 mod control;
 mod cpu;
 mod gpu;
 mod io;
-mod load;
-mod matrices;
 mod names;
-mod packed;
-mod parameters;
-mod pipelines;
-mod placement;
 mod profile;
-mod recover;
 mod room;
 mod sizes;
 mod tune;
-mod validate;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use io::{DeviceTensor, Inputs, Outputs, Value};
-pub use load::SessionOptions;
-pub use pipelines::PipelineStore;
-pub(crate) use pipelines::{Pipelines, WantedPipeline};
 pub use profile::{Detail, Lane, Profile, Span};
 pub use tune::{Refinement, Tuned};
 
-use crate::{GpuError, Kernel, RunError, TuningStore, block_on};
-use cpu::CpuSide;
+pub(crate) use control::ControlLayout;
+pub(crate) use cpu::CpuSide;
+pub(crate) use sizes::{Declared, Sizes};
+
+use crate::model::{Model, Report, Segment, Site, Sites};
+use crate::{GpuError, RunError, block_on};
 use gpu::GpuSide;
 use io::Wanted;
-use placement::{Placement, Segment, Site};
 use profile::Recorder;
-use recover::{Backup, outlives};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{self, Count, Counter};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, Source};
-use serde::Serialize;
-use sizes::{Declared, Sizes};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A plan with its parameters in place, ready to run at any batch size.
+/// Runs of a model for one caller at a time, at any batch size: the memory of their tensors.
 ///
-/// Runs are deterministic: equal inputs give equal bits on the same device.
+/// Made by [`Model::session`]. Kernels and parameters are the model's, which all of its sessions share; any number of them run
+/// at the same time. Runs are deterministic: equal inputs give equal bits on the same device.
 #[derive(Debug)]
 pub struct Session {
-    plan: Plan,
-    kernel: Kernel,
-    /// Ids beyond their table are no errors.
-    clamp_ids: bool,
-    placement: Arc<Placement>,
+    model: Model,
+    /// What the latest run ran on.
+    sites: Arc<Sites>,
     gpu: Option<GpuSide>,
     cpu: CpuSide,
-    inputs: Vec<Declared>,
     /// The sizes of the latest run.
     sizes: Option<Arc<Sizes>>,
-    /// Parameters and constants that are outputs themselves.
-    constants: HashMap<BufferId, HostTensor>,
-    /// Keeps what is measured.
-    tunings: Option<TuningStore>,
-    /// With [`Kernel::Auto`] on a device: what goes on elsewhere if that is lost.
-    backup: Option<Arc<Backup>>,
-}
-
-/// What a session runs on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// What was asked for.
-    pub kernel: Kernel,
-    /// Name of the adapter; `None` if all steps run on the CPU.
-    pub adapter: Option<String>,
-    /// Steps that run on the adapter.
-    pub gpu_steps: usize,
-    /// Steps that run on the CPU.
-    pub cpu_steps: usize,
-    /// Steps on the adapter with tunings that were measured.
-    pub tuned_steps: usize,
-    /// Bytes of device memory held now: parameters, and tensors of the largest run so far.
-    pub device_bytes: u64,
-    /// Bytes of host memory held now for steps on the CPU: parameters, and tensors of the largest run so far.
-    pub host_bytes: u64,
 }
 
 impl Session {
-    /// Where the steps run.
+    pub(crate) fn new(model: Model) -> Self {
+        let sites = model.sites();
+        let (gpu, cpu) = (sites.gpu.clone().map(GpuSide::new), CpuSide::new(sites.cpu.clone()));
+        Self { model, sites, gpu, cpu, sizes: None }
+    }
+
+    /// What it runs.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Where the steps run, with the memory of the session beside that of parameters, which is the model's.
     pub fn report(&self) -> Report {
-        let count = |site| self.placement.segments.iter().filter(|s| s.site == site).map(|s| s.steps.len()).sum();
+        let model = self.sites.report(self.model.options().kernel);
         Report {
-            kernel: self.kernel,
-            adapter: self.gpu.as_ref().map(|side| side.gpu().name()),
-            gpu_steps: count(Site::Gpu),
-            cpu_steps: count(Site::Cpu),
-            tuned_steps: self.gpu.as_ref().map_or(0, |side| side.tunings.measured()),
-            device_bytes: self.gpu.as_ref().map_or(0, GpuSide::bytes),
-            host_bytes: self.cpu.bytes(),
+            device_bytes: model.device_bytes + self.gpu.as_ref().map_or(0, GpuSide::bytes),
+            host_bytes: model.host_bytes + self.cpu.bytes(),
+            ..model
         }
     }
 
     /// The plan.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        self.model.plan()
     }
 
     /// Frees all memory except parameters and constants. The next run allocates anew.
@@ -114,12 +83,12 @@ impl Session {
     }
 
     /// Runs the plan. Natively the future does not block on the device: it is polled again at once, or sleeps where
-    /// [`SessionOptions::workers`] wait. Steps on the CPU run where it is polled: an executor's thread that is not to be blocked
+    /// [`crate::ModelOptions::workers`] wait. Steps on the CPU run where it is polled: an executor's thread that is not to be blocked
     /// by them hands the session to another, with [`Session::run`].
     ///
-    /// With [`Kernel::Auto`] a run whose device is lost goes on on a device that is opened anew, or on the CPU if the device
-    /// was the app's or there is no other. Tensors on the lost device are gone: a run that reads one is an error, and the next
-    /// one goes on. For this the session keeps parameters on the host as well.
+    /// A run whose device is lost goes on on a device that the model opens anew, unless it was the app's, or on the CPU with
+    /// [`Kernel::Auto`](crate::Kernel::Auto). Tensors on the lost device are gone: a run that reads one is an error, and the next
+    /// one goes on. For this the model keeps parameters on the host as well, sharing the tensors that were given.
     ///
     /// # Errors
     /// [`RunError`] names the input that does not fit its declaration, the step that failed, or what the
@@ -141,9 +110,9 @@ impl Session {
     ///
     /// ```
     /// use rewire_graph_rewrite::plan::Plan;
-    /// use rewire_runtime::{Detail, Inputs, Kernel, Session, SessionOptions};
-    /// let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
-    /// let mut session = Session::load(Plan::default(), |_| None, options)?;
+    /// use rewire_runtime::{Detail, Inputs, Kernel, Model, ModelOptions};
+    /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    /// let mut session = Model::load(Plan::default(), |_| None, options)?.session();
     /// let (_, profile) = session.run_timed(&Inputs::new(), Detail::Steps)?;
     /// assert_eq!(profile.gpu, None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -170,19 +139,22 @@ impl Session {
     /// # Errors
     /// As [`Session::run_async`] for inputs that do not fit.
     pub fn counts(&self, inputs: &Inputs) -> Result<Vec<Count>, RunError> {
-        let sizes = Sizes::new(&self.plan, &self.inputs, &Declared::find(&self.plan, &self.inputs, inputs)?)?;
+        let (plan, declared) = (self.plan(), self.model.inputs());
+        let sizes = Sizes::new(plan, declared, &Declared::find(plan, declared, inputs)?)?;
         let mut counter = Counter::default();
-        let counts = self.plan.steps.iter();
+        let counts = plan.steps.iter();
         Ok(counts.map(|step| counter.count(&step.kernel, cost::Sizes::of_run(step, &sizes.values))).collect())
     }
 
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
+        self.follow();
         let mut result = self.execute(inputs, recorder).await;
         if let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = &result
-            && self.backup.is_some()
+            && self.model.can_recover()
         {
-            self.recover(lost.clone()).await?;
-            if outlives(inputs) {
+            self.model.recover(lost.clone(), self.sites.clone()).await?;
+            self.follow();
+            if inputs.outlive_a_device() {
                 result = self.execute(inputs, recorder).await;
             }
         }
@@ -191,7 +163,18 @@ impl Session {
         result
     }
 
-    /// Brings a tensor to the session's device, where runs can read it as an input.
+    /// Takes what the model runs on now.
+    fn follow(&mut self) {
+        let sites = self.model.sites();
+        if Arc::ptr_eq(&sites, &self.sites) {
+            return;
+        }
+        self.gpu = sites.gpu.clone().map(GpuSide::new);
+        self.cpu = CpuSide::new(sites.cpu.clone());
+        (self.sites, self.sizes) = (sites, None);
+    }
+
+    /// Brings a tensor to the model's device, where runs can read it as an input.
     ///
     /// # Errors
     /// [`RunError::Gpu`] where there is no room, [`RunError::InputPlace`] if the session has no device.
@@ -223,7 +206,9 @@ impl Session {
 
     async fn execute(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         let begun = recorder.now();
-        let wanted = Wanted::new(&self.plan, inputs)?;
+        let (model, sites) = (self.model.clone(), self.sites.clone());
+        let (plan, placement) = (model.plan(), &sites.placement);
+        let wanted = Wanted::new(plan, inputs)?;
         if self.gpu.is_none() {
             self.check_places(inputs)?;
         }
@@ -231,19 +216,18 @@ impl Session {
         recorder.host("sizes", begun);
         if let Some(side) = &mut self.gpu {
             let begun = recorder.now();
-            side.prepare(&self.plan, &self.placement, &sizes, inputs, &wanted).await?;
+            side.prepare(plan, placement, &sizes, inputs, &wanted).await?;
             recorder.host("prepare", begun);
         }
         let mut results = Results::default();
-        let placement = self.placement.clone();
         for segment in &placement.segments {
             match segment.site {
-                Site::Cpu => self.run_on_cpu(segment, &sizes, inputs, &mut results, recorder).await?,
-                Site::Gpu => self.run_on_gpu(segment, &sizes, inputs, &wanted, &mut results, recorder).await?,
+                Site::Cpu => self.run_on_cpu(plan, segment, &sizes, inputs, &mut results, recorder).await?,
+                Site::Gpu => self.run_on_gpu(plan, segment, &sizes, inputs, &wanted, &mut results, recorder).await?,
             }
         }
-        let mut values = Vec::with_capacity(self.plan.outputs.len());
-        for output in &self.plan.outputs {
+        let mut values = Vec::with_capacity(plan.outputs.len());
+        for output in &plan.outputs {
             let value = self.output(output, &sizes, inputs, &results).await?;
             values.push((output.name.clone(), value));
         }
@@ -252,18 +236,20 @@ impl Session {
 
     /// The sizes of a run: those of the latest one, where they are the same.
     fn sizes_of(&mut self, inputs: &Inputs) -> Result<Arc<Sizes>, RunError> {
-        let given = Declared::find(&self.plan, &self.inputs, inputs)?;
+        let model = self.model.clone();
+        let (plan, declared) = (model.plan(), model.inputs());
+        let given = Declared::find(plan, declared, inputs)?;
         let sizes = match self.sizes.take().filter(|latest| latest.fit(&given)) {
             Some(latest) => latest,
             None => {
-                let sizes = Sizes::new(&self.plan, &self.inputs, &given)?;
-                self.cpu.check_room(&self.plan, &sizes)?;
+                let sizes = Sizes::new(plan, declared, &given)?;
+                self.cpu.check_room(plan, &sizes)?;
                 Arc::new(sizes)
             }
         };
         self.sizes = Some(sizes.clone());
-        if !self.clamp_ids {
-            self.plan.shapes.check_ids(&sizes.values.symbols, |name| match inputs.get(name) {
+        if !model.options().clamp_ids {
+            plan.shapes.check_ids(&sizes.values.symbols, |name| match inputs.get(name) {
                 Some(Value::Host(tensor)) => Some(tensor),
                 _ => None,
             })?;
@@ -272,7 +258,7 @@ impl Session {
     }
 
     fn check_places(&self, inputs: &Inputs) -> Result<(), RunError> {
-        for buffer in &self.plan.buffers {
+        for buffer in &self.plan().buffers {
             if let Source::Input(name) = &buffer.source
                 && let Some(Value::Device(_)) = inputs.get(name)
             {
@@ -287,6 +273,7 @@ impl Session {
 
     async fn run_on_cpu(
         &mut self,
+        plan: &Plan,
         segment: &Segment,
         sizes: &Sizes,
         inputs: &Inputs,
@@ -296,7 +283,7 @@ impl Session {
         let begun = recorder.now();
         for &id in &segment.fetches {
             let read;
-            let tensor = match (input(&self.plan, id, inputs), &self.gpu) {
+            let tensor = match (input(plan, id, inputs), &self.gpu) {
                 (Some(Value::Host(tensor)), _) => tensor,
                 (Some(Value::Device(tensor)), Some(side)) => {
                     read = side.read(tensor).await?;
@@ -304,13 +291,13 @@ impl Session {
                 }
                 _ => continue,
             };
-            self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
+            self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, plan, &error))?;
         }
         recorder.host("fetch", begun);
-        self.cpu.run(&self.plan, segment, sizes, recorder)?;
+        self.cpu.run(plan, segment, sizes, recorder)?;
         let begun = recorder.now();
         for &id in &segment.results {
-            let tensor = self.cpu.get(id).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
+            let tensor = self.cpu.get(id).map_err(|error| cpu_failure(segment, plan, &error))?;
             results.host.extend(tensor.map(|tensor| (id, tensor)));
         }
         recorder.host("collect", begun);
@@ -319,6 +306,7 @@ impl Session {
 
     async fn run_on_gpu(
         &mut self,
+        plan: &Plan,
         segment: &Segment,
         sizes: &Sizes,
         inputs: &Inputs,
@@ -329,17 +317,17 @@ impl Session {
         let Some(side) = &mut self.gpu else { return Err(no_device("a device tensor")) };
         let mut fetched = Vec::with_capacity(segment.fetches.len());
         for &id in &segment.fetches {
-            let tensor = match input(&self.plan, id, inputs) {
+            let tensor = match input(plan, id, inputs) {
                 Some(Value::Host(tensor)) => Some(tensor.clone()),
                 Some(Value::Device(_)) => None,
-                None => self.cpu.get(id).map_err(|error| cpu_failure(segment, &self.plan, &error))?,
+                None => self.cpu.get(id).map_err(|error| cpu_failure(segment, plan, &error))?,
             };
             fetched.extend(tensor.map(|tensor| (id, tensor)));
         }
-        let values = side.run(&self.plan, segment, sizes, &fetched, wanted, recorder).await;
+        let values = side.run(plan, segment, sizes, &fetched, wanted, recorder).await;
         for (id, value) in values.inspect_err(|_| side.trim())? {
             if let (Value::Host(tensor), true) = (&value, segment.downloads.contains(&id)) {
-                self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, &self.plan, &error))?;
+                self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, plan, &error))?;
             }
             match value {
                 Value::Host(tensor) if segment.results.contains(&id) => results.host.insert(id, tensor).map(drop),
@@ -365,8 +353,8 @@ impl Session {
         if let (true, Some(tensor)) = (kept, results.device.get(&id)) {
             return Ok(Value::Device(tensor.clone()));
         }
-        let host = results.host.get(&id).or_else(|| self.constants.get(&id)).cloned().map(Value::Host);
-        match (host.or_else(|| input(&self.plan, id, inputs).cloned()), &self.gpu) {
+        let host = results.host.get(&id).or_else(|| self.model.constant(id)).cloned().map(Value::Host);
+        match (host.or_else(|| input(self.plan(), id, inputs).cloned()), &self.gpu) {
             (Some(Value::Host(tensor)), Some(side)) if kept => Ok(Value::Device(side.keep(&tensor).await?)),
             (Some(value), _) => Ok(value),
             (None, _) => Err(RunError::UnknownName { name: output.name.clone(), known: "no value for it".into() }),

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Gpu, GpuError, RunError, RuntimeError, SessionOptions};
+use crate::model::{Emitter, open};
+use crate::{Gpu, GpuError, Kernel, Model, ModelOptions, RunError, RuntimeError};
 use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, ParsedKernel, Slot, Target, Tuning};
@@ -12,10 +13,11 @@ use std::sync::OnceLock;
 mod errors;
 mod faults;
 mod matmul;
+mod shared;
 mod tune;
 mod waiting;
 
-pub(super) use matmul::product;
+pub(crate) use matmul::product;
 
 const WIDTH: usize = 6;
 
@@ -73,9 +75,9 @@ fn parsed(kernel: EmittedKernel) -> Result<ParsedKernel, String> {
     ParsedKernel::parse(kernel).map_err(|error| error.to_string())
 }
 
-fn load_with(plan: Plan, options: SessionOptions, emitter: load::Emitter) -> Result<Session, RuntimeError> {
+fn load_with(plan: Plan, options: ModelOptions, emitter: Emitter) -> Result<Session, RuntimeError> {
     let gpu = options.gpu.clone().filter(|_| options.kernel != Kernel::Cpu);
-    block_on(Session::load_with(plan, gpu, |_| None, options, emitter))
+    block_on(Model::load_with(plan, gpu, |_| None, options, emitter)).map(|model| model.session())
 }
 
 /// Sums of earlier tensors: entry `n` gives the operands of step `n`. Tensors 0 and 1 are the input and a parameter
@@ -146,8 +148,8 @@ fn gpu() -> Option<Gpu> {
     GPU.get_or_init(|| Gpu::open(None).ok()).clone()
 }
 
-fn options(kernel: Kernel) -> SessionOptions {
-    SessionOptions { kernel, gpu: gpu(), checked: true, ..SessionOptions::default() }
+fn options(kernel: Kernel) -> ModelOptions {
+    ModelOptions { kernel, gpu: gpu(), checked: true, ..ModelOptions::default() }
 }
 
 fn load(plan: Plan, kernel: Kernel) -> Result<Session, RuntimeError> {
@@ -175,7 +177,7 @@ fn a_session_is_send() {
     }
     let mut session = send(load(sums(&[(0, 1)], &[2]), Kernel::Cpu).unwrap());
     drop(send(session.run_async(&inputs(1))));
-    drop(send(Session::load_async(Plan::default(), |_| None, options(Kernel::Cpu))));
+    drop(send(Model::load_async(Plan::default(), |_| None, options(Kernel::Cpu))));
 }
 
 #[test]
@@ -333,7 +335,7 @@ fn a_refused_step_is_an_error_only_with_wgpu() {
 fn a_tensor_beyond_a_binding_is_bound_in_windows() {
     let Some(gpu) = gpu() else { return };
     let target = Target { binding_bytes: 4096, storage_buffers: 8, ..gpu.target().clone() };
-    let options = SessionOptions { gpu: Some(gpu.restricted(&target)), ..options(Kernel::Wgpu) };
+    let options = ModelOptions { gpu: Some(gpu.restricted(&target)), ..options(Kernel::Wgpu) };
     let mut session = load_with(sums(&[(0, 1), (2, 1)], &[2, 3]), options, &emit_add).unwrap();
     // A window holds 128 rows.
     for rows in [2, 128, 129, 200, 256, 7] {
@@ -351,7 +353,7 @@ fn a_tensor_beyond_a_binding_is_bound_in_windows() {
 #[test]
 fn a_lost_device_is_an_error() {
     let Ok(gpu) = Gpu::open(None) else { return };
-    let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..SessionOptions::default() };
+    let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..ModelOptions::default() };
     let mut session = load_with(sums(&[(0, 1)], &[2]), options, &emit_add).unwrap();
     session.run(&inputs(2)).unwrap();
     gpu.device().destroy();
@@ -422,7 +424,7 @@ fn host_vectors_reach_kernels_and_outputs() {
     let mut kernels = vec![Kernel::Cpu];
     kernels.extend(gpu().map(|_| Kernel::Wgpu));
     for kernel in kernels {
-        let mut session = Session::load(samples(), |_| None, options(kernel)).unwrap();
+        let mut session = Model::load(samples(), |_| None, options(kernel)).unwrap().session();
         for lengths in [vec![2, 0, 3], vec![], vec![0, 0], vec![1; 100]] {
             let result = session.run(&Inputs::new().with("lengths", HostTensor::lengths(&lengths))).unwrap();
             let mut offsets = vec![0];
@@ -450,7 +452,7 @@ fn offsets_that_nothing_checks_are_refused() {
     for entry in [3, 4] {
         let mut plan = samples();
         plan.shapes.entries.remove(entry);
-        let error = Session::load(plan, |_| None, options(Kernel::Cpu)).unwrap_err().to_string();
+        let error = Model::load(plan, |_| None, options(Kernel::Cpu)).unwrap_err().to_string();
         assert!(error.contains("the shape program does not check"), "{error}");
     }
 }
@@ -464,7 +466,7 @@ fn descending_offsets_are_refused() {
     plan.shapes.entries.swap(2, 3);
     plan.host_inputs[0].slot = HostSlot(1);
     plan.outputs.pop();
-    let mut session = Session::load(plan, |_| None, options(Kernel::Cpu)).unwrap();
+    let mut session = Model::load(plan, |_| None, options(Kernel::Cpu)).unwrap().session();
     let error = session.run(&Inputs::new().with("lengths", HostTensor::lengths(&[0, 5, 3]))).unwrap_err();
     assert_eq!(error.to_string(), "input `lengths`: expected at least 5, got 3 at element 2");
 }

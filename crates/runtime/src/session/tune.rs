@@ -1,8 +1,8 @@
 //! Measuring the tunings of kernels on the device of a session.
 
-use super::gpu::Verdict;
 use super::sizes::Sizes;
 use super::{Detail, Inputs, Lane, Session};
+use crate::model::{OpenTrial, Verdict};
 use crate::tuning::{Bucket, Trial, identity};
 use crate::{RunError, block_on};
 use rewire_graph_rewrite::cost::Machine;
@@ -42,18 +42,10 @@ pub struct Refinement {
 }
 
 impl Session {
-    /// Tunings that a step on the device can be forced to: of every order of sums, all that are worth a measurement.
-    pub fn variants(&self, step: usize) -> Vec<Tuning> {
-        let (Some(side), Some(own)) = (&self.gpu, self.plan.steps.get(step)) else { return vec![] };
-        if !side.has(step) {
-            return vec![];
-        }
-        let (kernel, target) = (&own.kernel, side.gpu().target());
-        Tuning::families(kernel, target).iter().flat_map(|family| family.candidates(kernel, target)).collect()
-    }
-
-    /// Lets a step on the device run with a tuning from the next run on; with its own again if `None`. A run where it does
-    /// not fit the kernel is a [`RunError::Tuning`].
+    /// Lets a step on the device run with a tuning from the next run of this session on, one of [`Model::variants`] for
+    /// instance; with its own again if `None`. A run where it does not fit the kernel is a [`RunError::Tuning`].
+    ///
+    /// [`Model::variants`]: crate::Model::variants
     pub fn force(&mut self, step: usize, tuning: Option<Tuning>) {
         if let Some(side) = &mut self.gpu {
             side.force(step, tuning);
@@ -65,15 +57,15 @@ impl Session {
     /// goes on where the last one stopped, and runs at least once. Kernels follow one another, the costliest first, until
     /// [`Refinement::rest`] is 0. Results stay the same to the bit.
     ///
-    /// What is found serves all later runs with sizes up to the same powers of two, and is kept in
-    /// [`super::SessionOptions::tunings`]. On the CPU there is nothing to refine.
+    /// What is found serves all later runs of all sessions of the model with sizes up to the same powers of two, and is kept in
+    /// [`crate::ModelOptions::tunings`]. On the CPU there is nothing to refine.
     ///
     /// ```
     /// use rewire_graph_rewrite::plan::Plan;
-    /// use rewire_runtime::{Inputs, Kernel, Session, SessionOptions};
+    /// use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
     /// use std::time::Duration;
-    /// let options = SessionOptions { kernel: Kernel::Cpu, ..SessionOptions::default() };
-    /// let mut session = Session::load(Plan::default(), |_| None, options)?;
+    /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    /// let mut session = Model::load(Plan::default(), |_| None, options)?.session();
     /// while session.refine(&Inputs::new(), Duration::from_millis(20))?.rest > 0 {}
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -83,6 +75,7 @@ impl Session {
     /// the store cannot be written: the session runs with what it found all the same.
     pub async fn refine_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Refinement, RunError> {
         let begun = Instant::now();
+        self.follow();
         let sizes = self.sizes_of(inputs)?;
         let mut rest = self.unmeasured(inputs, &sizes, false)?.into_iter();
         let Some(step) = rest.find(|step| self.open_trial(*step, &sizes, false)) else {
@@ -118,7 +111,8 @@ impl Session {
     /// As [`Session::refine_async`].
     pub async fn tune_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Vec<Tuned>, RunError> {
         let begun = Instant::now();
-        if let (Some(store), Some(side)) = (&self.tunings, &self.gpu) {
+        self.follow();
+        if let (Some(store), Some(side)) = (&self.model.options().tunings, &self.gpu) {
             store.keep(side.gpu(), vec![])?;
         }
         let sizes = self.sizes_of(inputs)?;
@@ -145,7 +139,7 @@ impl Session {
     /// The steps on the device that nothing is known of at these sizes, or all, the costliest first.
     fn unmeasured(&self, inputs: &Inputs, sizes: &Sizes, again: bool) -> Result<Vec<usize>, RunError> {
         let Some(side) = &self.gpu else { return Ok(vec![]) };
-        let mut open = side.unmeasured(sizes, again);
+        let mut open = side.kernels().unmeasured(sizes, again);
         let counts = self.counts(inputs)?;
         let seconds = |step: &usize| Machine::TYPICAL.seconds(&counts.get(*step).copied().unwrap_or_default());
         open.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
@@ -153,10 +147,12 @@ impl Session {
     }
 
     fn open_trial(&mut self, step: usize, sizes: &Sizes, families: bool) -> bool {
-        match (&mut self.gpu, self.plan.steps.get(step)) {
-            (Some(side), Some(own)) => side.open_trial(step, own, sizes, families),
-            _ => false,
-        }
+        let (Some(side), Some(own)) = (&mut self.gpu, self.model.plan().steps.get(step)) else { return false };
+        let under_way = side.trials.remove(&step);
+        let trial = side.kernels().open_trial((step, own), sizes, families, under_way);
+        let open = trial.is_some();
+        side.trials.extend(trial.map(|trial| (step, trial)));
+        open
     }
 
     /// Runs once, each of these steps with the candidate whose turn it is; the steps that are not done.
@@ -189,7 +185,7 @@ impl Session {
     }
 
     fn trial<T>(&mut self, step: usize, with: impl FnOnce(&mut Trial) -> T) -> Option<T> {
-        self.gpu.as_mut()?.tunings.trial(step).map(with)
+        self.gpu.as_mut()?.trials.get_mut(&step).map(|OpenTrial { trial, .. }| with(trial))
     }
 
     fn are_sampled(&mut self, steps: &[usize]) -> bool {
@@ -201,7 +197,10 @@ impl Session {
         let (mut tuned, mut found): (Vec<Tuned>, Vec<(String, Bucket, Tuning)>) = (vec![], vec![]);
         let Some(side) = &mut self.gpu else { return Ok(tuned) };
         for &position in steps {
-            let (Some(verdict), Some(step)) = (side.conclude(position), self.plan.steps.get(position)) else {
+            let Some(trial) = side.trials.remove(&position) else { continue };
+            let (Some(verdict), Some(step)) =
+                (side.kernels().conclude(position, trial), self.model.plan().steps.get(position))
+            else {
                 continue;
             };
             let Verdict { bucket, candidates, times } = verdict;
@@ -220,7 +219,7 @@ impl Session {
             let kept = identity(&step.kernel).filter(|_| times.after.0.parts.is_none());
             found.extend(kept.map(|kernel| (kernel, bucket, times.after.0)));
         }
-        if let (Some(store), false) = (&self.tunings, found.is_empty()) {
+        if let (Some(store), false) = (&self.model.options().tunings, found.is_empty()) {
             store.keep(side.gpu(), found)?;
         }
         tuned.sort_by_key(|tuned| tuned.step);

@@ -15,7 +15,7 @@ const FILES: usize = 64;
 
 /// A folder of tunings that were measured, in a file for each device, driver and version of the kernels.
 ///
-/// A session with [`crate::SessionOptions::tunings`] takes them from there, and keeps there what it measures, beside what other
+/// A session with [`crate::ModelOptions::tunings`] takes them from there, and keeps there what it measures, beside what other
 /// processes keep. A file that is damaged or of another device is taken for empty; one that cannot be written is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TuningStore {

@@ -8,7 +8,7 @@ use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Plan, Source};
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{
-    Gpu, GpuError, Inputs, Kernel, Outputs, PipelineStore, RunError, RuntimeError, Session, SessionOptions,
+    Gpu, GpuError, Inputs, Kernel, Model, ModelOptions, Outputs, PipelineStore, RunError, RuntimeError, Session,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ struct Loaded {
 #[derive(Debug)]
 pub struct Verifier {
     options: VerifyOptions,
-    session: SessionOptions,
+    session: ModelOptions,
 }
 
 #[derive(Debug, Error)]
@@ -161,7 +161,7 @@ impl Verifier {
         let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
         let kernel = if gpu.is_some() { options.kernel } else { Kernel::Cpu };
         let pipelines = options.pipelines.clone();
-        let session = SessionOptions { kernel, gpu, tuning: options.tuning, pipelines, ..SessionOptions::default() };
+        let session = ModelOptions { kernel, gpu, tuning: options.tuning, pipelines, ..ModelOptions::default() };
         Ok(Self { options, session })
     }
 
@@ -205,7 +205,7 @@ impl Verifier {
         let replay = case.trace()?;
         let plan = lower(&optimize(replay.graph)?.0)?;
         let inputs = inputs(&case, &plan);
-        let session = Session::load(plan, |name| case.parameter(name), self.session.clone())?;
+        let session = Model::load(plan, |name| case.parameter(name), self.session.clone())?.session();
         (report.gpu_steps, report.cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
         report.adapter = session.report().adapter.unwrap_or_else(|| "cpu".into());
         Ok(Loaded { case, session, inputs, exact: replay.exact })

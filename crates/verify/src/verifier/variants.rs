@@ -14,7 +14,7 @@ impl Verifier {
         };
         let steps = loaded.session.plan().steps.iter().enumerate();
         let variants: Vec<(String, Vec<Tuning>)> =
-            steps.map(|(position, step)| (step.name.clone(), loaded.session.variants(position))).collect();
+            steps.map(|(position, step)| (step.name.clone(), loaded.session.model().variants(position))).collect();
         let rounds = variants.iter().map(|(_, tunings)| tunings.len()).max().unwrap_or(0).max(1);
         let replay = |round: usize| {
             let mut forced: Vec<String> = vec![];

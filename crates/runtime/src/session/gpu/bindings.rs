@@ -1,21 +1,22 @@
-use super::step::GpuStep;
-use super::{GpuSide, label};
+use super::GpuSide;
 use crate::GpuError;
+use crate::model::{StepKernel, label};
 use crate::session::control::block_bytes;
 use rewire_graph_rewrite::emit::Slot;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Step};
+use std::sync::Arc;
 
 /// Bind groups that a step keeps: results that change between two buffers, with two kernels.
 const KEPT: usize = 4;
 
 /// Bind groups of a step.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct BindGroups(Vec<Bound>);
 
 /// A bind group, and what it is for besides the slots.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Bound {
-    kernel: usize,
+    kernel: Arc<StepKernel>,
     /// By operand and result.
     buffers: Vec<Option<wgpu::Buffer>>,
     group: wgpu::BindGroup,
@@ -35,23 +36,30 @@ impl BindGroups {
 
 impl GpuSide {
     /// The bind group of a step, if it was made before.
-    pub(super) fn known_group(&self, own: &GpuStep, step: &Step) -> Option<wgpu::BindGroup> {
+    pub(super) fn known_group(
+        &self,
+        position: usize,
+        kernel: &Arc<StepKernel>,
+        step: &Step,
+    ) -> Option<wgpu::BindGroup> {
         let fits = |bound: &&Bound| {
-            bound.kernel == own.current() && bound.buffers.iter().map(Option::as_ref).eq(self.bound_to(step))
+            Arc::ptr_eq(&bound.kernel, kernel) && bound.buffers.iter().map(Option::as_ref).eq(self.bound_to(step))
         };
-        own.groups.0.iter().find(fits).map(|bound| bound.group.clone())
+        self.groups.get(position)?.0.iter().find(fits).map(|bound| bound.group.clone())
     }
 
     /// Makes the bind group of a step, and keeps it.
-    pub(super) fn new_group(&mut self, position: usize, step: &Step) -> Result<wgpu::BindGroup, GpuError> {
-        let unbound = || GpuError::Unbound { step: label(step), what: "its kernel".to_owned() };
-        let own = self.steps.get(position).and_then(Option::as_ref).ok_or_else(unbound)?;
-        let (group, kernel) = (self.bind_group(own, step)?, own.current());
+    pub(super) fn new_group(
+        &mut self,
+        position: usize,
+        kernel: &Arc<StepKernel>,
+        step: &Step,
+    ) -> Result<wgpu::BindGroup, GpuError> {
+        let group = self.bind_group(position, kernel, step)?;
         let buffers = self.bound_to(step).map(|buffer| buffer.cloned()).collect();
-        if let Some(Some(own)) = self.steps.get_mut(position) {
-            let groups = &mut own.groups.0;
+        if let Some(BindGroups(groups)) = self.groups.get_mut(position) {
             groups.drain(..(groups.len() + 1).saturating_sub(KEPT));
-            groups.push(Bound { kernel, buffers, group: group.clone() });
+            groups.push(Bound { kernel: kernel.clone(), buffers, group: group.clone() });
         }
         Ok(group)
     }
@@ -66,7 +74,7 @@ impl GpuSide {
         reads.chain(step.writes.iter().copied().map(Some)).map(bound)
     }
 
-    fn bind_group(&self, own: &GpuStep, step: &Step) -> Result<wgpu::BindGroup, GpuError> {
+    fn bind_group(&self, position: usize, own: &StepKernel, step: &Step) -> Result<wgpu::BindGroup, GpuError> {
         let unbound = |what: String| GpuError::Unbound { step: label(step), what };
         let control = self.control.as_ref().ok_or_else(|| unbound("the block of sizes".to_owned()))?;
         let region = |offset, size| {
@@ -76,13 +84,15 @@ impl GpuSide {
                 size: std::num::NonZeroU64::new(size),
             })
         };
-        let block = region(self.layout.block(own.block), block_bytes(own.kernel()));
+        let layout = &self.kernels().layout;
+        let block = self.kernels().block(position).ok_or_else(|| unbound("its block of sizes".to_owned()))?;
+        let block = region(layout.block(block), block_bytes(&own.kernel));
         let mut entries = vec![wgpu::BindGroupEntry { binding: 0, resource: block }];
-        let slots = &own.kernel().slots;
+        let slots = &own.kernel.slots;
         for (n, slot) in slots.iter().enumerate() {
             let window = slots.iter().take(n).filter(|earlier| *earlier == slot).count() as u64;
             let resource = match slot {
-                Slot::Sizes => region(self.layout.sizes(), 0),
+                Slot::Sizes => region(layout.sizes(), 0),
                 Slot::Operand(operand) => {
                     let bound = match step.reads.get(usize::from(*operand)) {
                         Some(Binding::Buffer(id)) => self.buffer(*id),
@@ -91,7 +101,7 @@ impl GpuSide {
                     self.window(bound.ok_or_else(|| unbound(format!("operand {operand}")))?, window)
                 }
                 Slot::Packed(dtype) => {
-                    let packed = self.packed_buffers.get(dtype);
+                    let packed = self.site.weights.packed_buffer(*dtype);
                     packed
                         .ok_or_else(|| unbound(format!("the buffer of small {dtype} parameters")))?
                         .as_entire_binding()
@@ -103,13 +113,15 @@ impl GpuSide {
             };
             entries.push(wgpu::BindGroupEntry { binding: n as u32 + 1, resource });
         }
-        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &own.pipeline().layout, entries: &entries };
-        Ok(self.gpu.device().create_bind_group(&descriptor))
+        let label = label(step);
+        let layout = &own.pipeline.layout;
+        let descriptor = wgpu::BindGroupDescriptor { label: Some(&label), layout, entries: &entries };
+        Ok(self.gpu().device().create_bind_group(&descriptor))
     }
 
     /// A part of a buffer that can be bound.
     fn window<'a>(&self, buffer: &'a wgpu::Buffer, window: u64) -> wgpu::BindingResource<'a> {
-        let bytes = self.gpu.target().window_bytes();
+        let bytes = self.gpu().target().window_bytes();
         let offset = window * bytes;
         let size = std::num::NonZeroU64::new(buffer.size().saturating_sub(offset).min(bytes));
         wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size })

@@ -1,8 +1,8 @@
+use super::GpuSide;
 use super::staging::Staged;
 use super::timer::Timer;
-use super::{GpuSide, label};
 use crate::GpuError;
-use crate::session::placement::Segment;
+use crate::model::{Segment, label};
 use crate::session::sizes::Sizes;
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 
@@ -17,12 +17,14 @@ impl GpuSide {
         (staged, copies): (&[Staged], &[BufferId]),
         timer: Option<&Timer>,
     ) -> Result<(u64, wgpu::SubmissionIndex), GpuError> {
-        let mut encoder = self.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder =
+            self.gpu().device().create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("rewire") });
         self.unstage(&mut encoder, staged);
         let passes = timer.map_or_else(|| vec![segment.steps.clone()], Timer::passes);
         for (number, steps) in passes.into_iter().enumerate() {
             let timestamp_writes = timer.map(|timer| timer.writes(number));
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+            let mut pass =
+                encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some("rewire"), timestamp_writes });
             for position in steps {
                 self.dispatch(&mut pass, position, &plan.steps[position])?;
                 if let Some(timer) = timer {
@@ -45,21 +47,22 @@ impl GpuSide {
             encoder.copy_buffer_to_buffer(source, 0, readback, offset, bytes);
             offset += bytes;
         }
-        let submission = self.gpu.queue().submit([encoder.finish()]);
+        let submission = self.gpu().queue().submit([encoder.finish()]);
         Ok((offset, submission))
     }
 
     fn dispatch(&mut self, pass: &mut wgpu::ComputePass<'_>, position: usize, step: &Step) -> Result<(), GpuError> {
         let unbound = |what: &str| GpuError::Unbound { step: label(step), what: what.to_owned() };
-        let own = self.steps.get(position).and_then(Option::as_ref).ok_or_else(|| unbound("its kernel"))?;
-        let &(x, y) = self.grids.get(own.block).ok_or_else(|| unbound("its grid"))?;
+        let own = self.chosen.get(position).cloned().flatten().ok_or_else(|| unbound("its kernel"))?;
+        let block = self.kernels().block(position);
+        let &(x, y) = block.and_then(|block| self.grids.get(block)).ok_or_else(|| unbound("its grid"))?;
         if x == 0 {
             return Ok(());
         }
-        pass.set_pipeline(&own.pipeline().pipeline);
-        let group = match self.known_group(own, step) {
+        pass.set_pipeline(&own.pipeline.pipeline);
+        let group = match self.known_group(position, &own, step) {
             Some(group) => group,
-            None => self.new_group(position, step)?,
+            None => self.new_group(position, &own, step)?,
         };
         pass.set_bind_group(0, &group, &[]);
         pass.dispatch_workgroups(x, y, 1);

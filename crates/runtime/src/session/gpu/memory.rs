@@ -1,11 +1,14 @@
 //! Buffers: slots of the plan, what a run binds in their place, and those for sizes and readback.
 
-use super::{FEWER_ROWS, GpuSide, SMALLEST, check_bytes, title};
+use super::bindings::BindGroups;
+use super::{FEWER_ROWS, GpuSide};
+use crate::device::SMALLEST;
 use crate::memory::{Layout, Lease, SpareBuffers, lock};
+use crate::model::{Placement, Site, check_size, title};
 use crate::session::io::{DeviceTensor, Inputs, Value};
-use crate::session::placement::{Placement, Site};
 use crate::session::sizes::Sizes;
 use crate::{Gpu, GpuError, RunError};
+
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{BufferId, Plan, Source};
 
@@ -50,13 +53,13 @@ impl GpuSide {
 
     /// Lets go of all bind groups and the buffers that they hold.
     fn unbind(&mut self) {
-        self.steps.iter_mut().flatten().for_each(|step| step.groups.clear());
+        self.groups.iter_mut().for_each(BindGroups::clear);
     }
 
-    /// Bytes of device memory held, without results that someone has.
+    /// Bytes of device memory held beside parameters, without results that someone has.
     pub fn bytes(&self) -> u64 {
-        let held = self.resident.iter().chain(&self.slots).chain([&self.control, &self.readback, &self.staging]);
-        let held: u64 = held.flatten().chain(self.packed_buffers.values()).map(wgpu::Buffer::size).sum();
+        let held = self.slots.iter().chain([&self.control, &self.readback, &self.staging]);
+        let held: u64 = held.flatten().map(wgpu::Buffer::size).sum();
         held + lock(&self.spares).bytes()
     }
 
@@ -66,17 +69,19 @@ impl GpuSide {
         if let Some(Some(buffer)) = self.bound.get(n) {
             return Some(buffer);
         }
-        match self.homes.slot.get(n)? {
+        match self.kernels().homes.slot.get(n)? {
             Some(slot) => self.slots.get(*slot)?.as_ref(),
-            None => self.resident.get(n)?.as_ref(),
+            None => self.site.weights.buffer(n),
         }
     }
 
     /// Memory of its own for a tensor that someone else will have.
     pub async fn keep(&self, tensor: &HostTensor) -> Result<DeviceTensor, GpuError> {
         let layout = Layout::new(tensor.dtype(), tensor.shape().to_vec());
-        self.check_size(&layout, || "an output".to_owned(), FEWER_ROWS)?;
-        let buffer = self.gpu.checked("uploading an output", || upload(&self.gpu, &layout, tensor)).await?;
+        let gpu = self.gpu();
+        check_size(gpu, &layout, || "an output".to_owned(), FEWER_ROWS)?;
+        let upload = || gpu.filled("uploaded", &layout.pad(tensor));
+        let buffer = gpu.checked("uploading an output", upload).await?;
         Ok(DeviceTensor::new(buffer, layout.dtype, layout.shape))
     }
 
@@ -108,7 +113,7 @@ impl GpuSide {
         let segments = placement.segments.iter().filter(|segment| segment.site == Site::Gpu);
         for id in segments.flat_map(|segment| &segment.results).filter(|id| kept.contains(id)) {
             let layout = &sizes.layouts[id.0 as usize];
-            self.check_size(layout, || title(plan, id.0 as usize), FEWER_ROWS)?;
+            check_size(self.gpu(), layout, || title(plan, id.0 as usize), FEWER_ROWS)?;
             binds.results.push((*id, layout.bytes()));
         }
         Ok(binds)
@@ -117,11 +122,11 @@ impl GpuSide {
     /// Bytes of each slot.
     pub(super) fn slot_bytes(&self, plan: &Plan, sizes: &Sizes, binds: &Binds) -> Result<Vec<u64>, GpuError> {
         let mut needed = vec![0u64; self.slots.len()];
-        for (n, slot) in self.homes.slot.iter().enumerate() {
+        for (n, slot) in self.kernels().homes.slot.iter().enumerate() {
             let Some(slot) = *slot else { continue };
             let elsewhere = binds.buffers[n].is_some() || binds.results.iter().any(|(id, _)| id.0 as usize == n);
             if !elsewhere {
-                self.check_size(&sizes.layouts[n], || title(plan, n), FEWER_ROWS)?;
+                check_size(self.gpu(), &sizes.layouts[n], || title(plan, n), FEWER_ROWS)?;
                 needed[slot] = needed[slot].max(sizes.layouts[n].bytes());
             }
         }
@@ -131,31 +136,33 @@ impl GpuSide {
     /// Makes room for a run.
     pub(super) fn allocate(&mut self, needed: &Needed, binds: Binds) {
         self.bind(binds);
-        let limit = self.gpu.limits().max_buffer_size & !3;
+        let gpu = self.gpu().clone();
+        let limit = gpu.limits().max_buffer_size & !3;
         let small = |buffer: &Option<wgpu::Buffer>, bytes| buffer.as_ref().is_none_or(|buffer| buffer.size() < bytes);
         let slots = self.slots.iter().zip(&needed.slots);
         if slots.into_iter().any(|(slot, &bytes)| small(slot, bytes)) || small(&self.control, needed.control) {
             self.unbind();
         }
         for (slot, &bytes) in self.slots.iter_mut().zip(&needed.slots) {
-            grow(slot, bytes, limit, |bytes| tensor_buffer(&self.gpu, bytes));
+            grow(slot, bytes, limit, |bytes| gpu.tensor_buffer("tensors of a run", bytes));
         }
-        let make = |usage| {
-            let gpu = &self.gpu;
-            move |bytes| gpu.buffer(bytes, usage)
+        let make = |label: &'static str, usage| {
+            let gpu = &gpu;
+            move |bytes| gpu.buffer(label, bytes, usage)
         };
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
-        grow(&mut self.control, needed.control, limit.min(self.gpu.target().binding_bytes & !3), make(usage));
+        grow(&mut self.control, needed.control, limit.min(gpu.target().binding_bytes & !3), make("sizes", usage));
         if needed.readback > 0 {
             let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-            grow(&mut self.readback, needed.readback, limit, make(usage));
+            grow(&mut self.readback, needed.readback, limit, make("results", usage));
         }
     }
 
     /// Takes memory for results that stay, and lets go of bind groups with buffers that are gone.
     fn bind(&mut self, binds: Binds) {
         self.bound = binds.buffers;
-        self.lent = binds.results.iter().map(|&(id, bytes)| (id, lease(&self.gpu, &self.spares, bytes))).collect();
+        let gpu = self.gpu().clone();
+        self.lent = binds.results.iter().map(|&(id, bytes)| (id, lease(&gpu, &self.spares, bytes))).collect();
         for (id, lease) in &self.lent {
             self.bound[id.0 as usize] = Some(lease.buffer().clone());
         }
@@ -168,22 +175,8 @@ impl GpuSide {
         if dropped != self.dropped {
             self.unbind();
         } else if !left.is_empty() {
-            self.steps.iter_mut().flatten().for_each(|step| step.groups.forget(&left));
+            self.groups.iter_mut().for_each(|groups| groups.forget(&left));
         }
-    }
-
-    pub(super) fn check_size(
-        &self,
-        layout: &Layout,
-        what: impl Fn() -> String,
-        way_out: &'static str,
-    ) -> Result<(), GpuError> {
-        let (what, bytes) = (|| format!("{} of shape {:?}", what(), layout.shape), layout.bytes());
-        if layout.elements().is_none() {
-            let (what, limit) = (what(), layout.dtype.format().bytes(i32::MAX as u64));
-            return Err(GpuError::TooLarge { what, bytes, limit, name: "elements with a 32-bit index", way_out });
-        }
-        check_bytes(what, bytes, (self.gpu.limits().max_buffer_size, "max_buffer_size"), way_out)
     }
 }
 
@@ -192,7 +185,7 @@ fn lease(gpu: &Gpu, spares: &SpareBuffers, bytes: u64) -> Lease {
     let bytes = bytes.max(SMALLEST);
     let spare = lock(spares).take(bytes);
     let limit = gpu.limits().max_buffer_size & !3;
-    Lease::of(spares, spare.unwrap_or_else(|| tensor_buffer(gpu, with_room(bytes, limit))))
+    Lease::of(spares, spare.unwrap_or_else(|| gpu.tensor_buffer("a result", with_room(bytes, limit))))
 }
 
 /// Replaces a buffer that is too small.
@@ -209,21 +202,4 @@ pub(super) fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, mak
 fn with_room(bytes: u64, limit: u64) -> u64 {
     let unit = (bytes.next_power_of_two() / 16).max(SMALLEST);
     bytes.next_multiple_of(unit).min(limit.max(bytes))
-}
-
-fn tensor_buffer(gpu: &Gpu, bytes: u64) -> wgpu::Buffer {
-    let copies = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-    gpu.buffer(bytes, wgpu::BufferUsages::STORAGE | copies)
-}
-
-pub(super) fn upload(gpu: &Gpu, layout: &Layout, tensor: &HostTensor) -> wgpu::Buffer {
-    filled(gpu, &layout.pad(tensor))
-}
-
-pub(super) fn filled(gpu: &Gpu, content: &[u8]) -> wgpu::Buffer {
-    let buffer = tensor_buffer(gpu, (content.len() as u64).max(SMALLEST));
-    if !content.is_empty() {
-        gpu.queue().write_buffer(&buffer, 0, content);
-    }
-    buffer
 }

@@ -33,7 +33,7 @@ impl GpuSide {
         contents.retain(|(_, content)| !content.is_empty());
         let (small, large): (Vec<_>, Vec<_>) = contents.into_iter().partition(|(_, content)| content.len() <= SMALL);
         for (buffer, content) in &large {
-            self.gpu.queue().write_buffer(buffer, 0, content);
+            self.gpu().queue().write_buffer(buffer, 0, content);
         }
         let mut staged = Vec::with_capacity(small.len());
         let mut all = Vec::with_capacity(small.iter().map(|(_, content)| content.len()).sum());
@@ -42,12 +42,13 @@ impl GpuSide {
             all.extend_from_slice(&content);
         }
         if !all.is_empty() {
-            let (gpu, limit) = (&self.gpu, self.gpu.limits().max_buffer_size & !3);
+            let gpu = self.gpu().clone();
+            let limit = gpu.limits().max_buffer_size & !3;
             let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-            grow(&mut self.staging, all.len() as u64, limit, |bytes| gpu.buffer(bytes, usage));
+            grow(&mut self.staging, all.len() as u64, limit, |bytes| gpu.buffer("staging", bytes, usage));
         }
         if let (Some(staging), false) = (&self.staging, all.is_empty()) {
-            self.gpu.queue().write_buffer(staging, 0, &all);
+            self.gpu().queue().write_buffer(staging, 0, &all);
         }
         Ok(staged)
     }

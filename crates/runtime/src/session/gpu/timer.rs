@@ -33,11 +33,11 @@ impl Timer {
         let count = passes.iter().map(|pass| queries(pass, marks)).sum::<usize>();
         let count = u32::try_from(count).ok().filter(|&count| count <= wgpu::QUERY_SET_MAX_QUERIES)?;
         let queries = gpu.device().create_query_set(&wgpu::QuerySetDescriptor {
-            label: None,
+            label: Some("times"),
             ty: wgpu::QueryType::Timestamp,
             count,
         });
-        let buffer = |usage| gpu.buffer(u64::from(count) * u64::from(wgpu::QUERY_SIZE), usage);
+        let buffer = |usage| gpu.buffer("times", u64::from(count) * u64::from(wgpu::QUERY_SIZE), usage);
         let resolved = buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC);
         let readback = buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
         Some(Self { queries, resolved, readback, passes, marks })

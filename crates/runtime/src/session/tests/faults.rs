@@ -16,7 +16,7 @@ fn plan() -> Plan {
 }
 
 fn session(gpu: &Gpu, kernel: Kernel) -> Result<Session, RuntimeError> {
-    load_with(plan(), SessionOptions { kernel, gpu: Some(gpu.clone()), ..SessionOptions::default() }, &emit_add)
+    load_with(plan(), ModelOptions { kernel, gpu: Some(gpu.clone()), ..ModelOptions::default() }, &emit_add)
 }
 
 fn check(outputs: &Outputs, rows: usize) {
@@ -102,14 +102,12 @@ fn auto_goes_on_after_a_loss_at_any_stage() {
 }
 
 #[test]
-fn a_session_opens_its_own_device_anew() {
+fn a_model_opens_its_own_device_anew() {
     let Some(gpu) = guest() else { return };
-    let mut session = session(&gpu, Kernel::Auto).unwrap();
+    // As if the model had opened the device itself.
+    let options = ModelOptions { kernel: Kernel::Wgpu, ..ModelOptions::default() };
+    let mut session = block_on(Model::load_with(plan(), Some(gpu), |_| None, options, &emit_add)).unwrap().session();
     check(&session.run(&inputs(7)).unwrap(), 7);
-    // As if it had opened the device itself: any adapter will do, where `auto` would take hardware alone.
-    let tensors = session.backup.as_ref().unwrap().tensors.clone();
-    let options = SessionOptions { kernel: Kernel::Wgpu, ..SessionOptions::default() };
-    session.backup = Some(Arc::new(Backup { tensors, options }));
     for rows in [7, 200] {
         session.gpu.as_ref().unwrap().gpu().device().destroy();
         check(&session.run(&inputs(rows)).unwrap(), rows);
@@ -162,8 +160,8 @@ fn a_refused_buffer_while_loading_is_an_error() {
     let Some(gpu) = guest() else { return };
     let weight = HostTensor::f32(vec![21, 10], &[0.5; 210]).unwrap();
     let load = || {
-        let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..SessionOptions::default() };
-        Session::load(product(), |_| Some(weight.clone()), options)
+        let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..ModelOptions::default() };
+        Model::load(product(), |_| Some(weight.clone()), options)
     };
     gpu.faults.buffers.set(0);
     assert!(matches!(load(), Err(RuntimeError::Gpu(GpuError::Rejected { .. }))));

@@ -1,5 +1,5 @@
 use super::{gpu, options};
-use crate::{Inputs, Kernel, Session};
+use crate::{Inputs, Kernel, Model};
 use rewire_graph::pointwise::Dag;
 use rewire_graph::{DType, Dim, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::{
@@ -67,7 +67,7 @@ fn a_product_agrees_and_repeats_bit_for_bit() {
     let mut kernels = vec![Kernel::Cpu];
     kernels.extend(gpu().map(|_| Kernel::Wgpu));
     for kernel in kernels {
-        let mut session = Session::load(product(), parameter, options(kernel)).unwrap();
+        let mut session = Model::load(product(), parameter, options(kernel)).unwrap().session();
         for rows in [5, 0, 130, 1] {
             let x: Vec<f32> = (0..rows * K).map(|n| ((n * 3) % 11) as f32 - 5.0).collect();
             let inputs = Inputs::new().with("x", HostTensor::f32(vec![rows, K], &x).unwrap());

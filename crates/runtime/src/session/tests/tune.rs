@@ -1,7 +1,7 @@
 use super::matmul::product;
 use super::{gpu, options};
 use crate::tuning::{Bucket, identity};
-use crate::{Gpu, Inputs, Kernel, RunError, Session, SessionOptions, TuningStore};
+use crate::{Gpu, Inputs, Kernel, Model, ModelOptions, RunError, Session, TuningStore};
 use rewire_graph::{HostTensor, Symbol};
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Plan;
@@ -39,9 +39,9 @@ const SMALL: Tuning = Tuning {
 };
 
 fn load(gpu: &Gpu, store: Option<&TuningStore>) -> Session {
-    let options = SessionOptions { gpu: Some(gpu.clone()), tunings: store.cloned(), ..options(Kernel::Wgpu) };
+    let options = ModelOptions { gpu: Some(gpu.clone()), tunings: store.cloned(), ..options(Kernel::Wgpu) };
     let weight = HostTensor::f32(vec![21, 10], &(0..210).map(|n| (n % 17) as f32 - 8.3).collect::<Vec<_>>()).unwrap();
-    Session::load(product(), |_| Some(weight.clone()), options).unwrap()
+    Model::load(product(), |_| Some(weight.clone()), options).unwrap().session()
 }
 
 fn inputs(rows: usize) -> Inputs {
@@ -79,10 +79,10 @@ fn stored_tunings_are_taken_for_their_sizes() {
         assert_eq!(current(&session) == SMALL, (65..=128).contains(&rows), "{rows} rows: {}", current(&session));
     }
 
-    let own = SessionOptions { tuning: Tuning { depth: Some(4), ..Tuning::default() }, ..options(Kernel::Wgpu) };
+    let own = ModelOptions { tuning: Tuning { depth: Some(4), ..Tuning::default() }, ..options(Kernel::Wgpu) };
     let weight = HostTensor::f32(vec![21, 10], &[0.5; 210]).unwrap();
-    let own = SessionOptions { tunings: Some(store), ..own };
-    let mut session = Session::load(product(), |_| Some(weight.clone()), own).unwrap();
+    let own = ModelOptions { tunings: Some(store), ..own };
+    let mut session = Model::load(product(), |_| Some(weight.clone()), own).unwrap().session();
     run(&mut session, 100);
     assert_eq!((current(&session).depth, current(&session).rows != SMALL.rows), (Some(4), true));
 }
@@ -145,8 +145,8 @@ fn a_forced_tuning_goes_before_others() {
     let mut session = load(&gpu, None);
     let expected = run(&mut session, 70);
     let own = current(&session);
-    let variants = session.variants(0);
-    assert!(variants.len() > 3 && session.variants(1).is_empty());
+    let variants = session.model().variants(0);
+    assert!(variants.len() > 3 && session.model().variants(1).is_empty());
     for tuning in variants.into_iter().take(4) {
         session.force(0, Some(tuning));
         assert_eq!(run(&mut session, 70), expected);
@@ -198,6 +198,6 @@ fn tuning_measures_every_kernel() {
         Ok(tuned) => assert_eq!(tuned.iter().map(|tuned| tuned.step).collect::<Vec<_>>(), [0]),
         Err(error) => assert!(matches!(error, RunError::NoTimes { .. }), "{error}"),
     }
-    let mut cpu = Session::load(Plan::default(), |_| None, options(Kernel::Cpu)).unwrap();
+    let mut cpu = Model::load(Plan::default(), |_| None, options(Kernel::Cpu)).unwrap().session();
     assert_eq!(cpu.tune(&Inputs::new(), Duration::ZERO).unwrap(), []);
 }

@@ -18,10 +18,10 @@ impl Wake for Count {
 
 /// A session on a device that no other thread asks for results.
 fn session(workers: Option<Workers>) -> Option<Session> {
-    let options = SessionOptions { workers, gpu: Some(Gpu::open(None).ok()?), ..options(Kernel::Wgpu) };
-    let gpu = block_on(load::open(&options)).unwrap();
+    let options = ModelOptions { workers, gpu: Some(Gpu::open(None).ok()?), ..options(Kernel::Wgpu) };
+    let gpu = block_on(open(&options)).unwrap();
     let plan = sums(&[(0, 1)], &[2]);
-    Some(block_on(Session::load_with(plan, gpu, |_| None, options, &emit_add)).unwrap())
+    Some(block_on(Model::load_with(plan, gpu, |_| None, options, &emit_add)).unwrap().session())
 }
 
 fn check(outputs: &Outputs, rows: usize) {

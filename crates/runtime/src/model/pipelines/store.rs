@@ -13,7 +13,7 @@ const FILES: usize = 1024;
 
 /// A folder of compiled kernels, in a file for each plan, device and driver, so that the next process starts sooner.
 ///
-/// Sessions with [`crate::SessionOptions::pipelines`] use it where the backend can hand out what it compiled: Vulkan. A
+/// Sessions with [`crate::ModelOptions::pipelines`] use it where the backend can hand out what it compiled: Vulkan. A
 /// file that is damaged or of another device is taken for empty, and one that cannot be written is left, with a warning.
 /// The driver trusts what it reads there: the folder should be writable for the user alone.
 #[derive(Clone, Debug, PartialEq, Eq)]

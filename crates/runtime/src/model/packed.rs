@@ -4,7 +4,7 @@ use rewire_graph_rewrite::plan::{Binding, BufferId, Place, Plan};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Small parameters, one after another by type.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Packed {
     bases: HashMap<BufferId, i32>,
     content: BTreeMap<DType, Vec<u8>>,

@@ -1,24 +1,28 @@
 //! The tuning that each step runs with.
 
-use super::step::{GpuStep, Variant};
-use super::{GpuSide, label, largest};
-use crate::session::load::SessionOptions;
-use crate::session::pipelines::WantedPipeline;
-use crate::session::sizes::Sizes;
+use super::step::{StepKernel, Variant};
+use super::{GpuKernels, label, largest};
+use crate::model::load::ModelOptions;
+use crate::model::pipelines::WantedPipeline;
+use crate::session::Sizes;
 use crate::tuning::{Bucket, KernelTunings, Times, Trial, identity, symbols};
 use crate::{Gpu, GpuError, RunError};
 use rayon::prelude::*;
 use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::emit::{Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{Plan, Step};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The tunings of the steps of a session.
+/// The tunings of the steps of a model.
 #[derive(Debug)]
 pub(crate) struct Tunings {
-    /// What the session was loaded with.
+    /// What the model was loaded with.
     base: Tuning,
-    steps: Vec<StepTuning>,
+    steps: RwLock<Vec<StepTuning>>,
+    /// Changes of the tunings.
+    changes: AtomicU64,
 }
 
 /// The tunings of a step.
@@ -28,9 +32,13 @@ struct StepTuning {
     base: Tuning,
     symbols: Vec<Symbol>,
     known: KernelTunings,
-    /// Goes before all others.
-    forced: Option<Tuning>,
-    trial: Option<(Bucket, Trial)>,
+}
+
+/// Tunings to measure of a step, at the sizes of a run.
+#[derive(Debug)]
+pub(crate) struct OpenTrial {
+    pub bucket: Bucket,
+    pub trial: Trial,
 }
 
 /// A verdict on the tunings of a step.
@@ -67,7 +75,7 @@ enum Reason {
 
 impl Tunings {
     /// The tunings of some steps: those of the options, or else of their store.
-    pub fn new(gpu: &Gpu, steps: &[Step], options: &SessionOptions) -> Self {
+    pub fn new(gpu: &Gpu, steps: &[Step], options: &ModelOptions) -> Self {
         let store = options.tunings.as_ref().filter(|_| options.tuning == Tuning::default());
         let stored = store.map(|store| store.load(gpu)).unwrap_or_default();
         let known = |step: &Step| match stored.is_empty() {
@@ -75,28 +83,33 @@ impl Tunings {
             false => stored.get(&identity(&step.kernel)?).cloned(),
         };
         let own = |step: &Step| StepTuning::new(step, gpu.target(), options.tuning, known(step));
-        Self { base: options.tuning, steps: steps.iter().map(own).collect() }
+        let steps = RwLock::new(steps.iter().map(own).collect());
+        Self { base: options.tuning, steps, changes: AtomicU64::new(0) }
     }
 
     /// The tuning of a step for sizes that nothing is known of.
     pub fn base(&self, position: usize) -> Tuning {
-        self.steps.get(position).map_or(self.base, |own| own.base)
-    }
-
-    fn force(&mut self, position: usize, tuning: Option<Tuning>) {
-        if let Some(own) = self.steps.get_mut(position) {
-            own.forced = tuning;
-        }
-    }
-
-    /// The trial of a step that is under way.
-    pub fn trial(&mut self, position: usize) -> Option<&mut Trial> {
-        self.steps.get_mut(position)?.trial.as_mut().map(|(_, trial)| trial)
+        self.read().get(position).map_or(self.base, |own| own.base)
     }
 
     /// Steps with tunings that were measured.
     pub fn measured(&self) -> usize {
-        self.steps.iter().filter(|own| !own.known.sizes.is_empty()).count()
+        self.read().iter().filter(|own| !own.known.sizes.is_empty()).count()
+    }
+
+    /// How often they changed so far.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Vec<StepTuning>> {
+        self.steps.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<StepTuning>> {
+        let steps = self.steps.write().unwrap_or_else(PoisonError::into_inner);
+        self.changes.fetch_add(1, Ordering::Release);
+        steps
     }
 }
 
@@ -112,7 +125,7 @@ impl StepTuning {
         };
         let known = known.filter(has).unwrap_or_default();
         let base = Tuning { matrices: base.matrices.or(known.matrices), ..base }.of_family(&step.kernel, target);
-        Self { base, symbols: symbols(&step.kernel), known, forced: None, trial: None }
+        Self { base, symbols: symbols(&step.kernel), known }
     }
 
     fn bucket(&self, sizes: &Sizes) -> Bucket {
@@ -120,8 +133,8 @@ impl StepTuning {
     }
 
     /// The tuning for the sizes of a run.
-    fn choice(&self, step: &Step, target: &Target, sizes: &Sizes) -> (Tuning, Reason) {
-        match (self.forced, self.known(sizes)) {
+    fn choice(&self, step: &Step, target: &Target, sizes: &Sizes, forced: Option<Tuning>) -> (Tuning, Reason) {
+        match (forced, self.known(sizes)) {
             (Some(tuning), _) => (tuning, Reason::Forced),
             (None, Some((bucket, tuning))) => (tuning, Reason::Known(bucket)),
             (None, None) => (self.base.suited(&step.kernel, target, size(sizes)), Reason::Suited),
@@ -138,100 +151,111 @@ impl StepTuning {
     }
 }
 
-impl GpuSide {
-    /// Lets a step run with a tuning, or again with its own.
-    pub fn force(&mut self, position: usize, tuning: Option<Tuning>) {
-        self.tunings.force(position, tuning);
-        self.prepared = None;
-    }
-
-    /// True if a step runs here.
-    pub fn has(&self, position: usize) -> bool {
-        matches!(self.steps.get(position), Some(Some(_)))
-    }
-
-    /// The tuning that a step ran with last.
-    #[cfg(test)]
-    pub fn tuning_of(&self, position: usize) -> Option<Tuning> {
-        Some(self.steps.get(position)?.as_ref()?.tuning())
-    }
-
+impl GpuKernels {
     /// The steps here that nothing is known of at the sizes of a run; with `again`, all steps here.
     pub fn unmeasured(&self, sizes: &Sizes, again: bool) -> Vec<usize> {
-        let steps = self.tunings.steps.iter().enumerate().filter(|(position, _)| self.has(*position));
+        let tunings = self.tunings.read();
+        let steps = tunings.iter().enumerate().filter(|(position, _)| self.has(*position));
         let open = steps.filter(|(_, own)| again || own.known.get(&own.bucket(sizes)).is_none());
         open.map(|(position, _)| position).collect()
     }
 
-    /// Begins the trial of a step at the sizes of a run; one that is under way goes on. It tries tunings that add in the order of
-    /// the session, or with `families` in any. False if there is nothing to choose from, which is known from then on.
-    pub fn open_trial(&mut self, position: usize, step: &Step, sizes: &Sizes, families: bool) -> bool {
+    /// A trial of a step at the sizes of a run; `under_way` goes on where it is one of these sizes. It tries tunings that add in
+    /// the order of the model, or with `families` in any. `None` if there is nothing to choose from, which is known from then on.
+    pub fn open_trial(
+        &self,
+        (position, step): (usize, &Step),
+        sizes: &Sizes,
+        families: bool,
+        under_way: Option<OpenTrial>,
+    ) -> Option<OpenTrial> {
         let target = self.gpu.target();
         let families = families && self.tunings.base.matrices.is_none();
-        let Some(own) = self.tunings.steps.get_mut(position) else { return false };
-        let bucket = own.bucket(sizes);
-        if own.trial.as_ref().is_some_and(|(sizes, _)| *sizes == bucket) {
-            return true;
-        }
-        let suited = own.base.suited(&step.kernel, target, size(sizes));
-        let mut tunings = vec![own.known.get(&bucket).unwrap_or(suited)];
-        let families = if families { Tuning::families(&step.kernel, target) } else { vec![own.base] };
-        for candidate in families.iter().flat_map(|family| family.candidates(&step.kernel, target)) {
-            if !tunings.contains(&candidate) {
-                tunings.push(candidate);
+        let (bucket, tunings) = {
+            let steps = self.tunings.read();
+            let own = steps.get(position)?;
+            let bucket = own.bucket(sizes);
+            if let Some(trial) = under_way.filter(|trial| trial.bucket == bucket) {
+                return Some(trial);
             }
-        }
+            let suited = own.base.suited(&step.kernel, target, size(sizes));
+            let mut tunings = vec![own.known.get(&bucket).unwrap_or(suited)];
+            let families = if families { Tuning::families(&step.kernel, target) } else { vec![own.base] };
+            for candidate in families.iter().flat_map(|family| family.candidates(&step.kernel, target)) {
+                if !tunings.contains(&candidate) {
+                    tunings.push(candidate);
+                }
+            }
+            (bucket, tunings)
+        };
         if let [only] = tunings[..] {
-            own.known.insert(bucket, only);
-            return false;
+            if let Some(own) = self.tunings.write().get_mut(position) {
+                own.known.insert(bucket, only);
+            }
+            return None;
         }
-        own.trial = Some((bucket, Trial::new(tunings)));
-        true
+        Some(OpenTrial { bucket, trial: Trial::new(tunings) })
     }
 
     /// Ends the trial of a step, which takes the better tuning from now on, and lets go of the kernels of others.
-    pub fn conclude(&mut self, position: usize) -> Option<Verdict> {
-        let own = self.tunings.steps.get_mut(position)?;
-        let (bucket, trial) = own.trial.take()?;
+    pub fn conclude(&self, position: usize, OpenTrial { bucket, trial }: OpenTrial) -> Option<Verdict> {
         let times = trial.verdict();
-        let taken = times.map_or(own.base, |times| times.after.0);
-        own.known.insert(bucket.clone(), taken);
-        own.base.matrices = taken.matrices;
-        let stay = [taken, own.base];
-        self.prepared = None;
+        let stay = {
+            let mut steps = self.tunings.write();
+            let own = steps.get_mut(position)?;
+            let taken = times.map_or(own.base, |times| times.after.0);
+            own.known.insert(bucket.clone(), taken);
+            own.base.matrices = taken.matrices;
+            [taken, own.base]
+        };
         let others: Vec<Tuning> = trial.tunings.iter().copied().filter(|tuning| !stay.contains(tuning)).collect();
-        if let Some(Some(own)) = self.steps.get_mut(position) {
+        if let Some(own) = self.step(position) {
             own.forget(&others);
         }
-        let used: HashSet<&str> = self.steps.iter().flatten().flat_map(GpuStep::shaders).collect();
+        let used: HashSet<String> = self.steps.iter().flatten().flat_map(|step| step.shaders()).collect();
         self.pipelines.keep(|wgsl| used.contains(wgsl));
         Some(Verdict { bucket, candidates: trial.tunings.len(), times: times? })
     }
 
-    /// Takes the kernels that suit the sizes of a run, and bind tensors above the binding limit in several windows.
-    pub(super) async fn choose_kernels(&mut self, plan: &Plan, sizes: &Sizes) -> Result<(), RunError> {
+    /// The kernels by step that suit the sizes of a run, and bind tensors above the binding limit in several windows. Steps in
+    /// `forced` have the tunings there.
+    pub async fn choose(
+        &self,
+        plan: &Plan,
+        sizes: &Sizes,
+        forced: &HashMap<usize, Tuning>,
+    ) -> Result<Vec<Option<Arc<StepKernel>>>, RunError> {
+        let mut chosen = vec![None; plan.steps.len()];
         let mut open: Vec<usize> = (0..plan.steps.len()).filter(|&position| self.has(position)).collect();
         while !open.is_empty() {
-            let new = self.choose(plan, &open, sizes);
-            open = self.make_chosen(plan, new, sizes).await?;
+            let new = self.find_chosen(plan, &open, (sizes, forced), &mut chosen);
+            open = self.make_chosen(plan, new, sizes, &mut chosen).await?;
         }
-        Ok(())
+        Ok(chosen)
     }
 
     /// Takes the kernels of some steps for the sizes of a run; the choices that there are no kernels of yet.
-    fn choose<'a>(&mut self, plan: &'a Plan, open: &[usize], sizes: &Sizes) -> Vec<Choice<'a>> {
+    fn find_chosen<'a>(
+        &self,
+        plan: &'a Plan,
+        open: &[usize],
+        (sizes, forced): (&Sizes, &HashMap<usize, Tuning>),
+        chosen: &mut [Option<Arc<StepKernel>>],
+    ) -> Vec<Choice<'a>> {
         let target = self.gpu.target();
+        let steps = self.tunings.read();
         let mut new = vec![];
         for &position in open {
-            let (Some(step), Some(tunings)) = (plan.steps.get(position), self.tunings.steps.get(position)) else {
+            let (Some(step), Some(tunings), Some(own)) =
+                (plan.steps.get(position), steps.get(position), self.step(position))
+            else {
                 continue;
             };
-            let (tuning, reason) = tunings.choice(step, target, sizes);
+            let (tuning, reason) = tunings.choice(step, target, sizes, forced.get(&position).copied());
             let variant = Variant { windows: Windows::new(&step.kernel, target, size(sizes)), tuning };
-            if let Some(Some(own)) = self.steps.get_mut(position)
-                && !own.choose(&variant)
-            {
-                new.push(Choice { position, step, variant, reason });
+            match own.find(&variant) {
+                Some(kernel) => chosen[position] = Some(kernel),
+                None => new.push(Choice { position, step, variant, reason }),
             }
         }
         new
@@ -239,10 +263,11 @@ impl GpuSide {
 
     /// Makes the kernels of choices; the steps whose stored tunings do not fit, and which have to choose again.
     async fn make_chosen(
-        &mut self,
+        &self,
         plan: &Plan,
         choices: Vec<Choice<'_>>,
         sizes: &Sizes,
+        chosen: &mut [Option<Arc<StepKernel>>],
     ) -> Result<Vec<usize>, RunError> {
         let target = self.gpu.target();
         let emit = |Choice { step, variant, reason, .. }: &Choice| WantedPipeline {
@@ -257,9 +282,8 @@ impl GpuSide {
         for (Choice { position, step, variant, reason }, made) in choices.into_iter().zip(made) {
             let refused = match made {
                 Ok((kernel, pipeline)) => {
-                    if let Some(Some(own)) = self.steps.get_mut(position) {
-                        own.add(variant, kernel, pipeline);
-                    }
+                    let own = self.step(position);
+                    chosen[position] = own.map(|own| own.add(StepKernel { variant, kernel, pipeline }));
                     continue;
                 }
                 Err(Refused::Device(lost @ GpuError::Lost { .. })) => return Err(lost.into()),
@@ -272,7 +296,9 @@ impl GpuSide {
                 }
                 Reason::Known(bucket) => {
                     tracing::warn!("{}", refused.with_tuning(position, step, variant.tuning));
-                    self.tunings.steps[position].known.sizes.remove(&bucket);
+                    if let Some(own) = self.tunings.write().get_mut(position) {
+                        own.known.sizes.remove(&bucket);
+                    }
                     again.push(position);
                 }
             }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Stored;
 use wgpu::naga;
 
@@ -36,8 +36,8 @@ pub(crate) type Made<E> = Result<(EmittedKernel, Pipeline), E>;
 /// Compiled kernels, one for each distinct shader.
 #[derive(Debug)]
 pub(crate) struct Pipelines {
-    known: HashMap<Key, Pipeline>,
-    layouts: HashMap<Vec<bool>, wgpu::BindGroupLayout>,
+    known: Mutex<HashMap<Key, Pipeline>>,
+    layouts: Mutex<HashMap<Vec<bool>, wgpu::BindGroupLayout>>,
     checked: bool,
     stored: Option<Arc<Stored>>,
 }
@@ -65,7 +65,7 @@ struct Job {
 impl Pipelines {
     /// `checked`: shaders check every index and bound every loop.
     pub fn new(checked: bool) -> Self {
-        Self { known: HashMap::new(), layouts: HashMap::new(), checked, stored: None }
+        Self { known: Mutex::default(), layouts: Mutex::default(), checked, stored: None }
     }
 
     /// Takes what earlier processes compiled for the device and a plan, which its shaders stand for.
@@ -82,12 +82,12 @@ impl Pipelines {
     }
 
     /// Lets go of the pipelines of shaders that are not used.
-    pub fn keep(&mut self, used: impl Fn(&str) -> bool) {
-        self.known.retain(|(wgsl, _), _| used(wgsl));
+    pub fn keep(&self, used: impl Fn(&str) -> bool) {
+        lock(&self.known).retain(|(wgsl, _), _| used(wgsl));
     }
 
     /// The pipelines of kernels. Those that are new are made now, side by side.
-    pub async fn get<E: From<GpuError>>(&mut self, gpu: &Gpu, kernels: Vec<WantedPipeline<E>>) -> Vec<Made<E>> {
+    pub async fn get<E: From<GpuError>>(&self, gpu: &Gpu, kernels: Vec<WantedPipeline<E>>) -> Vec<Made<E>> {
         let mut asked = Vec::with_capacity(kernels.len());
         let mut jobs = Vec::new();
         for WantedPipeline { label, kernel, lasting } in kernels {
@@ -107,7 +107,7 @@ impl Pipelines {
 
     /// The pipeline of a kernel, or a job that makes it.
     async fn find(
-        &mut self,
+        &self,
         gpu: &Gpu,
         ParsedKernel { kernel, module }: ParsedKernel,
         (label, lasting): (String, bool),
@@ -115,25 +115,26 @@ impl Pipelines {
     ) -> Result<(EmittedKernel, Origin), GpuError> {
         let written: Vec<bool> = kernel.slots.iter().map(|slot| matches!(slot, Slot::Output(_))).collect();
         let key = (kernel.wgsl.clone(), written);
-        if let Some(pipeline) = self.known.get(&key) {
-            return Ok((kernel, Origin::Known(pipeline.clone())));
+        if let Some(pipeline) = lock(&self.known).get(&key).cloned() {
+            return Ok((kernel, Origin::Known(pipeline)));
         }
         if let Some(number) = jobs.iter().position(|job| job.key == key) {
             return Ok((kernel, Origin::Job(number)));
         }
         let what = format!("the kernel of {label}");
-        let layout = match self.layouts.get(&key.1) {
-            Some(layout) => layout.clone(),
+        let known = lock(&self.layouts).get(&key.1).cloned();
+        let layout = match known {
+            Some(layout) => layout,
             None => gpu.checked(&what, || layout(gpu, &key.1)).await?,
         };
-        self.layouts.insert(key.1.clone(), layout.clone());
+        lock(&self.layouts).insert(key.1.clone(), layout.clone());
         let checked = self.checked || !kernel.trusted;
         jobs.push(Job { key, what, label, module, layout, checked, lasting });
         Ok((kernel, Origin::Job(jobs.len() - 1)))
     }
 
     /// Compiles on all threads.
-    async fn make(&mut self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
+    async fn make(&self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
         let cache = self.stored.as_ref().map(|stored| stored.cache());
         let compiled = jobs.into_par_iter().map(|Job { key, what, label, module, layout, checked, lasting }| {
             let cache = cache.filter(|_| lasting);
@@ -146,7 +147,7 @@ impl Pipelines {
         for (key, what, layout, lasting, compiled) in compiled {
             let pipeline = gpu.outcome(&what, compiled).await.map(|pipeline| Pipeline { pipeline, layout });
             if let Ok(pipeline) = &pipeline {
-                self.known.insert(key, pipeline.clone());
+                lock(&self.known).insert(key, pipeline.clone());
                 self.stored.iter().filter(|_| lasting).for_each(|stored| stored.grow());
             }
             made.push(pipeline);
@@ -160,6 +161,10 @@ impl Drop for Pipelines {
         // A thread of rayon's may not have begun.
         self.stored.iter().for_each(|stored| stored.keep());
     }
+}
+
+fn lock<T>(known: &Mutex<T>) -> MutexGuard<'_, T> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn layout(gpu: &Gpu, written: &[bool]) -> wgpu::BindGroupLayout {

@@ -1,7 +1,7 @@
 //! The self-test that goes before the first use of a device's cooperative matrices.
 
-use super::{Inputs, Session, SessionOptions};
-use crate::{Gpu, Kernel, RuntimeError};
+use super::{Model, ModelOptions};
+use crate::{Gpu, Inputs, Kernel, RuntimeError};
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::Plan;
@@ -51,14 +51,14 @@ fn plan() -> Option<Plan> {
     lower(&optimize(graph).ok()?.0).ok()
 }
 
-/// A session of its own, boxed, since loading a session is what asks for the test.
-fn load(gpu: Gpu, plan: Plan) -> Pin<Box<dyn Future<Output = Result<Session, RuntimeError>> + Send>> {
-    let options = SessionOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..SessionOptions::default() };
-    Box::pin(Session::load_async(plan, |_| None, options))
+/// A model of its own, boxed, since loading a model is what asks for the test.
+fn load(gpu: Gpu, plan: Plan) -> Pin<Box<dyn Future<Output = Result<Model, RuntimeError>> + Send>> {
+    let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..ModelOptions::default() };
+    Box::pin(Model::load_async(plan, |_| None, options))
 }
 
 async fn product(gpu: &Gpu, left: &[f64], right: &[f64]) -> Option<Vec<f64>> {
-    let mut session = load(gpu.untested(), plan()?).await.ok()?;
+    let mut session = load(gpu.untested(), plan()?).await.ok()?.session();
     let inputs = Inputs::new()
         .with("x", HostTensor::from_f64(DType::F16, vec![ROWS, DEPTH], left).ok()?)
         .with("w", HostTensor::from_f64(DType::F16, vec![DEPTH, COLUMNS], right).ok()?);

@@ -1,0 +1,163 @@
+//! The GPU's part of a model: kernels and parameters, for all sessions.
+
+mod step;
+mod tunings;
+mod weights;
+
+pub(crate) use step::StepKernel;
+pub(crate) use tunings::{OpenTrial, Refused, Tunings, Verdict};
+pub(crate) use weights::GpuWeights;
+
+use super::load::{Emitter, ModelOptions};
+use super::pipelines::{Made, Pipeline, PipelineStore, Pipelines, WantedPipeline};
+use super::placement::Homes;
+use crate::memory::Layout;
+use crate::session::{ControlLayout, Sizes};
+use crate::{Gpu, GpuError};
+use rayon::prelude::*;
+use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
+use std::sync::Arc;
+use step::{GpuStep, Variant};
+
+pub(crate) const BINDING_LIMIT: &str = "max_storage_buffer_binding_size";
+
+/// A device with the kernels and parameters of a model.
+#[derive(Clone, Debug)]
+pub(crate) struct GpuSite {
+    pub kernels: Arc<GpuKernels>,
+    pub weights: Arc<GpuWeights>,
+}
+
+/// The steps of a model on its device.
+#[derive(Debug)]
+pub(crate) struct GpuKernels {
+    gpu: Gpu,
+    pub tunings: Tunings,
+    pipelines: Pipelines,
+    steps: Vec<Option<GpuStep>>,
+    pub layout: ControlLayout,
+    pub homes: Homes,
+}
+
+impl GpuKernels {
+    pub fn new(gpu: Gpu, steps: &[Step], options: &ModelOptions) -> Self {
+        Self {
+            tunings: Tunings::new(&gpu, steps, options),
+            pipelines: Pipelines::new(options.checked),
+            steps: steps.iter().map(|_| None).collect(),
+            gpu,
+            layout: ControlLayout::default(),
+            homes: Homes::default(),
+        }
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// The kernels of all steps, compiled, or why a step cannot run here; the first part of loading.
+    pub async fn make(
+        &mut self,
+        steps: &[Step],
+        emitter: Emitter<'_>,
+        store: Option<&PipelineStore>,
+    ) -> Vec<Made<Refused>> {
+        let target = self.gpu.target();
+        let wanted = steps.par_iter().enumerate().map(|(position, step)| WantedPipeline {
+            label: label(step),
+            kernel: emitter(position, step, target, &self.tunings.base(position)).map_err(Refused::Kernel),
+            lasting: true,
+        });
+        let wanted: Vec<_> = wanted.collect();
+        if let Some(store) = store {
+            let shaders = wanted.iter().filter_map(|wanted| wanted.kernel.as_ref().ok());
+            self.pipelines.open(store, &self.gpu, shaders.map(|parsed| parsed.kernel.wgsl.as_str())).await;
+        }
+        self.pipelines.get(&self.gpu, wanted).await
+    }
+
+    /// Takes the kernel of a step. Steps come in order.
+    pub fn add(&mut self, position: usize, step: &Step, kernel: EmittedKernel, pipeline: Pipeline) {
+        let block = self.layout.reserve(&kernel);
+        let windows = Windows::of_constants(&step.kernel, self.gpu.target());
+        let variant = Variant { windows, tuning: self.tunings.base(position) };
+        self.steps[position] = Some(GpuStep::new(StepKernel { variant, kernel, pipeline }, block));
+    }
+
+    /// True if a step runs here.
+    pub fn has(&self, position: usize) -> bool {
+        self.step(position).is_some()
+    }
+
+    /// Position of the parameter block of a step.
+    pub fn block(&self, position: usize) -> Option<usize> {
+        Some(self.step(position)?.block)
+    }
+
+    /// Keeps what was compiled for later processes.
+    pub fn store(&self) {
+        self.pipelines.store();
+    }
+
+    fn step(&self, position: usize) -> Option<&GpuStep> {
+        self.steps.get(position)?.as_ref()
+    }
+}
+
+pub(crate) fn check_bytes(
+    what: impl FnOnce() -> String,
+    bytes: u64,
+    (limit, name): (u64, &'static str),
+    way_out: &'static str,
+) -> Result<(), GpuError> {
+    if bytes > limit {
+        return Err(GpuError::TooLarge { what: what(), bytes, limit, name, way_out });
+    }
+    Ok(())
+}
+
+/// Checks that a device has buffers for a tensor.
+pub(crate) fn check_size(
+    gpu: &Gpu,
+    layout: &Layout,
+    what: impl Fn() -> String,
+    way_out: &'static str,
+) -> Result<(), GpuError> {
+    let (what, bytes) = (|| format!("{} of shape {:?}", what(), layout.shape), layout.bytes());
+    if layout.elements().is_none() {
+        let (what, limit) = (what(), layout.dtype.format().bytes(i32::MAX as u64));
+        return Err(GpuError::TooLarge { what, bytes, limit, name: "elements with a 32-bit index", way_out });
+    }
+    check_bytes(what, bytes, (gpu.limits().max_buffer_size, "max_buffer_size"), way_out)
+}
+
+pub(crate) fn label(step: &Step) -> String {
+    format!("{} {}", step.name, step.path).trim().to_owned()
+}
+
+pub(crate) fn title(plan: &Plan, n: usize) -> String {
+    let mut steps = plan.load.iter().chain(&plan.steps);
+    let writer = steps.find(|step| step.writes.contains(&BufferId(n as u32)));
+    match (&plan.buffers[n].source, writer) {
+        (Source::Input(name) | Source::Parameter(name), _) => format!("`{name}`"),
+        (_, Some(step)) => format!("the result of {} (`{}`)", step.name, step.path),
+        _ => "a constant".to_owned(),
+    }
+}
+
+/// The largest tensor of a step, and its bytes.
+fn largest(plan: &Plan, step: &Step, sizes: &Sizes) -> (String, u64) {
+    let reads = step.reads.iter().filter_map(|binding| match binding {
+        Binding::Buffer(id) => Some(id),
+        Binding::Host(_) => None,
+    });
+    let bytes = |id: &&BufferId| sizes.layouts[id.0 as usize].bytes();
+    match reads.chain(&step.writes).max_by_key(bytes) {
+        Some(id) => {
+            let what = format!("{} of shape {:?}", title(plan, id.0 as usize), sizes.layouts[id.0 as usize].shape);
+            (what, bytes(&id))
+        }
+        None => Default::default(),
+    }
+}

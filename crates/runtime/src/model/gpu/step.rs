@@ -1,0 +1,66 @@
+use crate::model::pipelines::Pipeline;
+use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+/// What of a kernel follows from the sizes of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Variant {
+    pub windows: Windows,
+    pub tuning: Tuning,
+}
+
+/// A compiled kernel of a step.
+#[derive(Debug)]
+pub(crate) struct StepKernel {
+    pub variant: Variant,
+    pub kernel: EmittedKernel,
+    pub pipeline: Pipeline,
+}
+
+/// A step on the device: its kernels for the sizes that there were.
+#[derive(Debug)]
+pub(crate) struct GpuStep {
+    kernels: RwLock<Vec<Arc<StepKernel>>>,
+    /// Position of its parameter block.
+    pub block: usize,
+}
+
+impl GpuStep {
+    pub fn new(first: StepKernel, block: usize) -> Self {
+        Self { kernels: RwLock::new(vec![Arc::new(first)]), block }
+    }
+
+    /// The kernel of a variant, if there is one.
+    pub fn find(&self, variant: &Variant) -> Option<Arc<StepKernel>> {
+        self.read().iter().find(|known| known.variant == *variant).cloned()
+    }
+
+    /// Keeps a kernel, or finds that someone else made it meanwhile.
+    pub fn add(&self, kernel: StepKernel) -> Arc<StepKernel> {
+        let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kernels.iter().find(|known| known.variant == kernel.variant) {
+            return known.clone();
+        }
+        let kernel = Arc::new(kernel);
+        kernels.push(kernel.clone());
+        kernel
+    }
+
+    /// Lets go of the kernels of some tunings, unless there are no others.
+    pub fn forget(&self, tunings: &[Tuning]) {
+        let stays = |known: &Arc<StepKernel>| !tunings.contains(&known.variant.tuning);
+        let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+        if kernels.iter().any(stays) {
+            kernels.retain(stays);
+        }
+    }
+
+    /// The shaders of all its kernels.
+    pub fn shaders(&self) -> Vec<String> {
+        self.read().iter().map(|known| known.kernel.wgsl.clone()).collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Arc<StepKernel>>> {
+        self.kernels.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,155 @@
+use super::parameters::Resident;
+use super::sites::Sites;
+use super::validate::validate;
+use super::{Model, Shared};
+use crate::session::Declared;
+use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
+use rewire_graph::HostTensor;
+use rewire_graph::op::Registry;
+use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, Windows, emit_with_windows};
+use rewire_graph_rewrite::plan::{Plan, Step};
+use rewire_graph_rewrite::prove::confine;
+use std::sync::{Arc, Once, RwLock};
+
+/// How a model is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct ModelOptions {
+    /// What runs the steps.
+    pub kernel: Kernel,
+    /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number in the list of
+    /// [`crate::devices`]; any if `None`.
+    pub adapter: Option<String>,
+    /// An open device to use, the app's own for instance, instead of opening one.
+    pub gpu: Option<Gpu>,
+    /// Threads on which futures wait for the device, where they are not run by [`crate::block_on`].
+    pub workers: Option<Workers>,
+    /// Shaders check every index and bound every loop, at a cost, those too whose indices are proven.
+    pub checked: bool,
+    /// Ids beyond a table take its nearest row. Otherwise an id in a host tensor that is beyond the table it chooses from is an
+    /// error; ids that are computed, or on a device, always take the nearest row.
+    pub clamp_ids: bool,
+    /// Choices of the emitter, for all kernels. A kernel that they do not fit cannot run.
+    pub tuning: Tuning,
+    /// Tunings that were measured, for kernels and sizes that it has some of; used where `tuning` is the default.
+    pub tunings: Option<TuningStore>,
+    /// Where compiled kernels are kept for later processes.
+    pub pipelines: Option<PipelineStore>,
+    /// The functions and operators of a user's own that a plan from a file may hold.
+    pub registry: Registry,
+}
+
+/// Makes the kernel of a step, at its position, for a target and a tuning, or says why not.
+pub(crate) type Emitter<'a> = &'a (dyn Fn(usize, &Step, &Target, &Tuning) -> Result<ParsedKernel, String> + Sync);
+
+impl Model {
+    /// Binds a plan to a device or the CPU. `parameters` gives a parameter by its name.
+    ///
+    /// # Errors
+    /// [`RuntimeError`] names the parameter that is missing or does not fit, the step that cannot run as asked,
+    /// or what is missing for a device.
+    pub async fn load_async(
+        plan: Plan,
+        parameters: impl Fn(&str) -> Option<HostTensor>,
+        options: ModelOptions,
+    ) -> Result<Self, RuntimeError> {
+        Self::build_async(move || Ok::<_, RuntimeError>(plan), parameters, options).await
+    }
+
+    /// [`Model::load_async`] of a plan that `build` makes while the device opens. Kernels are compiled side by side, on the
+    /// threads of rayon.
+    ///
+    /// # Errors
+    /// As [`Model::load_async`], and those of `build`.
+    pub async fn build_async<E: From<RuntimeError> + Send>(
+        build: impl FnOnce() -> Result<Plan, E> + Send,
+        parameters: impl Fn(&str) -> Option<HostTensor>,
+        options: ModelOptions,
+    ) -> Result<Self, E> {
+        let (plan, gpu) = open_beside(&options, build).await;
+        Ok(Self::load_with(plan?, gpu?, parameters, options, &emit_step).await?)
+    }
+
+    /// [`Model::load_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Model::load_async`].
+    pub fn load(
+        plan: Plan,
+        parameters: impl Fn(&str) -> Option<HostTensor>,
+        options: ModelOptions,
+    ) -> Result<Self, RuntimeError> {
+        block_on(Self::load_async(plan, parameters, options))
+    }
+
+    pub(crate) async fn load_with(
+        mut plan: Plan,
+        gpu: Option<Gpu>,
+        parameters: impl Fn(&str) -> Option<HostTensor>,
+        options: ModelOptions,
+        emitter: Emitter<'_>,
+    ) -> Result<Self, RuntimeError> {
+        validate(&plan)?;
+        plan.bind(&options.registry)?;
+        confine(&mut plan).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
+        let resident = Resident::new(&plan, parameters)?;
+        let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;
+        if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
+            tracing::warn!("{lost}; going on on the CPU");
+            sites = Sites::bind(&plan, None, &resident, &options, emitter).await;
+        }
+        let sites = sites?;
+        let can_move = options.gpu.is_none() || options.kernel == Kernel::Auto;
+        let constants = resident.outputs(&plan)?;
+        let model = Self(Arc::new(Shared {
+            inputs: Declared::of(&plan),
+            constants,
+            backup: (sites.gpu.is_some() && can_move).then_some(resident),
+            sites: RwLock::new(Arc::new(sites)),
+            changing: async_lock::Mutex::new(()),
+            options,
+            plan,
+        }));
+        model.announce();
+        Ok(model)
+    }
+
+    /// Says once what `auto` took.
+    fn announce(&self) {
+        static ONCE: Once = Once::new();
+        if self.options().kernel == Kernel::Auto {
+            ONCE.call_once(|| match self.report().adapter {
+                Some(adapter) => tracing::info!("kernel auto: running on {adapter}"),
+                None => tracing::info!("kernel auto: no hardware GPU is usable, running on the CPU"),
+            });
+        }
+    }
+}
+
+/// The kernel of a step as the emitter makes it.
+pub(super) fn emit_step(_: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
+    let windows = Windows::of_constants(&step.kernel, target);
+    emit_with_windows(&step.kernel, target, tuning, &windows).map_err(|error| error.to_string())
+}
+
+/// The device that the options ask for, `None` for the CPU alone, and a plan that is made meanwhile.
+async fn open_beside<E: Send>(
+    options: &ModelOptions,
+    build: impl FnOnce() -> Result<Plan, E> + Send,
+) -> (Result<Plan, E>, Result<Option<Gpu>, RuntimeError>) {
+    #[cfg(not(target_arch = "wasm32"))]
+    return rayon::join(build, || block_on(open(options)));
+    #[cfg(target_arch = "wasm32")]
+    return (build(), open(options).await);
+}
+
+/// The device that the options ask for; `None` for the CPU alone.
+pub(crate) async fn open(options: &ModelOptions) -> Result<Option<Gpu>, RuntimeError> {
+    let gpu = match (&options.gpu, options.kernel) {
+        (Some(gpu), Kernel::Auto | Kernel::Wgpu) => Some(gpu.clone()),
+        _ => Gpu::for_kernel_async(options.kernel, options.adapter.as_deref()).await?,
+    };
+    Ok(match &options.workers {
+        Some(workers) => gpu.map(|gpu| gpu.with_workers(workers.clone())),
+        None => gpu,
+    })
+}

@@ -1,0 +1,143 @@
+//! A plan bound to a device or the CPU, for all sessions.
+
+mod cpu;
+mod gpu;
+mod load;
+mod matrices;
+mod packed;
+mod parameters;
+mod pipelines;
+mod placement;
+mod recover;
+mod sites;
+mod validate;
+
+pub use load::ModelOptions;
+pub use pipelines::PipelineStore;
+
+pub(crate) use cpu::CpuSite;
+pub(crate) use gpu::{
+    BINDING_LIMIT, GpuKernels, GpuSite, OpenTrial, StepKernel, Verdict, check_bytes, check_size, label, title,
+};
+#[cfg(test)]
+pub(crate) use load::{Emitter, open};
+pub(crate) use packed::Packed;
+pub(crate) use pipelines::{Pipelines, WantedPipeline};
+pub(crate) use placement::{Homes, Placement, Segment, Site};
+pub(crate) use sites::Sites;
+
+use crate::Kernel;
+use crate::session::{Declared, Session};
+use parameters::Resident;
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::plan::{BufferId, Plan};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A plan with its kernels and parameters in place, on a device, on the CPU, or on both. Clones share it, on any thread.
+///
+/// What a run needs for itself, such as the memory of its tensors, is in a [`Session`]. Any number of sessions run a model at
+/// the same time, and take the memory of its parameters once.
+///
+/// ```
+/// use rewire_graph_rewrite::plan::Plan;
+/// use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
+///
+/// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+/// let model = Model::load(Plan::default(), |_| None, options)?;
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| model.session().run(&Inputs::new()).map(|outputs| outputs.iter().count()));
+///     }
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Model(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    plan: Plan,
+    options: ModelOptions,
+    inputs: Vec<Declared>,
+    /// Parameters and constants that are outputs themselves.
+    constants: HashMap<BufferId, HostTensor>,
+    /// What runs take from now on. Those that began keep what they have.
+    sites: RwLock<Arc<Sites>>,
+    /// Held by who changes the sites.
+    changing: async_lock::Mutex<()>,
+    /// With a device of its own or [`Kernel::Auto`]: what goes on elsewhere if the device is lost.
+    backup: Option<Resident>,
+}
+
+/// What a model or a session runs on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// What was asked for.
+    pub kernel: Kernel,
+    /// Name of the adapter; `None` if all steps run on the CPU.
+    pub adapter: Option<String>,
+    /// Steps that run on the adapter.
+    pub gpu_steps: usize,
+    /// Steps that run on the CPU.
+    pub cpu_steps: usize,
+    /// Steps on the adapter with tunings that were measured.
+    pub tuned_steps: usize,
+    /// Bytes of device memory held now: parameters, which all sessions share, and of a session the tensors of its largest run
+    /// so far.
+    pub device_bytes: u64,
+    /// Bytes of host memory held now for steps on the CPU, as on the device.
+    pub host_bytes: u64,
+}
+
+impl Model {
+    /// What runs the model for one caller at a time. It takes memory when it runs.
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.0.plan
+    }
+
+    /// How it was loaded.
+    pub fn options(&self) -> &ModelOptions {
+        &self.0.options
+    }
+
+    /// Where the steps run, with the memory of parameters and constants.
+    pub fn report(&self) -> Report {
+        self.sites().report(self.options().kernel)
+    }
+
+    /// Tunings that a step on the device can be forced to: of every order of sums, all that are worth a measurement.
+    pub fn variants(&self, step: usize) -> Vec<Tuning> {
+        let sites = self.sites();
+        let (Some(site), Some(own)) = (&sites.gpu, self.plan().steps.get(step)) else { return vec![] };
+        if !site.kernels.has(step) {
+            return vec![];
+        }
+        let (kernel, target) = (&own.kernel, site.kernels.gpu().target());
+        Tuning::families(kernel, target).iter().flat_map(|family| family.candidates(kernel, target)).collect()
+    }
+
+    pub(crate) fn inputs(&self) -> &[Declared] {
+        &self.0.inputs
+    }
+
+    /// A parameter or constant that is an output itself.
+    pub(crate) fn constant(&self, id: BufferId) -> Option<&HostTensor> {
+        self.0.constants.get(&id)
+    }
+
+    pub(crate) fn sites(&self) -> Arc<Sites> {
+        self.0.sites.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_sites(&self, sites: Sites) {
+        *self.0.sites.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(sites);
+    }
+}

@@ -1,0 +1,189 @@
+use super::cpu::{CpuKernels, CpuSite};
+use super::placement::Homes;
+use crate::RuntimeError;
+use crate::cpu::CpuError;
+use crate::memory::Layout;
+use crate::session::{CpuSide, Sizes};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, Source};
+use std::collections::HashMap;
+
+/// What stays in memory from run to run, by buffer: parameters as they were given, constants, and what the plan computes from
+/// them. Given tensors are shared, not copied.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Resident {
+    tensors: Vec<Option<HostTensor>>,
+}
+
+impl Resident {
+    /// Takes the parameters of a plan, checks their shapes and types, and computes what follows from them.
+    pub fn new(plan: &Plan, parameters: impl Fn(&str) -> Option<HostTensor>) -> Result<Self, RuntimeError> {
+        let mut resident = Self { tensors: bound(plan, parameters)? };
+        resident.compute(plan)?;
+        Ok(resident)
+    }
+
+    /// A tensor in its storage type, all of whose values are finite.
+    pub fn tensor(&self, plan: &Plan, id: BufferId) -> Result<Option<HostTensor>, RuntimeError> {
+        let n = id.0 as usize;
+        let (Some(Some(tensor)), Some(buffer)) = (self.tensors.get(n), plan.buffers.get(n)) else { return Ok(None) };
+        match &buffer.source {
+            Source::Parameter(name) => stored(name, buffer, tensor.clone()).map(Some),
+            _ => Ok(Some(tensor.clone())),
+        }
+    }
+
+    /// Parameters and constants that are outputs of the plan.
+    pub fn outputs(&self, plan: &Plan) -> Result<HashMap<BufferId, HostTensor>, RuntimeError> {
+        let ids = plan.outputs.iter().filter_map(|output| match output.value {
+            Binding::Buffer(id) => Some(id),
+            Binding::Host(_) => None,
+        });
+        ids.filter_map(|id| self.tensor(plan, id).map(|tensor| Some((id, tensor?))).transpose()).collect()
+    }
+
+    /// Runs the steps of [`Plan::load`] on the CPU.
+    fn compute(&mut self, plan: &Plan) -> Result<(), RuntimeError> {
+        if plan.load.is_empty() {
+            return Ok(());
+        }
+        let mut kernels = CpuKernels::new(plan.load.len());
+        let failed = |position: usize, error: CpuError| RuntimeError::Load {
+            step: position,
+            name: plan.load[position].name.clone(),
+            path: plan.load[position].path.clone(),
+            reason: error.to_string(),
+        };
+        for (position, step) in plan.load.iter().enumerate() {
+            kernels.add(position, step).map_err(|error| failed(position, error))?;
+        }
+        let site = CpuSite::new(kernels, plan, homes(plan), self)?;
+        let mut cpu = CpuSide::new(site);
+        let layouts = plan.buffers.iter().map(|buffer| {
+            let shape = buffer.shape.iter().map(|dim| dim.as_const().unwrap_or(0)).collect();
+            Layout::new(buffer.dtype, shape)
+        });
+        let sizes = Sizes::fixed(layouts.collect());
+        for (position, step) in plan.load.iter().enumerate() {
+            cpu.run_step(position, step, &sizes).map_err(|error| failed(position, error))?;
+        }
+        for (n, (buffer, tensor)) in plan.buffers.iter().zip(&mut self.tensors).enumerate() {
+            if buffer.source == Source::Load {
+                *tensor = cpu.get(BufferId(n as u32)).map_err(out_of_memory)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn out_of_memory(error: CpuError) -> RuntimeError {
+    RuntimeError::Memory { reason: error.to_string() }
+}
+
+/// A slot for everything that is computed.
+fn homes(plan: &Plan) -> Homes {
+    let computed = plan.buffers.iter().scan(0, |slots, buffer| {
+        let slot = (buffer.source == Source::Load).then_some(*slots);
+        *slots += usize::from(slot.is_some());
+        Some(slot)
+    });
+    let slot: Vec<Option<usize>> = computed.collect();
+    let mut resident = vec![false; plan.buffers.len()];
+    for binding in plan.load.iter().flat_map(|step| &step.reads) {
+        if let Binding::Buffer(id) = binding
+            && let Some(resident) = resident.get_mut(id.0 as usize)
+        {
+            *resident = slot[id.0 as usize].is_none();
+        }
+    }
+    Homes { slots: slot.iter().flatten().count(), slot, resident }
+}
+
+/// The parameters and constants of a plan by buffer.
+fn bound(
+    plan: &Plan,
+    parameters: impl Fn(&str) -> Option<HostTensor>,
+) -> Result<Vec<Option<HostTensor>>, RuntimeError> {
+    plan.buffers
+        .iter()
+        .map(|buffer| match &buffer.source {
+            Source::Parameter(name) => parameter(name, buffer, parameters(name)).map(Some),
+            Source::Constant(bytes) => {
+                let shape = constant_shape(buffer, "a constant")?;
+                HostTensor::from_bytes(buffer.dtype, shape, bytes.clone())
+                    .map(Some)
+                    .map_err(|error| RuntimeError::Plan { reason: format!("a constant does not fit: {error}") })
+            }
+            Source::Input(_) | Source::Load | Source::Step => Ok(None),
+        })
+        .collect()
+}
+
+fn constant_shape(buffer: &Buffer, what: &str) -> Result<Vec<usize>, RuntimeError> {
+    let shape: Option<Vec<usize>> = buffer.shape.iter().map(|dim| dim.as_const()).collect();
+    shape.ok_or_else(|| RuntimeError::Plan { reason: format!("the shape of {what} depends on inputs") })
+}
+
+fn parameter(name: &str, buffer: &Buffer, given: Option<HostTensor>) -> Result<HostTensor, RuntimeError> {
+    let name = || name.to_owned();
+    let expected = constant_shape(buffer, &format!("parameter `{}`", name()))?;
+    let dtype = buffer.dtype;
+    let Some(tensor) = given else {
+        return Err(RuntimeError::MissingParameter { name: name(), dtype, shape: expected });
+    };
+    if tensor.shape() != expected {
+        return Err(RuntimeError::ParameterShape { name: name(), expected, actual: tensor.shape().to_vec() });
+    }
+    let actual = tensor.dtype();
+    match actual == dtype || (actual.is_float() && dtype.is_float()) {
+        true => Ok(tensor),
+        false => Err(RuntimeError::ParameterType { name: name(), expected: dtype, actual }),
+    }
+}
+
+/// A parameter in its storage type.
+fn stored(name: &str, buffer: &Buffer, given: HostTensor) -> Result<HostTensor, RuntimeError> {
+    let (name, dtype) = (name.to_owned(), buffer.dtype);
+    match given.stored_as(dtype) {
+        Err(actual) => Err(RuntimeError::ParameterType { name, expected: dtype, actual }),
+        Ok(tensor) => match tensor.first_non_finite() {
+            Some((element, value)) => Err(RuntimeError::ParameterValue { name, element, value: value as f32, dtype }),
+            None => Ok(tensor),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rewire_graph::DType;
+
+    fn plan(dtype: DType) -> Plan {
+        let buffer = Buffer { dtype, shape: vec![2.into()], source: Source::Parameter("w".into()) };
+        Plan { buffers: vec![buffer], ..Plan::default() }
+    }
+
+    fn resident(dtype: DType, tensor: Option<HostTensor>) -> Result<Option<HostTensor>, RuntimeError> {
+        let plan = plan(dtype);
+        Resident::new(&plan, move |_| tensor.clone())?.tensor(&plan, BufferId(0))
+    }
+
+    #[test]
+    fn halves_and_floats_convert() {
+        let given = HostTensor::f32(vec![2], &[1.5, -2.0]).unwrap();
+        let loaded = resident(DType::F16, Some(given)).unwrap().unwrap();
+        assert_eq!((loaded.dtype(), loaded.to_f32()), (DType::F16, vec![1.5, -2.0]));
+    }
+
+    #[test]
+    fn every_defect_is_named() {
+        let load = |dtype, tensor| resident(dtype, tensor).unwrap_err();
+        let f32s = |values: &[f32]| Some(HostTensor::f32(vec![values.len()], values).unwrap());
+        assert!(matches!(load(DType::F32, None), RuntimeError::MissingParameter { name, .. } if name == "w"));
+        assert!(matches!(load(DType::F32, f32s(&[1.0; 3])), RuntimeError::ParameterShape { .. }));
+        assert!(matches!(load(DType::I64, f32s(&[1.0; 2])), RuntimeError::ParameterType { .. }));
+        let nan = load(DType::F32, f32s(&[1.0, f32::NAN]));
+        assert!(matches!(nan, RuntimeError::ParameterValue { element: 1, .. }), "{nan}");
+        assert!(matches!(load(DType::F16, f32s(&[1e6, 0.0])), RuntimeError::ParameterValue { element: 0, .. }));
+    }
+}

@@ -1,0 +1,57 @@
+//! Going on after a device is lost.
+
+use super::Model;
+use super::load::{emit_step, open};
+use super::parameters::Resident;
+use super::sites::Sites;
+use crate::{Gpu, GpuError, Kernel, RunError, RuntimeError};
+use std::pin::Pin;
+use std::sync::Arc;
+
+impl Model {
+    /// True if the model may go on elsewhere when its device is lost.
+    pub(crate) fn can_recover(&self) -> bool {
+        self.0.backup.is_some()
+    }
+
+    /// Makes a model that may do so go on without the device that was lost under `sites`: on one that is opened anew, unless
+    /// the app opened it, or on the CPU with [`Kernel::Auto`]. Where another session was faster there is nothing to do. Boxed, since a new device is
+    /// tried by a session of its own.
+    pub(crate) fn recover(
+        &self,
+        lost: GpuError,
+        sites: Arc<Sites>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), RunError>> + Send + '_>> {
+        Box::pin(async move {
+            let Some(resident) = &self.0.backup else { return Err(lost.into()) };
+            let _changing = self.0.changing.lock().await;
+            let current = self.sites();
+            if !Arc::ptr_eq(&current.placement, &sites.placement) {
+                return Ok(());
+            }
+            let failed = |error: RuntimeError| RunError::Recovery { lost: lost.to_string(), reason: error.to_string() };
+            let sites = match (self.reopen(resident).await, self.options().kernel) {
+                (Some(sites), _) => sites,
+                (None, Kernel::Auto) => self.bind_to(None, resident).await.map_err(failed)?,
+                (None, _) => return Err(lost.into()),
+            };
+            self.set_sites(sites);
+            let place = self.report().adapter.unwrap_or_else(|| "the CPU".to_owned());
+            tracing::warn!("{lost}; going on on {place}");
+            Ok(())
+        })
+    }
+
+    /// The steps on a device of the same choice, if the model opened its own and there is one that works.
+    async fn reopen(&self, resident: &Resident) -> Option<Sites> {
+        if self.options().gpu.is_some() {
+            return None;
+        }
+        let gpu = open(self.options()).await.ok().flatten()?;
+        self.bind_to(Some(gpu), resident).await.inspect_err(|error| tracing::warn!("{error}")).ok()
+    }
+
+    async fn bind_to(&self, gpu: Option<Gpu>, resident: &Resident) -> Result<Sites, RuntimeError> {
+        Sites::bind(self.plan(), gpu, resident, self.options(), &emit_step).await
+    }
+}

@@ -1,0 +1,129 @@
+//! Where the steps of a plan run.
+
+use super::Report;
+use super::cpu::{CpuKernels, CpuSite};
+use super::gpu::{GpuKernels, GpuSite, GpuWeights, Refused};
+use super::load::{Emitter, ModelOptions};
+use super::matrices::trusted;
+use super::parameters::Resident;
+use super::pipelines::Made;
+use super::placement::{Placement, Site};
+use crate::{Gpu, GpuError, Kernel, RuntimeError};
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::plan::{Plan, Step};
+use std::sync::Arc;
+
+/// The steps of a plan where they run, with what stays in memory there.
+#[derive(Clone, Debug)]
+pub(crate) struct Sites {
+    pub placement: Arc<Placement>,
+    pub gpu: Option<GpuSite>,
+    pub cpu: CpuSite,
+}
+
+impl Sites {
+    /// Compiles all steps, for the device where there is a kernel, and brings parameters and constants there.
+    pub async fn bind(
+        plan: &Plan,
+        gpu: Option<Gpu>,
+        resident: &Resident,
+        options: &ModelOptions,
+        emitter: Emitter<'_>,
+    ) -> Result<Self, RuntimeError> {
+        let kernel = options.kernel;
+        if gpu.is_none() {
+            refuse_tuning(kernel, &options.tuning)?;
+        }
+        let mut gpu = match gpu {
+            Some(gpu) => Some(GpuKernels::new(trusted(gpu, plan).await, &plan.steps, options)),
+            None => None,
+        };
+        let made = match &mut gpu {
+            Some(kernels) => kernels.make(&plan.steps, emitter, options.pipelines.as_ref()).await,
+            None => vec![],
+        };
+        let mut made = made.into_iter();
+        let mut cpu = CpuKernels::new(plan.steps.len());
+        let mut sites = Vec::with_capacity(plan.steps.len());
+        for (position, step) in plan.steps.iter().enumerate() {
+            sites.push(place(position, step, kernel, gpu.as_mut().zip(made.next()), &mut cpu)?);
+        }
+        let placement = Placement::new(plan, &sites);
+        if !sites.contains(&Site::Gpu) && kernel == Kernel::Auto {
+            gpu = None;
+        }
+        let gpu = match gpu {
+            Some(mut kernels) => {
+                kernels.homes = placement.gpu.clone();
+                let weights = GpuWeights::upload(kernels.gpu(), plan, &kernels.homes, resident).await?;
+                Some(GpuSite { kernels: Arc::new(kernels), weights: Arc::new(weights) })
+            }
+            None => None,
+        };
+        let cpu = CpuSite::new(cpu, plan, placement.cpu.clone(), resident)?;
+        Ok(Self { placement: Arc::new(placement), gpu, cpu })
+    }
+
+    /// Where the steps run, with the memory of parameters and constants.
+    pub fn report(&self, kernel: Kernel) -> Report {
+        let segments = &self.placement.segments;
+        let count = |site| segments.iter().filter(|s| s.site == site).map(|s| s.steps.len()).sum();
+        Report {
+            kernel,
+            adapter: self.gpu.as_ref().map(|site| site.kernels.gpu().name()),
+            gpu_steps: count(Site::Gpu),
+            cpu_steps: count(Site::Cpu),
+            tuned_steps: self.gpu.as_ref().map_or(0, |site| site.kernels.tunings.measured()),
+            device_bytes: self.gpu.as_ref().map_or(0, |site| site.weights.bytes()),
+            host_bytes: self.cpu.bytes(),
+        }
+    }
+}
+
+/// Prepares a step where it runs: on the device if there is a kernel.
+fn place(
+    position: usize,
+    step: &Step,
+    kernel: Kernel,
+    gpu: Option<(&mut GpuKernels, Made<Refused>)>,
+    cpu: &mut CpuKernels,
+) -> Result<Site, RuntimeError> {
+    let error = |reason: String| RuntimeError::Step {
+        step: position,
+        name: step.name.clone(),
+        path: step.path.clone(),
+        kernel,
+        reason,
+    };
+    let mut refused = String::new();
+    if let Some((kernels, made)) = gpu {
+        match made {
+            Ok((kernel, pipeline)) => {
+                kernels.add(position, step, kernel, pipeline);
+                return Ok(Site::Gpu);
+            }
+            Err(Refused::Device(lost @ GpuError::Lost { .. })) => return Err(lost.into()),
+            Err(Refused::Device(reason)) => refused = reason.to_string(),
+            Err(Refused::Kernel(reason)) => refused = reason,
+        }
+        if kernel == Kernel::Wgpu {
+            return Err(error(refused));
+        }
+        tracing::warn!("step {position} ({}, `{}`) runs on the CPU: {refused}", step.name, step.path);
+    }
+    let joined = |reason: String| if refused.is_empty() { reason } else { format!("{refused}; {reason}") };
+    cpu.add(position, step).map_err(|reason| error(joined(reason.to_string())))?;
+    Ok(Site::Cpu)
+}
+
+/// Tunings are of kernels on adapters; where `auto` found none they have no effect.
+fn refuse_tuning(kernel: Kernel, tuning: &Tuning) -> Result<(), RuntimeError> {
+    if *tuning == Tuning::default() {
+        return Ok(());
+    }
+    if kernel == Kernel::Cpu {
+        return Err(RuntimeError::Untuned { tuning: tuning.to_string() });
+    }
+    tracing::warn!("no hardware GPU is usable: the tuning {tuning} has no effect on the CPU");
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! Sessions of one model on several threads.
+
+use super::matmul::product;
+use super::*;
+use std::sync::Barrier;
+
+const STEPS: &[(u32, u32)] = &[(0, 1), (2, 0), (3, 1), (4, 2)];
+
+fn check(session: &mut Session, rows: usize) {
+    let outputs = session.run(&inputs(rows)).unwrap();
+    let expected = expected(STEPS, rows);
+    for id in [3, 5] {
+        assert_eq!(outputs.get(&format!("t{id}")).unwrap().to_f32(), expected[id as usize], "t{id} of {rows} rows");
+    }
+}
+
+fn shares<T: Send + Sync>(_: &T) {}
+
+#[test]
+fn threads_run_one_model_at_different_sizes() {
+    for session in sessions(&sums(STEPS, &[3, 5])) {
+        let model = session.model();
+        shares(model);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    let mut session = model.session();
+                    (0..30).for_each(|run| check(&mut session, (thread * 37 + run * 11) % 130));
+                });
+            }
+        });
+    }
+}
+
+fn weight() -> HostTensor {
+    HostTensor::f32(vec![21, 10], &(0..210).map(|n| (n % 17) as f32 - 8.3).collect::<Vec<_>>()).unwrap()
+}
+
+fn x(rows: usize) -> Inputs {
+    let values: Vec<f32> = (0..rows * 21).map(|n| (n % 23) as f32 / 7.0).collect();
+    Inputs::new().with("x", HostTensor::f32(vec![rows, 21], &values).unwrap())
+}
+
+#[test]
+fn parameters_are_there_once() {
+    let mut kernels = vec![Kernel::Cpu];
+    kernels.extend(gpu().map(|_| Kernel::Wgpu));
+    for kernel in kernels {
+        let model = Model::load(product(), |_| Some(weight()), options(kernel)).unwrap();
+        let alone = model.report();
+        // The last dimension is padded to a multiple of four, and memory of the host to whole cache lines.
+        let bytes = alone.device_bytes + alone.host_bytes;
+        assert_eq!(bytes.next_multiple_of(64), 1024);
+        let [mut first, mut second] = [model.session(), model.session()];
+        assert_eq!(first.report(), alone);
+        let outputs = [first.run(&x(5)).unwrap(), second.run(&x(5)).unwrap()];
+        assert_eq!(outputs[0], outputs[1]);
+        assert_eq!(model.report(), alone);
+        let (held, other) = (first.report(), second.report());
+        assert!(held == other && held.device_bytes + held.host_bytes > alone.device_bytes + alone.host_bytes);
+        drop(model);
+        assert_eq!(first.run(&x(5)).unwrap(), outputs[1]);
+    }
+}
+
+#[test]
+fn what_one_session_measures_the_others_use() {
+    let Some(gpu) = gpu() else { return };
+    let options = ModelOptions { gpu: Some(gpu), ..options(Kernel::Wgpu) };
+    let model = Model::load(product(), |_| Some(weight()), options).unwrap();
+    let (mut tuning, mut running) = (model.session(), model.session());
+    let expected = running.run(&x(40)).unwrap();
+    let found = loop {
+        match tuning.refine(&x(40), std::time::Duration::ZERO) {
+            Ok(refinement) if refinement.tuned.is_some() => break refinement.tuned.unwrap().after,
+            Ok(_) => {}
+            Err(RunError::NoTimes { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+        running.run(&x(40)).unwrap();
+    };
+    assert_eq!(running.run(&x(40)).unwrap(), expected);
+    assert_eq!(running.gpu.as_ref().unwrap().tuning_of(0), Some(found));
+    assert_eq!(model.report().tuned_steps, 1);
+}
+
+#[test]
+fn a_tuning_is_forced_on_one_session_alone() {
+    if gpu().is_none() {
+        return;
+    }
+    let model = Model::load(product(), |_| Some(weight()), options(Kernel::Wgpu)).unwrap();
+    let (mut forced, mut other) = (model.session(), model.session());
+    forced.force(0, Some(Tuning { rows: Some(5), ..Tuning::default() }));
+    for _ in 0..2 {
+        assert!(matches!(forced.run(&x(9)), Err(RunError::Tuning { step: 0, .. })));
+        assert!(other.run(&x(9)).is_ok());
+    }
+}
+
+#[test]
+fn sessions_that_lose_their_device_together_go_on_together() {
+    for own in [false, true] {
+        let Ok(gpu) = Gpu::open(None) else { return };
+        let kernel = if own { Kernel::Wgpu } else { Kernel::Auto };
+        let given = (!own).then(|| gpu.clone());
+        let options = ModelOptions { kernel, gpu: given, ..ModelOptions::default() };
+        let plan = sums(STEPS, &[3, 5]);
+        let model = block_on(Model::load_with(plan, Some(gpu.clone()), |_| None, options, &emit_add)).unwrap();
+        let barrier = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (model, barrier, gpu) = (&model, &barrier, &gpu);
+                scope.spawn(move || {
+                    let mut session = model.session();
+                    check(&mut session, 7 + thread);
+                    if barrier.wait().is_leader() {
+                        gpu.device().destroy();
+                    }
+                    (0..5).for_each(|run| check(&mut session, 20 * run + thread));
+                    assert_eq!(session.report().adapter, model.report().adapter);
+                });
+            }
+        });
+        assert_eq!(model.report().adapter.is_some(), own);
+    }
+}
