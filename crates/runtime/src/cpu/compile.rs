@@ -61,7 +61,7 @@ impl<'a> Compiler<'a> {
         leaf: &'a dyn Fn(&Dag, ExprId) -> Option<Leaf>,
     ) -> Self {
         let reads = |id: ExprId| reads(dag, runs, axis, id, leaf);
-        let order = dag.ordered(roots, &reads);
+        let order = dag.ordered(roots, reads);
         let mut rates: HashMap<ExprId, Rate> = HashMap::new();
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
         for &id in &order {
