@@ -95,7 +95,7 @@ fn rows_that_follow_others_go_back_as_a_part_of_one_sample() {
         let dy = model.floats("dy", &[a.clone() + b.clone(), 2.into()], &[n + m, 2]);
         // The other part counts for nothing.
         let y = model.scope.concat(&[&(&other * 0.0), &x], 0);
-        let one = |model: &Model, rows: Dim| Ragged::dense(&model.scope, 1.into(), &model.scope.host_size(rows));
+        let one = |model: &Model, rows: Dim| Ragged::dense(&model.scope, 1, &model.scope.host_size(rows));
         let (all, kept) = (one(&model, a + b.clone()), one(&model, b));
         let back = dy.jagged_tail(&all, &kept);
         model.hold([&x, &y], [&dy, &back]);

@@ -149,6 +149,12 @@ impl From<usize> for Dim {
     }
 }
 
+impl From<&Dim> for Dim {
+    fn from(value: &Dim) -> Self {
+        value.clone()
+    }
+}
+
 impl Add for Dim {
     type Output = Self;
     fn add(mut self, other: Self) -> Self {

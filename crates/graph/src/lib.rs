@@ -67,6 +67,6 @@ pub use graph::{Copies, Graph, Ids, Node, NodeId, Remarks, SizeDef, SizeSource, 
 pub use interpret::{Array, InterpretError, interpret};
 pub use number::Number;
 pub use storage::Format;
-pub use tensor::{HostTensor, SharedBytes, TensorSizeError};
-pub use trace::{Mode, Ragged, Scope, Tensor};
+pub use tensor::{Element, HostTensor, SharedBytes, TensorSizeError};
+pub use trace::{Axis, Mode, Ragged, Scope, Shape, Tensor};
 pub use ty::{Layout, Type};

@@ -1,5 +1,6 @@
 use crate::DType;
 use crate::storage::Codec;
+use half::{bf16, f16};
 use std::fmt;
 use std::sync::Arc;
 use thiserror::Error;
@@ -52,44 +53,60 @@ impl HostTensor {
         }
     }
 
-    /// An `F32` tensor.
+    /// A tensor of these elements.
     ///
     /// ```
     /// use rewire_graph::HostTensor;
-    /// let t = HostTensor::f32(vec![2, 2], &[1.0, 2.0, 3.0, 4.0])?;
-    /// assert_eq!(t.to_f64(), [1.0, 2.0, 3.0, 4.0]);
+    /// let t = HostTensor::new([2, 2], &[1.0f32, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(t.values::<f32>(), Some(vec![1.0, 2.0, 3.0, 4.0]));
+    /// assert_eq!(t.values::<i64>(), None);
     /// # Ok::<(), rewire_graph::TensorSizeError>(())
     /// ```
     ///
     /// # Errors
     /// [`TensorSizeError`] if `shape` has another number of elements.
-    pub fn f32(shape: Vec<usize>, values: &[f32]) -> Result<Self, TensorSizeError> {
-        Self::from_bytes(DType::F32, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    pub fn new<T: Element>(shape: impl Into<Vec<usize>>, values: &[T]) -> Result<Self, TensorSizeError> {
+        Self::from_bytes(T::DTYPE, shape.into(), bytes_of(values))
     }
 
-    /// An `I64` tensor.
+    /// An `F32` tensor, [`HostTensor::new`] where literals have no type.
     ///
     /// # Errors
-    /// [`TensorSizeError`] if `shape` has another number of elements.
-    pub fn i64(shape: Vec<usize>, values: &[i64]) -> Result<Self, TensorSizeError> {
-        Self::from_bytes(DType::I64, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    /// As [`HostTensor::new`].
+    pub fn f32(shape: impl Into<Vec<usize>>, values: &[f32]) -> Result<Self, TensorSizeError> {
+        Self::new(shape, values)
     }
 
-    /// A `U32` tensor.
+    /// An `I64` tensor, [`HostTensor::new`] where literals have no type.
     ///
     /// # Errors
-    /// [`TensorSizeError`] if `shape` has another number of elements.
-    pub fn u32(shape: Vec<usize>, values: &[u32]) -> Result<Self, TensorSizeError> {
-        Self::from_bytes(DType::U32, shape, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    /// As [`HostTensor::new`].
+    pub fn i64(shape: impl Into<Vec<usize>>, values: &[i64]) -> Result<Self, TensorSizeError> {
+        Self::new(shape, values)
+    }
+
+    /// A `U32` tensor, [`HostTensor::new`] where literals have no type.
+    ///
+    /// # Errors
+    /// As [`HostTensor::new`].
+    pub fn u32(shape: impl Into<Vec<usize>>, values: &[u32]) -> Result<Self, TensorSizeError> {
+        Self::new(shape, values)
+    }
+
+    /// A vector of elements.
+    pub fn vector<T: Element>(values: &[T]) -> Self {
+        Self { dtype: T::DTYPE, shape: vec![values.len()], data: Arc::new(bytes_of(values)) }
     }
 
     /// An `I64` vector.
     pub fn lengths(values: &[i64]) -> Self {
-        Self {
-            dtype: DType::I64,
-            shape: vec![values.len()],
-            data: Arc::new(values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>()),
-        }
+        Self::vector(values)
+    }
+
+    /// All elements, if they are of this type.
+    pub fn values<T: Element>(&self) -> Option<Vec<T>> {
+        let size = T::DTYPE.format().bits / 8;
+        (self.dtype == T::DTYPE).then(|| self.bytes().chunks_exact(size).map(T::read).collect())
     }
 
     /// A tensor of any type from doubles: rounded for floats, truncated for integers.
@@ -184,6 +201,54 @@ impl HostTensor {
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.dtype.format().pieces(&self.shape, self.bytes())
     }
+}
+
+/// A type of elements in Rust.
+pub trait Element: Copy {
+    /// The type of a tensor of such elements.
+    const DTYPE: DType;
+
+    /// Appends the element's bytes.
+    fn append(self, bytes: &mut Vec<u8>);
+
+    /// The element of these bytes; its default where there are too few.
+    fn read(bytes: &[u8]) -> Self;
+}
+
+macro_rules! elements {
+    ($($dtype:ident $ty:ty),*) => {$(
+        impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+
+            fn append(self, bytes: &mut Vec<u8>) {
+                bytes.extend(self.to_le_bytes());
+            }
+
+            fn read(bytes: &[u8]) -> Self {
+                bytes.try_into().map(Self::from_le_bytes).unwrap_or_default()
+            }
+        }
+    )*};
+}
+
+elements!(F32 f32, F16 f16, BF16 bf16, I64 i64, I32 i32, U32 u32);
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+
+    fn append(self, bytes: &mut Vec<u8>) {
+        u32::from(self).append(bytes);
+    }
+
+    fn read(bytes: &[u8]) -> Self {
+        u32::read(bytes) != 0
+    }
+}
+
+fn bytes_of<T: Element>(values: &[T]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(values.len() * (T::DTYPE.format().bits / 8));
+    values.iter().for_each(|value| value.append(&mut bytes));
+    bytes
 }
 
 impl PartialEq for HostTensor {

@@ -96,7 +96,7 @@ fn what_reads_several_values_reads_one_scope() {
         one.concat(&[&x, &y], 1),
         y.jagged_broadcast(&rows),
         (&rows.lengths + &others.lengths).cast(DType::F32),
-        one.host_fill(3.into(), &others.max()),
+        one.host_fill(3, &others.max()),
         rows.plus(&others).offsets,
         one.apply(rewire_graph::op::MatMul, &[&y, &y]),
     ];

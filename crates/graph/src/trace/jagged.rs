@@ -59,7 +59,7 @@ impl Ragged {
     }
 
     /// Samples of equal length.
-    pub fn dense(scope: &Scope, batch: Dim, length: &Tensor) -> Self {
+    pub fn dense(scope: &Scope, batch: impl Into<Dim>, length: &Tensor) -> Self {
         Self::from_lengths(&scope.host_fill(batch, length))
     }
 
@@ -92,19 +92,19 @@ impl Ragged {
 
 impl Scope {
     /// Lengths `[B]` bound by name for each run; a negative one is an error.
-    pub fn lengths(&self, name: &str, batch: &Dim) -> Ragged {
-        Ragged::from_lengths(&self.host_input(name, std::slice::from_ref(batch)))
+    pub fn lengths(&self, name: &str, batch: impl Into<Dim>) -> Ragged {
+        Ragged::from_lengths(&self.host_input(name, [batch]))
     }
 
     /// A number for each of `batch` samples, `[B]`, bound by name for each run; a negative one is an error.
-    pub fn counts(&self, name: &str, batch: &Dim) -> Tensor {
-        self.host_input(name, std::slice::from_ref(batch)).counts(name)
+    pub fn counts(&self, name: &str, batch: impl Into<Dim>) -> Tensor {
+        self.host_input(name, [batch]).counts(name)
     }
 
     /// Offsets `[B + 1]` bound by name for each run: 0 and then in ascending order, else the run is an error.
     pub fn offsets(&self, name: &str) -> Ragged {
         let extent = self.size(&format!("{name} entries"));
-        Ragged::from_offsets(&self.host_input(name, &[extent]))
+        Ragged::from_offsets(&self.host_input(name, [extent]))
     }
 }
 
@@ -124,34 +124,34 @@ impl Tensor {
         let mut stack = vec![value];
         while let Some(&value) = stack.last() {
             let parts = self.parts(value);
-            let missing = |part: &Value| !self.state.borrow().totals.contains_key(part);
+            let missing = |part: &Value| !self.state.lock().totals.contains_key(part);
             let before = stack.len();
             stack.extend(parts.vectors().into_iter().filter(missing));
             if stack.len() == before {
                 let total = self.total_of(&parts).unwrap_or_else(|| self.size_of(value, SizeSource::Total(value)));
-                self.state.borrow_mut().totals.insert(value, total);
+                self.state.lock().totals.insert(value, total);
                 stack.pop();
             }
         }
-        self.state.borrow().totals.get(&value).cloned().unwrap_or_default()
+        self.state.lock().totals.get(&value).cloned().unwrap_or_default()
     }
 
     /// What the sum of a vector is made of.
     fn parts(&self, value: Value) -> Parts {
-        let inputs = self.state.borrow().graph.inputs(value.node);
-        let len = self.state.borrow().graph.ty(value).and_then(|ty| ty.shape.first().cloned()).unwrap_or_default();
+        let inputs = self.state.lock().graph.inputs(value.node);
+        let len = self.state.lock().graph.ty(value).and_then(|ty| ty.shape.first().cloned()).unwrap_or_default();
         let size = |value: &Value| match self.host_op(*value) {
             Some(HostOp::Size(dim)) => Some(dim),
             _ => None,
         };
-        let is_vector = |value: &Value| self.state.borrow().graph.ty(*value).is_some_and(|ty| ty.rank() == 1);
+        let is_vector = |value: &Value| self.state.lock().graph.ty(*value).is_some_and(|ty| ty.rank() == 1);
         match (self.host_op(value), inputs.as_slice()) {
             (Some(HostOp::Check { .. }), [x, ..]) => Parts::Same(*x),
             (Some(HostOp::Fill(_)), [x]) => size(x).and_then(|x| x.product(&len)).map_or(Parts::Whole, Parts::Known),
             (Some(HostOp::Lengths), [offsets]) => {
                 match (self.unchecked(*offsets), self.host_op(self.unchecked(*offsets))) {
                     (offsets, Some(HostOp::Offsets)) => {
-                        let lengths = self.state.borrow().graph.inputs(offsets.node);
+                        let lengths = self.state.lock().graph.inputs(offsets.node);
                         lengths.first().map_or(Parts::Whole, |&lengths| Parts::Same(lengths))
                     }
                     _ => Parts::Whole,
@@ -173,7 +173,7 @@ impl Tensor {
 
     /// The sum of what a vector is made of, whose sums are known; `None` if it is made of nothing else.
     fn total_of(&self, parts: &Parts) -> Option<Dim> {
-        let total = |value: &Value| self.state.borrow().totals.get(value).cloned().unwrap_or_default();
+        let total = |value: &Value| self.state.lock().totals.get(value).cloned().unwrap_or_default();
         match parts {
             Parts::Whole => None,
             Parts::Known(total) => Some(total.clone()),
@@ -187,7 +187,7 @@ impl Tensor {
     /// The value that checks return.
     fn unchecked(&self, mut value: Value) -> Value {
         while let Some(HostOp::Check { .. }) = self.host_op(value)
-            && let Some(&checked) = self.state.borrow().graph.inputs(value.node).first()
+            && let Some(&checked) = self.state.lock().graph.inputs(value.node).first()
         {
             value = checked;
         }
@@ -195,12 +195,12 @@ impl Tensor {
     }
 
     fn host_op(&self, value: Value) -> Option<HostOp> {
-        self.state.borrow().graph.op::<HostOp>(value.node).cloned()
+        self.state.lock().graph.op::<HostOp>(value.node).cloned()
     }
 
     /// The symbol with a source, the same for the same source.
     fn size_of(&self, value: Value, source: SizeSource) -> Dim {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state.lock();
         let known = state.graph.sizes().iter().position(|size| size.source == source);
         let symbol = match known {
             Some(symbol) => crate::Symbol(symbol as u32),

@@ -1,4 +1,4 @@
-use super::Tensor;
+use super::{Axis, Tensor};
 use crate::op::{JaggedJaggedMatMul, JaggedMatMul, MatMul, Reduce, ReduceOp, SegmentReduce};
 use crate::{DType, trace::Ragged};
 
@@ -35,24 +35,24 @@ impl Tensor {
     }
 
     /// The sum along an axis, which stays with extent 1.
-    pub fn sum(&self, axis: usize) -> Tensor {
-        self.apply(Reduce { op: ReduceOp::Sum, axis }, &[])
+    pub fn sum(&self, axis: impl Axis) -> Tensor {
+        self.along("sum", axis, |axis| Reduce { op: ReduceOp::Sum, axis })
     }
 
     /// The largest element along an axis, which stays with extent 1; NaN if one is.
-    pub fn max(&self, axis: usize) -> Tensor {
-        self.apply(Reduce { op: ReduceOp::Max, axis }, &[])
+    pub fn max(&self, axis: impl Axis) -> Tensor {
+        self.along("max", axis, |axis| Reduce { op: ReduceOp::Max, axis })
     }
 
     /// The smallest element along an axis, which stays with extent 1; NaN if one is.
-    pub fn min(&self, axis: usize) -> Tensor {
-        self.apply(Reduce { op: ReduceOp::Min, axis }, &[])
+    pub fn min(&self, axis: impl Axis) -> Tensor {
+        self.along("min", axis, |axis| Reduce { op: ReduceOp::Min, axis })
     }
 
     /// The mean along an axis, which stays with extent 1.
-    pub fn mean(&self, axis: usize) -> Tensor {
+    pub fn mean(&self, axis: impl Axis) -> Tensor {
         let sum = self.sum(axis);
-        match self.ty().extent(axis) {
+        match self.dim(axis).as_const() {
             Some(extent) => &sum * (1.0 / extent as f64),
             None => {
                 let extent = super::shared(&self.state, crate::op::HostOp::Size(self.dim(axis)), &[]);

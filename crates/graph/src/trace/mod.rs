@@ -4,6 +4,7 @@
 //! arithmetic. [`Scope::finish`] returns the first error with its operator, module path and argument.
 
 mod attention;
+mod axes;
 mod conv;
 mod jagged;
 mod linear;
@@ -13,34 +14,17 @@ mod padded;
 mod pointwise;
 mod require;
 mod shape;
+mod state;
 mod top_k;
 
+pub use axes::{Axis, Shape};
 pub use jagged::Ragged;
 
 use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter};
 use crate::origins::ScopeId;
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, Number, SizeSource, Type, TypeError, Value};
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::rc::Rc;
+use state::{State, Trace};
 use std::sync::Arc;
-
-#[derive(Debug, Default)]
-struct State {
-    /// `None` for a part of another graph, whose sizes are of any scope.
-    id: Option<ScopeId>,
-    graph: Graph,
-    path: String,
-    error: Option<GraphError>,
-    /// Nodes without a place in a module, by operator and operands: host values and constants.
-    shared: HashMap<(Identity, Vec<Value>), Value>,
-    named: HashMap<(&'static str, String), Value>,
-    sizes: HashMap<String, Dim>,
-    /// The sums of host vectors.
-    totals: HashMap<Value, Dim>,
-    /// Dropouts so far.
-    dropouts: u32,
-}
 
 /// Whether a model is used or learns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +53,7 @@ pub enum Mode {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Scope {
-    state: Rc<RefCell<State>>,
+    state: Trace,
     path: String,
     weights: DType,
     mode: Mode,
@@ -78,7 +62,7 @@ pub struct Scope {
 /// A symbolic value: a tensor, a value of the shape program, or scores.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    state: Rc<RefCell<State>>,
+    state: Trace,
     /// `None` after an error.
     value: Option<Value>,
     ty: Type,
@@ -97,8 +81,7 @@ impl Scope {
     }
 
     fn of(state: State) -> Self {
-        let state = Rc::new(RefCell::new(state));
-        Self { state, path: String::new(), weights: DType::F32, mode: Mode::Eval }
+        Self { state: Trace::new(state), path: String::new(), weights: DType::F32, mode: Mode::Eval }
     }
 
     /// The same place, whose weights are stored as `dtype`.
@@ -125,7 +108,7 @@ impl Scope {
             return x.clone();
         }
         let number = {
-            let dropouts = &mut self.state.borrow_mut().dropouts;
+            let dropouts = &mut self.state.lock().dropouts;
             *dropouts += 1;
             *dropouts - 1
         };
@@ -136,9 +119,9 @@ impl Scope {
     /// Runs `body` in the module `name` of this scope. A name may hold dots.
     pub fn module<T>(&self, name: &str, body: impl FnOnce(&Self) -> T) -> T {
         let path = self.join(name);
-        let outer = std::mem::replace(&mut self.state.borrow_mut().path, path.clone());
+        let outer = std::mem::replace(&mut self.state.lock().path, path.clone());
         let result = body(&Self { path, ..self.clone() });
-        self.state.borrow_mut().path = outer;
+        self.state.lock().path = outer;
         result
     }
 
@@ -150,7 +133,7 @@ impl Scope {
     /// A size that becomes known when a graph runs. It must be a whole extent of some input. Asked for twice, it is the
     /// same. Another scope does not take it.
     pub fn size(&self, name: &str) -> Dim {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state.lock();
         if let Some(known) = state.sizes.get(name) {
             return known.clone();
         }
@@ -160,31 +143,31 @@ impl Scope {
     }
 
     /// A tensor bound by name for each run.
-    pub fn input(&self, name: &str, dtype: DType, shape: &[Dim]) -> Tensor {
-        self.named_input(name, Type::device(dtype, shape.to_vec()))
+    pub fn input(&self, name: &str, dtype: DType, shape: impl Shape) -> Tensor {
+        self.named_input(name, Type::device(dtype, shape.dims()))
     }
 
     /// An integer vector that the shape program reads, bound by name for each run.
-    pub fn host_input(&self, name: &str, shape: &[Dim]) -> Tensor {
-        self.named_input(name, Type::host(shape.to_vec()))
+    pub fn host_input(&self, name: &str, shape: impl Shape) -> Tensor {
+        self.named_input(name, Type::host(shape.dims()))
     }
 
     fn named_input(&self, name: &str, ty: Type) -> Tensor {
-        self.state.borrow_mut().graph.bind_sizes(name, &ty.shape);
+        self.state.lock().graph.bind_sizes(name, &ty.shape);
         let op = Input { name: name.to_owned(), ty: ty.clone() };
         self.named("input", name.to_owned(), ty, Arc::new(op))
     }
 
     /// A value bound by its module path and name when a plan is loaded. Asked for twice, it is the same.
-    pub fn parameter(&self, name: &str, dtype: DType, shape: &[Dim]) -> Tensor {
-        let ty = Type::device(dtype, shape.to_vec());
+    pub fn parameter(&self, name: &str, dtype: DType, shape: impl Shape) -> Tensor {
+        let ty = Type::device(dtype, shape.dims());
         let name = self.join(name);
         let op = Parameter { name: name.clone(), ty: ty.clone() };
         self.named("parameter", name, ty, Arc::new(op))
     }
 
     /// A parameter of floats in the type that this scope stores weights in, `F32` if not said otherwise.
-    pub fn weight(&self, name: &str, shape: &[Dim]) -> Tensor {
+    pub fn weight(&self, name: &str, shape: impl Shape) -> Tensor {
         self.parameter(name, self.weights, shape)
     }
 
@@ -207,13 +190,13 @@ impl Scope {
     }
 
     /// `len` equal entries, as a vector of the shape program.
-    pub fn host_fill(&self, len: Dim, value: &Tensor) -> Tensor {
-        self.shared(HostOp::Fill(len), &[value])
+    pub fn host_fill(&self, len: impl Into<Dim>, value: &Tensor) -> Tensor {
+        self.shared(HostOp::Fill(len.into()), &[value])
     }
 
     /// `0, 1, 2, ...`, as a vector of the shape program.
-    pub fn host_iota(&self, len: Dim) -> Tensor {
-        self.shared(HostOp::Iota(len), &[])
+    pub fn host_iota(&self, len: impl Into<Dim>) -> Tensor {
+        self.shared(HostOp::Iota(len.into()), &[])
     }
 
     /// Adds any operator, a user's own included.
@@ -223,7 +206,7 @@ impl Scope {
 
     /// A value that reports an error at [`Scope::finish`].
     pub fn fail(&self, op: &str, source: TypeError) -> Tensor {
-        let path = self.state.borrow().path.clone();
+        let path = self.state.lock().path.clone();
         poison(&self.state, GraphError::Type { op: op.to_owned(), path, source })
     }
 
@@ -264,7 +247,7 @@ impl Scope {
         for (name, tensor) in outputs {
             operands::one_scope(&self.state, &format!("the output `{name}`"), &[tensor])?;
         }
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state.lock();
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
@@ -286,18 +269,18 @@ impl Scope {
         if operands::own_sizes(&self.state, &format!("the {kind} `{name}`"), &[], &ty.shape).is_err() {
             return poisoned(&self.state);
         }
-        let known = self.state.borrow().named.get(&(kind, name.clone())).copied();
+        let known = self.state.lock().named.get(&(kind, name.clone())).copied();
         let Some(value) = known else {
             let tensor = apply(&self.state, op, &[]);
             if let Some(value) = tensor.value {
-                self.state.borrow_mut().named.insert((kind, name), value);
+                self.state.lock().named.insert((kind, name), value);
             }
             return tensor;
         };
-        if self.state.borrow().graph.ty(value) != Some(&ty) {
+        if self.state.lock().graph.ty(value) != Some(&ty) {
             return poison(&self.state, GraphError::Duplicate { kind, name });
         }
-        Tensor { state: Rc::clone(&self.state), value: Some(value), ty }
+        Tensor { state: self.state.clone(), value: Some(value), ty }
     }
 
     fn join(&self, name: &str) -> String {
@@ -309,19 +292,19 @@ impl Scope {
     }
 }
 
-fn apply(state: &Rc<RefCell<State>>, op: Arc<dyn Op>, operands: &[&Tensor]) -> Tensor {
+fn apply(state: &Trace, op: Arc<dyn Op>, operands: &[&Tensor]) -> Tensor {
     let values = match operands::values(state, op.as_ref(), operands) {
         Ok(values) => values,
         Err(poisoned) => return poisoned,
     };
-    let mut inner = state.borrow_mut();
+    let mut inner = state.lock();
     let path = inner.path.clone();
     match inner.graph.add(op, &values, &path) {
         Ok(node) => {
             let value = Value { node, port: 0 };
             let ty = inner.graph.ty(value).cloned();
             drop(inner);
-            ty.map_or_else(|| poisoned(state), |ty| Tensor { state: Rc::clone(state), value: Some(value), ty })
+            ty.map_or_else(|| poisoned(state), |ty| Tensor { state: state.clone(), value: Some(value), ty })
         }
         Err(error) => {
             drop(inner);
@@ -330,30 +313,30 @@ fn apply(state: &Rc<RefCell<State>>, op: Arc<dyn Op>, operands: &[&Tensor]) -> T
     }
 }
 
-fn shared(state: &Rc<RefCell<State>>, op: impl Op, operands: &[&Tensor]) -> Tensor {
+fn shared(state: &Trace, op: impl Op, operands: &[&Tensor]) -> Tensor {
     let values = match operands::values(state, &op, operands) {
         Ok(values) => values,
         Err(poisoned) => return poisoned,
     };
     let op: Arc<dyn Op> = Arc::new(op);
     let key = (Identity(Arc::clone(&op)), values);
-    let known = state.borrow().shared.get(&key).copied();
+    let known = state.lock().shared.get(&key).copied();
     if let Some(value) = known
-        && let Some(ty) = state.borrow().graph.ty(value).cloned()
+        && let Some(ty) = state.lock().graph.ty(value).cloned()
     {
-        return Tensor { state: Rc::clone(state), value: Some(value), ty };
+        return Tensor { state: state.clone(), value: Some(value), ty };
     }
-    let outer = std::mem::take(&mut state.borrow_mut().path);
+    let outer = std::mem::take(&mut state.lock().path);
     let tensor = apply(state, op, operands);
-    state.borrow_mut().path = outer;
+    state.lock().path = outer;
     if let Some(value) = tensor.value {
-        state.borrow_mut().shared.insert(key, value);
+        state.lock().shared.insert(key, value);
     }
     tensor
 }
 
-fn poison(state: &Rc<RefCell<State>>, error: GraphError) -> Tensor {
-    let mut inner = state.borrow_mut();
+fn poison(state: &Trace, error: GraphError) -> Tensor {
+    let mut inner = state.lock();
     if inner.error.is_none() {
         inner.error = Some(error.with_names(inner.graph.sizes()));
     }
@@ -361,8 +344,8 @@ fn poison(state: &Rc<RefCell<State>>, error: GraphError) -> Tensor {
     poisoned(state)
 }
 
-fn poisoned(state: &Rc<RefCell<State>>) -> Tensor {
-    Tensor { state: Rc::clone(state), value: None, ty: Type::device(DType::F32, vec![]) }
+fn poisoned(state: &Trace) -> Tensor {
+    Tensor { state: state.clone(), value: None, ty: Type::device(DType::F32, vec![]) }
 }
 
 impl Tensor {
@@ -386,9 +369,9 @@ impl Tensor {
         self.ty.rank()
     }
 
-    /// The extent of an axis; 0 beyond the last.
-    pub fn dim(&self, axis: usize) -> Dim {
-        self.ty.shape.get(axis).cloned().unwrap_or_default()
+    /// The extent of an axis; 0 of one that it does not have.
+    pub fn dim(&self, axis: impl Axis) -> Dim {
+        axis.of(self.rank()).and_then(|axis| self.ty.shape.get(axis)).cloned().unwrap_or_default()
     }
 
     /// The last extent where it is a constant, else 0.
@@ -410,6 +393,21 @@ impl Tensor {
         self.ty.layout == Layout::Host
     }
 
+    /// An operator along an axis.
+    fn along<O: Op>(&self, op: &str, axis: impl Axis, make: impl FnOnce(usize) -> O) -> Tensor {
+        match self.axis(op, axis) {
+            Some(axis) => self.apply(make(axis), &[]),
+            None => poisoned(&self.state),
+        }
+    }
+
+    /// The position of an axis; else the error of the trace is that `op` has no such axis.
+    fn axis(&self, op: &str, axis: impl Axis) -> Option<usize> {
+        let (rank, found) = (self.rank(), axis.of(self.rank()).filter(|&axis| axis < self.rank()));
+        self.require(op, "axis", found.is_some(), format!("from -{rank} to below {rank}"), axis);
+        found
+    }
+
     fn apply(&self, op: impl Op, others: &[&Tensor]) -> Tensor {
         let operands: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
         apply(&self.state, Arc::new(op), &operands)
@@ -424,7 +422,7 @@ impl Tensor {
         if self.is_poisoned() {
             return poisoned(&self.state);
         }
-        let path = self.state.borrow().path.clone();
+        let path = self.state.lock().path.clone();
         let source = TypeError::new(argument, expected, actual);
         poison(&self.state, GraphError::Type { op: op.to_owned(), path, source })
     }

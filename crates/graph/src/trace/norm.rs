@@ -1,10 +1,10 @@
-use super::Tensor;
+use super::{Axis, Tensor, poisoned};
 
 impl Tensor {
     /// `e^(x - max x) / sum e^(x - max x)` along an axis.
-    pub fn softmax(&self, axis: usize) -> Tensor {
-        let exp = (self - &self.max(axis)).exp();
-        &exp / &exp.sum(axis)
+    pub fn softmax(&self, axis: impl Axis) -> Tensor {
+        let exp = (self - self.max(axis)).exp();
+        &exp / exp.sum(axis)
     }
 
     /// `(x - mean) / sqrt(var + eps)` over the last axis, with the biased variance.
@@ -13,40 +13,37 @@ impl Tensor {
     /// is the rounding of the mean, which a small `eps` would magnify.
     pub fn normalize(&self, eps: f64) -> Tensor {
         self.require_norm("normalize", eps, &[]);
-        let axis = self.rank().saturating_sub(1);
-        let centered = self - &self.mean(axis);
-        let rest = centered.mean(axis);
-        let variance = &centered.square().mean(axis) - &rest.square();
-        &(&centered - &rest) * &(&variance + eps).rsqrt()
+        let centered = self - self.mean(-1);
+        let rest = centered.mean(-1);
+        let variance = centered.square().mean(-1) - rest.square();
+        (centered - rest) * (variance + eps).rsqrt()
     }
 
     /// Layer norm over the last axis (Ba et al., 2016): `normalize(x) * weight + bias`, with `weight` and `bias`
     /// `[width]`. `eps` is added to the variance.
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
         self.require_norm("layer_norm", eps, &[("weight", weight), ("bias", bias)]);
-        &(&self.normalize(eps) * weight) + bias
+        self.normalize(eps) * weight + bias
     }
 
     /// RMS norm over the last axis (Zhang and Sennrich, 2019): `x / sqrt(mean(x^2) + eps) * weight`, with `weight`
     /// `[width]`.
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {
         self.require_norm("rms_norm", eps, &[("weight", weight)]);
-        let axis = self.rank().saturating_sub(1);
-        let scale = (&self.square().mean(axis) + eps).rsqrt();
-        &(self * &scale) * weight
+        self * (self.square().mean(-1) + eps).rsqrt() * weight
     }
 
     /// `x * sigmoid(layer_norm(x))`, with the arguments of [`Tensor::layer_norm`].
     pub fn swish_layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
         self.require_norm("swish_layer_norm", eps, &[("weight", weight), ("bias", bias)]);
-        self * &self.layer_norm(weight, bias, eps).sigmoid()
+        self * self.layer_norm(weight, bias, eps).sigmoid()
     }
 
     /// Batch norm in the form used after learning (Ioffe and Szegedy, 2015), over `axis` of this:
     /// `(x - mean) / sqrt(variance + eps) * weight + bias`, with statistics and affine `[extent of axis]`.
-    pub fn batch_norm(&self, axis: usize, [mean, variance, weight, bias]: [&Tensor; 4], eps: f64) -> Tensor {
+    pub fn batch_norm(&self, axis: impl Axis, [mean, variance, weight, bias]: [&Tensor; 4], eps: f64) -> Tensor {
         let named = [("mean", mean), ("variance", variance), ("weight", weight), ("bias", bias)];
-        self.require("batch_norm", "axis", axis < self.rank(), format!("below {}", self.rank()), axis);
+        let Some(axis) = self.axis("batch_norm", axis) else { return poisoned(&self.state) };
         self.require_eps("batch_norm", eps);
         for (argument, tensor) in named {
             tensor.require_shape("batch_norm", argument, &[self.dim(axis)]);
@@ -56,8 +53,8 @@ impl Tensor {
             *first = self.dim(axis);
         }
         let along = |x: &Tensor| x.reshape(&shape);
-        let scale = weight * &(variance + eps).rsqrt();
-        &(&(self - &along(mean)) * &along(&scale)) + &along(bias)
+        let scale = weight * (variance + eps).rsqrt();
+        (self - along(mean)) * along(&scale) + along(bias)
     }
 
     fn require_norm(&self, op: &str, eps: f64, affine: &[(&str, &Tensor)]) {

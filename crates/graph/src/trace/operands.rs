@@ -1,14 +1,12 @@
 //! What operators of a trace read: values and sizes of one scope.
 
-use super::{State, Tensor, poison, poisoned};
+use super::{Tensor, Trace, poison, poisoned};
 use crate::op::Op;
 use crate::{Dim, GraphError, Value};
-use std::cell::RefCell;
-use std::rc::Rc;
 
 /// The values that an operator reads, or its result where they or its sizes are of several scopes, or one of them is no value after an
 /// error.
-pub(super) fn values(state: &Rc<RefCell<State>>, op: &dyn Op, operands: &[&Tensor]) -> Result<Vec<Value>, Tensor> {
+pub(super) fn values(state: &Trace, op: &dyn Op, operands: &[&Tensor]) -> Result<Vec<Value>, Tensor> {
     let checked =
         one_scope(state, op.name(), operands).and_then(|()| own_sizes(state, op.name(), operands, &op.sizes()));
     checked.map_err(|_| poisoned(state))?;
@@ -16,29 +14,25 @@ pub(super) fn values(state: &Rc<RefCell<State>>, op: &dyn Op, operands: &[&Tenso
 }
 
 /// Checks that all operands are of the scope of `state`; if not, it becomes the error of every scope that they are of.
-pub(super) fn one_scope(state: &Rc<RefCell<State>>, op: &str, operands: &[&Tensor]) -> Result<(), GraphError> {
-    let is_own = |operand: &&&Tensor| Rc::ptr_eq(&operand.state, state);
+pub(super) fn one_scope(state: &Trace, op: &str, operands: &[&Tensor]) -> Result<(), GraphError> {
+    let is_own = |operand: &&&Tensor| operand.state.is(state);
     let Some(other) = operands.iter().find(|operand| !is_own(operand)) else { return Ok(()) };
     let own = operands.iter().find(is_own).map_or_else(|| "its scope".to_owned(), |own| own.description());
-    let error =
-        GraphError::Scopes { op: op.to_owned(), path: state.borrow().path.clone(), own, other: other.description() };
+    let path = state.lock().path.clone();
+    let error = GraphError::Scopes { op: op.to_owned(), path, own, other: other.description() };
     poison(state, error.clone());
     operands.iter().for_each(|operand| drop(poison(&operand.state, error.clone())));
     Err(error)
 }
 
 /// Checks that all sizes are of the scope of `state`.
-pub(super) fn own_sizes(
-    state: &Rc<RefCell<State>>,
-    op: &str,
-    operands: &[&Tensor],
-    sizes: &[Dim],
-) -> Result<(), GraphError> {
-    let Some(own) = state.borrow().id else { return Ok(()) };
+pub(super) fn own_sizes(state: &Trace, op: &str, operands: &[&Tensor], sizes: &[Dim]) -> Result<(), GraphError> {
+    let Some(own) = state.lock().id else { return Ok(()) };
     let Some(size) = sizes.iter().find_map(|dim| dim.foreign(own)) else { return Ok(()) };
+    let path = state.lock().path.clone();
     let error = GraphError::Scopes {
         op: op.to_owned(),
-        path: state.borrow().path.clone(),
+        path,
         own: operands.first().map_or_else(|| "its scope".to_owned(), |own| own.description()),
         other: format!("the size `{size}`"),
     };
@@ -49,13 +43,13 @@ pub(super) fn own_sizes(
 impl Tensor {
     /// True if it has these extents, of the same scope.
     pub(super) fn has_shape(&self, shape: &[Dim]) -> bool {
-        let own = self.state.borrow().id;
+        let own = self.state.lock().id;
         self.shape() == shape && own.is_none_or(|own| shape.iter().all(|dim| dim.foreign(own).is_none()))
     }
 
     /// What people call it.
     fn description(&self) -> String {
-        let state = self.state.borrow();
+        let state = self.state.lock();
         let Some(node) = self.value.and_then(|value| state.graph.node(value.node)) else {
             return "a tensor after an error".to_owned();
         };

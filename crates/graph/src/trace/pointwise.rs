@@ -2,6 +2,7 @@ use super::Tensor;
 use crate::op::{Cast, Dropout, HostOp, Where};
 use crate::pointwise::{BinaryOp, UnaryOp};
 use crate::{DType, Number};
+use std::borrow::Borrow;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 macro_rules! unary {
@@ -104,17 +105,23 @@ impl Tensor {
 
     /// A function of this and a constant of its type, which for integers is a whole number.
     pub fn binary_scalar(&self, op: BinaryOp, value: impl Into<Number>) -> Tensor {
-        let value = value.into();
+        self.number(op, "b", value.into()).map_or_else(|failed| failed, |number| self.binary(op, &number))
+    }
+
+    /// A function of a constant and this, as [`Tensor::binary_scalar`].
+    pub fn after_scalar(&self, op: BinaryOp, value: impl Into<Number>) -> Tensor {
+        self.number(op, "a", value.into()).map_or_else(|failed| failed, |number| number.binary(op, self))
+    }
+
+    /// A constant of the type that a function of this and a number takes.
+    fn number(&self, op: BinaryOp, argument: &str, value: Number) -> Result<Tensor, Tensor> {
         if self.is_host() {
-            let Some(size) = value.whole().and_then(|whole| usize::try_from(whole).ok()) else {
-                return self.fail(op.name(), "b", "a non-negative integer", value);
-            };
-            let constant = super::shared(&self.state, HostOp::Size(size.into()), &[]);
-            return self.host(HostOp::Binary(op), &[&constant]);
+            let size = value.whole().and_then(|whole| usize::try_from(whole).ok());
+            let size = size.ok_or_else(|| self.fail(op.name(), argument, "a non-negative integer", value))?;
+            return Ok(super::shared(&self.state, HostOp::Size(size.into()), &[]));
         }
         let dtype = if self.dtype().is_float() { DType::F32 } else { self.dtype() };
-        let constant = self.scalar(dtype, value);
-        self.apply(op, &[&constant])
+        Ok(self.scalar(dtype, value))
     }
 
     /// `x * x`
@@ -140,14 +147,14 @@ impl Tensor {
 
     /// `0.5 x (1 + erf(x / sqrt 2))`
     pub fn gelu_erf(&self) -> Tensor {
-        self * &(&(&(self * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5)
+        self * (((self * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5)
     }
 
     /// `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`
     pub fn gelu_tanh(&self) -> Tensor {
-        let cubic = &(&self.square() * self) * 0.044715;
-        let inner = &(self + &cubic) * (2.0 / std::f64::consts::PI).sqrt();
-        self * &(&(&inner.tanh() + 1.0) * 0.5)
+        let cubic = self.square() * self * 0.044715;
+        let inner = (self + cubic) * (2.0 / std::f64::consts::PI).sqrt();
+        self * ((inner.tanh() + 1.0) * 0.5)
     }
 
     /// Elements become 0 with probability `ratio`, the others are divided by `1 - ratio`; `seed` is an `I64` scalar.
@@ -158,27 +165,40 @@ impl Tensor {
 
 macro_rules! overload {
     ($($trait:ident $method:ident $op:ident),*) => {$(
-        impl $trait<&Tensor> for &Tensor {
-            type Output = Tensor;
-            fn $method(self, other: &Tensor) -> Tensor {
-                self.binary(BinaryOp::$op, other)
-            }
-        }
-
-        impl $trait<f64> for &Tensor {
-            type Output = Tensor;
-            fn $method(self, other: f64) -> Tensor {
-                self.binary_scalar(BinaryOp::$op, other)
-            }
-        }
-
-        impl $trait<i64> for &Tensor {
-            type Output = Tensor;
-            fn $method(self, other: i64) -> Tensor {
-                self.binary_scalar(BinaryOp::$op, other)
-            }
-        }
+        overload!(@tensors $trait $method $op &Tensor, &Tensor);
+        overload!(@tensors $trait $method $op &Tensor, Tensor);
+        overload!(@tensors $trait $method $op Tensor, &Tensor);
+        overload!(@tensors $trait $method $op Tensor, Tensor);
+        overload!(@numbers $trait $method $op f64);
+        overload!(@numbers $trait $method $op i64);
     )*};
+    (@tensors $trait:ident $method:ident $op:ident $left:ty, $right:ty) => {
+        impl $trait<$right> for $left {
+            type Output = Tensor;
+            fn $method(self, other: $right) -> Tensor {
+                self.binary(BinaryOp::$op, other.borrow())
+            }
+        }
+    };
+    (@numbers $trait:ident $method:ident $op:ident $number:ty) => {
+        overload!(@number $trait $method $op $number, &Tensor);
+        overload!(@number $trait $method $op $number, Tensor);
+    };
+    (@number $trait:ident $method:ident $op:ident $number:ty, $tensor:ty) => {
+        impl $trait<$number> for $tensor {
+            type Output = Tensor;
+            fn $method(self, other: $number) -> Tensor {
+                self.binary_scalar(BinaryOp::$op, other)
+            }
+        }
+
+        impl $trait<$tensor> for $number {
+            type Output = Tensor;
+            fn $method(self, other: $tensor) -> Tensor {
+                other.after_scalar(BinaryOp::$op, self)
+            }
+        }
+    };
 }
 
 overload!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div);
@@ -187,5 +207,12 @@ impl Neg for &Tensor {
     type Output = Tensor;
     fn neg(self) -> Tensor {
         self.unary(UnaryOp::Neg)
+    }
+}
+
+impl Neg for Tensor {
+    type Output = Tensor;
+    fn neg(self) -> Tensor {
+        -&self
     }
 }

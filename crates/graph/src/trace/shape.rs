@@ -1,15 +1,15 @@
-use super::{Scope, Tensor, apply};
-use crate::Dim;
+use super::{Axis, Scope, Shape, Tensor, poisoned};
 use crate::op::{Broadcast, Concat, Flip, Gather, IndexAdd, Permute, Reshape, Slice};
-use std::sync::Arc;
+use crate::{Dim, TypeError};
 
 impl Tensor {
     /// The same elements in row-major order under another shape.
     ///
     /// The sizes must be provably equal: symbols may be regrouped with constants, `[n, 4, 2]` to `[4 n, 2]` included,
     /// but two symbols are never multiplied.
-    pub fn reshape(&self, shape: &[Dim]) -> Tensor {
-        if self.has_shape(shape) { self.clone() } else { self.apply(Reshape { shape: shape.to_vec() }, &[]) }
+    pub fn reshape(&self, shape: impl Shape) -> Tensor {
+        let shape = shape.dims();
+        if self.has_shape(&shape) { self.clone() } else { self.apply(Reshape { shape }, &[]) }
     }
 
     /// All axes but the last merged into one.
@@ -30,26 +30,27 @@ impl Tensor {
     }
 
     /// Two axes exchanged.
-    pub fn transpose(&self, a: usize, b: usize) -> Tensor {
+    pub fn transpose(&self, a: impl Axis, b: impl Axis) -> Tensor {
+        let (Some(a), Some(b)) = (self.axis("transpose", a), self.axis("transpose", b)) else {
+            return poisoned(&self.state);
+        };
         let mut axes: Vec<usize> = (0..self.rank()).collect();
-        if a >= axes.len() || b >= axes.len() {
-            return self.fail("transpose", "axes", &format!("below {}", self.rank()), format!("{a} and {b}"));
-        }
         axes.swap(a, b);
         self.permute(&axes)
     }
 
     /// `len` entries from `start` along an axis of constant extent.
-    pub fn slice(&self, axis: usize, start: usize, len: usize) -> Tensor {
-        if start == 0 && self.ty().extent(axis) == Some(len) {
-            return self.clone();
+    pub fn slice(&self, axis: impl Axis, start: usize, len: usize) -> Tensor {
+        match self.axis("slice", axis) {
+            Some(axis) if start == 0 && self.ty().extent(axis) == Some(len) => self.clone(),
+            Some(axis) => self.apply(Slice { axis, start, len }, &[]),
+            None => poisoned(&self.state),
         }
-        self.apply(Slice { axis, start, len }, &[])
     }
 
     /// The entries of an axis from the last to the first.
-    pub fn flip(&self, axis: usize) -> Tensor {
-        self.apply(Flip { axis }, &[])
+    pub fn flip(&self, axis: impl Axis) -> Tensor {
+        self.along("flip", axis, |axis| Flip { axis })
     }
 
     /// The last axis cut into parts of the given widths, one after the other from its start.
@@ -67,8 +68,9 @@ impl Tensor {
     }
 
     /// Extents of 1 and missing leading axes repeated to a shape.
-    pub fn broadcast(&self, shape: &[Dim]) -> Tensor {
-        if self.has_shape(shape) { self.clone() } else { self.apply(Broadcast { shape: shape.to_vec() }, &[]) }
+    pub fn broadcast(&self, shape: impl Shape) -> Tensor {
+        let shape = shape.dims();
+        if self.has_shape(&shape) { self.clone() } else { self.apply(Broadcast { shape }, &[]) }
     }
 
     /// Rows of this table: `out[i.., c..] = self[index[i..], c..]`. An index outside the table takes the nearest row.
@@ -79,28 +81,33 @@ impl Tensor {
 
     /// These values `[R.., D..]` summed by `index` `[R..]`: `[rows, D..]`, 0 for rows without values. An index outside the
     /// result counts to the nearest row. A run checks ids that are an input, as it does for [`Tensor::gather`].
-    pub fn index_add(&self, index: &Tensor, rows: &Dim) -> Tensor {
-        self.apply(IndexAdd { rows: rows.clone() }, &[index])
+    pub fn index_add(&self, index: &Tensor, rows: impl Into<Dim>) -> Tensor {
+        self.apply(IndexAdd { rows: rows.into() }, &[index])
     }
 }
 
 impl Scope {
     /// Tensors one after the other along an axis.
-    pub fn concat(&self, parts: &[&Tensor], axis: usize) -> Tensor {
+    pub fn concat(&self, parts: &[&Tensor], axis: impl Axis) -> Tensor {
         match parts {
             [one] => (*one).clone(),
-            _ => apply(&self.state, Arc::new(Concat { axis }), parts),
+            [first, ..] => match first.axis("concat", axis) {
+                Some(axis) => self.apply(Concat { axis }, parts),
+                None => poisoned(&self.state),
+            },
+            [] => self.fail("concat", TypeError::new("parts", "at least one tensor", "none")),
         }
     }
 
-    /// Tensors of one shape side by side along a new axis.
-    pub fn stack(&self, parts: &[&Tensor], axis: usize) -> Tensor {
+    /// Tensors of one shape side by side along a new axis, the position of which counts in the result.
+    pub fn stack(&self, parts: &[&Tensor], axis: impl Axis) -> Tensor {
         let expanded: Vec<Tensor> = parts
             .iter()
             .map(|part| {
                 let mut shape = part.shape().to_vec();
-                shape.insert(axis.min(shape.len()), 1.into());
-                part.reshape(&shape)
+                let place = axis.of(shape.len() + 1).unwrap_or(0);
+                shape.insert(place.min(shape.len()), 1.into());
+                part.reshape(shape)
             })
             .collect();
         self.concat(&expanded.iter().collect::<Vec<_>>(), axis)

@@ -35,7 +35,7 @@ impl Scope {
         let count = x.dim(1);
         let counted = count.as_const().is_none_or(|count| count < MOST_COLUMNS);
         x.require("top_k", "x", counted, format!("of less than {MOST_COLUMNS} columns"), x.ty());
-        let columns = Ragged::dense(self, 1.into(), &self.host_size(count.clone())).position();
+        let columns = Ragged::dense(self, 1, &self.host_size(count.clone())).position();
         let columns = columns.reshape(&[1.into(), count]);
         let mut rounds: Vec<Round> = vec![];
         for _ in 0..k {

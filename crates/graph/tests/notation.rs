@@ -1,0 +1,152 @@
+//! Model code as people write it: operators, shapes, axes and elements.
+#![allow(clippy::unwrap_used)]
+
+use half::{bf16, f16};
+use rewire_graph::{DType, Element, Graph, GraphError, HostTensor, Scope, Tensor, interpret};
+use std::collections::HashMap;
+
+const VALUES: [f32; 6] = [0.5, -1.25, 3.0, 2.0, -0.75, 4.0];
+
+fn finish(body: impl FnOnce(&Scope, &Tensor) -> Tensor) -> Result<Graph, GraphError> {
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, (scope.size("rows"), 3));
+    let y = body(&scope, &x);
+    scope.finish(&[("y", y)])
+}
+
+fn run(body: impl FnOnce(&Scope, &Tensor) -> Tensor) -> Vec<f32> {
+    let inputs = HashMap::from([("x".to_owned(), HostTensor::new([2, 3], &VALUES).unwrap())]);
+    interpret(&finish(body).unwrap(), &inputs, &HashMap::new()).unwrap()["y"].values().unwrap()
+}
+
+fn each(function: impl Fn(f32) -> f32) -> Vec<f32> {
+    VALUES.iter().map(|&value| function(value)).collect()
+}
+
+#[test]
+fn operators_take_owned_and_borrowed_tensors() {
+    let expected = each(|x| (x + x * x) - (x * x) / 2.0);
+    assert_eq!(run(|_, x| (x + x * x) - (x * x) * 0.5), expected);
+    assert_eq!(run(|_, x| (x.clone() + &(x.clone() * x.clone())) - &(x * x.clone()) / 2.0), expected);
+    assert_eq!(run(|_, x| -(-x)), each(|x| x));
+}
+
+#[test]
+fn numbers_stand_on_either_side() {
+    assert_eq!(run(|_, x| 1.0 - x), each(|x| 1.0 - x));
+    assert_eq!(run(|_, x| 2.0 / (x + 8.0)), each(|x| 2.0 / (x + 8.0)));
+    assert_eq!(run(|_, x| 3 * (x + 1)), each(|x| 3.0 * (x + 1.0)));
+    let host = |body: fn(&Tensor) -> Tensor| {
+        let scope = Scope::new();
+        let lengths = scope.host_input("lengths", (scope.size("samples"),));
+        let graph = scope.finish(&[("y", body(&lengths))]).unwrap();
+        let inputs = HashMap::from([("lengths".to_owned(), HostTensor::lengths(&[2, 0, 5]))]);
+        interpret(&graph, &inputs, &HashMap::new()).unwrap()["y"].to_i64()
+    };
+    assert_eq!(host(|x| 7 - x), [5, 7, 2]);
+    assert_eq!(host(|x| x * 2 + 1), [5, 1, 11]);
+}
+
+#[test]
+fn a_number_that_a_type_does_not_hold_is_named_by_its_side() {
+    let of = |body: fn(&Tensor) -> Tensor| {
+        let scope = Scope::new();
+        let lengths = scope.host_input("lengths", (scope.size("samples"),));
+        scope.finish(&[("y", body(&lengths))]).unwrap_err().to_string()
+    };
+    assert!(of(|x| -3 + x).contains("`a`"), "{}", of(|x| -3 + x));
+    assert!(of(|x| x + 0.5).contains("`b`"), "{}", of(|x| x + 0.5));
+}
+
+#[test]
+fn shapes_are_tuples_arrays_and_slices() {
+    let scope = Scope::new();
+    let rows = scope.size("rows");
+    let shapes = [
+        scope.input("a", DType::F32, (&rows, 2, 3)),
+        scope.input("b", DType::F32, [rows.clone(), 2.into(), 3.into()]),
+        scope.input("c", DType::F32, &[rows.clone(), 2.into(), 3.into()]),
+        scope.input("d", DType::F32, vec![rows.clone(), 2.into(), 3.into()]),
+        scope.input("e", DType::F32, (rows.clone() * 6,)).reshape((rows, 2, 3)),
+    ];
+    assert!(shapes.iter().all(|tensor| tensor.shape() == shapes[0].shape()));
+    assert!(scope.input("scalar", DType::F32, ()).shape().is_empty());
+    assert_eq!(scope.parameter("weight", DType::F32, [4, 5]).width(), 5);
+}
+
+#[test]
+fn axes_count_from_either_end() {
+    let pairs: [[fn(&Scope, &Tensor) -> Tensor; 2]; 8] = [
+        [|_, x| x.sum(-1), |_, x| x.sum(1)],
+        [|_, x| x.mean(-2), |_, x| x.mean(0)],
+        [|_, x| x.softmax(-1), |_, x| x.softmax(1usize)],
+        [|_, x| x.slice(-1, 1, 2), |_, x| x.slice(1, 1, 2)],
+        [|_, x| x.flip(-1), |_, x| x.flip(1)],
+        [|_, x| x.transpose(-1, -2), |_, x| x.transpose(0, 1)],
+        [|scope, x| scope.concat(&[x, &x.exp()], -1), |scope, x| scope.concat(&[x, &x.exp()], 1)],
+        [|scope, x| scope.stack(&[x, &x.exp()], -1), |scope, x| scope.stack(&[x, &x.exp()], 2)],
+    ];
+    for [from_the_end, from_the_start] in pairs {
+        assert_eq!(run(from_the_end), run(from_the_start));
+    }
+}
+
+#[test]
+fn an_axis_that_is_not_there_is_an_error() {
+    let bodies: [fn(&Scope, &Tensor) -> Tensor; 7] = [
+        |_, x| x.sum(2),
+        |_, x| x.mean(-3),
+        |_, x| x.slice(-3, 0, 1),
+        |_, x| x.slice(2, 0, 0),
+        |_, x| x.transpose(0, 2),
+        |scope, x| scope.concat(&[x, x], -3),
+        |scope, _| scope.concat(&[], 0),
+    ];
+    for (number, body) in bodies.into_iter().enumerate() {
+        let error = finish(body).unwrap_err().to_string();
+        let argument = if number == 6 { "`parts`" } else { "`axis`" };
+        assert!(error.contains(argument), "{number}: {error}");
+    }
+}
+
+#[test]
+fn a_graph_is_traced_in_a_thread_and_finished_in_another() {
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, (scope.size("rows"), 3));
+    let y = std::thread::scope(|threads| threads.spawn(|| (&x + 1.0).silu()).join().unwrap());
+    let graph = std::thread::spawn(move || scope.finish(&[("y", y)])).join().unwrap().unwrap();
+    assert_eq!(graph.counts().get("silu"), Some(&1));
+}
+
+#[test]
+fn values_of_two_scopes_are_an_error_of_both_whichever_comes_first() {
+    for swapped in [false, true] {
+        let scopes = [Scope::new(), Scope::new()];
+        let [a, b] = scopes.each_ref().map(|scope| scope.input("x", DType::F32, [3]));
+        let y = if swapped { b + a } else { a + b };
+        for scope in scopes {
+            let error = scope.finish(&[("y", y.clone())]).unwrap_err();
+            assert!(matches!(error, GraphError::Scopes { .. }), "{error}");
+        }
+    }
+}
+
+fn returns<T: Element + PartialEq + std::fmt::Debug>(values: &[T]) {
+    let tensor = HostTensor::new([values.len()], values).unwrap();
+    assert_eq!((tensor.dtype(), tensor.values::<T>().unwrap().as_slice()), (T::DTYPE, values));
+    assert_eq!(HostTensor::vector(values), tensor);
+    assert!(HostTensor::new([values.len() + 1], values).is_err());
+}
+
+#[test]
+fn elements_of_every_type_come_back() {
+    returns(&[1.5f32, f32::MIN_POSITIVE, f32::INFINITY]);
+    returns(&[f16::from_f32(0.1), f16::MAX]);
+    returns(&[bf16::from_f32(-0.1), bf16::MIN]);
+    returns(&[i64::MIN, -1, i64::MAX]);
+    returns(&[i32::MIN, 7]);
+    returns(&[0u32, u32::MAX]);
+    returns(&[true, false]);
+    assert_eq!(HostTensor::vector(&[true, false]).to_i64(), [1, 0]);
+    assert_eq!(HostTensor::lengths(&[3]).values::<i32>(), None);
+}
