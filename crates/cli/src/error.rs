@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum CliError {
     #[error("cannot write standard output")]
     Output(#[from] io::Error),

@@ -26,6 +26,7 @@ pub struct Parts {
 
 /// Why two graphs are no parts of one.
 #[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
 pub enum JoinError {
     /// The symbols of the graphs differ, so that they were not cut from one graph.
     #[error("the parts have different sizes, {first} and {second}: join the parts of one graph")]

@@ -23,6 +23,7 @@ impl TypeError {
 
 /// Why a graph was rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GraphError {
     /// An operator does not take its operands.
     #[error("{op}{}: {source}", at(path))]

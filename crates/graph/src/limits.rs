@@ -47,6 +47,7 @@ pub const MAX_WIDTH: usize = 1 << 20;
 
 /// What is larger than it may be.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LimitError {
     /// There are too many of something.
     #[error("has {count} {what}, more than {limit}")]

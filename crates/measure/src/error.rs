@@ -8,6 +8,7 @@ use thiserror::Error;
 
 /// Why something cannot be benched.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum BenchError {
     /// There is no operator of a name.
     #[error("there is nothing to bench called `{name}`: expected a model folder, demo, {known}")]

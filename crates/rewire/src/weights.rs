@@ -14,6 +14,7 @@ use thiserror::Error;
 
 /// Why weights could not be read.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum WeightsError {
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 /// Why a device failed or refused.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[non_exhaustive]
 pub enum GpuError {
     /// No adapter serves the request.
     #[error("no GPU adapter{}: {missing}", filter.as_deref().map(|f| format!(" matches `{f}`")).unwrap_or_default())]
@@ -87,6 +88,7 @@ pub enum GpuError {
 
 /// Why a model could not be loaded.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[non_exhaustive]
 pub enum RuntimeError {
     /// The device failed or refused.
     #[error(transparent)]
@@ -184,6 +186,7 @@ pub enum RuntimeError {
 
 /// Why a run failed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[non_exhaustive]
 pub enum RunError {
     /// The device failed or refused.
     #[error(transparent)]

@@ -11,6 +11,7 @@ const TOLERANCE: f64 = 2e-6;
 
 /// Why a case could not be bisected.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum BisectError {
     /// The case has no graph.
     #[error(transparent)]

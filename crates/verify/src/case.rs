@@ -8,6 +8,7 @@ use thiserror::Error;
 
 /// Why a golden case could not be read.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum CaseError {
     /// The file cannot be read.
     #[error(transparent)]

@@ -12,6 +12,7 @@ pub const LARGEST: u64 = 1 << 28;
 
 /// Why requests could not be read.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum InputError {
     /// The file does not open, or reading it fails.
     #[error("cannot read {file}")]

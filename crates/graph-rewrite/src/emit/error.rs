@@ -4,6 +4,7 @@ use rewire_graph::{DType, Scalar};
 
 /// Why a kernel could not be emitted.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[non_exhaustive]
 pub enum EmitError {
     /// The kernel refers to something it does not have.
     #[error("malformed kernel: {what} {index} does not exist (there are {count})")]

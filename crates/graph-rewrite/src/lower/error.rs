@@ -29,6 +29,7 @@ impl From<&str> for Refusal {
 
 /// Why a graph could not be rewritten or lowered.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RewriteError {
     /// The graph is wrong, or a pass made it so.
     #[error("{stage}: {source}")]

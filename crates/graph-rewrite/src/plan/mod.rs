@@ -96,6 +96,17 @@ pub struct PlanOutput {
     pub shape: Vec<Dim>,
 }
 
+/// What callers bind by name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Named<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// Element type.
+    pub dtype: DType,
+    /// Logical shape; sizes that become known in a run are symbols.
+    pub shape: &'a [Dim],
+}
+
 /// A graph lowered to dispatches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -124,6 +135,44 @@ impl Plan {
         steps.try_for_each(|step| match &mut step.kernel {
             Kernel::Custom(kernel) => kernel.bind(registry),
             other => other.body_mut().dag.bind(registry),
+        })
+    }
+
+    /// What is bound by name for each run. Inputs that the host reads, which take any integers, are `I64`.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, Scope};
+    /// let scope = Scope::new();
+    /// let x = scope.input("x", DType::F32, (scope.size("rows"), 8));
+    /// let weight = scope.parameter("weight", DType::F16, [8, 4]);
+    /// let (graph, _) = rewire_graph_rewrite::optimize(scope.finish(&[("y", x.matmul(&weight))])?)?;
+    /// let plan = rewire_graph_rewrite::lower(&graph)?;
+    /// let inputs: Vec<_> = plan.inputs().map(|x| (x.name, x.dtype, x.shape.len())).collect();
+    /// assert_eq!(inputs, [("x", DType::F32, 2)]);
+    /// let weights: Vec<_> = plan.parameters().map(|weight| (weight.name, weight.dtype)).collect();
+    /// assert_eq!(weights, [("weight", DType::F16)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn inputs(&self) -> impl Iterator<Item = Named<'_>> {
+        let host =
+            self.host_inputs.iter().map(|input| Named { name: &input.name, dtype: DType::I64, shape: &input.shape });
+        host.chain(self.named(|source| match source {
+            Source::Input(name) => Some(name),
+            _ => None,
+        }))
+    }
+
+    /// What is bound by name when the plan is loaded.
+    pub fn parameters(&self) -> impl Iterator<Item = Named<'_>> {
+        self.named(|source| match source {
+            Source::Parameter(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    fn named<'a>(&'a self, name: impl Fn(&'a Source) -> Option<&'a String>) -> impl Iterator<Item = Named<'a>> {
+        self.buffers.iter().filter_map(move |buffer| {
+            Some(Named { name: name(&buffer.source)?, dtype: buffer.dtype, shape: &buffer.shape })
         })
     }
 

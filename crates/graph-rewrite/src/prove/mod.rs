@@ -66,6 +66,7 @@ pub struct Clamped {
 
 /// A plan of which nothing can be proven.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ProveError {
     /// It is larger than any device runs, or expressions do not have the types that they are taken in.
     #[error(transparent)]

@@ -14,6 +14,7 @@ pub struct Patch {
 
 /// Why a patch was rejected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PatchError {
     /// A new value has another type than the old one.
     #[error("the replacement has the type {actual}, what it replaces has {expected}")]

@@ -16,6 +16,7 @@ use thiserror::Error;
 
 /// Why a graph could not be interpreted.
 #[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
 pub enum InterpretError {
     /// The graph itself is wrong.
     #[error(transparent)]

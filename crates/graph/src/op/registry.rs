@@ -22,6 +22,7 @@ pub struct Registry {
 
 /// Why a plan cannot have its functions and operators.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RegistryError {
     /// Nothing of the name is registered.
     #[error(

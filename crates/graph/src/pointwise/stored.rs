@@ -22,6 +22,7 @@ struct StoredNode {
 
 /// Expressions of a file that cannot be.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StoredError {
     /// There are too many.
     #[error("a kernel {0}")]

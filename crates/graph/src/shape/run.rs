@@ -14,6 +14,7 @@ pub struct ShapeValues {
 
 /// Why a shape program failed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[non_exhaustive]
 pub enum ShapeError {
     /// The program refers to a slot or input that has no value.
     #[error("the shape program reads {what}, which has no value: bind every input of the plan")]

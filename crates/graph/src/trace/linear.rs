@@ -56,7 +56,7 @@ impl Tensor {
             Some(extent) => &sum * (1.0 / extent as f64),
             None => {
                 let extent = super::shared(&self.state, crate::op::HostOp::Size(self.dim(axis)), &[]);
-                &sum / &extent.cast(DType::F32)
+                &sum / extent.cast(DType::F32)
             }
         }
     }

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 /// Why a model could not be traced.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ModelError {
     /// The configuration is not one: a key is unknown, missing or of another type.
     #[error("configuration: {0}")]

@@ -120,7 +120,7 @@ impl OutputPostprocessor {
         match &self.config {
             OutputPostprocessorConfig::L2normPostprocessor(_) => {
                 let length = x.square().sum(x.rank().saturating_sub(1)).sqrt();
-                x / &length.clamp(Some(1e-6), None)
+                x / length.clamp(Some(1e-6), None)
             }
             OutputPostprocessorConfig::LayernormPostprocessor(config) => {
                 layer_norm(scope, "_layer_norm", x, config.eps)
@@ -146,7 +146,7 @@ impl TimestampLayerNormConfig {
         periods
             .flat_map(|(&unit, &per_period)| {
                 let units = (&seconds / unit as f64).binary_scalar(BinaryOp::Mod, per_period as f64);
-                let angle = &(&(&units.cast(DType::F32) / per_period as f64) * 2.0) * HALF_TURN;
+                let angle = ((&units.cast(DType::F32) / per_period as f64) * 2.0) * HALF_TURN;
                 [angle.cos(), angle.sin()]
             })
             .collect()

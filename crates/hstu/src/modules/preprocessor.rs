@@ -271,7 +271,7 @@ impl InputPreprocessor {
                     let actions = required(scope, "actions", uih.actions.as_ref());
                     encoder.encoder().encode(scope, &actions, uih.watchtimes.as_ref(), &uih.rows)
                 });
-                &content + &self.mlp(scope, "_action_embedding_mlp", mlp, &rows, &uih.rows, features)
+                &content + self.mlp(scope, "_action_embedding_mlp", mlp, &rows, &uih.rows, features)
             }
             None => content,
         };
@@ -302,7 +302,7 @@ impl InputPreprocessor {
             self.mlp(scope, "_action_embedding_mlp", mlp, &encoded, &rows, features)
         });
         let (timestamps, _) = concat_2d_jagged(&uih.timestamps, &uih.rows, &candidates.timestamps, targets);
-        let max_seq_len = &uih.rows.max() + &targets.max();
+        let max_seq_len = &uih.rows.max() + targets.max();
         let plain = Preprocessed { embeddings: content, rows, timestamps, targets: targets.clone(), max_seq_len };
         match action {
             Some(action) if encoders.interleaved => interleave(scope, plain, &action, &uih.rows),
@@ -376,7 +376,7 @@ fn interleave(scope: &Scope, plain: Preprocessed, action: &Tensor, uih: &Ragged)
         embeddings: interleaved(&plain.embeddings, action),
         timestamps: interleaved(&plain.timestamps, &plain.timestamps),
         rows: history_rows.plus(&plain.targets),
-        max_seq_len: &plain.max_seq_len + &uih.max(),
+        max_seq_len: &plain.max_seq_len + uih.max(),
         targets: plain.targets,
     }
 }

@@ -58,7 +58,7 @@ impl RetrievalConfig {
         items.require_shape("retrieval", "items", &[items.dim(0), users.dim(1)]);
         let [users, items] = [users, items].map(|x| match self.similarity {
             Similarity::InnerProduct => x.clone(),
-            Similarity::Cosine => x / &x.square().sum(1).sqrt().clamp(Some(SHORTEST), None),
+            Similarity::Cosine => x / x.square().sum(1).sqrt().clamp(Some(SHORTEST), None),
         });
         let (scores, items) = scope.top_k(&users.matmul(&items.transpose(0, 1)), self.top_k);
         Retrieved { scores, items }

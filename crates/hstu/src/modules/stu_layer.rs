@@ -201,7 +201,7 @@ impl StuLayer {
         };
         let (k, v) = (by_head(&cache.k, &uvqk.k), by_head(&cache.v, &uvqk.v));
         let keys = cache.rows.plus(rows);
-        let attention = self.config.attention(&SeqLen::Host(&cache.max_len + &rows.max()));
+        let attention = self.config.attention(&SeqLen::Host(&cache.max_len + rows.max()));
         let mask = self.config.standard_mask(num_targets);
         let attn = delta_hstu_mha(scope, [&uvqk.q, &k, &v], rows, &keys, &attention, |pairs| mask.trace(pairs));
         self.output(scope, &attn, &uvqk, x)

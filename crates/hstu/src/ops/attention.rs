@@ -83,7 +83,7 @@ pub fn delta_hstu_mha(
     let activated = (&q.scores(k, rows, keys) * attention.alpha).silu();
     let weights = match &attention.divisor {
         SeqLen::Fixed(length) => &activated * (1.0 / (*length).max(1) as f64),
-        SeqLen::Host(length) => &activated / &length.cast(DType::F32),
+        SeqLen::Host(length) => &activated / length.cast(DType::F32),
     };
     let zero = scope.scalar(DType::F32, 0.0);
     mask(&pairs).select(&weights, &zero).weighted_sum(v, rows, keys)

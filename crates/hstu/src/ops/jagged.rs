@@ -21,7 +21,7 @@ pub fn jagged_dense_bmm_broadcast_add(jagged: &Tensor, rows: &Ragged, dense: &Te
     let fits = dense.rank() == 3 && dense.dim(0) == rows.batch && dense.dim(1) == jagged.dim(1);
     dense.require(op, "dense", fits, expected, dense.ty());
     bias.require_shape(op, "bias", &[rows.batch.clone(), dense.dim(2)]);
-    &jagged.jagged_matmul(dense, rows) + &bias.jagged_broadcast(rows)
+    &jagged.jagged_matmul(dense, rows) + bias.jagged_broadcast(rows)
 }
 
 /// The last row of every sample, `[B, ..]`; zeros for an empty sample.

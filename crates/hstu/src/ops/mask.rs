@@ -31,7 +31,7 @@ impl Pairs {
         let mut row = rows.row_index(keys, heads);
         if rows.lengths.value() != keys.lengths.value() {
             let queries = rows.lengths.at_most(&keys.lengths, "number of queries");
-            row = &row + &rows.per_sample(keys, heads, &(&keys.lengths - &queries));
+            row = &row + rows.per_sample(keys, heads, &(&keys.lengths - &queries));
         }
         let key = rows.key_index(keys, heads);
         Self { scope: scope.clone(), rows: rows.clone(), keys: keys.clone(), heads, row, key }
@@ -116,7 +116,7 @@ impl StandardMask {
         if self.max_attn_len > 0 {
             let mut near = distance.le(&pairs.int(self.max_attn_len));
             if self.min_full_attn_seq_len > 0 {
-                near = near.or(&row.ge(&(&end - &pairs.int(self.min_full_attn_seq_len))));
+                near = near.or(&row.ge(&(&end - pairs.int(self.min_full_attn_seq_len))));
             }
             mask = mask.and(&near);
         }
@@ -129,7 +129,7 @@ impl StandardMask {
     /// The id of the targets, which is the number of ids before them, `[B]` on the host.
     fn end(&self, pairs: &Pairs) -> Tensor {
         let history = match &self.num_targets {
-            Some(targets) => pairs.lengths() - &targets.at_most(pairs.lengths(), "num_targets"),
+            Some(targets) => pairs.lengths() - targets.at_most(pairs.lengths(), "num_targets"),
             None => pairs.lengths().clone(),
         };
         match self.contextual_seq_len {
@@ -142,7 +142,7 @@ impl StandardMask {
     fn id(&self, pairs: &Pairs, position: &Tensor, end: &Tensor) -> Tensor {
         let id = match self.contextual_seq_len {
             0 | 1 => position.clone(),
-            context => (position - &pairs.int(context - 1)).maximum(&pairs.int(0)),
+            context => (position - pairs.int(context - 1)).maximum(&pairs.int(0)),
         };
         if self.num_targets.is_some() { id.minimum(end) } else { id }
     }

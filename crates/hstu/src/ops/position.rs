@@ -45,7 +45,7 @@ impl Positions<'_> {
         let lengths = self.seq_lengths.at_most(&self.rows.lengths, "seq_lengths");
         match self.num_targets {
             Some(targets) if self.interleave_targets => &lengths - &(targets * 2.0).at_most(&lengths, "num_targets"),
-            Some(targets) => &lengths - &targets.at_most(&lengths, "num_targets"),
+            Some(targets) => &lengths - targets.at_most(&lengths, "num_targets"),
             None => lengths,
         }
     }
@@ -57,7 +57,7 @@ pub fn add_positional_embeddings(x: &Tensor, table: &Tensor, alpha: f64, positio
     let last = table.ty().extent(0).unwrap_or(1).saturating_sub(1);
     let highest = positions.history().binary_scalar(BinaryOp::Min, last as f64);
     let index = positions.rows.position().minimum(&highest.jagged_broadcast(positions.rows));
-    &(x * alpha) + &table.gather(&index)
+    (x * alpha) + table.gather(&index)
 }
 
 /// `alpha x_i + position_table[p(i)] + time_table[k(i)]`: positions count back from the end of the history, past
@@ -76,7 +76,7 @@ pub fn add_timestamp_positional_embeddings(
     time.require(op, positions.rows);
     let position = backward_position(positions, position_table, max_contextual_seq_len);
     let bucket = time_bucket(scope, positions.rows, time, time_table.ty().extent(0).unwrap_or(1).saturating_sub(1));
-    &(&(x * alpha) + &position_table.gather(&position)) + &time_table.gather(&bucket)
+    ((x * alpha) + position_table.gather(&position)) + time_table.gather(&bucket)
 }
 
 fn require<const N: usize>(op: &str, x: &Tensor, alpha: f64, tables: [(&str, &Tensor); N]) {
@@ -104,7 +104,7 @@ fn backward_position(positions: &Positions, table: &Tensor, context: usize) -> T
     let row = positions.rows.position();
     let history = positions.history().jagged_broadcast(positions.rows);
     let before = if positions.num_targets.is_some() { row.minimum(&history) } else { row.clone() };
-    let back = (&(&history - &before) + context as f64).clamp(None, Some(last as f64));
+    let back = ((&history - &before) + context as f64).clamp(None, Some(last as f64));
     match context {
         0 => back,
         _ => row.binary_scalar(BinaryOp::Lt, context as f64).select(&row, &back),
@@ -131,7 +131,7 @@ fn time_bucket(scope: &Scope, rows: &Ragged, time: &TimeBuckets, buckets: usize)
     let edges = time.bucket_fn.edges(scope, timestamps.dtype(), time.increments, buckets);
     let missed = gap.lt(&edges.gather(&near)).cast(DType::I32);
     let reached = gap.ge(&edges.gather(&(&near + 1.0))).cast(DType::I32);
-    &(&near - &missed) + &reached
+    (&near - &missed) + &reached
 }
 
 /// `now - times`. Where a difference of 64-bit integers overflows, it is the largest one, or one of the future.

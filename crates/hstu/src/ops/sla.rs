@@ -32,7 +32,7 @@ impl SemiLocal {
     fn history(&self, lengths: &Tensor) -> Tensor {
         match &self.num_targets {
             Some(targets) => {
-                (lengths - &targets.counts("num_targets")).binary_scalar(rewire_graph::pointwise::BinaryOp::Max, 0.0)
+                (lengths - targets.counts("num_targets")).binary_scalar(rewire_graph::pointwise::BinaryOp::Max, 0.0)
             }
             None => lengths.clone(),
         }

@@ -110,7 +110,7 @@ pub fn norm_mul_dropout(
             let width = x.width() / heads.max(1);
             let by_head = x.reshape(&[x.dim(0), heads.into(), width.into()]);
             let of_head = |affine: &Tensor| affine.reshape(&[heads.into(), 1.into()]);
-            let normed = &(&by_head.normalize(options.eps) * &of_head(weight)) + &of_head(bias);
+            let normed = (&by_head.normalize(options.eps) * of_head(weight)) + of_head(bias);
             normed.reshape(x.shape())
         }
         None => x.layer_norm(weight, bias, options.eps),

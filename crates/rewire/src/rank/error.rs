@@ -9,6 +9,7 @@ use thiserror::Error;
 
 /// Why a model could not be loaded or requests could not be ranked.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum RankError {
     /// A file of the model folder cannot be read.
     #[error("cannot read {}", path.display())]

@@ -3,6 +3,7 @@ use thiserror::Error;
 
 /// Why a kernel cannot be compiled for the CPU, or a call of it cannot run.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CpuError {
     /// The kernel holds something that the CPU path does not implement.
     #[error("the CPU cannot run this {kernel} kernel: {reason}")]

@@ -36,6 +36,7 @@ pub struct Replay {
 
 /// Why a case has no graph.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ReplayError {
     /// The operator is not known.
     #[error("operator `{op}` is not supported")]

@@ -57,6 +57,7 @@ impl HostOp {
 
 /// Why a function of the shape program has no value, or a check does not hold. Operands and entries count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum HostError {
     /// An entry of an operand is not what it may be.
     #[error("operand {operand}: expected {expected}, got {value} at element {entry}")]

@@ -39,7 +39,7 @@ impl CrossConfig {
         (0..self.cross_num).fold(x.clone(), |h, layer| {
             let weight = scope.weight(&format!("w.{layer}.weight"), &[1.into(), x.width().into()]);
             let bias = scope.weight(&format!("b.{layer}"), &[x.width().into()]);
-            &(&(&h.linear(&weight, None) * x) + &bias) + &h
+            ((&h.linear(&weight, None) * x) + &bias) + &h
         })
     }
 }
@@ -62,7 +62,7 @@ impl CrossV2Config {
                 }
                 None => linear(scope, &format!("kernels.{layer}"), &h, x.width()),
             };
-            &(x * &mapped) + &h
+            (x * &mapped) + &h
         })
     }
 }

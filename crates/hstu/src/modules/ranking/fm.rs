@@ -7,7 +7,7 @@ use serde::Deserialize;
 ///
 /// Fields `x` `[R, N, D]` to `sum_{i < j} x_i * x_j = ((sum_i x_i)^2 - sum_i x_i^2) / 2`, `[R, D]`.
 pub fn factorization_machine(x: &Tensor) -> Tensor {
-    let products = &(&x.sum(1).square() - &x.square().sum(1)) * 0.5;
+    let products = (&x.sum(1).square() - x.square().sum(1)) * 0.5;
     products.reshape(&[x.dim(0), x.dim(2)])
 }
 
@@ -34,6 +34,6 @@ impl DeepFmConfig {
         let flat = fields.reshape(&[fields.dim(0), (count * fields.width()).into()]);
         let h = scope.module("deep", |scope| self.deep.forward(scope, &flat));
         let pairs = factorization_machine(fields).sum(1);
-        &(&wide.sum(1) + &pairs) + &linear(scope, "linear", &h, 1)
+        (&wide.sum(1) + &pairs) + linear(scope, "linear", &h, 1)
     }
 }
