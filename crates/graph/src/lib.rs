@@ -68,5 +68,5 @@ pub use interpret::{Array, InterpretError, interpret};
 pub use number::Number;
 pub use storage::Format;
 pub use tensor::{Element, HostTensor, SharedBytes, TensorSizeError};
-pub use trace::{Axis, Mode, Ragged, Scope, Shape, Tensor};
+pub use trace::{Axis, Mode, Operand, Ragged, Scope, Shape, Tensor};
 pub use ty::{Layout, Type};

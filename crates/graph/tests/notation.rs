@@ -36,6 +36,10 @@ fn numbers_stand_on_either_side() {
     assert_eq!(run(|_, x| 1.0 - x), each(|x| 1.0 - x));
     assert_eq!(run(|_, x| 2.0 / (x + 8.0)), each(|x| 2.0 / (x + 8.0)));
     assert_eq!(run(|_, x| 3 * (x + 1)), each(|x| 3.0 * (x + 1.0)));
+    assert_eq!(
+        run(|_, x| x.gt(0.5).and(x.lt(4)).select(x, &x.maximum(3))),
+        each(|x| if x > 0.5 && x < 4.0 { x } else { x.max(3.0) })
+    );
     let host = |body: fn(&Tensor) -> Tensor| {
         let scope = Scope::new();
         let lengths = scope.host_input("lengths", (scope.size("samples"),));

@@ -10,17 +10,17 @@
 //!
 //! let scope = Scope::new();
 //! let rows = scope.size("rows");
-//! let x = scope.input("x", DType::F32, &[rows, 2.into()]);
-//! let weight = scope.parameter("weight", DType::F32, &[2.into(), 3.into()]);
+//! let x = scope.input("x", DType::F32, (rows, 2));
+//! let weight = scope.parameter("weight", DType::F32, [2, 3]);
 //! let graph = scope.finish(&[("y", x.matmul(&weight).silu())])?;
 //!
 //! let (graph, _) = rewire::optimize(graph)?;
 //! let plan = rewire::lower(&graph)?;
-//! let weight = HostTensor::f32(vec![2, 3], &[1.0, 0.0, 1.0, 0.0, 1.0, 1.0])?;
+//! let weight = HostTensor::f32([2, 3], &[1.0, 0.0, 1.0, 0.0, 1.0, 1.0])?;
 //! let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
 //! let mut session = Model::load(plan, |name| (name == "weight").then(|| weight.clone()), options)?.session();
 //!
-//! let x = HostTensor::f32(vec![1, 2], &[1.0, 2.0])?;
+//! let x = HostTensor::f32([1, 2], &[1.0, 2.0])?;
 //! let outputs = session.run(&Inputs::new().with("x", x))?;
 //! let y = outputs.get("y").map(HostTensor::to_f32).unwrap_or_default();
 //! assert!((y[0] - 0.7310586).abs() < 1e-6);
@@ -85,3 +85,7 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rewriting.md")]
 struct Rewriting;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/models.md")]
+struct Models;

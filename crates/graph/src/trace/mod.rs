@@ -19,6 +19,7 @@ mod top_k;
 
 pub use axes::{Axis, Shape};
 pub use jagged::Ragged;
+pub use pointwise::Operand;
 
 use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter};
 use crate::origins::ScopeId;

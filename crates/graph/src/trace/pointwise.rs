@@ -53,11 +53,39 @@ unary! {
     not => Not,
 }
 
+/// A second operand: a tensor, or a number of the type of the first.
+///
+/// ```
+/// use rewire_graph::{DType, Scope};
+/// let scope = Scope::new();
+/// let x = scope.input("x", DType::F32, [4]);
+/// let y = x.gt(0.5).and(x.lt(&x.square()));
+/// # let _ = scope.finish(&[("y", y)])?;
+/// # Ok::<(), rewire_graph::GraphError>(())
+/// ```
+pub trait Operand {
+    /// A function of `first` and this.
+    fn after(self, first: &Tensor, op: BinaryOp) -> Tensor;
+}
+
+macro_rules! operands {
+    ($function:ident: $($ty:ty $(as $view:ident)?),*) => {$(
+        impl Operand for $ty {
+            fn after(self, first: &Tensor, op: BinaryOp) -> Tensor {
+                first.$function(op, self$(.$view())?)
+            }
+        }
+    )*};
+}
+
+operands!(binary: &Tensor, Tensor as borrow);
+operands!(binary_scalar: f64, i64);
+
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident => $op:ident),* $(,)?) => {
         /// Functions of two values, element by element, broadcast like numpy.
         impl Tensor {
-            $($(#[$doc])* pub fn $name(&self, other: &Tensor) -> Tensor { self.binary(BinaryOp::$op, other) })*
+            $($(#[$doc])* pub fn $name(&self, other: impl Operand) -> Tensor { other.after(self, BinaryOp::$op) })*
         }
     };
 }

@@ -151,10 +151,13 @@ impl Config {
     /// # Errors
     /// [`ModelError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
     pub fn from_json(text: &str) -> Result<Self, ModelError> {
-        serde_json::from_str(text).map_err(|source| {
-            let keys = super::place::keys(text, source.line(), source.column());
-            if keys.is_empty() { ModelError::Parse(source) } else { ModelError::Key { keys, source } }
-        })
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let config = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+            let (keys, source) = (error.path().to_string(), error.into_inner());
+            if keys == "." { ModelError::Parse(source) } else { ModelError::Key { keys, source } }
+        })?;
+        deserializer.end()?;
+        Ok(config)
     }
 
     /// Names of the tasks, in the order of the logits.

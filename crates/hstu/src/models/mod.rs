@@ -1,7 +1,6 @@
 //! Whole models, traced from their configurations.
 
 pub mod dlrm_hstu;
-mod place;
 
 use crate::modules::ConfigError;
 use rewire_graph::op::Parameter;
@@ -18,7 +17,7 @@ pub enum ModelError {
     /// A key of the configuration is unknown, lacks another one or is of another type.
     #[error("configuration: `{keys}`: {source}")]
     Key {
-        /// The keys that lead to it, `hstu.stu.num_heads`.
+        /// The keys that lead to it, `hstu.stu.num_heads`, `fusion_mtl_tower.task_configs[1].task_name`.
         keys: String,
         /// What is wrong.
         source: serde_json::Error,
