@@ -302,7 +302,7 @@ fn functions_run_without_checks_where_they_need_none() {
         let scope = Scope::new();
         let x = scope.input("x", F32, &[scope.size("rows"), 5.into()]);
         let graph = scope.clone().finish(&[("y", scope.apply(Call::new(Text(text)), &[&x]))]).unwrap();
-        emit(&plan(&graph).unwrap().steps[0].kernel, &Target::BASELINE, &Tuning::default()).unwrap().trusted
+        emit(&plan(&graph).unwrap().steps[0].kernel, &Target::BASELINE, &Tuning::default()).unwrap().unchecked
     };
     for text in [
         "fn own(x: f32) -> f32 { return x / 2.5f + x % 3.0f; }",

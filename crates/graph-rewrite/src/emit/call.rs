@@ -11,7 +11,7 @@ use rewire_graph::pointwise::Function;
 pub(super) struct Declaration {
     pub wgsl: String,
     /// It may run without checks.
-    pub trusted: bool,
+    pub unchecked: bool,
 }
 
 /// The declaration of a function, renamed. It is checked apart from the shader, so that it uses nothing of that and
@@ -38,12 +38,12 @@ pub(super) fn declaration(function: &Function, number: usize) -> Result<Declarat
         let arguments = vec!["f32"; function.arguments()].join(", ");
         return Err(wrong(None, format!("expected a function {}({arguments}) -> f32", function.name())));
     }
-    Ok(Declaration { wgsl: format!("{}\n\n", rename(wgsl.trim(), number)), trusted: is_trusted(&module, &info) })
+    Ok(Declaration { wgsl: format!("{}\n\n", rename(wgsl.trim(), number)), unchecked: needs_no_checks(&module, &info) })
 }
 
 /// True of functions without loops, without indices that they compute and without division of integers: they end, and nothing
 /// in them is undefined.
-fn is_trusted(module: &naga::Module, info: &ModuleInfo) -> bool {
+fn needs_no_checks(module: &naga::Module, info: &ModuleInfo) -> bool {
     module.functions.iter().all(|(handle, function)| {
         let defined = |expression: &Expression| match *expression {
             Expression::Access { .. } => false,

@@ -57,7 +57,7 @@ pub(super) fn emit(kernel: &Custom, mut module: Module) -> Result<ParsedKernel, 
         }
         other => other,
     })?;
-    emitted.kernel.trusted = false;
+    emitted.kernel.unchecked = false;
     Ok(emitted)
 }
 

@@ -6,7 +6,7 @@ use super::EmitError;
 use super::coords::Coords;
 use super::function::{self, Facts, Text};
 use super::module::Module;
-use super::value::{COMPONENTS, Value};
+use super::value::{COMPONENTS, Emitted};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, Lanes};
 use std::collections::{BTreeMap, HashMap};
@@ -14,35 +14,35 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 /// A block of statements and the expressions whose values it knows.
-pub(super) struct Scope {
-    known: HashMap<ExprId, Value>,
-    coords: BTreeMap<u8, Value>,
-    values: BTreeMap<u8, Value>,
+pub(super) struct Code {
+    known: HashMap<ExprId, Emitted>,
+    coords: BTreeMap<u8, Emitted>,
+    values: BTreeMap<u8, Emitted>,
     lanes: Rc<[Lanes]>,
     valid: Option<String>,
     text: String,
 }
 
-impl Scope {
-    /// A scope of one point. `values` are sums that are known, by position.
-    pub fn point(coords: &Coords, values: &[(u8, Value)]) -> Self {
-        let coords = coords.iter().map(|(axis, name)| (axis, Value::Uniform(name.to_owned()))).collect();
+impl Code {
+    /// The code of one point. `values` are sums that are known, by position.
+    pub fn point(coords: &Coords, values: &[(u8, Emitted)]) -> Self {
+        let coords = coords.iter().map(|(axis, name)| (axis, Emitted::Uniform(name.to_owned()))).collect();
         let values = values.iter().cloned().collect();
         Self { known: HashMap::new(), coords, values, lanes: Rc::from([]), valid: None, text: String::new() }
     }
 
-    /// A scope of four points along coordinate `axis`, whose text is a multiple of four.
+    /// The code of four points along coordinate `axis`, whose text is a multiple of four.
     /// `valid`, a `vec4<bool>`, tells which of them exist; all do if it is `None`.
-    pub fn four(module: &Module, axis: u8, coords: &Coords, values: &[(u8, Value)], valid: Option<&str>) -> Self {
-        let uniform = values.iter().filter(|(_, value)| !matches!(value, Value::Vector(_) | Value::Split(_)));
+    pub fn four(module: &Module, axis: u8, coords: &Coords, values: &[(u8, Emitted)], valid: Option<&str>) -> Self {
+        let uniform = values.iter().filter(|(_, value)| !matches!(value, Emitted::Vector(_) | Emitted::Split(_)));
         let uniform = uniform.fold(0, |bits, (n, _)| bits | 1 << n);
-        let mut scope = Self::point(coords, values);
-        if let Some(Value::Uniform(text)) = scope.coords.get(&axis).cloned() {
-            scope.coords.insert(axis, Value::Consecutive(text));
+        let mut code = Self::point(coords, values);
+        if let Some(Emitted::Uniform(text)) = code.coords.get(&axis).cloned() {
+            code.coords.insert(axis, Emitted::Consecutive(text));
         }
-        scope.lanes = Lanes::with_uniform_values(&module.body.dag, axis, uniform).into();
-        scope.valid = valid.map(str::to_owned);
-        scope
+        code.lanes = Lanes::with_uniform_values(&module.body.dag, axis, uniform).into();
+        code.valid = valid.map(str::to_owned);
+        code
     }
 
     /// An inner block: it knows what this one knows, and starts without statements.
@@ -59,7 +59,7 @@ impl Scope {
 
     /// An inner block for one of four points.
     fn lane(&self, lane: usize) -> Self {
-        let only = |values: &BTreeMap<u8, Value>| values.iter().map(|(&n, value)| (n, value.in_lane(lane))).collect();
+        let only = |values: &BTreeMap<u8, Emitted>| values.iter().map(|(&n, value)| (n, value.in_lane(lane))).collect();
         Self {
             known: self.known.iter().map(|(&id, value)| (id, value.in_lane(lane))).collect(),
             coords: only(&self.coords),
@@ -71,11 +71,11 @@ impl Scope {
     }
 
     /// Adds the next sum, which is known from here on.
-    pub fn supply(&mut self, value: Value) {
+    pub fn supply(&mut self, value: Emitted) {
         self.values.insert(self.values.len() as u8, value);
     }
 
-    /// The sums that this scope knows, a bit each.
+    /// The sums that this code knows, a bit each.
     pub fn supplied_values(&self) -> u32 {
         self.values.keys().fold(0, |bits, n| bits | 1 << n)
     }
@@ -93,12 +93,12 @@ impl Scope {
     }
 
     /// The value of an expression, if it is known.
-    pub fn known(&self, id: ExprId) -> Option<&Value> {
+    pub fn known(&self, id: ExprId) -> Option<&Emitted> {
         self.known.get(&id)
     }
 
     /// Learns the value of an expression.
-    pub fn learn(&mut self, id: ExprId, value: Value) {
+    pub fn learn(&mut self, id: ExprId, value: Emitted) {
         self.known.insert(id, value);
     }
 
@@ -123,12 +123,12 @@ impl Scope {
         self.text.push('\n');
     }
 
-    /// Adds a block of another scope's statements, `head { ... }`.
+    /// Adds a block of other statements, `head { ... }`.
     pub fn block(&mut self, head: &str, body: &str) {
         let _ = writeln!(self.text, "{head} {{\n{}}}", indented(body));
     }
 
-    /// The statements so far; the scope goes on with none.
+    /// The statements so far; the code goes on with none.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.text)
     }
@@ -139,7 +139,7 @@ impl Scope {
     }
 
     /// Evaluates expressions.
-    pub fn eval(&mut self, module: &mut Module, roots: &[ExprId]) -> Result<Vec<Value>, EmitError> {
+    pub fn eval(&mut self, module: &mut Module, roots: &[ExprId]) -> Result<Vec<Emitted>, EmitError> {
         for id in module.required(roots) {
             self.node(module, id)?;
         }
@@ -167,7 +167,7 @@ impl Scope {
     }
 
     /// Evaluates one expression.
-    pub fn eval_one(&mut self, module: &mut Module, root: ExprId) -> Result<Value, EmitError> {
+    pub fn eval_one(&mut self, module: &mut Module, root: ExprId) -> Result<Emitted, EmitError> {
         self.eval(module, &[root]).map(|mut values| values.swap_remove(0))
     }
 
@@ -176,15 +176,15 @@ impl Scope {
             return Ok(());
         }
         if let Some(name) = module.computed(id) {
-            self.known.insert(id, Value::Uniform(name.to_owned()));
+            self.known.insert(id, Emitted::Uniform(name.to_owned()));
             return Ok(());
         }
         let dag = &module.body.dag;
         let scalar = dag.scalar(id);
         let value = match dag.expr(id) {
-            &Expr::Float(bits) => Value::of_constant(Scalar::F32, f32::from_bits(bits).into()),
-            &Expr::Int(scalar, value) => Value::Int(scalar, value),
-            &Expr::Bool(value) => Value::Bool(value),
+            &Expr::Float(bits) => Emitted::of_constant(Scalar::F32, f32::from_bits(bits).into()),
+            &Expr::Int(scalar, value) => Emitted::Int(scalar, value),
+            &Expr::Bool(value) => Emitted::Bool(value),
             &Expr::Coord(axis) => supplied("coordinate", &self.coords, axis)?,
             &Expr::Value(position) => supplied("value", &self.values, position)?,
             &Expr::Size(position) => {
@@ -192,8 +192,8 @@ impl Scope {
                 let missing = EmitError::Missing { what: "size", index: position.into(), count: sizes.len() };
                 let dim = sizes.get(position as usize).ok_or(missing)?;
                 match dim.as_const() {
-                    Some(n) => Value::Int(Scalar::I32, n as i64),
-                    None => Value::Uniform(module.dim(dim)),
+                    Some(n) => Emitted::Int(Scalar::I32, n as i64),
+                    None => Emitted::Uniform(module.dim(dim)),
                 }
             }
             Expr::Load { operand, index } => self.load(module, id, *operand, index)?,
@@ -208,9 +208,9 @@ impl Scope {
                 let argument = self.get(module, a)?;
                 let kind = dag.scalar(a);
                 match argument {
-                    Value::Float(x) => Value::of_constant(scalar, op.evaluate(x.into())),
-                    Value::Int(_, x) => Value::Int(kind, op.evaluate_int(kind, x)),
-                    Value::Bool(x) => Value::Bool(op.evaluate_int(kind, x.into()) != 0),
+                    Emitted::Float(x) => Emitted::of_constant(scalar, op.evaluate(x.into())),
+                    Emitted::Int(_, x) => Emitted::Int(kind, op.evaluate_int(kind, x)),
+                    Emitted::Bool(x) => Emitted::Bool(op.evaluate_int(kind, x.into()) != 0),
                     _ => self.apply(module, id, &[a], |text, wide| function::unary(op, kind, &text[0], wide))?,
                 }
             }
@@ -218,12 +218,12 @@ impl Scope {
             &Expr::Cast(to, a) => {
                 let from = dag.scalar(a);
                 match self.get(module, a)? {
-                    Value::Float(x) if to == Scalar::F32 => Value::Float(x),
-                    Value::Float(x) => Value::of_integer(to, to.truncate(x.into())),
-                    Value::Int(_, x) if to == Scalar::F32 => Value::Float(x as f32),
-                    Value::Int(_, x) => Value::of_integer(to, x),
-                    Value::Bool(x) if to == Scalar::F32 => Value::Float(f32::from(u8::from(x))),
-                    Value::Bool(x) => Value::of_integer(to, x.into()),
+                    Emitted::Float(x) if to == Scalar::F32 => Emitted::Float(x),
+                    Emitted::Float(x) => Emitted::of_integer(to, to.truncate(x.into())),
+                    Emitted::Int(_, x) if to == Scalar::F32 => Emitted::Float(x as f32),
+                    Emitted::Int(_, x) => Emitted::of_integer(to, x),
+                    Emitted::Bool(x) if to == Scalar::F32 => Emitted::Float(f32::from(u8::from(x))),
+                    Emitted::Bool(x) => Emitted::of_integer(to, x.into()),
                     _ => self.apply(module, id, &[a], |text, wide| Ok(function::cast(from, to, &text[0], wide)))?,
                 }
             }
@@ -233,7 +233,7 @@ impl Scope {
         Ok(())
     }
 
-    fn get(&mut self, module: &mut Module, id: ExprId) -> Result<Value, EmitError> {
+    fn get(&mut self, module: &mut Module, id: ExprId) -> Result<Emitted, EmitError> {
         if let Some(value) = self.known.get(&id) {
             return Ok(value.clone());
         }
@@ -247,10 +247,10 @@ impl Scope {
     }
 
     /// The scalar form where the lanes of `id` follow from the first one.
-    fn scalar_form(&self, id: ExprId, name: String) -> Value {
+    fn scalar_form(&self, id: ExprId, name: String) -> Emitted {
         match self.class(id) {
-            Lanes::Consecutive { .. } => Value::Consecutive(name),
-            _ => Value::Uniform(name),
+            Lanes::Consecutive { .. } => Emitted::Consecutive(name),
+            _ => Emitted::Uniform(name),
         }
     }
 
@@ -261,7 +261,7 @@ impl Scope {
         id: ExprId,
         operands: &[ExprId],
         code: impl Fn(&[String], bool) -> Result<Text, EmitError>,
-    ) -> Result<Value, EmitError> {
+    ) -> Result<Emitted, EmitError> {
         let arguments = operands.iter().map(|&o| self.get(module, o)).collect::<Result<Vec<_>, _>>()?;
         let lane = |l: usize| arguments.iter().map(|a| a.lane(l)).collect::<Vec<_>>();
         if self.class(id) != Lanes::Varying {
@@ -273,7 +273,7 @@ impl Scope {
             let wide: Vec<_> = arguments.iter().zip(operands).map(|(a, &o)| a.vector(dag.scalar(o))).collect();
             let text = code(&wide, true)?;
             if text.wide {
-                return Ok(Value::Vector(self.bind(module, &text.code)));
+                return Ok(Emitted::Vector(self.bind(module, &text.code)));
             }
         }
         self.split(module, |l| Ok(code(&lane(l), false)?.code))
@@ -283,9 +283,9 @@ impl Scope {
         &mut self,
         module: &mut Module,
         mut code: impl FnMut(usize) -> Result<String, EmitError>,
-    ) -> Result<Value, EmitError> {
+    ) -> Result<Emitted, EmitError> {
         let mut part = |l| Ok::<_, EmitError>(self.bind(module, &code(l)?));
-        Ok(Value::Split([part(0)?, part(1)?, part(2)?, part(3)?]))
+        Ok(Emitted::Split([part(0)?, part(1)?, part(2)?, part(3)?]))
     }
 
     fn binary(
@@ -295,7 +295,7 @@ impl Scope {
         op: BinaryOp,
         a: ExprId,
         b: ExprId,
-    ) -> Result<Value, EmitError> {
+    ) -> Result<Emitted, EmitError> {
         let dag = &module.body.dag;
         let scalar = dag.scalar(a);
         if dag.scalar(b) != scalar {
@@ -304,14 +304,14 @@ impl Scope {
         }
         let (left, right) = (self.get(module, a)?, self.get(module, b)?);
         match (&left, &right) {
-            (&Value::Float(x), &Value::Float(y)) => {
-                return Ok(Value::of_constant(op.result(scalar), op.evaluate(x.into(), y.into())));
+            (&Emitted::Float(x), &Emitted::Float(y)) => {
+                return Ok(Emitted::of_constant(op.result(scalar), op.evaluate(x.into(), y.into())));
             }
-            (&Value::Int(_, x), &Value::Int(_, y)) => {
-                return Ok(Value::of_integer(op.result(scalar), op.evaluate_int(scalar, x, y)));
+            (&Emitted::Int(_, x), &Emitted::Int(_, y)) => {
+                return Ok(Emitted::of_integer(op.result(scalar), op.evaluate_int(scalar, x, y)));
             }
-            (&Value::Bool(x), &Value::Bool(y)) => {
-                return Ok(Value::of_integer(Scalar::Bool, op.evaluate_int(scalar, x.into(), y.into())));
+            (&Emitted::Bool(x), &Emitted::Bool(y)) => {
+                return Ok(Emitted::of_integer(Scalar::Bool, op.evaluate_int(scalar, x.into(), y.into())));
             }
             _ => {}
         }
@@ -327,9 +327,9 @@ impl Scope {
         }
         // The second operand is looked at for NaN.
         let limits = scalar == Scalar::F32 && matches!(op, BinaryOp::Min | BinaryOp::Max);
-        let (a, b) = if limits && matches!(right, Value::Float(_)) { (b, a) } else { (a, b) };
+        let (a, b) = if limits && matches!(right, Emitted::Float(_)) { (b, a) } else { (a, b) };
         let natural = |id| dag.range(id).is_some_and(|(low, _)| low >= 0);
-        let divisor = if let Value::Int(_, n) = right { Some(n) } else { None };
+        let divisor = if let Emitted::Int(_, n) = right { Some(n) } else { None };
         let facts = Facts { natural: natural(a) && natural(b), divisor };
         self.apply(module, id, &[a, b], |text, wide| function::binary(op, scalar, (&text[0], &text[1]), facts, wide))
     }
@@ -340,13 +340,13 @@ impl Scope {
         module: &mut Module,
         id: ExprId,
         op: BinaryOp,
-        (a, left): (ExprId, &Value),
-        (b, right): (ExprId, &Value),
-    ) -> Result<Option<Value>, EmitError> {
+        (a, left): (ExprId, &Emitted),
+        (b, right): (ExprId, &Emitted),
+    ) -> Result<Option<Emitted>, EmitError> {
         let (op, right) = match *right {
             // Compilers may take the quotient by infinity for 0.
-            Value::Float(y) if op == BinaryOp::Div && y.is_infinite() => {
-                (BinaryOp::Mul, &Value::Float(0.0f32.copysign(y)))
+            Emitted::Float(y) if op == BinaryOp::Div && y.is_infinite() => {
+                (BinaryOp::Mul, &Emitted::Float(0.0f32.copysign(y)))
             }
             _ => (op, right),
         };
@@ -357,9 +357,9 @@ impl Scope {
             BinaryOp::Div => "/",
             _ => return Ok(None),
         };
-        let mut zero = |value: &Value| match *value {
-            Value::Float(zero) if zero.to_bits() == (-0.0f32).to_bits() => Some(format!("(-{})", module.zero())),
-            Value::Float(0.0) => Some(module.zero()),
+        let mut zero = |value: &Emitted| match *value {
+            Emitted::Float(zero) if zero.to_bits() == (-0.0f32).to_bits() => Some(format!("(-{})", module.zero())),
+            Emitted::Float(0.0) => Some(module.zero()),
             _ => None,
         };
         let zeros = (zero(left), zero(right));
@@ -384,18 +384,18 @@ impl Scope {
         module: &mut Module,
         id: ExprId,
         a: ExprId,
-        exponent: &Value,
-    ) -> Result<Option<Value>, EmitError> {
+        exponent: &Emitted,
+    ) -> Result<Option<Emitted>, EmitError> {
         let factors: usize = match exponent {
-            Value::Float(2.0) => 2,
-            Value::Float(3.0) => 3,
+            Emitted::Float(2.0) => 2,
+            Emitted::Float(3.0) => 3,
             _ => return Ok(None),
         };
         let product = |text: &[String], _| Ok(Text { code: vec![text[0].as_str(); factors].join(" * "), wide: true });
         self.apply(module, id, &[a], product).map(Some)
     }
 
-    fn load(&mut self, module: &mut Module, id: ExprId, operand: u16, index: &[ExprId]) -> Result<Value, EmitError> {
+    fn load(&mut self, module: &mut Module, id: ExprId, operand: u16, index: &[ExprId]) -> Result<Emitted, EmitError> {
         let indices = index.iter().map(|&i| self.get(module, i)).collect::<Result<Vec<_>, _>>()?;
         let lane = |l: usize| indices.iter().map(|i| i.lane(l)).collect::<Vec<_>>();
         if self.class(id) != Lanes::Varying {
@@ -407,7 +407,7 @@ impl Scope {
         let classes: Vec<_> = index.iter().map(|&i| self.class(i)).collect();
         if Lanes::is_vector_load(&classes) && module.has_vector_load(operand) {
             let code = module.load4(operand, &lane(0))?;
-            return Ok(Value::Vector(self.bind(module, &code)));
+            return Ok(Emitted::Vector(self.bind(module, &code)));
         }
         let mut codes = Vec::with_capacity(4);
         for (l, component) in COMPONENTS.iter().enumerate() {
@@ -417,7 +417,7 @@ impl Scope {
         self.split(module, |l| Ok(codes[l].clone()))
     }
 
-    fn sample(&mut self, module: &mut Module, id: ExprId, offsets: u16, row: ExprId) -> Result<Value, EmitError> {
+    fn sample(&mut self, module: &mut Module, id: ExprId, offsets: u16, row: ExprId) -> Result<Emitted, EmitError> {
         let row = self.get(module, row)?;
         if self.class(id) != Lanes::Varying {
             let code = module.sample(offsets, &row.first())?;
@@ -431,11 +431,11 @@ impl Scope {
         self.split(module, |l| Ok(codes[l].clone()))
     }
 
-    fn uniform(&mut self, module: &mut Module, id: ExprId, seed: ExprId, index: ExprId) -> Result<Value, EmitError> {
+    fn uniform(&mut self, module: &mut Module, id: ExprId, seed: ExprId, index: ExprId) -> Result<Emitted, EmitError> {
         let aligned = self.class(index) == Lanes::Consecutive { aligned: true };
         if self.class(id) == Lanes::Varying && aligned && self.class(seed).is_uniform() {
             let (seed, index) = (self.get(module, seed)?.first(), self.get(module, index)?.first());
-            return Ok(Value::Vector(self.bind(module, &format!("uniform_random4({seed}, {index})"))));
+            return Ok(Emitted::Vector(self.bind(module, &format!("uniform_random4({seed}, {index})"))));
         }
         self.apply(module, id, &[seed, index], |text, _| {
             Ok(Text { code: format!("uniform_random({}, {})", text[0], text[1]), wide: false })
@@ -443,7 +443,7 @@ impl Scope {
     }
 }
 
-fn supplied(what: &'static str, values: &BTreeMap<u8, Value>, index: u8) -> Result<Value, EmitError> {
+fn supplied(what: &'static str, values: &BTreeMap<u8, Emitted>, index: u8) -> Result<Emitted, EmitError> {
     values.get(&index).cloned().ok_or(EmitError::Missing { what, index: index.into(), count: values.len() })
 }
 

@@ -1,7 +1,7 @@
 //! Rows combined one after the other: sums by sample and by index.
 
 use super::coords::Coords;
-use super::expr::{Scope, indented};
+use super::expr::{Code, indented};
 use super::hook::{Columns, Combine, float};
 use super::map::split_row;
 use super::matmul::row_count;
@@ -9,7 +9,7 @@ use super::module::Module;
 use super::reduce::combine;
 use super::store::vector_accesses;
 use super::template::{Main, Template, template};
-use super::value::Value;
+use super::value::Emitted;
 use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Tuning};
 use crate::plan::ReduceOp;
 use crate::schedule::Fold;
@@ -37,17 +37,17 @@ impl Scheduled for Fold<'_> {
         }
         let points = Points::new(self, &module)?;
         let shares = Shares::new(self, &points, threads);
-        let mut main = Scope::point(&Coords::default(), &[]);
+        let mut main = Code::point(&Coords::default(), &[]);
         let grid = match self.index {
             Some(_) => points.place_by_row(&mut module, &mut main, &shares),
             None => points.place(&mut module, &mut main, &shares),
         };
         let coords = points.split(&mut module, &mut main).with(self.row, "n");
-        let mut scope = points.scope(&mut module, &mut main, &coords);
+        let mut code = points.code(&mut module, &mut main, &coords);
         let rows = row_count(&mut module, self.rows)?;
 
         let roots: Vec<ExprId> = self.sums.iter().map(|sum| sum.value).collect();
-        let mut inner = scope.inner();
+        let mut inner = code.inner();
         let dag = &module.body.dag;
         // What is the same for all rows of a sample is computed once.
         if self.index.is_none() {
@@ -69,7 +69,7 @@ impl Scheduled for Fold<'_> {
             Some(index) => look_up(&mut module, index, self.row)?,
             None => (String::new(), String::new()),
         };
-        let results = results(self, &points, &shares, &mut module, &mut scope)?;
+        let results = results(self, &points, &shares, &mut module, &mut code)?;
         let variables = vec![
             ("by_index", self.index.is_some().into()),
             ("lanes", points.columns.lanes.into()),
@@ -97,9 +97,9 @@ fn nested(text: &str, levels: usize) -> String {
 
 /// Statements that find the row of results that row `n` counts for, `wanted`.
 fn look_up(module: &mut Module, index: ExprId, row: u8) -> Result<(String, String), EmitError> {
-    let mut scope = Scope::point(&Coords::default().with(row, "n"), &[]);
-    let wanted = scope.eval_one(module, index)?.first();
-    Ok((scope.take(), format!("let wanted = {wanted};\n")))
+    let mut code = Code::point(&Coords::default().with(row, "n"), &[]);
+    let wanted = code.eval_one(module, index)?.first();
+    Ok((code.take(), format!("let wanted = {wanted};\n")))
 }
 
 /// Statements that combine the sums of the threads that share a result, and store it.
@@ -108,7 +108,7 @@ fn results(
     points: &Points<'_>,
     shares: &Shares,
     module: &mut Module,
-    scope: &mut Scope,
+    code: &mut Code,
 ) -> Result<String, EmitError> {
     for (n, sum) in kernel.sums.iter().enumerate() {
         let own = format!("total{n}");
@@ -116,17 +116,17 @@ fn results(
             1 => own,
             _ => {
                 let result = module.name();
-                scope.line(&format!("let {result} = {}(local, {own});", combine(&[sum.op])));
+                code.line(&format!("let {result} = {}(local, {own});", combine(&[sum.op])));
                 result
             }
         };
-        scope.supply(if points.columns.lanes == 1 { Value::Uniform(name) } else { Value::Vector(name) });
+        code.supply(if points.columns.lanes == 1 { Emitted::Uniform(name) } else { Emitted::Vector(name) });
     }
-    let mut last = scope.inner();
+    let mut last = code.inner();
     points.columns.store(&mut last, module, &points.column(), &kernel.nest.outputs)?;
     let condition = if shares.parts > 1 { "if (inside && part == 0)" } else { "if (inside)" };
-    scope.block(condition, &last.take());
-    Ok(scope.take())
+    code.block(condition, &last.take());
+    Ok(code.take())
 }
 
 /// The functions that combine the sums of threads, for the template.
@@ -166,7 +166,7 @@ impl<'k> Points<'k> {
     }
 
     /// Statements that find the place of a thread, `at`, and whether there is one, `inside`: groups one after the other.
-    fn place(&self, module: &mut Module, main: &mut Scope, shares: &Shares) -> Vec<GridFactor> {
+    fn place(&self, module: &mut Module, main: &mut Code, shares: &Shares) -> Vec<GridFactor> {
         let points = module.product(&self.extents);
         main.line(&format!("let points = {points};"));
         main.line("let wanted = workgroup * PLACES + place;");
@@ -177,7 +177,7 @@ impl<'k> Points<'k> {
     }
 
     /// As [`Points::place`]: a block of rows of results, from `first` to before `past`, by groups of columns.
-    fn place_by_row(&self, module: &mut Module, main: &mut Scope, shares: &Shares) -> Vec<GridFactor> {
+    fn place_by_row(&self, module: &mut Module, main: &mut Code, shares: &Shares) -> Vec<GridFactor> {
         let (results, inner) = self.extents.split_at(1);
         let (all, columns, of_row) = (module.product(results), module.product(inner), shares.columns);
         main.line(&format!("let results = {all};"));
@@ -195,7 +195,7 @@ impl<'k> Points<'k> {
     }
 
     /// Statements that find the coordinates of `at`.
-    fn split(&self, module: &mut Module, main: &mut Scope) -> Coords {
+    fn split(&self, module: &mut Module, main: &mut Code) -> Coords {
         let mut names = split_row(module, main, &self.extents, "at");
         if self.columns.lanes > 1 {
             main.line(&format!("let column = c{} * {};", self.columns.axis, self.columns.lanes));
@@ -210,16 +210,16 @@ impl<'k> Points<'k> {
         if self.columns.lanes > 1 { "column".to_owned() } else { format!("c{}", self.columns.axis) }
     }
 
-    fn scope(&self, module: &mut Module, main: &mut Scope, coords: &Coords) -> Scope {
+    fn code(&self, module: &mut Module, main: &mut Code, coords: &Coords) -> Code {
         if self.columns.lanes == 1 {
-            return Scope::point(coords, &[]);
+            return Code::point(coords, &[]);
         }
         let whole = self.columns.whole();
         if !whole {
             let extent = module.dim(self.columns.extent);
             main.line(&format!("let valid = (column + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});"));
         }
-        Scope::four(module, self.columns.axis, coords, &[], (!whole).then_some("valid"))
+        Code::four(module, self.columns.axis, coords, &[], (!whole).then_some("valid"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tiles of the pairs of rows and keys, for every sample and head.
 
 use super::coords::Coords;
-use super::expr::{Scope, indented};
+use super::expr::{Code, indented};
 use super::interval::{Pair, TileState, tile_state};
 use super::matmul::{place_in_list, row_count};
 use super::module::Module;
@@ -43,9 +43,9 @@ impl Frame<'_> {
         variant: Variant,
         hooks: impl FnOnce(&mut Module) -> Result<String, EmitError>,
     ) -> Result<ParsedKernel, EmitError> {
-        let mut scope = Scope::point(&self.entry(&mut module), &[]);
-        place_in_list(&mut module, &mut scope, "tile", "i0")?;
-        self.compute_once(&mut module, &mut scope, &variant.roots)?;
+        let mut code = Code::point(&self.entry(&mut module), &[]);
+        place_in_list(&mut module, &mut code, "tile", "i0")?;
+        self.compute_once(&mut module, &mut code, &variant.roots)?;
         let hooks = hooks(&mut module)?;
         let entry = self.entry(&mut module);
         let state =
@@ -53,7 +53,7 @@ impl Frame<'_> {
         let state = state.transpose()?;
         for (name, range) in [("rows", self.rows), ("keys", self.keys)] {
             let count = row_count(&mut module, range)?;
-            scope.line(&format!("let {name} = {count};"));
+            code.line(&format!("let {name} = {count};"));
         }
         let block = |text: Option<&str>, depth: usize| {
             let mut text = text.unwrap_or_default().to_owned();
@@ -80,7 +80,7 @@ impl Frame<'_> {
             longest_first: true,
         };
         let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![self.heads.into()], 1)];
-        let main = Main { threads: variant.threads, hooks, body: indented(&scope.take()), variables };
+        let main = Main { threads: variant.threads, hooks, body: indented(&code.take()), variables };
         variant.template.render(module, main, grid, vec![list])
     }
 
@@ -98,16 +98,16 @@ impl Frame<'_> {
     }
 
     /// Reads what is the same for a whole sample and head before the hooks, which run for every pair, do.
-    fn compute_once(&self, module: &mut Module, scope: &mut Scope, roots: &[ExprId]) -> Result<(), EmitError> {
+    fn compute_once(&self, module: &mut Module, code: &mut Code, roots: &[ExprId]) -> Result<(), EmitError> {
         let entry = (0..self.samples.len() as u8).chain(self.head).fold(0, |bits, axis| bits | 1u32 << axis);
         let dag = &module.body.dag;
         let reads = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. } | Expr::Sample { .. });
         let fixed = |id: &ExprId| dag.coords(*id) & !entry == 0 && dag.values(*id) == 0;
         let once: Vec<ExprId> = module.required(roots).into_iter().filter(|id| reads(id) && fixed(id)).collect();
         for id in once {
-            let value = scope.eval_one(module, id)?.first();
+            let value = code.eval_one(module, id)?.first();
             let variable = module.compute_once(id);
-            scope.line(&format!("{variable} = {value};"));
+            code.line(&format!("{variable} = {value};"));
         }
         Ok(())
     }

@@ -2,11 +2,11 @@
 
 use super::EmitError;
 use super::coords::Coords;
-use super::expr::{Scope, indented};
+use super::expr::{Code, indented};
 use super::function::float_literal;
 use super::module::Module;
 use super::store::{everywhere, store_all_four, store_all_point};
-use super::value::Value;
+use super::value::Emitted;
 use crate::plan::{Output, ReduceOp};
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
@@ -23,15 +23,15 @@ impl Four<'_> {
         self.coords.get(self.axis).unwrap_or("0")
     }
 
-    /// A scope of the points; those beyond the extent are not valid.
-    pub fn scope(&self, module: &mut Module, values: &[(u8, Value)]) -> Scope {
+    /// A code of the points; those beyond the extent are not valid.
+    pub fn code(&self, module: &mut Module, values: &[(u8, Emitted)]) -> Code {
         let whole = self.extent.as_const().is_some_and(|n| n % 4 == 0);
-        let mut scope = Scope::four(module, self.axis, self.coords, values, if whole { None } else { Some("valid") });
+        let mut code = Code::four(module, self.axis, self.coords, values, if whole { None } else { Some("valid") });
         if !whole {
             let extent = module.dim(self.extent);
-            scope.line(&format!("let valid = ({} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});", self.name()));
+            code.line(&format!("let valid = ({} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});", self.name()));
         }
-        scope
+        code
     }
 }
 
@@ -63,28 +63,28 @@ pub(super) fn elements(
     name: &str,
     module: &mut Module,
     four: &Four,
-    (values, more): (&[(u8, Value)], &str),
+    (values, more): (&[(u8, Emitted)], &str),
     (root, element, filler): (ExprId, Element, &str),
 ) -> Result<String, EmitError> {
     float(module, name, root)?;
-    let mut scope = four.scope(module, values);
+    let mut code = four.code(module, values);
     let value = match element {
-        Element::Float => scope.eval_one(module, root)?.vector(Scalar::F32),
-        Element::Half => scope.halves(module, root)?,
+        Element::Float => code.eval_one(module, root)?.vector(Scalar::F32),
+        Element::Half => code.halves(module, root)?,
     };
     let vector = element.vector();
-    match scope.valid().map(str::to_owned) {
-        Some(valid) => scope.line(&format!("return select({vector}({filler}), {value}, {valid});")),
-        None => scope.line(&format!("return {value};")),
+    match code.valid().map(str::to_owned) {
+        Some(valid) => code.line(&format!("return select({vector}({filler}), {value}, {valid});")),
+        None => code.line(&format!("return {value};")),
     }
-    Ok(function(name, four.coords, more, vector, &scope.take()))
+    Ok(function(name, four.coords, more, vector, &code.take()))
 }
 
 /// The hook that writes four results, `sum`, which is value `sum`.
 pub(super) fn finish(module: &mut Module, four: &Four, sum: u8, outputs: &[Output]) -> Result<String, EmitError> {
-    let mut scope = four.scope(module, &[(sum, Value::Vector("sum".to_owned()))]);
-    store_all_four(&mut scope, module, (four.axis, four.name(), four.extent), outputs)?;
-    Ok(function("finish", four.coords, ", sum: vec4<f32>", "", &scope.take()))
+    let mut code = four.code(module, &[(sum, Emitted::Vector("sum".to_owned()))]);
+    store_all_four(&mut code, module, (four.axis, four.name(), four.extent), outputs)?;
+    Ok(function("finish", four.coords, ", sum: vec4<f32>", "", &code.take()))
 }
 
 /// The hook that writes four results, and before it one that loads what it reads of floats, `ahead`, so that the loads of
@@ -99,29 +99,29 @@ pub(super) fn finish_ahead(
     let dag = &module.body.dag;
     let reads =
         |id: ExprId| matches!(dag.expr(id), Expr::Load { .. }) && dag.scalar(id) == Scalar::F32 && dag.values(id) == 0;
-    let mut loads = four.scope(module, &[]);
+    let mut loads = four.code(module, &[]);
     loads.eval_where(module, &roots, reads)?;
-    let mut scope = four.scope(module, &[(sum, Value::Vector("sum".to_owned()))]);
+    let mut code = four.code(module, &[(sum, Emitted::Vector("sum".to_owned()))]);
     let (mut members, mut values) = (vec![], vec![]);
     for id in module.required(&roots).into_iter().filter(|&id| reads(id)) {
         let place = format!("loaded.v{}", id.0);
         let (known, ty, value) = match loads.known(id) {
-            Some(Value::Vector(name)) => (name, "vec4<f32>", Value::Vector(place)),
-            Some(Value::Uniform(name)) => (name, "f32", Value::Uniform(place)),
+            Some(Emitted::Vector(name)) => (name, "vec4<f32>", Emitted::Vector(place)),
+            Some(Emitted::Uniform(name)) => (name, "f32", Emitted::Uniform(place)),
             _ => continue,
         };
         members.push(format!("    v{}: {ty},\n", id.0));
         values.push(known.clone());
-        scope.learn(id, value);
+        code.learn(id, value);
     }
     if members.is_empty() {
         return Ok(None);
     }
     loads.line(&format!("return Ahead({});", values.join(", ")));
-    store_all_four(&mut scope, module, (four.axis, four.name(), four.extent), outputs)?;
+    store_all_four(&mut code, module, (four.axis, four.name(), four.extent), outputs)?;
     let text = format!("struct Ahead {{\n{}}}\n\n", members.concat());
     let ahead = function("ahead", four.coords, "", "Ahead", &loads.take());
-    Ok(Some(text + &ahead + &function("finish", four.coords, ", sum: vec4<f32>, loaded: Ahead", "", &scope.take())))
+    Ok(Some(text + &ahead + &function("finish", four.coords, ", sum: vec4<f32>, loaded: Ahead", "", &code.take())))
 }
 
 /// Errors where an expression is no float.
@@ -152,7 +152,7 @@ impl Columns<'_> {
     }
 
     /// A value of theirs, floats.
-    pub fn text(&self, value: &Value) -> String {
+    pub fn text(&self, value: &Emitted) -> String {
         if self.lanes == 1 { value.first() } else { value.vector(Scalar::F32) }
     }
 
@@ -164,14 +164,14 @@ impl Columns<'_> {
     /// Writes the elements of all outputs, the first of them at `column`.
     pub fn store(
         &self,
-        scope: &mut Scope,
+        code: &mut Code,
         module: &mut Module,
         column: &str,
         outputs: &[Output],
     ) -> Result<(), EmitError> {
         match self.lanes {
-            1 => store_all_point(scope, module, column, outputs),
-            _ => store_all_four(scope, module, (self.axis, column, self.extent), outputs),
+            1 => store_all_point(code, module, column, outputs),
+            _ => store_all_four(code, module, (self.axis, column, self.extent), outputs),
         }
     }
 }

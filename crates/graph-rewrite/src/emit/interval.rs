@@ -2,7 +2,7 @@
 
 use super::EmitError;
 use super::coords::Coords;
-use super::expr::Scope;
+use super::expr::Code;
 use super::function::{self, float_literal, int_literal};
 use super::module::Module;
 use rewire_graph::Scalar;
@@ -107,9 +107,9 @@ impl Pair {
 
 struct Analysis {
     pair: Pair,
-    exact: Scope,
-    row: Scope,
-    tile: Scope,
+    exact: Code,
+    row: Code,
+    tile: Code,
     row_bounds: usize,
     wraps: Vec<String>,
     known: HashMap<ExprId, Option<Bounds>>,
@@ -119,9 +119,9 @@ struct Analysis {
 pub(super) fn tile_state(module: &mut Module, entry: Coords, pair: Pair, mask: ExprId) -> Result<TileState, EmitError> {
     let mut analysis = Analysis {
         pair,
-        exact: Scope::point(&entry, &[]),
-        row: Scope::point(&entry.with(pair.row, "i"), &[]),
-        tile: Scope::point(&Coords::default(), &[]),
+        exact: Code::point(&entry, &[]),
+        row: Code::point(&entry.with(pair.row, "i"), &[]),
+        tile: Code::point(&Coords::default(), &[]),
         row_bounds: 0,
         wraps: vec![],
         known: HashMap::new(),

@@ -1,5 +1,5 @@
 use super::coords::Coords;
-use super::expr::{Scope, indented};
+use super::expr::{Code, indented};
 use super::hook::Columns;
 use super::module::Module;
 use super::store::{everywhere, vector_accesses};
@@ -31,7 +31,7 @@ impl Scheduled for Map<'_> {
         let most = tuning.groups_per_thread(suited)?;
         let groups = if wide { last.as_const().map_or(1, |n| groups_of_row(n.div_ceil(lanes), most)) } else { 1 };
 
-        let mut main = Scope::point(&Coords::default(), &[]);
+        let mut main = Code::point(&Coords::default(), &[]);
         let grid = match last.as_const() {
             Some(n) => {
                 let columns = n.div_ceil(lanes) / groups as usize;
@@ -51,27 +51,27 @@ impl Scheduled for Map<'_> {
         let place = Place::new(&mut module, &mut main, (last, outer), groups, (threads, lanes));
         let roots = everywhere(outputs);
         // What is the same for a row is computed once.
-        let mut row = Scope::point(&place.coords(0), &[]);
+        let mut row = Code::point(&place.coords(0), &[]);
         row.eval_where(&mut module, &roots, |id| self.nest.body.dag.coords(id) & (1 << axis) == 0)?;
         main.append(&row.take());
         // All groups load before any stores.
         let mut scopes = Vec::with_capacity(groups as usize);
         for group in 0..groups {
-            let mut scope = place.scope(&mut module, &mut main, (last, outer), group, lanes);
-            scope.learn_from(&module, &row, axis);
+            let mut code = place.code(&mut module, &mut main, (last, outer), group, lanes);
+            code.learn_from(&module, &row, axis);
             let loads = |id| matches!(self.nest.body.dag.expr(id), Expr::Load { .. });
-            scope.eval_where(&mut module, &roots, loads)?;
-            main.append(&scope.take());
-            scopes.push(scope);
+            code.eval_where(&mut module, &roots, loads)?;
+            main.append(&code.take());
+            scopes.push(code);
         }
-        for scope in &mut scopes {
-            scope.eval(&mut module, &roots)?;
-            main.append(&scope.take());
+        for code in &mut scopes {
+            code.eval(&mut module, &roots)?;
+            main.append(&code.take());
         }
         let mut stores = String::new();
-        for (column, mut scope) in place.columns.iter().zip(scopes) {
-            Columns { axis, extent: last, lanes }.store(&mut scope, &mut module, column, outputs)?;
-            stores += &scope.take();
+        for (column, mut code) in place.columns.iter().zip(scopes) {
+            Columns { axis, extent: last, lanes }.store(&mut code, &mut module, column, outputs)?;
+            stores += &code.take();
         }
         main.block(&format!("if ({})", place.exists), &stores);
         let body = indented(&main.take());
@@ -118,7 +118,7 @@ impl Place {
     /// Statements that find the coordinates.
     fn new(
         module: &mut Module,
-        main: &mut Scope,
+        main: &mut Code,
         (last, outer): (&Dim, &[Dim]),
         groups: u32,
         (threads, lanes): (u32, usize),
@@ -152,46 +152,46 @@ impl Place {
         Coords::first(self.outer.iter().chain(self.columns.get(group as usize)).cloned())
     }
 
-    /// A scope of a group's points.
-    fn scope(
+    /// A code of a group's points.
+    fn code(
         &self,
         module: &mut Module,
-        main: &mut Scope,
+        main: &mut Code,
         (last, outer): (&Dim, &[Dim]),
         group: u32,
         lanes: usize,
-    ) -> Scope {
+    ) -> Code {
         let coords = self.coords(group);
         match lanes {
-            1 => Scope::point(&coords, &[]),
+            1 => Code::point(&coords, &[]),
             _ if last.as_const().is_some_and(|n| n % LANES == 0) => {
-                Scope::four(module, outer.len() as u8, &coords, &[], None)
+                Code::four(module, outer.len() as u8, &coords, &[], None)
             }
             _ => {
                 let (extent, valid) = (module.dim(last), module.name());
                 let lanes = format!("{} + vec4<i32>(0, 1, 2, 3)", self.columns[group as usize]);
                 main.line(&format!("let {valid} = ({lanes}) < vec4<i32>({extent});"));
-                Scope::four(module, outer.len() as u8, &coords, &[], Some(&valid))
+                Code::four(module, outer.len() as u8, &coords, &[], Some(&valid))
             }
         }
     }
 }
 
 /// Statements that find the outer coordinates of a flattened row; returns their names.
-pub(super) fn split_row(module: &mut Module, scope: &mut Scope, outer: &[Dim], row: &str) -> Vec<String> {
+pub(super) fn split_row(module: &mut Module, code: &mut Code, outer: &[Dim], row: &str) -> Vec<String> {
     let mut rest = row.to_owned();
     let mut names = vec![String::new(); outer.len()];
     for (axis, dim) in outer.iter().enumerate().rev() {
         let name = format!("c{axis}");
         if axis == 0 {
-            scope.line(&format!("let {name} = {rest};"));
+            code.line(&format!("let {name} = {rest};"));
         } else {
             let (extent, divisor) = match dim.as_const() {
                 Some(n) => (n.to_string(), format!("{}u", n.max(1))),
                 None => (module.dim(dim), format!("u32({})", module.dim(dim))),
             };
-            scope.line(&format!("let rest{axis} = i32(u32({rest}) / {divisor});"));
-            scope.line(&format!("let {name} = {rest} - rest{axis} * {extent};"));
+            code.line(&format!("let rest{axis} = i32(u32({rest}) / {divisor});"));
+            code.line(&format!("let {name} = {rest} - rest{axis} * {extent};"));
             rest = format!("rest{axis}");
         }
         names[axis] = name;

@@ -180,7 +180,7 @@ pub struct EmittedKernel {
     pub grid: Vec<GridFactor>,
     /// True if every loop ends and no division is undefined, so that the shader may run without checks where the indices of the
     /// kernel are proven or clamped, as [`crate::prove::confine`] leaves them.
-    pub trusted: bool,
+    pub unchecked: bool,
 }
 
 /// A kernel whose shader is parsed.

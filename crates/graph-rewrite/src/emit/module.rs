@@ -18,7 +18,7 @@ pub(super) struct Declarations {
     /// Bindings with the functions that load from and store to them, and functions of a user's own.
     pub text: String,
     /// The functions may run without checks.
-    pub trusted: bool,
+    pub unchecked: bool,
     /// The shader has halves, in its bindings or as values.
     pub halves: bool,
 }
@@ -373,7 +373,7 @@ impl<'a> Module<'a> {
 
     /// What comes before the body.
     pub fn declarations(&mut self) -> Result<Declarations, EmitError> {
-        let (mut functions, mut trusted) = (String::new(), true);
+        let (mut functions, mut unchecked) = (String::new(), true);
         for (&slot, &access) in &self.reads {
             let dtype = self.stored(slot)?;
             let load = |n: &str| self.form(dtype).loads(n, access);
@@ -389,7 +389,7 @@ impl<'a> Module<'a> {
         for (number, function) in self.calls.iter().enumerate() {
             let declared = call::declaration(function, number)?;
             functions += &declared.wgsl;
-            trusted &= declared.trusted;
+            unchecked &= declared.unchecked;
         }
         let mut text = String::new();
         let words = self.params.len().div_ceil(4).max(1);
@@ -420,7 +420,7 @@ impl<'a> Module<'a> {
         let read = self.reads.keys().map(|&slot| self.stored(slot)).collect::<Result<Vec<_>, _>>()?;
         let mut stored = read.into_iter().chain(self.writes.values().map(|&(dtype, _)| dtype));
         let halves = self.halves || self.target.f16 && stored.any(|dtype| dtype == DType::F16);
-        Ok(Declarations { text: text + "\n" + &functions, trusted, halves })
+        Ok(Declarations { text: text + "\n" + &functions, unchecked, halves })
     }
 
     fn search_function(&mut self, position: u16) -> Result<String, EmitError> {

@@ -1,14 +1,14 @@
 //! Sums over pairs of the rows of two ragged axes.
 
 use super::coords::Coords;
-use super::expr::Scope;
+use super::expr::Code;
 use super::frame::{Frame, Variant};
 use super::hook::{Combine, Element, Four, elements, float, function};
 use super::interval::Pair;
 use super::module::Module;
 use super::store::{store_all_four, store_point};
 use super::template::{Template, template};
-use super::value::Value;
+use super::value::Emitted;
 use super::{EmitError, ParsedKernel, Scheduled, Target, Tuning};
 use crate::plan::Output;
 use crate::schedule::{PairSum, Pairs};
@@ -33,7 +33,7 @@ impl Scheduled for Pairs<'_> {
     /// Emits sums over pairs.
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let each = rows_per_thread(self, module.target, tuning)?;
-        let kernel = Emitted { kernel: self, statistics: self.sums().filter(|sum| sum.element.is_none()).collect() };
+        let kernel = Emitter { kernel: self, statistics: self.sums().filter(|sum| sum.element.is_none()).collect() };
         let variant = Variant {
             template: &TEMPLATE,
             threads: THREADS,
@@ -65,12 +65,12 @@ fn rows_per_thread(kernel: &Pairs<'_>, target: &Target, tuning: &Tuning) -> Resu
 }
 
 /// A kernel with those of its sums that have a value an owner.
-struct Emitted<'k> {
+struct Emitter<'k> {
     kernel: &'k Pairs<'k>,
     statistics: Vec<&'k PairSum>,
 }
 
-impl Emitted<'_> {
+impl Emitter<'_> {
     fn frame(&self) -> Frame<'_> {
         let kernel = self.kernel;
         Frame {
@@ -201,25 +201,25 @@ impl Emitted<'_> {
         let mut values = vec![];
         for value in dots {
             more += &format!(", product{value}: vec4<f32>");
-            values.push((value, Value::Vector(format!("product{value}"))));
+            values.push((value, Emitted::Vector(format!("product{value}"))));
         }
         for (value, parameter, known) in self.statistics(read) {
             more += &parameter;
             values.push((value, known));
         }
-        let mut scope = Scope::four(module, self.kernel.other, pair, &values, Some("inside"));
-        let weight = scope.eval_one(module, sum.weight)?.vector(Scalar::F32);
+        let mut code = Code::four(module, self.kernel.other, pair, &values, Some("inside"));
+        let weight = code.eval_one(module, sum.weight)?.vector(Scalar::F32);
         let identity = Combine(sum.op).identity();
-        scope.line(&format!("return select(vec4<f32>({identity}), {weight}, inside);"));
-        Ok(function(&format!("weigh{}", sum.value), pair, &more, "vec4<f32>", &scope.take()))
+        code.line(&format!("return select(vec4<f32>({identity}), {weight}, inside);"));
+        Ok(function(&format!("weigh{}", sum.value), pair, &more, "vec4<f32>", &code.take()))
     }
 
     /// Those of `read` values that an owner has, with the parameter of a hook for each.
-    fn statistics(&self, read: u32) -> Vec<(u8, String, Value)> {
+    fn statistics(&self, read: u32) -> Vec<(u8, String, Emitted)> {
         let read = self.statistics.iter().map(|sum| sum.value).filter(|value| read >> value & 1 == 1);
         let statistic = |value| {
             let name = format!("statistic{value}");
-            (value, format!(", {name}: f32"), Value::Uniform(name))
+            (value, format!(", {name}: f32"), Emitted::Uniform(name))
         };
         read.map(statistic).collect()
     }
@@ -229,7 +229,7 @@ impl Emitted<'_> {
         let (mut more, mut values) = (String::new(), vec![]);
         for sum in self.weighted(column) {
             more += &format!(", sum{}: vec4<f32>", sum.value);
-            values.push((sum.value, Value::Vector(format!("sum{}", sum.value))));
+            values.push((sum.value, Emitted::Vector(format!("sum{}", sum.value))));
         }
         for (value, parameter, known) in self.statistics(u32::MAX) {
             more += &parameter;
@@ -237,19 +237,19 @@ impl Emitted<'_> {
         }
         let extent = Dim::from(width);
         let four = Four { coords, axis: column, extent: &extent };
-        let mut scope = four.scope(module, &values);
+        let mut code = four.code(module, &values);
         let outputs: Vec<Output> = self.outputs(Some(column)).cloned().collect();
-        store_all_four(&mut scope, module, (column, "d", &extent), &outputs)?;
-        Ok(function(&format!("finish{column}"), coords, &more, "", &scope.take()))
+        store_all_four(&mut code, module, (column, "d", &extent), &outputs)?;
+        Ok(function(&format!("finish{column}"), coords, &more, "", &code.take()))
     }
 
     /// The hook that writes what has no columns; empty where there is nothing.
     fn finish_rows(&self, module: &mut Module, coords: &Coords) -> Result<String, EmitError> {
         let statistics = self.statistics(u32::MAX);
-        let values: Vec<(u8, Value)> = statistics.iter().map(|(value, _, known)| (*value, known.clone())).collect();
-        let mut scope = Scope::point(coords, &values);
-        self.outputs(None).try_for_each(|output| store_point(&mut scope, module, output))?;
-        let text = scope.take();
+        let values: Vec<(u8, Emitted)> = statistics.iter().map(|(value, _, known)| (*value, known.clone())).collect();
+        let mut code = Code::point(coords, &values);
+        self.outputs(None).try_for_each(|output| store_point(&mut code, module, output))?;
+        let text = code.take();
         let more: String = statistics.into_iter().map(|(_, parameter, _)| parameter).collect();
         Ok(if text.is_empty() { text } else { function("finish_row", coords, &more, "", &text) })
     }

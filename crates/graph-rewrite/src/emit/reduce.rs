@@ -1,11 +1,11 @@
 use super::coords::Coords;
-use super::expr::{Scope, indented};
+use super::expr::{Code, indented};
 use super::hook::{Columns, Combine, float};
 use super::map::split_row;
 use super::module::Module;
 use super::store::{store_point, vector_accesses};
 use super::template::{Main, Template, template};
-use super::value::Value;
+use super::value::Emitted;
 use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning, Windows};
 use crate::plan::{Output, ReduceOp};
 use crate::schedule::{Reduced, Reduction};
@@ -43,15 +43,15 @@ impl Shared<'_> {
         Shared { own: Columns { axis, extent, lanes }, threads, steps }
     }
 
-    /// A scope at `column`, and the condition under which its first column exists, if that is in doubt.
-    fn scope(&self, module: &mut Module, row: &Scope, coords: &Coords, column: &str, valid: Option<&str>) -> Scope {
+    /// A code at `column`, and the condition under which its first column exists, if that is in doubt.
+    fn code(&self, module: &mut Module, row: &Code, coords: &Coords, column: &str, valid: Option<&str>) -> Code {
         let coords = coords.clone().with(self.own.axis, column);
-        let mut scope = match self.own.lanes {
-            1 => Scope::point(&coords, &[]),
-            _ => Scope::four(module, self.own.axis, &coords, &[], valid),
+        let mut code = match self.own.lanes {
+            1 => Code::point(&coords, &[]),
+            _ => Code::four(module, self.own.axis, &coords, &[], valid),
         };
-        scope.learn_from(module, row, self.own.axis);
-        scope
+        code.learn_from(module, row, self.own.axis);
+        code
     }
 }
 
@@ -60,10 +60,10 @@ impl Scheduled for Reduction<'_> {
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let threads = tuning.threads(module.target)?;
         let (outer, columns) = columns(self, &module, threads)?;
-        let mut row = Scope::point(&Coords::default(), &[]);
+        let mut row = Code::point(&Coords::default(), &[]);
         let coords = Coords::first(split_row(&mut module, &mut row, outer, "row"));
         let head = row.take();
-        let mut row = Scope::point(&coords, &[]);
+        let mut row = Code::point(&coords, &[]);
         let body = match columns.steps {
             Some(steps) => unrolled(self, &columns, steps, &mut module, &mut row, &coords)?,
             None => looped(self, &columns, &mut module, &mut row, &coords)?,
@@ -209,14 +209,14 @@ pub(super) fn combine(ops: &[ReduceOp]) -> String {
 }
 
 /// Evaluates what does not depend on the column, once a row.
-fn hoist(row: &mut Scope, module: &mut Module, roots: &[ExprId], axis: u8) -> Result<(), EmitError> {
+fn hoist(row: &mut Code, module: &mut Module, roots: &[ExprId], axis: u8) -> Result<(), EmitError> {
     let dag = &module.body.dag;
     let known = row.supplied_values();
     row.eval_where(module, roots, |id| dag.coords(id) >> axis & 1 == 0 && dag.values(id) & !known == 0)
 }
 
 /// Ends a pass: combines accumulators, from `total{start}` on, over the threads and supplies the results.
-fn conclude(row: &mut Scope, module: &mut Module, columns: &Shared, (start, group): (usize, &[Reduced])) {
+fn conclude(row: &mut Code, module: &mut Module, columns: &Shared, (start, group): (usize, &[Reduced])) {
     let own = |(n, reduction): (usize, &Reduced)| match columns.own.lanes {
         1 => format!("total{}", start + n),
         _ => Combine(reduction.op).total(&format!("total{}", start + n)),
@@ -236,7 +236,7 @@ fn conclude(row: &mut Scope, module: &mut Module, columns: &Shared, (start, grou
         for result in results {
             let name = module.name();
             row.line(&format!("let {name} = {result};"));
-            row.supply(Value::Uniform(name));
+            row.supply(Emitted::Uniform(name));
         }
     }
 }
@@ -251,7 +251,7 @@ fn looped(
     kernel: &Reduction<'_>,
     columns: &Shared,
     module: &mut Module,
-    row: &mut Scope,
+    row: &mut Code,
     coords: &Coords,
 ) -> Result<String, EmitError> {
     let extent = module.dim(columns.own.extent);
@@ -261,12 +261,12 @@ fn looped(
         lanes = columns.own.lanes
     );
     let valid = format!("let valid = (column + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});");
-    let open = |module: &mut Module, row: &Scope| {
-        let mut scope = columns.scope(module, row, coords, "column", (!columns.own.whole()).then_some("valid"));
+    let open = |module: &mut Module, row: &Code| {
+        let mut code = columns.code(module, row, coords, "column", (!columns.own.whole()).then_some("valid"));
         if !columns.own.whole() {
-            scope.line(&valid);
+            code.line(&valid);
         }
-        scope
+        code
     };
     for (start, group) in passes(kernel, module)? {
         let roots: Vec<_> = group.iter().map(|r| r.value).collect();
@@ -303,7 +303,7 @@ fn unrolled(
     columns: &Shared,
     steps: usize,
     module: &mut Module,
-    row: &mut Scope,
+    row: &mut Code,
     coords: &Coords,
 ) -> Result<String, EmitError> {
     let width = columns.own.extent.as_const().unwrap_or(0);
@@ -324,7 +324,7 @@ fn unrolled(
         if let Some(valid) = &valid {
             row.line(&format!("let {valid} = {lanes};"));
         }
-        scopes.push((columns.scope(module, row, coords, &column, valid.as_deref()), in_doubt));
+        scopes.push((columns.code(module, row, coords, &column, valid.as_deref()), in_doubt));
     }
     let empty = width == 0;
     for (start, group) in passes(kernel, module)? {
@@ -333,9 +333,9 @@ fn unrolled(
         for (n, reduction) in group.iter().enumerate() {
             row.line(&format!("var total{} = {};", start + n, filler(columns, reduction.op)));
         }
-        for (step, (scope, in_doubt)) in scopes.iter_mut().enumerate().filter(|_| !empty) {
-            scope.learn_from(module, row, columns.own.axis);
-            let values = scope.eval(module, &roots)?;
+        for (step, (code, in_doubt)) in scopes.iter_mut().enumerate().filter(|_| !empty) {
+            code.learn_from(module, row, columns.own.axis);
+            let values = code.eval(module, &roots)?;
             for (n, (reduction, value)) in group.iter().zip(values).enumerate() {
                 let total = format!("total{}", start + n);
                 let identity = filler(columns, reduction.op);
@@ -346,9 +346,9 @@ fn unrolled(
                 if *in_doubt {
                     value = format!("select({identity}, {value}, here{step})");
                 }
-                scope.line(&format!("{total} = {};", columns.own.join(reduction.op, &total, &value)));
+                code.line(&format!("{total} = {};", columns.own.join(reduction.op, &total, &value)));
             }
-            let text = scope.take();
+            let text = code.take();
             row.append(&text);
         }
         conclude(row, module, columns, (start, group));
@@ -356,9 +356,9 @@ fn unrolled(
     if !kernel.outputs.is_empty() && !empty {
         let roots: Vec<_> = kernel.outputs.iter().flat_map(Output::roots).collect();
         hoist(row, module, &roots, columns.own.axis)?;
-        for (step, (scope, in_doubt)) in scopes.iter_mut().enumerate() {
-            scope.learn_from(module, row, columns.own.axis);
-            let mut inner = scope.inner();
+        for (step, (code, in_doubt)) in scopes.iter_mut().enumerate() {
+            code.learn_from(module, row, columns.own.axis);
+            let mut inner = code.inner();
             columns.own.store(&mut inner, module, &format!("column{step}"), &kernel.outputs)?;
             let condition = if *in_doubt { format!("if (inside && here{step})") } else { "if (inside)".to_owned() };
             row.block(&condition, &inner.take());

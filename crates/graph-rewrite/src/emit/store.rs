@@ -1,10 +1,10 @@
 //! Statements that write the outputs of a kernel.
 
 use super::EmitError;
-use super::expr::Scope;
+use super::expr::Code;
 use super::module::{Module, check_rank};
 use super::storage::has_groups;
-use super::value::Value;
+use super::value::Emitted;
 use crate::plan::{Body, Output, Place};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Lanes};
@@ -20,36 +20,36 @@ fn check(module: &Module, output: &Output) -> Result<(), EmitError> {
 }
 
 /// Writes the element of one point.
-pub(super) fn store_point(scope: &mut Scope, module: &mut Module, output: &Output) -> Result<(), EmitError> {
+pub(super) fn store_point(code: &mut Code, module: &mut Module, output: &Output) -> Result<(), EmitError> {
     check(module, output)?;
     let mut roots = output.index.clone();
     roots.push(output.value);
-    let mut values = scope.eval(module, &roots)?;
+    let mut values = code.eval(module, &roots)?;
     let value = values.pop().map(|v| v.first()).unwrap_or_default();
-    let index: Vec<_> = values.iter().map(Value::first).collect();
+    let index: Vec<_> = values.iter().map(Emitted::first).collect();
     let at = module.address((output.dtype, &output.shape), &index, false);
     let line = module.store(output.target, output.dtype, &at, &value);
-    scope.line(&line);
+    code.line(&line);
     Ok(())
 }
 
 /// Writes the elements of one point whose last coordinate is `column`, where they are written at all.
 fn store_point_in_columns(
-    scope: &mut Scope,
+    code: &mut Code,
     module: &mut Module,
     column: &str,
     output: &Output,
 ) -> Result<(), EmitError> {
-    let Some((start, end)) = output.columns else { return store_point(scope, module, output) };
-    let mut inner = scope.inner();
+    let Some((start, end)) = output.columns else { return store_point(code, module, output) };
+    let mut inner = code.inner();
     store_point(&mut inner, module, output)?;
-    scope.block(&format!("if ({column} >= {start} && {column} < {end})"), &inner.take());
+    code.block(&format!("if ({column} >= {start} && {column} < {end})"), &inner.take());
     Ok(())
 }
 
 /// Writes the elements of four neighbouring points along coordinate `axis`, the first of them at `column`.
 fn store_four(
-    scope: &mut Scope,
+    code: &mut Code,
     module: &mut Module,
     (axis, column, extent): (u8, &str, &Dim),
     output: &Output,
@@ -58,9 +58,9 @@ fn store_four(
     let width = extent.as_const();
     let (start, end) = match output.columns {
         Some((start, end)) if start > 0 || width.is_none_or(|width| end < width) => (start, Some(end)),
-        _ => return store_four_whole(scope, module, (axis, 0, width), output),
+        _ => return store_four_whole(code, module, (axis, 0, width), output),
     };
-    let mut inner = scope.inner();
+    let mut inner = code.inner();
     let mut conditions = vec![];
     if start > 0 {
         conditions.push(if start % 4 == 0 {
@@ -81,59 +81,59 @@ fn store_four(
         inner.restrict(name);
     }
     store_four_whole(&mut inner, module, (axis, start, end), output)?;
-    scope.block(&format!("if ({})", conditions.join(" && ")), &inner.take());
+    code.block(&format!("if ({})", conditions.join(" && ")), &inner.take());
     Ok(())
 }
 
 fn store_four_whole(
-    scope: &mut Scope,
+    code: &mut Code,
     module: &mut Module,
     (axis, start, end): (u8, usize, Option<usize>),
     output: &Output,
 ) -> Result<(), EmitError> {
     let mut roots = output.index.clone();
     roots.push(output.value);
-    let mut values = scope.eval(module, &roots)?;
+    let mut values = code.eval(module, &roots)?;
     let Some(value) = values.pop() else { return Ok(()) };
     let scalar = output.dtype.scalar();
-    let classes: Vec<_> = output.index.iter().map(|&i| scope.class(i)).collect();
-    let valid = scope.valid().map(str::to_owned);
+    let classes: Vec<_> = output.index.iter().map(|&i| code.class(i)).collect();
+    let valid = code.valid().map(str::to_owned);
     let group = Lanes::is_vector_load(&classes) && has_groups(output.dtype);
     if !group {
-        return store_lanes(scope, module, &values, &value, output);
+        return store_lanes(code, module, &values, &value, output);
     }
-    let first: Vec<_> = values.iter().map(Value::first).collect();
+    let first: Vec<_> = values.iter().map(Emitted::first).collect();
     let at = module.address((output.dtype, &output.shape), &first, true);
     let line = module.store4(output.target, output.dtype, &at, &value.vector(scalar));
     match valid {
         Some(valid) if !(start % 4 == 0 && ends_row(&module.body.dag, axis, end, output)) => {
-            let mut whole = scope.inner();
+            let mut whole = code.inner();
             whole.line(&line);
-            let mut part = scope.inner();
+            let mut part = code.inner();
             store_lanes(&mut part, module, &values, &value, output)?;
             let text = whole.take();
-            scope.block(&format!("if (all({valid}))"), &text);
-            scope.block(&format!("if (!all({valid}))"), &part.take());
+            code.block(&format!("if (all({valid}))"), &text);
+            code.block(&format!("if (!all({valid}))"), &part.take());
         }
-        _ => scope.line(&line),
+        _ => code.line(&line),
     }
     Ok(())
 }
 
 fn store_lanes(
-    scope: &mut Scope,
+    code: &mut Code,
     module: &mut Module,
-    index: &[Value],
-    value: &Value,
+    index: &[Emitted],
+    value: &Emitted,
     output: &Output,
 ) -> Result<(), EmitError> {
     for (lane, component) in ["x", "y", "z", "w"].iter().enumerate() {
         let index: Vec<_> = index.iter().map(|i| i.lane(lane)).collect();
         let at = module.address((output.dtype, &output.shape), &index, false);
         let line = module.store(output.target, output.dtype, &at, &value.lane(lane));
-        match scope.valid().map(|valid| format!("if ({valid}.{component})")) {
-            Some(head) => scope.block(&head, &format!("{line}\n")),
-            None => scope.line(&line),
+        match code.valid().map(|valid| format!("if ({valid}.{component})")) {
+            Some(head) => code.block(&head, &format!("{line}\n")),
+            None => code.line(&line),
         }
     }
     Ok(())
@@ -187,24 +187,24 @@ pub(super) fn vector_accesses(body: &Body, axis: u8, roots: &[ExprId], outputs: 
 
 /// Writes the elements of all outputs for four neighbouring points along coordinate `axis`.
 pub(super) fn store_all_four(
-    scope: &mut Scope,
+    code: &mut Code,
     module: &mut Module,
     place: (u8, &str, &Dim),
     outputs: &[Output],
 ) -> Result<(), EmitError> {
-    scope.eval(module, &everywhere(outputs))?;
-    outputs.iter().try_for_each(|output| store_four(scope, module, place, output))
+    code.eval(module, &everywhere(outputs))?;
+    outputs.iter().try_for_each(|output| store_four(code, module, place, output))
 }
 
 /// Writes the elements of all outputs for one point whose last coordinate is `column`.
 pub(super) fn store_all_point(
-    scope: &mut Scope,
+    code: &mut Code,
     module: &mut Module,
     column: &str,
     outputs: &[Output],
 ) -> Result<(), EmitError> {
-    scope.eval(module, &everywhere(outputs))?;
-    outputs.iter().try_for_each(|output| store_point_in_columns(scope, module, column, output))
+    code.eval(module, &everywhere(outputs))?;
+    outputs.iter().try_for_each(|output| store_point_in_columns(code, module, column, output))
 }
 
 /// The expressions of outputs that are written in every column.

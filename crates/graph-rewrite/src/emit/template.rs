@@ -80,7 +80,7 @@ impl Template {
     ) -> Result<ParsedKernel, EmitError> {
         let failed = |reason: String| EmitError::Template { template: self.name, reason };
         let workgroups = module.param(Param::Workgroups);
-        let Declarations { text, trusted, halves } = module.declarations()?;
+        let Declarations { text, unchecked, halves } = module.declarations()?;
         let mut variables: Vec<(&str, Value)> = vec![
             ("declarations", text.into()),
             ("hooks", main.hooks.into()),
@@ -103,7 +103,7 @@ impl Template {
             other => other,
         })?;
         let (params, slots) = (module.params().to_vec(), module.slots());
-        let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, trusted };
+        let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, unchecked };
         Ok(ParsedKernel { kernel, module: parsed })
     }
 }

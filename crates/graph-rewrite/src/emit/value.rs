@@ -6,7 +6,7 @@ pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
 
 /// An expression's value in emitted code.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(super) enum Emitted {
     /// A float constant.
     Float(f32),
     /// An integer constant.
@@ -23,7 +23,7 @@ pub(super) enum Value {
     Split([String; 4]),
 }
 
-impl Value {
+impl Emitted {
     /// The scalar of a lane.
     pub fn lane(&self, lane: usize) -> String {
         match self {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The dimensions in which an index is clamped, and whether they may have no elements.
 #[derive(Clone, Default)]
-struct Bounds {
+struct Clamped {
     dimensions: BTreeSet<usize>,
     empty: bool,
 }
@@ -16,7 +16,7 @@ struct Bounds {
 /// Clamps what is not proven in all loops of a kernel; returns the shapes and dimensions, or `None` for a store that is
 /// within no tensor.
 pub(super) fn clamp(kernel: &mut Kernel, found: &[Unproven]) -> Option<Vec<(Vec<Dim>, Vec<usize>)>> {
-    let mut places: BTreeMap<Place, Bounds> = BTreeMap::new();
+    let mut places: BTreeMap<Place, Clamped> = BTreeMap::new();
     for Unproven { place, outside, empty } in found {
         let bounds = places.entry(*place).or_default();
         bounds.dimensions.extend(outside);
@@ -28,7 +28,7 @@ pub(super) fn clamp(kernel: &mut Kernel, found: &[Unproven]) -> Option<Vec<(Vec<
         Place::Load(id) => Some((nest.body.dag.expr(*id).clone(), bounds.clone())),
         Place::Store(_) => None,
     });
-    let loads: Vec<(Expr, Bounds)> = loads.collect();
+    let loads: Vec<(Expr, Clamped)> = loads.collect();
     if !loads.is_empty() {
         clamp_loads(nest, &loads);
     }
@@ -54,7 +54,7 @@ fn shape(nest: &Nest, place: Place) -> Option<Vec<Dim>> {
     }
 }
 
-fn clamp_loads(nest: &mut Nest, loads: &[(Expr, Bounds)]) {
+fn clamp_loads(nest: &mut Nest, loads: &[(Expr, Clamped)]) {
     let roots = nest.roots();
     let body = &mut nest.body;
     let (source, mut dag) = (std::mem::take(&mut body.dag), Dag::new());
@@ -88,7 +88,7 @@ fn clamp_loads(nest: &mut Nest, loads: &[(Expr, Bounds)]) {
     }
 }
 
-fn clamp_store(nest: &mut Nest, output: usize, bounds: &Bounds, shape: &[Dim]) -> Option<()> {
+fn clamp_store(nest: &mut Nest, output: usize, bounds: &Clamped, shape: &[Dim]) -> Option<()> {
     let (body, output) = (&mut nest.body, nest.outputs.get_mut(output)?);
     for &axis in &bounds.dimensions {
         let extent = body.dag.extent(&mut body.sizes, shape.get(axis)?);

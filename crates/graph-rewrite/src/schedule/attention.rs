@@ -6,7 +6,7 @@ use crate::plan::{Accumulation, Body, Extent, Nest, Output, ReduceOp};
 use rewire_graph::Dim;
 use rewire_graph::Scalar;
 use rewire_graph::limits::{MAX_WIDTH, check_count};
-use rewire_graph::pointwise::{BinaryOp, Bounds, Dag, Expr, ExprId, Interval, Leaves, Tri, UnaryOp};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Interval, Intervals, Leaves, Tri, UnaryOp};
 
 /// Two products with a pointwise DAG between them, for every sample and head:
 /// `out(i, d) = sum over j of [mask(i, j)] * score(i, j, <q_i, k_j>) * v(j, d)`.
@@ -283,8 +283,14 @@ fn pairs(kernel: &Attention<'_>, sizes: &Sizes, rows: &[u64], keys: &[u64]) -> u
     let all = |(rows, keys): (&u64, &u64)| rows.saturating_mul(*keys);
     let Some(mask) = kernel.mask else { return rows.iter().zip(keys).map(all).sum() };
     let leaves = HostValues { body: &kernel.nest.body, sizes };
-    let mut visible =
-        Visible { kernel, bounds: Bounds::new(&kernel.nest.body.dag, mask), leaves, sample: 0, leaf: 0, known: vec![] };
+    let mut visible = Visible {
+        kernel,
+        bounds: Intervals::new(&kernel.nest.body.dag, mask),
+        leaves,
+        sample: 0,
+        leaf: 0,
+        known: vec![],
+    };
     let of_sample = |(sample, (&rows, &keys)): (usize, (&u64, &u64))| {
         (visible.sample, visible.leaf) = (sample, rows.max(keys).div_ceil(MASK_TILES).max(1));
         visible.halves((0, rows), (0, keys)) / 2
@@ -294,7 +300,7 @@ fn pairs(kernel: &Attention<'_>, sizes: &Sizes, rows: &[u64], keys: &[u64]) -> u
 
 struct Visible<'a> {
     kernel: &'a Attention<'a>,
-    bounds: Bounds,
+    bounds: Intervals,
     leaves: HostValues<'a>,
     sample: usize,
     /// Edge of a tile that is not cut further.

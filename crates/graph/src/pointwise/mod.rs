@@ -8,12 +8,13 @@
 //! What integers do at the ends of their range is said at [`crate::Scalar`].
 
 mod algebra;
-mod bounds;
+
 mod call;
 mod dag;
 pub mod functions;
 mod integer;
 mod interval;
+mod intervals;
 mod lanes;
 mod limits;
 mod simplify;
@@ -21,12 +22,13 @@ mod stored;
 mod vectors;
 
 pub use algebra::{Algebra, Numbers};
-pub use bounds::{Bounds, Leaves};
+
 pub use call::{Function, ScalarFunction};
 pub use dag::{Dag, Expr, ExprId};
 pub use functions::{BinaryOp, UnaryOp};
 pub use integer::Integer;
 pub use interval::{Interval, Tri};
+pub use intervals::{Intervals, Leaves};
 pub use lanes::Lanes;
 pub use stored::StoredError;
 pub use vectors::Vectors;

@@ -14,7 +14,7 @@ use super::vectors::exp;
 use super::visible::{Block, KEYS, RowsAndKeys, VisibleTiles, range};
 use pulp::{Arch, Simd, WithSimd};
 use rewire_graph::Scalar;
-use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval};
+use rewire_graph::pointwise::{Dag, Expr, ExprId, Interval, Intervals};
 use rewire_graph_rewrite::schedule::Attention;
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) struct CompiledAttention {
     k: Panel,
     v: Panel,
     score: Program,
-    mask: Option<(Program, Bounds)>,
+    mask: Option<(Program, Intervals)>,
     /// The mask depends on the head.
     head_matters: bool,
     stores: Stores,
@@ -147,7 +147,7 @@ impl CompiledAttention {
             mask: match kernel.mask {
                 Some(mask) => {
                     let program = Program::compile(dag, &body.operands, &[mask], key, &|_, _| None)?;
-                    Some((program, Bounds::along(dag, mask, key)))
+                    Some((program, Intervals::along(dag, mask, key)))
                 }
                 None => None,
             },

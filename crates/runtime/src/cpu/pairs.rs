@@ -13,7 +13,7 @@ use super::store::{Stores, Target, Writer};
 use super::totals::combined;
 use super::visible::{Block, KEYS, RowsAndKeys, VisibleTiles, range};
 use rewire_graph::Scalar;
-use rewire_graph::pointwise::{Bounds, Dag, Expr, ExprId, Interval};
+use rewire_graph::pointwise::{Dag, Expr, ExprId, Interval, Intervals};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Dot, PairSum, Pairs};
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(super) struct CompiledPairs {
     values: usize,
     dots: Vec<CompiledDot>,
     passes: Vec<Vec<CompiledSum>>,
-    mask: Option<Bounds>,
+    mask: Option<Intervals>,
     results: Vec<Results>,
 }
 
@@ -147,7 +147,7 @@ impl CompiledPairs {
         Ok(Self {
             dots: dots.collect::<Result<_, CpuError>>()?,
             passes: kernel.passes.iter().map(pass).collect::<Result<_, _>>()?,
-            mask: kernel.mask.map(|mask| Bounds::along(&body.dag, mask, kernel.other)),
+            mask: kernel.mask.map(|mask| Intervals::along(&body.dag, mask, kernel.other)),
             results: results(kernel)?,
             dag: body.dag.clone(),
             space: RowsAndKeys {

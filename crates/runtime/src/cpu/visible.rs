@@ -6,7 +6,7 @@ use super::operand::{Env, count};
 use super::store::{SharedOutputs, Target};
 use super::tasks;
 use rewire_graph::Dim;
-use rewire_graph::pointwise::{Bounds, Dag, Interval, Tri};
+use rewire_graph::pointwise::{Dag, Interval, Intervals, Tri};
 use rewire_graph_rewrite::plan::Extent;
 use std::ops::Range;
 
@@ -83,7 +83,7 @@ impl RowsAndKeys {
 pub(super) struct VisibleTiles<'a> {
     pub dag: &'a Dag,
     pub env: &'a Env<'a>,
-    pub mask: &'a Bounds,
+    pub mask: &'a Intervals,
     /// The coordinate of keys.
     pub key: usize,
 }

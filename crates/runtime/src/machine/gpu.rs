@@ -91,7 +91,7 @@ impl Dispatch {
             slots: vec![Slot::Operand(0), Slot::Output(0)],
             tile_lists: vec![],
             grid: vec![],
-            trusted: true,
+            unchecked: true,
         };
         let rejected = |reason: String| GpuError::Rejected { what: "a measurement".into(), reason };
         let kernel = ParsedKernel::parse(kernel).map_err(|error| rejected(error.to_string()));

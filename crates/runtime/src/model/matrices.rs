@@ -15,7 +15,7 @@ const COLUMNS: usize = 40;
 /// The device, without its cooperative matrices where a product of them is wrong: drivers offer broken ones.
 ///
 /// Tests once a device, and only where the plan stores halves.
-pub(super) async fn trusted(gpu: Gpu, plan: &Plan) -> Gpu {
+pub(super) async fn tested(gpu: Gpu, plan: &Plan) -> Gpu {
     let halves = plan.buffers.iter().any(|buffer| buffer.dtype == DType::F16);
     if gpu.target().matrix == 0 || !halves {
         return gpu;

@@ -4,7 +4,7 @@ use super::Report;
 use super::cpu::{CpuKernels, CpuSite};
 use super::gpu::{GpuKernels, GpuSite, GpuWeights, Refused};
 use super::load::{Emitter, ModelOptions};
-use super::matrices::trusted;
+use super::matrices::tested;
 use super::parameters::Resident;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
@@ -35,7 +35,7 @@ impl Sites {
             refuse_tuning(kernel, &options.tuning)?;
         }
         let mut gpu = match gpu {
-            Some(gpu) => Some(GpuKernels::new(trusted(gpu, plan).await, &plan.steps, options)),
+            Some(gpu) => Some(GpuKernels::new(tested(gpu, plan).await, &plan.steps, options)),
             None => None,
         };
         let made = match &mut gpu {

@@ -67,7 +67,7 @@ fn main(
         slots: vec![Slot::Operand(0), Slot::Operand(1), Slot::Output(0)],
         tile_lists: vec![],
         grid: vec![GridFactor::Tiles(vec![rows() * 8], 8)],
-        trusted: true,
+        unchecked: true,
     })
 }
 

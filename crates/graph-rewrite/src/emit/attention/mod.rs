@@ -3,13 +3,13 @@
 mod cooperative;
 mod plain;
 
-use super::expr::Scope;
+use super::expr::Code;
 use super::frame::{self, Frame, truth};
 use super::hook::{Element, Four, elements, finish, float, function};
 use super::interval::Pair;
 use super::module::Module;
 use super::template::Template;
-use super::value::Value;
+use super::value::Emitted;
 use super::{EmitError, ParsedKernel, Scheduled, Target, Tuning};
 use crate::schedule::Attention;
 use minijinja::Value as Variable;
@@ -136,17 +136,17 @@ fn hooks(kernel: &Attention<'_>, module: &mut Module, element: Element) -> Resul
     let pair = point(query, key);
     if let Some(mask) = kernel.mask {
         truth(module, mask)?;
-        let mut scope = Scope::four(module, kernel.key, &pair, &[], Some("inside"));
-        let kept = scope.eval_one(module, mask)?.vector(Scalar::Bool);
-        scope.line(&format!("return {kept};"));
-        text += &function("keep", &pair, ", inside: vec4<bool>", "vec4<bool>", &scope.take());
+        let mut code = Code::four(module, kernel.key, &pair, &[], Some("inside"));
+        let kept = code.eval_one(module, mask)?.vector(Scalar::Bool);
+        code.line(&format!("return {kept};"));
+        text += &function("keep", &pair, ", inside: vec4<bool>", "vec4<bool>", &code.take());
     }
     float(module, "the score", kernel.score)?;
-    let mut scope = Scope::four(module, kernel.key, &pair, &[(0, Value::Vector("product".to_owned()))], Some("kept"));
-    let weight = scope.eval_one(module, kernel.score)?.vector(Scalar::F32);
+    let mut code = Code::four(module, kernel.key, &pair, &[(0, Emitted::Vector("product".to_owned()))], Some("kept"));
+    let weight = code.eval_one(module, kernel.score)?.vector(Scalar::F32);
     let filler = if kernel.softmax { "LOWEST" } else { "0.0f" };
-    scope.line(&format!("return select(vec4<f32>({filler}), {weight}, kept);"));
-    text += &function("weigh", &pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &scope.take());
+    code.line(&format!("return select(vec4<f32>({filler}), {weight}, kept);"));
+    text += &function("weigh", &pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &code.take());
     let four = Four { coords: &point(query, (kernel.column, "d")), axis: kernel.column, extent: &v };
     Ok(text + &finish(module, &four, kernel.sum(), &kernel.nest.outputs)?)
 }

@@ -1,15 +1,15 @@
 //! Choices: a select of values that are there, or a branch where a side should not run in vain.
 
-use super::{Scope, indented};
+use super::{Code, indented};
 use crate::emit::EmitError;
 use crate::emit::function::{Text, type_of};
 use crate::emit::module::Module;
-use crate::emit::value::Value;
+use crate::emit::value::Emitted;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Expr, ExprId, Lanes};
 use std::collections::HashSet;
 
-impl Scope {
+impl Code {
     /// Four neighbours of an expression as a `vec4<f16>`: halves as they are stored where it is no more than those, or a
     /// choice among them.
     pub fn halves(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
@@ -17,7 +17,7 @@ impl Scope {
         match module.body.dag.expr(root) {
             Expr::Load { operand, index } if self.are_halves(module, root) => {
                 let index = self.eval(module, index)?;
-                module.load_halves(*operand, &index.iter().map(Value::first).collect::<Vec<_>>())
+                module.load_halves(*operand, &index.iter().map(Emitted::first).collect::<Vec<_>>())
             }
             &Expr::Select(condition, a, b) if self.are_halves(module, root) => {
                 let test = self.get(module, condition)?;
@@ -57,9 +57,9 @@ impl Scope {
         condition: ExprId,
         a: ExprId,
         b: ExprId,
-    ) -> Result<Value, EmitError> {
+    ) -> Result<Emitted, EmitError> {
         let test = self.get(module, condition)?;
-        if let Value::Bool(test) = test {
+        if let Emitted::Bool(test) = test {
             return self.get(module, if test { a } else { b });
         }
         if !self.is_costly(module, a) && !self.is_costly(module, b) {
@@ -92,11 +92,11 @@ impl Scope {
         a: ExprId,
         b: ExprId,
         scalar: Scalar,
-    ) -> Result<Value, EmitError> {
+    ) -> Result<Emitted, EmitError> {
         let name = module.name();
         let wide = self.class(id) == Lanes::Varying;
         let ty = type_of(scalar);
-        let assign = |value: &Value, l: Option<usize>| match l {
+        let assign = |value: &Emitted, l: Option<usize>| match l {
             Some(l) => format!("{name}_{l} = {};", value.lane(l)),
             None if wide => format!("{name} = {};", value.vector(scalar)),
             None => format!("{name} = {};", value.first()),
@@ -116,8 +116,8 @@ impl Scope {
             Ok(())
         })?;
         Ok(match (split, wide) {
-            (true, _) => Value::Split([0, 1, 2, 3].map(|l| format!("{name}_{l}"))),
-            (_, true) => Value::Vector(name),
+            (true, _) => Emitted::Split([0, 1, 2, 3].map(|l| format!("{name}_{l}"))),
+            (_, true) => Emitted::Vector(name),
             _ => self.scalar_form(id, name),
         })
     }

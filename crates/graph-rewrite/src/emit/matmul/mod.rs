@@ -4,12 +4,12 @@ mod cooperative;
 mod plain;
 
 use super::coords::Coords;
-use super::expr::{Scope, indented};
+use super::expr::{Code, indented};
 use super::hook::{Combine, Element, Four, elements};
 use super::map::split_row;
 use super::module::Module;
 use super::store::vector_accesses;
-use super::value::Value;
+use super::value::Emitted;
 use super::{EmitError, GridFactor, Param, ParsedKernel, Scheduled, Target, TileList, Tuning};
 use crate::plan::Extent;
 use crate::schedule::Product;
@@ -192,9 +192,9 @@ fn result_coords(kernel: &Product<'_>) -> Coords {
 }
 
 /// The first statistics as a hook's values, and as its parameters.
-fn statistics(count: usize, vector: bool) -> (Vec<(u8, Value)>, String) {
+fn statistics(count: usize, vector: bool) -> (Vec<(u8, Emitted)>, String) {
     let name = |n| format!("statistic{n}");
-    let value = |n| (n as u8, if vector { Value::Vector(name(n)) } else { Value::Uniform(name(n)) });
+    let value = |n| (n as u8, if vector { Emitted::Vector(name(n)) } else { Emitted::Uniform(name(n)) });
     let ty = if vector { "vec4<f32>" } else { "f32" };
     ((0..count).map(value).collect(), (0..count).map(|n| format!(", {}: {ty}", name(n))).collect())
 }
@@ -205,25 +205,25 @@ fn place(
     (tile_m, tile_n): (u32, u32),
     module: &mut Module,
 ) -> Result<(String, Vec<GridFactor>, Vec<TileList>), EmitError> {
-    let mut scope = Scope::point(&Coords::default(), &[]);
+    let mut code = Code::point(&Coords::default(), &[]);
     let tiles = |text: String, tile: u32| format!("({text} + {}) / {tile}", tile - 1);
     let n = module.dim(kernel.n);
     let all = module.param(Param::Workgroups);
-    scope.line(&format!("let column_tiles = {};", tiles(n, tile_n)));
-    scope.line(&format!("let band = workgroup / (column_tiles * {ROW_TILES});"));
-    scope.line(&format!("let within = workgroup - band * column_tiles * {ROW_TILES};"));
-    scope.line(&format!("let height = min({all} / column_tiles - band * {ROW_TILES}, {ROW_TILES});"));
-    scope.line(&format!("let row_tile = band * {ROW_TILES} + within % height;"));
-    scope.line(&format!("let n0 = within / height * {tile_n};"));
+    code.line(&format!("let column_tiles = {};", tiles(n, tile_n)));
+    code.line(&format!("let band = workgroup / (column_tiles * {ROW_TILES});"));
+    code.line(&format!("let within = workgroup - band * column_tiles * {ROW_TILES};"));
+    code.line(&format!("let height = min({all} / column_tiles - band * {ROW_TILES}, {ROW_TILES});"));
+    code.line(&format!("let row_tile = band * {ROW_TILES} + within % height;"));
+    code.line(&format!("let n0 = within / height * {tile_n};"));
     let columns = GridFactor::Tiles(vec![kernel.n.clone()], tile_n);
     let (grid, lists) = match kernel.m {
         Extent::Dense(m) => {
             let rows = module.dim(m);
-            scope.line(&format!("let rows = {rows};"));
-            scope.line(&format!("let row_tiles = {};", tiles(rows, tile_m)));
-            scope.line("let entry = row_tile / row_tiles;");
-            scope.line(&format!("let m0 = (row_tile - entry * row_tiles) * {tile_m};"));
-            split_row(module, &mut scope, &kernel.batch, "entry");
+            code.line(&format!("let rows = {rows};"));
+            code.line(&format!("let row_tiles = {};", tiles(rows, tile_m)));
+            code.line("let entry = row_tile / row_tiles;");
+            code.line(&format!("let m0 = (row_tile - entry * row_tiles) * {tile_m};"));
+            split_row(module, &mut code, &kernel.batch, "entry");
             let batch = GridFactor::Tiles(kernel.batch.clone(), 1);
             (vec![batch, GridFactor::Tiles(vec![m.clone()], tile_m), columns], vec![])
         }
@@ -234,21 +234,21 @@ fn place(
                 count: 0,
             })?;
             let list = TileList { samples: vec![samples], rows: kernel.m.clone(), tile: tile_m, longest_first: false };
-            place_in_list(module, &mut scope, "row_tile", "m0")?;
+            place_in_list(module, &mut code, "row_tile", "m0")?;
             let rows = row_count(module, kernel.m)?;
-            scope.line(&format!("let rows = {rows};"));
+            code.line(&format!("let rows = {rows};"));
             (vec![GridFactor::TileList(0), columns], vec![list])
         }
     };
-    Ok((indented(&scope.take()), grid, lists))
+    Ok((indented(&code.take()), grid, lists))
 }
 
 /// Statements that read a tile of the first tile list: its sample `c0` and its first row.
-pub(super) fn place_in_list(module: &mut Module, scope: &mut Scope, tile: &str, row: &str) -> Result<(), EmitError> {
+pub(super) fn place_in_list(module: &mut Module, code: &mut Code, tile: &str, row: &str) -> Result<(), EmitError> {
     let sample = module.size_word(Param::TileBase(0), &format!("{tile} * 2"));
     let first = module.size_word(Param::TileBase(0), &format!("{tile} * 2 + 1"));
-    scope.line(&format!("let c0 = {sample};"));
-    scope.line(&format!("let {row} = {first};"));
+    code.line(&format!("let c0 = {sample};"));
+    code.line(&format!("let {row} = {first};"));
     Ok(())
 }
 

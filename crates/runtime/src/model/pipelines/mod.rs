@@ -128,7 +128,7 @@ impl Pipelines {
             None => gpu.checked(&what, || layout(gpu, &key.1)).await?,
         };
         lock(&self.layouts).insert(key.1.clone(), layout.clone());
-        let checked = self.checked || !kernel.trusted;
+        let checked = self.checked || !kernel.unchecked;
         jobs.push(Job { key, what, label, module, layout, checked, lasting });
         Ok((kernel, Origin::Job(jobs.len() - 1)))
     }
@@ -197,7 +197,7 @@ fn compile(
         // SAFETY: loading a plan proves that its kernels load and store within their tensors, or clamps them to these;
         // what the proofs assume of a run, the shape program checks before it. Templates index workgroup memory by
         // numbers of threads and end their loops by construction; functions divide integers by what is neither 0 nor -1.
-        // Functions of a user's own do none of this in shaders that are trusted. The tests run the same kernels with checks.
+        // Functions of a user's own do none of this in shaders without checks. The tests run the same kernels with checks.
         unsafe { gpu.device().create_shader_module_trusted(source, wgpu::ShaderRuntimeChecks::unchecked()) }
     };
     let pipeline_layout = gpu.device().create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {

@@ -17,7 +17,7 @@ pub trait Leaves {
 ///
 /// ```
 /// use rewire_graph::Scalar;
-/// use rewire_graph::pointwise::{BinaryOp, Bounds, Dag, Interval, Leaves, Tri};
+/// use rewire_graph::pointwise::{BinaryOp, Intervals, Dag, Interval, Leaves, Tri};
 /// struct Unknown;
 /// impl Leaves for Unknown {
 ///     fn size(&self, _: u16) -> Interval {
@@ -31,10 +31,10 @@ pub trait Leaves {
 /// let (row, key) = (dag.coord(0, None), dag.coord(1, None));
 /// let causal = dag.binary(BinaryOp::Ge, row, key);
 /// let tile = [Interval::new(32.0, 63.0), Interval::new(0.0, 31.0)];
-/// assert_eq!(Bounds::new(&dag, causal).evaluate(&dag, &Unknown, &tile, &mut vec![]).truth(), Tri::Always);
+/// assert_eq!(Intervals::new(&dag, causal).evaluate(&dag, &Unknown, &tile, &mut vec![]).truth(), Tri::Always);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Bounds {
+pub struct Intervals {
     /// In order of evaluation.
     order: Vec<ExprId>,
     /// The number of the first of them that do not depend on the axis.
@@ -42,7 +42,7 @@ pub struct Bounds {
     root: ExprId,
 }
 
-impl Bounds {
+impl Intervals {
     /// The bounds of `root`.
     pub fn new(dag: &Dag, root: ExprId) -> Self {
         Self { order: dag.reachable(&[root]), fixed: 0, root }
@@ -69,7 +69,7 @@ impl Bounds {
         self.advance(dag, leaves, coords, known)
     }
 
-    /// Bounds what does not depend on the axis, for calls of [`Bounds::advance`] with the same other coordinates.
+    /// Bounds what does not depend on the axis, for calls of [`Intervals::advance`] with the same other coordinates.
     pub fn prepare(&self, dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &mut Vec<Interval>) {
         known.clear();
         known.resize(dag.len(), Interval::UNKNOWN);
