@@ -92,6 +92,16 @@ pub enum GraphError {
         /// The name.
         name: String,
     },
+    /// A state is set to a value of another type, more than once, or is not declared.
+    #[error("the state `{name}` must be {expected}, got {actual}")]
+    State {
+        /// The state.
+        name: String,
+        /// What it takes.
+        expected: String,
+        /// What it was given.
+        actual: String,
+    },
     /// Scores are an output.
     #[error("the output `{name}` is {ty}, scores, which are never stored: sum values with them by `weighted_sum`")]
     ScoreOutput {

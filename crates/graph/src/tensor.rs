@@ -53,6 +53,18 @@ impl HostTensor {
         }
     }
 
+    /// A tensor of zeros.
+    ///
+    /// # Errors
+    /// [`TensorSizeError`] if `shape` has more elements than there can be.
+    pub fn zeros(dtype: DType, shape: Vec<usize>) -> Result<Self, TensorSizeError> {
+        let expected = dtype.format().host_bytes(&shape).filter(|&bytes| bytes <= isize::MAX as usize);
+        match expected {
+            Some(bytes) => Self::from_bytes(dtype, shape, vec![0; bytes]),
+            None => Err(TensorSizeError { dtype, shape, expected: usize::MAX, actual: 0 }),
+        }
+    }
+
     /// A tensor of these elements.
     ///
     /// ```
@@ -194,8 +206,29 @@ impl HostTensor {
         if !(self.dtype.is_float() && dtype.is_float()) {
             return Err(self.dtype);
         }
-        let data = dtype.format().encode(&self.shape, &self.to_f64());
+        let data = self.encoded(dtype);
         Self::from_bytes(dtype, self.shape, data).map_err(|_| self.dtype)
+    }
+
+    /// The elements in another type, some rows after the other: as doubles all of them take eight times the memory of bytes.
+    fn encoded(&self, dtype: DType) -> Vec<u8> {
+        const ELEMENTS: usize = 1 << 14;
+        let (Codec::Float { decode, .. }, false) = (&self.dtype.format().codec, self.is_empty()) else {
+            return dtype.format().encode(&self.shape, &self.to_f64());
+        };
+        let width = self.shape.last().map_or(1, |&width| width);
+        let most = ELEMENTS.div_ceil(width) * width;
+        let mut rows: Vec<f64> = Vec::with_capacity(most.min(self.len()));
+        let mut data = Vec::with_capacity(dtype.format().host_bytes(&self.shape).unwrap_or(0));
+        for value in self.pieces().flat_map(decode) {
+            rows.push(value);
+            if rows.len() == most {
+                data.extend(dtype.format().encode(&[rows.len() / width, width], &rows));
+                rows.clear();
+            }
+        }
+        data.extend(dtype.format().encode(&[rows.len() / width, width], &rows));
+        data
     }
 
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {

@@ -1,15 +1,17 @@
 //! Named tensors of safetensors files.
 
-use rewire_graph::{DType, HostTensor};
-use rewire_runtime::{HostMemory, HostMemoryError};
+use rewire_graph::{DType, HostTensor, SharedBytes};
+use rewire_runtime::map_file;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Why weights could not be read.
@@ -31,14 +33,6 @@ pub enum WeightsError {
         path: PathBuf,
         /// What is wrong.
         source: Box<WeightsError>,
-    },
-    /// The file is larger than the memory that there is.
-    #[error("cannot read {}", path.display())]
-    Memory {
-        /// The file.
-        path: PathBuf,
-        /// How much it takes.
-        source: HostMemoryError,
     },
     /// The bytes are no safetensors file: damaged, truncated or something else.
     #[error("{reason}, {bytes} bytes in all: expected a whole safetensors file")]
@@ -69,7 +63,7 @@ struct Entry {
 
 /// The tensors of a safetensors file by name.
 ///
-/// Holds the file's bytes and decodes a tensor when it is asked for. `U8` is taken for [`DType::Rows8`]: every row ends with
+/// A tensor is decoded when it is asked for. It shares the file's bytes where they are not borrowed. `U8` is taken for [`DType::Rows8`]: every row ends with
 /// its scale and its bias.
 ///
 /// ```
@@ -79,27 +73,55 @@ struct Entry {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Weights<'a> {
-    data: Cow<'a, [u8]>,
+    data: Data<'a>,
     entries: BTreeMap<String, Entry>,
     metadata: BTreeMap<String, String>,
 }
 
+/// The bytes of a file.
+#[derive(Clone)]
+enum Data<'a> {
+    Borrowed(&'a [u8]),
+    Shared(SharedBytes),
+}
+
+/// A part of the bytes of a file.
+struct Part {
+    all: SharedBytes,
+    part: Range<usize>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        (*self.all).as_ref().get(self.part.clone()).unwrap_or(&[])
+    }
+}
+
+impl Data<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Shared(bytes) => (**bytes).as_ref(),
+        }
+    }
+}
+
+impl fmt::Debug for Data<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes().len())
+    }
+}
+
 impl Weights<'static> {
-    /// Reads a file.
+    /// Maps a file into memory: a tensor is read from disk when it is used. The file must not be written to or cut while its
+    /// tensors are there; one that is put in its place does no harm, see [`map_file`].
     ///
     /// # Errors
-    /// [`WeightsError::Read`] if there is no such file, [`WeightsError::Memory`] if it does not fit, and
-    /// [`WeightsError::File`] if it is not good.
+    /// [`WeightsError::Read`] if there is no such file, and [`WeightsError::File`] if it is not good.
     pub fn read(path: &Path) -> Result<Self, WeightsError> {
-        let unread = |source| WeightsError::Read { path: path.to_owned(), source };
-        let found = std::fs::metadata(path).map_err(unread)?;
-        if !found.is_file() {
-            return Err(unread(std::io::Error::other("not a file")));
-        }
-        HostMemory::check("the file", found.len())
-            .map_err(|source| WeightsError::Memory { path: path.to_owned(), source })?;
-        let data = std::fs::read(path).map_err(unread)?;
-        Self::parse(data).map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
+        let data = map_file(path).map_err(|source| WeightsError::Read { path: path.to_owned(), source })?;
+        Self::of(Data::Shared(data))
+            .map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
     }
 }
 
@@ -109,8 +131,15 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// [`WeightsError::Format`] or [`WeightsError::ElementType`].
     pub fn parse(data: impl Into<Cow<'a, [u8]>>) -> Result<Self, WeightsError> {
-        let data = data.into();
-        let (header, index) = SafeTensors::read_metadata(&data).map_err(|error| format_error(&error, data.len()))?;
+        Self::of(match data.into() {
+            Cow::Borrowed(bytes) => Data::Borrowed(bytes),
+            Cow::Owned(bytes) => Data::Shared(Arc::new(bytes)),
+        })
+    }
+
+    fn of(data: Data<'a>) -> Result<Self, WeightsError> {
+        let bytes = data.bytes();
+        let (header, index) = SafeTensors::read_metadata(bytes).map_err(|error| format_error(&error, bytes.len()))?;
         let mut entries = BTreeMap::new();
         for (name, info) in index.tensors() {
             let Some((dtype, shape)) = stored(info.dtype, &info.shape) else {
@@ -127,12 +156,15 @@ impl<'a> Weights<'a> {
     /// The tensor of a name.
     pub fn get(&self, name: &str) -> Option<HostTensor> {
         let entry = self.entries.get(name)?;
-        let bytes = self.data.get(entry.bytes.clone())?;
-        let data = match entry.dtype {
-            DType::Bool => bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect(),
-            _ => bytes.to_vec(),
+        let bytes = self.data.bytes().get(entry.bytes.clone())?;
+        let data: SharedBytes = match (entry.dtype, &self.data) {
+            (DType::Bool, _) => {
+                Arc::new(bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect::<Vec<u8>>())
+            }
+            (_, Data::Shared(all)) => Arc::new(Part { all: all.clone(), part: entry.bytes.clone() }),
+            (_, Data::Borrowed(_)) => Arc::new(bytes.to_vec()),
         };
-        HostTensor::from_bytes(entry.dtype, entry.shape.clone(), data).ok()
+        HostTensor::from_shared(entry.dtype, entry.shape.clone(), data).ok()
     }
 
     /// Element type and shape of a tensor.
@@ -306,6 +338,21 @@ mod tests {
         assert_eq!(Weights::parse(bytes).unwrap().get("t"), Some(rows));
         let short = with_header(r#"{"w":{"dtype":"U8","shape":[2,7],"data_offsets":[0,14]}}"#, &[0; 14]);
         assert!(matches!(Weights::parse(short), Err(WeightsError::ElementType { .. })));
+    }
+
+    #[test]
+    fn tensors_of_a_file_share_its_bytes() {
+        let path = std::env::temp_dir().join(format!("rewire-weights-{}", std::process::id()));
+        std::fs::write(&path, file()).unwrap();
+        let weights = Weights::read(&path).unwrap();
+        let first = || weights.get("a").unwrap();
+        assert_eq!((first().bytes().as_ptr(), first().to_f32().len()), (first().bytes().as_ptr(), 6));
+        let (again, parsed) = (weights.clone(), Weights::parse(file()).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(again.names().all(|name| again.get(name) == parsed.get(name)));
+        std::fs::write(&path, []).unwrap();
+        assert!(matches!(Weights::read(&path), Err(WeightsError::File { .. })));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

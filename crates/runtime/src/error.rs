@@ -140,6 +140,14 @@ pub enum RuntimeError {
         /// What failed.
         reason: String,
     },
+    /// There is no such parameter.
+    #[error("there is no parameter `{name}`{}", nearest.as_ref().map(|name| format!(": did you mean `{name}`?")).unwrap_or_default())]
+    UnknownParameter {
+        /// Name given.
+        name: String,
+        /// The name of the plan that is most like it.
+        nearest: Option<String>,
+    },
     /// A parameter was not given.
     #[error("parameter `{name}` is missing: expected {dtype} {shape:?}")]
     MissingParameter {
@@ -250,6 +258,20 @@ pub enum RunError {
         name: String,
         /// What is wrong.
         reason: String,
+    },
+    /// There is no such state, or no room for it.
+    #[error("state `{name}`: {reason}")]
+    State {
+        /// Name of the state.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A state was on a device that is lost.
+    #[error("state `{name}` was on a device that is lost: set it by `Session::set_state`, or all by `reset_states`")]
+    StateLost {
+        /// Name of the state.
+        name: String,
     },
     /// A value of the shape program cannot be used by a kernel.
     #[error("{what}: expected {expected}, got {value}")]

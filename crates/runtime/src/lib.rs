@@ -33,6 +33,6 @@ pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{Model, ModelOptions, PipelineStore, Report};
 pub use session::{Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, Session, Span, Tuned, Value};
-pub use store::{replace_file, update_file};
+pub use store::{map_file, replace_file, update_file};
 pub use tuning::TuningStore;
 pub use wgpu;

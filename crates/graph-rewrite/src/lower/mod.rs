@@ -61,6 +61,9 @@ impl Lowering<'_> {
         match node.op.role() {
             Role::Input(input) if input.ty.layout == Layout::Host => {}
             Role::Host(_) => {}
+            Role::Input(input) if self.graph.states().contains(&input.name) => {
+                self.buffer(value, node, Source::State(input.name.clone()));
+            }
             Role::Input(input) => self.buffer(value, node, Source::Input(input.name.clone())),
             Role::Parameter(parameter) => self.buffer(value, node, Source::Parameter(parameter.name.clone())),
             Role::Constant(constant) => self.buffer(value, node, Source::Constant(constant.tensor.bytes().to_vec())),

@@ -18,6 +18,7 @@ pub use rewire_graph::shape::{HostInput, HostSlot, ShapeEntry, ShapeError, Shape
 use rewire_graph::op::{Registry, RegistryError};
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A buffer of a [`Plan`], by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,6 +29,9 @@ pub struct BufferId(pub u32);
 pub enum Source {
     /// Bound by name for each run.
     Input(String),
+    /// Held by a session under a name from run to run, zeros at first. A run sets it to the output of the same name, if there
+    /// is one.
+    State(String),
     /// Bound by name when the session is loaded; resident from then on.
     Parameter(String),
     /// Part of the plan. Elements as little-endian bytes, row major, unpadded.
@@ -39,6 +43,14 @@ pub enum Source {
 }
 
 impl Source {
+    /// The name of an input or a state: what is another tensor in every run.
+    pub fn run_name(&self) -> Option<&str> {
+        match self {
+            Self::Input(name) | Self::State(name) => Some(name),
+            _ => None,
+        }
+    }
+
     /// True if the content stays the same once a session is loaded.
     pub fn is_resident(&self) -> bool {
         matches!(self, Self::Parameter(_) | Self::Constant(_) | Self::Load)
@@ -174,6 +186,15 @@ impl Plan {
         self.buffers.iter().filter_map(move |buffer| {
             Some(Named { name: name(&buffer.source)?, dtype: buffer.dtype, shape: &buffer.shape })
         })
+    }
+
+    /// The states that sessions hold, by name, in the order of their names.
+    pub fn states(&self) -> BTreeMap<&str, &Buffer> {
+        let states = self.buffers.iter().filter_map(|buffer| match &buffer.source {
+            Source::State(name) => Some((name.as_str(), buffer)),
+            _ => None,
+        });
+        states.collect()
     }
 
     /// The buffer of an id of this plan.

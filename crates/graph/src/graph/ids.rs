@@ -54,6 +54,7 @@ impl Graph {
                 continue;
             }
             let names: BTreeSet<String> = match op.role() {
+                Role::Input(input) if self.states().contains(&input.name) => continue,
                 Role::Input(input) => BTreeSet::from([input.name.clone()]),
                 _ if keeps_all(op) => inputs.iter().flat_map(names).collect(),
                 _ => continue,

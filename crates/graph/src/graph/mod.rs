@@ -105,7 +105,8 @@ pub struct SizeDef {
 
 /// Typed operators with named inputs, parameters and outputs.
 ///
-/// Inputs and parameters are nodes with the ops [`crate::op::Input`] and [`crate::op::Parameter`].
+/// Inputs and parameters are nodes with the ops [`crate::op::Input`] and [`crate::op::Parameter`]. A state is an input, whose
+/// value a session keeps from run to run, and where a run changes it the output of the same name.
 ///
 /// Clones share their nodes.
 #[derive(Clone, Debug, Default)]
@@ -114,6 +115,7 @@ pub struct Graph {
     outputs: Vec<(String, Value)>,
     sizes: Vec<SizeDef>,
     id_inputs: Vec<Ids>,
+    states: Vec<String>,
 }
 
 impl Graph {
@@ -122,10 +124,15 @@ impl Graph {
         Self::default()
     }
 
-    /// A graph without nodes for the model, or a part of the model, of another one: with its sizes and id inputs. Sources
-    /// of sizes are values of the other graph until they are mapped.
+    /// A graph without nodes for the model, or a part of the model, of another one: with its sizes, id inputs and names of
+    /// states. Sources of sizes are values of the other graph until they are mapped.
     pub fn of_model(other: &Self) -> Self {
-        Self { sizes: other.sizes.clone(), id_inputs: other.id_inputs.clone(), ..Self::default() }
+        Self {
+            sizes: other.sizes.clone(),
+            id_inputs: other.id_inputs.clone(),
+            states: other.states.clone(),
+            ..Self::default()
+        }
     }
 
     /// Adds an operator after inferring its types.
@@ -197,6 +204,7 @@ impl Graph {
         };
         nodes(self) == nodes(other)
             && self.outputs == other.outputs
+            && self.states == other.states
             && self.sizes == other.sizes
             && same_nodes()
             && same_edges()
@@ -306,6 +314,18 @@ impl Graph {
         }
         self.outputs.push((name.to_owned(), value));
         Ok(())
+    }
+
+    /// The names of inputs that are states, in the order of their declarations.
+    pub fn states(&self) -> &[String] {
+        &self.states
+    }
+
+    /// Lets an input be a state.
+    pub(crate) fn add_state(&mut self, name: &str) {
+        if !self.states.iter().any(|known| known == name) {
+            self.states.push(name.to_owned());
+        }
     }
 
     /// The definitions of symbols, by symbol.

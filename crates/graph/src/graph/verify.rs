@@ -1,5 +1,5 @@
 use super::{Graph, Node, NodeId, SizeSource, Value};
-use crate::op::result_types;
+use crate::op::{Role, result_types};
 use crate::{GraphError, Type};
 use std::collections::HashMap;
 
@@ -47,7 +47,22 @@ impl Graph {
                 return Err(GraphError::Dangling { node, path: String::new(), detail: "a removed node".to_owned() });
             }
         }
+        self.verify_states()?;
         self.verify_sizes()
+    }
+
+    /// Checks that every state has one type, before a run and after it.
+    fn verify_states(&self) -> Result<(), GraphError> {
+        for id in self.ids() {
+            let Some(Role::Input(state)) = self.node(id).map(|node| node.op.role()) else { continue };
+            let after = self.outputs().iter().find(|(name, _)| *name == state.name && self.states().contains(name));
+            let Some(after) = after.and_then(|(_, value)| self.ty(*value)) else { continue };
+            if *after != state.ty {
+                let (expected, actual) = (state.ty.to_string(), after.to_string());
+                return Err(GraphError::State { name: state.name.clone(), expected, actual });
+            }
+        }
+        Ok(())
     }
 
     /// True if another graph has the node as well, with operands that it shares.

@@ -70,6 +70,8 @@ const LIMIT: usize = 1 << 27;
 /// It computes every operator by its definition, in double precision with the range of single precision and one element
 /// after the other. That is slow and exact: what kernels are tested against. Traced and rewritten graphs both work.
 ///
+/// States are bound like inputs, zeros where they are not, and come back among the outputs where the graph sets them.
+///
 /// Lengths and offsets are bound as integer tensors. Results are rounded to their storage types, values of the shape
 /// program come back as `I64`. Scores come back as `[samples, heads, rows, keys]` of the longest sample, with zeros or what
 /// pointwise operators make of zeros beyond the shorter ones.
@@ -99,6 +101,7 @@ pub fn interpret(
     parameters: &HashMap<String, HostTensor>,
 ) -> Result<BTreeMap<String, HostTensor>, InterpretError> {
     graph.verify()?;
+    let inputs = &with_states(graph, inputs)?;
     let mut run = Run::new(graph, inputs)?;
     for input in graph.ids().filter_map(|id| graph.op::<Input>(id)) {
         run.bound("input", &input.name, &input.ty, inputs)?;
@@ -116,6 +119,24 @@ pub fn interpret(
         results.insert(name.clone(), tensor.map_err(failed)?);
     }
     Ok(results)
+}
+
+/// The inputs with zeros for states without a value.
+fn with_states(
+    graph: &Graph,
+    inputs: &HashMap<String, HostTensor>,
+) -> Result<HashMap<String, HostTensor>, InterpretError> {
+    let mut all = inputs.clone();
+    for input in graph.ids().filter_map(|id| graph.op::<Input>(id)) {
+        if graph.states().contains(&input.name) && !inputs.contains_key(&input.name) {
+            let shape: Vec<usize> = input.ty.shape.iter().filter_map(Dim::as_const).collect();
+            let zeros = HostTensor::zeros(input.ty.dtype, shape);
+            let failed =
+                |error: TensorSizeError| InterpretError::Op { op: input.name.clone(), reason: error.to_string() };
+            all.insert(input.name.clone(), zeros.map_err(failed)?);
+        }
+    }
+    Ok(all)
 }
 
 struct Run<'a> {

@@ -158,6 +158,18 @@ mod tests {
     use crate::{DType, HostTensor};
 
     #[test]
+    fn large_tensors_convert_like_their_rows() {
+        for (rows, width) in [(7000, 5), (3, 20_000), (1 << 14, 1)] {
+            let values: Vec<f64> = (0..rows * width).map(|n| (n % 991) as f64 / 8.0).collect();
+            let floats = HostTensor::from_f64(DType::F32, vec![rows, width], &values).unwrap();
+            for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
+                let expected = HostTensor::from_f64(dtype, vec![rows, width], &values).unwrap();
+                assert_eq!(floats.clone().stored_as(dtype), Ok(expected), "{dtype}");
+            }
+        }
+    }
+
+    #[test]
     fn filling_is_undone() {
         for shape in [vec![], vec![3], vec![4], vec![2, 5], vec![2, 3, 1], vec![0, 3], vec![3, 0]] {
             let count: usize = shape.iter().product();

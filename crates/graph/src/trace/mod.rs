@@ -13,6 +13,7 @@ mod operands;
 mod padded;
 mod pointwise;
 mod require;
+mod session_state;
 mod shape;
 mod state;
 mod top_k;
@@ -252,12 +253,15 @@ impl Scope {
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
-        let mut graph = std::mem::take(&mut *state).graph;
+        let State { mut graph, updates, .. } = std::mem::take(&mut *state);
         state.error = Some(GraphError::Finished);
         for (name, tensor) in outputs {
             if let Some(value) = tensor.value {
                 graph.add_output(name, value)?;
             }
+        }
+        for (name, value) in updates {
+            graph.add_output(&name, value)?;
         }
         Ok(graph)
     }

@@ -18,6 +18,8 @@ pub(super) struct State {
     pub sizes: HashMap<String, Dim>,
     /// The sums of host vectors.
     pub totals: HashMap<Value, Dim>,
+    /// States that the model sets, with their values after a run.
+    pub updates: Vec<(String, Value)>,
     /// Dropouts so far.
     pub dropouts: u32,
 }

@@ -1,5 +1,6 @@
 use super::adapters::{self, hardware};
 use super::loss::Loss;
+use super::submit::Submit;
 use super::workers::Workers;
 use crate::{GpuError, Kernel, block_on};
 use rewire_graph_rewrite::emit::Target;
@@ -19,6 +20,7 @@ pub struct Gpu {
     limits: Arc<wgpu::Limits>,
     loss: Arc<Loss>,
     workers: Option<Workers>,
+    pub(super) submit: Option<Submit>,
     /// Whether a product of cooperative matrices was right.
     matrices: Arc<OnceLock<bool>>,
     #[cfg(test)]
@@ -92,6 +94,7 @@ impl Gpu {
             target: target(features, &limits, &device.adapter_info()),
             loss: Arc::default(),
             workers: None,
+            submit: None,
             device,
             queue,
             limits: Arc::new(limits),
@@ -161,6 +164,18 @@ impl Gpu {
     #[must_use]
     pub fn with_workers(self, workers: Workers) -> Self {
         Self { workers: Some(workers), ..self }
+    }
+
+    /// Tells `listener` why the device is lost, once that is noticed: by the driver's callback for a device that was opened here,
+    /// by a run for the app's own. At once if it was before.
+    ///
+    /// ```no_run
+    /// let gpu = rewire_runtime::Gpu::open(None)?;
+    /// gpu.on_loss(|reason| eprintln!("the device is lost: {reason}"));
+    /// # Ok::<(), rewire_runtime::GpuError>(())
+    /// ```
+    pub fn on_loss(&self, listener: impl FnOnce(&str) + Send + 'static) {
+        self.loss.listen(Box::new(listener));
     }
 
     /// Takes the device for lost: runs on it and on its clones fail with [`GpuError::Lost`] from now on, or go on elsewhere
@@ -330,6 +345,11 @@ impl Gpu {
     pub fn wait(&self) -> Result<(), GpuError> {
         self.poll(wgpu::PollType::wait_indefinitely())?;
         self.alive()
+    }
+
+    /// Frees what work that is done has used.
+    pub(crate) fn collect(&self) -> Result<(), GpuError> {
+        self.poll(wgpu::PollType::Poll)
     }
 
     /// Waits, or looks whether work is done, and delivers the results of what is.

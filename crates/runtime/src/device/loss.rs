@@ -1,20 +1,34 @@
+use std::fmt;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Whether a device is lost. Clones of a [`super::Gpu`] share it.
-#[derive(Debug, Default)]
-pub(super) struct Loss(Mutex<Option<String>>);
+/// Whether a device is lost, and who wants to know. Clones of a [`super::Gpu`] share it.
+#[derive(Default)]
+pub(super) struct Loss {
+    reason: Mutex<Option<String>>,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+/// What is told why a device is lost.
+pub(super) type Listener = Box<dyn FnOnce(&str) + Send>;
 
 impl Loss {
     /// Takes note of a loss. The first reason counts.
     pub fn note(&self, reason: impl Into<String>) {
-        self.lock().get_or_insert(reason.into());
+        lock(&self.reason).get_or_insert(reason.into());
+        self.tell();
+    }
+
+    /// Tells a listener of the loss, now if it was before.
+    pub fn listen(&self, listener: Listener) {
+        lock(&self.listeners).push(listener);
+        self.tell();
     }
 
     /// Why the device is lost, if it is known to be.
     pub fn reason(&self) -> Option<String> {
-        self.lock().clone()
+        lock(&self.reason).clone()
     }
 
     /// [`Loss::reason`] after a look at the device.
@@ -25,9 +39,21 @@ impl Loss {
         self.reason()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tell(&self) {
+        let Some(reason) = self.reason() else { return };
+        let listeners = std::mem::take(&mut *lock(&self.listeners));
+        listeners.into_iter().for_each(|listener| listener(&reason));
     }
+}
+
+impl fmt::Debug for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Loss").field(&self.reason()).finish()
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// True if a device has nothing to say of a buffer that cannot be.

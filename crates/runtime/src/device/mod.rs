@@ -6,6 +6,7 @@ mod faults;
 mod gpu;
 mod loss;
 mod mapping;
+mod submit;
 mod workers;
 
 pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async};

@@ -130,7 +130,7 @@ impl Dispatch {
             pass.set_bind_group(0, &self.bindings, &[]);
             (0..count).for_each(|_| pass.dispatch_workgroups(self.groups, 1, 1));
             drop(pass);
-            gpu.queue().submit([encoder.finish()]);
+            gpu.submit([encoder.finish()]);
             gpu.wait()?;
             Ok(begun.elapsed())
         })

@@ -5,6 +5,7 @@ use super::placement::Homes;
 use crate::RuntimeError;
 use crate::cpu::{Compiled, CpuError, Memory};
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The CPU with the kernels and parameters of a model.
@@ -50,6 +51,24 @@ impl CpuSite {
         };
         let weights: Result<_, _> = homes.resident.iter().enumerate().map(weight).collect();
         Ok(Self { kernels: Arc::new(CpuKernels { homes, ..kernels }), weights: Arc::new(weights?) })
+    }
+
+    /// The same steps with other parameters, of which those in `changed` differ.
+    pub fn with_parameters(
+        &self,
+        plan: &Plan,
+        resident: &Resident,
+        changed: &BTreeSet<BufferId>,
+    ) -> Result<Self, RuntimeError> {
+        let mut weights = (*self.weights).clone();
+        for id in changed {
+            if let Some(weight) = weights.get_mut(id.0 as usize).and_then(Option::as_mut)
+                && let Some(tensor) = resident.tensor(plan, *id)?
+            {
+                *weight = Memory::from_host(&tensor).map_err(out_of_memory)?;
+            }
+        }
+        Ok(Self { kernels: self.kernels.clone(), weights: Arc::new(weights) })
     }
 
     /// Bytes of parameters and constants.

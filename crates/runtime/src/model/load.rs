@@ -91,20 +91,15 @@ impl Model {
         validate(&plan)?;
         plan.bind(&options.registry)?;
         confine(&mut plan).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
-        let resident = Resident::new(&plan, parameters)?;
+        let resident = Arc::new(Resident::new(&plan, parameters)?);
         let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;
         if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
             tracing::warn!("{lost}; going on on the CPU");
             sites = Sites::bind(&plan, None, &resident, &options, emitter).await;
         }
-        let sites = sites?;
-        let can_move = options.gpu.is_none() || options.kernel == Kernel::Auto;
-        let constants = resident.outputs(&plan)?;
         let model = Self(Arc::new(Shared {
             inputs: Declared::of(&plan),
-            constants,
-            backup: (sites.gpu.is_some() && can_move).then_some(resident),
-            sites: RwLock::new(Arc::new(sites)),
+            sites: RwLock::new(Arc::new(sites?)),
             changing: async_lock::Mutex::new(()),
             options,
             plan,

@@ -10,14 +10,17 @@ mod pipelines;
 mod placement;
 mod recover;
 mod sites;
+mod update;
 mod validate;
+mod warm_up;
 
 pub use load::ModelOptions;
 pub use pipelines::PipelineStore;
 
 pub(crate) use cpu::CpuSite;
 pub(crate) use gpu::{
-    BINDING_LIMIT, GpuKernels, GpuSite, OpenTrial, StepKernel, Verdict, check_bytes, check_size, label, title,
+    BINDING_LIMIT, GpuKernels, GpuSite, GpuWeights, OpenTrial, StepKernel, Verdict, check_bytes, check_size, label,
+    title,
 };
 #[cfg(test)]
 pub(crate) use load::{Emitter, open};
@@ -28,12 +31,9 @@ pub(crate) use sites::Sites;
 
 use crate::Kernel;
 use crate::session::{Declared, Session};
-use parameters::Resident;
-use rewire_graph::HostTensor;
 use rewire_graph_rewrite::emit::Tuning;
-use rewire_graph_rewrite::plan::{BufferId, Plan};
+use rewire_graph_rewrite::plan::Plan;
 use serde::Serialize;
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// A plan with its kernels and parameters in place, on a device, on the CPU, or on both. Clones share it, on any thread.
@@ -62,14 +62,10 @@ struct Shared {
     plan: Plan,
     options: ModelOptions,
     inputs: Vec<Declared>,
-    /// Parameters and constants that are outputs themselves.
-    constants: HashMap<BufferId, HostTensor>,
     /// What runs take from now on. Those that began keep what they have.
     sites: RwLock<Arc<Sites>>,
     /// Held by who changes the sites.
     changing: async_lock::Mutex<()>,
-    /// With a device of its own or [`Kernel::Auto`]: what goes on elsewhere if the device is lost.
-    backup: Option<Resident>,
 }
 
 /// What a model or a session runs on.
@@ -126,11 +122,6 @@ impl Model {
 
     pub(crate) fn inputs(&self) -> &[Declared] {
         &self.0.inputs
-    }
-
-    /// A parameter or constant that is an output itself.
-    pub(crate) fn constant(&self, id: BufferId) -> Option<&HostTensor> {
-        self.0.constants.get(&id)
     }
 
     pub(crate) fn sites(&self) -> Arc<Sites> {

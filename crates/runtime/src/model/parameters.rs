@@ -3,24 +3,65 @@ use super::placement::Homes;
 use crate::RuntimeError;
 use crate::cpu::CpuError;
 use crate::memory::Layout;
-use crate::session::{CpuSide, Sizes};
+use crate::session::{CpuSide, Sizes, nearest};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, Source};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// What stays in memory from run to run, by buffer: parameters as they were given, constants, and what the plan computes from
 /// them. Given tensors are shared, not copied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resident {
     tensors: Vec<Option<HostTensor>>,
+    /// Some were let go.
+    partial: bool,
 }
 
 impl Resident {
     /// Takes the parameters of a plan, checks their shapes and types, and computes what follows from them.
     pub fn new(plan: &Plan, parameters: impl Fn(&str) -> Option<HostTensor>) -> Result<Self, RuntimeError> {
-        let mut resident = Self { tensors: bound(plan, parameters)? };
+        let mut resident = Self { tensors: bound(plan, parameters)?, partial: false };
         resident.compute(plan)?;
         Ok(resident)
+    }
+
+    /// True if all tensors are there.
+    pub fn is_whole(&self) -> bool {
+        !self.partial
+    }
+
+    /// What new parameters are computed with: what the steps of [`Plan::load`] read.
+    pub fn needed_again(&self, plan: &Plan) -> Self {
+        let read = loaded(plan);
+        let kept = |(n, tensor): (usize, &Option<HostTensor>)| tensor.clone().filter(|_| read[n]);
+        Self { tensors: self.tensors.iter().enumerate().map(kept).collect(), partial: true }
+    }
+
+    /// Replaces a parameter; adds what changes with it to `changed`.
+    pub fn set(
+        &mut self,
+        plan: &Plan,
+        (name, tensor): (&str, HostTensor),
+        changed: &mut BTreeSet<BufferId>,
+    ) -> Result<(), RuntimeError> {
+        let is_it = |buffer: &Buffer| matches!(&buffer.source, Source::Parameter(known) if known == name);
+        let Some(n) = plan.buffers.iter().position(is_it) else {
+            let names = plan.buffers.iter().filter_map(|buffer| match &buffer.source {
+                Source::Parameter(name) => Some(name.as_str()),
+                _ => None,
+            });
+            return Err(RuntimeError::UnknownParameter {
+                name: name.to_owned(),
+                nearest: nearest(name, names).into_iter().next(),
+            });
+        };
+        self.tensors[n] = Some(parameter(name, &plan.buffers[n], Some(tensor))?);
+        changed.insert(BufferId(n as u32));
+        if loaded(plan)[n] {
+            let computed = (0..).map(BufferId).zip(&plan.buffers).filter(|(_, buffer)| buffer.source == Source::Load);
+            changed.extend(computed.map(|(id, _)| id));
+        }
+        Ok(())
     }
 
     /// A tensor in its storage type, all of whose values are finite.
@@ -43,7 +84,7 @@ impl Resident {
     }
 
     /// Runs the steps of [`Plan::load`] on the CPU.
-    fn compute(&mut self, plan: &Plan) -> Result<(), RuntimeError> {
+    pub fn compute(&mut self, plan: &Plan) -> Result<(), RuntimeError> {
         if plan.load.is_empty() {
             return Ok(());
         }
@@ -88,15 +129,20 @@ fn homes(plan: &Plan) -> Homes {
         Some(slot)
     });
     let slot: Vec<Option<usize>> = computed.collect();
-    let mut resident = vec![false; plan.buffers.len()];
+    Homes { slots: slot.iter().flatten().count(), slot, resident: loaded(plan) }
+}
+
+/// By buffer, whether it is a parameter or constant that the steps of [`Plan::load`] read.
+fn loaded(plan: &Plan) -> Vec<bool> {
+    let mut read = vec![false; plan.buffers.len()];
     for binding in plan.load.iter().flat_map(|step| &step.reads) {
         if let Binding::Buffer(id) = binding
-            && let Some(resident) = resident.get_mut(id.0 as usize)
+            && let (Some(read), Some(buffer)) = (read.get_mut(id.0 as usize), plan.buffer(*id))
         {
-            *resident = slot[id.0 as usize].is_none();
+            *read = buffer.source != Source::Load;
         }
     }
-    Homes { slots: slot.iter().flatten().count(), slot, resident }
+    read
 }
 
 /// The parameters and constants of a plan by buffer.
@@ -114,7 +160,7 @@ fn bound(
                     .map(Some)
                     .map_err(|error| RuntimeError::Plan { reason: format!("a constant does not fit: {error}") })
             }
-            Source::Input(_) | Source::Load | Source::Step => Ok(None),
+            Source::Input(_) | Source::State(_) | Source::Load | Source::Step => Ok(None),
         })
         .collect()
 }

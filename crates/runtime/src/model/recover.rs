@@ -9,11 +9,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 impl Model {
-    /// True if the model may go on elsewhere when its device is lost.
-    pub(crate) fn can_recover(&self) -> bool {
-        self.0.backup.is_some()
-    }
-
     /// Makes a model that may do so go on without the device that was lost under `sites`: on one that is opened anew, unless
     /// the app opened it, or on the CPU with [`Kernel::Auto`]. Where another session was faster there is nothing to do. Boxed, since a new device is
     /// tried by a session of its own.
@@ -23,11 +18,14 @@ impl Model {
         sites: Arc<Sites>,
     ) -> Pin<Box<dyn Future<Output = Result<(), RunError>> + Send + '_>> {
         Box::pin(async move {
-            let Some(resident) = &self.0.backup else { return Err(lost.into()) };
             let _changing = self.0.changing.lock().await;
             let current = self.sites();
+            let resident = &current.resident;
             if !Arc::ptr_eq(&current.placement, &sites.placement) {
                 return Ok(());
+            }
+            if !resident.is_whole() {
+                return Err(lost.into());
             }
             let failed = |error: RuntimeError| RunError::Recovery { lost: lost.to_string(), reason: error.to_string() };
             let sites = match (self.reopen(resident).await, self.options().kernel) {
@@ -43,7 +41,7 @@ impl Model {
     }
 
     /// The steps on a device of the same choice, if the model opened its own and there is one that works.
-    async fn reopen(&self, resident: &Resident) -> Option<Sites> {
+    async fn reopen(&self, resident: &Arc<Resident>) -> Option<Sites> {
         if self.options().gpu.is_some() {
             return None;
         }
@@ -51,7 +49,7 @@ impl Model {
         self.bind_to(Some(gpu), resident).await.inspect_err(|error| tracing::warn!("{error}")).ok()
     }
 
-    async fn bind_to(&self, gpu: Option<Gpu>, resident: &Resident) -> Result<Sites, RuntimeError> {
+    async fn bind_to(&self, gpu: Option<Gpu>, resident: &Arc<Resident>) -> Result<Sites, RuntimeError> {
         Sites::bind(self.plan(), gpu, resident, self.options(), &emit_step).await
     }
 }

@@ -9,8 +9,10 @@ use super::parameters::Resident;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
 use crate::{Gpu, GpuError, Kernel, RuntimeError};
+use rewire_graph::HostTensor;
 use rewire_graph_rewrite::emit::Tuning;
-use rewire_graph_rewrite::plan::{Plan, Step};
+use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The steps of a plan where they run, with what stays in memory there.
@@ -19,6 +21,10 @@ pub(crate) struct Sites {
     pub placement: Arc<Placement>,
     pub gpu: Option<GpuSite>,
     pub cpu: CpuSite,
+    /// Parameters and constants that are outputs themselves.
+    pub constants: Arc<HashMap<BufferId, HostTensor>>,
+    /// What the parameters were made from, as far as it may be needed again.
+    pub resident: Arc<Resident>,
 }
 
 impl Sites {
@@ -26,7 +32,7 @@ impl Sites {
     pub async fn bind(
         plan: &Plan,
         gpu: Option<Gpu>,
-        resident: &Resident,
+        resident: &Arc<Resident>,
         options: &ModelOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
@@ -61,7 +67,38 @@ impl Sites {
             None => None,
         };
         let cpu = CpuSite::new(cpu, plan, placement.cpu.clone(), resident)?;
-        Ok(Self { placement: Arc::new(placement), gpu, cpu })
+        let constants = Arc::new(resident.outputs(plan)?);
+        let resident = match gpu.is_some() && can_move(options) {
+            true => resident.clone(),
+            false => Arc::new(resident.needed_again(plan)),
+        };
+        Ok(Self { placement: Arc::new(placement), gpu, cpu, constants, resident })
+    }
+
+    /// The same steps with other parameters, of which those in `changed` differ.
+    pub async fn with_parameters(
+        &self,
+        plan: &Plan,
+        resident: Resident,
+        changed: &BTreeSet<BufferId>,
+    ) -> Result<Self, RuntimeError> {
+        let gpu = match &self.gpu {
+            Some(site) => Some(site.with_parameters(plan, &resident, changed).await?),
+            None => None,
+        };
+        let cpu = self.cpu.with_parameters(plan, &resident, changed)?;
+        let mut constants = (*self.constants).clone();
+        for (id, tensor) in &mut constants {
+            if let (true, Some(other)) = (changed.contains(id), resident.tensor(plan, *id)?) {
+                *tensor = other;
+            }
+        }
+        let kept = match self.resident.is_whole() {
+            true => resident,
+            false => resident.needed_again(plan),
+        };
+        let (constants, resident) = (Arc::new(constants), Arc::new(kept));
+        Ok(Self { placement: self.placement.clone(), gpu, cpu, constants, resident })
     }
 
     /// Where the steps run, with the memory of parameters and constants.
@@ -78,6 +115,11 @@ impl Sites {
             host_bytes: self.cpu.bytes(),
         }
     }
+}
+
+/// True if a model may go on without its device.
+fn can_move(options: &ModelOptions) -> bool {
+    options.gpu.is_none() || options.kernel == Kernel::Auto
 }
 
 /// Prepares a step where it runs: on the device if there is a kernel.

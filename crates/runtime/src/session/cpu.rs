@@ -5,6 +5,7 @@ use crate::cpu::{CpuError, Memory, Operand};
 use crate::model::{CpuSite, Homes, Segment};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Step};
+use std::sync::Arc;
 
 /// The memory of a session on the CPU.
 #[derive(Debug)]
@@ -21,6 +22,11 @@ impl CpuSide {
         let slots = (0..homes.slots).map(|_| None).collect();
         let borrowed = homes.slot.iter().map(|_| None).collect();
         Self { site, slots, borrowed }
+    }
+
+    /// Takes other parameters.
+    pub fn set_weights(&mut self, weights: &Arc<Vec<Option<Memory>>>) {
+        self.site.weights = weights.clone();
     }
 
     /// Frees all memory except parameters and constants.

@@ -159,6 +159,12 @@ impl Outputs {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
+    /// Takes the value of a name out.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
+        let position = self.values.iter().position(|(known, _)| known == name)?;
+        Some(self.values.remove(position).1)
+    }
+
     /// All names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.values.iter().map(|(name, value)| (name.as_str(), value))

@@ -8,6 +8,7 @@ mod names;
 mod profile;
 mod room;
 mod sizes;
+mod states;
 mod tune;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub use tune::{Refinement, Tuned};
 
 pub(crate) use control::ControlLayout;
 pub(crate) use cpu::CpuSide;
+pub(crate) use names::nearest;
 pub(crate) use sizes::{Declared, Sizes};
 
 use crate::model::{Model, Report, Segment, Site, Sites};
@@ -29,6 +31,7 @@ use profile::Recorder;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{self, Count, Counter};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, Source};
+use states::States;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -45,13 +48,14 @@ pub struct Session {
     cpu: CpuSide,
     /// The sizes of the latest run.
     sizes: Option<Arc<Sizes>>,
+    states: States,
 }
 
 impl Session {
     pub(crate) fn new(model: Model) -> Self {
         let sites = model.sites();
         let (gpu, cpu) = (sites.gpu.clone().map(GpuSide::new), CpuSide::new(sites.cpu.clone()));
-        Self { model, sites, gpu, cpu, sizes: None }
+        Self { model, sites, gpu, cpu, sizes: None, states: States::default() }
     }
 
     /// What it runs.
@@ -134,6 +138,33 @@ impl Session {
         block_on(self.run_timed_async(inputs, detail))
     }
 
+    /// True if the same run may go well after it failed with `error`: the model has come back from the loss of its device, where
+    /// tensors that were there have to be given anew, or memory was short and has been freed since. Other errors stay.
+    ///
+    /// ```
+    /// # use rewire_graph_rewrite::plan::Plan;
+    /// # use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
+    /// # let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    /// # let mut session = Model::load(Plan::default(), |_| None, options)?.session();
+    /// let inputs = Inputs::new();
+    /// let outputs = match session.run(&inputs) {
+    ///     Err(error) if session.is_retryable(&error) => session.run(&inputs)?,
+    ///     result => result?,
+    /// };
+    /// # assert_eq!(outputs.iter().count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn is_retryable(&self, error: &RunError) -> bool {
+        match error {
+            RunError::Gpu(GpuError::Lost { .. }) | RunError::StateLost { .. } => {
+                let sites = self.model.sites();
+                sites.gpu.as_ref().is_none_or(|site| site.kernels.gpu().alive().is_ok())
+            }
+            RunError::Gpu(GpuError::OutOfMemory { .. }) | RunError::HostMemory(_) => true,
+            _ => false,
+        }
+    }
+
     /// What every step moves and computes in a run with these inputs.
     ///
     /// # Errors
@@ -148,18 +179,32 @@ impl Session {
 
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         self.follow();
+        let with_states;
+        let inputs = match self.plan().states().is_empty() {
+            true => inputs,
+            false => {
+                with_states = self.with_states(inputs).await?;
+                &with_states
+            }
+        };
         let mut result = self.execute(inputs, recorder).await;
-        if let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = &result
-            && self.model.can_recover()
-        {
-            self.model.recover(lost.clone(), self.sites.clone()).await?;
-            self.follow();
-            if inputs.outlive_a_device() {
-                result = self.execute(inputs, recorder).await;
+        if let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = &result {
+            match self.model.recover(lost.clone(), self.sites.clone()).await {
+                Ok(()) if inputs.outlive_a_device() => {
+                    self.follow();
+                    result = self.execute(inputs, recorder).await;
+                }
+                Ok(()) => {}
+                Err(error) => result = Err(error),
             }
         }
         self.cpu.release();
         self.gpu.iter().for_each(GpuSide::store);
+        match &mut result {
+            Ok(outputs) => self.states.take(self.model.plan(), outputs),
+            Err(RunError::Gpu(GpuError::Lost { .. })) => self.states.lose_device(),
+            Err(_) => {}
+        }
         result
     }
 
@@ -169,9 +214,16 @@ impl Session {
         if Arc::ptr_eq(&sites, &self.sites) {
             return;
         }
+        if Arc::ptr_eq(&sites.placement, &self.sites.placement) {
+            self.gpu.iter_mut().zip(&sites.gpu).for_each(|(side, site)| side.set_weights(&site.weights));
+            self.cpu.set_weights(&sites.cpu.weights);
+            self.sites = sites;
+            return;
+        }
         self.gpu = sites.gpu.clone().map(GpuSide::new);
         self.cpu = CpuSide::new(sites.cpu.clone());
         (self.sites, self.sizes) = (sites, None);
+        self.states.lose_device();
     }
 
     /// Brings a tensor to the model's device, where runs can read it as an input.
@@ -259,7 +311,7 @@ impl Session {
 
     fn check_places(&self, inputs: &Inputs) -> Result<(), RunError> {
         for buffer in &self.plan().buffers {
-            if let Source::Input(name) = &buffer.source
+            if let Some(name) = buffer.source.run_name()
                 && let Some(Value::Device(_)) = inputs.get(name)
             {
                 return Err(no_device(name));
@@ -338,6 +390,10 @@ impl Session {
         Ok(())
     }
 
+    fn is_state(&self, id: BufferId) -> bool {
+        self.plan().buffer(id).is_some_and(|buffer| matches!(buffer.source, Source::State(_)))
+    }
+
     async fn output(
         &self,
         output: &PlanOutput,
@@ -353,9 +409,13 @@ impl Session {
         if let (true, Some(tensor)) = (kept, results.device.get(&id)) {
             return Ok(Value::Device(tensor.clone()));
         }
-        let host = results.host.get(&id).or_else(|| self.model.constant(id)).cloned().map(Value::Host);
+        let host = results.host.get(&id).or_else(|| self.sites.constants.get(&id)).cloned().map(Value::Host);
         match (host.or_else(|| input(self.plan(), id, inputs).cloned()), &self.gpu) {
             (Some(Value::Host(tensor)), Some(side)) if kept => Ok(Value::Device(side.keep(&tensor).await?)),
+            // The app has given no tensor on the device, and gets none.
+            (Some(Value::Device(tensor)), Some(side)) if !kept && self.is_state(id) => {
+                Ok(Value::Host(side.read(&tensor).await?))
+            }
             (Some(value), _) => Ok(value),
             (None, _) => Err(RunError::UnknownName { name: output.name.clone(), known: "no value for it".into() }),
         }
@@ -369,12 +429,9 @@ struct Results {
     device: HashMap<BufferId, DeviceTensor>,
 }
 
-/// The value of an input tensor.
+/// The value of an input or a state.
 fn input<'a>(plan: &Plan, id: BufferId, inputs: &'a Inputs) -> Option<&'a Value> {
-    match &plan.buffer(id)?.source {
-        Source::Input(name) => inputs.get(name),
-        _ => None,
-    }
+    inputs.get(plan.buffer(id)?.source.run_name()?)
 }
 
 fn host_value(output: &PlanOutput, sizes: &Sizes, values: &[i64]) -> Result<HostTensor, RunError> {

@@ -1,7 +1,7 @@
 //! Names that may be misspelt.
 
 /// Names in the order of their distance from `wanted`, then as given.
-pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut names: Vec<&str> = names.collect();
     names.sort_by_cached_key(|name| distance(wanted, name));
     names.into_iter().map(str::to_owned).collect()

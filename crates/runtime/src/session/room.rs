@@ -2,7 +2,7 @@ use super::cpu::CpuSide;
 use super::sizes::Sizes;
 use crate::cpu::{Memory, padded_bytes};
 use crate::memory::{HostMemory, HostMemoryError};
-use rewire_graph_rewrite::plan::{Plan, Source};
+use rewire_graph_rewrite::plan::Plan;
 
 impl CpuSide {
     /// Checks that there is memory for the tensors of a run of these sizes, before any of it is taken.
@@ -10,7 +10,7 @@ impl CpuSide {
         let mut slots: Vec<u64> = vec![0; self.homes().slots];
         for ((buffer, layout), slot) in plan.buffers.iter().zip(&sizes.layouts).zip(&self.homes().slot) {
             // Inputs without padding are read where they are.
-            let borrowed = matches!(buffer.source, Source::Input(_)) && layout.dtype.format().is_dense(&layout.shape);
+            let borrowed = buffer.source.run_name().is_some() && layout.dtype.format().is_dense(&layout.shape);
             if let Some(most) = slot.and_then(|slot| slots.get_mut(slot)).filter(|_| !borrowed) {
                 *most = (*most).max(padded_bytes(layout.dtype, &layout.shape));
             }

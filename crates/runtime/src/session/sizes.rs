@@ -175,7 +175,7 @@ fn check_kind(plan: &Plan, input: &Declared, value: &Value) -> Result<(), RunErr
     }
 }
 
-fn check_words(name: &str, tensor: &HostTensor, limit: u32) -> Result<(), RunError> {
+pub(super) fn check_words(name: &str, tensor: &HostTensor, limit: u32) -> Result<(), RunError> {
     let mut words = tensor.bytes().as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).enumerate();
     match words.find(|(_, word)| *word > limit) {
         Some((element, word)) => Err(RunError::InputValue {

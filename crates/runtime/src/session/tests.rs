@@ -5,7 +5,7 @@ use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, ParsedKernel, Slot, Target, Tuning};
 use rewire_graph_rewrite::plan::{
-    self, Body, Buffer, HostSlot, Nest, Operand, Output, Place, ShapeEntry, Step, SymbolSource,
+    self, Body, Buffer, HostSlot, Nest, Operand, Output, Place, ShapeEntry, Source, Step, SymbolSource,
 };
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

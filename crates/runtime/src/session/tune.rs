@@ -55,7 +55,7 @@ impl Session {
     /// Measures tunings of one kernel in runs with these inputs until `budget` is spent, and switches to the fastest. To be
     /// called when the app is idle, with inputs like those that it expects: a kernel may take several calls, each of which
     /// goes on where the last one stopped, and runs at least once. Kernels follow one another, the costliest first, until
-    /// [`Refinement::rest`] is 0. Results stay the same to the bit.
+    /// [`Refinement::rest`] is 0. Results stay the same to the bit, and states as they are.
     ///
     /// What is found serves all later runs of all sessions of the model with sizes up to the same powers of two, and is kept in
     /// [`crate::ModelOptions::tunings`]. On the CPU there is nothing to refine.
@@ -158,7 +158,9 @@ impl Session {
     /// Runs once, each of these steps with the candidate whose turn it is; the steps that are not done.
     async fn measure(&mut self, inputs: &Inputs, steps: &[usize]) -> Result<Vec<usize>, RunError> {
         self.force_all(steps, |session, step| session.trial(step, |trial| trial.next())?);
+        let states = self.states.clone();
         let run = self.run_timed_async(inputs, Detail::Steps).await;
+        self.states = states;
         self.force_all(steps, |_, _| None);
         match run {
             Ok((_, profile)) => {

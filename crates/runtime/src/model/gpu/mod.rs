@@ -9,14 +9,16 @@ pub(crate) use tunings::{OpenTrial, Refused, Tunings, Verdict};
 pub(crate) use weights::GpuWeights;
 
 use super::load::{Emitter, ModelOptions};
+use super::parameters::Resident;
 use super::pipelines::{Made, Pipeline, PipelineStore, Pipelines, WantedPipeline};
 use super::placement::Homes;
 use crate::memory::Layout;
 use crate::session::{ControlLayout, Sizes};
-use crate::{Gpu, GpuError};
+use crate::{Gpu, GpuError, RuntimeError};
 use rayon::prelude::*;
 use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use step::{GpuStep, Variant};
 
@@ -27,6 +29,19 @@ pub(crate) const BINDING_LIMIT: &str = "max_storage_buffer_binding_size";
 pub(crate) struct GpuSite {
     pub kernels: Arc<GpuKernels>,
     pub weights: Arc<GpuWeights>,
+}
+
+impl GpuSite {
+    /// The same steps with other parameters, of which those in `changed` differ.
+    pub async fn with_parameters(
+        &self,
+        plan: &Plan,
+        resident: &Resident,
+        changed: &BTreeSet<BufferId>,
+    ) -> Result<Self, RuntimeError> {
+        let weights = self.weights.with(&self.kernels.gpu, plan, resident, changed).await?;
+        Ok(Self { kernels: self.kernels.clone(), weights: Arc::new(weights) })
+    }
 }
 
 /// The steps of a model on its device.
@@ -140,7 +155,7 @@ pub(crate) fn title(plan: &Plan, n: usize) -> String {
     let mut steps = plan.load.iter().chain(&plan.steps);
     let writer = steps.find(|step| step.writes.contains(&BufferId(n as u32)));
     match (&plan.buffers[n].source, writer) {
-        (Source::Input(name) | Source::Parameter(name), _) => format!("`{name}`"),
+        (Source::Input(name) | Source::State(name) | Source::Parameter(name), _) => format!("`{name}`"),
         (_, Some(step)) => format!("the result of {} (`{}`)", step.name, step.path),
         _ => "a constant".to_owned(),
     }

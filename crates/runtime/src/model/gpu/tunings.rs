@@ -15,6 +15,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+/// The power of two up to which sizes choose tiles.
+const LARGEST_SIZE: u32 = 24;
+
 /// The tunings of the steps of a model.
 #[derive(Debug)]
 pub(crate) struct Tunings {
@@ -141,6 +144,24 @@ impl StepTuning {
         }
     }
 
+    /// The tunings of all sizes.
+    fn all(&self, step: &Step, target: &Target) -> Vec<Tuning> {
+        let sizes = (0..LARGEST_SIZE).map(|power| 1i64 << power);
+        let suited = sizes.map(|size| {
+            let of_size = |dim: &Dim| u64::try_from(dim.evaluate(|_| Some(size))?).ok();
+            self.base.suited(&step.kernel, target, of_size)
+        });
+        let mut all: Vec<Tuning> = suited.chain(self.known.sizes.values().copied()).collect();
+        let mut seen = vec![];
+        all.retain(|tuning| {
+            !seen.contains(tuning) && {
+                seen.push(*tuning);
+                true
+            }
+        });
+        all
+    }
+
     /// What was measured at the sizes of a run.
     fn known(&self, sizes: &Sizes) -> Option<(Bucket, Tuning)> {
         if self.known.sizes.is_empty() {
@@ -232,6 +253,44 @@ impl GpuKernels {
             open = self.make_chosen(plan, new, sizes, &mut chosen).await?;
         }
         Ok(chosen)
+    }
+
+    /// Compiles the kernels that steps take at any size; how many there were to compile.
+    pub async fn make_all(&self, steps: &[Step]) -> Result<usize, GpuError> {
+        let mut wanted: Vec<(usize, Variant)> = vec![];
+        for (position, step) in steps.iter().enumerate() {
+            let Some(own) = self.step(position) else { continue };
+            let windows = Windows::of_constants(&step.kernel, self.gpu.target());
+            let tunings = self.tunings.read().get(position).map(|own| own.all(step, self.gpu.target()));
+            for tuning in tunings.unwrap_or_default() {
+                let wanted_one = (position, Variant { windows: windows.clone(), tuning });
+                if own.find(&wanted_one.1).is_none() && !wanted.contains(&wanted_one) {
+                    wanted.push(wanted_one);
+                }
+            }
+        }
+        let target = self.gpu.target();
+        let emit = |(position, Variant { windows, tuning }): &(usize, Variant)| WantedPipeline {
+            label: label(&steps[*position]),
+            kernel: emit_with_windows(&steps[*position].kernel, target, tuning, windows)
+                .map_err(|error| Refused::Kernel(error.to_string())),
+            lasting: true,
+        };
+        let made = self.pipelines.get(&self.gpu, wanted.par_iter().map(emit).collect()).await;
+        let mut count = 0;
+        for ((position, variant), made) in wanted.into_iter().zip(made) {
+            match (made, self.step(position)) {
+                (Ok((kernel, pipeline)), Some(own)) => {
+                    own.add(StepKernel { variant, kernel, pipeline });
+                    count += 1;
+                }
+                (Err(Refused::Device(lost @ GpuError::Lost { .. })), _) => return Err(lost),
+                // A run that needs it will say why.
+                _ => {}
+            }
+        }
+        self.store();
+        Ok(count)
     }
 
     /// Takes the kernels of some steps for the sizes of a run; the choices that there are no kernels of yet.

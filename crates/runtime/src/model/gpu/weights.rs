@@ -7,12 +7,15 @@ use crate::model::placement::Homes;
 use crate::{Gpu, GpuError, RuntimeError};
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::plan::{BufferId, Plan};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{BINDING_LIMIT, check_bytes, check_size, title};
 
 /// What to do about parameters that are too large.
 const SMALLER_PARAMETERS: &str = "store it as f16, cut it into several parameters, or use kernel cpu";
+
+/// Bytes of parameters that wait in staging memory.
+const STAGED: usize = 32 << 20;
 
 /// Parameters and constants of a model on its device, as runs read them.
 #[derive(Clone, Debug, Default)]
@@ -27,12 +30,20 @@ impl GpuWeights {
     pub async fn upload(gpu: &Gpu, plan: &Plan, homes: &Homes, resident: &Resident) -> Result<Self, RuntimeError> {
         let mut weights = Self { buffers: vec![None; homes.resident.len()], ..Self::default() };
         let packed = Packed::of(plan);
+        let mut staged = 0;
         for (n, _) in homes.resident.iter().enumerate().filter(|(_, wanted)| **wanted) {
             let id = BufferId(n as u32);
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
             match packed.contains(&id) {
                 true => weights.packed.push(id, &tensor),
                 false => weights.buffers[n] = Some(own_buffer(gpu, plan, n, &tensor).await?),
+            }
+            staged += tensor.bytes().len();
+            if staged > STAGED {
+                // Lets the device take what waits, and go of its staging memory.
+                gpu.checked("uploading parameters", || gpu.submit([])).await?;
+                gpu.collect()?;
+                staged = 0;
             }
         }
         for (dtype, content) in weights.packed.take() {
@@ -44,8 +55,54 @@ impl GpuWeights {
             weights.packed_buffers.insert(dtype, gpu.checked("uploading parameters", filled).await?);
         }
         // Starts the uploads, so that their staging memory is not held until the first run.
-        gpu.checked("uploading parameters", || gpu.queue().submit([])).await?;
+        gpu.checked("uploading parameters", || gpu.submit([])).await?;
         Ok(weights)
+    }
+
+    /// These with other parameters, of which those in `changed` differ, in buffers of their own: runs that began read the
+    /// old ones.
+    pub async fn with(
+        &self,
+        gpu: &Gpu,
+        plan: &Plan,
+        resident: &Resident,
+        changed: &BTreeSet<BufferId>,
+    ) -> Result<Self, RuntimeError> {
+        let mut weights = self.clone();
+        for &id in changed {
+            let (n, is_packed) = (id.0 as usize, weights.packed.base(id).is_some());
+            if !is_packed && weights.buffer(n).is_none() {
+                continue;
+            }
+            let Some(tensor) = resident.tensor(plan, id)? else { continue };
+            match is_packed {
+                true => weights.repack(gpu, id, &tensor).await?,
+                false => weights.buffers[n] = Some(own_buffer(gpu, plan, n, &tensor).await?),
+            }
+        }
+        gpu.checked("uploading parameters", || gpu.submit([])).await?;
+        Ok(weights)
+    }
+
+    /// Replaces a small parameter, in a copy of the buffer that it is part of.
+    async fn repack(&mut self, gpu: &Gpu, id: BufferId, tensor: &HostTensor) -> Result<(), GpuError> {
+        let dtype = tensor.dtype();
+        let (Some(base), Some(old)) = (self.packed.base(id), self.packed_buffers.get(&dtype)) else { return Ok(()) };
+        let offset = base as u64 * dtype.format().bytes(4);
+        let content = Layout::new(dtype, tensor.shape().to_vec()).pad(tensor);
+        let copy = || {
+            let label = format!("small {dtype} parameters");
+            let new = gpu.tensor_buffer(&label, old.size());
+            let descriptor = wgpu::CommandEncoderDescriptor { label: Some("replacing parameters") };
+            let mut encoder = gpu.device().create_command_encoder(&descriptor);
+            encoder.copy_buffer_to_buffer(old, 0, &new, 0, old.size());
+            gpu.submit([encoder.finish()]);
+            gpu.queue().write_buffer(&new, offset, &content);
+            new
+        };
+        let new = gpu.checked("uploading parameters", copy).await?;
+        self.packed_buffers.insert(dtype, new);
+        Ok(())
     }
 
     /// The buffer of a parameter or constant of its own.

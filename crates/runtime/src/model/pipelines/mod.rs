@@ -179,7 +179,8 @@ fn layout(gpu: &Gpu, written: &[bool]) -> wgpu::BindGroupLayout {
         .enumerate()
         .map(|(n, written)| entry(n as u32 + 1, wgpu::BufferBindingType::Storage { read_only: !written }));
     let entries: Vec<_> = [entry(0, wgpu::BufferBindingType::Uniform)].into_iter().chain(storage).collect();
-    gpu.device().create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
+    gpu.device()
+        .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some("a kernel"), entries: &entries })
 }
 
 fn compile(
@@ -201,7 +202,7 @@ fn compile(
         unsafe { gpu.device().create_shader_module_trusted(source, wgpu::ShaderRuntimeChecks::unchecked()) }
     };
     let pipeline_layout = gpu.device().create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-        label: None,
+        label: Some(label),
         bind_group_layouts: &[Some(layout)],
         immediate_size: 0,
     });

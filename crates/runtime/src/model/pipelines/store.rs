@@ -60,7 +60,7 @@ impl PipelineStore {
         // SAFETY: the checksum says that the data came from `get_data` of the same device, and the folder is the user's.
         let create = || unsafe {
             gpu.device().create_pipeline_cache(&wgpu::PipelineCacheDescriptor {
-                label: None,
+                label: Some("rewire"),
                 data: data.as_deref(),
                 fallback: true,
             })

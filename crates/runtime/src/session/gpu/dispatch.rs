@@ -47,7 +47,7 @@ impl GpuSide {
             encoder.copy_buffer_to_buffer(source, 0, readback, offset, bytes);
             offset += bytes;
         }
-        let submission = self.gpu().queue().submit([encoder.finish()]);
+        let submission = self.gpu().submit([encoder.finish()]);
         Ok((offset, submission))
     }
 

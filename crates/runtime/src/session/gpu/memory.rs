@@ -4,13 +4,14 @@ use super::bindings::BindGroups;
 use super::{FEWER_ROWS, GpuSide};
 use crate::device::SMALLEST;
 use crate::memory::{Layout, Lease, SpareBuffers, lock};
-use crate::model::{Placement, Site, check_size, title};
+use crate::model::{GpuWeights, Placement, Site, check_size, title};
 use crate::session::io::{DeviceTensor, Inputs, Value};
 use crate::session::sizes::Sizes;
 use crate::{Gpu, GpuError, RunError};
 
 use rewire_graph::HostTensor;
-use rewire_graph_rewrite::plan::{BufferId, Plan, Source};
+use rewire_graph_rewrite::plan::{BufferId, Plan};
+use std::sync::Arc;
 
 /// What a run binds in place of slots.
 #[derive(Default)]
@@ -48,6 +49,12 @@ impl GpuSide {
         lock(&self.spares).clear();
         self.prepared = None;
         (self.control, self.readback, self.staging, self.words) = (None, None, None, None);
+        self.unbind();
+    }
+
+    /// Takes other parameters.
+    pub fn set_weights(&mut self, weights: &Arc<GpuWeights>) {
+        self.site.weights = weights.clone();
         self.unbind();
     }
 
@@ -96,7 +103,7 @@ impl GpuSide {
     ) -> Result<Binds, RunError> {
         let mut binds = Binds { buffers: vec![None; plan.buffers.len()], ..Binds::default() };
         for ((buffer, layout), bound) in plan.buffers.iter().zip(&sizes.layouts).zip(&mut binds.buffers) {
-            let Source::Input(name) = &buffer.source else { continue };
+            let Some(name) = buffer.source.run_name() else { continue };
             let Some(Value::Device(tensor)) = inputs.get(name) else { continue };
             let (needed, given) = (layout.bytes().max(16), tensor.buffer());
             let reason = if !given.usage().contains(wgpu::BufferUsages::STORAGE) {
@@ -108,7 +115,7 @@ impl GpuSide {
                 binds.foreign.extend((!tensor.memory().is_of(&self.spares)).then(|| given.clone()));
                 continue;
             };
-            return Err(RunError::InputPlace { name: name.clone(), reason });
+            return Err(RunError::InputPlace { name: name.to_owned(), reason });
         }
         let segments = placement.segments.iter().filter(|segment| segment.site == Site::Gpu);
         for id in segments.flat_map(|segment| &segment.results).filter(|id| kept.contains(id)) {

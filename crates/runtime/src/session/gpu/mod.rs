@@ -193,7 +193,7 @@ impl GpuSide {
             let label = Some("reading a tensor");
             let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor { label });
             encoder.copy_buffer_to_buffer(tensor.buffer(), 0, &target, 0, bytes);
-            let submission = gpu.queue().submit([encoder.finish()]);
+            let submission = gpu.submit([encoder.finish()]);
             Mapping::start(&target, bytes, submission)
         };
         gpu.checked("reading a tensor", work).await?.read(gpu, unpad).await?

@@ -2,6 +2,8 @@
 
 use super::*;
 use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const STEPS: &[(u32, u32)] = &[(0, 1), (2, 1), (3, 2)];
 
@@ -43,6 +45,12 @@ fn the_loss_of_an_apps_device_is_noticed() {
         let mut session = session(&gpu, Kernel::Wgpu).unwrap();
         session.run(&kept(5)).unwrap();
         let tensor = session.upload(&tensor(5, 1)).unwrap();
+        let heard = Arc::new(Mutex::new(vec![]));
+        let listener = |heard: &Arc<Mutex<Vec<String>>>| {
+            let heard = heard.clone();
+            move |reason: &str| heard.lock().unwrap().push(reason.to_owned())
+        };
+        gpu.on_loss(listener(&heard));
         match told {
             true => gpu.report_loss("the app says so"),
             false => gpu.device().destroy(),
@@ -50,11 +58,31 @@ fn the_loss_of_an_apps_device_is_noticed() {
         for _ in 0..2 {
             let error = session.run(&kept(5)).unwrap_err();
             assert!(is_lost(&error) && (!told || error.to_string().ends_with("the app says so")), "{error}");
+            assert!(!session.is_retryable(&error));
         }
+        gpu.clone().on_loss(listener(&heard));
+        let heard = heard.lock().unwrap();
+        assert!(heard.len() == 2 && heard[0] == heard[1] && (!told || heard[0] == "the app says so"), "{heard:?}");
         assert!(is_lost(&block_on(session.read_async(&tensor)).unwrap_err()));
         assert!(is_lost(&session.upload(&self::tensor(2, 1)).unwrap_err()));
         assert!(matches!(gpu.wait(), Err(GpuError::Lost { .. })));
         assert!(matches!(self::session(&gpu, Kernel::Wgpu), Err(RuntimeError::Gpu(GpuError::Lost { .. }))));
+    }
+}
+
+#[test]
+fn an_app_submits_by_itself() {
+    let Some(gpu) = guest() else { return };
+    let count = Arc::new(AtomicUsize::new(0));
+    let own = count.clone();
+    let gpu = gpu.with_submit(move |queue, commands| {
+        own.fetch_add(commands.len(), Ordering::Relaxed);
+        queue.submit(commands)
+    });
+    let mut session = session(&gpu, Kernel::Wgpu).unwrap();
+    for runs in 1..4 {
+        check(&session.run(&inputs(5)).unwrap(), 5);
+        assert_eq!(count.load(Ordering::Relaxed), runs);
     }
 }
 
@@ -125,10 +153,12 @@ fn tensors_on_a_lost_device_are_gone_and_the_next_run_goes_on() {
     held.insert_device("x", session.upload(&tensor(4, 1)).unwrap());
     check(&session.run(&held).unwrap(), 4);
     gpu.device().destroy();
-    assert!(is_lost(&session.run(&held).unwrap_err()));
+    let lost = session.run(&held).unwrap_err();
+    assert!(is_lost(&lost) && session.is_retryable(&lost));
     check(&session.run(&inputs(4)).unwrap(), 4);
     assert_eq!(session.report().adapter, None);
-    assert!(matches!(session.run(&held), Err(RunError::InputPlace { .. })));
+    let place = session.run(&held).unwrap_err();
+    assert!(matches!(place, RunError::InputPlace { .. }) && !session.is_retryable(&place));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use super::matmul::product;
 use super::*;
+use rewire_graph::Scope;
+use rewire_graph_rewrite::{lower, optimize};
 use std::sync::Barrier;
 
 const STEPS: &[(u32, u32)] = &[(0, 1), (2, 0), (3, 1), (4, 2)];
@@ -82,6 +84,36 @@ fn what_one_session_measures_the_others_use() {
     assert_eq!(running.run(&x(40)).unwrap(), expected);
     assert_eq!(running.gpu.as_ref().unwrap().tuning_of(0), Some(found));
     assert_eq!(model.report().tuned_steps, 1);
+}
+
+#[test]
+fn a_model_that_is_warm_has_the_kernels_of_all_sizes() {
+    if gpu().is_none() {
+        return;
+    }
+    let scope = Scope::new();
+    let x = scope.input("x", DType::F32, (scope.size("rows"), 200));
+    let y = x.matmul(&scope.parameter("w", DType::F32, [200, 10]));
+    let plan = lower(&optimize(scope.finish(&[("y", y)]).unwrap()).unwrap().0).unwrap();
+    let weight = HostTensor::f32([200, 10], &(0..2000).map(|n| (n % 17) as f32 - 8.5).collect::<Vec<_>>()).unwrap();
+    let load = || {
+        // Products of few rows split their sums.
+        let tuning = Tuning { split_sums: Some(true), ..Tuning::default() };
+        let options = ModelOptions { tuning, ..options(Kernel::Wgpu) };
+        Model::load(plan.clone(), |_| Some(weight.clone()), options).unwrap()
+    };
+    let run = |model: &Model, rows: &[usize]| {
+        let mut session = model.session();
+        let x = |rows: usize| HostTensor::f32([rows, 200], &vec![0.25; rows * 200]).unwrap();
+        rows.iter().map(|&rows| session.run(&Inputs::new().with("x", x(rows))).unwrap()).collect::<Vec<_>>()
+    };
+    let (warm, cold) = (load(), load());
+    let all = warm.warm_up().unwrap();
+    run(&cold, &[1]);
+    assert!(all > 1 && cold.warm_up().unwrap() == all - 1, "{all} kernels");
+    let sizes = [1, 3, 40, 700, 3000];
+    assert_eq!(run(&warm, &sizes), run(&load(), &sizes));
+    assert_eq!(warm.warm_up().unwrap(), 0);
 }
 
 #[test]

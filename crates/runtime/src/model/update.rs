@@ -1,0 +1,62 @@
+use super::Model;
+use crate::{RuntimeError, block_on};
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::{BufferId, Source};
+use std::collections::BTreeSet;
+
+impl Model {
+    /// Replaces parameters while sessions run. A run reads all of the new tensors or, if it began before, all of the old ones.
+    /// What the plan computes from parameters is computed anew.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, HostTensor, Scope};
+    /// use rewire_graph_rewrite::{lower, optimize};
+    /// use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
+    ///
+    /// let scope = Scope::new();
+    /// let x = scope.input("x", DType::F32, &[4.into()]);
+    /// let graph = scope.finish(&[("y", &x * &scope.parameter("scale", DType::F32, &[4.into()]))])?;
+    /// let scale = |value: f32| HostTensor::f32(vec![4], &[value; 4]);
+    ///
+    /// let (one, two) = (scale(1.0)?, scale(2.0)?);
+    /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    /// let model = Model::load(lower(&optimize(graph)?.0)?, |_| Some(one.clone()), options)?;
+    /// let mut session = model.session();
+    /// model.update([("scale", two)])?;
+    /// let y = session.run(&Inputs::new().with("x", scale(3.0)?))?;
+    /// assert_eq!(y.get("y").map(HostTensor::to_f32), Some(vec![6.0; 4]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RuntimeError::UnknownParameter`], and those of [`Model::load_async`] for parameters. None is replaced then.
+    pub async fn update_async<N: AsRef<str>>(
+        &self,
+        parameters: impl IntoIterator<Item = (N, HostTensor)>,
+    ) -> Result<(), RuntimeError> {
+        let _changing = self.0.changing.lock().await;
+        let sites = self.sites();
+        let mut resident = (*sites.resident).clone();
+        let mut changed = BTreeSet::new();
+        for (name, tensor) in parameters {
+            resident.set(self.plan(), (name.as_ref(), tensor), &mut changed)?;
+        }
+        let computed = |id: &BufferId| self.plan().buffer(*id).is_some_and(|buffer| buffer.source == Source::Load);
+        if changed.iter().any(computed) {
+            resident.compute(self.plan())?;
+        }
+        self.set_sites(sites.with_parameters(self.plan(), resident, &changed).await?);
+        Ok(())
+    }
+
+    /// [`Model::update_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Model::update_async`].
+    pub fn update<N: AsRef<str>>(
+        &self,
+        parameters: impl IntoIterator<Item = (N, HostTensor)>,
+    ) -> Result<(), RuntimeError> {
+        block_on(self.update_async(parameters))
+    }
+}

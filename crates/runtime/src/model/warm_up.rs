@@ -1,0 +1,36 @@
+use super::Model;
+use crate::{RuntimeError, block_on};
+
+impl Model {
+    /// Compiles every kernel that a run of any size may take, so that no request waits for one: loading compiles those for
+    /// sizes that nothing is known of, and other sizes suit other tiles. Larger tensors than the device binds at once have
+    /// kernels of their own, which are compiled when there is one.
+    ///
+    /// ```
+    /// # use rewire_graph_rewrite::plan::Plan;
+    /// use rewire_runtime::{Kernel, Model, ModelOptions};
+    /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    /// let model = Model::load(Plan::default(), |_| None, options)?;
+    /// assert_eq!(model.warm_up()?, 0);
+    /// # Ok::<(), rewire_runtime::RuntimeError>(())
+    /// ```
+    ///
+    /// Returns the number of kernels that were compiled; 0 on the CPU.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Gpu`] if the device is lost.
+    pub async fn warm_up_async(&self) -> Result<usize, RuntimeError> {
+        match &self.sites().gpu {
+            Some(site) => Ok(site.kernels.make_all(&self.plan().steps).await?),
+            None => Ok(0),
+        }
+    }
+
+    /// [`Model::warm_up_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Model::warm_up_async`].
+    pub fn warm_up(&self) -> Result<usize, RuntimeError> {
+        block_on(self.warm_up_async())
+    }
+}

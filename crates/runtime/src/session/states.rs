@@ -1,0 +1,191 @@
+//! What a session holds from run to run.
+
+use super::names::nearest;
+use super::sizes::check_words;
+use super::{Inputs, Outputs, Session, Value};
+use crate::{RunError, block_on};
+use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::plan::{Buffer, Plan};
+use std::collections::BTreeMap;
+
+/// The states of a session that have values, by name. Others are zeros.
+#[derive(Clone, Debug, Default)]
+pub(super) struct States(BTreeMap<String, Held>);
+
+#[derive(Clone, Debug)]
+enum Held {
+    Value(Value),
+    /// It was on a device that is lost.
+    Lost,
+}
+
+impl States {
+    /// Takes note that what is on the device is gone.
+    pub fn lose_device(&mut self) {
+        for held in self.0.values_mut().filter(|held| matches!(held, Held::Value(Value::Device(_)))) {
+            *held = Held::Lost;
+        }
+    }
+
+    /// Takes the states out of what a run computed.
+    pub fn take(&mut self, plan: &Plan, outputs: &mut Outputs) {
+        for name in plan.states().into_keys() {
+            self.0.extend(outputs.take(name).map(|value| (name.to_owned(), Held::Value(value))));
+        }
+    }
+
+    /// The value of a state.
+    fn get(&self, name: &str, buffer: &Buffer) -> Result<Value, RunError> {
+        match self.0.get(name) {
+            Some(Held::Value(value)) => Ok(value.clone()),
+            Some(Held::Lost) => Err(RunError::StateLost { name: name.to_owned() }),
+            None => {
+                let zeros = HostTensor::zeros(buffer.dtype, shape(buffer));
+                let reason = |error: rewire_graph::TensorSizeError| RunError::State {
+                    name: name.to_owned(),
+                    reason: error.to_string(),
+                };
+                zeros.map(Value::Host).map_err(reason)
+            }
+        }
+    }
+}
+
+impl Session {
+    /// What a state holds now: what the latest run that did not fail set it to, or [`Session::set_state`].
+    ///
+    /// A session keeps the states of its model for itself; a new one begins with zeros. So sessions of one model serve users
+    /// with a cache each, or keep the moments of one training.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, HostTensor, Scope};
+    /// use rewire_graph_rewrite::{lower, optimize};
+    /// use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
+    ///
+    /// let scope = Scope::new();
+    /// let x = scope.input("x", DType::F32, &[4.into()]);
+    /// let sum = &scope.state("sum", DType::F32, &[4.into()]) + &x;
+    /// scope.set_state("sum", &sum);
+    /// let plan = lower(&optimize(scope.finish(&[])?)?.0)?;
+    ///
+    /// let model = Model::load(plan, |_| None, ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() })?;
+    /// let mut session = model.session();
+    /// let x = Inputs::new().with("x", HostTensor::f32(vec![4], &[1.0, 2.0, 3.0, 4.0])?);
+    /// session.run(&x)?;
+    /// session.run(&x)?;
+    /// assert_eq!(session.state("sum")?.to_f32(), [2.0, 4.0, 6.0, 8.0]);
+    /// session.set_state("sum", HostTensor::f32(vec![4], &[0.5; 4])?)?;
+    /// assert_eq!(model.session().state("sum")?.to_f32(), [0.0; 4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError::State`] where the plan has no state of that name, [`RunError::StateLost`] where it was on a device that is
+    /// lost, and [`RunError::Gpu`] where it cannot be read.
+    pub async fn state_async(&self, name: &str) -> Result<HostTensor, RunError> {
+        match self.states.get(name, self.declared(name)?)? {
+            Value::Host(tensor) => Ok(tensor),
+            Value::Device(tensor) => self.read_async(&tensor).await,
+        }
+    }
+
+    /// [`Session::state_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::state_async`].
+    pub fn state(&self, name: &str) -> Result<HostTensor, RunError> {
+        block_on(self.state_async(name))
+    }
+
+    /// All states by name, to be kept in a file for instance: `rewire::weights` writes and reads safetensors.
+    ///
+    /// # Errors
+    /// As [`Session::state_async`].
+    pub async fn states_async(&self) -> Result<BTreeMap<String, HostTensor>, RunError> {
+        let mut all = BTreeMap::new();
+        for name in self.plan().states().into_keys() {
+            all.insert(name.to_owned(), self.state_async(name).await?);
+        }
+        Ok(all)
+    }
+
+    /// [`Session::states_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::state_async`].
+    pub fn states(&self) -> Result<BTreeMap<String, HostTensor>, RunError> {
+        block_on(self.states_async())
+    }
+
+    /// Sets what a state holds when the next run begins.
+    ///
+    /// # Errors
+    /// [`RunError::State`] where the plan has no state of that name, [`RunError::InputType`], [`RunError::InputShape`] and
+    /// [`RunError::InputValue`] where it does not take the tensor.
+    pub fn set_state(&mut self, name: &str, tensor: HostTensor) -> Result<(), RunError> {
+        let buffer = self.declared(name)?;
+        let (expected, name) = (shape(buffer), name.to_owned());
+        if tensor.dtype() != buffer.dtype {
+            return Err(RunError::InputType { name, expected: buffer.dtype.to_string(), actual: tensor.dtype() });
+        }
+        if tensor.shape() != expected {
+            return Err(RunError::InputShape {
+                name,
+                expected: format!("{expected:?}"),
+                actual: tensor.shape().to_vec(),
+            });
+        }
+        match tensor.dtype() {
+            DType::U32 => check_words(&name, &tensor, i32::MAX as u32)?,
+            DType::Bool => check_words(&name, &tensor, 1)?,
+            _ => {}
+        }
+        self.states.0.insert(name, Held::Value(Value::Host(tensor)));
+        Ok(())
+    }
+
+    /// Lets all states be zeros again.
+    pub fn reset_states(&mut self) {
+        self.states = States::default();
+    }
+
+    /// The inputs of a run with the states, which are on the device where there is one and stay there.
+    pub(super) async fn with_states(&mut self, inputs: &Inputs) -> Result<Inputs, RunError> {
+        let model = self.model.clone();
+        let mut all = inputs.clone();
+        for (name, buffer) in model.plan().states() {
+            if inputs.get(name).is_some() {
+                let reason = "it is a state: set it by `Session::set_state`".to_owned();
+                return Err(RunError::InputPlace { name: name.to_owned(), reason });
+            }
+            let value = match (self.states.get(name, buffer)?, &self.gpu) {
+                (Value::Host(tensor), Some(side)) => Value::Device(side.keep(&tensor).await?),
+                (value, _) => value,
+            };
+            match &value {
+                Value::Host(tensor) => all.insert(name, tensor.clone()),
+                Value::Device(tensor) => all.insert_device(name, tensor.clone()),
+            }
+            if self.gpu.is_some() && model.plan().outputs.iter().any(|output| output.name == name) {
+                all.keep_on_device(name);
+            }
+            self.states.0.insert(name.to_owned(), Held::Value(value));
+        }
+        Ok(all)
+    }
+
+    /// What the plan says of a state.
+    fn declared(&self, name: &str) -> Result<&Buffer, RunError> {
+        let states = self.plan().states();
+        states.get(name).copied().ok_or_else(|| {
+            let known = nearest(name, states.keys().copied()).join(", ");
+            let reason =
+                format!("there is none of that name: the plan has {}", if known.is_empty() { "none" } else { &known });
+            RunError::State { name: name.to_owned(), reason }
+        })
+    }
+}
+
+fn shape(buffer: &Buffer) -> Vec<usize> {
+    buffer.shape.iter().filter_map(|dim| dim.as_const()).collect()
+}

@@ -1,0 +1,294 @@
+//! What a session holds from run to run, on every kernel, against the interpreter that is given what it returned.
+
+use rewire::weights::{Weights, serialize};
+use rewire_graph::{DType, Graph, GraphError, HostTensor, Scope, Tensor};
+use rewire_graph_rewrite::plan::{Plan, Source};
+use rewire_runtime::{Detail, Inputs, Kernel, Model, ModelOptions, RunError, Session};
+use rewire_tests::backend::{Tensors, options, oracle, plan, run};
+use rewire_tests::compare::{Tolerance, differences};
+use rewire_tests::noise::Noise;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const F32: DType = DType::F32;
+/// Rows of the cache.
+const ROWS: usize = 7;
+const WIDTH: usize = 5;
+
+/// A number a run, and a vector of odd width that is counted in.
+fn counter(scope: &Scope) -> Vec<(&'static str, Tensor)> {
+    let count = scope.state("count", DType::I32, &[]);
+    let next = &count + 1;
+    scope.set_state("count", &next);
+    vec![("before", count), ("after", next)]
+}
+
+/// A moving average of the rows of `x`, in a module.
+fn average(scope: &Scope) -> Vec<(&'static str, Tensor)> {
+    let x = scope.input("x", F32, &[scope.size("rows"), WIDTH.into()]);
+    scope.module("norm", |norm| {
+        let mean = norm.state("mean", F32, &[1.into(), WIDTH.into()]);
+        let next = &(&mean * 0.9) + &(&x.sum(0) * 0.1);
+        norm.set_state("mean", &next);
+        vec![("y", &x - &mean)]
+    })
+}
+
+/// Rows of a cache that are written one after the other, then again from the first; all of them are read.
+fn cache(scope: &Scope) -> Vec<(&'static str, Tensor)> {
+    let x = scope.input("x", F32, &[scope.size("rows"), WIDTH.into()]);
+    let (at, rows) = (scope.state("at", DType::I32, &[]), scope.state("cache", F32, &[ROWS.into(), WIDTH.into()]));
+    let index: Vec<f64> = (0..ROWS).map(|row| row as f64).collect();
+    let index = scope.constant(HostTensor::from_f64(DType::I32, vec![ROWS, 1], &index).unwrap());
+    let written = index.equal(&at).select(&x.sum(0), &rows);
+    scope.set_state("cache", &written);
+    let next = &at + 1;
+    scope.set_state("at", &next.binary_scalar(rewire_graph::pointwise::BinaryOp::Mod, ROWS as i32));
+    // Reads the old rows after the new ones are made.
+    vec![("y", &x.matmul(&written.transpose(0, 1)).matmul(&rows) + 0.5)]
+}
+
+/// Two states that change places, one that only the app sets, and one that is set to a state.
+fn exchange(scope: &Scope) -> Vec<(&'static str, Tensor)> {
+    let x = scope.input("x", F32, &[scope.size("rows"), WIDTH.into()]);
+    let [a, b, fixed, last] = ["a", "b", "fixed", "last"].map(|name| scope.state(name, F32, &[1.into(), WIDTH.into()]));
+    scope.set_state("a", &b);
+    scope.set_state("b", &(&(&a * 0.5) + &x.sum(0)));
+    scope.set_state("last", &a);
+    vec![("y", &(&x * &fixed) + &last)]
+}
+
+type Trace = fn(&Scope) -> Vec<(&'static str, Tensor)>;
+
+const MODELS: &[(&str, Trace)] =
+    &[("counter", counter), ("average", average), ("cache", cache), ("exchange", exchange)];
+
+fn graph(trace: Trace) -> Graph {
+    let scope = Scope::new();
+    let outputs = trace(&scope);
+    scope.finish(&outputs).unwrap()
+}
+
+fn inputs(rows: usize, seed: u64) -> Tensors {
+    [("x".to_owned(), Noise::new(seed, "x").floats(F32, &[rows, WIDTH], 1.0))].into()
+}
+
+/// The plan, and what is read from its file.
+fn plans(graph: &Graph) -> [Plan; 2] {
+    let plan = plan(graph).unwrap();
+    let read = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(read, plan);
+    [plan, read]
+}
+
+/// Sessions of a graph on the CPU, the adapter, and with every kernel choice.
+fn sessions(graph: &Graph) -> Vec<Session> {
+    let mut all = vec![];
+    for plan in plans(graph) {
+        for kernel in [Kernel::Cpu, Kernel::Wgpu] {
+            let Some(options) = options(kernel) else { continue };
+            all.push(Model::load(plan.clone(), |_| None, options).unwrap().session());
+        }
+    }
+    all
+}
+
+/// One run of the interpreter, which changes `held`.
+fn interpret(graph: &Graph, held: &mut Tensors, given: &Tensors) -> BTreeMap<String, HostTensor> {
+    let all: Tensors = held.iter().chain(given).map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+    let mut results = oracle(graph, &all, &Tensors::new()).unwrap();
+    for name in graph.states() {
+        held.extend(results.remove(name).map(|tensor| (name.clone(), tensor)));
+    }
+    results
+}
+
+fn check(session: &Session, held: &Tensors) {
+    let states = session.states().unwrap().into_iter().filter(|(name, _)| held.contains_key(name)).collect();
+    let held: BTreeMap<String, HostTensor> = held.iter().map(|(name, held)| (name.clone(), held.clone())).collect();
+    let found = differences(&states, &held, Tolerance::SINGLE);
+    assert!(found.is_empty(), "{:?}: {found:?}", session.report());
+}
+
+#[test]
+fn sessions_hold_what_the_interpreter_returns() {
+    for (name, trace) in MODELS {
+        let graph = graph(*trace);
+        for mut session in sessions(&graph) {
+            let mut held = Tensors::new();
+            for (turn, rows) in [3, 1, 0, 12, 12, 2, 5, 3, 3, 1].into_iter().enumerate() {
+                let given = inputs(rows, turn as u64);
+                let expected = interpret(&graph, &mut held, &given);
+                let actual = run(&mut session, &given).unwrap();
+                assert_eq!(actual.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+                let found = differences(&actual, &expected, Tolerance::SINGLE);
+                assert!(found.is_empty(), "{name}, run {turn}, {:?}: {found:?}", session.report());
+                check(&session, &held);
+            }
+        }
+    }
+}
+
+#[test]
+fn sessions_of_a_model_hold_states_of_their_own() {
+    for mut first in sessions(&graph(counter)) {
+        let mut second = first.model().session();
+        let count = |session: &Session| session.state("count").unwrap().to_i64();
+        for _ in 0..3 {
+            run(&mut first, &Tensors::new()).unwrap();
+        }
+        run(&mut second, &Tensors::new()).unwrap();
+        assert_eq!((count(&first), count(&second)), (vec![3], vec![1]));
+        first.reset_states();
+        run(&mut first, &Tensors::new()).unwrap();
+        assert_eq!((count(&first), count(&first.model().session())), (vec![1], vec![0]));
+    }
+}
+
+#[test]
+fn states_are_written_to_a_file_and_read_from_it() {
+    let graph = graph(cache);
+    for mut session in sessions(&graph) {
+        (0..4).for_each(|turn| drop(run(&mut session, &inputs(2, turn)).unwrap()));
+        let file = serialize(&session.states().unwrap(), &BTreeMap::new()).unwrap();
+        let weights = Weights::parse(file).unwrap();
+        let mut other = session.model().session();
+        for name in weights.names() {
+            other.set_state(name, weights.get(name).unwrap()).unwrap();
+        }
+        for turn in 4..9 {
+            let given = inputs(3, turn);
+            assert_eq!(run(&mut other, &given).unwrap(), run(&mut session, &given).unwrap());
+            assert_eq!(other.states().unwrap(), session.states().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_run_that_fails_changes_no_state() {
+    for mut session in sessions(&graph(average)) {
+        run(&mut session, &inputs(4, 1)).unwrap();
+        let held = session.states().unwrap();
+        let narrow = [("x".to_owned(), HostTensor::f32(vec![2, 3], &[1.0; 6]).unwrap())].into();
+        assert!(run(&mut session, &narrow).is_err());
+        assert_eq!(session.states().unwrap(), held);
+        run(&mut session, &inputs(4, 2)).unwrap();
+        assert_ne!(session.states().unwrap(), held);
+    }
+}
+
+#[test]
+fn measuring_kernels_changes_no_state() {
+    for mut session in sessions(&graph(average)) {
+        run(&mut session, &inputs(4, 1)).unwrap();
+        let held = session.states().unwrap();
+        let given: Inputs = inputs(4, 2).into_iter().collect();
+        match session.refine(&given, Duration::ZERO) {
+            Ok(_) | Err(RunError::NoTimes { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(session.states().unwrap(), held);
+        session.run_timed(&given, Detail::Steps).unwrap();
+        assert_ne!(session.states().unwrap(), held);
+    }
+}
+
+#[test]
+fn the_memory_of_states_does_not_grow() {
+    for mut session in sessions(&graph(cache)) {
+        let mut bytes = |runs: u64| {
+            (0..runs).for_each(|turn| drop(run(&mut session, &inputs(3, turn)).unwrap()));
+            let report = session.report();
+            report.device_bytes + report.host_bytes
+        };
+        let early = bytes(5);
+        assert_eq!(bytes(50), early);
+    }
+}
+
+#[test]
+fn states_that_do_not_fit_are_named() {
+    for mut session in sessions(&graph(cache)) {
+        let row = |width: usize| HostTensor::f32(vec![ROWS, width], &vec![1.0; ROWS * width]).unwrap();
+        let shape = session.set_state("cache", row(4)).unwrap_err();
+        assert_eq!(shape.to_string(), "input `cache`: expected shape [7, 5], got [7, 4]");
+        let dtype = session.set_state("at", HostTensor::f32(vec![], &[1.0]).unwrap()).unwrap_err();
+        assert_eq!(dtype.to_string(), "input `at`: expected i32, got f32");
+        let name = session.set_state("cach", row(5)).unwrap_err();
+        assert_eq!(name.to_string(), "state `cach`: there is none of that name: the plan has cache, at");
+        assert_eq!(session.state("cach").unwrap_err(), name);
+        let mut given = inputs(2, 1);
+        given.insert("cache".to_owned(), row(5));
+        assert!(run(&mut session, &given).unwrap_err().contains("set it by `Session::set_state`"));
+        assert!(run(&mut session, &inputs(2, 1)).is_ok());
+    }
+}
+
+#[test]
+fn what_was_on_a_lost_device_is_not_taken_for_zeros() {
+    let Some(ModelOptions { gpu: Some(_), .. }) = options(Kernel::Wgpu) else { return };
+    let gpu = rewire_runtime::Gpu::open(std::env::var("REWIRE_TEST_ADAPTER").ok().as_deref()).unwrap();
+    let options = ModelOptions { kernel: Kernel::Auto, gpu: Some(gpu.clone()), ..ModelOptions::default() };
+    let mut session = Model::load(plan(&graph(average)).unwrap(), |_| None, options).unwrap().session();
+    run(&mut session, &inputs(4, 1)).unwrap();
+    let held = session.state("norm.mean").unwrap();
+    gpu.device().destroy();
+    let given: Inputs = inputs(4, 2).into_iter().collect();
+    assert!(session.run(&given).is_err());
+    let lost = RunError::StateLost { name: "norm.mean".into() };
+    assert_eq!(session.run(&given).unwrap_err(), lost);
+    assert_eq!(session.states().unwrap_err(), lost);
+    session.set_state("norm.mean", held).unwrap();
+    assert!(session.run(&given).is_ok());
+    assert_eq!(session.report().adapter, None);
+}
+
+#[test]
+fn graphs_with_wrong_states_are_refused() {
+    let traced = |model: &dyn Fn(&Scope)| {
+        let scope = Scope::new();
+        model(&scope);
+        scope.finish(&[]).unwrap_err()
+    };
+    let x = |scope: &Scope| scope.input("x", F32, &[3.into()]);
+    let named = |error: GraphError| match error {
+        GraphError::State { name, actual, .. } => (name, actual),
+        other => panic!("{other}"),
+    };
+    let unknown = traced(&|scope| scope.module("m", |m| m.set_state("s", &x(scope))));
+    assert_eq!(named(unknown), ("m.s".into(), "a name that is not".into()));
+    let input = traced(&|scope| scope.set_state("x", &x(scope)));
+    assert_eq!(named(input).0, "x");
+    let twice = traced(&|scope| {
+        let s = scope.state("s", F32, &[3.into()]);
+        scope.set_state("s", &s);
+        scope.set_state("s", &x(scope));
+    });
+    assert_eq!(named(twice), ("s".into(), "two values".into()));
+    let wider = traced(&|scope| {
+        scope.state("s", F32, &[4.into()]);
+        scope.set_state("s", &x(scope));
+    });
+    assert_eq!(named(wider).0, "s");
+    let sized = traced(&|scope| drop(scope.state("s", F32, &[scope.size("rows")])));
+    assert!(matches!(sized, GraphError::Type { .. }), "{sized}");
+}
+
+#[test]
+fn plans_with_wrong_states_are_refused() {
+    let plan = plan(&graph(average)).unwrap();
+    let refused = |change: &dyn Fn(&mut Plan)| {
+        let mut changed = plan.clone();
+        change(&mut changed);
+        Model::load(changed, |_| None, options(Kernel::Cpu).unwrap()).unwrap_err().to_string()
+    };
+    let after = plan.outputs.iter().position(|output| output.name == "norm.mean").unwrap();
+    let state = plan.buffers.iter().position(|buffer| buffer.source == Source::State("norm.mean".into()));
+    let state = state.unwrap();
+    let said = refused(&|plan| plan.outputs[after].shape[0] = 2.into());
+    assert!(said.contains("state `norm.mean` is set to a value of another type or shape"), "{said}");
+    let said = refused(&|plan| plan.buffers[state].shape[0] = plan.buffers[0].shape[0].clone());
+    assert!(said.contains("state `norm.mean`") || said.contains("shape"), "{said}");
+    let said = refused(&|plan| plan.buffers.push(plan.buffers[state].clone()));
+    assert!(said.contains("has the name of another input or state"), "{said}");
+}
