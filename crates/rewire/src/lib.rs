@@ -89,3 +89,7 @@ struct Rewriting;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/models.md")]
 struct Models;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/sessions.md")]
+struct Sessions;
