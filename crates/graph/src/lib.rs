@@ -43,6 +43,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod differentiate;
 mod dim;
 mod dtype;
 mod error;
@@ -60,6 +61,7 @@ mod tensor;
 mod trace;
 mod ty;
 
+pub use differentiate::{DifferentiateError, Seed, differentiate};
 pub use dim::{Dim, Symbol};
 pub use dtype::{DType, Scalar};
 pub use error::{GraphError, TypeError};

@@ -1,8 +1,8 @@
 use super::jagged::{extent_of, global, locate, samples};
-use super::{Accumulated, Accumulator, Op, ReduceOp, Requirement, Span, arity, rank, same_size};
+use super::{Accumulated, Accumulator, Gradient, Op, ReduceOp, Requirement, Span, arity, rank, same_size};
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
-use crate::{DType, Dim, Layout, Type, TypeError};
+use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 
 /// Dot products of every query with every key of its sample, `[samples, heads, rows, keys]` ragged.
@@ -97,6 +97,9 @@ fn floats_of(scores: &Type) -> Result<(), TypeError> {
     }
 }
 
+/// Why an operator on scores has no derivative.
+pub(super) const UNDIVIDED: &str = "how its scores are divided is not known";
+
 impl Op for Scores {
     fn name(&self) -> &str {
         "scores"
@@ -138,6 +141,12 @@ impl Op for Scores {
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let Some([rows, keys]) = at.pairs else { return Err(UNDIVIDED.to_owned()) };
+        let q = at.of.weighted_sum(at.operand(1), rows, keys);
+        Ok(vec![Some(q), Some(at.of.weighted_sum_by_key(at.operand(0), rows, keys)), None, None])
     }
 }
 
@@ -206,6 +215,16 @@ impl Op for WeightedSum {
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let Some([rows, keys]) = at.pairs else { return Err(UNDIVIDED.to_owned()) };
+        let (weights, v) = (at.operand(0), at.operand(1));
+        let (scores, v) = match self.kind {
+            ScoreKind::Key => (v.scores(at.of, rows, keys), weights.weighted_sum(at.of, rows, keys)),
+            _ => (at.of.scores(v, rows, keys), weights.weighted_sum_by_key(at.of, rows, keys)),
+        };
+        Ok(vec![Some(scores), Some(v), None, None])
     }
 }
 
@@ -284,6 +303,15 @@ impl Op for ScoreReduce {
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let Some([rows, keys]) = at.pairs else { return Err(UNDIVIDED.to_owned()) };
+        let scores = at.operand(0);
+        let heads = scores.ty().extent(1).unwrap_or(0);
+        let repeat = |y: &Tensor| rows.spread(self.kind, keys, heads, y);
+        let sum = |hits: &Tensor| hits.reduce_scores(ReduceOp::Sum, self.kind, rows, keys);
+        Ok(vec![Some(at.combined(self.op, scores, repeat, sum)), None, None])
     }
 }
 
@@ -371,6 +399,13 @@ impl Op for ScoreSoftmax {
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let Some([rows, keys]) = at.pairs else { return Err(UNDIVIDED.to_owned()) };
+        let (weights, heads) = (at.result, at.result.ty().extent(1).unwrap_or(0));
+        let mean = (weights * at.of).reduce_scores(ReduceOp::Sum, ScoreKind::Row, rows, keys);
+        Ok(vec![Some(weights * (at.of - rows.per_row(keys, heads, &mean))), None, None, None])
     }
 }
 

@@ -1,8 +1,8 @@
 use super::pointwise::{broadcast, load_broadcast};
-use super::{Elements, Elementwise, Op};
+use super::{Elements, Elementwise, Gradient, Op};
 use crate::limits::MAX_ARGUMENTS;
 use crate::pointwise::{ExprId, Function, ScalarFunction};
-use crate::{DType, Type, TypeError};
+use crate::{DType, Tensor, Type, TypeError};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -59,6 +59,18 @@ impl Op for Call {
 
     fn is_pointwise(&self) -> bool {
         true
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let gradients = match self.function.definition() {
+            Some(function) => function.gradient(at.operands, at.result, at.of),
+            None => return Err("its definition is not known: bind a registry that has it".to_owned()),
+        };
+        let gradients = gradients.ok_or("its function does not implement `ScalarFunction::gradient`")?;
+        if gradients.len() != at.operands.len() {
+            return Err(format!("its function gave {} gradients for {} arguments", gradients.len(), at.operands.len()));
+        }
+        Ok(gradients.into_iter().enumerate().map(|(operand, g)| Some(at.summed(operand, &g?))).collect())
     }
 }
 

@@ -1,6 +1,6 @@
-use super::{Elements, Elementwise, Op, arity, rank};
+use super::{Elements, Elementwise, Gradient, Op, arity, rank};
 use crate::pointwise::{BinaryOp, ExprId};
-use crate::{Dim, Layout, Type, TypeError};
+use crate::{Dim, HostTensor, Layout, Tensor, Type, TypeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -95,6 +95,16 @@ impl Op for Unfold {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let x = at.operand(0);
+        let [channels, height, width] = [1, 2, 3].map(|axis| x.ty().extent(axis).unwrap_or(0));
+        let pixels = self.pixels([channels, height, width]).ok_or("its image is too large")?;
+        let size = channels * height * width;
+        // What lies beyond the border counts to one more pixel.
+        let sums = at.of.permute(&[1, 2, 3, 0]).index_add(&x.constant(pixels), size + 1);
+        Ok(vec![Some(sums.slice(0, 0, size).transpose(0, 1).reshape(x.shape()))])
+    }
 }
 
 impl Elementwise for Unfold {
@@ -124,6 +134,27 @@ fn split(at: &mut dyn Elements, n: ExprId, divisor: usize) -> (ExprId, ExprId) {
 }
 
 impl Unfold {
+    /// By element of a patch matrix `[groups, patch, places]` the pixel of an image `[channels, height, width]`; one past the last
+    /// beyond the border.
+    fn pixels(&self, [channels, height, width]: [usize; 3]) -> Option<HostTensor> {
+        let Window { stride, padding, dilation, groups } = &self.window;
+        let [rows, columns] = self.extents(height, width)?;
+        let along = |axis: usize, step: usize, within: usize, extent: usize| {
+            let pixel = (step * stride[axis] + within * dilation[axis]).checked_sub(padding[axis]);
+            pixel.filter(|&pixel| pixel < extent)
+        };
+        let [kh, kw] = self.kernel;
+        let mut pixels = vec![];
+        for (channel, dy, dx) in (0..channels * kh * kw).map(|n| (n / (kh * kw), n / kw % kh, n % kw)) {
+            for (row, column) in (0..rows * columns).map(|n| (n / columns, n % columns)) {
+                let pixel = along(0, row, dy, height).zip(along(1, column, dx, width));
+                let pixel = pixel.map(|(y, x)| (channel * height + y) * width + x);
+                pixels.push(i32::try_from(pixel.unwrap_or(channels * height * width)).ok()?);
+            }
+        }
+        HostTensor::new([*groups, channels / groups * kh * kw, rows * columns], &pixels).ok()
+    }
+
     /// The pixel of a patch along an axis, and whether it lies in the image.
     fn pixel(
         &self,

@@ -1,8 +1,10 @@
 use super::jagged::with_row;
-use super::{Accumulated, Accumulator, Elements, Elementwise, Movement, Op, ReduceOp, Span, arity, same_size};
+use super::{
+    Accumulated, Accumulator, Elements, Elementwise, Gradient, Movement, Op, ReduceOp, Span, arity, same_size,
+};
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
-use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
+use crate::{DType, Dim, Layout, Scalar, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 
 /// Rows of a table: `out[i.., c..] = table[index[i..], c..]`. An index outside the table takes the nearest row.
@@ -55,6 +57,11 @@ impl Op for Gather {
 
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: false, is_complete: false, is_unique: false })
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let index = at.operand(1);
+        Ok(vec![Some(at.of.index_add(index, at.operand(0).dim(0))), None])
     }
 }
 
@@ -126,6 +133,10 @@ impl Op for IndexAdd {
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        Ok(vec![Some(at.of.gather(at.operand(1))), None])
     }
 }
 

@@ -1,7 +1,8 @@
-use super::{Check, Elements, Elementwise, Movement, Op, Requirement, arity, rank, same_size};
+use super::ReduceOp;
+use super::{Check, Elements, Elementwise, Gradient, Movement, Op, Requirement, arity, rank, same_size};
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
-use crate::{DType, Dim, Layout, Type, TypeError};
+use crate::{DType, Dim, Layout, Ragged, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 use std::ops::Range;
 
@@ -117,6 +118,14 @@ impl Op for JaggedConcat {
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let rows = at.ragged(4, &at.result.dim(0));
+        let [first, second] = [0, 1].map(|operand| at.ragged(operand + 2, &at.operand(operand).dim(0)));
+        let a = at.of.jagged_slice(&rows, &(&first.lengths * 0), &first);
+        let b = at.of.jagged_slice(&rows, &first.lengths, &second);
+        Ok(vec![Some(a), Some(b), None, None, None])
+    }
 }
 
 impl Elementwise for JaggedConcat {
@@ -172,6 +181,20 @@ impl Op for JaggedSlice {
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: true, is_complete: false, is_unique: true })
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let x = at.operand(0);
+        let (rows, kept) = (at.ragged(1, &x.dim(0)), at.ragged(3, &self.rows));
+        let before = Ragged::from_lengths(at.operand(2));
+        let after = Ragged::from_lengths(&(&rows.lengths - &before.lengths - &kept.lengths));
+        let [first, last] = [&before, &after].map(|part| {
+            let shape = std::iter::once(part.total.clone()).chain(x.shape().iter().skip(1).cloned());
+            x.scalar(DType::F32, 0.0).broadcast(shape.collect::<Vec<Dim>>())
+        });
+        let (moved, both) = first.jagged_concat(&before, at.of, &kept);
+        let (whole, _) = moved.jagged_concat(&both, &last, &after);
+        Ok(vec![Some(whole), None, None, None])
+    }
 }
 
 impl Elementwise for JaggedSlice {
@@ -220,6 +243,11 @@ impl Op for JaggedBroadcast {
 
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: true, is_complete: false, is_unique: false })
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let rows = at.ragged(1, &self.rows);
+        Ok(vec![Some(at.of.segment_reduce(ReduceOp::Sum, &rows)), None])
     }
 }
 

@@ -1,9 +1,9 @@
 use super::accumulate::matrix;
 use super::jagged::{extent_of, global, samples};
-use super::{Accumulated, Accumulator, Op, ReduceOp, Requirement, Span, arity, same_size};
+use super::{Accumulated, Accumulator, Gradient, Op, ReduceOp, Requirement, Span, arity, same_size};
 use crate::interpret::Array;
 use crate::pointwise::ExprId;
-use crate::{DType, Dim, Layout, Type, TypeError};
+use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
 
 /// Matrix product of the last two axes: `[.., M, K]` by `[.., K, N]`; leading axes broadcast like numpy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +65,12 @@ impl Op for MatMul {
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let [a, b] = [0, 1].map(|operand| at.operand(operand));
+        let gradients = [at.of.matmul(&b.transpose(-1, -2)), a.transpose(-1, -2).matmul(at.of)];
+        Ok((0..2).map(|operand| Some(at.summed(operand, &gradients[operand]))).collect())
     }
 }
 
@@ -153,6 +159,13 @@ impl Op for JaggedMatMul {
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let [x, dense] = [0, 1].map(|operand| at.operand(operand));
+        let rows = at.ragged(2, &x.dim(0));
+        let by_row = at.of.jagged_matmul(&dense.transpose(1, 2), &rows);
+        Ok(vec![Some(by_row), Some(x.jagged_jagged_matmul(at.of, &rows)), None])
+    }
 }
 
 impl Accumulated for JaggedMatMul {
@@ -201,6 +214,12 @@ impl Op for JaggedJaggedMatMul {
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let [x, y] = [0, 1].map(|operand| at.operand(operand));
+        let rows = at.ragged(2, &x.dim(0));
+        Ok(vec![Some(y.jagged_matmul(&at.of.transpose(1, 2), &rows)), Some(x.jagged_matmul(at.of, &rows)), None])
     }
 }
 

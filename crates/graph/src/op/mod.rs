@@ -5,8 +5,10 @@ mod attention;
 mod call;
 mod conv;
 pub mod custom;
+mod detach;
 mod fused;
 mod gather;
+mod gradient;
 mod host;
 mod identity;
 mod jagged;
@@ -24,8 +26,10 @@ pub use accumulate::{Accumulated, Accumulator, Span};
 pub use attention::{ScoreKind, ScoreReduce, ScoreSoftmax, Scores, WeightedSum};
 pub use call::Call;
 pub use conv::{Unfold, Window};
+pub use detach::Detach;
 pub use fused::Fused;
 pub use gather::{Gather, IndexAdd};
+pub use gradient::Gradient;
 pub(crate) use host::total;
 pub use host::{Check, HostError, HostOp, Requirement};
 pub use identity::{Compared, Identity};
@@ -42,7 +46,7 @@ pub use source::{Constant, Input, Parameter};
 
 use crate::interpret::Array;
 use crate::pointwise::{Dag, ExprId};
-use crate::{Dim, Type, TypeError};
+use crate::{Dim, Tensor, Type, TypeError};
 use std::any::Any;
 use std::fmt::Debug;
 
@@ -111,6 +115,14 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
     /// How it moves elements, for operators that compute nothing.
     fn movement(&self) -> Option<Movement> {
         None
+    }
+
+    /// The gradients of the operands, given that of the result; `None` for an operand that has none.
+    ///
+    /// # Errors
+    /// Why there are none, or what would give it some.
+    fn gradient(&self, _at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        Err("its type does not implement `Op::gradient`".to_owned())
     }
 
     /// The kernels of an operator of a user's own that is no function of elements.

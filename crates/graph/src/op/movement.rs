@@ -1,6 +1,6 @@
-use super::{Elements, Elementwise, Movement, Op, arity, same_size};
+use super::{Elements, Elementwise, Gradient, Movement, Op, arity, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
-use crate::{Dim, Layout, Type, TypeError};
+use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 
 /// The same elements in row-major order under another shape.
@@ -82,6 +82,10 @@ impl Op for Reshape {
 
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        Ok(vec![Some(at.of.reshape(at.operand(0).shape()))])
     }
 }
 
@@ -201,6 +205,12 @@ impl Op for Permute {
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: self.axes.is_sorted(), is_complete: true, is_unique: true })
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let mut back = vec![0; self.axes.len()];
+        self.axes.iter().enumerate().for_each(|(to, &from)| back[from] = to);
+        Ok(vec![Some(at.of.permute(&back))])
+    }
 }
 
 impl Elementwise for Permute {
@@ -244,6 +254,19 @@ impl Op for Slice {
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: true, is_complete: false, is_unique: true })
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let x = at.operand(0);
+        let after = x.ty().extent(self.axis).unwrap_or(0).saturating_sub(self.start + self.len);
+        let zeros = |extent: usize| {
+            let mut shape = x.shape().to_vec();
+            shape[self.axis] = extent.into();
+            (extent > 0).then(|| x.scalar(DType::F32, 0.0).broadcast(shape))
+        };
+        let (first, last) = (zeros(self.start), zeros(after));
+        let parts: Vec<&Tensor> = first.iter().chain([at.of]).chain(&last).collect();
+        Ok(vec![Tensor::joined(&parts, self.axis)])
+    }
 }
 
 impl Elementwise for Slice {
@@ -279,6 +302,10 @@ impl Op for Flip {
 
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: false, is_complete: true, is_unique: true })
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        Ok(vec![Some(at.of.flip(self.axis))])
     }
 }
 
@@ -324,7 +351,7 @@ impl Op for Concat {
             shape[self.axis] = shape[self.axis].clone() + ty.shape[self.axis].clone();
         }
         let same = rest.iter().all(|ty| ty.dtype == first.dtype);
-        Ok(vec![Type::device(if same { first.dtype } else { crate::DType::F32 }, shape)])
+        Ok(vec![Type::device(if same { first.dtype } else { DType::F32 }, shape)])
     }
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
@@ -333,6 +360,17 @@ impl Op for Concat {
 
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: true, is_complete: true, is_unique: true })
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let mut parts = vec![];
+        let mut before = Dim::default();
+        for x in at.operands {
+            let extent = x.dim(self.axis);
+            parts.push(Some(at.of.part(self.axis, &before, &extent)));
+            before = before + extent;
+        }
+        Ok(parts)
     }
 }
 
@@ -387,6 +425,10 @@ impl Op for Broadcast {
 
     fn movement(&self) -> Option<Movement> {
         Some(Movement { is_ordered: true, is_complete: true, is_unique: false })
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        Ok(vec![Some(at.summed(0, at.of))])
     }
 }
 

@@ -1,7 +1,7 @@
 use super::jagged::{extent, extent_of, host_vectors, locate, rows_of, with_row};
-use super::{Elements, Elementwise, Op, Requirement, arity, rank, same_size};
+use super::{Elements, Elementwise, Gradient, Op, Requirement, arity, rank, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
-use crate::{Dim, Layout, Type, TypeError};
+use crate::{Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 
 /// Jagged rows side by side: `out[b, i] = i < length[b] ? x[offsets[b] + i] : fill`.
@@ -56,6 +56,15 @@ impl Op for JaggedToPadded {
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let rows = at.ragged(2, &at.operand(0).dim(0));
+        let x = at.of.padded_to_jagged(&rows);
+        // Elements that no row fills have the rest.
+        let sum = |tensor: &Tensor| (0..tensor.rank()).fold(tensor.clone(), |sum, axis| sum.sum(axis)).reshape(());
+        let fill = sum(at.of) - sum(&x);
+        Ok(vec![Some(x), Some(fill), None])
+    }
 }
 
 impl Elementwise for JaggedToPadded {
@@ -100,6 +109,12 @@ impl Op for PaddedToJagged {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let x = at.operand(0);
+        let rows = at.ragged(1, &self.rows);
+        Ok(vec![Some(at.of.jagged_to_padded(&rows, &x.dim(1), 0.0)), None])
     }
 }
 

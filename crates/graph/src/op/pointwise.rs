@@ -1,6 +1,7 @@
-use super::{Elements, Elementwise, Op, arity};
+use super::gradient::Traced;
+use super::{Elements, Elementwise, Gradient, Op, arity};
 use crate::pointwise::{BinaryOp, ExprId, UnaryOp};
-use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
+use crate::{DType, Dim, Layout, Scalar, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 use std::hash::{Hash, Hasher};
 
@@ -100,6 +101,11 @@ impl Op for UnaryOp {
     fn is_pointwise(&self) -> bool {
         true
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let x = at.operand(0);
+        Ok(vec![UnaryOp::gradient(*self, &mut Traced(x), x, at.result, at.of)])
+    }
 }
 
 impl Elementwise for UnaryOp {
@@ -138,6 +144,12 @@ impl Op for BinaryOp {
     fn is_pointwise(&self) -> bool {
         true
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let [a, b] = [0, 1].map(|operand| at.operand(operand));
+        let gradients = BinaryOp::gradient(*self, &mut Traced(a), [a, b], at.result, at.of);
+        Ok(gradients.into_iter().enumerate().map(|(operand, g)| Some(at.summed(operand, &g?))).collect())
+    }
 }
 
 impl Elementwise for BinaryOp {
@@ -172,6 +184,13 @@ impl Op for Where {
     fn is_pointwise(&self) -> bool {
         true
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let (condition, zero) = (at.operand(0), at.of.scalar(DType::F32, 0.0));
+        let chosen = [condition.select(at.of, &zero), condition.select(&zero, at.of)];
+        let [a, b] = [1, 2].map(|operand| at.summed(operand, &chosen[operand - 1]));
+        Ok(vec![None, Some(a), Some(b)])
+    }
 }
 
 impl Elementwise for Where {
@@ -204,6 +223,10 @@ impl Op for Cast {
 
     fn is_pointwise(&self) -> bool {
         true
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        Ok(vec![Some(at.of.clone())])
     }
 }
 
@@ -243,6 +266,11 @@ impl Op for Dropout {
 
     fn is_pointwise(&self) -> bool {
         true
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        // The same seed draws the same mask.
+        Ok(vec![Some(at.of.dropout(self.ratio, at.operand(1))), None])
     }
 }
 

@@ -1,8 +1,8 @@
 use super::jagged::{extent_of, global, host_vectors, rows_of, samples, with_row};
-use super::{Accumulated, Accumulator, Op, Requirement, Span, arity};
+use super::{Accumulated, Accumulator, Gradient, Op, Requirement, Span, arity};
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
-use crate::{DType, Layout, Type, TypeError};
+use crate::{DType, Layout, Tensor, Type, TypeError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -103,6 +103,12 @@ impl Op for Reduce {
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
     }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let x = at.operand(0);
+        let repeat = |y: &Tensor| y.broadcast(x.shape());
+        Ok(vec![Some(at.combined(self.op, x, repeat, |hits| hits.sum(self.axis)))])
+    }
 }
 
 impl Accumulated for Reduce {
@@ -156,6 +162,14 @@ impl Op for SegmentReduce {
 
     fn accumulated(&self) -> Option<&dyn Accumulated> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let x = at.operand(0);
+        let rows = at.ragged(1, &x.dim(0));
+        let repeat = |y: &Tensor| y.jagged_broadcast(&rows);
+        let sum = |hits: &Tensor| hits.segment_reduce(ReduceOp::Sum, &rows);
+        Ok(vec![Some(at.combined(self.op, x, repeat, sum)), None])
     }
 }
 

@@ -1,10 +1,11 @@
 //! What a pair of query and key is told by its sample, its query or its key.
 
+use super::ReduceOp;
 use super::attention::{ScoreKind, divided, offsets};
 use super::jagged::global;
-use super::{Elements, Elementwise, Op, Requirement, arity, same_size};
+use super::{Elements, Elementwise, Gradient, Op, Requirement, arity, same_size};
 use crate::pointwise::ExprId;
-use crate::{DType, Dim, Layout, Type, TypeError};
+use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 
 /// The position of the query or of the key within its sample, for every pair; an `I32`.
@@ -121,6 +122,13 @@ impl Op for ScoreBroadcast {
 
     fn elementwise(&self) -> Option<&dyn Elementwise> {
         Some(self)
+    }
+
+    fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        let Some([rows, keys]) = at.pairs else { return Err(super::attention::UNDIVIDED.to_owned()) };
+        let (values, sums) = (at.operand(0), at.of.reduce_scores(ReduceOp::Sum, self.kind, rows, keys));
+        let sums = if values.rank() == 1 { sums.sum(0).reshape(values.shape()) } else { sums };
+        Ok(vec![Some(sums), None, None])
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::Tensor;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Debug;
@@ -70,6 +71,12 @@ pub trait ScalarFunction: Debug + Send + Sync + 'static {
 
     /// The function of finite arguments, [`ScalarFunction::arguments`] of them.
     fn evaluate(&self, arguments: &[f32]) -> f32;
+
+    /// The gradients of the arguments, given the result and its gradient, all element by element and broadcast to each other;
+    /// `None` for an argument without one. `None` for a function without a derivative.
+    fn gradient(&self, _arguments: &[Tensor], _result: &Tensor, _gradient: &Tensor) -> Option<Vec<Option<Tensor>>> {
+        None
+    }
 
     /// The function at neighbouring points: `arguments` holds a slice as long as `out` for each argument.
     fn evaluate_lanes(&self, arguments: &[&[f32]], out: &mut [f32]) {

@@ -71,7 +71,8 @@ impl Ragged {
         self.spread(ScoreKind::Key, keys, heads, values)
     }
 
-    fn spread(&self, kind: ScoreKind, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
+    /// A value a sample, query or key for every pair.
+    pub(crate) fn spread(&self, kind: ScoreKind, keys: &Ragged, heads: usize, values: &Tensor) -> Tensor {
         let op = ScoreBroadcast { kind, heads, rows: self.total.clone(), keys: keys.total.clone() };
         values.apply(op, &[&self.offsets, &keys.offsets])
     }

@@ -63,6 +63,12 @@ impl Ragged {
         Self::from_lengths(&scope.host_fill(batch, length))
     }
 
+    /// From offsets `[B + 1]` of the shape program, which are known to divide `total` rows.
+    pub(crate) fn of(offsets: &Tensor, total: &Dim) -> Self {
+        let lengths = offsets.host(HostOp::Lengths, &[]);
+        Self { batch: lengths.dim(0), lengths, offsets: offsets.clone(), total: total.clone() }
+    }
+
     /// The same rows. A run in which they are not `total` is an error.
     pub fn of_total(&self, total: &Dim) -> Self {
         let check = Check::Offsets { rows: total.clone() };

@@ -22,10 +22,11 @@ pub use axes::{Axis, Shape};
 pub use jagged::Ragged;
 pub use pointwise::Operand;
 
-use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter};
+use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter, Role};
 use crate::origins::ScopeId;
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, Number, SizeSource, Type, TypeError, Value};
 use state::{State, Trace};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Whether a model is used or learns.
@@ -266,6 +267,34 @@ impl Scope {
         Ok(graph)
     }
 
+    /// A scope that goes on where `graph` ends, without its outputs.
+    pub(crate) fn over(graph: &Graph) -> Self {
+        let mut graph = graph.clone();
+        graph.retain_outputs(|_| false);
+        let mut named = HashMap::new();
+        for id in graph.ids() {
+            if let (Some(node), Some(name)) = (graph.node(id), graph.role(id).and_then(Role::name)) {
+                let kind = if node.is_root() { "input" } else { "parameter" };
+                named.insert((kind, name.to_owned()), Value { node: id, port: 0 });
+            }
+        }
+        Self::of(State { graph, named, ..State::default() })
+    }
+
+    /// A value of the graph that this scope goes on from.
+    pub(crate) fn value(&self, value: Value) -> Tensor {
+        let ty = self.state.lock().graph.ty(value).cloned();
+        ty.map_or_else(|| poisoned(&self.state), |ty| Tensor { state: self.state.clone(), value: Some(value), ty })
+    }
+
+    /// Runs `body` in a module of the whole model.
+    pub(crate) fn at<T>(&self, path: &str, body: impl FnOnce() -> T) -> T {
+        let outer = std::mem::replace(&mut self.state.lock().path, path.to_owned());
+        let result = body();
+        self.state.lock().path = outer;
+        result
+    }
+
     fn shared(&self, op: impl Op, operands: &[&Tensor]) -> Tensor {
         shared(&self.state, op, operands)
     }
@@ -394,6 +423,11 @@ impl Tensor {
         self.value.is_none()
     }
 
+    /// A tensor that is part of the graph.
+    pub(crate) fn constant(&self, tensor: HostTensor) -> Tensor {
+        shared(&self.state, Constant { tensor }, &[])
+    }
+
     fn is_host(&self) -> bool {
         self.ty.layout == Layout::Host
     }
@@ -432,7 +466,8 @@ impl Tensor {
         poison(&self.state, GraphError::Type { op: op.to_owned(), path, source })
     }
 
-    fn scalar(&self, dtype: DType, value: impl Into<Number>) -> Tensor {
+    /// A scalar that is part of the graph.
+    pub(crate) fn scalar(&self, dtype: DType, value: impl Into<Number>) -> Tensor {
         match Constant::scalar(dtype, value) {
             Ok(constant) => shared(&self.state, constant, &[]),
             Err(error) => self.fail("constant", &error.argument, &error.expected, error.actual),

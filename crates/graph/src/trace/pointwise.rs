@@ -1,5 +1,5 @@
 use super::Tensor;
-use crate::op::{Cast, Dropout, HostOp, Where};
+use crate::op::{Cast, Detach, Dropout, HostOp, Where};
 use crate::pointwise::{BinaryOp, UnaryOp};
 use crate::{DType, Number};
 use std::borrow::Borrow;
@@ -171,6 +171,11 @@ impl Tensor {
     pub fn clamp<N: Into<Number>>(&self, low: Option<N>, high: Option<N>) -> Tensor {
         let above = low.map_or_else(|| self.clone(), |low| self.binary_scalar(BinaryOp::Max, low));
         high.map_or_else(|| above.clone(), |high| above.binary_scalar(BinaryOp::Min, high))
+    }
+
+    /// The same values, through which no gradient passes.
+    pub fn detach(&self) -> Tensor {
+        self.apply(Detach, &[])
     }
 
     /// `0.5 x (1 + erf(x / sqrt 2))`

@@ -1,5 +1,5 @@
-use super::{Axis, Scope, Shape, Tensor, poisoned};
-use crate::op::{Broadcast, Concat, Flip, Gather, IndexAdd, Permute, Reshape, Slice};
+use super::{Axis, Ragged, Scope, Shape, Tensor, poisoned, shared};
+use crate::op::{Broadcast, Concat, Flip, Gather, HostOp, IndexAdd, Permute, Reshape, Slice};
 use crate::{Dim, TypeError};
 
 impl Tensor {
@@ -83,6 +83,29 @@ impl Tensor {
     /// result counts to the nearest row. A run checks ids that are an input, as it does for [`Tensor::gather`].
     pub fn index_add(&self, index: &Tensor, rows: impl Into<Dim>) -> Tensor {
         self.apply(IndexAdd { rows: rows.into() }, &[index])
+    }
+}
+
+impl Tensor {
+    /// Tensors one after the other along an axis.
+    pub(crate) fn joined(parts: &[&Tensor], axis: usize) -> Option<Tensor> {
+        let (first, rest) = parts.split_first()?;
+        Some(if rest.is_empty() { (*first).clone() } else { first.apply(Concat { axis }, rest) })
+    }
+
+    /// `extent` entries from `start` along an axis, any of which may be sizes.
+    pub(crate) fn part(&self, axis: usize, start: &Dim, extent: &Dim) -> Tensor {
+        if let (Some(_), Some(start), Some(extent)) = (self.ty().extent(axis), start.as_const(), extent.as_const()) {
+            return self.slice(axis, start, extent);
+        }
+        // Rows of one sample.
+        let one = |rows: &Dim| {
+            let count = shared(&self.state, HostOp::Size(rows.clone()), &[]);
+            Ragged::from_lengths(&count.host(HostOp::Fill(1.into()), &[]))
+        };
+        let first = self.transpose(0, axis);
+        let part = first.jagged_slice(&one(&first.dim(0)), &one(start).lengths, &one(extent));
+        part.transpose(0, axis)
     }
 }
 
