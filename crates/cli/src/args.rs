@@ -82,6 +82,9 @@ pub struct Verify {
     /// Write what was computed to DIR/<op>/<case>.safetensors.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+    /// Compute and compare gradients as well.
+    #[arg(long)]
+    pub backward: bool,
     /// Tile sizes for all kernels: a list such as rows=64,columns=32.
     #[arg(long, value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,

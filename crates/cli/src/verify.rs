@@ -19,6 +19,7 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
         kernel: common.kernel,
         adapter: common.adapter.clone(),
         save: options.save.clone(),
+        backward: options.backward,
         tuning: options.tuning,
         pipelines: caches::pipelines(),
     };

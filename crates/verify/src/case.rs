@@ -1,6 +1,6 @@
 use crate::replay::{self, Replay, ReplayError};
 use rewire::weights::{Weights, WeightsError};
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, DifferentiateError, Graph, HostTensor, Seed, differentiate};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,16 @@ pub enum CaseError {
         /// Why.
         source: Box<ReplayError>,
     },
+}
+
+/// A result that a golden case expects.
+#[derive(Debug)]
+pub(crate) struct Expected<'a> {
+    /// Its name in the file.
+    pub stored: &'a str,
+    /// Its name in the graph.
+    pub computed: String,
+    pub is_gradient: bool,
 }
 
 /// A golden case: inputs, parameters and expected outputs of an operator or module.
@@ -89,20 +99,42 @@ impl Case {
     }
 
     pub(crate) fn input(&self, name: &str) -> Option<HostTensor> {
-        self.tensors.get(&format!("in.{name}"))
+        self.tensors.get(&format!("in.{name}")).or_else(|| self.tensors.get(name))
     }
 
     pub(crate) fn parameter(&self, name: &str) -> Option<HostTensor> {
         self.tensors.get(&format!("param.{name}"))
     }
 
-    /// Names without prefix of the expected outputs.
-    pub(crate) fn outputs(&self) -> impl Iterator<Item = &str> {
-        self.tensors.names().filter_map(|name| name.strip_prefix("out."))
+    /// The graph with gradients of all inputs and parameters that the case has some for, `grad.x`, given those of outputs,
+    /// `grad_out.y`.
+    ///
+    /// # Errors
+    /// [`DifferentiateError`] where there are none.
+    pub fn differentiate(&self, graph: &Graph) -> Result<Graph, DifferentiateError> {
+        let names = |prefix: &'static str| self.tensors.names().filter_map(move |name| name.strip_prefix(prefix));
+        let inputs: Vec<(&str, String)> = names("grad_out.").map(|name| (name, format!("grad_out.{name}"))).collect();
+        let seeds: Vec<_> = inputs.iter().map(|(name, input)| (*name, Seed::Input(input))).collect();
+        let wanted: Vec<&str> = names("grad.").chain(names("grad_param.")).collect();
+        differentiate(graph, &seeds, &wanted)
     }
 
-    pub(crate) fn expected(&self, name: &str) -> Option<HostTensor> {
-        self.tensors.get(&format!("out.{name}"))
+    /// The expected results, by their names in the file.
+    pub(crate) fn expected(&self) -> impl Iterator<Item = Expected<'_>> {
+        self.tensors.names().filter_map(|stored| {
+            let (prefix, name) = stored.split_once('.')?;
+            let (computed, is_gradient) = match prefix {
+                "out" => (name.to_owned(), false),
+                "grad" | "grad_param" => (format!("grad.{name}"), true),
+                _ => return None,
+            };
+            Some(Expected { stored, computed, is_gradient })
+        })
+    }
+
+    /// A tensor by its name in the file.
+    pub(crate) fn tensor(&self, stored: &str) -> Option<HostTensor> {
+        self.tensors.get(stored)
     }
 
     fn types(&self) -> BTreeMap<String, (DType, Vec<usize>)> {

@@ -65,7 +65,11 @@ impl Ragged {
 
     /// From offsets `[B + 1]` of the shape program, which are known to divide `total` rows.
     pub(crate) fn of(offsets: &Tensor, total: &Dim) -> Self {
-        let lengths = offsets.host(HostOp::Lengths, &[]);
+        let value = offsets.value.map(|value| offsets.unchecked(value));
+        let lengths = Tensor { value, ..offsets.clone() }.host(HostOp::Lengths, &[]);
+        if let Some(value) = lengths.value {
+            offsets.state.lock().totals.insert(value, total.clone());
+        }
         Self { batch: lengths.dim(0), lengths, offsets: offsets.clone(), total: total.clone() }
     }
 

@@ -271,14 +271,21 @@ impl Scope {
     pub(crate) fn over(graph: &Graph) -> Self {
         let mut graph = graph.clone();
         graph.retain_outputs(|_| false);
-        let mut named = HashMap::new();
+        let (mut named, mut shared) = (HashMap::new(), HashMap::new());
         for id in graph.ids() {
-            if let (Some(node), Some(name)) = (graph.node(id), graph.role(id).and_then(Role::name)) {
-                let kind = if node.is_root() { "input" } else { "parameter" };
-                named.insert((kind, name.to_owned()), Value { node: id, port: 0 });
+            let (Some(node), value) = (graph.node(id), Value { node: id, port: 0 }) else { continue };
+            match (node.op.role(), node.op.role().name()) {
+                (_, Some(name)) => {
+                    let kind = if node.is_root() { "input" } else { "parameter" };
+                    named.insert((kind, name.to_owned()), value);
+                }
+                (Role::Host(_) | Role::Constant(_), None) => {
+                    shared.insert((Identity(node.op.clone()), graph.inputs(id)), value);
+                }
+                _ => {}
             }
         }
-        Self::of(State { graph, named, ..State::default() })
+        Self::of(State { graph, named, shared, ..State::default() })
     }
 
     /// A value of the graph that this scope goes on from.

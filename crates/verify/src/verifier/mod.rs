@@ -1,11 +1,12 @@
 mod variants;
 
+use crate::case::Expected;
 use crate::replay::ReplayError;
 use crate::{Case, CaseError, Mismatch, relative_error};
 use rewire::{describe, weights, write_file};
-use rewire_graph::HostTensor;
+use rewire_graph::{DifferentiateError, HostTensor};
 use rewire_graph_rewrite::emit::Tuning;
-use rewire_graph_rewrite::plan::{Plan, Source};
+use rewire_graph_rewrite::plan::{Named, Plan};
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{
     Gpu, GpuError, Inputs, Kernel, Model, ModelOptions, Outputs, PipelineStore, RunError, RuntimeError, Session,
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 const TOLERANCE: f64 = 2e-5;
+const TOLERANCE_GRADIENT: f64 = 1e-4;
 const TOLERANCE_HALF: f64 = 5e-3;
 
 /// What is replayed on and where results go.
@@ -28,6 +30,8 @@ pub struct VerifyOptions {
     pub adapter: Option<String>,
     /// Folder for computed outputs, as `<op>/<case>.safetensors`.
     pub save: Option<PathBuf>,
+    /// Gradients are computed and compared as well.
+    pub backward: bool,
     /// Choices of the emitter.
     pub tuning: Tuning,
     /// Where compiled kernels are kept for later processes.
@@ -101,6 +105,8 @@ enum Failure {
     #[error(transparent)]
     Case(#[from] CaseError),
     #[error(transparent)]
+    Differentiate(#[from] DifferentiateError),
+    #[error(transparent)]
     Rewrite(Box<RewriteError>),
     #[error(transparent)]
     Load(Box<RuntimeError>),
@@ -127,6 +133,7 @@ impl Failure {
             Self::Case(CaseError::Replay { source, .. }) if matches!(**source, ReplayError::Unsupported { .. }) => {
                 Status::Unsupported
             }
+            Self::Differentiate(DifferentiateError::Operator { .. }) => Status::Unsupported,
             Self::Rewrite(error) if matches!(**error, RewriteError::Unsupported { .. }) => Status::Unsupported,
             Self::Load(error) if matches!(**error, RuntimeError::Step { .. }) => Status::Unsupported,
             _ => Status::Error,
@@ -172,8 +179,8 @@ impl Verifier {
             let outputs = self.compare(&mut loaded, &mut report)?;
             match &self.options.save {
                 Some(folder) => {
-                    let case = &loaded.case;
-                    save(case, &outputs, &folder.join(case.op()).join(format!("{}.safetensors", report.case)))
+                    let file = folder.join(loaded.case.op()).join(format!("{}.safetensors", report.case));
+                    self.save(&loaded.case, &outputs, &file)
                 }
                 None => Ok(()),
             }
@@ -201,9 +208,11 @@ impl Verifier {
     fn load(&self, path: &Path, report: &mut CaseReport) -> Result<Loaded, Failure> {
         let case = Case::read(path)?;
         report.op = case.op().to_owned();
-        report.tolerance = if case.half() { TOLERANCE_HALF } else { TOLERANCE };
+        let has_gradients = self.options.backward && case.expected().any(|expected| expected.is_gradient);
+        report.tolerance = tolerance(&case, has_gradients);
         let replay = case.trace()?;
-        let plan = lower(&optimize(replay.graph)?.0)?;
+        let graph = if has_gradients { case.differentiate(&replay.graph)? } else { replay.graph };
+        let plan = lower(&optimize(graph)?.0)?;
         let inputs = inputs(&case, &plan);
         let session = Model::load(plan, |name| case.parameter(name), self.session.clone())?.session();
         (report.gpu_steps, report.cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
@@ -214,7 +223,7 @@ impl Verifier {
     /// Runs a case and compares what it computes.
     fn compare(&self, loaded: &mut Loaded, report: &mut CaseReport) -> Result<Outputs, Failure> {
         let outputs = loaded.session.run(&loaded.inputs)?;
-        judge(&loaded.case, &outputs, loaded.exact, report);
+        self.judge(loaded, &outputs, report);
         if self.options.kernel == Kernel::Wgpu && report.cpu_steps > 0 {
             report.status = Status::Fail;
             report.message = Some(format!("{} steps ran on the CPU", report.cpu_steps));
@@ -234,56 +243,73 @@ impl CaseReport {
     }
 }
 
-/// Compares all outputs with their references.
-fn judge(case: &Case, outputs: &Outputs, exact: bool, report: &mut CaseReport) {
-    let mut worst: Option<f64> = None;
-    for name in case.outputs() {
-        let Some(expected) = case.expected(name) else { continue };
-        let error = match outputs.get(name) {
-            Some(out) => relative_error(name, out, &expected, exact),
-            None => Err(Mismatch::Missing { name: name.to_owned() }),
-        };
-        match error {
-            Ok(error) => worst = Some(worst.unwrap_or(0.0).max(error)),
-            Err(mismatch) => {
-                report.status = Status::Fail;
-                report.message.get_or_insert(mismatch.to_string());
+impl Verifier {
+    /// The results of a case that are compared.
+    fn expected<'a>(&self, case: &'a Case) -> impl Iterator<Item = Expected<'a>> {
+        let backward = self.options.backward;
+        case.expected().filter(move |expected| backward || !expected.is_gradient)
+    }
+
+    /// Compares all results with their references.
+    fn judge(&self, Loaded { case, exact, .. }: &Loaded, outputs: &Outputs, report: &mut CaseReport) {
+        let mut worst: Option<f64> = None;
+        for Expected { stored, computed, is_gradient } in self.expected(case) {
+            let Some(reference) = case.tensor(stored) else { continue };
+            let error = match outputs.get(&computed) {
+                Some(out) => relative_error(stored, out, &reference, *exact && !is_gradient),
+                None => Err(Mismatch::Missing { name: stored.to_owned() }),
+            };
+            match error {
+                Ok(error) => {
+                    worst = Some(worst.unwrap_or(0.0).max(error));
+                    if error > tolerance(case, is_gradient) {
+                        report.status = Status::Fail;
+                        report.message.get_or_insert(format!("`{stored}` is off by {error:.1e}"));
+                    }
+                }
+                Err(mismatch) => {
+                    report.status = Status::Fail;
+                    report.message.get_or_insert(mismatch.to_string());
+                }
             }
         }
-    }
-    report.max_rel_err = worst;
-    if worst.is_some_and(|error| error > report.tolerance) {
-        report.status = Status::Fail;
-    }
-    if worst.is_none() && report.message.is_none() {
-        report.status = Status::Error;
-        report.message = Some("the file has no outputs to compare with".into());
-    }
-}
-
-/// The tensors that the plan reads.
-fn inputs(case: &Case, plan: &Plan) -> Inputs {
-    let names = plan.buffers.iter().filter_map(|buffer| match &buffer.source {
-        Source::Input(name) => Some(name),
-        _ => None,
-    });
-    names
-        .chain(plan.host_inputs.iter().map(|input| &input.name))
-        .filter_map(|name| Some((name.clone(), case.input(name)?)))
-        .collect()
-}
-
-fn save(case: &Case, outputs: &Outputs, path: &Path) -> Result<(), Failure> {
-    let failed = |reason: String| Failure::Save { path: path.to_owned(), reason };
-    let mut tensors = BTreeMap::new();
-    for name in case.outputs() {
-        if let Some(out) = outputs.get(name) {
-            tensors.insert(format!("out.{name}"), stored(out, case.expected(name)));
+        report.max_rel_err = worst;
+        if worst.is_none() && report.message.is_none() {
+            report.status = Status::Error;
+            report.message = Some("the file has no outputs to compare with".into());
         }
     }
-    let bytes = weights::serialize(&tensors, case.metadata()).map_err(|error| failed(error.to_string()))?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).and_then(|()| write_file(path, &bytes)).map_err(|error| failed(error.to_string()))
+
+    fn save(&self, case: &Case, outputs: &Outputs, path: &Path) -> Result<(), Failure> {
+        let failed = |reason: String| Failure::Save { path: path.to_owned(), reason };
+        let computed = self.expected(case).filter_map(|Expected { stored: name, computed, .. }| {
+            Some((name.to_owned(), stored(outputs.get(&computed)?, case.tensor(name))))
+        });
+        let tensors: BTreeMap<String, HostTensor> = computed.collect();
+        let bytes = weights::serialize(&tensors, case.metadata()).map_err(|error| failed(error.to_string()))?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let written = std::fs::create_dir_all(folder).and_then(|()| write_file(path, &bytes));
+        written.map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// What the error of a result may be.
+fn tolerance(case: &Case, is_gradient: bool) -> f64 {
+    match (case.half(), is_gradient) {
+        (true, _) => TOLERANCE_HALF,
+        (false, true) => TOLERANCE_GRADIENT,
+        (false, false) => TOLERANCE,
+    }
+}
+
+/// The tensors that the plan reads; gradients, which are stored in the type of inputs, in that of what they are gradients of.
+fn inputs(case: &Case, plan: &Plan) -> Inputs {
+    let tensor = |input: Named<'_>| {
+        let tensor = case.input(input.name)?;
+        let is_gradient = input.name.starts_with("grad_out.");
+        Some((input.name.to_owned(), if is_gradient { tensor.stored_as(input.dtype).ok()? } else { tensor }))
+    };
+    plan.inputs().filter_map(tensor).collect()
 }
 
 /// A result in the element type of its reference, and as `[1]` where that stands for a scalar.
