@@ -3,6 +3,7 @@
 //! A kernel is an anchor (a product, attention, reductions of a row, or nothing) with elementwise operators
 //! around it. Each step is tried by lowering the kernel it would make, so what is accepted can be computed.
 
+mod arrange;
 mod bindings;
 mod body;
 mod cost;

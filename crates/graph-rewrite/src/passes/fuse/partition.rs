@@ -98,7 +98,7 @@ impl<'a> Partition<'a> {
         self.facts.get(id.number())
     }
 
-    fn position(&self, id: NodeId) -> Option<usize> {
+    pub fn position(&self, id: NodeId) -> Option<usize> {
         self.facts(id).map(|facts| facts.position)
     }
 
@@ -145,6 +145,7 @@ impl<'a> Partition<'a> {
     }
 
     pub fn assign(&mut self, group: GroupId, nodes: impl IntoIterator<Item = NodeId>) {
+        let mut left = BTreeSet::new();
         for id in nodes {
             let Some(facts) = self.facts.get_mut(id.number()) else { continue };
             if let Some(old) = facts.group.replace(group)
@@ -152,10 +153,28 @@ impl<'a> Partition<'a> {
             {
                 self.groups[old].remove(&id);
                 self.tried[old] = None;
+                left.insert(old);
             }
             self.groups[group].insert(id);
         }
         self.tried[group] = None;
+        self.arrange(group);
+        left.into_iter().for_each(|old| self.arrange(old));
+    }
+
+    /// Puts nodes into the order from position `first` on, in place of as many.
+    pub fn reorder(&mut self, first: usize, nodes: &[NodeId]) {
+        let places = first..first + nodes.len();
+        for (position, &id) in places.clone().zip(nodes) {
+            self.order[position] = id;
+            if let Some(facts) = self.facts.get_mut(id.number()) {
+                facts.position = position;
+            }
+        }
+        // Which nodes come from such a place on is another question now.
+        for tried in self.tried.iter_mut().filter(|tried| tried.is_some_and(|last| last > first && last < places.end)) {
+            *tried = None;
+        }
     }
 
     /// Gives a free node to a kernel that already computes it, as the last trial showed, and stores no more results for

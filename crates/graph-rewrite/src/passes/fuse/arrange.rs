@@ -1,0 +1,43 @@
+use super::partition::{GroupId, Partition};
+use rewire_graph::NodeId;
+use std::collections::BTreeSet;
+
+impl Partition<'_> {
+    /// Moves the nodes of a kernel next to each other in the order, so that a kernel waits for nothing that comes after its first
+    /// node, and what comes before that waits for nothing of it.
+    pub(super) fn arrange(&mut self, group: GroupId) {
+        let nodes = &self.groups[group];
+        let (Some(first), Some(last)) = (self.first(nodes), nodes.iter().filter_map(|&id| self.position(id)).max())
+        else {
+            return;
+        };
+        if last - first + 1 == nodes.len() {
+            return;
+        }
+        let window: Vec<NodeId> = self.order[first..=last].to_vec();
+        let after = self.waiting(group, &window);
+        let place = |id: &NodeId| if self.groups[group].contains(id) { 1 } else { 2 * usize::from(after.contains(id)) };
+        let mut arranged = window;
+        arranged.sort_by_key(place);
+        self.reorder(first, &arranged);
+    }
+
+    /// Those of the nodes from the first to the last of a kernel that wait for it, with all nodes of their kernels.
+    fn waiting(&self, group: GroupId, window: &[NodeId]) -> BTreeSet<NodeId> {
+        let mut after: BTreeSet<NodeId> = BTreeSet::new();
+        for &id in window.iter().filter(|id| !self.groups[group].contains(id)) {
+            let waits = |id: NodeId| {
+                let mut producers = self.inputs(id).iter().map(|value| value.node);
+                producers.any(|producer| self.groups[group].contains(&producer) || after.contains(&producer))
+            };
+            let together = self.group_of(id).map(|group| &self.groups[group]);
+            let is_after =
+                after.contains(&id) || waits(id) || together.is_some_and(|nodes| nodes.iter().any(|&id| waits(id)));
+            if is_after {
+                after.insert(id);
+                after.extend(together.into_iter().flatten());
+            }
+        }
+        after
+    }
+}
