@@ -305,9 +305,12 @@ pub struct Graph {
     /// Model folder or golden case; the model in the program if left out.
     #[arg(value_name = "MODEL|CASE")]
     pub model: Option<PathBuf>,
-    /// As traced from the model's code, or rewritten and fused.
+    /// As traced from the model's code, with the gradients of its parameters, or rewritten and fused.
     #[arg(long, value_enum, default_value_t = Stage::Rewritten)]
     pub stage: Stage,
+    /// Rewrite the graph with the gradients of its parameters.
+    #[arg(long)]
+    pub backward: bool,
     /// Form of the drawing.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -364,6 +367,7 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Stage {
     Traced,
+    Differentiated,
     Rewritten,
 }
 

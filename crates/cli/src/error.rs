@@ -1,5 +1,6 @@
 use crate::log::say;
 use crate::rank::InputError;
+use rewire::graph::DifferentiateError;
 use rewire::hstu::models::ModelError;
 use rewire::rank::RankError;
 use rewire::weights::WeightsError;
@@ -27,6 +28,8 @@ pub enum CliError {
     Trace(#[from] ModelError),
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    #[error(transparent)]
+    Differentiate(#[from] DifferentiateError),
     #[error(transparent)]
     Rewrite(Box<RewriteError>),
     #[error("{failed} of {cases} cases are not ok")]

@@ -2,8 +2,9 @@ use crate::args::{Common, Format, Graph as Options, Passes, Place, Stage};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
+use rewire::graph::op::Role;
 use rewire::graph::op::{Fused, HostOp};
-use rewire::graph::{Graph, Remarks};
+use rewire::graph::{DifferentiateError, Graph, Node, Remarks, Seed, differentiate};
 use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
 use rewire::graph_rewrite::emit::{Target, Tuning, emit};
 use rewire::graph_rewrite::lower::{kernel, lower};
@@ -50,12 +51,16 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         Some(path) if path.is_dir() => rank::trace(&rank::read_config(path)?)?,
         Some(path) => Case::read(path)?.trace()?.graph,
     };
-    let (rewritten, report) = pipeline.run(traced.clone())?;
+    let source = match options.backward || options.stage == Stage::Differentiated {
+        true => with_gradients(&traced)?,
+        false => traced.clone(),
+    };
+    let (rewritten, report) = pipeline.run(source.clone())?;
     if options.view.explain {
         return Ok(output.line(report.to_string().trim_end())?);
     }
     if options.view.diff {
-        return Ok(output.line(diff(&traced, &rewritten).trim_end())?);
+        return Ok(output.line(diff(&source, &rewritten).trim_end())?);
     }
     if let Some(node) = options.view.wgsl {
         return Ok(output.line(wgsl(&rewritten, node)?.trim_end())?);
@@ -63,9 +68,10 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     if let Some(place) = options.view.target {
         return mapped(&rewritten, &target(place, common)?, common, output);
     }
-    let bytes = (traffic(&traced), traffic(&rewritten));
+    let bytes = (traffic(&source), traffic(&rewritten));
     let (stage, graph) = match options.stage {
         Stage::Traced => ("traced", traced),
+        Stage::Differentiated => ("differentiated", source),
         Stage::Rewritten => ("rewritten", rewritten),
     };
     let counts = operators(&graph, &Sizes::assumed(&graph));
@@ -78,7 +84,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         graph: vec![format!(
             "{} operators in a run, {} predicted on {machine_name}, {ASSUMED_SAMPLES} samples with {ASSUMED_ROWS} rows in all",
             counts.len(),
-            remark(seconds, if options.stage == Stage::Traced { bytes.0 } else { bytes.1 }),
+            remark(seconds, if options.stage == Stage::Rewritten { bytes.1 } else { bytes.0 }),
         )],
     };
     let drawing = match options.format {
@@ -87,6 +93,22 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         Format::Svg => graph.svg_with(&remarks),
     };
     Ok(output.line(drawing.trim_end())?)
+}
+
+/// A graph with the gradients of all parameters of floats, those of its outputs being inputs.
+fn with_gradients(graph: &Graph) -> Result<Graph, DifferentiateError> {
+    let is_float = |node: &Node| node.types.iter().all(|ty| ty.dtype.is_float() && ty.dtype.format().is_written());
+    let nodes = || graph.ids().filter_map(|id| graph.node(id)).filter(|node| is_float(node));
+    let parameters: Vec<&str> = nodes()
+        .filter_map(|node| match node.op.role() {
+            Role::Parameter(parameter) => Some(parameter.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    let outputs = graph.outputs().iter().filter(|(_, value)| graph.node(value.node).is_some_and(is_float));
+    let inputs: Vec<(&str, String)> = outputs.map(|(name, _)| (name.as_str(), format!("grad_out.{name}"))).collect();
+    let seeds: Vec<(&str, Seed<'_>)> = inputs.iter().map(|(name, input)| (*name, Seed::Input(input))).collect();
+    differentiate(graph, &seeds, &parameters)
 }
 
 /// What predictions are for: the adapter that is asked for, if it was measured, or a GPU of the middle class.

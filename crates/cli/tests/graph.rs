@@ -32,6 +32,21 @@ fn counts_tell_what_was_fused() {
 }
 
 #[test]
+fn gradients_of_parameters_are_drawn_and_fused() {
+    let (traced, differentiated) = (counts("traced"), counts("differentiated"));
+    assert!(differentiated["nodes"].as_u64() > traced["nodes"].as_u64().map(|nodes| 2 * nodes));
+    assert_eq!(differentiated["ops"]["weighted_sum_by_key"], 4);
+    let run = run(&["graph", &format!("{DEMO}/model"), "--backward", "--json"]);
+    let rewritten = run.json().remove(0);
+    assert!(
+        rewritten["kernels"].as_u64() < differentiated["kernels"].as_u64().map(|kernels| kernels / 4),
+        "{rewritten}"
+    );
+    // One kernel of attention by key a layer, for keys and values.
+    assert_eq!(rewritten["ops"]["attention_by_key"], 2, "{rewritten}");
+}
+
+#[test]
 fn kernels_are_the_dispatches_of_a_run() {
     let graph = rewire::rank::trace(&rewire::rank::read_config(format!("{DEMO}/model").as_ref()).unwrap()).unwrap();
     let plan = rewire::lower(&rewire::optimize(graph).unwrap().0).unwrap();

@@ -103,3 +103,40 @@ fn paths_without_cases_are_errors() {
     assert_eq!(run.code, Some(1));
     assert!(run.stdout.starts_with("error       /x"), "{}", run.stdout);
 }
+
+#[test]
+fn gradients_of_golden_cases_are_those_of_the_reference() {
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
+    let run = run(&["verify", golden, "--backward", "--json", "--kernel", "cpu"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let lines = run.json();
+    let compared = lines.iter().filter(|line| line["tolerance"] == 1e-4 || line["tolerance"] == 5e-3);
+    assert!(lines.len() >= 274 && compared.count() > 200);
+}
+
+#[test]
+fn a_wrong_gradient_is_found_and_right_ones_are_saved() {
+    let tensor = |shape: &[usize], values: &[f32]| HostTensor::f32(shape, values).unwrap();
+    let case = |gradient: &[f32]| {
+        let tensors = BTreeMap::from([
+            ("in.input".to_owned(), tensor(&[2], &[1.0, -1.0])),
+            ("in.mat1".to_owned(), tensor(&[3, 1], &[1.0, 2.0, 3.0])),
+            ("in.mat2".to_owned(), tensor(&[1, 2], &[10.0, 20.0])),
+            ("out.out".to_owned(), tensor(&[3, 2], &RIGHT)),
+            ("grad_out.out".to_owned(), tensor(&[3, 2], &[1.0, 2.0, 0.0, -1.0, 4.0, 3.0])),
+            ("grad.input".to_owned(), tensor(&[2], &[5.0, 4.0])),
+            ("grad.mat1".to_owned(), tensor(&[3, 1], gradient)),
+        ]);
+        let metadata = [("op", "addmm"), ("attrs", "{}"), ("dtype", "f32"), ("source", "a test")];
+        serialize(&tensors, &metadata.map(|(k, v)| (k.to_owned(), v.to_owned())).into()).unwrap()
+    };
+    let (folder, saved) = (Folder::new(), Folder::new());
+    folder.write("a_right.safetensors", case(&[50.0, -20.0, 100.0]));
+    folder.write("b_wrong.safetensors", case(&[50.0, -20.0, 100.1]));
+    assert_eq!(verify(&folder, &[]).0, Some(0));
+    let (code, lines, stderr) = verify(&folder, &["--backward", "--save", &saved.0.display().to_string()]);
+    assert_eq!((code, &lines[0]["status"], &lines[1]["status"]), (Some(1), &"ok".into(), &"FAIL".into()), "{stderr}");
+    let written = Weights::read(&saved.0.join("addmm/a_right.safetensors")).unwrap();
+    assert_eq!(written.get("grad.mat1").unwrap().to_f64(), [50.0, -20.0, 100.0]);
+    assert_eq!(written.get("grad.input").unwrap().to_f64(), [5.0, 4.0]);
+}

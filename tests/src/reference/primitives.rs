@@ -136,6 +136,7 @@ fn pointwise() -> Vec<Function> {
             |s| integers(s).cast(DType::F32),
             &[|s| s.apply(rewire_graph::op::Cast { dtype: DType::F32 }, &[])],
         ),
+        function("Detach", |s| x(s).detach(), &[|s| s.host_input("lengths", [s.size("samples")]).detach()]),
         function(
             "Call",
             |s| s.apply(Call::new(Softplus), &[&x(s)]),

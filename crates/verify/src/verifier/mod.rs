@@ -264,7 +264,9 @@ impl Verifier {
                     worst = Some(worst.unwrap_or(0.0).max(error));
                     if error > tolerance(case, is_gradient) {
                         report.status = Status::Fail;
-                        report.message.get_or_insert(format!("`{stored}` is off by {error:.1e}"));
+                        if error <= report.tolerance {
+                            report.message.get_or_insert(format!("the error of `{stored}` is {error:.1e}"));
+                        }
                     }
                 }
                 Err(mismatch) => {
