@@ -15,7 +15,7 @@ const F32: DType = DType::F32;
 const ROWS: usize = 7;
 const WIDTH: usize = 5;
 
-/// A number a run, and a vector of odd width that is counted in.
+/// The number of runs.
 fn counter(scope: &Scope) -> Vec<(&'static str, Tensor)> {
     let count = scope.state("count", DType::I32, &[]);
     let next = &count + 1;
@@ -81,7 +81,7 @@ fn plans(graph: &Graph) -> [Plan; 2] {
     [plan, read]
 }
 
-/// Sessions of a graph on the CPU, the adapter, and with every kernel choice.
+/// Sessions of the plans, on the CPU and on the adapter if there is one.
 fn sessions(graph: &Graph) -> Vec<Session> {
     let mut all = vec![];
     for plan in plans(graph) {

@@ -267,6 +267,12 @@ pub enum RunError {
         /// What is wrong.
         reason: String,
     },
+    /// A run cannot be part of an encoder.
+    #[error("the run cannot be recorded: {reason}")]
+    NotEncoded {
+        /// What is in the way.
+        reason: String,
+    },
     /// A state was on a device that is lost.
     #[error("state `{name}` was on a device that is lost: set it by `Session::set_state`, or all by `reset_states`")]
     StateLost {

@@ -14,8 +14,8 @@ impl Model {
     /// use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
     ///
     /// let scope = Scope::new();
-    /// let x = scope.input("x", DType::F32, &[4.into()]);
-    /// let graph = scope.finish(&[("y", &x * &scope.parameter("scale", DType::F32, &[4.into()]))])?;
+    /// let y = scope.input("x", DType::F32, [4]) * scope.parameter("scale", DType::F32, [4]);
+    /// let graph = scope.finish(&[("y", y)])?;
     /// let scale = |value: f32| HostTensor::f32(vec![4], &[value; 4]);
     ///
     /// let (one, two) = (scale(1.0)?, scale(2.0)?);

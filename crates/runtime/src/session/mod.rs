@@ -2,6 +2,7 @@
 
 mod control;
 mod cpu;
+mod encode;
 mod gpu;
 mod io;
 mod names;
@@ -274,8 +275,8 @@ impl Session {
         let mut results = Results::default();
         for segment in &placement.segments {
             match segment.site {
-                Site::Cpu => self.run_on_cpu(plan, segment, &sizes, inputs, &mut results, recorder).await?,
-                Site::Gpu => self.run_on_gpu(plan, segment, &sizes, inputs, &wanted, &mut results, recorder).await?,
+                Site::Cpu => self.run_on_cpu(segment, &sizes, inputs, &mut results, recorder).await?,
+                Site::Gpu => self.run_on_gpu(segment, &sizes, inputs, &wanted, &mut results, recorder).await?,
             }
         }
         let mut values = Vec::with_capacity(plan.outputs.len());
@@ -325,13 +326,14 @@ impl Session {
 
     async fn run_on_cpu(
         &mut self,
-        plan: &Plan,
         segment: &Segment,
         sizes: &Sizes,
         inputs: &Inputs,
         results: &mut Results,
         recorder: &mut Recorder,
     ) -> Result<(), RunError> {
+        let model = self.model.clone();
+        let plan = model.plan();
         let begun = recorder.now();
         for &id in &segment.fetches {
             let read;
@@ -358,7 +360,6 @@ impl Session {
 
     async fn run_on_gpu(
         &mut self,
-        plan: &Plan,
         segment: &Segment,
         sizes: &Sizes,
         inputs: &Inputs,
@@ -366,6 +367,8 @@ impl Session {
         results: &mut Results,
         recorder: &mut Recorder,
     ) -> Result<(), RunError> {
+        let model = self.model.clone();
+        let plan = model.plan();
         let Some(side) = &mut self.gpu else { return Err(no_device("a device tensor")) };
         let mut fetched = Vec::with_capacity(segment.fetches.len());
         for &id in &segment.fetches {

@@ -10,6 +10,7 @@ use rewire_graph_rewrite::plan::{
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
+mod encode;
 mod errors;
 mod faults;
 mod matmul;

@@ -1,5 +1,6 @@
 //! Parameters and constants in buffers.
 
+use super::{BINDING_LIMIT, check_bytes, check_size, title};
 use crate::memory::Layout;
 use crate::model::packed::Packed;
 use crate::model::parameters::Resident;
@@ -8,8 +9,6 @@ use crate::{Gpu, GpuError, RuntimeError};
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::plan::{BufferId, Plan};
 use std::collections::{BTreeSet, HashMap};
-
-use super::{BINDING_LIMIT, check_bytes, check_size, title};
 
 /// What to do about parameters that are too large.
 const SMALLER_PARAMETERS: &str = "store it as f16, cut it into several parameters, or use kernel cpu";

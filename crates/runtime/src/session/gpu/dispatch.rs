@@ -1,5 +1,5 @@
 use super::GpuSide;
-use super::staging::Staged;
+use super::staging::{Staged, unstage};
 use super::timer::Timer;
 use crate::GpuError;
 use crate::model::{Segment, label};
@@ -19,7 +19,22 @@ impl GpuSide {
     ) -> Result<(u64, wgpu::SubmissionIndex), GpuError> {
         let mut encoder =
             self.gpu().device().create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("rewire") });
-        self.unstage(&mut encoder, staged);
+        if let Some(staging) = &self.staging {
+            unstage(&mut encoder, staging, staged);
+        }
+        self.record(&mut encoder, plan, segment, timer)?;
+        let bytes = self.record_readback(&mut encoder, sizes, copies)?;
+        Ok((bytes, self.gpu().submit([encoder.finish()])))
+    }
+
+    /// Records the steps of a segment.
+    pub(super) fn record(
+        &mut self,
+        encoder: &mut wgpu::CommandEncoder,
+        plan: &Plan,
+        segment: &Segment,
+        timer: Option<&Timer>,
+    ) -> Result<(), GpuError> {
         let passes = timer.map_or_else(|| vec![segment.steps.clone()], Timer::passes);
         for (number, steps) in passes.into_iter().enumerate() {
             let timestamp_writes = timer.map(|timer| timer.writes(number));
@@ -33,8 +48,18 @@ impl GpuSide {
             }
         }
         if let Some(timer) = timer {
-            timer.resolve(&mut encoder);
+            timer.resolve(encoder);
         }
+        Ok(())
+    }
+
+    /// Records the copies to the readback buffer; the number of bytes there.
+    fn record_readback(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        sizes: &Sizes,
+        copies: &[BufferId],
+    ) -> Result<u64, GpuError> {
         let mut offset = 0;
         for id in copies {
             let bytes = sizes.layouts[id.0 as usize].bytes();
@@ -47,8 +72,7 @@ impl GpuSide {
             encoder.copy_buffer_to_buffer(source, 0, readback, offset, bytes);
             offset += bytes;
         }
-        let submission = self.gpu().submit([encoder.finish()]);
-        Ok((offset, submission))
+        Ok(offset)
     }
 
     fn dispatch(&mut self, pass: &mut wgpu::ComputePass<'_>, position: usize, step: &Step) -> Result<(), GpuError> {

@@ -48,7 +48,7 @@ impl GpuSide {
         self.lent.clear();
         lock(&self.spares).clear();
         self.prepared = None;
-        (self.control, self.readback, self.staging, self.words) = (None, None, None, None);
+        (self.control, self.readback, self.staging) = (None, None, None);
         self.unbind();
     }
 

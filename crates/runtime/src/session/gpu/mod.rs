@@ -51,8 +51,10 @@ pub(crate) struct GpuSide {
     control: Option<wgpu::Buffer>,
     readback: Option<wgpu::Buffer>,
     staging: Option<wgpu::Buffer>,
-    /// Content of the control buffer that has still to go there.
-    words: Option<Vec<i32>>,
+    /// What steers the kernels, for the control buffer.
+    words: Vec<i32>,
+    /// The control buffer has it.
+    steered: bool,
     grids: Vec<(u32, u32)>,
     prepared: Option<Prepared>,
 }
@@ -87,7 +89,8 @@ impl GpuSide {
             control: None,
             readback: None,
             staging: None,
-            words: None,
+            words: Vec::new(),
+            steered: false,
             grids: Vec::new(),
             prepared: None,
         }
@@ -168,7 +171,7 @@ impl GpuSide {
         check_bytes(|| "the sizes of a run".to_owned(), control, limit, FEWER_ROWS)?;
         let read = placement.segments.iter().filter(|segment| segment.site == Site::Gpu);
         let readback = read.map(|segment| readback_bytes(segment, sizes, wanted)).max().unwrap_or(0);
-        (self.grids, self.words) = (grids, Some(words));
+        (self.grids, self.words, self.steered) = (grids, words, false);
         let needed = Needed { slots, control, readback };
         Ok(Prepared { sizes: sizes.clone(), wanted: wanted.clone(), bound: binds.ids(), needed, tunings })
     }
@@ -197,6 +200,32 @@ impl GpuSide {
             Mapping::start(&target, bytes, submission)
         };
         gpu.checked("reading a tensor", work).await?.read(gpu, unpad).await?
+    }
+
+    /// Records the steps of a segment in an encoder of someone else's. Returns the results, which stay here.
+    pub fn encode(
+        &mut self,
+        encoder: &mut wgpu::CommandEncoder,
+        plan: &Plan,
+        segment: &Segment,
+        sizes: &Sizes,
+        fetched: &[(BufferId, HostTensor)],
+    ) -> Result<Vec<(BufferId, DeviceTensor)>, GpuError> {
+        self.stage_into(encoder, sizes, fetched)?;
+        self.record(encoder, plan, segment, None)?;
+        Ok(self.take_lent(segment, sizes).collect())
+    }
+
+    /// The results of a segment that stay on the device.
+    fn take_lent<'a>(
+        &'a mut self,
+        segment: &'a Segment,
+        sizes: &'a Sizes,
+    ) -> impl Iterator<Item = (BufferId, DeviceTensor)> + 'a {
+        self.lent.extract_if(.., |(id, _)| segment.results.contains(id)).map(|(id, memory)| {
+            let Layout { dtype, shape } = sizes.layouts[id.0 as usize].clone();
+            (id, DeviceTensor::leased(memory, dtype, shape))
+        })
     }
 
     /// Runs the steps of a segment. `fetched` is content for its tensors.
@@ -235,10 +264,7 @@ impl GpuSide {
             // Who reads nothing does not notice a loss by reading.
             None => gpu.alive().and_then(|()| collect(&copies, &[], sizes))?,
         };
-        for (id, memory) in self.lent.extract_if(.., |(id, _)| segment.results.contains(id)) {
-            let Layout { dtype, shape } = sizes.layouts[id.0 as usize].clone();
-            values.push((id, Value::Device(DeviceTensor::leased(memory, dtype, shape))));
-        }
+        values.extend(self.take_lent(segment, sizes).map(|(id, tensor)| (id, Value::Device(tensor))));
         if let Some((times, timer)) = timer {
             timer.read((&gpu, times), plan, submitted, recorder).await?;
         }

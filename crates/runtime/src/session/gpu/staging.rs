@@ -21,16 +21,11 @@ impl GpuSide {
     /// Brings contents of tensors to the device, and what steers the kernels if it changed. The next submission begins
     /// with the copies that it returns.
     pub(super) fn stage(&mut self, sizes: &Sizes, fetched: &[(BufferId, HostTensor)]) -> Result<Vec<Staged>, GpuError> {
-        let words = self.words.take().unwrap_or_default();
-        let mut contents = Vec::with_capacity(fetched.len() + 1);
-        contents.extend(self.control.clone().map(|buffer| (buffer, Cow::Borrowed(bytemuck::cast_slice(&words)))));
-        for (id, tensor) in fetched {
-            let (Some(buffer), Some(layout)) = (self.buffer(*id), sizes.layouts.get(id.0 as usize)) else {
-                return Err(GpuError::Unbound { step: "an upload".into(), what: format!("buffer {}", id.0) });
-            };
-            contents.push((buffer.clone(), layout.pad(tensor)));
-        }
-        contents.retain(|(_, content)| !content.is_empty());
+        let words = match std::mem::replace(&mut self.steered, true) {
+            true => vec![],
+            false => self.words.clone(),
+        };
+        let contents = self.contents(&words, sizes, fetched)?;
         let (small, large): (Vec<_>, Vec<_>) = contents.into_iter().partition(|(_, content)| content.len() <= SMALL);
         for (buffer, content) in &large {
             self.gpu().queue().write_buffer(buffer, 0, content);
@@ -53,12 +48,50 @@ impl GpuSide {
         Ok(staged)
     }
 
-    /// Encodes the copies of [`GpuSide::stage`].
-    pub(super) fn unstage(&self, encoder: &mut wgpu::CommandEncoder, staged: &[Staged]) {
-        if let Some(staging) = &self.staging {
-            for Staged { offset, bytes, to } in staged {
-                encoder.copy_buffer_to_buffer(staging, *offset, to, 0, *bytes);
-            }
+    /// Records all that a run needs in an encoder of someone else's, with memory of its own: nobody knows what else runs before
+    /// the encoder does.
+    pub(super) fn stage_into(
+        &mut self,
+        encoder: &mut wgpu::CommandEncoder,
+        sizes: &Sizes,
+        fetched: &[(BufferId, HostTensor)],
+    ) -> Result<(), GpuError> {
+        // What is in the control buffer then is not known before the encoder has run.
+        self.steered = false;
+        let contents = self.contents(&self.words, sizes, fetched)?;
+        let mut staged = Vec::with_capacity(contents.len());
+        let mut all = Vec::with_capacity(contents.iter().map(|(_, content)| content.len()).sum());
+        for (to, content) in contents {
+            staged.push(Staged { offset: all.len() as u64, bytes: content.len() as u64, to });
+            all.extend_from_slice(&content);
         }
+        unstage(encoder, &self.gpu().filled("staging", &all), &staged);
+        Ok(())
+    }
+
+    /// What goes to which buffer.
+    fn contents<'a>(
+        &self,
+        words: &'a [i32],
+        sizes: &Sizes,
+        fetched: &'a [(BufferId, HostTensor)],
+    ) -> Result<Vec<(wgpu::Buffer, Cow<'a, [u8]>)>, GpuError> {
+        let mut contents = Vec::with_capacity(fetched.len() + 1);
+        contents.extend(self.control.clone().map(|buffer| (buffer, Cow::Borrowed(bytemuck::cast_slice(words)))));
+        for (id, tensor) in fetched {
+            let (Some(buffer), Some(layout)) = (self.buffer(*id), sizes.layouts.get(id.0 as usize)) else {
+                return Err(GpuError::Unbound { step: "an upload".into(), what: format!("buffer {}", id.0) });
+            };
+            contents.push((buffer.clone(), layout.pad(tensor)));
+        }
+        contents.retain(|(_, content)| !content.is_empty());
+        Ok(contents)
+    }
+}
+
+/// Records copies from the staging buffer.
+pub(super) fn unstage(encoder: &mut wgpu::CommandEncoder, staging: &wgpu::Buffer, staged: &[Staged]) {
+    for Staged { offset, bytes, to } in staged {
+        encoder.copy_buffer_to_buffer(staging, *offset, to, 0, *bytes);
     }
 }
