@@ -2,7 +2,6 @@ use crate::args::{Common, Format, Graph as Options, Passes, Place, Stage};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::graph::op::Role;
 use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{DifferentiateError, Graph, Node, Remarks, Seed, differentiate};
 use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
@@ -95,20 +94,19 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     Ok(output.line(drawing.trim_end())?)
 }
 
-/// A graph with the gradients of all parameters of floats, those of its outputs being inputs.
+/// A graph with the gradients of all parameters of floats, or of inputs where there are none, those of its outputs being inputs.
 fn with_gradients(graph: &Graph) -> Result<Graph, DifferentiateError> {
     let is_float = |node: &Node| node.types.iter().all(|ty| ty.dtype.is_float() && ty.dtype.format().is_written());
     let nodes = || graph.ids().filter_map(|id| graph.node(id)).filter(|node| is_float(node));
-    let parameters: Vec<&str> = nodes()
-        .filter_map(|node| match node.op.role() {
-            Role::Parameter(parameter) => Some(parameter.name.as_str()),
-            _ => None,
-        })
-        .collect();
+    let named = |is_root: bool| -> Vec<&str> {
+        nodes().filter(|node| node.is_root() == is_root).filter_map(|node| node.op.role().name()).collect()
+    };
+    let (parameters, inputs) = (named(false), named(true));
+    let wanted = if parameters.is_empty() { inputs } else { parameters };
     let outputs = graph.outputs().iter().filter(|(_, value)| graph.node(value.node).is_some_and(is_float));
     let inputs: Vec<(&str, String)> = outputs.map(|(name, _)| (name.as_str(), format!("grad_out.{name}"))).collect();
     let seeds: Vec<(&str, Seed<'_>)> = inputs.iter().map(|(name, input)| (*name, Seed::Input(input))).collect();
-    differentiate(graph, &seeds, &parameters)
+    differentiate(graph, &seeds, &wanted)
 }
 
 /// What predictions are for: the adapter that is asked for, if it was measured, or a GPU of the middle class.
