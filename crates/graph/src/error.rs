@@ -1,5 +1,7 @@
+use crate::Coded;
 use crate::SizeDef;
 use crate::limits::LimitError;
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 /// An operand or attribute that an operator cannot take.
@@ -22,7 +24,8 @@ impl TypeError {
 }
 
 /// Why a graph was rejected.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "graph.")]
 #[non_exhaustive]
 pub enum GraphError {
     /// An operator does not take its operands.
@@ -130,6 +133,12 @@ pub enum GraphError {
         /// Its name.
         name: String,
     },
+}
+
+impl Coded for GraphError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
 }
 
 impl GraphError {

@@ -43,6 +43,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod code;
 mod differentiate;
 mod dim;
 mod dtype;
@@ -61,6 +62,7 @@ mod tensor;
 mod trace;
 mod ty;
 
+pub use code::Coded;
 pub use differentiate::{DifferentiateError, Seed, differentiate};
 pub use dim::{Dim, Symbol};
 pub use dtype::{DType, Scalar};

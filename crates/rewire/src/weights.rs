@@ -1,5 +1,6 @@
 //! Named tensors of safetensors files.
 
+use rewire_graph::Coded;
 use rewire_graph::{DType, HostTensor, SharedBytes};
 use rewire_runtime::map_file;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
@@ -12,10 +13,12 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 /// Why weights could not be read.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "weights.")]
 #[non_exhaustive]
 pub enum WeightsError {
     /// The file cannot be read.
@@ -52,6 +55,12 @@ pub enum WeightsError {
         /// Its element type, as safetensors names it.
         dtype: String,
     },
+}
+
+impl Coded for WeightsError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
 }
 
 #[derive(Clone, Debug)]

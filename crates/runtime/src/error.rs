@@ -1,11 +1,14 @@
 use crate::memory::HostMemoryError;
-use rewire_graph::DType;
 use rewire_graph::op::RegistryError;
+use rewire_graph::{Coded, DType};
 use rewire_graph_rewrite::plan::ShapeError;
 use std::path::PathBuf;
+use strum::IntoStaticStr;
+use thiserror::Error;
 
 /// Why a device failed or refused.
-#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "device.")]
 #[non_exhaustive]
 pub enum GpuError {
     /// No adapter serves the request.
@@ -86,8 +89,15 @@ pub enum GpuError {
     },
 }
 
+impl Coded for GpuError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+}
+
 /// Why a model could not be loaded.
-#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "load.")]
 #[non_exhaustive]
 pub enum RuntimeError {
     /// The device failed or refused.
@@ -192,8 +202,18 @@ pub enum RuntimeError {
     },
 }
 
+impl Coded for RuntimeError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Gpu(source) => source.code(),
+            other => other.into(),
+        }
+    }
+}
+
 /// Why a run failed.
-#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "run.")]
 #[non_exhaustive]
 pub enum RunError {
     /// The device failed or refused.
@@ -384,6 +404,16 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
+}
+
+impl Coded for RunError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Gpu(source) => source.code(),
+            Self::Shape(source) => source.code(),
+            other => other.into(),
+        }
+    }
 }
 
 fn unread_names(names: &[String]) -> String {

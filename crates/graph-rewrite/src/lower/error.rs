@@ -1,7 +1,9 @@
 use crate::plan::PlanError;
 use crate::rules::PatchError;
+use rewire_graph::Coded;
 use rewire_graph::limits::LimitError;
 use rewire_graph::{Graph, GraphError, NodeId};
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 /// Why a body is no kernel.
@@ -28,7 +30,8 @@ impl From<&str> for Refusal {
 }
 
 /// Why a graph could not be rewritten or lowered.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "rewrite.")]
 #[non_exhaustive]
 pub enum RewriteError {
     /// The graph is wrong, or a pass made it so.
@@ -84,6 +87,16 @@ pub enum RewriteError {
         /// The names there are.
         known: String,
     },
+}
+
+impl Coded for RewriteError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Graph { source, .. } => source.code(),
+            Self::Limit(_) => "plan.limit",
+            other => other.into(),
+        }
+    }
 }
 
 impl RewriteError {

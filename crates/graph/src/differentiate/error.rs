@@ -1,8 +1,11 @@
+use crate::Coded;
 use crate::GraphError;
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 /// Why a graph has no gradients.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "differentiate.")]
 #[non_exhaustive]
 pub enum DifferentiateError {
     /// An output, input or parameter that the graph does not have.
@@ -34,4 +37,13 @@ pub enum DifferentiateError {
     /// The graph, or the one with gradients, is not well formed.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+impl Coded for DifferentiateError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Graph(source) => source.code(),
+            other => other.into(),
+        }
+    }
 }

@@ -7,15 +7,18 @@ mod elements;
 
 pub use array::Array;
 
+use crate::Coded;
 use crate::op::{Fused, Input, Op, Role};
 use crate::shape::{HostProgram, ShapeError, ShapeProgram};
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, NodeId, Scalar, Symbol, TensorSizeError, Type, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 /// Why a graph could not be interpreted.
-#[derive(Clone, Debug, Error, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "interpret.")]
 #[non_exhaustive]
 pub enum InterpretError {
     /// The graph itself is wrong.
@@ -60,6 +63,16 @@ pub enum InterpretError {
         /// Why.
         reason: String,
     },
+}
+
+impl Coded for InterpretError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Graph(source) => source.code(),
+            Self::Host(source) => source.code(),
+            other => other.into(),
+        }
+    }
 }
 
 /// Elements that a materialised value may have.

@@ -1,7 +1,10 @@
 use super::{HostInput, HostSlot, ShapeEntry, ShapeProgram, SymbolSource};
+use crate::Coded;
 use crate::op::{HostError, Op, total};
 use crate::{Dim, Symbol};
 use std::collections::{BTreeMap, BTreeSet};
+use strum::IntoStaticStr;
+use thiserror::Error;
 
 /// What a shape program computed.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +16,8 @@ pub struct ShapeValues {
 }
 
 /// Why a shape program failed.
-#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "sizes.")]
 #[non_exhaustive]
 pub enum ShapeError {
     /// The program refers to a slot or input that has no value.
@@ -56,6 +60,12 @@ pub enum ShapeError {
         /// Why.
         reason: String,
     },
+}
+
+impl Coded for ShapeError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
 }
 
 /// A line of a program that failed.

@@ -154,7 +154,7 @@ impl Config {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let config = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
             let (keys, source) = (error.path().to_string(), error.into_inner());
-            if keys == "." { ModelError::Parse(source) } else { ModelError::Key { keys, source } }
+            if keys == "." || !source.is_data() { ModelError::Parse(source) } else { ModelError::Key { keys, source } }
         })?;
         deserializer.end()?;
         Ok(config)

@@ -3,12 +3,15 @@
 pub mod dlrm_hstu;
 
 use crate::modules::ConfigError;
+use rewire_graph::Coded;
 use rewire_graph::op::Parameter;
 use rewire_graph::{DType, Graph, GraphError, TensorSizeError};
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 /// Why a model could not be traced.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "model.")]
 #[non_exhaustive]
 pub enum ModelError {
     /// The configuration is not one: a key is unknown, missing or of another type.
@@ -31,6 +34,15 @@ pub enum ModelError {
     /// An operator rejected its operands.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+impl Coded for ModelError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Graph(source) => source.code(),
+            other => other.into(),
+        }
+    }
 }
 
 /// A parameter of a graph.

@@ -1,14 +1,17 @@
 use super::{Place, UnreadTensors, User};
 use crate::weights::WeightsError;
+use rewire_graph::Coded;
 use rewire_graph::TensorSizeError;
 use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
 use rewire_runtime::{RunError, RuntimeError};
 use std::path::PathBuf;
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 /// Why a model could not be loaded or requests could not be ranked.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "rank.")]
 #[non_exhaustive]
 pub enum RankError {
     /// A file of the model folder cannot be read.
@@ -77,6 +80,20 @@ pub enum RankError {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+impl Coded for RankError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Config { source, .. } => source.code(),
+            Self::Weights(source) => source.code(),
+            Self::Trace(source) => source.code(),
+            Self::Compile(source) => source.code(),
+            Self::Load(source) => source.code(),
+            Self::Run(source) => source.code(),
+            other => other.into(),
+        }
+    }
 }
 
 impl From<RewriteError> for RankError {
