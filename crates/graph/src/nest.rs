@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Place {
     /// A tensor in device memory.
     Device,
-    /// A small parameter. On a GPU the packed parameters of a type share one buffer, and so one binding.
-    Packed,
+    /// A small parameter. On a GPU the pooled parameters of a type share one buffer, and so one binding.
+    Pooled,
     /// A vector `[n]` or scalar of the shape program, 64-bit on the host and `I32` in kernels.
     Host,
 }

@@ -14,14 +14,14 @@ fn small_parameters_share_one_binding() {
     // The input, five results, and the norm's and the product's four parameters in one.
     assert_eq!(names(&plan), ["layer_norm_addmm"]);
     let places = plan.steps[0].kernel.body().operands.iter().map(|operand| operand.place);
-    assert_eq!(places.filter(|&place| place == Place::Packed).count(), 4);
+    assert_eq!(places.filter(|&place| place == Place::Pooled).count(), 4);
 }
 
 #[test]
 fn large_parameters_keep_a_buffer_of_their_own() {
     let plan = plan_of(256, |scope, x| vec![linear(scope, "a", x, 512)]);
     let places: Vec<Place> = plan.steps[0].kernel.body().operands.iter().map(|operand| operand.place).collect();
-    assert_eq!(places, [Place::Device, Place::Device, Place::Packed]);
+    assert_eq!(places, [Place::Device, Place::Device, Place::Pooled]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ impl Access {
 pub(super) fn suffix(slot: Slot) -> String {
     match slot {
         Slot::Operand(position) | Slot::Output(position) => position.to_string(),
-        Slot::Packed(dtype) => format!("packed_{}", dtype.to_string().to_lowercase()),
+        Slot::Pooled(dtype) => format!("pooled_{}", dtype.to_string().to_lowercase()),
         Slot::Sizes => "sizes".to_owned(),
     }
 }

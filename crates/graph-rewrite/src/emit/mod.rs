@@ -118,8 +118,8 @@ pub enum Param {
     Dim(Dim),
     /// Where the vector of a host operand begins in `sizes`, in words.
     HostBase(u16),
-    /// Where a packed operand begins in the packed parameters, in groups of four elements.
-    PackedBase(u16),
+    /// Where a pooled operand begins in the pooled parameters, in groups of four elements.
+    PooledBase(u16),
     /// Where a tile list begins in `sizes`, in words.
     TileBase(u16),
     /// Total number of workgroups; those beyond it, from folding the grid, do nothing.
@@ -155,8 +155,8 @@ pub enum Slot {
     Sizes,
     /// An operand of the body on the device, read-only.
     Operand(u16),
-    /// The packed parameters of a type, read-only.
-    Packed(DType),
+    /// The pooled parameters of a type, read-only.
+    Pooled(DType),
     /// An output of the kernel, read-write.
     Output(u16),
 }

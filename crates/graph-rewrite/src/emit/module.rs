@@ -273,7 +273,7 @@ impl<'a> Module<'a> {
     /// The binding that holds an operand, and where the operand begins in one that it shares.
     fn source(&mut self, position: u16, operand: &Operand) -> (Slot, Option<String>) {
         match operand.place {
-            Place::Packed => (Slot::Packed(operand.dtype), Some(self.param(Param::PackedBase(position)))),
+            Place::Pooled => (Slot::Pooled(operand.dtype), Some(self.param(Param::PooledBase(position)))),
             Place::Device | Place::Host => (Slot::Operand(position), None),
         }
     }
@@ -282,7 +282,7 @@ impl<'a> Module<'a> {
     fn stored(&self, slot: Slot) -> Result<DType, EmitError> {
         match slot {
             Slot::Operand(position) => Ok(self.operand(position)?.dtype),
-            Slot::Packed(dtype) => Ok(dtype),
+            Slot::Pooled(dtype) => Ok(dtype),
             Slot::Sizes | Slot::Output(_) => Ok(DType::I32),
         }
     }
@@ -336,7 +336,7 @@ impl<'a> Module<'a> {
 
     fn windows_of(&self, slot: Slot) -> u32 {
         match slot {
-            Slot::Sizes | Slot::Packed(_) => 1,
+            Slot::Sizes | Slot::Pooled(_) => 1,
             Slot::Operand(position) => self.windows.of_operand(position),
             Slot::Output(position) => self.windows.of_write(position),
         }
@@ -398,7 +398,7 @@ impl<'a> Module<'a> {
         for (n, &slot) in slots.iter().enumerate() {
             let (name, access, element) = match slot {
                 Slot::Sizes => ("sizes".to_owned(), "read", "i32"),
-                Slot::Operand(_) | Slot::Packed(_) => {
+                Slot::Operand(_) | Slot::Pooled(_) => {
                     let access = self.reads.get(&slot).copied().unwrap_or_default();
                     (format!("operand_{}", suffix(slot)), "read", self.form(self.stored(slot)?).read(access))
                 }

@@ -20,7 +20,7 @@ impl Windows {
             u32::try_from(bytes.div_ceil(target.window_bytes()).max(1)).unwrap_or(u32::MAX)
         };
         let operands = kernel.body().operands.iter().map(|operand| match operand.place {
-            Place::Host | Place::Packed => 1,
+            Place::Host | Place::Pooled => 1,
             Place::Device => count(operand.dtype, &operand.shape),
         });
         let mut writes = vec![];

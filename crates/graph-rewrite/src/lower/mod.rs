@@ -4,11 +4,11 @@ mod builder;
 mod custom;
 mod error;
 mod kernel;
-mod packing;
+mod pooling;
 
 pub use error::{Refusal, RewriteError};
 pub use kernel::{kernel, of};
-pub(crate) use packing::{pack, packed};
+pub(crate) use pooling::{pool, pooled};
 
 use crate::plan::{Binding, Buffer, BufferId, Plan, PlanOutput, Source, Step};
 use rewire_graph::op::{Fused, Role};
@@ -34,7 +34,7 @@ pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
         graph,
         plan: Plan { shapes, host_inputs, ..Plan::default() },
         bound: slots.into_iter().map(|(value, slot)| (value, Binding::Host(slot))).collect(),
-        packed: packed(graph, &fixed),
+        pooled: pooled(graph, &fixed),
         fixed,
     };
     for id in order {
@@ -51,7 +51,7 @@ struct Lowering<'a> {
     bound: HashMap<Value, Binding>,
     /// What is computed when parameters are bound.
     fixed: HashSet<NodeId>,
-    packed: HashSet<Value>,
+    pooled: HashSet<Value>,
 }
 
 impl Lowering<'_> {
@@ -78,7 +78,7 @@ impl Lowering<'_> {
     fn step(&mut self, id: NodeId, node: &Node, fused: &Fused) -> Result<(), RewriteError> {
         let mut kernel = of(fused).map_err(|reason| unsupported(node, &reason.to_string()))?;
         let operands = self.graph.inputs(id);
-        pack(&mut kernel, &operands, &self.packed);
+        pool(&mut kernel, &operands, &self.pooled);
         let reads = operands
             .into_iter()
             .map(|value| {

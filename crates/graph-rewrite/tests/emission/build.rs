@@ -22,8 +22,8 @@ impl Build {
     }
 
     /// An operand that shares its buffer with the others of its type.
-    pub fn packed(&mut self, dtype: DType, shape: Vec<Dim>) -> u16 {
-        self.body.operands.push(Operand { dtype, shape, place: Place::Packed });
+    pub fn pooled(&mut self, dtype: DType, shape: Vec<Dim>) -> u16 {
+        self.body.operands.push(Operand { dtype, shape, place: Place::Pooled });
         (self.body.operands.len() - 1) as u16
     }
 

@@ -97,12 +97,12 @@ impl Device {
                 sizes.extend(operands[n].data.iter().map(|x| x.int() as i32));
             }
         }
-        let mut packed: HashMap<rewire_graph::DType, Vec<u8>> = HashMap::new();
+        let mut pooled: HashMap<rewire_graph::DType, Vec<u8>> = HashMap::new();
         let mut packed_base = HashMap::new();
         for (n, operand) in body.operands.iter().enumerate() {
-            if operand.place == Place::Packed {
+            if operand.place == Place::Pooled {
                 let group = operand.dtype.format().bytes(4) as usize;
-                let content = packed.entry(operand.dtype).or_insert_with(|| vec![0; group]);
+                let content = pooled.entry(operand.dtype).or_insert_with(|| vec![0; group]);
                 packed_base.insert(n as u16, (content.len() / group) as i32);
                 content.extend(operands[n].padded_bytes(true));
             }
@@ -130,7 +130,7 @@ impl Device {
             .map(|param| match param {
                 Param::Dim(dim) => extent(dim, symbols) as i32,
                 Param::HostBase(n) => host_base[n],
-                Param::PackedBase(n) => packed_base[n],
+                Param::PooledBase(n) => packed_base[n],
                 Param::TileBase(n) => tile_base[*n as usize],
                 Param::Workgroups => workgroups as i32,
             })
@@ -156,7 +156,7 @@ impl Device {
             buffers.push(match slot {
                 Slot::Sizes => make(bytemuck::cast_slice(&sizes), storage),
                 Slot::Operand(n) => make(&operands[*n as usize].padded_bytes(true), storage),
-                Slot::Packed(dtype) => make(&packed[dtype], storage),
+                Slot::Pooled(dtype) => make(&pooled[dtype], storage),
                 Slot::Output(n) => outputs[*n as usize].clone(),
             });
         }

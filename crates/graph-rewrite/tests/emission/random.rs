@@ -29,7 +29,7 @@ impl Program {
         for dtype in STORED {
             let shape = vec![rows.clone(), width.clone()];
             let operand = if matches!(dtype, DType::I32 | DType::F16 | DType::BF16) {
-                b.packed(dtype, shape)
+                b.pooled(dtype, shape)
             } else {
                 b.operand(dtype, shape)
             };

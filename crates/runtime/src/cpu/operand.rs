@@ -73,7 +73,7 @@ impl<'a> Env<'a> {
         for (position, (declared, &operand)) in body.operands.iter().zip(operands).enumerate() {
             let shape = extents(&declared.shape, "an operand", symbol)?;
             let view = match (operand, declared.place) {
-                (Operand::Tensor(memory), Place::Device | Place::Packed) if matches(memory, declared.dtype, &shape) => {
+                (Operand::Tensor(memory), Place::Device | Place::Pooled) if matches(memory, declared.dtype, &shape) => {
                     View { elements: memory.elements(), strides: strides(declared.dtype, &shape), shape }
                 }
                 (Operand::Host(values), Place::Host)

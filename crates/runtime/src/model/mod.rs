@@ -4,10 +4,10 @@ mod cpu;
 mod gpu;
 mod load;
 mod matrices;
-mod packed;
 mod parameters;
 mod pipelines;
 mod placement;
+mod pool;
 mod recover;
 mod sites;
 mod update;
@@ -24,9 +24,9 @@ pub(crate) use gpu::{
 };
 #[cfg(test)]
 pub(crate) use load::{Emitter, open};
-pub(crate) use packed::Packed;
 pub(crate) use pipelines::{Pipelines, WantedPipeline};
 pub(crate) use placement::{Homes, Placement, Segment, Site};
+pub(crate) use pool::Pool;
 pub(crate) use sites::Sites;
 
 use crate::Kernel;

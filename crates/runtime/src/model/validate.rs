@@ -22,14 +22,14 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// A tensor is packed for all of its readers or for none.
+/// A tensor is pooled for all of its readers or for none.
 fn check_places(plan: &Plan) -> Result<(), RuntimeError> {
     let mut places: HashMap<BufferId, Place> = HashMap::new();
     let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.kernel.body().operands));
     for (binding, operand) in operands {
         let Binding::Buffer(id) = binding else { continue };
         if *places.entry(*id).or_insert(operand.place) != operand.place {
-            let reason = format!("buffer {} is packed for one of its readers and not for another", id.0);
+            let reason = format!("buffer {} is pooled for one of its readers and not for another", id.0);
             return Err(RuntimeError::Plan { reason });
         }
     }
@@ -136,9 +136,9 @@ fn is_resident(plan: &Plan, binding: Binding) -> bool {
 fn check_operand(plan: &Plan, binding: Binding, operand: &Operand) -> Result<(), String> {
     match (binding, operand.place) {
         (Binding::Host(_), Place::Host) if operand.shape.len() <= 1 => Ok(()),
-        (Binding::Buffer(id), place @ (Place::Device | Place::Packed)) => match plan.buffer(id) {
-            Some(buffer) if place == Place::Packed && !buffer.source.is_resident() => {
-                Err(format!("is packed, and buffer {} is no parameter and not computed from parameters", id.0))
+        (Binding::Buffer(id), place @ (Place::Device | Place::Pooled)) => match plan.buffer(id) {
+            Some(buffer) if place == Place::Pooled && !buffer.source.is_resident() => {
+                Err(format!("is pooled, and buffer {} is no parameter and not computed from parameters", id.0))
             }
             Some(buffer) if (buffer.dtype, &buffer.shape) == (operand.dtype, &operand.shape) => Ok(()),
             _ => Err(format!("and buffer {} differ in type or shape", id.0)),

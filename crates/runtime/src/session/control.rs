@@ -1,5 +1,5 @@
 use super::sizes::Sizes;
-use crate::model::Packed as Parameters;
+use crate::model::Pool;
 use crate::{GpuError, RunError};
 use rewire_graph::Dim;
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, TileList};
@@ -51,7 +51,7 @@ pub(crate) fn block_bytes(kernel: &EmittedKernel) -> u64 {
 
 /// Vectors that are in the sizes already, so that steps share them.
 #[derive(Default)]
-struct Packed {
+struct Shared {
     words: Vec<i32>,
     vectors: HashMap<HostSlot, usize>,
     lists: HashMap<(Rows, usize, u32, bool), (usize, usize)>,
@@ -65,47 +65,47 @@ enum Rows {
 }
 
 impl Control {
-    /// Packs what `kernels` need, each with its step, in the order in which their blocks were reserved.
+    /// What `kernels` need, each with its step, in the order in which their blocks were reserved.
     pub fn new<'a>(
         kernels: impl Iterator<Item = (&'a EmittedKernel, &'a Step)>,
         layout: &ControlLayout,
         sizes: &Sizes,
-        parameters: &Parameters,
+        pool: &Pool,
         workgroups: u32,
     ) -> Result<Self, RunError> {
         let mut control = Self { words: vec![0; layout.end as usize / 4], grids: Vec::new() };
-        let mut packed = Packed::default();
+        let mut shared = Shared::default();
         for (position, (kernel, step)) in kernels.enumerate() {
             let lists = kernel
                 .tile_lists
                 .iter()
-                .map(|list| packed.tile_list(list, step, sizes))
+                .map(|list| shared.tile_list(list, step, sizes))
                 .collect::<Result<Vec<_>, _>>()?;
             let total = total(kernel, &lists, step, sizes)?;
             let start = layout.block(position) as usize / 4;
             for (word, param) in control.words[start..].iter_mut().zip(&kernel.params) {
                 *word = match param {
                     Param::Dim(dim) => sizes.dim(dim)?,
-                    Param::HostBase(operand) => packed.vector(*operand, step, sizes)? as i32,
-                    Param::PackedBase(operand) => match step.reads.get(usize::from(*operand)) {
-                        Some(Binding::Buffer(id)) => parameters.base(*id),
+                    Param::HostBase(operand) => shared.vector(*operand, step, sizes)? as i32,
+                    Param::PooledBase(operand) => match step.reads.get(usize::from(*operand)) {
+                        Some(Binding::Buffer(id)) => pool.base(*id),
                         _ => None,
                     }
-                    .ok_or_else(|| unbound(step, format!("packed operand {operand}")))?,
+                    .ok_or_else(|| unbound(step, format!("pooled operand {operand}")))?,
                     Param::TileBase(list) => tile_list(&lists, *list, step)?.0 as i32,
                     Param::Workgroups => total as i32,
                 };
             }
             control.grids.push(fold(total, workgroups, step)?);
         }
-        control.words.extend(packed.words);
+        control.words.extend(shared.words);
         // A binding is never empty.
         control.words.extend([0; 4]);
         Ok(control)
     }
 }
 
-impl Packed {
+impl Shared {
     fn vector(&mut self, operand: u16, step: &Step, sizes: &Sizes) -> Result<usize, RunError> {
         let Some(Binding::Host(slot)) = step.reads.get(usize::from(operand)).copied() else {
             return Err(unbound(step, format!("host operand {operand}")));

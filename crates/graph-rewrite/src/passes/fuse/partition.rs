@@ -2,7 +2,7 @@ use super::body::Body;
 use super::pairs;
 use super::trials::{Trial, Trials};
 use crate::emit::{Target, Windows};
-use crate::lower::packed;
+use crate::lower::pooled;
 use rewire_graph::op::{MatMul, Op, Role};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
@@ -37,7 +37,7 @@ pub(super) struct Partition<'a> {
     pub groups: Vec<BTreeSet<NodeId>>,
     /// By group, how far down the order free nodes were part of the last trial of the kernel; `None` after a change.
     tried: Vec<Option<usize>>,
-    packed: HashSet<Value>,
+    pooled: HashSet<Value>,
     trials: Trials,
     /// By [`NodeId::number`].
     facts: Vec<Facts>,
@@ -90,8 +90,8 @@ impl<'a> Partition<'a> {
                 facts.is_output = true;
             }
         }
-        let packed = packed(graph, &graph.fixed()?);
-        Ok(Self { graph, order, groups: vec![], tried: vec![], packed, trials: trials.clone(), facts })
+        let pooled = pooled(graph, &graph.fixed()?);
+        Ok(Self { graph, order, groups: vec![], tried: vec![], pooled, trials: trials.clone(), facts })
     }
 
     fn facts(&self, id: NodeId) -> Option<&Facts> {
@@ -323,7 +323,7 @@ impl<'a> Partition<'a> {
         self.facts(value.node).and_then(|facts| facts.types.get(value.port as usize)).copied().unwrap_or(0)
     }
 
-    /// Storage bindings of a kernel: device operands that are read, results, one for all packed parameters of a
+    /// Storage bindings of a kernel: device operands that are read, results, one for all pooled parameters of a
     /// type, and one for all host operands.
     pub fn bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
         let results = self.results(nodes);
@@ -341,18 +341,18 @@ impl<'a> Partition<'a> {
 
     /// Bindings of values that a kernel reads; `sizes` if it reads the shape program anyway.
     fn count(&self, read: impl IntoIterator<Item = Value>, sizes: bool) -> usize {
-        let (mut own, mut packed, mut host) = (0, BTreeSet::new(), sizes);
+        let (mut own, mut pooled, mut host) = (0, BTreeSet::new(), sizes);
         for value in read {
             let Some(ty) = self.graph.ty(value) else { continue };
             host |= ty.layout == Layout::Host;
             if ty.layout == Layout::Device {
-                match self.packed.contains(&value) {
-                    true => packed.extend([ty.dtype]),
+                match self.pooled.contains(&value) {
+                    true => pooled.extend([ty.dtype]),
                     false => own += windows(ty),
                 }
             }
         }
-        own + packed.len() + usize::from(host)
+        own + pooled.len() + usize::from(host)
     }
 
     /// Storage bindings if every free node that the kernel reads from were computed by another one.

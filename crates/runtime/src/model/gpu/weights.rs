@@ -2,9 +2,9 @@
 
 use super::{BINDING_LIMIT, check_bytes, check_size, title};
 use crate::memory::Layout;
-use crate::model::packed::Packed;
 use crate::model::parameters::Resident;
 use crate::model::placement::Homes;
+use crate::model::pool::Pool;
 use crate::{Gpu, GpuError, RuntimeError};
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::plan::{BufferId, Plan};
@@ -20,21 +20,21 @@ const STAGED: usize = 32 << 20;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuWeights {
     buffers: Vec<Option<wgpu::Buffer>>,
-    pub packed: Packed,
-    packed_buffers: HashMap<DType, wgpu::Buffer>,
+    pub pool: Pool,
+    pooled_buffers: HashMap<DType, wgpu::Buffer>,
 }
 
 impl GpuWeights {
     /// Uploads what the steps on a device read, a tensor after the other.
     pub async fn upload(gpu: &Gpu, plan: &Plan, homes: &Homes, resident: &Resident) -> Result<Self, RuntimeError> {
         let mut weights = Self { buffers: vec![None; homes.resident.len()], ..Self::default() };
-        let packed = Packed::of(plan);
+        let pool = Pool::of(plan);
         let mut staged = 0;
         for (n, _) in homes.resident.iter().enumerate().filter(|(_, wanted)| **wanted) {
             let id = BufferId(n as u32);
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            match packed.contains(&id) {
-                true => weights.packed.push(id, &tensor),
+            match pool.contains(&id) {
+                true => weights.pool.push(id, &tensor),
                 false => weights.buffers[n] = Some(own_buffer(gpu, plan, n, &tensor).await?),
             }
             staged += tensor.bytes().len();
@@ -45,13 +45,13 @@ impl GpuWeights {
                 staged = 0;
             }
         }
-        for (dtype, content) in weights.packed.take() {
+        for (dtype, content) in weights.pool.take() {
             let limit = gpu.target().binding_bytes;
             let what = || format!("the buffer of all small {dtype} parameters");
             check_bytes(what, content.len() as u64, (limit, BINDING_LIMIT), SMALLER_PARAMETERS)?;
             let label = format!("small {dtype} parameters");
             let filled = || gpu.filled(&label, &content);
-            weights.packed_buffers.insert(dtype, gpu.checked("uploading parameters", filled).await?);
+            weights.pooled_buffers.insert(dtype, gpu.checked("uploading parameters", filled).await?);
         }
         // Starts the uploads, so that their staging memory is not held until the first run.
         gpu.checked("uploading parameters", || gpu.submit([])).await?;
@@ -69,12 +69,12 @@ impl GpuWeights {
     ) -> Result<Self, RuntimeError> {
         let mut weights = self.clone();
         for &id in changed {
-            let (n, is_packed) = (id.0 as usize, weights.packed.base(id).is_some());
-            if !is_packed && weights.buffer(n).is_none() {
+            let (n, is_pooled) = (id.0 as usize, weights.pool.base(id).is_some());
+            if !is_pooled && weights.buffer(n).is_none() {
                 continue;
             }
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            match is_packed {
+            match is_pooled {
                 true => weights.repack(gpu, id, &tensor).await?,
                 false => weights.buffers[n] = Some(own_buffer(gpu, plan, n, &tensor).await?),
             }
@@ -86,7 +86,7 @@ impl GpuWeights {
     /// Replaces a small parameter, in a copy of the buffer that it is part of.
     async fn repack(&mut self, gpu: &Gpu, id: BufferId, tensor: &HostTensor) -> Result<(), GpuError> {
         let dtype = tensor.dtype();
-        let (Some(base), Some(old)) = (self.packed.base(id), self.packed_buffers.get(&dtype)) else { return Ok(()) };
+        let (Some(base), Some(old)) = (self.pool.base(id), self.pooled_buffers.get(&dtype)) else { return Ok(()) };
         let offset = base as u64 * dtype.format().bytes(4);
         let content = Layout::new(dtype, tensor.shape().to_vec()).pad(tensor);
         let copy = || {
@@ -100,7 +100,7 @@ impl GpuWeights {
             new
         };
         let new = gpu.checked("uploading parameters", copy).await?;
-        self.packed_buffers.insert(dtype, new);
+        self.pooled_buffers.insert(dtype, new);
         Ok(())
     }
 
@@ -110,13 +110,13 @@ impl GpuWeights {
     }
 
     /// The buffer of all small parameters of a type.
-    pub fn packed_buffer(&self, dtype: DType) -> Option<&wgpu::Buffer> {
-        self.packed_buffers.get(&dtype)
+    pub fn pooled_buffer(&self, dtype: DType) -> Option<&wgpu::Buffer> {
+        self.pooled_buffers.get(&dtype)
     }
 
     /// Bytes of device memory.
     pub fn bytes(&self) -> u64 {
-        self.buffers.iter().flatten().chain(self.packed_buffers.values()).map(wgpu::Buffer::size).sum()
+        self.buffers.iter().flatten().chain(self.pooled_buffers.values()).map(wgpu::Buffer::size).sum()
     }
 }
 

@@ -100,9 +100,9 @@ impl GpuSide {
                     };
                     self.window(bound.ok_or_else(|| unbound(format!("operand {operand}")))?, window)
                 }
-                Slot::Packed(dtype) => {
-                    let packed = self.site.weights.packed_buffer(*dtype);
-                    packed
+                Slot::Pooled(dtype) => {
+                    let pooled = self.site.weights.pooled_buffer(*dtype);
+                    pooled
                         .ok_or_else(|| unbound(format!("the buffer of small {dtype} parameters")))?
                         .as_entire_binding()
                 }

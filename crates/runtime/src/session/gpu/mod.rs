@@ -165,7 +165,7 @@ impl GpuSide {
         let chosen = self.chosen.iter().zip(&plan.steps);
         let kernels = chosen.filter_map(|(own, step)| Some((&own.as_ref()?.kernel, step)));
         let limit = self.gpu().limits().max_compute_workgroups_per_dimension;
-        let Control { words, grids } = Control::new(kernels, &site.kernels.layout, sizes, &site.weights.packed, limit)?;
+        let Control { words, grids } = Control::new(kernels, &site.kernels.layout, sizes, &site.weights.pool, limit)?;
         let control = words.len() as u64 * 4;
         let limit = (self.gpu().target().binding_bytes, BINDING_LIMIT);
         check_bytes(|| "the sizes of a run".to_owned(), control, limit, FEWER_ROWS)?;

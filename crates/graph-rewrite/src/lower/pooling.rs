@@ -5,15 +5,15 @@ use rewire_graph::op::Role;
 use rewire_graph::{Graph, NodeId, Type, Value};
 use std::collections::HashSet;
 
-/// Elements of the largest parameter that is packed: a bias, a norm, the weights of a small layer.
+/// Elements of the largest parameter that is pooled: a bias, a norm, the weights of a small layer.
 const LARGEST: usize = 1 << 16;
 
-/// Elements of all packed parameters together, 64 MiB of f32: half of the smallest binding that WebGPU guarantees.
+/// Elements of all pooled parameters together, 64 MiB of f32: half of the smallest binding that WebGPU guarantees.
 const TOTAL: usize = 1 << 24;
 
-/// The values of a graph that are packed, smallest first until the total is reached: of `fixed`, those that stay in memory
+/// The values of a graph that are pooled, smallest first until the total is reached: of `fixed`, those that stay in memory
 /// from run to run and are not part of the plan.
-pub(crate) fn packed(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
+pub(crate) fn pooled(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
     let mut candidates: Vec<(usize, Value)> = vec![];
     for id in graph.ids().filter(|id| fixed.contains(id)) {
         let Some(node) = graph.node(id) else { continue };
@@ -38,11 +38,11 @@ fn elements(ty: &Type) -> Option<usize> {
     if ty.dtype.is_float() && ty.dtype.format().is_written() { ty.dtype.format().elements(&extents) } else { None }
 }
 
-/// Marks the operands of a kernel that are packed parameters. `values` is what the operands stand for.
-pub(crate) fn pack(kernel: &mut Kernel, values: &[Value], packed: &HashSet<Value>) {
+/// Marks the operands of a kernel that are pooled parameters. `values` is what the operands stand for.
+pub(crate) fn pool(kernel: &mut Kernel, values: &[Value], pooled: &HashSet<Value>) {
     for (operand, value) in kernel.body_mut().operands.iter_mut().zip(values) {
-        if operand.place == Place::Device && packed.contains(value) {
-            operand.place = Place::Packed;
+        if operand.place == Place::Device && pooled.contains(value) {
+            operand.place = Place::Pooled;
         }
     }
 }

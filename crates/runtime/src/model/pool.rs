@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Small parameters, one after another by type.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Packed {
+pub(crate) struct Pool {
     bases: HashMap<BufferId, i32>,
     content: BTreeMap<DType, Vec<u8>>,
 }
 
-impl Packed {
-    /// The tensors of a plan that a kernel expects packed.
+impl Pool {
+    /// The tensors of a plan that a kernel expects in a pool.
     pub fn of(plan: &Plan) -> BTreeSet<BufferId> {
         let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.kernel.body().operands));
         operands
             .filter_map(|(binding, operand)| match binding {
-                Binding::Buffer(id) if operand.place == Place::Packed => Some(*id),
+                Binding::Buffer(id) if operand.place == Place::Pooled => Some(*id),
                 _ => None,
             })
             .collect()
@@ -47,14 +47,14 @@ mod tests {
 
     #[test]
     fn tensors_begin_at_whole_groups() {
-        let mut packed = Packed::default();
+        let mut pool = Pool::default();
         let tensor = |n: usize| HostTensor::f32(vec![n], &vec![1.5; n]).unwrap();
-        packed.push(BufferId(3), &tensor(5));
-        packed.push(BufferId(1), &tensor(4));
-        packed.push(BufferId(2), &HostTensor::from_f64(DType::F16, vec![2], &[0.5, 0.25]).unwrap());
-        packed.push(BufferId(7), &tensor(1));
-        let bases = [3, 1, 2, 7, 8].map(|id| packed.base(BufferId(id)));
+        pool.push(BufferId(3), &tensor(5));
+        pool.push(BufferId(1), &tensor(4));
+        pool.push(BufferId(2), &HostTensor::from_f64(DType::F16, vec![2], &[0.5, 0.25]).unwrap());
+        pool.push(BufferId(7), &tensor(1));
+        let bases = [3, 1, 2, 7, 8].map(|id| pool.base(BufferId(id)));
         assert_eq!(bases, [Some(0), Some(2), Some(0), Some(3), None]);
-        assert_eq!(packed.take().values().map(Vec::len).collect::<Vec<_>>(), [64, 8]);
+        assert_eq!(pool.take().values().map(Vec::len).collect::<Vec<_>>(), [64, 8]);
     }
 }
