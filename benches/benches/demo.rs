@@ -2,8 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use rewire::prelude::{RankOptions, Ranker, Request};
-use rewire::rank::Place;
+use rewire::prelude::{RankOptions, Ranker};
+use rewire::rank::Batch;
 use rewire_benches::{Backend, backends, shape};
 use std::path::Path;
 
@@ -14,13 +14,11 @@ fn load(backend: &Backend) -> Ranker {
     Ranker::load(&Path::new(DEMO).join("model"), &options).unwrap()
 }
 
-fn requests(ranker: &Ranker, users: usize) -> Vec<Request> {
+fn requests(ranker: &Ranker, users: usize) -> Batch {
     let text = std::fs::read_to_string(Path::new(DEMO).join("interactions.jsonl")).unwrap();
-    text.lines()
-        .take(users)
-        .zip(1..)
-        .map(|(line, number)| ranker.schema().request_from_json(line.as_bytes(), Place::Line(number)).unwrap())
-        .collect()
+    let mut batch = ranker.batch();
+    text.lines().take(users).for_each(|line| batch.push_json(line.as_bytes()).unwrap());
+    batch
 }
 
 fn loading(criterion: &mut Criterion) {
@@ -39,7 +37,7 @@ fn ranking(criterion: &mut Criterion) {
         let ranker = load(&backend);
         let requests = requests(&ranker, shape(256, 4));
         group.throughput(Throughput::Elements(requests.len() as u64));
-        group.bench_function(backend.name(), |bencher| bencher.iter(|| ranker.rank(&requests).unwrap()));
+        group.bench_function(backend.name(), |bencher| bencher.iter(|| ranker.rank_batch(&requests).unwrap()));
     }
     group.finish();
 }

@@ -20,8 +20,6 @@ pub enum CliError {
     Input(#[from] InputError),
     #[error(transparent)]
     Rank(Box<RankError>),
-    #[error("{file}")]
-    Data { file: String, source: Box<RankError> },
     #[error(transparent)]
     Case(#[from] CaseError),
     #[error("cannot trace the model")]

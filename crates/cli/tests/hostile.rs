@@ -46,9 +46,9 @@ fn keys_that_are_missing_or_there_twice() {
         changed(|user| drop(user.as_object_mut().unwrap().remove(key))).failed_with(&["stdin:2: ", key, "missing"]);
     }
     changed(|user| drop(user.as_object_mut().unwrap().remove("country")))
-        .failed_with(&["user `bad` (line 2): `country` is missing"]);
+        .failed_with(&["stdin:2: user `bad`: `country` is missing"]);
     changed(|user| drop(user["history"].as_object_mut().unwrap().remove("watchtime")))
-        .failed_with(&["user `bad` (line 2): `history.watchtime` is missing"]);
+        .failed_with(&["stdin:2: user `bad`: `history.watchtime` is missing"]);
     let twice = String::from_utf8(jsonl(&[user("bad", 1, 1)])).unwrap().replacen("\"genre\"", "\"item_id\"", 1);
     after_a_good_user(twice.as_bytes()).failed_with(&["stdin:2: the key `history.item_id` is there twice"]);
 }
@@ -56,12 +56,12 @@ fn keys_that_are_missing_or_there_twice() {
 #[test]
 fn ids_out_of_range_and_ragged_lists() {
     changed(|user| user["candidates"]["item_id"][1] = json!(1500))
-        .failed_with(&["user `bad` (line 2): `candidates.item_id[1]` is 1500, but the table `item_id` has 1500 rows"]);
+        .failed_with(&["stdin:2: user `bad`: `candidates.item_id[1]` is 1500, but the table `item_id` has 1500 rows"]);
     changed(|user| user["history"]["genre"][0] = json!(-1))
-        .failed_with(&["user `bad` (line 2): `history.genre[0]` is -1, but the table `genre` has 16 rows"]);
+        .failed_with(&["stdin:2: user `bad`: `history.genre[0]` is -1, but the table `genre` has 16 rows"]);
     changed(|user| user["country"] = json!(99)).failed_with(&["`country` is 99"]);
     changed(|user| user["history"]["action"] = json!([1]))
-        .failed_with(&["user `bad` (line 2): `history.action` has length 1, but `history.item_id` has length 3"]);
+        .failed_with(&["stdin:2: user `bad`: `history.action` has length 1, but `history.item_id` has length 3"]);
     changed(|user| user["labels"] = json!([1, 0, 3])).failed_with(&["`labels` has length 3"]);
 }
 
@@ -72,9 +72,9 @@ fn an_error_after_output_says_so() {
     users[390]["country"] = json!(99);
     let data = folder.write("users.jsonl", jsonl(&users));
     let table = run(&["rank", "--kernel", "cpu", "--data", &data]);
-    table.failed_with(&["user `u390` (line 391)"]);
+    table.failed_with(&["users.jsonl:391: user `u390`: "]);
     assert!(table.stdout.lines().last().unwrap().starts_with("INCOMPLETE"), "{}", table.stdout);
-    run(&["rank", "--kernel", "cpu", "--json", "--data", &data]).failed_with(&["user `u390` (line 391)"]);
+    run(&["rank", "--kernel", "cpu", "--json", "--data", &data]).failed_with(&["users.jsonl:391: user `u390`: "]);
 }
 
 #[test]

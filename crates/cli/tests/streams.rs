@@ -59,7 +59,7 @@ fn control_characters_of_files_do_not_reach_the_terminal() {
     let mut user = program::user("\u{1b}[31mred", 1, 1);
     user["country"] = 99.into();
     let data = folder.write("users.jsonl", program::jsonl(&[user]));
-    shell(&format!("rank --kernel cpu --data {data}"), "").failed_with(&["user `\u{fffd}[31mred` (line 1)"]);
+    shell(&format!("rank --kernel cpu --data {data}"), "").failed_with(&["users.jsonl:1: user `\u{fffd}[31mred`: "]);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! cargo run --release -p rewire --example threads -- FOLDER USERS.jsonl [THREADS] [SECONDS]
 //! ```
 
-use rewire::prelude::{Kernel, RankOptions, Ranker, Request};
-use rewire::rank::Place;
+use rewire::prelude::{Kernel, RankOptions, Ranker};
+use rewire::rank::{Batch, JsonError};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -21,15 +21,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
     let ranker = Ranker::load(Path::new(folder), &options)?;
     let lines = std::fs::read_to_string(users)?;
-    let read = |(line, number): (&str, u64)| ranker.schema().request_from_json(line.as_bytes(), Place::Line(number));
-    let requests: Vec<Request> = lines.lines().zip(1..).map(read).collect::<Result<_, _>>()?;
+    let read = |line: &str| -> Result<Batch, JsonError> {
+        let mut batch = ranker.batch();
+        batch.push_json(line.as_bytes()).map(|()| batch)
+    };
+    let requests: Vec<Batch> = lines.lines().map(read).collect::<Result<_, _>>()?;
 
     let next = AtomicUsize::new(0);
     let begun = Instant::now();
     let rank = || -> Result<(), rewire::rank::RankError> {
         while begun.elapsed() < time {
             let request = &requests[next.fetch_add(1, Ordering::Relaxed) % requests.len()];
-            ranker.rank(std::slice::from_ref(request))?;
+            ranker.rank_batch(request)?;
         }
         Ok(())
     };

@@ -34,11 +34,10 @@
 //! [`rank::Ranker`] loads a model folder and ranks candidates for users:
 //!
 //! ```no_run
-//! use rewire::rank::{Place, RankOptions, Ranker};
+//! use rewire::rank::{RankOptions, Ranker, Request};
 //!
 //! let ranker = Ranker::load("model".as_ref(), &RankOptions::default())?;
-//! let line = br#"{"user":"u1","history":{"item_id":[]},"candidates":{"item_id":[7,9]}}"#;
-//! let request = ranker.schema().request_from_json(line, Place::Memory)?;
+//! let request = Request::new("u1").history("item_id", [3, 4]).candidates("item_id", [7, 9]);
 //! for ranked in ranker.rank(&[request])? {
 //!     println!("{}: {:?}", ranked.user, ranked.candidates);
 //! }

@@ -1,3 +1,4 @@
+use crate::WorkDropped;
 use crate::memory::HostMemoryError;
 use rewire_graph::op::RegistryError;
 use rewire_graph::{Coded, DType};
@@ -11,6 +12,9 @@ use thiserror::Error;
 #[strum(serialize_all = "snake_case", prefix = "device.")]
 #[non_exhaustive]
 pub enum GpuError {
+    /// Workers dropped a wait for the device.
+    #[error(transparent)]
+    Dropped(WorkDropped),
     /// No adapter serves the request.
     #[error("no GPU adapter{}: {missing}", filter.as_deref().map(|f| format!(" matches `{f}`")).unwrap_or_default())]
     NoAdapter {
@@ -219,6 +223,9 @@ pub enum RunError {
     /// The device failed or refused.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// Workers dropped the run.
+    #[error(transparent)]
+    Dropped(#[from] WorkDropped),
     /// An input was not given.
     #[error("input `{name}` is missing: expected {dtype} {shape}{}", unread_names(unread))]
     MissingInput {

@@ -26,7 +26,9 @@ mod session;
 mod store;
 mod tuning;
 
-pub use device::{DeviceInfo, DeviceKind, DeviceLimits, Gpu, Work, Workers, block_on, devices, devices_async};
+pub use device::{
+    DeviceInfo, DeviceKind, DeviceLimits, Gpu, Work, WorkDropped, Workers, block_on, devices, devices_async,
+};
 pub use error::{GpuError, RunError, RuntimeError};
 pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};

@@ -1,6 +1,6 @@
 //! Readers of files.
 
-use rewire::rank::{RankOptions, Ranker, Schema, parse_config, trace};
+use rewire::rank::{Batch, RankOptions, Ranker, Schema, parse_config, trace};
 use rewire::weights::Weights;
 use rewire_cli::{Titles, open};
 use rewire_runtime::Kernel;
@@ -89,10 +89,10 @@ pub(super) fn json_lines(data: &[u8]) {
 
 fn requests(path: &Path) {
     let Ok(mut requests) = open(Some(path), schema()) else { return };
-    for _ in 0..USERS {
-        match requests.next(schema()) {
-            Some(Ok(request)) => drop(request.check(schema())),
-            Some(Err(_)) | None => return,
+    let mut batch = Batch::new(schema().clone());
+    while let Ok(true) = requests.read(&mut batch, 1) {
+        if batch.len() >= USERS {
+            return;
         }
     }
 }
@@ -161,20 +161,18 @@ pub(super) fn golden_files() -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire::rank::{JsonError, Place, Request};
 
     #[test]
     fn seeds_are_read() {
-        let place = Place::Line(1);
         for line in json_lines_files() {
-            let request: Result<Request, JsonError> = schema().request_from_json(&line, place);
-            request.unwrap().check(schema()).unwrap();
+            Batch::new(schema().clone()).push_json(&line).unwrap();
         }
         for bytes in parquet_files() {
             assert!(!has_long_list_of_truths(&bytes));
             with_file(".parquet", &bytes, |path| {
-                let first = open(Some(path), schema()).unwrap().next(schema());
-                first.unwrap().unwrap().check(schema()).unwrap();
+                let mut batch = Batch::new(schema().clone());
+                open(Some(path), schema()).unwrap().read(&mut batch, 1).unwrap();
+                assert_eq!(batch.len(), 1);
             });
         }
         for bytes in safetensors_files() {

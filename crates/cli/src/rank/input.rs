@@ -1,10 +1,10 @@
 use super::jsonl::Lines;
-use super::parquet::Rows;
+use super::parquet::{ColumnFault, Rows};
 use crate::demo;
-use rewire::rank::{JsonError, Request, Schema};
+use rewire::rank::{Batch, JsonError, RequestError, Schema};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, StdinLock};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, BufReader, Cursor};
+use std::path::Path;
 use thiserror::Error;
 
 /// Bytes of a line, of a row of a table, and of a file of titles, at most.
@@ -42,15 +42,27 @@ pub enum InputError {
         /// The most bytes that a line may have.
         limit: u64,
     },
-    /// A row of a table is no request.
-    #[error("{file}, row {row}: {reason}")]
+    /// A column of a table cannot be read any further.
+    #[error("{file}, row {row}: `{column}` {fault}")]
+    Column {
+        /// The file.
+        file: String,
+        /// From 1.
+        row: u64,
+        /// The column.
+        column: String,
+        /// Why.
+        fault: ColumnFault,
+    },
+    /// A row of a table is no request of the model.
+    #[error("{file}, row {row}")]
     Row {
         /// The file.
         file: String,
         /// From 1.
         row: u64,
         /// Why.
-        reason: String,
+        source: RequestError,
     },
     /// A table as a whole cannot be read.
     #[error("{file}: {reason}")]
@@ -69,12 +81,22 @@ pub enum InputError {
 }
 
 /// Requests of a file, one after another.
-pub trait Requests {
-    /// The next request; `None` at the end.
-    fn next(&mut self, schema: &Schema) -> Option<Result<Request, InputError>>;
+pub trait Requests: Send {
+    /// Adds requests to a batch until they and their entries are so many together; false at the end of the file. Requests before an
+    /// error are added.
+    fn read(&mut self, batch: &mut Batch, entries: usize) -> Result<bool, InputError>;
 
     /// How much was read and how much there is, where that is known.
-    fn progress(&self) -> Option<(u64, u64)>;
+    fn progress(&self) -> Option<Progress>;
+}
+
+/// How far a file is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Bytes or rows that were read.
+    pub done: u64,
+    /// Bytes or rows in all.
+    pub all: u64,
 }
 
 /// Name of a data file for messages.
@@ -94,15 +116,14 @@ pub fn open(data: Option<&Path>, schema: &Schema) -> Result<Box<dyn Requests>, I
         return Ok(Box::new(Lines::new(name, Cursor::new(demo::INTERACTIONS), Some(length))));
     };
     if path == Path::new("-") {
-        let stdin: BufReader<StdinLock<'static>> = BufReader::new(io::stdin().lock());
-        return Ok(Box::new(Lines::new(name, stdin, None)));
+        return Ok(Box::new(Lines::new(name, BufReader::with_capacity(1 << 16, io::stdin()), None)));
     }
     let unread = |source| InputError::Read { file: name.clone(), source };
     let file = File::open(path).map_err(unread)?;
     let metadata = file.metadata().map_err(unread)?;
     let mut reader = BufReader::with_capacity(1 << 16, file);
     if reader.fill_buf().map_err(unread)?.starts_with(b"PAR1") {
-        return Ok(Box::new(Rows::open(name, PathBuf::from(path), schema)?));
+        return Ok(Box::new(Rows::open(name, path, schema)?));
     }
     let length = metadata.is_file().then_some(metadata.len());
     Ok(Box::new(Lines::new(name, reader, length)))

@@ -1,5 +1,5 @@
-use super::input::{InputError, LARGEST, Requests};
-use rewire::rank::{Place, Request, Schema};
+use super::input::{InputError, LARGEST, Progress, Requests};
+use rewire::rank::Batch;
 use std::io::{BufRead, Read};
 
 /// Requests of JSON Lines. Blank lines are skipped.
@@ -35,55 +35,72 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-impl<R: BufRead> Requests for Lines<R> {
-    fn next(&mut self, schema: &Schema) -> Option<Result<Request, InputError>> {
-        loop {
-            match self.read_line() {
-                Ok(true) if self.buffer.trim_ascii().is_empty() => {}
-                Ok(true) => break,
-                Ok(false) => return None,
-                Err(error) => return Some(Err(error)),
+impl<R: BufRead + Send> Requests for Lines<R> {
+    fn read(&mut self, batch: &mut Batch, entries: usize) -> Result<bool, InputError> {
+        let end = batch.len() + batch.entries() + entries;
+        while batch.len() + batch.entries() < end {
+            if !self.read_line()? {
+                return Ok(false);
             }
+            if self.buffer.trim_ascii().is_empty() {
+                continue;
+            }
+            let line = |source| InputError::Line { file: self.file.clone(), line: self.line, source };
+            batch.push_json(&self.buffer).map_err(line)?;
         }
-        let request = schema.request_from_json(&self.buffer, Place::Line(self.line));
-        Some(request.map_err(|source| InputError::Line { file: self.file.clone(), line: self.line, source }))
+        Ok(true)
     }
 
-    fn progress(&self) -> Option<(u64, u64)> {
-        self.length.map(|length| (self.done, length))
+    fn progress(&self) -> Option<Progress> {
+        self.length.map(|length| Progress { done: self.done, all: length })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire::rank::Column;
+    use rewire::rank::{Column, Schema};
 
-    fn read(text: &[u8]) -> Vec<Result<Request, String>> {
+    fn read(text: &[u8]) -> (usize, Result<bool, String>) {
         let schema = Schema { candidates: vec![Column::ids("item", 10)], ..Schema::default() };
-        let mut lines = Lines::new("file".into(), text, None);
-        std::iter::from_fn(|| lines.next(&schema)).map(|result| result.map_err(|e| rewire::describe(&e))).collect()
+        let (mut lines, mut batch) = (Lines::new("file".into(), text, None), Batch::new(schema));
+        let end = lines.read(&mut batch, 1000).map_err(|error| rewire::describe(&error));
+        (batch.len(), end)
     }
 
     const LINE: &str = r#"{"user":"u","history":{},"candidates":{"item":[1]}}"#;
 
     #[test]
     fn lines_are_counted() {
-        let requests = read(format!("\u{feff}{LINE}\r\n\n  \n{LINE}").as_bytes());
-        let places: Vec<_> = requests.into_iter().map(|request| request.unwrap().place).collect();
-        assert_eq!(places, [Place::Line(1), Place::Line(4)]);
+        assert_eq!(read(format!("\u{feff}{LINE}\r\n\n  \n{LINE}").as_bytes()), (2, Ok(false)));
+        let (users, error) = read(format!("{LINE}\n\n  \n{}", LINE.replace('1', "10")).as_bytes());
+        let expected = "file:4: user `u`: `candidates.item[0]` is 10, but the table `item` has 10 rows";
+        assert_eq!((users, error), (1, Err(expected.to_owned())));
     }
 
     #[test]
     fn faults_name_the_line() {
-        let requests = read(format!("{LINE}\nnot json\n").as_bytes());
-        let error = requests[1].as_ref().unwrap_err();
-        assert!(error.starts_with("file:2: expected ident"), "{error}");
+        let (users, error) = read(format!("{LINE}\nnot json\n").as_bytes());
+        let error = error.unwrap_err();
+        assert!(users == 1 && error.starts_with("file:2: expected ident"), "{error}");
     }
 
     #[test]
     fn an_empty_text_has_no_requests() {
-        assert!(read(b"").is_empty());
-        assert!(read(b"\n\n").is_empty());
+        assert_eq!(read(b""), (0, Ok(false)));
+        assert_eq!(read(b"\n\n"), (0, Ok(false)));
+    }
+
+    #[test]
+    fn a_batch_is_filled_no_further_than_it_is_asked_for() {
+        let schema = Schema { candidates: vec![Column::ids("item", 10)], ..Schema::default() };
+        let text = format!("{LINE}\n").repeat(5);
+        let mut lines = Lines::new("file".into(), text.as_bytes(), None);
+        let sizes = [(); 3].map(|()| {
+            let mut batch = Batch::new(schema.clone());
+            let more = lines.read(&mut batch, 3).unwrap();
+            (batch.len(), more)
+        });
+        assert_eq!(sizes, [(2, true), (2, true), (1, false)]);
     }
 }

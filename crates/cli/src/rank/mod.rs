@@ -3,6 +3,7 @@ mod items;
 mod jsonl;
 mod parquet;
 mod progress;
+mod reader;
 mod report;
 mod table;
 
@@ -15,19 +16,16 @@ use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
 use progress::Progress;
+use reader::{Chunk, chunks};
 use report::{SummaryLine, Tally, UserLine};
-use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Request};
+use rewire::rank::{RankError, RankOptions, Ranked, Ranker};
 use rewire::weights::Weights;
 use std::time::Instant;
-
-/// Rows that are read before they are ranked: few at first, so that there are scores soon.
-const FIRST_CHUNK: usize = 1 << 11;
-const CHUNK: usize = 1 << 14;
 
 /// Ranks the users of the input. The program began at `begun`.
 pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
     let ranker = load(options, common)?;
-    let mut input = open(options.data.as_deref(), ranker.schema())?;
+    let input = open(options.data.as_deref(), ranker.schema())?;
     let item = ranker.schema().candidates.first().map_or("item_id", |column| column.name.as_str());
     let titles = if common.json { Titles::default() } else { Titles::find(options, item) };
     let mut run = Run {
@@ -35,7 +33,7 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
         tally: Tally::new(ranker.tasks(), begun),
         progress: Progress::new(),
     };
-    if let Err(error) = run.all(&mut *input, &ranker, options, output) {
+    if let Err(error) = run.all(input, &ranker, options, output) {
         if !common.json && run.tally.users > 0 {
             let users = table::count(run.tally.users, "user");
             output.line(format_args!("INCOMPLETE: an error ended the run after {users}"))?;
@@ -89,30 +87,26 @@ struct Run {
 impl Run {
     fn all(
         &mut self,
-        input: &mut dyn Requests,
+        input: Box<dyn Requests>,
         ranker: &Ranker,
         options: &Rank,
         output: &mut Output,
     ) -> Result<(), CliError> {
-        let file = || input::title(options.data.as_deref());
-        let mut limit = FIRST_CHUNK;
-        loop {
-            let (requests, end) = chunk(input, ranker, limit);
-            let ranked =
-                ranker.rank(&requests).map_err(|source| CliError::Data { file: file(), source: Box::new(source) })?;
-            for (request, ranked) in requests.iter().zip(&ranked) {
-                self.tally.add(request, ranked);
+        for chunk in chunks(input, ranker.batch()) {
+            let Chunk { batch, progress, end } = chunk;
+            let ranked = ranker.rank_batch(&batch)?;
+            for (request, ranked) in ranked.iter().enumerate() {
+                self.tally.add(ranked, batch.labels(request));
             }
             self.progress.aside(|| self.printer.print(&ranked, output))?;
-            match end {
-                Some(Ok(())) if self.tally.users == 0 => return Err(InputError::Empty { file: file() }.into()),
-                Some(end) => return Ok(end?),
-                None => {}
-            }
-            if let Some(progress) = input.progress() {
+            if let Some(progress) = progress {
                 self.progress.update(progress, self.tally.users);
             }
-            limit = CHUNK;
+            end?;
+        }
+        match self.tally.users {
+            0 => Err(InputError::Empty { file: input::title(options.data.as_deref()) }.into()),
+            _ => Ok(()),
         }
     }
 }
@@ -127,20 +121,4 @@ impl Printer {
         }
         Ok(output.flush()?)
     }
-}
-
-/// Reads requests until they fill a chunk of `limit` rows. With it comes how the input ended, if it did.
-fn chunk(input: &mut dyn Requests, ranker: &Ranker, limit: usize) -> (Vec<Request>, Option<Result<(), InputError>>) {
-    let (mut requests, mut rows) = (Vec::new(), 0);
-    while rows < limit {
-        match input.next(ranker.schema()) {
-            Some(Ok(request)) => {
-                rows += 1 + request.events() + request.len();
-                requests.push(request);
-            }
-            Some(Err(error)) => return (requests, Some(Err(error))),
-            None => return (requests, Some(Ok(()))),
-        }
-    }
-    (requests, None)
 }

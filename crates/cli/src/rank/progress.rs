@@ -1,3 +1,4 @@
+use super::input;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
@@ -15,16 +16,16 @@ impl Progress {
     }
 
     /// Shows how much was read.
-    pub fn update(&mut self, (done, total): (u64, u64), users: u64) {
-        if self.bar.is_hidden() && self.start.elapsed() > PATIENCE && done < total {
+    pub fn update(&mut self, read: input::Progress, users: u64) {
+        if self.bar.is_hidden() && self.start.elapsed() > PATIENCE && read.done < read.all {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent}% {msg} {eta} left") {
                 self.bar.set_style(style);
             }
         }
-        self.bar.set_length(total);
+        self.bar.set_length(read.all);
         self.bar.set_message(format!("{users} users,"));
-        self.bar.set_position(done);
+        self.bar.set_position(read.done);
     }
 
     /// Prints with the bar out of the way.

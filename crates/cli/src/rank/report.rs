@@ -1,6 +1,6 @@
 use super::table::count;
 use crate::log::say;
-use rewire::rank::{Auc, Candidate, Ranked, Request, Task, User};
+use rewire::rank::{Auc, Candidate, Ranked, Task, User};
 use rewire::runtime::Report;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -109,8 +109,8 @@ impl Tally {
         }
     }
 
-    /// Counts a user.
-    pub fn add(&mut self, request: &Request, ranked: &Ranked) {
+    /// Counts a user, with what became of the candidates.
+    pub fn add(&mut self, ranked: &Ranked, labels: Option<&[i64]>) {
         self.first.get_or_insert_with(|| self.begun.elapsed());
         self.users += 1;
         self.candidates += ranked.candidates.len() as u64;
@@ -121,7 +121,7 @@ impl Tally {
             self.split += 1;
             self.sequences += ranked.sequences as u64;
         }
-        let Some(labels) = &request.labels else { return };
+        let Some(labels) = labels else { return };
         self.labelled = true;
         for candidate in &ranked.candidates {
             let Some(label) = labels.get(candidate.position) else { continue };

@@ -1,63 +1,139 @@
-use super::Request;
-use super::sequence::{Layout, Part};
-use rewire_graph::{DType, HostTensor, TensorSizeError};
-use rewire_hstu::models::dlrm_hstu::InputSpec;
-use rewire_runtime::Inputs;
+use super::lists::Lists;
+use super::row::OpenRow;
+use super::{Request, RequestError, Schema, User};
+use std::sync::Arc;
 
-/// One entry of a batch: a user's history and some of their candidates.
-#[derive(Clone, Debug)]
-pub struct Sequence<'a> {
-    /// The user.
-    pub request: &'a Request,
-    /// Which events it has.
-    pub layout: &'a Layout,
-    /// Which candidates it has.
-    pub part: &'a Part,
+/// Requests as columns, checked: the values of all requests back to back, and where those of each end.
+///
+/// The model's inputs are copied from it. Requests come one by one, as a [`Request`] or a line of JSON, or many at once, as
+/// [`Columns`](super::Columns). One that does not fit the schema is an error and leaves no trace. Clones share the columns until one of
+/// them takes another request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    schema: Arc<Schema>,
+    rows: Arc<Rows>,
 }
 
-/// The model's inputs for checked requests: everything back to back, sequence after sequence. Columns that a
-/// request does not have are not read, and zeros stand for them.
-pub fn inputs(specs: &[InputSpec], batch: &[Sequence<'_>]) -> Result<Inputs, TensorSizeError> {
-    let mut inputs = Inputs::new();
-    for spec in specs {
-        let mut values = Vec::new();
-        batch.iter().for_each(|sequence| sequence.append(&spec.name, &mut values));
-        inputs.insert(spec.name.clone(), tensor(spec.dtype, &values)?);
+/// Columns in the order of the schema.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rows {
+    pub users: Vec<User>,
+    /// An entry a request.
+    pub contextual: Lists,
+    pub history: Lists,
+    pub candidates: Lists,
+    /// One column, without entries where a request has no labels.
+    pub labels: Lists,
+}
+
+impl Batch {
+    /// No requests yet, for a model that reads what `schema` says.
+    pub fn new(schema: impl Into<Arc<Schema>>) -> Self {
+        let schema = schema.into();
+        let rows = Rows {
+            users: Vec::new(),
+            contextual: Lists::new(schema.contextual.len()),
+            history: Lists::new(schema.history.len()),
+            candidates: Lists::new(schema.candidates.len()),
+            labels: Lists::new(1),
+        };
+        Self { schema, rows: Arc::new(rows) }
     }
-    Ok(inputs)
-}
 
-fn tensor(dtype: Option<DType>, values: &[i64]) -> Result<HostTensor, TensorSizeError> {
-    let shape = vec![values.len()];
-    match dtype {
-        None => Ok(HostTensor::lengths(values)),
-        Some(DType::U32) => {
-            let ids: Vec<u32> = values.iter().map(|&id| u32::try_from(id).unwrap_or(u32::MAX)).collect();
-            HostTensor::u32(shape, &ids)
+    /// What its requests hold.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Number of requests.
+    pub fn len(&self) -> usize {
+        self.rows.users.len()
+    }
+
+    /// True if there are no requests.
+    pub fn is_empty(&self) -> bool {
+        self.rows.users.is_empty()
+    }
+
+    /// The users, one a request.
+    pub fn users(&self) -> &[User] {
+        &self.rows.users
+    }
+
+    /// Number of past events of a request; 0 for one that is not there.
+    pub fn events(&self, request: usize) -> usize {
+        self.rows.history.range(request).len()
+    }
+
+    /// Number of candidates of a request; 0 for one that is not there.
+    pub fn candidates(&self, request: usize) -> usize {
+        self.rows.candidates.range(request).len()
+    }
+
+    /// Events and candidates of all requests.
+    pub fn entries(&self) -> usize {
+        self.rows.history.end() + self.rows.candidates.end()
+    }
+
+    /// What became of the candidates of a request, an entry each, where that is known.
+    pub fn labels(&self, request: usize) -> Option<&[i64]> {
+        self.rows.labels.row(0, request).filter(|labels| !labels.is_empty())
+    }
+
+    /// Adds a request.
+    ///
+    /// # Errors
+    /// The first fault: a column that is missing, lists of unequal length, an id beyond its table.
+    pub fn push(&mut self, request: &Request) -> Result<(), RequestError> {
+        let mut row = self.open();
+        for (name, value) in &request.contextual {
+            row.fill(Group::Contextual, name, &[*value]);
         }
-        Some(_) => HostTensor::i64(shape, values),
+        for (group, lists) in [(Group::History, &request.history), (Group::Candidates, &request.candidates)] {
+            for (name, values) in lists {
+                row.fill(group, name, values);
+            }
+        }
+        if let Some(labels) = &request.labels {
+            row.begin_labels().into_iter().for_each(|list| list.extend(labels));
+        }
+        row.finish(request.user.clone())
+    }
+
+    pub(super) fn rows(&self) -> &Rows {
+        &self.rows
+    }
+
+    pub(super) fn open(&mut self) -> OpenRow<'_> {
+        OpenRow::new(&self.schema, Arc::make_mut(&mut self.rows))
     }
 }
 
-impl Sequence<'_> {
-    /// Adds the entries of the input `name`.
-    fn append(&self, name: &str, values: &mut Vec<i64>) {
-        let entry = |list: Option<&Vec<i64>>, at| list.and_then(|list| list.get(at)).copied().unwrap_or_default();
-        match name.split_once('.') {
-            Some(("uih", "lengths")) => values.push(self.layout.events.len() as i64),
-            Some(("candidate", "lengths")) => values.push(self.part.len() as i64),
-            Some(("contextual", column)) => {
-                values.push(self.request.contextual.get(column).copied().unwrap_or_default());
-            }
-            Some(("uih", column)) => {
-                let list = self.request.history.get(column);
-                values.extend(self.layout.events.iter().map(|&at| entry(list, at)));
-            }
-            Some(("candidate", column)) => {
-                let list = self.request.candidates.get(column);
-                values.extend(self.part.positions().map(|at| entry(list, at)));
-            }
-            _ => {}
+/// Columns of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    Contextual,
+    History,
+    Candidates,
+}
+
+impl Group {
+    /// The name of a column for messages.
+    pub fn title(self, column: &str) -> String {
+        match self {
+            Self::Contextual => column.to_owned(),
+            Self::History => format!("history.{column}"),
+            Self::Candidates => format!("candidates.{column}"),
+        }
+    }
+}
+
+impl Rows {
+    pub fn group_mut(&mut self, group: Group) -> &mut Lists {
+        match group {
+            Group::Contextual => &mut self.contextual,
+            Group::History => &mut self.history,
+            Group::Candidates => &mut self.candidates,
         }
     }
 }
@@ -65,47 +141,73 @@ impl Sequence<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank::testing::request;
-    use rewire_hstu::models::dlrm_hstu::InputRows;
-    use rewire_runtime::Value;
+    use crate::rank::testing::{batch, request, schema};
+
+    fn fault(change: impl FnOnce(&mut Request)) -> String {
+        let mut all = batch(&[request(1, 2)]);
+        let before = all.clone();
+        let mut request = request(3, 2);
+        change(&mut request);
+        let error = all.push(&request).unwrap_err();
+        assert_eq!(all, before);
+        assert_eq!(error.row, 1);
+        error.to_string()
+    }
 
     #[test]
-    fn sequences_lie_back_to_back() {
-        let (first, second) = (request(3, 4), request(0, 1));
-        let parts = [(0..2, Some(3)), (2..4, None), (0..1, None)].map(|(scored, clock)| Part { scored, clock });
-        let layouts = [
-            Layout { events: vec![2, 0], dropped: 1, sorted: true, parts: parts[..2].to_vec() },
-            Layout { events: vec![], dropped: 0, sorted: false, parts: parts[2..].to_vec() },
-        ];
-        let batch = [
-            Sequence { request: &first, layout: &layouts[0], part: &parts[0] },
-            Sequence { request: &first, layout: &layouts[0], part: &parts[1] },
-            Sequence { request: &second, layout: &layouts[1], part: &parts[2] },
-        ];
-        let spec = |name: &str, dtype| InputSpec {
-            name: name.to_owned(),
-            dtype,
-            rows: InputRows::Users,
-            num_embeddings: None,
-        };
-        let specs = [
-            spec("uih.lengths", None),
-            spec("candidate.lengths", None),
-            spec("uih.timestamp", Some(DType::I64)),
-            spec("candidate.item", Some(DType::U32)),
-            spec("candidate.timestamp", Some(DType::I64)),
-            spec("contextual.age", Some(DType::U32)),
-        ];
-        let inputs = inputs(&specs, &batch).unwrap();
-        let expect = |name: &str, values: &[i64]| match inputs.get(name) {
-            Some(Value::Host(tensor)) => assert_eq!(tensor.to_i64(), values, "{name}"),
-            _ => panic!("{name} is missing"),
-        };
-        expect("uih.lengths", &[2, 2, 0]);
-        expect("candidate.lengths", &[3, 2, 1]);
-        expect("uih.timestamp", &[102, 100, 102, 100]);
-        expect("candidate.item", &[0, 1, 3, 2, 3, 0]);
-        expect("contextual.age", &[1, 1, 1]);
-        expect("candidate.timestamp", &[0; 6]);
+    fn whole_requests_lie_back_to_back() {
+        let labelled = request(3, 2).labels([5, 6]);
+        let all = batch(&[labelled, request(0, 0), request(2, 1)]);
+        assert_eq!((all.len(), all.entries()), (3, 8));
+        assert_eq!([0, 1, 2, 3].map(|at| (all.events(at), all.candidates(at))), [(3, 2), (0, 0), (2, 1), (0, 0)]);
+        assert_eq!([0, 1, 2].map(|at| all.labels(at)), [Some(&[5, 6][..]), None, None]);
+        assert_eq!(all.rows().history.column(2), [100, 101, 102, 100, 101]);
+        assert_eq!(all.rows().candidates.column(1), [0; 3], "a column that may be left out");
+    }
+
+    #[test]
+    fn clones_share_until_one_grows() {
+        let mut all = batch(&[request(3, 2)]);
+        let before = all.clone();
+        assert!(Arc::ptr_eq(&all.rows, &before.rows));
+        all.push(&request(1, 1)).unwrap();
+        assert_eq!((before.len(), all.len()), (1, 2));
+        assert_eq!(before, batch(&[request(3, 2)]));
+    }
+
+    #[test]
+    fn an_id_out_of_range_is_named() {
+        let text = fault(|r| r.candidates.get_mut("item").unwrap()[1] = 10);
+        assert_eq!(text, "user `u`: `candidates.item[1]` is 10, but the table `item` has 10 rows");
+        let text = fault(|r| r.contextual.insert("age".into(), -1).map_or((), drop));
+        assert_eq!(text, "user `u`: `age` is -1, but the table `age` has 4 rows");
+    }
+
+    #[test]
+    fn ragged_lists_are_named() {
+        let text = fault(|r| r.history.get_mut("action").unwrap().truncate(1));
+        assert_eq!(text, "user `u`: `history.action` has length 1, but `history.item` has length 3");
+        let text = fault(|r| r.labels = Some(vec![1]));
+        assert_eq!(text, "user `u`: `labels` has length 1, but `candidates` has length 2");
+        let text = fault(|r| r.labels = Some(vec![]));
+        assert_eq!(text, "user `u`: `labels` has length 0, but `candidates` has length 2");
+    }
+
+    #[test]
+    fn missing_columns_are_named_with_what_was_meant() {
+        assert!(fault(|r| drop(r.history.remove("action"))).ends_with("`history.action` is missing"));
+        assert!(fault(|r| r.contextual.clear()).ends_with("`age` is missing"));
+        let text = fault(|r| {
+            let values = r.history.remove("action").unwrap();
+            r.history.extend([("actoin".to_owned(), values), ("price".to_owned(), vec![])]);
+        });
+        assert_eq!(text, "user `u`: `history.action` is missing: did you mean it by `history.actoin`?");
+    }
+
+    #[test]
+    fn what_a_model_does_not_read_is_left_alone() {
+        let all = batch(&[request(3, 2).history("price", [1]).candidates("price", [1]).contextual("height", 9)]);
+        assert_eq!(all, batch(&[request(3, 2)]));
+        assert_eq!(all.schema(), &schema());
     }
 }

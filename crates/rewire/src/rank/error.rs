@@ -1,4 +1,4 @@
-use super::{Place, UnreadTensors, User};
+use super::{UnreadTensors, User};
 use crate::weights::WeightsError;
 use rewire_graph::Coded;
 use rewire_graph::TensorSizeError;
@@ -53,6 +53,9 @@ pub enum RankError {
     /// A request does not fit the model.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// A batch was made for a model that reads something else.
+    #[error("the batch does not hold what the model reads: expected one of the model's schema")]
+    Schema,
     /// A run failed.
     #[error("cannot run the model")]
     Run(#[source] Box<RunError>),
@@ -116,24 +119,27 @@ impl From<RunError> for RankError {
 
 /// A request that does not fit the model.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("user `{user}`{}: {fault}", at(*place))]
+#[error("user `{user}`: {fault}")]
 pub struct RequestError {
+    /// Its position in the batch, from 0.
+    pub row: usize,
     /// The user.
     pub user: User,
-    /// Where the request came from.
-    pub place: Place,
     /// What is wrong with it.
     pub fault: RequestFault,
 }
 
 /// What is wrong with a request.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RequestFault {
     /// A column that the model reads is not there.
-    #[error("`{column}` is missing")]
+    #[error("`{column}` is missing{}", meant(similar.as_deref()))]
     Missing {
         /// The column.
         column: String,
+        /// A column that is there, of a name that is nearly the same.
+        similar: Option<String>,
     },
     /// Lists that must have equal lengths do not.
     #[error("`{column}` has length {actual}, but `{other}` has length {expected}")]
@@ -163,12 +169,19 @@ pub enum RequestFault {
     },
 }
 
-fn at(place: Place) -> String {
-    match place {
-        Place::Memory => String::new(),
-        Place::Line(line) => format!(" (line {line})"),
-        Place::Row(row) => format!(" (row {row})"),
+impl RequestFault {
+    /// With what may have been meant by a column that is missing, among names that the model does not read.
+    pub(super) fn with_similar<'a>(self, unread: impl Iterator<Item = &'a str>) -> Self {
+        let Self::Missing { column, .. } = self else { return self };
+        let own = column.rsplit('.').next().map_or(0, str::len);
+        let near = unread.map(|name| (strsim::osa_distance(&column, name), name));
+        let nearest = near.filter(|(distance, _)| distance * 3 <= own).min();
+        Self::Missing { similar: nearest.map(|(_, name)| name.to_owned()), column }
     }
+}
+
+fn meant(similar: Option<&str>) -> String {
+    similar.map(|name| format!(": did you mean it by `{name}`?")).unwrap_or_default()
 }
 
 fn index(position: Option<usize>) -> String {

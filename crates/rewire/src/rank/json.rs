@@ -1,105 +1,133 @@
-use super::{Column, Columns, Place, Request, Schema, User};
+use super::batch::Group;
+use super::row::OpenRow;
+use super::{Batch, RequestError, User};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::fmt;
 use thiserror::Error;
 
-/// A text that is no request.
+/// A text that is no request of a model.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("{reason} (column {column})")]
-pub struct JsonError {
-    /// What is wrong.
-    pub reason: String,
-    /// Bytes into the line, from 1.
-    pub column: usize,
+#[non_exhaustive]
+pub enum JsonError {
+    /// It is not JSON of a request.
+    #[error("{reason} (column {column})")]
+    Text {
+        /// What is wrong, with the key.
+        reason: String,
+        /// Bytes into the line, from 1.
+        column: usize,
+    },
+    /// The request does not fit the model.
+    #[error(transparent)]
+    Request(#[from] RequestError),
 }
 
-impl Schema {
-    /// Reads a request from one line of JSON Lines. Keys that the model does not read are skipped.
+impl Batch {
+    /// Adds a request from one line of JSON Lines. Keys that the model does not read are skipped.
     ///
     /// ```
-    /// use rewire::rank::{Column, Place, Schema};
-    /// let schema = Schema {
-    ///     contextual: vec![],
-    ///     history: vec![Column::ids("item", 10)],
-    ///     candidates: vec![Column::ids("item", 10)],
-    /// };
-    /// let line = br#"{"user":"u1","history":{"item":[3,4]},"candidates":{"item":[7]}}"#;
-    /// let request = schema.request_from_json(line, Place::Line(1))?;
-    /// assert_eq!(request.history["item"], [3, 4]);
+    /// use rewire::rank::{Batch, Column, Schema};
+    /// let item = || vec![Column::ids("item", 10)];
+    /// let mut batch = Batch::new(Schema { contextual: vec![], history: item(), candidates: item() });
+    /// batch.push_json(br#"{"user":"u1","history":{"item":[3,4]},"candidates":{"item":[7]}}"#)?;
+    /// assert_eq!((batch.events(0), batch.candidates(0)), (2, 1));
     /// # Ok::<(), rewire::rank::JsonError>(())
     /// ```
     ///
     /// # Errors
-    /// [`JsonError`] where the text is not JSON, or a value has another type, or a key is missing or there twice.
-    pub fn request_from_json(&self, line: &[u8], place: Place) -> Result<Request, JsonError> {
+    /// [`JsonError`] where the text is not JSON, or a value has another type, or a key is missing or there twice, or as
+    /// [`Batch::push`].
+    pub fn push_json(&mut self, line: &[u8]) -> Result<(), JsonError> {
+        let mut row = self.open();
         let mut json = serde_json::Deserializer::from_slice(line);
-        let request = RequestSeed { schema: self, place }.deserialize(&mut json);
-        request.and_then(|request| json.end().map(|()| request)).map_err(|error| {
+        let user = RequestSeed(&mut row).deserialize(&mut json);
+        let user = user.and_then(|user| json.end().map(|()| user)).map_err(|error| {
             let text = error.to_string();
             let reason = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason).to_owned();
-            JsonError { reason, column: error.column() }
-        })
+            JsonError::Text { reason, column: error.column() }
+        })?;
+        Ok(row.finish(user)?)
     }
 }
 
-struct RequestSeed<'a> {
-    schema: &'a Schema,
-    place: Place,
-}
+/// Fills a row and returns the user.
+struct RequestSeed<'r, 'a>(&'r mut OpenRow<'a>);
 
-impl<'de> DeserializeSeed<'de> for RequestSeed<'_> {
-    type Value = Request;
+impl<'de> DeserializeSeed<'de> for RequestSeed<'_, '_> {
+    type Value = User;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Request, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<User, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for RequestSeed<'_> {
-    type Value = Request;
+impl<'de> Visitor<'de> for RequestSeed<'_, '_> {
+    type Value = User;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object with `user`, `history` and `candidates`")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Request, A::Error> {
-        let (mut user, mut history, mut candidates, mut labels) = (None, None, None, None);
-        let mut contextual = BTreeMap::new();
-        while let Some(key) = map.next_key::<String>()? {
-            let twice = match key.as_str() {
-                "user" => user.replace(map.next_value_seed(UserSeed)?).is_some(),
-                "history" => {
-                    let seed = ColumnsSeed { group: "history", columns: &self.schema.history };
-                    history.replace(map.next_value_seed(seed)?).is_some()
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<User, A::Error> {
+        let Self(row) = self;
+        let (mut user, mut labels) = (None, false);
+        let mut lists = [(Group::History, "history", false), (Group::Candidates, "candidates", false)];
+        while let Some(Key(key)) = map.next_key()? {
+            let twice = || A::Error::custom(format!("the key `{key}` is there twice"));
+            if let Some((group, _, found)) = lists.iter_mut().find(|(_, name, _)| *name == key) {
+                if std::mem::replace(found, true) {
+                    return Err(twice());
                 }
-                "candidates" => {
-                    let seed = ColumnsSeed { group: "candidates", columns: &self.schema.candidates };
-                    candidates.replace(map.next_value_seed(seed)?).is_some()
+                map.next_value_seed(ColumnsSeed { row, group: *group, name: &key })?;
+            } else if key == "user" {
+                if user.replace(map.next_value_seed(UserSeed)?).is_some() {
+                    return Err(twice());
                 }
-                "labels" => labels.replace(map.next_value_seed(Optional(List("labels")))?).is_some(),
-                name if self.schema.contextual.iter().any(|column| column.name == name) => {
-                    let value = map.next_value_seed(Integer(name))?;
-                    contextual.insert(key.clone(), value).is_some()
+            } else if key == "labels" {
+                if std::mem::replace(&mut labels, true) {
+                    return Err(twice());
                 }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                    false
-                }
-            };
-            if twice {
-                return Err(A::Error::custom(format!("the key `{key}` is there twice")));
+                map.next_value_seed(LabelsSeed(row))?;
+            } else if let Some(position) = row.schema().position(Group::Contextual, &key) {
+                let value = map.next_value_seed(Integer(Title(None, &key)))?;
+                row.begin(Group::Contextual, position).ok_or_else(twice)?.push(value);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+                row.skip(Group::Contextual, &key);
             }
         }
         let missing = |name| A::Error::custom(format!("the key `{name}` is missing"));
-        Ok(Request {
-            user: user.ok_or_else(|| missing("user"))?,
-            place: self.place,
-            contextual,
-            history: history.ok_or_else(|| missing("history"))?,
-            candidates: candidates.ok_or_else(|| missing("candidates"))?,
-            labels: labels.flatten(),
-        })
+        let user = user.ok_or_else(|| missing("user"))?;
+        match lists.iter().find(|(_, _, found)| !found) {
+            Some((_, name, _)) => Err(missing(name)),
+            None => Ok(user),
+        }
+    }
+}
+
+/// A key, borrowed from the text where it has no escapes.
+struct Key<'de>(Cow<'de, str>);
+
+impl<'de> serde::Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(key)))
+            }
+
+            fn visit_str<E>(self, key: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(key.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Text)
     }
 }
 
@@ -133,98 +161,121 @@ impl Visitor<'_> for UserSeed {
     }
 }
 
-struct ColumnsSeed<'a> {
-    group: &'static str,
-    columns: &'a [Column],
+/// Fills the columns of a group.
+struct ColumnsSeed<'r, 'a> {
+    row: &'r mut OpenRow<'a>,
+    group: Group,
+    name: &'r str,
 }
 
-impl<'de> DeserializeSeed<'de> for ColumnsSeed<'_> {
-    type Value = Columns;
+impl<'de> DeserializeSeed<'de> for ColumnsSeed<'_, '_> {
+    type Value = ();
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Columns, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for ColumnsSeed<'_> {
-    type Value = Columns;
+impl<'de> Visitor<'de> for ColumnsSeed<'_, '_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object of lists for `{}`", self.group)
+        write!(f, "an object of lists for `{}`", self.name)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Columns, A::Error> {
-        let mut lists = Columns::new();
-        while let Some(key) = map.next_key::<String>()? {
-            if !self.columns.iter().any(|column| column.name == key) {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { row, group, .. } = self;
+        while let Some(Key(key)) = map.next_key()? {
+            let Some(position) = row.schema().position(group, &key) else {
                 map.next_value::<IgnoredAny>()?;
+                row.skip(group, &key);
                 continue;
-            }
-            let name = format!("{}.{key}", self.group);
-            if lists.insert(key, map.next_value_seed(List(&name))?).is_some() {
-                return Err(A::Error::custom(format!("the key `{name}` is there twice")));
-            }
+            };
+            let twice = || A::Error::custom(format!("the key `{}` is there twice", group.title(&key)));
+            let values = row.begin(group, position).ok_or_else(twice)?;
+            map.next_value_seed(List { title: Title(Some(group), &key), values })?;
         }
-        Ok(lists)
+        Ok(())
     }
 }
 
-struct Optional<S>(S);
+/// Fills the labels, unless they are null.
+struct LabelsSeed<'r, 'a>(&'r mut OpenRow<'a>);
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Optional<S> {
-    type Value = Option<S::Value>;
+impl<'de> DeserializeSeed<'de> for LabelsSeed<'_, '_> {
+    type Value = ();
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_option(self)
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Optional<S> {
-    type Value = Option<S::Value>;
+impl<'de> Visitor<'de> for LabelsSeed<'_, '_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value or null")
+        f.write_str("a list of integers or null for `labels`")
     }
 
-    fn visit_none<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        self.0.deserialize(deserializer).map(Some)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.0.begin_labels() {
+            Some(values) => List { title: Title(None, "labels"), values }.deserialize(deserializer),
+            None => Err(D::Error::custom("the key `labels` is there twice")),
+        }
     }
 }
 
-struct List<'a>(&'a str);
+/// Appends a list of integers.
+struct List<'r> {
+    title: Title<'r>,
+    values: &'r mut Vec<i64>,
+}
+
+/// The name of a column for messages.
+#[derive(Clone, Copy)]
+struct Title<'r>(Option<Group>, &'r str);
+
+impl fmt::Display for Title<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(group) => f.write_str(&group.title(self.1)),
+            None => f.write_str(self.1),
+        }
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for List<'_> {
-    type Value = Vec<i64>;
+    type Value = ();
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<i64>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_seq(self)
     }
 }
 
 impl<'de> Visitor<'de> for List<'_> {
-    type Value = Vec<i64>;
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of integers for `{}`", self.0)
+        write!(f, "a list of integers for `{}`", self.title)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<i64>, A::Error> {
-        let mut values = Vec::new();
-        while let Some(value) = seq.next_element_seed(Integer(self.0))? {
-            if values.len() == values.capacity() {
-                values.try_reserve(1).map_err(|_| A::Error::custom(format!("no memory for `{}`", self.0)))?;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        while let Some(value) = seq.next_element_seed(Integer(self.title))? {
+            if self.values.len() == self.values.capacity() {
+                let no_memory = |_| A::Error::custom(format!("no memory for `{}`", self.title));
+                self.values.try_reserve(1).map_err(no_memory)?;
             }
-            values.push(value);
+            self.values.push(value);
         }
-        Ok(values)
+        Ok(())
     }
 }
 
-struct Integer<'a>(&'a str);
+struct Integer<'r>(Title<'r>);
 
 impl<'de> DeserializeSeed<'de> for Integer<'_> {
     type Value = i64;
@@ -268,27 +319,29 @@ pub fn whole(value: f64) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use crate::rank::testing::schema;
-    use crate::rank::{Place, Request, User};
+    use crate::rank::{Batch, User};
 
-    fn read(line: &str) -> Result<Request, String> {
-        schema().request_from_json(line.as_bytes(), Place::Line(1)).map_err(|error| error.to_string())
+    fn read(line: &str) -> Result<Batch, String> {
+        let mut batch = Batch::new(schema());
+        let pushed = batch.push_json(line.as_bytes()).map_err(|error| error.to_string());
+        assert_eq!(batch.len(), usize::from(pushed.is_ok()));
+        pushed.map(|()| batch)
     }
 
     const TAIL: &str = r#""history":{"item":[],"action":[]},"candidates":{"item":[1]}"#;
 
     #[test]
     fn a_line_is_read() {
-        let request = read(
+        let batch = read(
             r#"{"user":7,"age":1,"more":[{"a":null}],"labels":null,"candidates":{"title":["x"],"item":[1,2.0]},
                "history":{"item":[3],"action":[4]}}"#,
         )
         .unwrap();
-        assert_eq!(request.user, User::Number(7));
-        assert_eq!(request.contextual["age"], 1);
-        assert_eq!(request.candidates["item"], [1, 2]);
-        assert_eq!(request.history["action"], [4]);
-        assert_eq!(request.labels, None);
-        assert_eq!(request.place, Place::Line(1));
+        assert_eq!(batch.users(), [User::Number(7)]);
+        assert_eq!(batch.rows().contextual.column(0), [1]);
+        assert_eq!(batch.rows().candidates.column(0), [1, 2]);
+        assert_eq!(batch.rows().history.column(1), [4]);
+        assert_eq!(batch.labels(0), None);
     }
 
     #[test]
@@ -320,6 +373,7 @@ mod tests {
             (r#"{"history":{"item":[null]}}"#, "an integer for `history.item`"),
             (r#"{"history":null}"#, "an object of lists for `history`"),
             (&format!(r#"{{"user":"u",{TAIL}}} x"#), "trailing characters"),
+            (&format!(r#"{{"user":"u","ages":1,{TAIL}}}"#), "`age` is missing: did you mean it by `ages`?"),
         ];
         for (line, expected) in cases {
             let error = read(line).unwrap_err();
@@ -337,6 +391,6 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_utf8_are_an_error() {
-        assert!(schema().request_from_json(b"{\"user\":\"\xff\"}", Place::Line(1)).is_err());
+        assert!(Batch::new(schema()).push_json(b"{\"user\":\"\xff\"}").is_err());
     }
 }

@@ -2,24 +2,35 @@
 
 mod auc;
 mod batch;
+mod columns;
 mod error;
 mod json;
+mod lists;
+mod options;
 mod ranker;
 mod request;
+mod row;
+mod runs;
 mod schema;
 mod scored;
+mod scorer;
 mod sequence;
 mod sessions;
 #[cfg(test)]
 mod testing;
 mod unread;
+mod user;
 
 pub use auc::Auc;
+pub use batch::Batch;
+pub use columns::{Columns, ColumnsError, Integers};
 pub use error::{RankError, RequestError, RequestFault};
 pub use json::{JsonError, whole};
-pub use ranker::{RankOptions, Ranker, Task, parse_config, read_config};
-pub use request::{Columns, Place, Request, User};
+pub use options::{RankOptions, parse_config, read_config};
+pub use ranker::{Ranker, Task};
+pub use request::Request;
 pub use rewire_hstu::models::dlrm_hstu::{Config, trace};
 pub use schema::{Column, Schema, Table};
 pub use scored::{Candidate, Ranked};
 pub use unread::{UnreadTensors, check_unread};
+pub use user::User;

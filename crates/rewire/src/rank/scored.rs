@@ -1,5 +1,5 @@
 use super::sequence::Layout;
-use super::{Request, User};
+use super::{Batch, User};
 
 /// A candidate with its scores.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,15 +36,16 @@ impl Candidate {
 }
 
 impl Ranked {
-    /// A request without candidates yet.
-    pub(super) fn empty(request: &Request, layout: &Layout) -> Self {
-        Self {
-            user: request.user.clone(),
-            candidates: Vec::with_capacity(request.len()),
-            dropped_events: layout.dropped,
+    /// The requests of a batch, without candidates yet.
+    pub(super) fn of_batch(batch: &Batch, layouts: &[Layout]) -> Vec<Self> {
+        let empty = |(request, (user, layout)): (usize, (&User, &Layout))| Self {
+            user: user.clone(),
+            candidates: Vec::with_capacity(batch.candidates(request)),
+            dropped_events: layout.kept.start,
             sequences: layout.parts.len(),
-            sorted: layout.sorted,
-        }
+            sorted: layout.order.is_some(),
+        };
+        batch.users().iter().zip(layouts).enumerate().map(empty).collect()
     }
 
     pub(super) fn sort(&mut self) {

@@ -1,5 +1,9 @@
-use super::Request;
+use super::Batch;
+use super::batch::Group;
 use std::ops::Range;
+
+/// The column with the times of events, and of the request.
+const TIME: &str = "timestamp";
 
 /// Rows of a sequence and what takes them.
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +23,10 @@ pub struct Capacity {
 /// All sequences have the same history. What a candidate sees does not depend on the other candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Positions of the events that are kept, oldest first.
-    pub events: Vec<usize>,
-    /// Events left out, older than those kept.
-    pub dropped: usize,
-    /// True if the events were not in order of time.
-    pub sorted: bool,
+    /// The events that are kept, by their places in order of time. Those before are left out.
+    pub kept: Range<usize>,
+    /// Positions of all events in order of time, where they are not given in it.
+    pub order: Option<Vec<usize>>,
     /// One a sequence.
     pub parts: Vec<Part>,
 }
@@ -40,23 +42,43 @@ pub struct Part {
 }
 
 impl Capacity {
-    /// Lays a checked request out.
-    pub fn lay_out(&self, request: &Request) -> Layout {
+    /// Lays a request of a batch out.
+    pub fn lay_out(&self, batch: &Batch, request: usize) -> Layout {
         let free = self.rows.saturating_sub(self.contextual);
-        let clock = clock(request);
+        let clock = clock(batch, request);
         let least = if clock.is_some() { 2 } else { 1 };
         let room = self.candidate_room.clamp(least, free.max(least));
-        let (mut events, sorted) = in_order_of_time(request);
-        let kept = events.len().min(free.saturating_sub(room) / self.rows_per_event.max(1));
-        let dropped = events.len() - kept;
-        events.drain(..dropped);
+        let events = batch.events(request);
+        let kept = events.min(free.saturating_sub(room) / self.rows_per_event.max(1));
         let step = free.saturating_sub(kept * self.rows_per_event).max(least);
-        Layout { events, dropped, sorted, parts: split(request.len(), step, clock) }
+        Layout {
+            kept: events - kept..events,
+            order: order_of_time(batch, request),
+            parts: split(batch.candidates(request), step, clock),
+        }
     }
 
     /// Rows of the sequence with these candidates.
     pub fn rows_of(&self, layout: &Layout, part: &Part) -> usize {
-        self.contextual + layout.events.len() * self.rows_per_event + part.len()
+        self.contextual + layout.events() * self.rows_per_event + part.len()
+    }
+}
+
+impl Layout {
+    /// Number of events that are kept.
+    pub fn events(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Appends what `list` has for the events that are kept, oldest first.
+    pub fn append<T>(&self, list: &[i64], values: &mut Vec<T>, convert: impl Fn(i64) -> T) {
+        match &self.order {
+            None => values.extend(list.get(self.kept.clone()).into_iter().flatten().map(|&value| convert(value))),
+            Some(order) => {
+                let kept = order.get(self.kept.clone()).into_iter().flatten();
+                values.extend(kept.filter_map(|&event| list.get(event).map(|&value| convert(value))));
+            }
+        }
     }
 }
 
@@ -86,28 +108,27 @@ fn split(candidates: usize, step: usize, clock: Option<usize>) -> Vec<Part> {
 }
 
 /// The last candidate, if others have other times.
-fn clock(request: &Request) -> Option<usize> {
-    let times = request.candidates.get("timestamp")?;
+fn clock(batch: &Batch, request: usize) -> Option<usize> {
+    let column = batch.schema().position(Group::Candidates, TIME)?;
+    let times = batch.rows().candidates.row(column, request)?;
     let last = times.last()?;
     times.iter().any(|time| time != last).then(|| times.len() - 1)
 }
 
-/// Positions of the events by time, equal times as given, and whether that differs from the order given.
-fn in_order_of_time(request: &Request) -> (Vec<usize>, bool) {
-    let mut events: Vec<usize> = (0..request.events()).collect();
-    match request.history.get("timestamp") {
-        Some(times) if !times.is_sorted() => {
-            events.sort_by_key(|&event| times.get(event));
-            (events, true)
-        }
-        _ => (events, false),
-    }
+/// Positions of the events by time, equal times as given, where that differs from the order given.
+fn order_of_time(batch: &Batch, request: usize) -> Option<Vec<usize>> {
+    let column = batch.schema().position(Group::History, TIME)?;
+    let times = batch.rows().history.row(column, request).filter(|times| !times.is_sorted())?;
+    let mut events: Vec<usize> = (0..times.len()).collect();
+    events.sort_by_key(|&event| times.get(event));
+    Some(events)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank::testing::request;
+    use crate::rank::Request;
+    use crate::rank::testing::{batch, request};
 
     const CAPACITY: Capacity = Capacity { rows: 12, contextual: 2, rows_per_event: 1, candidate_room: 1 };
 
@@ -115,34 +136,37 @@ mod tests {
         ranges.iter().map(|&(start, end)| Part { scored: start..end, clock: None }).collect()
     }
 
+    fn lay_out(capacity: Capacity, request: Request) -> Layout {
+        capacity.lay_out(&batch(&[self::request(1, 1), request]), 1)
+    }
+
     #[test]
     fn what_fits_is_one_sequence() {
-        let layout = CAPACITY.lay_out(&request(7, 3));
-        let expected = Layout { events: (0..7).collect(), dropped: 0, sorted: false, parts: parts(&[(0, 3)]) };
+        let layout = lay_out(CAPACITY, request(7, 3));
+        let expected = Layout { kept: 0..7, order: None, parts: parts(&[(0, 3)]) };
         assert_eq!(layout, expected);
         assert_eq!(CAPACITY.rows_of(&layout, &layout.parts[0]), 12);
     }
 
     #[test]
     fn candidates_that_do_not_fit_are_split() {
-        let layout = CAPACITY.lay_out(&request(7, 8));
-        assert_eq!(layout.dropped, 0);
+        let layout = lay_out(CAPACITY, request(7, 8));
+        assert_eq!(layout.kept, 0..7);
         assert_eq!(layout.parts, parts(&[(0, 3), (3, 6), (6, 8)]));
     }
 
     #[test]
     fn a_long_history_keeps_its_newest_events() {
-        let layout = CAPACITY.lay_out(&request(20, 2));
-        assert_eq!(layout.events, (11..20).collect::<Vec<_>>());
-        assert_eq!(layout.dropped, 11);
+        let layout = lay_out(CAPACITY, request(20, 2));
+        assert_eq!(layout.kept, 11..20);
         assert_eq!(layout.parts, parts(&[(0, 1), (1, 2)]));
     }
 
     #[test]
     fn events_may_take_two_rows() {
         let capacity = Capacity { rows_per_event: 2, ..CAPACITY };
-        let layout = capacity.lay_out(&request(20, 3));
-        assert_eq!(layout.events, (16..20).collect::<Vec<_>>());
+        let layout = lay_out(capacity, request(20, 3));
+        assert_eq!(layout.kept, 16..20);
         assert_eq!(layout.parts, parts(&[(0, 2), (2, 3)]));
         assert_eq!(capacity.rows_of(&layout, &layout.parts[0]), 12);
     }
@@ -150,32 +174,32 @@ mod tests {
     #[test]
     fn room_may_be_kept_for_candidates() {
         let capacity = Capacity { candidate_room: 4, ..CAPACITY };
-        let layout = capacity.lay_out(&request(20, 9));
-        assert_eq!(layout.events.len(), 6);
+        let layout = lay_out(capacity, request(20, 9));
+        assert_eq!(layout.events(), 6);
         assert_eq!(layout.parts, parts(&[(0, 4), (4, 8), (8, 9)]));
-        let layout = Capacity { candidate_room: 100, ..CAPACITY }.lay_out(&request(20, 9));
-        assert_eq!((layout.events.len(), layout.parts), (0, parts(&[(0, 9)])));
+        let layout = lay_out(Capacity { candidate_room: 100, ..CAPACITY }, request(20, 9));
+        assert_eq!((layout.events(), layout.parts), (0, parts(&[(0, 9)])));
     }
 
     #[test]
     fn every_part_ends_with_the_time_of_the_request() {
         let mut request = request(7, 8);
         request.candidates.insert("timestamp".into(), vec![5, 5, 5, 5, 5, 5, 5, 6]);
-        let layout = CAPACITY.lay_out(&request);
+        let layout = lay_out(CAPACITY, request.clone());
         let clocked = |scored| Part { scored, clock: Some(7) };
         assert_eq!(layout.parts[..3], [clocked(0..2), clocked(2..4), clocked(4..6)]);
         assert_eq!(layout.parts[3..], parts(&[(6, 8)]));
         assert_eq!(layout.parts[0].positions().collect::<Vec<_>>(), [0, 1, 7]);
         request.candidates.insert("timestamp".into(), vec![6; 8]);
-        assert_eq!(CAPACITY.lay_out(&request).parts, parts(&[(0, 3), (3, 6), (6, 8)]));
+        assert_eq!(lay_out(CAPACITY, request.clone()).parts, parts(&[(0, 3), (3, 6), (6, 8)]));
     }
 
     #[test]
     fn a_clock_takes_a_row_of_a_long_history() {
         let mut request = request(20, 3);
         request.candidates.insert("timestamp".into(), vec![1, 2, 3]);
-        let layout = CAPACITY.lay_out(&request);
-        assert_eq!(layout.events.len(), 8);
+        let layout = lay_out(CAPACITY, request.clone());
+        assert_eq!(layout.events(), 8);
         assert_eq!(layout.parts, [Part { scored: 0..1, clock: Some(2) }, Part { scored: 1..3, clock: None }]);
         assert!(layout.parts.iter().all(|part| CAPACITY.rows_of(&layout, part) <= 12));
     }
@@ -184,14 +208,16 @@ mod tests {
     fn events_are_put_in_order_of_time() {
         let mut request = request(4, 1);
         request.history.insert("timestamp".into(), vec![5, 3, 5, 1]);
-        let layout = CAPACITY.lay_out(&request);
-        assert!(layout.sorted);
-        assert_eq!(layout.events, [3, 1, 0, 2]);
+        let layout = lay_out(CAPACITY, request.clone());
+        assert_eq!(layout.order, Some(vec![3, 1, 0, 2]));
+        let mut times = vec![];
+        layout.append(&request.history["timestamp"], &mut times, |time| time);
+        assert_eq!(times, [1, 3, 5, 5]);
     }
 
     #[test]
     fn nothing_needs_no_sequence() {
-        assert_eq!(CAPACITY.lay_out(&request(3, 0)).parts, []);
-        assert_eq!(CAPACITY.lay_out(&request(0, 1)).parts, parts(&[(0, 1)]));
+        assert_eq!(lay_out(CAPACITY, request(3, 0)).parts, []);
+        assert_eq!(lay_out(CAPACITY, request(0, 1)).parts, parts(&[(0, 1)]));
     }
 }

@@ -1,7 +1,6 @@
 //! A small schema and requests for it.
 
-use super::{Column, Place, Request, Schema};
-use std::collections::BTreeMap;
+use super::{Batch, Column, Request, Schema};
 
 pub(crate) fn schema() -> Schema {
     Schema {
@@ -13,16 +12,16 @@ pub(crate) fn schema() -> Schema {
 
 pub(crate) fn request(events: i64, candidates: i64) -> Request {
     let ids = |n: i64| (0..n).map(|i| i % 10).collect::<Vec<_>>();
-    Request {
-        user: "u".into(),
-        place: Place::Line(7),
-        contextual: BTreeMap::from([("age".to_owned(), 1)]),
-        history: BTreeMap::from([
-            ("item".to_owned(), ids(events)),
-            ("action".to_owned(), vec![1; events as usize]),
-            ("timestamp".to_owned(), (100..100 + events).collect()),
-        ]),
-        candidates: BTreeMap::from([("item".to_owned(), ids(candidates))]),
-        labels: None,
-    }
+    Request::new("u")
+        .contextual("age", 1)
+        .history("item", ids(events))
+        .history("action", vec![1; events as usize])
+        .history("timestamp", (100..100 + events).collect::<Vec<_>>())
+        .candidates("item", ids(candidates))
+}
+
+pub(crate) fn batch(requests: &[Request]) -> Batch {
+    let mut batch = Batch::new(schema());
+    requests.iter().for_each(|request| batch.push(request).unwrap());
+    batch
 }

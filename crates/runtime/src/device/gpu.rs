@@ -4,8 +4,11 @@ use super::submit::Submit;
 use super::workers::Workers;
 use crate::{GpuError, Kernel, block_on};
 use rewire_graph_rewrite::emit::Target;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 
 /// Bytes of the smallest buffer. Shaders bind whole vectors even of empty tensors.
 pub(crate) const SMALLEST: u64 = 64;
@@ -350,6 +353,31 @@ impl Gpu {
     /// Frees what work that is done has used.
     pub(crate) fn collect(&self) -> Result<(), GpuError> {
         self.poll(wgpu::PollType::Poll)
+    }
+
+    /// [`Gpu::wait`] without blocking: a worker waits, or the future has itself polled again until the work is done.
+    ///
+    /// # Errors
+    /// As [`Gpu::wait`], and [`GpuError::Dropped`] where a worker dropped its work.
+    pub async fn wait_async(&self) -> Result<(), GpuError> {
+        if let Some(workers) = self.workers() {
+            let gpu = self.clone();
+            return workers.run(move || gpu.wait()).await.map_err(GpuError::Dropped)?;
+        }
+        let done = Arc::new(AtomicBool::new(false));
+        let told = done.clone();
+        self.queue.on_submitted_work_done(move || told.store(true, Ordering::Release));
+        poll_fn(|context| {
+            if !cfg!(target_arch = "wasm32") {
+                self.poll(wgpu::PollType::Poll)?;
+            }
+            if done.load(Ordering::Acquire) {
+                return Poll::Ready(self.alive());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
     }
 
     /// Waits, or looks whether work is done, and delivers the results of what is.

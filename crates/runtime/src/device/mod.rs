@@ -13,4 +13,5 @@ pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async}
 pub use gpu::Gpu;
 pub(crate) use gpu::SMALLEST;
 pub(crate) use mapping::Mapping;
-pub use workers::{Work, Workers, block_on};
+pub(crate) use workers::blocks;
+pub use workers::{Work, WorkDropped, Workers, block_on};

@@ -1,14 +1,19 @@
 use std::cell::Cell;
 use std::fmt;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use thiserror::Error;
 
 /// Work that blocks the thread that it runs on.
 pub type Work = Box<dyn FnOnce() + Send>;
 
 /// Threads of the app's for work that blocks. Sessions spawn none of their own.
 ///
-/// Without them a future that waits for a device asks it again whenever it is polled, and has itself polled again at once:
-/// other futures of the executor go on, but the thread does not rest. With them one piece of work waits and the future sleeps.
+/// With them in [`ModelOptions::workers`](crate::ModelOptions::workers), a run is one piece of work, kernels on the CPU and the wait for a
+/// device included, and its future sleeps meanwhile. Without, kernels on the CPU block the thread that polls, and a future that waits for
+/// a device asks it again whenever it is polled, and has itself polled again at once: other futures of the executor go on, but the
+/// thread does not rest.
 ///
 /// ```no_run
 /// use rewire_runtime::{Gpu, Workers};
@@ -24,6 +29,37 @@ impl Workers {
         Self(Arc::new(spawn))
     }
 
+    /// Has `work` done on another thread; the future sleeps until it is. Within [`block_on`] it is done on this thread.
+    ///
+    /// ```
+    /// use rewire_runtime::{Workers, block_on};
+    /// let workers = Workers::new(|work| drop(std::thread::spawn(work)));
+    /// assert_eq!(block_on(workers.run(|| 2 + 2))?, 4);
+    /// # Ok::<(), rewire_runtime::WorkDropped>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WorkDropped`] where the work did not come to its end.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkDropped> {
+        if blocks() {
+            return Ok(work());
+        }
+        let result = Promised::<T>::default();
+        let promise = Promise(Some(result.clone()));
+        self.spawn(move || promise.keep(work()));
+        poll_fn(|context| {
+            let mut state = result.lock();
+            match state.0.take() {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    state.1 = Some(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
     pub(super) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
         (self.0)(Box::new(work));
     }
@@ -32,6 +68,59 @@ impl Workers {
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Workers")
+    }
+}
+
+/// Work was dropped before its end: it panicked, or the executor that was to do it has shut down.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the work was dropped before its end: it panicked, or its executor has shut down")]
+pub struct WorkDropped;
+
+/// The result of work when it is there, and who waits for it.
+struct Promised<T>(Arc<Mutex<(Option<Result<T, WorkDropped>>, Option<Waker>)>>);
+
+impl<T> Promised<T> {
+    fn lock(&self) -> MutexGuard<'_, (Option<Result<T, WorkDropped>>, Option<Waker>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deliver(&self, result: Result<T, WorkDropped>) {
+        let mut state = self.lock();
+        state.0 = Some(result);
+        let waker = state.1.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<T> Clone for Promised<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Promised<T> {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new((None, None))))
+    }
+}
+
+/// Delivers a result, if only that there will be none.
+struct Promise<T>(Option<Promised<T>>);
+
+impl<T> Promise<T> {
+    fn keep(mut self, value: T) {
+        if let Some(promised) = self.0.take() {
+            promised.deliver(Ok(value));
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if let Some(promised) = self.0.take() {
+            promised.deliver(Err(WorkDropped));
+        }
     }
 }
 
@@ -56,6 +145,6 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// True within [`block_on`]: nobody else has anything to do on this thread.
-pub(super) fn blocks() -> bool {
+pub(crate) fn blocks() -> bool {
     BLOCKS.get()
 }

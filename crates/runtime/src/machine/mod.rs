@@ -13,7 +13,7 @@ const WINDOW: Duration = Duration::from_millis(40);
 const REPEATS: usize = 4;
 
 /// Measures copy bandwidth, multiply-add rate and the cost of a kernel: of a device by kernels of its own, or of all
-/// threads of the current rayon pool. Takes about a second.
+/// threads of the current rayon pool. Takes about a second of the thread that polls.
 ///
 /// ```no_run
 /// let machine = rewire_runtime::measure_machine(None)?;

@@ -21,7 +21,7 @@ pub struct ModelOptions {
     pub adapter: Option<String>,
     /// An open device to use, the app's own for instance, instead of opening one.
     pub gpu: Option<Gpu>,
-    /// Threads on which futures wait for the device, where they are not run by [`crate::block_on`].
+    /// Threads of the app's that do the work of futures, where it is not [`crate::block_on`] that runs them.
     pub workers: Option<Workers>,
     /// Shaders check every index and bound every loop, at a cost, those too whose indices are proven.
     pub checked: bool,
@@ -42,7 +42,8 @@ pub struct ModelOptions {
 pub(crate) type Emitter<'a> = &'a (dyn Fn(usize, &Step, &Target, &Tuning) -> Result<ParsedKernel, String> + Sync);
 
 impl Model {
-    /// Binds a plan to a device or the CPU. `parameters` gives a parameter by its name.
+    /// Binds a plan to a device or the CPU. `parameters` gives a parameter by its name. Proving and compiling take the thread that
+    /// polls.
     ///
     /// # Errors
     /// [`RuntimeError`] names the parameter that is missing or does not fit, the step that cannot run as asked,
@@ -67,6 +68,18 @@ impl Model {
     ) -> Result<Self, E> {
         let (plan, gpu) = open_beside(&options, build).await;
         Ok(Self::load_with(plan?, gpu?, parameters, options, &emit_step).await?)
+    }
+
+    /// [`Model::build_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Model::build_async`].
+    pub fn build<E: From<RuntimeError> + Send>(
+        build: impl FnOnce() -> Result<Plan, E> + Send,
+        parameters: impl Fn(&str) -> Option<HostTensor>,
+        options: ModelOptions,
+    ) -> Result<Self, E> {
+        block_on(Self::build_async(build, parameters, options))
     }
 
     /// [`Model::load_async`], blocking.

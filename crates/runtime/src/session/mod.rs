@@ -24,8 +24,9 @@ pub(crate) use cpu::CpuSide;
 pub(crate) use names::nearest;
 pub(crate) use sizes::{Declared, Sizes};
 
+use crate::device::blocks;
 use crate::model::{Model, Report, Segment, Site, Sites};
-use crate::{GpuError, RunError, block_on};
+use crate::{GpuError, RunError, Workers, block_on};
 use gpu::GpuSide;
 use io::Wanted;
 use profile::Recorder;
@@ -87,9 +88,9 @@ impl Session {
         }
     }
 
-    /// Runs the plan. Natively the future does not block on the device: it is polled again at once, or sleeps where
-    /// [`crate::ModelOptions::workers`] wait. Steps on the CPU run where it is polled: an executor's thread that is not to be blocked
-    /// by them hands the session to another, with [`Session::run`].
+    /// Runs the plan. With [`crate::ModelOptions::workers`] one of them does, and the future sleeps; where it is dropped meanwhile, states
+    /// are what they were and the next run takes its memory anew. Without workers, steps on the CPU take the thread that polls, and a wait for
+    /// the device has the future polled again at once.
     ///
     /// A run whose device is lost goes on on a device that the model opens anew, unless it was the app's, or on the CPU with
     /// [`Kernel::Auto`](crate::Kernel::Auto). Tensors on the lost device are gone: a run that reads one is an error, and the next
@@ -100,7 +101,8 @@ impl Session {
     /// device reported. The session stays usable unless the device is lost with another kernel than [`Kernel::Auto`], and keeps
     /// its memory unless the device or the host ran out of it.
     pub async fn run_async(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
-        self.run_recorded(inputs, &mut Recorder::default()).await
+        let Some(workers) = self.workers() else { return self.run_recorded(inputs, &mut Recorder::default()).await };
+        self.lent(workers, inputs, |session, inputs| session.run(inputs)).await
     }
 
     /// [`Session::run_async`], blocking.
@@ -126,6 +128,9 @@ impl Session {
     /// # Errors
     /// As [`Session::run_async`].
     pub async fn run_timed_async(&mut self, inputs: &Inputs, detail: Detail) -> Result<(Outputs, Profile), RunError> {
+        if let Some(workers) = self.workers() {
+            return self.lent(workers, inputs, move |session, inputs| session.run_timed(inputs, detail)).await;
+        }
         let mut recorder = Recorder::new(detail);
         let outputs = self.run_recorded(inputs, &mut recorder).await?;
         Ok((outputs, recorder.finish()))
@@ -176,6 +181,26 @@ impl Session {
         let mut counter = Counter::default();
         let counts = plan.steps.iter();
         Ok(counts.map(|step| counter.count(&step.kernel, cost::Sizes::of_run(step, &sizes.values))).collect())
+    }
+
+    /// Who does the work of futures.
+    fn workers(&self) -> Option<Workers> {
+        self.model.options().workers.clone().filter(|_| !blocks())
+    }
+
+    /// Lends the session to a worker for a piece of work that blocks.
+    async fn lent<T: Send + 'static>(
+        &mut self,
+        workers: Workers,
+        inputs: &Inputs,
+        work: impl FnOnce(&mut Self, &Inputs) -> Result<T, RunError> + Send + 'static,
+    ) -> Result<T, RunError> {
+        let stand_in = Self { states: self.states.clone(), ..self.model.session() };
+        let (mut session, inputs) = (std::mem::replace(self, stand_in), inputs.clone());
+        let done = workers.run(move || (work(&mut session, &inputs), session)).await;
+        let (result, session) = done?;
+        *self = session;
+        result
     }
 
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
@@ -255,6 +280,14 @@ impl Session {
             Some(side) => Ok(side.read(tensor).await?),
             None => Err(no_device("a device tensor")),
         }
+    }
+
+    /// [`Session::read_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::read_async`].
+    pub fn read(&self, tensor: &DeviceTensor) -> Result<HostTensor, RunError> {
+        block_on(self.read_async(tensor))
     }
 
     async fn execute(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {

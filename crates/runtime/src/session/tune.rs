@@ -74,6 +74,9 @@ impl Session {
     /// As [`Session::run_async`], [`RunError::NoTimes`] where the device cannot time its kernels, and [`RunError::NotKept`] where
     /// the store cannot be written: the session runs with what it found all the same.
     pub async fn refine_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Refinement, RunError> {
+        if let Some(workers) = self.workers() {
+            return self.lent(workers, inputs, move |session, inputs| session.refine(inputs, budget)).await;
+        }
         let begun = Instant::now();
         self.follow();
         let sizes = self.sizes_of(inputs)?;
@@ -110,6 +113,9 @@ impl Session {
     /// # Errors
     /// As [`Session::refine_async`].
     pub async fn tune_async(&mut self, inputs: &Inputs, budget: Duration) -> Result<Vec<Tuned>, RunError> {
+        if let Some(workers) = self.workers() {
+            return self.lent(workers, inputs, move |session, inputs| session.tune(inputs, budget)).await;
+        }
         let begun = Instant::now();
         self.follow();
         if let (Some(store), Some(side)) = (&self.model.options().tunings, &self.gpu) {

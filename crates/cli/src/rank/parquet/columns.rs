@@ -32,9 +32,7 @@ pub struct Leaf {
 
 /// The columns that the model reads.
 pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<Leaf>, String> {
-    for (group, columns) in [("history", &schema.history), ("candidates", &schema.candidates)] {
-        check_struct(file.root_schema(), group, columns)?;
-    }
+    ["history", "candidates"].iter().try_for_each(|group| check_struct(file.root_schema(), group))?;
     let mut leaves: Vec<Leaf> = Vec::new();
     for (position, column) in file.columns().iter().enumerate() {
         let Some((role, depth)) = role(column.path().parts(), schema) else { continue };
@@ -49,19 +47,29 @@ pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<Leaf>, Str
         let unsigned = check_type(&role, &name, column)?;
         leaves.push(Leaf { position, name, role, entry, value, unsigned });
     }
+    if !leaves.iter().any(|leaf| leaf.role == Role::User) {
+        return Err("the column `user` is missing".into());
+    }
+    let names: Vec<String> = file.columns().iter().map(|column| title(column.path().parts())).collect();
+    schema.check_names(names.iter().map(String::as_str)).map_err(|fault| fault.to_string())?;
     Ok(leaves)
 }
 
-fn check_struct(root: &Type, group: &str, columns: &[Column]) -> Result<(), String> {
+/// What the schema calls a column by its path.
+fn title(path: &[String]) -> String {
+    match path {
+        [group, name, ..] if ["history", "candidates"].contains(&group.as_str()) => format!("{group}.{name}"),
+        [top, ..] => top.clone(),
+        [] => String::new(),
+    }
+}
+
+fn check_struct(root: &Type, group: &str) -> Result<(), String> {
     let Some(field) = root.get_fields().iter().find(|field| field.name() == group) else { return Ok(()) };
     let info = field.get_basic_info();
     let repeated = info.has_repetition() && info.repetition() == Repetition::REPEATED;
     if field.is_primitive() || info.converted_type() != ConvertedType::NONE || repeated {
         return Err(format!("`{group}` is not a struct of lists"));
-    }
-    let known = |name: &str| columns.iter().any(|column| column.name == name);
-    if !field.get_fields().iter().any(|child| known(child.name())) {
-        return Err(format!("`{group}` has none of the lists that the model reads"));
     }
     Ok(())
 }

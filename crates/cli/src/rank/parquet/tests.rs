@@ -5,7 +5,9 @@ use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
+use rewire::rank::{Column, Request};
 use std::io::Read;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 fn schema() -> Schema {
@@ -70,11 +72,24 @@ fn write_as(name: &str, message: &str, depth: i16, properties: WriterProperties)
     path
 }
 
-fn read(path: PathBuf, schema: &Schema) -> Result<Vec<Request>, InputError> {
-    let mut rows = Rows::open("x".into(), path.clone(), schema)?;
-    let requests = std::iter::from_fn(|| rows.next(schema)).collect();
+fn read(path: PathBuf, schema: &Schema) -> Result<Batch, InputError> {
+    let batch = read_all(&path, schema);
     std::fs::remove_file(path).unwrap();
-    requests
+    batch
+}
+
+/// All requests of a file, in batches of a row.
+fn read_all(path: &Path, schema: &Schema) -> Result<Batch, InputError> {
+    let mut rows = Rows::open("x".into(), path, schema)?;
+    let mut batch = Batch::new(schema.clone());
+    while rows.read(&mut batch, 1)? {}
+    Ok(batch)
+}
+
+fn batch(schema: &Schema, requests: &[Request]) -> Batch {
+    let mut batch = Batch::new(schema.clone());
+    requests.iter().for_each(|request| batch.push(request).unwrap());
+    batch
 }
 
 #[test]
@@ -87,23 +102,48 @@ fn structs_of_lists_and_lists_of_their_own_are_read() {
         let properties = second.set_compression(compression).build();
         assert_eq!(read(write_as("second", &flat_form(), 0, properties), &schema()).unwrap(), flat, "{compression}");
     }
-    let [first, second] = &nested[..] else { panic!("{nested:?}") };
-    assert_eq!((&first.user, first.place, first.contextual["age"]), (&"a".into(), Place::Row(1), 4));
-    assert_eq!((&first.history["item"][..], &first.history["time"][..]), (&[1, 2][..], &[10, 20][..]));
-    assert_eq!((&first.candidates["item"][..], first.labels.as_deref()), (&[7, 8][..], Some(&[1, 0][..])));
-    assert_eq!((second.events(), second.len(), &second.labels), (0, 1, &None));
+    let none: [i64; 0] = [];
+    let first = Request::new("a").contextual("age", 4).history("item", [1, 2]).history("time", [10, 20]);
+    let second = Request::new("b").contextual("age", 5).history("item", none).history("time", none);
+    let requests = [first.candidates("item", [7, 8]).labels([1, 0]), second.candidates("item", [3])];
+    assert_eq!(nested, batch(&schema(), &requests));
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn rows_are_read_no_further_than_they_are_asked_for() {
+    let path = write("some", &nested(), 1, Compression::SNAPPY);
+    let mut rows = Rows::open("x".into(), &path, &schema()).unwrap();
+    let mut all = Batch::new(schema());
+    assert!(rows.read(&mut all, 1).unwrap());
+    assert_eq!((all.len(), rows.row), (1, 1));
+    assert!(!rows.read(&mut all, 1000).unwrap());
+    assert_eq!((all.len(), rows.row), (2, 2));
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn what_does_not_fit_the_model_is_named() {
     let mut schema = schema();
-    schema.contextual.push(Column::ids("country", 3));
-    let requests = read(write("missing", &nested(), 1, Compression::UNCOMPRESSED), &schema).unwrap();
-    let error = requests[0].check(&schema).unwrap_err().to_string();
-    assert_eq!(error, "user `a` (row 1): `country` is missing");
+    schema.candidates = vec![Column::ids("item", 8)];
+    let path = write("ids", &nested(), 1, Compression::UNCOMPRESSED);
+    let mut rows = Rows::open("x".into(), &path, &schema).unwrap();
+    let error = rows.read(&mut Batch::new(schema.clone()), 1000).unwrap_err();
+    let text = "x, row 1: user `a`: `candidates.item[1]` is 8, but the table `item` has 8 rows";
+    assert_eq!(rewire::describe(&error), text);
+    schema.candidates = vec![Column::ids("item", 9)];
+    schema.contextual = vec![Column::ids("age", 5)];
+    let mut rows = Rows::open("x".into(), &path, &schema).unwrap();
+    let mut good = Batch::new(schema.clone());
+    let error = rows.read(&mut good, 1000).unwrap_err();
+    let text = "x, row 2: user `b`: `age` is 5, but the table `age` has 5 rows";
+    assert_eq!((rewire::describe(&error).as_str(), good.len()), (text, 1));
+    schema.contextual = vec![Column::ids("ages", 5)];
+    let error = Rows::open("x".into(), &path, &schema).map(drop).unwrap_err().to_string();
+    assert_eq!(error, "x: `ages` is missing: did you mean it by `age`?");
+    schema.contextual = vec![];
     schema.history = vec![Column::ids("film", 3)];
-    let error = read(write("film", &nested(), 1, Compression::UNCOMPRESSED), &schema).unwrap_err().to_string();
-    assert_eq!(error, "x: `history` has none of the lists that the model reads");
+    let error = read(path, &schema).unwrap_err().to_string();
+    assert_eq!(error, "x: `history.film` is missing");
 }
 
 #[test]
@@ -114,22 +154,16 @@ fn a_cut_or_damaged_file_is_an_error() {
     let path = std::env::temp_dir().join(format!("rewire-{}-damaged.parquet", std::process::id()));
     for end in (4..bytes.len()).step_by(7) {
         std::fs::write(&path, &bytes[..end]).unwrap();
-        assert!(Rows::open("x".into(), path.clone(), &schema()).is_err(), "cut at {end}");
+        assert!(Rows::open("x".into(), &path, &schema()).is_err(), "cut at {end}");
     }
     for at in 4..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x55;
         std::fs::write(&path, damaged).unwrap();
         // Whatever comes of it, it comes as a value.
-        let _ = read_all(&path);
+        let _ = read_all(&path, &schema());
     }
     std::fs::remove_file(path).unwrap();
-}
-
-fn read_all(path: &std::path::Path) -> Result<Vec<Request>, InputError> {
-    let schema = schema();
-    let mut rows = Rows::open("x".into(), path.to_owned(), &schema)?;
-    std::iter::from_fn(|| rows.next(&schema)).collect()
 }
 
 /// A file with the columns `user` and `history.item` of another form; `leaf` has a row for each of two users.
@@ -159,9 +193,8 @@ fn lists_of_every_form_are_read() {
         ("nested", "required group history { optional group item (LIST) { repeated int64 array; } }", 2),
     ] {
         let path = with_items(name, form, (&[3, 4, 5], &[full, full, full], &[0, 1, 0]));
-        let requests = read(path, &items_alone()).unwrap();
-        assert_eq!(requests[0].history["item"], [3, 4], "{name}");
-        assert_eq!((&requests[1].history["item"][..], &requests[1].user), (&[5][..], &User::Number(-8)), "{name}");
+        let requests = [Request::new(7).history("item", [3, 4]), Request::new(-8).history("item", [5])];
+        assert_eq!(read(path, &items_alone()).unwrap(), batch(&items_alone(), &requests), "{name}");
     }
 }
 
@@ -189,9 +222,10 @@ fn values_that_are_missing_or_no_lists_are_named() {
 #[test]
 fn unsigned_integers_are_read_as_such() {
     let path = with_items("unsigned", "repeated int64 history.item (UINT_64);", (&[3, -1], &[1, 1], &[0, 0]));
-    let mut rows = Rows::open("x".into(), path.clone(), &items_alone()).unwrap();
-    assert_eq!(rows.next(&items_alone()).unwrap().unwrap().history["item"], [3]);
-    let fault = rows.next(&items_alone()).unwrap().unwrap_err().to_string();
+    let mut rows = Rows::open("x".into(), &path, &items_alone()).unwrap();
+    let mut good = Batch::new(items_alone());
+    let fault = rows.read(&mut good, 1000).unwrap_err().to_string();
+    assert_eq!(good, batch(&items_alone(), &[Request::new(7).history("item", [3])]));
     assert_eq!(fault, "x, row 2: `history.item` is 18446744073709551615: expected an integer");
     std::fs::remove_file(path).unwrap();
 }

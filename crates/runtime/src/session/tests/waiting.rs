@@ -81,3 +81,57 @@ fn what_blocks_needs_no_workers() {
     check(&session.run(&inputs(9)).unwrap(), 9);
     check(&block_on(session.run_async(&inputs(10))).unwrap(), 10);
 }
+
+#[test]
+fn steps_on_the_cpu_are_offered_to_workers() {
+    let queue = Arc::new(Mutex::new(vec![]));
+    let own = queue.clone();
+    let workers = Some(Workers::new(move |work| own.lock().unwrap().push(work)));
+    let build = || Ok::<_, RuntimeError>(sums(&[(0, 1)], &[2]));
+    let model = Model::build(build, |_| None, ModelOptions { workers, ..options(Kernel::Cpu) }).unwrap();
+    let mut session = model.session();
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    let mut context = Context::from_waker(&waker);
+    for rows in [0, 1, 50] {
+        let inputs = inputs(rows);
+        let mut run = pin!(session.run_async(&inputs));
+        assert!(run.as_mut().poll(&mut context).is_pending());
+        let work: Vec<_> = std::mem::take(&mut *queue.lock().unwrap());
+        assert_eq!(work.len(), 1);
+        let woken = count.0.load(Ordering::SeqCst);
+        work.into_iter().for_each(|work| std::thread::spawn(work).join().unwrap());
+        assert_eq!(count.0.load(Ordering::SeqCst), woken + 1);
+        let Poll::Ready(outputs) = run.as_mut().poll(&mut context) else { panic!("there is no result") };
+        check(&outputs.unwrap(), rows);
+    }
+    {
+        let inputs = inputs(7);
+        let mut run = pin!(session.run_async(&inputs));
+        assert!(run.as_mut().poll(&mut context).is_pending());
+        queue.lock().unwrap().clear();
+        assert_eq!(run.as_mut().poll(&mut context), Poll::Ready(Err(RunError::Dropped(crate::WorkDropped))));
+    }
+    check(&session.run(&inputs(9)).unwrap(), 9);
+}
+
+#[test]
+fn a_wait_for_the_device_has_a_twin() {
+    let Ok(gpu) = Gpu::open(None) else { return };
+    let queue = Arc::new(Mutex::new(vec![]));
+    let own = queue.clone();
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    let mut context = Context::from_waker(&waker);
+    {
+        let mut wait = pin!(gpu.wait_async());
+        while wait.as_mut().poll(&mut context) != Poll::Ready(Ok(())) {}
+    }
+    let gpu = gpu.with_workers(Workers::new(move |work| own.lock().unwrap().push(work)));
+    let mut wait = pin!(gpu.wait_async());
+    assert!(wait.as_mut().poll(&mut context).is_pending());
+    let woken = count.0.load(Ordering::SeqCst);
+    queue.lock().unwrap().drain(..).for_each(|work: crate::Work| work());
+    assert_eq!(count.0.load(Ordering::SeqCst), woken + 1);
+    assert_eq!(wait.as_mut().poll(&mut context), Poll::Ready(Ok(())));
+}

@@ -1,9 +1,11 @@
 //! Ranking with models of other shapes than the demo's: what a score must not depend on.
 #![allow(clippy::unwrap_used)]
 
+mod waiting;
+
 use rewire::graph::{DType, HostTensor};
 use rewire::hstu::models::parameters;
-use rewire::rank::{Config, Place, RankError, RankOptions, Ranked, Ranker, Request, parse_config, trace};
+use rewire::rank::{Config, RankError, RankOptions, Ranked, Ranker, Request, parse_config, trace};
 use rewire::weights::{Weights, serialize};
 use rewire::{Gpu, Kernel};
 use serde_json::{Value, json};
@@ -109,8 +111,7 @@ fn request(ranker: &Ranker, noise: &mut Noise, events: i64, candidates: i64) -> 
         columns.iter().map(pair).collect::<BTreeMap<_, _>>()
     };
     Request {
-        user: format!("{events} {candidates}").as_str().into(),
-        place: Place::Memory,
+        user: format!("{events} {candidates}").into(),
         contextual: lists(&schema.contextual, 1).into_iter().map(|(name, values)| (name, values[0])).collect(),
         history: lists(&schema.history, events),
         candidates: lists(&schema.candidates, candidates),
@@ -266,6 +267,8 @@ fn nothing_is_ranked_if_one_request_is_bad() {
     assert!(matches!(error, RankError::Request(_)));
     assert_eq!(error.to_string(), "user `90 2`: `candidates.film[1]` is 50, but the table `film` has 50 rows");
     assert!(ranker.rank(&[]).unwrap().is_empty());
+    let other = load(&config(&bare()), &on_cpu());
+    assert!(matches!(ranker.rank_batch(&other.batch()), Err(RankError::Schema)));
 }
 
 #[test]

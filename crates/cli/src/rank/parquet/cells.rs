@@ -1,0 +1,168 @@
+//! Rows of one column.
+
+use super::columns::{Leaf, Role};
+use super::fault::ColumnFault;
+use super::guard::guarded;
+use super::pages::{Content, Pages};
+use super::{LARGEST, MOST_VALUES};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::file::metadata::RowGroupMetaData;
+use rewire::rank::{User, whole};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Reads a column row by row, and keeps what it reads back to back.
+pub struct Cells {
+    pub leaf: Leaf,
+    /// The column in the row group that is read.
+    reader: Option<ColumnReader>,
+    levels: Levels,
+    taken: Arc<AtomicU64>,
+    /// Users of the rows, where the column tells them.
+    pub users: Vec<User>,
+    /// Values of the rows.
+    pub values: Vec<i64>,
+    /// Where the values of each row begin and end.
+    pub offsets: Vec<i64>,
+}
+
+/// The levels of a row.
+#[derive(Default)]
+struct Levels {
+    definitions: Vec<i16>,
+    repetitions: Vec<i16>,
+}
+
+impl Cells {
+    pub fn new(leaf: Leaf) -> Self {
+        let (levels, taken) = (Levels::default(), Arc::default());
+        Self { leaf, reader: None, levels, taken, users: vec![], values: vec![], offsets: vec![0] }
+    }
+
+    /// Goes on in a row group.
+    pub fn begin(&mut self, content: &Content, group: &RowGroupMetaData) -> Result<(), String> {
+        let position = self.leaf.position;
+        self.reader = Some(guarded(|| {
+            let pages = Pages::of_column(content, group, position, self.taken.clone())?;
+            Ok(get_column_reader(group.column(position).column_descr_ptr(), Box::new(pages)))
+        })?);
+        Ok(())
+    }
+
+    /// Keeps the first rows alone.
+    pub fn truncate(&mut self, rows: usize) {
+        self.offsets.truncate(rows + 1);
+        self.values.truncate(self.offsets.last().map_or(0, |&end| end as usize));
+        self.users.truncate(rows);
+    }
+
+    /// Reads the next row. How many values it took; `None` at the end of the row group.
+    pub fn next(&mut self) -> Result<Option<u64>, ColumnFault> {
+        self.taken.store(0, Ordering::Relaxed);
+        let (start, unsigned) = (self.values.len(), self.leaf.unsigned);
+        let mut texts = Vec::new();
+        let found = match &mut self.reader {
+            Some(ColumnReader::Int64ColumnReader(reader)) => self.levels.row(reader, &mut self.values)?,
+            Some(ColumnReader::Int32ColumnReader(reader)) => {
+                let wide = |value: i32| Ok(if unsigned { i64::from(value as u32) } else { value.into() });
+                self.levels.converted(reader, &mut self.values, wide)?
+            }
+            Some(ColumnReader::FloatColumnReader(reader)) => {
+                self.levels.converted(reader, &mut self.values, |value| integer(value.into()))?
+            }
+            Some(ColumnReader::DoubleColumnReader(reader)) => {
+                self.levels.converted(reader, &mut self.values, integer)?
+            }
+            Some(ColumnReader::ByteArrayColumnReader(reader)) => self.levels.row(reader, &mut texts)?,
+            _ => return Err(ColumnFault::Unreadable { reason: "it is of another type".into() }),
+        };
+        if !found {
+            return Ok(None);
+        }
+        let entries = self.levels.definitions.len().max(self.values.len() - start);
+        let taken = texts.iter().map(|text| text.len() as u64 / 8 + 1).sum::<u64>().max(entries as u64);
+        match self.leaf.role {
+            Role::User => self.close_user(start, texts.pop())?,
+            _ => self.close(start)?,
+        }
+        Ok(Some(taken))
+    }
+
+    fn close_user(&mut self, start: usize, text: Option<ByteArray>) -> Result<(), ColumnFault> {
+        let number = self.values.get(start).copied();
+        self.values.truncate(start);
+        self.users.push(match (text, number) {
+            (Some(text), _) => User::Name(String::from_utf8(text.data().to_vec()).map_err(|_| ColumnFault::NotUtf8)?),
+            (None, Some(number)) => User::Number(self.signed(number)?),
+            (None, None) => return Err(ColumnFault::Null { expected: "a string or an integer" }),
+        });
+        Ok(())
+    }
+
+    fn close(&mut self, start: usize) -> Result<(), ColumnFault> {
+        let read = self.values.get(start..).unwrap_or_default();
+        read.iter().try_for_each(|&value| self.signed(value).map(drop))?;
+        let Leaf { role, entry, value, .. } = &self.leaf;
+        match (*entry, self.levels.definitions.as_slice()) {
+            (None, _) if read.is_empty() => return Err(ColumnFault::Null { expected: "an integer" }),
+            (None, _) => {}
+            (Some(entry), [level]) if *level < entry - 1 && *role != Role::Labels => {
+                return Err(ColumnFault::Null { expected: "a list of integers" });
+            }
+            // An empty list, or no labels.
+            (Some(entry), [level]) if *level < entry => {}
+            (Some(_), levels) if levels.iter().all(|level| level == value) => {}
+            (Some(_), _) => return Err(ColumnFault::Null { expected: "an integer" }),
+        }
+        self.offsets.push(self.values.len() as i64);
+        Ok(())
+    }
+
+    /// Refuses what is beyond signed integers.
+    fn signed(&self, value: i64) -> Result<i64, ColumnFault> {
+        match self.leaf.unsigned && value < 0 {
+            true => Err(ColumnFault::NoInteger { value: (value as u64).to_string() }),
+            false => Ok(value),
+        }
+    }
+}
+
+impl Levels {
+    /// Appends the values of the next row of a column; false at the end.
+    fn row<T: DataType>(
+        &mut self,
+        reader: &mut ColumnReaderImpl<T>,
+        values: &mut Vec<T::T>,
+    ) -> Result<bool, ColumnFault> {
+        let Self { definitions, repetitions } = self;
+        definitions.clear();
+        repetitions.clear();
+        let before = values.len();
+        let read = || reader.read_records(1, Some(definitions), Some(repetitions), values);
+        let (rows, ..) = guarded(read).map_err(|reason| ColumnFault::Unreadable { reason })?;
+        match (values.len() - before) as u64 > MOST_VALUES {
+            true => Err(ColumnFault::Large { limit: LARGEST }),
+            false => Ok(rows > 0),
+        }
+    }
+
+    /// As [`Levels::row`], of integers that are stored as something else.
+    fn converted<T: DataType>(
+        &mut self,
+        reader: &mut ColumnReaderImpl<T>,
+        values: &mut Vec<i64>,
+        convert: impl Fn(T::T) -> Result<i64, ColumnFault>,
+    ) -> Result<bool, ColumnFault> {
+        let mut stored = Vec::new();
+        let found = self.row(reader, &mut stored)?;
+        for value in stored {
+            values.push(convert(value)?);
+        }
+        Ok(found)
+    }
+}
+
+fn integer(value: f64) -> Result<i64, ColumnFault> {
+    whole(value).ok_or_else(|| ColumnFault::NoInteger { value: value.to_string() })
+}

@@ -1,0 +1,94 @@
+use super::RankError;
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_hstu::models::dlrm_hstu::Config;
+use rewire_runtime::{Gpu, Kernel, ModelOptions, PipelineStore, TuningStore, Workers};
+use std::path::Path;
+
+/// Bytes of a `config.json` at most.
+const LARGEST_CONFIG: u64 = 64 << 20;
+
+/// How a model is loaded and run.
+#[derive(Clone, Debug)]
+pub struct RankOptions {
+    /// What runs it.
+    pub kernel: Kernel,
+    /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number.
+    pub adapter: Option<String>,
+    /// An open device to use, the app's own for instance.
+    pub gpu: Option<Gpu>,
+    /// Threads of the app's that do the work of futures, where it is not [`rewire_runtime::block_on`] that runs them.
+    pub workers: Option<Workers>,
+    /// Choices of the emitter.
+    pub tuning: Tuning,
+    /// Tunings of kernels that were measured, where `tuning` is the default.
+    pub tunings: Option<TuningStore>,
+    /// Where compiled kernels are kept for later processes.
+    pub pipelines: Option<PipelineStore>,
+    /// Takes weights with tensors that the model does not read. Without it they are an error, as they tell that the
+    /// configuration is not the one that they were made with.
+    pub allow_unread: bool,
+    /// Rows of a run: sequences are run together until they have so many. A longer sequence is run alone.
+    pub batch_rows: usize,
+    /// Rows that a history which is too long leaves to candidates, at least 1. More makes fewer sequences of
+    /// many candidates.
+    pub candidate_room: usize,
+}
+
+impl Default for RankOptions {
+    fn default() -> Self {
+        Self {
+            kernel: Kernel::Auto,
+            adapter: None,
+            gpu: None,
+            workers: None,
+            tuning: Tuning::default(),
+            tunings: None,
+            pipelines: None,
+            allow_unread: false,
+            batch_rows: 1 << 13,
+            candidate_room: 1,
+        }
+    }
+}
+
+impl RankOptions {
+    /// How the model is loaded. Batches have checked their ids.
+    pub(super) fn of_model(&self) -> ModelOptions {
+        ModelOptions {
+            kernel: self.kernel,
+            adapter: self.adapter.clone(),
+            gpu: self.gpu.clone(),
+            workers: self.workers.clone(),
+            clamp_ids: true,
+            tuning: self.tuning,
+            tunings: self.tunings.clone(),
+            pipelines: self.pipelines.clone(),
+            ..ModelOptions::default()
+        }
+    }
+}
+
+/// Reads the `config.json` of a model folder.
+///
+/// # Errors
+/// [`RankError::Read`] and [`RankError::Config`].
+pub fn read_config(folder: &Path) -> Result<Config, RankError> {
+    let path = folder.join("config.json");
+    let unread = |source| RankError::Read { path: path.clone(), source };
+    let found = std::fs::metadata(&path).map_err(unread)?;
+    if !found.is_file() || found.len() > LARGEST_CONFIG {
+        let reason = format!("not a file of at most {LARGEST_CONFIG} bytes");
+        return Err(unread(std::io::Error::other(reason)));
+    }
+    let text = std::fs::read_to_string(&path).map_err(unread)?;
+    parse_config(&path.display().to_string(), &text)
+}
+
+/// Takes the text of a `config.json`; `name` stands for it in errors.
+///
+/// # Errors
+/// [`RankError::Config`].
+pub fn parse_config(name: &str, text: &str) -> Result<Config, RankError> {
+    let bad = |source| RankError::Config { name: name.to_owned(), source: Box::new(source) };
+    Config::from_json(text.trim_start_matches('\u{feff}')).map_err(bad)
+}

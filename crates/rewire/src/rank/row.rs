@@ -1,0 +1,91 @@
+//! The request that a batch takes next.
+
+use super::batch::{Group, Rows};
+use super::{RequestError, RequestFault, Schema, User};
+
+/// Names that the model does not read which are remembered, for what may have been meant by them.
+const REMEMBERED: usize = 64;
+
+/// A request in the making, at the end of a batch. Dropped before it is finished it leaves no trace.
+pub(super) struct OpenRow<'a> {
+    schema: &'a Schema,
+    rows: &'a mut Rows,
+    /// Columns that were given and are not read.
+    unread: Vec<String>,
+}
+
+impl<'a> OpenRow<'a> {
+    pub fn new(schema: &'a Schema, rows: &'a mut Rows) -> Self {
+        Self { schema, rows, unread: Vec::new() }
+    }
+
+    pub fn schema(&self) -> &'a Schema {
+        self.schema
+    }
+
+    /// Begins a column; `None` if it was begun before.
+    pub fn begin(&mut self, group: Group, position: usize) -> Option<&mut Vec<i64>> {
+        self.rows.group_mut(group).begin(position)
+    }
+
+    /// Begins the labels; `None` if they were begun before.
+    pub fn begin_labels(&mut self) -> Option<&mut Vec<i64>> {
+        self.rows.labels.begin(0)
+    }
+
+    /// Tells of a column that the model does not read.
+    pub fn skip(&mut self, group: Group, name: &str) {
+        if self.unread.len() < REMEMBERED {
+            self.unread.push(group.title(name));
+        }
+    }
+
+    /// Takes a column, if the model reads it.
+    pub fn fill(&mut self, group: Group, name: &str, values: &[i64]) {
+        match self.schema.position(group, name) {
+            Some(position) => self.begin(group, position).into_iter().for_each(|list| list.extend(values)),
+            None => self.skip(group, name),
+        }
+    }
+
+    /// Checks the request and makes it a part of the batch.
+    pub fn finish(self, user: User) -> Result<(), RequestError> {
+        let unread = self.unread.iter().map(String::as_str);
+        match self.check() {
+            Ok([history, candidates]) => {
+                let labels = self.rows.labels.open_list(0).map_or(0, <[i64]>::len);
+                self.rows.contextual.close(1);
+                self.rows.history.close(history);
+                self.rows.candidates.close(candidates);
+                self.rows.labels.close(labels);
+                self.rows.users.push(user);
+                Ok(())
+            }
+            Err(fault) => Err(RequestError { row: self.rows.users.len(), user, fault: fault.with_similar(unread) }),
+        }
+    }
+
+    /// The numbers of events and candidates, if all is well.
+    fn check(&self) -> Result<[usize; 2], RequestFault> {
+        let (schema, rows) = (self.schema, &self.rows);
+        rows.contextual.check(Group::Contextual, &schema.contextual)?;
+        let history = rows.history.check(Group::History, &schema.history)?;
+        let candidates = rows.candidates.check(Group::Candidates, &schema.candidates)?;
+        match rows.labels.open_list(0).map(<[i64]>::len).filter(|labels| *labels != candidates) {
+            None => Ok([history, candidates]),
+            Some(actual) => Err(RequestFault::Lengths {
+                column: "labels".into(),
+                actual,
+                other: "candidates".into(),
+                expected: candidates,
+            }),
+        }
+    }
+}
+
+impl Drop for OpenRow<'_> {
+    fn drop(&mut self) {
+        let Rows { contextual, history, candidates, labels, .. } = &mut *self.rows;
+        [contextual, history, candidates, labels].into_iter().for_each(|lists| lists.discard());
+    }
+}
