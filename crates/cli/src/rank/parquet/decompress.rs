@@ -40,7 +40,7 @@ fn expand(compression: Compression, compressed: &[u8], whole: &mut Vec<u8>) -> R
             Ok(())
         }
         Compression::ZSTD(_) => {
-            let content = zstd::Decoder::with_buffer(compressed).map_err(damaged)?;
+            let content = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(damaged)?;
             content.take(LARGEST + 1).read_to_end(whole).map_err(damaged)?;
             check(whole.len() as u64)
         }
