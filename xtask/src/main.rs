@@ -4,6 +4,7 @@
 mod drivers;
 mod fuzz;
 mod programs;
+mod rooms;
 mod sanitize;
 mod setup;
 mod shell;

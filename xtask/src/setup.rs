@@ -1,3 +1,4 @@
+use crate::rooms;
 use crate::shell::{cargo, run as run_command, succeeds};
 use crate::vulkan::{SoftwareDriver, has_loader};
 use std::process::Command;
@@ -5,6 +6,7 @@ use std::process::Command;
 /// Installs what the tests need and is missing.
 pub(crate) fn run() -> Result<(), String> {
     components()?;
+    web();
     if cfg!(target_os = "linux") { drivers() } else { Ok(()) }
 }
 
@@ -23,6 +25,13 @@ fn components() -> Result<(), String> {
     let mut command = Command::new("rustup");
     command.args(["component", "add"]).args(missing);
     run_command(command)
+}
+
+/// The standard library of the web, where rustup can fetch it.
+fn web() {
+    if !rooms::has_web() && succeeds("rustup", &["--version"]) && !succeeds("rustup", &["target", "add", rooms::WEB]) {
+        eprintln!("xtask: the standard library of {} cannot be fetched", rooms::WEB);
+    }
 }
 
 fn drivers() -> Result<(), String> {

@@ -1,5 +1,6 @@
 use crate::drivers::NewerLavapipe;
 use crate::programs::{self, Job};
+use crate::rooms;
 use crate::shell::{cargo, run as run_command};
 use crate::vulkan::{SoftwareDriver, with_driver};
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ const LONG_TESTS: [&str; 5] = ["golden", "emission", "varied", "portability", "e
 /// Lints and documentation, which build all libraries once more, and the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    rooms::lint()?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     run_command(docs)?;
@@ -43,6 +45,7 @@ fn supply_chain() -> Result<(), String> {
 /// Formatting and all tests.
 pub(crate) fn run() -> Result<(), String> {
     run_command(cargo(&["fmt", "--all", "--check"]))?;
+    rooms::web()?;
     let [first, rest @ ..] = &environments()[..] else { return Ok(()) };
     let mut programs = programs::build()?;
     programs

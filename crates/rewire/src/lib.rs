@@ -43,16 +43,25 @@
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Features
+//!
+//! All are on by default: `gpu` (Vulkan, Metal, DX12 and WebGPU; without it only an app's own device), `cpu` (kernels on the
+//! CPU), `parallel` (the threads of rayon in place of the caller's alone), and `files` (models, weights and caches in files).
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "files")]
 mod caches;
 mod error;
+#[cfg(feature = "files")]
 mod files;
 pub mod rank;
 pub mod weights;
 
+#[cfg(feature = "files")]
 pub use caches::cache_folder;
 pub use error::describe;
+#[cfg(feature = "files")]
 pub use files::write_file;
 pub use rewire_graph as graph;
 pub use rewire_graph_rewrite as graph_rewrite;

@@ -2,6 +2,7 @@
 
 use rewire_graph::Coded;
 use rewire_graph::{DType, HostTensor, SharedBytes};
+#[cfg(feature = "files")]
 use rewire_runtime::map_file;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use serde::Deserialize;
@@ -11,7 +12,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "files")]
+use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -121,6 +124,7 @@ impl fmt::Debug for Data<'_> {
     }
 }
 
+#[cfg(feature = "files")]
 impl Weights<'static> {
     /// Maps a file into memory: a tensor is read from disk when it is used. The file must not be written to or cut while its
     /// tensors are there; one that is put in its place does no harm, see [`map_file`].

@@ -15,14 +15,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg_attr(not(feature = "cpu"), path = "cpu/absent.rs")]
 pub mod cpu;
 mod device;
 mod error;
+mod hash;
 mod kernel;
 mod machine;
 mod memory;
 mod model;
+mod parallel;
 mod session;
+#[cfg(feature = "files")]
 mod store;
 mod tuning;
 
@@ -35,6 +39,7 @@ pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{Model, ModelOptions, PipelineStore, Report};
 pub use session::{Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, Session, Span, Tuned, Value};
+#[cfg(feature = "files")]
 pub use store::{map_file, replace_file, update_file};
 pub use tuning::TuningStore;
 pub use wgpu;

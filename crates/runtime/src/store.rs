@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
-use twox_hash::XxHash3_128;
 
 /// How the names of files end that are not whole yet.
 const PARTIAL: &str = ".tmp";
@@ -106,21 +105,6 @@ pub(crate) fn prune(folder: &Path, prefix: &str, most: usize) -> Result<()> {
     files.sort();
     let excess = files.len().saturating_sub(most);
     files.iter().take(excess).try_for_each(|(_, path)| remove(path))
-}
-
-/// A hash that is the same in every process, on every machine and with every compiler.
-pub(crate) fn hash(bytes: &[u8]) -> u128 {
-    XxHash3_128::oneshot(bytes)
-}
-
-/// [`hash`] of several parts.
-pub(crate) fn hash_all(parts: &[&[u8]]) -> u128 {
-    let mut hasher = XxHash3_128::new();
-    for part in parts {
-        hasher.write(&(part.len() as u64).to_le_bytes());
-        hasher.write(part);
-    }
-    hasher.finish_128()
 }
 
 fn folder(path: &Path) -> &Path {
@@ -238,12 +222,6 @@ mod tests {
         }
         prune(&folder.0, "a-", 2).unwrap();
         assert_eq!(folder.names().into_iter().collect::<Vec<_>>(), ["a-1", "a-3", "b-1"]);
-    }
-
-    #[test]
-    fn hashes_stay_what_they_are() {
-        assert_eq!(format!("{:032x}", hash(b"")), "99aa06d3014798d86001c324468d497f");
-        assert_ne!(hash_all(&[b"ab", b"c"]), hash_all(&[b"a", b"bc"]));
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use super::jsonl::Lines;
+#[cfg(feature = "parquet")]
 use super::parquet::{ColumnFault, Rows};
 use crate::demo;
 use rewire::rank::{Batch, JsonError, RequestError, Schema};
@@ -43,6 +44,7 @@ pub enum InputError {
         limit: u64,
     },
     /// A column of a table cannot be read any further.
+    #[cfg(feature = "parquet")]
     #[error("{file}, row {row}: `{column}` {fault}")]
     Column {
         /// The file.
@@ -123,8 +125,18 @@ pub fn open(data: Option<&Path>, schema: &Schema) -> Result<Box<dyn Requests>, I
     let metadata = file.metadata().map_err(unread)?;
     let mut reader = BufReader::with_capacity(1 << 16, file);
     if reader.fill_buf().map_err(unread)?.starts_with(b"PAR1") {
-        return Ok(Box::new(Rows::open(name, path, schema)?));
+        return rows(name, path, schema);
     }
     let length = metadata.is_file().then_some(metadata.len());
     Ok(Box::new(Lines::new(name, reader, length)))
+}
+
+#[cfg(feature = "parquet")]
+fn rows(name: String, path: &Path, schema: &Schema) -> Result<Box<dyn Requests>, InputError> {
+    Ok(Box::new(Rows::open(name, path, schema)?))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn rows(file: String, _: &Path, _: &Schema) -> Result<Box<dyn Requests>, InputError> {
+    Err(InputError::Table { file, reason: "the program is built without the feature `parquet`".to_owned() })
 }

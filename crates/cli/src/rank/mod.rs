@@ -1,6 +1,7 @@
 mod input;
 mod items;
 mod jsonl;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod progress;
 mod reader;

@@ -4,6 +4,8 @@ mod auc;
 mod batch;
 mod columns;
 mod error;
+#[cfg(feature = "files")]
+mod folder;
 mod json;
 mod lists;
 mod options;
@@ -25,8 +27,10 @@ pub use auc::Auc;
 pub use batch::Batch;
 pub use columns::{Columns, ColumnsError, Integers};
 pub use error::{RankError, RequestError, RequestFault};
+#[cfg(feature = "files")]
+pub use folder::read_config;
 pub use json::{JsonError, whole};
-pub use options::{RankOptions, parse_config, read_config};
+pub use options::{RankOptions, parse_config};
 pub use ranker::{Ranker, Task};
 pub use request::Request;
 pub use rewire_hstu::models::dlrm_hstu::{Config, trace};

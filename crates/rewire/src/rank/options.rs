@@ -2,10 +2,6 @@ use super::RankError;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_hstu::models::dlrm_hstu::Config;
 use rewire_runtime::{Gpu, Kernel, ModelOptions, PipelineStore, TuningStore, Workers};
-use std::path::Path;
-
-/// Bytes of a `config.json` at most.
-const LARGEST_CONFIG: u64 = 64 << 20;
 
 /// How a model is loaded and run.
 #[derive(Clone, Debug)]
@@ -66,22 +62,6 @@ impl RankOptions {
             ..ModelOptions::default()
         }
     }
-}
-
-/// Reads the `config.json` of a model folder.
-///
-/// # Errors
-/// [`RankError::Read`] and [`RankError::Config`].
-pub fn read_config(folder: &Path) -> Result<Config, RankError> {
-    let path = folder.join("config.json");
-    let unread = |source| RankError::Read { path: path.clone(), source };
-    let found = std::fs::metadata(&path).map_err(unread)?;
-    if !found.is_file() || found.len() > LARGEST_CONFIG {
-        let reason = format!("not a file of at most {LARGEST_CONFIG} bytes");
-        return Err(unread(std::io::Error::other(reason)));
-    }
-    let text = std::fs::read_to_string(&path).map_err(unread)?;
-    parse_config(&path.display().to_string(), &text)
 }
 
 /// Takes the text of a `config.json`; `name` stands for it in errors.

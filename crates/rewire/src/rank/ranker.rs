@@ -1,9 +1,8 @@
 use super::scorer::Scorer;
-use super::{Batch, RankError, RankOptions, Ranked, Request, Schema, read_config};
+use super::{Batch, RankError, RankOptions, Ranked, Request, Schema};
 use crate::weights::Weights;
 use rewire_hstu::models::dlrm_hstu::Config;
 use rewire_runtime::{Model, Refinement, Report, RunError, block_on};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,28 +21,10 @@ pub struct Task {
 pub struct Ranker(Arc<Scorer>);
 
 impl Ranker {
-    /// Loads a folder with `config.json` and `model.safetensors`. Reading, tracing and compiling take the thread that polls.
-    ///
-    /// # Errors
-    /// [`RankError`] names the file, key or tensor that is not good, or what is missing for a device.
-    pub async fn load_async(folder: &Path, options: &RankOptions) -> Result<Self, RankError> {
-        let config = read_config(folder)?;
-        let weights = Weights::read(&folder.join("model.safetensors"))?;
-        Self::new_async(&config, &weights, options).await
-    }
-
-    /// [`Ranker::load_async`], blocking.
-    ///
-    /// # Errors
-    /// As [`Ranker::load_async`].
-    pub fn load(folder: &Path, options: &RankOptions) -> Result<Self, RankError> {
-        block_on(Self::load_async(folder, options))
-    }
-
     /// Takes a configuration and weights. Tracing and compiling take the thread that polls.
     ///
     /// # Errors
-    /// As [`Ranker::load_async`].
+    /// [`RankError`] names the key or tensor that is not good, or what is missing for a device.
     pub async fn new_async(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
         Ok(Self(Arc::new(Scorer::new(config, weights, options).await?)))
     }
@@ -51,7 +32,7 @@ impl Ranker {
     /// [`Ranker::new_async`], blocking.
     ///
     /// # Errors
-    /// As [`Ranker::load_async`].
+    /// As [`Ranker::new_async`].
     pub fn new(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
         block_on(Self::new_async(config, weights, options))
     }

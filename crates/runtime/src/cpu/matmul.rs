@@ -11,6 +11,7 @@ use super::reductions::{CompiledReductions, ReductionMachines};
 use super::scratch::room;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
 use super::{Scheduled, tasks};
+use crate::parallel::threads;
 use rewire_graph::pointwise::{Dag, Expr};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::Extent;
@@ -199,7 +200,7 @@ impl Scheduled for CompiledMatmul {
 /// Cuts the result into blocks of rows; where there are few, columns are cut too.
 fn blocks(rows: &[usize], n: usize) -> Vec<Block> {
     let row_blocks: usize = rows.iter().map(|rows| rows.div_ceil(BLOCK)).sum();
-    let wanted = (2 * rayon::current_num_threads()).div_ceil(row_blocks.max(1));
+    let wanted = (2 * threads()).div_ceil(row_blocks.max(1));
     let width = n.div_ceil(wanted.max(1)).next_multiple_of(64).max(64);
     let mut blocks = vec![];
     for (entry, &rows) in rows.iter().enumerate() {

@@ -1,6 +1,7 @@
 use super::error::CpuError;
 use super::memory::Memory;
 use super::store::{Blocks, Store, Target, deal};
+use crate::parallel::{threads, with_helpers};
 use std::sync::{Mutex, OnceLock};
 
 /// Runs tasks on this thread and the current pool, started in order, with one `state` a thread. After an error no more are
@@ -10,7 +11,7 @@ pub(super) fn for_each<T: Send, S>(
     state: impl Fn() -> S + Sync,
     run: impl Fn(&mut S, T) -> Result<(), CpuError> + Sync,
 ) -> Result<(), CpuError> {
-    let workers = rayon::current_num_threads().min(tasks.len());
+    let workers = threads().min(tasks.len());
     let (queue, failure) = (Mutex::new(tasks.into_iter()), OnceLock::new());
     let work = || {
         let mut own = None;
@@ -23,12 +24,7 @@ pub(super) fn for_each<T: Send, S>(
             }
         }
     };
-    rayon::in_place_scope(|scope| {
-        for _ in 1..workers {
-            scope.spawn(|_| work());
-        }
-        work();
-    });
+    with_helpers(workers.saturating_sub(1), work);
     failure.into_inner().map_or(Ok(()), Err)
 }
 

@@ -5,6 +5,7 @@ use super::memory::Memory;
 use super::operand::{Env, count};
 use super::store::{SharedOutputs, Target};
 use super::tasks;
+use crate::parallel::threads;
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{Dag, Interval, Intervals, Tri};
 use rewire_graph_rewrite::plan::Extent;
@@ -64,7 +65,7 @@ impl RowsAndKeys {
     fn tasks(&self, rows: &[usize], keys: &[usize]) -> Vec<Vec<Block>> {
         let heads = self.heads;
         let pairs = rows.iter().filter(|&&rows| rows > 0).count() * heads;
-        let parts = (TASKS * rayon::current_num_threads()).div_ceil(pairs.max(1));
+        let parts = (TASKS * threads()).div_ceil(pairs.max(1));
         let mut samples: Vec<usize> = (0..rows.len()).collect();
         samples.sort_by_key(|&sample| std::cmp::Reverse(keys[sample]));
         let mut tasks = vec![];

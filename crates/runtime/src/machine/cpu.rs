@@ -1,9 +1,10 @@
 use super::shortest;
+use crate::parallel::{map, on_each_thread};
 use pulp::{Arch, Simd, WithSimd};
-use rayon::prelude::*;
 use rewire_graph_rewrite::cost::Machine;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 /// Floats of the arrays that are copied: more than a cache holds.
 const FLOATS: usize = 32 << 20;
@@ -17,16 +18,15 @@ const CHAINS: usize = 12;
 pub(super) fn measure() -> Machine {
     let (from, mut to) = (vec![1.0f32; FLOATS], vec![0.0f32; FLOATS]);
     let copied = seconds(|| {
-        let parts = to.par_chunks_mut(PART).zip(from.par_chunks(PART));
-        parts.for_each(|(to, from)| to.copy_from_slice(from));
+        map(to.chunks_mut(PART).zip(from.chunks(PART)).collect(), |(to, from)| to.copy_from_slice(from));
         black_box(to.as_slice());
     });
     let computed = seconds(|| {
-        rayon::broadcast(|_| black_box(Arch::new().dispatch(MultiplyAdds)));
+        on_each_thread(|| black_box(Arch::new().dispatch(MultiplyAdds)));
     });
-    let operations: f64 = rayon::broadcast(|_| Arch::new().dispatch(MultiplyAdds)).into_iter().sum();
+    let operations: f64 = on_each_thread(|| Arch::new().dispatch(MultiplyAdds)).into_iter().sum();
     let launch = seconds(|| {
-        rayon::broadcast(|context| black_box(context.index()));
+        on_each_thread(|| black_box(()));
     });
     Machine {
         bandwidth: 2.0 * size_of_val(from.as_slice()) as f64 / copied,

@@ -3,7 +3,7 @@ use crate::model::{Pipelines, WantedPipeline};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::Machine;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot, Target};
-use std::time::Instant;
+use web_time::Instant;
 use wgpu::util::DeviceExt;
 
 const COPY: &str = include_str!("../../../../shaders/copy.wgsl");

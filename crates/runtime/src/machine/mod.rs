@@ -1,5 +1,6 @@
 //! Measuring the rates of a device that benches and predictions refer to.
 
+#[cfg(feature = "cpu")]
 mod cpu;
 mod gpu;
 
@@ -26,7 +27,10 @@ const REPEATS: usize = 4;
 pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<Machine, GpuError> {
     match gpu {
         Some(gpu) => gpu::measure(gpu).await,
+        #[cfg(feature = "cpu")]
         None => Ok(cpu::measure()),
+        #[cfg(not(feature = "cpu"))]
+        None => Err(GpuError::NoAdapter { filter: None, missing: "and the feature `cpu` is not built in".to_owned() }),
     }
 }
 

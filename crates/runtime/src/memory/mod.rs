@@ -3,6 +3,8 @@
 mod host;
 mod layout;
 mod lease;
+#[cfg(target_os = "linux")]
+mod linux;
 mod slots;
 mod spares;
 

@@ -145,7 +145,7 @@ async fn open_beside<E: Send>(
     build: impl FnOnce() -> Result<Plan, E> + Send,
 ) -> (Result<Plan, E>, Result<Option<Gpu>, RuntimeError>) {
     #[cfg(not(target_arch = "wasm32"))]
-    return rayon::join(build, || block_on(open(options)));
+    return crate::parallel::join(build, || block_on(open(options)));
     #[cfg(target_arch = "wasm32")]
     return (build(), open(options).await);
 }

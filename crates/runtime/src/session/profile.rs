@@ -1,6 +1,7 @@
 use rewire_graph_rewrite::plan::Step;
 use serde::Serialize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 /// How closely a run is timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

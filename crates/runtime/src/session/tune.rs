@@ -7,7 +7,8 @@ use crate::tuning::{Bucket, Trial, identity};
 use crate::{RunError, block_on};
 use rewire_graph_rewrite::cost::Machine;
 use rewire_graph_rewrite::emit::Tuning;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 /// What the tunings of a kernel were measured to take.
 #[derive(Clone, Debug, PartialEq)]

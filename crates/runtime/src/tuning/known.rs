@@ -1,5 +1,5 @@
 use super::{Bucket, symbols};
-use crate::store::hash;
+use crate::hash::hash;
 use rewire_graph::Symbol;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Kernel;

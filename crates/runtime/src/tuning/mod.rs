@@ -2,6 +2,7 @@
 
 mod bucket;
 mod known;
+#[cfg_attr(not(feature = "files"), path = "absent.rs")]
 mod store;
 mod trial;
 

@@ -1,5 +1,6 @@
 use super::{Bucket, KernelTunings};
-use crate::store::{hash, prune, update_file};
+use crate::hash::hash;
+use crate::store::{prune, update_file};
 use crate::{Gpu, RunError};
 use rewire_graph_rewrite::emit::{EMITTER, Target, Tuning};
 use serde::{Deserialize, Serialize};

@@ -13,9 +13,9 @@ use super::parameters::Resident;
 use super::pipelines::{Made, Pipeline, PipelineStore, Pipelines, WantedPipeline};
 use super::placement::Homes;
 use crate::memory::Layout;
+use crate::parallel::map;
 use crate::session::{ControlLayout, Sizes};
 use crate::{Gpu, GpuError, RuntimeError};
-use rayon::prelude::*;
 use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::BTreeSet;
@@ -79,12 +79,11 @@ impl GpuKernels {
         store: Option<&PipelineStore>,
     ) -> Vec<Made<Refused>> {
         let target = self.gpu.target();
-        let wanted = steps.par_iter().enumerate().map(|(position, step)| WantedPipeline {
+        let wanted = map(steps.iter().enumerate().collect(), |(position, step): (usize, &Step)| WantedPipeline {
             label: label(step),
             kernel: emitter(position, step, target, &self.tunings.base(position)).map_err(Refused::Kernel),
             lasting: true,
         });
-        let wanted: Vec<_> = wanted.collect();
         if let Some(store) = store {
             let shaders = wanted.iter().filter_map(|wanted| wanted.kernel.as_ref().ok());
             self.pipelines.open(store, &self.gpu, shaders.map(|parsed| parsed.kernel.wgsl.as_str())).await;

@@ -4,10 +4,10 @@ use super::step::{StepKernel, Variant};
 use super::{GpuKernels, label, largest};
 use crate::model::load::ModelOptions;
 use crate::model::pipelines::WantedPipeline;
+use crate::parallel::map;
 use crate::session::Sizes;
 use crate::tuning::{Bucket, KernelTunings, Times, Trial, identity, symbols};
 use crate::{Gpu, GpuError, RunError};
-use rayon::prelude::*;
 use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::emit::{Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{Plan, Step};
@@ -335,7 +335,7 @@ impl GpuKernels {
                 .map_err(|error| Refused::Kernel(error.to_string())),
             lasting: !matches!(reason, Reason::Forced),
         };
-        let wanted: Vec<_> = choices.par_iter().map(emit).collect();
+        let wanted = map(choices.iter().collect(), emit);
         let made = self.pipelines.get(&self.gpu, wanted).await;
         let mut again = vec![];
         for (Choice { position, step, variant, reason }, made) in choices.into_iter().zip(made) {

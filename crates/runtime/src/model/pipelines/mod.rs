@@ -1,11 +1,12 @@
 //! Compiled kernels, in this process and on disk.
 
+#[cfg_attr(not(feature = "files"), path = "absent.rs")]
 mod store;
 
 pub use store::PipelineStore;
 
+use crate::parallel::{later, map};
 use crate::{Gpu, GpuError};
-use rayon::prelude::*;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -73,11 +74,11 @@ impl Pipelines {
         self.stored = store.open(gpu, shaders).await.map(Arc::new);
     }
 
-    /// Keeps what was compiled for later processes, on a thread of rayon's: nobody waits for it.
+    /// Keeps what was compiled for later processes, on another thread where there are some: nobody waits for it.
     pub fn store(&self) {
         if let Some(stored) = self.stored.as_ref().filter(|stored| stored.has_grown()) {
             let stored = stored.clone();
-            rayon::spawn(move || stored.keep());
+            later(move || stored.keep());
         }
     }
 
@@ -136,13 +137,12 @@ impl Pipelines {
     /// Compiles on all threads.
     async fn make(&self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
         let cache = self.stored.as_ref().map(|stored| stored.cache());
-        let compiled = jobs.into_par_iter().map(|Job { key, what, label, module, layout, checked, lasting }| {
+        let compiled = map(jobs, |Job { key, what, label, module, layout, checked, lasting }| {
             let cache = cache.filter(|_| lasting);
             let own = layout.clone();
             let compiled = gpu.watched(move || compile(gpu, module, (&own, cache), &label, checked));
             (key, what, layout, lasting, compiled)
         });
-        let compiled: Vec<_> = compiled.collect();
         let mut made = Vec::with_capacity(compiled.len());
         for (key, what, layout, lasting, compiled) in compiled {
             let pipeline = gpu.outcome(&what, compiled).await.map(|pipeline| Pipeline { pipeline, layout });
@@ -158,7 +158,7 @@ impl Pipelines {
 
 impl Drop for Pipelines {
     fn drop(&mut self) {
-        // A thread of rayon's may not have begun.
+        // Another thread may not have begun.
         self.stored.iter().for_each(|stored| stored.keep());
     }
 }

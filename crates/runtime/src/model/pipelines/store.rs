@@ -1,4 +1,5 @@
-use crate::store::{hash, hash_all, prune, replace};
+use crate::hash::{hash, hash_all};
+use crate::store::{prune, replace};
 use crate::{Gpu, GpuError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

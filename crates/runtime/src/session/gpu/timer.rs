@@ -3,7 +3,8 @@ use crate::session::profile::{Detail, Recorder};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::plan::Plan;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 /// Timestamp queries around the passes of a segment, and around its steps where they are asked for.
 ///

@@ -1,0 +1,109 @@
+//! Kernels on the CPU: there are none without the feature `cpu`.
+
+mod error;
+
+pub use error::CpuError;
+
+use rewire_graph::{DType, HostTensor, Symbol};
+use rewire_graph_rewrite::plan::Kernel;
+
+/// A kernel compiled for the CPU: there is none.
+#[derive(Clone, Debug)]
+pub enum Compiled {}
+
+/// The memory of a tensor that kernels on the CPU read and write: there is none.
+#[derive(Clone, Debug)]
+pub enum Memory {}
+
+/// What a kernel reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Operand<'a> {
+    /// A tensor.
+    Tensor(&'a Memory),
+    /// A vector or scalar (one entry) of the shape program.
+    Host(&'a [i64]),
+}
+
+fn absent() -> CpuError {
+    CpuError::Unsupported { kernel: "nest", reason: "the feature `cpu` is not built in".to_owned() }
+}
+
+/// Bytes of the memory of a tensor.
+pub(crate) fn padded_bytes(_: DType, _: &[usize]) -> u64 {
+    0
+}
+
+impl Compiled {
+    /// Compiles a kernel.
+    ///
+    /// # Errors
+    /// [`CpuError::Unsupported`], always.
+    pub fn new(_: &Kernel) -> Result<Self, CpuError> {
+        Err(absent())
+    }
+
+    /// Runs the kernel.
+    ///
+    /// # Errors
+    /// None: there is no kernel.
+    pub fn run(
+        &self,
+        _: &[Operand<'_>],
+        _: &mut [&mut Memory],
+        _: &dyn Fn(Symbol) -> Option<i64>,
+    ) -> Result<(), CpuError> {
+        match *self {}
+    }
+}
+
+impl Memory {
+    /// Memory for a tensor.
+    ///
+    /// # Errors
+    /// [`CpuError::Unsupported`], always.
+    pub fn new(_: DType, _: &[usize]) -> Result<Self, CpuError> {
+        Err(absent())
+    }
+
+    /// A copy of a tensor.
+    ///
+    /// # Errors
+    /// [`CpuError::Unsupported`], always.
+    pub fn from_host(_: &HostTensor) -> Result<Self, CpuError> {
+        Err(absent())
+    }
+
+    /// Makes room for another tensor.
+    ///
+    /// # Errors
+    /// None: there is no memory.
+    pub fn reset(&mut self, _: DType, _: &[usize]) -> Result<(), CpuError> {
+        match *self {}
+    }
+
+    /// Takes the bytes of a tensor.
+    ///
+    /// # Errors
+    /// None: there is no memory.
+    pub fn write(&mut self, _: &[u8]) -> Result<(), CpuError> {
+        match *self {}
+    }
+
+    /// A copy on the host.
+    ///
+    /// # Errors
+    /// None: there is no memory.
+    pub fn to_host(&self) -> Result<HostTensor, CpuError> {
+        match *self {}
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> u64 {
+        match *self {}
+    }
+
+    /// The memory of a tensor of the host, shared: none.
+    pub fn shared_with(_: &HostTensor) -> Option<Self> {
+        None
+    }
+}
