@@ -276,7 +276,7 @@ impl GpuKernels {
                 .map_err(|error| Refused::Kernel(error.to_string())),
             lasting: true,
         };
-        let made = self.pipelines.get(&self.gpu, wanted.par_iter().map(emit).collect()).await;
+        let made = self.pipelines.get(&self.gpu, map(wanted.iter().collect(), emit)).await;
         let mut count = 0;
         for ((position, variant), made) in wanted.into_iter().zip(made) {
             match (made, self.step(position)) {
