@@ -55,7 +55,7 @@ fn attention(scope: &Scope, x: &Tensor, rows: &Ragged) -> Tensor {
     let parts = uvqk.silu().split_columns(&[inner; 4]);
     let heads = |t: &Tensor| t.reshape(&[rows.total.clone(), HEADS.into(), (WIDTH / HEADS).into()]);
     let weights = &(&heads(&parts[2]).scores(&heads(&parts[3]), rows, rows) * 0.25).silu() * 0.01;
-    let mask = rows.row_index(rows, HEADS).ge(&rows.key_index(rows, HEADS));
+    let mask = rows.row_index(rows, HEADS).ge(rows.key_index(rows, HEADS));
     let masked = mask.select(&weights, &scope.scalar(DType::F32, 0.0));
     let attended = masked.weighted_sum(&heads(&parts[1]), rows, rows).reshape(x.shape());
     let normed = attended.layer_norm(&vector("out_weight", inner), &vector("out_bias", inner), 1e-6);

@@ -14,7 +14,7 @@ const WIDTH: usize = 6;
 /// Sums, means and softmaxes of table rows and a DIN attention to them.
 fn model(pick: impl Fn([Tensor; 4]) -> Vec<(&'static str, Tensor)>) -> Graph {
     let scope = Scope::new();
-    let bags = scope.lengths("lengths", &scope.size("samples"));
+    let bags = scope.lengths("lengths", scope.size("samples"));
     let ids = scope.input("ids", DType::I64, std::slice::from_ref(&bags.total));
     let query = scope.input("query", DType::F32, &[bags.batch.clone(), WIDTH.into()]);
     let table = scope.parameter("table", DType::F32, &[ROWS.into(), WIDTH.into()]);

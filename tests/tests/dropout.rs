@@ -121,7 +121,7 @@ fn a_layer_that_learns_drops_its_output() {
     };
     let layer = |ratio: f32, mode: Mode| {
         let scope = Scope::new().with_mode(mode);
-        let rows = scope.lengths("lengths", &scope.size("samples"));
+        let rows = scope.lengths("lengths", scope.size("samples"));
         let x = scope.input("x", DType::F32, &[rows.total.clone(), 25.into()]);
         let input = StuInput { x, rows, num_targets: None, max_seq_len: SeqLen::Fixed(9) };
         let out = StuLayer { config: config(ratio) }.forward(&scope, &input);

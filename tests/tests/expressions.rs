@@ -61,7 +61,7 @@ fn choices(count: usize) -> Graph {
     let [x, y] = ["x", "y"].map(|name| scope.input(name, F32, &[rows.clone(), 32.into()]));
     let turned = |n: usize| scope.concat(&[&y.slice(1, n, 32 - n), &y.slice(1, 0, n)], 1);
     let chosen = (0..count).fold(x.clone(), |z, n| {
-        x.gt(&scope.scalar(F32, n as f64 / count as f64)).select(&turned(1 + n % 31).silu(), &z)
+        x.gt(scope.scalar(F32, n as f64 / count as f64)).select(&turned(1 + n % 31).silu(), &z)
     });
     scope.finish(&[("y", chosen)]).unwrap()
 }
@@ -83,7 +83,7 @@ fn choices_that_share_a_side_end() {
     let rows = scope.size("rows");
     let [x, y] = ["x", "y"].map(|name| scope.input(name, F32, &[rows.clone(), 8.into()]));
     let z = (0..40).fold(x.clone(), |z, n| {
-        let [one, other] = [n, n + 1].map(|n| y.gt(&scope.scalar(F32, f64::from(n) / 40.0)));
+        let [one, other] = [n, n + 1].map(|n| y.gt(scope.scalar(F32, f64::from(n) / 40.0)));
         one.select(&z, &other.select(&z, &(&y + f64::from(n)).exp()))
     });
     let case = Case::random(scope.finish(&[("z", z)]).unwrap(), &[("rows", 2)], 8);
@@ -103,12 +103,12 @@ fn values_read_twice_take_no_more_time() {
 /// Attention whose mask has this many operators in a row.
 fn masked(operators: usize) -> Graph {
     let scope = Scope::new();
-    let rows = scope.lengths("lengths", &scope.size("samples"));
+    let rows = scope.lengths("lengths", scope.size("samples"));
     let q = scope.input("q", F32, &[rows.total.clone(), 1.into(), 4.into()]);
     let (row, key) = (rows.row_index(&rows, 1), rows.key_index(&rows, 1));
     let mask = (0..operators / 2).fold(row.ge(&key), |mask, n| {
         let other = scope.scalar(DType::I32, n as f64);
-        mask.and(&key.not_equal(&(&other + &row)))
+        mask.and(key.not_equal(&(&other + &row)))
     });
     let weights = mask.select(&q.scores(&q, &rows, &rows), &scope.scalar(F32, 0.0));
     scope.finish(&[("y", weights.weighted_sum(&q, &rows, &rows))]).unwrap()

@@ -17,13 +17,13 @@ fn kernels() -> Vec<Kernel> {
 }
 
 fn weight(scope: &Scope, name: &str, shape: &[usize]) -> Tensor {
-    scope.parameter(name, F32, &shape.iter().map(|&n| Dim::from(n)).collect::<Vec<_>>())
+    scope.parameter(name, F32, shape.iter().map(|&n| Dim::from(n)).collect::<Vec<_>>())
 }
 
 /// Two layers of sequential transduction units, a lookup, and a result a sample.
 fn model(heads: usize) -> (Graph, Tensors) {
     let scope = Scope::new();
-    let rows = scope.lengths("lengths", &scope.size("batch"));
+    let rows = scope.lengths("lengths", scope.size("batch"));
     let ids = scope.input("ids", DType::U32, std::slice::from_ref(&rows.total));
     let mut x = weight(&scope, "table", &[40, WIDTH]).gather(&ids);
     for layer in 0..2 {
@@ -43,7 +43,7 @@ fn layer_of(scope: &Scope, x: &Tensor, rows: &Ragged, heads: usize) -> Tensor {
     let parts = uvqk.split_columns(&[WIDTH; 4]);
     let split = |t: &Tensor| t.reshape(&[rows.total.clone(), heads.into(), width.into()]);
     let weights = &(&split(&parts[2]).scores(&split(&parts[3]), rows, rows) * 0.3).silu() * 0.1;
-    let mask = rows.row_index(rows, heads).ge(&rows.key_index(rows, heads));
+    let mask = rows.row_index(rows, heads).ge(rows.key_index(rows, heads));
     let attended = mask.select(&weights, &scope.scalar(F32, 0.0)).weighted_sum(&split(&parts[1]), rows, rows);
     let attended = attended.reshape(&[rows.total.clone(), WIDTH.into()]);
     let gated = &parts[0].silu() * &attended.normalize(1e-4);

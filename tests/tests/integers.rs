@@ -365,17 +365,17 @@ fn key(rows: &Ragged) -> Tensor {
 #[test]
 fn masks_of_integers_that_wrap_around_pass_over_no_key_that_counts() {
     let masks: [Mask; 7] = [
-        |rows, x| (&key(rows) + x).ge(&row(rows)),
-        |rows, x| (x - &key(rows)).lt(&row(rows)),
-        |rows, x| (&key(rows) * x).gt(&row(rows)),
-        |rows, x| (&(x - &key(rows)).abs() - &row(rows)).le(&x.abs()),
-        |rows, x| (-&(&key(rows) + x)).gt(&row(rows)),
+        |rows, x| (&key(rows) + x).ge(row(rows)),
+        |rows, x| (x - &key(rows)).lt(row(rows)),
+        |rows, x| (&key(rows) * x).gt(row(rows)),
+        |rows, x| (&(x - &key(rows)).abs() - &row(rows)).le(x.abs()),
+        |rows, x| (-&(&key(rows) + x)).gt(row(rows)),
         |rows, x| (&(&key(rows) * &row(rows)) * 40_000_000i64).gt(x),
-        |rows, x| (&(&key(rows).maximum(x) + &row(rows)) / 3i64).lt(&key(rows)),
+        |rows, x| (&(&key(rows).maximum(x) + &row(rows)) / 3i64).lt(key(rows)),
     ];
     for (number, mask) in masks.into_iter().enumerate() {
         let scope = Scope::new();
-        let rows = scope.lengths("lengths", &scope.size("batch"));
+        let rows = scope.lengths("lengths", scope.size("batch"));
         let total = rows.total.clone();
         let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, DType::F32, &[total.clone(), 1.into(), 4.into()]));
         let x = scope.input("x", DType::I32, &[total]);

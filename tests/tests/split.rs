@@ -14,7 +14,7 @@ const F32: DType = DType::F32;
 /// Bags of ids and one id a sample, their rows and an MLP; also the rows themselves.
 fn model() -> Case {
     let scope = Scope::new();
-    let bags = scope.lengths("lengths", &scope.size("samples"));
+    let bags = scope.lengths("lengths", scope.size("samples"));
     let ids = scope.input("ids", DType::I64, std::slice::from_ref(&bags.total));
     let item = scope.input("item", DType::I64, std::slice::from_ref(&bags.batch));
     let (history, target) = scope.module("embeddings", |scope| {

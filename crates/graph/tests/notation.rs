@@ -5,6 +5,8 @@ use half::{bf16, f16};
 use rewire_graph::{DType, Element, Graph, GraphError, HostTensor, Scope, Tensor, interpret};
 use std::collections::HashMap;
 
+type Body = fn(&Scope, &Tensor) -> Tensor;
+
 const VALUES: [f32; 6] = [0.5, -1.25, 3.0, 2.0, -0.75, 4.0];
 
 fn finish(body: impl FnOnce(&Scope, &Tensor) -> Tensor) -> Result<Graph, GraphError> {
@@ -80,7 +82,7 @@ fn shapes_are_tuples_arrays_and_slices() {
 
 #[test]
 fn axes_count_from_either_end() {
-    let pairs: [[fn(&Scope, &Tensor) -> Tensor; 2]; 8] = [
+    let pairs: [[Body; 2]; 8] = [
         [|_, x| x.sum(-1), |_, x| x.sum(1)],
         [|_, x| x.mean(-2), |_, x| x.mean(0)],
         [|_, x| x.softmax(-1), |_, x| x.softmax(1usize)],
@@ -97,7 +99,7 @@ fn axes_count_from_either_end() {
 
 #[test]
 fn an_axis_that_is_not_there_is_an_error() {
-    let bodies: [fn(&Scope, &Tensor) -> Tensor; 7] = [
+    let bodies: [Body; 7] = [
         |_, x| x.sum(2),
         |_, x| x.mean(-3),
         |_, x| x.slice(-3, 0, 1),

@@ -57,7 +57,7 @@ fn run(inputs: &[(&str, &[usize])], model: impl FnOnce(&Scope, &[Tensor]) -> Vec
         .iter()
         .map(|(name, shape)| {
             let inner = shape[1..].iter().map(|&n| Dim::from(n));
-            scope.input(name, DType::F32, &std::iter::once(count.clone()).chain(inner).collect::<Vec<_>>())
+            scope.input(name, DType::F32, std::iter::once(count.clone()).chain(inner).collect::<Vec<_>>())
         })
         .collect();
     let outputs = model(&scope, &traced);
@@ -167,7 +167,7 @@ fn bags_are_sums_and_means_of_table_rows() {
             serde_json::from_value(json!({ "num_embeddings": 5, "embedding_dim": 3, "mode": mode })).unwrap();
         config.check().unwrap();
         let scope = Scope::new();
-        let bags = scope.lengths("lengths", &scope.size("samples"));
+        let bags = scope.lengths("lengths", scope.size("samples"));
         let index = scope.input("ids", DType::I64, std::slice::from_ref(&bags.total));
         let out = config.forward(&scope, &index, &bags);
         let inputs = HashMap::from([
@@ -192,7 +192,7 @@ fn bags_are_sums_and_means_of_table_rows() {
 #[test]
 fn padding_is_undone_and_longer_samples_are_cut() {
     let scope = Scope::new();
-    let jagged = scope.lengths("lengths", &scope.size("samples"));
+    let jagged = scope.lengths("lengths", scope.size("samples"));
     let x = scope.input("x", DType::F32, &[jagged.total.clone(), 2.into()]);
     let outputs = [jagged.max().as_dim(), 4.into(), 2.into()]
         .iter()
@@ -359,7 +359,7 @@ fn errors_name_what_is_wrong() {
     assert_eq!(error(json!({ "extraction_networks": [], "num_task": 2 })), "extraction_networks");
 
     let scope = Scope::new();
-    let history = scope.lengths("lengths", &scope.size("samples"));
+    let history = scope.lengths("lengths", scope.size("samples"));
     let q = scope.input("q", DType::F32, &[history.batch.clone(), 4.into()]);
     let k = scope.input("k", DType::F32, &[history.total.clone(), 3.into()]);
     let config: DinConfig = serde_json::from_value(json!({ "attn_mlp": { "hidden_units": [7] } })).unwrap();

@@ -122,7 +122,7 @@ impl Op for JaggedConcat {
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
         let rows = at.ragged(4, &at.result.dim(0));
         let [first, second] = [0, 1].map(|operand| at.ragged(operand + 2, &at.operand(operand).dim(0)));
-        let a = at.of.jagged_slice(&rows, &(&first.lengths * 0), &first);
+        let a = at.of.jagged_slice(&rows, &(&first.lengths * 0.0), &first);
         let b = at.of.jagged_slice(&rows, &first.lengths, &second);
         Ok(vec![Some(a), Some(b), None, None, None])
     }

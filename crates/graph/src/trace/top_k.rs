@@ -50,12 +50,12 @@ impl Scope {
     fn next_largest(&self, x: &Tensor, columns: &Tensor, last: Option<&Round>) -> Round {
         let [lowest, highest] = [f64::NEG_INFINITY, f64::INFINITY].map(|value| self.scalar(DType::F32, value));
         let left = match last {
-            Some(Round { value, column }) => x.lt(value).or(&x.equal(value).and(&columns.cast(DType::F32).gt(column))),
+            Some(Round { value, column }) => x.lt(value).or(x.equal(value).and(columns.cast(DType::F32).gt(column))),
             None => x.le(&highest),
         };
         let candidates = left.select(x, &lowest);
         let value = candidates.max(1);
-        let found = left.and(&candidates.equal(&value));
+        let found = left.and(candidates.equal(&value));
         let column = found.select(&columns.cast(DType::F32), &highest).min(1);
         Round { value, column }
     }
@@ -63,7 +63,7 @@ impl Scope {
     /// The elements and columns of a round, where there are any.
     fn found(&self, Round { value, column }: &Round) -> (Tensor, Tensor) {
         let [least, none] = [f32::MIN, -1.0].map(|value| self.scalar(DType::F32, f64::from(value)));
-        let exists = column.lt(&self.scalar(DType::F32, MOST_COLUMNS as f64));
+        let exists = column.lt(self.scalar(DType::F32, MOST_COLUMNS as f64));
         (exists.select(value, &least), exists.select(column, &none).cast(DType::I32))
     }
 

@@ -104,12 +104,12 @@ impl SimpleActionEncoder {
             for (&threshold, &bit) in self.watchtime_to_action_thresholds.iter().zip(&self.watchtime_to_action_weights)
             {
                 let long = column(watchtimes).binary_scalar(BinaryOp::Ge, threshold as f64);
-                mask = mask.or(&long.select(&long_integer(scope, bit), &long_integer(scope, 0)));
+                mask = mask.or(long.select(&long_integer(scope, bit), &long_integer(scope, 0)));
             }
         }
         scope.weight("_target_action_embedding_table", &[1.into(), self.output_dim().into()]);
         let table = scope.weight("_action_embedding_table", &[bits.into(), width.into()]);
-        let set = mask.and(&scope.constant(HostTensor::lengths(&weights))).binary_scalar(BinaryOp::Ne, 0.0);
+        let set = mask.and(scope.constant(HostTensor::lengths(&weights))).binary_scalar(BinaryOp::Ne, 0.0);
         let set = set.reshape(&[uih.total.clone(), bits.into(), 1.into()]);
         let rows = set.select(&table, &scope.scalar(DType::F32, 0.0));
         rows.reshape(&[uih.total.clone(), (bits * width).into()])

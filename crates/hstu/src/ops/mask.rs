@@ -112,16 +112,16 @@ impl StandardMask {
         let (row, key) = (self.id(pairs, pairs.row(), &end), self.id(pairs, pairs.key(), &end));
         let signed = &row - &key;
         let distance = if self.causal { signed } else { signed.abs() };
-        let mut mask = pairs.row().equal(pairs.key()).or(&distance.gt(&pairs.int(0)));
+        let mut mask = pairs.row().equal(pairs.key()).or(distance.gt(pairs.int(0)));
         if self.max_attn_len > 0 {
-            let mut near = distance.le(&pairs.int(self.max_attn_len));
+            let mut near = distance.le(pairs.int(self.max_attn_len));
             if self.min_full_attn_seq_len > 0 {
-                near = near.or(&row.ge(&(&end - pairs.int(self.min_full_attn_seq_len))));
+                near = near.or(row.ge(&(&end - pairs.int(self.min_full_attn_seq_len))));
             }
             mask = mask.and(&near);
         }
         if self.contextual_seq_len > 0 {
-            mask = mask.or(&row.equal(&pairs.int(0)).and(&key.lt(&end)));
+            mask = mask.or(row.equal(pairs.int(0)).and(key.lt(&end)));
         }
         mask
     }
@@ -142,7 +142,7 @@ impl StandardMask {
     fn id(&self, pairs: &Pairs, position: &Tensor, end: &Tensor) -> Tensor {
         let id = match self.contextual_seq_len {
             0 | 1 => position.clone(),
-            context => (position - pairs.int(context - 1)).maximum(&pairs.int(0)),
+            context => (position - pairs.int(context - 1)).maximum(pairs.int(0)),
         };
         if self.num_targets.is_some() { id.minimum(end) } else { id }
     }
@@ -162,6 +162,6 @@ impl IntervalMask {
         self.attn_func.require_shape("hstu_mha", "attn_func", &[pairs.heads().into(), 3.into(), rows.clone()]);
         let bound = |n| pairs.per_row(&self.attn_func.slice(1, n, 1).reshape(&[pairs.heads().into(), rows.clone()]));
         let key = pairs.key();
-        key.lt(&bound(0)).or(&bound(1).le(key).and(&key.lt(&bound(2))))
+        key.lt(bound(0)).or(bound(1).le(key).and(key.lt(bound(2))))
     }
 }

@@ -56,7 +56,7 @@ pub fn add_positional_embeddings(x: &Tensor, table: &Tensor, alpha: f64, positio
     require("add_positional_embeddings", x, alpha, [("table", table)]);
     let last = table.ty().extent(0).unwrap_or(1).saturating_sub(1);
     let highest = positions.history().binary_scalar(BinaryOp::Min, last as f64);
-    let index = positions.rows.position().minimum(&highest.jagged_broadcast(positions.rows));
+    let index = positions.rows.position().minimum(highest.jagged_broadcast(positions.rows));
     (x * alpha) + table.gather(&index)
 }
 
@@ -129,8 +129,8 @@ fn time_bucket(scope: &Scope, rows: &Ragged, time: &TimeBuckets, buckets: usize)
     };
     let near = z.clamp(Some(0.0), Some(buckets as f64)).trunc().cast(DType::I32);
     let edges = time.bucket_fn.edges(scope, timestamps.dtype(), time.increments, buckets);
-    let missed = gap.lt(&edges.gather(&near)).cast(DType::I32);
-    let reached = gap.ge(&edges.gather(&(&near + 1.0))).cast(DType::I32);
+    let missed = gap.lt(edges.gather(&near)).cast(DType::I32);
+    let reached = gap.ge(edges.gather(&(&near + 1.0))).cast(DType::I32);
     (&near - &missed) + &reached
 }
 

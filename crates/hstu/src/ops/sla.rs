@@ -19,9 +19,9 @@ impl SemiLocal {
     pub fn trace(&self, pairs: &Pairs) -> Tensor {
         let history = pairs.per_sample(&self.history(pairs.lengths()));
         let (row, key) = (pairs.row(), pairs.key());
-        let global = key.lt(&pairs.int(self.global()));
-        let local = (row - key).lt(&pairs.int(self.sla_k1));
-        let of_history = key.le(row).and(&global.or(&local));
+        let global = key.lt(pairs.int(self.global()));
+        let local = (row - key).lt(pairs.int(self.sla_k1));
+        let of_history = key.le(row).and(global.or(&local));
         row.lt(&history).select(&of_history, &key.lt(&history))
     }
 

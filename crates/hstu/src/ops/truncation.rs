@@ -27,7 +27,7 @@ pub fn stu_truncation(
     let prefix = if contextual_seq_len > 0 { Some(prefix_rows(scope, rows, contextual_seq_len)) } else { None };
     let rest = prefix.as_ref().map_or_else(|| rows.lengths.clone(), |prefix| &rows.lengths - &prefix.lengths);
     let history = num_targets.map_or_else(|| rest.clone(), |targets| &rest - targets.at_most(&rest, "num_targets"));
-    let dropped = &history - history.minimum(&scope.host_size(tail_len));
+    let dropped = &history - history.minimum(scope.host_size(tail_len));
     let tail = Ragged::from_lengths(&(&rest - &dropped));
     let kept = Ragged::from_lengths(&(&rows.lengths - &dropped));
     Truncation { rows: rows.clone(), kept, dropped, prefix, tail }

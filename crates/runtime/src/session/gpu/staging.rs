@@ -75,7 +75,7 @@ impl GpuSide {
         words: &'a [i32],
         sizes: &Sizes,
         fetched: &'a [(BufferId, HostTensor)],
-    ) -> Result<Vec<(wgpu::Buffer, Cow<'a, [u8]>)>, GpuError> {
+    ) -> Result<Vec<Content<'a>>, GpuError> {
         let mut contents = Vec::with_capacity(fetched.len() + 1);
         contents.extend(self.control.clone().map(|buffer| (buffer, Cow::Borrowed(bytemuck::cast_slice(words)))));
         for (id, tensor) in fetched {
@@ -88,6 +88,9 @@ impl GpuSide {
         Ok(contents)
     }
 }
+
+/// Bytes with the buffer that they go to.
+type Content<'a> = (wgpu::Buffer, Cow<'a, [u8]>);
 
 /// Records copies from the staging buffer.
 pub(super) fn unstage(encoder: &mut wgpu::CommandEncoder, staging: &wgpu::Buffer, staged: &[Staged]) {
