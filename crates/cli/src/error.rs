@@ -17,7 +17,7 @@ pub enum CliError {
     #[error("cannot write standard output")]
     Output(#[from] io::Error),
     #[error(transparent)]
-    Input(#[from] InputError),
+    Input(Box<InputError>),
     #[error(transparent)]
     Rank(Box<RankError>),
     #[error(transparent)]
@@ -57,6 +57,12 @@ pub enum CliError {
 impl From<RankError> for CliError {
     fn from(error: RankError) -> Self {
         Self::Rank(Box::new(error))
+    }
+}
+
+impl From<InputError> for CliError {
+    fn from(error: InputError) -> Self {
+        Self::Input(Box::new(error))
     }
 }
 

@@ -31,7 +31,7 @@ pub enum InputError {
         /// From 1.
         line: u64,
         /// Why.
-        source: JsonError,
+        source: Box<JsonError>,
     },
     /// A line takes too much memory.
     #[error("{file}:{line}: the line is longer than {limit} bytes")]
@@ -64,7 +64,7 @@ pub enum InputError {
         /// From 1.
         row: u64,
         /// Why.
-        source: RequestError,
+        source: Box<RequestError>,
     },
     /// A table as a whole cannot be read.
     #[error("{file}: {reason}")]

@@ -45,7 +45,7 @@ impl<R: BufRead + Send> Requests for Lines<R> {
             if self.buffer.trim_ascii().is_empty() {
                 continue;
             }
-            let line = |source| InputError::Line { file: self.file.clone(), line: self.line, source };
+            let line = |source| InputError::Line { file: self.file.clone(), line: self.line, source: Box::new(source) };
             batch.push_json(&self.buffer).map_err(line)?;
         }
         Ok(true)

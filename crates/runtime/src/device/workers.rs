@@ -77,10 +77,13 @@ impl fmt::Debug for Workers {
 pub struct WorkDropped;
 
 /// The result of work when it is there, and who waits for it.
-struct Promised<T>(Arc<Mutex<(Option<Result<T, WorkDropped>>, Option<Waker>)>>);
+struct Promised<T>(Arc<Mutex<Outcome<T>>>);
+
+/// What the work gave, when it is done, and who waits for it.
+type Outcome<T> = (Option<Result<T, WorkDropped>>, Option<Waker>);
 
 impl<T> Promised<T> {
-    fn lock(&self) -> MutexGuard<'_, (Option<Result<T, WorkDropped>>, Option<Waker>)> {
+    fn lock(&self) -> MutexGuard<'_, Outcome<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

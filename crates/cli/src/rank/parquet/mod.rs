@@ -139,7 +139,7 @@ impl Rows {
         batch.extend(&columns).map_err(|error| match error {
             ColumnsError::Request(source) => {
                 let row = self.row + 1 + (source.row - before) as u64 - rows as u64;
-                InputError::Row { file: self.file.clone(), row, source }
+                InputError::Row { file: self.file.clone(), row, source: Box::new(source) }
             }
             error => self.table(error.to_string()),
         })
