@@ -118,7 +118,7 @@ pub fn in_words(shape: &Map<String, Value>) -> String {
 /// A figure with as many digits as say something.
 ///
 /// ```
-/// assert_eq!([0.02345, 1.2345, 123.4].map(rewire_measure::rounded), ["0.0235", "1.23", "123"]);
+/// assert_eq!([0.02347, 1.2345, 123.4].map(rewire_measure::rounded), ["0.0235", "1.23", "123"]);
 /// ```
 pub fn rounded(value: f64) -> String {
     let digits = match value {

@@ -98,7 +98,7 @@ impl Session {
     ///
     /// # Errors
     /// [`RunError`] names the input that does not fit its declaration, the step that failed, or what the
-    /// device reported. The session stays usable unless the device is lost with another kernel than [`Kernel::Auto`], and keeps
+    /// device reported. The session stays usable unless the device is lost with another kernel than [`crate::Kernel::Auto`], and keeps
     /// its memory unless the device or the host ran out of it.
     pub async fn run_async(&mut self, inputs: &Inputs) -> Result<Outputs, RunError> {
         let Some(workers) = self.workers() else { return self.run_recorded(inputs, &mut Recorder::default()).await };
