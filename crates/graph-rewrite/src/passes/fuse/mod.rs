@@ -1,7 +1,7 @@
 //! Vertical fusion: every operator gets a kernel, with as much of its surroundings as fits.
 //!
 //! A kernel is an anchor (a product, attention, reductions of a row, or nothing) with elementwise operators
-//! around it. Each step is tried by lowering the kernel it would make, so what is accepted can be computed.
+//! around it. Each step is asked of the nest it would make, so what is accepted can be computed.
 
 mod arrange;
 mod bindings;
