@@ -1,0 +1,169 @@
+//! The configuration of a training, with the names of the reference's.
+
+mod clipping;
+mod dense;
+mod error;
+mod scheduled;
+mod sparse;
+
+pub use clipping::{ClippingType, GradClipping};
+pub use dense::{Adadelta, Adagrad, Adam, AdamW, DenseOptimizer, RmsProp, Sgd};
+pub use error::ConfigError;
+pub(crate) use error::number;
+pub use scheduled::{Configured, Scheduled};
+pub use sparse::{SparseOptimizer, TableAdagrad, TableAdam, TableSgd};
+
+use rewire_graph::DType;
+use serde::Deserialize;
+use std::num::{NonZeroU64, NonZeroUsize};
+
+/// How a model is trained.
+///
+/// ```
+/// use rewire_train::TrainConfig;
+/// let config = r#"{ "batch_size": 8, "epochs": 1,
+///     "dense_optimizer": { "adam_optimizer": { "lr": 0.1, "beta1": 1.5 } },
+///     "sparse_optimizer": { "sgd_optimizer": { "lr": 0.1 } } }"#;
+/// let error = TrainConfig::from_json(config).map_err(|error| error.to_string());
+/// assert_eq!(
+///     error.err().as_deref(),
+///     Some("`dense_optimizer.adam_optimizer.beta1` must be at least 0 and below 1 as f32 has it, got 1.5")
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Users a batch.
+    pub batch_size: NonZeroUsize,
+    /// Steps of the training; there is either this or `epochs`.
+    #[serde(default)]
+    pub steps: Option<NonZeroU64>,
+    /// Times that the training reads all users; there is either this or `steps`.
+    #[serde(default)]
+    pub epochs: Option<NonZeroU64>,
+    /// What the order of users is drawn from; without, they come as in the file.
+    #[serde(default)]
+    pub shuffle_seed: Option<u64>,
+    /// Batches whose gradients a step sums, each loss divided by their number.
+    #[serde(default = "one")]
+    pub gradient_accumulation_steps: NonZeroUsize,
+    /// How gradients of dense parameters are limited.
+    #[serde(default)]
+    pub grad_clipping: GradClipping,
+    /// Of all parameters but tables.
+    pub dense_optimizer: Scheduled<DenseOptimizer>,
+    /// Of tables.
+    pub sparse_optimizer: Scheduled<SparseOptimizer>,
+    /// The type that activations are stored in; without, `F32`.
+    #[serde(default)]
+    pub mixed_precision: Option<MixedPrecision>,
+    /// How losses are scaled so that halves hold their gradients; without, they are not.
+    #[serde(default)]
+    pub grad_scaler: Option<GradScaler>,
+    /// Averages of the dense parameters; without, none are kept.
+    #[serde(default)]
+    pub ema: Option<Ema>,
+}
+
+fn one() -> NonZeroUsize {
+    NonZeroUsize::MIN
+}
+
+/// A type of 16 bits that activations are stored in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum MixedPrecision {
+    /// Half precision.
+    #[serde(rename = "FP16")]
+    F16,
+    /// The upper half of single precision.
+    #[serde(rename = "BF16")]
+    BF16,
+}
+
+/// The scale of losses, which follows what gradients overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GradScaler {
+    /// The scale of the first step.
+    pub init_scale: f64,
+    /// What the scale is multiplied by after `growth_interval` steps without an overflow.
+    pub growth_factor: f64,
+    /// What the scale is multiplied by after an overflow.
+    pub backoff_factor: f64,
+    /// Steps without an overflow until the scale grows.
+    pub growth_interval: NonZeroU64,
+}
+
+/// Exponential moving averages of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ema {
+    /// The share of the average that stays in a step, from 0 to 1.
+    pub decay: f64,
+}
+
+impl TrainConfig {
+    /// From the text of a JSON file. Unknown keys are errors.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
+    pub fn from_json(text: &str) -> Result<Self, ConfigError> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let config: Self = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+            let (key, source) = (error.path().to_string(), error.into_inner());
+            if key == "." || !source.is_data() { ConfigError::Parse(source) } else { ConfigError::Key { key, source } }
+        })?;
+        deserializer.end()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks what the types of the fields leave open.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the key that is out of bounds, or the optimizer that there is not.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.steps.is_some() == self.epochs.is_some() {
+            let actual = if self.steps.is_some() { "both" } else { "neither" };
+            return Err(ConfigError::new("steps", "given, or `epochs`, and not both", actual));
+        }
+        self.grad_clipping.check().map_err(|error| error.within("grad_clipping"))?;
+        self.dense_optimizer.check().map_err(|error| error.within("dense_optimizer"))?;
+        self.sparse_optimizer.check().map_err(|error| error.within("sparse_optimizer"))?;
+        if let Some(scaler) = &self.grad_scaler {
+            scaler.check().map_err(|error| error.within("grad_scaler"))?;
+        }
+        self.ema.map_or(Ok(()), |ema| number("ema.decay", ema.decay, 0.0..=1.0))
+    }
+}
+
+impl MixedPrecision {
+    /// The type of elements.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::F16 => DType::F16,
+            Self::BF16 => DType::BF16,
+        }
+    }
+}
+
+impl Default for GradScaler {
+    fn default() -> Self {
+        let growth_interval = NonZeroU64::MIN.saturating_add(1999);
+        Self { init_scale: 65536.0, growth_factor: 2.0, backoff_factor: 0.5, growth_interval }
+    }
+}
+
+impl GradScaler {
+    fn check(&self) -> Result<(), ConfigError> {
+        number("init_scale", self.init_scale, f64::from(f32::MIN_POSITIVE)..)?;
+        number("growth_factor", self.growth_factor, 1.0..)?;
+        number("backoff_factor", self.backoff_factor, f64::from(f32::MIN_POSITIVE)..1.0)?;
+        // Counted in floats.
+        let interval = self.growth_interval.get();
+        if interval <= 1 << 24 {
+            return Ok(());
+        }
+        Err(ConfigError::new("growth_interval", format!("at most {}", 1 << 24), interval))
+    }
+}

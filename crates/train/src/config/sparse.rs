@@ -1,0 +1,164 @@
+//! Optimizers of tables. They change only the rows that a step looked up.
+
+use super::dense::{beta1, beta2, eps};
+use super::{ConfigError, Configured, number};
+use crate::optimizer::{AdagradRule, AdamRule, SgdRule};
+use crate::{Optimizer, WeightDecay};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// The optimizer of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub enum SparseOptimizer {
+    /// `w -= lr g`
+    #[serde(rename = "sgd_optimizer")]
+    Sgd(TableSgd),
+    /// `h += g^2; w -= lr g / (sqrt h + eps)`
+    #[serde(rename = "adagrad_optimizer")]
+    Adagrad(TableAdagrad),
+    /// `h += mean(g^2); w -= lr g / (sqrt h + eps)`, with one `h` a row.
+    #[serde(rename = "rowwise_adagrad_optimizer")]
+    RowwiseAdagrad(TableAdagrad),
+    /// `w -= lr ((m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w)`, with `m` and `v` as of
+    /// [`Adam`](super::Adam), changed in these rows only, and `t` counting all steps.
+    #[serde(rename = "adam_optimizer")]
+    Adam(TableAdam),
+    /// The same with `v` of `mean(g^2)`, one a row.
+    #[serde(rename = "partial_rowwise_adam_optimizer")]
+    PartialRowwiseAdam(TableAdam),
+    /// Optimizers of the LAMB and LARS families, Adadelta and RMSprop, which there are not for tables.
+    #[serde(
+        rename = "lamb_optimizer",
+        alias = "partial_rowwise_lamb_optimizer",
+        alias = "lars_sgd_optimizer",
+        alias = "adadelta_optimizer",
+        alias = "rmsprop_optimizer"
+    )]
+    Unsupported(IgnoredAny),
+}
+
+/// Gradient descent of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableSgd {
+    /// Learning rate.
+    pub lr: f64,
+    /// True if elements of gradients are limited to `max_gradient`.
+    #[serde(default)]
+    pub gradient_clipping: bool,
+    /// The largest size of an element.
+    #[serde(default = "unit")]
+    pub max_gradient: f64,
+}
+
+/// Adagrad of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableAdagrad {
+    /// Learning rate.
+    pub lr: f64,
+    /// What `h` starts with.
+    #[serde(default)]
+    pub initial_accumulator_value: f64,
+    /// Added to the root.
+    #[serde(default = "eps::<8>")]
+    pub eps: f64,
+    /// True if elements of gradients are limited to `max_gradient`.
+    #[serde(default)]
+    pub gradient_clipping: bool,
+    /// The largest size of an element.
+    #[serde(default = "unit")]
+    pub max_gradient: f64,
+}
+
+/// Adam of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableAdam {
+    /// Learning rate.
+    pub lr: f64,
+    /// What stays of `m`.
+    #[serde(default = "beta1")]
+    pub beta1: f64,
+    /// What stays of `v`.
+    #[serde(default = "beta2")]
+    pub beta2: f64,
+    /// Added to the root.
+    #[serde(default = "eps::<8>")]
+    pub eps: f64,
+    /// Share of a row that goes in a step of rate 1.
+    #[serde(default)]
+    pub weight_decay: f64,
+    /// True if elements of gradients are limited to `max_gradient`.
+    #[serde(default)]
+    pub gradient_clipping: bool,
+    /// The largest size of an element.
+    #[serde(default = "unit")]
+    pub max_gradient: f64,
+}
+
+fn unit() -> f64 {
+    1.0
+}
+
+impl Configured for SparseOptimizer {
+    fn lr(&self) -> f64 {
+        match self {
+            Self::Sgd(TableSgd { lr, .. })
+            | Self::Adagrad(TableAdagrad { lr, .. })
+            | Self::RowwiseAdagrad(TableAdagrad { lr, .. })
+            | Self::Adam(TableAdam { lr, .. })
+            | Self::PartialRowwiseAdam(TableAdam { lr, .. }) => *lr,
+            Self::Unsupported(_) => 0.0,
+        }
+    }
+
+    fn build(&self) -> Result<Optimizer, ConfigError> {
+        let (key, built) = match *self {
+            Self::Sgd(sgd) => ("sgd_optimizer", sgd.build()),
+            Self::Adagrad(adagrad) => ("adagrad_optimizer", adagrad.build(false)),
+            Self::RowwiseAdagrad(adagrad) => ("rowwise_adagrad_optimizer", adagrad.build(true)),
+            Self::Adam(adam) => ("adam_optimizer", adam.build(false)),
+            Self::PartialRowwiseAdam(adam) => ("partial_rowwise_adam_optimizer", adam.build(true)),
+            Self::Unsupported(_) => {
+                return Err(ConfigError::Unsupported {
+                    key: String::new(),
+                    actual: "of the LAMB or LARS family, Adadelta or RMSprop".to_owned(),
+                    supported: "sgd_optimizer, adagrad_optimizer, rowwise_adagrad_optimizer, adam_optimizer and \
+                                partial_rowwise_adam_optimizer"
+                        .to_owned(),
+                });
+            }
+        };
+        number("lr", self.lr(), 0.0..).and(built).map_err(|error| error.within(key))
+    }
+}
+
+/// An optimizer that limits elements of gradients where `gradient_clipping` is true.
+fn clipped(optimizer: Optimizer, gradient_clipping: bool, max_gradient: f64) -> Result<Optimizer, ConfigError> {
+    number("max_gradient", max_gradient, 0.0..)?;
+    Ok(if gradient_clipping { optimizer.with_max_gradient(max_gradient) } else { optimizer })
+}
+
+impl TableSgd {
+    fn build(self) -> Result<Optimizer, ConfigError> {
+        let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false };
+        clipped(Optimizer::new(rule), self.gradient_clipping, self.max_gradient)
+    }
+}
+
+impl TableAdagrad {
+    fn build(self, by_row: bool) -> Result<Optimizer, ConfigError> {
+        let rule = AdagradRule::new(self.initial_accumulator_value, self.eps, by_row)?;
+        clipped(Optimizer::new(rule), self.gradient_clipping, self.max_gradient)
+    }
+}
+
+impl TableAdam {
+    fn build(self, by_row: bool) -> Result<Optimizer, ConfigError> {
+        number("weight_decay", self.weight_decay, 0.0..)?;
+        let rule = AdamRule::new([self.beta1, self.beta2], self.eps, by_row)?;
+        let optimizer = Optimizer::new(rule).with_weight_decay(WeightDecay::Decoupled(self.weight_decay));
+        clipped(optimizer, self.gradient_clipping, self.max_gradient)
+    }
+}

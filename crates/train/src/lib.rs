@@ -1,0 +1,38 @@
+//! What training is made of: configurations, learning rates and optimizers.
+//!
+//! An optimizer is arithmetic on symbolic tensors, like a model: it fuses into one kernel a parameter and runs wherever models
+//! run. The crate stands on `rewire_graph` alone and knows of no device.
+//!
+//! ```
+//! use rewire_graph::{DType, HostTensor, Scope, interpret};
+//! use rewire_train::TrainConfig;
+//! use std::collections::HashMap;
+//!
+//! let config = TrainConfig::from_json(
+//!     r#"{ "batch_size": 32, "steps": 100,
+//!          "dense_optimizer": { "sgd_optimizer": { "lr": 0.5 } },
+//!          "sparse_optimizer": { "adagrad_optimizer": { "lr": 0.1 }, "constant_learning_rate": {} } }"#,
+//! )?;
+//! let optimizer = config.dense_optimizer.build()?;
+//!
+//! // One step of x -= rate * 2 x, of which the gradient is given.
+//! let scope = Scope::new();
+//! let [rate, x, gradient] = ["rate", "x", "gradient"].map(|name| scope.input(name, DType::F32, [1]));
+//! let updated = optimizer.update(&rate, &[], &x, &gradient, &[]);
+//! let graph = scope.finish(&[("x'", updated.parameter)])?;
+//!
+//! let inputs = [("rate", config.dense_optimizer.rate(0)), ("x", 3.0), ("gradient", 2.0 * 3.0)];
+//! let inputs = inputs.map(|(name, value)| (name.to_owned(), HostTensor::vector(&[value as f32])));
+//! let outputs = interpret(&graph, &HashMap::from(inputs), &HashMap::new())?;
+//! assert_eq!(outputs["x'"].to_f64(), [0.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod optimizer;
+mod schedule;
+
+pub use config::{ConfigError, TrainConfig};
+pub use optimizer::{Direction, Moment, Optimizer, Rule, Updated, WeightDecay};
+pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};
