@@ -5,7 +5,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rewire::graph::Graph;
 use rewire::hstu::ops::{Attention, StandardMask, hstu_mha};
 use rewire::prelude::{DType, HostTensor, Scope};
-use rewire_benches::{Case, backends, noise, shape};
+use rewire_benches::{BenchCase, backends, noise, shape};
 
 /// Benches a graph on every backend.
 fn bench(
@@ -19,7 +19,7 @@ fn bench(
     let mut group = criterion.benchmark_group(family);
     group.throughput(work).sample_size(10);
     for backend in backends() {
-        let mut case = Case::new(graph, &backend, tensors, host);
+        let mut case = BenchCase::new(graph, &backend, tensors, host);
         group.bench_function(backend.name(), |bencher| bencher.iter(|| case.run()));
     }
     group.finish();

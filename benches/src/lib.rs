@@ -65,13 +65,13 @@ impl Backend {
 
 /// A graph, ready to run again and again. On an adapter, device tensors stay there from run to run.
 #[derive(Debug)]
-pub struct Case {
+pub struct BenchCase {
     session: Session,
     inputs: Inputs,
     gpu: Option<Gpu>,
 }
 
-impl Case {
+impl BenchCase {
     /// Compiles a graph with noise as parameters. `host` values are read by the shape program.
     pub fn new(graph: &Graph, backend: &Backend, tensors: &[(&str, HostTensor)], host: &[(&str, HostTensor)]) -> Self {
         let mut noise = Noise::new(1);

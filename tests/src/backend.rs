@@ -3,7 +3,7 @@
 use crate::compare::Results;
 use rewire_graph::{Graph, HostTensor, interpret};
 use rewire_graph_rewrite::{lower, optimize, plan::Plan};
-use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, Session, Value};
+use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, RunValue, Session};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -97,8 +97,8 @@ pub fn run(session: &mut Session, inputs: &Tensors) -> Result<Results, String> {
     outputs
         .into_iter()
         .map(|(name, value)| match value {
-            Value::Host(tensor) => Ok((name, tensor)),
-            Value::Device(_) => Err(format!("output `{name}` stayed on the device")),
+            RunValue::Host(tensor) => Ok((name, tensor)),
+            RunValue::Device(_) => Err(format!("output `{name}` stayed on the device")),
         })
         .collect()
 }

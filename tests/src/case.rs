@@ -10,7 +10,7 @@ use rewire_runtime::Kernel;
 
 /// A graph with what it runs on.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct GraphCase {
     /// The graph.
     pub graph: Graph,
     /// Its inputs.
@@ -19,7 +19,7 @@ pub struct Case {
     pub parameters: Tensors,
 }
 
-impl Case {
+impl GraphCase {
     /// A graph with random inputs and parameters, given its sizes by name.
     pub fn random(graph: Graph, sizes: &[(&str, usize)], seed: u64) -> Self {
         let mut case = Self { inputs: Tensors::new(), parameters: Tensors::new(), graph };

@@ -1,7 +1,7 @@
 //! Attention and its gradients, written out as primitives.
 
 use crate::backend::Tensors;
-use crate::case::Case;
+use crate::case::GraphCase;
 use crate::noise::Noise;
 use rewire_graph::op::{ReduceOp, ScoreKind};
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
@@ -143,10 +143,10 @@ impl Shape {
     }
 
     /// The gradients `dq`, `dk` and `dv` of attention of random inputs, from its inputs and the gradient `dout` of its result.
-    pub fn gradients(&self, weights: Weights, seed: u64) -> Case {
+    pub fn gradients(&self, weights: Weights, seed: u64) -> GraphCase {
         let Traced { scope, attention, qkv, dout } = self.trace(weights);
         let gradients = attention.backward(&scope, qkv.each_ref(), &dout);
         let outputs: Vec<_> = ["dq", "dk", "dv"].into_iter().zip(gradients).collect();
-        Case { graph: scope.finish(&outputs).unwrap(), inputs: self.inputs(seed), parameters: Tensors::new() }
+        GraphCase { graph: scope.finish(&outputs).unwrap(), inputs: self.inputs(seed), parameters: Tensors::new() }
     }
 }

@@ -3,7 +3,7 @@
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_tests::backend::{Tensors, plan};
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::noise::Noise;
 
 const F32: DType = DType::F32;
@@ -13,7 +13,7 @@ const SIZES: &[(&str, usize)] = &[("batch", 3), ("rows", 37), ("keys", 45)];
 type Between = fn(&Scope, &Tensor) -> Tensor;
 
 /// Attention of `[batch.., rows, 12]` to `[batch.., keys, 12]`.
-fn attention(batch: fn(&Scope) -> Vec<Dim>, between: Between) -> Case {
+fn attention(batch: fn(&Scope) -> Vec<Dim>, between: Between) -> GraphCase {
     let scope = Scope::new();
     let (batch, rows, keys) = (batch(&scope), scope.size("rows"), scope.size("keys"));
     let shape = |rows: &Dim, width: usize| [batch.clone(), vec![rows.clone(), width.into()]].concat();
@@ -23,17 +23,17 @@ fn attention(batch: fn(&Scope) -> Vec<Dim>, between: Between) -> Case {
     let scores = q.matmul(&k.transpose(k.rank() - 2, k.rank() - 1));
     let weights = between(&scope, &scores);
     let y = weights.matmul(&v);
-    Case::random(scope.finish(&[("y", y)]).unwrap(), SIZES, 3)
+    GraphCase::random(scope.finish(&[("y", y)]).unwrap(), SIZES, 3)
 }
 
 fn softmax(x: &Tensor) -> Tensor {
     x.softmax(x.rank() - 1)
 }
 
-fn one_kernel(case: &Case) {
+fn one_kernel(case: &GraphCase) {
     let plan = plan(&case.graph).unwrap();
     assert_eq!(plan.steps.len(), 1, "{:?}\n{}", case.steps(), case.graph.text());
-    match plan.steps[0].kernel.nest().map(Schedule::of) {
+    match plan.steps[0].computation.nest().map(Schedule::of) {
         Some(Ok(Schedule::Attention(schedule))) => assert!(schedule.softmax),
         other => panic!("{other:?}"),
     }
@@ -84,7 +84,7 @@ fn dense_attention_has_any_number_of_leading_axes() {
 fn few_rows_and_keys_are_attended_to() {
     for (rows, keys) in [(1, 1), (1, 70), (33, 1), (0, 4)] {
         let case = attention(|_| vec![2.into()], |_, s| softmax(&(s * 0.5)));
-        let case = Case::random(case.graph, &[("rows", rows), ("keys", keys)], 5);
+        let case = GraphCase::random(case.graph, &[("rows", rows), ("keys", keys)], 5);
         case.check();
     }
 }
@@ -102,7 +102,7 @@ fn a_layer_of_multi_head_attention_is_three_kernels() {
     let attended = softmax(&scores).matmul(&heads(&parts[2])).permute(&[0, 2, 1, 3]);
     let joined = attended.reshape(&[batch.clone(), rows.clone(), 24.into()]);
     let y = &x + &joined.linear(&scope.parameter("out", F32, &[24.into(), 24.into()]), None);
-    let case = Case::random(scope.finish(&[("y", y)]).unwrap(), SIZES, 7);
+    let case = GraphCase::random(scope.finish(&[("y", y)]).unwrap(), SIZES, 7);
     assert_eq!(case.steps(), ["matmul", "softmax_attention", "addmm"]);
     case.check();
 }
@@ -131,12 +131,12 @@ fn weights_that_are_an_output_are_kept() {
     let x = scope.input("x", F32, &[scope.size("rows"), 8.into()]);
     let weights = softmax(&x.matmul(&x.transpose(0, 1)));
     let y = weights.matmul(&x);
-    let case = Case::random(scope.finish(&[("weights", weights), ("y", y)]).unwrap(), SIZES, 9);
+    let case = GraphCase::random(scope.finish(&[("weights", weights), ("y", y)]).unwrap(), SIZES, 9);
     case.check();
 }
 
 /// Jagged attention with the softmax of the keys that `keep` chooses.
-fn jagged(lengths: &[i64], keep: impl Fn(&Scope, &Ragged) -> Option<Tensor>) -> Case {
+fn jagged(lengths: &[i64], keep: impl Fn(&Scope, &Ragged) -> Option<Tensor>) -> GraphCase {
     let scope = Scope::new();
     let rows = scope.lengths("lengths", &scope.size("batch"));
     let names = [("q", 8), ("k", 8), ("v", 25)];
@@ -148,7 +148,7 @@ fn jagged(lengths: &[i64], keep: impl Fn(&Scope, &Ragged) -> Option<Tensor>) -> 
     let mut inputs: Tensors =
         names.map(|(name, width)| (name.to_owned(), Noise::new(2, name).floats(F32, &[total, 2, width], 2.0))).into();
     inputs.insert("lengths".to_owned(), HostTensor::lengths(lengths));
-    Case { graph: scope.finish(&[("y", y)]).unwrap(), inputs, parameters: Tensors::new() }
+    GraphCase { graph: scope.finish(&[("y", y)]).unwrap(), inputs, parameters: Tensors::new() }
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn scores_that_count_are_told_from_keys_that_do_not() {
     inputs.insert("low".to_owned(), vector(&|key| lows[(key / 36) % 5]));
     inputs.insert("high".to_owned(), vector(&|row| [-1.0, -1.0, 1.0][row % 3]));
     inputs.insert("gate".to_owned(), vector(&|row| [1.0, 1.0, 1.0, -1.0][row % 4]));
-    let case = Case { graph: scope.finish(&[("y", y)]).unwrap(), inputs, parameters: Tensors::new() };
+    let case = GraphCase { graph: scope.finish(&[("y", y)]).unwrap(), inputs, parameters: Tensors::new() };
     one_kernel(&case);
     case.check();
 }
@@ -269,7 +269,7 @@ fn samples_that_keep_nothing_do_not_see_the_longest_one() {
         ("x".to_owned(), HostTensor::from_f64(F32, vec![8, 3], &values).unwrap()),
         ("lengths".to_owned(), HostTensor::lengths(&[2, 5, 0, 1])),
     ]);
-    let case = Case { graph, inputs, parameters: Tensors::new() };
+    let case = GraphCase { graph, inputs, parameters: Tensors::new() };
     case.check();
     let y = rewire_graph::interpret(&case.graph, &case.inputs, &case.parameters).unwrap()["y"].to_f64();
     assert_eq!(y[..6], [0.5; 6]);

@@ -54,7 +54,7 @@ fn a_bag_is_one_reduction() {
         let plan = plan(&graph).unwrap();
         let names: Vec<&str> = plan.steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(plan.steps.len(), 1, "{names:?}");
-        let schedule = plan.steps[0].kernel.nest().map(Schedule::of);
+        let schedule = plan.steps[0].computation.nest().map(Schedule::of);
         assert!(matches!(schedule, Some(Ok(Schedule::Reduction(_)))), "{names:?}");
     }
 }

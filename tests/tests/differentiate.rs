@@ -4,7 +4,7 @@ use rewire_graph::op::{ReduceOp, ScoreKind, Unfold, Window};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, DifferentiateError, Dim, Graph, HostTensor, Ragged, Scope, Seed, Tensor, differentiate};
 use rewire_tests::backend::{Tensors, oracle};
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::compare::{Tolerance, difference};
 use rewire_tests::noise::Noise;
 
@@ -59,7 +59,7 @@ fn total(lengths: &[i64]) -> usize {
 }
 
 /// The differentiated graph of `y`, with its inputs, and the names of those that it has gradients of.
-fn gradients(body: &dyn Fn(&mut Model) -> Tensor) -> (Case, Vec<String>) {
+fn gradients(body: &dyn Fn(&mut Model) -> Tensor) -> (GraphCase, Vec<String>) {
     let scope = Scope::new();
     let mut model = Model::new(&scope, 0.0);
     let y = body(&mut model);
@@ -69,7 +69,7 @@ fn gradients(body: &dyn Fn(&mut Model) -> Tensor) -> (Case, Vec<String>) {
     inputs.insert("dy".to_owned(), Noise::new(12, "dy").floats(DType::F32, &shape, 1.0));
     let wanted: Vec<&str> = floats.iter().map(String::as_str).collect();
     let graph = differentiate(&graph, &[("y", Seed::Input("dy"))], &wanted).unwrap();
-    (Case { graph, inputs, parameters: Tensors::new() }, floats)
+    (GraphCase { graph, inputs, parameters: Tensors::new() }, floats)
 }
 
 /// `(f(x + STEP e) - f(x - STEP e)) / (2 STEP)` for the loss `f(x) = sum(y(x) dy)` and directions `e`.
@@ -169,7 +169,7 @@ fn what_is_detached_has_no_gradient() {
     let graph = scope.finish(&[("out", a.detach() * &b + a.exp().detach())]).unwrap();
     let graph = differentiate(&graph, &[("out", Seed::One)], &["a", "b"]).unwrap();
     let floats = |name: &str| (name.to_owned(), Noise::new(3, name).floats(DType::F32, &[3], 1.0));
-    let case = Case { graph, inputs: ["a", "b"].map(floats).into_iter().collect(), parameters: Tensors::new() };
+    let case = GraphCase { graph, inputs: ["a", "b"].map(floats).into_iter().collect(), parameters: Tensors::new() };
     let outputs = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
     assert_eq!((outputs["grad.a"].to_f64(), &outputs["grad.b"]), (vec![0.0; 3], &case.inputs["a"]));
     case.check();

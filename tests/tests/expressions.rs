@@ -6,14 +6,14 @@ use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor, interpret};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
 use rewire_runtime::Kernel;
 use rewire_tests::backend::{oracle, plan};
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::compare::Tolerance;
 use std::collections::HashMap;
 
 const F32: DType = DType::F32;
 
 /// Panics unless the CPU computes what the graph means. Software drivers take long for kernels as large as these.
-fn check(case: &Case) {
+fn check(case: &GraphCase) {
     let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
     assert_eq!(case.differences(Kernel::Cpu, &expected, Tolerance::SINGLE).unwrap(), [""; 0]);
 }
@@ -33,11 +33,11 @@ fn rounds_of_slices_and_concatenations_are_several_kernels() {
     let scope = Scope::new();
     let x = scope.input("x", F32, &[scope.size("rows"), 4096.into()]);
     let graph = scope.clone().finish(&[("y", rounds(x, &scope, 12))]).unwrap();
-    let case = Case::random(graph, &[("rows", 2)], 5);
+    let case = GraphCase::random(graph, &[("rows", 2)], 5);
     let lowered = plan(&case.graph).unwrap();
     assert!((2..40).contains(&lowered.steps.len()), "{} steps", lowered.steps.len());
     let loads =
-        lowered.steps.iter().map(|step| serde_json::to_string(&step.kernel).unwrap().matches("\"Load\"").count());
+        lowered.steps.iter().map(|step| serde_json::to_string(&step.computation).unwrap().matches("\"Load\"").count());
     let most = loads.max().unwrap_or(0);
     assert!((MAX_LOADS / 8..=MAX_LOADS).contains(&most), "{most} loads");
     check(&case);
@@ -50,7 +50,7 @@ fn rounds_before_a_product_and_a_norm_are_several_kernels() {
     let weight = scope.parameter("weight", F32, &[160.into(), 4.into()]);
     let turned = rounds(x, &scope, 11);
     let outputs = [("product", turned.matmul(&weight)), ("norm", turned.normalize(1e-3))];
-    let case = Case::random(scope.finish(&outputs).unwrap(), &[("rows", 3)], 6);
+    let case = GraphCase::random(scope.finish(&outputs).unwrap(), &[("rows", 3)], 6);
     check(&case);
 }
 
@@ -68,10 +68,10 @@ fn choices(count: usize) -> Graph {
 
 #[test]
 fn choices_within_one_another_are_several_kernels() {
-    let case = Case::random(choices(3 * MAX_CHOICES / 2), &[("rows", 2)], 7);
+    let case = GraphCase::random(choices(3 * MAX_CHOICES / 2), &[("rows", 2)], 7);
     assert!(case.steps().len() > 1);
     for step in plan(&case.graph).unwrap().steps {
-        emit(&step.kernel, &Target::BASELINE, &Tuning::default()).unwrap();
+        emit(&step.computation, &Target::BASELINE, &Tuning::default()).unwrap();
     }
     check(&case);
 }
@@ -86,7 +86,7 @@ fn choices_that_share_a_side_end() {
         let [one, other] = [n, n + 1].map(|n| y.gt(scope.scalar(F32, f64::from(n) / 40.0)));
         one.select(&z, &other.select(&z, &(&y + f64::from(n)).exp()))
     });
-    let case = Case::random(scope.finish(&[("z", z)]).unwrap(), &[("rows", 2)], 8);
+    let case = GraphCase::random(scope.finish(&[("z", z)]).unwrap(), &[("rows", 2)], 8);
     check(&case);
 }
 
@@ -96,7 +96,7 @@ fn values_read_twice_take_no_more_time() {
     let scope = Scope::new();
     let x = scope.input("x", F32, &[scope.size("rows"), 8.into()]);
     let y = (0..60).fold(x, |y, _| &(&y + &y) * 0.5);
-    let case = Case::random(scope.finish(&[("y", y.clone()), ("sum", y.sum(1))]).unwrap(), &[("rows", 3)], 9);
+    let case = GraphCase::random(scope.finish(&[("y", y.clone()), ("sum", y.sum(1))]).unwrap(), &[("rows", 3)], 9);
     check(&case);
 }
 
@@ -119,7 +119,7 @@ fn masks_of_many_operators_run() {
     let graph = masked(200);
     let q = HostTensor::f32(vec![7, 1, 4], &(0..28).map(|n| (n as f32 * 0.7).sin()).collect::<Vec<_>>()).unwrap();
     let inputs = HashMap::from([("lengths".to_owned(), HostTensor::lengths(&[5, 0, 2])), ("q".to_owned(), q)]);
-    Case { graph, inputs, parameters: HashMap::new() }.check();
+    GraphCase { graph, inputs, parameters: HashMap::new() }.check();
 }
 
 #[test]
@@ -152,11 +152,11 @@ fn layers_are_lowered_alike() {
             &x + &x.normalize(1e-3).matmul(&weight).silu()
         })
     });
-    let case = Case::random(scope.finish(&[("y", y)]).unwrap(), &[("rows", 1)], 10);
+    let case = GraphCase::random(scope.finish(&[("y", y)]).unwrap(), &[("rows", 1)], 10);
     let lowered = plan(&case.graph).unwrap();
     assert_eq!(lowered.steps.len() % 300, 0);
     let first = &lowered.steps[1];
-    let alike = lowered.steps.iter().filter(|step| step.kernel == first.kernel).count();
+    let alike = lowered.steps.iter().filter(|step| step.computation == first.computation).count();
     assert!(alike >= 298, "{alike} of {}", lowered.steps.len());
     check(&case);
 }

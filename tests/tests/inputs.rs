@@ -1,7 +1,7 @@
 //! Host inputs that are not what they are declared to be: every kernel and the interpreter say so, with the same words.
 
 use rewire_graph::{DType, Graph, HostTensor, Ragged, Scope, Tensor, interpret};
-use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Session, Value};
+use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, RunValue, Session};
 use rewire_tests::backend::{Tensors, gpu, options, plan, session};
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::golden::{Golden, cases, hold, sample};
@@ -20,8 +20,8 @@ fn kernels() -> Vec<Kernel> {
 fn run(session: &mut Session, inputs: &Tensors) -> Result<Results, String> {
     let inputs: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
     let host = |(name, value)| match value {
-        Value::Host(tensor) => (name, tensor),
-        Value::Device(_) => unreachable!("outputs stay on the host"),
+        RunValue::Host(tensor) => (name, tensor),
+        RunValue::Device(_) => unreachable!("outputs stay on the host"),
     };
     session.run(&inputs).map(|outputs| outputs.into_iter().map(host).collect()).map_err(|error| error.to_string())
 }

@@ -5,7 +5,7 @@ use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor};
 use rewire_runtime::{Gpu, Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load, on, oracle, run, session};
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::noise::Noise;
 use std::collections::BTreeMap;
@@ -238,7 +238,7 @@ fn inputs(noise: &mut Noise) -> Vec<(&'static str, Values)> {
 }
 
 /// A program of random functions on inputs, or on constants of the same values, and its results.
-fn program(seed: u64, constants: bool) -> (Case, Results) {
+fn program(seed: u64, constants: bool) -> (GraphCase, Results) {
     let scope = Scope::new();
     let noise = &mut Noise::new(seed, "integers");
     let given = inputs(noise);
@@ -265,11 +265,11 @@ fn program(seed: u64, constants: bool) -> (Case, Results) {
         results.iter().map(|(name, (tensor, _))| (name.as_str(), tensor.clone())).collect();
     let graph = scope.finish(&outputs).unwrap();
     let inputs: Tensors = given.into_iter().map(|(name, values)| (name.to_owned(), values.tensor())).collect();
-    (Case { graph, inputs: if constants { Tensors::new() } else { inputs }, parameters: Tensors::new() }, expected)
+    (GraphCase { graph, inputs: if constants { Tensors::new() } else { inputs }, parameters: Tensors::new() }, expected)
 }
 
 #[track_caller]
-fn meets(what: &str, seed: u64, actual: &Results, expected: &Results, case: &Case) {
+fn meets(what: &str, seed: u64, actual: &Results, expected: &Results, case: &GraphCase) {
     let found = differences(actual, expected, Tolerance::EXACT);
     assert!(found.is_empty(), "{what}, seed {seed}: {}\n{}", found.join("\n"), case.graph.text());
 }
@@ -328,7 +328,7 @@ fn scalars_keep_64_bits() {
     let large = (1i64 << 53) + 1;
     let graph = scope.finish(&[("sum", &x + large), ("least", x.binary_scalar(BinaryOp::Max, i64::MIN + 1))]).unwrap();
     let inputs = Tensors::from([("x".to_owned(), HostTensor::i64(vec![2], &[0, i64::MIN]).unwrap())]);
-    let case = Case { graph, inputs, parameters: Tensors::new() };
+    let case = GraphCase { graph, inputs, parameters: Tensors::new() };
     case.check();
     let results = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
     assert_eq!(results["sum"].to_i64(), [large, i64::MIN + large]);
@@ -391,6 +391,6 @@ fn masks_of_integers_that_wrap_around_pass_over_no_key_that_counts() {
         let values: Vec<f64> = (0..count).map(|row| I32S[(row / 18 + number) % 14].into()).collect();
         inputs.insert("x".to_owned(), HostTensor::from_f64(DType::I32, vec![count], &values).unwrap());
         inputs.insert("lengths".to_owned(), HostTensor::lengths(&lengths));
-        Case { graph, inputs, parameters: Tensors::new() }.check();
+        GraphCase { graph, inputs, parameters: Tensors::new() }.check();
     }
 }

@@ -6,15 +6,15 @@ use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Plan, Source};
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_tests::backend::plan;
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 
 const F32: DType = DType::F32;
 const SIZES: &[(&str, usize)] = &[("rows", 9)];
 
-fn case(model: impl Fn(&Scope) -> Vec<(&'static str, Tensor)>) -> Case {
+fn case(model: impl Fn(&Scope) -> Vec<(&'static str, Tensor)>) -> GraphCase {
     let scope = Scope::new();
     let outputs = model(&scope);
-    Case::random(scope.finish(&outputs).unwrap(), SIZES, 11)
+    GraphCase::random(scope.finish(&outputs).unwrap(), SIZES, 11)
 }
 
 /// Batch norm of axis `axis` with the parameters of module `name`.
@@ -64,7 +64,7 @@ fn batch_norm_becomes_part_of_a_convolution() {
         });
         let plan = plan(&case.graph).unwrap();
         assert_eq!(plan.steps.len(), 1, "{:?}", case.steps());
-        let schedule = plan.steps[0].kernel.nest().map(Schedule::of);
+        let schedule = plan.steps[0].computation.nest().map(Schedule::of);
         assert!(matches!(schedule, Some(Ok(Schedule::Product(_)))));
         assert_eq!(resident(&plan), 2, "a weight and a bias: {:?}", plan.steps[0]);
         case.check();

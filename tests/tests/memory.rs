@@ -1,7 +1,7 @@
 //! Memory of results that stay on the device.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
-use rewire_runtime::{DeviceTensor, Gpu, Inputs, Kernel, Outputs, Session, Value, wgpu};
+use rewire_runtime::{DeviceTensor, Gpu, Inputs, Kernel, Outputs, RunValue, Session, wgpu};
 use rewire_tests::backend::{Tensors, load, on, session};
 
 const WIDTH: usize = 8;
@@ -49,7 +49,7 @@ fn inputs(rows: usize, seed: usize, kept: &[&str]) -> Inputs {
 
 fn device<'a>(outputs: &'a Outputs, name: &str) -> &'a DeviceTensor {
     match outputs.value(name) {
-        Some(Value::Device(tensor)) => tensor,
+        Some(RunValue::Device(tensor)) => tensor,
         other => panic!("{name} is not on the device: {other:?}"),
     }
 }

@@ -6,7 +6,7 @@ use rewire_graph_rewrite::prove::confine;
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_runtime::Kernel;
 use rewire_tests::backend::{Tensors, plan, run, session};
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::gradients::{Attention, Shape, Traced, Weights};
 use rewire_tests::noise::Noise;
@@ -30,12 +30,12 @@ fn shapes() -> Vec<Shape> {
 }
 
 /// Checks a case on all backends, that its indices are proven, and that it is these kernels, in any order.
-fn check(case: &Case, expected: &[&str]) {
+fn check(case: &GraphCase, expected: &[&str]) {
     let mut steps = case.steps();
     steps.sort();
     assert_eq!(steps, expected, "{}", case.graph.text());
     let mut plan = plan(&case.graph).unwrap();
-    assert!(plan.steps.iter().all(|step| match step.kernel.nest().map(Schedule::of) {
+    assert!(plan.steps.iter().all(|step| match step.computation.nest().map(Schedule::of) {
         // A sum of one product of pairs is attention, whichever side it counts.
         Some(Ok(schedule)) => matches!(schedule, Schedule::Pairs(_) | Schedule::Attention(_)),
         _ => false,
@@ -102,7 +102,7 @@ fn masks_hide_pairs_from_gradients() {
                     inputs.insert(name.to_owned(), Noise::new(9, name).floats(DType::F32, &[total], 1.0));
                 }
             }
-            Case { graph, inputs, parameters: Tensors::new() }.check();
+            GraphCase { graph, inputs, parameters: Tensors::new() }.check();
         }
     }
 }
@@ -121,7 +121,7 @@ fn scores_are_combined_by_row_and_by_key() {
             let outputs = [("sum", ReduceOp::Sum), ("max", ReduceOp::Max)]
                 .map(|(name, op)| (name, kept.reduce_scores(op, kind, &attention.rows, &attention.keys)));
             let inputs = shape.inputs(seed as u64);
-            let case = Case { graph: traced.scope.finish(&outputs).unwrap(), inputs, parameters: Tensors::new() };
+            let case = GraphCase { graph: traced.scope.finish(&outputs).unwrap(), inputs, parameters: Tensors::new() };
             check(&case, &[if kind == ScoreKind::Row { "score_reduce_by_row" } else { "score_reduce_by_key" }]);
         }
     }
@@ -149,7 +149,7 @@ fn rows_of_halves_have_gradients() {
             _ => (name, tensor),
         });
         let inputs = inputs.collect();
-        Case { graph: halves.finish(&outputs).unwrap(), inputs, parameters: Tensors::new() }.check();
+        GraphCase { graph: halves.finish(&outputs).unwrap(), inputs, parameters: Tensors::new() }.check();
     }
 }
 

@@ -26,7 +26,7 @@ fn rich() -> Target {
 
 fn emits(program: &Program, target: &Target) -> Result<(), String> {
     for step in plan(&build(program)?.graph)?.steps {
-        emit(&step.kernel, target, &Tuning::default()).map_err(|error| format!("{}: {error}", step.name))?;
+        emit(&step.computation, target, &Tuning::default()).map_err(|error| format!("{}: {error}", step.name))?;
     }
     Ok(())
 }

@@ -4,15 +4,15 @@ use rewire_graph::{DType, Scope, Tensor};
 use rewire_graph_rewrite::plan::Step;
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_tests::backend::plan;
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 
 const F32: DType = DType::F32;
 
-fn case(rows: usize, model: impl Fn(&Scope, &Tensor) -> Vec<(&'static str, Tensor)>) -> Case {
+fn case(rows: usize, model: impl Fn(&Scope, &Tensor) -> Vec<(&'static str, Tensor)>) -> GraphCase {
     let scope = Scope::new();
     let x = scope.input("x", F32, &[scope.size("rows"), 8.into()]);
     let outputs = model(&scope, &x);
-    Case::random(scope.finish(&outputs).unwrap(), &[("rows", rows)], 5)
+    GraphCase::random(scope.finish(&outputs).unwrap(), &[("rows", rows)], 5)
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn reshaped_parts_are_not_the_whole() {
     });
     // Parts are joined where siblings are merged.
     let steps = plan(&case.graph).unwrap().steps;
-    let is_product = |step: &&Step| matches!(step.kernel.nest().map(Schedule::of), Some(Ok(Schedule::Product(_))));
+    let is_product = |step: &&Step| matches!(step.computation.nest().map(Schedule::of), Some(Ok(Schedule::Product(_))));
     assert_eq!(steps.iter().filter(is_product).count(), 1);
     case.check();
 }

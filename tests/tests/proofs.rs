@@ -220,7 +220,7 @@ fn numbers(value: &Value, at: &str, found: &mut Vec<String>) {
         Value::Object(entries) => entries.iter().for_each(|(key, item)| numbers(item, &format!("{at}/{key}"), found)),
         Value::Number(_) => {
             let is_read = ["/expr/Int/", "/expr/Load/"].iter().any(|of| at.contains(of));
-            let is_loop = at.contains("/kernel/") && !at.contains("/body/");
+            let is_loop = at.contains("/computation/") && !at.contains("/body/");
             found.extend((is_read || is_loop).then(|| at.to_owned()));
         }
         _ => {}

@@ -5,14 +5,14 @@ use rewire_graph_rewrite::plan::{Plan, Source};
 use rewire_graph_rewrite::split::{JoinError, Parts, join, lookups, module, split};
 use rewire_runtime::{Inputs, Kernel, Model, Session};
 use rewire_tests::backend::{Tensors, gpu, options, oracle, plan, run};
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::noise::Noise;
 
 const F32: DType = DType::F32;
 
 /// Bags of ids and one id a sample, their rows and an MLP; also the rows themselves.
-fn model() -> Case {
+fn model() -> GraphCase {
     let scope = Scope::new();
     let bags = scope.lengths("lengths", scope.size("samples"));
     let ids = scope.input("ids", DType::I64, std::slice::from_ref(&bags.total));
@@ -29,7 +29,7 @@ fn model() -> Case {
     let lengths = [3i64, 0, 5, 1];
     let integers = |name: &str, count: usize| Noise::new(4, name).integers(DType::I64, &[count], 0, 23);
     let floats = |name: &str, shape: &[usize]| (name.to_owned(), Noise::new(4, name).floats(F32, shape, 1.0));
-    Case {
+    GraphCase {
         graph,
         inputs: [
             ("lengths".to_owned(), HostTensor::lengths(&lengths)),
@@ -69,7 +69,7 @@ fn load(graph: &Graph, parameters: &Tensors, kernel: Kernel) -> Session {
 }
 
 /// Both parts, one after the other, on the given kernels.
-fn run_parts(case: &Case, parts: &Parts, kernels: [Kernel; 2]) -> Results {
+fn run_parts(case: &GraphCase, parts: &Parts, kernels: [Kernel; 2]) -> Results {
     let [mut first, mut second] = [(&parts.first, kernels[0]), (&parts.second, kernels[1])]
         .map(|(part, kernel)| load(part, &case.parameters, kernel));
     let handed = run(&mut first, &case.inputs).unwrap();
@@ -127,7 +127,7 @@ fn joined_parts_are_the_whole_again() {
     let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
     let joined = join(&split(&case.graph, lookups).unwrap()).unwrap();
     assert_eq!(joined.counts(), case.graph.counts());
-    let case = Case { graph: joined, ..case };
+    let case = GraphCase { graph: joined, ..case };
     let found = differences(&oracle(&case.graph, &case.inputs, &case.parameters).unwrap(), &expected, Tolerance::EXACT);
     assert!(found.is_empty(), "{found:?}");
     case.check();

@@ -9,7 +9,7 @@ use rewire_measure::{Shape, Workload, operators};
 use rewire_runtime::Kernel;
 use rewire_tests::backend::{Tensors, load_plan, options, oracle, plan, run};
 use rewire_tests::build::build;
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::compare::Tolerance;
 use rewire_tests::golden::{cases, hold as hold_cases, sample};
 use rewire_tests::program::hold;
@@ -25,7 +25,7 @@ fn stored(graph: &Graph) -> Result<[Plan; 2], String> {
         return Err("what is read is not what was stored".to_owned());
     }
     for (step, other) in plan.steps.iter().zip(&again.steps) {
-        let [one, other] = [step, other].map(|step| emit(&step.kernel, &Target::BASELINE, &Tuning::default()));
+        let [one, other] = [step, other].map(|step| emit(&step.computation, &Target::BASELINE, &Tuning::default()));
         if one.map(|kernel| kernel.wgsl) != other.map(|kernel| kernel.wgsl) {
             return Err(format!("step {} emits another shader when it is read", step.name));
         }
@@ -92,7 +92,7 @@ fn norms_of_heads(kernel: Kernel, heads: impl Iterator<Item = usize>) {
     for heads in heads {
         for concat_ux in [false, true] {
             for dtype in [DType::F32, DType::F16] {
-                let case = Case::random(group_norm(heads, concat_ux, dtype), &[("rows", 5)], heads as u64);
+                let case = GraphCase::random(group_norm(heads, concat_ux, dtype), &[("rows", 5)], heads as u64);
                 let what = || format!("{heads} heads, concat {concat_ux}, {dtype}, {kernel}");
                 let expected = oracle(&case.graph, &case.inputs, &case.parameters).unwrap();
                 let relative = if dtype == DType::F16 { 3e-3 } else { Tolerance::SINGLE.relative };
@@ -155,7 +155,7 @@ fn reductions_beyond_the_rank_of_a_tensor_are_one_kernel() {
     let scope = Scope::new();
     let x = scope.input("x", DType::F32, &[scope.size("rows"), 6.into()]);
     let y = (0..10).fold(x, |x, n| (&x.normalize(1e-3) + f64::from(n)).abs());
-    let case = Case::random(scope.finish(&[("y", y)]).unwrap(), &[("rows", 3)], 4);
+    let case = GraphCase::random(scope.finish(&[("y", y)]).unwrap(), &[("rows", 3)], 4);
     assert_eq!(case.steps(), ["layer_norm"]);
     runs(&case.graph, &case.inputs, &case.parameters, Kernel::Cpu).unwrap();
     case.check();
@@ -169,7 +169,7 @@ fn products_of_the_largest_rank_run() {
     let shape = |rows: usize, columns: usize| [batch.clone(), vec![rows.into(), columns.into()]].concat();
     let a = scope.input("a", DType::F32, &shape(3, 5));
     let b = scope.input("b", DType::F32, &shape(5, 2));
-    let case = Case::random(scope.finish(&[("y", a.matmul(&b))]).unwrap(), &[], 6);
+    let case = GraphCase::random(scope.finish(&[("y", a.matmul(&b))]).unwrap(), &[], 6);
     runs(&case.graph, &case.inputs, &case.parameters, Kernel::Cpu).unwrap();
     case.check();
 }

@@ -4,7 +4,7 @@ use rewire_graph::{DType, Graph, HostTensor, Scope};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, RuntimeError};
 use rewire_tests::backend::{Tensors, options, oracle, plan, run};
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::compare::{Tolerance, differences};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,8 +27,8 @@ fn graph() -> Graph {
     scope.finish(&[("y", h.silu()), ("given", given)]).unwrap()
 }
 
-fn cases() -> [Case; 2] {
-    let [first, mut second] = [11, 12].map(|seed| Case::random(graph(), SIZES, seed));
+fn cases() -> [GraphCase; 2] {
+    let [first, mut second] = [11, 12].map(|seed| GraphCase::random(graph(), SIZES, seed));
     second.inputs = first.inputs.clone();
     [first, second]
 }

@@ -349,7 +349,7 @@ pub struct View {
     pub wgsl: Option<usize>,
     /// Print where each kernel runs: on the target, with its bindings, or on the CPU, and why.
     #[arg(long, value_enum, value_name = "TARGET")]
-    pub target: Option<Place>,
+    pub target: Option<MappingTarget>,
     /// Find the first rewrite of a golden case after which the interpreter computes something else.
     #[arg(long)]
     pub bisect: bool,
@@ -357,7 +357,7 @@ pub struct View {
 
 /// What kernels are mapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Place {
+pub enum MappingTarget {
     /// What every WebGPU implementation offers.
     Baseline,
     /// The adapter that `--kernel` and `--adapter` choose.

@@ -1,4 +1,4 @@
-use crate::args::{Common, Format, Graph as Options, Passes, Place, Stage};
+use crate::args::{Common, Format, Graph as Options, MappingTarget, Passes, Stage};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
@@ -6,14 +6,14 @@ use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{DifferentiateError, Graph, Node, Remarks, Seed, differentiate};
 use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
 use rewire::graph_rewrite::emit::{Target, Tuning, emit};
-use rewire::graph_rewrite::lower::{kernel, lower};
+use rewire::graph_rewrite::lower::{computation, lower};
 use rewire::graph_rewrite::mapping::map;
 use rewire::graph_rewrite::passes::Pipeline;
 use rewire::hstu::models::parameters;
 use rewire::rank;
 use rewire::{Gpu, Kernel};
 use rewire_measure::Machines;
-use rewire_verify::Case;
+use rewire_verify::GoldenCase;
 use serde::Serialize;
 use similar::TextDiff;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     let traced = match &options.model {
         None => rank::trace(&demo::config()?)?,
         Some(path) if path.is_dir() => rank::trace(&rank::read_config(path)?)?,
-        Some(path) => Case::read(path)?.trace()?.graph,
+        Some(path) => GoldenCase::read(path)?.trace()?.graph,
     };
     let source = match options.backward || options.stage == Stage::Differentiated {
         true => with_gradients(&traced)?,
@@ -138,10 +138,10 @@ struct Mapped {
     refused: Option<String>,
 }
 
-fn target(place: Place, common: &Common) -> Result<Target, CliError> {
-    match place {
-        Place::Baseline => Ok(Target::BASELINE),
-        Place::Adapter => {
+fn target(of: MappingTarget, common: &Common) -> Result<Target, CliError> {
+    match of {
+        MappingTarget::Baseline => Ok(Target::BASELINE),
+        MappingTarget::Adapter => {
             let gpu = Gpu::for_kernel(common.kernel, common.adapter.as_deref())?;
             let missing = || CliError::NoDevice(common.adapter.clone().unwrap_or_default());
             Ok(gpu.ok_or_else(missing)?.target().clone())
@@ -188,7 +188,7 @@ fn pipeline(options: &Passes) -> Result<Pipeline, CliError> {
 
 fn bisect(options: &Options, pipeline: &Pipeline, output: &mut Output) -> Result<(), CliError> {
     let path = options.model.as_ref().filter(|path| path.is_file()).ok_or(CliError::NoCase)?;
-    match rewire_verify::bisect(&Case::read(path)?, pipeline)? {
+    match rewire_verify::bisect(&GoldenCase::read(path)?, pipeline)? {
         None => Ok(output.line("every rewrite keeps the results")?),
         Some(found) => Ok(output.line(format_args!("the results change with {found}"))?),
     }
@@ -224,8 +224,9 @@ fn wgsl(graph: &Graph, node: usize) -> Result<String, CliError> {
         .ok_or_else(|| failed(format!("the graph has the nodes %0 to %{}", order.len().saturating_sub(1))))?;
     let fused = found.op.downcast_ref::<Fused>();
     let fused = fused.ok_or_else(|| failed(format!("{} is computed by no kernel", found.op.name())))?;
-    let kernel = kernel(&fused.body).map_err(|refusal| failed(refusal.to_string()))?;
-    let emitted = emit(&kernel, &Target::BASELINE, &Tuning::default()).map_err(|error| failed(error.to_string()))?;
+    let computation = computation(&fused.body).map_err(|refusal| failed(refusal.to_string()))?;
+    let emitted =
+        emit(&computation, &Target::BASELINE, &Tuning::default()).map_err(|error| failed(error.to_string()))?;
     Ok(emitted.wgsl)
 }
 

@@ -47,7 +47,7 @@ pub fn map(plan: &Plan, target: &Target, tuning: &Tuning) -> Vec<Result<EmittedK
 /// # Errors
 /// [`Refusal`] tells why the target cannot run it.
 pub fn map_step(position: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, Refusal> {
-    emit(&step.kernel, target, tuning).map_err(|reason| Refusal {
+    emit(&step.computation, target, tuning).map_err(|reason| Refusal {
         step: position,
         name: step.name.clone(),
         path: step.path.clone(),

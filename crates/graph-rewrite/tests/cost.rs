@@ -3,16 +3,16 @@
 
 use rewire_graph::{DType, Graph, Scope};
 use rewire_graph_rewrite::cost::{Count, Sizes};
-use rewire_graph_rewrite::plan::{Kernel, Plan};
+use rewire_graph_rewrite::plan::{Computation, Plan};
 use rewire_graph_rewrite::{lower, optimize};
 
 fn plan(graph: Graph) -> Plan {
     lower(&optimize(graph).unwrap().0).unwrap()
 }
 
-fn only(plan: &Plan) -> &Kernel {
+fn only(plan: &Plan) -> &Computation {
     assert_eq!(plan.steps.len(), 1);
-    &plan.steps[0].kernel
+    &plan.steps[0].computation
 }
 
 /// The sizes of a run with these lengths.

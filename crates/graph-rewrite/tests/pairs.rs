@@ -3,10 +3,10 @@
 
 use rewire_graph::{DType, Scope};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
-use rewire_graph_rewrite::plan::Kernel;
+use rewire_graph_rewrite::plan::Computation;
 use rewire_graph_rewrite::{lower, optimize};
 
-fn kernel() -> Kernel {
+fn kernel() -> Computation {
     let scope = Scope::new();
     let batch = scope.size("batch");
     let (rows, keys) = (scope.lengths("rows", &batch), scope.lengths("keys", &batch));
@@ -22,7 +22,7 @@ fn kernel() -> Kernel {
     let graph = scope.finish(&[("dk", dk), ("dv", dv)]).unwrap();
     let plan = lower(&optimize(graph).unwrap().0).unwrap();
     assert_eq!(plan.steps.len(), 1);
-    plan.steps[0].kernel.clone()
+    plan.steps[0].computation.clone()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which memory an operand lives in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Place {
+pub enum MemorySpace {
     /// A tensor in device memory.
     Device,
     /// A small parameter. On a GPU the pooled parameters of a type share one buffer, and so one binding.
@@ -25,7 +25,7 @@ pub struct Operand {
     /// Logical shape.
     pub shape: Vec<Dim>,
     /// Its memory.
-    pub place: Place,
+    pub space: MemorySpace,
 }
 
 /// The expressions of a kernel and what they refer to.

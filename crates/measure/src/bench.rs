@@ -6,8 +6,8 @@ use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{
-    Detail, Gpu, Inputs, Kernel, Model, ModelOptions, Outputs, PipelineStore, Profile, RunError, Session, TuningStore,
-    Value, measure_machine,
+    Detail, Gpu, Inputs, Kernel, Model, ModelOptions, Outputs, PipelineStore, Profile, RunError, RunValue, Session,
+    TuningStore, measure_machine,
 };
 use std::time::{Duration, Instant};
 
@@ -124,7 +124,7 @@ impl Bench {
     /// # Errors
     /// [`BenchError`] if the workload cannot be compiled, loaded or run.
     pub fn profile(&self, workload: &Workload) -> Result<Profiled, BenchError> {
-        let mut case = self.case(workload)?;
+        let mut case = self.load(workload)?;
         for _ in 0..WARM_UP {
             case.run()?;
         }
@@ -134,13 +134,13 @@ impl Bench {
     }
 
     /// A workload ready to run.
-    pub(crate) fn case(&self, workload: &Workload) -> Result<Case, BenchError> {
-        Case::new(workload, self.session.clone())
+    pub(crate) fn load(&self, workload: &Workload) -> Result<LoadedWorkload, BenchError> {
+        LoadedWorkload::new(workload, self.session.clone())
     }
 
     fn measure(&self, workload: &Workload, record: &mut Record) -> Result<(), BenchError> {
         let begun = Instant::now();
-        let mut case = self.case(workload)?;
+        let mut case = self.load(workload)?;
         record.load_ms = Some(milliseconds(begun.elapsed()));
         let counts = case.session.counts(&case.inputs)?;
         let total: Count = counts.iter().copied().sum();
@@ -187,13 +187,13 @@ impl Bench {
 }
 
 /// A workload with its inputs in place.
-pub(crate) struct Case {
+pub(crate) struct LoadedWorkload {
     pub session: Session,
     pub inputs: Inputs,
     gpu: Option<Gpu>,
 }
 
-impl Case {
+impl LoadedWorkload {
     fn new(workload: &Workload, options: ModelOptions) -> Result<Self, BenchError> {
         let mut plan = lower(&optimize(workload.graph.clone())?.0)?;
         if workload.dtype != DType::F32 {
@@ -223,10 +223,10 @@ impl Case {
             rewire_graph_rewrite::plan::Source::Input(name) => self.inputs.get(name),
             _ => None,
         });
-        let size = |value: &Value| match value {
-            Value::Device(tensor) => tensor.buffer().size(),
-            Value::Host(tensor) if self.gpu.is_none() => tensor.bytes().len() as u64,
-            Value::Host(_) => 0,
+        let size = |value: &RunValue| match value {
+            RunValue::Device(tensor) => tensor.buffer().size(),
+            RunValue::Host(tensor) if self.gpu.is_none() => tensor.bytes().len() as u64,
+            RunValue::Host(_) => 0,
         };
         let bound: u64 = inputs.map(size).sum::<u64>() + outputs.iter().map(|(_, value)| size(value)).sum::<u64>();
         let held = if self.gpu.is_some() { report.device_bytes } else { report.host_bytes };

@@ -45,7 +45,7 @@ impl Bench {
         if !self.has_device() {
             return Err(RunError::NoTimes { device: self.adapter() }.into());
         }
-        let mut case = self.case(workload)?;
+        let mut case = self.load(workload)?;
         let tuned = case.session.tune(&case.inputs, Duration::from_secs_f64(self.seconds))?;
         Ok(tuned.into_iter().map(|tuned| self.record_tuned(workload, tuned)).collect())
     }

@@ -38,7 +38,7 @@ pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{Model, ModelOptions, PipelineStore, Report};
-pub use session::{Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, Session, Span, Tuned, Value};
+pub use session::{Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, Tuned};
 #[cfg(feature = "files")]
 pub use store::{map_file, replace_file, update_file};
 pub use tuning::TuningStore;

@@ -1,4 +1,4 @@
-use crate::{Case, CaseError, relative_error};
+use crate::{CaseError, GoldenCase, relative_error};
 use rewire_graph::op::{Input, Parameter};
 use rewire_graph::{Graph, HostTensor, InterpretError, interpret};
 use rewire_graph_rewrite::RewriteError;
@@ -29,7 +29,7 @@ pub enum BisectError {
 ///
 /// # Errors
 /// [`BisectError`] if the case cannot be traced, interpreted or rewritten.
-pub fn bisect(case: &Case, pipeline: &Pipeline) -> Result<Option<Application>, BisectError> {
+pub fn bisect(case: &GoldenCase, pipeline: &Pipeline) -> Result<Option<Application>, BisectError> {
     let replay = case.trace()?;
     let (mut inputs, mut parameters) = (HashMap::new(), HashMap::new());
     for node in replay.graph.ids().filter_map(|id| replay.graph.node(id)) {

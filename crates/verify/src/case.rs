@@ -43,14 +43,14 @@ pub(crate) struct Expected<'a> {
 
 /// A golden case: inputs, parameters and expected outputs of an operator or module.
 #[derive(Debug)]
-pub struct Case {
+pub struct GoldenCase {
     op: String,
     path: PathBuf,
     attrs: Value,
     tensors: Weights<'static>,
 }
 
-impl Case {
+impl GoldenCase {
     /// Reads a file.
     ///
     /// # Errors

@@ -8,6 +8,6 @@ pub mod replay;
 mod verifier;
 
 pub use bisect::{BisectError, bisect};
-pub use case::{Case, CaseError, cases};
+pub use case::{CaseError, GoldenCase, cases};
 pub use compare::{Mismatch, relative_error};
 pub use verifier::{CaseReport, Status, Verifier, VerifyOptions};

@@ -7,7 +7,7 @@ mod layers;
 mod pool;
 
 use crate::backend::Tensors;
-use crate::case::Case;
+use crate::case::GraphCase;
 use crate::noise::Noise;
 use crate::program::{Instruction, Kind, Program};
 use pool::{Pool, Rows};
@@ -24,7 +24,7 @@ struct Builder {
 }
 
 /// Traces a program.
-pub fn build(program: &Program) -> Result<Case, String> {
+pub fn build(program: &Program) -> Result<GraphCase, String> {
     trace(program).0.finish(program)
 }
 
@@ -157,7 +157,7 @@ impl Builder {
         fits
     }
 
-    fn finish(mut self, program: &Program) -> Result<Case, String> {
+    fn finish(mut self, program: &Program) -> Result<GraphCase, String> {
         let last = self.pool.last.clone().unwrap_or_else(|| self.pool.floats[self.pool.floats.len() - 1].abs());
         let mut outputs = vec![last];
         for &pick in &program.outputs {
@@ -170,7 +170,7 @@ impl Builder {
         let named: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(outputs).collect();
         let graph = self.scope.clone().finish(&named).map_err(|error| format!("trace: {error}"))?;
         self.module_parameters(&graph);
-        Ok(Case { graph, inputs: self.inputs, parameters: self.parameters })
+        Ok(GraphCase { graph, inputs: self.inputs, parameters: self.parameters })
     }
 
     /// Values of the parameters that modules name.

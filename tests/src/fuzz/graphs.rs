@@ -3,7 +3,7 @@
 
 use crate::backend::{Tensors, gpu, oracle, run, session};
 use crate::build::build;
-use crate::case::Case;
+use crate::case::GraphCase;
 use crate::compare::{Tolerance, differences};
 use crate::noise::Noise;
 use crate::program::{Instruction, KINDS, Program};
@@ -66,7 +66,7 @@ fn change(bytes: &mut Bytes<'_>, inputs: &mut Tensors) -> bool {
 }
 
 /// Holds a case to the interpreter on a kernel.
-fn hold(case: &Case, kernel: Kernel, hostile: bool) -> Result<(), String> {
+fn hold(case: &GraphCase, kernel: Kernel, hostile: bool) -> Result<(), String> {
     let Some(mut session) = session(&case.graph, &case.parameters, kernel)? else { return Ok(()) };
     let actual = run(&mut session, &case.inputs);
     match (oracle(&case.graph, &case.inputs, &case.parameters), actual) {

@@ -149,7 +149,7 @@ pub fn load(plan: Plan) -> Result<Model, RuntimeError> {
 /// Emits all kernels of a plan.
 pub fn emitted(plan: &Plan) {
     for step in &plan.steps {
-        drop(emit(&step.kernel, &Target::BASELINE, &Tuning::default()));
+        drop(emit(&step.computation, &Target::BASELINE, &Tuning::default()));
     }
 }
 

@@ -153,9 +153,9 @@ pub fn ranking() -> Vec<Module> {
 /// WebGPU device.
 pub fn backends(graph: &Graph) -> Result<String, String> {
     let plan = backend::plan(graph)?;
-    let schedules: BTreeSet<&str> = plan.steps.iter().map(|step| schedule(&step.kernel)).collect();
+    let schedules: BTreeSet<&str> = plan.steps.iter().map(|step| schedule(&step.computation)).collect();
     for step in &plan.steps {
-        emit(&step.kernel, &Target::BASELINE, &Tuning::default()).map_err(|e| format!("{}: {e}", step.name))?;
+        emit(&step.computation, &Target::BASELINE, &Tuning::default()).map_err(|e| format!("{}: {e}", step.name))?;
     }
     let (count, load) = (plan.steps.len(), plan.load.len());
     loads(plan, graph)?;
@@ -168,7 +168,7 @@ pub fn backends(graph: &Graph) -> Result<String, String> {
     })
 }
 
-fn schedule(kernel: &plan::Kernel) -> &'static str {
+fn schedule(kernel: &plan::Computation) -> &'static str {
     match kernel.nest().map(Schedule::of) {
         Some(Ok(schedule)) => schedule.name(),
         Some(Err(_)) | None => "custom",

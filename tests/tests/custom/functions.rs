@@ -236,10 +236,10 @@ fn patterns_find_functions_by_name_and_attributes() {
     let named = TracedRule::new(
         "magnitude",
         |p| vec![p.operator_named("softsign", "f", &[&p.any("x", F32)]).abs()],
-        move |r| vec![softsign(r.scope(), &r.tensor("x").abs(), scale(r.found()).unwrap_or(1.0) as f32)],
+        move |r| vec![softsign(r.scope(), &r.tensor("x").abs(), scale(r.matched()).unwrap_or(1.0) as f32)],
     )
     .unwrap()
-    .when("the scale is below 1", move |found| scale(found).is_some_and(|scale| scale >= 1.0));
+    .when("the scale is below 1", move |matched| scale(matched).is_some_and(|scale| scale >= 1.0));
     assert_eq!(rewrite(&graph(1.0), &[&exact]).unwrap().1, ["softsign of 1"]);
     assert!(rewrite(&graph(2.0), &[&exact]).unwrap().1.is_empty());
     let (rewritten, fired) = rewrite(&graph(2.0), &[&named]).unwrap();
@@ -269,7 +269,7 @@ fn wrong_wgsl_is_an_error_that_names_the_function_and_the_line() {
         let x = scope.input("x", F32, &[scope.size("rows"), 3.into()]);
         let graph = scope.clone().finish(&[("y", scope.apply(Call::new(Text(text)), &[&x]))]).unwrap();
         let plan = plan(&graph).unwrap();
-        match emit(&plan.steps[0].kernel, &Target::BASELINE, &Tuning::default()) {
+        match emit(&plan.steps[0].computation, &Target::BASELINE, &Tuning::default()) {
             Err(EmitError::Custom { name, line, reason }) => (name, line, reason),
             other => panic!("{text}: {other:?}"),
         }
@@ -302,7 +302,7 @@ fn functions_run_without_checks_where_they_need_none() {
         let scope = Scope::new();
         let x = scope.input("x", F32, &[scope.size("rows"), 5.into()]);
         let graph = scope.clone().finish(&[("y", scope.apply(Call::new(Text(text)), &[&x]))]).unwrap();
-        emit(&plan(&graph).unwrap().steps[0].kernel, &Target::BASELINE, &Tuning::default()).unwrap().unchecked
+        emit(&plan(&graph).unwrap().steps[0].computation, &Target::BASELINE, &Tuning::default()).unwrap().unchecked
     };
     for text in [
         "fn own(x: f32) -> f32 { return x / 2.5f + x % 3.0f; }",

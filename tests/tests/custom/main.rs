@@ -7,7 +7,7 @@ use rewire_graph::{HostTensor, Scope, Tensor};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_runtime::Kernel;
 use rewire_tests::backend::{Tensors, oracle, run, session};
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::noise::Noise;
 
@@ -15,10 +15,10 @@ const F32: rewire_graph::DType = rewire_graph::DType::F32;
 const SIZES: &[(&str, usize)] = &[("rows", 37), ("batch", 5)];
 
 /// A graph with inputs of the sizes above.
-fn case(model: impl Fn(&Scope) -> Vec<(&'static str, Tensor)>) -> Case {
+fn case(model: impl Fn(&Scope) -> Vec<(&'static str, Tensor)>) -> GraphCase {
     let scope = Scope::new();
     let outputs = model(&scope);
-    Case::random(scope.finish(&outputs).unwrap(), SIZES, 7)
+    GraphCase::random(scope.finish(&outputs).unwrap(), SIZES, 7)
 }
 
 /// A plan as a file holds it.

@@ -4,11 +4,11 @@ use rewire_graph::op::{Op, Registry, RegistryError};
 use rewire_graph::{DType, Graph, HostTensor, Mode, Scope, Tensor, Type, TypeError};
 use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
 use rewire_graph_rewrite::passes::{Pipeline, Simplify};
-use rewire_graph_rewrite::plan::{Kernel as Family, Plan};
+use rewire_graph_rewrite::plan::{Computation, Plan};
 use rewire_graph_rewrite::rules::{Decompose, TracedRule, rewrite};
 use rewire_runtime::{Kernel, Model, ModelOptions, RuntimeError};
 use rewire_tests::backend::{Tensors, load_plan, options, oracle, plan, run};
-use rewire_tests::case::Case;
+use rewire_tests::case::GraphCase;
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::noise::Noise;
 use serde::{Deserialize, Serialize};
@@ -251,7 +251,7 @@ fn an_operator_is_a_step_of_its_own_between_fused_ones() {
 }
 
 /// What an operator reads, by kind: something computed in passing, a scalar, a parameter, a cast.
-fn swapped(kind: usize) -> Case {
+fn swapped(kind: usize) -> GraphCase {
     case(|scope| {
         let x = scope.input("x", F32, &[scope.size("rows"), 16.into()]);
         let swap = |x: &Tensor| scope.apply(SwapHalves, &[x]);
@@ -343,7 +343,7 @@ fn an_operator_becomes_what_it_stands_for() {
     let pipeline = Pipeline::new(vec![Box::new(Simplify::new(vec![Box::new(Decompose)]))]);
     let (graph, _) = pipeline.run(case.graph.clone()).unwrap();
     assert_eq!((graph.counts().get("swap_halves"), graph.counts().get("concat")), (None, Some(&1)));
-    let decomposed = Case { graph, ..case.clone() };
+    let decomposed = GraphCase { graph, ..case.clone() };
     assert_eq!(decomposed.steps(), ["pointwise"]);
     let [before, after] = [&case, &decomposed].map(|case| oracle(&case.graph, &case.inputs, &case.parameters).unwrap());
     assert!(differences(&after, &before, Tolerance::EXACT).is_empty());
@@ -358,7 +358,7 @@ fn wrong_wgsl_is_an_error_that_names_the_operator_and_the_line() {
         let x = scope.input("x", DType::F16, &[scope.size("rows"), 3.into()]);
         let graph = scope.clone().finish(&[("y", scope.apply(Text(text, name), &[&x]))]).unwrap();
         let halves = Target { f16: true, ..Target::BASELINE };
-        match emit(&plan(&graph).unwrap().steps[0].kernel, &halves, &Tuning::default()) {
+        match emit(&plan(&graph).unwrap().steps[0].computation, &halves, &Tuning::default()) {
             Err(EmitError::Custom { name, line, reason }) => {
                 assert_eq!(name, "own");
                 (line, reason)
@@ -395,7 +395,7 @@ fn run(workgroup: i32, thread: i32) {
     let scope = Scope::new();
     let x = scope.input("x", F32, &[scope.size("rows"), 3.into()]);
     let graph = scope.clone().finish(&[("y", scope.apply(Text(own, "x"), &[&x]))]).unwrap();
-    let emitted = emit(&plan(&graph).unwrap().steps[0].kernel, &Target::BASELINE, &Tuning::default()).unwrap();
+    let emitted = emit(&plan(&graph).unwrap().steps[0].computation, &Target::BASELINE, &Tuning::default()).unwrap();
     assert!(emitted.wgsl.contains("fn custom0_sigmoid(") && !emitted.wgsl.contains("fn sigmoid("), "{}", emitted.wgsl);
 }
 
@@ -439,7 +439,7 @@ fn a_stored_plan_needs_its_operators_registered() {
     }
     let mut changed = plan.clone();
     for step in &mut changed.steps {
-        if let Family::Custom(custom) = &mut step.kernel {
+        if let Computation::Custom(custom) = &mut step.computation {
             custom.shader.wgsl = custom.shader.wgsl.replace("sum + value", "sum - value");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use rewire_graph_rewrite::emit::emit;
-use rewire_graph_rewrite::plan::{Place, Source};
+use rewire_graph_rewrite::plan::{MemorySpace, Source};
 
 #[test]
 fn small_parameters_share_one_binding() {
@@ -13,15 +13,16 @@ fn small_parameters_share_one_binding() {
     });
     // The input, five results, and the norm's and the product's four parameters in one.
     assert_eq!(names(&plan), ["layer_norm_addmm"]);
-    let places = plan.steps[0].kernel.body().operands.iter().map(|operand| operand.place);
-    assert_eq!(places.filter(|&place| place == Place::Pooled).count(), 4);
+    let places = plan.steps[0].computation.body().operands.iter().map(|operand| operand.space);
+    assert_eq!(places.filter(|&place| place == MemorySpace::Pooled).count(), 4);
 }
 
 #[test]
 fn large_parameters_keep_a_buffer_of_their_own() {
     let plan = plan_of(256, |scope, x| vec![linear(scope, "a", x, 512)]);
-    let places: Vec<Place> = plan.steps[0].kernel.body().operands.iter().map(|operand| operand.place).collect();
-    assert_eq!(places, [Place::Device, Place::Device, Place::Pooled]);
+    let places: Vec<MemorySpace> =
+        plan.steps[0].computation.body().operands.iter().map(|operand| operand.space).collect();
+    assert_eq!(places, [MemorySpace::Device, MemorySpace::Device, MemorySpace::Pooled]);
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn windows_of_large_tables_count_as_bindings() {
             vec![&y + x]
         });
         for step in &plan.steps {
-            emit(&step.kernel, &Target::BASELINE, &Tuning::default()).unwrap();
+            emit(&step.computation, &Target::BASELINE, &Tuning::default()).unwrap();
         }
         plan.steps.len()
     };

@@ -198,16 +198,17 @@ fn attention_with_a_cache_does_not_search_for_samples() {
     assert!(cached.len() > 3);
     hold(&cached, |golden| {
         let plan = plan(&golden.trace()?.graph)?;
-        let attention = |step: &&Step| matches!(step.kernel.nest().map(Schedule::of), Some(Ok(Schedule::Attention(_))));
+        let attention =
+            |step: &&Step| matches!(step.computation.nest().map(Schedule::of), Some(Ok(Schedule::Attention(_))));
         let steps: Vec<&Step> = plan.steps.iter().filter(attention).collect();
         if steps.is_empty() {
             return Err(format!("no attention: {:?}", names(&plan)));
         }
         for step in steps {
-            let dag = &step.kernel.body().dag;
+            let dag = &step.computation.body().dag;
             let searches = dag.ids().filter(|id| matches!(dag.expr(*id), Expr::Sample { .. })).count();
             let wgsl =
-                emit(&step.kernel, &Target::BASELINE, &Tuning::default()).map_err(|error| error.to_string())?.wgsl;
+                emit(&step.computation, &Target::BASELINE, &Tuning::default()).map_err(|error| error.to_string())?.wgsl;
             if searches > 0 || wgsl.contains("fn sample_") {
                 return Err(format!("{} searches: {wgsl}", step.path));
             }

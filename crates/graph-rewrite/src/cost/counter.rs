@@ -1,5 +1,5 @@
 use super::{Count, Sizes};
-use crate::plan::Kernel;
+use crate::plan::Computation;
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,7 +17,7 @@ impl<K> Default for Counter<K> {
     }
 }
 
-impl<K: Borrow<Kernel>> Counter<K> {
+impl<K: Borrow<Computation>> Counter<K> {
     /// [`Count::of`] a kernel.
     pub fn count(&mut self, kernel: K, sizes: Sizes) -> Count {
         let alike = self.known.entry(digest(kernel.borrow())).or_default();
@@ -31,9 +31,9 @@ impl<K: Borrow<Kernel>> Counter<K> {
     }
 }
 
-fn digest(kernel: &Kernel) -> u64 {
+fn digest(computation: &Computation) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let body = kernel.body();
+    let body = computation.body();
     body.dag.ids().for_each(|id| body.dag.expr(id).hash(&mut hasher));
     body.operands.hash(&mut hasher);
     hasher.finish()

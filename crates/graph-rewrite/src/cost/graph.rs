@@ -1,6 +1,6 @@
 use super::{Count, Counter, Sizes, loops};
 use crate::lower::of;
-use crate::plan::Kernel;
+use crate::plan::Computation;
 use rewire_graph::op::{Fused, Role};
 use rewire_graph::{Graph, Layout, Node, NodeId, Type};
 use std::collections::HashSet;
@@ -36,7 +36,7 @@ fn is_computed(node: &Node) -> bool {
     matches!(node.op.role(), Role::Fused(_) | Role::Computed)
 }
 
-fn operator(graph: &Graph, id: NodeId, sizes: &Sizes, counter: &mut Counter<Kernel>) -> Count {
+fn operator(graph: &Graph, id: NodeId, sizes: &Sizes, counter: &mut Counter<Computation>) -> Count {
     let Some(node) = graph.node(id) else { return Count::default() };
     if let Some(kernel) = graph.op::<Fused>(id).and_then(|fused| of(fused).ok()) {
         return counter.count(kernel, sizes.clone());

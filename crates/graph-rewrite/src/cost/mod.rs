@@ -3,10 +3,10 @@
 //! [`Count::of`] is the one count of a kernel. Benches compare it with measured times, drawings show it, and fusion
 //! decides by it.
 
+mod computation;
 mod counter;
 mod domain;
 mod graph;
-mod kernel;
 mod loops;
 mod machine;
 mod sizes;

@@ -1,5 +1,5 @@
 use super::{Count, Domain, Sizes};
-use crate::plan::{Body, Nest, Output, Place};
+use crate::plan::{Body, MemorySpace, Nest, Output};
 use rewire_graph::pointwise::functions::FUNCTION;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{DType, Scalar};
@@ -76,7 +76,7 @@ impl<'a> Tally<'a> {
     /// The count. Of every operand at most all it has is read once.
     pub fn finish(self) -> Count {
         let size = |operand: u16| match self.body.operands.get(usize::from(operand)) {
-            Some(operand) if operand.place != Place::Host => {
+            Some(operand) if operand.space != MemorySpace::Host => {
                 operand.dtype.format().bytes(self.sizes.product(&operand.shape))
             }
             _ => 0,

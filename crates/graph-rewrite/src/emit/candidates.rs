@@ -1,7 +1,7 @@
 //! The tunings of a kernel: what suits it, and what is worth a measurement.
 
 use super::{Scheduled, Target, Tuning, emit, scheduled};
-use crate::plan::Kernel;
+use crate::plan::Computation;
 use crate::schedule::Schedule;
 use rewire_graph::Dim;
 use std::collections::HashSet;
@@ -10,8 +10,8 @@ impl Tuning {
     /// This tuning, and what suits sizes that are known: products and attention with too few tiles to occupy a GPU take
     /// smaller ones. Sums run in the same order whatever the tile, unless [`Tuning::split_sums`] allows another.
     #[must_use]
-    pub fn suited(self, kernel: &Kernel, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
-        of(kernel, |kernel| kernel.suited(self, target, &size)).unwrap_or(self)
+    pub fn suited(self, computation: &Computation, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
+        of(computation, |schedule| schedule.suited(self, target, &size)).unwrap_or(self)
     }
 
     /// Tunings of a kernel that are worth a measurement, this one first. What it sets stays as it is. Each is emitted, and no
@@ -31,18 +31,18 @@ impl Tuning {
     /// let x = scope.input("x", DType::F32, &[scope.size("rows"), 64.into()]);
     /// let weight = scope.parameter("weight", DType::F32, &[64.into(), 96.into()]);
     /// let plan = lower(&optimize(scope.finish(&[("y", x.matmul(&weight))])?)?.0)?;
-    /// let candidates = Tuning::default().candidates(&plan.steps[0].kernel, &Target::BASELINE);
+    /// let candidates = Tuning::default().candidates(&plan.steps[0].computation, &Target::BASELINE);
     /// assert_eq!(candidates[0], Tuning::default());
     /// assert!(candidates.len() > 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn candidates(&self, kernel: &Kernel, target: &Target) -> Vec<Self> {
-        let base = self.of_family(kernel, target);
-        let proposals = of(kernel, |kernel| kernel.candidates(target, &base)).unwrap_or_default();
+    pub fn candidates(&self, computation: &Computation, target: &Target) -> Vec<Self> {
+        let base = self.of_family(computation, target);
+        let proposals = of(computation, |schedule| schedule.candidates(target, &base)).unwrap_or_default();
         let short = |proposal: &Self| !target.software || proposal.is_short();
         let mut shaders = HashSet::new();
         let mut differs =
-            |tuning: &Self| emit(kernel, target, tuning).is_ok_and(|emitted| shaders.insert(emitted.wgsl));
+            |tuning: &Self| emit(computation, target, tuning).is_ok_and(|emitted| shaders.insert(emitted.wgsl));
         let proposals = proposals.into_iter().filter(short).map(|proposal| base.or(proposal));
         let tunings = std::iter::once(base).chain(proposals);
         tunings.filter(|tuning| differs(tuning)).collect()
@@ -50,15 +50,15 @@ impl Tuning {
 
     /// This tuning with the choice between cooperative matrices and multiply-adds made, where a kernel has both.
     #[must_use]
-    pub fn of_family(self, kernel: &Kernel, target: &Target) -> Self {
-        let cooperative = of(kernel, |kernel| kernel.is_cooperative(target, &self)).unwrap_or(false);
+    pub fn of_family(self, computation: &Computation, target: &Target) -> Self {
+        let cooperative = of(computation, |schedule| schedule.is_cooperative(target, &self)).unwrap_or(false);
         Self { matrices: self.matrices.or(cooperative.then_some(true)), ..self }
     }
 
     /// The tunings that add in orders of their own: cooperative matrices and multiply-adds where a kernel has both, else one.
     /// Which is taken may follow the widths of a kernel and the target, and never the sizes of a run.
-    pub fn families(kernel: &Kernel, target: &Target) -> Vec<Self> {
-        let base = Self::default().of_family(kernel, target);
+    pub fn families(computation: &Computation, target: &Target) -> Vec<Self> {
+        let base = Self::default().of_family(computation, target);
         match base.matrices {
             Some(_) => [true, false].map(|matrices| Self { matrices: Some(matrices), ..base }).into(),
             None => vec![base],
@@ -87,6 +87,6 @@ impl Tuning {
 }
 
 /// What the schedule of a kernel says; `None` for an operator of a user's own.
-fn of<T>(kernel: &Kernel, say: impl FnOnce(&dyn Scheduled) -> T) -> Option<T> {
-    Schedule::of(kernel.nest()?).ok().map(|schedule| say(scheduled(&schedule)))
+fn of<T>(computation: &Computation, say: impl FnOnce(&dyn Scheduled) -> T) -> Option<T> {
+    Schedule::of(computation.nest()?).ok().map(|schedule| say(scheduled(&schedule)))
 }

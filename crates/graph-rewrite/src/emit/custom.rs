@@ -6,7 +6,7 @@ use super::names::{rename, renamed};
 use super::storage::has_groups;
 use super::template::{Main, Template, called, template};
 use super::{EmitError, GridFactor, ParsedKernel};
-use crate::plan::{Custom, Place};
+use crate::plan::{Custom, MemorySpace};
 use minijinja::Value;
 use rewire_graph::Dim;
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ fn arguments(rank: usize) -> (Vec<String>, String) {
 fn loads(module: &mut Module, called: &BTreeSet<&str>, name: &str, position: u16) -> Result<String, EmitError> {
     let operand = module.operand(position)?;
     let (dtype, shape) = (operand.dtype, operand.shape.clone());
-    let ty = if operand.place == Place::Host { "i32" } else { type_of(dtype.scalar()) };
+    let ty = if operand.space == MemorySpace::Host { "i32" } else { type_of(dtype.scalar()) };
     let (names, declared) = arguments(shape.len());
     let extents: Vec<String> = shape.iter().map(|dim| module.dim(dim)).collect();
     let nearest = names.iter().zip(&extents).map(|(name, extent)| format!("max(min({name}, {extent} - 1), 0)"));

@@ -5,7 +5,7 @@
 //! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
 //! powers, exponentials without a bound, functions of a user's own, integers and bounded functions of singles do not.
 
-use crate::plan::{Body, Place, ReduceOp};
+use crate::plan::{Body, MemorySpace, ReduceOp};
 use crate::schedule::Reduced;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
 use rewire_graph::{DType, Scalar};
@@ -101,7 +101,7 @@ impl Analysis<'_> {
         let dag = &self.body.dag;
         let shared = index.iter().all(|&i| dag.coords(i) & !(1 << self.column) == 0);
         match self.body.operands.get(usize::from(operand)) {
-            Some(operand) if operand.dtype == DType::F16 && operand.place != Place::Host => {
+            Some(operand) if operand.dtype == DType::F16 && operand.space != MemorySpace::Host => {
                 Halves { gain: 1.0, rows: u32::from(!shared) }
             }
             _ => Unbounded,

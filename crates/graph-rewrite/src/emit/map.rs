@@ -48,16 +48,16 @@ impl Scheduled for Map<'_> {
                 vec![GridFactor::Tiles(outer.to_vec(), 1), GridFactor::Tiles(vec![last.clone()], tile)]
             }
         };
-        let place = Place::new(&mut module, &mut main, (last, outer), groups, (threads, lanes));
+        let point = ThreadPoint::new(&mut module, &mut main, (last, outer), groups, (threads, lanes));
         let roots = everywhere(outputs);
         // What is the same for a row is computed once.
-        let mut row = Code::point(&place.coords(0), &[]);
+        let mut row = Code::point(&point.coords(0), &[]);
         row.eval_where(&mut module, &roots, |id| self.nest.body.dag.coords(id) & (1 << axis) == 0)?;
         main.append(&row.take());
         // All groups load before any stores.
         let mut scopes = Vec::with_capacity(groups as usize);
         for group in 0..groups {
-            let mut code = place.code(&mut module, &mut main, (last, outer), group, lanes);
+            let mut code = point.code(&mut module, &mut main, (last, outer), group, lanes);
             code.learn_from(&module, &row, axis);
             let loads = |id| matches!(self.nest.body.dag.expr(id), Expr::Load { .. });
             code.eval_where(&mut module, &roots, loads)?;
@@ -69,11 +69,11 @@ impl Scheduled for Map<'_> {
             main.append(&code.take());
         }
         let mut stores = String::new();
-        for (column, mut code) in place.columns.iter().zip(scopes) {
+        for (column, mut code) in point.columns.iter().zip(scopes) {
             Columns { axis, extent: last, lanes }.store(&mut code, &mut module, column, outputs)?;
             stores += &code.take();
         }
-        main.block(&format!("if ({})", place.exists), &stores);
+        main.block(&format!("if ({})", point.exists), &stores);
         let body = indented(&main.take());
         let main = Main { threads, body, ..Main::default() };
         TEMPLATE.render(module, main, grid, vec![])
@@ -105,7 +105,7 @@ fn groups_of_row(columns: usize, most: u32) -> u32 {
 }
 
 /// Where the points of a thread lie: groups of one row, as far apart as there are threads of a row.
-struct Place {
+struct ThreadPoint {
     /// Names of the outer coordinates.
     outer: Vec<String>,
     /// The last coordinate of each group, a name.
@@ -114,7 +114,7 @@ struct Place {
     exists: String,
 }
 
-impl Place {
+impl ThreadPoint {
     /// Statements that find the coordinates.
     fn new(
         module: &mut Module,

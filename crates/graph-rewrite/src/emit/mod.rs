@@ -34,7 +34,7 @@ pub use error::EmitError;
 pub use tuning::{ParseTuningError, Tuning};
 pub use windows::Windows;
 
-use crate::plan::{Extent, Kernel};
+use crate::plan::{Computation, Extent};
 use crate::schedule::Schedule;
 use module::Module;
 use rewire_graph::{DType, Dim};
@@ -207,8 +207,8 @@ impl ParsedKernel {
 ///
 /// # Errors
 /// [`EmitError`] names what the kernel refers to and does not have, or what the target lacks.
-pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
-    Ok(emit_with_windows(kernel, target, tuning, &Windows::of_constants(kernel, target))?.kernel)
+pub fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
+    Ok(emit_with_windows(computation, target, tuning, &Windows::of_constants(computation, target))?.kernel)
 }
 
 /// [`emit`] where tensors may be larger than a binding: loads and stores choose the window.
@@ -216,18 +216,18 @@ pub fn emit(kernel: &Kernel, target: &Target, tuning: &Tuning) -> Result<Emitted
 /// # Errors
 /// As [`emit`], and [`EmitError::Limit`] where there are more windows than a kernel may bind.
 pub fn emit_with_windows(
-    kernel: &Kernel,
+    computation: &Computation,
     target: &Target,
     tuning: &Tuning,
     windows: &Windows,
 ) -> Result<ParsedKernel, EmitError> {
-    check::check(kernel)?;
-    kernel.check_loop()?;
+    check::check(computation)?;
+    computation.check_loop()?;
     validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
-    let module = Module::new(kernel.body(), target, windows);
-    let nest = match kernel {
-        Kernel::Nest(nest) => nest,
-        Kernel::Custom(kernel) => return custom::emit(kernel, module),
+    let module = Module::new(computation.body(), target, windows);
+    let nest = match computation {
+        Computation::Nest(nest) => nest,
+        Computation::Custom(own) => return custom::emit(own, module),
     };
     scheduled(&Schedule::of(nest)?).emit(module, tuning)
 }

@@ -6,7 +6,7 @@ use super::required::Required;
 use super::storage::Form;
 use super::store::has_vector_load;
 use super::{EmitError, Param, Slot, Target, Windows};
-use crate::plan::{Body, Operand, Place};
+use crate::plan::{Body, MemorySpace, Operand};
 use rewire_graph::pointwise::{ExprId, Function};
 use rewire_graph::{DType, Dim};
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,7 +198,7 @@ impl<'a> Module<'a> {
             Some(valid) => format!("select(0, {at}, {valid})"),
             None => at,
         };
-        if operand.place == Place::Host {
+        if operand.space == MemorySpace::Host {
             if !matches!(operand.dtype, DType::I32 | DType::U32) {
                 return Err(EmitError::HostType { operand: position.into(), dtype: operand.dtype });
             }
@@ -272,9 +272,9 @@ impl<'a> Module<'a> {
 
     /// The binding that holds an operand, and where the operand begins in one that it shares.
     fn source(&mut self, position: u16, operand: &Operand) -> (Slot, Option<String>) {
-        match operand.place {
-            Place::Pooled => (Slot::Pooled(operand.dtype), Some(self.param(Param::PooledBase(position)))),
-            Place::Device | Place::Host => (Slot::Operand(position), None),
+        match operand.space {
+            MemorySpace::Pooled => (Slot::Pooled(operand.dtype), Some(self.param(Param::PooledBase(position)))),
+            MemorySpace::Device | MemorySpace::Host => (Slot::Operand(position), None),
         }
     }
 

@@ -5,7 +5,7 @@ use super::expr::Code;
 use super::module::{Module, check_rank};
 use super::storage::has_groups;
 use super::value::Emitted;
-use crate::plan::{Body, Output, Place};
+use crate::plan::{Body, MemorySpace, Output};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Lanes};
 
@@ -165,7 +165,7 @@ fn shift_of(dag: &Dag, axis: u8, id: ExprId) -> Option<i64> {
 /// True if four neighbouring elements of an operand can be loaded at once.
 pub(super) fn has_vector_load(body: &Body, operand: u16) -> bool {
     let operand = body.operands.get(usize::from(operand));
-    operand.is_some_and(|operand| operand.place != Place::Host && has_groups(operand.dtype))
+    operand.is_some_and(|operand| operand.space != MemorySpace::Host && has_groups(operand.dtype))
 }
 
 /// How many loads and stores along coordinate `axis` take four neighbouring elements at once.

@@ -1,5 +1,5 @@
 use super::Target;
-use crate::plan::{Kernel, Place};
+use crate::plan::{Computation, MemorySpace};
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +14,17 @@ pub struct Windows {
 
 impl Windows {
     /// The windows at given sizes. A tensor without a size has one.
-    pub fn new(kernel: &Kernel, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
+    pub fn new(computation: &Computation, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
         let count = |dtype: DType, shape: &[Dim]| {
             let bytes = bytes(dtype, shape, &size).unwrap_or(0);
             u32::try_from(bytes.div_ceil(target.window_bytes()).max(1)).unwrap_or(u32::MAX)
         };
-        let operands = kernel.body().operands.iter().map(|operand| match operand.place {
-            Place::Host | Place::Pooled => 1,
-            Place::Device => count(operand.dtype, &operand.shape),
+        let operands = computation.body().operands.iter().map(|operand| match operand.space {
+            MemorySpace::Host | MemorySpace::Pooled => 1,
+            MemorySpace::Device => count(operand.dtype, &operand.shape),
         });
         let mut writes = vec![];
-        for output in kernel.written() {
+        for output in computation.written() {
             let target = usize::from(output.target);
             writes.resize(writes.len().max(target + 1), 1);
             writes[target] = count(output.dtype, output.shape);
@@ -39,8 +39,8 @@ impl Windows {
     }
 
     /// The windows of tensors of constant size, one for each of the others.
-    pub fn of_constants(kernel: &Kernel, target: &Target) -> Self {
-        Self::new(kernel, target, |dim| dim.as_const().map(|n| n as u64))
+    pub fn of_constants(computation: &Computation, target: &Target) -> Self {
+        Self::new(computation, target, |dim| dim.as_const().map(|n| n as u64))
     }
 
     /// Bindings of an operand.
@@ -88,12 +88,12 @@ mod tests {
     fn a_tensor_takes_as_many_windows_as_it_fills() {
         let rows = Dim::symbol(Symbol(0));
         let shape = vec![rows.clone(), Dim::from(6)];
-        let operand = Operand { dtype: DType::F32, shape: shape.clone(), place: Place::Device };
+        let operand = Operand { dtype: DType::F32, shape: shape.clone(), space: MemorySpace::Device };
         let body = Body { operands: vec![operand], ..Body::default() };
         let index = vec![rewire_graph::pointwise::ExprId(0); 2];
         let value = rewire_graph::pointwise::ExprId(0);
         let output = Output { target: 1, dtype: DType::F16, shape: shape.clone(), index, value, columns: None };
-        let kernel = Kernel::Nest(Nest::map(body, shape, vec![output]));
+        let kernel = Computation::Nest(Nest::map(body, shape, vec![output]));
         let target = Target { binding_bytes: 1000, ..Target::BASELINE };
         assert_eq!(target.window_bytes(), 768);
         let windows = |rows: Option<u64>| {

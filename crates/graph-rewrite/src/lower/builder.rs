@@ -1,5 +1,5 @@
 use super::error::Refusal;
-use crate::plan::{Accumulation, Axis, Body, Extent, Nest, Operand, Place};
+use crate::plan::{Accumulation, Axis, Body, Extent, MemorySpace, Nest, Operand};
 use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, MAX_POINTS, MAX_STATISTICS, MAX_VALUES, check_count};
 use rewire_graph::op::{Accumulator, Elements, Fused, Permute, ReduceOp, Reshape, Slice, Span};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -49,8 +49,8 @@ impl<'a> Builder<'a> {
             .filter_map(|id| {
                 let node = graph.node(id)?;
                 let ty = node.types.first()?;
-                let place = if ty.layout == Layout::Host { Place::Host } else { Place::Device };
-                let operand = Operand { dtype: ty.dtype, shape: ty.shape.clone(), place };
+                let space = if ty.layout == Layout::Host { MemorySpace::Host } else { MemorySpace::Device };
+                let operand = Operand { dtype: ty.dtype, shape: ty.shape.clone(), space };
                 Some((Fused::operand(node.op.as_ref())?, operand))
             })
             .collect();

@@ -1,13 +1,13 @@
 use super::builder::Builder;
+use super::computation::{result, ty};
 use super::error::Refusal;
-use super::kernel::{result, ty};
-use crate::plan::{Custom, Kernel};
+use crate::plan::{Computation, Custom};
 use rewire_graph::op::custom::Operator;
 use rewire_graph::{Graph, Layout, NodeId, Type};
 use std::sync::Arc;
 
 /// The kernel of an operator of a user's own, which is alone in its body.
-pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Kernel, Refusal> {
+pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Computation, Refusal> {
     let found = body.node(node).ok_or("an operator of the body does not exist")?;
     let forms = found.op.custom().ok_or("it has no kernel of its own")?;
     let [own] = found.types.as_slice() else {
@@ -33,7 +33,7 @@ pub(super) fn custom(body: &Graph, node: NodeId) -> Result<Kernel, Refusal> {
     }
     let types: Vec<Type> = types.into_iter().map(Custom::arithmetic).collect();
     let shader = forms.shader(&types.iter().collect::<Vec<_>>(), &Custom::arithmetic(own.clone()));
-    Ok(Kernel::Custom(Custom {
+    Ok(Computation::Custom(Custom {
         body: at.nest.body,
         operator: Operator::new(Arc::clone(&found.op)),
         operands,

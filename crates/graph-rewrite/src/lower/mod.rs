@@ -1,13 +1,13 @@
 //! Lowering: fused operators become steps, host values the shape program.
 
 mod builder;
+mod computation;
 mod custom;
 mod error;
-mod kernel;
 mod pooling;
 
+pub use computation::{computation, of};
 pub use error::{Refusal, RewriteError};
-pub use kernel::{kernel, of};
 pub(crate) use pooling::{pool, pooled};
 
 use crate::plan::{Binding, Buffer, BufferId, Plan, PlanOutput, Source, Step};
@@ -76,9 +76,9 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, id: NodeId, node: &Node, fused: &Fused) -> Result<(), RewriteError> {
-        let mut kernel = of(fused).map_err(|reason| unsupported(node, &reason.to_string()))?;
+        let mut computation = of(fused).map_err(|reason| unsupported(node, &reason.to_string()))?;
         let operands = self.graph.inputs(id);
-        pool(&mut kernel, &operands, &self.pooled);
+        pool(&mut computation, &operands, &self.pooled);
         let reads = operands
             .into_iter()
             .map(|value| {
@@ -99,7 +99,7 @@ impl Lowering<'_> {
             })
             .collect();
         let steps = if fixed { &mut self.plan.load } else { &mut self.plan.steps };
-        steps.push(Step { name: fused.name.clone(), path: node.path.clone(), kernel, reads, writes });
+        steps.push(Step { name: fused.name.clone(), path: node.path.clone(), computation, reads, writes });
         Ok(())
     }
 

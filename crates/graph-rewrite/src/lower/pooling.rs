@@ -1,6 +1,6 @@
 //! Which parameters share a buffer.
 
-use crate::plan::{Kernel, Place};
+use crate::plan::{Computation, MemorySpace};
 use rewire_graph::op::Role;
 use rewire_graph::{Graph, NodeId, Type, Value};
 use std::collections::HashSet;
@@ -39,10 +39,10 @@ fn elements(ty: &Type) -> Option<usize> {
 }
 
 /// Marks the operands of a kernel that are pooled parameters. `values` is what the operands stand for.
-pub(crate) fn pool(kernel: &mut Kernel, values: &[Value], pooled: &HashSet<Value>) {
-    for (operand, value) in kernel.body_mut().operands.iter_mut().zip(values) {
-        if operand.place == Place::Device && pooled.contains(value) {
-            operand.place = Place::Pooled;
+pub(crate) fn pool(computation: &mut Computation, values: &[Value], pooled: &HashSet<Value>) {
+    for (operand, value) in computation.body_mut().operands.iter_mut().zip(values) {
+        if operand.space == MemorySpace::Device && pooled.contains(value) {
+            operand.space = MemorySpace::Pooled;
         }
     }
 }

@@ -41,10 +41,10 @@ struct Chain {
     /// Position of the fixed operand.
     weight: usize,
     moves: Vec<NodeId>,
-    affine: Vec<Step>,
+    affine: Vec<AffineStep>,
 }
 
-struct Step {
+struct AffineStep {
     node: NodeId,
     op: BinaryOp,
     operand: Value,
@@ -64,7 +64,8 @@ impl Chain {
         };
         let mut chain = Self { product, weight, moves: vec![], affine: vec![] };
         while chain.extend(graph, fixed, unread) {}
-        let scales = |step: &Step| matches!(step.op, BinaryOp::Mul | BinaryOp::Div) && is_vector(graph, step.operand);
+        let scales =
+            |step: &AffineStep| matches!(step.op, BinaryOp::Mul | BinaryOp::Div) && is_vector(graph, step.operand);
         // Where the weight stays as it is, one scale and one shift after it are what the chain becomes.
         let rest = if chain.folds(graph) { &chain.affine[..] } else { chain.affine.get(1..).unwrap_or_default() };
         (rest.iter().any(scales) || chain.affine.len() > 2).then_some(chain)
@@ -111,7 +112,7 @@ impl Chain {
             && node.types.first().is_some_and(|result| result.shape == ty.shape)
             && graph.ty(operand).is_some_and(|ty| self.in_weight(graph, &ty.shape).is_some());
         if fits {
-            self.affine.push(Step { node: user, op, operand, reversed: reversed && op == BinaryOp::Sub });
+            self.affine.push(AffineStep { node: user, op, operand, reversed: reversed && op == BinaryOp::Sub });
         }
         fits
     }

@@ -53,9 +53,9 @@ pub struct Report {
 }
 
 /// `silu %12 in layers.0`
-struct Place<'a>(&'a str, usize, &'a str);
+struct NodeLabel<'a>(&'a str, usize, &'a str);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for NodeLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(op, node, path) = self;
         write!(f, "{op} %{node}")?;
@@ -65,13 +65,13 @@ impl fmt::Display for Place<'_> {
 
 impl fmt::Display for Application {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.rule, Place(&self.op, self.node, &self.path))
+        write!(f, "{}: {}", self.rule, NodeLabel(&self.op, self.node, &self.path))
     }
 }
 
 impl fmt::Display for NearMiss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: not {}: {}", self.rule, Place(&self.op, self.node, &self.path), self.reason)
+        write!(f, "{}: not {}: {}", self.rule, NodeLabel(&self.op, self.node, &self.path), self.reason)
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Body, Place};
+use super::{Body, MemorySpace};
 use rewire_graph::op::custom::{Operator, Shader};
 use rewire_graph::op::{Registry, RegistryError};
 use rewire_graph::{DType, Dim, Layout, Type};
@@ -36,7 +36,7 @@ impl Custom {
         let definition = registry.operator(&self.operator)?;
         let operand = |position: &u16| {
             let operand = self.body.operands.get(usize::from(*position))?;
-            let layout = if operand.place == Place::Host { Layout::Host } else { Layout::Device };
+            let layout = if operand.space == MemorySpace::Host { Layout::Host } else { Layout::Device };
             Some(Self::arithmetic(Type { dtype: operand.dtype, shape: operand.shape.clone(), layout }))
         };
         let types: Option<Vec<Type>> = self.operands.iter().map(operand).collect();

@@ -1,4 +1,4 @@
-use super::{Binding, Custom, Kernel, Nest, Output, Plan, ShapeEntry, Source};
+use super::{Binding, Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
 use crate::lower::Refusal;
 use crate::schedule::Schedule;
 use rewire_graph::limits::{LimitError, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_shape};
@@ -61,7 +61,7 @@ impl Plan {
         for (what, steps) in [("load step", &self.load), ("step", &self.steps)] {
             for (position, step) in steps.iter().enumerate() {
                 let place = || format!("{what} {position} ({}, `{}`)", step.name, step.path);
-                step.kernel.check_limits().map_err(|reason| PlanError::new(place(), reason))?;
+                step.computation.check_limits().map_err(|reason| PlanError::new(place(), reason))?;
             }
         }
         Ok(())
@@ -143,7 +143,7 @@ impl Plan {
     }
 }
 
-impl Kernel {
+impl Computation {
     /// Checks that the kernel is small enough to be stored, read and run: fusion stops where it would not be. Its expressions
     /// have the types that its loop takes.
     pub(crate) fn check_limits(&self) -> Result<(), Refusal> {
@@ -159,9 +159,9 @@ impl Kernel {
                 Schedule::of(nest)?;
                 nest.outputs.iter().try_for_each(check_output)
             }
-            Self::Custom(kernel) => {
+            Self::Custom(custom) => {
                 self.check_types()?;
-                kernel.check_operands()
+                custom.check_operands()
             }
         }
     }
@@ -170,7 +170,7 @@ impl Kernel {
     pub(crate) fn check_loop(&self) -> Result<(), Refusal> {
         match self {
             Self::Nest(nest) => check_loops(nest),
-            Self::Custom(kernel) => Ok(kernel.check_loop()?),
+            Self::Custom(custom) => Ok(custom.check_loop()?),
         }
     }
 }

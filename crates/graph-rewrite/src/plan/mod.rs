@@ -1,16 +1,16 @@
 //! The lowered form: steps in order, buffers, the shape program. Target-neutral and serializable.
 
+mod computation;
 mod custom;
-mod kernel;
 mod limits;
 mod storage;
 mod types;
 
+pub use computation::{Computation, Written};
 pub use custom::Custom;
-pub use kernel::{Kernel, Written};
 pub use limits::PlanError;
 pub use rewire_graph::Ids;
-pub use rewire_graph::nest::{Accumulation, Axis, Body, Extent, Nest, Operand, Output, Place};
+pub use rewire_graph::nest::{Accumulation, Axis, Body, Extent, MemorySpace, Nest, Operand, Output};
 pub use rewire_graph::op::ReduceOp;
 pub use rewire_graph::op::{Check, HostOp};
 pub use rewire_graph::shape::{HostInput, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
@@ -79,7 +79,7 @@ pub struct Step {
     /// Module path of the anchor, `_stu_module._stu_layers.0`; empty at top level.
     pub path: String,
     /// What it computes, for backends.
-    pub kernel: Kernel,
+    pub computation: Computation,
     /// One an operand of the kernel's body, in order.
     pub reads: Vec<Binding>,
     /// What [`Output::target`] counts.
@@ -144,8 +144,8 @@ impl Plan {
     /// [`RegistryError`] names the first one that the registry does not have.
     pub fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
         let mut steps = self.load.iter_mut().chain(&mut self.steps);
-        steps.try_for_each(|step| match &mut step.kernel {
-            Kernel::Custom(kernel) => kernel.bind(registry),
+        steps.try_for_each(|step| match &mut step.computation {
+            Computation::Custom(custom) => custom.bind(registry),
             other => other.body_mut().dag.bind(registry),
         })
     }

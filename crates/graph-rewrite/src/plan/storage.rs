@@ -1,4 +1,4 @@
-use super::{Binding, Kernel, Plan, Source};
+use super::{Binding, Computation, Plan, Source};
 use rewire_graph::DType;
 
 impl Plan {
@@ -24,12 +24,12 @@ impl Plan {
         }
         let is_changed = |id: &super::BufferId| changed.get(id.0 as usize).copied().unwrap_or(false);
         for step in self.load.iter_mut().chain(&mut self.steps) {
-            for (operand, read) in step.kernel.body_mut().operands.iter_mut().zip(&step.reads) {
+            for (operand, read) in step.computation.body_mut().operands.iter_mut().zip(&step.reads) {
                 if matches!(read, Binding::Buffer(id) if is_changed(id)) {
                     operand.dtype = dtype;
                 }
             }
-            for (target, stored) in step.kernel.stored_mut() {
+            for (target, stored) in step.computation.stored_mut() {
                 if step.writes.get(usize::from(target)).is_some_and(is_changed) {
                     *stored = dtype;
                 }
@@ -38,11 +38,11 @@ impl Plan {
     }
 }
 
-impl Kernel {
+impl Computation {
     /// Position among [`super::Step::writes`] and element type in memory of what is written.
     fn stored_mut(&mut self) -> Vec<(u16, &mut DType)> {
         match self {
-            Self::Custom(kernel) => vec![(0, &mut kernel.dtype)],
+            Self::Custom(custom) => vec![(0, &mut custom.dtype)],
             Self::Nest(nest) => nest.outputs.iter_mut().map(|output| (output.target, &mut output.dtype)).collect(),
         }
     }

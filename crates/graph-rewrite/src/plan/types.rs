@@ -1,4 +1,4 @@
-use super::Kernel;
+use super::Computation;
 use crate::lower::Refusal;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -6,7 +6,7 @@ use rewire_graph::pointwise::{Expr, ExprId};
 /// An expression that a kernel takes, with the type that it needs and what the kernel takes it as.
 type Taken = (ExprId, Scalar, &'static str);
 
-impl Kernel {
+impl Computation {
     /// Checks that expressions have the types that loops take them in, and that operands are read as what they hold.
     pub(super) fn check_types(&self) -> Result<(), Refusal> {
         let body = self.body();

@@ -7,7 +7,7 @@ use super::form::{Atom, Atoms, Form, Meaning};
 use super::guards::guards;
 use super::host::{Host, slot};
 use super::region::{Region, Values};
-use super::{Place, ProveError, Unproven};
+use super::{Access, ProveError, Unproven};
 use crate::plan::{HostSlot, Operand, Output, Step};
 use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
@@ -55,7 +55,7 @@ pub(super) struct Findings {
 impl<'a> Analysis<'a> {
     /// Proves the loads and the store of a loop.
     pub fn run(step: &'a Step, region: &Region<'_>, host: &'a Host<'a>) -> Result<Findings, ProveError> {
-        let body = step.kernel.body();
+        let body = step.computation.body();
         let mut analysis = Self {
             dag: &body.dag,
             operands: &body.operands,
@@ -82,7 +82,7 @@ impl<'a> Analysis<'a> {
         let mut written = None;
         if let Some((position, output)) = region.output {
             let when = When { coords: u32::MAX, guard: Guard::default() };
-            if analysis.access(Place::Store(position), &output.index, &output.shape, &when) {
+            if analysis.access(Access::Store(position), &output.index, &output.shape, &when) {
                 written = analysis.written(&region.coords, output);
             }
         }
@@ -136,7 +136,7 @@ impl<'a> Analysis<'a> {
     /// A run fails where a tensor has a size that is negative, or more elements than 32 bits count.
     fn bound_sizes(&mut self) {
         let always = When::default();
-        let written = self.step.kernel.written();
+        let written = self.step.computation.written();
         let tensors = self.operands.iter().map(|operand| operand.shape.as_slice());
         let shapes: Vec<&[Dim]> = tensors.chain(written.iter().map(|written| written.shape)).collect();
         let products = shapes.iter().filter_map(|shape| elements(shape));
@@ -221,7 +221,7 @@ impl<'a> Analysis<'a> {
 
     /// The most that the extents of the loop can be which are no constants: a run checks its points.
     fn most_points(&self) -> i64 {
-        let constants = self.step.kernel.points(|dim| Some(dim.as_const().map_or(1, |extent| extent.max(1))));
+        let constants = self.step.computation.points(|dim| Some(dim.as_const().map_or(1, |extent| extent.max(1))));
         (MAX_POINTS / constants.unwrap_or(MAX_POINTS)) as i64
     }
 
@@ -398,7 +398,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// Notes in which dimensions an index is not proven to lie within a shape; true if there are none.
-    fn access(&mut self, place: Place, index: &[ExprId], shape: &[Dim], when: &When) -> bool {
+    fn access(&mut self, access: Access, index: &[ExprId], shape: &[Dim], when: &When) -> bool {
         let axes = index.iter().zip(shape).enumerate();
         let outside: Vec<usize> =
             axes.filter(|(_, (id, dim))| !self.within(**id, dim, when)).map(|(axis, _)| axis).collect();
@@ -407,7 +407,7 @@ impl<'a> Analysis<'a> {
         }
         let mut filled = |dim: &Dim| self.atoms.dim(dim).shifted(-1).is_some_and(|rest| self.facts.prove(&rest, when));
         let empty = outside.iter().any(|&axis| !filled(&shape[axis]));
-        self.found.push(Unproven { place, outside, empty });
+        self.found.push(Unproven { access, outside, empty });
         false
     }
 
@@ -420,7 +420,7 @@ impl<'a> Analysis<'a> {
     fn load(&mut self, id: ExprId, position: u16, index: &[ExprId]) -> Option<Form> {
         let operand = self.operands.get(usize::from(position))?;
         let when = self.when(id);
-        let is_within = self.access(Place::Load(id), index, &operand.shape, &when);
+        let is_within = self.access(Access::Load(id), index, &operand.shape, &when);
         let slot = slot(self.step, position).filter(|_| is_within)?;
         let form = match index.first().map(|index| self.form(*index)) {
             None => self.at(Default::default(), &when, |entries| entries.scalar(slot)),

@@ -1,7 +1,7 @@
 //! Indices that are made to lie within their tensors.
 
-use super::{Place, Unproven};
-use crate::plan::{Kernel, Nest};
+use super::{Access, Unproven};
+use crate::plan::{Computation, Nest};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,42 +15,42 @@ struct Clamped {
 
 /// Clamps what is not proven in all loops of a kernel; returns the shapes and dimensions, or `None` for a store that is
 /// within no tensor.
-pub(super) fn clamp(kernel: &mut Kernel, found: &[Unproven]) -> Option<Vec<(Vec<Dim>, Vec<usize>)>> {
-    let mut places: BTreeMap<Place, Clamped> = BTreeMap::new();
-    for Unproven { place, outside, empty } in found {
-        let bounds = places.entry(*place).or_default();
+pub(super) fn clamp(computation: &mut Computation, found: &[Unproven]) -> Option<Vec<(Vec<Dim>, Vec<usize>)>> {
+    let mut accesses: BTreeMap<Access, Clamped> = BTreeMap::new();
+    for Unproven { access, outside, empty } in found {
+        let bounds = accesses.entry(*access).or_default();
         bounds.dimensions.extend(outside);
         bounds.empty |= empty;
     }
-    let Kernel::Nest(nest) = kernel else { return Some(vec![]) };
-    let shapes: Vec<Vec<Dim>> = places.keys().map(|place| shape(nest, *place)).collect::<Option<_>>()?;
-    let loads = places.iter().filter_map(|(place, bounds)| match place {
-        Place::Load(id) => Some((nest.body.dag.expr(*id).clone(), bounds.clone())),
-        Place::Store(_) => None,
+    let Computation::Nest(nest) = computation else { return Some(vec![]) };
+    let shapes: Vec<Vec<Dim>> = accesses.keys().map(|access| shape(nest, *access)).collect::<Option<_>>()?;
+    let loads = accesses.iter().filter_map(|(access, bounds)| match access {
+        Access::Load(id) => Some((nest.body.dag.expr(*id).clone(), bounds.clone())),
+        Access::Store(_) => None,
     });
     let loads: Vec<(Expr, Clamped)> = loads.collect();
     if !loads.is_empty() {
         clamp_loads(nest, &loads);
     }
-    for ((place, bounds), shape) in places.iter().zip(&shapes) {
-        if let Place::Store(output) = place {
+    for ((access, bounds), shape) in accesses.iter().zip(&shapes) {
+        if let Access::Store(output) = access {
             if bounds.empty {
                 return None;
             }
             clamp_store(nest, *output, bounds, shape)?;
         }
     }
-    let dimensions = places.into_values().map(|bounds| bounds.dimensions.into_iter().collect());
+    let dimensions = accesses.into_values().map(|bounds| bounds.dimensions.into_iter().collect());
     Some(shapes.into_iter().zip(dimensions).collect())
 }
 
-fn shape(nest: &Nest, place: Place) -> Option<Vec<Dim>> {
-    match place {
-        Place::Load(id) => match nest.body.dag.expr(id) {
+fn shape(nest: &Nest, access: Access) -> Option<Vec<Dim>> {
+    match access {
+        Access::Load(id) => match nest.body.dag.expr(id) {
             Expr::Load { operand, .. } => Some(nest.body.operands.get(usize::from(*operand))?.shape.clone()),
             _ => None,
         },
-        Place::Store(output) => Some(nest.outputs.get(output)?.shape.clone()),
+        Access::Store(output) => Some(nest.outputs.get(output)?.shape.clone()),
     }
 }
 

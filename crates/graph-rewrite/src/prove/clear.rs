@@ -1,6 +1,6 @@
 //! Results that are filled with zeros.
 
-use crate::plan::{Body, Buffer, BufferId, Kernel, Nest, Output, Step};
+use crate::plan::{Body, Buffer, BufferId, Computation, Nest, Output, Step};
 use rewire_graph::pointwise::Dag;
 use std::collections::HashSet;
 
@@ -34,6 +34,6 @@ fn zeros(id: BufferId, Buffer { dtype, shape, .. }: &Buffer, path: &str) -> Step
     let value = dag.constant(dtype.scalar(), 0);
     let extents = if shape.is_empty() { vec![1.into()] } else { shape.clone() };
     let outputs = vec![Output { target: 0, dtype: *dtype, shape: shape.clone(), index, value, columns: None }];
-    let kernel = Kernel::Nest(Nest::map(Body { dag, ..Body::default() }, extents, outputs));
-    Step { name: "clear".to_owned(), path: path.to_owned(), kernel, reads: vec![], writes: vec![id] }
+    let computation = Computation::Nest(Nest::map(Body { dag, ..Body::default() }, extents, outputs));
+    Step { name: "clear".to_owned(), path: path.to_owned(), computation, reads: vec![], writes: vec![id] }
 }

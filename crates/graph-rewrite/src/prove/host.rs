@@ -3,7 +3,7 @@
 use super::ProveError;
 use super::entries::{Entries, Known};
 use super::form::{Atoms, Form};
-use crate::plan::{Binding, Check, HostOp, HostSlot, Place, Plan, ShapeEntry, Step, SymbolSource};
+use crate::plan::{Binding, Check, HostOp, HostSlot, MemorySpace, Plan, ShapeEntry, Step, SymbolSource};
 use rewire_graph::{Dim, Symbol};
 use std::collections::{HashMap, HashSet};
 
@@ -140,7 +140,7 @@ impl<'a> Host<'a> {
 /// The host value that an operand is bound to.
 pub(super) fn slot(step: &Step, operand: u16) -> Option<HostSlot> {
     let operand = usize::from(operand);
-    let is_host = step.kernel.body().operands.get(operand)?.place == Place::Host;
+    let is_host = step.computation.body().operands.get(operand)?.space == MemorySpace::Host;
     match step.reads.get(operand)? {
         Binding::Host(slot) if is_host => Some(*slot),
         _ => None,

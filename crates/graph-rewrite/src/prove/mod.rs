@@ -36,7 +36,7 @@ use thiserror::Error;
 
 /// What loads or stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Access {
     /// An expression.
     Load(ExprId),
     /// An output of the kernel, by its position.
@@ -46,7 +46,7 @@ enum Place {
 /// A load or a store of a loop that is not proven.
 #[derive(Clone, Debug)]
 struct Unproven {
-    place: Place,
+    access: Access,
     /// The dimensions in question.
     outside: Vec<usize>,
     /// They may have no elements.
@@ -133,7 +133,7 @@ pub fn confine(plan: &mut Plan) -> Result<Confined, ProveError> {
     let proofs = proofs.collect::<Result<Vec<_>, _>>()?;
     let mut clamped = vec![];
     for (step, (own, proof)) in plan.load.iter_mut().chain(&mut plan.steps).zip(&proofs).enumerate() {
-        let accesses = clamp::clamp(&mut own.kernel, &proof.unproven).ok_or(ProveError::Store { step })?;
+        let accesses = clamp::clamp(&mut own.computation, &proof.unproven).ok_or(ProveError::Store { step })?;
         clamped.extend(accesses.into_iter().map(|(shape, dimensions)| Clamped { step, shape, dimensions }));
     }
     let mut partial = proofs.into_iter().map(|proof| proof.partial);
@@ -153,12 +153,12 @@ impl Proof {
     fn of(step: &Step, host: &Host<'_>) -> Result<Self, ProveError> {
         let mut unproven = vec![];
         let mut written: Vec<(u16, Vec<Span>)> = vec![];
-        for region in &Region::of(&step.kernel) {
+        for region in &Region::of(&step.computation) {
             let findings = Analysis::run(step, region, host)?;
             unproven.extend(findings.unproven);
             written.extend(region.output.and_then(|(_, output)| Some((output.target, findings.written?))));
         }
-        let results = step.kernel.written();
+        let results = step.computation.written();
         let is_whole = |position: &usize| {
             let own = written.iter().filter(|(target, _)| usize::from(*target) == *position);
             let parts: Vec<&[Span]> = own.map(|(_, part)| part.as_slice()).collect();

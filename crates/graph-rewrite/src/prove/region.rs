@@ -1,6 +1,6 @@
 //! The loops of a kernel: which expressions are evaluated at which coordinates.
 
-use crate::plan::{Axis, Extent, Kernel, Nest, Output};
+use crate::plan::{Axis, Computation, Extent, Nest, Output};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::ExprId;
 
@@ -41,8 +41,8 @@ impl From<&Axis> for Values {
 
 impl<'a> Region<'a> {
     /// The loops of a kernel. A kernel of a user's own has none.
-    pub fn of(kernel: &'a Kernel) -> Vec<Self> {
-        let Some(nest) = kernel.nest() else { return vec![] };
+    pub fn of(computation: &'a Computation) -> Vec<Self> {
+        let Some(nest) = computation.nest() else { return vec![] };
         let factors = nest.accumulations.iter().flat_map(|sum| &sum.factors).map(|&factor| value(nest, factor));
         let outputs = nest.outputs.iter().enumerate().map(|output| written(nest, output));
         factors.chain(outputs).collect()

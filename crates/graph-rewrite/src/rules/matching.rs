@@ -192,12 +192,12 @@ impl<'g> Search<'_, 'g> {
         while let Some(goal) = goals.pop() {
             let choices = match goal {
                 Goal::Value(pattern, value) => match self.value(pattern, value, &mut state)? {
-                    Step::Known => continue,
-                    Step::All(more) => {
+                    Subgoals::Known => continue,
+                    Subgoals::All(more) => {
                         goals.extend(more.into_iter().rev());
                         continue;
                     }
-                    Step::One(choices) => choices,
+                    Subgoals::One(choices) => choices,
                 },
                 Goal::Repeated(repeat) => self.again(repeat, &mut state)?,
                 Goal::Result(position) => {
@@ -225,7 +225,7 @@ impl<'g> Search<'_, 'g> {
     }
 
     fn accepted(&mut self, state: State) -> Option<Match<'g>> {
-        let found = self.found(&state)?;
+        let found = self.matched(&state)?;
         match (self.accept)(&found) {
             Ok(()) => Some(found),
             Err(reason) => {
@@ -235,7 +235,7 @@ impl<'g> Search<'_, 'g> {
         }
     }
 
-    fn found(&self, state: &State) -> Option<Match<'g>> {
+    fn matched(&self, state: &State) -> Option<Match<'g>> {
         let named = |(pattern, value): (&Value, &Value)| {
             let name = self.form.placeholder(pattern.node)?.captured()?;
             Some((name.to_owned(), *value))
@@ -251,10 +251,10 @@ impl<'g> Search<'_, 'g> {
         Some(Match { graph: self.graph, results, captures, repetitions, sizes: state.sizes.clone() })
     }
 
-    fn value(&mut self, pattern: Value, value: Value, state: &mut State) -> Option<Step> {
+    fn value(&mut self, pattern: Value, value: Value, state: &mut State) -> Option<Subgoals> {
         if let Some(&known) = state.bound.get(&pattern) {
             if known == value {
-                return Some(Step::Known);
+                return Some(Subgoals::Known);
             }
             let [first, second] = [known, value].map(|value| self.describe(value));
             return self.fail(state, Reason::Shared { first, second });
@@ -268,7 +268,7 @@ impl<'g> Search<'_, 'g> {
             }
             // Equal constants may be one node or several.
             if node.op.downcast_ref::<Constant>().is_some() {
-                return Some(Step::Known);
+                return Some(Subgoals::Known);
             }
             return self.operands(pattern, value, inputs, state);
         };
@@ -297,18 +297,18 @@ impl<'g> Search<'_, 'g> {
             Placeholder::Carried { .. } => {}
             Placeholder::Either => {
                 state.bound.insert(pattern, value);
-                return Some(Step::One(inputs.iter().map(|&input| vec![Goal::Value(input, value)]).collect()));
+                return Some(Subgoals::One(inputs.iter().map(|&input| vec![Goal::Value(input, value)]).collect()));
             }
             Placeholder::Repeat { .. } => {
                 state.bound.insert(pattern, value);
-                return Some(Step::All(vec![Goal::Value(*inputs.get(2)?, value), Goal::Repeated(pattern)]));
+                return Some(Subgoals::All(vec![Goal::Value(*inputs.get(2)?, value), Goal::Repeated(pattern)]));
             }
         }
         state.bound.insert(pattern, value);
-        Some(Step::Known)
+        Some(Subgoals::Known)
     }
 
-    fn operands(&mut self, pattern: Value, value: Value, wanted: Vec<Value>, state: &mut State) -> Option<Step> {
+    fn operands(&mut self, pattern: Value, value: Value, wanted: Vec<Value>, state: &mut State) -> Option<Subgoals> {
         let found = self.graph.inputs(value.node);
         if wanted.len() != found.len() {
             return None;
@@ -319,10 +319,10 @@ impl<'g> Search<'_, 'g> {
         let in_order: Vec<Goal> = wanted.iter().zip(&found).map(pair).collect();
         let op = &self.graph.node(value.node)?.op;
         if !op.is_commutative() {
-            return Some(Step::All(in_order));
+            return Some(Subgoals::All(in_order));
         }
         let reversed = wanted.iter().zip(found.iter().rev()).map(pair).collect();
-        Some(Step::One(vec![in_order, reversed]))
+        Some(Subgoals::One(vec![in_order, reversed]))
     }
 
     /// Keeps what one repetition captured. The next is either another one or what they start with.
@@ -387,7 +387,7 @@ impl<'g> Search<'_, 'g> {
 }
 
 /// What follows from comparing two values.
-enum Step {
+enum Subgoals {
     Known,
     All(Vec<Goal>),
     One(Vec<Vec<Goal>>),

@@ -17,12 +17,12 @@
 //!     "two factors",
 //!     |p| vec![&(&p.any("x", DType::F32) * &p.number("a")) * &p.number("b")],
 //!     |r| {
-//!         let factor = |name: &str| r.found().number(name).unwrap_or(1.0);
+//!         let factor = |name: &str| r.matched().number(name).unwrap_or(1.0);
 //!         vec![&r.tensor("x") * (factor("a") * factor("b"))]
 //!     },
 //! )?
-//! .when("the product of the factors overflows", |found| {
-//!     found.number("a").zip(found.number("b")).is_some_and(|(a, b)| (a * b).abs() < 1e30)
+//! .when("the product of the factors overflows", |matched| {
+//!     matched.number("a").zip(matched.number("b")).is_some_and(|(a, b)| (a * b).abs() < 1e30)
 //! });
 //!
 //! let scope = Scope::new();

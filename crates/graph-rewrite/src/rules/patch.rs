@@ -52,7 +52,7 @@ pub enum PatchError {
 /// Where a replacement is traced.
 pub struct Replacement<'a, 'g> {
     scope: Scope,
-    found: &'a Match<'g>,
+    matched: &'a Match<'g>,
 }
 
 impl<'g> Replacement<'_, 'g> {
@@ -61,15 +61,15 @@ impl<'g> Replacement<'_, 'g> {
         &self.scope
     }
 
-    /// What was found.
-    pub fn found(&self) -> &Match<'g> {
-        self.found
+    /// What was matched.
+    pub fn matched(&self) -> &Match<'g> {
+        self.matched
     }
 
     /// The value of a capture. If there is none of that name, the patch fails with an error that names it.
     pub fn tensor(&self, name: &str) -> Tensor {
         self.find(name).unwrap_or_else(|| {
-            let known: Vec<&str> = self.found.captures().keys().map(String::as_str).collect();
+            let known: Vec<&str> = self.matched.captures().keys().map(String::as_str).collect();
             let expected = format!("one of the captures {}", known.join(", "));
             self.scope.fail("replacement", TypeError::new(name, expected, "an unknown name"))
         })
@@ -77,22 +77,22 @@ impl<'g> Replacement<'_, 'g> {
 
     /// The value of a capture, if the alternative that it belongs to is there.
     pub fn find(&self, name: &str) -> Option<Tensor> {
-        Some(self.scope.capture(name, self.found.ty(name)?))
+        Some(self.scope.capture(name, self.matched.ty(name)?))
     }
 }
 
 impl Patch {
-    /// A patch whose replacement, one tensor a result of the pattern, is traced as a function of what was found.
+    /// A patch whose replacement, one tensor a result of the pattern, is traced as a function of what was matched.
     ///
     /// # Errors
     /// [`GraphError`] of the trace of `replacement`.
-    pub fn trace(found: &Match, replacement: impl Fn(&Replacement) -> Vec<Tensor>) -> Result<Self, GraphError> {
-        let scope = Scope::within(found.graph());
-        let results = replacement(&Replacement { scope: scope.clone(), found });
+    pub fn trace(matched: &Match, replacement: impl Fn(&Replacement) -> Vec<Tensor>) -> Result<Self, GraphError> {
+        let scope = Scope::within(matched.graph());
+        let results = replacement(&Replacement { scope: scope.clone(), matched });
         let names: Vec<String> = (0..results.len()).map(|n| n.to_string()).collect();
         let outputs: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(results).collect();
         let body = scope.finish_within(&outputs)?;
-        Ok(Self { replaced: found.results().to_vec(), body, captures: found.captures().clone() })
+        Ok(Self { replaced: matched.results().to_vec(), body, captures: matched.captures().clone() })
     }
 
     /// True if the replacement is other operators, or the same on other values, than what it replaces.

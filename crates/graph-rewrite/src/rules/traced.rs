@@ -40,7 +40,7 @@ impl TracedRule {
         pattern: impl Fn(&PatternScope) -> Vec<Tensor>,
         replacement: impl Fn(&Replacement) -> Vec<Tensor> + Send + Sync + 'static,
     ) -> Result<Self, GraphError> {
-        Self::with_patch(name, pattern, move |found| Patch::trace(found, &replacement).map(Some))
+        Self::with_patch(name, pattern, move |matched| Patch::trace(matched, &replacement).map(Some))
     }
 
     /// A rule from a pattern and a function that returns the patch for a match, or none.
@@ -91,7 +91,7 @@ impl Rule for TracedRule {
     }
 
     fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
-        let found = match self.pattern.find(graph, root, &|found| self.accept(found)) {
+        let found = match self.pattern.find(graph, root, &|matched| self.accept(matched)) {
             Ok(found) => found,
             Err(mismatch) => return Ok(mismatch.near().map_or(Attempt::Nothing, Attempt::Near)),
         };

@@ -6,7 +6,7 @@ use crate::plan::{Accumulation, Body, Extent, Nest, Output, ReduceOp};
 use rewire_graph::Dim;
 use rewire_graph::Scalar;
 use rewire_graph::limits::{MAX_WIDTH, check_count};
-use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Interval, Intervals, Leaves, Tri, UnaryOp};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, Interval, Intervals, ReadBounds, Tri, UnaryOp};
 
 /// Two products with a pointwise DAG between them, for every sample and head:
 /// `out(i, d) = sum over j of [mask(i, j)] * score(i, j, <q_i, k_j>) * v(j, d)`.
@@ -260,7 +260,7 @@ struct HostValues<'a> {
     sizes: &'a Sizes,
 }
 
-impl Leaves for HostValues<'_> {
+impl ReadBounds for HostValues<'_> {
     fn size(&self, position: u16) -> Interval {
         let size = self.body.sizes.get(usize::from(position));
         size.map_or(Interval::UNKNOWN, |dim| Interval::point(self.sizes.extent(dim) as f64))
@@ -282,17 +282,17 @@ impl Leaves for HostValues<'_> {
 fn pairs(kernel: &Attention<'_>, sizes: &Sizes, rows: &[u64], keys: &[u64]) -> u64 {
     let all = |(rows, keys): (&u64, &u64)| rows.saturating_mul(*keys);
     let Some(mask) = kernel.mask else { return rows.iter().zip(keys).map(all).sum() };
-    let leaves = HostValues { body: &kernel.nest.body, sizes };
+    let reads = HostValues { body: &kernel.nest.body, sizes };
     let mut visible = Visible {
         kernel,
         bounds: Intervals::new(&kernel.nest.body.dag, mask),
-        leaves,
+        reads,
         sample: 0,
-        leaf: 0,
+        finest: 0,
         known: vec![],
     };
     let of_sample = |(sample, (&rows, &keys)): (usize, (&u64, &u64))| {
-        (visible.sample, visible.leaf) = (sample, rows.max(keys).div_ceil(MASK_TILES).max(1));
+        (visible.sample, visible.finest) = (sample, rows.max(keys).div_ceil(MASK_TILES).max(1));
         visible.halves((0, rows), (0, keys)) / 2
     };
     rows.iter().zip(keys).enumerate().map(of_sample).sum()
@@ -301,10 +301,10 @@ fn pairs(kernel: &Attention<'_>, sizes: &Sizes, rows: &[u64], keys: &[u64]) -> u
 struct Visible<'a> {
     kernel: &'a Attention<'a>,
     bounds: Intervals,
-    leaves: HostValues<'a>,
+    reads: HostValues<'a>,
     sample: usize,
     /// Edge of a tile that is not cut further.
-    leaf: u64,
+    finest: u64,
     known: Vec<Interval>,
 }
 
@@ -326,13 +326,13 @@ impl Visible<'_> {
         {
             coords[usize::from(axis)] = values;
         }
-        match self.bounds.evaluate(&self.kernel.nest.body.dag, &self.leaves, &coords, &mut self.known).truth() {
+        match self.bounds.evaluate(&self.kernel.nest.body.dag, &self.reads, &coords, &mut self.known).truth() {
             Tri::Never => 0,
             Tri::Always => area.saturating_mul(2),
             Tri::Sometimes => {
                 let halve = |(start, end): (u64, u64)| {
                     let middle = start.midpoint(end);
-                    if end - start > self.leaf { vec![(start, middle), (middle, end)] } else { vec![(start, end)] }
+                    if end - start > self.finest { vec![(start, middle), (middle, end)] } else { vec![(start, end)] }
                 };
                 let (rows, keys) = (halve(rows), halve(keys));
                 if rows.len() == 1 && keys.len() == 1 {

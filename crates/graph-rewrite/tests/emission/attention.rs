@@ -4,7 +4,7 @@ use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::emit::Tuning;
-use rewire_graph_rewrite::plan::{Accumulation, Axis, Extent, Kernel, Nest, ReduceOp};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mask {
@@ -27,7 +27,7 @@ const MASKS: [Mask; 7] =
     [Mask::None, Mask::Causal, Mask::Targets, Mask::Window, Mask::Intervals, Mask::Rows, Mask::Nothing];
 
 /// Attention with a relative bias.
-pub struct Case {
+pub struct AttentionCase {
     pub mask: Mask,
     pub heads: usize,
     pub qk: usize,
@@ -161,7 +161,11 @@ fn weight(
 }
 
 /// The kernel, with data for `lengths` rows and as many keys or `key_lengths`.
-pub fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Kernel, Vec<Tensor>, Vec<(u32, i64)>) {
+pub fn kernel(
+    case: &AttentionCase,
+    lengths: &[i64],
+    key_lengths: Option<&[i64]>,
+) -> (Computation, Vec<Tensor>, Vec<(u32, i64)>) {
     use BinaryOp::*;
     let mut b = Build::default();
     let (samples, tokens, heads) = (sym(0), sym(1), Dim::from(case.heads));
@@ -236,7 +240,7 @@ pub fn kernel(case: &Case, lengths: &[i64], key_lengths: Option<&[i64]>) -> (Ker
         }
         _ => {}
     }
-    let kernel = Kernel::Nest(Nest { body: b.body, axes, accumulations, outputs });
+    let kernel = Computation::Nest(Nest { body: b.body, axes, accumulations, outputs });
     (kernel, data, vec![(0, lengths.len() as i64), (1, total), (2, key_total)])
 }
 
@@ -245,7 +249,7 @@ fn masks_over_odd_lengths() {
     for mask in MASKS {
         for softmax in [false, true] {
             for lengths in [vec![1i64], vec![0, 33, 7], vec![100, 0, 64, 31], vec![0, 0]] {
-                let case = Case { mask, heads: 2, qk: 25, v: 12, dtype: DType::F32, softmax };
+                let case = AttentionCase { mask, heads: 2, qk: 25, v: 12, dtype: DType::F32, softmax };
                 let (kernel, data, symbols) = kernel(&case, &lengths, None);
                 if softmax && mask != Mask::None {
                     // Rows without keys have no softmax in plain loops.
@@ -264,7 +268,7 @@ fn widths_of_heads() {
     use DType::{F16, F32};
     let widths = [(8, 8, F16), (1, 3, F32), (32, 64, F16), (64, 25, F32), (50, 130, F16), (132, 200, F32)];
     for (qk, v, dtype) in widths {
-        let case = Case { mask: Mask::Causal, heads: 3, qk, v, dtype, softmax: false };
+        let case = AttentionCase { mask: Mask::Causal, heads: 3, qk, v, dtype, softmax: false };
         let (kernel, data, symbols) = kernel(&case, &[40, 3], None);
         // Of wide heads, shaders of more rows a thread take software drivers minutes.
         let tuning = Tuning { rows_per_thread: (qk > 64).then_some(1), ..Tuning::default() };
@@ -275,7 +279,7 @@ fn widths_of_heads() {
 #[test]
 fn keys_of_other_lengths_than_rows() {
     for mask in [Mask::None, Mask::Causal, Mask::Intervals] {
-        let case = Case { mask, heads: 1, qk: 16, v: 16, dtype: DType::F32, softmax: false };
+        let case = AttentionCase { mask, heads: 1, qk: 16, v: 16, dtype: DType::F32, softmax: false };
         let (kernel, data, symbols) = kernel(&case, &[5, 40, 0, 9], Some(&[70, 0, 3, 33]));
         check(&format!("{mask:?}"), &kernel, &data, &symbols);
         for each in [1, 2] {
@@ -297,7 +301,7 @@ fn cooperative_matrices_attend_over_halves() {
         (Mask::Nothing, (16, 16), vec![9, 0], 1, 2),
     ];
     for (mask, (qk, v), lengths, each, groups) in cases {
-        let case = Case { mask, heads: 2, qk, v, dtype: DType::F16, softmax: false };
+        let case = AttentionCase { mask, heads: 2, qk, v, dtype: DType::F16, softmax: false };
         let (kernel, data, symbols) = kernel(&case, &lengths, None);
         for (matrix, subgroup) in [(8, 8), (8, 32), (16, 32), (16, 64)] {
             let tuning = Tuning {
@@ -317,7 +321,7 @@ fn cooperative_matrices_attend_over_halves() {
 fn random_masks() {
     for seed in 0..16 {
         let mask = Mask::Random(seed);
-        let case = Case { mask, heads: 1, qk: 4, v: 4, dtype: DType::F32, softmax: false };
+        let case = AttentionCase { mask, heads: 1, qk: 4, v: 4, dtype: DType::F32, softmax: false };
         let (kernel, data, symbols) = kernel(&case, &[3, 0, 97, 64], None);
         check(&format!("seed {seed}"), &kernel, &data, &symbols);
     }

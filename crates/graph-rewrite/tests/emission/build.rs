@@ -3,7 +3,7 @@
 use crate::tensor::{Num, Tensor};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{DType, Dim, Symbol};
-use rewire_graph_rewrite::plan::{Accumulation, Body, Operand, Output, Place, ReduceOp};
+use rewire_graph_rewrite::plan::{Accumulation, Body, MemorySpace, Operand, Output, ReduceOp};
 
 pub fn sym(n: u32) -> Dim {
     Dim::symbol(Symbol(n))
@@ -17,18 +17,18 @@ pub struct Build {
 
 impl Build {
     pub fn operand(&mut self, dtype: DType, shape: Vec<Dim>) -> u16 {
-        self.body.operands.push(Operand { dtype, shape, place: Place::Device });
+        self.body.operands.push(Operand { dtype, shape, space: MemorySpace::Device });
         (self.body.operands.len() - 1) as u16
     }
 
     /// An operand that shares its buffer with the others of its type.
     pub fn pooled(&mut self, dtype: DType, shape: Vec<Dim>) -> u16 {
-        self.body.operands.push(Operand { dtype, shape, place: Place::Pooled });
+        self.body.operands.push(Operand { dtype, shape, space: MemorySpace::Pooled });
         (self.body.operands.len() - 1) as u16
     }
 
     pub fn host(&mut self, shape: Vec<Dim>) -> u16 {
-        self.body.operands.push(Operand { dtype: DType::I32, shape, place: Place::Host });
+        self.body.operands.push(Operand { dtype: DType::I32, shape, space: MemorySpace::Host });
         (self.body.operands.len() - 1) as u16
     }
 

@@ -3,7 +3,7 @@
 use crate::tensor::{Tensor, extent};
 use rewire_graph::Symbol;
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, Slot, TileList};
-use rewire_graph_rewrite::plan::{Extent, Kernel, Place};
+use rewire_graph_rewrite::plan::{Computation, Extent, MemorySpace};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use wgpu::util::DeviceExt;
@@ -83,7 +83,7 @@ fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -
 impl Device {
     pub fn run(
         &self,
-        kernel: &Kernel,
+        kernel: &Computation,
         emitted: &EmittedKernel,
         operands: &[Tensor],
         symbols: &HashMap<Symbol, i64>,
@@ -92,7 +92,7 @@ impl Device {
         let mut sizes: Vec<i32> = vec![];
         let mut host_base = HashMap::new();
         for (n, operand) in body.operands.iter().enumerate() {
-            if operand.place == Place::Host {
+            if operand.space == MemorySpace::Host {
                 host_base.insert(n as u16, sizes.len() as i32);
                 sizes.extend(operands[n].data.iter().map(|x| x.int() as i32));
             }
@@ -100,7 +100,7 @@ impl Device {
         let mut pooled: HashMap<rewire_graph::DType, Vec<u8>> = HashMap::new();
         let mut packed_base = HashMap::new();
         for (n, operand) in body.operands.iter().enumerate() {
-            if operand.place == Place::Pooled {
+            if operand.space == MemorySpace::Pooled {
                 let group = operand.dtype.format().bytes(4) as usize;
                 let content = pooled.entry(operand.dtype).or_insert_with(|| vec![0; group]);
                 packed_base.insert(n as u16, (content.len() / group) as i32);

@@ -5,7 +5,7 @@ use crate::{attention, matmul};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
-use rewire_graph_rewrite::plan::{Extent, Kernel, Nest};
+use rewire_graph_rewrite::plan::{Computation, Extent, Nest};
 
 fn sum_of(count: usize) -> (Build, Vec<Dim>, Vec<ExprId>, ExprId) {
     let mut b = Build::default();
@@ -22,7 +22,7 @@ fn sum_of(count: usize) -> (Build, Vec<Dim>, Vec<ExprId>, ExprId) {
 
 fn emit_map(b: Build, extents: Vec<Dim>, dtype: DType, index: Vec<ExprId>, value: ExprId) -> Result<(), EmitError> {
     let outputs = own(vec![output(dtype, extents.clone(), index, value)]);
-    let kernel = Kernel::Nest(Nest::map(b.body, extents, outputs));
+    let kernel = Computation::Nest(Nest::map(b.body, extents, outputs));
     emit(&kernel, &Target::BASELINE, &Tuning::default()).map(|_| ())
 }
 
@@ -60,10 +60,16 @@ fn malformed_kernels() {
 
 #[test]
 fn heads_beyond_any() {
-    let case =
-        attention::Case { mask: attention::Mask::None, heads: 2, qk: 8, v: 8, dtype: DType::F32, softmax: false };
+    let case = attention::AttentionCase {
+        mask: attention::Mask::None,
+        heads: 2,
+        qk: 8,
+        v: 8,
+        dtype: DType::F32,
+        softmax: false,
+    };
     let (mut kernel, ..) = attention::kernel(&case, &[5, 2], None);
-    if let Kernel::Nest(nest) = &mut kernel {
+    if let Computation::Nest(nest) = &mut kernel {
         nest.axes[3].extent = Extent::Dense((1usize << 31).into());
     }
     let error = emit(&kernel, &Target::BASELINE, &Tuning::default()).unwrap_err();

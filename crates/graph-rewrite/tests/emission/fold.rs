@@ -3,12 +3,12 @@ use crate::check;
 use crate::tensor::{Num, Tensor};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::plan::{Axis, Extent, Kernel, Nest, Output, ReduceOp};
+use rewire_graph_rewrite::plan::{Axis, Computation, Extent, Nest, Output, ReduceOp};
 
 const WIDTHS: [usize; 8] = [1, 3, 4, 25, 50, 64, 130, 1000];
 
 /// The rows of samples, in two parts, combined in two ways; of the sums some columns in half precision.
-pub fn by_sample(w: Dim, dtype: DType) -> Kernel {
+pub fn by_sample(w: Dim, dtype: DType) -> Computation {
     let mut b = Build::default();
     let (samples, parts) = (sym(0), Dim::from(2));
     let x = b.operand(dtype, vec![sym(1), parts.clone(), w.clone()]);
@@ -36,7 +36,7 @@ pub fn by_sample(w: Dim, dtype: DType) -> Kernel {
     let accumulations = [ReduceOp::Sum, ReduceOp::Max].map(|op| combined(op, 3, x)).to_vec();
     let mut axes = Axis::points([samples, parts, w]);
     axes.push(Axis::sum(Extent::Ragged { offsets }));
-    Kernel::Nest(Nest { body: b.body, axes, accumulations, outputs })
+    Computation::Nest(Nest { body: b.body, axes, accumulations, outputs })
 }
 
 fn offsets(lengths: &[i64]) -> Tensor {
@@ -62,7 +62,7 @@ fn the_rows_of_samples() {
 }
 
 /// Rows summed by an index, doubled.
-pub fn by_index(results: Dim, w: Dim, dtype: DType) -> Kernel {
+pub fn by_index(results: Dim, w: Dim, dtype: DType) -> Computation {
     let mut b = Build::default();
     let rows = sym(0);
     let x = b.operand(dtype, vec![rows.clone(), w.clone()]);
@@ -78,7 +78,7 @@ pub fn by_index(results: Dim, w: Dim, dtype: DType) -> Kernel {
         vec![output(DType::F32, vec![results.clone(), w.clone()], vec![i, j], b.bin(BinaryOp::Mul, sum, two))];
     let mut axes = Axis::points([results, w]);
     axes.push(Axis::sum(Extent::Dense(rows)));
-    Kernel::Nest(Nest { body: b.body, axes, accumulations: vec![combined(ReduceOp::Sum, 2, value)], outputs })
+    Computation::Nest(Nest { body: b.body, axes, accumulations: vec![combined(ReduceOp::Sum, 2, value)], outputs })
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn rows_by_index() {
 }
 
 /// The products of the rows of two tensors, summed by sample.
-pub fn products(k: usize, w: usize, dtype: DType) -> Kernel {
+pub fn products(k: usize, w: usize, dtype: DType) -> Computation {
     let mut b = Build::default();
     let (samples, k, w) = (sym(0), Dim::from(k), Dim::from(w));
     let [x, y] = [&k, &w].map(|width| b.operand(dtype, vec![sym(1), width.clone()]));
@@ -112,7 +112,7 @@ pub fn products(k: usize, w: usize, dtype: DType) -> Kernel {
     let outputs = vec![output(DType::F32, vec![samples.clone(), k.clone(), w.clone()], vec![sample, i, j], sum)];
     let mut axes = Axis::points([samples, k, w]);
     axes.push(Axis::sum(Extent::Ragged { offsets }));
-    Kernel::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(3, x, y)], outputs })
+    Computation::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(3, x, y)], outputs })
 }
 
 #[test]

@@ -18,16 +18,16 @@ mod tuning;
 
 use rewire_graph::{DType, Symbol};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
-use rewire_graph_rewrite::plan::Kernel;
+use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashMap;
 use tensor::{Num, Tensor};
 
 /// Emits `kernel` for all targets, runs it where there is an adapter, and compares with plain loops.
-fn check(name: &str, kernel: &Kernel, operands: &[Tensor], symbols: &[(u32, i64)]) {
+fn check(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &[(u32, i64)]) {
     check_tuned(name, kernel, operands, symbols, &Tuning::default());
 }
 
-fn check_tuned(name: &str, kernel: &Kernel, operands: &[Tensor], symbols: &[(u32, i64)], tuning: &Tuning) {
+fn check_tuned(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &[(u32, i64)], tuning: &Tuning) {
     for f16 in [false, true] {
         check_on(name, kernel, operands, symbols, &Target { f16, ..Target::BASELINE }, tuning);
     }
@@ -41,7 +41,7 @@ fn with_matrices(matrix: u32, subgroup_size: u32) -> Target {
 /// Emits for `target`, and runs where the adapter has what it has.
 fn check_on(
     name: &str,
-    kernel: &Kernel,
+    kernel: &Computation,
     operands: &[Tensor],
     symbols: &[(u32, i64)],
     target: &Target,

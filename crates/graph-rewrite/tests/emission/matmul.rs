@@ -4,10 +4,10 @@ use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::emit::{Tuning, emit};
-use rewire_graph_rewrite::plan::{Accumulation, Axis, Extent, Kernel, Nest, Output, ReduceOp};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
 /// `[h, m, k] x [k, n]` or `[h, n, k]` transposed, with bias and SiLU, at symbolic or constant sizes.
-pub fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> Kernel {
+pub fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> Computation {
     let mut b = Build::default();
     let h = Dim::from(2);
     let left = if transposed.0 { vec![h.clone(), k.clone(), m.clone()] } else { vec![h.clone(), m.clone(), k.clone()] };
@@ -26,7 +26,7 @@ pub fn dense(m: Dim, n: Dim, k: Dim, dtype: DType, transposed: (bool, bool)) -> 
     let outputs = own(vec![output(dtype, vec![h.clone(), m.clone(), n.clone()], vec![c0, row, column], value)]);
     let mut axes = Axis::points([h, m, n]);
     axes.push(Axis::sum(Extent::Dense(k)));
-    Kernel::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(3, a, right)], outputs })
+    Computation::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(3, a, right)], outputs })
 }
 
 #[test]
@@ -92,14 +92,14 @@ fn cooperative_matrices_compute_a_product_of_halves() {
 }
 
 /// A product of rows, columns and depth of some extents.
-fn matrix(b: Build, [m, n, k]: [Dim; 3], accumulations: Vec<Accumulation>, outputs: Vec<Output>) -> Kernel {
+fn matrix(b: Build, [m, n, k]: [Dim; 3], accumulations: Vec<Accumulation>, outputs: Vec<Output>) -> Computation {
     let mut axes = Axis::points([m, n]);
     axes.push(Axis::sum(Extent::Dense(k)));
-    Kernel::Nest(Nest { body: b.body, axes, accumulations, outputs })
+    Computation::Nest(Nest { body: b.body, axes, accumulations, outputs })
 }
 
 /// `[m, 48] x [48, 64]` of halves, with a tensor added to the result where there is a type for it.
-fn added(dtype: Option<DType>) -> Kernel {
+fn added(dtype: Option<DType>) -> Computation {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
     let (x, w) = (b.operand(DType::F16, vec![m.clone(), k.clone()]), b.operand(DType::F16, vec![k.clone(), n.clone()]));
@@ -156,7 +156,7 @@ fn singles_take_no_cooperative_matrices() {
 }
 
 /// Rows of samples, normalised before the product, and its columns in two tensors.
-pub fn normalised(k: usize, split: usize, n: usize) -> Kernel {
+pub fn normalised(k: usize, split: usize, n: usize) -> Computation {
     let mut b = Build::default();
     let (samples, tokens) = (sym(0), sym(1));
     let (k_dim, n_dim) = (Dim::from(k), Dim::from(n));
@@ -191,7 +191,7 @@ pub fn normalised(k: usize, split: usize, n: usize) -> Kernel {
     let mut axes = Axis::points([samples, n_dim]);
     axes.insert(1, Axis { extent: Extent::Ragged { offsets: offs }, summed: false });
     axes.push(Axis::sum(Extent::Dense(k_dim)));
-    Kernel::Nest(Nest {
+    Computation::Nest(Nest {
         body: b.body,
         axes,
         accumulations: vec![statistic(x), statistic(square), contracted(3, a, right)],
@@ -224,7 +224,7 @@ fn ragged_rows_normalised_and_split() {
 
 /// `[m, 48] x [48, 64]` of halves, whose left elements are `left` of halves `[m, 48]`, of a second such tensor, of halves
 /// `[48]` and of integers `[m, 48]`.
-fn prepared(left: impl Fn(&mut Build, [ExprId; 4]) -> (Vec<Accumulation>, ExprId)) -> Kernel {
+fn prepared(left: impl Fn(&mut Build, [ExprId; 4]) -> (Vec<Accumulation>, ExprId)) -> Computation {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
     let rows = vec![m.clone(), k.clone()];
@@ -336,7 +336,7 @@ fn only_what_halves_hold_is_rounded_to_halves() {
 }
 
 /// `[m, k] x [k, n]` of what a function makes of the elements of two operands.
-fn made(dtype: DType, function: fn(&mut Build, ExprId) -> ExprId) -> Kernel {
+fn made(dtype: DType, function: fn(&mut Build, ExprId) -> ExprId) -> Computation {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
     let x = b.operand(dtype, vec![m.clone(), k.clone()]);
@@ -347,7 +347,7 @@ fn made(dtype: DType, function: fn(&mut Build, ExprId) -> ExprId) -> Kernel {
     let outputs = own(vec![output(DType::F32, vec![m.clone(), n.clone()], vec![row, column], value)]);
     let mut axes = Axis::points([m, n]);
     axes.push(Axis::sum(Extent::Dense(k)));
-    Kernel::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(2, left, right)], outputs })
+    Computation::Nest(Nest { body: b.body, axes, accumulations: vec![contracted(2, left, right)], outputs })
 }
 
 #[test]

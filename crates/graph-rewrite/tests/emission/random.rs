@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
-use rewire_graph_rewrite::plan::{Axis, Kernel, Nest, ReduceOp};
+use rewire_graph_rewrite::plan::{Axis, Computation, Nest, ReduceOp};
 
 const STORED: [DType; 7] = [DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::U32, DType::Bool];
 const ROWS: usize = 5;
 
 /// What the next expression is made of: a choice and three operands, modulo how many there are.
-type Step = (u8, u8, u8, u8);
+type Choices = (u8, u8, u8, u8);
 
 struct Program {
     b: Build,
@@ -59,7 +59,7 @@ impl Program {
         }
     }
 
-    fn step(&mut self, width: &Dim, (kind, a, b, c): Step) {
+    fn step(&mut self, width: &Dim, (kind, a, b, c): Choices) {
         use BinaryOp::*;
         const BINARY: [BinaryOp; 16] = [Add, Sub, Mul, Div, Mod, Pow, Min, Max, Eq, Ne, Lt, Le, Gt, Ge, And, Or];
         use UnaryOp::*;
@@ -125,7 +125,7 @@ fn stored(scalar: Scalar) -> DType {
     }
 }
 
-fn kernel(steps: &[Step], width: &Dim, floats: bool, reduce: bool) -> Kernel {
+fn kernel(steps: &[Choices], width: &Dim, floats: bool, reduce: bool) -> Computation {
     let rows = Dim::from(ROWS);
     let mut program = Program::new(&rows, width, floats);
     steps.iter().for_each(|&step| program.step(width, step));
@@ -137,16 +137,16 @@ fn kernel(steps: &[Step], width: &Dim, floats: bool, reduce: bool) -> Kernel {
         .map(|&value| output(stored(program.b.body.dag.scalar(value)), shape.clone(), vec![i, j], value))
         .collect();
     if !reduce {
-        return Kernel::Nest(Nest::map(program.b.body, shape, own(outputs)));
+        return Computation::Nest(Nest::map(program.b.body, shape, own(outputs)));
     }
     let value = program.b.body.dag.cast(Scalar::F32, last[0]);
     let accumulations = [ReduceOp::Sum, ReduceOp::Max].map(|op| combined(op, 1, value)).to_vec();
     let outputs = own(outputs);
-    Kernel::Nest(Nest { body: program.b.body, axes: Axis::points(shape), accumulations, outputs })
+    Computation::Nest(Nest { body: program.b.body, axes: Axis::points(shape), accumulations, outputs })
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    proptest::collection::vec(any::<Step>(), 1..30)
+fn steps() -> impl Strategy<Value = Vec<Choices>> {
+    proptest::collection::vec(any::<Choices>(), 1..30)
 }
 
 proptest! {

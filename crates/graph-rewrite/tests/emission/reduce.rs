@@ -2,12 +2,12 @@ use crate::build::{Build, combined, noise, output, own, sym};
 use crate::check;
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::plan::{Axis, Kernel, Nest, ReduceOp};
+use rewire_graph_rewrite::plan::{Axis, Computation, Nest, ReduceOp};
 
 const WIDTHS: [usize; 14] = [1, 2, 3, 4, 5, 8, 25, 50, 64, 100, 130, 512, 1000, 5000];
 
 /// Rows normalised and scaled; their means in half precision and scales.
-pub fn layer_norm(w: Dim, dtype: DType) -> Kernel {
+pub fn layer_norm(w: Dim, dtype: DType) -> Computation {
     let mut b = Build::default();
     let n = sym(0);
     let x = b.operand(dtype, vec![n.clone(), w.clone()]);
@@ -35,7 +35,7 @@ pub fn layer_norm(w: Dim, dtype: DType) -> Kernel {
         output(DType::F32, vec![n.clone()], vec![i], scale),
     ]);
     let accumulations = [x, square].map(|value| combined(ReduceOp::Sum, 1, value)).to_vec();
-    Kernel::Nest(Nest { body: b.body, axes: Axis::points([n, w]), accumulations, outputs })
+    Computation::Nest(Nest { body: b.body, axes: Axis::points([n, w]), accumulations, outputs })
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn softmax_and_extrema_over_two_outer_dimensions() {
         let accumulations = [(ReduceOp::Max, x), (ReduceOp::Min, x), (ReduceOp::Sum, weight)]
             .map(|(op, value)| combined(op, 2, value))
             .to_vec();
-        let kernel = Kernel::Nest(Nest { body: b.body, axes: Axis::points([h, n, w]), accumulations, outputs });
+        let kernel = Computation::Nest(Nest { body: b.body, axes: Axis::points([h, n, w]), accumulations, outputs });
         check(&format!("{width}"), &kernel, &[noise(DType::F32, &[3, 11, width], 1)], &[(0, 11)]);
     }
 }

@@ -1,17 +1,17 @@
 //! What is emitted, and that every backend of naga takes it.
 
-use crate::attention::{self, Case, Mask};
+use crate::attention::{self, AttentionCase, Mask};
 use crate::build::sym;
 use crate::{fold, map, matmul, reduce};
 use naga::back::{glsl, hlsl, msl, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use rewire_graph::DType;
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
-use rewire_graph_rewrite::plan::Kernel;
+use rewire_graph_rewrite::plan::Computation;
 
-fn samples() -> Vec<(&'static str, Kernel)> {
+fn samples() -> Vec<(&'static str, Computation)> {
     let case = |mask, softmax| {
-        let case = Case { mask, heads: 2, qk: 32, v: 48, dtype: DType::F16, softmax };
+        let case = AttentionCase { mask, heads: 2, qk: 32, v: 48, dtype: DType::F16, softmax };
         attention::kernel(&case, &[1], None).0
     };
     vec![
@@ -32,7 +32,7 @@ fn samples() -> Vec<(&'static str, Kernel)> {
 }
 
 /// Kernels that every backend takes.
-fn taken() -> Vec<(&'static str, Kernel)> {
+fn taken() -> Vec<(&'static str, Computation)> {
     let functions = [64, 3].map(|width| ("map_functions_of_floats", map::functions_of_floats(width)));
     samples().into_iter().chain(functions).collect()
 }

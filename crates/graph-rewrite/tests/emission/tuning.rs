@@ -9,19 +9,24 @@ use crate::tensor::{Num, Tensor};
 use crate::{map, matmul, with_matrices};
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::emit::{EmitError, Target, Tuning, emit};
-use rewire_graph_rewrite::plan::Kernel;
+use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashMap;
 
 /// A kernel with operands and sizes.
 struct Sample {
     name: String,
-    kernel: Kernel,
+    kernel: Computation,
     operands: Vec<Tensor>,
     symbols: HashMap<Symbol, i64>,
 }
 
 impl Sample {
-    fn new(name: impl Into<String>, kernel: Kernel, operands: impl Into<Vec<Tensor>>, symbols: &[(u32, i64)]) -> Self {
+    fn new(
+        name: impl Into<String>,
+        kernel: Computation,
+        operands: impl Into<Vec<Tensor>>,
+        symbols: &[(u32, i64)],
+    ) -> Self {
         let symbols = symbols.iter().map(|&(s, n)| (Symbol(s), n)).collect();
         Self { name: name.into(), kernel, operands: operands.into(), symbols }
     }
@@ -86,7 +91,7 @@ fn statistics_do_not_depend_on_the_tile_of_their_product() {
 #[test]
 fn attention_does_not_depend_on_its_tiles() {
     for (mask, softmax) in [(Mask::Causal, true), (Mask::Targets, false)] {
-        let case = attention::Case { mask, heads: 2, qk: 25, v: 40, dtype: DType::F32, softmax };
+        let case = attention::AttentionCase { mask, heads: 2, qk: 25, v: 40, dtype: DType::F32, softmax };
         let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 37], None);
         Sample::new(format!("{mask:?}"), kernel, data, &symbols).holds(&roomy(), Tuning::default(), 3);
     }
@@ -122,7 +127,8 @@ fn cooperative_matrices_do_not_mix_with_multiply_adds() {
     let halves = dense(sym(0), n.into(), k.into(), DType::F16, (false, true));
     let data = [noise(DType::F16, &[2, m, k], 1), noise(DType::F16, &[n, k], 2), noise(DType::F32, &[n], 3)];
     let product = Sample::new("product", halves, data, &[(0, m as i64)]);
-    let case = attention::Case { mask: Mask::Targets, heads: 2, qk: 32, v: 32, dtype: DType::F16, softmax: false };
+    let case =
+        attention::AttentionCase { mask: Mask::Targets, heads: 2, qk: 32, v: 32, dtype: DType::F16, softmax: false };
     let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 64, 31], None);
     let attention = Sample::new("attention", kernel, data, &symbols);
     for (matrix, subgroup) in [(8, 8), (16, 32)] {
@@ -148,7 +154,7 @@ fn cooperative_matrices_do_not_mix_with_multiply_adds() {
 }
 
 /// Rows of the tiles that a kernel runs over in a run of `samples` and `rows`.
-fn tile(kernel: &Kernel, target: &Target, samples: i64, rows: i64) -> u32 {
+fn tile(kernel: &Computation, target: &Target, samples: i64, rows: i64) -> u32 {
     let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
     let base = Tuning::default().of_family(kernel, target);
     let tuning = base.suited(kernel, target, |dim| size(dim).map(|size| size as u64));
@@ -159,7 +165,8 @@ fn tile(kernel: &Kernel, target: &Target, samples: i64, rows: i64) -> u32 {
 #[test]
 fn attention_of_few_workgroups_takes_fewer_queries() {
     let target = with_matrices(16, 32);
-    let case = attention::Case { mask: Mask::Causal, heads: 4, qk: 64, v: 64, dtype: DType::F16, softmax: false };
+    let case =
+        attention::AttentionCase { mask: Mask::Causal, heads: 4, qk: 64, v: 64, dtype: DType::F16, softmax: false };
     let (kernel, ..) = attention::kernel(&case, &[4], None);
     let many = tile(&kernel, &target, 8, 100_000);
     assert_eq!(tile(&kernel, &target, 1, 200), 32);
@@ -167,12 +174,12 @@ fn attention_of_few_workgroups_takes_fewer_queries() {
     assert_eq!(tile(&kernel, &target, 4, 20 * i64::from(many)), many);
     assert_eq!(tile(&kernel, &target, 3, 20 * i64::from(many)), many / 2);
     // Four matrices of keys and values of wide heads do not fit 32 KiB.
-    let wide = attention::Case { qk: 128, v: 128, ..case };
+    let wide = attention::AttentionCase { qk: 128, v: 128, ..case };
     let roomy = Target { workgroup_bytes: 48 << 10, ..target.clone() };
     let (kernel, ..) = attention::kernel(&wide, &[4], None);
     assert_eq!([&target, &roomy].map(|target| tile(&kernel, target, 1, 200)), [64, 32]);
     // Of multiply-adds, a thread takes one query in place of four.
-    let singles = attention::Case { dtype: DType::F32, ..case };
+    let singles = attention::AttentionCase { dtype: DType::F32, ..case };
     let (kernel, ..) = attention::kernel(&singles, &[4], None);
     let many = tile(&kernel, &target, 8, 100_000);
     assert_eq!(tile(&kernel, &target, 1, 200), many / 4);

@@ -51,10 +51,10 @@ fn constants_are_captured_and_conditions_choose_among_them() {
     let rule = TracedRule::new(
         "power of two",
         |p| vec![&p.any("x", F32) / &p.number("c")],
-        |r| vec![&r.tensor("x") * (1.0 / r.found().number("c").unwrap())],
+        |r| vec![&r.tensor("x") * (1.0 / r.matched().number("c").unwrap())],
     )
     .unwrap()
-    .when("the divisor is no power of two", |found| found.number("c").is_some_and(|c| c.log2().fract() == 0.0));
+    .when("the divisor is no power of two", |matched| matched.number("c").is_some_and(|c| c.log2().fract() == 0.0));
     let (rewritten, fired) = fires(&graph(|_, x, y| vec![x / 4.0, y / 3.0, x / y]), &[&rule]);
     assert_eq!((fired, count(&rewritten, "div")), (1, 2));
 }
@@ -80,7 +80,7 @@ fn layer() -> TracedRule {
         |r| {
             let product = r.tensor("x").matmul(&r.tensor("weight").permute(&[1, 0]));
             let sum = r.find("bias").map_or_else(|| product.clone(), |bias| &bias + &product);
-            let scaled = r.found().number("scale").map_or_else(|| sum.clone(), |scale| &sum * scale);
+            let scaled = r.matched().number("scale").map_or_else(|| sum.clone(), |scale| &sum * scale);
             vec![scaled.maximum(&r.scope().scalar(F32, 0.0))]
         },
     )
@@ -92,11 +92,11 @@ fn a_function_of_the_match_may_decline() {
     let rule = TracedRule::with_patch(
         "narrow sum",
         |p| vec![&p.any("x", F32) + &p.any("y", F32)],
-        |found: &Match| {
-            if found.ty("x").and_then(|ty| ty.width()) != Some(6) || !found.is_read_once("x") {
+        |matched: &Match| {
+            if matched.ty("x").and_then(|ty| ty.width()) != Some(6) || !matched.is_read_once("x") {
                 return Ok(None);
             }
-            Patch::trace(found, |r| vec![&r.tensor("x") - &-&r.tensor("y")]).map(Some)
+            Patch::trace(matched, |r| vec![&r.tensor("x") - &-&r.tensor("y")]).map(Some)
         },
     )
     .unwrap();
@@ -169,12 +169,14 @@ fn an_operator_is_captured_with_its_attributes() {
         "sum over exchanged axes",
         |p| vec![p.operator::<Reduce>("sum", &[&p.operator::<Permute>("order", &[&p.any("x", F32)])])],
         |r| {
-            let (order, sum) = (r.found().op::<Permute>("order").unwrap(), r.found().op::<Reduce>("sum").unwrap());
+            let (order, sum) = (r.matched().op::<Permute>("order").unwrap(), r.matched().op::<Reduce>("sum").unwrap());
             vec![r.tensor("x").sum(order.axes[sum.axis]).permute(&order.axes)]
         },
     )
     .unwrap()
-    .when("it is no sum", |found| found.op::<Reduce>("sum").is_some_and(|r| r.op == rewire_graph::op::ReduceOp::Sum));
+    .when("it is no sum", |matched| {
+        matched.op::<Reduce>("sum").is_some_and(|r| r.op == rewire_graph::op::ReduceOp::Sum)
+    });
     let graph = graph(|_, x, _| {
         let exchanged = x.permute(&[1, 0]);
         vec![exchanged.sum(0), exchanged.max(1)]
@@ -211,7 +213,7 @@ fn repeated_parts_match_as_often_as_they_are_there() {
                 let [weight, bias] = ["weight", "bias"].map(|name| r.tensor(&format!("layer.{n}.{name}")));
                 &y + &(&x * &(&bias + &y.matmul(&weight.transpose(0, 1))))
             };
-            let y = (0..r.found().repetitions("layer")).fold(x.clone(), layer);
+            let y = (0..r.matched().repetitions("layer")).fold(x.clone(), layer);
             vec![&(&y.tanh() * 0.5) * 2.0]
         },
     )
@@ -307,8 +309,8 @@ fn near_misses_say_what_is_missing() {
     .unwrap();
     let reason = near(&graph(|_, x, y| vec![x * &y.sigmoid()]), &silu);
     assert!(reason.contains("must be one value"), "{reason}");
-    let strict =
-        silu.when("it is too narrow", |found| found.ty("x").and_then(|ty| ty.width()).is_some_and(|width| width > 100));
+    let strict = silu
+        .when("it is too narrow", |matched| matched.ty("x").and_then(|ty| ty.width()).is_some_and(|width| width > 100));
     let reason = near(&graph(|_, x, _| vec![x * &x.sigmoid()]), &strict);
     assert_eq!(reason, "it is too narrow");
     assert!(near(&graph(|_, x, y| vec![x * y]), &strict).contains("Nothing"));

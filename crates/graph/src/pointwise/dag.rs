@@ -336,19 +336,19 @@ impl Dag {
         Ok(())
     }
 
-    /// Copies `roots` of `source` into this DAG. `leaf` replaces expressions, given this DAG, the
+    /// Copies `roots` of `source` into this DAG. `replace` replaces expressions, given this DAG, the
     /// expression and its operands already copied; where it returns `None` the expression is rebuilt.
     pub fn graft(
         &mut self,
         source: &Dag,
         roots: &[ExprId],
-        mut leaf: impl FnMut(&mut Self, &Expr, &[ExprId]) -> Option<ExprId>,
+        mut replace: impl FnMut(&mut Self, &Expr, &[ExprId]) -> Option<ExprId>,
     ) -> Vec<ExprId> {
         let mut copies: HashMap<ExprId, ExprId> = HashMap::new();
         for id in source.reachable(roots) {
             let expr = source.expr(id);
             let operands: Vec<ExprId> = expr.operands().iter().map(|o| copies[o]).collect();
-            let copy = leaf(self, expr, &operands).unwrap_or_else(|| self.rebuild(source, id, &operands));
+            let copy = replace(self, expr, &operands).unwrap_or_else(|| self.rebuild(source, id, &operands));
             copies.insert(id, copy);
         }
         roots.iter().map(|root| copies[root]).collect()
@@ -371,7 +371,7 @@ impl Dag {
                 let extent = node.range.map(|(_, high)| high).filter(|&high| high < i64::from(i32::MAX));
                 self.coord(axis, extent.and_then(|high| usize::try_from(high + 1).ok()))
             }
-            (leaf, _) => self.push(leaf.clone(), node.scalar, node.range),
+            (other, _) => self.push(other.clone(), node.scalar, node.range),
         }
     }
 

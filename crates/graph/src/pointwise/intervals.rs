@@ -5,7 +5,7 @@ use super::interval::Interval;
 use crate::Scalar;
 
 /// What a kernel's expressions read in one run, for their bounds.
-pub trait Leaves {
+pub trait ReadBounds {
     /// A size of the body.
     fn size(&self, position: u16) -> Interval;
 
@@ -17,9 +17,9 @@ pub trait Leaves {
 ///
 /// ```
 /// use rewire_graph::Scalar;
-/// use rewire_graph::pointwise::{BinaryOp, Intervals, Dag, Interval, Leaves, Tri};
+/// use rewire_graph::pointwise::{BinaryOp, Intervals, Dag, Interval, ReadBounds, Tri};
 /// struct Unknown;
-/// impl Leaves for Unknown {
+/// impl ReadBounds for Unknown {
 ///     fn size(&self, _: u16) -> Interval {
 ///         Interval::UNKNOWN
 ///     }
@@ -61,38 +61,38 @@ impl Intervals {
     pub fn evaluate(
         &self,
         dag: &Dag,
-        leaves: &impl Leaves,
+        reads: &impl ReadBounds,
         coords: &[Interval],
         known: &mut Vec<Interval>,
     ) -> Interval {
-        self.prepare(dag, leaves, coords, known);
-        self.advance(dag, leaves, coords, known)
+        self.prepare(dag, reads, coords, known);
+        self.advance(dag, reads, coords, known)
     }
 
     /// Bounds what does not depend on the axis, for calls of [`Intervals::advance`] with the same other coordinates.
-    pub fn prepare(&self, dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &mut Vec<Interval>) {
+    pub fn prepare(&self, dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &mut Vec<Interval>) {
         known.clear();
         known.resize(dag.len(), Interval::UNKNOWN);
-        bound(&self.order[..self.fixed], dag, leaves, coords, known);
+        bound(&self.order[..self.fixed], dag, reads, coords, known);
     }
 
     /// Bounds over the box of `coords`, with `known` prepared.
-    pub fn advance(&self, dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &mut [Interval]) -> Interval {
-        bound(&self.order[self.fixed..], dag, leaves, coords, known);
+    pub fn advance(&self, dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &mut [Interval]) -> Interval {
+        bound(&self.order[self.fixed..], dag, reads, coords, known);
         known.get(self.root.0 as usize).copied().unwrap_or(Interval::UNKNOWN)
     }
 }
 
-fn bound(order: &[ExprId], dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &mut [Interval]) {
+fn bound(order: &[ExprId], dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &mut [Interval]) {
     for &id in order {
-        let bounds = bounds(dag, leaves, coords, known, id);
+        let bounds = bounds(dag, reads, coords, known, id);
         if let Some(place) = known.get_mut(id.0 as usize) {
             *place = bounds;
         }
     }
 }
 
-fn bounds(dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &[Interval], id: ExprId) -> Interval {
+fn bounds(dag: &Dag, reads: &impl ReadBounds, coords: &[Interval], known: &[Interval], id: ExprId) -> Interval {
     let of = |id: ExprId| known.get(id.0 as usize).copied().unwrap_or(Interval::UNKNOWN);
     let bounds = match *dag.expr(id) {
         Expr::Float(bits) if f32::from_bits(bits).is_nan() => Interval::UNKNOWN,
@@ -100,10 +100,10 @@ fn bounds(dag: &Dag, leaves: &impl Leaves, coords: &[Interval], known: &[Interva
         Expr::Int(scalar, value) => exact(scalar, Interval::point(value as f64)),
         Expr::Bool(value) => Interval::point(u8::from(value).into()),
         Expr::Coord(axis) => coords.get(usize::from(axis)).copied().unwrap_or(Interval::UNKNOWN),
-        Expr::Size(position) => leaves.size(position),
+        Expr::Size(position) => reads.size(position),
         Expr::Load { operand, ref index } => {
             let index: Vec<Interval> = index.iter().map(|&i| of(i)).collect();
-            leaves.load(operand, dag.scalar(id), &index)
+            reads.load(operand, dag.scalar(id), &index)
         }
         Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } | Expr::Value(_) => Interval::UNKNOWN,
         // Rounding of floats is not bounded here.

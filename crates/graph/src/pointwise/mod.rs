@@ -28,7 +28,7 @@ pub use dag::{Dag, Expr, ExprId};
 pub use functions::{BinaryOp, UnaryOp};
 pub use integer::Integer;
 pub use interval::{Interval, Tri};
-pub use intervals::{Intervals, Leaves};
+pub use intervals::{Intervals, ReadBounds};
 pub use lanes::Lanes;
 pub use stored::StoredError;
 pub use vectors::Vectors;

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::rank::testing::{batch, request};
     use rewire_hstu::models::dlrm_hstu::InputRows;
-    use rewire_runtime::Value;
+    use rewire_runtime::RunValue;
 
     #[test]
     fn sequences_lie_back_to_back() {
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(all_in_one.len(), 1);
         let inputs = all_in_one[0].inputs(&specs, &all).unwrap();
         let expect = |name: &str, values: &[i64]| match inputs.get(name) {
-            Some(Value::Host(tensor)) => assert_eq!(tensor.to_i64(), values, "{name}"),
+            Some(RunValue::Host(tensor)) => assert_eq!(tensor.to_i64(), values, "{name}"),
             _ => panic!("{name} is missing"),
         };
         expect("uih.lengths", &[2, 2, 0]);

@@ -5,7 +5,7 @@ mod error;
 pub use error::CpuError;
 
 use rewire_graph::{DType, HostTensor, Symbol};
-use rewire_graph_rewrite::plan::Kernel;
+use rewire_graph_rewrite::plan::Computation;
 
 /// A kernel compiled for the CPU: there is none.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl Compiled {
     ///
     /// # Errors
     /// [`CpuError::Unsupported`], always.
-    pub fn new(_: &Kernel) -> Result<Self, CpuError> {
+    pub fn new(_: &Computation) -> Result<Self, CpuError> {
         Err(absent())
     }
 

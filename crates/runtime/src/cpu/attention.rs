@@ -2,12 +2,12 @@ use super::Scheduled;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::{Grid, Lanes, Row, tile_rows};
-use super::machine::{Given, Machine, Supplied};
+use super::machine::{AnchorLanes, Machine, RowInputs};
 use super::memory::Memory;
 use super::operand::Env;
 use super::panel::{Panel, PanelMachine, fill};
 use super::product::{Matrix, Panels};
-use super::program::{Leaf, Program};
+use super::program::{AnchorValue, Program};
 use super::scratch::{reserve, room};
 use super::store::{Stores, Target, Writer};
 use super::vectors::exp;
@@ -98,7 +98,7 @@ impl Softmax {
 
 /// Neighbouring keys, none of which is masked or some of which are.
 #[derive(Clone, Debug)]
-struct Tile {
+struct KeyTile {
     keys: Range<usize>,
     masked: bool,
     /// Where the mask of the first row begins, if some are masked.
@@ -111,7 +111,7 @@ struct Tile {
 #[derive(Clone, Debug)]
 struct VisibleBlock {
     row: usize,
-    spans: Arc<Vec<Vec<Tile>>>,
+    spans: Arc<Vec<Vec<KeyTile>>>,
 }
 
 /// What blocks of one sample see, which its heads share unless the mask depends on them.
@@ -130,7 +130,7 @@ impl CompiledAttention {
         let dag = &body.dag;
         let value = |sum: u8| {
             move |dag: &Dag, id: ExprId| match *dag.expr(id) {
-                Expr::Value(position) if position == sum && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(0)),
+                Expr::Value(position) if position == sum && dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Lane(0)),
                 _ => None,
             }
         };
@@ -189,9 +189,9 @@ impl CompiledAttention {
             let (products, weights) = (room(products, block.rows * stride)?, room(weights, block.rows * stride)?);
             keys.multiply(products, stride, queries, (panel, last, 0), false)?;
             coords.count(self.axes.row, block.row);
-            let lanes = &[Supplied { data: products, stride, origin: panel }];
-            let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
-            fill(score, given, (panel, stride), (weights, stride));
+            let lanes = &[AnchorLanes { data: products, stride, origin: panel }];
+            let inputs = RowInputs { rows: block.rows, coords: coords.all(), lanes, ..RowInputs::default() };
+            fill(score, inputs, (panel, stride), (weights, stride));
             for tile in span.iter().filter(|tile| tile.masked) {
                 let mask = Lanes::Strided(visible.mask.get(tile.mask..).unwrap_or(&[]), tile.stride);
                 let out = weights.get_mut(tile.keys.start - panel..).unwrap_or(&mut []);
@@ -226,7 +226,7 @@ impl CompiledAttention {
     }
 
     /// The tiles that a block sees, with their masks.
-    fn visible_block(&self, worker: &mut Worker<'_>, block: Block) -> Result<Arc<Vec<Vec<Tile>>>, CpuError> {
+    fn visible_block(&self, worker: &mut Worker<'_>, block: Block) -> Result<Arc<Vec<Vec<KeyTile>>>, CpuError> {
         let of = Some((block.sample, if self.head_matters { block.head } else { 0 }));
         if worker.visible.of != of || worker.visible.mask.len() > MASK {
             worker.visible.of = of;
@@ -238,11 +238,11 @@ impl CompiledAttention {
         }
         let mut spans = spans(&self.tiles(worker, block));
         worker.coords.count(self.axes.row, block.row);
-        let given = Given { rows: block.rows, coords: worker.coords.all(), ..Given::default() };
+        let inputs = RowInputs { rows: block.rows, coords: worker.coords.all(), ..RowInputs::default() };
         if let Some(machine) = &mut worker.mask {
             for tile in spans.iter_mut().flatten().filter(|tile| tile.masked) {
                 (tile.mask, tile.stride) = (worker.visible.mask.len(), tile.keys.len());
-                evaluate(machine, given, &tile.keys, &mut worker.visible.mask)?;
+                evaluate(machine, inputs, &tile.keys, &mut worker.visible.mask)?;
             }
         }
         let spans = Arc::new(spans);
@@ -258,15 +258,15 @@ impl CompiledAttention {
             }
         }
         coords.count(self.axes.row, block.row);
-        let lanes = &[Supplied { data: sums, stride: out_stride, origin: 0 }];
-        let given = Given { rows: block.rows, coords: coords.all(), lanes, ..Given::default() };
-        epilogue.rows(targets, given, 0, 0..self.widths.v);
+        let lanes = &[AnchorLanes { data: sums, stride: out_stride, origin: 0 }];
+        let inputs = RowInputs { rows: block.rows, coords: coords.all(), lanes, ..RowInputs::default() };
+        epilogue.rows(targets, inputs, 0, 0..self.widths.v);
     }
 
     /// The tiles of a block that count; neighbours of a kind are joined.
-    fn tiles(&self, worker: &mut Worker<'_>, block: Block) -> Vec<Tile> {
+    fn tiles(&self, worker: &mut Worker<'_>, block: Block) -> Vec<KeyTile> {
         let Some((_, mask)) = &self.mask else {
-            let all = Tile { keys: 0..block.keys, masked: false, mask: 0, stride: 0 };
+            let all = KeyTile { keys: 0..block.keys, masked: false, mask: 0, stride: 0 };
             return Some(all).filter(|_| block.keys > 0).into_iter().collect();
         };
         let point = |at: usize| Interval::point(at as f64);
@@ -280,7 +280,7 @@ impl CompiledAttention {
             coords[axis] = values;
         }
         let visible_tiles = VisibleTiles { dag: &self.dag, env: worker.env, mask, key: self.axes.key };
-        let tile = |(keys, masked)| Tile { keys, masked, mask: 0, stride: 0 };
+        let tile = |(keys, masked)| KeyTile { keys, masked, mask: 0, stride: 0 };
         visible_tiles.ranges(coords, block.keys, &mut worker.known).into_iter().map(tile).collect()
     }
 }
@@ -318,8 +318,8 @@ impl Scheduled for CompiledAttention {
 }
 
 /// Runs of neighbouring tiles with at most [`SPAN`] keys.
-fn spans(tiles: &[Tile]) -> Vec<Vec<Tile>> {
-    let mut spans: Vec<Vec<Tile>> = vec![];
+fn spans(tiles: &[KeyTile]) -> Vec<Vec<KeyTile>> {
+    let mut spans: Vec<Vec<KeyTile>> = vec![];
     let mut left = 0;
     for tile in tiles {
         let mut start = tile.keys.start;
@@ -332,7 +332,7 @@ fn spans(tiles: &[Tile]) -> Vec<Vec<Tile>> {
             let end = tile.keys.end.min(start + left);
             left -= end - start;
             if let Some(span) = spans.last_mut() {
-                span.push(Tile { keys: start..end, ..tile.clone() });
+                span.push(KeyTile { keys: start..end, ..tile.clone() });
             }
             start = end;
         }
@@ -343,14 +343,14 @@ fn spans(tiles: &[Tile]) -> Vec<Vec<Tile>> {
 /// Appends the mask of some keys, row by row.
 fn evaluate(
     machine: &mut Machine<'_>,
-    given: Given<'_>,
+    inputs: RowInputs<'_>,
     keys: &Range<usize>,
     mask: &mut Vec<i32>,
 ) -> Result<(), CpuError> {
-    reserve(mask, given.rows * keys.len())?;
+    reserve(mask, inputs.rows * keys.len())?;
     let size = tile_rows(keys.len());
-    for start in (0..given.rows).step_by(size) {
-        let part = given.part(start, size);
+    for start in (0..inputs.rows).step_by(size) {
+        let part = inputs.part(start, size);
         machine.rows(part);
         machine.tile(part, keys.start, keys.len());
         let (values, grid) = (machine.ints(0), machine.grid());
@@ -398,7 +398,7 @@ impl WithSimd for Hide<'_> {
 
 /// The keys of a span that count for a row.
 struct Kept<'a> {
-    tiles: &'a [Tile],
+    tiles: &'a [KeyTile],
     mask: &'a [i32],
     row: usize,
 }
@@ -406,7 +406,7 @@ struct Kept<'a> {
 impl Kept<'_> {
     /// For every key of the span, whether it counts.
     fn keys(&self) -> impl Iterator<Item = bool> + '_ {
-        let kept = |tile: &Tile, n| {
+        let kept = |tile: &KeyTile, n| {
             !tile.masked || self.mask.get(tile.mask + self.row * tile.stride + n).is_some_and(|&kept| kept != 0)
         };
         self.tiles.iter().flat_map(move |tile| (0..tile.keys.len()).map(move |n| kept(tile, n)))

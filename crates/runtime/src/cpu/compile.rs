@@ -2,9 +2,9 @@
 
 use super::error::CpuError;
 use super::fusion::{Facts, Fusion};
-use super::program::{Chain, Guard, Instruction, Last, Leaf, Load, Op, Program, Rate, Source, file};
+use super::program::{AnchorValue, Chain, Guard, Instruction, Last, Load, Op, Program, Rate, Source, file};
 use super::run::{Run, run_along, runs};
-use super::step::{Step, passes};
+use super::step::{ChainStep, passes};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph_rewrite::plan::Operand;
@@ -14,13 +14,13 @@ use std::collections::HashMap;
 const MOST: usize = 1 << 14;
 
 impl Program {
-    /// Compiles `roots` along coordinate `axis`; `leaf` names the values that the anchor supplies.
+    /// Compiles `roots` along coordinate `axis`; `anchor` names the values that the anchor supplies.
     pub(super) fn compile(
         dag: &Dag,
         operands: &[Operand],
         roots: &[ExprId],
         axis: u8,
-        leaf: &dyn Fn(&Dag, ExprId) -> Option<Leaf>,
+        anchor: &dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
     ) -> Result<Self, CpuError> {
         if dag.len() > MOST || dag.ids().any(|id| matches!(dag.expr(id), Expr::Coord(32..))) {
             let reason = "it has too many expressions or coordinates".to_owned();
@@ -28,7 +28,7 @@ impl Program {
         }
         let mut dag = dag.clone();
         let runs = runs(&mut dag, operands, axis);
-        let mut compiler = Compiler::new(&dag, &runs, roots, axis, leaf);
+        let mut compiler = Compiler::new(&dag, &runs, roots, axis, anchor);
         for id in compiler.order.clone() {
             compiler.compile(id)?;
         }
@@ -40,7 +40,7 @@ struct Compiler<'a> {
     dag: &'a Dag,
     runs: &'a HashMap<ExprId, Run>,
     axis: u8,
-    leaf: &'a dyn Fn(&Dag, ExprId) -> Option<Leaf>,
+    anchor: &'a dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
     order: Vec<ExprId>,
     rates: HashMap<ExprId, Rate>,
     places: HashMap<ExprId, Source>,
@@ -58,16 +58,16 @@ impl<'a> Compiler<'a> {
         runs: &'a HashMap<ExprId, Run>,
         roots: &[ExprId],
         axis: u8,
-        leaf: &'a dyn Fn(&Dag, ExprId) -> Option<Leaf>,
+        anchor: &'a dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
     ) -> Self {
-        let reads = |id: ExprId| reads(dag, runs, axis, id, leaf);
+        let reads = |id: ExprId| reads(dag, runs, axis, id, anchor);
         let order = dag.ordered(roots, reads);
         let mut rates: HashMap<ExprId, Rate> = HashMap::new();
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
         for &id in &order {
-            let own = match (leaf(dag, id), dag.expr(id)) {
-                (Some(Leaf::Lane(_)), _) => Rate::Point,
-                (Some(Leaf::Row(_)), _) => Rate::Row,
+            let own = match (anchor(dag, id), dag.expr(id)) {
+                (Some(AnchorValue::Lane(_)), _) => Rate::Point,
+                (Some(AnchorValue::Row(_)), _) => Rate::Row,
                 (None, &Expr::Coord(coord)) if coord == axis => Rate::Point,
                 (None, Expr::Coord(_)) => Rate::Row,
                 (None, Expr::Load { .. }) if runs.contains_key(&id) => Rate::Point,
@@ -82,14 +82,14 @@ impl<'a> Compiler<'a> {
         }
         roots.iter().for_each(|root| *uses.entry(*root).or_default() += 1);
         let branches = super::branch::Branches::new(dag, &order, roots, &reads);
-        let supplied = |id: ExprId| leaf(dag, id).is_some();
-        let facts = Facts { dag, rates: &rates, uses: &uses, branches: &branches, supplied: &supplied };
+        let anchored = |id: ExprId| anchor(dag, id).is_some();
+        let facts = Facts { dag, rates: &rates, uses: &uses, branches: &branches, anchored: &anchored };
         let fusion = Fusion::new(&facts, &order);
         Self {
             dag,
             runs,
             axis,
-            leaf,
+            anchor,
             order,
             rates,
             places: HashMap::new(),
@@ -121,19 +121,19 @@ impl<'a> Compiler<'a> {
             return Ok(());
         }
         let kind = self.dag.scalar(id);
-        let supplied = (self.leaf)(self.dag, id);
-        if supplied.is_none()
+        let anchor = (self.anchor)(self.dag, id);
+        if anchor.is_none()
             && let Expr::Value(position) = self.dag.expr(id)
         {
             let reason = format!("it reads value {position}, which its anchor does not supply");
             return Err(CpuError::Unsupported { kernel: "pointwise", reason });
         }
-        if let Some(Leaf::Lane(position)) = supplied {
-            self.places.insert(id, Source::Given(position));
+        if let Some(AnchorValue::Lane(position)) = anchor {
+            self.places.insert(id, Source::Anchor(position));
             return Ok(());
         }
-        let op = match supplied {
-            Some(Leaf::Row(position)) => Op::RowValue(position),
+        let op = match anchor {
+            Some(AnchorValue::Row(position)) => Op::RowValue(position),
             _ => self.operation(id, kind)?,
         };
         let target = match &op {
@@ -149,7 +149,7 @@ impl<'a> Compiler<'a> {
                 step.map(|read| self.release(read));
             }
         } else {
-            for read in reads(self.dag, self.runs, self.axis, id, self.leaf) {
+            for read in reads(self.dag, self.runs, self.axis, id, self.anchor) {
                 self.release(read);
             }
         }
@@ -247,7 +247,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    fn chain(&self, rate: Rate, first: ExprId, steps: Vec<Step<ExprId>>) -> Result<Chain, CpuError> {
+    fn chain(&self, rate: Rate, first: ExprId, steps: Vec<ChainStep<ExprId>>) -> Result<Chain, CpuError> {
         let mut operands = vec![self.source(first, Scalar::F32)?];
         let mut named = Vec::with_capacity(steps.len());
         for step in steps {
@@ -318,9 +318,9 @@ fn reads(
     runs: &HashMap<ExprId, Run>,
     axis: u8,
     id: ExprId,
-    leaf: &dyn Fn(&Dag, ExprId) -> Option<Leaf>,
+    anchor: &dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
 ) -> Vec<ExprId> {
-    match (leaf(dag, id), runs.get(&id), dag.expr(id)) {
+    match (anchor(dag, id), runs.get(&id), dag.expr(id)) {
         (Some(_), ..) => vec![],
         (None, Some(run), Expr::Load { index, .. }) => {
             index.iter().take(run.outer).copied().chain(run.terms.iter().map(|term| term.0)).collect()

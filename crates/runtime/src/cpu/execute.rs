@@ -2,7 +2,7 @@
 
 use super::chain::{Chain, Destination, Scratch};
 use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
-use super::machine::{Found, Given, Registers};
+use super::machine::{LoadPattern, Registers, RowInputs};
 use super::operand::{Env, View};
 use super::own;
 use super::program::{Instruction, Last, Op, Rate, Source};
@@ -22,7 +22,7 @@ pub(super) struct Execution<'a, 'e> {
     pub env: &'a Env<'e>,
     pub registers: &'a mut Registers,
     pub arch: Arch,
-    pub given: Given<'a>,
+    pub inputs: RowInputs<'a>,
     pub rate: Rate,
     /// First point of the tile.
     pub start: usize,
@@ -52,7 +52,7 @@ impl Execution<'_, '_> {
         if let Source::InPlace(slot) = target
             && let Some(floats) = self.registers.in_place.get_mut(usize::from(slot))
         {
-            floats.found = Found::Nowhere;
+            floats.pattern = LoadPattern::Nowhere;
         }
     }
 }
@@ -89,7 +89,7 @@ macro_rules! writer {
                     compute(self, (&mut values.0[..self.grid.len()], self.grid));
                     self.registers.$file.lanes[register] = Some(values);
                 }
-                Source::Given(_) | Source::InPlace(_) => {}
+                Source::Anchor(_) | Source::InPlace(_) => {}
             }
         }
     };
@@ -101,7 +101,7 @@ impl Execution<'_, '_> {
     writer!(write_longs, longs, i64);
 
     fn floats(&self, source: Source) -> Lanes<'_, f32> {
-        self.registers.floats(self.env, self.given, source, (self.rate, self.start, self.grid))
+        self.registers.floats(self.env, self.inputs, source, (self.rate, self.start, self.grid))
     }
 
     pub(super) fn ints(&self, source: Source) -> Lanes<'_, i32> {
@@ -123,7 +123,7 @@ impl Execution<'_, '_> {
                 });
             }
             Op::Coord(axis) => self.write_ints(target, |this, (out, _)| {
-                let rows = this.given.coords.get(usize::from(*axis)).map_or(&[][..], |rows| this.given.of(rows));
+                let rows = this.inputs.coords.get(usize::from(*axis)).map_or(&[][..], |rows| this.inputs.of(rows));
                 out.iter_mut().zip(rows).for_each(|(out, &coord)| *out = coord);
             }),
             Op::Size(position) => {
@@ -134,7 +134,7 @@ impl Execution<'_, '_> {
             Op::Int(value) if kind == Scalar::I64 => self.write_longs(target, |_, (out, _)| out.fill(*value)),
             Op::Int(value) => self.write_ints(target, |_, (out, _)| out.fill(*value as i32)),
             Op::RowValue(position) => self.write_floats(target, |this, (out, _)| {
-                let rows = this.given.values.get(usize::from(*position)).map_or(&[][..], |rows| this.given.of(rows));
+                let rows = this.inputs.values.get(usize::from(*position)).map_or(&[][..], |rows| this.inputs.of(rows));
                 out.iter_mut().zip(rows).for_each(|(out, &value)| *out = value);
             }),
             Op::Load(load) => return self.load(load, kind, target),

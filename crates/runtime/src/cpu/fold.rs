@@ -3,11 +3,11 @@
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::{LANES, ROWS, Row};
-use super::machine::{Given, Machine, Supplied};
+use super::machine::{AnchorLanes, Machine, RowInputs};
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::panel::fill;
-use super::program::{Leaf, Program};
+use super::program::{AnchorValue, Program};
 use super::scratch::{room, zeros};
 use super::store::{Blocks, Stores, Target, Writer};
 use super::totals::{combine_each, neutral};
@@ -76,10 +76,10 @@ impl CompiledFold {
             return Err(unsupported("too many"));
         }
         let column = outer.len() as u8;
-        let none = |_: &Dag, _: ExprId| -> Option<Leaf> { None };
+        let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
         let program = |id, axis| Program::compile(dag, &body.operands, &[id], axis, &none);
         let sum = |dag: &Dag, id| match *dag.expr(id) {
-            Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(position)),
+            Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Lane(position)),
             _ => None,
         };
         // Results without columns are computed row by row, and written as columns of one row.
@@ -120,14 +120,14 @@ impl CompiledFold {
     fn look_up(&self, env: &Env<'_>, index: &Program, rows: usize) -> Result<Vec<i32>, CpuError> {
         let mut found = zeros(rows)?;
         let coords = Coords::new(self.axes);
-        let given = Given { rows: 1, coords: coords.all(), ..Given::default() };
+        let inputs = RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() };
         tasks::for_each(
             found.chunks_mut(LOOKUPS).enumerate().collect(),
             || Machine::new(index, env),
             |machine, (n, found)| {
-                machine.rows(given);
+                machine.rows(inputs);
                 for (part, found) in found.chunks_mut(LANES).enumerate() {
-                    machine.tile(given, n * LOOKUPS + part * LANES, found.len());
+                    machine.tile(inputs, n * LOOKUPS + part * LANES, found.len());
                     match machine.ints(0).row(0, found.len()) {
                         Row::Same(index) => found.fill(index),
                         Row::Each(indices) => found.iter_mut().zip(indices).for_each(|(to, from)| *to = *from),
@@ -209,9 +209,9 @@ impl Worker<'_> {
         let Self { sums, coords, lines, totals, .. } = self;
         let (width, pitch) = (results.width, results.width.next_multiple_of(16));
         let lines = room(lines, owners.len() * pitch)?;
-        let given = Given { rows: owners.len(), coords: coords.all(), ..Given::default() };
+        let inputs = RowInputs { rows: owners.len(), coords: coords.all(), ..RowInputs::default() };
         for ((op, machine), totals) in sums.iter_mut().zip(totals).filter(|_| !owners.is_empty()) {
-            fill(machine, given, (0, width), (lines, pitch));
+            fill(machine, inputs, (0, width), (lines, pitch));
             combine_each(*op, (totals, results.pitch), (lines, pitch), owners, width);
         }
         Ok(())
@@ -221,23 +221,23 @@ impl Worker<'_> {
     fn write(&mut self, targets: &mut [Target<'_>], results: &Results, own: std::ops::Range<usize>) {
         let Self { writer, coords, totals, .. } = self;
         if results.blocks.across {
-            let supplied: Vec<_> =
-                totals.iter().map(|data| Supplied { data, stride: own.len(), origin: own.start }).collect();
-            let given = Given { rows: 1, coords: coords.all(), lanes: &supplied, ..Given::default() };
-            return writer.rows(targets, given, 0, own);
+            let lanes: Vec<_> =
+                totals.iter().map(|data| AnchorLanes { data, stride: own.len(), origin: own.start }).collect();
+            let inputs = RowInputs { rows: 1, coords: coords.all(), lanes: &lanes, ..RowInputs::default() };
+            return writer.rows(targets, inputs, 0, own);
         }
         for first in own.clone().step_by(ROWS) {
             let rows = ROWS.min(own.end - first);
             let from = (first - own.start) * results.pitch;
-            let supplied = totals.iter().map(|totals| Supplied {
+            let lanes = totals.iter().map(|totals| AnchorLanes {
                 data: totals.get(from..).unwrap_or(&[]),
                 stride: results.pitch,
                 origin: 0,
             });
-            let supplied: Vec<_> = supplied.collect();
+            let lanes: Vec<_> = lanes.collect();
             coords.unravel(first, rows, &results.outer);
-            let given = Given { rows, coords: coords.all(), lanes: &supplied, ..Given::default() };
-            writer.rows(targets, given, first, 0..results.width);
+            let inputs = RowInputs { rows, coords: coords.all(), lanes: &lanes, ..RowInputs::default() };
+            writer.rows(targets, inputs, first, 0..results.width);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::branch::Branches;
 use super::program::Rate;
-use super::step::Step;
+use super::step::ChainStep;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ pub(super) struct Facts<'a> {
     pub uses: &'a HashMap<ExprId, usize>,
     pub branches: &'a Branches,
     /// True for what the anchor supplies.
-    pub supplied: &'a dyn Fn(ExprId) -> bool,
+    pub anchored: &'a dyn Fn(ExprId) -> bool,
 }
 
 /// Chains of float functions. A function that only the next one reads is part of its chain.
@@ -72,7 +72,7 @@ impl Fusion {
     }
 
     /// The chain that ends with `id`: the float it begins with, and its steps.
-    pub(super) fn chain(&self, dag: &Dag, id: ExprId) -> (ExprId, Vec<Step<ExprId>>) {
+    pub(super) fn chain(&self, dag: &Dag, id: ExprId) -> (ExprId, Vec<ChainStep<ExprId>>) {
         let mut functions = vec![id];
         while let Some(&before) = functions.last().and_then(|last| self.before.get(last)) {
             functions.push(before);
@@ -81,17 +81,17 @@ impl Fusion {
         for &id in functions.iter().rev() {
             let before = self.before.get(&id).copied();
             let (left, step) = match *dag.expr(id) {
-                Expr::Unary(op, a) => (a, Step::Unary(op)),
-                Expr::Binary(op, a, b) if a == b => (a, Step::Both(op)),
+                Expr::Unary(op, a) => (a, ChainStep::Unary(op)),
+                Expr::Binary(op, a, b) if a == b => (a, ChainStep::Both(op)),
                 Expr::Binary(op, a, b) if before == Some(b) && matches!(op, BinaryOp::Add | BinaryOp::Mul) => {
-                    (b, Step::Left(op, a))
+                    (b, ChainStep::Left(op, a))
                 }
-                Expr::Binary(op, a, b) if before == Some(b) => (b, Step::Right(op, a)),
-                Expr::Binary(op, a, b) => (a, Step::Left(op, b)),
+                Expr::Binary(op, a, b) if before == Some(b) => (b, ChainStep::Right(op, a)),
+                Expr::Binary(op, a, b) => (a, ChainStep::Left(op, b)),
                 Expr::Select(c, a, b) => {
                     let Expr::Binary(comparison, x, y) = *dag.expr(c) else { continue };
                     let (value, other, side) = if before == Some(b) { (b, a, false) } else { (a, b, true) };
-                    (value, Step::Choose { comparison, a: x, b: y, side, other })
+                    (value, ChainStep::Choose { comparison, a: x, b: y, side, other })
                 }
                 _ => continue,
             };
@@ -108,7 +108,7 @@ impl Facts<'_> {
     /// True for a function of floats that can be a step of a chain.
     fn is_function(&self, id: ExprId) -> bool {
         let float = |id: ExprId| self.dag.scalar(id) == Scalar::F32;
-        if (self.supplied)(id) || !float(id) {
+        if (self.anchored)(id) || !float(id) {
             return false;
         }
         match *self.dag.expr(id) {
@@ -116,7 +116,7 @@ impl Facts<'_> {
             Expr::Binary(op, a, _) => float(a) && !op.is_comparison(),
             Expr::Select(c, a, b) => {
                 let comparison = matches!(*self.dag.expr(c), Expr::Binary(op, x, _) if op.is_comparison() && float(x));
-                comparison && a != b && !(self.supplied)(c) && self.serves_only(c, id, 1)
+                comparison && a != b && !(self.anchored)(c) && self.serves_only(c, id, 1)
             }
             _ => false,
         }

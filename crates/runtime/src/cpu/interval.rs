@@ -2,12 +2,12 @@
 
 use super::operand::{Env, View};
 use rewire_graph::Scalar;
-use rewire_graph::pointwise::{Interval, Leaves};
+use rewire_graph::pointwise::{Interval, ReadBounds};
 
 /// Elements of an operand that are read to bound a load; beyond that its bounds are unknown.
 const SCAN: usize = 256;
 
-impl Leaves for Env<'_> {
+impl ReadBounds for Env<'_> {
     fn size(&self, position: u16) -> Interval {
         self.sizes.get(usize::from(position)).map_or(Interval::UNKNOWN, |&size| Interval::point(size.into()))
     }

@@ -2,7 +2,7 @@
 
 use super::execute::Execution;
 use super::lanes::{Grid, Lanes, Progression, ROWS, Row};
-use super::machine::Found;
+use super::machine::LoadPattern;
 use super::operand::View;
 use super::program::{Last, Load, Source};
 use super::storage::Elements;
@@ -47,7 +47,7 @@ impl Execution<'_, '_> {
             && let (Elements::F32(_), Some((start, stride))) = (view.elements, self.spaced(load, view, terms))
             && let Some(floats) = self.registers.in_place.get_mut(usize::from(slot))
         {
-            (floats.operand, floats.found) = (load.operand.into(), Found::Spaced(start, stride));
+            (floats.operand, floats.pattern) = (load.operand.into(), LoadPattern::Spaced(start, stride));
             return true;
         }
         let mut parts = std::mem::take(&mut self.registers.parts);
@@ -86,14 +86,14 @@ impl Execution<'_, '_> {
         let Some(floats) = self.registers.in_place.get_mut(usize::from(slot)) else { return true };
         let is_whole = matches!(elements, Elements::F32(_)) && parts.iter().all(|part| part.len == grid.points);
         floats.operand = load.operand.into();
-        floats.found = if is_whole { Found::Scattered } else { Found::Copied };
-        match floats.found {
-            Found::Nowhere | Found::Spaced(..) | Found::Scattered => {
+        floats.pattern = if is_whole { LoadPattern::Scattered } else { LoadPattern::Copied };
+        match floats.pattern {
+            LoadPattern::Nowhere | LoadPattern::Spaced(..) | LoadPattern::Scattered => {
                 floats.starts.clear();
                 floats.starts.extend(parts.iter().map(|part| part.start));
             }
-            Found::Copied if grid.len() > floats.copy.len() => return false,
-            Found::Copied => {
+            LoadPattern::Copied if grid.len() > floats.copy.len() => return false,
+            LoadPattern::Copied => {
                 copy_parts(&mut floats.copy, grid, parts, |start, out| elements.floats(start, out));
             }
         }

@@ -28,7 +28,7 @@ pub(super) struct File<T> {
 
 /// Where the rows of a load are.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Found {
+pub(super) enum LoadPattern {
     /// Not needed: the condition of the load holds nowhere in the tile.
     Nowhere,
     /// Copied, with zeros where they are out of range.
@@ -44,7 +44,7 @@ pub(super) enum Found {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Floats {
     pub operand: usize,
-    pub found: Found,
+    pub pattern: LoadPattern,
     /// Where each row begins, if anywhere.
     pub starts: Vec<usize>,
     pub copy: Vec<f32>,
@@ -67,7 +67,7 @@ pub(super) struct Registers {
 
 /// Rows of floats that the anchor supplies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Supplied<'a> {
+pub(super) struct AnchorLanes<'a> {
     pub data: &'a [f32],
     pub stride: usize,
     /// The point of the first float of a row.
@@ -76,7 +76,7 @@ pub(super) struct Supplied<'a> {
 
 /// What a program is given for some rows of the loop, `first..first + rows` of all lists, at most [`ROWS`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Given<'a> {
+pub(super) struct RowInputs<'a> {
     pub first: usize,
     pub rows: usize,
     /// By coordinate, the value in each row; the axis' entry is not read.
@@ -84,10 +84,10 @@ pub(super) struct Given<'a> {
     /// By position, the anchor's float for each row.
     pub values: &'a [[f32; ROWS]],
     /// By position, the anchor's floats for each point.
-    pub lanes: &'a [Supplied<'a>],
+    pub lanes: &'a [AnchorLanes<'a>],
 }
 
-impl<'a> Given<'a> {
+impl<'a> RowInputs<'a> {
     /// The rows from the `start`-th on, at most `rows`.
     pub(super) fn part(self, start: usize, rows: usize) -> Self {
         Self { first: self.first + start, rows: rows.min(self.rows.saturating_sub(start)), ..self }
@@ -121,7 +121,7 @@ impl<T: Copy + Default> File<T> {
                 Some(Some(register)) => Lanes::Each(&register.0[..grid.len().min(LANES)]),
                 _ => Lanes::Each(&[]),
             },
-            Source::Given(_) | Source::InPlace(_) => Lanes::Each(&[]),
+            Source::Anchor(_) | Source::InPlace(_) => Lanes::Each(&[]),
         }
     }
 }
@@ -145,28 +145,30 @@ impl Registers {
     pub(super) fn floats<'s>(
         &'s self,
         env: &'s Env<'_>,
-        given: Given<'s>,
+        inputs: RowInputs<'s>,
         source: Source,
         (rate, start, grid): (Rate, usize, Grid),
     ) -> Lanes<'s, f32> {
         match source {
-            Source::Given(position) => {
-                let rows = given.lanes.get(usize::from(position)).and_then(|lanes| {
-                    let from = given.first * lanes.stride + start.checked_sub(lanes.origin)?;
+            Source::Anchor(position) => {
+                let rows = inputs.lanes.get(usize::from(position)).and_then(|lanes| {
+                    let from = inputs.first * lanes.stride + start.checked_sub(lanes.origin)?;
                     Some(Lanes::strided(lanes.data.get(from..)?, lanes.stride, grid))
                 });
                 rows.unwrap_or(Lanes::Each(&[]))
             }
             Source::InPlace(slot) => {
                 let Some(floats) = self.in_place.get(usize::from(slot)) else { return Lanes::Each(&[]) };
-                if floats.found == Found::Nowhere {
+                if floats.pattern == LoadPattern::Nowhere {
                     return Lanes::Same(0.0);
                 }
-                match (floats.found, env.views.get(floats.operand).map(|view| view.elements)) {
-                    (Found::Spaced(start, stride), Some(Elements::F32(elements))) => {
+                match (floats.pattern, env.views.get(floats.operand).map(|view| view.elements)) {
+                    (LoadPattern::Spaced(start, stride), Some(Elements::F32(elements))) => {
                         Lanes::strided(elements.get(start..).unwrap_or(&[]), stride, grid)
                     }
-                    (Found::Scattered, Some(Elements::F32(elements))) => Lanes::Scattered(elements, &floats.starts),
+                    (LoadPattern::Scattered, Some(Elements::F32(elements))) => {
+                        Lanes::Scattered(elements, &floats.starts)
+                    }
                     _ => Lanes::Each(&floats.copy[..grid.len().min(LANES)]),
                 }
             }
@@ -218,22 +220,22 @@ impl<'a> Machine<'a> {
         let registers = program.pool.take().unwrap_or_else(|| Registers::new(program.counts));
         let grid = Grid { rows: 1, points: 1 };
         let mut this = Self { program, env, registers, arch: Arch::new(), start: 0, grid };
-        this.execute(&program.per_run, Given::default(), Rate::Run);
+        this.execute(&program.per_run, RowInputs::default(), Rate::Run);
         this
     }
 
     /// Computes what depends on the row, for all rows given.
-    pub(super) fn rows(&mut self, given: Given<'_>) {
-        (self.start, self.grid) = (0, Grid { rows: 1, points: given.rows.min(ROWS) });
-        self.execute(&self.program.per_row, given, Rate::Row);
-        self.grid = Grid { rows: given.rows.min(ROWS), points: 1 };
+    pub(super) fn rows(&mut self, inputs: RowInputs<'_>) {
+        (self.start, self.grid) = (0, Grid { rows: 1, points: inputs.rows.min(ROWS) });
+        self.execute(&self.program.per_row, inputs, Rate::Row);
+        self.grid = Grid { rows: inputs.rows.min(ROWS), points: 1 };
     }
 
     /// Computes a tile: of all rows given, `points` points from `start` on. No more than [`LANES`] in all.
-    pub(super) fn tile(&mut self, given: Given<'_>, start: usize, points: usize) {
-        (self.start, self.grid) = (start, Grid { rows: given.rows, points });
+    pub(super) fn tile(&mut self, inputs: RowInputs<'_>, start: usize, points: usize) {
+        (self.start, self.grid) = (start, Grid { rows: inputs.rows, points });
         if points > 0 && self.grid.len() <= LANES {
-            self.execute(&self.program.per_point, given, Rate::Point);
+            self.execute(&self.program.per_point, inputs, Rate::Point);
         }
     }
 
@@ -241,12 +243,12 @@ impl<'a> Machine<'a> {
     /// nothing, if the program does not compute that result last, or a large tile reads what has to be copied.
     pub(super) fn compute(
         &mut self,
-        given: Given<'_>,
+        inputs: RowInputs<'_>,
         (start, points): (usize, usize),
         root: usize,
         to: Destination<'_>,
     ) -> bool {
-        let grid = Grid { rows: given.rows, points };
+        let grid = Grid { rows: inputs.rows, points };
         let program = self.program;
         if grid.len() > LANES && !program.streams {
             return false;
@@ -255,36 +257,36 @@ impl<'a> Machine<'a> {
             (Some((Instruction { op: Op::Chain(chain), .. }, before)), _) if program.last == Some(root) => {
                 (&chain.operands[..], &chain.passes[..], before)
             }
-            (_, Some((source @ (Source::InPlace(_) | Source::Given(_)), _))) if program.streams => {
+            (_, Some((source @ (Source::InPlace(_) | Source::Anchor(_)), _))) if program.streams => {
                 (std::slice::from_ref(source), &[][..], &program.per_point[..])
             }
             _ => return false,
         };
         (self.start, self.grid) = (start, grid);
-        self.execute(before, given, Rate::Point) && self.chain(given, operands, passes, to)
+        self.execute(before, inputs, Rate::Point) && self.chain(inputs, operands, passes, to)
     }
 
     /// Combines a float result of the last tile by row.
-    pub(super) fn total(&mut self, given: Given<'_>, root: usize, totals: Totals<'_>) {
+    pub(super) fn total(&mut self, inputs: RowInputs<'_>, root: usize, totals: Totals<'_>) {
         let source = self.source(root);
-        self.chain(given, &[source], &[], Destination::Totals(totals));
+        self.chain(inputs, &[source], &[], Destination::Totals(totals));
     }
 
-    fn chain(&mut self, given: Given<'_>, operands: &[Source], passes: &[Pass], to: Destination<'_>) -> bool {
+    fn chain(&mut self, inputs: RowInputs<'_>, operands: &[Source], passes: &[Pass], to: Destination<'_>) -> bool {
         let Some(mut scratch) = self.registers.scratch.take() else { return false };
-        self.execution(given, Rate::Point).chain(operands, passes, &mut scratch, to);
+        self.execution(inputs, Rate::Point).chain(operands, passes, &mut scratch, to);
         self.registers.scratch = Some(scratch);
         true
     }
 
-    fn execution<'s>(&'s mut self, given: Given<'s>, rate: Rate) -> Execution<'s, 'a> {
+    fn execution<'s>(&'s mut self, inputs: RowInputs<'s>, rate: Rate) -> Execution<'s, 'a> {
         let (env, registers, arch) = (self.env, &mut self.registers, self.arch);
-        Execution { env, registers, arch, given, rate, start: self.start, grid: self.grid }
+        Execution { env, registers, arch, inputs, rate, start: self.start, grid: self.grid }
     }
 
     /// Returns false if rows that a large tile reads are not where they could be read.
-    fn execute(&mut self, instructions: &[Instruction], given: Given<'_>, rate: Rate) -> bool {
-        instructions.is_empty() || self.grid.len() == 0 || self.execution(given, rate).run(instructions)
+    fn execute(&mut self, instructions: &[Instruction], inputs: RowInputs<'_>, rate: Rate) -> bool {
+        instructions.is_empty() || self.grid.len() == 0 || self.execution(inputs, rate).run(instructions)
     }
 
     /// Extents of the last tile.
@@ -302,8 +304,8 @@ impl<'a> Machine<'a> {
     }
 
     /// A float result for the points of the last tile.
-    pub(super) fn floats<'s>(&'s self, root: usize, given: Given<'s>) -> Lanes<'s, f32> {
-        self.registers.floats(self.env, given, self.source(root), (Rate::Point, self.start, self.grid))
+    pub(super) fn floats<'s>(&'s self, root: usize, inputs: RowInputs<'s>) -> Lanes<'s, f32> {
+        self.registers.floats(self.env, inputs, self.source(root), (Rate::Point, self.start, self.grid))
     }
 
     /// An `I32` or truth result for the points of the last tile.

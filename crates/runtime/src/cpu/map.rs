@@ -1,7 +1,7 @@
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
-use super::machine::Given;
+use super::machine::RowInputs;
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::run::{moves, runs};
@@ -87,8 +87,8 @@ fn write_block(writer: &mut Writer<'_>, targets: &mut [Target<'_>], outer: &[usi
     for first in rows.clone().step_by(ROWS) {
         let count = ROWS.min(rows.end - first);
         coords.unravel(first, count, outer);
-        let given = Given { rows: count, coords: coords.all(), ..Given::default() };
-        writer.rows(targets, given, first, columns.clone());
+        let inputs = RowInputs { rows: count, coords: coords.all(), ..RowInputs::default() };
+        writer.rows(targets, inputs, first, columns.clone());
     }
 }
 

@@ -1,12 +1,12 @@
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
-use super::machine::{Given, Supplied};
+use super::machine::{AnchorLanes, RowInputs};
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::panel::{Panel, PanelMachine};
 use super::product::{Matrix, Panels, multiply};
-use super::program::Leaf;
+use super::program::AnchorValue;
 use super::reductions::{CompiledReductions, ReductionMachines};
 use super::scratch::room;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
@@ -97,7 +97,9 @@ impl CompiledMatmul {
         let (body, outputs) = (&kernel.nest.body, &kernel.nest.outputs);
         let (row, column, depth) = (kernel.row(), kernel.column(), kernel.depth);
         let sum = |dag: &Dag, id| match *dag.expr(id) {
-            Expr::Value(position) if position == kernel.sum() && dag.scalar(id) == Scalar::F32 => Some(Leaf::Lane(0)),
+            Expr::Value(position) if position == kernel.sum() && dag.scalar(id) == Scalar::F32 => {
+                Some(AnchorValue::Lane(0))
+            }
             _ => None,
         };
         let rows = kernel.m.dense().filter(|_| row == 0).map(std::slice::from_ref);
@@ -144,10 +146,10 @@ impl CompiledMatmul {
             for (group, sums) in sums.chunks(ROWS * stride).enumerate() {
                 let first = group * ROWS;
                 coords.count(batch, block.row + first);
-                let lanes = &[Supplied { data: sums, stride, origin: column }];
+                let lanes = &[AnchorLanes { data: sums, stride, origin: column }];
                 let rows = ROWS.min(block.rows - first);
-                let given = Given { rows, coords: coords.all(), lanes, ..Given::default() };
-                epilogue.rows(targets, given, block.row + first, column..column + columns);
+                let inputs = RowInputs { rows, coords: coords.all(), lanes, ..RowInputs::default() };
+                epilogue.rows(targets, inputs, block.row + first, column..column + columns);
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ pub use operand::Operand;
 use operand::Env;
 use rewire_graph::Symbol;
 use rewire_graph_rewrite::lower::Refusal;
-use rewire_graph_rewrite::plan::{Kernel, Nest};
+use rewire_graph_rewrite::plan::{Computation, Nest};
 use rewire_graph_rewrite::schedule::Schedule;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ use std::sync::Arc;
 /// A kernel compiled for the CPU; serves every batch size.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    kernel: Kernel,
+    computation: Computation,
     compiled: Arc<dyn Scheduled>,
 }
 
@@ -86,16 +86,16 @@ impl Compiled {
     ///
     /// # Errors
     /// [`CpuError::Unsupported`] if the kernel's expressions do not fit together.
-    pub fn new(kernel: &Kernel) -> Result<Self, CpuError> {
-        if let Some(written) = kernel.unwritable() {
+    pub fn new(computation: &Computation) -> Result<Self, CpuError> {
+        if let Some(written) = computation.unwritable() {
             let reason = format!("it writes {}, which kernels only read", written.dtype);
             return Err(CpuError::Unsupported { kernel: "storing", reason });
         }
-        let compiled = match kernel {
-            Kernel::Nest(nest) => scheduled(nest)?,
-            Kernel::Custom(kernel) => Arc::new(custom::CompiledCustom::new(kernel)?),
+        let compiled = match computation {
+            Computation::Nest(nest) => scheduled(nest)?,
+            Computation::Custom(own) => Arc::new(custom::CompiledCustom::new(own)?),
         };
-        Ok(Self { kernel: kernel.clone(), compiled })
+        Ok(Self { computation: computation.clone(), compiled })
     }
 
     /// Runs the kernel on the current rayon pool.
@@ -113,8 +113,8 @@ impl Compiled {
         outputs: &mut [&mut Memory],
         symbol: &(dyn Fn(Symbol) -> Option<i64> + Sync),
     ) -> Result<(), CpuError> {
-        let env = Env::bind(self.kernel.body(), operands, symbol)?;
-        store::check(&self.kernel.written(), outputs, &env)?;
+        let env = Env::bind(self.computation.body(), operands, symbol)?;
+        store::check(&self.computation.written(), outputs, &env)?;
         own::caught(|| self.compiled.run(&env, outputs))
     }
 }

@@ -2,7 +2,7 @@ use super::error::CpuError;
 use super::memory::Memory;
 use super::storage::Elements;
 use rewire_graph::{DType, Dim, Symbol};
-use rewire_graph_rewrite::plan::{Body, Extent, Place};
+use rewire_graph_rewrite::plan::{Body, Extent, MemorySpace};
 
 /// What an operand of a kernel is bound to for one run.
 #[derive(Clone, Copy, Debug)]
@@ -72,11 +72,13 @@ impl<'a> Env<'a> {
         let mut views = Vec::with_capacity(operands.len());
         for (position, (declared, &operand)) in body.operands.iter().zip(operands).enumerate() {
             let shape = extents(&declared.shape, "an operand", symbol)?;
-            let view = match (operand, declared.place) {
-                (Operand::Tensor(memory), Place::Device | Place::Pooled) if matches(memory, declared.dtype, &shape) => {
+            let view = match (operand, declared.space) {
+                (Operand::Tensor(memory), MemorySpace::Device | MemorySpace::Pooled)
+                    if matches(memory, declared.dtype, &shape) =>
+                {
                     View { elements: memory.elements(), strides: strides(declared.dtype, &shape), shape }
                 }
-                (Operand::Host(values), Place::Host)
+                (Operand::Host(values), MemorySpace::Host)
                     if shape.len() <= 1 && values.len() == shape.first().map_or(1, |&n| n) =>
                 {
                     View { elements: Elements::I64(values), strides: vec![1; shape.len()], shape }
@@ -85,7 +87,7 @@ impl<'a> Env<'a> {
                     return Err(CpuError::Mismatch {
                         what: "operand",
                         position,
-                        expected: format!("a {:?} tensor of {} {shape:?}", declared.place, declared.dtype),
+                        expected: format!("a {:?} tensor of {} {shape:?}", declared.space, declared.dtype),
                         actual: describe(operand),
                     });
                 }

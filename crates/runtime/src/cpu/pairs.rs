@@ -2,12 +2,12 @@ use super::Scheduled;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
-use super::machine::{Given, Machine, Supplied};
+use super::machine::{AnchorLanes, Machine, RowInputs};
 use super::memory::Memory;
 use super::operand::Env;
 use super::panel::{Panel, PanelMachine, fill};
 use super::product::{Matrix, Panels};
-use super::program::{Leaf, Program};
+use super::program::{AnchorValue, Program};
 use super::scratch::room;
 use super::store::{Stores, Target, Writer};
 use super::totals::combined;
@@ -258,12 +258,14 @@ impl CompiledPairs {
             dot.panels.multiply(values, stride, rows, (origin, others.end, 0), false)?;
         }
         coords.count(self.axes.owner, block.row);
-        let lanes: Vec<Supplied<'_>> = dots.iter().map(|dot| Supplied { data: &dot.values, stride, origin }).collect();
+        let lanes: Vec<AnchorLanes<'_>> =
+            dots.iter().map(|dot| AnchorLanes { data: &dot.values, stride, origin }).collect();
         let (skip, count) = (others.start - origin, others.len());
         for sum in sums {
             let weights = room(weights, block.rows * stride)?;
-            let given = Given { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
-            fill(&mut sum.weight, given, (origin, stride), (weights, stride));
+            let inputs =
+                RowInputs { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
+            fill(&mut sum.weight, inputs, (origin, stride), (weights, stride));
             let Some(elements) = &mut sum.elements else {
                 let lines = weights.chunks(stride).zip(&mut statistics[sum.of.value]);
                 lines.for_each(|(line, all)| *all = combined(sum.of.op, *all, &line[skip..skip + count]));
@@ -285,10 +287,11 @@ impl CompiledPairs {
         for (results, writer) in self.results.iter().zip(writers) {
             let elements = passes.iter().flatten().filter_map(|sum| sum.elements.as_ref());
             let own = elements.filter(|elements| Some(elements.column) == results.column);
-            let lanes: Vec<Supplied<'_>> =
-                own.map(|own| Supplied { data: &own.totals, stride: own.stride(), origin: 0 }).collect();
-            let given = Given { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
-            writer.rows(targets, given, 0, 0..results.width);
+            let lanes: Vec<AnchorLanes<'_>> =
+                own.map(|own| AnchorLanes { data: &own.totals, stride: own.stride(), origin: 0 }).collect();
+            let inputs =
+                RowInputs { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
+            writer.rows(targets, inputs, 0, 0..results.width);
         }
     }
 }
@@ -308,11 +311,11 @@ impl CompiledSum {
     fn new(kernel: &Pairs<'_>, sum: &PairSum) -> Result<Self, CpuError> {
         let body = &kernel.nest.body;
         let read = body.dag.values(sum.weight);
-        let leaf = |dag: &Dag, id: ExprId| {
+        let anchor = |dag: &Dag, id: ExprId| {
             let place = |position: u8| kernel.dots.iter().position(|dot: &Dot| dot.value == position);
             match *dag.expr(id) {
                 Expr::Value(position) if dag.scalar(id) == Scalar::F32 => {
-                    Some(place(position).map_or(Leaf::Row(position), |dot| Leaf::Lane(dot as u8)))
+                    Some(place(position).map_or(AnchorValue::Row(position), |dot| AnchorValue::Lane(dot as u8)))
                 }
                 _ => None,
             }
@@ -326,7 +329,7 @@ impl CompiledSum {
         Ok(Self {
             value: sum.value.into(),
             op: sum.op,
-            weight: Program::compile(&body.dag, &body.operands, &[sum.weight], kernel.other, &leaf)?,
+            weight: Program::compile(&body.dag, &body.operands, &[sum.weight], kernel.other, &anchor)?,
             dots: used.fold(0, |bits, (n, _)| bits | 1 << n),
             element: element.transpose()?,
         })
@@ -342,10 +345,10 @@ fn results(kernel: &Pairs<'_>) -> Result<Vec<Results>, CpuError> {
     let of_column = |column: Option<u8>| {
         let own = kernel.sums().filter(|sum| column.is_some() && sum.element.map(|e| e.column) == column);
         let own: Vec<u8> = own.map(|sum| sum.value).collect();
-        let leaf = |dag: &Dag, id: ExprId| match *dag.expr(id) {
+        let anchor = |dag: &Dag, id: ExprId| match *dag.expr(id) {
             Expr::Value(position) if dag.scalar(id) == Scalar::F32 => {
                 let place = own.iter().position(|value| *value == position);
-                Some(place.map_or(Leaf::Row(position), |place| Leaf::Lane(place as u8)))
+                Some(place.map_or(AnchorValue::Row(position), |place| AnchorValue::Lane(place as u8)))
             }
             _ => None,
         };
@@ -353,7 +356,7 @@ fn results(kernel: &Pairs<'_>) -> Result<Vec<Results>, CpuError> {
             outputs.iter().filter(|output| kernel.column_of(output) == column).cloned().collect();
         // Without columns, nothing varies along a row.
         let axis = column.unwrap_or(u8::MAX);
-        let stores = Stores::compile(&kernel.nest.body, &written, axis, None, &leaf)?;
+        let stores = Stores::compile(&kernel.nest.body, &written, axis, None, &anchor)?;
         Ok(Results { column, width: column.map_or(1, |column| kernel.width(column).unwrap_or(1)), stores })
     };
     columns.into_iter().map(of_column).collect()

@@ -4,17 +4,17 @@ use super::chain::Destination;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::{LANES, ROWS, Row, copy, tile_rows};
-use super::machine::{Given, Machine};
+use super::machine::{Machine, RowInputs};
 use super::operand::Env;
 use super::product::Matrix;
-use super::program::{Leaf, Program};
+use super::program::{AnchorValue, Program};
 use super::reductions::{ReductionMachines, row_value};
 use super::run::{constant, moves, run_along};
 use super::scratch::room;
 use super::storage::Elements;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Scalar};
-use rewire_graph_rewrite::plan::{Body, Place};
+use rewire_graph_rewrite::plan::{Body, MemorySpace};
 use std::ops::Range;
 
 /// The matrix of an expression over a row coordinate and a column coordinate.
@@ -133,13 +133,13 @@ impl Direct {
         let plain = body
             .operands
             .get(usize::from(*operand))
-            .is_some_and(|operand| operand.dtype == DType::F32 && operand.place != Place::Host);
+            .is_some_and(|operand| operand.dtype == DType::F32 && operand.space != MemorySpace::Host);
         let (row_axis, column_axis) = (only_axis(dag, index, row), only_axis(dag, index, column));
         let (Some(row_axis), Some(column_axis)) = (row_axis, column_axis) else { return Ok(None) };
         if !plain || row_axis == column_axis || dag.values(id) != 0 {
             return Ok(None);
         }
-        let none = |_: &Dag, _: ExprId| -> Option<Leaf> { None };
+        let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
         let index = Program::compile(dag, &body.operands, index, u8::MAX, &none)?;
         Ok(Some(Self { operand: *operand, index, row_axis, column_axis }))
     }
@@ -154,7 +154,7 @@ impl Direct {
     ) -> Option<Matrix<'m>> {
         let view = env.views.get(usize::from(self.operand))?;
         let Elements::F32(elements) = view.elements else { return None };
-        machine.rows(Given { rows: 1, coords: coords.all(), ..Given::default() });
+        machine.rows(RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() });
         let mut offset = 0;
         for (axis, (&extent, &stride)) in view.shape.iter().zip(&view.strides).enumerate() {
             let first = usize::try_from(machine.ints(axis).at(0, 0, 1)?).ok()?;
@@ -203,15 +203,16 @@ impl PanelMachine<'_> {
         let elements = room(&mut self.elements, rows * pitch)?;
         for (group, lines) in elements.chunks_mut((ROWS * pitch).max(1)).enumerate() {
             coords.count(axis, first + group * ROWS);
-            let given = Given { rows: ROWS.min(rows - group * ROWS), coords: coords.all(), ..Given::default() };
+            let inputs =
+                RowInputs { rows: ROWS.min(rows - group * ROWS), coords: coords.all(), ..RowInputs::default() };
             let values = stats.as_mut().map_or(&[][..], |stats| {
-                stats.rows(given);
+                stats.rows(inputs);
                 &stats.results
             });
             for (segment, machine) in &mut self.machines {
                 let count = segment.end.min(columns).saturating_sub(segment.start);
                 let lines = lines.get_mut(segment.start..).unwrap_or(&mut []);
-                fill(machine, Given { values, ..given }, (0, count), (lines, pitch));
+                fill(machine, RowInputs { values, ..inputs }, (0, count), (lines, pitch));
             }
         }
         Matrix::new(elements, (rows, columns), (pitch, 1))
@@ -222,18 +223,18 @@ impl PanelMachine<'_> {
 /// Computes columns `first..first + columns` of a program's float for all rows given; rows of `lines` are `pitch` apart.
 pub(super) fn fill(
     machine: &mut Machine<'_>,
-    given: Given<'_>,
+    inputs: RowInputs<'_>,
     (first, columns): (usize, usize),
     (lines, pitch): (&mut [f32], usize),
 ) {
     let size = tile_rows(columns);
-    machine.rows(given);
+    machine.rows(inputs);
     let to = Destination::Rows { out: &mut *lines, stride: pitch, stream: None };
-    if machine.compute(given, (first, columns), 0, to) {
+    if machine.compute(inputs, (first, columns), 0, to) {
         return;
     }
-    for (n, lines) in lines.chunks_mut((size * pitch).max(1)).take(given.rows.div_ceil(size)).enumerate() {
-        let part = given.part(n * size, size);
+    for (n, lines) in lines.chunks_mut((size * pitch).max(1)).take(inputs.rows.div_ceil(size)).enumerate() {
+        let part = inputs.part(n * size, size);
         machine.rows(part);
         for start in (0..columns).step_by(LANES) {
             let points = LANES.min(columns - start);

@@ -2,7 +2,7 @@
 
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
-use super::step::{CONSTANTS, Linear, Pass, Step};
+use super::step::{CONSTANTS, ChainStep, Linear, Pass};
 use super::vectors::Instructions;
 use pulp::Simd;
 use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
@@ -39,13 +39,13 @@ impl<'a> Rows<'a, '_> {
         let value = (self.value, self.from);
         let (op, a, b) = match pass {
             Pass::Affine { constants, times, plus } => return self.affine(simd, constants, times, plus),
-            Pass::Step(Step::Unary(op)) => return op.visit(Mapped { rows: self, simd }),
-            Pass::Step(Step::Choose { comparison, a, b, side, other }) => {
+            Pass::ChainStep(ChainStep::Unary(op)) => return op.visit(Mapped { rows: self, simd }),
+            Pass::ChainStep(ChainStep::Choose { comparison, a, b, side, other }) => {
                 return comparison.visit(Chosen { rows: self, simd, operands: [a, b, other], side });
             }
-            Pass::Step(Step::Both(op)) => (op, value, value),
-            Pass::Step(Step::Left(op, other)) => (op, value, (self.operand(other), self.block)),
-            Pass::Step(Step::Right(op, other)) => (op, (self.operand(other), self.block), value),
+            Pass::ChainStep(ChainStep::Both(op)) => (op, value, value),
+            Pass::ChainStep(ChainStep::Left(op, other)) => (op, value, (self.operand(other), self.block)),
+            Pass::ChainStep(ChainStep::Right(op, other)) => (op, (self.operand(other), self.block), value),
         };
         op.visit(Zipped { rows: self, simd, a, b });
     }

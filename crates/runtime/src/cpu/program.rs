@@ -19,14 +19,14 @@ pub(super) enum Source {
     /// One value a point of the chunk.
     Lane(u16),
     /// What the anchor supplies for every point, by position.
-    Given(u8),
+    Anchor(u8),
     /// A run of floats in an operand's memory.
     InPlace(u16),
 }
 
 /// A value that the anchor supplies in place of an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Leaf {
+pub(super) enum AnchorValue {
     /// A float of the row.
     Row(u8),
     /// A float a point, by position.

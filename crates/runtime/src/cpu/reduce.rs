@@ -1,7 +1,7 @@
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::{ROWS, tile_rows};
-use super::machine::Given;
+use super::machine::RowInputs;
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::reductions::{CompiledReductions, ReductionMachines, row_value};
@@ -62,11 +62,11 @@ impl CompiledReduce {
         for first in all.clone().step_by(size) {
             let rows = size.min(all.end - first);
             coords.unravel(first, rows, outer);
-            let given = Given { rows, coords: coords.all(), ..Given::default() };
-            reductions.rows(given);
-            let given = Given { values: &reductions.results, ..given };
-            outputs.rows(targets, given, first, 0..blocks.width);
-            row_outputs.rows(targets, given, first, 0..1);
+            let inputs = RowInputs { rows, coords: coords.all(), ..RowInputs::default() };
+            reductions.rows(inputs);
+            let inputs = RowInputs { values: &reductions.results, ..inputs };
+            outputs.rows(targets, inputs, first, 0..blocks.width);
+            row_outputs.rows(targets, inputs, first, 0..1);
         }
     }
 }

@@ -3,9 +3,9 @@
 use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{LANES, ROWS, tile_rows};
-use super::machine::{Given, Machine};
+use super::machine::{Machine, RowInputs};
 use super::operand::Env;
-use super::program::{Leaf, Program};
+use super::program::{AnchorValue, Program};
 use super::totals::{Partials, Totals, neutral};
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
@@ -33,9 +33,9 @@ pub(super) struct ReductionMachines<'a> {
 }
 
 /// Takes `Value(n)` for result `n` of reductions.
-pub(super) fn row_value(dag: &Dag, id: ExprId) -> Option<Leaf> {
+pub(super) fn row_value(dag: &Dag, id: ExprId) -> Option<AnchorValue> {
     match *dag.expr(id) {
-        Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(Leaf::Row(position)),
+        Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Row(position)),
         _ => None,
     }
 }
@@ -70,13 +70,13 @@ impl CompiledReductions {
 
 impl ReductionMachines<'_> {
     /// Reduces the rows given.
-    pub(super) fn rows(&mut self, given: Given<'_>) {
+    pub(super) fn rows(&mut self, inputs: RowInputs<'_>) {
         self.results.clear();
         for &mut (op, width, ref mut machine) in &mut self.passes {
             let mut results = [neutral(op); ROWS];
-            let given = Given { values: &self.results, ..given };
-            if let Some(results) = results.get_mut(given.first..given.first + given.rows) {
-                reduce(machine, given, width, (op, results));
+            let inputs = RowInputs { values: &self.results, ..inputs };
+            if let Some(results) = results.get_mut(inputs.first..inputs.first + inputs.rows) {
+                reduce(machine, inputs, width, (op, results));
             }
             self.results.push(results);
         }
@@ -84,16 +84,16 @@ impl ReductionMachines<'_> {
 }
 
 /// Combines `width` points of every row given.
-fn reduce(machine: &mut Machine<'_>, given: Given<'_>, width: usize, (op, results): (ReduceOp, &mut [f32])) {
+fn reduce(machine: &mut Machine<'_>, inputs: RowInputs<'_>, width: usize, (op, results): (ReduceOp, &mut [f32])) {
     let mut partials = Partials::of(op);
-    machine.rows(given);
+    machine.rows(inputs);
     let totals = Totals { op, partials: &mut partials, results, begins: true, ends: true };
-    if machine.compute(given, (0, width), 0, Destination::Totals(totals)) {
+    if machine.compute(inputs, (0, width), 0, Destination::Totals(totals)) {
         return;
     }
     let size = tile_rows(width);
     for (n, results) in results.chunks_mut(size).enumerate() {
-        let part = given.part(n * size, size);
+        let part = inputs.part(n * size, size);
         machine.rows(part);
         for start in (0..width).step_by(LANES) {
             let points = LANES.min(width - start);

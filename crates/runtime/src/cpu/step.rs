@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 /// A function of the float that the steps before it made. `A` names other floats.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Step<A> {
+pub(super) enum ChainStep<A> {
     Unary(UnaryOp),
     /// With itself.
     Both(BinaryOp),
@@ -23,22 +23,22 @@ pub(super) enum Step<A> {
     },
 }
 
-impl<A: Copy> Step<A> {
+impl<A: Copy> ChainStep<A> {
     /// The same function of other operands.
-    pub(super) fn map<B>(self, mut to: impl FnMut(A) -> B) -> Step<B> {
+    pub(super) fn map<B>(self, mut to: impl FnMut(A) -> B) -> ChainStep<B> {
         let Ok(step) = self.try_map(|a| Ok::<B, Infallible>(to(a)));
         step
     }
 
-    /// [`Step::map`] with a function that may fail.
-    pub(super) fn try_map<B, E>(self, mut to: impl FnMut(A) -> Result<B, E>) -> Result<Step<B>, E> {
+    /// [`ChainStep::map`] with a function that may fail.
+    pub(super) fn try_map<B, E>(self, mut to: impl FnMut(A) -> Result<B, E>) -> Result<ChainStep<B>, E> {
         Ok(match self {
-            Self::Unary(op) => Step::Unary(op),
-            Self::Both(op) => Step::Both(op),
-            Self::Left(op, a) => Step::Left(op, to(a)?),
-            Self::Right(op, a) => Step::Right(op, to(a)?),
+            Self::Unary(op) => ChainStep::Unary(op),
+            Self::Both(op) => ChainStep::Both(op),
+            Self::Left(op, a) => ChainStep::Left(op, to(a)?),
+            Self::Right(op, a) => ChainStep::Right(op, to(a)?),
             Self::Choose { comparison, a, b, side, other } => {
-                Step::Choose { comparison, a: to(a)?, b: to(b)?, side, other: to(other)? }
+                ChainStep::Choose { comparison, a: to(a)?, b: to(b)?, side, other: to(other)? }
             }
         })
     }
@@ -66,17 +66,17 @@ pub(super) enum Pass {
         times: Option<u16>,
         plus: Option<(f32, u16)>,
     },
-    Step(Step<u16>),
+    ChainStep(ChainStep<u16>),
 }
 
 /// Passes that take all steps in order. `is_constant` says which operands are the same for all points of a row.
-pub(super) fn passes(steps: &[Step<u16>], is_constant: impl Fn(u16) -> bool) -> Vec<Pass> {
+pub(super) fn passes(steps: &[ChainStep<u16>], is_constant: impl Fn(u16) -> bool) -> Vec<Pass> {
     let mut passes: Vec<Pass> = vec![];
     for &step in steps {
         let joined = passes.last_mut().is_some_and(|last| last.join(step, &is_constant));
         if !joined {
             let mut pass = Pass::Affine { constants: [None; CONSTANTS], times: None, plus: None };
-            passes.push(if pass.join(step, &is_constant) { pass } else { Pass::Step(step) });
+            passes.push(if pass.join(step, &is_constant) { pass } else { Pass::ChainStep(step) });
         }
     }
     passes
@@ -84,13 +84,13 @@ pub(super) fn passes(steps: &[Step<u16>], is_constant: impl Fn(u16) -> bool) -> 
 
 impl Pass {
     /// Takes a step as well, if it can.
-    fn join(&mut self, step: Step<u16>, is_constant: impl Fn(u16) -> bool) -> bool {
+    fn join(&mut self, step: ChainStep<u16>, is_constant: impl Fn(u16) -> bool) -> bool {
         let Self::Affine { constants, times, plus } = self else { return false };
         let (linear, other) = match step {
-            Step::Left(BinaryOp::Add, other) => (Linear::Plus, other),
-            Step::Left(BinaryOp::Sub, other) => (Linear::Minus, other),
-            Step::Right(BinaryOp::Sub, other) => (Linear::From, other),
-            Step::Left(BinaryOp::Mul, other) => (Linear::Times, other),
+            ChainStep::Left(BinaryOp::Add, other) => (Linear::Plus, other),
+            ChainStep::Left(BinaryOp::Sub, other) => (Linear::Minus, other),
+            ChainStep::Right(BinaryOp::Sub, other) => (Linear::From, other),
+            ChainStep::Left(BinaryOp::Mul, other) => (Linear::Times, other),
             _ => return false,
         };
         match linear {
@@ -116,20 +116,25 @@ mod tests {
     fn neighbouring_sums_and_products_share_a_pass() {
         use BinaryOp::{Add, Mul, Sub};
         // Operands below 10 are the same for all points of a row.
-        let norm =
-            [Step::Left(Sub, 1), Step::Left(Sub, 2), Step::Left(Mul, 3), Step::Left(Mul, 10), Step::Left(Add, 11)];
+        let norm = [
+            ChainStep::Left(Sub, 1),
+            ChainStep::Left(Sub, 2),
+            ChainStep::Left(Mul, 3),
+            ChainStep::Left(Mul, 10),
+            ChainStep::Left(Add, 11),
+        ];
         let whole = Pass::Affine {
             constants: [Some((Linear::Minus, 1)), Some((Linear::Minus, 2)), Some((Linear::Times, 3))],
             times: Some(10),
             plus: Some((1.0, 11)),
         };
         assert_eq!(passes(&norm, |operand| operand < 10), [whole]);
-        let gated: Vec<_> = norm.into_iter().chain([Step::Left(Mul, 12), Step::Left(Add, 1)]).collect();
+        let gated: Vec<_> = norm.into_iter().chain([ChainStep::Left(Mul, 12), ChainStep::Left(Add, 1)]).collect();
         let found = passes(&gated, |operand| operand < 10);
         let gate = Pass::Affine { constants: [None; CONSTANTS], times: Some(12), plus: None };
         let last = Pass::Affine { constants: [Some((Linear::Plus, 1)), None, None], times: None, plus: None };
         assert_eq!(found, [whole, gate, last]);
-        let other = [Step::Unary(UnaryOp::Silu), Step::Right(Sub, 12)];
-        assert_eq!(passes(&other, |operand| operand < 10), other.map(Pass::Step));
+        let other = [ChainStep::Unary(UnaryOp::Silu), ChainStep::Right(Sub, 12)];
+        assert_eq!(passes(&other, |operand| operand < 10), other.map(Pass::ChainStep));
     }
 }

@@ -3,10 +3,10 @@
 use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{Grid, LANES, Lanes, Progression, Row, tile_rows};
-use super::machine::{Given, Machine};
+use super::machine::{Machine, RowInputs};
 use super::memory::{Memory, Scalars, Sink};
 use super::operand::{Env, matches, strides};
-use super::program::{Leaf, Program};
+use super::program::{AnchorValue, Program};
 use super::run::{Run, constant, run};
 use super::storage::{SharedElements, Values};
 use super::stream::Stream;
@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Where an output's elements go.
 #[derive(Clone, Debug)]
-enum Place {
+enum StorePattern {
     /// Element `(c0, c1, .., x)` of the loop is element `(c0, c1, .., x + shift)` of the output.
     Identity {
         /// Columns to move by.
@@ -41,7 +41,7 @@ enum Place {
 pub(super) struct Store {
     /// Position of the tensor.
     target: usize,
-    place: Place,
+    pattern: StorePattern,
     /// Position of the value among the program's roots; the indices follow.
     root: usize,
 }
@@ -99,7 +99,7 @@ impl Stores {
         outputs: &[Output],
         axis: u8,
         rows: Option<&[Dim]>,
-        leaf: &dyn Fn(&Dag, ExprId) -> Option<Leaf>,
+        anchor: &dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
     ) -> Result<Self, CpuError> {
         let mut groups: Vec<Group> = vec![];
         let mut parts: Vec<Option<(usize, usize)>> = outputs.iter().map(|output| output.columns).collect();
@@ -115,10 +115,10 @@ impl Stores {
                 }
                 let root = roots.len();
                 roots.push(output.value);
-                let place = place(&mut dag, output, axis, rows, &mut roots);
-                stores.push(Store { target: output.target.into(), place, root });
+                let pattern = pattern(&mut dag, output, axis, rows, &mut roots);
+                stores.push(Store { target: output.target.into(), pattern, root });
             }
-            let program = Program::compile(&dag, &body.operands, &roots, axis, leaf)?;
+            let program = Program::compile(&dag, &body.operands, &roots, axis, anchor)?;
             groups.push(Group { program, stores, columns });
         }
         Ok(Self(groups))
@@ -137,19 +137,25 @@ impl Stores {
 
 impl Writer<'_> {
     /// Writes what the outputs take of columns `columns` of the rows given, which are rows `first..` of the loop.
-    pub(super) fn rows(&mut self, targets: &mut [Target<'_>], given: Given<'_>, first: usize, columns: Range<usize>) {
+    pub(super) fn rows(
+        &mut self,
+        targets: &mut [Target<'_>],
+        inputs: RowInputs<'_>,
+        first: usize,
+        columns: Range<usize>,
+    ) {
         for (group, machine) in &mut self.0 {
             let (low, high) = group.columns.unwrap_or((0, usize::MAX));
             let (low, high) = (low.max(columns.start), high.min(columns.end));
             if low >= high {
                 continue;
             }
-            if group.compute(machine, targets, given, (first, low), high - low) {
+            if group.compute(machine, targets, inputs, (first, low), high - low) {
                 continue;
             }
             let size = tile_rows(high - low);
-            for start in (0..given.rows).step_by(size) {
-                let part = given.part(start, size);
+            for start in (0..inputs.rows).step_by(size) {
+                let part = inputs.part(start, size);
                 machine.rows(part);
                 for column in (low..high).step_by(LANES) {
                     let (at, points) = ((first + start, column), LANES.min(high - column));
@@ -177,30 +183,30 @@ impl Group {
         &self,
         machine: &mut Machine<'_>,
         targets: &mut [Target<'_>],
-        given: Given<'_>,
+        inputs: RowInputs<'_>,
         at: (usize, usize),
         points: usize,
     ) -> bool {
         let [store] = &self.stores[..] else { return false };
         let Some(target) = targets.get_mut(store.target).filter(|_| self.program.streams) else { return false };
-        machine.rows(given);
-        store.compute(machine, target, given, at, points)
+        machine.rows(inputs);
+        store.compute(machine, target, inputs, at, points)
     }
 }
 
-fn place(dag: &mut Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &mut Vec<ExprId>) -> Place {
+fn pattern(dag: &mut Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &mut Vec<ExprId>) -> StorePattern {
     let Some(Run { outer, terms }) = run(dag, &output.index, (output.dtype, &output.shape), axis) else {
         roots.extend(&output.index);
-        return Place::Scatter;
+        return StorePattern::Scatter;
     };
     let (rest, shape) = (&output.index[..outer], &output.shape[..outer]);
     let mut coords = rest.iter().enumerate().map(|(n, &id)| *dag.expr(id) == Expr::Coord(n as u8));
     let identity = rows == Some(shape) && coords.all(|same| same);
     match constant(dag, &terms) {
-        Some(shift) if identity => Place::Identity { shift, outer },
+        Some(shift) if identity => StorePattern::Identity { shift, outer },
         _ => {
             roots.extend(rest.iter().copied().chain(terms.iter().map(|term| term.0)));
-            Place::Run { outer, signs: terms.into_iter().map(|term| term.1).collect() }
+            StorePattern::Run { outer, signs: terms.into_iter().map(|term| term.1).collect() }
         }
     }
 }
@@ -209,9 +215,9 @@ impl Store {
     /// Elements between what neighbouring rows of a loop write, or neighbouring points if its row is cut, where
     /// blocks write pieces of their own.
     fn pitch(&self, strides: &[usize], blocks: Blocks) -> Option<usize> {
-        match self.place {
-            Place::Identity { shift, .. } if blocks.across => (shift == 0).then_some(1),
-            Place::Identity { outer, .. } => strides.get(outer.checked_sub(1)?).copied(),
+        match self.pattern {
+            StorePattern::Identity { shift, .. } if blocks.across => (shift == 0).then_some(1),
+            StorePattern::Identity { outer, .. } => strides.get(outer.checked_sub(1)?).copied(),
             _ => None,
         }
     }
@@ -221,26 +227,26 @@ impl Store {
         &self,
         machine: &mut Machine<'_>,
         target: &mut Target<'_>,
-        given: Given<'_>,
+        inputs: RowInputs<'_>,
         (row, column): (usize, usize),
         points: usize,
     ) -> bool {
-        let Place::Identity { shift, outer } = self.place else { return false };
+        let StorePattern::Identity { shift, outer } = self.pattern else { return false };
         let (pitch, width) = target.span(outer);
         let start = usize::try_from(column as i64 + shift).ok().filter(|start| start + points <= width);
         let Some(out) = start.and_then(|start| target.sink.floats(row * pitch + start)) else { return false };
         let out_len = out.len();
         let stride = pitch.max(points);
-        let count = given.rows.saturating_sub(1) * stride + points;
+        let count = inputs.rows.saturating_sub(1) * stride + points;
         let to = Destination::Rows { out, stride, stream: target.stream.as_ref() };
-        count <= out_len && machine.compute(given, (column, points), self.root, to)
+        count <= out_len && machine.compute(inputs, (column, points), self.root, to)
     }
 
     /// Writes the tile that `machine` computed last, which begins at this row and column of the loop.
-    fn write(&self, machine: &Machine<'_>, target: &mut Target<'_>, given: Given<'_>, at: (usize, usize)) {
+    fn write(&self, machine: &Machine<'_>, target: &mut Target<'_>, inputs: RowInputs<'_>, at: (usize, usize)) {
         let grid = machine.grid();
         match machine.kind(self.root) {
-            Scalar::F32 => self.write_lanes(machine, target, machine.floats(self.root, given), grid, at),
+            Scalar::F32 => self.write_lanes(machine, target, machine.floats(self.root, inputs), grid, at),
             Scalar::I64 => self.write_lanes(machine, target, machine.longs(self.root), grid, at),
             _ => self.write_lanes(machine, target, machine.ints(self.root), grid, at),
         }
@@ -254,7 +260,7 @@ impl Store {
         grid: Grid,
         at: (usize, usize),
     ) {
-        if let Place::Scatter = self.place {
+        if let StorePattern::Scatter = self.pattern {
             return self.scatter(machine, target, lanes, grid);
         }
         if let Lanes::Each(all) = lanes
@@ -282,14 +288,14 @@ impl Store {
 
     /// Where a tile goes whose rows lie one after the other.
     fn joined_offset(&self, target: &Target<'_>, grid: Grid, (row, column): (usize, usize)) -> Option<usize> {
-        let Place::Identity { shift, outer } = self.place else { return None };
+        let StorePattern::Identity { shift, outer } = self.pattern else { return None };
         let (pitch, width) = target.span(outer);
         (shift == 0 && column == 0 && grid.points == width && pitch == width).then_some(row * pitch)
     }
 
     /// Where the first row of a tile goes and how far apart rows are, if indices change evenly and are in range.
     fn spaced(&self, machine: &Machine<'_>, target: &Target<'_>, grid: Grid, column: usize) -> Option<(usize, usize)> {
-        let Place::Run { outer, signs } = &self.place else { return None };
+        let StorePattern::Run { outer, signs } = &self.pattern else { return None };
         let index = |position: usize| machine.ints(self.root + 1 + position).progression(grid.rows);
         let mut place = Progression { first: column as i64, step: 0 };
         for (term, &sign) in signs.iter().enumerate() {
@@ -312,13 +318,13 @@ impl Store {
         (first, column): (usize, usize),
     ) -> Option<usize> {
         let int = |root: usize| machine.ints(root).at(row, 0, grid.points).unwrap_or(-1);
-        let (outer, rest, start) = match &self.place {
-            Place::Scatter => return None,
-            &Place::Identity { shift, outer } => {
+        let (outer, rest, start) = match &self.pattern {
+            StorePattern::Scatter => return None,
+            &StorePattern::Identity { shift, outer } => {
                 let pitch = target.span(outer).0;
                 (outer, (first + row) * pitch, column as i64 + shift)
             }
-            Place::Run { outer, signs } => {
+            StorePattern::Run { outer, signs } => {
                 let mut rest = 0;
                 for (axis, (&extent, &stride)) in target.shape.iter().zip(&target.strides).take(*outer).enumerate() {
                     let index = usize::try_from(int(self.root + 1 + axis)).ok().filter(|&index| index < extent)?;

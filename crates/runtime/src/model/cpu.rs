@@ -30,7 +30,7 @@ impl CpuKernels {
 
     /// Compiles a step.
     pub fn add(&mut self, position: usize, step: &Step) -> Result<(), CpuError> {
-        self.steps[position] = Some(Compiled::new(&step.kernel)?);
+        self.steps[position] = Some(Compiled::new(&step.computation)?);
         Ok(())
     }
 

@@ -135,8 +135,8 @@ impl Model {
 
 /// The kernel of a step as the emitter makes it.
 pub(super) fn emit_step(_: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
-    let windows = Windows::of_constants(&step.kernel, target);
-    emit_with_windows(&step.kernel, target, tuning, &windows).map_err(|error| error.to_string())
+    let windows = Windows::of_constants(&step.computation, target);
+    emit_with_windows(&step.computation, target, tuning, &windows).map_err(|error| error.to_string())
 }
 
 /// The device that the options ask for, `None` for the CPU alone, and a plan that is made meanwhile.

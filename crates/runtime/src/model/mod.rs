@@ -116,8 +116,8 @@ impl Model {
         if !site.kernels.has(step) {
             return vec![];
         }
-        let (kernel, target) = (&own.kernel, site.kernels.gpu().target());
-        Tuning::families(kernel, target).iter().flat_map(|family| family.candidates(kernel, target)).collect()
+        let (computation, target) = (&own.computation, site.kernels.gpu().target());
+        Tuning::families(computation, target).iter().flat_map(|family| family.candidates(computation, target)).collect()
     }
 
     pub(crate) fn inputs(&self) -> &[Declared] {

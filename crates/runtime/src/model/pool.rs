@@ -1,6 +1,6 @@
 use crate::memory::Layout;
 use rewire_graph::{DType, HostTensor};
-use rewire_graph_rewrite::plan::{Binding, BufferId, Place, Plan};
+use rewire_graph_rewrite::plan::{Binding, BufferId, MemorySpace, Plan};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Small parameters, one after another by type.
@@ -13,10 +13,10 @@ pub(crate) struct Pool {
 impl Pool {
     /// The tensors of a plan that a kernel expects in a pool.
     pub fn of(plan: &Plan) -> BTreeSet<BufferId> {
-        let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.kernel.body().operands));
+        let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.computation.body().operands));
         operands
             .filter_map(|(binding, operand)| match binding {
-                Binding::Buffer(id) if operand.place == Place::Pooled => Some(*id),
+                Binding::Buffer(id) if operand.space == MemorySpace::Pooled => Some(*id),
                 _ => None,
             })
             .collect()

@@ -1,6 +1,8 @@
 use crate::RuntimeError;
 use rewire_graph::pointwise::{Expr, ExprId};
-use rewire_graph_rewrite::plan::{Binding, Body, BufferId, Check, Kernel, Operand, Place, Plan, Source, Step};
+use rewire_graph_rewrite::plan::{
+    Binding, Body, BufferId, Check, Computation, MemorySpace, Operand, Plan, Source, Step,
+};
 use std::collections::HashMap;
 
 /// Checks that everything in a plan refers to something that is there.
@@ -24,11 +26,11 @@ pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
 
 /// A tensor is pooled for all of its readers or for none.
 fn check_places(plan: &Plan) -> Result<(), RuntimeError> {
-    let mut places: HashMap<BufferId, Place> = HashMap::new();
-    let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.kernel.body().operands));
+    let mut places: HashMap<BufferId, MemorySpace> = HashMap::new();
+    let operands = plan.steps.iter().flat_map(|step| step.reads.iter().zip(&step.computation.body().operands));
     for (binding, operand) in operands {
         let Binding::Buffer(id) = binding else { continue };
-        if *places.entry(*id).or_insert(operand.place) != operand.place {
+        if *places.entry(*id).or_insert(operand.space) != operand.space {
             let reason = format!("buffer {} is pooled for one of its readers and not for another", id.0);
             return Err(RuntimeError::Plan { reason });
         }
@@ -57,8 +59,8 @@ fn check_read(plan: &Plan, id: BufferId, written: &[bool]) -> Result<(), String>
 }
 
 fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -> Result<(), String> {
-    let body = step.kernel.body();
-    check_body(body, &step.kernel.nest().map_or_else(Vec::new, |nest| nest.roots()))?;
+    let body = step.computation.body();
+    check_body(body, &step.computation.nest().map_or_else(Vec::new, |nest| nest.roots()))?;
     if step.reads.len() != body.operands.len() {
         return Err(format!("binds {} operands, its kernel has {}", step.reads.len(), body.operands.len()));
     }
@@ -76,13 +78,13 @@ fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -
             return Err(format!("writes buffer {}, which it must not write", id.0));
         }
     }
-    for output in step.kernel.written() {
+    for output in step.computation.written() {
         let target = step.writes.get(usize::from(output.target)).and_then(|&id| plan.buffer(id));
         if target.map(|buffer| (buffer.dtype, buffer.shape.as_slice())) != Some((output.dtype, output.shape)) {
             return Err(format!("writes position {}, which has another type or shape", output.target));
         }
     }
-    let targets: Vec<usize> = step.kernel.written().iter().map(|output| output.target.into()).collect();
+    let targets: Vec<usize> = step.computation.written().iter().map(|output| output.target.into()).collect();
     if let Some(position) = (0..step.writes.len()).find(|position| !targets.contains(position)) {
         return Err(format!("binds a result at position {position} that its kernel does not write"));
     }
@@ -90,8 +92,8 @@ fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -
         written[id.0 as usize] = true;
     }
     check_assumptions(plan, step)?;
-    let host = |offsets: &u16| body.operands.get(usize::from(*offsets)).is_some_and(|o| o.place == Place::Host);
-    match ragged(&step.kernel).iter().find(|offsets| !host(offsets)) {
+    let host = |offsets: &u16| body.operands.get(usize::from(*offsets)).is_some_and(|o| o.space == MemorySpace::Host);
+    match ragged(&step.computation).iter().find(|offsets| !host(offsets)) {
         Some(offsets) => Err(format!("has rows by operand {offsets}, which is no host vector")),
         None => Ok(()),
     }
@@ -100,12 +102,14 @@ fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -
 /// A step may assume of host values what the shape program checks, and it does assume that they are of the declared
 /// extents and 32 bits, and that samples are divided by offsets.
 fn check_assumptions(plan: &Plan, step: &Step) -> Result<(), String> {
-    let body = step.kernel.body();
+    let body = step.computation.body();
     let has = |position: usize, fits: &dyn Fn(&Check) -> bool| match step.reads.get(position) {
         Some(Binding::Host(slot)) => plan.shapes.checks().any(|(check, slots)| slots == [*slot] && fits(check)),
         _ => true,
     };
-    for (position, operand) in body.operands.iter().enumerate().filter(|(_, operand)| operand.place == Place::Host) {
+    for (position, operand) in
+        body.operands.iter().enumerate().filter(|(_, operand)| operand.space == MemorySpace::Host)
+    {
         let expected = operand.shape.first().cloned().unwrap_or_else(|| 1.into());
         if !has(position, &|check| matches!(check, Check::Words { count } if *count == expected)) {
             return Err(format!("reads operand {position}, whose values the shape program does not check"));
@@ -116,7 +120,7 @@ fn check_assumptions(plan: &Plan, step: &Step) -> Result<(), String> {
         _ => None,
     });
     match samples
-        .chain(ragged(&step.kernel))
+        .chain(ragged(&step.computation))
         .find(|offsets| !has(usize::from(*offsets), &|check| matches!(check, Check::Offsets { .. })))
     {
         Some(offsets) => {
@@ -134,10 +138,10 @@ fn is_resident(plan: &Plan, binding: Binding) -> bool {
 }
 
 fn check_operand(plan: &Plan, binding: Binding, operand: &Operand) -> Result<(), String> {
-    match (binding, operand.place) {
-        (Binding::Host(_), Place::Host) if operand.shape.len() <= 1 => Ok(()),
-        (Binding::Buffer(id), place @ (Place::Device | Place::Pooled)) => match plan.buffer(id) {
-            Some(buffer) if place == Place::Pooled && !buffer.source.is_resident() => {
+    match (binding, operand.space) {
+        (Binding::Host(_), MemorySpace::Host) if operand.shape.len() <= 1 => Ok(()),
+        (Binding::Buffer(id), place @ (MemorySpace::Device | MemorySpace::Pooled)) => match plan.buffer(id) {
+            Some(buffer) if place == MemorySpace::Pooled && !buffer.source.is_resident() => {
                 Err(format!("is pooled, and buffer {} is no parameter and not computed from parameters", id.0))
             }
             Some(buffer) if (buffer.dtype, &buffer.shape) == (operand.dtype, &operand.shape) => Ok(()),
@@ -169,6 +173,6 @@ fn check_body(body: &Body, roots: &[ExprId]) -> Result<(), String> {
 }
 
 /// Operands that hold the offsets of samples.
-pub(crate) fn ragged(kernel: &Kernel) -> Vec<u16> {
-    kernel.nest().map_or_else(Vec::new, |nest| nest.offsets())
+pub(crate) fn ragged(computation: &Computation) -> Vec<u16> {
+    computation.nest().map_or_else(Vec::new, |nest| nest.offsets())
 }

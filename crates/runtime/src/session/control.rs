@@ -113,7 +113,8 @@ impl Shared {
         if let Some(&base) = self.vectors.get(&slot) {
             return Ok(base);
         }
-        let declared = step.kernel.body().operands.get(usize::from(operand)).and_then(|operand| operand.shape.first());
+        let declared =
+            step.computation.body().operands.get(usize::from(operand)).and_then(|operand| operand.shape.first());
         let expected = declared.map_or(Ok(1), |dim| sizes.dim(dim))?;
         let values = sizes.slot(slot);
         if values.len() as i64 != i64::from(expected) {
@@ -276,12 +277,12 @@ fn fold(total: u64, limit: u32, step: &Step) -> Result<(u32, u32), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rewire_graph_rewrite::plan::{Kernel, Nest};
+    use rewire_graph_rewrite::plan::{Computation, Nest};
 
     #[test]
     fn a_grid_folds_evenly() {
-        let kernel = Kernel::Nest(Nest::default());
-        let step = Step { name: String::new(), path: String::new(), kernel, reads: vec![], writes: vec![] };
+        let computation = Computation::Nest(Nest::default());
+        let step = Step { name: String::new(), path: String::new(), computation, reads: vec![], writes: vec![] };
         assert_eq!(fold(0, 65535, &step), Ok((0, 1)));
         assert_eq!(fold(65535, 65535, &step), Ok((65535, 1)));
         assert_eq!(fold(65536, 65535, &step), Ok((32768, 2)));

@@ -1,7 +1,7 @@
 //! Runs in the app's own command encoder.
 
 use super::io::{Inputs, Outputs, Wanted};
-use super::{Results, Session, Value, input, no_device};
+use super::{Results, RunValue, Session, input, no_device};
 use crate::model::Site;
 use crate::{RunError, block_on};
 use rewire_graph_rewrite::plan::Binding;
@@ -49,8 +49,8 @@ impl Session {
             let gpu = side.gpu().clone();
             for segment in &sites.placement.segments {
                 let fetched = segment.fetches.iter().filter_map(|id| match input(plan, *id, &inputs)? {
-                    Value::Host(tensor) => Some((*id, tensor.clone())),
-                    Value::Device(_) => None,
+                    RunValue::Host(tensor) => Some((*id, tensor.clone())),
+                    RunValue::Device(_) => None,
                 });
                 let fetched: Vec<_> = fetched.collect();
                 let record = || side.encode(encoder, plan, segment, &sizes, &fetched);

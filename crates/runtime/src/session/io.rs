@@ -42,14 +42,14 @@ impl DeviceTensor {
 
 /// A tensor on the host or on the device.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum RunValue {
     /// On the host.
     Host(HostTensor),
     /// On the session's device.
     Device(DeviceTensor),
 }
 
-impl Value {
+impl RunValue {
     /// Element type.
     pub fn dtype(&self) -> DType {
         match self {
@@ -77,7 +77,7 @@ impl Value {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
-    values: BTreeMap<String, Value>,
+    values: BTreeMap<String, RunValue>,
     on_device: BTreeSet<String>,
 }
 
@@ -95,12 +95,12 @@ impl Inputs {
 
     /// Adds a host tensor.
     pub fn insert(&mut self, name: impl Into<String>, tensor: HostTensor) {
-        self.values.insert(name.into(), Value::Host(tensor));
+        self.values.insert(name.into(), RunValue::Host(tensor));
     }
 
     /// Adds a tensor that is on the session's device already.
     pub fn insert_device(&mut self, name: impl Into<String>, tensor: DeviceTensor) {
-        self.values.insert(name.into(), Value::Device(tensor));
+        self.values.insert(name.into(), RunValue::Device(tensor));
     }
 
     /// Leaves an output on the device, in memory that no later run writes as long as the tensor exists.
@@ -109,7 +109,7 @@ impl Inputs {
     }
 
     /// The value of a name.
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub fn get(&self, name: &str) -> Option<&RunValue> {
         self.values.get(name)
     }
 
@@ -120,7 +120,7 @@ impl Inputs {
 
     /// True if all of them are still there when a device is lost.
     pub(crate) fn outlive_a_device(&self) -> bool {
-        self.values.values().all(|value| matches!(value, Value::Host(_)))
+        self.values.values().all(|value| matches!(value, RunValue::Host(_)))
     }
 
     /// Outputs that stay on the device.
@@ -138,42 +138,42 @@ impl<N: Into<String>> FromIterator<(N, HostTensor)> for Inputs {
 /// What a run computed, in the order of the plan's outputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outputs {
-    values: Vec<(String, Value)>,
+    values: Vec<(String, RunValue)>,
 }
 
 impl Outputs {
-    pub(crate) fn new(values: Vec<(String, Value)>) -> Self {
+    pub(crate) fn new(values: Vec<(String, RunValue)>) -> Self {
         Self { values }
     }
 
     /// The host tensor of a name; `None` if there is no such output or it stays on the device.
     pub fn get(&self, name: &str) -> Option<&HostTensor> {
         match self.value(name)? {
-            Value::Host(tensor) => Some(tensor),
-            Value::Device(_) => None,
+            RunValue::Host(tensor) => Some(tensor),
+            RunValue::Device(_) => None,
         }
     }
 
     /// The value of a name.
-    pub fn value(&self, name: &str) -> Option<&Value> {
+    pub fn value(&self, name: &str) -> Option<&RunValue> {
         self.values.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
     /// Takes the value of a name out.
-    pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<RunValue> {
         let position = self.values.iter().position(|(known, _)| known == name)?;
         Some(self.values.remove(position).1)
     }
 
     /// All names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &RunValue)> {
         self.values.iter().map(|(name, value)| (name.as_str(), value))
     }
 }
 
 impl IntoIterator for Outputs {
-    type Item = (String, Value);
-    type IntoIter = std::vec::IntoIter<(String, Value)>;
+    type Item = (String, RunValue);
+    type IntoIter = std::vec::IntoIter<(String, RunValue)>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.values.into_iter()

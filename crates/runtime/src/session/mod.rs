@@ -15,7 +15,7 @@ mod tune;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use io::{DeviceTensor, Inputs, Outputs, Value};
+pub use io::{DeviceTensor, Inputs, Outputs, RunValue};
 pub use profile::{Detail, Lane, Profile, Span};
 pub use tune::{Refinement, Tuned};
 
@@ -180,7 +180,7 @@ impl Session {
         let sizes = Sizes::new(plan, declared, &Declared::find(plan, declared, inputs)?)?;
         let mut counter = Counter::default();
         let counts = plan.steps.iter();
-        Ok(counts.map(|step| counter.count(&step.kernel, cost::Sizes::of_run(step, &sizes.values))).collect())
+        Ok(counts.map(|step| counter.count(&step.computation, cost::Sizes::of_run(step, &sizes.values))).collect())
     }
 
     /// Who does the work of futures.
@@ -324,11 +324,11 @@ impl Session {
     fn sizes_of(&mut self, inputs: &Inputs) -> Result<Arc<Sizes>, RunError> {
         let model = self.model.clone();
         let (plan, declared) = (model.plan(), model.inputs());
-        let given = Declared::find(plan, declared, inputs)?;
-        let sizes = match self.sizes.take().filter(|latest| latest.fit(&given)) {
+        let bound = Declared::find(plan, declared, inputs)?;
+        let sizes = match self.sizes.take().filter(|latest| latest.fit(&bound)) {
             Some(latest) => latest,
             None => {
-                let sizes = Sizes::new(plan, declared, &given)?;
+                let sizes = Sizes::new(plan, declared, &bound)?;
                 self.cpu.check_room(plan, &sizes)?;
                 Arc::new(sizes)
             }
@@ -336,7 +336,7 @@ impl Session {
         self.sizes = Some(sizes.clone());
         if !model.options().clamp_ids {
             plan.shapes.check_ids(&sizes.values.symbols, |name| match inputs.get(name) {
-                Some(Value::Host(tensor)) => Some(tensor),
+                Some(RunValue::Host(tensor)) => Some(tensor),
                 _ => None,
             })?;
         }
@@ -346,7 +346,7 @@ impl Session {
     fn check_places(&self, inputs: &Inputs) -> Result<(), RunError> {
         for buffer in &self.plan().buffers {
             if let Some(name) = buffer.source.run_name()
-                && let Some(Value::Device(_)) = inputs.get(name)
+                && let Some(RunValue::Device(_)) = inputs.get(name)
             {
                 return Err(no_device(name));
             }
@@ -371,8 +371,8 @@ impl Session {
         for &id in &segment.fetches {
             let read;
             let tensor = match (input(plan, id, inputs), &self.gpu) {
-                (Some(Value::Host(tensor)), _) => tensor,
-                (Some(Value::Device(tensor)), Some(side)) => {
+                (Some(RunValue::Host(tensor)), _) => tensor,
+                (Some(RunValue::Device(tensor)), Some(side)) => {
                     read = side.read(tensor).await?;
                     &read
                 }
@@ -406,21 +406,21 @@ impl Session {
         let mut fetched = Vec::with_capacity(segment.fetches.len());
         for &id in &segment.fetches {
             let tensor = match input(plan, id, inputs) {
-                Some(Value::Host(tensor)) => Some(tensor.clone()),
-                Some(Value::Device(_)) => None,
+                Some(RunValue::Host(tensor)) => Some(tensor.clone()),
+                Some(RunValue::Device(_)) => None,
                 None => self.cpu.get(id).map_err(|error| cpu_failure(segment, plan, &error))?,
             };
             fetched.extend(tensor.map(|tensor| (id, tensor)));
         }
         let values = side.run(plan, segment, sizes, &fetched, wanted, recorder).await;
         for (id, value) in values.inspect_err(|_| side.trim())? {
-            if let (Value::Host(tensor), true) = (&value, segment.downloads.contains(&id)) {
+            if let (RunValue::Host(tensor), true) = (&value, segment.downloads.contains(&id)) {
                 self.cpu.put(id, tensor).map_err(|error| cpu_failure(segment, plan, &error))?;
             }
             match value {
-                Value::Host(tensor) if segment.results.contains(&id) => results.host.insert(id, tensor).map(drop),
-                Value::Device(tensor) => results.device.insert(id, tensor).map(drop),
-                Value::Host(_) => None,
+                RunValue::Host(tensor) if segment.results.contains(&id) => results.host.insert(id, tensor).map(drop),
+                RunValue::Device(tensor) => results.device.insert(id, tensor).map(drop),
+                RunValue::Host(_) => None,
             };
         }
         Ok(())
@@ -436,21 +436,21 @@ impl Session {
         sizes: &Sizes,
         inputs: &Inputs,
         results: &Results,
-    ) -> Result<Value, RunError> {
+    ) -> Result<RunValue, RunError> {
         let id = match output.value {
-            Binding::Host(slot) => return host_value(output, sizes, sizes.slot(slot)).map(Value::Host),
+            Binding::Host(slot) => return host_value(output, sizes, sizes.slot(slot)).map(RunValue::Host),
             Binding::Buffer(id) => id,
         };
         let kept = inputs.on_device().contains(&output.name);
         if let (true, Some(tensor)) = (kept, results.device.get(&id)) {
-            return Ok(Value::Device(tensor.clone()));
+            return Ok(RunValue::Device(tensor.clone()));
         }
-        let host = results.host.get(&id).or_else(|| self.sites.constants.get(&id)).cloned().map(Value::Host);
+        let host = results.host.get(&id).or_else(|| self.sites.constants.get(&id)).cloned().map(RunValue::Host);
         match (host.or_else(|| input(self.plan(), id, inputs).cloned()), &self.gpu) {
-            (Some(Value::Host(tensor)), Some(side)) if kept => Ok(Value::Device(side.keep(&tensor).await?)),
+            (Some(RunValue::Host(tensor)), Some(side)) if kept => Ok(RunValue::Device(side.keep(&tensor).await?)),
             // The app has given no tensor on the device, and gets none.
-            (Some(Value::Device(tensor)), Some(side)) if !kept && self.is_state(id) => {
-                Ok(Value::Host(side.read(&tensor).await?))
+            (Some(RunValue::Device(tensor)), Some(side)) if !kept && self.is_state(id) => {
+                Ok(RunValue::Host(side.read(&tensor).await?))
             }
             (Some(value), _) => Ok(value),
             (None, _) => Err(RunError::UnknownName { name: output.name.clone(), known: "no value for it".into() }),
@@ -466,7 +466,7 @@ struct Results {
 }
 
 /// The value of an input or a state.
-fn input<'a>(plan: &Plan, id: BufferId, inputs: &'a Inputs) -> Option<&'a Value> {
+fn input<'a>(plan: &Plan, id: BufferId, inputs: &'a Inputs) -> Option<&'a RunValue> {
     inputs.get(plan.buffer(id)?.source.run_name()?)
 }
 

@@ -1,4 +1,4 @@
-use super::io::{Inputs, Value};
+use super::io::{Inputs, RunValue};
 use super::names::nearest;
 use crate::RunError;
 use crate::memory::Layout;
@@ -16,12 +16,12 @@ pub(crate) struct Sizes {
     /// Names of sizes, by symbol.
     names: Vec<String>,
     /// By declared input, what the sizes follow from.
-    sources: Vec<Given>,
+    sources: Vec<SizeSource>,
 }
 
 /// What of an input takes part in sizes.
 #[derive(Clone, Debug)]
-struct Given {
+struct SizeSource {
     shape: Vec<usize>,
     /// The values of one that the shape program reads.
     host: Option<HostTensor>,
@@ -56,7 +56,7 @@ impl Declared {
     }
 
     /// The values of all inputs, in order, of the declared types and numbers of dimensions.
-    pub fn find<'a>(plan: &Plan, declared: &[Self], inputs: &'a Inputs) -> Result<Vec<&'a Value>, RunError> {
+    pub fn find<'a>(plan: &Plan, declared: &[Self], inputs: &'a Inputs) -> Result<Vec<&'a RunValue>, RunError> {
         let checked = |input: &Self| {
             let value = inputs.get(&input.name).ok_or_else(|| missing(plan, input, declared, inputs))?;
             check_kind(plan, input, value)?;
@@ -72,9 +72,9 @@ impl Sizes {
         Self { values: ShapeValues::default(), layouts, names: Vec::new(), sources: Vec::new() }
     }
 
-    /// Checks the inputs of a run and computes its sizes. `given` has a value for each of `declared`.
-    pub fn new(plan: &Plan, declared: &[Declared], given: &[&Value]) -> Result<Self, RunError> {
-        let inputs = || declared.iter().zip(given);
+    /// Checks the inputs of a run and computes its sizes. `bound` has a value for each of `declared`.
+    pub fn new(plan: &Plan, declared: &[Declared], bound: &[&RunValue]) -> Result<Self, RunError> {
+        let inputs = || declared.iter().zip(bound);
         let named = |name: &str| inputs().find(|(input, _)| input.name == name).map(|(_, value)| *value);
         let extent = |name: &str, axis: usize| named(name)?.shape().get(axis).copied();
         let extents = plan.shapes.extents(extent)?;
@@ -82,8 +82,8 @@ impl Sizes {
             check_shape(plan, input, value, &extents)?;
         }
         let host = plan.host_inputs.iter().filter_map(|input| match named(&input.name)? {
-            Value::Host(tensor) => Some((input, tensor.to_i64())),
-            Value::Device(_) => None,
+            RunValue::Host(tensor) => Some((input, tensor.to_i64())),
+            RunValue::Device(_) => None,
         });
         let values = plan.shapes.run(host, extent)?;
         for (input, value) in inputs() {
@@ -100,10 +100,10 @@ impl Sizes {
             Ok(Layout::new(buffer.dtype, shape))
         });
         let layouts = layouts.collect::<Result<_, RunError>>()?;
-        let sources = inputs().map(|(input, value)| Given {
+        let sources = inputs().map(|(input, value)| SizeSource {
             shape: value.shape().to_vec(),
             host: match value {
-                Value::Host(tensor) if input.slot.is_some() => Some(tensor.clone()),
+                RunValue::Host(tensor) if input.slot.is_some() => Some(tensor.clone()),
                 _ => None,
             },
         });
@@ -111,13 +111,13 @@ impl Sizes {
     }
 
     /// True if they are also the sizes of a run with these inputs.
-    pub fn fit(&self, given: &[&Value]) -> bool {
-        let same = |(source, value): (&Given, &&Value)| match (&source.host, value) {
-            (Some(known), Value::Host(tensor)) => known == tensor,
-            (Some(_), Value::Device(_)) => false,
+    pub fn fit(&self, bound: &[&RunValue]) -> bool {
+        let same = |(source, value): (&SizeSource, &&RunValue)| match (&source.host, value) {
+            (Some(known), RunValue::Host(tensor)) => known == tensor,
+            (Some(_), RunValue::Device(_)) => false,
             (None, value) => source.shape == value.shape(),
         };
-        self.sources.len() == given.len() && self.sources.iter().zip(given).all(same)
+        self.sources.len() == bound.len() && self.sources.iter().zip(bound).all(same)
     }
 
     /// The value of a host slot; a scalar has one entry.
@@ -151,7 +151,7 @@ fn missing(plan: &Plan, input: &Declared, declared: &[Declared], inputs: &Inputs
     }
 }
 
-fn check_kind(plan: &Plan, input: &Declared, value: &Value) -> Result<(), RunError> {
+fn check_kind(plan: &Plan, input: &Declared, value: &RunValue) -> Result<(), RunError> {
     let name = || input.name.clone();
     let fits = match input.dtype {
         Some(dtype) => value.dtype() == dtype,
@@ -166,11 +166,11 @@ fn check_kind(plan: &Plan, input: &Declared, value: &Value) -> Result<(), RunErr
         return Err(RunError::InputShape { name: name(), expected, actual });
     }
     match (value, input.dtype) {
-        (Value::Device(_), None) => {
+        (RunValue::Device(_), None) => {
             Err(RunError::InputPlace { name: name(), reason: "sizes depend on it, so it must be a host tensor".into() })
         }
-        (Value::Host(tensor), Some(DType::U32)) => check_words(&name(), tensor, i32::MAX as u32),
-        (Value::Host(tensor), Some(DType::Bool)) => check_words(&name(), tensor, 1),
+        (RunValue::Host(tensor), Some(DType::U32)) => check_words(&name(), tensor, i32::MAX as u32),
+        (RunValue::Host(tensor), Some(DType::Bool)) => check_words(&name(), tensor, 1),
         _ => Ok(()),
     }
 }
@@ -189,7 +189,12 @@ pub(super) fn check_words(name: &str, tensor: &HostTensor, limit: u32) -> Result
 }
 
 /// Checks the extents of an input; one of symbols that are not known yet counts as right.
-fn check_shape(plan: &Plan, input: &Declared, value: &Value, symbols: &BTreeMap<Symbol, i64>) -> Result<(), RunError> {
+fn check_shape(
+    plan: &Plan,
+    input: &Declared,
+    value: &RunValue,
+    symbols: &BTreeMap<Symbol, i64>,
+) -> Result<(), RunError> {
     let known = |dim: &Dim| dim.terms().all(|(symbol, _)| symbols.contains_key(&symbol));
     let fits = |(dim, &extent): (&Dim, &usize)| {
         !known(dim) || dim.evaluate(|symbol| symbols.get(&symbol).copied()) == Some(extent)
@@ -212,7 +217,7 @@ fn evaluate(shape: &[Dim], symbols: &BTreeMap<Symbol, i64>) -> Option<Vec<usize>
 
 /// Errors where a loop has more points than its indices count.
 fn check_points(step: &Step, values: &ShapeValues) -> Result<(), RunError> {
-    let points = step.kernel.points(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()));
+    let points = step.computation.points(|dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()));
     let limit = MAX_POINTS;
     points.map(drop).ok_or_else(|| RunError::Points { step: step.name.clone(), path: step.path.clone(), limit })
 }

@@ -2,7 +2,7 @@
 
 use super::names::nearest;
 use super::sizes::check_words;
-use super::{Inputs, Outputs, Session, Value};
+use super::{Inputs, Outputs, RunValue, Session};
 use crate::{RunError, block_on};
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::plan::{Buffer, Plan};
@@ -14,7 +14,7 @@ pub(super) struct States(BTreeMap<String, Held>);
 
 #[derive(Clone, Debug)]
 enum Held {
-    Value(Value),
+    Value(RunValue),
     /// It was on a device that is lost.
     Lost,
 }
@@ -22,7 +22,7 @@ enum Held {
 impl States {
     /// Takes note that what is on the device is gone.
     pub fn lose_device(&mut self) {
-        for held in self.0.values_mut().filter(|held| matches!(held, Held::Value(Value::Device(_)))) {
+        for held in self.0.values_mut().filter(|held| matches!(held, Held::Value(RunValue::Device(_)))) {
             *held = Held::Lost;
         }
     }
@@ -35,7 +35,7 @@ impl States {
     }
 
     /// The value of a state.
-    fn get(&self, name: &str, buffer: &Buffer) -> Result<Value, RunError> {
+    fn get(&self, name: &str, buffer: &Buffer) -> Result<RunValue, RunError> {
         match self.0.get(name) {
             Some(Held::Value(value)) => Ok(value.clone()),
             Some(Held::Lost) => Err(RunError::StateLost { name: name.to_owned() }),
@@ -45,7 +45,7 @@ impl States {
                     name: name.to_owned(),
                     reason: error.to_string(),
                 };
-                zeros.map(Value::Host).map_err(reason)
+                zeros.map(RunValue::Host).map_err(reason)
             }
         }
     }
@@ -84,8 +84,8 @@ impl Session {
     /// lost, and [`RunError::Gpu`] where it cannot be read.
     pub async fn state_async(&self, name: &str) -> Result<HostTensor, RunError> {
         match self.states.get(name, self.declared(name)?)? {
-            Value::Host(tensor) => Ok(tensor),
-            Value::Device(tensor) => self.read_async(&tensor).await,
+            RunValue::Host(tensor) => Ok(tensor),
+            RunValue::Device(tensor) => self.read_async(&tensor).await,
         }
     }
 
@@ -140,7 +140,7 @@ impl Session {
             DType::Bool => check_words(&name, &tensor, 1)?,
             _ => {}
         }
-        self.states.0.insert(name, Held::Value(Value::Host(tensor)));
+        self.states.0.insert(name, Held::Value(RunValue::Host(tensor)));
         Ok(())
     }
 
@@ -159,12 +159,12 @@ impl Session {
                 return Err(RunError::InputPlace { name: name.to_owned(), reason });
             }
             let value = match (self.states.get(name, buffer)?, &self.gpu) {
-                (Value::Host(tensor), Some(side)) => Value::Device(side.keep(&tensor).await?),
+                (RunValue::Host(tensor), Some(side)) => RunValue::Device(side.keep(&tensor).await?),
                 (value, _) => value,
             };
             match &value {
-                Value::Host(tensor) => all.insert(name, tensor.clone()),
-                Value::Device(tensor) => all.insert_device(name, tensor.clone()),
+                RunValue::Host(tensor) => all.insert(name, tensor.clone()),
+                RunValue::Device(tensor) => all.insert_device(name, tensor.clone()),
             }
             if self.gpu.is_some() && model.plan().outputs.iter().any(|output| output.name == name) {
                 all.keep_on_device(name);

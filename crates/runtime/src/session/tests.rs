@@ -5,7 +5,7 @@ use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, ParsedKernel, Slot, Target, Tuning};
 use rewire_graph_rewrite::plan::{
-    self, Body, Buffer, HostSlot, Nest, Operand, Output, Place, ShapeEntry, Source, Step, SymbolSource,
+    self, Body, Buffer, HostSlot, MemorySpace, Nest, Operand, Output, ShapeEntry, Source, Step, SymbolSource,
 };
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -28,15 +28,15 @@ fn rows() -> Dim {
 }
 
 /// `a + b` of tensors of shape `[rows, WIDTH]`.
-fn add() -> plan::Kernel {
+fn add() -> plan::Computation {
     let shape: Vec<Dim> = vec![rows(), WIDTH.into()];
     let mut dag = Dag::new();
     let index = vec![dag.coord(0, None), dag.coord(1, Some(WIDTH))];
     let a = dag.load(0, DType::F32, index.clone());
     let b = dag.load(1, DType::F32, index.clone());
     let value = dag.binary(BinaryOp::Add, a, b);
-    let operand = Operand { dtype: DType::F32, shape: shape.clone(), place: Place::Device };
-    plan::Kernel::Nest(Nest::map(
+    let operand = Operand { dtype: DType::F32, shape: shape.clone(), space: MemorySpace::Device };
+    plan::Computation::Nest(Nest::map(
         Body { dag, operands: vec![operand.clone(), operand], sizes: vec![] },
         shape.clone(),
         vec![Output { target: 0, dtype: DType::F32, shape, index, value, columns: None }],
@@ -103,7 +103,7 @@ fn sums(steps: &[(u32, u32)], outputs: &[u32]) -> Plan {
             .map(|(id, &(a, b))| Step {
                 name: format!("add {id}"),
                 path: "model".into(),
-                kernel: add(),
+                computation: add(),
                 reads: vec![read(a), read(b)],
                 writes: vec![BufferId(id)],
             })
@@ -206,8 +206,8 @@ fn random_chains_agree_at_growing_and_shrinking_sizes() {
                 for id in outputs {
                     let name = format!("t{id}");
                     let got = match result.value(&name).unwrap() {
-                        Value::Host(tensor) => tensor.clone(),
-                        Value::Device(tensor) => block_on(session.read_async(tensor)).unwrap(),
+                        RunValue::Host(tensor) => tensor.clone(),
+                        RunValue::Device(tensor) => block_on(session.read_async(tensor)).unwrap(),
                     };
                     assert_eq!(got.shape(), [rows, WIDTH]);
                     assert_eq!(got.to_f32(), expected[id as usize], "{name} of {steps:?} in {:?}", session.report());
@@ -256,7 +256,7 @@ fn device_tensors_pass_from_run_to_run() {
     first.keep_on_device("t3");
     let result = on_gpu.run(&first).unwrap();
     assert!(result.get("t3").is_none());
-    let Some(Value::Device(kept)) = result.value("t3").cloned() else { panic!("not on the device") };
+    let Some(RunValue::Device(kept)) = result.value("t3").cloned() else { panic!("not on the device") };
     assert_eq!(block_on(on_gpu.read_async(&kept)).unwrap().to_f32(), expected(&steps, 5)[3]);
 
     let mut second = Inputs::new().with("y", tensor(5, 2));
@@ -376,10 +376,10 @@ fn samples() -> Plan {
     let scaled = dag.binary(BinaryOp::Mul, sample, ten);
     let value = dag.binary(BinaryOp::Add, scaled, start);
     let one_more = count.clone() + 1.into();
-    let operand = Operand { dtype: DType::I32, shape: vec![one_more.clone()], place: Place::Host };
+    let operand = Operand { dtype: DType::I32, shape: vec![one_more.clone()], space: MemorySpace::Host };
     let shape = vec![total.clone()];
     let output = Output { target: 0, dtype: DType::I32, shape: shape.clone(), index: vec![row], value, columns: None };
-    let kernel = plan::Kernel::Nest(Nest::map(
+    let computation = plan::Computation::Nest(Nest::map(
         Body { dag, operands: vec![operand], sizes: vec![] },
         shape.clone(),
         vec![output],
@@ -404,7 +404,7 @@ fn samples() -> Plan {
         steps: vec![Step {
             name: "samples".into(),
             path: String::new(),
-            kernel,
+            computation,
             reads: vec![Binding::Host(offsets)],
             writes: vec![BufferId(0)],
         }],

@@ -1,5 +1,5 @@
 use rewire_graph::{Dim, Symbol};
-use rewire_graph_rewrite::plan::Kernel;
+use rewire_graph_rewrite::plan::Computation;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -25,9 +25,9 @@ impl fmt::Display for Bucket {
 }
 
 /// The symbols that the sizes of a kernel depend on, in the order of its operands and results.
-pub(crate) fn symbols(kernel: &Kernel) -> Vec<Symbol> {
-    let body = kernel.body();
-    let written = kernel.written();
+pub(crate) fn symbols(computation: &Computation) -> Vec<Symbol> {
+    let body = computation.body();
+    let written = computation.written();
     let shapes = body.operands.iter().map(|operand| operand.shape.as_slice()).chain(written.iter().map(|w| w.shape));
     let dims = shapes.flatten().chain(&body.sizes);
     let mut found = Vec::new();

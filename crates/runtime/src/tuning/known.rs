@@ -2,7 +2,7 @@ use super::{Bucket, symbols};
 use crate::hash::hash;
 use rewire_graph::Symbol;
 use rewire_graph_rewrite::emit::Tuning;
-use rewire_graph_rewrite::plan::Kernel;
+use rewire_graph_rewrite::plan::Computation;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -36,9 +36,9 @@ impl KernelTunings {
 /// What tells kernels apart on disk: a hash of the whole kernel, all its attributes included. Kernels of different plans are
 /// the same if they are up to the numbers of their symbols, in the order of [`symbols`]. `None` where a kernel cannot be
 /// written down.
-pub(crate) fn identity(kernel: &Kernel) -> Option<String> {
-    let mut value = serde_json::to_value(kernel).ok()?;
-    number(&mut value, &mut symbols(kernel));
+pub(crate) fn identity(computation: &Computation) -> Option<String> {
+    let mut value = serde_json::to_value(computation).ok()?;
+    number(&mut value, &mut symbols(computation));
     let text = serde_json::to_vec(&value).ok()?;
     Some(format!("{:032x}", hash(&text)))
 }
@@ -75,18 +75,18 @@ fn numbered(terms: &Map<String, Value>, order: &mut Vec<Symbol>) -> Map<String, 
 mod tests {
     use super::*;
     use rewire_graph::{DType, Dim};
-    use rewire_graph_rewrite::plan::{self, Body, Operand, Place};
+    use rewire_graph_rewrite::plan::{self, Body, MemorySpace, Operand};
 
     /// A kernel that reads `[a]` and `[b]`.
-    fn reads(a: u32, b: u32) -> Kernel {
+    fn reads(a: u32, b: u32) -> Computation {
         let operand = |symbol| Operand {
             dtype: DType::F32,
             shape: vec![Dim::symbol(Symbol(symbol)) * 2 + 1.into()],
-            place: Place::Device,
+            space: MemorySpace::Device,
         };
         let body = Body { operands: vec![operand(a), operand(b)], ..Body::default() };
         let extents = vec![Dim::symbol(Symbol(a)) + Dim::symbol(Symbol(b))];
-        Kernel::Nest(plan::Nest::map(body, extents, vec![]))
+        Computation::Nest(plan::Nest::map(body, extents, vec![]))
     }
 
     #[test]
@@ -95,7 +95,8 @@ mod tests {
         assert_eq!(identity(&reads(7, 3)), identity(&reads(0, 1)));
         assert_eq!(identity(&reads(5, 5)), identity(&reads(0, 0)));
         assert_ne!(identity(&reads(0, 0)), identity(&reads(0, 1)));
-        let size = |kernel: &Kernel| Bucket::new(&symbols(kernel), |symbol| Some(if symbol.0 == 7 { 64 } else { 8 }));
+        let size =
+            |kernel: &Computation| Bucket::new(&symbols(kernel), |symbol| Some(if symbol.0 == 7 { 64 } else { 8 }));
         assert_eq!((size(&reads(7, 3)).to_string(), size(&reads(3, 7)).to_string()), ("64x8".into(), "8x64".into()));
     }
 

@@ -1,4 +1,4 @@
-use super::case::{Case, length, out};
+use super::tracer::{CaseTracer, length, out};
 use super::{Outputs, ReplayError, rowwise};
 use rewire_graph::{Ragged, Tensor};
 use rewire_hstu::ops::{self, Attention, IntervalMask, SeqLen, StandardMask};
@@ -49,7 +49,7 @@ impl Mha {
     }
 }
 
-pub(super) fn hstu_mha(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn hstu_mha(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let attrs: Mha = case.attributes()?;
     if attrs.training && attrs.dropout_pr > 0.0 {
         return Err(case.unsupported_dropout());
@@ -67,7 +67,7 @@ pub(super) fn hstu_mha(case: &Case) -> Result<Outputs, ReplayError> {
     Ok(out(ops::hstu_mha(&case.scope, [&q, &k, &v], &rows, &attrs.attention(), |pairs| mask.trace(pairs))))
 }
 
-pub(super) fn delta_hstu_mha(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn delta_hstu_mha(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let attrs: Mha = case.attributes()?;
     let keys = case.offsets("seq_offsets")?;
     let total = std::slice::from_ref(&keys.total);
@@ -81,7 +81,7 @@ pub(super) fn delta_hstu_mha(case: &Case) -> Result<Outputs, ReplayError> {
 }
 
 /// As many rows of the input `name` for each of `samples` samples.
-pub(super) fn equal_rows(case: &Case, name: &str, samples: usize, like: &Ragged) -> Result<Ragged, ReplayError> {
+pub(super) fn equal_rows(case: &CaseTracer, name: &str, samples: usize, like: &Ragged) -> Result<Ragged, ReplayError> {
     let rows = case.extent(name, 0)?;
     match rows.checked_div(samples.max(1)) {
         Some(each) if each * samples == rows => {
@@ -101,7 +101,7 @@ struct Sla {
     contextual_seq_len: usize,
 }
 
-pub(super) fn build_sla_func_tensor(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn build_sla_func_tensor(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let attrs: Sla = case.attributes()?;
     let rows = case.offsets("seq_offsets")?.of_total(&attrs.total_q.into());
     let mask = ops::SemiLocal {
@@ -128,7 +128,7 @@ struct PreprocessAndAttention {
     scaling_seqlen: i64,
 }
 
-pub(super) fn preprocess_and_attention(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn preprocess_and_attention(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let attrs: PreprocessAndAttention = case.attributes()?;
     let rows = case.offsets("seq_offsets")?;
     let x = case.input("x", std::slice::from_ref(&rows.total))?;

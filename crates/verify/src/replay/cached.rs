@@ -1,5 +1,5 @@
 use super::attention::equal_rows;
-use super::case::Case;
+use super::tracer::CaseTracer;
 use super::{Outputs, ReplayError, module};
 use rewire_graph::{Ragged, Scope, Tensor};
 use rewire_hstu::modules::{KvCache, StuInput, StuLayer, StuStack};
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case")]
-enum Step {
+enum CachedCall {
     Forward { max_seq_len: usize, max_kv_caching_len: usize },
     CachedForward {},
 }
@@ -98,22 +98,22 @@ impl Cached for StuStack {
     }
 }
 
-pub(super) fn stu_layer(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn stu_layer(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     run(case, &module::layer(case.init()?)?)
 }
 
-pub(super) fn stu_stack(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn stu_stack(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     run(case, &module::stack(case)?)
 }
 
-fn run(case: &Case, module: &impl Cached) -> Result<Outputs, ReplayError> {
-    let steps = Vec::<Step>::deserialize(case.part("steps"))?;
+fn run(case: &CaseTracer, module: &impl Cached) -> Result<Outputs, ReplayError> {
+    let steps = Vec::<CachedCall>::deserialize(case.part("steps"))?;
     let mut caches: Vec<KvCache> = vec![];
     let mut outputs = vec![];
     for (number, step) in steps.iter().enumerate() {
         let name = |name: &str| format!("step{number}.{name}");
         let y = match step {
-            Step::Forward { max_seq_len, max_kv_caching_len } => {
+            CachedCall::Forward { max_seq_len, max_kv_caching_len } => {
                 let input = forward_input(case, &name, *max_seq_len)?;
                 let y = match case.optional(&name("kv_caching_lengths"), |name| case.lengths(name))? {
                     Some(cached) => {
@@ -128,7 +128,7 @@ fn run(case: &Case, module: &impl Cached) -> Result<Outputs, ReplayError> {
                 outputs.extend(cache_outputs(&caches, |layer| name(&module.prefix(layer))));
                 y
             }
-            Step::CachedForward {} => {
+            CachedCall::CachedForward {} => {
                 let Some(cached) = caches.first().map(|cache| cache.rows.clone()) else {
                     return Err(ReplayError::Missing { name: format!("in.{}", name("kv_caching_lengths")) });
                 };
@@ -145,7 +145,11 @@ fn run(case: &Case, module: &impl Cached) -> Result<Outputs, ReplayError> {
     Ok(outputs)
 }
 
-fn forward_input(case: &Case, name: &impl Fn(&str) -> String, max_seq_len: usize) -> Result<StuInput, ReplayError> {
+fn forward_input(
+    case: &CaseTracer,
+    name: &impl Fn(&str) -> String,
+    max_seq_len: usize,
+) -> Result<StuInput, ReplayError> {
     let rows = case.offsets(&name("x_offsets"))?;
     let x = case.input(&name("x"), std::slice::from_ref(&rows.total))?;
     let num_targets = case.optional(&name("num_targets"), |name| case.counts(name, &rows))?;

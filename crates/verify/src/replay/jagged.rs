@@ -1,4 +1,4 @@
-use super::case::{Case, out};
+use super::tracer::{CaseTracer, out};
 use super::{Outputs, ReplayError};
 use rewire_graph::{Dim, Ragged, Tensor};
 use rewire_hstu::ops::{self, Positions, TimeBucketFn, TimeBuckets};
@@ -12,7 +12,7 @@ struct Truncation {
     contextual_seq_len: usize,
 }
 
-pub(super) fn stu_truncation(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn stu_truncation(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let attrs: Truncation = case.attributes()?;
     let rows = case.offsets("x_offsets")?;
     let x = case.input("x", std::slice::from_ref(&rows.total))?;
@@ -55,7 +55,7 @@ struct Sides {
 
 impl Sides {
     /// How rows are divided on both sides. A side without offsets has its greatest length in every sample.
-    fn rows(&self, case: &Case) -> Result<[Ragged; 2], ReplayError> {
+    fn rows(&self, case: &CaseTracer) -> Result<[Ragged; 2], ReplayError> {
         let left = case.optional("offsets_left", |name| case.offsets(name))?;
         let right = case.optional("offsets_right", |name| case.offsets(name))?;
         let dense = |batch: Dim, len: Option<usize>, name: &str| match len {
@@ -85,21 +85,21 @@ impl Sides {
     }
 }
 
-pub(super) fn concat(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn concat(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let [left, right] = case.attributes::<Sides>()?.rows(case)?;
     let a = case.input("values_left", std::slice::from_ref(&left.total))?;
     let b = case.input("values_right", std::slice::from_ref(&right.total))?;
     Ok(out(ops::concat_2d_jagged(&a, &left, &b, &right).0))
 }
 
-pub(super) fn split(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn split(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let [left, right] = case.attributes::<Sides>()?.rows(case)?;
     let values = case.input("values", &[left.total.clone() + right.total.clone()])?;
     let (a, b) = ops::split_2d_jagged(&values, &left, &right);
     Ok(vec![("left".to_owned(), a), ("right".to_owned(), b)])
 }
 
-pub(super) fn bmm(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn bmm(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let rows = case.offsets("seq_offsets")?;
     let jagged = case.input("jagged", std::slice::from_ref(&rows.total))?;
     let dense = case.input("dense", std::slice::from_ref(&rows.batch))?;
@@ -132,7 +132,7 @@ struct Placed {
 }
 
 impl Placed {
-    fn new(case: &Case) -> Result<Self, ReplayError> {
+    fn new(case: &CaseTracer) -> Result<Self, ReplayError> {
         let rows = case.offsets("seq_offsets")?;
         Ok(Self {
             x: case.input("seq_embeddings", std::slice::from_ref(&rows.total))?,
@@ -153,14 +153,14 @@ impl Placed {
     }
 }
 
-pub(super) fn positions(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn positions(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let attrs: Position = case.attributes()?;
     let placed = Placed::new(case)?;
     let positions = placed.positions(attrs.interleave_targets);
     Ok(out(ops::add_positional_embeddings(&placed.x, &placed.table, attrs.alpha, &positions)))
 }
 
-pub(super) fn timestamp_positions(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn timestamp_positions(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let (attrs, time): (Position, TimestampPosition) = (case.attributes()?, case.attributes()?);
     let placed = Placed::new(case)?;
     let times = case.input("timestamp_embeddings_weight", &[])?;

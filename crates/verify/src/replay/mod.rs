@@ -10,20 +10,20 @@
 
 mod attention;
 mod cached;
-mod case;
 mod fusion;
 mod jagged;
 mod module;
 mod pipeline;
 mod preprocessor;
 mod rowwise;
+mod tracer;
 
-use case::Case;
 use rewire_graph::{DType, Graph, GraphError, Tensor};
 use rewire_hstu::modules::ConfigError;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use thiserror::Error;
+use tracer::CaseTracer;
 
 /// A case as a graph.
 #[derive(Clone, Debug)]
@@ -78,13 +78,13 @@ pub fn trace(op: &str, attrs: &Value, tensors: &BTreeMap<String, (DType, Vec<usi
     if op.starts_with("fusion_") {
         return Ok(Replay { graph: fusion::trace(attrs, tensors)?, exact: false });
     }
-    let case = Case::new(op, attrs, tensors);
+    let case = CaseTracer::new(op, attrs, tensors);
     let outputs = outputs(op, &case)?;
     let exact = matches!(op, "concat_2D_jagged" | "split_2D_jagged" | "stu_truncation" | "build_sla_func_tensor");
     Ok(Replay { graph: case.finish(outputs)?, exact })
 }
 
-fn outputs(op: &str, case: &Case) -> Result<Outputs, ReplayError> {
+fn outputs(op: &str, case: &CaseTracer) -> Result<Outputs, ReplayError> {
     match op {
         "hstu_mha" => attention::hstu_mha(case),
         "delta_hstu_mha" => attention::delta_hstu_mha(case),

@@ -1,4 +1,4 @@
-use super::case::{Case, out};
+use super::tracer::{CaseTracer, out};
 use super::{Outputs, ReplayError};
 use rewire_graph::Ragged;
 use rewire_hstu::modules::{
@@ -15,7 +15,7 @@ struct Call {
     max_seq_len: usize,
 }
 
-pub(super) fn stu_layer(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn stu_layer(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let layer = layer(case.init()?)?;
     let input = stu_input(case)?;
     let mut outputs = out(layer.forward(&case.scope, &input));
@@ -31,7 +31,7 @@ pub(super) fn layer(config: StuConfig) -> Result<StuLayer, ReplayError> {
     Ok(StuLayer { config })
 }
 
-fn stu_input(case: &Case) -> Result<StuInput, ReplayError> {
+fn stu_input(case: &CaseTracer) -> Result<StuInput, ReplayError> {
     let Call { max_seq_len } = case.call()?;
     let rows = case.offsets("x_offsets")?;
     let x = case.input("x", std::slice::from_ref(&rows.total))?;
@@ -49,7 +49,7 @@ struct StackInit {
     truncate_tail_len: usize,
 }
 
-pub(super) fn stack(case: &Case) -> Result<StuStack, ReplayError> {
+pub(super) fn stack(case: &CaseTracer) -> Result<StuStack, ReplayError> {
     let init: StackInit = case.init()?;
     Ok(StuStack {
         layers: init.stu_list.into_iter().map(layer).collect::<Result<_, _>>()?,
@@ -58,7 +58,7 @@ pub(super) fn stack(case: &Case) -> Result<StuStack, ReplayError> {
     })
 }
 
-pub(super) fn stu_stack(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn stu_stack(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let output = stack(case)?.forward(&case.scope, &stu_input(case)?);
     Ok(vec![
         ("x".to_owned(), output.x),
@@ -67,7 +67,7 @@ pub(super) fn stu_stack(case: &Case) -> Result<Outputs, ReplayError> {
     ])
 }
 
-pub(super) fn positional_encoder(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn positional_encoder(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let encoder: HstuPositionalEncoder = case.init()?;
     encoder.check()?;
     let rows = case.offsets("seq_offsets")?;
@@ -86,7 +86,11 @@ pub(super) fn positional_encoder(case: &Case) -> Result<Outputs, ReplayError> {
 }
 
 /// Constructor arguments that are not options of the kind, and the options as `{kind: options}`.
-fn kind<T: DeserializeOwned>(case: &Case, kind: &str, own: &[&str]) -> Result<(Map<String, Value>, T), ReplayError> {
+fn kind<T: DeserializeOwned>(
+    case: &CaseTracer,
+    kind: &str,
+    own: &[&str],
+) -> Result<(Map<String, Value>, T), ReplayError> {
     let init: Map<String, Value> = case.init()?;
     let (own, options): (Map<_, _>, Map<_, _>) = init.into_iter().partition(|(key, _)| own.contains(&key.as_str()));
     Ok((own, T::deserialize(json!({ kind: options }))?))
@@ -97,11 +101,11 @@ fn argument(arguments: &Map<String, Value>, key: &str) -> Result<usize, ReplayEr
 }
 
 /// History and target rows.
-fn uih_and_targets(case: &Case) -> Result<[Ragged; 2], ReplayError> {
+fn uih_and_targets(case: &CaseTracer) -> Result<[Ragged; 2], ReplayError> {
     Ok([case.offsets("uih_offsets")?, case.offsets("target_offsets")?])
 }
 
-pub(super) fn content_encoder(case: &Case, name: &str) -> Result<Outputs, ReplayError> {
+pub(super) fn content_encoder(case: &CaseTracer, name: &str) -> Result<Outputs, ReplayError> {
     let (own, config) = kind(case, name, &["uih_embedding_dim", "target_embedding_dim"])?;
     let encoder = ContentEncoder {
         config,
@@ -115,7 +119,7 @@ pub(super) fn content_encoder(case: &Case, name: &str) -> Result<Outputs, Replay
     Ok(out(encoder.forward(&case.scope, (&history, &uih), (&candidates, &targets)).0))
 }
 
-pub(super) fn action_encoder(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn action_encoder(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let encoder: SimpleActionEncoder = case.init()?;
     encoder.check()?;
     let [uih, targets] = uih_and_targets(case)?;
@@ -124,7 +128,7 @@ pub(super) fn action_encoder(case: &Case) -> Result<Outputs, ReplayError> {
     Ok(out(encoder.forward(&case.scope, &actions, watchtimes.as_ref(), &uih, &targets).0))
 }
 
-pub(super) fn contextual_mlp(case: &Case, name: &str) -> Result<Outputs, ReplayError> {
+pub(super) fn contextual_mlp(case: &CaseTracer, name: &str) -> Result<Outputs, ReplayError> {
     let dims = ["sequential_input_dim", "sequential_output_dim", "contextual_embedding_dim"];
     let (own, config) = kind::<ContextualMlpConfig>(case, name, &dims)?;
     config.check()?;
@@ -136,7 +140,7 @@ pub(super) fn contextual_mlp(case: &Case, name: &str) -> Result<Outputs, ReplayE
     Ok(out(mlp.forward(&case.scope, &x, &rows, context.as_ref())))
 }
 
-pub(super) fn postprocessor(case: &Case, name: &str) -> Result<Outputs, ReplayError> {
+pub(super) fn postprocessor(case: &CaseTracer, name: &str) -> Result<Outputs, ReplayError> {
     let (_, config) = kind(case, name, &["embedding_dim"])?;
     let rows = [case.scope.size("rows")];
     let x = case.input("seq_embeddings", &rows)?;

@@ -1,14 +1,14 @@
-use super::case::Case;
 use super::preprocessor::features;
+use super::tracer::CaseTracer;
 use super::{Outputs, ReplayError};
 use rewire_hstu::modules::{Features, HstuConfig, HstuMatchEncoder, HstuTransducer};
 
-fn pipeline_features(case: &Case, config: &HstuConfig) -> Result<Features, ReplayError> {
+fn pipeline_features(case: &CaseTracer, config: &HstuConfig) -> Result<Features, ReplayError> {
     let contextual = (config.max_contextual_seq_len > 0).then_some(config.contextual_group_name.as_str());
     features(case, &config.name, contextual, &config.input_preprocessor)
 }
 
-pub(super) fn transducer(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn transducer(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let config: HstuConfig = case.init()?;
     let features = pipeline_features(case, &config)?;
     let output = HstuTransducer::new(config)?.forward(&case.scope, &features);
@@ -16,7 +16,7 @@ pub(super) fn transducer(case: &Case) -> Result<Outputs, ReplayError> {
     Ok(std::iter::once(("candidate_embeddings".to_owned(), output.candidates)).chain(full).collect())
 }
 
-pub(super) fn match_encoder(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn match_encoder(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let config: HstuConfig = case.init()?;
     let features = pipeline_features(case, &config)?;
     let query_time = match config.query_time_key.as_str() {

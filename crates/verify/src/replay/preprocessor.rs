@@ -1,4 +1,4 @@
-use super::case::Case;
+use super::tracer::CaseTracer;
 use super::{Outputs, ReplayError};
 use rewire_hstu::modules::{Features, InputPreprocessor, InputPreprocessorConfig, Sequence, width};
 use serde::Deserialize;
@@ -21,7 +21,7 @@ struct Init {
     input_preprocessor: InputPreprocessorConfig,
 }
 
-pub(super) fn preprocessor(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn preprocessor(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let init: Init = case.init()?;
     let contextual = (init.max_contextual_seq_len > 0).then_some(init.contextual_group_name.as_str());
     let features = features(case, &init.name, contextual, &init.input_preprocessor)?;
@@ -52,7 +52,7 @@ pub(super) fn preprocessor(case: &Case) -> Result<Outputs, ReplayError> {
 
 /// The features that a preprocessor reads, by the reference's keys.
 pub(super) fn features(
-    case: &Case,
+    case: &CaseTracer,
     name: &str,
     contextual: Option<&str>,
     config: &InputPreprocessorConfig,
@@ -76,7 +76,7 @@ pub(super) fn features(
     Ok(Features { uih: history, candidates, contextual })
 }
 
-fn sequence(case: &Case, name: &str) -> Result<Sequence, ReplayError> {
+fn sequence(case: &CaseTracer, name: &str) -> Result<Sequence, ReplayError> {
     let rows = case.lengths(&format!("{name}.sequence_length"))?;
     let embeddings = case.input(&format!("{name}.sequence"), std::slice::from_ref(&rows.total))?;
     let timestamps = case.column(&format!("{name}_timestamp.sequence"), &rows.total)?;

@@ -1,4 +1,4 @@
-use super::case::{Case, out};
+use super::tracer::{CaseTracer, out};
 use super::{Outputs, ReplayError};
 use rewire_graph::Tensor;
 use rewire_hstu::modules::width;
@@ -6,7 +6,7 @@ use rewire_hstu::ops::{self, NormMulDropout, UvqkWeights};
 use serde::Deserialize;
 
 /// Inputs with a row a row of the first one.
-fn rows<const N: usize>(case: &Case, names: [&str; N]) -> Result<[Tensor; N], ReplayError> {
+fn rows<const N: usize>(case: &CaseTracer, names: [&str; N]) -> Result<[Tensor; N], ReplayError> {
     let rows = [case.scope.size("rows")];
     let mut tensors = vec![];
     for name in names {
@@ -15,7 +15,7 @@ fn rows<const N: usize>(case: &Case, names: [&str; N]) -> Result<[Tensor; N], Re
     tensors.try_into().map_err(|_| ReplayError::Missing { name: names.join(", ") })
 }
 
-pub(super) fn addmm(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn addmm(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let vector = case.rank("input")? == 1;
     let rows = [case.scope.size("rows")];
     let a = case.input("mat1", &rows)?;
@@ -29,19 +29,19 @@ struct Norm {
     eps: f64,
 }
 
-pub(super) fn layer_norm(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn layer_norm(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let Norm { eps } = case.attributes()?;
     let [x] = rows(case, ["x"])?;
     Ok(out(x.layer_norm(&case.input("weight", &[])?, &case.input("bias", &[])?, eps)))
 }
 
-pub(super) fn swish_layer_norm(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn swish_layer_norm(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let Norm { eps } = case.attributes()?;
     let [x] = rows(case, ["x"])?;
     Ok(out(x.swish_layer_norm(&case.input("weight", &[])?, &case.input("bias", &[])?, eps)))
 }
 
-pub(super) fn rms_norm(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn rms_norm(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let Norm { eps } = case.attributes()?;
     let [x] = rows(case, ["x"])?;
     Ok(out(x.rms_norm(&case.input("weight", &[])?, eps)))
@@ -68,14 +68,14 @@ impl NormMul {
     }
 }
 
-pub(super) fn norm_mul_dropout(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn norm_mul_dropout(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let options = case.attributes::<NormMul>()?.options();
     let [x, u] = rows(case, ["x", "u"])?;
     let (weight, bias) = (case.input("weight", &[])?, case.input("bias", &[])?);
     Ok(out(ops::norm_mul_dropout(&case.scope, &x, &u, [&weight, &bias], &options)))
 }
 
-pub(super) fn compute_output(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn compute_output(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let options = case.attributes::<NormMul>()?.options();
     let [attn, u, x] = rows(case, ["attn", "u", "x"])?;
     let (weight, bias) = (case.input("norm_weight", &[])?, case.input("norm_bias", &[])?);
@@ -91,7 +91,7 @@ struct Uvqk {
     hidden_dim: usize,
 }
 
-pub(super) fn uvqk_weights(case: &Case) -> Result<UvqkWeights, ReplayError> {
+pub(super) fn uvqk_weights(case: &CaseTracer) -> Result<UvqkWeights, ReplayError> {
     let Uvqk { norm_eps, num_heads, attn_dim, hidden_dim } = case.attributes()?;
     width("num_heads", num_heads)?;
     width("attn_dim", attn_dim)?;
@@ -108,7 +108,7 @@ pub(super) fn uvqk_weights(case: &Case) -> Result<UvqkWeights, ReplayError> {
     })
 }
 
-pub(super) fn compute_uqvk(case: &Case) -> Result<Outputs, ReplayError> {
+pub(super) fn compute_uqvk(case: &CaseTracer) -> Result<Outputs, ReplayError> {
     let [x] = rows(case, ["x"])?;
     let uvqk = ops::hstu_compute_uqvk(&x, &uvqk_weights(case)?);
     let named = [("u", uvqk.u), ("q", uvqk.q), ("k", uvqk.k), ("v", uvqk.v)];

@@ -2,7 +2,7 @@ mod variants;
 
 use crate::case::Expected;
 use crate::replay::ReplayError;
-use crate::{Case, CaseError, Mismatch, relative_error};
+use crate::{CaseError, GoldenCase, Mismatch, relative_error};
 use rewire::{describe, weights, write_file};
 use rewire_graph::{DifferentiateError, HostTensor};
 use rewire_graph_rewrite::emit::Tuning;
@@ -86,7 +86,7 @@ pub struct CaseReport {
 
 /// A case ready to run.
 struct Loaded {
-    case: Case,
+    case: GoldenCase,
     session: Session,
     inputs: Inputs,
     /// The results only move data.
@@ -103,7 +103,7 @@ pub struct Verifier {
 #[derive(Debug, Error)]
 enum Failure {
     #[error(transparent)]
-    Case(#[from] CaseError),
+    GoldenCase(#[from] CaseError),
     #[error(transparent)]
     Differentiate(#[from] DifferentiateError),
     #[error(transparent)]
@@ -130,7 +130,9 @@ impl fmt::Display for Status {
 impl Failure {
     fn status(&self) -> Status {
         match self {
-            Self::Case(CaseError::Replay { source, .. }) if matches!(**source, ReplayError::Unsupported { .. }) => {
+            Self::GoldenCase(CaseError::Replay { source, .. })
+                if matches!(**source, ReplayError::Unsupported { .. }) =>
+            {
                 Status::Unsupported
             }
             Self::Differentiate(DifferentiateError::Operator { .. }) => Status::Unsupported,
@@ -206,7 +208,7 @@ impl Verifier {
     }
 
     fn load(&self, path: &Path, report: &mut CaseReport) -> Result<Loaded, Failure> {
-        let case = Case::read(path)?;
+        let case = GoldenCase::read(path)?;
         report.op = case.op().to_owned();
         let has_gradients = self.options.backward && case.expected().any(|expected| expected.is_gradient);
         report.tolerance = tolerance(&case, has_gradients);
@@ -245,7 +247,7 @@ impl CaseReport {
 
 impl Verifier {
     /// The results of a case that are compared.
-    fn expected<'a>(&self, case: &'a Case) -> impl Iterator<Item = Expected<'a>> {
+    fn expected<'a>(&self, case: &'a GoldenCase) -> impl Iterator<Item = Expected<'a>> {
         let backward = self.options.backward;
         case.expected().filter(move |expected| backward || !expected.is_gradient)
     }
@@ -282,7 +284,7 @@ impl Verifier {
         }
     }
 
-    fn save(&self, case: &Case, outputs: &Outputs, path: &Path) -> Result<(), Failure> {
+    fn save(&self, case: &GoldenCase, outputs: &Outputs, path: &Path) -> Result<(), Failure> {
         let failed = |reason: String| Failure::Save { path: path.to_owned(), reason };
         let computed = self.expected(case).filter_map(|Expected { stored: name, computed, .. }| {
             Some((name.to_owned(), stored(outputs.get(&computed)?, case.tensor(name))))
@@ -296,7 +298,7 @@ impl Verifier {
 }
 
 /// What the error of a result may be.
-fn tolerance(case: &Case, is_gradient: bool) -> f64 {
+fn tolerance(case: &GoldenCase, is_gradient: bool) -> f64 {
     match (case.half(), is_gradient) {
         (true, _) => TOLERANCE_HALF,
         (false, true) => TOLERANCE_GRADIENT,
@@ -305,7 +307,7 @@ fn tolerance(case: &Case, is_gradient: bool) -> f64 {
 }
 
 /// The tensors that the plan reads; gradients, which are stored in the type of inputs, in that of what they are gradients of.
-fn inputs(case: &Case, plan: &Plan) -> Inputs {
+fn inputs(case: &GoldenCase, plan: &Plan) -> Inputs {
     let tensor = |input: Named<'_>| {
         let tensor = case.input(input.name)?;
         let is_gradient = input.name.starts_with("grad_out.");

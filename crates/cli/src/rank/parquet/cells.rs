@@ -1,6 +1,6 @@
 //! Rows of one column.
 
-use super::columns::{Leaf, Role};
+use super::columns::{LeafColumn, Role};
 use super::fault::ColumnFault;
 use super::guard::guarded;
 use super::pages::{Content, Pages};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reads a column row by row, and keeps what it reads back to back.
 pub struct Cells {
-    pub leaf: Leaf,
+    pub leaf: LeafColumn,
     /// The column in the row group that is read.
     reader: Option<ColumnReader>,
     levels: Levels,
@@ -35,7 +35,7 @@ struct Levels {
 }
 
 impl Cells {
-    pub fn new(leaf: Leaf) -> Self {
+    pub fn new(leaf: LeafColumn) -> Self {
         let (levels, taken) = (Levels::default(), Arc::default());
         Self { leaf, reader: None, levels, taken, users: vec![], values: vec![], offsets: vec![0] }
     }
@@ -103,7 +103,7 @@ impl Cells {
     fn close(&mut self, start: usize) -> Result<(), ColumnFault> {
         let read = self.values.get(start..).unwrap_or_default();
         read.iter().try_for_each(|&value| self.signed(value).map(drop))?;
-        let Leaf { role, entry, value, .. } = &self.leaf;
+        let LeafColumn { role, entry, value, .. } = &self.leaf;
         match (*entry, self.levels.definitions.as_slice()) {
             (None, _) if read.is_empty() => return Err(ColumnFault::Null { expected: "an integer" }),
             (None, _) => {}

@@ -16,7 +16,7 @@ pub enum Role {
 
 /// A column of a file that the model reads.
 #[derive(Clone, Debug)]
-pub struct Leaf {
+pub struct LeafColumn {
     /// Position among the columns of the file.
     pub position: usize,
     /// Name for messages.
@@ -31,9 +31,9 @@ pub struct Leaf {
 }
 
 /// The columns that the model reads.
-pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<Leaf>, String> {
+pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<LeafColumn>, String> {
     ["history", "candidates"].iter().try_for_each(|group| check_struct(file.root_schema(), group))?;
-    let mut leaves: Vec<Leaf> = Vec::new();
+    let mut leaves: Vec<LeafColumn> = Vec::new();
     for (position, column) in file.columns().iter().enumerate() {
         let Some((role, depth)) = role(column.path().parts(), schema) else { continue };
         let parts = column.path().parts();
@@ -45,7 +45,7 @@ pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<Leaf>, Str
         let (entry, value) = levels(file.root_schema(), column, is_list, depth)
             .ok_or_else(|| format!("`{name}` is no {}", if is_list { "list of integers" } else { "single value" }))?;
         let unsigned = check_type(&role, &name, column)?;
-        leaves.push(Leaf { position, name, role, entry, value, unsigned });
+        leaves.push(LeafColumn { position, name, role, entry, value, unsigned });
     }
     if !leaves.iter().any(|leaf| leaf.role == Role::User) {
         return Err("the column `user` is missing".into());

@@ -36,7 +36,7 @@ fn flat_form() -> String {
     )
 }
 
-type Leaf<'a> = (&'a [i64], &'a [i16], &'a [i16]);
+type LeafData<'a> = (&'a [i64], &'a [i16], &'a [i16]);
 
 fn column<T: DataType>(group: &mut SerializedRowGroupWriter<'_, File>, leaf: (&[T::T], &[i16], &[i16])) {
     let mut column = group.next_column().unwrap().unwrap();
@@ -59,7 +59,7 @@ fn write_as(name: &str, message: &str, depth: i16, properties: WriterProperties)
     let (full, empty) = (depth + 3, depth + 1);
     column::<ByteArrayType>(&mut group, (&[ByteArray::from("a"), ByteArray::from("b")], &[1, 1], &[]));
     column::<Int64Type>(&mut group, (&[4, 5], &[1, 1], &[]));
-    let leaves: [Leaf<'_>; 4] = [
+    let leaves: [LeafData<'_>; 4] = [
         (&[1, 2], &[full, full, empty], &[0, 1, 0]),
         (&[10, 20], &[full, full, empty], &[0, 1, 0]),
         (&[7, 8, 3], &[full, full, full], &[0, 1, 0]),
@@ -168,7 +168,7 @@ fn a_cut_or_damaged_file_is_an_error() {
 }
 
 /// A file with the columns `user` and `history.item` of another form; `leaf` has a row for each of two users.
-fn with_items(name: &str, items: &str, leaf: Leaf<'_>) -> PathBuf {
+fn with_items(name: &str, items: &str, leaf: LeafData<'_>) -> PathBuf {
     let path = std::env::temp_dir().join(format!("rewire-{}-{name}.parquet", std::process::id()));
     let message = format!("message m {{ required int64 user; {items} }}");
     let message = Arc::new(parse_message_type(&message).unwrap());
@@ -201,7 +201,7 @@ fn lists_of_every_form_are_read() {
 
 #[test]
 fn values_that_are_missing_or_no_lists_are_named() {
-    let fault = |name: &str, form: &str, leaf: Leaf<'_>| {
+    let fault = |name: &str, form: &str, leaf: LeafData<'_>| {
         let fault = read(with_items(name, form, leaf), &items_alone()).unwrap_err();
         fault.to_string()
     };

@@ -21,7 +21,7 @@ const SUBGROUPS: u32 = 4;
 
 /// How a workgroup's queries and keys are divided among subgroups and matrices.
 #[derive(Clone, Copy)]
-pub(super) struct Tile {
+pub(super) struct CooperativeAttentionTile {
     size: u32,
     subgroup: u32,
     /// Widths, in whole matrices.
@@ -36,7 +36,7 @@ pub(super) struct Tile {
     split: u32,
 }
 
-impl Tile {
+impl CooperativeAttentionTile {
     /// The tile for attention that takes cooperative matrices: of halves, without softmax, on a target that has them.
     pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let (size, subgroup) = (target.matrix, target.subgroup_size);
@@ -137,7 +137,11 @@ pub(super) fn candidates(size: u32) -> Vec<Tuning> {
 }
 
 /// Emits attention of cooperative matrices.
-pub(super) fn emit(kernel: &Attention<'_>, tile: &Tile, module: Module) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(
+    kernel: &Attention<'_>,
+    tile: &CooperativeAttentionTile,
+    module: Module,
+) -> Result<ParsedKernel, EmitError> {
     let items = |width: u32| (tile.keys * width / 4).div_ceil(tile.threads());
     let stage_groups = tile.size * (tile.keys / tile.split) / 4;
     let variables = vec![
@@ -155,10 +159,10 @@ pub(super) fn emit(kernel: &Attention<'_>, tile: &Tile, module: Module) -> Resul
         ("depth", tile.depth.into()),
         ("value_depth", tile.value_depth.into()),
         ("chunk", tile.chunk().into()),
-        ("query_pitch", Tile::pitch(tile.chunk()).into()),
-        ("key_pitch", Tile::pitch(tile.depth).into()),
-        ("value_pitch", Tile::pitch(tile.value_depth).into()),
-        ("weight_pitch", Tile::pitch(tile.keys).into()),
+        ("query_pitch", CooperativeAttentionTile::pitch(tile.chunk()).into()),
+        ("key_pitch", CooperativeAttentionTile::pitch(tile.depth).into()),
+        ("value_pitch", CooperativeAttentionTile::pitch(tile.value_depth).into()),
+        ("weight_pitch", CooperativeAttentionTile::pitch(tile.keys).into()),
         ("tile_length", tile.tile_length().into()),
         ("stage_pitch", tile.stage_pitch().into()),
         ("stage_length", tile.stage_length().into()),

@@ -21,8 +21,8 @@ fn cooperative_tile(
     kernel: &Attention<'_>,
     target: &Target,
     tuning: &Tuning,
-) -> Result<Option<cooperative::Tile>, EmitError> {
-    tuning.cooperative(|| cooperative::Tile::new(kernel, target, tuning))
+) -> Result<Option<cooperative::CooperativeAttentionTile>, EmitError> {
+    tuning.cooperative(|| cooperative::CooperativeAttentionTile::new(kernel, target, tuning))
 }
 
 /// Workgroups below which a GPU is not occupied.
@@ -50,7 +50,7 @@ impl Scheduled for Attention<'_> {
         }
         let Ok(cooperative) = cooperative_tile(self, target, &tuning) else { return tuning };
         let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
-        let choices = match (cooperative, plain::Tile::new(self, target, &tuning)) {
+        let choices = match (cooperative, plain::AttentionTile::new(self, target, &tuning)) {
             (Some(tile), _) => {
                 let of = |rows: u32, keys: u32| {
                     let columns = tuning.columns.or(Some(keys * target.matrix));

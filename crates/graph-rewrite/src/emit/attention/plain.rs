@@ -20,7 +20,7 @@ const MOST_SUMS: u32 = 32;
 
 /// How queries and values are divided among threads and steps.
 #[derive(Clone, Copy)]
-pub(super) struct Tile {
+pub(super) struct AttentionTile {
     /// Queries of a thread.
     each: u32,
     /// Elements of queries and keys that are staged at once.
@@ -31,7 +31,7 @@ pub(super) struct Tile {
     value_keys: u32,
 }
 
-impl Tile {
+impl AttentionTile {
     pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Self, EmitError> {
         let width = (kernel.qk_width.max(1) as u32).next_multiple_of(4);
         let value_chunks = (kernel.v_width as u32).div_ceil(CHUNK).max(1);
@@ -79,7 +79,7 @@ impl Tile {
 
 /// Emits attention of multiply-adds.
 pub(super) fn emit(kernel: &Attention<'_>, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-    let tile = Tile::new(kernel, module.target, tuning)?;
+    let tile = AttentionTile::new(kernel, module.target, tuning)?;
     let variables = vec![
         // Without, a shader is shorter, which a compiler for CPUs is the sooner done with.
         ("ahead", (!module.target.software).into()),

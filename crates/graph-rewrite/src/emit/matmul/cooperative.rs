@@ -17,7 +17,7 @@ const PADDING: u32 = 8;
 const SHARED_BYTES: u32 = 24 << 10;
 
 /// How a workgroup's tile is divided among subgroups and matrices.
-pub(super) struct Tile {
+pub(super) struct CooperativeMatmulTile {
     /// Rows, columns and depth of a matrix.
     size: u32,
     /// Invocations of a subgroup.
@@ -36,7 +36,7 @@ pub(super) struct Tile {
     along_depth: (bool, bool),
 }
 
-impl Tile {
+impl CooperativeMatmulTile {
     /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
     pub fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let (size, subgroup) = (target.matrix, target.subgroup_size);
@@ -149,7 +149,11 @@ pub(super) fn candidates((m, n): (Option<usize>, Option<usize>), size: u32) -> V
 }
 
 /// Emits a matrix product of cooperative matrices.
-pub(super) fn emit(kernel: &Product<'_>, tile: &Tile, mut module: Module) -> Result<ParsedKernel, EmitError> {
+pub(super) fn emit(
+    kernel: &Product<'_>,
+    tile: &CooperativeMatmulTile,
+    mut module: Module,
+) -> Result<ParsedKernel, EmitError> {
     let mut parts = Parts::new(kernel, &mut module, Element::Half)?;
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
     let (sum, outputs) = (kernel.sum(), &kernel.nest.outputs);

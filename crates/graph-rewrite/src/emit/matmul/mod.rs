@@ -25,8 +25,8 @@ fn cooperative_tile(
     kernel: &Product<'_>,
     target: &Target,
     tuning: &Tuning,
-) -> Result<Option<cooperative::Tile>, EmitError> {
-    tuning.cooperative(|| cooperative::Tile::new(kernel, target, tuning))
+) -> Result<Option<cooperative::CooperativeMatmulTile>, EmitError> {
+    tuning.cooperative(|| cooperative::CooperativeMatmulTile::new(kernel, target, tuning))
 }
 
 /// Rows up to which threads have more of `k` than of results.
@@ -63,7 +63,7 @@ impl Scheduled for Product<'_> {
         let sizes: Vec<_> = match &cooperative {
             Some(tile) => [1, 2, 4].map(|part| (tile.rows() / part, tile.columns() / part)).into(),
             None => {
-                let largest = plain::Tile::size(self, target);
+                let largest = plain::MatmulTile::size(self, target);
                 let is_smaller = |size: &(u32, u32)| !target.software && size.0 < largest.0 && size.1 <= largest.1;
                 let smaller = plain::SIZES.into_iter().filter(is_smaller);
                 std::iter::once(largest).chain(smaller).collect()

@@ -9,7 +9,7 @@ use crate::schedule::Product;
 static TEMPLATE: Template = template!("matmul.wgsl");
 
 /// Sizes of a workgroup's tile and of a thread's part of it.
-pub(super) struct Tile {
+pub(super) struct MatmulTile {
     m: u32,
     n: u32,
     k: u32,
@@ -26,7 +26,7 @@ const SMALL: u32 = 64 * 32;
 /// Bytes of workgroup memory that a small tile takes.
 const SMALL_BYTES: u32 = 16 << 10;
 
-impl Tile {
+impl MatmulTile {
     /// Rows and columns that suit the widths of a product and the target.
     pub fn size(kernel: &Product<'_>, target: &Target) -> (u32, u32) {
         let few_rows = matches!(kernel.m, Extent::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
@@ -166,7 +166,7 @@ fn bytes(kernel: &Product<'_>, (m, n, k): (u32, u32, u32)) -> u32 {
 
 /// Emits a matrix product of multiply-adds.
 pub(super) fn emit(kernel: &Product<'_>, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-    let tile = Tile::new(kernel, module.target, tuning)?;
+    let tile = MatmulTile::new(kernel, module.target, tuning)?;
     let mut parts = Parts::new(kernel, &mut module, Element::Float)?;
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
     parts.hooks += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;

@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashMap};
 
 /// What a kernel computes, operator by operator, producers first.
 pub(super) struct Body {
-    steps: Vec<Step>,
+    steps: Vec<BodyNode>,
     /// Positions among the steps.
     results: Vec<usize>,
 }
 
-enum Step {
+enum BodyNode {
     /// What the kernel reads.
     Operand(Value),
     /// What it computes from earlier steps.
@@ -32,9 +32,12 @@ impl Body {
                 }
                 let inputs = partition.inputs(value.node);
                 let step = if !partition.is_inside(nodes, window, value.node) {
-                    Step::Operand(value)
+                    BodyNode::Operand(value)
                 } else if complete {
-                    Step::Operator(value.node, inputs.iter().filter_map(|input| places.get(input)).copied().collect())
+                    BodyNode::Operator(
+                        value.node,
+                        inputs.iter().filter_map(|input| places.get(input)).copied().collect(),
+                    )
                 } else {
                     stack.push((value, true));
                     stack.extend(inputs.iter().rev().map(|&input| (input, false)));
@@ -54,8 +57,8 @@ impl Body {
         form.extend(self.results.iter().map(|&place| place as u32));
         for step in &self.steps {
             match step {
-                Step::Operand(value) => form.extend([0, partition.type_number(*value)]),
-                Step::Operator(id, inputs) => {
+                BodyNode::Operand(value) => form.extend([0, partition.type_number(*value)]),
+                BodyNode::Operator(id, inputs) => {
                     form.extend([1, partition.operator_number(*id), inputs.len() as u32]);
                     form.extend(inputs.iter().map(|&place| place as u32));
                 }
@@ -69,12 +72,12 @@ impl Body {
         let (mut body, mut values, mut operands) = (Graph::new(), Vec::with_capacity(self.steps.len()), 0);
         for step in &self.steps {
             values.push(match step {
-                Step::Operand(value) => {
+                BodyNode::Operand(value) => {
                     let ty = graph.ty(*value).cloned().ok_or_else(|| dangling(*value))?;
                     operands += 1;
                     Fused::add_operand(&mut body, operands - 1, ty)?
                 }
-                Step::Operator(id, inputs) => {
+                BodyNode::Operator(id, inputs) => {
                     let inputs: Vec<Value> = inputs.iter().filter_map(|&place| values.get(place)).copied().collect();
                     Value { node: body.add_copy(graph, *id, &inputs)?, port: 0 }
                 }
@@ -88,9 +91,9 @@ impl Body {
 
     /// What its operands stand for.
     pub fn operands(&self) -> Vec<Value> {
-        let operand = |step: &Step| match step {
-            Step::Operand(value) => Some(*value),
-            Step::Operator(..) => None,
+        let operand = |step: &BodyNode| match step {
+            BodyNode::Operand(value) => Some(*value),
+            BodyNode::Operator(..) => None,
         };
         self.steps.iter().filter_map(operand).collect()
     }

@@ -1,5 +1,5 @@
-use crate::lower::{Refusal, kernel};
-use crate::plan::Kernel;
+use crate::lower::{Refusal, computation};
+use crate::plan::Computation;
 use rewire_graph::op::{Identity, Op};
 use rewire_graph::{Graph, GraphError, Type};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ const KEPT: usize = 1 << 12;
 pub(in crate::passes) struct Trials(Arc<Mutex<Known>>);
 
 /// A kernel, or why there is none.
-pub(super) type Trial = Arc<Result<Kernel, Refusal>>;
+pub(super) type Trial = Arc<Result<Computation, Refusal>>;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -59,7 +59,7 @@ impl Trials {
         if let Some(trial) = self.known().kernels.get(&form) {
             return Arc::clone(trial);
         }
-        let made = body().map_err(|error| Refusal::Form(error.to_string())).and_then(|body| kernel(&body));
+        let made = body().map_err(|error| Refusal::Form(error.to_string())).and_then(|body| computation(&body));
         let trial = Arc::new(made);
         let kernels = &mut self.known().kernels;
         if kernels.len() < KEPT {

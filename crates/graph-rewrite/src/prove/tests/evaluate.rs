@@ -2,7 +2,7 @@
 //! nothing writes.
 
 use super::super::region::{Region, Values};
-use crate::plan::{Binding, Body, BufferId, HostSlot, Place as Memory, Plan, ShapeValues, Step};
+use crate::plan::{Binding, Body, BufferId, HostSlot, MemorySpace, Plan, ShapeValues, Step};
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
 use rewire_graph::{Dim, Scalar};
 use std::collections::hash_map::DefaultHasher;
@@ -59,7 +59,7 @@ pub(super) enum Wrong {
 
 impl Run<'_> {
     fn body(&self) -> &Body {
-        self.step.kernel.body()
+        self.step.computation.body()
     }
 
     fn dim(&self, dim: &Dim) -> Option<i64> {
@@ -75,7 +75,7 @@ impl Run<'_> {
 
     /// Evaluates the loops until one reads or writes where it must not.
     fn evaluate(&mut self) -> Result<(), Wrong> {
-        for region in Region::of(&self.step.kernel) {
+        for region in Region::of(&self.step.computation) {
             self.points(&region, &mut vec![])?;
         }
         Ok(())
@@ -83,7 +83,7 @@ impl Run<'_> {
 
     /// True if a result has elements that were not written.
     fn leaves(&self, position: usize) -> bool {
-        let written = self.step.kernel.written();
+        let written = self.step.computation.written();
         let result = written.iter().find(|written| usize::from(written.target) == position);
         let extents = result.map(|result| result.shape.iter().map(|dim| self.dim(dim)).product::<Option<i64>>());
         let count = self.written.get(&position).map_or(0, HashSet::len);
@@ -152,8 +152,8 @@ impl Run<'_> {
                 if !index.iter().zip(&declared.shape).all(within) {
                     return Err(Wrong::Outside { step: self.step.name.clone(), expression: id.0, index });
                 }
-                match declared.place {
-                    Memory::Host => {
+                match declared.space {
+                    MemorySpace::Host => {
                         word(self.vector(*operand).get(*index.first().unwrap_or(&0) as usize).copied().unwrap_or(0))
                     }
                     _ => word(integer(self.chance((operand, index)))),

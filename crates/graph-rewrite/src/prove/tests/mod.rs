@@ -7,7 +7,7 @@ mod plans;
 use super::region::{Region, Values};
 use super::*;
 use crate::plan::{
-    Binding, Body, Check, HostInput, HostOp, HostSlot, Kernel, Nest, Operand, Output, Place as Memory, ShapeEntry,
+    Binding, Body, Check, Computation, HostInput, HostOp, HostSlot, MemorySpace, Nest, Operand, Output, ShapeEntry,
     ShapeProgram, ShapeValues,
 };
 use evaluate::{Wrong, check};
@@ -40,7 +40,7 @@ const FINDINGS: &[Finding] = &[
     // A store at an index that is a float.
     Finding {
         plan: 0,
-        changes: &[("/steps/1/kernel/Nest/outputs/0/index/0", 3)],
+        changes: &[("/steps/1/computation/Nest/outputs/0/index/0", 3)],
         lengths: [&[1], &[0]],
         seed: 33612990945387467,
     },
@@ -62,15 +62,17 @@ fn what_no_entry_is_compared_with_may_be_anything() {
     let mut dag = Dag::new();
     let (index, at) = (dag.load(1, DType::I32, vec![]), dag.coord(0, Some(1)));
     let value = dag.load(0, DType::F32, vec![index]);
-    let operand = |dtype, shape, place| Operand { dtype, shape, place };
-    let operands =
-        vec![operand(DType::F32, vec![count.clone()], Memory::Device), operand(DType::I32, vec![], Memory::Host)];
+    let operand = |dtype, shape, space| Operand { dtype, shape, space };
+    let operands = vec![
+        operand(DType::F32, vec![count.clone()], MemorySpace::Device),
+        operand(DType::I32, vec![], MemorySpace::Host),
+    ];
     let output = Output { target: 0, dtype: DType::F32, shape: vec![1.into()], index: vec![at], value, columns: None };
     let body = Body { dag, operands, sizes: vec![] };
     let step = Step {
         name: String::new(),
         path: String::new(),
-        kernel: Kernel::Nest(Nest::map(body, vec![1.into()], vec![output])),
+        computation: Computation::Nest(Nest::map(body, vec![1.into()], vec![output])),
         reads: vec![Binding::Buffer(BufferId(0)), Binding::Host(position(0))],
         writes: vec![BufferId(1)],
     };
@@ -152,7 +154,7 @@ proptest! {
 
 /// What loading a plan checks of a step, as far as its loops go.
 fn is_sound(plan: &Plan, step: &Step) -> bool {
-    let body = step.kernel.body();
+    let body = step.computation.body();
     let operands = &body.operands;
     let refers = body.dag.ids().all(|id| match body.dag.expr(id) {
         Expr::Load { operand, index } => {
@@ -163,15 +165,16 @@ fn is_sound(plan: &Plan, step: &Step) -> bool {
         _ => true,
     });
     let has_roots =
-        step.kernel.nest().is_none_or(|nest| nest.roots().iter().all(|root| (root.0 as usize) < body.dag.len()));
+        step.computation.nest().is_none_or(|nest| nest.roots().iter().all(|root| (root.0 as usize) < body.dag.len()));
     if !has_roots {
         return false;
     }
-    let ragged = Region::of(&step.kernel).into_iter().flat_map(|region| region.coords).all(|extent| match extent {
-        Values::Ragged(offsets) => operands.get(usize::from(offsets)).is_some_and(|o| o.place == Memory::Host),
-        _ => true,
-    });
-    let results = step.kernel.written();
+    let ragged =
+        Region::of(&step.computation).into_iter().flat_map(|region| region.coords).all(|extent| match extent {
+            Values::Ragged(offsets) => operands.get(usize::from(offsets)).is_some_and(|o| o.space == MemorySpace::Host),
+            _ => true,
+        });
+    let results = step.computation.written();
     let bound = results.iter().all(|result| {
         let buffer = step.writes.get(usize::from(result.target)).and_then(|&id| plan.buffer(id));
         buffer.is_some_and(|buffer| buffer.shape == result.shape)
@@ -184,19 +187,19 @@ fn is_sound(plan: &Plan, step: &Step) -> bool {
 fn fits(plan: &Plan, values: &ShapeValues) -> bool {
     let dim = |dim: &Dim| dim.evaluate(|symbol| values.symbols.get(&symbol).copied()).filter(|&n| n < 1 << 20);
     plan.steps.iter().all(|step| {
-        let body = step.kernel.body();
-        let written = step.kernel.written();
+        let body = step.computation.body();
+        let written = step.computation.written();
         let read = body.operands.iter().map(|operand| operand.shape.as_slice());
         let shapes = read.chain(written.iter().map(|written| written.shape));
         let sized = shapes.flatten().chain(&body.sizes).all(|size| dim(size).is_some());
         let vectors = step.reads.iter().zip(&body.operands).all(|(read, operand)| match read {
             Binding::Host(slot) => {
                 let entries = values.slots.get(slot.0 as usize).map_or(0, Vec::len);
-                operand.place == Memory::Host && operand.shape.first().map_or(Some(1), dim) == Some(entries)
+                operand.space == MemorySpace::Host && operand.shape.first().map_or(Some(1), dim) == Some(entries)
             }
-            Binding::Buffer(_) => operand.place != Memory::Host,
+            Binding::Buffer(_) => operand.space != MemorySpace::Host,
         });
-        let samples = Region::of(&step.kernel).into_iter().all(|region| {
+        let samples = Region::of(&step.computation).into_iter().all(|region| {
             let ragged = region.coords.iter().filter_map(|extent| match extent {
                 Values::Ragged(offsets) => body.operands.get(usize::from(*offsets)),
                 _ => None,

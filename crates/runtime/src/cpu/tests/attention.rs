@@ -2,7 +2,7 @@ use super::naive::Point;
 use super::{Data, assert_close, body, device, host, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, HostTensor, Scalar};
-use rewire_graph_rewrite::plan::{Accumulation, Axis, Extent, Kernel, Nest, Output, ReduceOp};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
 const HEADS: usize = 3;
 
@@ -14,7 +14,7 @@ const KEY: u8 = 4;
 const DEPTH: u8 = 5;
 
 /// `silu(qk / 8) / 100`, causal with a window and the last `targets` keys seen only by themselves.
-fn kernel(dtype: DType, qk: usize, v: usize, masked: bool, softmax: bool) -> Kernel {
+fn kernel(dtype: DType, qk: usize, v: usize, masked: bool, softmax: bool) -> Computation {
     attention(dtype, [qk, v], softmax, |dag, sample, _, i, j| masked.then(|| mask(dag, sample, i, j)))
 }
 
@@ -24,7 +24,7 @@ fn attention(
     [qk, v]: [usize; 2],
     softmax: bool,
     mask: impl FnOnce(&mut Dag, ExprId, ExprId, ExprId, ExprId) -> Option<ExprId>,
-) -> Kernel {
+) -> Computation {
     let mut dag = Dag::new();
     let (sample, head) = (dag.coord(0, None), dag.coord(HEAD, Some(HEADS)));
     let [i, j, depth, value_column] = [ROW, KEY, DEPTH, COLUMN].map(|axis| dag.coord(axis, None));
@@ -62,7 +62,7 @@ fn attention(
     let mut axes = Axis::points([symbol(0), HEADS.into(), v.into()]);
     axes.insert(1, Axis { extent: ragged(), summed: false });
     axes.extend([ragged(), Extent::Dense(qk.into())].map(Axis::sum));
-    Kernel::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
+    Computation::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
 }
 
 /// The score where the mask lets a pair count, `hidden` elsewhere.
@@ -108,7 +108,7 @@ fn mask(dag: &mut Dag, sample: ExprId, i: ExprId, j: ExprId) -> ExprId {
     dag.binary(BinaryOp::And, both, seen)
 }
 
-fn expected(kernel: &Kernel, data: &[Data], lengths: &[usize]) -> Vec<f64> {
+fn expected(kernel: &Computation, data: &[Data], lengths: &[usize]) -> Vec<f64> {
     let nest = kernel.nest().unwrap();
     let [dot, statistics @ .., sum] = &nest.accumulations[..] else { panic!("no attention") };
     let (&[q, k], &[weight, v]) = (&dot.factors[..], &sum.factors[..]) else { panic!("no attention") };

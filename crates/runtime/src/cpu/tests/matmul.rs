@@ -2,10 +2,10 @@ use super::naive::Point;
 use super::{Data, assert_close, body, device, host, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::plan::{Accumulation, Axis, Extent, Kernel, Nest, Output, ReduceOp};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
 /// `silu(a b + bias)`; `b` is `[k, n]` or `[n, k]`, of either storage type; with `norm`, rows of `a` are centred.
-fn dense(dtype: DType, n: usize, k: usize, transposed: bool, norm: bool) -> Kernel {
+fn dense(dtype: DType, n: usize, k: usize, transposed: bool, norm: bool) -> Computation {
     let mut dag = Dag::new();
     let (row, column, x) = (dag.coord(0, None), dag.coord(1, None), dag.coord(2, None));
     let mut a = dag.load(0, DType::F32, vec![row, x]);
@@ -36,7 +36,7 @@ fn dense(dtype: DType, n: usize, k: usize, transposed: bool, norm: bool) -> Kern
         vec![device(DType::F32, vec![symbol(0), k.into()]), device(dtype, shape), device(DType::F32, vec![n.into()])];
     let mut axes = Axis::points([symbol(0), n.into()]);
     axes.push(Axis::sum(Extent::Dense(k.into())));
-    Kernel::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
+    Computation::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
 }
 
 fn dense_data(dtype: DType, m: usize, n: usize, k: usize, transposed: bool) -> Vec<Data> {
@@ -104,7 +104,7 @@ fn a_row_does_not_depend_on_its_batch_mates() {
 }
 
 /// `sum over k of a(offsets[s] + m, k) * b(s, k, n)` for every sample.
-fn ragged(n: usize, k: usize, computed: bool) -> Kernel {
+fn ragged(n: usize, k: usize, computed: bool) -> Computation {
     let mut dag = Dag::new();
     let [sample, row, column, x] = [0, 1, 2, 3].map(|axis| dag.coord(axis, None));
     let offset = dag.load(0, DType::I32, vec![sample]);
@@ -134,7 +134,7 @@ fn ragged(n: usize, k: usize, computed: bool) -> Kernel {
     axes.insert(1, Axis { extent: Extent::Ragged { offsets: 0 }, summed: false });
     axes.push(Axis::sum(Extent::Dense(k.into())));
     let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 3, factors: vec![a, b] }];
-    Kernel::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
+    Computation::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
 }
 
 #[test]

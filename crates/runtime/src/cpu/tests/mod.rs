@@ -10,7 +10,7 @@ mod reduce;
 use super::{Compiled, Memory, Operand};
 use rewire_graph::pointwise::Dag;
 use rewire_graph::{DType, Dim, HostTensor, Symbol};
-use rewire_graph_rewrite::plan::{self, Body, Kernel, Place};
+use rewire_graph_rewrite::plan::{self, Body, Computation, MemorySpace};
 
 /// An operand of a test.
 #[derive(Clone, Debug)]
@@ -27,11 +27,11 @@ pub(super) fn symbol(n: u32) -> Dim {
 }
 
 pub(super) fn device(dtype: DType, shape: Vec<Dim>) -> plan::Operand {
-    plan::Operand { dtype, shape, place: Place::Device }
+    plan::Operand { dtype, shape, space: MemorySpace::Device }
 }
 
 pub(super) fn host(shape: Vec<Dim>) -> plan::Operand {
-    plan::Operand { dtype: DType::I32, shape, place: Place::Host }
+    plan::Operand { dtype: DType::I32, shape, space: MemorySpace::Host }
 }
 
 pub(super) fn body(dag: Dag, operands: Vec<plan::Operand>) -> Body {
@@ -52,12 +52,17 @@ pub(super) fn tensor(dtype: DType, shape: &[usize], seed: u32) -> HostTensor {
 }
 
 /// Runs a kernel; the outputs start out as NaN so that what is not written shows.
-pub(super) fn run(kernel: &Kernel, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
+pub(super) fn run(kernel: &Computation, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
     run_compiled(&Compiled::new(kernel).unwrap(), kernel, data, symbols)
 }
 
 /// [`run`], of a kernel that may have run before.
-pub(super) fn run_compiled(compiled: &Compiled, kernel: &Kernel, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
+pub(super) fn run_compiled(
+    compiled: &Compiled,
+    kernel: &Computation,
+    data: &[Data],
+    symbols: &Symbols,
+) -> Vec<HostTensor> {
     let value = |symbol: Symbol| symbols.get(symbol.0 as usize).copied();
     let memories: Vec<Option<Memory>> = data
         .iter()
@@ -113,7 +118,7 @@ pub(super) fn assert_close(actual: &HostTensor, expected: &[f64], tolerance: f64
 }
 
 /// Runs with one thread and with four and asserts equal bits.
-pub(super) fn run_on_any_threads(kernel: &Kernel, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
+pub(super) fn run_on_any_threads(kernel: &Computation, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
     let on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| run(kernel, data, symbols))

@@ -5,12 +5,12 @@ use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum NaiveValue {
     Float(f64),
     Int(i64),
 }
 
-impl Value {
+impl NaiveValue {
     pub(super) fn float(self) -> f64 {
         match self {
             Self::Float(x) => x,
@@ -33,21 +33,21 @@ pub(super) struct Point<'a> {
     pub values: &'a [f64],
 }
 
-fn wrap(scalar: Scalar, value: i64) -> Value {
-    Value::Int(scalar.wrap(value))
+fn wrap(scalar: Scalar, value: i64) -> NaiveValue {
+    NaiveValue::Int(scalar.wrap(value))
 }
 
 impl Point<'_> {
-    pub(super) fn evaluate(&self, id: ExprId) -> Value {
+    pub(super) fn evaluate(&self, id: ExprId) -> NaiveValue {
         let dag = self.dag;
         let scalar = dag.scalar(id);
         match *dag.expr(id) {
-            Expr::Float(bits) => Value::Float(f32::from_bits(bits).into()),
+            Expr::Float(bits) => NaiveValue::Float(f32::from_bits(bits).into()),
             Expr::Int(_, value) => wrap(scalar, value),
-            Expr::Bool(value) => Value::Int(value.into()),
-            Expr::Coord(axis) => Value::Int(self.coords[usize::from(axis)]),
-            Expr::Size(_) => Value::Int(0),
-            Expr::Value(position) => Value::Float(self.values[usize::from(position)]),
+            Expr::Bool(value) => NaiveValue::Int(value.into()),
+            Expr::Coord(axis) => NaiveValue::Int(self.coords[usize::from(axis)]),
+            Expr::Size(_) => NaiveValue::Int(0),
+            Expr::Value(position) => NaiveValue::Float(self.values[usize::from(position)]),
             Expr::Load { operand, ref index } => {
                 let index: Vec<i64> = index.iter().map(|&i| self.evaluate(i).int()).collect();
                 self.load(operand, &index, scalar)
@@ -55,29 +55,29 @@ impl Point<'_> {
             Expr::Sample { offsets, row } => {
                 let row = self.evaluate(row).int();
                 let Data::Host(offsets) = &self.data[usize::from(offsets)] else { panic!("offsets are on the host") };
-                Value::Int((0..offsets.len()).rev().find(|&b| offsets[b] <= row).unwrap_or(0) as i64)
+                NaiveValue::Int((0..offsets.len()).rev().find(|&b| offsets[b] <= row).unwrap_or(0) as i64)
             }
             Expr::Uniform { seed, index } => {
-                Value::Float(philox(self.evaluate(seed).int() as u64, self.evaluate(index).int() as u32))
+                NaiveValue::Float(philox(self.evaluate(seed).int() as u64, self.evaluate(index).int() as u32))
             }
             Expr::Call { ref function, ref arguments } => {
                 let arguments: Vec<f32> = arguments.iter().map(|&a| self.evaluate(a).float() as f32).collect();
-                Value::Float(function.definition().expect("a CPU form").evaluate(&arguments).into())
+                NaiveValue::Float(function.definition().expect("a CPU form").evaluate(&arguments).into())
             }
             Expr::Unary(op, a) => self.unary(op, scalar, self.evaluate(a)),
             Expr::Binary(op, a, b) => self.binary(op, dag.scalar(a), self.evaluate(a), self.evaluate(b)),
             Expr::Select(c, a, b) => self.evaluate(if self.evaluate(c).int() != 0 { a } else { b }),
             Expr::Cast(to, a) => match (to, self.evaluate(a)) {
-                (Scalar::F32, value) => Value::Float(f64::from(value.float() as f32)),
-                (to, Value::Float(x)) => Value::Int(to.truncate(x)),
-                (to, Value::Int(x)) => wrap(to, x),
+                (Scalar::F32, value) => NaiveValue::Float(f64::from(value.float() as f32)),
+                (to, NaiveValue::Float(x)) => NaiveValue::Int(to.truncate(x)),
+                (to, NaiveValue::Int(x)) => wrap(to, x),
             },
         }
     }
 
-    fn load(&self, operand: u16, index: &[i64], scalar: Scalar) -> Value {
+    fn load(&self, operand: u16, index: &[i64], scalar: Scalar) -> NaiveValue {
         let (tensor, shape) = match &self.data[usize::from(operand)] {
-            Data::Host(values) => return Value::Int(values[index.first().copied().unwrap_or(0) as usize]),
+            Data::Host(values) => return NaiveValue::Int(values[index.first().copied().unwrap_or(0) as usize]),
             Data::Device(tensor) => (tensor, tensor.shape()),
         };
         let mut at = 0;
@@ -86,23 +86,23 @@ impl Point<'_> {
             at = at * n + i as usize;
         }
         match scalar {
-            Scalar::F32 => Value::Float(tensor.to_f64()[at]),
+            Scalar::F32 => NaiveValue::Float(tensor.to_f64()[at]),
             _ => wrap(scalar, tensor.to_i64()[at]),
         }
     }
 
-    fn unary(&self, op: UnaryOp, scalar: Scalar, a: Value) -> Value {
+    fn unary(&self, op: UnaryOp, scalar: Scalar, a: NaiveValue) -> NaiveValue {
         match scalar {
-            Scalar::F32 => Value::Float(op.evaluate(a.float())),
-            _ => Value::Int(op.evaluate_int(scalar, a.int())),
+            Scalar::F32 => NaiveValue::Float(op.evaluate(a.float())),
+            _ => NaiveValue::Int(op.evaluate_int(scalar, a.int())),
         }
     }
 
-    fn binary(&self, op: BinaryOp, read: Scalar, a: Value, b: Value) -> Value {
+    fn binary(&self, op: BinaryOp, read: Scalar, a: NaiveValue, b: NaiveValue) -> NaiveValue {
         match read {
-            Scalar::F32 if op.is_comparison() => Value::Int(op.evaluate(a.float(), b.float()) as i64),
-            Scalar::F32 => Value::Float(op.evaluate(a.float(), b.float())),
-            _ => Value::Int(op.evaluate_int(read, a.int(), b.int())),
+            Scalar::F32 if op.is_comparison() => NaiveValue::Int(op.evaluate(a.float(), b.float()) as i64),
+            Scalar::F32 => NaiveValue::Float(op.evaluate(a.float(), b.float())),
+            _ => NaiveValue::Int(op.evaluate_int(read, a.int(), b.int())),
         }
     }
 }

@@ -1,13 +1,18 @@
 use super::super::CpuError;
-use super::naive::{Point, Value};
+use super::naive::{NaiveValue, Point};
 use super::{Compiled, Data, Memory, Operand, body, device, host, run_compiled, run_on_any_threads, symbol, tensor};
 use proptest::prelude::*;
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, HostTensor, Scalar};
-use rewire_graph_rewrite::plan::{Kernel, Nest, Output};
+use rewire_graph_rewrite::plan::{Computation, Nest, Output};
 
 /// A loop over `extents` that writes `values` at its coordinates.
-fn map(dag: Dag, operands: Vec<rewire_graph_rewrite::plan::Operand>, extents: &[usize], values: &[ExprId]) -> Kernel {
+fn map(
+    dag: Dag,
+    operands: Vec<rewire_graph_rewrite::plan::Operand>,
+    extents: &[usize],
+    values: &[ExprId],
+) -> Computation {
     let mut dag = dag;
     let index: Vec<ExprId> = extents.iter().enumerate().map(|(n, &e)| dag.coord(n as u8, Some(e))).collect();
     let dtype = |id| match dag.scalar(id) {
@@ -26,11 +31,11 @@ fn map(dag: Dag, operands: Vec<rewire_graph_rewrite::plan::Operand>, extents: &[
         columns: None,
     };
     let outputs = values.iter().enumerate().map(output).collect();
-    Kernel::Nest(Nest::map(body(dag, operands), shape, outputs))
+    Computation::Nest(Nest::map(body(dag, operands), shape, outputs))
 }
 
 /// Compares all outputs of a map with point by point evaluation.
-fn check(kernel: &Kernel, data: &[Data], extents: &[usize], tolerance: f64) {
+fn check(kernel: &Computation, data: &[Data], extents: &[usize], tolerance: f64) {
     let out = run_on_any_threads(kernel, data, &vec![]);
     let map = kernel.nest().unwrap();
     for (output, actual) in map.outputs.iter().zip(&out) {
@@ -42,8 +47,8 @@ fn check(kernel: &Kernel, data: &[Data], extents: &[usize], tolerance: f64) {
                 rest /= extent;
             }
             match (Point { dag: &map.body.dag, data, coords: &coords, values: &[] }).evaluate(output.value) {
-                Value::Int(expected) => assert_eq!(ints[point], expected, "at {coords:?}"),
-                Value::Float(expected) => {
+                NaiveValue::Int(expected) => assert_eq!(ints[point], expected, "at {coords:?}"),
+                NaiveValue::Float(expected) => {
                     let error = (floats[point] - expected).abs();
                     assert!(
                         error <= tolerance * (1.0 + expected.abs()),
@@ -113,7 +118,7 @@ fn a_side_that_is_not_taken_leaves_nothing_of_an_earlier_run() {
     let operands = vec![device(DType::I32, vec![symbol(0)]), device(DType::F32, rows(0)), device(DType::F32, rows(1))];
     let output =
         Output { target: 0, dtype: DType::F32, shape: rows(0), index: vec![row, column], value, columns: None };
-    let kernel = Kernel::Nest(Nest::map(body(dag, operands), rows(0), vec![output]));
+    let kernel = Computation::Nest(Nest::map(body(dag, operands), rows(0), vec![output]));
     let compiled = Compiled::new(&kernel).unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     // Where both sides are taken, then where one of them is, on more rows than the other has.
@@ -170,7 +175,7 @@ fn outputs_scatter_and_take_columns() {
         output(3, &[10, 30, 5], vec![head, row, within], None),
     ];
     let body = body(dag, vec![device(DType::F32, vec![30.into(), 50.into()])]);
-    let kernel = Kernel::Nest(Nest::map(body, vec![30.into(), 50.into()], outputs));
+    let kernel = Computation::Nest(Nest::map(body, vec![30.into(), 50.into()], outputs));
     let source = tensor(DType::F32, &[30, 50], 1);
     let out = run_on_any_threads(&kernel, &[Data::Device(source.clone())], &vec![]);
     let (source, out): (Vec<f32>, Vec<Vec<f32>>) = (source.to_f32(), out.iter().map(HostTensor::to_f32).collect());
@@ -360,7 +365,7 @@ fn outputs_share_a_tensor() {
         let end = left.min(right);
         let outputs = vec![output(vec![row, moved], a, None), output(vec![row, column], b, Some((0, end)))];
         let body = body(dag, vec![device(DType::F32, vec![rows.into(), left.into()])]);
-        let kernel = Kernel::Nest(Nest::map(body, vec![rows.into(), left.into()], outputs));
+        let kernel = Computation::Nest(Nest::map(body, vec![rows.into(), left.into()], outputs));
         let source = tensor(DType::F32, &[rows, left], 1);
         let out = run_on_any_threads(&kernel, &[Data::Device(source.clone())], &vec![]).remove(0).to_f64();
         let half = HostTensor::from_f64(DType::F16, vec![rows * left], &source.to_f64()).unwrap().to_f64();

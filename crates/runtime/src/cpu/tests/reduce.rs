@@ -1,10 +1,10 @@
 use super::{Data, assert_close, body, device, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, UnaryOp};
 use rewire_graph::{DType, HostTensor, Scalar};
-use rewire_graph_rewrite::plan::{Accumulation, Axis, Kernel, Nest, Output, ReduceOp};
+use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Nest, Output, ReduceOp};
 
 /// Layer norm times `u`, with the mean and the largest element of each row.
-pub(in super::super) fn layer_norm(dtype: DType, width: usize) -> Kernel {
+pub(in super::super) fn layer_norm(dtype: DType, width: usize) -> Computation {
     let mut dag = Dag::new();
     let (row, column) = (dag.coord(0, None), dag.coord(1, Some(width)));
     let x = dag.load(0, dtype, vec![row, column]);
@@ -36,7 +36,7 @@ pub(in super::super) fn layer_norm(dtype: DType, width: usize) -> Kernel {
     let operands =
         vec![device(dtype, full.clone()), device(dtype, full.clone()), device(DType::F32, vec![width.into()])];
     let combined = |op, value| Accumulation { op, axis: 1, factors: vec![value] };
-    Kernel::Nest(Nest {
+    Computation::Nest(Nest {
         body: body(dag, operands),
         axes: Axis::points(full),
         accumulations: vec![combined(ReduceOp::Sum, x), combined(ReduceOp::Sum, squared), combined(ReduceOp::Max, x)],

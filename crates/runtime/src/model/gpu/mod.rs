@@ -94,7 +94,7 @@ impl GpuKernels {
     /// Takes the kernel of a step. Steps come in order.
     pub fn add(&mut self, position: usize, step: &Step, kernel: EmittedKernel, pipeline: Pipeline) {
         let block = self.layout.reserve(&kernel);
-        let windows = Windows::of_constants(&step.kernel, self.gpu.target());
+        let windows = Windows::of_constants(&step.computation, self.gpu.target());
         let variant = Variant { windows, tuning: self.tunings.base(position) };
         self.steps[position] = Some(GpuStep::new(StepKernel { variant, kernel, pipeline }, block));
     }

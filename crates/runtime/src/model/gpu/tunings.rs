@@ -83,7 +83,7 @@ impl Tunings {
         let stored = store.map(|store| store.load(gpu)).unwrap_or_default();
         let known = |step: &Step| match stored.is_empty() {
             true => None,
-            false => stored.get(&identity(&step.kernel)?).cloned(),
+            false => stored.get(&identity(&step.computation)?).cloned(),
         };
         let own = |step: &Step| StepTuning::new(step, gpu.target(), options.tuning, known(step));
         let steps = RwLock::new(steps.iter().map(own).collect());
@@ -119,7 +119,7 @@ impl Tunings {
 impl StepTuning {
     fn new(step: &Step, target: &Target, base: Tuning, known: Option<KernelTunings>) -> Self {
         let has = |known: &KernelTunings| {
-            let families = Tuning::families(&step.kernel, target);
+            let families = Tuning::families(&step.computation, target);
             let has = families.iter().any(|family| family.matrices == known.matrices);
             if !has {
                 tracing::warn!("{}: stored tunings are not used, they do not fit the kernel", label(step));
@@ -127,8 +127,8 @@ impl StepTuning {
             has
         };
         let known = known.filter(has).unwrap_or_default();
-        let base = Tuning { matrices: base.matrices.or(known.matrices), ..base }.of_family(&step.kernel, target);
-        Self { base, symbols: symbols(&step.kernel), known }
+        let base = Tuning { matrices: base.matrices.or(known.matrices), ..base }.of_family(&step.computation, target);
+        Self { base, symbols: symbols(&step.computation), known }
     }
 
     fn bucket(&self, sizes: &Sizes) -> Bucket {
@@ -140,7 +140,7 @@ impl StepTuning {
         match (forced, self.known(sizes)) {
             (Some(tuning), _) => (tuning, Reason::Forced),
             (None, Some((bucket, tuning))) => (tuning, Reason::Known(bucket)),
-            (None, None) => (self.base.suited(&step.kernel, target, size(sizes)), Reason::Suited),
+            (None, None) => (self.base.suited(&step.computation, target, size(sizes)), Reason::Suited),
         }
     }
 
@@ -149,7 +149,7 @@ impl StepTuning {
         let sizes = (0..LARGEST_SIZE).map(|power| 1i64 << power);
         let suited = sizes.map(|size| {
             let of_size = |dim: &Dim| u64::try_from(dim.evaluate(|_| Some(size))?).ok();
-            self.base.suited(&step.kernel, target, of_size)
+            self.base.suited(&step.computation, target, of_size)
         });
         let mut all: Vec<Tuning> = suited.chain(self.known.sizes.values().copied()).collect();
         let mut seen = vec![];
@@ -199,10 +199,10 @@ impl GpuKernels {
             if let Some(trial) = under_way.filter(|trial| trial.bucket == bucket) {
                 return Some(trial);
             }
-            let suited = own.base.suited(&step.kernel, target, size(sizes));
+            let suited = own.base.suited(&step.computation, target, size(sizes));
             let mut tunings = vec![own.known.get(&bucket).unwrap_or(suited)];
-            let families = if families { Tuning::families(&step.kernel, target) } else { vec![own.base] };
-            for candidate in families.iter().flat_map(|family| family.candidates(&step.kernel, target)) {
+            let families = if families { Tuning::families(&step.computation, target) } else { vec![own.base] };
+            for candidate in families.iter().flat_map(|family| family.candidates(&step.computation, target)) {
                 if !tunings.contains(&candidate) {
                     tunings.push(candidate);
                 }
@@ -260,7 +260,7 @@ impl GpuKernels {
         let mut wanted: Vec<(usize, Variant)> = vec![];
         for (position, step) in steps.iter().enumerate() {
             let Some(own) = self.step(position) else { continue };
-            let windows = Windows::of_constants(&step.kernel, self.gpu.target());
+            let windows = Windows::of_constants(&step.computation, self.gpu.target());
             let tunings = self.tunings.read().get(position).map(|own| own.all(step, self.gpu.target()));
             for tuning in tunings.unwrap_or_default() {
                 let wanted_one = (position, Variant { windows: windows.clone(), tuning });
@@ -272,7 +272,7 @@ impl GpuKernels {
         let target = self.gpu.target();
         let emit = |(position, Variant { windows, tuning }): &(usize, Variant)| WantedPipeline {
             label: label(&steps[*position]),
-            kernel: emit_with_windows(&steps[*position].kernel, target, tuning, windows)
+            kernel: emit_with_windows(&steps[*position].computation, target, tuning, windows)
                 .map_err(|error| Refused::Kernel(error.to_string())),
             lasting: true,
         };
@@ -311,7 +311,7 @@ impl GpuKernels {
                 continue;
             };
             let (tuning, reason) = tunings.choice(step, target, sizes, forced.get(&position).copied());
-            let variant = Variant { windows: Windows::new(&step.kernel, target, size(sizes)), tuning };
+            let variant = Variant { windows: Windows::new(&step.computation, target, size(sizes)), tuning };
             match own.find(&variant) {
                 Some(kernel) => chosen[position] = Some(kernel),
                 None => new.push(Choice { position, step, variant, reason }),
@@ -331,7 +331,7 @@ impl GpuKernels {
         let target = self.gpu.target();
         let emit = |Choice { step, variant, reason, .. }: &Choice| WantedPipeline {
             label: label(step),
-            kernel: emit_with_windows(&step.kernel, target, &variant.tuning, &variant.windows)
+            kernel: emit_with_windows(&step.computation, target, &variant.tuning, &variant.windows)
                 .map_err(|error| Refused::Kernel(error.to_string())),
             lasting: !matches!(reason, Reason::Forced),
         };
@@ -415,14 +415,14 @@ mod tests {
     use super::*;
     use crate::session::tests::product;
     use rewire_graph::DType;
-    use rewire_graph_rewrite::plan::{Extent, Kernel};
+    use rewire_graph_rewrite::plan::{Computation, Extent};
 
     #[test]
     fn the_order_of_sums_is_decided_for_all_sizes() {
         let target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
         let mut plan = product();
         let step = &mut plan.steps[0];
-        if let Kernel::Nest(nest) = &mut step.kernel {
+        if let Computation::Nest(nest) = &mut step.computation {
             nest.body.operands.iter_mut().for_each(|operand| operand.dtype = DType::F16);
             nest.axes[1].extent = Extent::Dense(32.into());
         }

@@ -5,7 +5,7 @@ use super::{FEWER_ROWS, GpuSide};
 use crate::device::SMALLEST;
 use crate::memory::{Layout, Lease, SpareBuffers, lock};
 use crate::model::{GpuWeights, Placement, Site, check_size, title};
-use crate::session::io::{DeviceTensor, Inputs, Value};
+use crate::session::io::{DeviceTensor, Inputs, RunValue};
 use crate::session::sizes::Sizes;
 use crate::{Gpu, GpuError, RunError};
 
@@ -104,7 +104,7 @@ impl GpuSide {
         let mut binds = Binds { buffers: vec![None; plan.buffers.len()], ..Binds::default() };
         for ((buffer, layout), bound) in plan.buffers.iter().zip(&sizes.layouts).zip(&mut binds.buffers) {
             let Some(name) = buffer.source.run_name() else { continue };
-            let Some(Value::Device(tensor)) = inputs.get(name) else { continue };
+            let Some(RunValue::Device(tensor)) = inputs.get(name) else { continue };
             let (needed, given) = (layout.bytes().max(16), tensor.buffer());
             let reason = if !given.usage().contains(wgpu::BufferUsages::STORAGE) {
                 "its buffer lacks STORAGE usage".to_owned()

@@ -7,7 +7,7 @@ mod staging;
 mod timer;
 
 use super::control::Control;
-use super::io::{DeviceTensor, Inputs, Value, Wanted};
+use super::io::{DeviceTensor, Inputs, RunValue, Wanted};
 use super::profile::Recorder;
 use super::sizes::Sizes;
 use crate::device::Mapping;
@@ -240,7 +240,7 @@ impl GpuSide {
         fetched: &[(BufferId, HostTensor)],
         wanted: &Wanted,
         recorder: &mut Recorder,
-    ) -> Result<Vec<(BufferId, Value)>, GpuError> {
+    ) -> Result<Vec<(BufferId, RunValue)>, GpuError> {
         let gpu = self.gpu().clone();
         let begun = recorder.now();
         let copies: Vec<BufferId> = read_back(segment, wanted).collect();
@@ -264,7 +264,7 @@ impl GpuSide {
             // Who reads nothing does not notice a loss by reading.
             None => gpu.alive().and_then(|()| collect(&copies, &[], sizes))?,
         };
-        values.extend(self.take_lent(segment, sizes).map(|(id, tensor)| (id, Value::Device(tensor))));
+        values.extend(self.take_lent(segment, sizes).map(|(id, tensor)| (id, RunValue::Device(tensor))));
         if let Some((times, timer)) = timer {
             timer.read((&gpu, times), plan, submitted, recorder).await?;
         }
@@ -284,14 +284,14 @@ fn readback_bytes(segment: &Segment, sizes: &Sizes, wanted: &Wanted) -> u64 {
 }
 
 /// The tensors that lie in `bytes` one after the other.
-fn collect(copies: &[BufferId], bytes: &[u8], sizes: &Sizes) -> Result<Vec<(BufferId, Value)>, GpuError> {
+fn collect(copies: &[BufferId], bytes: &[u8], sizes: &Sizes) -> Result<Vec<(BufferId, RunValue)>, GpuError> {
     let mut rest = bytes;
     let mut values = Vec::with_capacity(copies.len());
     for &id in copies {
         let layout = &sizes.layouts[id.0 as usize];
         let (own, others) = rest.split_at_checked(layout.bytes() as usize).unwrap_or((rest, &[]));
         rest = others;
-        values.push((id, Value::Host(layout.unpad(own).ok_or_else(short)?)));
+        values.push((id, RunValue::Host(layout.unpad(own).ok_or_else(short)?)));
     }
     Ok(values)
 }

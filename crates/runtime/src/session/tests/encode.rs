@@ -12,7 +12,7 @@ fn check(session: &Session, outputs: &Outputs, rows: usize) {
     let expected = expected(STEPS, rows);
     for id in [3, 4] {
         let name = format!("t{id}");
-        let Some(Value::Device(tensor)) = outputs.value(&name) else { panic!("{name} is not on the device") };
+        let Some(RunValue::Device(tensor)) = outputs.value(&name) else { panic!("{name} is not on the device") };
         assert_eq!(
             block_on(session.read_async(tensor)).unwrap().to_f32(),
             expected[id as usize],
@@ -64,12 +64,12 @@ fn results_of_one_run_are_inputs_of_the_next_in_one_encoder() {
     let mut session = load(sums(STEPS, &[3, 4]), Kernel::Wgpu).unwrap();
     let mut encoder = encoder(&gpu);
     let first = session.encode(&mut encoder, &inputs(12)).unwrap();
-    let Some(Value::Device(tensor)) = first.value("t4") else { panic!("not on the device") };
+    let Some(RunValue::Device(tensor)) = first.value("t4") else { panic!("not on the device") };
     let mut next = Inputs::new().with("y", tensor_of_zeros(12));
     next.insert_device("x", tensor.clone());
     let second = session.encode(&mut encoder, &next).unwrap();
     gpu.queue().submit([encoder.finish()]);
-    let Some(Value::Device(tensor)) = second.value("t3") else { panic!("not on the device") };
+    let Some(RunValue::Device(tensor)) = second.value("t3") else { panic!("not on the device") };
     let doubled: Vec<f32> = expected(STEPS, 12)[4].iter().map(|value| value * 2.0).collect();
     assert_eq!(block_on(session.read_async(tensor)).unwrap().to_f32(), doubled);
 }

@@ -53,10 +53,10 @@ fn copy_of(dtype: DType) -> Plan {
     let mut dag = Dag::new();
     let row = dag.coord(0, None);
     let value = dag.load(0, dtype, vec![row]);
-    let operand = Operand { dtype, shape: shape.clone(), place: Place::Device };
+    let operand = Operand { dtype, shape: shape.clone(), space: MemorySpace::Device };
     let output = Output { target: 0, dtype, shape: shape.clone(), index: vec![row], value, columns: None };
     let body = Body { dag, operands: vec![operand], sizes: vec![] };
-    let kernel = plan::Kernel::Nest(Nest::map(body, shape.clone(), vec![output]));
+    let computation = plan::Computation::Nest(Nest::map(body, shape.clone(), vec![output]));
     let buffer = |source| Buffer { dtype, shape: shape.clone(), source };
     Plan {
         load: vec![],
@@ -64,7 +64,7 @@ fn copy_of(dtype: DType) -> Plan {
         steps: vec![Step {
             name: "copy".into(),
             path: String::new(),
-            kernel,
+            computation,
             reads: vec![Binding::Buffer(BufferId(0))],
             writes: vec![BufferId(1)],
         }],

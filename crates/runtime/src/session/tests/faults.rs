@@ -142,7 +142,7 @@ fn a_model_opens_its_own_device_anew() {
         assert_eq!((session.report().gpu_steps, session.report().cpu_steps), (STEPS.len(), 0));
     }
     let outputs = session.run(&kept(9)).unwrap();
-    assert!(outputs.iter().all(|(_, value)| matches!(value, Value::Device(_))));
+    assert!(outputs.iter().all(|(_, value)| matches!(value, RunValue::Device(_))));
 }
 
 #[test]

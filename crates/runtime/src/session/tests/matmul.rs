@@ -3,8 +3,8 @@ use crate::{Inputs, Kernel, Model};
 use rewire_graph::pointwise::Dag;
 use rewire_graph::{DType, Dim, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::{
-    self, Accumulation, Axis, Binding, Body, Buffer, BufferId, Extent, Nest, Operand, Output, Place, Plan, PlanOutput,
-    ReduceOp, ShapeEntry, Source, Step, SymbolSource,
+    self, Accumulation, Axis, Binding, Body, Buffer, BufferId, Extent, MemorySpace, Nest, Operand, Output, Plan,
+    PlanOutput, ReduceOp, ShapeEntry, Source, Step, SymbolSource,
 };
 
 const K: usize = 21;
@@ -19,7 +19,7 @@ pub fn product() -> Plan {
     let a = dag.load(0, DType::F32, vec![row, depth]);
     let b = dag.load(1, DType::F32, vec![depth, column]);
     let value = dag.value(0, rewire_graph::Scalar::F32);
-    let operand = |n: usize| Operand { dtype: DType::F32, shape: shapes[n].clone(), place: Place::Device };
+    let operand = |n: usize| Operand { dtype: DType::F32, shape: shapes[n].clone(), space: MemorySpace::Device };
     let output = Output {
         target: 0,
         dtype: DType::F32,
@@ -30,7 +30,7 @@ pub fn product() -> Plan {
     };
     let mut axes = Axis::points([rows, N.into()]);
     axes.push(Axis::sum(Extent::Dense(K.into())));
-    let kernel = plan::Kernel::Nest(Nest {
+    let computation = plan::Computation::Nest(Nest {
         body: Body { dag, operands: vec![operand(0), operand(1)], sizes: vec![] },
         axes,
         accumulations: vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b] }],
@@ -52,7 +52,7 @@ pub fn product() -> Plan {
         steps: vec![Step {
             name: "matmul".into(),
             path: "_linear".into(),
-            kernel,
+            computation,
             reads: vec![read(0), read(1)],
             writes: vec![BufferId(2)],
         }],

@@ -60,7 +60,7 @@ fn current(session: &Session) -> Tuning {
 
 /// The store's key of the only kernel at some rows.
 fn key(plan: &Plan, rows: i64) -> (String, Bucket) {
-    (identity(&plan.steps[0].kernel).unwrap(), Bucket::new(&[Symbol(0)], |_| Some(rows)))
+    (identity(&plan.steps[0].computation).unwrap(), Bucket::new(&[Symbol(0)], |_| Some(rows)))
 }
 
 #[test]

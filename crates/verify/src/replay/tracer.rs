@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// A case while its graph is traced.
-pub(super) struct Case<'a> {
+pub(super) struct CaseTracer<'a> {
     pub scope: Scope,
     op: &'a str,
     attrs: Value,
@@ -17,7 +17,7 @@ pub(super) struct Case<'a> {
     samples: RefCell<BTreeMap<usize, Dim>>,
 }
 
-impl<'a> Case<'a> {
+impl<'a> CaseTracer<'a> {
     pub fn new(op: &'a str, attrs: &'a Value, tensors: &'a BTreeMap<String, (DType, Vec<usize>)>) -> Self {
         let given = tensors.iter().filter(|(name, _)| name.starts_with("in.") || name.starts_with("param."));
         let narrow = given.map(|(_, (dtype, _))| *dtype).find(|dtype| matches!(dtype, DType::F16 | DType::BF16));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a step computes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Kernel {
+pub enum Computation {
     /// A loop nest.
     Nest(Nest),
     /// An operator of a user's own.
@@ -22,19 +22,19 @@ pub struct Written<'a> {
     pub shape: &'a [Dim],
 }
 
-impl Kernel {
+impl Computation {
     /// The expressions.
     pub fn body(&self) -> &Body {
         match self {
             Self::Nest(nest) => &nest.body,
-            Self::Custom(kernel) => &kernel.body,
+            Self::Custom(custom) => &custom.body,
         }
     }
 
     pub(crate) fn body_mut(&mut self) -> &mut Body {
         match self {
             Self::Nest(nest) => &mut nest.body,
-            Self::Custom(kernel) => &mut kernel.body,
+            Self::Custom(custom) => &mut custom.body,
         }
     }
 
@@ -54,7 +54,7 @@ impl Kernel {
     /// The tensors that are written.
     pub fn written(&self) -> Vec<Written<'_>> {
         match self {
-            Self::Custom(kernel) => vec![Written { target: 0, dtype: kernel.dtype, shape: &kernel.shape }],
+            Self::Custom(custom) => vec![Written { target: 0, dtype: custom.dtype, shape: &custom.shape }],
             Self::Nest(nest) => {
                 nest.outputs.iter().map(|o| Written { target: o.target, dtype: o.dtype, shape: &o.shape }).collect()
             }

@@ -1,7 +1,7 @@
 use super::builder::{Builder, Placed};
 use super::custom::custom;
 use super::error::Refusal;
-use crate::plan::{Kernel, Nest, Output};
+use crate::plan::{Computation, Nest, Output};
 use crate::schedule::Schedule;
 use rewire_graph::limits::{MAX_OPERANDS, check_count};
 use rewire_graph::op::{Accumulated, Concat, Fused};
@@ -13,24 +13,24 @@ use std::collections::{HashMap, HashSet};
 ///
 /// # Errors
 /// Why the body has no form as a kernel, or is larger than one may be.
-pub fn kernel(body: &Graph) -> Result<Kernel, Refusal> {
-    let kernel = formed(body)?;
-    kernel.check_limits()?;
-    Ok(kernel)
+pub fn computation(body: &Graph) -> Result<Computation, Refusal> {
+    let computation = formed(body)?;
+    computation.check_limits()?;
+    Ok(computation)
 }
 
 /// The kernel of a fused operator: of the nest that it keeps, or of its body.
 ///
 /// # Errors
-/// As [`kernel`].
-pub fn of(fused: &Fused) -> Result<Kernel, Refusal> {
+/// As [`computation`].
+pub fn of(fused: &Fused) -> Result<Computation, Refusal> {
     match &fused.nest {
-        Some(nest) => Ok(Kernel::Nest(Nest::clone(nest))),
-        None => kernel(&fused.body),
+        Some(nest) => Ok(Computation::Nest(Nest::clone(nest))),
+        None => computation(&fused.body),
     }
 }
 
-fn formed(body: &Graph) -> Result<Kernel, Refusal> {
+fn formed(body: &Graph) -> Result<Computation, Refusal> {
     let order = body.order().map_err(|error| error.to_string())?;
     let is_operand = |id: &&NodeId| body.node(**id).is_some_and(|node| Fused::operand(node.op.as_ref()).is_some());
     check_count("operands", order.iter().filter(is_operand).count(), MAX_OPERANDS)?;
@@ -49,7 +49,7 @@ fn formed(body: &Graph) -> Result<Kernel, Refusal> {
         sums => products(body, &results(body, sums))?,
     };
     Schedule::of(&nest)?;
-    Ok(Kernel::Nest(nest))
+    Ok(Computation::Nest(nest))
 }
 
 fn accumulated(body: &Graph, id: NodeId) -> Option<&dyn Accumulated> {

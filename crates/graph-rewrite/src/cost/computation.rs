@@ -1,5 +1,5 @@
 use super::{Count, Sizes};
-use crate::plan::{Custom, Kernel, Place};
+use crate::plan::{Computation, Custom, MemorySpace};
 use crate::schedule::Schedule;
 use rewire_graph::{DType, Dim};
 
@@ -18,15 +18,17 @@ impl Count {
     /// let weight = scope.parameter("weight", DType::F32, &[8.into(), 16.into()]);
     /// let (graph, _) = rewire_graph_rewrite::optimize(scope.finish(&[("y", x.matmul(&weight))])?)?;
     /// let plan = rewire_graph_rewrite::lower(&graph)?;
-    /// let count = Count::of(&plan.steps[0].kernel, &Sizes::uniform(100, 0));
+    /// let count = Count::of(&plan.steps[0].computation, &Sizes::uniform(100, 0));
     /// assert_eq!(count.products, 2 * 100 * 8 * 16);
     /// assert_eq!((count.read, count.written), (4 * (100 * 8 + 8 * 16), 4 * 100 * 16));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn of(kernel: &Kernel, sizes: &Sizes) -> Self {
-        match kernel {
-            Kernel::Nest(nest) => Schedule::of(nest).map_or_else(|_| Self::default(), |schedule| schedule.count(sizes)),
-            Kernel::Custom(kernel) => custom(kernel, sizes),
+    pub fn of(computation: &Computation, sizes: &Sizes) -> Self {
+        match computation {
+            Computation::Nest(nest) => {
+                Schedule::of(nest).map_or_else(|_| Self::default(), |schedule| schedule.count(sizes))
+            }
+            Computation::Custom(own) => custom(own, sizes),
         }
     }
 }
@@ -34,7 +36,7 @@ impl Count {
 /// Operands are read and the result is written once, with an operation an element; the rest is the shader's own.
 fn custom(kernel: &Custom, sizes: &Sizes) -> Count {
     let bytes = |dtype: DType, shape: &[Dim]| dtype.format().bytes(sizes.product(shape));
-    let operands = kernel.body.operands.iter().filter(|operand| operand.place != Place::Host);
+    let operands = kernel.body.operands.iter().filter(|operand| operand.space != MemorySpace::Host);
     let read = operands.map(|operand| bytes(operand.dtype, &operand.shape)).fold(0, u64::saturating_add);
     let written = bytes(kernel.dtype, &kernel.shape);
     Count { read, written, scalar: sizes.product(&kernel.shape), ..Count::default() }
