@@ -29,10 +29,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod clip;
 pub mod config;
 mod optimizer;
+mod scaler;
 mod schedule;
 
+pub use clip::global_norm;
 pub use config::{ConfigError, TrainConfig};
 pub use optimizer::{Direction, Moment, Optimizer, Rule, Updated, WeightDecay};
+pub use scaler::LossScale;
 pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};

@@ -1,0 +1,54 @@
+//! Limits of gradients.
+
+use crate::config::{ClippingType, GradClipping};
+use rewire_graph::{Dim, Tensor};
+
+/// The Euclidean norm of all gradients as one vector, `[1]`; `None` of no gradients. They are of constant shapes.
+pub fn global_norm(gradients: &[Tensor]) -> Option<Tensor> {
+    let squares = gradients.iter().map(|gradient| total(&gradient.square()));
+    Some(squares.reduce(|sum, next| sum + next)?.sqrt())
+}
+
+/// The sum of all elements, `[1]`: of rows first, so that many of them are summed at a time.
+fn total(x: &Tensor) -> Tensor {
+    if x.rank() == 0 {
+        return x.reshape([1]);
+    }
+    let rows = x.sum(-1);
+    let count = rows.shape().iter().try_fold(Dim::from(1), |count, extent| count.product(extent));
+    rows.reshape([count.unwrap_or_default()]).sum(0)
+}
+
+impl GradClipping {
+    /// The gradients, limited: all of them times `min(1, max_gradient / (norm + 1e-6))` with their [`global_norm`], or each element
+    /// to `-max_gradient..=max_gradient`, or as they are. They are `F32` of constant shapes.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, HostTensor, Scope, interpret};
+    /// use rewire_train::config::{ClippingType, GradClipping};
+    /// use std::collections::HashMap;
+    ///
+    /// let scope = Scope::new();
+    /// let gradients = ["a", "b"].map(|name| scope.input(name, DType::F32, [2]));
+    /// let clipping = GradClipping { clipping_type: ClippingType::Value, max_gradient: 1.5 };
+    /// let clipped = clipping.apply(&gradients);
+    /// let graph = scope.finish(&[("a'", clipped[0].clone()), ("b'", clipped[1].clone())])?;
+    /// let inputs = [("a", [1.0, -2.0]), ("b", [3.0, 0.0])].map(|(name, x)| (name.to_owned(), HostTensor::vector::<f32>(&x)));
+    /// let outputs = interpret(&graph, &inputs.into(), &HashMap::new())?;
+    /// assert_eq!((outputs["a'"].to_f64(), outputs["b'"].to_f64()), (vec![1.0, -1.5], vec![1.5, 0.0]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn apply(&self, gradients: &[Tensor]) -> Vec<Tensor> {
+        let most = self.max_gradient;
+        match self.clipping_type {
+            ClippingType::None => gradients.to_vec(),
+            ClippingType::Value => gradients.iter().map(|gradient| gradient.clamp(Some(-most), Some(most))).collect(),
+            ClippingType::Norm => {
+                let Some(norm) = global_norm(gradients) else { return vec![] };
+                let factor = (most / (norm + 1e-6)).minimum(1.0);
+                gradients.iter().map(|gradient| (gradient * &factor).reshape(gradient.shape())).collect()
+            }
+        }
+    }
+}
