@@ -1,4 +1,4 @@
-//! What training is made of: configurations, learning rates and optimizers.
+//! What training is made of: configurations, learning rates, optimizers and losses.
 //!
 //! An optimizer is arithmetic on symbolic tensors, like a model: it fuses into one kernel a parameter and runs wherever models
 //! run. The crate stands on `rewire_graph` alone and knows of no device.
@@ -31,6 +31,7 @@
 
 mod clip;
 pub mod config;
+pub mod loss;
 mod optimizer;
 mod scaler;
 mod schedule;

@@ -1,0 +1,113 @@
+use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
+
+/// The similarity of an item that there is not, so that it weighs nothing among others.
+const ABSENT: f64 = -1e32;
+
+/// The length below which a vector counts as this long.
+const SHORTEST: f64 = 1e-6;
+
+/// Rows `[N, E]` over their Euclidean norms, which count as `1e-6` where they are shorter. Dot products of such rows are cosine
+/// similarities.
+pub fn unit_rows(x: &Tensor) -> Tensor {
+    // The root of a length is taken where it has a derivative.
+    x * x.square().sum(-1).maximum(SHORTEST * SHORTEST).rsqrt()
+}
+
+/// Rows `[N, ..]` cut into parts of `counts` rows, one after the other: items that went through a tower together, as positives,
+/// negatives and hard negatives. A run in which there are fewer rows is an error.
+pub fn split_rows(scope: &Scope, x: &Tensor, counts: &[Dim]) -> Vec<Tensor> {
+    let rows = |count: &Dim| Ragged::dense(scope, 1, &scope.host_size(count));
+    let (all, mut start) = (rows(&x.dim(0)), Dim::default());
+    let part = |count: &Dim| {
+        let part = x.jagged_slice(&all, &rows(&start).lengths, &rows(count));
+        start = start.clone() + count.clone();
+        part
+    };
+    counts.iter().map(part).collect()
+}
+
+/// Similarities of users with items over a temperature, a row a user, one of which is that of the user's own item.
+#[derive(Clone, Debug)]
+pub struct MatchLogits {
+    /// `[B, 1]`.
+    positive: Tensor,
+    /// All columns, the positive one included, each `[B, n]`.
+    columns: Vec<Tensor>,
+}
+
+/// Items that some users have as negatives of their own.
+#[derive(Clone, Debug)]
+pub struct HardNegatives {
+    /// The items, `[H, E]`.
+    pub items: Tensor,
+    /// The user of every item, `[H]`, an integer below the number of users.
+    pub users: Tensor,
+    /// The item's column among those of its user, `[H]`, an integer below `slots`. No two items of a user have the same.
+    pub slots: Tensor,
+    /// Columns of hard negatives.
+    pub slot_count: usize,
+}
+
+impl MatchLogits {
+    /// Every user `[B, E]` with the items `[B, E]` of all users: `B` columns, of which that of the diagonal is the user's own.
+    pub fn in_batch(users: &Tensor, items: &Tensor, temperature: f64) -> Self {
+        let positive = own(users, items, temperature);
+        Self { positive, columns: vec![all(users, items, temperature)] }
+    }
+
+    /// Every user `[B, E]` with its own item of `positives` `[B, E]`, with all `negatives` `[S, E]`, and with its hard negatives:
+    /// `1 + S + slot_count` columns, the first of which is the user's own. A slot that no hard negative takes is `-1e32`.
+    pub fn sampled(
+        users: &Tensor,
+        positives: &Tensor,
+        negatives: &Tensor,
+        hard: Option<&HardNegatives>,
+        temperature: f64,
+    ) -> Self {
+        let positive = own(users, positives, temperature);
+        let mut columns = vec![positive.clone(), all(users, negatives, temperature)];
+        columns.extend(hard.map(|hard| hard.similarities(users, temperature)));
+        Self { positive, columns }
+    }
+
+    /// All columns side by side, `[B, N]`.
+    pub fn columns(&self, scope: &Scope) -> Tensor {
+        scope.concat(&self.columns.iter().collect::<Vec<_>>(), 1)
+    }
+
+    /// Softmax cross entropy with the user's own item as label, `log sum_j e^(s_j) - s`, `[B]`.
+    pub fn cross_entropy(&self) -> Tensor {
+        let largest = self.columns.iter().map(|part| part.max(1)).reduce(|a, b| a.maximum(b));
+        let largest = largest.unwrap_or_else(|| self.positive.clone()).detach();
+        let sums = self.columns.iter().map(|part| (part - &largest).exp().sum(1)).reduce(|a, b| a + b);
+        let sum = sums.unwrap_or_else(|| self.positive.clone());
+        (sum.log() + (largest - &self.positive)).reshape([self.positive.dim(0)])
+    }
+}
+
+/// The similarity of every user with the item of the same row, `[B, 1]`.
+fn own(users: &Tensor, items: &Tensor, temperature: f64) -> Tensor {
+    users.require("match", "temperature", temperature > 0.0, "above 0", temperature);
+    items.require_shape("match", "items", users.shape());
+    (users * items).sum(1) * temperature.recip()
+}
+
+/// The similarity of every user with every item, `[B, N]`.
+fn all(users: &Tensor, items: &Tensor, temperature: f64) -> Tensor {
+    users.matmul(&items.transpose(0, 1)) * temperature.recip()
+}
+
+impl HardNegatives {
+    /// `[B, slot_count]`
+    fn similarities(&self, users: &Tensor, temperature: f64) -> Tensor {
+        let own = own(&users.gather(&self.users), &self.items, temperature);
+        let slots = self.slot_count as i64;
+        let (count, table) = (own.dim(0), users.dim(0) * slots);
+        let place = &self.users * slots + &self.slots;
+        let at_place = |x: &Tensor| {
+            x.reshape([count.clone()]).index_add(&place, &table).reshape([users.dim(0), self.slot_count.into()])
+        };
+        let is_taken = at_place(&self.slots.ge(0).cast(DType::F32));
+        at_place(&own) + (1.0 - is_taken) * ABSENT
+    }
+}
