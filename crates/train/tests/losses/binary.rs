@@ -1,10 +1,6 @@
-use crate::check::{Check, assert_near, random, tensor};
-use rewire_graph::{Scope, Tensor};
+use crate::check::{Check, Inputs, Values, assert_near, random, tensor};
+use rewire_graph::Scope;
 use rewire_train::loss;
-use std::collections::BTreeMap;
-
-type Inputs<'a> = BTreeMap<&'a str, Tensor>;
-type Values<'a> = BTreeMap<&'a str, Vec<f64>>;
 
 fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()

@@ -13,19 +13,28 @@ pub fn random(len: usize, seed: u64) -> Vec<f64> {
     (0..len).map(|_| next()).collect()
 }
 
+/// Traced inputs by name.
+pub type Inputs<'a> = BTreeMap<&'a str, Tensor>;
+
+/// Elements of inputs by name.
+pub type Values<'a> = BTreeMap<&'a str, Vec<f64>>;
+
+type Trace<'a> = dyn Fn(&Scope, &Inputs<'_>) -> Tensor + 'a;
+type Reference<'a> = dyn Fn(&Values<'_>) -> f64 + 'a;
+
 /// A scalar function of inputs, traced and as a loop.
 pub struct Check<'a> {
     pub inputs: Vec<(&'a str, HostTensor)>,
     /// Inputs whose gradients are compared.
     pub wanted: &'a [&'a str],
-    pub trace: &'a dyn Fn(&Scope, &BTreeMap<&str, Tensor>) -> Tensor,
-    pub reference: &'a dyn Fn(&BTreeMap<&str, Vec<f64>>) -> f64,
+    pub trace: &'a Trace<'a>,
+    pub reference: &'a Reference<'a>,
 }
 
 impl Check<'_> {
     /// Compares values and gradients.
     pub fn run(&self) {
-        let values: BTreeMap<&str, Vec<f64>> = self.inputs.iter().map(|(name, x)| (*name, x.to_f64())).collect();
+        let values: Values<'_> = self.inputs.iter().map(|(name, x)| (*name, x.to_f64())).collect();
         let outputs = self.outputs();
         let expected = (self.reference)(&values);
         assert_near("the loss", outputs["loss"].to_f64()[0], expected);
@@ -57,7 +66,7 @@ impl Check<'_> {
             });
             (*name, scope.input(name, x.dtype(), shape.collect::<Vec<_>>()))
         });
-        let inputs: BTreeMap<&str, Tensor> = inputs.collect();
+        let inputs: Inputs<'_> = inputs.collect();
         let loss = (self.trace)(&scope, &inputs);
         let graph = scope.finish(&[("loss", loss)]).unwrap();
         let graph = differentiate(&graph, &[("loss", Seed::One)], self.wanted).unwrap();

@@ -1,12 +1,8 @@
-use crate::check::{Check, assert_near, random, tensor};
+use crate::check::{Check, Inputs, Values, assert_near, random, tensor};
 use rewire_graph::{HostTensor, Scope, Tensor};
 use rewire_train::loss::{self, HardNegatives, MatchLogits};
-use std::collections::BTreeMap;
 
 const WIDTH: usize = 5;
-
-type Inputs<'a> = BTreeMap<&'a str, Tensor>;
-type Values<'a> = BTreeMap<&'a str, Vec<f64>>;
 
 /// Rows, divided by their lengths for a cosine.
 fn rows(x: &[f64], cosine: bool) -> Vec<Vec<f64>> {
