@@ -30,7 +30,7 @@ fn overhead(criterion: &mut Criterion) {
     let Workload { graph, parameters, .. } = workload(0);
     let plan = lower(&optimize(graph).unwrap().0).unwrap();
     let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..ModelOptions::default() };
-    let mut session = Model::load(plan, |name| parameters.get(name).cloned(), options).unwrap().session();
+    let mut session = Model::load(plan, &parameters, options).unwrap().session();
     let kernels = session.report().gpu_steps;
     let mut group = criterion.benchmark_group(format!("host of {kernels} kernels"));
     for (name, users) in [("one size", 1), ("sizes that change", 16)] {

@@ -78,10 +78,9 @@ impl BenchCase {
         let specs = parameters(graph).into_iter();
         let parameters: HashMap<String, HostTensor> =
             specs.map(|spec| (spec.name, noise.floats(spec.dtype, &spec.shape).unwrap())).collect();
-        let find = |name: &str| parameters.get(name).cloned();
         let plan = lower(&optimize(graph.clone()).unwrap().0).unwrap();
         let options = ModelOptions { kernel: backend.kernel(), gpu: backend.gpu.clone(), ..ModelOptions::default() };
-        let session = Model::load(plan, find, options).unwrap().session();
+        let session = Model::load(plan, &parameters, options).unwrap().session();
         let mut inputs: Inputs = host.iter().map(|(name, tensor)| (*name, tensor.clone())).collect();
         for (name, tensor) in tensors {
             match &backend.gpu {

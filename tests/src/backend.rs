@@ -85,8 +85,7 @@ pub fn load(graph: &Graph, parameters: &Tensors, options: ModelOptions) -> Resul
 /// A session of a plan.
 pub fn load_plan(plan: Plan, parameters: &Tensors, options: ModelOptions) -> Result<Session, String> {
     let kernel = options.kernel;
-    let find = |name: &str| parameters.get(name).cloned();
-    let model = Model::load(plan, find, options).map_err(|error| format!("{kernel}: load: {error}"))?;
+    let model = Model::load(plan, parameters, options).map_err(|error| format!("{kernel}: load: {error}"))?;
     Ok(model.session())
 }
 

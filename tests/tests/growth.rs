@@ -60,7 +60,7 @@ fn load(gpu: Option<Gpu>) -> Session {
     let Workload { graph, parameters, .. } = workload(0);
     let kernel = if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu };
     let options = ModelOptions { kernel, gpu, ..ModelOptions::default() };
-    Model::load(plan(&graph).unwrap(), |name| parameters.get(name).cloned(), options).unwrap().session()
+    Model::load(plan(&graph).unwrap(), &parameters, options).unwrap().session()
 }
 
 /// The inputs of all sizes. On a device every other run leaves its results there.

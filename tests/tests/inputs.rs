@@ -243,7 +243,7 @@ fn ids_on_the_device_take_the_nearest_row() {
     let ids = scope.input("ids", DType::I64, &[scope.size("ids")]);
     let y = scope.input("seven", F32, &[7.into(), 4.into()]).gather(&ids);
     let plan = plan(&scope.finish(&[("y", y)]).unwrap()).unwrap();
-    let mut session = Model::load(plan, |_| None, options).unwrap().session();
+    let mut session = Model::load(plan, (), options).unwrap().session();
     let mut run = |ids: &[i64]| {
         let ids = session.upload(&HostTensor::i64(vec![3], ids).unwrap()).unwrap();
         let mut inputs: Inputs = [rows("seven", 7)].into_iter().collect();
@@ -263,7 +263,7 @@ fn stored_plans_check_ids() {
     assert_eq!(stored["shapes"]["ids"].as_array().map(Vec::len), Some(1));
     let load = |stored: &serde_json::Value| {
         let plan = serde_json::from_value(stored.clone()).unwrap();
-        Model::load(plan, |_| None, options(Kernel::Cpu).unwrap()).map_err(|error| error.to_string())
+        Model::load(plan, (), options(Kernel::Cpu).unwrap()).map_err(|error| error.to_string())
     };
     let ids = HostTensor::i64(vec![1], &[3]).unwrap();
     let inputs: Tensors = [("ids", ids), rows("x", 3)].map(|(name, tensor)| (name.to_owned(), tensor)).into();
@@ -303,7 +303,7 @@ fn ids_take_the_nearest_row_where_that_is_asked_for() {
     let nearest = interpret(&graph, &inputs(&[0, 3, 6]), &Tensors::new()).unwrap();
     for kernel in kernels() {
         let options = ModelOptions { clamp_ids: true, ..options(kernel).unwrap() };
-        let mut session = Model::load(plan(&graph).unwrap(), |_| None, options).unwrap().session();
+        let mut session = Model::load(plan(&graph).unwrap(), (), options).unwrap().session();
         assert_eq!(run(&mut session, &inputs(&[-5, 3, 1 << 40])).unwrap(), nearest, "{kernel}");
     }
 }

@@ -65,7 +65,7 @@ fn parameters(plan: &Plan) -> Vec<&str> {
 fn load(graph: &Graph, parameters: &Tensors, kernel: Kernel) -> Session {
     let stored = serde_json::to_string(&plan(graph).unwrap()).unwrap();
     let plan: Plan = serde_json::from_str(&stored).unwrap();
-    Model::load(plan, |name| parameters.get(name).cloned(), options(kernel).unwrap()).unwrap().session()
+    Model::load(plan, parameters, options(kernel).unwrap()).unwrap().session()
 }
 
 /// Both parts, one after the other, on the given kernels.

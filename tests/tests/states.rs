@@ -87,7 +87,7 @@ fn sessions(graph: &Graph) -> Vec<Session> {
     for plan in plans(graph) {
         for kernel in [Kernel::Cpu, Kernel::Wgpu] {
             let Some(options) = options(kernel) else { continue };
-            all.push(Model::load(plan.clone(), |_| None, options).unwrap().session());
+            all.push(Model::load(plan.clone(), (), options).unwrap().session());
         }
     }
     all
@@ -229,7 +229,7 @@ fn what_was_on_a_lost_device_is_not_taken_for_zeros() {
     let Some(ModelOptions { gpu: Some(_), .. }) = options(Kernel::Wgpu) else { return };
     let gpu = rewire_runtime::Gpu::open(std::env::var("REWIRE_TEST_ADAPTER").ok().as_deref()).unwrap();
     let options = ModelOptions { kernel: Kernel::Auto, gpu: Some(gpu.clone()), ..ModelOptions::default() };
-    let mut session = Model::load(plan(&graph(average)).unwrap(), |_| None, options).unwrap().session();
+    let mut session = Model::load(plan(&graph(average)).unwrap(), (), options).unwrap().session();
     run(&mut session, &inputs(4, 1)).unwrap();
     let held = session.state("norm.mean").unwrap();
     gpu.device().destroy();
@@ -280,7 +280,7 @@ fn plans_with_wrong_states_are_refused() {
     let refused = |change: &dyn Fn(&mut Plan)| {
         let mut changed = plan.clone();
         change(&mut changed);
-        Model::load(changed, |_| None, options(Kernel::Cpu).unwrap()).unwrap_err().to_string()
+        Model::load(changed, (), options(Kernel::Cpu).unwrap()).unwrap_err().to_string()
     };
     let after = plan.outputs.iter().position(|output| output.name == "norm.mean").unwrap();
     let state = plan.buffers.iter().position(|buffer| buffer.source == Source::State("norm.mean".into()));

@@ -38,7 +38,7 @@ fn kernels() -> impl Iterator<Item = (Kernel, ModelOptions)> {
 }
 
 fn load(plan: &Plan, parameters: &Tensors, options: ModelOptions) -> Model {
-    Model::load(plan.clone(), |name| parameters.get(name).cloned(), options).unwrap()
+    Model::load(plan.clone(), parameters, options).unwrap()
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn number(value: usize) -> HostTensor {
 #[test]
 fn a_run_beside_an_update_reads_all_of_the_old_or_all_of_the_new() {
     for (kernel, options) in kernels() {
-        let model = Model::load(affine(), |_| Some(number(0)), options).unwrap();
+        let model = Model::load(affine(), |_: &str| Some(number(0)), options).unwrap();
         let ends = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let runs = || {
@@ -137,7 +137,7 @@ fn new_parameters_outlive_a_device() {
     let Some(_) = options(Kernel::Wgpu) else { return };
     let gpu = Gpu::open(std::env::var("REWIRE_TEST_ADAPTER").ok().as_deref()).unwrap();
     let options = ModelOptions { kernel: Kernel::Auto, gpu: Some(gpu.clone()), ..ModelOptions::default() };
-    let model = Model::load(affine(), |_| Some(number(1)), options).unwrap();
+    let model = Model::load(affine(), |_: &str| Some(number(1)), options).unwrap();
     let mut session = model.session();
     let mut y = || {
         let x = HostTensor::f32(vec![1, 40], &[2.0; 40]).unwrap();

@@ -201,7 +201,7 @@ impl LoadedWorkload {
         }
         let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
-        let session = Model::load(plan, |name| workload.parameters.get(name).cloned(), options)?.session();
+        let session = Model::load(plan, &workload.parameters, options)?.session();
         let inputs = place(&session, inputs, gpu.is_some())?;
         Ok(Self { session, inputs, gpu })
     }

@@ -18,7 +18,7 @@
 //! let plan = rewire::lower(&graph)?;
 //! let weight = HostTensor::f32([2, 3], &[1.0, 0.0, 1.0, 0.0, 1.0, 1.0])?;
 //! let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-//! let mut session = Model::load(plan, |name| (name == "weight").then(|| weight.clone()), options)?.session();
+//! let mut session = Model::load(plan, [("weight", weight)], options)?.session();
 //!
 //! let x = HostTensor::f32([1, 2], &[1.0, 2.0])?;
 //! let outputs = session.run(&Inputs::new().with("x", x))?;

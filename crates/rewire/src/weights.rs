@@ -1,7 +1,7 @@
 //! Named tensors of safetensors files.
 
-use rewire_graph::Coded;
-use rewire_graph::{DType, HostTensor, SharedBytes};
+use rewire_graph::{Coded, DType, HostTensor, SharedBytes};
+use rewire_runtime::Parameters;
 #[cfg(feature = "files")]
 use rewire_runtime::map_file;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
@@ -194,6 +194,12 @@ impl<'a> Weights<'a> {
     /// The file's metadata.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
+    }
+}
+
+impl Parameters for &Weights<'_> {
+    fn parameter(&self, name: &str) -> Option<HostTensor> {
+        self.get(name)
     }
 }
 

@@ -21,7 +21,7 @@ fn codes_stay_and_pass_through() {
 
     let plan = rewire::lower(&rewire::optimize(graph).unwrap().0).unwrap();
     let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    let mut session = Model::load(plan, |_| None, options).unwrap().session();
+    let mut session = Model::load(plan, (), options).unwrap().session();
     assert_eq!(session.run(&Inputs::new()).unwrap_err().code(), "run.missing_input");
     let wrong = Inputs::new().with("a", HostTensor::f32([1], &[1.0]).unwrap());
     let wrong = wrong.with("b", HostTensor::f32([4], &[1.0; 4]).unwrap());

@@ -8,7 +8,7 @@
 //! use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
 //!
 //! let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-//! let model = Model::load(Plan::default(), |_| None, options)?;
+//! let model = Model::load(Plan::default(), (), options)?;
 //! let mut session = model.session();
 //! let outputs = session.run(&Inputs::new())?;
 //! assert_eq!(outputs.iter().count(), 0);
@@ -37,7 +37,7 @@ pub use error::{GpuError, RunError, RuntimeError};
 pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
-pub use model::{Model, ModelOptions, PipelineStore, Report};
+pub use model::{Model, ModelOptions, Parameters, PipelineStore, Report};
 pub use session::{Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, Tuned};
 #[cfg(feature = "files")]
 pub use store::{map_file, replace_file, update_file};

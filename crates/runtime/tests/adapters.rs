@@ -18,7 +18,7 @@ fn alone(test: &str, drivers: &str) {
 }
 
 fn load(kernel: Kernel) -> Result<Model, RuntimeError> {
-    Model::load(Plan::default(), |_| None, ModelOptions { kernel, ..ModelOptions::default() })
+    Model::load(Plan::default(), (), ModelOptions { kernel, ..ModelOptions::default() })
 }
 
 #[test]
@@ -54,6 +54,6 @@ fn auto_ignores_software_adapters() {
 fn an_adapter_that_is_not_there_is_named() {
     let options =
         ModelOptions { kernel: Kernel::Wgpu, adapter: Some("no such adapter".into()), ..ModelOptions::default() };
-    let error = Model::load(Plan::default(), |_| None, options).unwrap_err();
+    let error = Model::load(Plan::default(), (), options).unwrap_err();
     assert!(error.to_string().contains("no such adapter"), "{error}");
 }

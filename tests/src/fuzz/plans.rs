@@ -56,8 +56,7 @@ pub fn stored() -> &'static Stored {
         assert_eq!(again, plan);
         for kernel in [Kernel::Cpu, Kernel::Wgpu] {
             let Some(options) = options(kernel) else { continue };
-            let mut session =
-                Model::load(again.clone(), |name| parameters.get(name).cloned(), options).unwrap().session();
+            let mut session = Model::load(again.clone(), &parameters, options).unwrap().session();
             let found = differences(&run(&mut session, &inputs).unwrap(), &expected, Tolerance::SINGLE);
             assert!(found.is_empty(), "{kernel}: {found:?}");
         }
@@ -143,7 +142,7 @@ pub const ABSURD: &[i64] = &[
 /// Loads a plan on the CPU.
 pub fn load(plan: Plan) -> Result<Model, RuntimeError> {
     let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    Model::load(plan, |name| stored().parameters.get(name).cloned(), options)
+    Model::load(plan, &stored().parameters, options)
 }
 
 /// Emits all kernels of a plan.

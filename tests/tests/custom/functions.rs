@@ -190,7 +190,7 @@ fn a_function_stays_where_a_model_learns() {
         let expected = oracle(&graph, &inputs, &Tensors::new()).unwrap();
         for kernel in [Kernel::Cpu, Kernel::Wgpu] {
             let Some(options) = options(kernel) else { continue };
-            let mut session = Model::load(plan(&graph).unwrap(), |_| None, options).unwrap().session();
+            let mut session = Model::load(plan(&graph).unwrap(), (), options).unwrap().session();
             let found = differences(&run(&mut session, &inputs).unwrap(), &expected, Tolerance::SINGLE);
             assert!(found.is_empty(), "{mode:?} {kernel}: {found:?}");
         }
@@ -330,7 +330,7 @@ fn a_stored_plan_needs_its_functions_registered() {
     let plan = stored(&plan(&case.graph).unwrap());
     let load = |registry: Registry, kernel: Kernel| {
         let options = ModelOptions { registry, ..options(kernel)? };
-        Some(Model::load(plan.clone(), |name| case.parameters.get(name).cloned(), options))
+        Some(Model::load(plan.clone(), &case.parameters, options))
     };
     let whole = Registry::new().with_function::<Softsign>("softsign").with_function::<Blend>("blend");
     for kernel in [Kernel::Cpu, Kernel::Wgpu] {

@@ -420,7 +420,7 @@ fn a_stored_plan_needs_its_operators_registered() {
     let expected = oracle(&graph, &inputs, &parameters()).unwrap();
     let load = |plan: &Plan, registry: Registry, kernel: Kernel| {
         let options = ModelOptions { registry, ..options(kernel)? };
-        Some(Model::load(plan.clone(), |name| parameters().get(name).cloned(), options))
+        Some(Model::load(plan.clone(), &parameters(), options))
     };
     let registry = || Registry::new().with_operator::<JaggedCumsum>("jagged_cumsum");
     for kernel in [Kernel::Cpu, Kernel::Wgpu] {

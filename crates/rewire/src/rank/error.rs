@@ -1,7 +1,6 @@
 use super::{UnreadTensors, User};
 use crate::weights::WeightsError;
-use rewire_graph::Coded;
-use rewire_graph::TensorSizeError;
+use rewire_graph::{Coded, TensorSizeError, similar_name};
 use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
 use rewire_runtime::{RunError, RuntimeError};
@@ -173,10 +172,7 @@ impl RequestFault {
     /// With what may have been meant by a column that is missing, among names that the model does not read.
     pub(super) fn with_similar<'a>(self, unread: impl Iterator<Item = &'a str>) -> Self {
         let Self::Missing { column, .. } = self else { return self };
-        let own = column.rsplit('.').next().map_or(0, str::len);
-        let near = unread.map(|name| (strsim::osa_distance(&column, name), name));
-        let nearest = near.filter(|(distance, _)| distance * 3 <= own).min();
-        Self::Missing { similar: nearest.map(|(_, name)| name.to_owned()), column }
+        Self::Missing { similar: similar_name(&column, unread).map(str::to_owned), column }
     }
 }
 

@@ -37,7 +37,7 @@ impl Scorer {
             Ok::<_, RankError>(lower(&optimize(graph)?.0)?)
         };
         let inputs = config.inputs();
-        let model = Model::build_async(build, |name| weights.get(name), options.of_model()).await?;
+        let model = Model::build_async(build, weights, options.of_model()).await?;
         let schema = schema(&inputs, model.plan());
         let tasks = config.fusion_mtl_tower.task_configs.iter();
         Ok(Self {

@@ -1,10 +1,9 @@
 use super::parameters::Resident;
 use super::sites::Sites;
 use super::validate::validate;
-use super::{Model, Shared};
+use super::{Model, Parameters, Shared};
 use crate::session::Declared;
 use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
-use rewire_graph::HostTensor;
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{Plan, Step};
@@ -42,7 +41,7 @@ pub struct ModelOptions {
 pub(crate) type Emitter<'a> = &'a (dyn Fn(usize, &Step, &Target, &Tuning) -> Result<ParsedKernel, String> + Sync);
 
 impl Model {
-    /// Binds a plan to a device or the CPU. `parameters` gives a parameter by its name. Proving and compiling take the thread that
+    /// Binds a plan to a device or the CPU. Proving and compiling take the thread that
     /// polls.
     ///
     /// # Errors
@@ -50,7 +49,7 @@ impl Model {
     /// or what is missing for a device.
     pub async fn load_async(
         plan: Plan,
-        parameters: impl Fn(&str) -> Option<HostTensor>,
+        parameters: impl Parameters,
         options: ModelOptions,
     ) -> Result<Self, RuntimeError> {
         Self::build_async(move || Ok::<_, RuntimeError>(plan), parameters, options).await
@@ -63,7 +62,7 @@ impl Model {
     /// As [`Model::load_async`], and those of `build`.
     pub async fn build_async<E: From<RuntimeError> + Send>(
         build: impl FnOnce() -> Result<Plan, E> + Send,
-        parameters: impl Fn(&str) -> Option<HostTensor>,
+        parameters: impl Parameters,
         options: ModelOptions,
     ) -> Result<Self, E> {
         let (plan, gpu) = open_beside(&options, build).await;
@@ -76,7 +75,7 @@ impl Model {
     /// As [`Model::build_async`].
     pub fn build<E: From<RuntimeError> + Send>(
         build: impl FnOnce() -> Result<Plan, E> + Send,
-        parameters: impl Fn(&str) -> Option<HostTensor>,
+        parameters: impl Parameters,
         options: ModelOptions,
     ) -> Result<Self, E> {
         block_on(Self::build_async(build, parameters, options))
@@ -86,18 +85,14 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::load_async`].
-    pub fn load(
-        plan: Plan,
-        parameters: impl Fn(&str) -> Option<HostTensor>,
-        options: ModelOptions,
-    ) -> Result<Self, RuntimeError> {
+    pub fn load(plan: Plan, parameters: impl Parameters, options: ModelOptions) -> Result<Self, RuntimeError> {
         block_on(Self::load_async(plan, parameters, options))
     }
 
     pub(crate) async fn load_with(
         mut plan: Plan,
         gpu: Option<Gpu>,
-        parameters: impl Fn(&str) -> Option<HostTensor>,
+        parameters: impl Parameters,
         options: ModelOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {

@@ -54,7 +54,7 @@ fn plan() -> Option<Plan> {
 /// A model of its own, boxed, since loading a model is what asks for the test.
 fn load(gpu: Gpu, plan: Plan) -> Pin<Box<dyn Future<Output = Result<Model, RuntimeError>> + Send>> {
     let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..ModelOptions::default() };
-    Box::pin(Model::load_async(plan, |_| None, options))
+    Box::pin(Model::load_async(plan, (), options))
 }
 
 async fn product(gpu: &Gpu, left: &[f64], right: &[f64]) -> Option<Vec<f64>> {

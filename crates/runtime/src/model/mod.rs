@@ -4,6 +4,7 @@ mod cpu;
 mod gpu;
 mod load;
 mod matrices;
+mod named;
 mod parameters;
 mod pipelines;
 mod placement;
@@ -15,6 +16,7 @@ mod validate;
 mod warm_up;
 
 pub use load::ModelOptions;
+pub use named::Parameters;
 pub use pipelines::PipelineStore;
 
 pub(crate) use cpu::CpuSite;
@@ -46,7 +48,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
 ///
 /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-/// let model = Model::load(Plan::default(), |_| None, options)?;
+/// let model = Model::load(Plan::default(), (), options)?;
 /// std::thread::scope(|scope| {
 ///     for _ in 0..4 {
 ///         scope.spawn(|| model.session().run(&Inputs::new()).map(|outputs| outputs.iter().count()));

@@ -1,10 +1,11 @@
+use super::Parameters;
 use super::cpu::{CpuKernels, CpuSite};
 use super::placement::Homes;
 use crate::RuntimeError;
 use crate::cpu::CpuError;
 use crate::memory::Layout;
-use crate::session::{CpuSide, Sizes, nearest};
-use rewire_graph::HostTensor;
+use crate::session::{CpuSide, Sizes};
+use rewire_graph::{HostTensor, similar_name};
 use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, Source};
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,7 +20,7 @@ pub(crate) struct Resident {
 
 impl Resident {
     /// Takes the parameters of a plan, checks their shapes and types, and computes what follows from them.
-    pub fn new(plan: &Plan, parameters: impl Fn(&str) -> Option<HostTensor>) -> Result<Self, RuntimeError> {
+    pub fn new(plan: &Plan, parameters: impl Parameters) -> Result<Self, RuntimeError> {
         let mut resident = Self { tensors: bound(plan, parameters)?, partial: false };
         resident.compute(plan)?;
         Ok(resident)
@@ -52,7 +53,7 @@ impl Resident {
             });
             return Err(RuntimeError::UnknownParameter {
                 name: name.to_owned(),
-                nearest: nearest(name, names).into_iter().next(),
+                nearest: similar_name(name, names).map(str::to_owned),
             });
         };
         self.tensors[n] = Some(parameter(name, &plan.buffers[n], Some(tensor))?);
@@ -146,14 +147,11 @@ fn loaded(plan: &Plan) -> Vec<bool> {
 }
 
 /// The parameters and constants of a plan by buffer.
-fn bound(
-    plan: &Plan,
-    parameters: impl Fn(&str) -> Option<HostTensor>,
-) -> Result<Vec<Option<HostTensor>>, RuntimeError> {
+fn bound(plan: &Plan, parameters: impl Parameters) -> Result<Vec<Option<HostTensor>>, RuntimeError> {
     plan.buffers
         .iter()
         .map(|buffer| match &buffer.source {
-            Source::Parameter(name) => parameter(name, buffer, parameters(name)).map(Some),
+            Source::Parameter(name) => parameter(name, buffer, parameters.parameter(name)).map(Some),
             Source::Constant(bytes) => {
                 let shape = constant_shape(buffer, "a constant")?;
                 HostTensor::from_bytes(buffer.dtype, shape, bytes.clone())
@@ -211,7 +209,7 @@ mod tests {
 
     fn resident(dtype: DType, tensor: Option<HostTensor>) -> Result<Option<HostTensor>, RuntimeError> {
         let plan = plan(dtype);
-        Resident::new(&plan, move |_| tensor.clone())?.tensor(&plan, BufferId(0))
+        Resident::new(&plan, move |_: &str| tensor.clone())?.tensor(&plan, BufferId(0))
     }
 
     #[test]

@@ -18,11 +18,10 @@ impl Model {
     /// let graph = scope.finish(&[("y", y)])?;
     /// let scale = |value: f32| HostTensor::f32(vec![4], &[value; 4]);
     ///
-    /// let (one, two) = (scale(1.0)?, scale(2.0)?);
     /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    /// let model = Model::load(lower(&optimize(graph)?.0)?, |_| Some(one.clone()), options)?;
+    /// let model = Model::load(lower(&optimize(graph)?.0)?, [("scale", scale(1.0)?)], options)?;
     /// let mut session = model.session();
-    /// model.update([("scale", two)])?;
+    /// model.update([("scale", scale(2.0)?)])?;
     /// let y = session.run(&Inputs::new().with("x", scale(3.0)?))?;
     /// assert_eq!(y.get("y").map(HostTensor::to_f32), Some(vec![6.0; 4]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -10,7 +10,7 @@ impl Model {
     /// # use rewire_graph_rewrite::plan::Plan;
     /// use rewire_runtime::{Kernel, Model, ModelOptions};
     /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    /// let model = Model::load(Plan::default(), |_| None, options)?;
+    /// let model = Model::load(Plan::default(), (), options)?;
     /// assert_eq!(model.warm_up()?, 0);
     /// # Ok::<(), rewire_runtime::RuntimeError>(())
     /// ```

@@ -5,7 +5,6 @@ mod cpu;
 mod encode;
 mod gpu;
 mod io;
-mod names;
 mod profile;
 mod room;
 mod sizes;
@@ -21,7 +20,6 @@ pub use tune::{Refinement, Tuned};
 
 pub(crate) use control::ControlLayout;
 pub(crate) use cpu::CpuSide;
-pub(crate) use names::nearest;
 pub(crate) use sizes::{Declared, Sizes};
 
 use crate::device::blocks;
@@ -119,7 +117,7 @@ impl Session {
     /// use rewire_graph_rewrite::plan::Plan;
     /// use rewire_runtime::{Detail, Inputs, Kernel, Model, ModelOptions};
     /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    /// let mut session = Model::load(Plan::default(), |_| None, options)?.session();
+    /// let mut session = Model::load(Plan::default(), (), options)?.session();
     /// let (_, profile) = session.run_timed(&Inputs::new(), Detail::Steps)?;
     /// assert_eq!(profile.gpu, None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -151,7 +149,7 @@ impl Session {
     /// # use rewire_graph_rewrite::plan::Plan;
     /// # use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
     /// # let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    /// # let mut session = Model::load(Plan::default(), |_| None, options)?.session();
+    /// # let mut session = Model::load(Plan::default(), (), options)?.session();
     /// let inputs = Inputs::new();
     /// let outputs = match session.run(&inputs) {
     ///     Err(error) if session.is_retryable(&error) => session.run(&inputs)?,

@@ -1,9 +1,8 @@
 use super::io::{Inputs, RunValue};
-use super::names::nearest;
 use crate::RunError;
 use crate::memory::Layout;
 use rewire_graph::limits::MAX_POINTS;
-use rewire_graph::{DType, Dim, HostTensor, Symbol};
+use rewire_graph::{DType, Dim, HostTensor, Symbol, nearest_names};
 use rewire_graph_rewrite::plan::{HostSlot, Plan, ShapeProgram, ShapeValues, Source, Step};
 use std::collections::BTreeMap;
 
@@ -147,7 +146,10 @@ fn missing(plan: &Plan, input: &Declared, declared: &[Declared], inputs: &Inputs
         name: input.name.clone(),
         dtype: input.dtype.unwrap_or(DType::I64),
         shape: display(&plan.shapes, &input.shape),
-        unread: nearest(&input.name, inputs.names().filter(|name| !known(name))),
+        unread: nearest_names(&input.name, inputs.names().filter(|name| !known(name)))
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
     }
 }
 

@@ -1,10 +1,9 @@
 //! What a session holds from run to run.
 
-use super::names::nearest;
 use super::sizes::check_words;
 use super::{Inputs, Outputs, RunValue, Session};
 use crate::{RunError, block_on};
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, HostTensor, nearest_names};
 use rewire_graph_rewrite::plan::{Buffer, Plan};
 use std::collections::BTreeMap;
 
@@ -68,7 +67,7 @@ impl Session {
     /// scope.set_state("sum", &sum);
     /// let plan = lower(&optimize(scope.finish(&[])?)?.0)?;
     ///
-    /// let model = Model::load(plan, |_| None, ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() })?;
+    /// let model = Model::load(plan, (), ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() })?;
     /// let mut session = model.session();
     /// let x = Inputs::new().with("x", HostTensor::f32(vec![4], &[1.0, 2.0, 3.0, 4.0])?);
     /// session.run(&x)?;
@@ -178,7 +177,7 @@ impl Session {
     fn declared(&self, name: &str) -> Result<&Buffer, RunError> {
         let states = self.plan().states();
         states.get(name).copied().ok_or_else(|| {
-            let known = nearest(name, states.keys().copied()).join(", ");
+            let known = nearest_names(name, states.keys().copied()).join(", ");
             let reason =
                 format!("there is none of that name: the plan has {}", if known.is_empty() { "none" } else { &known });
             RunError::State { name: name.to_owned(), reason }

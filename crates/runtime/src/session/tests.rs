@@ -78,7 +78,7 @@ fn parsed(kernel: EmittedKernel) -> Result<ParsedKernel, String> {
 
 fn load_with(plan: Plan, options: ModelOptions, emitter: Emitter) -> Result<Session, RuntimeError> {
     let gpu = options.gpu.clone().filter(|_| options.kernel != Kernel::Cpu);
-    block_on(Model::load_with(plan, gpu, |_| None, options, emitter)).map(|model| model.session())
+    block_on(Model::load_with(plan, gpu, (), options, emitter)).map(|model| model.session())
 }
 
 /// Sums of earlier tensors: entry `n` gives the operands of step `n`. Tensors 0 and 1 are the input and a parameter
@@ -178,7 +178,7 @@ fn a_session_is_send() {
     }
     let mut session = send(load(sums(&[(0, 1)], &[2]), Kernel::Cpu).unwrap());
     drop(send(session.run_async(&inputs(1))));
-    drop(send(Model::load_async(Plan::default(), |_| None, options(Kernel::Cpu))));
+    drop(send(Model::load_async(Plan::default(), (), options(Kernel::Cpu))));
 }
 
 #[test]
@@ -425,7 +425,7 @@ fn host_vectors_reach_kernels_and_outputs() {
     let mut kernels = vec![Kernel::Cpu];
     kernels.extend(gpu().map(|_| Kernel::Wgpu));
     for kernel in kernels {
-        let mut session = Model::load(samples(), |_| None, options(kernel)).unwrap().session();
+        let mut session = Model::load(samples(), (), options(kernel)).unwrap().session();
         for lengths in [vec![2, 0, 3], vec![], vec![0, 0], vec![1; 100]] {
             let result = session.run(&Inputs::new().with("lengths", HostTensor::lengths(&lengths))).unwrap();
             let mut offsets = vec![0];
@@ -453,7 +453,7 @@ fn offsets_that_nothing_checks_are_refused() {
     for entry in [3, 4] {
         let mut plan = samples();
         plan.shapes.entries.remove(entry);
-        let error = Model::load(plan, |_| None, options(Kernel::Cpu)).unwrap_err().to_string();
+        let error = Model::load(plan, (), options(Kernel::Cpu)).unwrap_err().to_string();
         assert!(error.contains("the shape program does not check"), "{error}");
     }
 }
@@ -467,7 +467,7 @@ fn descending_offsets_are_refused() {
     plan.shapes.entries.swap(2, 3);
     plan.host_inputs[0].slot = HostSlot(1);
     plan.outputs.pop();
-    let mut session = Model::load(plan, |_| None, options(Kernel::Cpu)).unwrap().session();
+    let mut session = Model::load(plan, (), options(Kernel::Cpu)).unwrap().session();
     let error = session.run(&Inputs::new().with("lengths", HostTensor::lengths(&[0, 5, 3]))).unwrap_err();
     assert_eq!(error.to_string(), "input `lengths`: expected at least 5, got 3 at element 2");
 }

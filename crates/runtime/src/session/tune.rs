@@ -66,7 +66,7 @@ impl Session {
     /// use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
     /// use std::time::Duration;
     /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    /// let mut session = Model::load(Plan::default(), |_| None, options)?.session();
+    /// let mut session = Model::load(Plan::default(), (), options)?.session();
     /// while session.refine(&Inputs::new(), Duration::from_millis(20))?.rest > 0 {}
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -216,7 +216,7 @@ impl Verifier {
         let graph = if has_gradients { case.differentiate(&replay.graph)? } else { replay.graph };
         let plan = lower(&optimize(graph)?.0)?;
         let inputs = inputs(&case, &plan);
-        let session = Model::load(plan, |name| case.parameter(name), self.session.clone())?.session();
+        let session = Model::load(plan, |name: &str| case.parameter(name), self.session.clone())?.session();
         (report.gpu_steps, report.cpu_steps) = (session.report().gpu_steps, session.report().cpu_steps);
         report.adapter = session.report().adapter.unwrap_or_else(|| "cpu".into());
         Ok(Loaded { case, session, inputs, exact: replay.exact })

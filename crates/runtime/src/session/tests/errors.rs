@@ -34,7 +34,7 @@ fn device_tensors_that_do_not_fit() {
 #[test]
 fn sizes_cannot_lie_on_the_device() {
     let Some(gpu) = gpu() else { return };
-    let mut session = Model::load(samples(), |_| None, options(Kernel::Wgpu)).unwrap().session();
+    let mut session = Model::load(samples(), (), options(Kernel::Wgpu)).unwrap().session();
     let mut tensor = device_tensor(&gpu, wgpu::BufferUsages::STORAGE, 64, vec![4]);
     let mut inputs = Inputs::new();
     tensor.dtype = DType::I64;
@@ -78,7 +78,7 @@ fn copy_of(dtype: DType) -> Plan {
 fn words_beyond_their_type_are_named() {
     for (dtype, limit) in [(DType::Bool, 1), (DType::U32, i32::MAX as u32)] {
         for kernel in std::iter::once(Kernel::Cpu).chain(gpu().map(|_| Kernel::Wgpu)) {
-            let mut session = Model::load(copy_of(dtype), |_| None, options(kernel)).unwrap().session();
+            let mut session = Model::load(copy_of(dtype), (), options(kernel)).unwrap().session();
             let mut run = |words: [u32; 3]| {
                 let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
                 let x = HostTensor::from_bytes(dtype, vec![3], bytes).unwrap();

@@ -134,7 +134,7 @@ fn a_model_opens_its_own_device_anew() {
     let Some(gpu) = guest() else { return };
     // As if the model had opened the device itself.
     let options = ModelOptions { kernel: Kernel::Wgpu, ..ModelOptions::default() };
-    let mut session = block_on(Model::load_with(plan(), Some(gpu), |_| None, options, &emit_add)).unwrap().session();
+    let mut session = block_on(Model::load_with(plan(), Some(gpu), (), options, &emit_add)).unwrap().session();
     check(&session.run(&inputs(7)).unwrap(), 7);
     for rows in [7, 200] {
         session.gpu.as_ref().unwrap().gpu().device().destroy();
@@ -191,7 +191,7 @@ fn a_refused_buffer_while_loading_is_an_error() {
     let weight = HostTensor::f32(vec![21, 10], &[0.5; 210]).unwrap();
     let load = || {
         let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..ModelOptions::default() };
-        Model::load(product(), |_| Some(weight.clone()), options)
+        Model::load(product(), |_: &str| Some(weight.clone()), options)
     };
     gpu.faults.buffers.set(0);
     assert!(matches!(load(), Err(RuntimeError::Gpu(GpuError::Rejected { .. }))));

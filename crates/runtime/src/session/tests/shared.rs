@@ -48,7 +48,7 @@ fn parameters_are_there_once() {
     let mut kernels = vec![Kernel::Cpu];
     kernels.extend(gpu().map(|_| Kernel::Wgpu));
     for kernel in kernels {
-        let model = Model::load(product(), |_| Some(weight()), options(kernel)).unwrap();
+        let model = Model::load(product(), |_: &str| Some(weight()), options(kernel)).unwrap();
         let alone = model.report();
         // The last dimension is padded to a multiple of four, and memory of the host to whole cache lines.
         let bytes = alone.device_bytes + alone.host_bytes;
@@ -69,7 +69,7 @@ fn parameters_are_there_once() {
 fn what_one_session_measures_the_others_use() {
     let Some(gpu) = gpu() else { return };
     let options = ModelOptions { gpu: Some(gpu), ..options(Kernel::Wgpu) };
-    let model = Model::load(product(), |_| Some(weight()), options).unwrap();
+    let model = Model::load(product(), |_: &str| Some(weight()), options).unwrap();
     let (mut tuning, mut running) = (model.session(), model.session());
     let expected = running.run(&x(40)).unwrap();
     let found = loop {
@@ -100,7 +100,7 @@ fn a_model_that_is_warm_has_the_kernels_of_all_sizes() {
         // Products of few rows split their sums.
         let tuning = Tuning { split_sums: Some(true), ..Tuning::default() };
         let options = ModelOptions { tuning, ..options(Kernel::Wgpu) };
-        Model::load(plan.clone(), |_| Some(weight.clone()), options).unwrap()
+        Model::load(plan.clone(), |_: &str| Some(weight.clone()), options).unwrap()
     };
     let run = |model: &Model, rows: &[usize]| {
         let mut session = model.session();
@@ -121,7 +121,7 @@ fn a_tuning_is_forced_on_one_session_alone() {
     if gpu().is_none() {
         return;
     }
-    let model = Model::load(product(), |_| Some(weight()), options(Kernel::Wgpu)).unwrap();
+    let model = Model::load(product(), |_: &str| Some(weight()), options(Kernel::Wgpu)).unwrap();
     let (mut forced, mut other) = (model.session(), model.session());
     forced.force(0, Some(Tuning { rows: Some(5), ..Tuning::default() }));
     for _ in 0..2 {
@@ -138,7 +138,7 @@ fn sessions_that_lose_their_device_together_go_on_together() {
         let given = (!own).then(|| gpu.clone());
         let options = ModelOptions { kernel, gpu: given, ..ModelOptions::default() };
         let plan = sums(STEPS, &[3, 5]);
-        let model = block_on(Model::load_with(plan, Some(gpu.clone()), |_| None, options, &emit_add)).unwrap();
+        let model = block_on(Model::load_with(plan, Some(gpu.clone()), (), options, &emit_add)).unwrap();
         let barrier = Barrier::new(4);
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -41,7 +41,7 @@ const SMALL: Tuning = Tuning {
 fn load(gpu: &Gpu, store: Option<&TuningStore>) -> Session {
     let options = ModelOptions { gpu: Some(gpu.clone()), tunings: store.cloned(), ..options(Kernel::Wgpu) };
     let weight = HostTensor::f32(vec![21, 10], &(0..210).map(|n| (n % 17) as f32 - 8.3).collect::<Vec<_>>()).unwrap();
-    Model::load(product(), |_| Some(weight.clone()), options).unwrap().session()
+    Model::load(product(), |_: &str| Some(weight.clone()), options).unwrap().session()
 }
 
 fn inputs(rows: usize) -> Inputs {
@@ -82,7 +82,7 @@ fn stored_tunings_are_taken_for_their_sizes() {
     let own = ModelOptions { tuning: Tuning { depth: Some(4), ..Tuning::default() }, ..options(Kernel::Wgpu) };
     let weight = HostTensor::f32(vec![21, 10], &[0.5; 210]).unwrap();
     let own = ModelOptions { tunings: Some(store), ..own };
-    let mut session = Model::load(product(), |_| Some(weight.clone()), own).unwrap().session();
+    let mut session = Model::load(product(), |_: &str| Some(weight.clone()), own).unwrap().session();
     run(&mut session, 100);
     assert_eq!((current(&session).depth, current(&session).rows != SMALL.rows), (Some(4), true));
 }
@@ -198,6 +198,6 @@ fn tuning_measures_every_kernel() {
         Ok(tuned) => assert_eq!(tuned.iter().map(|tuned| tuned.step).collect::<Vec<_>>(), [0]),
         Err(error) => assert!(matches!(error, RunError::NoTimes { .. }), "{error}"),
     }
-    let mut cpu = Model::load(Plan::default(), |_| None, options(Kernel::Cpu)).unwrap().session();
+    let mut cpu = Model::load(Plan::default(), (), options(Kernel::Cpu)).unwrap().session();
     assert_eq!(cpu.tune(&Inputs::new(), Duration::ZERO).unwrap(), []);
 }

@@ -21,7 +21,7 @@ fn session(workers: Option<Workers>) -> Option<Session> {
     let options = ModelOptions { workers, gpu: Some(Gpu::open(None).ok()?), ..options(Kernel::Wgpu) };
     let gpu = block_on(open(&options)).unwrap();
     let plan = sums(&[(0, 1)], &[2]);
-    Some(block_on(Model::load_with(plan, gpu, |_| None, options, &emit_add)).unwrap().session())
+    Some(block_on(Model::load_with(plan, gpu, (), options, &emit_add)).unwrap().session())
 }
 
 fn check(outputs: &Outputs, rows: usize) {
@@ -88,7 +88,7 @@ fn steps_on_the_cpu_are_offered_to_workers() {
     let own = queue.clone();
     let workers = Some(Workers::new(move |work| own.lock().unwrap().push(work)));
     let build = || Ok::<_, RuntimeError>(sums(&[(0, 1)], &[2]));
-    let model = Model::build(build, |_| None, ModelOptions { workers, ..options(Kernel::Cpu) }).unwrap();
+    let model = Model::build(build, (), ModelOptions { workers, ..options(Kernel::Cpu) }).unwrap();
     let mut session = model.session();
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());

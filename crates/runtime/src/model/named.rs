@@ -1,0 +1,56 @@
+use rewire_graph::HostTensor;
+use std::collections::{BTreeMap, HashMap};
+
+/// What a model takes its parameters from, by name: a map, pairs, `()` for none, the weights of a file, or a function.
+///
+/// ```
+/// use rewire_graph::{DType, HostTensor, Scope};
+/// use rewire_graph_rewrite::{lower, optimize};
+/// use rewire_runtime::{Kernel, Model, ModelOptions};
+/// use std::collections::HashMap;
+/// let scope = Scope::new();
+/// let x = scope.input("x", DType::F32, [2, 3]);
+/// let weight = scope.parameter("weight", DType::F32, [3, 4]);
+/// let plan = lower(&optimize(scope.finish(&[("y", x.matmul(&weight))])?)?.0)?;
+/// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+///
+/// let weight = HostTensor::f32([3, 4], &[0.5; 12])?;
+/// Model::load(plan.clone(), [("weight", weight.clone())], options.clone())?;
+/// Model::load(plan.clone(), &HashMap::from([("weight".to_owned(), weight)]), options.clone())?;
+/// Model::load(plan, |_: &str| HostTensor::f32([3, 4], &[0.5; 12]).ok(), options)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Parameters {
+    /// The parameter of a name; `None` if it is not there.
+    fn parameter(&self, name: &str) -> Option<HostTensor>;
+}
+
+impl<F: Fn(&str) -> Option<HostTensor>> Parameters for F {
+    fn parameter(&self, name: &str) -> Option<HostTensor> {
+        self(name)
+    }
+}
+
+impl Parameters for &HashMap<String, HostTensor> {
+    fn parameter(&self, name: &str) -> Option<HostTensor> {
+        self.get(name).cloned()
+    }
+}
+
+impl Parameters for &BTreeMap<String, HostTensor> {
+    fn parameter(&self, name: &str) -> Option<HostTensor> {
+        self.get(name).cloned()
+    }
+}
+
+impl<const N: usize> Parameters for [(&str, HostTensor); N] {
+    fn parameter(&self, name: &str) -> Option<HostTensor> {
+        self.iter().find(|(own, _)| *own == name).map(|(_, tensor)| tensor.clone())
+    }
+}
+
+impl Parameters for () {
+    fn parameter(&self, _: &str) -> Option<HostTensor> {
+        None
+    }
+}
