@@ -39,5 +39,6 @@ mod schedule;
 pub use clip::global_norm;
 pub use config::{ConfigError, TrainConfig};
 pub use optimizer::{Direction, Moment, Optimizer, Rule, Updated, WeightDecay};
+pub use rewire_metrics as metrics;
 pub use scaler::LossScale;
 pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};

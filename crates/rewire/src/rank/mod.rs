@@ -1,6 +1,5 @@
 //! Ranking candidates for users by their histories.
 
-mod auc;
 mod batch;
 mod columns;
 mod error;
@@ -23,7 +22,6 @@ mod testing;
 mod unread;
 mod user;
 
-pub use auc::Auc;
 pub use batch::Batch;
 pub use columns::{Columns, ColumnsError, Integers};
 pub use error::{RankError, RequestError, RequestFault};
@@ -34,6 +32,7 @@ pub use options::{RankOptions, parse_config};
 pub use ranker::{Ranker, Task};
 pub use request::Request;
 pub use rewire_hstu::models::dlrm_hstu::{Config, trace};
+pub use rewire_metrics::Auc;
 pub use schema::{Column, Schema, Table};
 pub use scored::{Candidate, Ranked};
 pub use unread::{UnreadTensors, check_unread};

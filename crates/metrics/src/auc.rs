@@ -1,7 +1,7 @@
 /// Area under the ROC curve, gathered score by score.
 ///
 /// ```
-/// use rewire::rank::Auc;
+/// use rewire_metrics::Auc;
 /// let mut auc = Auc::default();
 /// for (score, label) in [(0.1, false), (0.4, true), (0.35, false), (0.8, true)] {
 ///     auc.add(score, label);
