@@ -4,7 +4,7 @@
 
 use rewire_tests::kernels;
 use rewire_tests::reference::{
-    Function, Source, composites, modules, ops, page, primitives, ranking, ranking_functions,
+    Function, Source, called, composites, methods, modules, ops, page, primitives, ranking, ranking_functions,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -50,6 +50,15 @@ fn every_operator_and_module_has_an_entry() {
     let missing: Vec<&String> =
         all.filter(|item| !known.contains(item.as_str()) && !REWRITTEN.contains(&item.as_str())).collect();
     assert!(missing.is_empty(), "no entry: {missing:?}");
+}
+
+#[test]
+fn every_method_has_a_use() {
+    let called = called().unwrap();
+    for own in methods().unwrap() {
+        let unused: Vec<&String> = own.names.iter().filter(|name| !called.contains(*name)).collect();
+        assert!(unused.is_empty(), "{}: no test and no example calls {unused:?}", own.item);
+    }
 }
 
 #[test]

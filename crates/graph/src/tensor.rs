@@ -41,6 +41,14 @@ impl HostTensor {
 
     /// A tensor in memory that has other owners too. Its bytes must stay the same.
     ///
+    /// ```
+    /// use rewire_graph::{DType, HostTensor, SharedBytes};
+    /// let bytes: SharedBytes = std::sync::Arc::new(1.5f32.to_le_bytes());
+    /// let [row, column] = [vec![1, 1], vec![1]].map(|shape| HostTensor::from_shared(DType::F32, shape, bytes.clone()));
+    /// assert_eq!(row?.to_f32(), column?.to_f32());
+    /// # Ok::<(), rewire_graph::TensorSizeError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`TensorSizeError`] if `data` is not `shape` elements of `dtype`.
     pub fn from_shared(dtype: DType, shape: Vec<usize>, data: SharedBytes) -> Result<Self, TensorSizeError> {

@@ -2,12 +2,14 @@
 //! lowers to, and the errors that wrong uses of each give.
 
 mod composites;
+mod methods;
 mod modules;
 mod ops;
 mod primitives;
 mod ranking;
 mod source;
 
+pub use methods::{Methods, called, methods};
 pub use source::Source;
 
 use crate::backend;
@@ -194,6 +196,7 @@ pub fn page() -> Result<String, String> {
          of the operator or keys of\n`config.json`, with their defaults. Each constraint is an error that names the operator \
          and the argument or key.\n",
     );
+    write_methods(&mut page)?;
     let sections = [
         (
             "Operators of the graph",
@@ -225,6 +228,17 @@ pub fn page() -> Result<String, String> {
         write_options(&mut page, &source, &item)?;
     }
     Ok(page)
+}
+
+fn write_methods(page: &mut String) -> Result<(), String> {
+    page.push_str("\n## Methods\n\nWhat one calls. A method with two names blocks under the first and is a future under the second.\n");
+    for Methods { item, docs, lines, .. } in methods()? {
+        let _ = write!(page, "\n### `{item}`\n\n{docs}\n\n| method | meaning |\n|---|---|\n");
+        for (call, meaning) in lines {
+            let _ = writeln!(page, "| {call} | {meaning} |");
+        }
+    }
+    Ok(())
 }
 
 fn write_function(page: &mut String, source: &Source, function: &Function) -> Result<(), String> {

@@ -281,7 +281,7 @@ fn name(variant: &str, snake: bool) -> String {
 }
 
 /// Documentation in one line: paragraphs before examples and error sections.
-fn docs(attributes: &[Attribute]) -> String {
+pub(super) fn docs(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
             Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) => Some(line.value().trim().to_owned()),
@@ -298,7 +298,7 @@ fn text_of_all(attributes: &[Attribute]) -> String {
 }
 
 /// Tokens as they are usually written.
-fn text(tokens: &impl quote::ToTokens) -> String {
+pub(super) fn text(tokens: &impl quote::ToTokens) -> String {
     let text = tokens.to_token_stream().to_string();
     [
         (" < ", "<"),
@@ -308,6 +308,7 @@ fn text(tokens: &impl quote::ToTokens) -> String {
         ("< ", "<"),
         (" :: ", "::"),
         (" . ", "."),
+        (" : ", ": "),
         (" ,", ","),
         (" ()", "()"),
         ("& ", "&"),

@@ -198,6 +198,16 @@ impl Scope {
     }
 
     /// `0, 1, 2, ...`, as a vector of the shape program.
+    ///
+    /// ```
+    /// use rewire_graph::{Scope, interpret};
+    /// let scope = Scope::new();
+    /// let n = scope.host_iota(3);
+    /// let graph = scope.finish(&[("n", n)])?;
+    /// let outputs = interpret(&graph, &Default::default(), &Default::default())?;
+    /// assert_eq!(outputs["n"].to_i64(), [0, 1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn host_iota(&self, len: impl Into<Dim>) -> Tensor {
         self.shared(HostOp::Iota(len.into()), &[])
     }

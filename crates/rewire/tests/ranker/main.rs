@@ -169,6 +169,13 @@ fn an_adapter_gives_the_same_scores() {
 }
 
 #[test]
+fn a_ranker_tells_its_tasks_and_its_room() {
+    let ranker = load(&config(&plain()), &on_cpu());
+    let tasks: Vec<(&str, i64)> = ranker.tasks().iter().map(|task| (task.name.as_str(), task.bitmask)).collect();
+    assert_eq!((tasks, ranker.max_seq_len()), (vec![("click", 1), ("like", 2)], 40));
+}
+
+#[test]
 fn long_requests_are_laid_out_as_told() {
     let ranker = load(&config(&interleaved()), &on_cpu());
     let ranked = ranker.rank(&requests(&ranker)).unwrap();
