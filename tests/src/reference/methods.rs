@@ -90,7 +90,7 @@ pub fn called() -> Result<BTreeSet<String>, String> {
     for folder in ["benches", "crates", "docs", "tests/src", "tests/tests"] {
         for (path, text) in files(Path::new(folder))? {
             let is_of = |part: &&str| path.iter().any(|own| own == *part);
-            if !path.starts_with("crates") || ["tests", "tests.rs", "examples"].iter().any(|part| is_of(&part)) {
+            if !path.starts_with("crates") || ["tests", "tests.rs", "examples"].iter().any(is_of) {
                 calls.extend(calls_of(&text));
                 continue;
             }
