@@ -158,11 +158,14 @@ impl Optimizer {
     ) -> Updated {
         gradient.require_shape("optimizer", "gradient", parameter.shape());
         let gradient = self.prepared(parameter, gradient);
-        let Some(Direction { step, moments }) = self.rule.direction(shared, &gradient, moments) else {
+        let Some(direction) = self.rule.direction(shared, &gradient, moments) else {
             let (expected, actual) = (self.moments().len(), moments.len());
             parameter.require("optimizer", "moments", false, format!("{expected} moments"), actual);
             return Updated { parameter: parameter.clone(), moments: moments.to_vec() };
         };
+        // Beside what is `[1]` a scalar becomes one as well.
+        let after = direction.moments.iter().zip(moments).map(|(after, before)| after.reshape(before.shape()));
+        let (step, moments) = (direction.step, after.collect());
         let step = match self.weight_decay {
             WeightDecay::Decoupled(decay) if decay != 0.0 => step + parameter * decay,
             _ => step,
