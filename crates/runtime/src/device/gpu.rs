@@ -1,14 +1,11 @@
 use super::adapters::{self, hardware};
 use super::loss::Loss;
 use super::submit::Submit;
-use super::workers::Workers;
+use super::workers::{Workers, promise};
 use crate::{GpuError, Kernel, block_on};
 use rewire_graph_rewrite::emit::Target;
-use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 
 /// Bytes of the smallest buffer. Shaders bind whole vectors even of empty tensors.
 pub(crate) const SMALLEST: u64 = 64;
@@ -22,7 +19,7 @@ pub struct Gpu {
     target: Target,
     limits: Arc<wgpu::Limits>,
     loss: Arc<Loss>,
-    workers: Option<Workers>,
+    workers: Arc<OnceLock<Workers>>,
     pub(super) submit: Option<Submit>,
     /// Whether a product of cooperative matrices was right.
     matrices: Arc<OnceLock<bool>>,
@@ -96,7 +93,7 @@ impl Gpu {
             info: Arc::new(device.adapter_info()),
             target: target(features, &limits, &device.adapter_info()),
             loss: Arc::default(),
-            workers: None,
+            workers: Arc::default(),
             submit: None,
             device,
             queue,
@@ -163,10 +160,11 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Lets what waits for the device do so on a thread of the app's, where it is not [`block_on`] that waits.
+    /// Lets what waits for the device do so on a thread of the app's, where it is not [`block_on`] that waits, in place of a thread
+    /// that the first wait starts.
     #[must_use]
     pub fn with_workers(self, workers: Workers) -> Self {
-        Self { workers: Some(workers), ..self }
+        Self { workers: Arc::new(OnceLock::from(workers)), ..self }
     }
 
     /// Tells `listener` why the device is lost, once that is noticed: by the driver's callback for a device that was opened here,
@@ -338,8 +336,8 @@ impl Gpu {
     }
 
     /// Who waits for the device in place of this thread.
-    pub(super) fn workers(&self) -> Option<&Workers> {
-        self.workers.as_ref()
+    pub(super) fn workers(&self) -> &Workers {
+        self.workers.get_or_init(Workers::one_thread)
     }
 
     /// Waits until all submitted work is done, the app's own included. Returns at once in a browser.
@@ -356,29 +354,19 @@ impl Gpu {
         self.poll(wgpu::PollType::Poll)
     }
 
-    /// [`Gpu::wait`] without blocking: a worker waits, or the future has itself polled again until the work is done.
+    /// [`Gpu::wait`] without blocking: the future sleeps until the work is done.
     ///
     /// # Errors
     /// As [`Gpu::wait`], and [`GpuError::Dropped`] where a worker dropped its work.
     pub async fn wait_async(&self) -> Result<(), GpuError> {
-        if let Some(workers) = self.workers() {
-            let gpu = self.clone();
-            return workers.run(move || gpu.wait()).await.map_err(GpuError::Dropped)?;
+        if cfg!(target_arch = "wasm32") {
+            let (promise, done) = promise();
+            self.queue.on_submitted_work_done(move || promise.keep(()));
+            done.await.map_err(GpuError::Dropped)?;
+            return self.alive();
         }
-        let done = Arc::new(AtomicBool::new(false));
-        let told = done.clone();
-        self.queue.on_submitted_work_done(move || told.store(true, Ordering::Release));
-        poll_fn(|context| {
-            if !cfg!(target_arch = "wasm32") {
-                self.poll(wgpu::PollType::Poll)?;
-            }
-            if done.load(Ordering::Acquire) {
-                return Poll::Ready(self.alive());
-            }
-            context.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await
+        let gpu = self.clone();
+        self.workers().run(move || gpu.wait()).await.map_err(GpuError::Dropped)?
     }
 
     /// Waits, or looks whether work is done, and delivers the results of what is.

@@ -64,31 +64,17 @@ impl Mapping {
         if cfg!(target_arch = "wasm32") {
             return Poll::Pending;
         }
-        match gpu.workers() {
-            _ if blocks() => return Poll::Ready(self.shared.wait(gpu, self.submission.clone())),
-            Some(_) if self.awaited => return Poll::Pending,
-            Some(workers) => {
-                self.awaited = true;
-                let (shared, gpu, submission) = (self.shared.clone(), gpu.clone(), self.submission.clone());
-                workers.spawn(move || {
-                    let result = shared.wait(&gpu, submission);
-                    shared.deliver(result);
-                });
-                return Poll::Pending;
-            }
-            None => {
-                if let Err(error) = gpu.poll(wgpu::PollType::Poll) {
-                    return Poll::Ready(Err(error));
-                }
-            }
+        if blocks() {
+            return Poll::Ready(self.shared.wait(gpu, self.submission.clone()));
         }
-        match self.shared.take_or_wake(context) {
-            Some(result) => Poll::Ready(result),
-            None => {
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
+        if !std::mem::replace(&mut self.awaited, true) {
+            let (shared, waiting, submission) = (self.shared.clone(), gpu.clone(), self.submission.clone());
+            gpu.workers().spawn(move || {
+                let result = shared.wait(&waiting, submission);
+                shared.deliver(result);
+            });
         }
+        Poll::Pending
     }
 }
 

@@ -1,6 +1,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::mpsc::{self, SendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use thiserror::Error;
@@ -8,12 +9,11 @@ use thiserror::Error;
 /// Work that blocks the thread that it runs on.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// Threads of the app's for work that blocks. Sessions spawn none of their own.
+/// Threads of the app's for work that blocks.
 ///
 /// With them in [`ModelOptions::workers`](crate::ModelOptions::workers), a run is one piece of work, kernels on the CPU and the wait for a
-/// device included, and its future sleeps meanwhile. Without, kernels on the CPU block the thread that polls, and a future that waits for
-/// a device asks it again whenever it is polled, and has itself polled again at once: other futures of the executor go on, but the
-/// thread does not rest.
+/// device included, and its future sleeps meanwhile. Without, kernels on the CPU block the thread that polls, and the wait for a device is
+/// left to one thread of that device's, which the first future that waits starts.
 ///
 /// ```no_run
 /// use rewire_runtime::{Gpu, Workers};
@@ -44,20 +44,23 @@ impl Workers {
         if blocks() {
             return Ok(work());
         }
-        let result = Promised::<T>::default();
-        let promise = Promise(Some(result.clone()));
+        let (promise, kept) = promise();
         self.spawn(move || promise.keep(work()));
-        poll_fn(|context| {
-            let mut state = result.lock();
-            match state.0.take() {
-                Some(result) => Poll::Ready(result),
-                None => {
-                    state.1 = Some(context.waker().clone());
-                    Poll::Pending
-                }
+        kept.await
+    }
+
+    /// One thread that does work in the order that it comes in, for as long as there may be some.
+    pub(super) fn one_thread() -> Self {
+        let (sender, works) = mpsc::channel::<Work>();
+        let thread = std::thread::Builder::new().name("rewire waits".to_owned());
+        if let Err(error) = thread.spawn(move || works.into_iter().for_each(|work| work())) {
+            tracing::warn!("no thread waits for the device, the ones that poll do: {error}");
+        }
+        Self::new(move |work| {
+            if let Err(SendError(work)) = sender.send(work) {
+                work();
             }
         })
-        .await
     }
 
     pub(super) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
@@ -108,11 +111,28 @@ impl<T> Default for Promised<T> {
     }
 }
 
+/// A result that is to come, and a future of it that sleeps until then.
+pub(super) fn promise<T>() -> (Promise<T>, impl Future<Output = Result<T, WorkDropped>>) {
+    let result = Promised::<T>::default();
+    let promise = Promise(Some(result.clone()));
+    let kept = poll_fn(move |context| {
+        let mut state = result.lock();
+        match state.0.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                state.1 = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    });
+    (promise, kept)
+}
+
 /// Delivers a result, if only that there will be none.
-struct Promise<T>(Option<Promised<T>>);
+pub(super) struct Promise<T>(Option<Promised<T>>);
 
 impl<T> Promise<T> {
-    fn keep(mut self, value: T) {
+    pub(super) fn keep(mut self, value: T) {
         if let Some(promised) = self.0.take() {
             promised.deliver(Ok(value));
         }

@@ -87,8 +87,8 @@ impl Session {
     }
 
     /// Runs the plan. With [`crate::ModelOptions::workers`] one of them does, and the future sleeps; where it is dropped meanwhile, states
-    /// are what they were and the next run takes its memory anew. Without workers, steps on the CPU take the thread that polls, and a wait for
-    /// the device has the future polled again at once.
+    /// are what they were and the next run takes its memory anew. Without workers, steps on the CPU take the thread that polls; the future
+    /// sleeps while it waits for the device.
     ///
     /// A run whose device is lost goes on on a device that the model opens anew, unless it was the app's, or on the CPU with
     /// [`Kernel::Auto`](crate::Kernel::Auto). Tensors on the lost device are gone: a run that reads one is an error, and the next

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
 #[derive(Default)]
 struct Count(AtomicUsize);
@@ -29,21 +30,29 @@ fn check(outputs: &Outputs, rows: usize) {
 }
 
 #[test]
-fn a_future_without_workers_has_itself_polled() {
+fn a_future_without_workers_sleeps_until_its_work_is_done() {
     let Some(mut session) = session(None) else { return };
-    let inputs = inputs(4000);
-    let mut run = pin!(session.run_async(&inputs));
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
-    for polls in 1.. {
-        match run.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(outputs) => {
-                check(&outputs.unwrap(), 4000);
-                break;
+    let mut slept = 0;
+    for rows in [4000, 0, 4001] {
+        let inputs = inputs(rows);
+        let mut run = pin!(session.run_async(&inputs));
+        let outputs = loop {
+            if let Poll::Ready(outputs) = run.as_mut().poll(&mut Context::from_waker(&waker)) {
+                break outputs.unwrap();
             }
-            Poll::Pending => assert!(count.0.load(Ordering::SeqCst) >= polls),
-        }
+            let begun = Instant::now();
+            slept += 1;
+            while count.0.load(Ordering::SeqCst) < slept {
+                assert!(begun.elapsed() < Duration::from_secs(60), "nobody woke the task");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        check(&outputs, rows);
+        assert_eq!(count.0.load(Ordering::SeqCst), slept, "it was woken without a reason");
     }
+    assert!(slept >= 2, "{slept}");
 }
 
 #[test]
