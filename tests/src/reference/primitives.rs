@@ -1,7 +1,7 @@
 use super::{Function, Sketch, Trace};
 use rewire_graph::op::{
     Broadcast, Call, Concat, Dropout, Input, JaggedJaggedMatMul, JaggedToPadded, Parameter, Reduce, ReduceOp, Reshape,
-    RowIndex, RowIndexKind, ScoreIndex, ScoreKind, SegmentReduce, Slice, Unfold, WeightedSum, Window,
+    RowIndex, RowIndexKind, ScoreIndex, ScoreKind, SegmentReduce, SetRows, Slice, Unfold, WeightedSum, Window,
 };
 use rewire_graph::pointwise::ScalarFunction;
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Tensor, Type};
@@ -25,6 +25,13 @@ fn x(scope: &Sketch) -> Tensor {
 
 fn weight<const N: usize>(scope: &Sketch, shape: [usize; N]) -> Tensor {
     scope.parameter("weight", DType::F32, &shape.map(Dim::from))
+}
+
+/// A state `[7, 6]` of which rows are set.
+fn set_rows(scope: &Sketch, rows: Tensor) -> Tensor {
+    let table = scope.state("table", DType::F32, [7, 6]);
+    scope.set_state_rows("table", &integers(scope), &rows);
+    table.sum(0)
 }
 
 fn integers(scope: &Sketch) -> Tensor {
@@ -216,6 +223,15 @@ fn movement() -> Vec<Function> {
                 |s| s.scalar(DType::F32, 1.5).index_add(&integers(s), &7.into()),
                 |s| weight(s, [5, 6]).index_add(&integers(s), &7.into()),
                 |s| x(s).index_add(&integers(s), &0.into()),
+            ],
+        ),
+        function(
+            "SetRows",
+            |s| set_rows(s, x(s).gather(&integers(s))),
+            &[
+                |s| set_rows(s, x(s).gather(&integers(s)).sum(1)),
+                |s| s.apply(SetRows, &[&weight(s, [0, 6]), &integers(s), &x(s)]),
+                |s| s.apply(SetRows, &[&x(s), &x(s), &x(s)]),
             ],
         ),
         function(

@@ -1,7 +1,7 @@
 use super::error::Refusal;
 use crate::plan::{Accumulation, Axis, Body, Extent, MemorySpace, Nest, Operand};
 use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, MAX_POINTS, MAX_STATISTICS, MAX_VALUES, check_count};
-use rewire_graph::op::{Accumulator, Elements, Fused, Permute, ReduceOp, Reshape, Slice, Span};
+use rewire_graph::op::{Accumulator, Elements, Fused, Permute, ReduceOp, Reshape, SetRows, Slice, Span};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim, Graph, Layout, NodeId, Scalar, Type, Value};
 use std::collections::{HashMap, HashSet};
@@ -156,6 +156,12 @@ impl<'a> Builder<'a> {
             None => Ok(expr),
             Some(reason) => Err(reason),
         }
+    }
+
+    /// Where the element of the rows at `coords` goes in the table of which they are set.
+    pub fn row_place(&mut self, set: &SetRows, inputs: &[Value], coords: &[ExprId]) -> Result<Vec<ExprId>, Refusal> {
+        let place = set.place(&mut Reading { builder: self, inputs }, coords);
+        self.failure.take().map_or(Ok(place), Err)
     }
 
     fn fail(&mut self, reason: impl Into<Refusal>) -> ExprId {

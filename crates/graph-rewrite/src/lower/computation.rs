@@ -4,7 +4,7 @@ use super::error::Refusal;
 use crate::plan::{Computation, Nest, Output};
 use crate::schedule::Schedule;
 use rewire_graph::limits::{MAX_OPERANDS, check_count};
-use rewire_graph::op::{Accumulated, Concat, Fused};
+use rewire_graph::op::{Accumulated, Concat, Fused, SetRows};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{Dim, Graph, NodeId, Type, Value, reached};
 use std::collections::{HashMap, HashSet};
@@ -86,18 +86,27 @@ pub(super) fn operands<const N: usize>(graph: &Graph, node: NodeId) -> Result<[V
 fn map(body: &Graph) -> Result<Nest, Refusal> {
     let mut at = Builder::new(body);
     let (_, first) = body.outputs().first().ok_or("it has no outputs")?;
-    let shape = ty(body, *first)?.shape;
+    let shape = ty(body, rows_set(body, *first).map_or(*first, |(_, [.., rows])| rows))?.shape;
     let coords = if shape.is_empty() { at.walk(&[1.into()]) } else { at.walk(&shape) };
-    let index = if shape.is_empty() { vec![] } else { coords };
+    let coords = if shape.is_empty() { vec![] } else { coords };
     for (target, (_, value)) in body.outputs().iter().enumerate() {
-        let ty = ty(body, *value)?;
-        if ty.shape != shape {
+        let own = ty(body, *value)?;
+        let (element, index) = match rows_set(body, *value) {
+            Some((set, inputs)) => (inputs[2], at.row_place(set, &inputs, &coords)?),
+            None => (*value, coords.clone()),
+        };
+        if ty(body, element)?.shape != shape {
             return Err("its outputs differ in shape".into());
         }
-        let value = at.element(*value, &index)?;
-        at.nest.outputs.push(output(target, &ty, Placed::all(index.clone()), value));
+        let value = at.element(element, &coords)?;
+        at.nest.outputs.push(output(target, &own, Placed::all(index), value));
     }
     Ok(at.nest)
+}
+
+/// The operator that sets rows of a table and its operands, if a value is its result.
+pub(super) fn rows_set(body: &Graph, value: Value) -> Option<(&SetRows, [Value; 3])> {
+    Some((body.op(value.node)?, operands(body, value.node).ok()?))
 }
 
 fn output(target: usize, ty: &Type, placed: Placed, value: ExprId) -> Output {

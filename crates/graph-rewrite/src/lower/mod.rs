@@ -4,10 +4,13 @@ mod builder;
 mod computation;
 mod custom;
 mod error;
+mod in_place;
 mod pooling;
 
+use computation::rows_set;
 pub use computation::{computation, of};
 pub use error::{Refusal, RewriteError};
+use in_place::leave_out;
 pub(crate) use pooling::{pool, pooled};
 
 use crate::plan::{Binding, Buffer, BufferId, Plan, PlanOutput, Source, Step};
@@ -41,6 +44,7 @@ pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
         lowering.node(id)?;
     }
     lowering.outputs()?;
+    lowering.plan.write_states_last();
     lowering.plan.check_limits()?;
     Ok(lowering.plan)
 }
@@ -77,7 +81,9 @@ impl Lowering<'_> {
 
     fn step(&mut self, id: NodeId, node: &Node, fused: &Fused) -> Result<(), RewriteError> {
         let mut computation = of(fused).map_err(|reason| unsupported(node, &reason.to_string()))?;
-        let operands = self.graph.inputs(id);
+        let mut operands = self.graph.inputs(id);
+        let tables = self.tables(node, fused, &operands)?;
+        leave_out(&mut computation, &mut operands, |value| tables.iter().flatten().any(|(table, _)| *table == value));
         pool(&mut computation, &operands, &self.pooled);
         let reads = operands
             .into_iter()
@@ -91,9 +97,16 @@ impl Lowering<'_> {
             .types
             .iter()
             .enumerate()
-            .map(|(port, ty)| {
-                self.plan.buffers.push(Buffer { dtype: ty.dtype, shape: ty.shape.clone(), source: source.clone() });
-                let buffer = BufferId(self.plan.buffers.len() as u32 - 1);
+            .zip(&tables)
+            .map(|((port, ty), table)| {
+                let buffer = table.map_or_else(
+                    || {
+                        let (dtype, shape) = (ty.dtype, ty.shape.clone());
+                        self.plan.buffers.push(Buffer { dtype, shape, source: source.clone() });
+                        BufferId(self.plan.buffers.len() as u32 - 1)
+                    },
+                    |(_, buffer)| buffer,
+                );
                 self.bound.insert(Value { node: id, port: port as u32 }, Binding::Buffer(buffer));
                 buffer
             })
@@ -101,6 +114,30 @@ impl Lowering<'_> {
         let steps = if fixed { &mut self.plan.load } else { &mut self.plan.steps };
         steps.push(Step { name: fused.name.clone(), path: node.path.clone(), computation, reads, writes });
         Ok(())
+    }
+
+    /// By result of a kernel, the state of which it sets rows in place, and its buffer.
+    fn tables(
+        &self,
+        node: &Node,
+        fused: &Fused,
+        operands: &[Value],
+    ) -> Result<Vec<Option<(Value, BufferId)>>, RewriteError> {
+        let body = &fused.body;
+        let table = |&(_, value): &(String, Value)| {
+            let Some((_, [table, ..])) = rows_set(body, value) else { return Ok(None) };
+            let position = body.node(table.node).and_then(|node| Fused::operand(node.op.as_ref()));
+            let table = position.and_then(|position| operands.get(position)).copied();
+            match table.and_then(|table| Some((table, self.bound.get(&table)?))) {
+                Some((table, &Binding::Buffer(id)))
+                    if self.plan.buffer(id).is_some_and(|buffer| matches!(buffer.source, Source::State(_))) =>
+                {
+                    Ok(Some((table, id)))
+                }
+                _ => Err(unsupported(node, "it sets rows of a value that is no state")),
+            }
+        };
+        body.outputs().iter().map(table).collect()
     }
 
     fn buffer(&mut self, value: Value, node: &Node, source: Source) {

@@ -1,4 +1,4 @@
-use super::{Binding, Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
+use super::{Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
 use crate::lower::Refusal;
 use crate::schedule::Schedule;
 use rewire_graph::limits::{LimitError, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_shape};
@@ -17,7 +17,7 @@ pub struct PlanError {
 }
 
 impl PlanError {
-    fn new(place: impl Into<String>, reason: impl ToString) -> Self {
+    pub(super) fn new(place: impl Into<String>, reason: impl ToString) -> Self {
         Self { place: place.into(), reason: reason.to_string() }
     }
 }
@@ -62,32 +62,6 @@ impl Plan {
             for (position, step) in steps.iter().enumerate() {
                 let place = || format!("{what} {position} ({}, `{}`)", step.name, step.path);
                 step.computation.check_limits().map_err(|reason| PlanError::new(place(), reason))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A state has constant extents, a name of its own, and the same type after a run.
-    fn check_states(&self) -> Result<(), PlanError> {
-        let mut names: HashSet<&str> = self.host_inputs.iter().map(|input| input.name.as_str()).collect();
-        let inputs = self.buffers.iter().filter_map(|buffer| Some((buffer, buffer.source.run_name()?)));
-        let (states, others): (Vec<_>, Vec<_>) =
-            inputs.partition(|(buffer, _)| matches!(buffer.source, Source::State(_)));
-        names.extend(others.into_iter().map(|(_, name)| name));
-        for (buffer, name) in states {
-            let wrong = |reason: &str| Err(PlanError::new(format!("state `{name}`"), reason));
-            if !names.insert(name) {
-                return wrong("has the name of another input or state");
-            }
-            if buffer.shape.iter().any(|dim| dim.as_const().is_none()) {
-                return wrong("is held from run to run, and its shape depends on inputs");
-            }
-            let after = self.outputs.iter().find(|output| output.name == name);
-            if after.is_some_and(|after| (after.dtype, &after.shape) != (buffer.dtype, &buffer.shape)) {
-                return wrong("is set to a value of another type or shape");
-            }
-            if after.is_some_and(|after| matches!(after.value, Binding::Host(_))) {
-                return wrong("is set to a value of the shape program");
             }
         }
         Ok(())

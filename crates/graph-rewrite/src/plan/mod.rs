@@ -3,6 +3,7 @@
 mod computation;
 mod custom;
 mod limits;
+mod states;
 mod storage;
 mod types;
 
@@ -195,6 +196,20 @@ impl Plan {
             _ => None,
         });
         states.collect()
+    }
+
+    /// True for the buffer of a state.
+    pub fn is_state(&self, id: BufferId) -> bool {
+        self.buffer(id).is_some_and(|buffer| matches!(buffer.source, Source::State(_)))
+    }
+
+    /// The states that steps write in place, with their buffers.
+    pub fn states_in_place(&self) -> impl Iterator<Item = (&str, BufferId)> {
+        let written = self.steps.iter().flat_map(|step| &step.writes);
+        written.filter_map(|id| match &self.buffer(*id)?.source {
+            Source::State(name) => Some((name.as_str(), *id)),
+            _ => None,
+        })
     }
 
     /// The buffer of an id of this plan.

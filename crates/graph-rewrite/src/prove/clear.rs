@@ -1,11 +1,11 @@
 //! Results that are filled with zeros.
 
-use crate::plan::{Body, Buffer, BufferId, Computation, Nest, Output, Step};
+use crate::plan::{Body, Buffer, BufferId, Computation, Nest, Output, Source, Step};
 use rewire_graph::pointwise::Dag;
 use std::collections::HashSet;
 
 /// Puts a step that clears a buffer before the first step that writes to it, where that may write it in part: for every
-/// step `partial` has positions among [`Step::writes`]. Returns the buffers.
+/// step `partial` has positions among [`Step::writes`]. A state keeps what is not written. Returns the buffers.
 pub(super) fn clear(
     steps: &mut Vec<Step>,
     buffers: &[Buffer],
@@ -17,6 +17,7 @@ pub(super) fn clear(
             if known.insert(id)
                 && partial.contains(&position)
                 && let Some(buffer) = buffers.get(id.0 as usize)
+                && !matches!(buffer.source, Source::State(_))
             {
                 steps.push(zeros(id, buffer, &step.path));
                 cleared.push(id);

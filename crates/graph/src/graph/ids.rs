@@ -1,5 +1,5 @@
 use super::{Graph, Node, Value};
-use crate::op::{Cast, Gather, IndexAdd, Op, Role};
+use crate::op::{Cast, Gather, IndexAdd, Op, Role, SetRows};
 use crate::{DType, Dim, GraphError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -45,7 +45,7 @@ impl Graph {
             let Some(node) = self.node(id) else { continue };
             let (op, inputs) = (node.op.as_ref(), self.inputs(id));
             let names = |value: &Value| held.get(value).into_iter().flatten().cloned();
-            if let [first, index] = inputs.as_slice()
+            if let [first, index, ..] = inputs.as_slice()
                 && let Some(rows) = self.chosen(op, *first)
             {
                 found.extend(names(index).map(|input| Ids { input, rows: rows.clone() }));
@@ -69,7 +69,10 @@ impl Graph {
     fn chosen(&self, op: &dyn Op, first: Value) -> Option<Dim> {
         match op.downcast_ref::<IndexAdd>() {
             Some(sums) => Some(sums.rows.clone()),
-            None => op.downcast_ref::<Gather>().and_then(|_| self.ty(first)?.shape.first().cloned()),
+            None if op.downcast_ref::<Gather>().is_some() || op.downcast_ref::<SetRows>().is_some() => {
+                self.ty(first)?.shape.first().cloned()
+            }
+            None => None,
         }
     }
 }

@@ -59,6 +59,21 @@ impl Array {
         }
     }
 
+    /// The same value with other rows at some places.
+    pub(crate) fn with_rows(&self, places: impl Iterator<Item = usize>, rows: &Self) -> Self {
+        let width: usize = self.shape.iter().skip(1).product();
+        let mut data = self.data.clone();
+        for (from, to) in places.enumerate() {
+            let (from, to) = (from * width..(from + 1) * width, to * width..(to + 1) * width);
+            match (&mut data, &rows.data) {
+                (Data::Float(table), Data::Float(rows)) => table[to].copy_from_slice(&rows[from]),
+                (Data::Integer(table), Data::Integer(rows)) => table[to].copy_from_slice(&rows[from]),
+                _ => {}
+            }
+        }
+        Self { shape: self.shape.clone(), data }
+    }
+
     /// The flat index of coordinates, each clamped to its axis; `None` in an empty array.
     pub(super) fn offset(&self, index: &[i64]) -> Option<usize> {
         self.shape.iter().zip(index).try_fold(0, |flat, (&extent, &i)| {

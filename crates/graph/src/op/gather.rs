@@ -1,6 +1,6 @@
 use super::jagged::with_row;
 use super::{
-    Accumulated, Accumulator, Elements, Elementwise, Gradient, Movement, Op, ReduceOp, Span, arity, same_size,
+    Accumulated, Accumulator, Elements, Elementwise, Gradient, Movement, Op, ReduceOp, Span, arity, rank, same_size,
 };
 use crate::interpret::Array;
 use crate::pointwise::{BinaryOp, ExprId};
@@ -22,6 +22,15 @@ pub struct IndexAdd {
     /// Rows of the result, at least one.
     pub rows: Dim,
 }
+
+/// A table of which rows are others: row `index[u]` of the result is `rows[u]`, all others are the table's. An index outside the
+/// table sets the nearest row. Of rows with one index any one is kept.
+/// Where an input of a run holds the index unchanged, the run checks it first, unless its options say otherwise.
+///
+/// Operands: `table` `[V, D..]`, `index` `[U]` and `rows` `[U, D..]` of the table's type. Kernels write a table that is a state of a
+/// session in place, and no other: see [`crate::Scope::set_state_rows`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SetRows;
 
 fn is_index(ty: &Type) -> Result<(), TypeError> {
     if matches!(ty.dtype, DType::I32 | DType::I64 | DType::U32) && ty.layout == Layout::Device {
@@ -71,6 +80,47 @@ impl Elementwise for Gather {
         let rows = at.ty(0).shape[0].clone();
         let row = nearest(at, outer, &rows);
         at.load(0, &with_row(row, inner))
+    }
+}
+
+impl Op for SetRows {
+    fn name(&self) -> &str {
+        "set_rows"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        let [table, index, rows] = arity(inputs)?;
+        if table.rank() == 0 || table.layout != Layout::Device || table.extent(0) == Some(0) {
+            return Err(TypeError::new("table", "a device tensor with at least one row", table));
+        }
+        is_index(&index)?;
+        rank("index", &index, 1)?;
+        let shape = index.shape.into_iter().chain(table.shape.iter().skip(1).cloned()).collect();
+        let expected = Type::device(table.dtype, shape);
+        if rows != expected {
+            return Err(TypeError::new("rows", expected.to_string(), rows));
+        }
+        Ok(vec![table])
+    }
+
+    fn evaluate(&self, operands: &[&Array], _: Vec<usize>) -> Result<Array, String> {
+        let (table, index, rows) = (operands[0], operands[1], operands[2]);
+        let last = table.shape[0] as i64 - 1;
+        let index = index.integers().into_iter().map(|row| row.clamp(0, last) as usize);
+        Ok(table.with_rows(index, rows))
+    }
+
+    fn gradient(&self, _: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
+        Err("it is what a state becomes after a run".to_owned())
+    }
+}
+
+impl SetRows {
+    /// Where an element of the rows goes in the table.
+    pub fn place(&self, at: &mut dyn Elements, element: &[ExprId]) -> Vec<ExprId> {
+        let (row, inner) = element.split_at(element.len().min(1));
+        let rows = at.ty(0).shape.first().cloned().unwrap_or_default();
+        with_row(nearest(at, row, &rows), inner)
     }
 }
 

@@ -28,7 +28,7 @@ pub use call::Call;
 pub use conv::{Unfold, Window};
 pub use detach::Detach;
 pub use fused::Fused;
-pub use gather::{Gather, IndexAdd};
+pub use gather::{Gather, IndexAdd, SetRows};
 pub use gradient::Gradient;
 pub(crate) use host::total;
 pub use host::{Check, HostError, HostOp, Requirement};

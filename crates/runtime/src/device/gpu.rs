@@ -1,7 +1,7 @@
 use super::adapters::{self, hardware};
 use super::loss::Loss;
 use super::submit::Submit;
-use super::workers::{Workers, promise};
+use super::workers::{Workers, blocks, promise};
 use crate::{GpuError, Kernel, block_on};
 use rewire_graph_rewrite::emit::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -367,6 +367,15 @@ impl Gpu {
         }
         let gpu = self.clone();
         self.workers().run(move || gpu.wait()).await.map_err(GpuError::Dropped)?
+    }
+
+    /// Waits for work that was submitted, and where the caller does not block, for all that was submitted since as well.
+    pub(crate) async fn wait_for(&self, submission: wgpu::SubmissionIndex) -> Result<(), GpuError> {
+        if !blocks() || cfg!(target_arch = "wasm32") {
+            return self.wait_async().await;
+        }
+        self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })?;
+        self.alive()
     }
 
     /// Waits, or looks whether work is done, and delivers the results of what is.

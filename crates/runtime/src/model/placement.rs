@@ -138,8 +138,9 @@ fn move_operands(
         Binding::Buffer(id) => Some(*id),
         Binding::Host(_) => None,
     });
-    // A tensor that several steps write in part is read by all but the first.
-    let rewritten = plan.steps[step].writes.iter().copied().filter(|id| holders[id.0 as usize].writer.is_some());
+    // A tensor that several steps write in part is read by all but the first, and a state has content before.
+    let rewritten = |id: &BufferId| plan.is_state(*id) || holders[id.0 as usize].writer.is_some();
+    let rewritten = plan.steps[step].writes.iter().copied().filter(rewritten);
     for id in reads.chain(rewritten).collect::<Vec<_>>() {
         uses.touch(site, id, step);
         let holder = &mut holders[id.0 as usize];

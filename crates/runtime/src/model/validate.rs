@@ -74,7 +74,8 @@ fn check_step(plan: &Plan, step: &Step, source: &Source, written: &mut [bool]) -
     for (position, &id) in step.writes.iter().enumerate() {
         let buffer = plan.buffer(id).ok_or_else(|| format!("writes buffer {}, which does not exist", id.0))?;
         let twice = step.writes[..position].contains(&id) || step.reads.contains(&Binding::Buffer(id));
-        if buffer.source != *source || twice {
+        let is_state = *source == Source::Step && plan.is_state(id);
+        if twice || !(is_state || buffer.source == *source) {
             return Err(format!("writes buffer {}, which it must not write", id.0));
         }
     }

@@ -5,6 +5,7 @@ use crate::cpu::{CpuError, Memory, Operand};
 use crate::model::{CpuSite, Homes, Segment};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Step};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The memory of a session on the CPU.
@@ -14,6 +15,8 @@ pub(crate) struct CpuSide {
     slots: Vec<Option<Memory>>,
     /// By buffer, tensors of the host that a run reads where they are.
     borrowed: Vec<Option<Memory>>,
+    /// States that a run writes in place.
+    states: BTreeMap<BufferId, Memory>,
 }
 
 impl CpuSide {
@@ -21,7 +24,7 @@ impl CpuSide {
         let homes = &site.kernels.homes;
         let slots = (0..homes.slots).map(|_| None).collect();
         let borrowed = homes.slot.iter().map(|_| None).collect();
-        Self { site, slots, borrowed }
+        Self { site, slots, borrowed, states: BTreeMap::new() }
     }
 
     /// Takes other parameters.
@@ -43,6 +46,21 @@ impl CpuSide {
     /// Gives back what [`CpuSide::put`] borrowed.
     pub fn release(&mut self) {
         self.borrowed.fill(None);
+    }
+
+    /// Takes a state that a run writes in place.
+    pub fn lend_state(&mut self, id: BufferId, memory: Memory) {
+        self.states.insert(id, memory);
+    }
+
+    /// Gives back what [`CpuSide::lend_state`] took.
+    pub fn return_state(&mut self, id: BufferId) -> Option<Memory> {
+        self.states.remove(&id)
+    }
+
+    /// True for a state that a run writes in place.
+    pub fn has_state(&self, id: BufferId) -> bool {
+        self.states.contains_key(&id)
     }
 
     /// Fills a tensor, or borrows it for this run.
@@ -99,16 +117,34 @@ impl CpuSide {
 
     /// Runs one step.
     pub fn run_step(&mut self, position: usize, step: &Step, sizes: &Sizes) -> Result<(), CpuError> {
-        let mut outputs = Vec::with_capacity(step.writes.len());
-        for &id in &step.writes {
-            let layout = &sizes.layouts[id.0 as usize];
-            let borrowed = self.borrowed.get_mut(id.0 as usize).and_then(Option::take);
-            let taken = borrowed.or_else(|| self.slot(id).and_then(|slot| self.slots[slot].take()));
-            outputs.push(match taken {
-                Some(mut memory) => memory.reset(layout.dtype, &layout.shape).map(|()| memory)?,
-                None => Memory::new(layout.dtype, &layout.shape)?,
-            });
+        let (in_place, others): (Vec<BufferId>, Vec<BufferId>) =
+            step.writes.iter().partition(|id| self.states.contains_key(id));
+        let others = others.into_iter().map(|id| self.output(id, sizes)).collect::<Result<Vec<_>, _>>()?;
+        let mut others = others.into_iter();
+        let taken = step.writes.iter().filter_map(|id| self.states.remove(id).or_else(|| others.next()));
+        let mut outputs: Vec<Memory> = taken.collect();
+        let result = self.compute(position, step, sizes, &mut outputs);
+        for (&id, memory) in step.writes.iter().zip(outputs) {
+            match self.slot(id) {
+                _ if in_place.contains(&id) => drop(self.states.insert(id, memory)),
+                Some(slot) => self.slots[slot] = Some(memory),
+                None => {}
+            }
         }
+        result
+    }
+
+    /// Memory for what a step writes.
+    fn output(&mut self, id: BufferId, sizes: &Sizes) -> Result<Memory, CpuError> {
+        let layout = &sizes.layouts[id.0 as usize];
+        let borrowed = self.borrowed.get_mut(id.0 as usize).and_then(Option::take);
+        match borrowed.or_else(|| self.slot(id).and_then(|slot| self.slots[slot].take())) {
+            Some(mut memory) => memory.reset(layout.dtype, &layout.shape).map(|()| memory),
+            None => Memory::new(layout.dtype, &layout.shape),
+        }
+    }
+
+    fn compute(&self, position: usize, step: &Step, sizes: &Sizes, outputs: &mut [Memory]) -> Result<(), CpuError> {
         let operands: Option<Vec<Operand<'_>>> = step
             .reads
             .iter()
@@ -121,13 +157,7 @@ impl CpuSide {
             return Err(CpuError::Count { what: "operands", expected: step.reads.len(), actual: 0 });
         };
         let symbol = |symbol| sizes.values.symbols.get(&symbol).copied();
-        compiled.run(&operands, &mut outputs.iter_mut().collect::<Vec<_>>(), &symbol)?;
-        for (&id, memory) in step.writes.iter().zip(outputs) {
-            if let Some(slot) = self.slot(id) {
-                self.slots[slot] = Some(memory);
-            }
-        }
-        Ok(())
+        compiled.run(&operands, &mut outputs.iter_mut().collect::<Vec<_>>(), &symbol)
     }
 
     pub(super) fn homes(&self) -> &Homes {
@@ -143,6 +173,9 @@ impl CpuSide {
     }
 
     fn memory(&self, id: BufferId) -> Option<&Memory> {
+        if let Some(state) = self.states.get(&id) {
+            return Some(state);
+        }
         match (self.borrowed.get(id.0 as usize), self.slot(id)) {
             (Some(Some(memory)), _) => Some(memory),
             (_, Some(slot)) => self.slots.get(slot)?.as_ref(),

@@ -87,8 +87,11 @@ impl Session {
     }
 
     /// Runs the plan. With [`crate::ModelOptions::workers`] one of them does, and the future sleeps; where it is dropped meanwhile, states
-    /// are what they were and the next run takes its memory anew. Without workers, steps on the CPU take the thread that polls; the future
-    /// sleeps while it waits for the device.
+    /// are what they were (of those whose rows a run sets in place, the ones on the CPU are lost) and the next run takes its memory anew. Without
+    /// workers, steps on the CPU take the thread that polls; the future sleeps while it waits for the device.
+    ///
+    /// Where no result comes to the host, a run returns when its work is submitted: up to three such runs are under way before the next one
+    /// waits for the first of them, and what the device reports later is the error of a later run or of reading.
     ///
     /// A run whose device is lost goes on on a device that the model opens anew, unless it was the app's, or on the CPU with
     /// [`Kernel::Auto`](crate::Kernel::Auto). Tensors on the lost device are gone: a run that reads one is an error, and the next
@@ -193,7 +196,7 @@ impl Session {
         inputs: &Inputs,
         work: impl FnOnce(&mut Self, &Inputs) -> Result<T, RunError> + Send + 'static,
     ) -> Result<T, RunError> {
-        let stand_in = Self { states: self.states.clone(), ..self.model.session() };
+        let stand_in = Self { states: self.states.stand_in(), ..self.model.session() };
         let (mut session, inputs) = (std::mem::replace(self, stand_in), inputs.clone());
         let done = workers.run(move || (work(&mut session, &inputs), session)).await;
         let (result, session) = done?;
@@ -211,6 +214,7 @@ impl Session {
                 &with_states
             }
         };
+        self.states.lend(self.model.plan(), &mut self.cpu);
         let mut result = self.execute(inputs, recorder).await;
         if let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = &result {
             match self.model.recover(lost.clone(), self.sites.clone()).await {
@@ -222,6 +226,7 @@ impl Session {
                 Err(error) => result = Err(error),
             }
         }
+        self.states.take_back(self.model.plan(), &mut self.cpu);
         self.cpu.release();
         self.gpu.iter().for_each(GpuSide::store);
         match &mut result {
@@ -311,7 +316,8 @@ impl Session {
             }
         }
         let mut values = Vec::with_capacity(plan.outputs.len());
-        for output in &plan.outputs {
+        let is_kept = |value| matches!(value, Binding::Buffer(id) if self.cpu.has_state(id));
+        for output in plan.outputs.iter().filter(|output| !is_kept(output.value)) {
             let value = self.output(output, &sizes, inputs, &results).await?;
             values.push((output.name.clone(), value));
         }
@@ -381,7 +387,7 @@ impl Session {
         recorder.host("fetch", begun);
         self.cpu.run(plan, segment, sizes, recorder)?;
         let begun = recorder.now();
-        for &id in &segment.results {
+        for &id in segment.results.iter().filter(|id| !self.cpu.has_state(**id)).collect::<Vec<_>>() {
             let tensor = self.cpu.get(id).map_err(|error| cpu_failure(segment, plan, &error))?;
             results.host.extend(tensor.map(|tensor| (id, tensor)));
         }

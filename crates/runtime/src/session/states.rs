@@ -1,7 +1,8 @@
 //! What a session holds from run to run.
 
 use super::sizes::check_words;
-use super::{Inputs, Outputs, RunValue, Session};
+use super::{CpuSide, Inputs, Outputs, RunValue, Session};
+use crate::cpu::Memory;
 use crate::{RunError, block_on};
 use rewire_graph::{DType, HostTensor, nearest_names};
 use rewire_graph_rewrite::plan::{Buffer, Plan};
@@ -14,7 +15,9 @@ pub(super) struct States(BTreeMap<String, Held>);
 #[derive(Clone, Debug)]
 enum Held {
     Value(RunValue),
-    /// It was on a device that is lost.
+    /// A run on the CPU writes it in place.
+    Memory(Memory),
+    /// It was on a device that is lost, or with a worker that dropped its work.
     Lost,
 }
 
@@ -26,6 +29,31 @@ impl States {
         }
     }
 
+    /// What a session has of them while a worker has them all.
+    pub fn stand_in(&self) -> Self {
+        let held = |held: &Held| match held {
+            Held::Memory(_) => Held::Lost,
+            other => other.clone(),
+        };
+        Self(self.0.iter().map(|(name, own)| (name.clone(), held(own))).collect())
+    }
+
+    /// Gives the CPU those that a run writes in place.
+    pub fn lend(&mut self, plan: &Plan, cpu: &mut CpuSide) {
+        for (name, id) in plan.states_in_place() {
+            match self.0.remove(name) {
+                Some(Held::Memory(memory)) => cpu.lend_state(id, memory),
+                other => self.0.extend(other.map(|held| (name.to_owned(), held))),
+            }
+        }
+    }
+
+    /// Takes back what [`States::lend`] gave.
+    pub fn take_back(&mut self, plan: &Plan, cpu: &mut CpuSide) {
+        let lent = plan.states_in_place().filter_map(|(name, id)| Some((name.to_owned(), cpu.return_state(id)?)));
+        self.0.extend(lent.map(|(name, memory)| (name, Held::Memory(memory))));
+    }
+
     /// Takes the states out of what a run computed.
     pub fn take(&mut self, plan: &Plan, outputs: &mut Outputs) {
         for name in plan.states().into_keys() {
@@ -33,18 +61,26 @@ impl States {
         }
     }
 
+    /// Brings a state to memory in which a run on the CPU writes it.
+    fn bring(&mut self, name: &str, buffer: &Buffer) -> Result<(), RunError> {
+        if !matches!(self.0.get(name), Some(Held::Memory(_)))
+            && let RunValue::Host(tensor) = self.get(name, buffer)?
+        {
+            let memory = Memory::from_host(&tensor).map_err(|error| refused(name, error))?;
+            self.0.insert(name.to_owned(), Held::Memory(memory));
+        }
+        Ok(())
+    }
+
     /// The value of a state.
     fn get(&self, name: &str, buffer: &Buffer) -> Result<RunValue, RunError> {
         match self.0.get(name) {
             Some(Held::Value(value)) => Ok(value.clone()),
+            Some(Held::Memory(memory)) => memory.to_host().map(RunValue::Host).map_err(|error| refused(name, error)),
             Some(Held::Lost) => Err(RunError::StateLost { name: name.to_owned() }),
             None => {
                 let zeros = HostTensor::zeros(buffer.dtype, shape(buffer));
-                let reason = |error: rewire_graph::TensorSizeError| RunError::State {
-                    name: name.to_owned(),
-                    reason: error.to_string(),
-                };
-                zeros.map(RunValue::Host).map_err(reason)
+                zeros.map(RunValue::Host).map_err(|error| refused(name, error))
             }
         }
     }
@@ -157,6 +193,11 @@ impl Session {
                 let reason = "it is a state: set it by `Session::set_state`".to_owned();
                 return Err(RunError::InputPlace { name: name.to_owned(), reason });
             }
+            let in_place = model.plan().states_in_place().any(|(written, _)| written == name);
+            if self.gpu.is_none() && in_place {
+                self.states.bring(name, buffer)?;
+                continue;
+            }
             let value = match (self.states.get(name, buffer)?, &self.gpu) {
                 (RunValue::Host(tensor), Some(side)) => RunValue::Device(side.keep(&tensor).await?),
                 (value, _) => value,
@@ -183,6 +224,10 @@ impl Session {
             RunError::State { name: name.to_owned(), reason }
         })
     }
+}
+
+fn refused(name: &str, reason: impl ToString) -> RunError {
+    RunError::State { name: name.to_owned(), reason: reason.to_string() }
 }
 
 fn shape(buffer: &Buffer) -> Vec<usize> {

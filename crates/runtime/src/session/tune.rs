@@ -165,9 +165,14 @@ impl Session {
     /// Runs once, each of these steps with the candidate whose turn it is; the steps that are not done.
     async fn measure(&mut self, inputs: &Inputs, steps: &[usize]) -> Result<Vec<usize>, RunError> {
         self.force_all(steps, |session, step| session.trial(step, |trial| trial.next())?);
+        let mut in_place = vec![];
+        for name in self.plan().states_in_place().map(|(name, _)| name.to_owned()).collect::<Vec<_>>() {
+            in_place.push((self.state_async(&name).await?, name));
+        }
         let states = self.states.clone();
         let run = self.run_timed_async(inputs, Detail::Steps).await;
         self.states = states;
+        in_place.into_iter().try_for_each(|(tensor, name)| self.set_state(&name, tensor))?;
         self.force_all(steps, |_, _| None);
         match run {
             Ok((_, profile)) => {

@@ -15,7 +15,7 @@ impl Partition<'_> {
         for id in self.order.clone() {
             let Some(node) = self.graph.node(id) else { continue };
             let op = node.op.as_ref();
-            if op.custom().is_some() {
+            if op.custom().is_some() || self.sets_rows(id) {
                 self.create(BTreeSet::from([id]));
             } else if let Some(nodes) = self.softmax_attention(id) {
                 self.create(nodes);
@@ -180,7 +180,7 @@ impl Partition<'_> {
 
     /// What is known of [`Partition::accepts`] without a trial.
     fn fits(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        self.is_small(nodes) && !self.leaves_and_returns(nodes)
+        self.is_small(nodes) && self.writes_last(nodes) && !self.leaves_and_returns(nodes)
     }
 
     fn is_small(&self, nodes: &BTreeSet<NodeId>) -> bool {
@@ -246,9 +246,10 @@ impl Partition<'_> {
             if readers.is_empty() && !output {
                 continue;
             }
-            // An operator with a kernel of its own reads nothing but memory.
-            let stored =
-                output || self.users(id).iter().any(|&user| self.op(user).is_some_and(|op| op.custom().is_some()));
+            // An operator with a kernel of its own reads nothing but memory, and one that sets rows may have to.
+            let from_memory =
+                |&user: &NodeId| self.sets_rows(user) || self.op(user).is_some_and(|op| op.custom().is_some());
+            let stored = output || self.users(id).iter().any(from_memory);
             let is_placed = stored || readers.len() == 1 || !self.is_cheap(id, cheap);
             if is_placed && readers.iter().any(|&group| self.place_into(group, id)) {
                 continue;
@@ -347,8 +348,12 @@ impl Partition<'_> {
     /// The points that a kernel without an anchor walks.
     fn walk(&self, nodes: &BTreeSet<NodeId>) -> Option<Vec<Dim>> {
         let first = *self.results(nodes).first()?;
-        let shape = &self.graph.ty(Value { node: first, port: 0 })?.shape;
-        nodes.iter().all(|&id| self.is_elementwise(id)).then(|| shape.clone())
+        let walked = match self.inputs(first) {
+            &[_, _, rows] if self.sets_rows(first) => rows,
+            _ => Value { node: first, port: 0 },
+        };
+        let is_map = nodes.iter().all(|&id| self.is_elementwise(id) || self.sets_rows(id));
+        self.graph.ty(walked).filter(|_| is_map).map(|ty| ty.shape.clone())
     }
 
     /// The groups that read results of a group or compute what it reads.

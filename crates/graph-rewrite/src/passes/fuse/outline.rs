@@ -5,8 +5,8 @@ use super::trials::Trial;
 use crate::lower::RewriteError;
 use crate::passes::Context;
 use rewire_graph::nest::Nest;
-use rewire_graph::op::{Fused, ScoreKind};
-use rewire_graph::{Copies, Graph, GraphError, NodeId, Value};
+use rewire_graph::op::{Fused, ScoreKind, SetRows};
+use rewire_graph::{Copies, Graph, GraphError, Node, NodeId, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -117,7 +117,8 @@ fn nest(kernel: &Trial) -> Option<Arc<Nest>> {
 
 /// The name of a kernel: what its anchor is usually called.
 fn name(body: &Graph) -> String {
-    let own = body.ids().filter_map(|id| body.node(id)).find(|node| node.op.custom().is_some());
+    let has_own = |node: &&Node| node.op.custom().is_some() || node.op.downcast_ref::<SetRows>().is_some();
+    let own = body.ids().filter_map(|id| body.node(id)).find(has_own);
     if let Some(node) = own {
         return node.op.name().to_owned();
     }

@@ -3,7 +3,7 @@ use super::pairs;
 use super::trials::{Trial, Trials};
 use crate::emit::{Target, Windows};
 use crate::lower::pooled;
-use rewire_graph::op::{MatMul, Op, Role};
+use rewire_graph::op::{MatMul, Op, Role, SetRows};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
@@ -38,6 +38,8 @@ pub(super) struct Partition<'a> {
     /// By group, how far down the order free nodes were part of the last trial of the kernel; `None` after a change.
     tried: Vec<Option<usize>>,
     pooled: HashSet<Value>,
+    /// Tables of which a kernel sets rows in place.
+    pub tables: BTreeSet<Value>,
     trials: Trials,
     /// By [`NodeId::number`].
     facts: Vec<Facts>,
@@ -91,7 +93,9 @@ impl<'a> Partition<'a> {
             }
         }
         let pooled = pooled(graph, &graph.fixed()?);
-        Ok(Self { graph, order, groups: vec![], tried: vec![], pooled, trials: trials.clone(), facts })
+        let set = order.iter().filter(|&&id| graph.op::<SetRows>(id).is_some());
+        let tables = set.filter_map(|&id| graph.inputs(id).first().copied()).collect();
+        Ok(Self { graph, order, groups: vec![], tried: vec![], pooled, tables, trials: trials.clone(), facts })
     }
 
     fn facts(&self, id: NodeId) -> Option<&Facts> {
@@ -129,6 +133,12 @@ impl<'a> Partition<'a> {
 
     pub fn is_elementwise(&self, id: NodeId) -> bool {
         self.facts(id).is_some_and(|facts| facts.is_elementwise)
+    }
+
+    /// True for nodes that set rows of a table in place.
+    pub fn sets_rows(&self, id: NodeId) -> bool {
+        self.inputs(id).first().is_some_and(|table| self.tables.contains(table))
+            && self.graph.op::<SetRows>(id).is_some()
     }
 
     /// True for elementwise nodes that have no kernel yet.
@@ -328,7 +338,7 @@ impl<'a> Partition<'a> {
     pub fn bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
         let results = self.results(nodes);
         let read = self.cone(nodes, &results).read;
-        self.count(read, self.is_attention(nodes)) + results.len()
+        self.count(self.loaded(nodes, read), self.is_attention(nodes)) + results.len()
     }
 
     /// True for kernels that find their tiles in a list, which is bound with the shape program.
@@ -361,7 +371,27 @@ impl<'a> Partition<'a> {
         let outside: BTreeSet<Value> = read.map(|&value| self.source(nodes, value)).collect();
         let computed =
             outside.into_iter().filter(|value| !self.is_free(value.node) || !self.inputs(value.node).is_empty());
-        self.count(computed, false) + self.results(nodes).len()
+        self.count(self.loaded(nodes, computed), false) + self.results(nodes).len()
+    }
+
+    /// Without tables of which a kernel sets rows: it loads nothing from them.
+    fn loaded(&self, nodes: &BTreeSet<NodeId>, read: impl IntoIterator<Item = Value>) -> impl Iterator<Item = Value> {
+        let in_place = nodes.iter().any(|&id| self.sets_rows(id));
+        read.into_iter().filter(move |value| !(in_place && self.tables.contains(value)))
+    }
+
+    /// True if rows of tables are set when all of the tables has been read: a kernel that sets some has no other results, and
+    /// loads from no table that changes.
+    pub fn writes_last(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        if !nodes.iter().any(|&id| self.sets_rows(id)) {
+            return true;
+        }
+        let results = self.results(nodes);
+        let Cone { free, window, .. } = self.cone(nodes, &results);
+        let mut others = nodes.iter().chain(&free).filter(|&&id| !self.sets_rows(id));
+        window == 0
+            && results.iter().all(|&id| self.sets_rows(id))
+            && others.all(|&id| !self.inputs(id).iter().any(|value| self.tables.contains(value)))
     }
 }
 

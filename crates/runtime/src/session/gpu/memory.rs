@@ -118,7 +118,9 @@ impl GpuSide {
             return Err(RunError::InputPlace { name: name.to_owned(), reason });
         }
         let segments = placement.segments.iter().filter(|segment| segment.site == Site::Gpu);
-        for id in segments.flat_map(|segment| &segment.results).filter(|id| kept.contains(id)) {
+        let results = segments.flat_map(|segment| &segment.results);
+        // A state that is written in place has its own memory.
+        for id in results.filter(|id| kept.contains(id) && !plan.is_state(**id)) {
             let layout = &sizes.layouts[id.0 as usize];
             check_size(self.gpu(), layout, || title(plan, id.0 as usize), FEWER_ROWS)?;
             binds.results.push((*id, layout.bytes()));

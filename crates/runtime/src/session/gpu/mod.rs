@@ -19,12 +19,15 @@ use memory::{Binds, Needed};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{BufferId, Plan};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use timer::Timer;
 
 /// What to do about a tensor of a run that is too large.
 const FEWER_ROWS: &str = "run fewer rows at once, or use kernel cpu";
+
+/// Runs that the device may have before it, of which nobody reads a result.
+const AHEAD: usize = 3;
 
 /// The memory of a session on its device.
 #[derive(Debug)]
@@ -57,6 +60,8 @@ pub(crate) struct GpuSide {
     steered: bool,
     grids: Vec<(u32, u32)>,
     prepared: Option<Prepared>,
+    /// Runs that nobody has waited for, the earliest first.
+    under_way: VecDeque<wgpu::SubmissionIndex>,
 }
 
 /// What the control buffer, the grids and the chosen kernels are for.
@@ -93,6 +98,7 @@ impl GpuSide {
             steered: false,
             grids: Vec::new(),
             prepared: None,
+            under_way: VecDeque::new(),
         }
     }
 
@@ -250,19 +256,24 @@ impl GpuSide {
             let (read, submission) = self.submit(plan, segment, sizes, (&staged, &copies), timer.as_ref())?;
             let timer = timer.map(|timer| (timer.start(submission.clone()), timer));
             let readback = self.readback.as_ref().filter(|_| read > 0);
-            Ok((readback.map(|buffer| Mapping::start(buffer, read, submission)), timer))
+            Ok((readback.map(|buffer| Mapping::start(buffer, read, submission.clone())), timer, submission))
         };
         let (submitted_work, error) = gpu.watched(work);
         if let Some(error) = error.await {
             return Err(gpu.refused("running a plan", error));
         }
-        let (mapping, timer): (Option<Mapping>, _) = submitted_work?;
+        let (mapping, timer, submission): (Option<Mapping>, _, _) = submitted_work?;
         recorder.host("submit", begun);
         let submitted = recorder.now();
         let mut values = match mapping {
-            Some(mapping) => mapping.read(&gpu, |bytes| collect(&copies, bytes, sizes)).await??,
-            // Who reads nothing does not notice a loss by reading.
-            None => gpu.alive().and_then(|()| collect(&copies, &[], sizes))?,
+            Some(mapping) => {
+                self.under_way.clear();
+                mapping.read(&gpu, |bytes| collect(&copies, bytes, sizes)).await??
+            }
+            None => {
+                self.go_on(submission).await?;
+                collect(&copies, &[], sizes)?
+            }
         };
         values.extend(self.take_lent(segment, sizes).map(|(id, tensor)| (id, RunValue::Device(tensor))));
         if let Some((times, timer)) = timer {
@@ -270,6 +281,18 @@ impl GpuSide {
         }
         recorder.host("wait", submitted);
         Ok(values)
+    }
+
+    /// Goes on without waiting for a run, but for one before it where many are under way.
+    async fn go_on(&mut self, submission: wgpu::SubmissionIndex) -> Result<(), GpuError> {
+        self.under_way.push_back(submission);
+        if self.under_way.len() > AHEAD
+            && let Some(earliest) = self.under_way.pop_front()
+        {
+            self.gpu().wait_for(earliest).await?;
+        }
+        // Who reads nothing does not notice a loss by reading.
+        self.gpu().alive()
     }
 }
 

@@ -1,0 +1,41 @@
+//! Computations that set rows of states in place.
+
+use crate::plan::{Computation, Plan, Step};
+use rewire_graph::Value;
+use rewire_graph::pointwise::{Dag, Expr};
+use std::collections::BTreeMap;
+
+impl Plan {
+    /// Puts the steps that set rows of states in place after all others, which read what the states held before.
+    pub(super) fn write_states_last(&mut self) {
+        let steps = std::mem::take(&mut self.steps);
+        let (last, first): (Vec<Step>, Vec<Step>) =
+            steps.into_iter().partition(|step| step.writes.iter().any(|&id| self.is_state(id)));
+        self.steps = [first, last].concat();
+    }
+}
+
+/// Takes operands out of a kernel that loads nothing from them.
+pub(super) fn leave_out(kernel: &mut Computation, operands: &mut Vec<Value>, is_left: impl Fn(Value) -> bool) {
+    let kept = (0..).zip(operands.iter()).filter(|(_, value)| !is_left(**value)).map(|(position, _)| position);
+    let moved: BTreeMap<u16, u16> = kept.zip(0..).collect();
+    let Computation::Nest(nest) = kernel else { return };
+    if moved.len() == operands.len() {
+        return;
+    }
+    operands.retain(|&value| !is_left(value));
+    let declared = std::mem::take(&mut nest.body.operands);
+    let (roots, source, mut dag) = (nest.roots(), std::mem::take(&mut nest.body.dag), Dag::new());
+    let copies = dag.graft(&source, &roots, |dag, expr, index| match expr {
+        Expr::Load { operand, .. } => {
+            let dtype = declared.get(usize::from(*operand))?.dtype;
+            Some(dag.load(*moved.get(operand)?, dtype, index.to_vec()))
+        }
+        Expr::Sample { offsets, .. } => Some(dag.sample(*moved.get(offsets)?, *index.first()?)),
+        _ => None,
+    });
+    nest.body.dag = dag;
+    let is_kept = |position: usize| moved.contains_key(&(position as u16));
+    nest.body.operands = declared.into_iter().enumerate().filter(|(n, _)| is_kept(*n)).map(|(_, own)| own).collect();
+    nest.roots_mut().into_iter().zip(copies).for_each(|(root, copy)| *root = copy);
+}
