@@ -4,6 +4,7 @@ use rewire::Kernel;
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Tuning;
 use rewire_measure::{BenchError, Lengths, MOST_SECONDS, Metric, SUITES, Shape};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 /// Ranks candidates with fused kernels on a GPU or the CPU.
@@ -36,6 +37,8 @@ pub enum Command {
     Devices,
     /// Ranks candidates for users by their histories.
     Rank(Rank),
+    /// Trains a ranking model on what became of candidates.
+    Train(Train),
     /// Replays golden cases and compares the results.
     Verify(Verify),
     /// Times operators, modules and models against the ceilings of the device.
@@ -64,6 +67,35 @@ pub struct Rank {
     pub tuning: Tuning,
     #[command(flatten)]
     pub weights: Weights,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Train {
+    /// Folder with config.json, and model.safetensors to begin with, if it is there; the model in the program, from scratch, if left
+    /// out.
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Users with labels: JSON Lines or Parquet; the data in the program if left out. May be given several times.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub data: Vec<PathBuf>,
+    /// How to train, JSON; as the program trains its own model if left out.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The folder to write: a model, and what --resume goes on from.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Users with labels to rank after every epoch and at the end; those of the training, at the end alone, if left out.
+    #[arg(long, value_name = "FILE")]
+    pub eval: Option<PathBuf>,
+    /// Go on where the training that wrote the folder was.
+    #[arg(long)]
+    pub resume: bool,
+    /// Begin with parameters drawn anew, though the model has some.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Steps after which the folder is written, beside the end of every epoch.
+    #[arg(long, value_name = "STEPS", default_value = "1000")]
+    pub save_every: NonZeroU64,
 }
 
 /// How a model folder is taken.

@@ -2,7 +2,9 @@
 
 use rewire::rank::{Config, RankError, parse_config};
 
-const CONFIG: &str = include_str!("../demo/model/config.json");
+pub const CONFIG: &str = include_str!("../demo/model/config.json");
+/// How the model is trained on the data.
+pub const TRAINING: &str = include_str!("../demo/train.json");
 pub const WEIGHTS: &[u8] = include_bytes!("../demo/model/model.safetensors");
 pub const INTERACTIONS: &[u8] = include_bytes!("../demo/interactions.jsonl");
 pub const ITEMS: &[u8] = include_bytes!("../demo/items.csv");

@@ -1,5 +1,6 @@
 use crate::log::say;
 use crate::rank::InputError;
+use crate::train::TrainFailed;
 use rewire::graph::DifferentiateError;
 use rewire::hstu::models::ModelError;
 use rewire::rank::RankError;
@@ -20,6 +21,8 @@ pub enum CliError {
     Input(Box<InputError>),
     #[error(transparent)]
     Rank(Box<RankError>),
+    #[error(transparent)]
+    Train(Box<TrainFailed>),
     #[error(transparent)]
     Case(#[from] CaseError),
     #[error("cannot trace the model")]

@@ -13,6 +13,7 @@ mod output;
 mod profile;
 mod rank;
 mod table;
+mod train;
 mod tune;
 mod verify;
 
@@ -56,6 +57,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
     match &args.command {
         Command::Devices => devices::run(&args.common, output),
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
+        Command::Train(options) => train::run(options, &args.common, output),
         Command::Verify(options) => verify::run(options, &args.common, output),
         Command::Bench(options) => bench::run(options, &args.common, output),
         Command::Tune(options) => tune::run(options, &args.common, output),

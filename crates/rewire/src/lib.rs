@@ -56,6 +56,7 @@ mod error;
 #[cfg(feature = "files")]
 mod files;
 pub mod rank;
+pub mod train;
 pub mod weights;
 
 #[cfg(feature = "files")]

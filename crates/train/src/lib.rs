@@ -32,13 +32,21 @@
 mod clip;
 pub mod config;
 pub mod loss;
+mod objective;
 mod optimizer;
+mod random;
 mod scaler;
 mod schedule;
+mod step;
+mod trainer;
 
 pub use clip::global_norm;
 pub use config::{ConfigError, TrainConfig};
+pub use objective::Objective;
 pub use optimizer::{Direction, Moment, Optimizer, Rule, Updated, WeightDecay};
+pub use random::Random;
 pub use rewire_metrics as metrics;
 pub use scaler::LossScale;
 pub use schedule::{CosineAnnealing, CosineAnnealingWarmRestarts, ExponentialDecay, ManualStep, Schedule};
+pub use step::StepError;
+pub use trainer::{Data, DataError, Event, Fitted, Position, Prepared, Preparer, StepReport, TrainError, Trainer, fit};

@@ -10,6 +10,8 @@ mod table;
 
 pub use input::{InputError, Requests, open};
 pub use items::Titles;
+pub(crate) use reader::{Chunk, chunks};
+pub(crate) use report::Tally;
 
 use crate::args::{Common, Rank};
 use crate::caches;
@@ -17,8 +19,7 @@ use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
 use progress::Progress;
-use reader::{Chunk, chunks};
-use report::{SummaryLine, Tally, UserLine};
+use report::{SummaryLine, UserLine};
 use rewire::rank::{RankError, RankOptions, Ranked, Ranker};
 use rewire::weights::Weights;
 use std::time::Instant;

@@ -131,9 +131,14 @@ impl Tally {
         }
     }
 
+    /// The AUC of every task, where there are labels.
+    pub fn aucs(&self) -> Vec<(String, Option<f64>)> {
+        let aucs = self.tasks.iter().zip(&self.auc).map(|(task, auc)| (task.name.clone(), auc.value()));
+        if self.labelled { aucs.collect() } else { vec![] }
+    }
+
     pub fn summary(&self, report: &Report) -> Summary {
         let seconds = self.begun.elapsed();
-        let auc = || self.tasks.iter().zip(&self.auc).map(|(task, auc)| (task.name.clone(), auc.value()));
         Summary {
             users: self.users,
             candidates: self.candidates,
@@ -141,7 +146,7 @@ impl Tally {
             first_scores_seconds: self.first.unwrap_or(seconds).as_secs_f64(),
             kernel: report.kernel.to_string(),
             adapter: report.adapter.clone().unwrap_or_else(|| "cpu".into()),
-            auc: if self.labelled { auc().collect() } else { Vec::new() },
+            auc: self.aucs(),
             truncated_histories: self.truncated,
             dropped_events: self.dropped,
             split_users: self.split,

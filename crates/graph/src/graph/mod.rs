@@ -3,6 +3,7 @@
 mod copies;
 mod draw;
 mod ids;
+mod learned;
 mod order;
 mod svg;
 mod verify;

@@ -95,8 +95,13 @@ impl Graph {
         stack.extend(self.ids().filter(|id| self.node(*id).is_some_and(Node::is_root)));
         let tables = self.id_inputs.iter().flat_map(|ids| symbols(&ids.rows));
         stack.extend(self.values_of(tables).into_iter().map(|value| value.node));
+        self.needed_by(stack)
+    }
+
+    /// Nodes and all that they are computed from, through operands and sizes.
+    pub(super) fn needed_by(&self, nodes: impl IntoIterator<Item = NodeId>) -> HashSet<NodeId> {
         let needed = |id| self.producers(id).chain(self.size_values(id).into_iter().map(|value| value.node));
-        reached(stack, needed).into_iter().collect()
+        reached(nodes, needed).into_iter().collect()
     }
 }
 

@@ -26,7 +26,7 @@ use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter, Role};
 use crate::origins::ScopeId;
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, Number, SizeSource, Type, TypeError, Value};
 use state::{State, Trace};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Whether a model is used or learns.
@@ -277,6 +277,27 @@ impl Scope {
         Ok(graph)
     }
 
+    /// A scope that goes on where `graph` ends, and the outputs of the graph by name, which are none of the new graph unless
+    /// [`Scope::finish`] is told so. Sizes that it is asked for are new ones.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, Scope};
+    /// let scope = Scope::new();
+    /// let x = scope.input("x", DType::F32, [3]);
+    /// let graph = scope.finish(&[("y", x.exp())])?;
+    ///
+    /// let (scope, outputs) = Scope::resume(&graph);
+    /// let graph = scope.finish(&[("z", &outputs["y"] + 1.0)])?;
+    /// assert_eq!(graph.outputs()[0].0, "z");
+    /// # Ok::<(), rewire_graph::GraphError>(())
+    /// ```
+    pub fn resume(graph: &Graph) -> (Self, BTreeMap<String, Tensor>) {
+        let scope = Self::over(graph);
+        let outputs = graph.outputs().iter().map(|(name, value)| (name.clone(), scope.value(*value)));
+        let outputs = outputs.collect();
+        (scope, outputs)
+    }
+
     /// A scope that goes on where `graph` ends, without its outputs.
     pub(crate) fn over(graph: &Graph) -> Self {
         let mut graph = graph.clone();
@@ -298,8 +319,8 @@ impl Scope {
         Self::of(State { graph, named, shared, ..State::default() })
     }
 
-    /// A value of the graph that this scope goes on from.
-    pub(crate) fn value(&self, value: Value) -> Tensor {
+    /// A value of the graph that this scope goes on from; one that reports an error where there is none.
+    pub fn value(&self, value: Value) -> Tensor {
         let ty = self.state.lock().graph.ty(value).cloned();
         ty.map_or_else(|| poisoned(&self.state), |ty| Tensor { state: self.state.clone(), value: Some(value), ty })
     }

@@ -22,6 +22,8 @@
 //!
 //! `logits` `[C, tasks]`, tasks in the order of [`Config::task_names`].
 
+pub use crate::modules::EMBEDDINGS;
+
 use super::ModelError;
 use crate::modules::{
     Buffer, ConfigError, EmbeddingTable, Features, FusionMtlTower, FusionMtlTowerConfig, HstuConfig, HstuTransducer,
@@ -139,10 +141,17 @@ pub struct InputSpec {
 /// # Errors
 /// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
 pub fn trace(config: &Config) -> Result<Graph, ModelError> {
-    let model = Model::new(config)?;
     let scope = Scope::new();
-    let logits = model.forward(&scope);
+    let logits = forward(config, &scope)?;
     Ok(scope.finish(&[("logits", logits)])?)
+}
+
+/// The logits `[C, tasks]` of a configuration, traced in a scope: to go on from, with a loss for instance.
+///
+/// # Errors
+/// [`ModelError`] names the key of the configuration that is not good.
+pub fn forward(config: &Config, scope: &Scope) -> Result<Tensor, ModelError> {
+    Ok(Model::new(config)?.forward(scope))
 }
 
 impl Config {

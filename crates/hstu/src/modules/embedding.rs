@@ -1,5 +1,8 @@
 use rewire_graph::{Scope, Tensor};
 
+/// The module of all tables.
+pub const EMBEDDINGS: &str = "embedding";
+
 /// A table with a row for every value of a feature.
 #[derive(Clone, Debug)]
 pub struct EmbeddingTable {
@@ -27,5 +30,5 @@ impl EmbeddingTable {
 }
 
 fn module(feature: &str) -> String {
-    format!("embedding.{feature}")
+    format!("{EMBEDDINGS}.{feature}")
 }

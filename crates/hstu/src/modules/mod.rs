@@ -26,7 +26,7 @@ mod transducer;
 pub use action_encoder::{ActionEncoderConfig, SimpleActionEncoder};
 pub use content_encoder::{ContentEncoder, ContentEncoderConfig, MlpContentEncoderConfig, NoOptions};
 pub use contextual_mlp::{ContextualMlp, ContextualMlpConfig, ParameterizedMlpConfig, SimpleMlpConfig};
-pub use embedding::EmbeddingTable;
+pub use embedding::{EMBEDDINGS, EmbeddingTable};
 pub use hstu::{Hstu, HstuConfig, HstuOutput, PositionalEncoderConfig};
 pub use match_encoder::HstuMatchEncoder;
 pub use mlp::{Activation, MlpConfig};

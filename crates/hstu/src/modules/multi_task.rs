@@ -21,6 +21,13 @@ pub struct TaskConfig {
     /// The action bits that are its label.
     #[serde(default)]
     pub task_bitmask: i64,
+    /// What its loss is multiplied by in training.
+    #[serde(default = "one")]
+    pub weight: f64,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 /// Logits of all tasks from the product of a user's and an item's vector.
@@ -39,6 +46,9 @@ impl FusionMtlTowerConfig {
         width("task_configs", self.task_configs.len())?;
         let mut names = HashSet::new();
         for task in &self.task_configs {
+            if !(task.weight >= 0.0 && task.weight.is_finite()) {
+                return Err(ConfigError::new("task_configs.weight", "0 or above", task.weight));
+            }
             if !names.insert(&task.task_name) {
                 return Err(ConfigError::new("task_configs", "tasks of different names", &task.task_name));
             }

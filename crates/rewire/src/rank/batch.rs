@@ -16,7 +16,7 @@ pub struct Batch {
 
 /// Columns in the order of the schema.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     pub users: Vec<User>,
     /// An entry a request.
     pub contextual: Lists,
@@ -100,7 +100,18 @@ impl Batch {
         row.finish(request.user.clone())
     }
 
-    pub(super) fn rows(&self) -> &Rows {
+    /// Adds a request of another batch of the same schema. Changes nothing if it has no such request.
+    pub fn append(&mut self, other: &Self, request: usize) {
+        let (from, Some(user)) = (&other.rows, other.rows.users.get(request)) else { return };
+        let to = Arc::make_mut(&mut self.rows);
+        to.contextual.append(&from.contextual, request);
+        to.history.append(&from.history, request);
+        to.candidates.append(&from.candidates, request);
+        to.labels.append(&from.labels, request);
+        to.users.push(user.clone());
+    }
+
+    pub(crate) fn rows(&self) -> &Rows {
         &self.rows
     }
 
@@ -111,7 +122,7 @@ impl Batch {
 
 /// Columns of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
+pub(crate) enum Group {
     Contextual,
     History,
     Candidates,

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Columns whose lists are equally long in every row.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Lists {
+pub(crate) struct Lists {
     /// By row, where its entries end.
     ends: Vec<usize>,
     columns: Vec<Vec<i64>>,
@@ -38,6 +38,15 @@ impl Lists {
     /// The list of a row.
     pub fn row(&self, column: usize, row: usize) -> Option<&[i64]> {
         self.columns.get(column)?.get(self.range(row))
+    }
+
+    /// Appends a row of lists of as many columns.
+    pub fn append(&mut self, other: &Self, row: usize) {
+        let range = other.range(row);
+        for (own, others) in self.columns.iter_mut().zip(&other.columns) {
+            own.extend(others.get(range.clone()).into_iter().flatten());
+        }
+        self.ends.push(self.end() + range.len());
     }
 
     /// Begins the list of a column in the row that is open; `None` if it was begun before.

@@ -22,6 +22,10 @@ mod testing;
 mod unread;
 mod user;
 
+pub(crate) use runs::runs;
+pub(crate) use scorer::{capacity, check_buffers, schema};
+pub(crate) use sequence::{Capacity, Layout};
+
 pub use batch::Batch;
 pub use columns::{Columns, ColumnsError, Integers};
 pub use error::{RankError, RequestError, RequestFault};

@@ -49,7 +49,7 @@ impl Default for RankOptions {
 
 impl RankOptions {
     /// How the model is loaded. Batches have checked their ids.
-    pub(super) fn of_model(&self) -> ModelOptions {
+    pub(crate) fn of_model(&self) -> ModelOptions {
         ModelOptions {
             kernel: self.kernel,
             adapter: self.adapter.clone(),

@@ -9,13 +9,13 @@ use rewire_runtime::Inputs;
 
 /// Sequences of one run.
 #[derive(Debug, Default)]
-pub(super) struct Run<'a> {
+pub(crate) struct Run<'a> {
     pub sequences: Vec<Sequence<'a>>,
 }
 
 /// A request's history and some of its candidates.
 #[derive(Clone, Debug)]
-pub(super) struct Sequence<'a> {
+pub(crate) struct Sequence<'a> {
     /// Position of the request in the batch.
     pub request: usize,
     /// Which events it has.
@@ -26,7 +26,7 @@ pub(super) struct Sequence<'a> {
 
 /// The runs of a batch, in the order of its requests: sequences follow one another until they have `most` rows. A longer one is
 /// run alone.
-pub(super) fn runs<'a>(capacity: &Capacity, layouts: &'a [Layout], most: usize) -> Vec<Run<'a>> {
+pub(crate) fn runs<'a>(capacity: &Capacity, layouts: &'a [Layout], most: usize) -> Vec<Run<'a>> {
     let mut runs: Vec<Run<'a>> = Vec::new();
     let mut rows = 0;
     for (request, layout) in layouts.iter().enumerate() {

@@ -128,7 +128,7 @@ impl Scorer {
 }
 
 /// Compares tensors of the weights that follow from the configuration.
-fn check_buffers(config: &Config, weights: &Weights<'_>) -> Result<(), RankError> {
+pub(crate) fn check_buffers(config: &Config, weights: &Weights<'_>) -> Result<(), RankError> {
     for buffer in config.buffers().map_err(|error| RankError::Trace(Box::new(error)))? {
         if let Some(stored) = weights.get(&buffer.name)
             && (stored.shape() != buffer.value.shape() || stored.to_f64() != buffer.value.to_f64())
@@ -140,7 +140,7 @@ fn check_buffers(config: &Config, weights: &Weights<'_>) -> Result<(), RankError
     Ok(())
 }
 
-fn capacity(config: &Config, options: &RankOptions) -> Result<Capacity, RankError> {
+pub(crate) fn capacity(config: &Config, options: &RankOptions) -> Result<Capacity, RankError> {
     let (rows, contextual) = (config.max_seq_len, config.feature_groups.contextual.len());
     if contextual + 2 > rows {
         return Err(RankError::NoRoom { max_seq_len: rows, contextual });
@@ -151,7 +151,7 @@ fn capacity(config: &Config, options: &RankOptions) -> Result<Capacity, RankErro
 }
 
 /// The columns of a model's inputs. Those that the plan does not read may be left out of requests.
-fn schema(inputs: &[InputSpec], plan: &Plan) -> Schema {
+pub(crate) fn schema(inputs: &[InputSpec], plan: &Plan) -> Schema {
     let mut schema = Schema::default();
     for spec in inputs.iter().filter(|spec| spec.dtype.is_some()) {
         let Some((_, name)) = spec.name.split_once('.') else { continue };

@@ -1,0 +1,194 @@
+//! `rewire train`.
+
+mod data;
+mod error;
+mod folder;
+mod report;
+
+pub use error::TrainFailed;
+
+use crate::args::{Common, Train};
+use crate::caches;
+use crate::demo;
+use crate::error::CliError;
+use crate::log::say;
+use crate::output::Output;
+use crate::rank::{Chunk, Tally, chunks, open};
+use data::Users;
+use folder::Folder;
+use report::{Progress, StepLine, Summary, SummaryLine};
+use rewire::rank::{RankOptions, Ranker, parse_config};
+use rewire::train::{Event, Position, RankTask, StepReport, TrainConfig, Trainer, fit};
+use rewire::weights::Weights;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What is trained, and on what.
+struct Inputs {
+    /// The text of the model's configuration.
+    model: String,
+    task: RankTask,
+    weights: Option<Weights<'static>>,
+    /// The text of the training's configuration.
+    training: String,
+    config: TrainConfig,
+    files: Vec<PathBuf>,
+}
+
+/// Trains a model and writes it.
+pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let inputs = Inputs::new(options, common)?;
+    let folder = Folder::new(&options.out, &inputs.model, &inputs.training)?;
+    let mut trainer = inputs.task.trainer(&inputs.config, inputs.weights.as_ref()).map_err(TrainFailed::from)?;
+    let from = match options.resume {
+        true => resume(&inputs, &folder, &mut trainer)?,
+        false => Position::default(),
+    };
+    let examples = inputs.task.examples(&trainer).map_err(TrainFailed::from)?;
+    let count = Arc::new(AtomicU64::new(0));
+    let mut users = Users {
+        files: inputs.files.clone(),
+        examples: examples.clone(),
+        batch_size: inputs.config.batch_size.get(),
+        shuffle_seed: inputs.config.shuffle_seed,
+        count: count.clone(),
+    };
+    let mut watch = Watch {
+        progress: Progress::new(inputs.config.steps.map(|steps| steps.get()), trainer.steps()),
+        inputs: &inputs,
+        folder,
+        options,
+        json: common.json,
+        last: None,
+        output,
+    };
+    let (begun, before) = (Instant::now(), trainer.steps());
+    let fitted = fit(&mut trainer, &mut users, from, |trainer, event| watch.on(trainer, event))?;
+    let time = begun.elapsed();
+    watch.folder.save(&inputs.task, &trainer, fitted.position)?;
+    let tally =
+        evaluate(&inputs, &trainer, options.eval.as_ref().map_or(inputs.files.as_slice(), std::slice::from_ref))?;
+    let Watch { progress, last, output, .. } = watch;
+    drop(progress);
+    let made = trainer.steps() - before;
+    let summary = Summary::new(trainer.steps(), time, count.load(Ordering::Relaxed), &trainer.report(), &tally);
+    match common.json {
+        true => output.json(&SummaryLine { summary })?,
+        false => summary.print(last.filter(|_| made > 0).as_ref(), &options.out.display().to_string(), output)?,
+    }
+    Ok(())
+}
+
+impl Inputs {
+    fn new(options: &Train, common: &Common) -> Result<Self, CliError> {
+        let ranking = RankOptions {
+            kernel: common.kernel,
+            adapter: common.adapter.clone(),
+            tunings: caches::tunings(),
+            pipelines: caches::pipelines(),
+            ..RankOptions::default()
+        };
+        let (model, weights) = match &options.model {
+            None => (demo::CONFIG.to_owned(), None),
+            Some(folder) => (text(&folder.join("config.json"))?, weights(folder, options.fresh)?),
+        };
+        let name =
+            options.model.as_ref().map_or_else(|| "the model in the program".to_owned(), |m| m.display().to_string());
+        let training = options.config.as_deref().map_or_else(|| Ok(demo::TRAINING.to_owned()), text)?;
+        let file = options.config.as_ref().map_or_else(String::new, |config| config.display().to_string());
+        let config = TrainConfig::from_json(&training).map_err(|source| TrainFailed::Config { file, source })?;
+        let task = RankTask::new(parse_config(&name, &model)?, ranking);
+        Ok(Self { model, task, weights, training, config, files: options.data.clone() })
+    }
+}
+
+/// The text of a configuration.
+fn text(path: &Path) -> Result<String, TrainFailed> {
+    let read = std::fs::read_to_string(path);
+    read.map_err(|source| TrainFailed::Read { file: path.display().to_string(), source })
+}
+
+/// What a model begins with: its weights, if it has some and is not to begin anew.
+fn weights(folder: &Path, fresh: bool) -> Result<Option<Weights<'static>>, TrainFailed> {
+    let path = folder.join("model.safetensors");
+    if fresh || !path.exists() { Ok(None) } else { Ok(Some(Weights::read(&path)?)) }
+}
+
+/// Takes up the training of a folder, and tells where in the data it was.
+fn resume(inputs: &Inputs, folder: &Folder, trainer: &mut Trainer) -> Result<Position, TrainFailed> {
+    let Some(checkpoint) = folder.checkpoint()? else {
+        say("there is no checkpoint yet: beginning with the first step");
+        return Ok(Position::default());
+    };
+    inputs.task.resume(trainer, &checkpoint)?;
+    say(format_args!("going on after step {}", checkpoint.steps));
+    Ok(checkpoint.position)
+}
+
+/// What goes on beside the steps: lines, files, and what an epoch came to.
+struct Watch<'a> {
+    progress: Progress,
+    inputs: &'a Inputs,
+    folder: Folder,
+    options: &'a Train,
+    json: bool,
+    last: Option<StepReport>,
+    output: &'a mut Output,
+}
+
+impl Watch<'_> {
+    fn on(&mut self, trainer: &Trainer, event: Event) -> Result<ControlFlow<()>, CliError> {
+        match event {
+            Event::Step(report, position) => {
+                if self.json {
+                    self.output.json(&StepLine::new(&report))?;
+                    self.output.flush()?;
+                }
+                self.progress.update(&report);
+                if report.step.is_multiple_of(self.options.save_every.get()) {
+                    self.folder.save(&self.inputs.task, trainer, position)?;
+                }
+                self.last = Some(report);
+            }
+            Event::Epoch(epoch) => self.end_epoch(trainer, epoch)?,
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn end_epoch(&mut self, trainer: &Trainer, epoch: u64) -> Result<(), CliError> {
+        if let Some(epochs) = self.inputs.config.epochs {
+            self.progress.set_steps(trainer.steps() / epoch * epochs.get());
+        }
+        self.folder.save(&self.inputs.task, trainer, Position { epoch, batch: 0 })?;
+        let Some(file) = &self.options.eval else { return Ok(()) };
+        let tally = evaluate(self.inputs, trainer, std::slice::from_ref(file))?;
+        let aucs = tally.aucs().into_iter().map(|(task, auc)| {
+            let auc = auc.map_or_else(|| "undefined".to_owned(), |auc| format!("{auc:.4}"));
+            format!(", AUC {task} {auc}")
+        });
+        self.progress
+            .aside(|| say(format_args!("epoch {epoch}, step {}{}", trainer.steps(), aucs.collect::<String>())));
+        Ok(())
+    }
+}
+
+/// Ranks the users of files with the model as it is.
+fn evaluate(inputs: &Inputs, trainer: &Trainer, files: &[PathBuf]) -> Result<Tally, CliError> {
+    let ranker: Ranker = inputs.task.ranker(trainer).map_err(TrainFailed::from)?;
+    let mut tally = Tally::new(ranker.tasks(), Instant::now());
+    let files: Vec<Option<&Path>> =
+        if files.is_empty() { vec![None] } else { files.iter().map(|f| Some(f.as_path())).collect() };
+    for file in files {
+        for chunk in chunks(open(file, ranker.schema())?, ranker.batch()) {
+            let Chunk { batch, end, .. } = chunk;
+            for (request, ranked) in ranker.rank_batch(&batch)?.iter().enumerate() {
+                tally.add(ranked, batch.labels(request));
+            }
+            end?;
+        }
+    }
+    Ok(tally)
+}

@@ -1,0 +1,66 @@
+use super::{Position, RankTrainError};
+use crate::weights::{Weights, serialize};
+use rewire_graph::HostTensor;
+use std::collections::BTreeMap;
+
+/// What keys of the file's metadata begin with.
+const PREFIX: &str = "rewire.train.";
+/// The format of the file.
+const VERSION: &str = "1";
+
+/// All that a training goes on from: as a file, safetensors with the place in the data as metadata.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// Steps that were made.
+    pub steps: u64,
+    /// Where in the data the next step begins.
+    pub position: Position,
+    /// Parameters, what optimizers keep of them, and averages.
+    pub states: BTreeMap<String, HostTensor>,
+    /// What else is to be known of the training, by name.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Checkpoint {
+    /// The bytes of a file.
+    ///
+    /// # Errors
+    /// [`RankTrainError::Rank`] if the metadata is too large for a header.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, RankTrainError> {
+        let own = [
+            ("version", VERSION.to_owned()),
+            ("steps", self.steps.to_string()),
+            ("epoch", self.position.epoch.to_string()),
+            ("batch", self.position.batch.to_string()),
+        ];
+        let own = own.map(|(key, value)| (key.to_owned(), value));
+        let metadata = self.metadata.clone().into_iter().chain(own);
+        let metadata = metadata.map(|(key, value)| (format!("{PREFIX}{key}"), value)).collect();
+        Ok(serialize(&self.states, &metadata).map_err(crate::rank::RankError::from)?)
+    }
+
+    /// From the bytes of a file, named `file` in errors.
+    ///
+    /// # Errors
+    /// [`RankTrainError::Checkpoint`] if the file is damaged, none of a training, or of a newer program.
+    pub fn from_weights(file: &str, weights: &Weights<'_>) -> Result<Self, RankTrainError> {
+        let bad = |reason: String| RankTrainError::Checkpoint { file: file.to_owned(), reason };
+        let mut metadata: BTreeMap<String, String> = BTreeMap::new();
+        for (key, value) in weights.metadata() {
+            metadata.extend(key.strip_prefix(PREFIX).map(|key| (key.to_owned(), value.clone())));
+        }
+        match metadata.remove("version") {
+            Some(version) if version == VERSION => {}
+            Some(version) => return Err(bad(format!("it has format {version}: this program reads format {VERSION}"))),
+            None => return Err(bad("it is none of a training".to_owned())),
+        }
+        let mut number = |key: &str| {
+            let value = metadata.remove(key).and_then(|value| value.parse().ok());
+            value.ok_or_else(|| bad(format!("`{PREFIX}{key}` is no number")))
+        };
+        let (steps, position) = (number("steps")?, Position { epoch: number("epoch")?, batch: number("batch")? });
+        let names: Vec<String> = weights.names().map(str::to_owned).collect();
+        let states = names.into_iter().filter_map(|name| weights.get(&name).map(|tensor| (name, tensor))).collect();
+        Ok(Self { steps, position, states, metadata })
+    }
+}

@@ -1,0 +1,55 @@
+use super::ExampleError;
+use crate::rank::{Batch, Capacity, Layout, Schema, runs};
+use rewire_graph::HostTensor;
+use rewire_hstu::models::dlrm_hstu::InputSpec;
+use rewire_runtime::Inputs;
+use std::sync::Arc;
+
+/// The input with the action bits of candidates.
+pub(super) const LABELS: &str = "labels";
+/// The input with what candidates count.
+pub(super) const WEIGHTS: &str = "weights";
+
+/// Makes inputs of a training step from batches of users. Clones are cheap.
+#[derive(Clone, Debug)]
+pub struct Examples {
+    pub(super) schema: Arc<Schema>,
+    pub(super) inputs: Arc<[InputSpec]>,
+    pub(super) capacity: Capacity,
+}
+
+impl Examples {
+    /// No users yet.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self.schema.clone())
+    }
+
+    /// What is read of a user.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The inputs of a run with all users of a batch. Histories and candidates are laid out as for ranking.
+    ///
+    /// # Errors
+    /// [`ExampleError`] names the user without labels, or says that no user has a candidate.
+    pub fn inputs(&self, batch: &Batch) -> Result<Inputs, ExampleError> {
+        let layouts: Vec<Layout> = (0..batch.len()).map(|request| self.capacity.lay_out(batch, request)).collect();
+        let all = runs(&self.capacity, &layouts, usize::MAX);
+        let Some(run) = all.first() else { return Err(ExampleError::Empty { users: batch.len() }) };
+        let mut inputs = run.inputs(&self.inputs, batch)?;
+        let (mut labels, mut weights) = (vec![], vec![]);
+        for sequence in &run.sequences {
+            let own = batch.labels(sequence.request).ok_or_else(|| ExampleError::Unlabelled {
+                user: batch.users().get(sequence.request).map(ToString::to_string).unwrap_or_default(),
+            })?;
+            for position in sequence.part.positions() {
+                labels.push(own.get(position).copied().unwrap_or_default());
+                weights.push(if sequence.part.scored.contains(&position) { 1.0f32 } else { 0.0 });
+            }
+        }
+        inputs.insert(LABELS, HostTensor::vector(&labels));
+        inputs.insert(WEIGHTS, HostTensor::vector(&weights));
+        Ok(inputs)
+    }
+}

@@ -1,0 +1,69 @@
+use super::Random;
+use rewire_graph::HostTensor;
+use std::collections::BTreeMap;
+
+/// Where values of a parameter are drawn from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Draw {
+    Constant(f64),
+    /// From `-bound` to `bound`.
+    Uniform(f64),
+    /// Around 0.
+    Normal(f64),
+}
+
+/// The values that a ranking model's parameters begin with, by name, of their shapes: tables normal with deviation 0.1; linear
+/// layers and their biases uniform in +-1/sqrt(fan in); STU weights and those of contextual tokens Xavier uniform; position
+/// tables uniform in +-sqrt(1/rows); norms 1 and 0. The same seed gives the same values, whatever other parameters there are.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// let shapes = BTreeMap::from([("embedding.item.weight".to_owned(), vec![100, 8])]);
+/// let values = rewire::train::initial(&shapes, 1);
+/// assert_eq!(values["embedding.item.weight"].shape(), [100, 8]);
+/// assert_eq!(values, rewire::train::initial(&shapes, 1));
+/// ```
+pub fn initial(shapes: &BTreeMap<String, Vec<usize>>, seed: u64) -> BTreeMap<String, HostTensor> {
+    let values = shapes.iter().filter_map(|(name, shape)| {
+        let values = values(draw(name, shape, shapes), name, shape.iter().product(), seed);
+        Some((name.clone(), HostTensor::f32(shape.clone(), &values).ok()?))
+    });
+    values.collect()
+}
+
+fn draw(name: &str, shape: &[usize], shapes: &BTreeMap<String, Vec<usize>>) -> Draw {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let weight = |name: &str| shapes.get(name).filter(|shape| shape.len() == 2).and_then(|shape| shape.last()).copied();
+    let of_fan_in = |fan_in: usize| Draw::Uniform((fan_in.max(1) as f64).sqrt().recip());
+    let rows = shape.first().copied().unwrap_or(1).max(1) as f64;
+    match last {
+        _ if name.starts_with("embedding.") || last.ends_with("_embedding_table") => Draw::Normal(0.1),
+        _ if last.ends_with("_embeddings_weight") => Draw::Uniform(rows.recip().sqrt()),
+        _ if last.ends_with("norm_weight") => Draw::Constant(1.0),
+        "weight" => weight(name).map_or(Draw::Constant(1.0), of_fan_in),
+        "bias" => {
+            let sibling = format!("{}weight", name.strip_suffix("bias").unwrap_or_default());
+            weight(&sibling).map_or(Draw::Constant(0.0), of_fan_in)
+        }
+        _ if last.ends_with("_bias") || last.ends_with("_beta") || shape.len() < 2 => Draw::Constant(0.0),
+        _ => {
+            let [fan_in, fan_out] =
+                [shape.len() - 2, shape.len() - 1].map(|axis| shape.get(axis).copied().unwrap_or(1));
+            Draw::Uniform((6.0 / (fan_in + fan_out).max(1) as f64).sqrt())
+        }
+    }
+}
+
+fn values(draw: Draw, name: &str, count: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random::of_name(seed, name);
+    let value = |_| match draw {
+        Draw::Constant(value) => value as f32,
+        Draw::Uniform(bound) => ((2.0 * random.unit() - 1.0) * bound) as f32,
+        Draw::Normal(deviation) => {
+            // Box and Muller, 1958. The logarithm is of a number above 0.
+            let (radius, angle) = ((-2.0 * (1.0 - random.unit()).ln()).sqrt(), std::f64::consts::TAU * random.unit());
+            (radius * angle.cos() * deviation) as f32
+        }
+    };
+    (0..count).map(value).collect()
+}

@@ -1,0 +1,132 @@
+use super::{Examples, Position, RankTrainError, TrainConfig, Trainer, checkpoint::Checkpoint, objective};
+use crate::rank::{Config, RankError, RankOptions, Ranker, capacity, check_buffers, schema};
+use crate::weights::{Weights, serialize};
+use rewire_graph::HostTensor;
+use rewire_hstu::models;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A ranking model that is to be trained, and what runs it.
+///
+/// ```no_run
+/// use rewire::rank::{RankOptions, read_config};
+/// use rewire::train::{RankTask, TrainConfig};
+/// use rewire::weights::Weights;
+///
+/// let folder = "model".as_ref() as &std::path::Path;
+/// let task = RankTask::new(read_config(folder)?, RankOptions::default());
+/// let config = TrainConfig::from_json(&std::fs::read_to_string("train.json")?)?;
+/// let weights = Weights::read(&folder.join("model.safetensors"))?;
+/// let mut trainer = task.trainer(&config, Some(&weights))?;
+///
+/// let (examples, mut preparer) = (task.examples(&trainer)?, trainer.preparer());
+/// # let users: Vec<rewire::rank::Batch> = vec![];
+/// for batch in users {
+///     let report = trainer.step(preparer.prepare(vec![examples.inputs(&batch)?])?)?;
+///     println!("{}: {}", report.step, report.loss);
+/// }
+/// std::fs::write("trained/model.safetensors", task.weights(&trainer)?)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RankTask {
+    config: Config,
+    options: RankOptions,
+}
+
+impl RankTask {
+    /// The model of a configuration.
+    pub fn new(config: Config, options: RankOptions) -> Self {
+        Self { config, options }
+    }
+
+    /// A training that begins with `weights`, or where there are none with [`initial`](super::initial) values of the configuration's
+    /// `shuffle_seed`.
+    ///
+    /// # Errors
+    /// [`RankTrainError`] names the key or tensor that is not good, or what is missing for a device.
+    pub fn trainer(&self, train: &TrainConfig, weights: Option<&Weights<'_>>) -> Result<Trainer, RankTrainError> {
+        if let Some(weights) = weights {
+            check_buffers(&self.config, weights)?;
+        }
+        let objective = objective(&self.config)?;
+        let shapes = models::parameters(objective.graph());
+        let shapes = shapes.into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
+        let fresh = match weights {
+            Some(_) => BTreeMap::new(),
+            None => super::initial(&shapes, train.shuffle_seed.unwrap_or(0)),
+        };
+        let begin = |name: &str| match weights {
+            Some(weights) => weights.get(name),
+            None => fresh.get(name).cloned(),
+        };
+        Ok(Trainer::new(&objective, train, begin, self.options.of_model())?)
+    }
+
+    /// What makes inputs of a training's steps from users.
+    ///
+    /// # Errors
+    /// [`RankTrainError::Rank`] where a sequence has no room for candidates.
+    pub fn examples(&self, trainer: &Trainer) -> Result<Examples, RankTrainError> {
+        let inputs = self.config.inputs();
+        Ok(Examples {
+            schema: Arc::new(schema(&inputs, trainer.plan())),
+            inputs: inputs.into(),
+            capacity: capacity(&self.config, &self.options)?,
+        })
+    }
+
+    /// The `model.safetensors` of the model as it is.
+    ///
+    /// # Errors
+    /// [`RankTrainError`] where parameters cannot be read.
+    pub fn weights(&self, trainer: &Trainer) -> Result<Vec<u8>, RankTrainError> {
+        self.whole(trainer.parameters()?)
+    }
+
+    /// The `model.safetensors` of the averages of the model; `None` without `ema` in the configuration.
+    ///
+    /// # Errors
+    /// As [`RankTask::weights`].
+    pub fn averages(&self, trainer: &Trainer) -> Result<Option<Vec<u8>>, RankTrainError> {
+        let averages = trainer.averages()?;
+        if averages.is_empty() {
+            return Ok(None);
+        }
+        let mut all = trainer.parameters()?;
+        all.extend(averages);
+        self.whole(all).map(Some)
+    }
+
+    /// A file of parameters and of what follows from the configuration.
+    fn whole(&self, mut tensors: BTreeMap<String, HostTensor>) -> Result<Vec<u8>, RankTrainError> {
+        tensors.extend(self.config.buffers()?.into_iter().map(|buffer| (buffer.name, buffer.value)));
+        Ok(serialize(&tensors, &BTreeMap::new()).map_err(RankError::from)?)
+    }
+
+    /// A ranker with the model as it is.
+    ///
+    /// # Errors
+    /// As [`Ranker::new`].
+    pub fn ranker(&self, trainer: &Trainer) -> Result<Ranker, RankTrainError> {
+        let parsed = Weights::parse(self.weights(trainer)?).map_err(RankError::from)?;
+        Ok(Ranker::new(&self.config, &parsed, &self.options)?)
+    }
+
+    /// All that a training goes on from, which is there in the data.
+    ///
+    /// # Errors
+    /// As [`RankTask::weights`].
+    pub fn checkpoint(&self, trainer: &Trainer, position: Position) -> Result<Checkpoint, RankTrainError> {
+        let metadata = BTreeMap::new();
+        Ok(Checkpoint { steps: trainer.steps(), position, states: trainer.states()?, metadata })
+    }
+
+    /// Lets a training of the same model and configuration go on from a checkpoint.
+    ///
+    /// # Errors
+    /// [`TrainError::Checkpoint`](super::TrainError::Checkpoint) names a tensor that is not there.
+    pub fn resume(&self, trainer: &mut Trainer, checkpoint: &Checkpoint) -> Result<(), RankTrainError> {
+        Ok(trainer.resume(checkpoint.steps, |name| checkpoint.states.get(name).cloned())?)
+    }
+}

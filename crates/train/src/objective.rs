@@ -1,0 +1,52 @@
+use rewire_graph::Graph;
+use std::collections::BTreeSet;
+
+/// What is trained: a model with its loss.
+///
+/// ```
+/// use rewire_graph::{DType, Scope};
+/// use rewire_train::Objective;
+/// let scope = Scope::new();
+/// let rows = scope.size("rows");
+/// let x = scope.input("x", DType::F32, (&rows, 3));
+/// let y = scope.input("y", DType::F32, (&rows, 1));
+/// let error = x.matmul(&scope.parameter("weight", DType::F32, [3, 1])) - y;
+/// let loss = (&error * &error).mean(0);
+/// let objective = Objective::new(scope.finish(&[("loss", loss)])?, "loss");
+/// # Ok::<(), rewire_graph::GraphError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Objective {
+    pub(crate) graph: Graph,
+    pub(crate) loss: String,
+    pub(crate) tables: BTreeSet<String>,
+    pub(crate) frozen: BTreeSet<String>,
+}
+
+impl Objective {
+    /// The graph of a model, traced in [`Mode::Train`](rewire_graph::Mode::Train), and the name of the output that is made small, an
+    /// `F32` of one element. Other outputs of one element are reported with it. All parameters of floats learn.
+    pub fn new(graph: Graph, loss: impl Into<String>) -> Self {
+        Self { graph, loss: loss.into(), tables: BTreeSet::new(), frozen: BTreeSet::new() }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Parameters that are tables: only rows that were looked up in a step change, by the sparse optimizer. The ids must
+    /// follow from inputs of a run alone.
+    #[must_use]
+    pub fn tables<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.tables.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Parameters that stay as they are.
+    #[must_use]
+    pub fn frozen<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.frozen.extend(names.into_iter().map(Into::into));
+        self
+    }
+}

@@ -1,0 +1,55 @@
+/// Numbers drawn on the host: SplitMix64 (Steele et al., 2014).
+///
+/// ```
+/// use rewire_train::Random;
+/// let mut random = Random::new(7);
+/// assert!((0.0..1.0).contains(&random.unit()));
+/// assert!(random.below(3).is_some_and(|number| number < 3));
+/// assert_eq!(random.below(0), None);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+/// What SplitMix64 counts by.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Random {
+    /// The numbers of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The numbers of a seed for something of a name.
+    pub fn of_name(seed: u64, name: &str) -> Self {
+        // FNV-1a.
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        Self(hash ^ seed.wrapping_mul(STEP))
+    }
+
+    /// The numbers of a seed for an epoch.
+    pub fn of_epoch(seed: u64, epoch: u64) -> Self {
+        let word = Self(seed).next();
+        Self(word ^ epoch.wrapping_mul(STEP))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(STEP);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    /// From 0 to below 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A whole number below `end`; `None` if there is none.
+    pub fn below(&mut self, end: usize) -> Option<usize> {
+        // The high word of a product of 128 bits, which is below `end`.
+        (end > 0).then(|| ((u128::from(self.next()) * end as u128) >> 64) as usize)
+    }
+}

@@ -1,0 +1,154 @@
+use super::lookups::{Addends, Lookup, addends, flattened, is_known_to_host, table_rows};
+use super::precision::in_halves;
+use super::{StepError, names};
+use crate::{Objective, TrainConfig};
+use rewire_graph::op::{IndexAdd, Role};
+use rewire_graph::{Graph, Scope, Seed, Tensor, Value, differentiate, reached};
+use std::collections::{BTreeMap, HashSet};
+
+/// A graph with the loss and gradients as outputs, `grad.<name>`: of dense parameters as they are, of tables the sums of the rows
+/// that occur.
+#[derive(Debug)]
+pub(super) struct Gradients {
+    pub graph: Graph,
+    pub lookups: Vec<Lookup>,
+    /// The graph of indices that the lookups sort.
+    pub indices: Graph,
+    /// Parameters that learn, and of tables the position of the lookup.
+    pub parameters: BTreeMap<String, Option<usize>>,
+}
+
+/// The name of a gradient among outputs.
+pub(super) fn gradient(parameter: &str) -> String {
+    format!("grad.{parameter}")
+}
+
+impl Gradients {
+    /// `graph` has states in place of parameters that learn.
+    pub fn new(graph: &Graph, objective: &Objective, config: &TrainConfig) -> Result<Self, StepError> {
+        let own = |name: &&String| !objective.graph.states().contains(name);
+        let learned: Vec<&str> = graph.states().iter().filter(own).map(String::as_str).collect();
+        let seed = if config.grad_scaler.is_some() { Seed::Input(names::SCALE) } else { Seed::One };
+        let graph = differentiate(graph, &[(&objective.loss, seed)], &learned)?;
+        let graph = match config.mixed_precision {
+            Some(precision) => in_halves(&graph, precision.dtype())?,
+            None => graph,
+        };
+        let mut sorting = Sorting::new(&graph);
+        let mut parameters = BTreeMap::new();
+        for name in learned {
+            let Some(gradient) = output(&graph, &gradient(name)) else { continue };
+            if is_zero(&graph, gradient) {
+                continue;
+            }
+            let table = match objective.tables.contains(name) {
+                true => Some(sorting.table(name, gradient)?),
+                false => None,
+            };
+            parameters.insert(name.to_owned(), table);
+        }
+        if parameters.is_empty() {
+            return Err(StepError::Nothing);
+        }
+        sorting.dense(&parameters)?;
+        let (lookups, indices, graph) = sorting.finish()?;
+        Ok(Self { graph, lookups, indices, parameters })
+    }
+}
+
+fn output(graph: &Graph, name: &str) -> Option<Value> {
+    graph.outputs().iter().find(|(own, _)| own == name).map(|(_, value)| *value)
+}
+
+/// True for the gradient of what the loss does not depend on: a constant at every place.
+fn is_zero(graph: &Graph, mut value: Value) -> bool {
+    while let [only] = graph.inputs(value.node)[..] {
+        value = only;
+    }
+    matches!(graph.role(value.node), Some(Role::Constant(_)))
+}
+
+/// Replaces sums by index with sums of segments.
+struct Sorting<'a> {
+    graph: &'a Graph,
+    scope: Scope,
+    outputs: BTreeMap<String, Tensor>,
+    lookups: Vec<Lookup>,
+    /// Sums, and the names of the outputs that take their places.
+    replaced: Vec<(Value, String)>,
+}
+
+impl<'a> Sorting<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let (scope, outputs) = Scope::resume(graph);
+        Self { graph, scope, outputs, lookups: vec![], replaced: vec![] }
+    }
+
+    /// Lets the gradient of a table be that of its rows that occur.
+    fn table(&mut self, name: &str, value: Value) -> Result<usize, StepError> {
+        let refused = |reason: &str| StepError::Table { name: name.to_owned(), reason: reason.to_owned() };
+        let found = addends(self.graph, value).ok_or_else(|| refused("is used otherwise than by looking up rows"))?;
+        let table_rows = table_rows(self.graph, name, value)?;
+        let sum = self.sum(&found, table_rows, true)?;
+        let (position, sum) = sum.ok_or_else(|| refused("is looked up by what the host does not know before a run"))?;
+        self.outputs.insert(gradient(name), sum);
+        Ok(position)
+    }
+
+    /// Sorts every other sum by an index that the host knows.
+    fn dense(&mut self, parameters: &BTreeMap<String, Option<usize>>) -> Result<(), StepError> {
+        let dense = parameters.iter().filter(|(_, table)| table.is_none());
+        let gradients = dense.filter_map(|(name, _)| output(self.graph, &gradient(name)));
+        let needed: HashSet<_> =
+            reached(gradients.map(|value| value.node), |id| self.graph.producers(id)).into_iter().collect();
+        for id in self.graph.order()?.into_iter().filter(|id| needed.contains(id)) {
+            let Some(rows) = self.graph.op::<IndexAdd>(id).and_then(|op| op.rows.as_const()) else { continue };
+            let [values, index] = self.graph.inputs(id)[..] else { continue };
+            if let Some((position, sum)) = self.sum(&[Addends { values, index }], rows, false)? {
+                let name = self.lookups[position].name.clone();
+                self.outputs.insert(name.clone(), sum);
+                self.replaced.push((Value { node: id, port: 0 }, name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The sum of addends by a sorted index, and the position of the lookup; `None` if the host does not know the index.
+    fn sum(
+        &mut self,
+        all: &[Addends],
+        table_rows: usize,
+        is_sparse: bool,
+    ) -> Result<Option<(usize, Tensor)>, StepError> {
+        let (mut values, mut parts) = (vec![], vec![]);
+        for addends in all {
+            let is_known = is_known_to_host(self.graph, addends.index)?;
+            let Some(flat) = flattened(&self.scope, addends).filter(|_| is_known) else { return Ok(None) };
+            values.push(flat);
+            parts.push(addends.index);
+        }
+        let position = self.lookups.len();
+        let lookup = Lookup { name: format!("lookup.{position}"), parts, table_rows, is_sparse };
+        let sum = lookup.sum(&self.scope, &values);
+        self.lookups.push(lookup);
+        Ok(Some((position, sum)))
+    }
+
+    /// The lookups, the graph of their indices, and the graph with the sums of segments.
+    fn finish(self) -> Result<(Vec<Lookup>, Graph, Graph), StepError> {
+        let part = |lookup: &Lookup| {
+            let parts = lookup.parts.iter().enumerate();
+            parts.map(|(part, value)| (lookup.part(part), *value)).collect::<Vec<_>>()
+        };
+        let indices = self.graph.part_for(&self.lookups.iter().flat_map(part).collect::<Vec<_>>())?;
+        let outputs: Vec<(&str, Tensor)> = self.outputs.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
+        let mut graph = self.scope.finish(&outputs)?;
+        for (old, name) in &self.replaced {
+            if let Some(new) = output(&graph, name) {
+                graph.replace_except(*old, new, &[]);
+            }
+        }
+        graph.retain_outputs(|name| self.replaced.iter().all(|(_, replaced)| replaced != name));
+        Ok((self.lookups, indices, graph))
+    }
+}

@@ -1,0 +1,106 @@
+//! Sums by an index that the host knows before a run: it sorts the index, and the sums are of segments.
+
+use super::StepError;
+use rewire_graph::op::{Cast, Dropout, IndexAdd, ReduceOp, Role};
+use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::{DType, Dim, Graph, GraphError, Ragged, Scope, Tensor, Value};
+
+/// An index that is sorted on the host.
+#[derive(Clone, Debug)]
+pub(crate) struct Lookup {
+    /// Beginning of the names of its inputs.
+    pub name: String,
+    /// The parts of the index, as values of the differentiated graph.
+    pub parts: Vec<Value>,
+    /// Rows that the index counts.
+    pub table_rows: usize,
+    /// True where only the rows that occur are summed.
+    pub is_sparse: bool,
+}
+
+impl Lookup {
+    /// The output with a part of the index.
+    pub fn part(&self, part: usize) -> String {
+        format!("{}.{part}", self.name)
+    }
+
+    /// The input with the positions of the index in the order of the rows that they count.
+    pub fn order(&self) -> String {
+        format!("{}.order", self.name)
+    }
+
+    /// The input with the number of positions of each row.
+    pub fn lengths(&self) -> String {
+        format!("{}.lengths", self.name)
+    }
+
+    /// The input with the rows that occur.
+    pub fn rows(&self) -> String {
+        format!("{}.rows", self.name)
+    }
+
+    /// The rows that occur, `[count]`.
+    pub fn traced_rows(&self, scope: &Scope, count: &Dim) -> Tensor {
+        scope.input(&self.rows(), DType::U32, [count])
+    }
+
+    /// The sums of `values`, an entry a position of the index, by row.
+    pub fn sum(&self, scope: &Scope, values: &[Tensor]) -> Tensor {
+        let rows: Dim = match self.is_sparse {
+            true => self.traced_rows(scope, &scope.size(&format!("rows of {}", self.name))).dim(0),
+            false => self.table_rows.into(),
+        };
+        let segments: Ragged = scope.lengths(&self.lengths(), rows);
+        let order = scope.input(&self.order(), DType::U32, [&segments.total]);
+        let values = scope.concat(&values.iter().collect::<Vec<_>>(), 0);
+        values.gather(&order).segment_reduce(ReduceOp::Sum, &segments)
+    }
+}
+
+/// What a sum by an index adds up: values `[L, ..]` and the index `[L]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addends {
+    pub values: Value,
+    pub index: Value,
+}
+
+/// The sums by index that a gradient consists of; `None` if something else is in it.
+pub(crate) fn addends(graph: &Graph, gradient: Value) -> Option<Vec<Addends>> {
+    let (mut stack, mut found) = (vec![gradient], vec![]);
+    while let Some(value) = stack.pop() {
+        let (id, inputs) = (value.node, graph.inputs(value.node));
+        if graph.op::<IndexAdd>(id).is_some() {
+            found.push(Addends { values: *inputs.first()?, index: *inputs.get(1)? });
+        } else if graph.op::<Cast>(id).is_some() || graph.op::<BinaryOp>(id) == Some(&BinaryOp::Add) {
+            stack.extend(inputs.into_iter().rev());
+        } else {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+/// True if an index follows from inputs of a run alone.
+pub(crate) fn is_known_to_host(graph: &Graph, index: Value) -> Result<bool, GraphError> {
+    let part = graph.part_for(&[("index".to_owned(), index)])?;
+    let is_unknown = |id| match part.role(id) {
+        Some(Role::Parameter(_)) => true,
+        Some(Role::Input(input)) => graph.states().contains(&input.name),
+        _ => part.op::<Dropout>(id).is_some(),
+    };
+    Ok(!part.ids().any(is_unknown))
+}
+
+/// The values of addends with all axes of the index in one; `None` where several of them are sizes of a run.
+pub(crate) fn flattened(scope: &Scope, addends: &Addends) -> Option<Tensor> {
+    let (values, index) = (scope.value(addends.values), scope.value(addends.index));
+    let count = index.shape().iter().try_fold(Dim::from(1), |count, extent| count.product(extent))?;
+    let inner = values.shape().iter().skip(index.rank()).cloned();
+    Some(values.reshape(std::iter::once(count).chain(inner).collect::<Vec<_>>()))
+}
+
+/// The rows of a table.
+pub(crate) fn table_rows(graph: &Graph, name: &str, table: Value) -> Result<usize, StepError> {
+    let rows = graph.ty(table).and_then(|ty| ty.shape.first()).and_then(Dim::as_const);
+    rows.ok_or_else(|| StepError::Table { name: name.to_owned(), reason: "has no rows".to_owned() })
+}

@@ -1,0 +1,127 @@
+//! A step of training as one graph: the loss, gradients, and what optimizers make of parameters, which are states.
+
+mod error;
+mod gradients;
+mod lookups;
+mod precision;
+mod update;
+
+pub use error::StepError;
+pub(crate) use lookups::Lookup;
+
+use crate::{Objective, TrainConfig};
+use gradients::Gradients;
+use rewire_graph::{DType, Graph, HostTensor, Layout, TensorSizeError, Type};
+use std::collections::BTreeMap;
+
+/// What a state holds before the first step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Initial {
+    /// The parameter of this name.
+    Parameter(String),
+    /// This, everywhere.
+    Constant(f32),
+}
+
+/// A state of a step.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub shape: Vec<usize>,
+    pub initial: Initial,
+}
+
+impl State {
+    /// A constant tensor.
+    pub fn filled(&self, value: f32) -> Result<HostTensor, TensorSizeError> {
+        HostTensor::f32(self.shape.clone(), &vec![value; self.shape.iter().product()])
+    }
+}
+
+/// A step of training.
+#[derive(Debug)]
+pub(crate) struct StepGraph {
+    pub graph: Graph,
+    /// Indices that the host sorts, from inputs; the outputs are named `<lookup>.<part>`.
+    pub indices: Graph,
+    pub lookups: Vec<Lookup>,
+    pub states: BTreeMap<String, State>,
+    /// Outputs of one element: the loss and what is reported with it.
+    pub reported: Vec<String>,
+    /// Tables and the positions of their lookups.
+    pub tables: BTreeMap<String, usize>,
+    /// What the gradients of rows are added to from batch to batch of a step, by table.
+    pub row_sums: BTreeMap<String, Type>,
+}
+
+/// Names of inputs and states beside the model's own.
+pub(crate) mod names {
+    /// The rate of dense parameters.
+    pub const DENSE_RATE: &str = "rate.dense";
+    /// The rate of tables.
+    pub const SPARSE_RATE: &str = "rate.sparse";
+    /// 1 in the last batch of a step, 0 in others.
+    pub const LAST: &str = "last";
+    /// The scale of the loss.
+    pub const SCALE: &str = "scaler.scale";
+    /// Steps since the scale changed.
+    pub const GROWTH: &str = "scaler.growth";
+    /// 1 where all gradients of the step are finite, 0 where not.
+    pub const FINITE: &str = "finite";
+
+    /// The sum of gradients of a parameter over the batches of a step.
+    pub fn sum(parameter: &str) -> String {
+        format!("sum.{parameter}")
+    }
+
+    /// What an optimizer keeps of a parameter.
+    pub fn moment(moment: &str, parameter: &str) -> String {
+        format!("{moment}.{parameter}")
+    }
+
+    /// The average of a parameter.
+    pub fn average(parameter: &str) -> String {
+        format!("ema.{parameter}")
+    }
+}
+
+impl StepGraph {
+    pub fn new(objective: &Objective, config: &TrainConfig) -> Result<Self, StepError> {
+        check_names(objective)?;
+        let is_learned = |name: &str, ty: &Type| learns(ty) && !objective.frozen.contains(name);
+        let graph = objective.graph.with_states(is_learned)?;
+        let reported = reported(&objective.graph);
+        if !reported.contains(&objective.loss) {
+            let ty = objective.graph.outputs().iter().find(|(name, _)| *name == objective.loss);
+            let ty = ty.and_then(|(_, value)| objective.graph.ty(*value));
+            let actual = ty.map_or_else(|| "no output of that name".to_owned(), ToString::to_string);
+            return Err(StepError::Loss { name: objective.loss.clone(), actual });
+        }
+        let gradients = Gradients::new(&graph, objective, config)?;
+        update::step(gradients, config, &objective.loss, reported)
+    }
+}
+
+/// True for a parameter that can learn.
+fn learns(ty: &Type) -> bool {
+    ty.layout == Layout::Device && ty.dtype.is_float() && ty.dtype.format().is_written()
+}
+
+fn check_names(objective: &Objective) -> Result<(), StepError> {
+    let graph = &objective.graph;
+    let parameter = |id| match graph.role(id) {
+        Some(rewire_graph::op::Role::Parameter(parameter)) if learns(&parameter.ty) => Some(parameter.name.as_str()),
+        _ => None,
+    };
+    let known: Vec<&str> = graph.ids().filter_map(parameter).collect();
+    match objective.tables.union(&objective.frozen).find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(StepError::Unknown { name: name.clone(), known: known.join(", ") }),
+        None => Ok(()),
+    }
+}
+
+/// Outputs of one float.
+fn reported(graph: &Graph) -> Vec<String> {
+    let is_one = |ty: &Type| ty.dtype == DType::F32 && ty.shape.iter().all(|extent| *extent == 1.into());
+    let outputs = graph.outputs().iter().filter(|(_, value)| graph.ty(*value).is_some_and(is_one));
+    outputs.map(|(name, _)| name.clone()).collect()
+}

@@ -1,0 +1,65 @@
+//! Halves: what products read, and what they leave for a run, is stored in 16 bits.
+
+use rewire_graph::op::{Cast, JaggedJaggedMatMul, JaggedMatMul, MatMul, Scores, WeightedSum};
+use rewire_graph::{Copies, DType, Graph, GraphError, Layout, NodeId, Type, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The graph with operands of products in `dtype`, and results of products of as many rows as a run has stored so. Sums, and all
+/// else, stay `F32`.
+pub(super) fn in_halves(graph: &Graph, dtype: DType) -> Result<Graph, GraphError> {
+    let (mut halves, mut copies) = (Graph::of_model(graph), Copies::default());
+    let mut converted = HashMap::new();
+    for id in graph.order()? {
+        if !is_product(graph, id) {
+            copies.add(graph, id, &mut halves)?;
+            continue;
+        }
+        let mut inputs = copies.find(&graph.inputs(id))?;
+        for input in &mut inputs {
+            if !halves.ty(*input).is_some_and(is_wide) {
+                continue;
+            }
+            *input = match converted.get(input) {
+                Some(half) => *half,
+                None => {
+                    let half = cast(&mut halves, *input, dtype)?;
+                    converted.insert(*input, half);
+                    half
+                }
+            };
+        }
+        let (old, copy) = (Value { node: id, port: 0 }, halves.add_copy(graph, id, &inputs)?);
+        let mut result = Value { node: copy, port: 0 };
+        if graph.ty(old).is_some_and(|ty| is_wide(ty) && ty.shape.iter().any(|extent| extent.as_const().is_none())) {
+            let half = cast(&mut halves, result, dtype)?;
+            result = cast(&mut halves, half, DType::F32)?;
+            converted.insert(result, half);
+        }
+        copies.insert(old, result);
+    }
+    for (name, value) in graph.outputs() {
+        for copy in copies.find(&[*value])? {
+            halves.add_output(name, copy)?;
+        }
+    }
+    halves.rebind_sizes(|value| copies.get(value));
+    Ok(halves)
+}
+
+fn is_product(graph: &Graph, id: NodeId) -> bool {
+    graph.op::<MatMul>(id).is_some()
+        || graph.op::<JaggedMatMul>(id).is_some()
+        || graph.op::<JaggedJaggedMatMul>(id).is_some()
+        || graph.op::<Scores>(id).is_some()
+        || graph.op::<WeightedSum>(id).is_some()
+}
+
+/// True for what is stored in 32 bits.
+fn is_wide(ty: &Type) -> bool {
+    ty.dtype == DType::F32 && ty.layout == Layout::Device
+}
+
+fn cast(graph: &mut Graph, value: Value, dtype: DType) -> Result<Value, GraphError> {
+    Ok(Value { node: graph.add(Arc::new(Cast { dtype }), &[value], "")?, port: 0 })
+}

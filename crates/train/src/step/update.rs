@@ -1,0 +1,233 @@
+use super::gradients::{Gradients, gradient};
+use super::{Initial, Lookup, State, StepError, StepGraph, names};
+use crate::{LossScale, Moment, Optimizer, TrainConfig};
+use rewire_graph::{DType, Dim, Scope, Tensor, Type};
+use std::collections::BTreeMap;
+
+/// The graph of a step: `gradients` with what optimizers make of them.
+pub(super) fn step(
+    gradients: Gradients,
+    config: &TrainConfig,
+    loss: &str,
+    reported: Vec<String>,
+) -> Result<StepGraph, StepError> {
+    let (scope, outputs) = Scope::resume(&gradients.graph);
+    let loss = outputs.get(loss).cloned().ok_or(StepError::Nothing)?;
+    let mut update = Update { scope, outputs, loss, config, states: BTreeMap::new(), row_sums: BTreeMap::new() };
+    let sums = update.sums(&gradients);
+    let gate = update.gate(&sums);
+    let factor = update.unscaled();
+    let scaled = sums.into_iter().map(|(name, sum)| (name, factor.as_ref().map_or(sum.clone(), |factor| sum * factor)));
+    let (dense, sparse): (Vec<_>, Vec<_>) =
+        scaled.partition(|(name, _)| gradients.parameters.get(name).is_some_and(Option::is_none));
+    update.dense(&dense, gate.as_ref())?;
+    update.sparse(&sparse, &gradients, gate.as_ref())?;
+    update.scaler(gate.as_ref());
+    let Update { scope, outputs, states, row_sums, .. } = update;
+    let is_result = |name: &str| !name.starts_with("grad.");
+    let named: Vec<(&str, Tensor)> =
+        outputs.iter().filter(|(name, _)| is_result(name)).map(|(name, x)| (name.as_str(), x.clone())).collect();
+    let graph = scope.finish(&named)?;
+    let tables = gradients.parameters.into_iter().filter_map(|(name, table)| Some((name, table?))).collect();
+    Ok(StepGraph { graph, indices: gradients.indices, lookups: gradients.lookups, states, reported, tables, row_sums })
+}
+
+struct Update<'a> {
+    scope: Scope,
+    outputs: BTreeMap<String, Tensor>,
+    loss: Tensor,
+    config: &'a TrainConfig,
+    states: BTreeMap<String, State>,
+    row_sums: BTreeMap<String, Type>,
+}
+
+/// What decides whether the states of a step change.
+struct Gate {
+    /// True for the last batch of a step.
+    last: Option<Tensor>,
+    /// True where all gradients are finite.
+    finite: Option<Tensor>,
+}
+
+impl Gate {
+    /// `after` where states change, else `before`.
+    fn choose(gate: Option<&Self>, before: &Tensor, after: &Tensor) -> Tensor {
+        let conditions = gate.into_iter().flat_map(|gate| gate.last.iter().chain(&gate.finite));
+        conditions.fold(after.clone(), |chosen, condition| condition.select(&chosen, before))
+    }
+}
+
+impl Update<'_> {
+    /// A state, an `F32`.
+    fn state(&mut self, name: &str, shape: &[Dim], initial: Initial) -> Tensor {
+        let extents = shape.iter().filter_map(Dim::as_const).collect();
+        self.states.insert(name.to_owned(), State { shape: extents, initial });
+        self.scope.state(name, DType::F32, shape)
+    }
+
+    /// What gradients are summed to, by parameter, over the batches of a step so far.
+    fn sums(&mut self, gradients: &Gradients) -> Vec<(String, Tensor)> {
+        let is_summed = self.config.gradient_accumulation_steps.get() > 1;
+        let mut sums = vec![];
+        for (name, table) in &gradients.parameters {
+            let Some(own) = self.outputs.get(&gradient(name)).cloned() else { continue };
+            let sum = match (is_summed, table) {
+                (false, _) => own,
+                (true, None) => {
+                    let before = self.state(&names::sum(name), own.shape(), Initial::Constant(0.0));
+                    let sum = before + own;
+                    let zero = self.scope.scalar(DType::F32, 0.0);
+                    let kept = self.last().select(&zero, &sum);
+                    self.scope.set_state(&names::sum(name), &kept);
+                    sum
+                }
+                (true, Some(_)) => {
+                    let sum = self.scope.input(&names::sum(name), DType::F32, own.shape()) + own;
+                    self.row_sums.insert(name.clone(), sum.ty().clone());
+                    self.outputs.insert(names::sum(name), sum.clone());
+                    sum
+                }
+            };
+            sums.push((name.clone(), sum));
+        }
+        sums
+    }
+
+    /// True in the last batch of a step.
+    fn last(&self) -> Tensor {
+        self.scope.input(names::LAST, DType::F32, [1]).gt(0.5)
+    }
+
+    fn gate(&mut self, sums: &[(String, Tensor)]) -> Option<Gate> {
+        let last = (self.config.gradient_accumulation_steps.get() > 1).then(|| self.last());
+        let finite = self.config.grad_scaler.map(|_| {
+            let largest = sums.iter().filter_map(|(_, sum)| Some(flat(sum)?.abs().max(0)));
+            let all = largest.reduce(|a, b| a.maximum(&b)).unwrap_or_else(|| self.scope.scalar(DType::F32, 0.0));
+            let finite = all.le(f64::from(f32::MAX)).reshape([1]);
+            self.outputs.insert(names::FINITE.to_owned(), finite.cast(DType::F32));
+            finite
+        });
+        (last.is_some() || finite.is_some()).then_some(Gate { last, finite })
+    }
+
+    /// What sums are multiplied by to be those of the loss.
+    fn unscaled(&mut self) -> Option<Tensor> {
+        let batches = self.config.gradient_accumulation_steps.get() as f64;
+        match self.config.grad_scaler {
+            Some(scaler) => Some((1.0 / batches) / self.scale(scaler.init_scale)),
+            None if batches > 1.0 => Some(self.scope.scalar(DType::F32, 1.0 / batches)),
+            None => None,
+        }
+    }
+
+    /// The scale of the loss.
+    fn scale(&mut self, initial: f64) -> Tensor {
+        let loss = self.loss.clone();
+        self.state(names::SCALE, loss.shape(), Initial::Constant(initial as f32)).reshape([1])
+    }
+
+    /// The values that an optimizer keeps once, advanced by this step.
+    fn shared(&mut self, kind: &str, optimizer: &Optimizer, gate: Option<&Gate>) -> Vec<Tensor> {
+        let before: Vec<(String, Tensor)> = optimizer
+            .shared()
+            .into_iter()
+            .map(|kept| {
+                let name = names::moment(kept.name, kind);
+                let value = self.state(&name, &[1.into()], Initial::Constant(kept.initial));
+                (name, value)
+            })
+            .collect();
+        let values: Vec<Tensor> = before.iter().map(|(_, value)| value.clone()).collect();
+        let after = optimizer.advance(&values);
+        for ((name, before), after) in before.iter().zip(&after) {
+            self.scope.set_state(name, &Gate::choose(gate, before, after));
+        }
+        after
+    }
+
+    /// The state of a moment.
+    fn moment(&mut self, moment: Moment, parameter: &str, shape: &[Dim]) -> (String, Tensor) {
+        let name = names::moment(moment.name, parameter);
+        let shape = shape.split_last().map_or(shape, |(_, rows)| if moment.rows { rows } else { shape });
+        let value = self.state(&name, shape, Initial::Constant(moment.initial));
+        (name, value)
+    }
+
+    fn dense(&mut self, gradients: &[(String, Tensor)], gate: Option<&Gate>) -> Result<(), StepError> {
+        let scheduled = &self.config.dense_optimizer;
+        let optimizer = scheduled.build()?;
+        let rate = self.scope.input(names::DENSE_RATE, DType::F32, [1]);
+        let shared = self.shared("dense", &optimizer, gate);
+        let plain: Vec<Tensor> = gradients.iter().map(|(_, gradient)| gradient.clone()).collect();
+        let clipped = self.config.grad_clipping.apply(&plain);
+        for ((name, _), gradient) in gradients.iter().zip(&clipped) {
+            let parameter = self.state(name, gradient.shape(), Initial::Parameter(name.to_owned()));
+            let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, name, parameter.shape()));
+            let (moments, before): (Vec<String>, Vec<Tensor>) = kept.unzip();
+            let after = optimizer.update(&rate, &shared, &parameter, gradient, &before);
+            let changed = Gate::choose(gate, &parameter, &after.parameter);
+            if let Some(ema) = self.config.ema {
+                let average = self.state(&names::average(name), parameter.shape(), Initial::Parameter(name.to_owned()));
+                let next = &average * ema.decay + &changed * (1.0 - ema.decay);
+                self.scope.set_state(&names::average(name), &Gate::choose(gate, &average, &next));
+            }
+            self.scope.set_state(name, &changed);
+            for ((name, before), after) in moments.iter().zip(&before).zip(&after.moments) {
+                self.scope.set_state(name, &Gate::choose(gate, before, after));
+            }
+        }
+        Ok(())
+    }
+
+    fn sparse(
+        &mut self,
+        sums: &[(String, Tensor)],
+        gradients: &Gradients,
+        gate: Option<&Gate>,
+    ) -> Result<(), StepError> {
+        if sums.is_empty() {
+            return Ok(());
+        }
+        let optimizer = self.config.sparse_optimizer.build()?;
+        let rate = self.scope.input(names::SPARSE_RATE, DType::F32, [1]);
+        let shared = self.shared("sparse", &optimizer, gate);
+        for (name, gradient) in sums {
+            let lookup = gradients.parameters.get(name).copied().flatten().and_then(|at| gradients.lookups.get(at));
+            let Some(Lookup { table_rows, .. }) = lookup else { continue };
+            let shape: Vec<Dim> =
+                std::iter::once(Dim::from(*table_rows)).chain(gradient.shape()[1..].to_vec()).collect();
+            let Some(rows) = lookup.map(|lookup| lookup.traced_rows(&self.scope, &gradient.dim(0))) else { continue };
+            let table = self.state(name, &shape, Initial::Parameter(name.to_owned())).gather(&rows);
+            let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, name, &shape));
+            let (moments, states): (Vec<String>, Vec<Tensor>) = kept.unzip();
+            let before: Vec<Tensor> = states.iter().map(|state| state.gather(&rows)).collect();
+            let after = optimizer.update(&rate, &shared, &table, gradient, &before);
+            let changed = std::iter::once((name, (&table, &after.parameter)));
+            for (name, (before, after)) in changed.chain(moments.iter().zip(before.iter().zip(&after.moments))) {
+                self.scope.set_state_rows(name, &rows, &Gate::choose(gate, before, after));
+            }
+        }
+        Ok(())
+    }
+
+    fn scaler(&mut self, gate: Option<&Gate>) {
+        let Some((scaler, finite)) = self.config.grad_scaler.zip(gate.and_then(|gate| gate.finite.clone())) else {
+            return;
+        };
+        let scale = self.scale(scaler.init_scale);
+        let growth = self.state(names::GROWTH, &[1.into()], Initial::Constant(0.0));
+        let after =
+            scaler.advance(&finite.cast(DType::F32), &LossScale { scale: scale.clone(), growth: growth.clone() });
+        let last = Gate { last: gate.and_then(|gate| gate.last.clone()), finite: None };
+        let [scaled, grown] =
+            [(&scale, &after.scale), (&growth, &after.growth)].map(|(a, b)| Gate::choose(Some(&last), a, b));
+        self.scope.set_state(names::SCALE, &scaled.reshape(self.loss.shape()));
+        self.scope.set_state(names::GROWTH, &grown);
+    }
+}
+
+/// All elements in one axis; `None` where there is no such extent.
+fn flat(x: &Tensor) -> Option<Tensor> {
+    let count = x.shape().iter().try_fold(Dim::from(1), |count, extent| count.product(extent))?;
+    Some(x.reshape([count]))
+}

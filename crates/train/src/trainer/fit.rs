@@ -1,0 +1,152 @@
+use super::{DataError, Prepared, Preparer, StepReport, TrainError, Trainer};
+use rewire_runtime::Inputs;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+/// Steps that are prepared before they are run.
+const WAITING: usize = 2;
+
+/// Batches to train on.
+pub trait Data: Send {
+    /// The batches of an epoch, counted from 0, in order. Asked for again, an epoch has the same batches.
+    fn epoch(&mut self, epoch: u64) -> Box<dyn Iterator<Item = Result<Inputs, DataError>> + '_>;
+}
+
+/// Where in the data a training is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The epoch, from 0.
+    pub epoch: u64,
+    /// Batches of the epoch that steps were made of.
+    pub batch: u64,
+}
+
+/// What [`fit`] tells of.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A step was made, after which the training is there.
+    Step(StepReport, Position),
+    /// An epoch, counted from 1, is at its end.
+    Epoch(u64),
+}
+
+/// How a training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fitted {
+    /// Where.
+    pub position: Position,
+    /// True if it was stopped before the steps or epochs of the configuration.
+    pub is_stopped: bool,
+}
+
+/// What the thread that reads hands on.
+enum Message {
+    Step(Prepared, Position),
+    Epoch(u64),
+    Failed(TrainError),
+}
+
+/// Trains until the steps or epochs of the configuration are done, or `on_event` breaks. Batches are read and prepared on another
+/// thread while steps are run.
+///
+/// Batches of the last epoch that do not make up a whole step, with `gradient_accumulation_steps`, are left out; at the end of
+/// other epochs a step goes on with the next one.
+///
+/// # Errors
+/// [`TrainError::Data`] with what reading failed with, [`TrainError::Empty`] where an epoch has no batch, and those of
+/// [`Trainer::step`] and `on_event`.
+pub fn fit<E: From<TrainError>>(
+    trainer: &mut Trainer,
+    data: &mut dyn Data,
+    from: Position,
+    mut on_event: impl FnMut(&Trainer, Event) -> Result<ControlFlow<()>, E>,
+) -> Result<Fitted, E> {
+    let reader = Reader {
+        preparer: trainer.preparer(),
+        accumulated: trainer.config().gradient_accumulation_steps.get(),
+        steps: trainer.config().steps.map(|steps| steps.get().saturating_sub(trainer.steps())),
+        epochs: trainer.config().epochs.map(|epochs| epochs.get()),
+    };
+    let (sender, messages) = sync_channel(WAITING);
+    thread::scope(|scope| {
+        scope.spawn(move || reader.run(data, from, &sender));
+        take(trainer, messages, from, &mut on_event)
+    })
+}
+
+fn take<E: From<TrainError>>(
+    trainer: &mut Trainer,
+    messages: Receiver<Message>,
+    from: Position,
+    on_event: &mut impl FnMut(&Trainer, Event) -> Result<ControlFlow<()>, E>,
+) -> Result<Fitted, E> {
+    let mut fitted = Fitted { position: from, is_stopped: false };
+    for message in messages {
+        let event = match message {
+            Message::Step(step, position) => {
+                let report = trainer.step(step)?;
+                fitted.position = position;
+                Event::Step(report, position)
+            }
+            Message::Epoch(epoch) => Event::Epoch(epoch),
+            Message::Failed(error) => return Err(error.into()),
+        };
+        if on_event(trainer, event)?.is_break() {
+            fitted.is_stopped = true;
+            break;
+        }
+    }
+    Ok(fitted)
+}
+
+struct Reader {
+    preparer: Preparer,
+    /// Batches of a step.
+    accumulated: usize,
+    steps: Option<u64>,
+    epochs: Option<u64>,
+}
+
+impl Reader {
+    /// Reads until the end, or nobody takes what is read.
+    fn run(mut self, data: &mut dyn Data, from: Position, messages: &SyncSender<Message>) {
+        let mut rest = self.steps;
+        let mut group = vec![];
+        let mut position = from;
+        while self.epochs.is_none_or(|epochs| position.epoch < epochs) && rest != Some(0) {
+            let mut batches = 0;
+            for batch in data.epoch(position.epoch).skip(usize::try_from(position.batch).unwrap_or(usize::MAX)) {
+                batches += 1;
+                position.batch += 1;
+                match batch {
+                    Ok(batch) => group.push(batch),
+                    Err(error) => return drop(messages.send(Message::Failed(TrainError::Data(error)))),
+                }
+                if group.len() < self.accumulated {
+                    continue;
+                }
+                let message = match self.preparer.prepare(std::mem::take(&mut group)) {
+                    Ok(step) => Message::Step(step, position),
+                    Err(error) => Message::Failed(error),
+                };
+                let is_failed = matches!(message, Message::Failed(_));
+                if messages.send(message).is_err() || is_failed {
+                    return;
+                }
+                rest = rest.map(|rest| rest - 1);
+                if rest == Some(0) {
+                    return;
+                }
+            }
+            if batches == 0 && position.batch == 0 {
+                let empty = TrainError::Empty { expected: self.accumulated };
+                return drop(messages.send(Message::Failed(empty)));
+            }
+            position = Position { epoch: position.epoch + 1, batch: 0 };
+            if messages.send(Message::Epoch(position.epoch)).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Runs steps of training, one after the other.
+
+mod error;
+mod fit;
+mod prepare;
+
+pub use error::{DataError, TrainError};
+pub use fit::{Data, Event, Fitted, Position, fit};
+pub use prepare::{Prepared, Preparer};
+
+use crate::step::{Initial, Lookup, State, StepGraph, names};
+use crate::{Objective, TrainConfig};
+use rewire_graph::op::Role;
+use rewire_graph::{Graph, HostTensor, Type};
+use rewire_graph_rewrite::plan::Plan;
+use rewire_graph_rewrite::{lower, optimize};
+use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Steps in a row that may overflow halves.
+const MOST_OVERFLOWS: u64 = 64;
+
+/// What a step did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepReport {
+    /// The step, from 1.
+    pub step: u64,
+    /// The loss, the mean over the batches of the step.
+    pub loss: f64,
+    /// Outputs of one float, the loss among them, as means over the batches of the step.
+    pub outputs: BTreeMap<String, f64>,
+    /// The learning rate of dense parameters.
+    pub dense_rate: f64,
+    /// The learning rate of tables.
+    pub sparse_rate: f64,
+    /// True if halves overflowed: no parameter changed, and the scale of the loss shrank.
+    pub overflowed: bool,
+}
+
+/// A model in training: parameters and what optimizers keep of them, on a device or the CPU, and what steps change there.
+///
+/// The same batches give the same bits, whatever the number of threads.
+///
+/// ```
+/// use rewire_graph::{DType, HostTensor, Scope};
+/// use rewire_runtime::{Inputs, Kernel, ModelOptions};
+/// use rewire_train::{Objective, TrainConfig, Trainer};
+///
+/// let scope = Scope::new();
+/// let x = scope.input("x", DType::F32, (scope.size("rows"), 2));
+/// let y = scope.input("y", DType::F32, (scope.size("rows"), 1));
+/// let error = x.matmul(&scope.parameter("weight", DType::F32, [2, 1])) - y;
+/// let loss = error.square().mean(0);
+/// let objective = Objective::new(scope.finish(&[("loss", loss)])?, "loss");
+///
+/// let config = r#"{ "batch_size": 2, "steps": 50,
+///     "dense_optimizer": { "adam_optimizer": { "lr": 0.3 } }, "sparse_optimizer": { "sgd_optimizer": { "lr": 0.1 } } }"#;
+/// let begin = |_: &str| HostTensor::f32([2, 1], &[0.5, 0.5]).ok();
+/// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+/// let mut trainer = Trainer::new(&objective, &TrainConfig::from_json(config)?, begin, options)?;
+///
+/// let mut preparer = trainer.preparer();
+/// let batch = Inputs::new()
+///     .with("x", HostTensor::f32([2, 2], &[1.0, 0.0, 0.0, 1.0])?)
+///     .with("y", HostTensor::f32([2, 1], &[3.0, -1.0])?);
+/// for _ in 0..50 {
+///     let report = trainer.step(preparer.prepare(vec![batch.clone()])?)?;
+///     assert!(report.loss.is_finite());
+/// }
+/// let weight = trainer.parameters()?["weight"].to_f32();
+/// assert!((weight[0] - 3.0).abs() < 0.2 && (weight[1] + 1.0).abs() < 0.2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Trainer {
+    session: Session,
+    indices: Model,
+    lookups: Arc<[Lookup]>,
+    row_sums: Arc<BTreeMap<String, (usize, Type)>>,
+    states: BTreeMap<String, State>,
+    /// Parameters that learn, in the order in which the model reads them.
+    parameters: Vec<String>,
+    /// Parameters that stay.
+    fixed: BTreeMap<String, HostTensor>,
+    reported: Vec<String>,
+    loss: String,
+    config: TrainConfig,
+    steps: u64,
+    overflows: u64,
+}
+
+impl Trainer {
+    /// Begins with the parameters that `initial` has by name. `options` say what runs the steps.
+    ///
+    /// # Errors
+    /// [`TrainError`] names the key, parameter, table or operator that is not good, or what is missing for a device.
+    pub fn new(
+        objective: &Objective,
+        config: &TrainConfig,
+        initial: impl Fn(&str) -> Option<HostTensor>,
+        options: ModelOptions,
+    ) -> Result<Self, TrainError> {
+        config.check()?;
+        let step = StepGraph::new(objective, config)?;
+        let fixed = parameters(&step.graph);
+        let plan = lower(&optimize(step.graph)?.0)?;
+        let model = Model::load(plan, &initial, options)?;
+        let mut session = model.session();
+        for (name, state) in &step.states {
+            session.set_state(name, state.begin(&initial)?)?;
+        }
+        let indices = lower(&optimize(step.indices)?.0)?;
+        let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+        let learned = parameters(&objective.graph).into_iter().map(|(name, _)| name);
+        let of_table = |(table, ty): (String, Type)| {
+            let lookup = step.tables.get(&table).copied().unwrap_or(usize::MAX);
+            (table, (lookup, ty))
+        };
+        Ok(Self {
+            session,
+            indices: Model::load(indices, |_: &str| None, on_cpu)?,
+            lookups: step.lookups.into(),
+            row_sums: Arc::new(step.row_sums.into_iter().map(of_table).collect()),
+            parameters: learned.filter(|name| step.states.contains_key(name)).collect(),
+            fixed: fixed.into_iter().filter_map(|(name, _)| initial(&name).map(|tensor| (name, tensor))).collect(),
+            states: step.states,
+            reported: step.reported,
+            loss: objective.loss.clone(),
+            config: config.clone(),
+            steps: 0,
+            overflows: 0,
+        })
+    }
+
+    /// What prepares batches for [`Trainer::step`], on any thread.
+    pub fn preparer(&self) -> Preparer {
+        Preparer::new(self.indices.session(), self.lookups.clone(), self.row_sums.clone())
+    }
+
+    /// Steps so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// The plan of a step.
+    pub fn plan(&self) -> &Plan {
+        self.session.plan()
+    }
+
+    /// What runs the steps, with its memory.
+    pub fn report(&self) -> Report {
+        self.session.report()
+    }
+
+    /// One step over the batches that were prepared together.
+    ///
+    /// # Errors
+    /// [`TrainError::Diverged`] where the loss is no number, [`TrainError::Overflow`] where steps overflow again and again, and
+    /// [`TrainError::Run`]. After an error the parameters are not to be used, unless it is [`TrainError::Run`] and the session's
+    /// states are said to be what they were.
+    pub fn step(&mut self, step: Prepared) -> Result<StepReport, TrainError> {
+        let count = step.batches.len();
+        let [dense_rate, sparse_rate] =
+            [self.config.dense_optimizer.rate(self.steps), self.config.sparse_optimizer.rate(self.steps)];
+        let (mut sums, mut outputs) = (BTreeMap::new(), BTreeMap::<String, f64>::new());
+        let mut overflowed = false;
+        for (batch, mut inputs) in step.batches.into_iter().enumerate() {
+            inputs.insert(names::DENSE_RATE, HostTensor::vector(&[dense_rate as f32]));
+            inputs.insert(names::SPARSE_RATE, HostTensor::vector(&[sparse_rate as f32]));
+            inputs.insert(names::LAST, HostTensor::vector(&[if batch + 1 == count { 1.0f32 } else { 0.0 }]));
+            inputs.insert("seed", HostTensor::i64([], &[self.seed(batch, count)])?);
+            self.carry(&mut inputs, std::mem::take(&mut sums));
+            let results = self.session.run(&inputs)?;
+            for name in &self.reported {
+                let value = results.get(name).and_then(|x| x.to_f64().first().copied()).unwrap_or(f64::NAN);
+                *outputs.entry(name.clone()).or_default() += value / count as f64;
+            }
+            overflowed = results.get(names::FINITE).is_some_and(|finite| finite.to_f64() == [0.0]);
+            sums = self.sums(&results);
+        }
+        self.steps += 1;
+        self.overflows = if overflowed { self.overflows + 1 } else { 0 };
+        let loss = outputs.get(&self.loss).copied().unwrap_or(f64::NAN);
+        self.check(loss, overflowed)?;
+        Ok(StepReport { step: self.steps, loss, outputs, dense_rate, sparse_rate, overflowed })
+    }
+
+    /// What random numbers of a batch are drawn from: another one in every batch of a training.
+    fn seed(&self, batch: usize, count: usize) -> i64 {
+        let counter = (self.steps.wrapping_mul(count as u64) + batch as u64) & 0xffff_ffff;
+        // Dropouts of a model add multiples of 2^32.
+        let training = self.config.shuffle_seed.unwrap_or(0) & 0x7fff;
+        (training << 48 | counter) as i64
+    }
+
+    /// Hands the sums of gradients of rows on to the next batch of a step.
+    fn carry(&self, inputs: &mut Inputs, sums: BTreeMap<String, RunValue>) {
+        for (name, value) in sums {
+            match value {
+                RunValue::Host(tensor) => inputs.insert(name, tensor),
+                RunValue::Device(tensor) => inputs.insert_device(name, tensor),
+            }
+        }
+        if self.report().gpu_steps > 0 {
+            self.row_sums.keys().for_each(|table| inputs.keep_on_device(names::sum(table)));
+        }
+    }
+
+    fn sums(&self, results: &Outputs) -> BTreeMap<String, RunValue> {
+        let names = self.row_sums.keys().map(|table| names::sum(table));
+        names.filter_map(|name| results.value(&name).cloned().map(|value| (name, value))).collect()
+    }
+
+    fn check(&self, loss: f64, overflowed: bool) -> Result<(), TrainError> {
+        if overflowed {
+            let too_many = self.overflows >= MOST_OVERFLOWS;
+            return if too_many {
+                Err(TrainError::Overflow { step: self.steps, steps: self.overflows })
+            } else {
+                Ok(())
+            };
+        }
+        if loss.is_finite() {
+            return Ok(());
+        }
+        let is_bad = |name: &&String| {
+            let value = self.session.state(name);
+            value.is_ok_and(|tensor| tensor.to_f32().iter().any(|x| !x.is_finite()))
+        };
+        Err(TrainError::Diverged { step: self.steps, loss, parameter: self.parameters.iter().find(is_bad).cloned() })
+    }
+
+    /// All parameters, those that do not learn included.
+    ///
+    /// # Errors
+    /// [`TrainError::Run`] where they cannot be read.
+    pub fn parameters(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
+        let mut all = self.fixed.clone();
+        for name in &self.parameters {
+            all.insert(name.clone(), self.session.state(name)?);
+        }
+        Ok(all)
+    }
+
+    /// The averages of the dense parameters by their names; none without `ema` in the configuration.
+    ///
+    /// # Errors
+    /// As [`Trainer::parameters`].
+    pub fn averages(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
+        let mut all = BTreeMap::new();
+        for name in &self.parameters {
+            let average = names::average(name);
+            if self.states.contains_key(&average) {
+                all.insert(name.clone(), self.session.state(&average)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// All that the next step depends on, the number of steps aside: parameters, what optimizers keep, averages.
+    ///
+    /// # Errors
+    /// As [`Trainer::parameters`].
+    pub fn states(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
+        Ok(self.session.states()?)
+    }
+
+    /// Goes on where another training of the same objective and configuration was: after `steps` steps, with what
+    /// [`Trainer::states`] returned then.
+    ///
+    /// # Errors
+    /// [`TrainError::Checkpoint`] names a state that `states` lacks or has in another shape.
+    pub fn resume(&mut self, steps: u64, states: impl Fn(&str) -> Option<HostTensor>) -> Result<(), TrainError> {
+        let mut all = vec![];
+        for (name, state) in &self.states {
+            let tensor = states(name).filter(|tensor| tensor.shape() == state.shape);
+            let expected = || format!("{:?}", state.shape);
+            let tensor = tensor.ok_or_else(|| TrainError::Checkpoint { name: name.clone(), expected: expected() })?;
+            all.push((name, tensor));
+        }
+        for (name, tensor) in all {
+            self.session.set_state(name, tensor)?;
+        }
+        self.steps = steps;
+        Ok(())
+    }
+}
+
+/// Names and types of a graph's parameters, in their order.
+fn parameters(graph: &Graph) -> Vec<(String, Type)> {
+    let parameter = |id| match graph.role(id) {
+        Some(Role::Parameter(parameter)) => Some((parameter.name.clone(), parameter.ty.clone())),
+        _ => None,
+    };
+    graph.ids().filter_map(parameter).collect()
+}
+
+impl State {
+    /// What it holds before the first step.
+    fn begin(&self, initial: impl Fn(&str) -> Option<HostTensor>) -> Result<HostTensor, TrainError> {
+        let name = match &self.initial {
+            Initial::Constant(value) => return Ok(self.filled(*value)?),
+            Initial::Parameter(name) => name,
+        };
+        let tensor = initial(name);
+        let expected = format!("{:?}", self.shape);
+        let actual = tensor.as_ref().map_or_else(|| "missing".to_owned(), |tensor| format!("{:?}", tensor.shape()));
+        match tensor.filter(|tensor| tensor.shape() == self.shape && tensor.dtype().is_float()) {
+            Some(tensor) => Ok(HostTensor::f32(self.shape.clone(), &tensor.to_f32())?),
+            None => Err(TrainError::Parameter { name: name.clone(), expected, actual }),
+        }
+    }
+}

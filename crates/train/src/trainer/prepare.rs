@@ -1,0 +1,114 @@
+use super::TrainError;
+use crate::step::{Lookup, names};
+use rewire_graph::{HostTensor, Type};
+use rewire_runtime::{Inputs, Session};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The batches of a step, with what the host sorts for them.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub(super) batches: Vec<Inputs>,
+}
+
+/// Sorts indices of batches, while a step before is run for instance.
+#[derive(Debug)]
+pub struct Preparer {
+    session: Session,
+    lookups: Arc<[Lookup]>,
+    row_sums: Arc<BTreeMap<String, (usize, Type)>>,
+}
+
+/// An index in the order of the rows that it counts.
+struct Sorted {
+    /// The row of every position, ascending.
+    rows: Vec<usize>,
+    /// The positions.
+    order: Vec<u32>,
+}
+
+impl Preparer {
+    pub(super) fn new(
+        session: Session,
+        lookups: Arc<[Lookup]>,
+        row_sums: Arc<BTreeMap<String, (usize, Type)>>,
+    ) -> Self {
+        Self { session, lookups, row_sums }
+    }
+
+    /// Prepares the batches of a step.
+    ///
+    /// # Errors
+    /// [`TrainError::Run`] names an input that is missing or not as declared.
+    pub fn prepare(&mut self, mut batches: Vec<Inputs>) -> Result<Prepared, TrainError> {
+        let mut sorted = vec![];
+        for batch in &batches {
+            sorted.push(self.sort(batch)?);
+        }
+        for (position, lookup) in self.lookups.iter().enumerate() {
+            let parts: Vec<&Sorted> = sorted.iter().filter_map(|all| all.get(position)).collect();
+            let rows = rows_of(lookup, &parts);
+            for (batch, part) in batches.iter_mut().zip(&parts) {
+                batch.insert(lookup.order(), HostTensor::vector(&part.order));
+                batch.insert(lookup.lengths(), HostTensor::lengths(&part.lengths(&rows)));
+                if lookup.is_sparse {
+                    let ids: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
+                    batch.insert(lookup.rows(), HostTensor::vector(&ids));
+                }
+            }
+            let sums = self.row_sums.iter().filter(|(_, (at, _))| *at == position);
+            for (table, (_, ty)) in sums {
+                let inner = ty.shape.iter().skip(1).filter_map(|extent| extent.as_const());
+                let shape: Vec<usize> = std::iter::once(rows.len()).chain(inner).collect();
+                let zeros = HostTensor::zeros(ty.dtype, shape)?;
+                batches.iter_mut().take(1).for_each(|first| first.insert(names::sum(table), zeros.clone()));
+            }
+        }
+        Ok(Prepared { batches })
+    }
+
+    fn sort(&mut self, batch: &Inputs) -> Result<Vec<Sorted>, TrainError> {
+        if self.lookups.is_empty() {
+            return Ok(vec![]);
+        }
+        let outputs = self.session.run(batch)?;
+        let sorted = self.lookups.iter().map(|lookup| {
+            let parts = (0..lookup.parts.len()).filter_map(|part| outputs.get(&lookup.part(part)));
+            let last = lookup.table_rows.saturating_sub(1) as i64;
+            let index: Vec<usize> = parts.flat_map(HostTensor::to_i64).map(|row| row.clamp(0, last) as usize).collect();
+            Sorted::new(&index)
+        });
+        Ok(sorted.collect())
+    }
+}
+
+/// The rows that are summed: all, or those that occur in any batch.
+fn rows_of(lookup: &Lookup, parts: &[&Sorted]) -> Vec<usize> {
+    if !lookup.is_sparse {
+        return (0..lookup.table_rows).collect();
+    }
+    let mut rows: Vec<usize> = parts.iter().flat_map(|part| part.rows.iter().copied()).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    rows
+}
+
+impl Sorted {
+    fn new(index: &[usize]) -> Self {
+        let mut order: Vec<u32> = (0..index.len() as u32).collect();
+        order.sort_by_key(|&position| index.get(position as usize));
+        let rows = order.iter().filter_map(|&position| index.get(position as usize).copied()).collect();
+        Self { rows, order }
+    }
+
+    /// How many positions there are of each of `rows`, which ascend.
+    fn lengths(&self, rows: &[usize]) -> Vec<i64> {
+        let mut rest = self.rows.as_slice();
+        let count = |row: &usize| {
+            let count = rest.iter().take_while(|own| *own == row).count();
+            rest = rest.get(count..).unwrap_or(&[]);
+            count as i64
+        };
+        rows.iter().map(count).collect()
+    }
+}
