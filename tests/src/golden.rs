@@ -2,9 +2,9 @@
 
 use crate::backend::Tensors;
 use crate::compare::{Results, Tolerance, difference};
-use rewire_graph::{DType, Graph, HostTensor};
+use rewire_graph::{Graph, HostTensor};
+use rewire_verify::GoldenCase;
 use rewire_verify::replay::{Replay, trace};
-use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -28,21 +28,13 @@ pub struct Golden {
 impl Golden {
     /// Reads a file.
     pub fn read(path: &Path) -> Self {
-        let bytes = std::fs::read(path).unwrap();
-        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
-        let metadata = header.metadata().clone().unwrap_or_default();
-        let tensors = SafeTensors::deserialize(&bytes).unwrap().tensors().into_iter().map(|(name, view)| {
-            let dtype = DType::named(&view.dtype().to_string().to_lowercase());
-            let dtype = dtype.unwrap_or_else(|| panic!("{name} is {}", view.dtype()));
-            (name, HostTensor::from_bytes(dtype, view.shape().to_vec(), view.data().to_vec()).unwrap())
-        });
-        let op = metadata["op"].clone();
+        let case = GoldenCase::read(path).unwrap();
         Self {
-            name: format!("{op}/{}", path.file_stem().unwrap_or_default().to_string_lossy()),
-            op,
-            attrs: serde_json::from_str(&metadata["attrs"]).unwrap(),
-            half: metadata["dtype"] == "f16",
-            tensors: tensors.collect(),
+            name: format!("{}/{}", case.op(), path.file_stem().unwrap_or_default().to_string_lossy()),
+            op: case.op().to_owned(),
+            attrs: case.attrs().clone(),
+            half: case.metadata()["dtype"] == "f16",
+            tensors: case.tensors(),
         }
     }
 
@@ -98,15 +90,7 @@ impl Golden {
 
 /// The files of all cases, in order.
 pub fn stored() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
-    let mut found: Vec<PathBuf> = std::fs::read_dir(root)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_dir())
-        .flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "safetensors"))
-        .collect();
-    found.sort();
+    let found = rewire_verify::cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")).unwrap();
     assert!(!found.is_empty(), "no golden cases are found");
     found
 }

@@ -75,6 +75,16 @@ impl GoldenCase {
         &self.op
     }
 
+    /// Everything that is no tensor.
+    pub fn attrs(&self) -> &Value {
+        &self.attrs
+    }
+
+    /// All tensors, by their names in the file.
+    pub fn tensors(&self) -> BTreeMap<String, HostTensor> {
+        self.tensors.names().filter_map(|name| Some((name.to_owned(), self.tensors.get(name)?))).collect()
+    }
+
     /// The graph. Its inputs, parameters and outputs have the names of the file without `in.`, `param.` and `out.`.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 use super::attention::equal_rows;
 use super::tracer::CaseTracer;
 use super::{Outputs, ReplayError, module};
-use rewire_graph::{Ragged, Scope, Tensor};
-use rewire_hstu::modules::{KvCache, StuInput, StuLayer, StuStack};
+use rewire_graph::{Ragged, Tensor};
+use rewire_hstu::modules::{KvCache, StuInput};
 use rewire_hstu::ops::SeqLen;
 use serde::Deserialize;
 
@@ -13,100 +13,47 @@ enum CachedCall {
     CachedForward {},
 }
 
-/// A module that keeps keys and values from call to call.
-trait Cached {
-    fn forward(&self, scope: &Scope, input: &StuInput) -> Tensor;
-    fn prefill(
-        &self,
-        scope: &Scope,
-        input: &StuInput,
-        cached: &Ragged,
-        max_len: Option<&Tensor>,
-    ) -> (Tensor, Vec<KvCache>);
-    fn cached_forward(
-        &self,
-        scope: &Scope,
-        x: &Tensor,
-        rows: &Ragged,
-        num_targets: Option<&Tensor>,
-        caches: &[KvCache],
-    ) -> Tensor;
-    /// What the name of a cache tensor begins with.
-    fn prefix(&self, layer: usize) -> String;
-}
+type Prefill<'a> = dyn Fn(&StuInput, &Ragged, Option<&Tensor>) -> (Tensor, Vec<KvCache>) + 'a;
+type CachedForward<'a> = dyn Fn(&Tensor, &Ragged, &Tensor, &[KvCache]) -> Tensor + 'a;
 
-impl Cached for StuLayer {
-    fn forward(&self, scope: &Scope, input: &StuInput) -> Tensor {
-        self.forward(scope, input)
-    }
-
-    fn prefill(
-        &self,
-        scope: &Scope,
-        input: &StuInput,
-        cached: &Ragged,
-        max_len: Option<&Tensor>,
-    ) -> (Tensor, Vec<KvCache>) {
-        let (out, cache) = self.prefill(scope, input, cached, max_len);
-        (out, vec![cache])
-    }
-
-    fn cached_forward(
-        &self,
-        scope: &Scope,
-        x: &Tensor,
-        rows: &Ragged,
-        num_targets: Option<&Tensor>,
-        caches: &[KvCache],
-    ) -> Tensor {
-        caches.iter().fold(x.clone(), |x, cache| self.cached_forward(scope, &x, rows, num_targets, cache))
-    }
-
-    fn prefix(&self, _: usize) -> String {
-        String::new()
-    }
-}
-
-impl Cached for StuStack {
-    fn forward(&self, scope: &Scope, input: &StuInput) -> Tensor {
-        self.forward(scope, input).x
-    }
-
-    fn prefill(
-        &self,
-        scope: &Scope,
-        input: &StuInput,
-        cached: &Ragged,
-        max_len: Option<&Tensor>,
-    ) -> (Tensor, Vec<KvCache>) {
-        self.prefill(scope, input, cached, max_len)
-    }
-
-    fn cached_forward(
-        &self,
-        scope: &Scope,
-        x: &Tensor,
-        rows: &Ragged,
-        num_targets: Option<&Tensor>,
-        caches: &[KvCache],
-    ) -> Tensor {
-        self.cached_forward(scope, x, rows, num_targets, caches)
-    }
-
-    fn prefix(&self, layer: usize) -> String {
-        format!("layer{layer}.")
-    }
+/// The calls of a module that keeps keys and values from call to call.
+struct Cached<'a> {
+    forward: &'a dyn Fn(&StuInput) -> Tensor,
+    prefill: &'a Prefill<'a>,
+    cached_forward: &'a CachedForward<'a>,
+    /// What the names of a layer's cache tensors begin with.
+    prefix: &'a dyn Fn(usize) -> String,
 }
 
 pub(super) fn stu_layer(case: &CaseTracer) -> Result<Outputs, ReplayError> {
-    run(case, &module::layer(case.init()?)?)
+    let (layer, scope) = (module::layer(case.init()?)?, &case.scope);
+    let module = Cached {
+        forward: &|input| layer.forward(scope, input),
+        prefill: &|input, cached, bound| {
+            let (x, cache) = layer.prefill(scope, input, cached, bound);
+            (x, vec![cache])
+        },
+        cached_forward: &|x, rows, targets, caches| match caches {
+            [cache] => layer.cached_forward(scope, x, rows, Some(targets), cache),
+            _ => x.clone(),
+        },
+        prefix: &|_| String::new(),
+    };
+    run(case, &module)
 }
 
 pub(super) fn stu_stack(case: &CaseTracer) -> Result<Outputs, ReplayError> {
-    run(case, &module::stack(case)?)
+    let (stack, scope) = (module::stack(case)?, &case.scope);
+    let module = Cached {
+        forward: &|input| stack.forward(scope, input).x,
+        prefill: &|input, cached, bound| stack.prefill(scope, input, cached, bound),
+        cached_forward: &|x, rows, targets, caches| stack.cached_forward(scope, x, rows, Some(targets), caches),
+        prefix: &|layer| format!("layer{layer}."),
+    };
+    run(case, &module)
 }
 
-fn run(case: &CaseTracer, module: &impl Cached) -> Result<Outputs, ReplayError> {
+fn run(case: &CaseTracer, module: &Cached) -> Result<Outputs, ReplayError> {
     let steps = Vec::<CachedCall>::deserialize(case.part("steps"))?;
     let mut caches: Vec<KvCache> = vec![];
     let mut outputs = vec![];
@@ -119,13 +66,13 @@ fn run(case: &CaseTracer, module: &impl Cached) -> Result<Outputs, ReplayError> 
                     Some(cached) => {
                         let bound = case.scope.host_size(*max_kv_caching_len);
                         let bound = (*max_kv_caching_len > 0).then_some(&bound);
-                        let (y, replaced) = module.prefill(&case.scope, &input, &cached, bound);
+                        let (y, replaced) = (module.prefill)(&input, &cached, bound);
                         caches = replaced;
                         y
                     }
-                    None => module.forward(&case.scope, &input),
+                    None => (module.forward)(&input),
                 };
-                outputs.extend(cache_outputs(&caches, |layer| name(&module.prefix(layer))));
+                outputs.extend(cache_outputs(&caches, |layer| name(&(module.prefix)(layer))));
                 y
             }
             CachedCall::CachedForward {} => {
@@ -137,7 +84,7 @@ fn run(case: &CaseTracer, module: &impl Cached) -> Result<Outputs, ReplayError> 
                 let rows = equal_rows(case, &name("delta_x"), samples, &cached)?;
                 let x = case.input(&name("delta_x"), std::slice::from_ref(&rows.total))?;
                 let num_targets = case.counts(&targets, &rows)?;
-                module.cached_forward(&case.scope, &x, &rows, Some(&num_targets), &caches)
+                (module.cached_forward)(&x, &rows, &num_targets, &caches)
             }
         };
         outputs.push((name("y"), y));
