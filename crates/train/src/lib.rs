@@ -1,7 +1,6 @@
-//! What training is made of: configurations, learning rates, optimizers and losses.
+//! Training: configurations, learning rates, optimizers, losses, and a [`Trainer`] of any graph with a loss.
 //!
-//! An optimizer is arithmetic on symbolic tensors, like a model: it fuses into one kernel a parameter and runs wherever models
-//! run. The crate stands on `rewire_graph` alone and knows of no device.
+//! An optimizer is arithmetic on symbolic tensors, like a model: it is fused into kernels and runs wherever models run.
 //!
 //! ```
 //! use rewire_graph::{DType, HostTensor, Scope, interpret};
