@@ -261,6 +261,9 @@ pub struct Sizes {
     /// Put an activation and a residual behind the product.
     #[arg(long)]
     epilogue: bool,
+    /// Compute the gradients of all inputs and parameters as well.
+    #[arg(long)]
+    backward: bool,
     /// Type of inputs, weights and results.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     dtype: Option<DType>,
@@ -294,6 +297,7 @@ impl Sizes {
             train: self.train || base.train,
             concat: self.concat || base.concat,
             epilogue: self.epilogue || base.epilogue,
+            backward: self.backward || base.backward,
             dtype: self.dtype.unwrap_or(base.dtype),
             seed: self.seed.unwrap_or(base.seed),
         })

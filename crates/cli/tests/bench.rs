@@ -53,6 +53,20 @@ fn every_operator_has_a_record_of_all_fields() {
 }
 
 #[test]
+fn every_operator_has_its_way_back_timed() {
+    let names: Vec<&str> = rewire_measure::operators().map(|(name, _)| name).collect();
+    let sizes = ["--shape", "on-device", "--rows", "40", "--m", "50", "--k", "24", "--n", "36", "--table", "70"];
+    let all = [&names[..], &["demo"], &sizes].concat();
+    let back = bench(&[&all[..], &["--backward"]].concat());
+    assert_eq!(back.len(), names.len() + 1);
+    for (forward, back) in bench(&all).iter().zip(back) {
+        assert_eq!((&back["op"], &back["shape"]["backward"]), (&forward["op"], &true.into()));
+        assert!(back["error"].is_null() && forward["shape"].get("backward").is_none(), "{back}");
+        assert!(back["bytes"].as_u64() > forward["bytes"].as_u64(), "{forward}, {back}");
+    }
+}
+
+#[test]
 fn sizes_and_seed_decide_the_work() {
     let attention = |arguments: &[&str]| {
         let sizes = ["attention", "--batch", "3", "--heads", "2", "--attn-dim", "8", "--max-len", "64"];

@@ -1,5 +1,7 @@
 use crate::MOST_SECONDS;
 use crate::draft::DraftError;
+use rewire_graph::DifferentiateError;
+use rewire_graph::shape::ShapeError;
 use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
 use rewire_runtime::{GpuError, HostMemoryError, RunError, RuntimeError};
@@ -73,6 +75,12 @@ pub enum BenchError {
     /// The seconds to bench for are none that can be.
     #[error("the seconds to bench for must be in 0..={MOST_SECONDS}, got {0}")]
     Seconds(f64),
+    /// The graph has no gradients.
+    #[error(transparent)]
+    Differentiate(#[from] DifferentiateError),
+    /// The inputs are not those that the graph declares.
+    #[error(transparent)]
+    Sizes(#[from] ShapeError),
     /// The graph cannot be rewritten or lowered.
     #[error(transparent)]
     Compile(Box<RewriteError>),

@@ -10,6 +10,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backward;
 mod bench;
 mod compare;
 mod draft;

@@ -58,6 +58,9 @@ pub struct Shape {
     pub concat: bool,
     /// The product has an activation and a residual behind it.
     pub epilogue: bool,
+    /// Gradients of all inputs and parameters of floats, for random gradients of the results.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub backward: bool,
     /// Type of inputs, weights and results.
     #[serde(serialize_with = "as_text")]
     pub dtype: DType,
@@ -185,6 +188,7 @@ impl Default for Shape {
             train: false,
             concat: false,
             epilogue: false,
+            backward: false,
             dtype: DType::F32,
             seed: 1,
         }
@@ -267,6 +271,6 @@ impl Shape {
     /// The sizes of some names.
     pub(crate) fn only(&self, names: &[&str]) -> Map<String, Value> {
         let Ok(Value::Object(all)) = serde_json::to_value(self) else { return Map::new() };
-        all.into_iter().filter(|(name, _)| names.contains(&name.as_str())).collect()
+        all.into_iter().filter(|(name, _)| name == "backward" || names.contains(&name.as_str())).collect()
     }
 }

@@ -66,7 +66,9 @@ impl Workload {
         let Draft { scope, mut noise, inputs, mut memory, .. } = draft;
         let graph = scope.finish(&outputs).map_err(|error| failed(ModelError::from(error).into()))?;
         let parameters = random(parameters(&graph), &mut noise, &mut memory).map_err(failed)?;
-        Ok(Self { op: op.name.to_owned(), shape: shape.only(op.sizes), dtype: shape.dtype, graph, inputs, parameters })
+        let workload =
+            Self { op: op.name.to_owned(), shape: shape.only(op.sizes), dtype: shape.dtype, graph, inputs, parameters };
+        if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
 
     /// A model with its weights, or random ones, and random users: `max_len` rows each at most, as many candidates as
@@ -92,7 +94,9 @@ impl Workload {
         let mut values = random(unknown, &mut noise, &mut memory).map_err(failed)?;
         values.extend(Vec::into_iter(known).filter_map(|spec| Some((spec.name.clone(), given(&spec.name)?))));
         let sizes = shape.only(&MODEL);
-        Ok(Self { op: name.to_owned(), shape: sizes, dtype: shape.dtype, graph, inputs, parameters: values })
+        let workload =
+            Self { op: name.to_owned(), shape: sizes, dtype: shape.dtype, graph, inputs, parameters: values };
+        if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
 }
 

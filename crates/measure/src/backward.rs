@@ -1,0 +1,48 @@
+//! Workloads with their way back.
+
+use crate::draft::{DraftError, take};
+use crate::{BenchError, Noise, Workload};
+use rewire_graph::shape::HostProgram;
+use rewire_graph::{DifferentiateError, Graph, HostTensor, Layout, Seed, Symbol, Type, differentiate};
+use rewire_runtime::HostMemory;
+use std::collections::{BTreeMap, HashMap};
+
+impl Workload {
+    /// The same work with the gradients of all inputs and parameters of floats, for random gradients of the results.
+    pub(crate) fn with_gradients(self, noise: &mut Noise, memory: &mut HostMemory) -> Result<Self, BenchError> {
+        let Self { op, graph, .. } = &self;
+        let mut inputs = self.inputs.clone();
+        let failed = |error: DraftError| BenchError::draft(op, error);
+        let nodes = graph.ids().filter_map(|id| graph.node(id));
+        let of_floats = nodes.filter(|node| node.types.iter().all(is_differentiable));
+        let wanted: Vec<&str> = of_floats.filter_map(|node| node.op.role().name()).collect();
+        let outputs: Vec<(&str, &Type)> =
+            graph.outputs().iter().filter_map(|(name, value)| Some((name.as_str(), graph.ty(*value)?))).collect();
+        let sizes = sizes(graph, &inputs)?;
+        let mut given: Vec<(&str, String)> = vec![];
+        for (name, ty) in outputs.into_iter().filter(|(_, ty)| is_differentiable(ty)) {
+            let shape: Vec<usize> =
+                ty.shape.iter().filter_map(|dim| dim.evaluate(|symbol| sizes.get(&symbol).copied())).collect();
+            take(memory, ty.dtype, &shape).map_err(|error| failed(error.into()))?;
+            let gradient = noise.floats(ty.dtype, &shape).map_err(|error| failed(error.into()))?;
+            given.push((name, format!("grad_out.{name}")));
+            inputs.push((format!("grad_out.{name}"), gradient));
+        }
+        let seeds: Vec<(&str, Seed<'_>)> = given.iter().map(|(name, input)| (*name, Seed::Input(input))).collect();
+        let graph = differentiate(graph, &seeds, &wanted)?;
+        Ok(Self { graph, inputs, ..self })
+    }
+}
+
+fn is_differentiable(ty: &Type) -> bool {
+    ty.layout == Layout::Device && ty.dtype.is_float() && ty.dtype.format().is_written()
+}
+
+/// The sizes that the graph has with some inputs.
+fn sizes(graph: &Graph, inputs: &[(String, HostTensor)]) -> Result<BTreeMap<Symbol, i64>, BenchError> {
+    let program = HostProgram::of(graph).map_err(DifferentiateError::from)?;
+    let named: HashMap<&str, &HostTensor> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    let host = program.inputs.iter().filter_map(|input| Some((input, named.get(input.name.as_str())?.to_i64())));
+    let extent = |name: &str, axis: usize| named.get(name)?.shape().get(axis).copied();
+    Ok(program.shapes.run(host, extent)?.symbols)
+}
