@@ -47,7 +47,8 @@
 //! # Features
 //!
 //! All are on by default: `gpu` (Vulkan, Metal, DX12 and WebGPU; without it only an app's own device), `cpu` (kernels on the
-//! CPU), `parallel` (the threads of rayon in place of the caller's alone), and `files` (models, weights and caches in files).
+//! CPU), `parallel` (the threads of rayon in place of the caller's alone), `files` (models, weights and caches in files), and
+//! `train` (training, which takes `cpu`).
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "files")]
@@ -56,6 +57,7 @@ mod error;
 #[cfg(feature = "files")]
 mod files;
 pub mod rank;
+#[cfg(feature = "train")]
 pub mod train;
 pub mod weights;
 
@@ -98,6 +100,10 @@ struct Rewriting;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/models.md")]
 struct Models;
+
+#[cfg(all(doctest, feature = "train"))]
+#[doc = include_str!("../../../docs/training.md")]
+struct Training;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/sessions.md")]

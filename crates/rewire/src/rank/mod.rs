@@ -22,9 +22,12 @@ mod testing;
 mod unread;
 mod user;
 
-pub(crate) use runs::runs;
-pub(crate) use scorer::{capacity, check_buffers, schema};
-pub(crate) use sequence::{Capacity, Layout};
+#[cfg(feature = "train")]
+pub(crate) use {
+    runs::runs,
+    scorer::{capacity, check_buffers, schema},
+    sequence::{Capacity, Layout},
+};
 
 pub use batch::Batch;
 pub use columns::{Columns, ColumnsError, Integers};
