@@ -3,7 +3,7 @@
 use crate::rank::{Requests, open};
 use rewire::rank::Batch;
 use rewire::runtime::Inputs;
-use rewire::train::{Data, DataError, Examples, Random};
+use rewire::train::{Data, DataError, ExampleError, Examples, Random};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,18 +135,24 @@ impl Iterator for Batches<'_> {
     type Item = Result<Inputs, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut batch = self.examples.batch();
-        while batch.len() < self.size {
-            match self.users.next() {
-                Some(Ok((chunk, user))) => batch.append(&chunk, user),
-                Some(Err(error)) => return Some(Err(error)),
-                None => break,
+        loop {
+            let mut batch = self.examples.batch();
+            while batch.len() < self.size {
+                match self.users.next() {
+                    Some(Ok((chunk, user))) => batch.append(&chunk, user),
+                    Some(Err(error)) => return Some(Err(error)),
+                    None => break,
+                }
+            }
+            if batch.is_empty() {
+                return None;
+            }
+            self.count.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            match self.examples.inputs(&batch) {
+                // There is nothing to learn from users without candidates.
+                Err(ExampleError::Empty { .. }) => {}
+                inputs => return Some(inputs.map_err(DataError::from)),
             }
         }
-        if batch.is_empty() {
-            return None;
-        }
-        self.count.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        Some(self.examples.inputs(&batch).map_err(DataError::from))
     }
 }

@@ -44,8 +44,9 @@ impl Folder {
         Ok(Some(checkpoint))
     }
 
-    /// Writes all files, each whole or not at all. The checkpoint comes first: a training goes on from it alone.
+    /// Writes all files, each whole or not at all, unless a parameter is no number. The checkpoint comes first: a training goes on from it alone.
     pub fn save(&self, task: &RankTask, trainer: &Trainer, position: Position) -> Result<(), TrainFailed> {
+        trainer.check_parameters()?;
         let checkpoint = Checkpoint { metadata: self.metadata(), ..task.checkpoint(trainer, position)? };
         self.write(CHECKPOINT, &checkpoint.to_bytes()?)?;
         self.write("config.json", self.model.as_bytes())?;

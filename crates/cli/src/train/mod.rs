@@ -62,6 +62,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         folder,
         options,
         json: common.json,
+        position: from,
         last: None,
         output,
     };
@@ -135,6 +136,8 @@ struct Watch<'a> {
     folder: Folder,
     options: &'a Train,
     json: bool,
+    /// Where in the data the next step begins.
+    position: Position,
     last: Option<StepReport>,
     output: &'a mut Output,
 }
@@ -148,8 +151,9 @@ impl Watch<'_> {
                     self.output.flush()?;
                 }
                 self.progress.update(&report);
+                self.position = position;
                 if report.step.is_multiple_of(self.options.save_every.get()) {
-                    self.folder.save(&self.inputs.task, trainer, position)?;
+                    self.folder.save(&self.inputs.task, trainer, self.position)?;
                 }
                 self.last = Some(report);
             }
@@ -162,7 +166,7 @@ impl Watch<'_> {
         if let Some(epochs) = self.inputs.config.epochs {
             self.progress.set_steps(trainer.steps() / epoch * epochs.get());
         }
-        self.folder.save(&self.inputs.task, trainer, Position { epoch, batch: 0 })?;
+        self.folder.save(&self.inputs.task, trainer, self.position)?;
         let Some(file) = &self.options.eval else { return Ok(()) };
         let tally = evaluate(self.inputs, trainer, std::slice::from_ref(file))?;
         let aucs = tally.aucs().into_iter().map(|(task, auc)| {

@@ -88,6 +88,7 @@ pub struct Trainer {
     config: TrainConfig,
     steps: u64,
     overflows: u64,
+    last_loss: f64,
 }
 
 impl Trainer {
@@ -130,6 +131,7 @@ impl Trainer {
             config: config.clone(),
             steps: 0,
             overflows: 0,
+            last_loss: f64::NAN,
         })
     }
 
@@ -187,6 +189,7 @@ impl Trainer {
         self.steps += 1;
         self.overflows = if overflowed { self.overflows + 1 } else { 0 };
         let loss = outputs.get(&self.loss).copied().unwrap_or(f64::NAN);
+        self.last_loss = loss;
         self.check(loss, overflowed)?;
         Ok(StepReport { step: self.steps, loss, outputs, dense_rate, sparse_rate, overflowed })
     }
@@ -229,11 +232,27 @@ impl Trainer {
         if loss.is_finite() {
             return Ok(());
         }
+        Err(TrainError::Diverged { step: self.steps, loss, parameter: self.first_bad_parameter() })
+    }
+
+    /// The first parameter, as the model reads them, with an element that is not finite.
+    fn first_bad_parameter(&self) -> Option<String> {
         let is_bad = |name: &&String| {
             let value = self.session.state(name);
             value.is_ok_and(|tensor| tensor.to_f32().iter().any(|x| !x.is_finite()))
         };
-        Err(TrainError::Diverged { step: self.steps, loss, parameter: self.parameters.iter().find(is_bad).cloned() })
+        self.parameters.iter().find(is_bad).cloned()
+    }
+
+    /// Checks that all parameters that learn are finite: a last step may leave others, of which no loss was computed.
+    ///
+    /// # Errors
+    /// [`TrainError::Diverged`] names the first one that is not.
+    pub fn check_parameters(&self) -> Result<(), TrainError> {
+        match self.first_bad_parameter() {
+            None => Ok(()),
+            parameter => Err(TrainError::Diverged { step: self.steps, loss: self.last_loss, parameter }),
+        }
     }
 
     /// All parameters, those that do not learn included.
