@@ -17,7 +17,9 @@ pub(super) fn step(
     let sums = update.sums(&gradients);
     let gate = update.gate(&sums);
     let factor = update.unscaled();
-    let scaled = sums.into_iter().map(|(name, sum)| (name, factor.as_ref().map_or(sum.clone(), |factor| sum * factor)));
+    let unscaled = |sum: &Tensor, factor: &Tensor| (sum * factor).reshape(sum.shape());
+    let scaled =
+        sums.into_iter().map(|(name, sum)| (name, factor.as_ref().map_or(sum.clone(), |by| unscaled(&sum, by))));
     let (dense, sparse): (Vec<_>, Vec<_>) =
         scaled.partition(|(name, _)| gradients.parameters.get(name).is_some_and(Option::is_none));
     update.dense(&dense, gate.as_ref())?;
@@ -53,7 +55,9 @@ impl Gate {
     /// `after` where states change, else `before`.
     fn choose(gate: Option<&Self>, before: &Tensor, after: &Tensor) -> Tensor {
         let conditions = gate.into_iter().flat_map(|gate| gate.last.iter().chain(&gate.finite));
-        conditions.fold(after.clone(), |chosen, condition| condition.select(&chosen, before))
+        let chosen = conditions.fold(after.clone(), |chosen, condition| condition.select(&chosen, before));
+        // Conditions are `[1]`, and so would be what a scalar is beside them.
+        chosen.reshape(before.shape())
     }
 }
 
@@ -77,7 +81,7 @@ impl Update<'_> {
                     let before = self.state(&names::sum(name), own.shape(), Initial::Constant(0.0));
                     let sum = before + own;
                     let zero = self.scope.scalar(DType::F32, 0.0);
-                    let kept = self.last().select(&zero, &sum);
+                    let kept = self.last().select(&zero, &sum).reshape(sum.shape());
                     self.scope.set_state(&names::sum(name), &kept);
                     sum
                 }
