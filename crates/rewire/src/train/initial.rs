@@ -2,6 +2,9 @@ use super::Random;
 use rewire_graph::HostTensor;
 use std::collections::BTreeMap;
 
+/// The module of layers that begin with Xavier's bounds.
+const TRANSDUCER: &str = "_hstu_transducer.";
+
 /// Where values of a parameter are drawn from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Draw {
@@ -13,8 +16,8 @@ enum Draw {
 }
 
 /// The values that a ranking model's parameters begin with, by name, of their shapes: tables normal with deviation 0.1; linear
-/// layers and their biases uniform in +-1/sqrt(fan in); STU weights and those of contextual tokens Xavier uniform; position
-/// tables uniform in +-sqrt(1/rows); norms 1 and 0. The same seed gives the same values, whatever other parameters there are.
+/// layers and their biases uniform in +-1/sqrt(fan in), those of the transducer's encoders Xavier uniform with biases of 0; STU
+/// weights Xavier uniform, those of contextual tokens Xavier normal; position tables uniform in +-sqrt(1/rows); norms 1 and 0. The same seed gives the same values, whatever other parameters there are.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -33,25 +36,30 @@ pub fn initial(shapes: &BTreeMap<String, Vec<usize>>, seed: u64) -> BTreeMap<Str
 
 fn draw(name: &str, shape: &[usize], shapes: &BTreeMap<String, Vec<usize>>) -> Draw {
     let last = name.rsplit('.').next().unwrap_or(name);
-    let weight = |name: &str| shapes.get(name).filter(|shape| shape.len() == 2).and_then(|shape| shape.last()).copied();
-    let of_fan_in = |fan_in: usize| Draw::Uniform((fan_in.max(1) as f64).sqrt().recip());
     let rows = shape.first().copied().unwrap_or(1).max(1) as f64;
+    let sibling = format!("{}weight", name.strip_suffix("bias").unwrap_or(name.strip_suffix("weight").unwrap_or(name)));
+    let linear = shapes.get(&sibling).filter(|shape| shape.len() == 2);
     match last {
         _ if name.starts_with("embedding.") || last.ends_with("_embedding_table") => Draw::Normal(0.1),
         _ if last.ends_with("_embeddings_weight") => Draw::Uniform(rows.recip().sqrt()),
         _ if last.ends_with("norm_weight") => Draw::Constant(1.0),
-        "weight" => weight(name).map_or(Draw::Constant(1.0), of_fan_in),
-        "bias" => {
-            let sibling = format!("{}weight", name.strip_suffix("bias").unwrap_or_default());
-            weight(&sibling).map_or(Draw::Constant(0.0), of_fan_in)
-        }
+        "_batched_contextual_linear_weights" => Draw::Normal((2.0 / fans(shape)).sqrt()),
+        "weight" | "bias" => match linear {
+            None => Draw::Constant(if last == "weight" { 1.0 } else { 0.0 }),
+            Some(weight) if !name.starts_with(TRANSDUCER) => {
+                Draw::Uniform((weight.last().copied().unwrap_or(1).max(1) as f64).sqrt().recip())
+            }
+            Some(_) if last == "bias" => Draw::Constant(0.0),
+            Some(weight) => Draw::Uniform((6.0 / fans(weight)).sqrt()),
+        },
         _ if last.ends_with("_bias") || last.ends_with("_beta") || shape.len() < 2 => Draw::Constant(0.0),
-        _ => {
-            let [fan_in, fan_out] =
-                [shape.len() - 2, shape.len() - 1].map(|axis| shape.get(axis).copied().unwrap_or(1));
-            Draw::Uniform((6.0 / (fan_in + fan_out).max(1) as f64).sqrt())
-        }
+        _ => Draw::Uniform((6.0 / fans(shape)).sqrt()),
     }
+}
+
+/// The sum of the last two extents, at least 1.
+fn fans(shape: &[usize]) -> f64 {
+    shape.iter().rev().take(2).sum::<usize>().max(1) as f64
 }
 
 fn values(draw: Draw, name: &str, count: usize, seed: u64) -> Vec<f32> {

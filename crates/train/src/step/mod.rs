@@ -68,6 +68,9 @@ pub(crate) mod names {
     /// 1 where all gradients of the step are finite, 0 where not.
     pub const FINITE: &str = "finite";
 
+    /// 1 where averages were taken before.
+    pub const AVERAGES_BEGAN: &str = "averages.began";
+
     /// The sum of gradients of a parameter over the batches of a step.
     pub fn sum(parameter: &str) -> String {
         format!("sum.{parameter}")

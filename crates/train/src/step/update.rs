@@ -157,12 +157,21 @@ impl Update<'_> {
         (name, value)
     }
 
+    /// 0 before the first step, whose parameters averages begin with, and 1 later.
+    fn averages_began(&mut self, gate: Option<&Gate>) -> Tensor {
+        let began = self.state(names::AVERAGES_BEGAN, &[1.into()], Initial::Constant(0.0));
+        let one = self.scope.scalar(DType::F32, 1.0).broadcast([1]);
+        self.scope.set_state(names::AVERAGES_BEGAN, &Gate::choose(gate, &began, &one));
+        began
+    }
+
     fn dense(&mut self, gradients: &[(String, Tensor)], gate: Option<&Gate>) -> Result<(), StepError> {
         let scheduled = &self.config.dense_optimizer;
         let optimizer = scheduled.build()?;
         let rate = self.scope.input(names::DENSE_RATE, DType::F32, [1]);
         let shared = self.shared("dense", &optimizer, gate);
         let plain: Vec<Tensor> = gradients.iter().map(|(_, gradient)| gradient.clone()).collect();
+        let began = self.config.ema.map(|_| self.averages_began(gate));
         let clipped = self.config.grad_clipping.apply(&plain);
         for ((name, _), gradient) in gradients.iter().zip(&clipped) {
             let parameter = self.state(name, gradient.shape(), Initial::Parameter(name.to_owned()));
@@ -170,10 +179,10 @@ impl Update<'_> {
             let (moments, before): (Vec<String>, Vec<Tensor>) = kept.unzip();
             let after = optimizer.update(&rate, &shared, &parameter, gradient, &before);
             let changed = Gate::choose(gate, &parameter, &after.parameter);
-            if let Some(ema) = self.config.ema {
+            if let Some((ema, began)) = self.config.ema.zip(began.as_ref()) {
                 let average = self.state(&names::average(name), parameter.shape(), Initial::Parameter(name.to_owned()));
-                let next = &average * ema.decay + &changed * (1.0 - ema.decay);
-                self.scope.set_state(&names::average(name), &Gate::choose(gate, &average, &next));
+                let next = began.gt(0.5).select(&(&average * ema.decay + &changed * (1.0 - ema.decay)), &changed);
+                self.scope.set_state(&names::average(name), &Gate::choose(gate, &average, &next.reshape(average.shape())));
             }
             self.scope.set_state(name, &changed);
             for ((name, before), after) in moments.iter().zip(&before).zip(&after.moments) {
