@@ -182,7 +182,8 @@ impl Update<'_> {
             if let Some((ema, began)) = self.config.ema.zip(began.as_ref()) {
                 let average = self.state(&names::average(name), parameter.shape(), Initial::Parameter(name.to_owned()));
                 let next = began.gt(0.5).select(&(&average * ema.decay + &changed * (1.0 - ema.decay)), &changed);
-                self.scope.set_state(&names::average(name), &Gate::choose(gate, &average, &next.reshape(average.shape())));
+                self.scope
+                    .set_state(&names::average(name), &Gate::choose(gate, &average, &next.reshape(average.shape())));
             }
             self.scope.set_state(name, &changed);
             for ((name, before), after) in moments.iter().zip(&before).zip(&after.moments) {
