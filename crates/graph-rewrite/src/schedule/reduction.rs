@@ -59,9 +59,18 @@ impl<'n> Reduction<'n> {
         if outputs.iter().any(|output| output.columns.is_some()) {
             return Err("an output is a part of the reduced axis".into());
         }
+        if outputs.iter().any(|output| goes_down_columns(nest, output, last)) {
+            return Err("it would write a matrix column by column".into());
+        }
         let owned = |outputs: Vec<&Output>| outputs.into_iter().cloned().collect();
         Ok(Self { nest, reductions, outputs: owned(outputs), row_outputs: owned(row_outputs), extents })
     }
+}
+
+/// True if the reduced axis counts the rows of an output, and not its columns.
+fn goes_down_columns(nest: &Nest, output: &Output, axis: u8) -> bool {
+    let along = |index: Option<&ExprId>| index.is_some_and(|&index| nest.body.dag.coords(index) & 1 << axis != 0);
+    along(output.index.first()) && !along(output.index.last())
 }
 
 impl Scheduled for Reduction<'_> {

@@ -16,11 +16,14 @@ use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Extent, ReduceOp};
 use rewire_graph_rewrite::schedule::Fold;
+use std::ops::Range;
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
 /// Points that are computed before they are combined.
 const GROUP: usize = 1 << 13;
+/// Columns of a task come in whole multiples of so many.
+const COLUMNS: usize = 64;
 /// Rows whose indices a task computes.
 const LOOKUPS: usize = 8 * LANES;
 
@@ -31,6 +34,8 @@ pub(super) struct CompiledFold {
     rows: Extent,
     row: u8,
     axes: usize,
+    /// True for results without columns, which are computed one by one.
+    is_single: bool,
     sums: Vec<(ReduceOp, Program)>,
     index: Option<Program>,
     stores: Stores,
@@ -54,6 +59,8 @@ struct Results {
     inner: usize,
     /// From a result's sums to the next one's.
     pitch: usize,
+    /// True for results without columns.
+    is_single: bool,
     blocks: Blocks,
 }
 
@@ -82,8 +89,10 @@ impl CompiledFold {
             Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Lane(position)),
             _ => None,
         };
-        // Results without columns are computed row by row, and written as columns of one row.
-        let along = if outer.is_empty() { u8::MAX } else { column };
+        // Results without columns are computed row by row, and written as columns of one row. Sums over the rows of a matrix
+        // are one result with columns.
+        let is_single = outer.is_empty() && (kernel.index.is_some() || kernel.rows.dense().is_none());
+        let along = if is_single { u8::MAX } else { column };
         let mut sums = vec![];
         for sum in &kernel.sums {
             if dag.scalar(sum.value) != Scalar::F32 {
@@ -97,6 +106,7 @@ impl CompiledFold {
             rows: kernel.rows.clone(),
             row: kernel.row,
             axes: kernel.nest.axes.len(),
+            is_single,
             sums,
             index: kernel.index.map(|index| program(index, kernel.row)).transpose()?,
             stores: Stores::compile(body, &kernel.nest.outputs, column, Some(outer), &sum)?,
@@ -146,11 +156,11 @@ impl CompiledFold {
         (results, rows): (&Results, &Rows),
         n: usize,
     ) -> Result<(), CpuError> {
-        let own = results.of_block(n);
+        let (own, columns) = results.of_block(n);
         for ((op, _), totals) in worker.sums.iter().zip(&mut worker.totals) {
             room(totals, own.len() * results.pitch)?.fill(neutral(*op));
         }
-        let size = (GROUP / results.width).clamp(1, ROWS);
+        let size = (GROUP / columns.len().max(1)).clamp(1, ROWS);
         // The place of each row of a tile among the results of the block.
         let (mut owners, mut filled) = ([0; ROWS], 0);
         for (place, result) in own.clone().enumerate() {
@@ -168,13 +178,13 @@ impl CompiledFold {
                 owners[tile].fill(place);
                 (next, filled) = (next + taken, filled + taken);
                 if filled == size {
-                    worker.combine(&owners[..filled], results)?;
+                    worker.combine(&owners[..filled], &columns, results)?;
                     filled = 0;
                 }
             }
         }
-        worker.combine(&owners[..filled], results)?;
-        worker.write(targets, results, own);
+        worker.combine(&owners[..filled], &columns, results)?;
+        worker.write(targets, results, own, columns);
         Ok(())
     }
 }
@@ -185,8 +195,10 @@ impl Scheduled for CompiledFold {
         if count(&extents, "the loop")? == 0 {
             return Ok(());
         }
-        let rows = self.rows(env, extents.first().copied().unwrap_or(0))?;
-        let results = Results::new(&extents, &rows);
+        let is_matrix = extents.len() == 1 && !self.is_single;
+        let entries = if is_matrix { 1 } else { extents.first().copied().unwrap_or(0) };
+        let rows = self.rows(env, entries)?;
+        let results = Results::new(&extents, self.is_single, &rows);
         tasks::for_each_block(
             self.stores.iter(),
             outputs,
@@ -205,22 +217,22 @@ impl Scheduled for CompiledFold {
 
 impl Worker<'_> {
     /// Combines the rows of a tile, each into the totals of its owner.
-    fn combine(&mut self, owners: &[usize], results: &Results) -> Result<(), CpuError> {
+    fn combine(&mut self, owners: &[usize], columns: &Range<usize>, results: &Results) -> Result<(), CpuError> {
         let Self { sums, coords, lines, totals, .. } = self;
-        let (width, pitch) = (results.width, results.width.next_multiple_of(16));
+        let (width, pitch) = (columns.len(), columns.len().next_multiple_of(16));
         let lines = room(lines, owners.len() * pitch)?;
         let inputs = RowInputs { rows: owners.len(), coords: coords.all(), ..RowInputs::default() };
         for ((op, machine), totals) in sums.iter_mut().zip(totals).filter(|_| !owners.is_empty()) {
-            fill(machine, inputs, (0, width), (lines, pitch));
+            fill(machine, inputs, (columns.start, width), (lines, pitch));
             combine_each(*op, (totals, results.pitch), (lines, pitch), owners, width);
         }
         Ok(())
     }
 
-    /// Writes what is made of the totals of some results.
-    fn write(&mut self, targets: &mut [Target<'_>], results: &Results, own: std::ops::Range<usize>) {
+    /// Writes what is made of the totals of some columns of some results.
+    fn write(&mut self, targets: &mut [Target<'_>], results: &Results, own: Range<usize>, columns: Range<usize>) {
         let Self { writer, coords, totals, .. } = self;
-        if results.blocks.across {
+        if results.is_single {
             let lanes: Vec<_> =
                 totals.iter().map(|data| AnchorLanes { data, stride: own.len(), origin: own.start }).collect();
             let inputs = RowInputs { rows: 1, coords: coords.all(), lanes: &lanes, ..RowInputs::default() };
@@ -232,12 +244,12 @@ impl Worker<'_> {
             let lanes = totals.iter().map(|totals| AnchorLanes {
                 data: totals.get(from..).unwrap_or(&[]),
                 stride: results.pitch,
-                origin: 0,
+                origin: columns.start,
             });
             let lanes: Vec<_> = lanes.collect();
             coords.unravel(first, rows, &results.outer);
             let inputs = RowInputs { rows, coords: coords.all(), lanes: &lanes, ..RowInputs::default() };
-            writer.rows(targets, inputs, first, 0..results.width);
+            writer.rows(targets, inputs, first, columns.clone());
         }
     }
 }
@@ -264,25 +276,34 @@ impl Rows {
 }
 
 impl Results {
-    fn new(extents: &[usize], rows: &Rows) -> Self {
+    fn new(extents: &[usize], is_single: bool, rows: &Rows) -> Self {
         let (&last, outer) = extents.split_last().unwrap_or((&1, &[]));
-        let is_single = outer.is_empty();
         let (outer, width) = if is_single { (extents, 1) } else { (outer, last) };
         let all: usize = outer.iter().product();
         let inner = outer.iter().skip(1).product::<usize>().max(1);
         let combined = rows.starts.last().copied().unwrap_or(0) * inner;
         let each = width * (combined / all.max(1) + 1);
-        let blocks = match is_single {
-            true => Blocks { rows: 1, width: all, size: (TASK / each).max(1).next_multiple_of(64), across: true },
-            false => Blocks::of_rows(all, each, TASK),
+        let across = |width: usize, each: usize| {
+            let size = (TASK / each.max(1)).max(1).next_multiple_of(COLUMNS);
+            Blocks { rows: 1, width, size, across: true }
         };
-        let pitch = if is_single { 1 } else { width.next_multiple_of(16) };
-        Self { outer: outer.to_vec(), width, inner, pitch, blocks }
+        let (blocks, pitch) = match (is_single, all) {
+            (true, _) => (across(all, each), 1),
+            (false, 1) => {
+                let blocks = across(width, combined);
+                (blocks, blocks.size.min(width).next_multiple_of(16))
+            }
+            (false, _) => (Blocks::of_rows(all, each, TASK), width.next_multiple_of(16)),
+        };
+        Self { outer: outer.to_vec(), inner, pitch, is_single, blocks, width }
     }
 
-    /// The results of a block.
-    fn of_block(&self, n: usize) -> std::ops::Range<usize> {
-        let (rows, columns) = self.blocks.block(n);
-        if self.blocks.across { columns } else { rows }
+    /// The results of a block, and its columns of them.
+    fn of_block(&self, n: usize) -> (Range<usize>, Range<usize>) {
+        match (self.blocks.block(n), self.is_single, self.blocks.across) {
+            ((_, results), true, _) => (results, 0..1),
+            ((rows, columns), false, true) => (rows, columns),
+            ((rows, _), false, false) => (rows, 0..self.width),
+        }
     }
 }
