@@ -75,7 +75,10 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     let Watch { progress, last, output, .. } = watch;
     drop(progress);
     let made = trainer.steps() - before;
-    let summary = Summary::new(trainer.steps(), time, count.load(Ordering::Relaxed), &trainer.report(), &tally);
+    // Those of batches that a training which was stopped had read are read again, and passed over.
+    let passed = from.batch * inputs.config.batch_size.get() as u64;
+    let users = count.load(Ordering::Relaxed).saturating_sub(passed);
+    let summary = Summary::new(trainer.steps(), time, users, &trainer.report(), &tally);
     match common.json {
         true => output.json(&SummaryLine { summary })?,
         false => summary.print(last.filter(|_| made > 0).as_ref(), &options.out.display().to_string(), output)?,
