@@ -11,7 +11,8 @@ pub(crate) use lookups::Lookup;
 
 use crate::{Objective, TrainConfig};
 use gradients::Gradients;
-use rewire_graph::{DType, Graph, HostTensor, Layout, TensorSizeError, Type};
+use rewire_graph::op::{Input, Role};
+use rewire_graph::{DType, Dim, Graph, HostTensor, Layout, NodeId, TensorSizeError, Type};
 use std::collections::BTreeMap;
 
 /// What a state holds before the first step.
@@ -100,7 +101,25 @@ impl StepGraph {
             return Err(StepError::Loss { name: objective.loss.clone(), actual });
         }
         let gradients = Gradients::new(&graph, objective, config)?;
-        update::step(gradients, config, &objective.loss, reported)
+        let mut step = update::step(gradients, config, &objective.loss, reported)?;
+        // What the loss does not depend on stays what it begins with.
+        for parameter in graph.ids().filter_map(|id| learned(objective, &graph, id)) {
+            let shape = parameter.ty.shape.iter().filter_map(Dim::as_const).collect();
+            let state = State { shape, initial: Initial::Parameter(parameter.name.clone()) };
+            step.states.entry(parameter.name.clone()).or_insert(state);
+        }
+        Ok(step)
+    }
+}
+
+/// The state that stands for a parameter.
+fn learned<'g>(objective: &Objective, graph: &'g Graph, id: NodeId) -> Option<&'g Input> {
+    match graph.role(id) {
+        Some(Role::Input(input)) => {
+            let [own, others] = [graph, &objective.graph].map(|graph| graph.states().contains(&input.name));
+            (own && !others).then_some(input)
+        }
+        _ => None,
     }
 }
 
@@ -112,7 +131,7 @@ fn learns(ty: &Type) -> bool {
 fn check_names(objective: &Objective) -> Result<(), StepError> {
     let graph = &objective.graph;
     let parameter = |id| match graph.role(id) {
-        Some(rewire_graph::op::Role::Parameter(parameter)) if learns(&parameter.ty) => Some(parameter.name.as_str()),
+        Some(Role::Parameter(parameter)) if learns(&parameter.ty) => Some(parameter.name.as_str()),
         _ => None,
     };
     let known: Vec<&str> = graph.ids().filter_map(parameter).collect();

@@ -210,7 +210,7 @@ impl Trainer {
                 RunValue::Device(tensor) => inputs.insert_device(name, tensor),
             }
         }
-        if self.report().gpu_steps > 0 {
+        if !self.row_sums.is_empty() && self.report().gpu_steps > 0 {
             self.row_sums.keys().for_each(|table| inputs.keep_on_device(names::sum(table)));
         }
     }
