@@ -4,7 +4,7 @@ use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Extent, Nest, ReduceOp};
 use rewire_graph::Dim;
-use rewire_graph::pointwise::{Expr, ExprId};
+use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 
 /// Sums over pairs of two ragged axes, for every row of one of them, its owner, and every head. Elements are made of dot products of
 /// an owner and another row, which every tile of pairs computes once for all sums.
@@ -187,13 +187,26 @@ impl<'n> Pairs<'n> {
     /// The mask that hides pairs from all sums.
     fn common_mask(&self) -> Option<ExprId> {
         let dag = &self.nest.body.dag;
-        let mut masks = self.sums().map(|sum| match *dag.expr(sum.weight) {
-            Expr::Select(mask, _, hidden) if *dag.expr(hidden) == Expr::Float(sum.op.start().to_bits()) => Some(mask),
-            _ => None,
-        });
+        let mut masks = self.sums().map(|sum| self.mask_of(sum));
         let first = masks.next()??;
         let plain = dag.values(first) == 0 && masks.all(|mask| mask == Some(first));
         plain.then_some(first)
+    }
+
+    /// The mask without which a pair does not count for a sum: that of its weight, or of a factor of it.
+    fn mask_of(&self, sum: &PairSum) -> Option<ExprId> {
+        let dag = &self.nest.body.dag;
+        let mut factors = vec![sum.weight];
+        while let Some(factor) = factors.pop() {
+            match *dag.expr(factor) {
+                Expr::Select(mask, _, hidden) if *dag.expr(hidden) == Expr::Float(sum.op.start().to_bits()) => {
+                    return Some(mask);
+                }
+                Expr::Binary(BinaryOp::Mul, a, b) if sum.op == ReduceOp::Sum => factors.extend([a, b]),
+                _ => {}
+            }
+        }
+        None
     }
 
     fn check(&self) -> Result<(), Refusal> {
