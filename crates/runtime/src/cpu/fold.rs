@@ -223,7 +223,7 @@ impl Worker<'_> {
         let lines = room(lines, owners.len() * pitch)?;
         let inputs = RowInputs { rows: owners.len(), coords: coords.all(), ..RowInputs::default() };
         for ((op, machine), totals) in sums.iter_mut().zip(totals).filter(|_| !owners.is_empty()) {
-            fill(machine, inputs, (columns.start, width), (lines, pitch));
+            fill(machine, inputs, (columns.start, width), (&mut [lines], pitch));
             combine_each(*op, (totals, results.pitch), (lines, pitch), owners, width);
         }
         Ok(())

@@ -17,6 +17,7 @@ mod lanes;
 mod load;
 mod machine;
 mod map;
+mod masks;
 mod matmul;
 mod memory;
 mod operand;

@@ -3,6 +3,7 @@ use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
 use super::machine::{AnchorLanes, Machine, RowInputs};
+use super::masks::{KeyTile, MaskMachine, PairAxes, PairMask};
 use super::memory::Memory;
 use super::operand::Env;
 use super::panel::{Panel, PanelMachine, fill};
@@ -11,36 +12,32 @@ use super::program::{AnchorValue, Program};
 use super::scratch::room;
 use super::store::{Stores, Target, Writer};
 use super::totals::combined;
-use super::visible::{Block, KEYS, RowsAndKeys, VisibleTiles, range};
+use super::visible::{Block, KEYS, RowsAndKeys};
 use rewire_graph::Scalar;
-use rewire_graph::pointwise::{Dag, Expr, ExprId, Interval, Intervals};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Dot, PairSum, Pairs};
-use std::ops::Range;
-
-/// Others whose pairs are in memory at once, at most.
-const SPAN: usize = 512;
 
 /// Sums over pairs of two ragged axes.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledPairs {
-    dag: Dag,
     space: RowsAndKeys,
-    axes: Axes,
+    axes: PairAxes,
     values: usize,
     dots: Vec<CompiledDot>,
-    passes: Vec<Vec<CompiledSum>>,
-    mask: Option<Intervals>,
+    passes: Vec<Pass>,
+    mask: PairMask,
     results: Vec<Results>,
 }
 
-/// Coordinates.
-#[derive(Clone, Copy, Debug)]
-struct Axes {
-    count: usize,
-    head: usize,
-    owner: usize,
-    other: usize,
+/// Sums of which none reads another one.
+#[derive(Clone, Debug)]
+struct Pass {
+    sums: Vec<CompiledSum>,
+    /// Of all sums, for pairs that count.
+    weights: Program,
+    /// The dot products that weights read, a bit each.
+    dots: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -54,9 +51,6 @@ struct CompiledDot {
 struct CompiledSum {
     value: usize,
     op: ReduceOp,
-    weight: Program,
-    /// The dot products that the weight reads, a bit each.
-    dots: u32,
     element: Option<Elements>,
 }
 
@@ -77,18 +71,22 @@ struct Results {
 }
 
 struct Worker<'a> {
-    env: &'a Env<'a>,
+    masks: MaskMachine<'a>,
     /// Sample and head of what is copied.
     current: Option<(usize, usize)>,
     dots: Vec<Products<'a>>,
-    passes: Vec<Vec<Sum<'a>>>,
+    passes: Vec<PassMachine<'a>>,
     writers: Vec<Writer<'a>>,
     targets: Vec<Target<'a>>,
-    known: Vec<Interval>,
     coords: Coords,
-    weights: Vec<f32>,
     /// By value, what a row has of sums without elements.
     statistics: Vec<[f32; ROWS]>,
+}
+
+struct PassMachine<'a> {
+    weights: Machine<'a>,
+    dots: u32,
+    sums: Vec<Sum<'a>>,
 }
 
 /// The dot products of a block.
@@ -102,7 +100,7 @@ struct Products<'a> {
 
 struct Sum<'a> {
     of: &'a CompiledSum,
-    weight: Machine<'a>,
+    weights: Vec<f32>,
     elements: Option<Weighted<'a>>,
 }
 
@@ -113,16 +111,6 @@ struct Weighted<'a> {
     panel: PanelMachine<'a>,
     panels: Panels,
     totals: Vec<f32>,
-}
-
-/// Neighbouring others, and where their products and weights are.
-#[derive(Clone, Debug)]
-struct Span {
-    others: Range<usize>,
-    /// The first point of a row.
-    origin: usize,
-    /// From one row to the next.
-    stride: usize,
 }
 
 impl Weighted<'_> {
@@ -143,30 +131,29 @@ impl CompiledPairs {
                 width: dot.width,
             })
         });
-        let pass = |pass: &Vec<PairSum>| pass.iter().map(|sum| CompiledSum::new(kernel, sum)).collect();
+        let axes = PairAxes {
+            count: kernel.nest.axes.len(),
+            head: Some(kernel.head),
+            row: kernel.owner.into(),
+            key: kernel.other.into(),
+        };
         Ok(Self {
             dots: dots.collect::<Result<_, CpuError>>()?,
-            passes: kernel.passes.iter().map(pass).collect::<Result<_, _>>()?,
-            mask: kernel.mask.map(|mask| Intervals::along(&body.dag, mask, kernel.other)),
+            passes: kernel.passes.iter().map(|sums| Pass::new(kernel, sums)).collect::<Result<_, _>>()?,
+            mask: PairMask::new(body, kernel.mask, axes)?,
             results: results(kernel)?,
-            dag: body.dag.clone(),
             space: RowsAndKeys {
                 samples: vec![kernel.samples.clone()],
                 heads: kernel.heads,
                 rows: kernel.owners.clone(),
                 keys: kernel.others.clone(),
             },
-            axes: Axes {
-                count: kernel.nest.axes.len(),
-                head: kernel.head.into(),
-                owner: kernel.owner.into(),
-                other: kernel.other.into(),
-            },
+            axes,
             values: kernel.nest.accumulations.len(),
         })
     }
 
-    fn worker<'a>(&'a self, env: &'a Env<'a>, targets: Vec<Target<'a>>) -> Worker<'a> {
+    fn worker<'a>(&'a self, env: &'a Env<'a>, samples: Vec<usize>, targets: Vec<Target<'a>>) -> Worker<'a> {
         let products = |dot: &'a CompiledDot| Products {
             width: dot.width,
             owner: dot.owner.machine(env),
@@ -181,31 +168,28 @@ impl CompiledPairs {
             panels: Panels::default(),
             totals: vec![],
         };
-        let sum = |of: &'a CompiledSum| Sum {
-            of,
-            weight: Machine::new(&of.weight, env),
-            elements: of.element.as_ref().map(weighted),
+        let sum = |of: &'a CompiledSum| Sum { of, weights: vec![], elements: of.element.as_ref().map(weighted) };
+        let pass = |pass: &'a Pass| PassMachine {
+            weights: Machine::new(&pass.weights, env),
+            dots: pass.dots,
+            sums: pass.sums.iter().map(sum).collect(),
         };
         Worker {
-            env,
+            masks: self.mask.machine(env, samples),
             current: None,
             dots: self.dots.iter().map(products).collect(),
-            passes: self.passes.iter().map(|pass| pass.iter().map(sum).collect()).collect(),
+            passes: self.passes.iter().map(pass).collect(),
             writers: self.results.iter().map(|results| results.stores.writer(env)).collect(),
             targets,
-            known: vec![],
             coords: Coords::new(self.axes.count),
-            weights: vec![],
             statistics: vec![[0.0; ROWS]; self.values],
         }
     }
 
     fn block(&self, worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
-        worker.coords.set(0, block.sample);
-        worker.coords.set(self.axes.head, block.head);
-        let spans = self.spans(worker, block);
+        let spans = worker.masks.enter(&mut worker.coords, block)?;
         copy_sample(worker, block)?;
-        for sum in worker.passes.iter_mut().flatten() {
+        for sum in worker.passes.iter_mut().flat_map(|pass| &mut pass.sums) {
             worker.statistics[sum.of.value].fill(sum.of.op.start());
             if let Some(elements) = &mut sum.elements {
                 let stride = elements.stride();
@@ -213,7 +197,7 @@ impl CompiledPairs {
             }
         }
         for pass in 0..self.passes.len() {
-            for span in &spans {
+            for span in spans.iter() {
                 self.span(worker, block, pass, span)?;
             }
         }
@@ -221,60 +205,35 @@ impl CompiledPairs {
         Ok(())
     }
 
-    /// The others that a block sees, in parts.
-    fn spans(&self, worker: &mut Worker<'_>, block: Block) -> Vec<Span> {
-        let seen = match &self.mask {
-            None => std::iter::once(0..block.keys).collect(),
-            Some(mask) => {
-                let mut coords = vec![Interval::UNKNOWN; self.axes.count];
-                coords[0] = Interval::point(block.sample as f64);
-                coords[self.axes.head] = Interval::point(block.head as f64);
-                coords[self.axes.owner] = range(block.row, block.rows);
-                let visible_tiles = VisibleTiles { dag: &self.dag, env: worker.env, mask, key: self.axes.other };
-                joined(visible_tiles.ranges(coords, block.keys, &mut worker.known))
-            }
-        };
-        let width = Panels::width(block.keys);
-        let parts = seen.into_iter().flat_map(|seen| {
-            let end = seen.end;
-            seen.step_by(SPAN).map(move |start| start..end.min(start + SPAN))
-        });
-        let span = |others: Range<usize>| {
-            let origin = others.start / width * width;
-            Span { stride: (others.end - origin).next_multiple_of(KEYS), origin, others }
-        };
-        parts.map(span).collect()
-    }
-
     /// Adds the pairs of a span to the sums of a pass.
-    fn span(&self, worker: &mut Worker<'_>, block: Block, pass: usize, span: &Span) -> Result<(), CpuError> {
-        let Worker { dots, passes, coords, weights, statistics, .. } = worker;
-        let Some(sums) = passes.get_mut(pass) else { return Ok(()) };
-        let &Span { ref others, origin, stride } = span;
-        let used = sums.iter().fold(0, |bits, sum| bits | sum.of.dots);
-        for (_, dot) in dots.iter_mut().enumerate().filter(|(n, _)| used >> n & 1 == 1) {
+    fn span(&self, worker: &mut Worker<'_>, block: Block, pass: usize, span: &[KeyTile]) -> Result<(), CpuError> {
+        let Worker { masks, dots, passes, coords, statistics, .. } = worker;
+        let Some(PassMachine { weights, dots: used, sums }) = passes.get_mut(pass) else { return Ok(()) };
+        let (first, last) = (span[0].keys.start, span[span.len() - 1].keys.end);
+        let origin = first / KEYS * KEYS;
+        let (count, skip, stride) = (last - first, first - origin, (last - origin).next_multiple_of(KEYS));
+        for (_, dot) in dots.iter_mut().enumerate().filter(|(n, _)| *used >> n & 1 == 1) {
             let rows = dot.owner.matrix(coords, block.row, (block.rows, dot.width), None)?;
             let values = room(&mut dot.values, block.rows * stride)?;
-            dot.panels.multiply(values, stride, rows, (origin, others.end, 0), false)?;
+            dot.panels.multiply(values, stride, rows, (origin, last, 0), false)?;
         }
-        coords.count(self.axes.owner, block.row);
+        coords.count(self.axes.row, block.row);
         let lanes: Vec<AnchorLanes<'_>> =
             dots.iter().map(|dot| AnchorLanes { data: &dot.values, stride, origin }).collect();
-        let (skip, count) = (others.start - origin, others.len());
-        for sum in sums {
-            let weights = room(weights, block.rows * stride)?;
-            let inputs =
-                RowInputs { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
-            fill(&mut sum.weight, inputs, (origin, stride), (weights, stride));
-            let Some(elements) = &mut sum.elements else {
-                let lines = weights.chunks(stride).zip(&mut statistics[sum.of.value]);
-                lines.for_each(|(line, all)| *all = combined(sum.of.op, *all, &line[skip..skip + count]));
+        let inputs = RowInputs { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
+        let outs = sums.iter_mut().map(|sum| room(&mut sum.weights, block.rows * stride));
+        fill(weights, inputs, (origin, stride), (&mut outs.collect::<Result<Vec<_>, _>>()?, stride));
+        for Sum { of, weights, elements } in sums {
+            masks.hide(span, of.op.start(), (weights, stride, block.rows), origin);
+            let Some(elements) = elements else {
+                let lines = weights.chunks(stride).zip(&mut statistics[of.value][..block.rows]);
+                lines.for_each(|(line, all)| *all = combined(of.op, *all, &line[skip..skip + count]));
                 continue;
             };
             let out_stride = elements.stride();
             let weights = weights.get(skip..).unwrap_or(&[]);
             if let Some(weights) = Matrix::new(weights, (block.rows, count), (stride, 1)) {
-                let place = (0, elements.width, others.start);
+                let place = (0, elements.width, first);
                 elements.panels.multiply(&mut elements.totals, out_stride, weights, place, true)?;
             }
         }
@@ -283,9 +242,9 @@ impl CompiledPairs {
 
     fn finish(&self, worker: &mut Worker<'_>, block: Block) {
         let Worker { passes, writers, targets, coords, statistics, .. } = worker;
-        coords.count(self.axes.owner, block.row);
+        coords.count(self.axes.row, block.row);
         for (results, writer) in self.results.iter().zip(writers) {
-            let elements = passes.iter().flatten().filter_map(|sum| sum.elements.as_ref());
+            let elements = passes.iter().flat_map(|pass| &pass.sums).filter_map(|sum| sum.elements.as_ref());
             let own = elements.filter(|elements| Some(elements.column) == results.column);
             let lanes: Vec<AnchorLanes<'_>> =
                 own.map(|own| AnchorLanes { data: &own.totals, stride: own.stride(), origin: 0 }).collect();
@@ -301,16 +260,17 @@ impl Scheduled for CompiledPairs {
         self.space.for_each_block(
             env,
             outputs,
-            |_, targets| self.worker(env, targets),
+            |samples, targets| self.worker(env, samples, targets),
             |worker, block| self.block(worker, block),
         )
     }
 }
 
-impl CompiledSum {
-    fn new(kernel: &Pairs<'_>, sum: &PairSum) -> Result<Self, CpuError> {
+impl Pass {
+    fn new(kernel: &Pairs<'_>, sums: &[PairSum]) -> Result<Self, CpuError> {
         let body = &kernel.nest.body;
-        let read = body.dag.values(sum.weight);
+        let read = sums.iter().fold(0, |bits, sum| bits | body.dag.values(sum.weight));
+        let used = kernel.dots.iter().enumerate().filter(|(_, dot)| read >> dot.value & 1 == 1);
         let anchor = |dag: &Dag, id: ExprId| {
             let place = |position: u8| kernel.dots.iter().position(|dot: &Dot| dot.value == position);
             match *dag.expr(id) {
@@ -320,19 +280,43 @@ impl CompiledSum {
                 _ => None,
             }
         };
-        let used = kernel.dots.iter().enumerate().filter(|(_, dot)| read >> dot.value & 1 == 1);
+        let (dag, weights) = weights(kernel, sums);
+        Ok(Self {
+            sums: sums.iter().map(|sum| CompiledSum::new(kernel, sum)).collect::<Result<_, _>>()?,
+            weights: Program::compile(&dag, &body.operands, &weights, kernel.other, &anchor)?,
+            dots: used.fold(0, |bits, (n, _)| bits | 1 << n),
+        })
+    }
+}
+
+/// The weights of some sums where the mask holds. What a slope of SiLU reads of a sigmoid gives SiLU as well.
+fn weights(kernel: &Pairs<'_>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
+    let (source, roots) = (&kernel.nest.body.dag, sums.iter().map(|sum| sum.weight).collect::<Vec<_>>());
+    let sigmoids = source.reachable(&roots).into_iter().filter_map(|id| match *source.expr(id) {
+        Expr::Unary(UnaryOp::Sigmoid, x) => Some(x),
+        _ => None,
+    });
+    let sigmoids: Vec<ExprId> = sigmoids.collect();
+    let mut dag = Dag::new();
+    let weights = dag.graft(source, &roots, |dag, expr, operands| match (expr, operands) {
+        (Expr::Select(mask, ..), &[_, seen, _]) if Some(*mask) == kernel.mask => Some(seen),
+        (Expr::Unary(UnaryOp::Silu, x), &[copy]) if sigmoids.contains(x) => {
+            let sigmoid = dag.unary(UnaryOp::Sigmoid, copy);
+            Some(dag.binary(BinaryOp::Mul, copy, sigmoid))
+        }
+        _ => None,
+    });
+    (dag, weights)
+}
+
+impl CompiledSum {
+    fn new(kernel: &Pairs<'_>, sum: &PairSum) -> Result<Self, CpuError> {
         let element = sum.element.map(|element| {
             let rows = (kernel.other, element.column);
-            let panel = Panel::new(body, element.value, rows, Some(element.width))?;
+            let panel = Panel::new(&kernel.nest.body, element.value, rows, Some(element.width))?;
             Ok(Elements { panel, column: element.column, width: element.width })
         });
-        Ok(Self {
-            value: sum.value.into(),
-            op: sum.op,
-            weight: Program::compile(&body.dag, &body.operands, &[sum.weight], kernel.other, &anchor)?,
-            dots: used.fold(0, |bits, (n, _)| bits | 1 << n),
-            element: element.transpose()?,
-        })
+        Ok(Self { value: sum.value.into(), op: sum.op, element: element.transpose()? })
     }
 }
 
@@ -362,18 +346,6 @@ fn results(kernel: &Pairs<'_>) -> Result<Vec<Results>, CpuError> {
     columns.into_iter().map(of_column).collect()
 }
 
-/// Ranges of which neighbours are joined.
-fn joined(ranges: Vec<(Range<usize>, bool)>) -> Vec<Range<usize>> {
-    let mut joined: Vec<Range<usize>> = vec![];
-    for (range, _) in ranges {
-        match joined.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => joined.push(range),
-        }
-    }
-    joined
-}
-
 /// Copies the others of the block's sample and head, unless the block before had the same.
 fn copy_sample(worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
     let Worker { dots, passes, coords, current, .. } = worker;
@@ -384,7 +356,7 @@ fn copy_sample(worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
         let others = dot.other.matrix(coords, 0, (block.keys, dot.width), None)?;
         dot.panels.pack(others.transposed())?;
     }
-    for elements in passes.iter_mut().flatten().filter_map(|sum| sum.elements.as_mut()) {
+    for elements in passes.iter_mut().flat_map(|pass| &mut pass.sums).filter_map(|sum| sum.elements.as_mut()) {
         elements.panels.pack(elements.panel.matrix(coords, 0, (block.keys, elements.width), None)?)?;
     }
     Ok(())

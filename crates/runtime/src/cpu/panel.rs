@@ -212,7 +212,7 @@ impl PanelMachine<'_> {
             for (segment, machine) in &mut self.machines {
                 let count = segment.end.min(columns).saturating_sub(segment.start);
                 let lines = lines.get_mut(segment.start..).unwrap_or(&mut []);
-                fill(machine, RowInputs { values, ..inputs }, (0, count), (lines, pitch));
+                fill(machine, RowInputs { values, ..inputs }, (0, count), (&mut [lines], pitch));
             }
         }
         Matrix::new(elements, (rows, columns), (pitch, 1))
@@ -220,36 +220,42 @@ impl PanelMachine<'_> {
     }
 }
 
-/// Computes columns `first..first + columns` of a program's float for all rows given; rows of `lines` are `pitch` apart.
+/// Computes columns `first..first + columns` of a program's floats for all rows given, each to its `outs`, of which rows are
+/// `pitch` apart.
 pub(super) fn fill(
     machine: &mut Machine<'_>,
     inputs: RowInputs<'_>,
     (first, columns): (usize, usize),
-    (lines, pitch): (&mut [f32], usize),
+    (outs, pitch): (&mut [&mut [f32]], usize),
 ) {
     let size = tile_rows(columns);
     machine.rows(inputs);
-    let to = Destination::Rows { out: &mut *lines, stride: pitch, stream: None };
-    if machine.compute(inputs, (first, columns), 0, to) {
+    if let [out] = outs
+        && machine.compute(inputs, (first, columns), 0, Destination::Rows { out, stride: pitch, stream: None })
+    {
         return;
     }
-    for (n, lines) in lines.chunks_mut((size * pitch).max(1)).take(inputs.rows.div_ceil(size)).enumerate() {
-        let part = inputs.part(n * size, size);
+    for row in (0..inputs.rows).step_by(size) {
+        let part = inputs.part(row, size);
         machine.rows(part);
         for start in (0..columns).step_by(LANES) {
-            let points = LANES.min(columns - start);
-            let out = lines.get_mut(start..).unwrap_or(&mut []);
-            let to = Destination::Rows { out: &mut *out, stride: pitch, stream: None };
-            if machine.compute(part, (first + start, points), 0, to) {
-                continue;
+            let (points, at) = (LANES.min(columns - start), row * pitch + start);
+            let straight = outs.iter_mut().enumerate().position(|(root, out)| {
+                let to = Destination::Rows { out: out.get_mut(at..).unwrap_or(&mut []), stride: pitch, stream: None };
+                machine.compute(part, (first + start, points), root, to)
+            });
+            if straight.is_none() {
+                machine.tile(part, first + start, points);
             }
-            machine.tile(part, first + start, points);
-            let values = machine.floats(0, part);
-            for (row, line) in out.chunks_mut(pitch).take(part.rows).enumerate() {
-                let Some(line) = line.get_mut(..points) else { return };
-                match values.row(row, points) {
-                    Row::Same(value) => line.fill(value),
-                    Row::Each(values) => copy(line, values),
+            for (root, out) in outs.iter_mut().enumerate().filter(|(root, _)| Some(*root) != straight) {
+                let values = machine.floats(root, part);
+                let lines = out.get_mut(at..).unwrap_or(&mut []).chunks_mut(pitch).take(part.rows);
+                for (row, line) in lines.enumerate() {
+                    let Some(line) = line.get_mut(..points) else { return };
+                    match values.row(row, points) {
+                        Row::Same(value) => line.fill(value),
+                        Row::Each(values) => copy(line, values),
+                    }
                 }
             }
         }

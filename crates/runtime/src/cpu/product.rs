@@ -197,13 +197,8 @@ impl Panels {
         Ok(data.chunks_exact_mut((matrix.rows * width).max(1)))
     }
 
-    /// The first column of the panel that holds a column.
-    pub(super) fn panel_of(&self, column: usize) -> usize {
-        column / self.width.max(1) * self.width.max(1)
-    }
-
-    /// `out = a b`, or `out += a b`, for columns from `column`, the start of a panel, up to `end`, and the rows of
-    /// `b` from `row` on. `out` gets multiples of 16 columns; its rows are `stride` apart.
+    /// `out = a b`, or `out += a b`, for columns from `column`, a multiple of 16, up to `end`, and the rows of `b` from
+    /// `row` on. `out` gets multiples of 16 columns; its rows are `stride` apart.
     pub(super) fn multiply(
         &self,
         out: &mut [f32],
@@ -212,17 +207,21 @@ impl Panels {
         (column, end, row): (usize, usize, usize),
         accumulate: bool,
     ) -> Result<(), CpuError> {
-        let end = end.min(self.columns);
-        for first in (column..end).step_by(self.width.max(1)) {
-            let panel = self.data.get(first * self.rows..).unwrap_or(&[]);
-            let b = Matrix::new(panel, (self.rows, self.width), (self.width, 1))
+        let (width, end) = (self.width.max(1), end.min(self.columns));
+        let mut first = column;
+        while first < end {
+            let panel = first / width * width;
+            let elements = self.data.get(panel * self.rows..).unwrap_or(&[]);
+            let b = Matrix::new(elements, (self.rows, width), (width, 1))
                 .ok_or_else(|| CpuError::Content { dtype: DType::F32, shape: vec![self.rows, self.columns] })?;
-            let b = b.part((row, 0), (a.columns, self.width.min((end - first).next_multiple_of(16))));
+            let columns = (panel + width - first).min((end - first).next_multiple_of(16));
+            let b = b.part((row, first - panel), (a.columns, columns));
             for start in (0..a.rows).step_by(SLICE) {
                 let slice = a.part((start, 0), (SLICE, a.columns));
                 let target = out.get_mut(start * stride + first - column..).unwrap_or(&mut []);
                 multiply(target, stride, slice, b, accumulate)?;
             }
+            first = panel + width;
         }
         Ok(())
     }
@@ -309,9 +308,16 @@ mod tests {
                 multiply(&mut whole, n, a, b, false).unwrap();
                 let stride = n.next_multiple_of(64);
                 let mut out = vec![f32::NAN; m * stride];
-                Panels::new(b).unwrap().multiply(&mut out, stride, a, (0, n, 0), false).unwrap();
+                let panels = Panels::new(b).unwrap();
+                panels.multiply(&mut out, stride, a, (0, n, 0), false).unwrap();
                 for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
                     assert_eq!(&out[..n], whole);
+                }
+                // From the middle of a panel on.
+                let (first, end) = (16.min(n), n - n % 3);
+                panels.multiply(&mut out, stride, a, (first, end, 0), false).unwrap();
+                for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
+                    assert_eq!(&out[..end.saturating_sub(first)], &whole[first..end.max(first)]);
                 }
             }
         }

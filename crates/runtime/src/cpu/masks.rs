@@ -1,0 +1,264 @@
+//! Masks of pairs of rows and keys: what blocks of rows see, and which pairs of that are hidden.
+
+use super::coords::Coords;
+use super::error::CpuError;
+use super::lanes::{Grid, Lanes, Row, tile_rows};
+use super::machine::{Machine, RowInputs};
+use super::operand::Env;
+use super::program::Program;
+use super::scratch::reserve;
+use super::visible::{Block, VisibleTiles, range};
+use pulp::{Arch, Simd, WithSimd};
+use rewire_graph::Scalar;
+use rewire_graph::pointwise::{Dag, ExprId, Interval, Intervals};
+use rewire_graph_rewrite::plan::Body;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Keys that are in memory at once, at most.
+const SPAN: usize = 512;
+/// Mask values that are kept for the next heads, about.
+const KEPT: usize = 1 << 18;
+
+/// Coordinates of pairs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PairAxes {
+    pub count: usize,
+    pub head: Option<u8>,
+    pub row: usize,
+    pub key: usize,
+}
+
+/// A mask of pairs, or none.
+#[derive(Clone, Debug)]
+pub(super) struct PairMask {
+    mask: Option<Mask>,
+    axes: PairAxes,
+}
+
+#[derive(Clone, Debug)]
+struct Mask {
+    dag: Dag,
+    program: Program,
+    bounds: Intervals,
+    head_matters: bool,
+}
+
+/// Neighbouring keys, none of which is masked or some of which are.
+#[derive(Clone, Debug)]
+pub(super) struct KeyTile {
+    pub keys: Range<usize>,
+    masked: bool,
+    /// Where the mask of the first row begins, if some are masked.
+    mask: usize,
+    /// From one row's mask to the next.
+    stride: usize,
+}
+
+/// What the rows of a block see, in spans of neighbouring keys.
+pub(super) type Spans = Arc<Vec<Vec<KeyTile>>>;
+
+/// A mask bound to a run, with what blocks of one sample see, which its heads share unless the mask depends on them.
+pub(super) struct MaskMachine<'a> {
+    mask: Option<(&'a Mask, Machine<'a>)>,
+    axes: PairAxes,
+    env: &'a Env<'a>,
+    /// Extents of the axes of samples.
+    samples: Vec<usize>,
+    known: Vec<Interval>,
+    /// Sample, and head if it matters.
+    of: Option<(usize, usize)>,
+    /// By first row.
+    blocks: Vec<(usize, Spans)>,
+    /// By row and key of tiles, 1 where the mask is true.
+    values: Vec<i32>,
+    arch: Arch,
+}
+
+impl PairMask {
+    pub(super) fn new(body: &Body, mask: Option<ExprId>, axes: PairAxes) -> Result<Self, CpuError> {
+        let compiled = |mask: ExprId| {
+            let (dag, key) = (&body.dag, axes.key as u8);
+            if dag.scalar(mask) != Scalar::Bool {
+                let reason = "its mask is no truth value".to_owned();
+                return Err(CpuError::Unsupported { kernel: "attention", reason });
+            }
+            Ok(Mask {
+                program: Program::compile(dag, &body.operands, &[mask], key, &|_, _| None)?,
+                bounds: Intervals::along(dag, mask, key),
+                head_matters: axes.head.is_some_and(|head| dag.coords(mask) >> head & 1 == 1),
+                dag: dag.clone(),
+            })
+        };
+        Ok(Self { mask: mask.map(compiled).transpose()?, axes })
+    }
+
+    pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>, samples: Vec<usize>) -> MaskMachine<'a> {
+        MaskMachine {
+            mask: self.mask.as_ref().map(|mask| (mask, Machine::new(&mask.program, env))),
+            axes: self.axes,
+            env,
+            samples,
+            known: vec![],
+            of: None,
+            blocks: vec![],
+            values: vec![],
+            arch: Arch::new(),
+        }
+    }
+}
+
+impl MaskMachine<'_> {
+    /// Sets the coordinates of a block's sample and head, and returns what it sees.
+    pub(super) fn enter(&mut self, coords: &mut Coords, block: Block) -> Result<Spans, CpuError> {
+        coords.set_row(block.sample, &self.samples);
+        if let Some(head) = self.axes.head {
+            coords.set(head.into(), block.head);
+        }
+        let head_matters = self.mask.as_ref().is_some_and(|(mask, _)| mask.head_matters);
+        let of = Some((block.sample, if head_matters { block.head } else { 0 }));
+        if self.of != of || self.values.len() > KEPT {
+            self.of = of;
+            self.blocks.clear();
+            self.values.clear();
+        }
+        if let Some((_, known)) = self.blocks.iter().find(|(row, _)| *row == block.row) {
+            return Ok(Arc::clone(known));
+        }
+        let mut spans = spans(&self.tiles(block));
+        coords.count(self.axes.row, block.row);
+        let inputs = RowInputs { rows: block.rows, coords: coords.all(), ..RowInputs::default() };
+        if let Some((_, machine)) = &mut self.mask {
+            for tile in spans.iter_mut().flatten().filter(|tile| tile.masked) {
+                (tile.mask, tile.stride) = (self.values.len(), tile.keys.len());
+                evaluate(machine, inputs, &tile.keys, &mut self.values)?;
+            }
+        }
+        let spans = Arc::new(spans);
+        self.blocks.push((block.row, Arc::clone(&spans)));
+        Ok(spans)
+    }
+
+    /// The tiles of a block that count; neighbours of a kind are joined.
+    fn tiles(&mut self, block: Block) -> Vec<KeyTile> {
+        let tile = |(keys, masked)| KeyTile { keys, masked, mask: 0, stride: 0 };
+        let Some((mask, _)) = &self.mask else {
+            return Some(tile((0..block.keys, false))).filter(|_| block.keys > 0).into_iter().collect();
+        };
+        let point = |at: usize| Interval::point(at as f64);
+        let mut coords = vec![Interval::UNKNOWN; self.axes.count];
+        let mut sample = block.sample;
+        for (axis, &extent) in self.samples.iter().enumerate().rev() {
+            (coords[axis], sample) = (point(sample % extent.max(1)), sample / extent.max(1));
+        }
+        let head = self.axes.head.map(|head| (head.into(), point(block.head)));
+        for (axis, values) in [(self.axes.row, range(block.row, block.rows))].into_iter().chain(head) {
+            coords[axis] = values;
+        }
+        let visible_tiles = VisibleTiles { dag: &mask.dag, env: self.env, mask: &mask.bounds, key: self.axes.key };
+        visible_tiles.ranges(coords, block.keys, &mut self.known).into_iter().map(tile).collect()
+    }
+
+    /// Puts `nothing` where keys of a span are hidden from a row; the rows of `out` begin with key `origin`.
+    pub(super) fn hide(
+        &self,
+        span: &[KeyTile],
+        nothing: f32,
+        (out, stride, rows): (&mut [f32], usize, usize),
+        origin: usize,
+    ) {
+        for tile in span.iter().filter(|tile| tile.masked) {
+            let mask = Lanes::Strided(self.values.get(tile.mask..).unwrap_or(&[]), tile.stride);
+            let out = out.get_mut(tile.keys.start - origin..).unwrap_or(&mut []);
+            let grid = Grid { rows, points: tile.keys.len() };
+            self.arch.dispatch(Hide { mask, nothing, out, stride, grid });
+        }
+    }
+
+    /// For every key of a span, whether it counts for a row of the block.
+    pub(super) fn kept<'s>(&'s self, span: &'s [KeyTile], row: usize) -> impl Iterator<Item = bool> + 's {
+        let kept = move |tile: &KeyTile, n| {
+            !tile.masked || self.values.get(tile.mask + row * tile.stride + n).is_some_and(|&kept| kept != 0)
+        };
+        span.iter().flat_map(move |tile| (0..tile.keys.len()).map(move |n| kept(tile, n)))
+    }
+}
+
+/// Runs of neighbouring tiles with at most [`SPAN`] keys.
+fn spans(tiles: &[KeyTile]) -> Vec<Vec<KeyTile>> {
+    let mut spans: Vec<Vec<KeyTile>> = vec![];
+    let mut left = 0;
+    for tile in tiles {
+        let mut start = tile.keys.start;
+        while start < tile.keys.end {
+            let follows = spans.last().and_then(|span| span.last()).is_some_and(|last| last.keys.end == start);
+            if !follows || left == 0 {
+                spans.push(vec![]);
+                left = SPAN;
+            }
+            let end = tile.keys.end.min(start + left);
+            left -= end - start;
+            if let Some(span) = spans.last_mut() {
+                span.push(KeyTile { keys: start..end, ..tile.clone() });
+            }
+            start = end;
+        }
+    }
+    spans
+}
+
+/// Appends the mask of some keys, row by row.
+fn evaluate(
+    machine: &mut Machine<'_>,
+    inputs: RowInputs<'_>,
+    keys: &Range<usize>,
+    mask: &mut Vec<i32>,
+) -> Result<(), CpuError> {
+    reserve(mask, inputs.rows * keys.len())?;
+    let size = tile_rows(keys.len());
+    for start in (0..inputs.rows).step_by(size) {
+        let part = inputs.part(start, size);
+        machine.rows(part);
+        machine.tile(part, keys.start, keys.len());
+        let (values, grid) = (machine.ints(0), machine.grid());
+        for row in 0..grid.rows {
+            match values.row(row, grid.points) {
+                Row::Same(value) => mask.resize(mask.len() + grid.points, value),
+                Row::Each(values) => mask.extend_from_slice(values),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Replaces scores where the mask is false.
+struct Hide<'a> {
+    mask: Lanes<'a, i32>,
+    nothing: f32,
+    out: &'a mut [f32],
+    stride: usize,
+    grid: Grid,
+}
+
+impl WithSimd for Hide<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let points = self.grid.points;
+        for (row, out) in self.out.chunks_mut(self.stride).take(self.grid.rows).enumerate() {
+            let Some(out) = out.get_mut(..points) else { return };
+            match self.mask.row(row, points) {
+                Row::Same(0) => out.fill(self.nothing),
+                Row::Same(_) => {}
+                Row::Each(mask) => {
+                    // A choice would become masked stores, which are slow on some processors.
+                    for (out, &mask) in out.iter_mut().zip(mask) {
+                        let kept = mask.wrapping_neg() as u32;
+                        *out = f32::from_bits(out.to_bits() & kept | self.nothing.to_bits() & !kept);
+                    }
+                }
+            }
+        }
+    }
+}
