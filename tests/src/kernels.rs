@@ -2,10 +2,15 @@
 
 use crate::golden::{Golden, stored};
 use rewire::rank;
-use rewire_graph::{DType, Graph, Scope, Tensor};
-use rewire_graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, kernels, traffic};
+use rewire_graph::op::{Input, Parameter};
+use rewire_graph::{DType, Graph, Layout, NodeId, Scope, Seed, Tensor, Type, differentiate};
+use rewire_graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
+use rewire_graph_rewrite::optimize;
 use rewire_graph_rewrite::passes::Pipeline;
+use rewire_graph_rewrite::recompute::{Timeline, recompute};
 use rewire_hstu::modules::ranking::MmoeConfig;
+use rewire_hstu::modules::{StuConfig, StuInput, StuLayer, StuStack};
+use rewire_hstu::ops::SeqLen;
 use serde_json::json;
 use std::fmt::Write;
 use std::iter::Sum;
@@ -121,6 +126,7 @@ pub fn page() -> Result<String, String> {
             write_totals(&mut page, example)?;
         }
     }
+    write_gradients(&mut page, &models)?;
     page.push_str(
         "\n## What each pass contributes\n\nWithout: the pipeline less the pass. Alone: vertical fusion and the pass. \
          A pass may matter only with another, or do\nwhat another would have done.\n",
@@ -130,6 +136,70 @@ pub fn page() -> Result<String, String> {
     }
     write_contributions(&mut page, "All stored fusion graphs", &fusions)?;
     Ok(page)
+}
+
+/// STU layers of the width of the demo model, with flags of their configuration.
+fn layers(flags: &[&str]) -> Result<Graph, String> {
+    let mut config = json!({ "embedding_dim": 64, "num_heads": 2, "hidden_dim": 32, "attention_dim": 32 });
+    flags.iter().for_each(|flag| config[*flag] = json!(true));
+    let config: StuConfig = serde_json::from_value(config).map_err(|error| error.to_string())?;
+    let layers = vec![StuLayer { config }; 5];
+    let scope = Scope::new();
+    let rows = scope.lengths("rows", scope.size("samples"));
+    let x = scope.input("x", DType::F32, [rows.total.clone(), 64.into()]);
+    let stack = StuStack { layers, truncate_split_layer: 0, truncate_tail_len: 0 };
+    let y = stack.forward(&scope, &StuInput { x, rows, num_targets: None, max_seq_len: SeqLen::Fixed(256) }).x;
+    scope.finish(&[("y", y)]).map_err(|error| error.to_string())
+}
+
+/// The gradients of the sum of a graph's float outputs with respect to its float parameters, rewritten.
+fn with_gradients(graph: &Graph) -> Result<Graph, String> {
+    let is_float = |ty: &Type| ty.layout == Layout::Device && ty.dtype.is_float() && ty.dtype.format().is_written();
+    let outputs = graph.outputs().iter().filter(|(_, value)| graph.ty(*value).is_some_and(is_float));
+    let seeds: Vec<(&str, Seed<'_>)> = outputs.map(|(name, _)| (name.as_str(), Seed::One)).collect();
+    let named = |value: &dyn Fn(NodeId) -> Option<(String, Type)>| -> Vec<String> {
+        graph.ids().filter_map(value).filter(|(_, ty)| is_float(ty)).map(|(name, _)| name).collect()
+    };
+    let parameters = named(&|id| graph.op::<Parameter>(id).map(|own| (own.name.clone(), own.ty.clone())));
+    let inputs = named(&|id| graph.op::<Input>(id).map(|own| (own.name.clone(), own.ty.clone())));
+    // Parameters of golden cases are inputs.
+    let wanted = if parameters.is_empty() { inputs } else { parameters };
+    let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    let graph = differentiate(graph, &seeds, &wanted).map_err(|error| error.to_string())?;
+    Ok(optimize(graph).map_err(|error| error.to_string())?.0)
+}
+
+fn write_gradients(page: &mut String, models: &[Example]) -> Result<(), String> {
+    page.push_str(
+        "\n## With gradients\n\nOf all parameters. Memory is that of the tensors between kernels, of which those share it that are in \
+         use at different\ntimes. `training` keeps all that gradients read; `least` computes again what saves memory, as the limit \
+         of a\ntraining lets it, with the same bits. Predicted times are for a GPU of the middle class.\n\n\
+         | graph | kernels | training | least | memory | training | least | training | least |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    let flags: [&[&str]; 4] =
+        [&[], &["recompute_normed_x"], &["recompute_uvqk"], &["recompute_normed_x", "recompute_uvqk", "recompute_y"]];
+    for flags in flags {
+        let with = if flags.is_empty() { String::new() } else { format!(", {}", code(flags)) };
+        write_memory(page, &format!("5 STU layers{with}"), &layers(flags)?)?;
+    }
+    models.iter().take(4).try_for_each(|example| write_memory(page, &example.name, &example.graph))
+}
+
+fn write_memory(page: &mut String, name: &str, graph: &Graph) -> Result<(), String> {
+    let (forward, _) = optimize(graph.clone()).map_err(|error| error.to_string())?;
+    let training = with_gradients(graph).map_err(|error| format!("{name}: {error}"))?;
+    let sizes = Sizes::assumed(&training);
+    let least = recompute(&training, &sizes, 0, &Machine::TYPICAL).map_err(|error| error.to_string())?.graph;
+    let counted = [&forward, &training, &least].map(kernels);
+    let memory = [&forward, &training, &least].map(|graph| Timeline::of(graph).map_or(0, |line| line.bytes(&sizes)));
+    let time = [&training, &least].map(|graph| {
+        let seconds: f64 = operators(graph, &sizes).iter().map(|(_, count)| Machine::TYPICAL.seconds(count)).sum();
+        format!("{:.2} ms", seconds * 1e3)
+    });
+    let ([a, b, c], [d, e, f], [g, h]) = (counted, memory.map(bytes), time);
+    let _ = writeln!(page, "| {name} | {a} | {b} | {c} | {d} | {e} | {f} | {g} | {h} |");
+    Ok(())
 }
 
 fn write_totals(page: &mut String, Example { name, graph }: &Example) -> Result<(), String> {

@@ -83,7 +83,8 @@ fn group_norm(heads: usize, concat_ux: bool, dtype: DType) -> Graph {
     let [weight, bias] = ["norm_weight", "norm_bias"].map(|name| scope.weight(name, &[heads.into()]));
     let all = if concat_ux { 3 * width } else { width };
     let output_weight = scope.weight("output_weight", &[all.into(), columns.into()]);
-    let options = NormMulDropout { eps: 1e-5, group_norm: Some(heads), concat_ux, dropout_ratio: 0.0 };
+    let options =
+        NormMulDropout { eps: 1e-5, group_norm: Some(heads), concat_ux, dropout_ratio: 0.0, recompute_y: false };
     let out = hstu_compute_output(&scope, [&attn, &u, &x], [&weight, &bias], &output_weight, &options);
     scope.finish(&[("out", out)]).unwrap()
 }

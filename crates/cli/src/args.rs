@@ -93,6 +93,10 @@ pub struct Train {
     /// Begin with parameters drawn anew, though the model has some.
     #[arg(long)]
     pub fresh: bool,
+    /// Bytes that the tensors of a step may take: what does not fit is computed again. As `memory_limit` of the configuration,
+    /// which it replaces.
+    #[arg(long, value_name = "BYTES")]
+    pub memory_limit: Option<NonZeroU64>,
     /// Steps after which the folder is written, beside the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,
@@ -347,6 +351,9 @@ pub struct Graph {
     /// Rewrite the graph with the gradients of its parameters.
     #[arg(long)]
     pub backward: bool,
+    /// Compute again what does not fit in BYTES, at the sizes that predictions are for.
+    #[arg(long, value_name = "BYTES")]
+    pub memory_limit: Option<NonZeroU64>,
     /// Form of the drawing.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,

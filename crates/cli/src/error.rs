@@ -41,6 +41,8 @@ pub enum CliError {
     NoDevice(String),
     #[error("%{node} has no WGSL: {reason}")]
     NoKernel { node: usize, reason: String },
+    #[error("the tensors take {needed} bytes with all computed again that saves memory, more than {limit}")]
+    Memory { limit: u64, needed: u64 },
     #[error("there is no folder to keep tunings in: set HOME, or XDG_CACHE_HOME (LOCALAPPDATA on Windows)")]
     NoCaches,
     #[error("{failed} of {all} could not be measured")]

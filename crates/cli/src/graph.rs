@@ -9,6 +9,7 @@ use rewire::graph_rewrite::emit::{Target, Tuning, emit};
 use rewire::graph_rewrite::lower::{computation, lower};
 use rewire::graph_rewrite::mapping::map;
 use rewire::graph_rewrite::passes::Pipeline;
+use rewire::graph_rewrite::recompute::{Timeline, recompute};
 use rewire::hstu::models::parameters;
 use rewire::rank;
 use rewire::{Gpu, Kernel};
@@ -32,6 +33,8 @@ struct Counts {
     /// Bytes that the operators of a run move, as traced and rewritten.
     bytes_before: u64,
     bytes_after: u64,
+    /// Bytes of the tensors between kernels, where operators are kernels.
+    peak_bytes: Option<u64>,
     /// Least time of the kernels, each operator being one.
     predicted_ms: f64,
     /// What the prediction is for.
@@ -54,7 +57,14 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         true => with_gradients(&traced)?,
         false => traced.clone(),
     };
-    let (rewritten, report) = pipeline.run(source.clone())?;
+    let (mut rewritten, report) = pipeline.run(source.clone())?;
+    if let Some(limit) = options.memory_limit {
+        let found = recompute(&rewritten, &Sizes::assumed(&rewritten), limit.get(), &machine)?;
+        if found.bytes > limit.get() {
+            return Err(CliError::Memory { limit: limit.get(), needed: found.bytes });
+        }
+        rewritten = found.graph;
+    }
     if options.view.explain {
         return Ok(output.line(report.to_string().trim_end())?);
     }
@@ -76,7 +86,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     let counts = operators(&graph, &Sizes::assumed(&graph));
     let seconds: f64 = counts.iter().map(|(_, count)| machine.seconds(count)).sum();
     if common.json {
-        return Ok(output.json(&count(stage, &graph, bytes, (seconds, machine_name)))?);
+        return Ok(output.json(&count(stage, &graph, bytes, (seconds, machine_name))?)?);
     }
     let remarks = Remarks {
         nodes: counts.iter().map(|(id, count)| (*id, remark(machine.seconds(count), count.bytes()))).collect(),
@@ -235,7 +245,9 @@ fn count(
     graph: &Graph,
     (bytes_before, bytes_after): (u64, u64),
     (seconds, machine): (f64, String),
-) -> Counts {
+) -> Result<Counts, CliError> {
+    let timeline = (stage == "rewritten").then(|| Timeline::of(graph)).transpose()?;
+    let peak_bytes = timeline.map(|timeline| timeline.bytes(&Sizes::assumed(graph)));
     let host_steps = graph.ids().filter(|&id| graph.op::<HostOp>(id).is_some()).count();
     let fixed = graph.fixed().unwrap_or_default();
     let load_steps = graph.ids().filter(|&id| fixed.contains(&id) && graph.op::<Fused>(id).is_some()).count();
@@ -244,7 +256,7 @@ fn count(
             .into_iter()
             .map(|p| (p.shape.iter().product::<usize>(), p.dtype.format().host_bytes(&p.shape).unwrap_or(usize::MAX)))
     };
-    Counts {
+    Ok(Counts {
         stage,
         nodes: graph.len(),
         kernels: kernels(graph),
@@ -254,8 +266,9 @@ fn count(
         bytes: sizes().map(|(_, bytes)| bytes).sum(),
         bytes_before,
         bytes_after,
+        peak_bytes,
         predicted_ms: seconds * 1e3,
         machine,
         ops: graph.counts(),
-    }
+    })
 }

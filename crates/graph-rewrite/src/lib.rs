@@ -10,6 +10,7 @@
 //! - [`rules`] is the mechanism for rewrites of your own: a pattern and its replacement are written like model code.
 //! - [`lower()`] turns fused operators into the steps of a [`plan::Plan`]. Each is a loop nest. A plan knows no device and can be serialized.
 //! - [`schedule`] tells how a loop nest runs: as a map, a row reduction, a matrix product or attention.
+//! - [`recompute`] computes values again instead of keeping them, under a limit of memory.
 //! - [`split`] cuts a graph in two that are compiled separately, and joins them again.
 //! - [`mapping`] tells which steps a target can run, and why it cannot run others.
 //! - [`cost`] counts the bytes and operations of a kernel and predicts its time.
@@ -43,6 +44,7 @@ pub mod mapping;
 pub mod passes;
 pub mod plan;
 pub mod prove;
+pub mod recompute;
 pub mod rules;
 pub mod schedule;
 pub mod split;

@@ -53,6 +53,8 @@ fn uvqk(s: &Sketch) -> UvqkWeights {
         num_heads: 2,
         attn_dim: 4,
         hidden_dim: 5,
+        recompute_normed_x: false,
+        recompute_uvqk: false,
     }
 }
 
@@ -62,7 +64,8 @@ fn gated(s: &Sketch, options: &NormMulDropout) -> Tensor {
     norm_mul_dropout(s, &values(s, "x", 10), &values(s, "u", 10), norm, options)
 }
 
-const PLAIN: NormMulDropout = NormMulDropout { eps: 1e-6, group_norm: None, concat_ux: true, dropout_ratio: 0.0 };
+const PLAIN: NormMulDropout =
+    NormMulDropout { eps: 1e-6, group_norm: None, concat_ux: true, dropout_ratio: 0.0, recompute_y: false };
 
 fn output(s: &Sketch, attn: Tensor, u: Tensor, x: Tensor, weight: Tensor) -> Tensor {
     let norm = [&vector(s, "weight", 10), &vector(s, "bias", 10)];

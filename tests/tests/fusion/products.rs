@@ -88,7 +88,8 @@ fn the_norm_of_the_output_is_the_prologue_of_its_projection() {
             let plan = plan_of(24, |scope, x| {
                 let u = scope.input("u", F32, x.shape());
                 let affine = ["w", "b"].map(|name| weight(scope, name, &[heads.unwrap_or(24)]));
-                let options = NormMulDropout { eps: 1e-6, group_norm: heads, concat_ux, dropout_ratio: 0.0 };
+                let options =
+                    NormMulDropout { eps: 1e-6, group_norm: heads, concat_ux, dropout_ratio: 0.0, recompute_y: false };
                 let gated = norm_mul_dropout(scope, x, &u, [&affine[0], &affine[1]], &options);
                 vec![x + &gated.matmul(&weight(scope, "out", &[gated.width(), 24]))]
             });

@@ -63,17 +63,17 @@ impl Folder {
         write_file(&path, content).map_err(|source| TrainFailed::Write { file, source })
     }
 
-    /// What has to be the same for a training to go on. It may go on for longer.
+    /// What has to be the same for a training to go on. It may go on for longer, and with other memory.
     fn metadata(&self) -> BTreeMap<String, String> {
-        let without_length = |text: &str| {
+        let without = |text: &str| {
             let mut value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
             if let Some(keys) = value.as_object_mut() {
-                keys.retain(|key, _| !["steps", "epochs"].contains(&key.as_str()));
+                keys.retain(|key, _| !["steps", "epochs", "memory_limit"].contains(&key.as_str()));
                 keys.sort_keys();
             }
             value.to_string()
         };
-        let of = |key: &str, text: &str| (key.to_owned(), without_length(text));
+        let of = |key: &str, text: &str| (key.to_owned(), without(text));
         BTreeMap::from([of("model", &self.model), of("config", &self.training)])
     }
 }

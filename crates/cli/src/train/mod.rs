@@ -104,6 +104,7 @@ impl Inputs {
         let training = options.config.as_deref().map_or_else(|| Ok(demo::TRAINING.to_owned()), text)?;
         let file = options.config.as_ref().map_or_else(String::new, |config| config.display().to_string());
         let config = TrainConfig::from_json(&training).map_err(|source| TrainFailed::Config { file, source })?;
+        let config = TrainConfig { memory_limit: options.memory_limit.or(config.memory_limit), ..config };
         let task = RankTask::new(parse_config(&name, &model)?, ranking);
         Ok(Self { model, task, weights, training, config, files: options.data.clone() })
     }

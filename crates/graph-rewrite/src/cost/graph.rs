@@ -60,7 +60,7 @@ fn operator(graph: &Graph, id: NodeId, sizes: &Sizes, counter: &mut Counter<Comp
 }
 
 /// The bytes of a tensor in device memory.
-fn bytes(ty: &Type, sizes: &Sizes) -> u64 {
+pub(crate) fn bytes(ty: &Type, sizes: &Sizes) -> u64 {
     if ty.layout != Layout::Device {
         return 0;
     }

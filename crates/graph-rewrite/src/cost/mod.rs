@@ -14,6 +14,7 @@ mod tally;
 
 pub use counter::Counter;
 pub(crate) use domain::{Domain, bits};
+pub(crate) use graph::bytes;
 pub use graph::{kernels, operators, traffic};
 pub use machine::Machine;
 pub use sizes::{ASSUMED_ROWS, ASSUMED_SAMPLES, Sizes};

@@ -31,6 +31,11 @@ impl Sizes {
         Self { symbols: values.symbols.clone(), other: 0, host: reads.collect(), sample: 0 }
     }
 
+    /// The sizes of a run, with samples as long as those of [`Sizes::assumed`].
+    pub fn of_values(values: &ShapeValues) -> Self {
+        Self { symbols: values.symbols.clone(), sample: ASSUMED_ROWS / ASSUMED_SAMPLES, ..Self::default() }
+    }
+
     /// Every symbol has the same value, and so has the number of rows of every sample.
     pub fn uniform(symbol: u64, sample: u64) -> Self {
         Self { other: i64::try_from(symbol).unwrap_or(i64::MAX), sample, ..Self::default() }

@@ -16,6 +16,7 @@ mod part;
 mod parts;
 mod pipeline;
 mod precompute;
+mod recompute;
 mod report;
 mod row_products;
 mod separate;
@@ -32,6 +33,7 @@ pub use layout::CleanLayout;
 pub use parts::ReadParts;
 pub use pipeline::{Pipeline, optimize};
 pub use precompute::Precompute;
+pub use recompute::Recompute;
 pub use report::{Application, NearMiss, PassReport, Report};
 pub use row_products::RowProducts;
 pub use separate::Separate;
@@ -55,6 +57,7 @@ fn all() -> Vec<Box<dyn Pass>> {
         Box::new(DeadCode),
         Box::new(Precompute),
         Box::new(Fuse),
+        Box::new(Recompute),
     ]
 }
 

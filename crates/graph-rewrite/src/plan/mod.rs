@@ -3,6 +3,7 @@
 mod computation;
 mod custom;
 mod limits;
+mod slots;
 mod states;
 mod storage;
 mod types;
@@ -10,6 +11,8 @@ mod types;
 pub use computation::{Computation, Written};
 pub use custom::Custom;
 pub use limits::PlanError;
+pub use slots::{Lifetime, SlotPlan};
+
 pub use rewire_graph::Ids;
 pub use rewire_graph::nest::{Accumulation, Axis, Body, Extent, MemorySpace, Nest, Operand, Output};
 pub use rewire_graph::op::ReduceOp;

@@ -73,10 +73,11 @@ impl Graph {
             let operands: Vec<String> = self.inputs(id).iter().map(|value| numbers.of_value(value)).collect();
             let (op, attributes) = (node.op.name(), self.attributes(id));
             let path = if node.path.is_empty() { String::new() } else { format!("  # {}", node.path) };
+            let again = if node.is_recomputed { "  ; not kept" } else { "" };
             let remark = remarks.nodes.get(&id).map_or_else(String::new, |remark| format!("  ; {remark}"));
             let _ = writeln!(
                 text,
-                "{indent}%{} = {op}{attributes}({}) : {}{path}{remark}",
+                "{indent}%{} = {op}{attributes}({}) : {}{path}{again}{remark}",
                 numbers.of_node(id),
                 operands.join(", "),
                 joined(&node.types)

@@ -51,6 +51,8 @@ pub struct Node {
     pub types: Vec<Type>,
     /// Module path, `_stu_module._stu_layers.0`; empty at top level.
     pub path: String,
+    /// True if its results are not to be kept for what reads them much later, as [`Tensor::recompute`](crate::Tensor::recompute) asks.
+    pub is_recomputed: bool,
     /// The symbols in its types and attributes, in ascending order.
     symbols: Vec<Symbol>,
 }
@@ -62,7 +64,7 @@ impl Node {
         let mut symbols: Vec<Symbol> = dims.flat_map(|dim| dim.terms().map(|(symbol, _)| symbol)).collect();
         symbols.sort_unstable();
         symbols.dedup();
-        Self { op, types, path: path.to_owned(), symbols }
+        Self { op, types, path: path.to_owned(), is_recomputed: false, symbols }
     }
 
     /// True for what stays though no output needs it: inputs, which callers bind, and checks of host values.
@@ -177,7 +179,18 @@ impl Graph {
             });
         match is_same {
             true => Ok(self.insert(node.clone(), inputs)),
-            false => self.add(node.op.clone(), inputs, &node.path),
+            false => {
+                let copy = self.add(node.op.clone(), inputs, &node.path)?;
+                self.set_recomputed(copy, node.is_recomputed);
+                Ok(copy)
+            }
+        }
+    }
+
+    /// Asks for a node that its results are computed again, or does not.
+    pub(crate) fn set_recomputed(&mut self, id: NodeId, is_recomputed: bool) {
+        if let Some(node) = self.nodes.node_weight_mut(id.0).filter(|node| node.is_recomputed != is_recomputed) {
+            Arc::make_mut(node).is_recomputed = is_recomputed;
         }
     }
 

@@ -374,6 +374,8 @@ fn apply(state: &Trace, op: Arc<dyn Op>, operands: &[&Tensor]) -> Tensor {
     match inner.graph.add(op, &values, &path) {
         Ok(node) => {
             let value = Value { node, port: 0 };
+            let is_recomputed = inner.is_recomputed;
+            inner.graph.set_recomputed(node, is_recomputed);
             let ty = inner.graph.ty(value).cloned();
             drop(inner);
             ty.map_or_else(|| poisoned(state), |ty| Tensor { state: state.clone(), value: Some(value), ty })

@@ -178,6 +178,26 @@ impl Tensor {
         self.apply(Detach, &[])
     }
 
+    /// Runs `body`. If `is_recomputed`, the results of its operators are not kept for gradients: kernels that compute them run again
+    /// before gradients read them. Bits stay the same; time is given for memory.
+    ///
+    /// ```
+    /// use rewire_graph::{DType, Scope};
+    /// let scope = Scope::new();
+    /// let x = scope.input("x", DType::F32, [scope.size("rows"), 8.into()]);
+    /// let y = x.recompute(true, || (&x * 2.0).sin()).exp();
+    /// let graph = scope.finish(&[("y", y)])?;
+    /// assert_eq!(graph.ids().filter(|id| graph.node(*id).is_some_and(|node| node.is_recomputed)).count(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn recompute<T>(&self, is_recomputed: bool, body: impl FnOnce() -> T) -> T {
+        let outer = self.state.lock().is_recomputed;
+        self.state.lock().is_recomputed = outer || is_recomputed;
+        let result = body();
+        self.state.lock().is_recomputed = outer;
+        result
+    }
+
     /// `0.5 x (1 + erf(x / sqrt 2))`
     pub fn gelu_erf(&self) -> Tensor {
         self * (((self * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5)

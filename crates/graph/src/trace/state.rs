@@ -20,6 +20,8 @@ pub(super) struct State {
     pub totals: HashMap<Value, Dim>,
     /// States that the model sets, with their values after a run.
     pub updates: Vec<(String, Value)>,
+    /// True while what is traced is to be computed again.
+    pub is_recomputed: bool,
     /// Dropouts so far.
     pub dropouts: u32,
 }

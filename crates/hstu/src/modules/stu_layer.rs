@@ -52,6 +52,16 @@ pub struct StuConfig {
     /// What attention divides by; what the pipeline has where missing or negative.
     #[serde(default)]
     pub scaling_seqlen: Option<i64>,
+    /// The normalized rows are computed again for gradients, not kept; the bits are the same. Kept where missing, as for the
+    /// two others.
+    #[serde(default)]
+    pub recompute_normed_x: bool,
+    /// Gate, values, queries and keys are computed again.
+    #[serde(default)]
+    pub recompute_uvqk: bool,
+    /// What the output product reads is computed again.
+    #[serde(default)]
+    pub recompute_y: bool,
 }
 
 fn output_dropout_ratio() -> f32 {
@@ -235,6 +245,8 @@ impl StuLayer {
             num_heads: config.num_heads,
             attn_dim: config.attention_dim,
             hidden_dim: config.hidden_dim,
+            recompute_normed_x: config.recompute_normed_x,
+            recompute_uvqk: config.recompute_uvqk,
         }
     }
 
@@ -249,6 +261,7 @@ impl StuLayer {
             group_norm: self.config.use_group_norm.then_some(heads),
             concat_ux: true,
             dropout_ratio: self.config.output_dropout_ratio,
+            recompute_y: self.config.recompute_y,
         };
         hstu_compute_output(scope, [&flat(attn), &uvqk.u, x], [&weight, &bias], &output_weight, &options)
     }

@@ -34,6 +34,10 @@ pub struct UvqkWeights {
     pub attn_dim: usize,
     /// Width of a value head.
     pub hidden_dim: usize,
+    /// The normalized rows are not kept for gradients but computed again; see [`Tensor::recompute`].
+    pub recompute_normed_x: bool,
+    /// The results are not kept for gradients but computed again.
+    pub recompute_uvqk: bool,
 }
 
 /// How [`norm_mul_dropout`] normalizes.
@@ -47,17 +51,26 @@ pub struct NormMulDropout {
     pub concat_ux: bool,
     /// Probability of dropout on the whole result where the scope's mode is to learn; see [`Scope::dropout`].
     pub dropout_ratio: f32,
+    /// The result is not kept for gradients but computed again; see [`Tensor::recompute`].
+    pub recompute_y: bool,
 }
 
 /// `u, v, q, k` from the normalized rows of `x` `[R, E]` by one linear map.
 pub fn hstu_compute_uqvk(x: &Tensor, weights: &UvqkWeights) -> Uvqk {
     weights.require(x);
+    let normed = x.recompute(weights.recompute_normed_x, || {
+        x.layer_norm(&weights.norm_weight, &weights.norm_bias, weights.norm_eps)
+    });
+    x.recompute(weights.recompute_uvqk, || parts(&normed, weights))
+}
+
+/// The parts of the linear map of normalized rows.
+fn parts(normed: &Tensor, weights: &UvqkWeights) -> Uvqk {
     let (heads, attn, hidden) = (weights.num_heads, weights.attn_dim, weights.hidden_dim);
-    let normed = x.layer_norm(&weights.norm_weight, &weights.norm_bias, weights.norm_eps);
-    let uvqk = weights.uvqk_bias.addmm(&normed, &weights.uvqk_weight);
+    let uvqk = weights.uvqk_bias.addmm(normed, &weights.uvqk_weight);
     let (values, queries) = (heads.saturating_mul(hidden), heads.saturating_mul(attn));
     let part = |start, width| uvqk.slice(1, start, width);
-    let by_head = |part: Tensor, width: usize| part.reshape(&[x.dim(0), heads.into(), width.into()]);
+    let by_head = |part: Tensor, width: usize| part.reshape(&[normed.dim(0), heads.into(), width.into()]);
     Uvqk {
         u: part(0, values).silu(),
         v: by_head(part(values, values), hidden),
@@ -105,6 +118,10 @@ pub fn norm_mul_dropout(
     }
     let ratio = options.dropout_ratio;
     x.require(op, "dropout_ratio", (0.0..1.0).contains(&ratio), "at least 0 and below 1", ratio);
+    x.recompute(options.recompute_y, || gated(scope, [x, u], [weight, bias], options))
+}
+
+fn gated(scope: &Scope, [x, u]: [&Tensor; 2], [weight, bias]: [&Tensor; 2], options: &NormMulDropout) -> Tensor {
     let normed = match options.group_norm {
         Some(heads) => {
             let width = x.width() / heads.max(1);
@@ -117,7 +134,7 @@ pub fn norm_mul_dropout(
     };
     let gated = u * &normed;
     let out = if options.concat_ux { scope.concat(&[u, x, &gated], 1) } else { gated };
-    scope.dropout(&out, ratio)
+    scope.dropout(&out, options.dropout_ratio)
 }
 
 /// `x + norm_mul_dropout(attn, u) output_weight`, with `x` `[R, E]`, `attn` and `u` `[R, H * D]`, and `output_weight`

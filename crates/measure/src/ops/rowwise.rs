@@ -35,7 +35,13 @@ pub(super) fn norm_mul_dropout(draft: &mut Draft<'_>) -> Result<Vec<(&'static st
         draft.input("seed", &[], seed);
     }
     let scope = draft.scope.with_mode(mode);
-    let options = NormMulDropout { eps: EPS, group_norm: None, concat_ux: draft.shape.concat, dropout_ratio: DROPOUT };
+    let options = NormMulDropout {
+        eps: EPS,
+        group_norm: None,
+        concat_ux: draft.shape.concat,
+        dropout_ratio: DROPOUT,
+        recompute_y: false,
+    };
     let affine = [&draft.weight("weight", &[width]), &draft.weight("bias", &[width])];
     let y = ops::norm_mul_dropout(&scope, &x, &u, affine, &options);
     Ok(vec![("y", draft.stored(&y))])

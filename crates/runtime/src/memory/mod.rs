@@ -1,15 +1,13 @@
-//! Layout of tensors in device memory, which of them share a buffer, buffers that are used again, and what memory the host has.
+//! Layout of tensors in device memory, buffers that are used again, and what memory the host has.
 
 mod host;
 mod layout;
 mod lease;
 #[cfg(target_os = "linux")]
 mod linux;
-mod slots;
 mod spares;
 
 pub use host::{HostMemory, HostMemoryError};
 pub(crate) use layout::Layout;
 pub(crate) use lease::{Lease, SpareBuffers, lock};
-pub(crate) use slots::{Lifetime, SlotPlan};
 pub(crate) use spares::Spares;

@@ -1,5 +1,4 @@
-use crate::memory::{Lifetime, SlotPlan};
-use rewire_graph_rewrite::plan::{Binding, BufferId, Plan};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Lifetime, Plan, SlotPlan};
 use std::ops::Range;
 
 /// Where a step runs.
@@ -40,9 +39,6 @@ pub(crate) struct Placement {
     pub gpu: Homes,
     pub cpu: Homes,
 }
-
-/// A size for symbols that have no value yet, to compare tensors by.
-const TYPICAL_SYMBOL: i64 = 1000;
 
 /// First and last step at which each tensor is in memory, by site and buffer.
 struct Uses {
@@ -169,7 +165,7 @@ fn homes(plan: &Plan, uses: &[Option<(usize, usize)>]) -> Homes {
     let tensors: Vec<usize> = (0..uses.len()).filter(|&n| uses[n].is_some() && !resident(n)).collect();
     let lifetimes: Vec<Lifetime> = tensors
         .iter()
-        .filter_map(|&n| uses[n].map(|(first, last)| Lifetime { first, last, estimate: estimate(plan, n) }))
+        .filter_map(|&n| Some(Lifetime::new(uses[n]?, plan.buffers[n].dtype, &plan.buffers[n].shape)))
         .collect();
     let shared = SlotPlan::new(&lifetimes);
     let mut homes = Homes {
@@ -181,10 +177,4 @@ fn homes(plan: &Plan, uses: &[Option<(usize, usize)>]) -> Homes {
         homes.slot[n] = Some(slot);
     }
     homes
-}
-
-fn estimate(plan: &Plan, n: usize) -> u64 {
-    let buffer = &plan.buffers[n];
-    let extents = buffer.shape.iter().map(|dim| dim.evaluate(|_| Some(TYPICAL_SYMBOL)).unwrap_or(1) as u64);
-    buffer.dtype.format().bytes(extents.fold(1, u64::saturating_mul))
 }

@@ -30,7 +30,7 @@ use io::Wanted;
 use profile::Recorder;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{self, Count, Counter};
-use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, Source};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, ShapeValues, Source};
 use states::States;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -76,6 +76,19 @@ impl Session {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         self.model.plan()
+    }
+
+    /// What the shape program computes for a run, of which the sizes of tensors follow.
+    ///
+    /// # Errors
+    /// [`RunError`] names the input that does not fit its declaration.
+    pub fn shape_values(&self, inputs: &Inputs) -> Result<ShapeValues, RunError> {
+        let (plan, declared) = (self.plan(), self.model.inputs());
+        let bound = Declared::find(plan, declared, inputs)?;
+        match self.sizes.as_ref().filter(|latest| latest.fit(&bound)) {
+            Some(latest) => Ok(latest.values.clone()),
+            None => Ok(Sizes::new(plan, declared, &bound)?.values),
+        }
     }
 
     /// Frees all memory except parameters and constants. The next run allocates anew.

@@ -63,6 +63,10 @@ pub struct TrainConfig {
     /// Averages of the dense parameters; without, none are kept.
     #[serde(default)]
     pub ema: Option<Ema>,
+    /// Bytes that the tensors of a step may take beside parameters and what optimizers keep; without, everything is kept that
+    /// gradients read. With it, what does not fit is computed again, what costs least time first. Bits are the same.
+    #[serde(default)]
+    pub memory_limit: Option<NonZeroU64>,
 }
 
 fn one() -> NonZeroUsize {

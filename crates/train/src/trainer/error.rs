@@ -71,6 +71,17 @@ pub enum TrainError {
         /// How many.
         steps: u64,
     },
+    /// The tensors of a step do not fit in the limit of memory.
+    #[error(
+        "the tensors of a step take {needed} bytes with all computed again that saves memory, more than `memory_limit`, {limit}: \
+         train with smaller batches or a higher limit"
+    )]
+    Memory {
+        /// The limit.
+        limit: u64,
+        /// What they take.
+        needed: u64,
+    },
     /// A checkpoint is of another training.
     #[error("the checkpoint has no `{name}` of {expected}: it is of another model or configuration")]
     Checkpoint {

@@ -2,6 +2,7 @@
 
 mod error;
 mod fit;
+mod memory;
 mod prepare;
 
 pub use error::{DataError, TrainError};
@@ -10,6 +11,7 @@ pub use prepare::{Prepared, Preparer};
 
 use crate::step::{Initial, Lookup, State, StepGraph, names};
 use crate::{Objective, TrainConfig};
+use memory::Limited;
 use rewire_graph::op::Role;
 use rewire_graph::{Graph, HostTensor, Type};
 use rewire_graph_rewrite::plan::Plan;
@@ -75,6 +77,8 @@ pub struct StepReport {
 #[derive(Debug)]
 pub struct Trainer {
     session: Session,
+    /// With a limit of memory.
+    limited: Option<Limited>,
     indices: Model,
     lookups: Arc<[Lookup]>,
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
@@ -105,8 +109,9 @@ impl Trainer {
         config.check()?;
         let step = StepGraph::new(objective, config)?;
         let fixed = parameters(&step.graph);
-        let plan = lower(&optimize(step.graph)?.0)?;
-        let model = Model::load(plan, &initial, options)?;
+        let (graph, _) = optimize(step.graph)?;
+        let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
+        let model = Model::load(lower(&graph)?, &initial, options)?;
         let mut session = model.session();
         for (name, state) in &step.states {
             session.set_state(name, state.begin(&initial)?)?;
@@ -120,6 +125,7 @@ impl Trainer {
         };
         Ok(Self {
             session,
+            limited,
             indices: Model::load(indices, |_: &str| None, on_cpu)?,
             lookups: step.lookups.into(),
             row_sums: Arc::new(step.row_sums.into_iter().map(of_table).collect()),
@@ -163,8 +169,8 @@ impl Trainer {
     /// One step over the batches that were prepared together.
     ///
     /// # Errors
-    /// [`TrainError::Diverged`] where the loss is no number, [`TrainError::Overflow`] where steps overflow again and again, and
-    /// [`TrainError::Run`]. After an error the parameters are not to be used, unless it is [`TrainError::Run`] and the session's
+    /// [`TrainError::Diverged`] where the loss is no number, [`TrainError::Overflow`] where steps overflow again and again,
+    /// [`TrainError::Memory`] where the batches need more than the limit, and [`TrainError::Run`]. After an error the parameters are not to be used, unless it is [`TrainError::Run`] and the session's
     /// states are said to be what they were.
     pub fn step(&mut self, step: Prepared) -> Result<StepReport, TrainError> {
         let count = step.batches.len();
@@ -178,6 +184,7 @@ impl Trainer {
             inputs.insert(names::LAST, HostTensor::vector(&[if batch + 1 == count { 1.0f32 } else { 0.0 }]));
             inputs.insert("seed", HostTensor::i64([], &[self.seed(batch, count)])?);
             self.carry(&mut inputs, std::mem::take(&mut sums));
+            self.fit(&inputs)?;
             let results = self.session.run(&inputs)?;
             for name in &self.reported {
                 let value = results.get(name).and_then(|x| x.to_f64().first().copied()).unwrap_or(f64::NAN);

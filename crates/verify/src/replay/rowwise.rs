@@ -58,13 +58,15 @@ struct NormMul {
     concat_ux: bool,
     #[serde(default)]
     group_norm: bool,
+    #[serde(default, rename = "recompute_y_in_backward")]
+    recompute_y: bool,
 }
 
 impl NormMul {
     fn options(&self) -> NormMulDropout {
         let group_norm = self.group_norm.then_some(self.num_heads);
         let (concat_ux, dropout_ratio) = (self.concat_ux, self.dropout_ratio);
-        NormMulDropout { eps: self.eps, group_norm, concat_ux, dropout_ratio }
+        NormMulDropout { eps: self.eps, group_norm, concat_ux, dropout_ratio, recompute_y: self.recompute_y }
     }
 }
 
@@ -105,6 +107,8 @@ pub(super) fn uvqk_weights(case: &CaseTracer) -> Result<UvqkWeights, ReplayError
         num_heads,
         attn_dim,
         hidden_dim,
+        recompute_normed_x: false,
+        recompute_uvqk: false,
     })
 }
 

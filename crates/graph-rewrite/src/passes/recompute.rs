@@ -1,0 +1,55 @@
+use super::{Context, Pass};
+use crate::lower::RewriteError;
+use crate::recompute::Timeline;
+use rewire_graph::op::Fused;
+use rewire_graph::{Graph, NodeId, Value};
+use std::collections::HashSet;
+
+/// Lets kernels run again whose results are [not to be kept](rewire_graph::Tensor::recompute): they are computed twice, before and after
+/// the largest gap between their uses, which is that between the forward pass and gradients.
+///
+/// The same kernels of the same operands, so bits are the same as well.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recompute;
+
+impl Pass for Recompute {
+    fn name(&self) -> &str {
+        "recompute"
+    }
+
+    fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
+        let asked: HashSet<NodeId> = graph.ids().filter(|&id| is_asked(graph, id)).collect();
+        if asked.is_empty() {
+            return Ok(graph.clone());
+        }
+        let mut timeline = Timeline::of(graph)?;
+        // What one reads is kept until it runs again, unless that runs again as well.
+        for step in (0..timeline.len()).rev() {
+            let node = timeline.node(step);
+            if let Some(at) = timeline.gap(step).filter(|_| asked.contains(&node))
+                && context.permits(self.name(), graph, node)
+            {
+                timeline.repeat(&[step], step, at);
+            }
+        }
+        timeline.graph(graph).map_err(|source| RewriteError::graph(self.name(), source))
+    }
+}
+
+/// True for kernels with a result that is not to be kept.
+fn is_asked(graph: &Graph, id: NodeId) -> bool {
+    let Some(fused) = graph.op::<Fused>(id) else { return false };
+    fused.body.outputs().iter().any(|(_, value)| is_recomputed(&fused.body, *value))
+}
+
+/// True for what is not to be kept, or is a part or another form of that.
+fn is_recomputed(body: &Graph, mut value: Value) -> bool {
+    loop {
+        let Some(node) = body.node(value.node) else { return false };
+        match body.inputs(value.node)[..] {
+            _ if node.is_recomputed => return true,
+            [only] if node.op.movement().is_some() => value = only,
+            _ => return false,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Values that are computed again instead of kept, under a limit of memory.
+//!
+//! A training step keeps what its forward pass computes until gradients read it. Where that takes too much memory, kernels run a second
+//! time, right before what reads their results. They are the same kernels of the same operands, so results keep their bits.
+
+mod choice;
+mod timeline;
+
+pub use timeline::Timeline;
+
+use crate::cost::{Machine, Sizes, operators};
+use crate::lower::RewriteError;
+use choice::Costs;
+use rewire_graph::Graph;
+
+/// A graph of which some values are computed again.
+#[derive(Clone, Debug)]
+pub struct Recomputed {
+    /// The graph.
+    pub graph: Graph,
+    /// Kernels that run again.
+    pub kernels: usize,
+    /// Bytes of the tensors between kernels, as [`Timeline::bytes`] counts them. More than the limit where no choice takes less.
+    pub bytes: u64,
+    /// Seconds that the machine takes longer for it, by the cost model.
+    pub seconds: f64,
+}
+
+/// The graph with as many kernels repeated as its tensors need to fit in `limit` bytes at some sizes: those first that give most memory
+/// for their time. `graph` is what [`optimize`](crate::optimize) returns.
+///
+/// ```
+/// use rewire_graph::{DType, Scope, Seed, differentiate};
+/// use rewire_graph_rewrite::cost::{Machine, Sizes};
+/// use rewire_graph_rewrite::recompute::{Timeline, recompute};
+///
+/// let scope = Scope::new();
+/// let mut x = scope.input("x", DType::F32, [scope.size("rows"), 32.into()]);
+/// let weights = ["a", "b", "c", "d", "e", "f"];
+/// for name in weights {
+///     x = x.matmul(&scope.parameter(name, DType::F32, [32, 32])).silu();
+/// }
+/// let graph = differentiate(&scope.finish(&[("y", x)])?, &[("y", Seed::One)], &weights)?;
+/// let (graph, _) = rewire_graph_rewrite::optimize(graph)?;
+///
+/// let sizes = Sizes::assumed(&graph);
+/// let all = Timeline::of(&graph)?.bytes(&sizes);
+/// let less = recompute(&graph, &sizes, all * 9 / 10, &Machine::TYPICAL)?;
+/// assert!(less.bytes <= all * 9 / 10 && less.kernels > 0 && less.seconds > 0.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`RewriteError::Graph`] if the graph is not well formed.
+pub fn recompute(graph: &Graph, sizes: &Sizes, limit: u64, machine: &Machine) -> Result<Recomputed, RewriteError> {
+    let failed = |source| RewriteError::graph("recompute", source);
+    let mut timeline = Timeline::of(graph)?;
+    let costs = Costs {
+        seconds: operators(graph, sizes).into_iter().map(|(id, count)| (id, machine.seconds(&count))).collect(),
+        bytes: timeline.tensor_bytes(sizes),
+    };
+    let (mut best, mut least) = (timeline.clone(), timeline.bytes(sizes));
+    let (mut costs, most) = (costs, 64 + 8 * timeline.len());
+    for _ in 0..most {
+        if least <= limit || !costs.improve(&mut timeline) {
+            break;
+        }
+        let bytes = timeline.bytes(sizes);
+        if bytes < least {
+            (best, least) = (timeline.clone(), bytes);
+        }
+    }
+    let repeated: Vec<_> = best.repeated().collect();
+    Ok(Recomputed {
+        graph: best.graph(graph).map_err(failed)?,
+        kernels: repeated.len(),
+        bytes: least,
+        seconds: repeated.iter().filter_map(|id| costs.seconds.get(id)).sum(),
+    })
+}

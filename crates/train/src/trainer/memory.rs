@@ -1,0 +1,53 @@
+//! Memory of steps under a limit.
+
+use super::{TrainError, Trainer};
+use rewire_graph::Graph;
+use rewire_graph_rewrite::cost::{Machine, Sizes};
+use rewire_graph_rewrite::lower;
+use rewire_graph_rewrite::recompute::{Timeline, recompute};
+use rewire_runtime::{Inputs, Model};
+
+/// A step whose tensors have to fit in a limit.
+#[derive(Debug)]
+pub(super) struct Limited {
+    /// The step, which keeps everything.
+    graph: Graph,
+    /// What the session runs.
+    timeline: Timeline,
+    limit: u64,
+}
+
+impl Limited {
+    pub fn new(graph: &Graph, limit: u64) -> Result<Self, TrainError> {
+        Ok(Self { graph: graph.clone(), timeline: Timeline::of(graph)?, limit })
+    }
+}
+
+impl Trainer {
+    /// Lets more be computed again, where the tensors of a run would not fit in the limit otherwise. Bits stay what they are.
+    pub(super) fn fit(&mut self, inputs: &Inputs) -> Result<(), TrainError> {
+        let Some(limited) = &mut self.limited else { return Ok(()) };
+        let sizes = Sizes::of_values(&self.session.shape_values(inputs)?);
+        if limited.timeline.bytes(&sizes) <= limited.limit {
+            return Ok(());
+        }
+        // With an eighth of room batches that are little larger need no other plan.
+        let (limit, machine) = (limited.limit, Machine::default());
+        let mut found = recompute(&limited.graph, &sizes, limit - limit / 8, &machine)?;
+        if found.bytes > limit - limit / 8 {
+            found = recompute(&limited.graph, &sizes, limit, &machine)?;
+        }
+        if found.bytes > limit {
+            return Err(TrainError::Memory { limit, needed: found.bytes });
+        }
+        let (timeline, plan) = (Timeline::of(&found.graph)?, lower(&found.graph)?);
+        let (options, states) = (self.session.model().options().clone(), self.session.states()?);
+        let mut session = Model::load(plan, |name: &str| self.fixed.get(name).cloned(), options)?.session();
+        for (name, state) in states {
+            session.set_state(&name, state)?;
+        }
+        limited.timeline = timeline;
+        self.session = session;
+        Ok(())
+    }
+}
