@@ -209,3 +209,30 @@ fn rows_are_quantized_as_fbgemm_does() {
         assert_eq!(rows.stored_as(DType::F32).unwrap(), floats("out.table"), "{case}");
     }
 }
+
+#[test]
+fn the_parameters_that_are_wanted_change_their_type() {
+    let scope = Scope::new();
+    let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
+    let rows = scope.parameter("table", DType::F32, [9, 12]).gather(&ids);
+    let y = rows.matmul(&scope.parameter("weight", DType::F32, [12, 5]));
+    let graph = scope.finish(&[("y", y)]).unwrap();
+    let floats = |name: &str, shape: &[usize]| (name.to_owned(), Noise::new(4, name).floats(DType::F32, shape, 1.0));
+    let given: Tensors = [floats("table", &[9, 12]), floats("weight", &[12, 5])].into();
+    let inputs: Tensors = [("ids".to_owned(), HostTensor::u32([3], &[8, 0, 8]).unwrap())].into();
+    for (wanted, dtype) in [("table", DType::Rows8), ("weight", DType::F16)] {
+        let mut plan = plan(&graph).unwrap();
+        plan.store_parameters_as(dtype, |name| name == wanted);
+        let mut rounded = given.clone();
+        for parameter in plan.parameters() {
+            assert_eq!(parameter.dtype, if parameter.name == wanted { dtype } else { DType::F32 });
+            let stored = given[parameter.name].clone().stored_as(parameter.dtype).unwrap();
+            rounded.insert(parameter.name.to_owned(), stored.stored_as(DType::F32).unwrap());
+        }
+        let expected = oracle(&graph, &inputs, &rounded).unwrap();
+        let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+        let found = run(&mut load_plan(plan, &given, options).unwrap(), &inputs).unwrap();
+        assert!(differences(&found, &expected, Tolerance::SINGLE).is_empty(), "{wanted}");
+        assert!(!differences(&found, &oracle(&graph, &inputs, &given).unwrap(), Tolerance::SINGLE).is_empty());
+    }
+}

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The targets of `tests/src/fuzz`.
-const TARGETS: [&str; 8] =
-    ["configuration", "safetensors", "json_lines", "parquet", "csv", "golden", "plans", "graphs"];
+const TARGETS: [&str; 9] =
+    ["configuration", "safetensors", "json_lines", "parquet", "csv", "golden", "plans", "packages", "graphs"];
 
 /// What tells libFuzzer which branches were taken.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

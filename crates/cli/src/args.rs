@@ -39,6 +39,8 @@ pub enum Command {
     Rank(Rank),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
+    /// Writes a model as one file that starts at once.
+    Package(Package),
     /// Replays golden cases and compares the results.
     Verify(Verify),
     /// Times operators, modules and models against the ceilings of the device.
@@ -53,8 +55,8 @@ pub enum Command {
 
 #[derive(Debug, clap::Args)]
 pub struct Rank {
-    /// Folder with config.json and model.safetensors; the model in the program if left out.
-    #[arg(long, value_name = "DIR")]
+    /// Folder with config.json and model.safetensors, or a package; the model in the program if left out.
+    #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// JSON Lines or Parquet, `-` for JSON Lines from stdin; the data in the program if left out.
     #[arg(long, value_name = "FILE")]
@@ -71,9 +73,9 @@ pub struct Rank {
 
 #[derive(Debug, clap::Args)]
 pub struct Train {
-    /// Folder with config.json, and model.safetensors to begin with, if it is there; the model in the program, from scratch, if left
-    /// out.
-    #[arg(long, value_name = "DIR")]
+    /// Folder with config.json, and model.safetensors to begin with, if it is there, or a package; the model in the program, from
+    /// scratch, if left out.
+    #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// Users with labels: JSON Lines or Parquet; the data in the program if left out. May be given several times.
     #[arg(long, value_name = "FILE", num_args = 1..)]
@@ -100,6 +102,26 @@ pub struct Train {
     /// Steps after which the folder is written, beside the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Package {
+    /// Model folder, or a package to make another of; the model in the program if left out.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+    /// The file to write.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Storage of weights: f32, or f16.
+    #[arg(long, value_name = "DTYPE", default_value = "f32",
+          value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| storage(&text)))]
+    pub dtype: DType,
+    /// Storage of embedding tables: f32, f16, or int8 rows with a scale each; that of weights if left out.
+    #[arg(long, value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(["f32", "f16", "int8"]).try_map(|text| storage(&text)))]
+    pub tables: Option<DType>,
+    #[command(flatten)]
+    pub weights: Weights,
 }
 
 /// How a model folder is taken.
@@ -132,7 +154,7 @@ pub struct Verify {
 #[derive(Debug, clap::Args)]
 #[command(after_help = operators())]
 pub struct Bench {
-    /// What to time: operators and modules as listed below, `demo`, and model folders.
+    /// What to time: operators and modules as listed below, `demo`, model folders and packages.
     #[arg(required_unless_present_any = ["suite", "records"], value_name = "OP|MODEL")]
     pub ops: Vec<String>,
     /// Also time a set of workloads, each at its own sizes.
@@ -169,7 +191,7 @@ pub struct Bench {
 #[derive(Debug, clap::Args)]
 #[command(after_help = operators())]
 pub struct Tune {
-    /// What to tune: operators and modules as listed below, `demo`, and model folders.
+    /// What to tune: operators and modules as listed below, `demo`, model folders and packages.
     #[arg(required_unless_present = "suite", value_name = "OP|MODEL")]
     pub ops: Vec<String>,
     /// Also tune a set of workloads, each at its own sizes.
@@ -187,7 +209,7 @@ pub struct Tune {
 #[derive(Debug, clap::Args)]
 #[command(after_help = operators())]
 pub struct Profile {
-    /// What to run: an operator or module as listed below, `demo`, or a model folder.
+    /// What to run: an operator or module as listed below, `demo`, a model folder or a package.
     #[arg(value_name = "OP|MODEL")]
     pub op: String,
     /// The file to write; stdout if left out.
@@ -318,6 +340,14 @@ fn dtype(text: &str) -> Result<DType, String> {
     DType::named(text).ok_or_else(|| "expected a storage type".to_owned())
 }
 
+/// The storage type of parameters that is meant by a name.
+fn storage(text: &str) -> Result<DType, String> {
+    match text {
+        "int8" => Ok(DType::Rows8),
+        name => dtype(name),
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=MOST_SECONDS).contains(seconds));
     seconds.ok_or_else(|| format!("expected a number from 0 to {MOST_SECONDS}"))
@@ -342,7 +372,7 @@ fn operators() -> String {
 
 #[derive(Debug, clap::Args)]
 pub struct Graph {
-    /// Model folder or golden case; the model in the program if left out.
+    /// Model folder, package or golden case; the model in the program if left out.
     #[arg(value_name = "MODEL|CASE")]
     pub model: Option<PathBuf>,
     /// As traced from the model's code, with the gradients of its parameters, or rewritten and fused.

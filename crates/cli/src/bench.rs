@@ -93,7 +93,7 @@ pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(Str
     let shape = sizes.shape()?;
     let mut jobs: Vec<(String, Shape)> = ops.iter().map(|op| (op.clone(), shape.clone())).collect();
     let is_op = |name: &str| operators().any(|(known, _)| known == name);
-    let is_known = |name: &str| name == "demo" || Path::new(name).is_dir() || is_op(name);
+    let is_known = |name: &str| name == "demo" || is_op(name) || rank::is_model(Path::new(name));
     if let Some((name, _)) = jobs.iter().find(|(name, _)| !is_known(name)) {
         let known = operators().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
         return Err(BenchError::UnknownOp { name: name.clone(), known }.into());
@@ -106,17 +106,16 @@ pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(Str
     Ok(jobs)
 }
 
-/// What a name stands for: the model in the program, a model folder, or an operator.
+/// What a name stands for: the model in the program, a model folder, a package, or an operator.
 pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions) -> Result<Workload, CliError> {
     if name == "demo" {
         return Ok(Workload::model(name, &demo::config()?, Some(&Weights::parse(demo::WEIGHTS)?), shape)?);
     }
-    let folder = Path::new(name);
-    if !folder.is_dir() {
+    let model = Path::new(name);
+    if !rank::is_model(model) {
         return Ok(Workload::operator(name, shape)?);
     }
-    let config = rank::read_config(folder)?;
-    let weights = Weights::read(&folder.join("model.safetensors"))?;
+    let (config, weights) = (rank::read_config(model)?, rank::read_weights(model)?);
     if !options.allow_unread {
         rank::check_unread(&config, &weights)?;
     }

@@ -33,6 +33,8 @@ pub enum CliError {
     Differentiate(#[from] DifferentiateError),
     #[error(transparent)]
     Rewrite(Box<RewriteError>),
+    #[error("cannot write {file}")]
+    Write { file: String, source: io::Error },
     #[error("{failed} of {cases} cases are not ok")]
     NotOk { failed: usize, cases: usize },
     #[error("{}: found no .safetensors files", path.display())]

@@ -50,7 +50,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
     let traced = match &options.model {
         None => rank::trace(&demo::config()?)?,
-        Some(path) if path.is_dir() => rank::trace(&rank::read_config(path)?)?,
+        Some(path) if rank::is_model(path) => rank::trace(&rank::read_config(path)?)?,
         Some(path) => GoldenCase::read(path)?.trace()?.graph,
     };
     let source = match options.backward || options.stage == Stage::Differentiated {

@@ -10,6 +10,7 @@ mod error;
 mod graph;
 mod log;
 mod output;
+mod package;
 mod profile;
 mod rank;
 mod table;
@@ -58,6 +59,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Devices => devices::run(&args.common, output),
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
         Command::Train(options) => train::run(options, &args.common, output),
+        Command::Package(options) => package::run(options, &args.common, output),
         Command::Verify(options) => verify::run(options, &args.common, output),
         Command::Bench(options) => bench::run(options, &args.common, output),
         Command::Tune(options) => tune::run(options, &args.common, output),

@@ -56,6 +56,7 @@ mod caches;
 mod error;
 #[cfg(feature = "files")]
 mod files;
+pub mod package;
 pub mod rank;
 #[cfg(feature = "train")]
 pub mod train;
@@ -104,6 +105,10 @@ struct Models;
 #[cfg(all(doctest, feature = "train"))]
 #[doc = include_str!("../../../docs/training.md")]
 struct Training;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/deploying.md")]
+struct Deploying;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/sessions.md")]

@@ -98,9 +98,22 @@ enum Data<'a> {
 }
 
 /// A part of the bytes of a file.
-struct Part {
+#[derive(Clone)]
+pub(crate) struct Part {
     all: SharedBytes,
     part: Range<usize>,
+}
+
+impl Part {
+    pub fn of(all: &SharedBytes, part: Range<usize>) -> Self {
+        Self { all: all.clone(), part }
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.part.len())
+    }
 }
 
 impl AsRef<[u8]> for Part {
@@ -133,8 +146,7 @@ impl Weights<'static> {
     /// [`WeightsError::Read`] if there is no such file, and [`WeightsError::File`] if it is not good.
     pub fn read(path: &Path) -> Result<Self, WeightsError> {
         let data = map_file(path).map_err(|source| WeightsError::Read { path: path.to_owned(), source })?;
-        Self::of(Data::Shared(data))
-            .map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
+        Self::shared(data).map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
     }
 }
 
@@ -148,6 +160,11 @@ impl<'a> Weights<'a> {
             Cow::Borrowed(bytes) => Data::Borrowed(bytes),
             Cow::Owned(bytes) => Data::Shared(Arc::new(bytes)),
         })
+    }
+
+    /// Takes the bytes of a file that have other owners too, and stay as they are.
+    pub(crate) fn shared(data: SharedBytes) -> Result<Self, WeightsError> {
+        Self::of(Data::Shared(data))
     }
 
     fn of(data: Data<'a>) -> Result<Self, WeightsError> {
@@ -174,7 +191,7 @@ impl<'a> Weights<'a> {
             (DType::Bool, _) => {
                 Arc::new(bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect::<Vec<u8>>())
             }
-            (_, Data::Shared(all)) => Arc::new(Part { all: all.clone(), part: entry.bytes.clone() }),
+            (_, Data::Shared(all)) => Arc::new(Part::of(all, entry.bytes.clone())),
             (_, Data::Borrowed(_)) => Arc::new(bytes.to_vec()),
         };
         HostTensor::from_shared(entry.dtype, entry.shape.clone(), data).ok()

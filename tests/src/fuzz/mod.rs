@@ -2,6 +2,7 @@
 
 mod files;
 mod graphs;
+pub mod packages;
 pub mod plans;
 
 /// A reader, or a part of the engine, that takes bytes of anybody.
@@ -26,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "csv", run: files::csv, seeds: files::csv_files, longest: 1 << 12 },
     Target { name: "golden", run: files::golden, seeds: files::golden_files, longest: 1 << 15 },
     Target { name: "plans", run: plans::run_changed, seeds: plans::seeds, longest: 1 << 6 },
+    Target { name: "packages", run: packages::run_changed, seeds: packages::seeds, longest: 1 << 6 },
     Target { name: "graphs", run: graphs::run_graph, seeds: graphs::seeds, longest: 1 << 8 },
 ];
 

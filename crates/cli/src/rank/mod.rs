@@ -64,7 +64,7 @@ fn load(options: &Rank, common: &Common) -> Result<Ranker, RankError> {
         ..RankOptions::default()
     };
     match &options.model {
-        Some(folder) => Ranker::load(folder, &with),
+        Some(model) => Ranker::load(model, &with),
         None => Ranker::new(&demo::config()?, &Weights::parse(demo::WEIGHTS)?, &with),
     }
 }

@@ -17,7 +17,7 @@ use crate::rank::{Chunk, Tally, chunks, open};
 use data::Users;
 use folder::Folder;
 use report::{Progress, StepLine, Summary, SummaryLine};
-use rewire::rank::{RankOptions, Ranker, parse_config};
+use rewire::rank::{RankError, RankOptions, Ranker, parse_config, read_config_text, read_weights};
 use rewire::train::{Event, Position, RankTask, StepReport, TrainConfig, Trainer, fit};
 use rewire::weights::Weights;
 use std::ops::ControlFlow;
@@ -97,7 +97,7 @@ impl Inputs {
         };
         let (model, weights) = match &options.model {
             None => (demo::CONFIG.to_owned(), None),
-            Some(folder) => (text(&folder.join("config.json"))?, weights(folder, options.fresh)?),
+            Some(model) => (read_config_text(model)?, weights(model, options.fresh)?),
         };
         let name =
             options.model.as_ref().map_or_else(|| "the model in the program".to_owned(), |m| m.display().to_string());
@@ -117,9 +117,9 @@ fn text(path: &Path) -> Result<String, TrainFailed> {
 }
 
 /// What a model begins with: its weights, if it has some and is not to begin anew.
-fn weights(folder: &Path, fresh: bool) -> Result<Option<Weights<'static>>, TrainFailed> {
-    let path = folder.join("model.safetensors");
-    if fresh || !path.exists() { Ok(None) } else { Ok(Some(Weights::read(&path)?)) }
+fn weights(model: &Path, fresh: bool) -> Result<Option<Weights<'static>>, RankError> {
+    let has_none = model.is_dir() && !model.join("model.safetensors").exists();
+    if fresh || has_none { Ok(None) } else { read_weights(model).map(Some) }
 }
 
 /// Takes up the training of a folder, and tells where in the data it was.

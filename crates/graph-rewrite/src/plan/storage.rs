@@ -8,16 +8,26 @@ impl Plan {
     /// Arithmetic stays in single precision. Inputs and outputs keep their types, and so do parameters that are rows with a
     /// scale.
     pub fn store_floats_as(&mut self, dtype: DType) {
+        let written = dtype.format().is_written();
+        self.store_as(dtype, |source| match source {
+            Source::Parameter(_) => true,
+            Source::Step | Source::Load => written,
+            _ => false,
+        });
+    }
+
+    /// [`Plan::store_floats_as`] for the parameters that are `wanted` alone.
+    pub fn store_parameters_as(&mut self, dtype: DType, wanted: impl Fn(&str) -> bool) {
+        self.store_as(dtype, |source| matches!(source, Source::Parameter(name) if wanted(name)));
+    }
+
+    fn store_as(&mut self, dtype: DType, wanted: impl Fn(&Source) -> bool) {
         let outputs: Vec<Binding> = self.outputs.iter().map(|output| output.value).collect();
         let mut changed = vec![false; self.buffers.len()];
         for (number, buffer) in self.buffers.iter_mut().enumerate() {
-            let movable = match buffer.source {
-                Source::Parameter(_) => true,
-                Source::Step | Source::Load => dtype.format().is_written(),
-                _ => false,
-            };
+            let is_float = buffer.dtype.is_float() && buffer.dtype.format().is_written();
             let bound = Binding::Buffer(super::BufferId(number as u32));
-            if movable && buffer.dtype.is_float() && buffer.dtype.format().is_written() && !outputs.contains(&bound) {
+            if wanted(&buffer.source) && is_float && !outputs.contains(&bound) {
                 buffer.dtype = dtype;
                 changed[number] = true;
             }

@@ -205,6 +205,11 @@ impl Config {
         specs
     }
 
+    /// The parameters that are embedding tables, by name.
+    pub fn tables(&self) -> impl Iterator<Item = String> {
+        self.features.keys().map(|feature| EmbeddingTable::parameter(feature))
+    }
+
     /// State-dict tensors that follow from the configuration and are no parameters of the graph. A checkpoint in which
     /// they differ was made with another configuration.
     ///
@@ -226,11 +231,15 @@ impl Config {
         let counts: Vec<String> = counts.map(|norm| format!("{norm}num_batches_tracked")).collect();
         known.extend(counts);
         known.extend(self.buffers()?.into_iter().map(|buffer| buffer.name));
-        known.extend(self.features.keys().map(|feature| EmbeddingTable::parameter(feature)));
+        known.extend(self.tables());
         Ok(names.filter(|name| !known.contains(*name)).collect())
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    /// Checks what a configuration can be checked for without tracing it: the kind of model, and its sizes.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the key.
+    pub fn check(&self) -> Result<(), ConfigError> {
         if self.model != "dlrm_hstu" {
             return Err(ConfigError::new("model", "`dlrm_hstu`", format!("`{}`", self.model)));
         }
@@ -246,7 +255,7 @@ impl Config {
     }
 
     /// The tables of a group and the sum of their widths.
-    fn tables(&self, group: &str, features: &[String]) -> Result<(Vec<EmbeddingTable>, usize), ConfigError> {
+    fn group_tables(&self, group: &str, features: &[String]) -> Result<(Vec<EmbeddingTable>, usize), ConfigError> {
         let key = format!("feature_groups.{group}");
         parts(&key, features.len())?;
         let reserved = if group == "contextual" { RESERVED_OF_USERS } else { RESERVED };
@@ -292,9 +301,9 @@ impl Model {
     fn new(config: &Config) -> Result<Self, ConfigError> {
         config.check()?;
         let groups = &config.feature_groups;
-        let (contextual, _) = config.tables("contextual", &groups.contextual)?;
-        let (uih, uih_width) = config.tables("uih", &groups.uih)?;
-        let (candidate, candidate_width) = config.tables("candidate", &groups.candidate)?;
+        let (contextual, _) = config.group_tables("contextual", &groups.contextual)?;
+        let (uih, uih_width) = config.group_tables("uih", &groups.uih)?;
+        let (candidate, candidate_width) = config.group_tables("candidate", &groups.candidate)?;
         let contextual_width = contextual.first().map_or(0, |table| table.embedding_dim);
         if let Some(other) = contextual.iter().find(|table| table.embedding_dim != contextual_width) {
             let expected = format!("{contextual_width}, as wide as the other contextual features");

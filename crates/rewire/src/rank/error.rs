@@ -1,4 +1,5 @@
 use super::{UnreadTensors, User};
+use crate::package::PackageError;
 use crate::weights::WeightsError;
 use rewire_graph::{Coded, TensorSizeError, similar_name};
 use rewire_graph_rewrite::RewriteError;
@@ -32,6 +33,9 @@ pub enum RankError {
     /// The weights are not good.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// The package is not good.
+    #[error(transparent)]
+    Package(#[from] PackageError),
     /// The model cannot be traced.
     #[error("cannot trace the model")]
     Trace(#[source] Box<ModelError>),
@@ -89,6 +93,7 @@ impl Coded for RankError {
         match self {
             Self::Config { source, .. } => source.code(),
             Self::Weights(source) => source.code(),
+            Self::Package(source) => source.code(),
             Self::Trace(source) => source.code(),
             Self::Compile(source) => source.code(),
             Self::Load(source) => source.code(),

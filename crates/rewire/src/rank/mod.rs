@@ -4,10 +4,11 @@ mod batch;
 mod columns;
 mod error;
 #[cfg(feature = "files")]
-mod folder;
+mod files;
 mod json;
 mod lists;
 mod options;
+mod package;
 mod ranker;
 mod request;
 mod row;
@@ -33,9 +34,10 @@ pub use batch::Batch;
 pub use columns::{Columns, ColumnsError, Integers};
 pub use error::{RankError, RequestError, RequestFault};
 #[cfg(feature = "files")]
-pub use folder::read_config;
+pub use files::{is_model, read_config, read_config_text, read_weights};
 pub use json::{JsonError, whole};
 pub use options::{RankOptions, parse_config};
+pub use package::{Precision, pack};
 pub use ranker::{Ranker, Task};
 pub use request::Request;
 pub use rewire_hstu::models::dlrm_hstu::{Config, trace};

@@ -1,5 +1,6 @@
 use super::scorer::Scorer;
 use super::{Batch, RankError, RankOptions, Ranked, Request, Schema};
+use crate::package::Package;
 use crate::weights::Weights;
 use rewire_hstu::models::dlrm_hstu::Config;
 use rewire_runtime::{Model, Refinement, Report, RunError, block_on};
@@ -35,6 +36,22 @@ impl Ranker {
     /// As [`Ranker::new_async`].
     pub fn new(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
         block_on(Self::new_async(config, weights, options))
+    }
+
+    /// Takes a package. Nothing is traced, rewritten or lowered; proving and compiling take the thread that polls.
+    ///
+    /// # Errors
+    /// [`RankError`] names the part of the package that is not good, or what is missing for a device.
+    pub async fn from_package_async(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
+        Ok(Self(Arc::new(Scorer::of_package(package, options).await?)))
+    }
+
+    /// [`Ranker::from_package_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Ranker::from_package_async`].
+    pub fn from_package(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
+        block_on(Self::from_package_async(package, options))
     }
 
     /// What the model reads from a request.

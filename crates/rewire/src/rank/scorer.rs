@@ -1,7 +1,9 @@
+use super::package::{check_inputs, config_of};
 use super::runs::{Run, runs};
 use super::sequence::{Capacity, Layout};
 use super::sessions::Sessions;
 use super::{Batch, Candidate, Column, RankError, RankOptions, Ranked, Schema, Task, unread};
+use crate::package::Package;
 use crate::weights::Weights;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
@@ -34,10 +36,30 @@ impl Scorer {
             if !options.allow_unread {
                 unread::check(config, &graph, weights)?;
             }
-            Ok::<_, RankError>(lower(&optimize(graph)?.0)?)
+            Ok(lower(&optimize(graph)?.0)?)
         };
+        Self::build(config, build, weights, options).await
+    }
+
+    /// Takes what a package holds.
+    pub async fn of_package(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
+        let config = config_of(package)?;
+        let build = || {
+            let plan = package.plan()?;
+            check_inputs(&config, &plan)?;
+            Ok(plan)
+        };
+        Self::build(&config, build, package.weights(), options).await
+    }
+
+    async fn build(
+        config: &Config,
+        plan: impl FnOnce() -> Result<Plan, RankError> + Send,
+        weights: &Weights<'_>,
+        options: &RankOptions,
+    ) -> Result<Self, RankError> {
         let inputs = config.inputs();
-        let model = Model::build_async(build, weights, options.of_model()).await?;
+        let model = Model::build_async(plan, weights, options.of_model()).await?;
         let schema = schema(&inputs, model.plan());
         let tasks = config.fusion_mtl_tower.task_configs.iter();
         Ok(Self {

@@ -1,0 +1,58 @@
+use crate::args::{Common, Package as Options};
+use crate::demo;
+use crate::error::CliError;
+use crate::output::Output;
+use rewire::rank::{self, Precision, pack, parse_config};
+use rewire::weights::Weights;
+use rewire::write_file;
+use serde::Serialize;
+use std::time::Instant;
+
+/// What a package holds.
+#[derive(Debug, Serialize)]
+struct Packaged {
+    file: String,
+    bytes: usize,
+    /// Dispatches of a run.
+    kernels: usize,
+    /// Elements of all parameters.
+    parameters: usize,
+    /// Embedding tables among the parameters.
+    tables: usize,
+    seconds: f64,
+}
+
+pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let begun = Instant::now();
+    let (name, config, weights) = match &options.model {
+        Some(path) => (path.display().to_string(), rank::read_config_text(path)?, rank::read_weights(path)?),
+        None => ("the model in the program".to_owned(), demo::CONFIG.to_owned(), Weights::parse(demo::WEIGHTS)?),
+    };
+    let precision = Precision { weights: options.dtype, tables: options.tables.unwrap_or(options.dtype) };
+    let package = pack(&name, &config, &weights, precision, options.weights.allow_unread)?;
+    let file = options.out.display().to_string();
+    write_file(&options.out, package.bytes()).map_err(|source| CliError::Write { file: file.clone(), source })?;
+    let plan = package.plan().map_err(rank::RankError::from)?;
+    let tables: Vec<String> = parse_config(&name, &config)?.tables().collect();
+    let elements = |shape: &[rewire::graph::Dim]| shape.iter().filter_map(|dim| dim.as_const()).product::<usize>();
+    let packaged = Packaged {
+        file,
+        bytes: package.bytes().len(),
+        kernels: plan.steps.len(),
+        parameters: plan.parameters().map(|parameter| elements(parameter.shape)).sum(),
+        tables: plan.parameters().filter(|parameter| tables.iter().any(|table| table == parameter.name)).count(),
+        seconds: begun.elapsed().as_secs_f64(),
+    };
+    match common.json {
+        true => output.json(&packaged)?,
+        false => output.line(packaged.text())?,
+    }
+    Ok(())
+}
+
+impl Packaged {
+    fn text(&self) -> String {
+        let Self { file, bytes, kernels, parameters, tables, seconds } = self;
+        format!("{file}: {bytes} bytes, {kernels} kernels, {parameters} parameters, {tables} tables, {seconds:.2} s")
+    }
+}

@@ -1,0 +1,248 @@
+//! Packages: they rank as the folder that they were made of, load for good, and are whole or absent.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use program::{DEMO, Folder, Run, run};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// A package of format 1 with f16 weights and 8-bit tables, its users, and how they were ranked when it was written.
+const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/packages");
+
+fn kept(name: &str) -> String {
+    format!("{KEPT}/{name}")
+}
+
+/// Packages the model of a folder, or the demo's.
+fn package(file: &Path, options: &[&str]) -> Value {
+    let run = run(&[&["package", "--json", "--out", &file.display().to_string()], options].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.json().remove(0)
+}
+
+fn rank(model: &str, data: &[&str]) -> Run {
+    run(&[&["rank", "--kernel", "cpu", "--json", "--top", "1000", "--model", model], data].concat())
+}
+
+/// The users of a run, without the summary.
+fn ranked(run: &Run) -> Vec<Value> {
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let mut lines = run.json();
+    assert!(lines.pop().unwrap()["summary"]["users"].is_u64());
+    lines
+}
+
+/// Logits by user and item.
+fn logits(users: &[Value]) -> Vec<(String, f64)> {
+    let of_user = |user: &Value| {
+        let candidates = user["candidates"].as_array().unwrap().clone();
+        let name = user["user"].clone();
+        candidates.into_iter().flat_map(move |candidate| {
+            let tasks = candidate["logits"].as_object().unwrap().clone();
+            let place = format!("{name} {}", candidate["item"]);
+            tasks.into_iter().map(move |(task, logit)| (format!("{place} {task}"), logit.as_f64().unwrap()))
+        })
+    };
+    let mut logits: Vec<(String, f64)> = users.iter().flat_map(of_user).collect();
+    logits.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    logits
+}
+
+fn largest_difference(one: &[Value], other: &[Value]) -> f64 {
+    let (one, other) = (logits(one), logits(other));
+    assert!(one.len() == other.len() && one.iter().zip(&other).all(|(a, b)| a.0 == b.0));
+    one.iter().zip(&other).map(|(a, b)| (a.1 - b.1).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn a_package_ranks_as_its_folder_to_the_bit() {
+    let folder = Folder::new();
+    let file = folder.0.join("demo.rewire");
+    let told = package(&file, &["--model", &format!("{DEMO}/model")]);
+    assert_eq!(told["bytes"], std::fs::metadata(&file).unwrap().len());
+    assert_eq!((&told["kernels"], &told["tables"]), (&json!(21), &json!(4)));
+    assert!(told["parameters"].as_u64() > Some(100_000) && told["seconds"].is_f64(), "{told}");
+    let of_program = ranked(&run(&["rank", "--kernel", "cpu", "--json", "--top", "1000"]));
+    assert!(ranked(&rank(&file.display().to_string(), &[])) == of_program);
+    assert!(ranked(&rank(&format!("{DEMO}/model"), &[])) == of_program);
+}
+
+#[test]
+fn a_package_of_a_package_is_the_same() {
+    let folder = Folder::new();
+    let [one, two] = ["one.rewire", "two.rewire"].map(|name| folder.0.join(name));
+    package(&one, &[]);
+    package(&two, &["--model", &one.display().to_string()]);
+    assert!(std::fs::read(one).unwrap() == std::fs::read(two).unwrap());
+}
+
+#[test]
+fn smaller_types_take_less_and_change_little() {
+    let folder = Folder::new();
+    let made = |options: &[&str]| {
+        let file = folder.0.join("model.rewire");
+        let bytes = package(&file, options)["bytes"].as_u64().unwrap();
+        (bytes, ranked(&rank(&file.display().to_string(), &[])))
+    };
+    let (whole, expected) = made(&[]);
+    let mut last = whole;
+    // Tables are 0.2 of 0.65 MB.
+    for (options, most) in [
+        (&["--tables", "f16"][..], 2e-3),
+        (&["--tables", "int8"], 5e-2),
+        (&["--dtype", "f16"], 5e-3),
+        (&["--dtype", "f16", "--tables", "int8"], 5e-2),
+    ] {
+        let (bytes, users) = made(options);
+        assert!(bytes < last, "{options:?}: {bytes} of {last}");
+        let difference = largest_difference(&users, &expected);
+        assert!(difference > 0.0 && difference < most, "{options:?}: {difference}");
+        last = bytes;
+    }
+}
+
+#[test]
+fn every_command_takes_a_package() {
+    let folder = Folder::new();
+    let (model, data) = (kept("format-1.rewire"), kept("users.jsonl"));
+    let all = |args: &[&str]| {
+        let run = run(args);
+        assert_eq!(run.code, Some(0), "{args:?}: {}", run.stderr);
+    };
+    all(&["graph", &model]);
+    all(&["bench", &model, "--kernel", "cpu", "--seconds", "0", "--batch", "2"]);
+    all(&["profile", &model, "--kernel", "cpu", "--batch", "2"]);
+    all(&["rank", "--model", &model, "--kernel", "cpu", "--data", &data]);
+    let text = std::fs::read_to_string(&data).unwrap();
+    let labelled = text.lines().map(|line| {
+        let mut user: Value = serde_json::from_str(line).unwrap();
+        let count = user["candidates"]["item_id"].as_array().unwrap().len();
+        user["labels"] = (0..count).map(|n| n % 4).collect();
+        format!("{user}\n")
+    });
+    let data = folder.write("labelled.jsonl", labelled.collect::<String>());
+    let out = folder.0.join("out").display().to_string();
+    all(&["train", "--model", &model, "--data", &data, "--kernel", "cpu", "--out", &out]);
+    all(&["rank", "--model", &out, "--kernel", "cpu", "--data", &data]);
+}
+
+#[test]
+fn a_package_of_format_1_loads_for_good() {
+    let lines = |name: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(kept(name)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let now = ranked(&rank(&kept("format-1.rewire"), &["--data", &kept("users.jsonl")]));
+    let difference = largest_difference(&now, &lines("format-1.jsonl"));
+    assert!(difference < 1e-5, "{difference}");
+}
+
+/// Ranks with the kept package after a change.
+fn changed(change: impl FnOnce(&mut Vec<u8>)) -> Run {
+    let folder = Folder::new();
+    let mut bytes = std::fs::read(kept("format-1.rewire")).unwrap();
+    change(&mut bytes);
+    rank(&folder.write("x.rewire", bytes), &["--data", &kept("users.jsonl")])
+}
+
+#[test]
+fn what_is_no_whole_package_is_an_error() {
+    let length = std::fs::metadata(kept("format-1.rewire")).unwrap().len() as usize;
+    for end in [0, 7] {
+        changed(|bytes| bytes.truncate(end)).failed_with(&["x.rewire is not a good package", "does not begin"]);
+    }
+    for end in [8, 11, 31, 47, 48, 55, 56, 1000, length / 2, length - 1] {
+        changed(|bytes| bytes.truncate(end)).failed_with(&["x.rewire is not a good package", &format!("{end} bytes")]);
+    }
+    changed(|bytes| bytes.push(0)).failed_with(&[&format!("{} bytes: expected {length}", length + 1)]);
+    changed(|bytes| bytes[3] ^= 1).failed_with(&["does not begin as a package does"]);
+    for at in [13, 32, 47, 48, 60, 700, 5000, length / 2, length - 1] {
+        changed(|bytes| bytes[at] ^= 1).failed_with(&["x.rewire is not a good package", "is not what was written"]);
+    }
+    let later = |bytes: &mut Vec<u8>| {
+        bytes[8..24].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0]);
+    };
+    changed(later).failed_with(&["has format 2: this program reads up to 1, rewire 0.9.3 reads it"]);
+    rank("/nonexistent/x.rewire", &[]).failed_with(&["cannot read /nonexistent/x.rewire: No such file"]);
+}
+
+#[test]
+fn a_model_that_is_not_good_makes_no_package() {
+    let folder = Folder::new();
+    let model = folder.model(|config| config["features"]["genre"]["num_embeddings"] = json!(17), |_| {});
+    let file = folder.0.join("x.rewire");
+    run(&["package", "--model", &model, "--out", &file.display().to_string()])
+        .failed_with(&["embedding.genre.weight", "[17, 16]"]);
+    let large = folder.model(
+        |_| {},
+        |bytes| {
+            let end = bytes.len();
+            bytes[end - 4..].copy_from_slice(&1e6f32.to_le_bytes());
+        },
+    );
+    run(&["package", "--model", &large, "--dtype", "f16", "--out", &file.display().to_string()]).failed_with(&["inf"]);
+    assert!(!file.exists());
+    run(&["package", "--out", "/nonexistent/x.rewire"]).failed_with(&["cannot write /nonexistent/x.rewire"]);
+}
+
+/// A package that is written over another one, and what ends it.
+#[cfg(target_os = "linux")]
+mod interrupted {
+    use super::*;
+    use program::finish;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    /// Files that may have 100 KiB at most.
+    const FULL: &str = "trap '' XFSZ; ulimit -f 200;";
+    /// The same, but the signal that says so kills.
+    const KILLED: &str = "ulimit -c 0; ulimit -f 200;";
+
+    fn packaging(before: &str, file: &Path) -> Command {
+        let mut command = Command::new("sh");
+        let script = format!("{before} exec \"$0\" package --dtype f16 --out \"$1\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_rewire")]).arg(file);
+        command
+    }
+
+    fn old(folder: &Folder) -> (PathBuf, Vec<u8>) {
+        let file = folder.0.join("model.rewire");
+        package(&file, &[]);
+        let bytes = std::fs::read(&file).unwrap();
+        (file, bytes)
+    }
+
+    #[test]
+    fn a_full_disk_leaves_the_old_package() {
+        let folder = Folder::new();
+        let (file, bytes) = old(&folder);
+        finish(&mut packaging(FULL, &file)).failed_with(&["cannot write", "File too large"]);
+        let status = packaging(KILLED, &file).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.signal(), Some(libc::SIGXFSZ), "{status}");
+        assert!(std::fs::read(&file).unwrap() == bytes);
+        let other = folder.0.join("other.rewire");
+        finish(&mut packaging(FULL, &other)).failed_with(&["cannot write", "File too large"]);
+        assert!(!other.exists());
+    }
+
+    #[test]
+    fn a_kill_leaves_the_old_package_or_the_new() {
+        let folder = Folder::new();
+        let (file, old) = old(&folder);
+        let whole = folder.0.join("whole.rewire");
+        assert_eq!(finish(&mut packaging("", &whole)).code, Some(0));
+        let new = std::fs::read(&whole).unwrap();
+        for round in 0..12 {
+            std::fs::write(&file, &old).unwrap();
+            let mut child = packaging("", &file).stdout(Stdio::null()).spawn().unwrap();
+            sleep(Duration::from_millis(20 + 25 * round));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let found = std::fs::read(&file).unwrap();
+            assert!(found == old || found == new, "round {round}: {} bytes", found.len());
+        }
+    }
+}

@@ -1,0 +1,80 @@
+use super::Version;
+use crate::weights::WeightsError;
+use rewire_graph::Coded;
+use std::path::PathBuf;
+use strum::IntoStaticStr;
+use thiserror::Error;
+
+/// Why a package could not be read or made.
+#[derive(Debug, Error, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "package.")]
+#[non_exhaustive]
+pub enum PackageError {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is read, but its content is not good.
+    #[error("{} is not a good package", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<PackageError>,
+    },
+    /// It is something else.
+    #[error("it does not begin as a package does")]
+    NotPackage,
+    /// It was written by a program that came after this one.
+    #[error("it has format {format}: this program reads up to {newest}, rewire {program} reads it")]
+    Newer {
+        /// Its format.
+        format: u32,
+        /// The newest format that this program reads.
+        newest: u32,
+        /// The program that wrote it.
+        program: Version,
+    },
+    /// It was cut, or something was added.
+    #[error("it has {actual} bytes: expected {expected}")]
+    Length {
+        /// Bytes that it had when it was written.
+        expected: u64,
+        /// Bytes that there are.
+        actual: u64,
+    },
+    /// Its bytes are not those that were written.
+    #[error("its content is not what was written: the hash of its bytes differs from the one in it")]
+    Changed,
+    /// A part of it is not there, or not good.
+    #[error("its {part}: {reason}")]
+    Part {
+        /// The part: `head`, `plan`, `weights` or `kernels`.
+        part: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Its weights are not good.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+}
+
+impl PackageError {
+    pub(crate) fn part(part: &'static str, reason: impl ToString) -> Self {
+        Self::Part { part, reason: reason.to_string() }
+    }
+}
+
+impl Coded for PackageError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::File { source, .. } => source.code(),
+            Self::Weights(source) => source.code(),
+            other => other.into(),
+        }
+    }
+}

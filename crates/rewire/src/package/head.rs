@@ -1,0 +1,117 @@
+//! What a package says of itself.
+
+use super::PackageError;
+use super::header::BYTES;
+use rewire_graph::DType;
+use rewire_graph_rewrite::plan::{Named, Plan};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// Parts begin at multiples of so many bytes, tensors of the weights at those of their elements.
+const ALIGNMENT: usize = 64;
+
+/// Bytes of the number that tells the length of the head.
+const LENGTH: usize = 8;
+
+/// An input or output of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vocabulary {
+    /// The name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents; `None` for those that become known in a run.
+    pub shape: Vec<Option<usize>>,
+}
+
+/// A part of a package.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct PartLength {
+    name: String,
+    bytes: usize,
+}
+
+/// The head of a package.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    /// The text of the model's `config.json`, if it has one.
+    pub config: Option<String>,
+    pub inputs: Vec<Vocabulary>,
+    pub outputs: Vec<Vocabulary>,
+    /// In the order in which they lie there.
+    parts: Vec<PartLength>,
+}
+
+/// Where the part that begins at the end of another one begins.
+fn aligned(end: usize) -> Option<usize> {
+    end.checked_next_multiple_of(ALIGNMENT)
+}
+
+impl Head {
+    /// What follows the header of a package with these parts.
+    pub fn content(plan: &Plan, config: Option<&str>, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, PackageError> {
+        let lengths = parts.iter().map(|(name, part)| PartLength { name: (*name).to_owned(), bytes: part.len() });
+        let (inputs, outputs) = vocabulary(plan);
+        let head = Self { config: config.map(str::to_owned), inputs, outputs, parts: lengths.collect() };
+        let head = serde_json::to_vec(&head).map_err(|error| PackageError::part("head", error))?;
+        let mut content = (head.len() as u64).to_le_bytes().to_vec();
+        content.extend(head);
+        for (_, part) in parts {
+            content.resize((BYTES + content.len()).next_multiple_of(ALIGNMENT) - BYTES, 0);
+            content.extend_from_slice(part);
+        }
+        Ok(content)
+    }
+
+    /// Reads the head of a whole package from what follows its header.
+    pub fn read(content: &[u8]) -> Result<(Self, Parts), PackageError> {
+        let wrong = |reason: &str| PackageError::part("head", reason);
+        let (length, rest) = content.split_first_chunk::<LENGTH>().ok_or_else(|| wrong("is not there"))?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let text = rest.get(..length).ok_or_else(|| wrong("reaches beyond the end"))?;
+        let head: Self = serde_json::from_slice(text).map_err(|error| PackageError::part("head", error))?;
+        let (mut end, all) = (BYTES + LENGTH + length, BYTES + content.len());
+        let mut parts = Vec::with_capacity(head.parts.len());
+        for PartLength { name, bytes } in &head.parts {
+            let range = aligned(end).and_then(|start| Some(start..start.checked_add(*bytes)?));
+            let range = range.filter(|range| range.end <= all).ok_or_else(|| wrong("has parts beyond the end"))?;
+            end = range.end;
+            parts.push((name.clone(), range));
+        }
+        match end == all {
+            true => Ok((head, Parts(parts))),
+            false => Err(wrong("has parts that end before the end")),
+        }
+    }
+
+    /// Checks that a plan has the inputs and outputs that are told.
+    pub fn check(&self, plan: &Plan) -> Result<(), PackageError> {
+        match vocabulary(plan) == (self.inputs.clone(), self.outputs.clone()) {
+            true => Ok(()),
+            false => Err(PackageError::part("plan", "has other inputs or outputs than the head tells")),
+        }
+    }
+}
+
+/// Where the parts of a package lie among its bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Parts(Vec<(String, Range<usize>)>);
+
+impl Parts {
+    /// The place of a part.
+    pub fn get(&self, name: &'static str) -> Result<Range<usize>, PackageError> {
+        let found = self.0.iter().find(|(own, _)| own == name);
+        found.map(|(_, range)| range.clone()).ok_or_else(|| PackageError::part(name, "is not there"))
+    }
+}
+
+/// The inputs and outputs of a plan.
+fn vocabulary(plan: &Plan) -> (Vec<Vocabulary>, Vec<Vocabulary>) {
+    let entry = |Named { name, dtype, shape }: Named<'_>| Vocabulary {
+        name: name.to_owned(),
+        dtype,
+        shape: shape.iter().map(|dim| dim.as_const()).collect(),
+    };
+    let outputs = plan.outputs.iter().map(|o| Named { name: &o.name, dtype: o.dtype, shape: &o.shape });
+    (plan.inputs().map(entry).collect(), outputs.map(entry).collect())
+}

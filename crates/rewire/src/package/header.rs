@@ -1,0 +1,90 @@
+//! The first bytes of a package, which every version of the format begins with.
+
+use super::PackageError;
+use std::fmt;
+use twox_hash::XxHash3_128;
+
+/// What a package begins with. The bytes after the name tell a file that was taken for text on its way.
+pub(super) const MAGIC: [u8; 8] = *b"rewire\r\n";
+
+/// The format that this program writes, and the newest that it reads.
+pub(super) const FORMAT: u32 = 1;
+
+/// Bytes of a header.
+pub(super) const BYTES: usize = 48;
+
+/// Where the hash begins, the last field.
+const HASH: usize = 32;
+
+/// A version of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version([u32; 3]);
+
+impl Version {
+    /// The version of this program.
+    pub fn own() -> Self {
+        let parts = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
+        Self(parts.map(|part| part.parse().unwrap_or(0)))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch] = self.0;
+        write!(f, "{major}.{minor}.{patch}")
+    }
+}
+
+/// The header of a package whose other bytes are `content`.
+pub(super) fn header(content: &[u8]) -> [u8; BYTES] {
+    let mut header = [0; BYTES];
+    let length = (BYTES + content.len()) as u64;
+    let [major, minor, patch] = Version::own().0.map(u32::to_le_bytes);
+    let fields: [&[u8]; 6] = [&MAGIC, &FORMAT.to_le_bytes(), &major, &minor, &patch, &length.to_le_bytes()];
+    for (place, byte) in header.iter_mut().zip(fields.concat()) {
+        *place = byte;
+    }
+    let hash = hash(&header, content);
+    for (place, byte) in header.iter_mut().skip(HASH).zip(hash.to_le_bytes()) {
+        *place = byte;
+    }
+    header
+}
+
+/// Checks the header of a package, and that all of its bytes are there and as they were written; returns what follows the
+/// header.
+pub(super) fn check(bytes: &[u8]) -> Result<&[u8], PackageError> {
+    let magic = bytes.split_at_checked(MAGIC.len()).ok_or(PackageError::NotPackage)?.0;
+    if magic != MAGIC {
+        return Err(PackageError::NotPackage);
+    }
+    let missing = PackageError::Length { expected: BYTES as u64, actual: bytes.len() as u64 };
+    let Some((header, content)) = bytes.split_first_chunk::<BYTES>() else { return Err(missing) };
+    let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+    let format = word(MAGIC.len());
+    match format {
+        1..=FORMAT => {}
+        0 => return Err(PackageError::part("head", "has format 0, which there never was")),
+        _ => {
+            let program = Version([word(12), word(16), word(20)]);
+            return Err(PackageError::Newer { format, newest: FORMAT, program });
+        }
+    }
+    let expected = u64::from(word(24)) | u64::from(word(28)) << 32;
+    if expected != bytes.len() as u64 {
+        return Err(PackageError::Length { expected, actual: bytes.len() as u64 });
+    }
+    let written = header[HASH..].first_chunk().map_or(0, |hash| u128::from_le_bytes(*hash));
+    match hash(header, content) == written {
+        true => Ok(content),
+        false => Err(PackageError::Changed),
+    }
+}
+
+/// The hash of all bytes but its own.
+fn hash(header: &[u8; BYTES], content: &[u8]) -> u128 {
+    let mut hasher = XxHash3_128::new();
+    hasher.write(&header[..HASH]);
+    hasher.write(content);
+    hasher.finish_128()
+}

@@ -1,0 +1,148 @@
+//! A model as one file: a plan, its weights and its configuration, so that nothing is traced, rewritten or lowered where it is
+//! loaded.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 0..8 | `rewire\r\n` |
+//! | 8..12 | the format, 1 |
+//! | 12..24 | the version of the program that wrote it: major, minor, patch |
+//! | 24..32 | bytes of the file |
+//! | 32..48 | XXH3 of all other bytes, 128 bits |
+//! | 48..56 | bytes of the head |
+//! | from 56 on | the head, JSON: configuration, inputs and outputs, and where the parts lie |
+//! | at multiples of 64 | the parts: `plan`, JSON, and `weights`, a safetensors file |
+//!
+//! Numbers are little-endian. All formats begin with the first 48 bytes, so that a program tells a file of one that came after it
+//! from a damaged one. Nothing in a package is trusted: the hash tells damage, and whatever passes it is checked as any plan from a
+//! file is, all indices proven.
+
+mod error;
+mod head;
+mod header;
+
+pub use error::PackageError;
+pub use head::Vocabulary;
+pub use header::Version;
+
+use crate::weights::{Part, Weights};
+use head::Head;
+use rewire_graph::SharedBytes;
+use rewire_graph_rewrite::plan::Plan;
+use std::sync::Arc;
+#[cfg(feature = "files")]
+use std::{io::Read, path::Path};
+
+/// A model as one file.
+///
+/// ```
+/// use rewire::package::Package;
+/// use rewire::prelude::*;
+/// use rewire::weights::serialize;
+/// use std::collections::BTreeMap;
+///
+/// let scope = Scope::new();
+/// let x = scope.input("x", DType::F32, (scope.size("rows"), 2));
+/// let weight = scope.parameter("weight", DType::F32, [2, 3]);
+/// let graph = scope.finish(&[("y", x.matmul(&weight))])?;
+/// let plan = rewire::lower(&rewire::optimize(graph)?.0)?;
+/// let weights = BTreeMap::from([("weight".to_owned(), HostTensor::f32([2, 3], &[0.5; 6])?)]);
+///
+/// let written = Package::new(&plan, None, &serialize(&weights, &BTreeMap::new())?)?;
+/// let package = Package::parse(written.bytes().to_vec())?;
+/// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+/// let mut session = Model::load(package.plan()?, package.weights(), options)?.session();
+/// let outputs = session.run(&Inputs::new().with("x", HostTensor::f32([1, 2], &[1.0, 3.0])?))?;
+/// assert_eq!(outputs.get("y").map(HostTensor::to_f32), Some(vec![2.0; 3]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Package {
+    bytes: Part,
+    head: Head,
+    plan: Part,
+    weights: Weights<'static>,
+}
+
+impl Package {
+    /// A package of a plan with its weights, the bytes of a safetensors file, and the text of the model's configuration, if it has
+    /// one.
+    ///
+    /// # Errors
+    /// [`PackageError`] names the part that cannot be stored.
+    pub fn new(plan: &Plan, config: Option<&str>, weights: &[u8]) -> Result<Self, PackageError> {
+        let stored = serde_json::to_vec(plan).map_err(|error| PackageError::part("plan", error))?;
+        let content = Head::content(plan, config, &[("plan", &stored), ("weights", weights)])?;
+        Self::parse([&header::header(&content)[..], &content].concat())
+    }
+
+    /// Takes the bytes of a package.
+    ///
+    /// # Errors
+    /// [`PackageError`]: they are something else, of a later format, cut, or changed.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, PackageError> {
+        Self::of(Arc::new(bytes))
+    }
+
+    /// Maps a file into memory, where its weights stay. The file must not be written to or cut while the package or a model of it is
+    /// there; one that is put in its place does no harm, see [`rewire_runtime::map_file`].
+    ///
+    /// # Errors
+    /// [`PackageError::Read`] if there is no such file, and [`PackageError::File`] if it is not good.
+    #[cfg(feature = "files")]
+    pub fn read(path: &Path) -> Result<Self, PackageError> {
+        let bytes =
+            rewire_runtime::map_file(path).map_err(|source| PackageError::Read { path: path.to_owned(), source })?;
+        Self::of(bytes).map_err(|source| PackageError::File { path: path.to_owned(), source: Box::new(source) })
+    }
+
+    /// True for a file that begins as a package does.
+    #[cfg(feature = "files")]
+    pub fn is_at(path: &Path) -> bool {
+        let mut first = [0; header::MAGIC.len()];
+        let mut read = || std::fs::File::open(path)?.read_exact(&mut first);
+        path.is_file() && read().is_ok() && first == header::MAGIC
+    }
+
+    fn of(bytes: SharedBytes) -> Result<Self, PackageError> {
+        let (head, parts) = Head::read(header::check((*bytes).as_ref())?)?;
+        let weights = Weights::shared(Arc::new(Part::of(&bytes, parts.get("weights")?)))?;
+        let plan = Part::of(&bytes, parts.get("plan")?);
+        let all = 0..(*bytes).as_ref().len();
+        Ok(Self { bytes: Part::of(&bytes, all), head, plan, weights })
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+
+    /// The plan, decoded. What it computes is checked where a model is loaded of it.
+    ///
+    /// # Errors
+    /// [`PackageError::Part`].
+    pub fn plan(&self) -> Result<Plan, PackageError> {
+        let plan = serde_json::from_slice(self.plan.as_ref()).map_err(|error| PackageError::part("plan", error))?;
+        self.head.check(&plan)?;
+        Ok(plan)
+    }
+
+    /// The weights, by the names of the plan's parameters.
+    pub fn weights(&self) -> &Weights<'static> {
+        &self.weights
+    }
+
+    /// The text of the model's `config.json`, if it has one.
+    pub fn config(&self) -> Option<&str> {
+        self.head.config.as_deref()
+    }
+
+    /// What a run is given.
+    pub fn inputs(&self) -> &[Vocabulary] {
+        &self.head.inputs
+    }
+
+    /// What a run gives.
+    pub fn outputs(&self) -> &[Vocabulary] {
+        &self.head.outputs
+    }
+}

@@ -1,0 +1,78 @@
+//! Models in files: folders and packages.
+
+use super::package::{config_of, text_of};
+use super::{Config, RankError, RankOptions, Ranker, parse_config};
+use crate::package::Package;
+use crate::weights::Weights;
+use rewire_runtime::block_on;
+use std::path::Path;
+
+/// Bytes of a `config.json` at most.
+const LARGEST_CONFIG: u64 = 64 << 20;
+
+/// True for what may hold a model: a folder, or a file that begins as a package does.
+pub fn is_model(path: &Path) -> bool {
+    path.is_dir() || Package::is_at(path)
+}
+
+/// Reads the text of the `config.json` of a model folder or package.
+///
+/// # Errors
+/// [`RankError::Read`] and [`RankError::Package`].
+pub fn read_config_text(model: &Path) -> Result<String, RankError> {
+    if !model.is_dir() {
+        return Ok(text_of(&Package::read(model)?)?.to_owned());
+    }
+    let path = model.join("config.json");
+    let unread = |source| RankError::Read { path: path.clone(), source };
+    let found = std::fs::metadata(&path).map_err(unread)?;
+    if !found.is_file() || found.len() > LARGEST_CONFIG {
+        let reason = format!("not a file of at most {LARGEST_CONFIG} bytes");
+        return Err(unread(std::io::Error::other(reason)));
+    }
+    std::fs::read_to_string(&path).map_err(unread)
+}
+
+/// Reads the configuration of a model folder or package.
+///
+/// # Errors
+/// [`RankError::Read`], [`RankError::Package`] and [`RankError::Config`].
+pub fn read_config(model: &Path) -> Result<Config, RankError> {
+    match model.is_dir() {
+        true => parse_config(&model.join("config.json").display().to_string(), &read_config_text(model)?),
+        false => config_of(&Package::read(model)?),
+    }
+}
+
+/// Maps the weights of a model folder or package into memory, see [`Weights::read`].
+///
+/// # Errors
+/// [`RankError::Weights`] and [`RankError::Package`].
+pub fn read_weights(model: &Path) -> Result<Weights<'static>, RankError> {
+    match model.is_dir() {
+        true => Ok(Weights::read(&model.join("model.safetensors"))?),
+        false => Ok(Package::read(model)?.weights().clone()),
+    }
+}
+
+impl Ranker {
+    /// Loads a package, or a folder with `config.json` and `model.safetensors`. Reading, compiling and, for a folder, tracing take
+    /// the thread that polls.
+    ///
+    /// # Errors
+    /// [`RankError`] names the file, key or tensor that is not good, or what is missing for a device.
+    pub async fn load_async(model: &Path, options: &RankOptions) -> Result<Self, RankError> {
+        if !model.is_dir() {
+            return Self::from_package_async(&Package::read(model)?, options).await;
+        }
+        Self::new_async(&read_config(model)?, &read_weights(model)?, options).await
+    }
+
+    /// [`Ranker::load_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Ranker::load_async`].
+    pub fn load(model: &Path, options: &RankOptions) -> Result<Self, RankError> {
+        block_on(Self::load_async(model, options))
+    }
+}

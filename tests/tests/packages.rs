@@ -1,0 +1,106 @@
+//! Packages whose bytes were changed: errors where a hash tells it, and errors or results where the hash was made anew.
+
+use proptest::prelude::*;
+use rewire::package::Package;
+use rewire_tests::fuzz::packages::{changed_package, kept, rank, seal};
+use rewire_tests::fuzz::plans::{ABSURD, SMALL};
+use serde_json::{Value, json};
+
+fn choices() -> impl Strategy<Value = Vec<(usize, u64)>> {
+    prop::collection::vec((any::<usize>(), any::<u64>()), 1..4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_byte_that_changes_is_an_error(place: usize, bits in 1u8..) {
+        let mut bytes = kept().sealed();
+        let at = place % bytes.len();
+        bytes[at] ^= bits;
+        prop_assert!(Package::parse(bytes).is_err(), "byte {at}");
+    }
+
+    #[test]
+    fn a_package_that_is_cut_is_an_error(place: usize) {
+        let mut bytes = kept().sealed();
+        bytes.truncate(place % bytes.len());
+        prop_assert!(Package::parse(bytes).is_err());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changed_packages_rank_or_say_why_not(part: usize, choices in choices()) {
+        drop(rank(changed_package(part, SMALL, &choices)));
+    }
+
+    #[test]
+    fn absurd_packages_rank_or_say_why_not(part: usize, choices in choices()) {
+        drop(rank(changed_package(part, ABSURD, &choices)));
+    }
+}
+
+#[test]
+fn changes_reach_every_stage() {
+    let (mut unread, mut unloaded, mut ranked) = (0, 0, 0);
+    for n in 0..90u64 {
+        let choice = (n as usize * 7919, n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8);
+        let bytes = changed_package(n as usize, SMALL, &[choice]);
+        match (Package::parse(bytes.clone()), rank(bytes)) {
+            (Err(_), _) => unread += 1,
+            (Ok(_), Err(_)) => unloaded += 1,
+            (Ok(_), Ok(_)) => ranked += 1,
+        }
+    }
+    assert!(unread > 5 && unloaded > 5 && ranked > 5, "{unread} unread, {unloaded} unloaded, {ranked} ranked");
+}
+
+/// What ranking says of the kept package with a value at a place of its head.
+fn with_head(pointer: &str, value: Value) -> String {
+    let mut parts = kept().clone();
+    *parts.head.pointer_mut(pointer).unwrap() = value;
+    error(parts.sealed())
+}
+
+fn error(bytes: Vec<u8>) -> String {
+    rewire::describe(&rank(bytes).unwrap_err())
+}
+
+#[test]
+fn what_a_package_must_not_say_has_an_error() {
+    let huge = json!(u64::MAX);
+    assert!(with_head("/parts/0/bytes", huge.clone()).contains("head: has parts beyond the end"));
+    assert!(with_head("/parts/1/bytes", huge).contains("head: has parts beyond the end"));
+    assert!(with_head("/parts/1/bytes", json!(64)).contains("head: has parts that end before the end"));
+    assert!(with_head("/parts", json!([])).contains("head: has parts that end before the end"));
+    assert!(with_head("/parts/0/name", json!("x")).contains("plan: is not there"));
+    assert!(with_head("/parts/1/name", json!("x")).contains("weights: is not there"));
+    assert!(with_head("/inputs/0/name", json!("x")).contains("plan: has other inputs or outputs than the head tells"));
+    assert!(with_head("/config", Value::Null).contains("has no configuration"));
+    assert!(with_head("/config", json!("{}")).contains("is not a good configuration"));
+    let config = |pointer: &str, value: Value| {
+        let mut config: Value = serde_json::from_str(kept().head["config"].as_str().unwrap()).unwrap();
+        *config.pointer_mut(pointer).unwrap() = value;
+        with_head("/config", json!(config.to_string()))
+    };
+    assert!(config("/max_seq_len", json!(u64::MAX)).contains("max_seq_len"));
+    assert!(config("/feature_groups/uih", json!(["genre"])).contains("plan: reads `uih.item_id`"));
+    let mut parts = kept().clone();
+    parts.plan["steps"] = json!([]);
+    assert!(error(parts.sealed()).contains("cannot load the model"));
+    let mut bytes = kept().sealed();
+    bytes[48..56].copy_from_slice(&u64::MAX.to_le_bytes());
+    seal(&mut bytes);
+    assert!(error(bytes).contains("head: reaches beyond the end"));
+    let mut bytes = kept().sealed();
+    bytes[8..12].copy_from_slice(&0u32.to_le_bytes());
+    seal(&mut bytes);
+    assert!(error(bytes).contains("format 0"));
+    let mut bytes = kept().sealed();
+    bytes.truncate(48);
+    seal(&mut bytes);
+    assert!(error(bytes).contains("head: is not there"));
+}
