@@ -47,6 +47,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         true => resume(&inputs, &folder, &mut trainer)?,
         false => Position::default(),
     };
+    trainer.report_every(options.save_every);
     let examples = inputs.task.examples(&trainer).map_err(TrainFailed::from)?;
     let count = Arc::new(AtomicU64::new(0));
     let mut users = Users {

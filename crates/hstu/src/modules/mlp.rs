@@ -105,5 +105,6 @@ impl MlpConfig {
 fn batch_norm(scope: &Scope, x: &Tensor) -> Tensor {
     let [mean, variance, weight, bias] =
         ["running_mean", "running_var", "weight", "bias"].map(|name| scope.weight(name, &[x.width().into()]));
-    x.batch_norm(x.rank().saturating_sub(1), [&mean, &variance, &weight, &bias], NORM_EPS)
+    // Statistics are no parameters that gradients move.
+    x.batch_norm(x.rank().saturating_sub(1), [&mean.detach(), &variance.detach(), &weight, &bias], NORM_EPS)
 }

@@ -157,33 +157,44 @@ impl Optimizer {
         moments: &[Tensor],
     ) -> Updated {
         gradient.require_shape("optimizer", "gradient", parameter.shape());
-        let gradient = self.prepared(parameter, gradient);
-        let Some(direction) = self.rule.direction(shared, &gradient, moments) else {
+        let Some(Direction { step, moments }) = self.direction(shared, || parameter.clone(), gradient, moments) else {
             let (expected, actual) = (self.moments().len(), moments.len());
             parameter.require("optimizer", "moments", false, format!("{expected} moments"), actual);
             return Updated { parameter: parameter.clone(), moments: moments.to_vec() };
         };
-        // Beside what is `[1]` a scalar becomes one as well.
-        let after = direction.moments.iter().zip(moments).map(|(after, before)| after.reshape(before.shape()));
-        let (step, moments) = (direction.step, after.collect());
-        let step = match self.weight_decay {
-            WeightDecay::Decoupled(decay) if decay != 0.0 => step + parameter * decay,
-            _ => step,
-        };
-        let parameter = (parameter - rate * step).reshape(parameter.shape());
-        Updated { parameter, moments }
+        Updated { parameter: self.moved(rate, parameter, &step), moments }
     }
 
-    /// The gradient as the rule takes it.
-    fn prepared(&self, parameter: &Tensor, gradient: &Tensor) -> Tensor {
+    /// The direction of a step, and the moments after it. `parameter` is asked for where the direction depends on it. `None` of another
+    /// number of moments than the rule keeps.
+    pub(crate) fn direction(
+        &self,
+        shared: &[Tensor],
+        parameter: impl FnOnce() -> Tensor,
+        gradient: &Tensor,
+        moments: &[Tensor],
+    ) -> Option<Direction> {
         let limited = match self.max_gradient {
             Some(most) => gradient.clamp(Some(-most), Some(most)),
             None => gradient.cast(DType::F32),
         };
-        match self.weight_decay {
-            WeightDecay::Coupled(decay) if decay != 0.0 => limited + parameter * decay,
+        let gradient = match self.weight_decay {
+            WeightDecay::Coupled(decay) if decay != 0.0 => limited + parameter() * decay,
             _ => limited,
-        }
+        };
+        let direction = self.rule.direction(shared, &gradient, moments)?;
+        // Beside what is `[1]` a scalar becomes one as well.
+        let after = direction.moments.iter().zip(moments).map(|(after, before)| after.reshape(before.shape()));
+        Some(Direction { step: direction.step, moments: after.collect() })
+    }
+
+    /// A parameter after a step in a direction.
+    pub(crate) fn moved(&self, rate: &Tensor, parameter: &Tensor, step: &Tensor) -> Tensor {
+        let moved = match self.weight_decay {
+            WeightDecay::Decoupled(decay) if decay != 0.0 => parameter - rate * (step + parameter * decay),
+            _ => parameter - rate * step,
+        };
+        moved.reshape(parameter.shape())
     }
 }
 

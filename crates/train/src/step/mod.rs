@@ -8,6 +8,7 @@ mod update;
 
 pub use error::StepError;
 pub(crate) use lookups::Lookup;
+pub(crate) use update::{LATEST, reported_rows};
 
 use crate::{Objective, TrainConfig};
 use gradients::Gradients;
@@ -46,7 +47,7 @@ pub(crate) struct StepGraph {
     pub indices: Graph,
     pub lookups: Vec<Lookup>,
     pub states: BTreeMap<String, State>,
-    /// Outputs of one element: the loss and what is reported with it.
+    /// Columns of [`names::REPORTED`]: outputs of one element, the loss and what is reported with it.
     pub reported: Vec<String>,
     /// Tables and the positions of their lookups.
     pub tables: BTreeMap<String, usize>,
@@ -69,6 +70,11 @@ pub(crate) mod names {
     /// 1 where all gradients of the step are finite, 0 where not.
     pub const FINITE: &str = "finite";
 
+    /// What batches came to, a row each, which wait on the device until they are asked for.
+    pub const REPORTED: &str = "reported";
+    /// The row of a batch.
+    pub const ROW: &str = "reported.row";
+
     /// 1 where averages were taken before.
     pub const AVERAGES_BEGAN: &str = "averages.began";
 
@@ -80,6 +86,11 @@ pub(crate) mod names {
     /// What an optimizer keeps of a parameter.
     pub fn moment(moment: &str, parameter: &str) -> String {
         format!("{moment}.{parameter}")
+    }
+
+    /// Dense parameters that are updated as one vector.
+    pub fn vector(number: usize) -> String {
+        format!("dense:{number}")
     }
 
     /// The average of a parameter.

@@ -4,9 +4,15 @@ use crate::{LossScale, Moment, Optimizer, TrainConfig};
 use rewire_graph::{DType, Dim, Scope, Tensor, Type};
 use std::collections::BTreeMap;
 
+/// Elements of a vector of dense parameters, unless it is one of a single parameter: they take less than a binding of the WebGPU baseline.
+const LONGEST: usize = 1 << 24;
+
+/// Steps after which a loss is read at the latest.
+pub(crate) const LATEST: usize = 16;
+
 /// The graph of a step: `gradients` with what optimizers make of them.
 pub(super) fn step(
-    gradients: Gradients,
+    mut gradients: Gradients,
     config: &TrainConfig,
     loss: &str,
     reported: Vec<String>,
@@ -14,6 +20,7 @@ pub(super) fn step(
     let (scope, outputs) = Scope::resume(&gradients.graph);
     let loss = outputs.get(loss).cloned().ok_or(StepError::Nothing)?;
     let mut update = Update { scope, outputs, loss, config, states: BTreeMap::new(), row_sums: BTreeMap::new() };
+    let vectors = update.joined(&mut gradients);
     let sums = update.sums(&gradients);
     let gate = update.gate(&sums);
     let factor = update.unscaled();
@@ -22,13 +29,14 @@ pub(super) fn step(
         sums.into_iter().map(|(name, sum)| (name, factor.as_ref().map_or(sum.clone(), |by| unscaled(&sum, by))));
     let (dense, sparse): (Vec<_>, Vec<_>) =
         scaled.partition(|(name, _)| gradients.parameters.get(name).is_some_and(Option::is_none));
-    update.dense(&dense, gate.as_ref())?;
+    update.dense(&vectors, &dense, gate.as_ref())?;
     update.sparse(&sparse, &gradients, gate.as_ref())?;
     update.scaler(gate.as_ref());
-    let Update { scope, outputs, states, row_sums, .. } = update;
-    let is_result = |name: &str| !name.starts_with("grad.");
-    let named: Vec<(&str, Tensor)> =
-        outputs.iter().filter(|(name, _)| is_result(name)).map(|(name, x)| (name.as_str(), x.clone())).collect();
+    let reported = update.report(reported);
+    let Update { scope, mut outputs, states, row_sums, .. } = update;
+    let own_states = gradients.graph.states();
+    outputs.retain(|name, _| own_states.contains(name) || row_sums.keys().any(|table| names::sum(table) == *name));
+    let named: Vec<(&str, Tensor)> = outputs.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
     let graph = scope.finish(&named)?;
     let tables = gradients.parameters.into_iter().filter_map(|(name, table)| Some((name, table?))).collect();
     Ok(StepGraph { graph, indices: gradients.indices, lookups: gradients.lookups, states, reported, tables, row_sums })
@@ -41,6 +49,15 @@ struct Update<'a> {
     config: &'a TrainConfig,
     states: BTreeMap<String, State>,
     row_sums: BTreeMap<String, Type>,
+}
+
+/// A dense parameter as a part of a vector.
+struct Part {
+    name: String,
+    gradient: Tensor,
+    /// Elements before it.
+    start: usize,
+    count: usize,
 }
 
 /// What decides whether the states of a step change.
@@ -67,6 +84,36 @@ impl Update<'_> {
         let extents = shape.iter().filter_map(Dim::as_const).collect();
         self.states.insert(name.to_owned(), State { shape: extents, initial });
         self.scope.state(name, DType::F32, shape)
+    }
+
+    /// Joins the gradients of dense parameters, which are updated as a few vectors: returns the parameters of each.
+    fn joined(&mut self, gradients: &mut Gradients) -> BTreeMap<String, Vec<Part>> {
+        let mut vectors: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+        let (mut number, mut length) = (0, 0);
+        for name in gradients.parameters.iter().filter(|(_, table)| table.is_none()).map(|(name, _)| name) {
+            let Some(own) = self.outputs.remove(&gradient(name)) else { continue };
+            let extents: Vec<usize> = own.shape().iter().filter_map(Dim::as_const).collect();
+            let count: usize = extents.iter().product();
+            if length > 0 && length + count > LONGEST {
+                (number, length) = (number + 1, 0);
+            }
+            let parts = vectors.entry(names::vector(number)).or_default();
+            parts.push(Part { name: name.clone(), gradient: own, start: length, count });
+            length += count;
+        }
+        gradients.parameters.retain(|_, table| table.is_some());
+        for (name, parts) in &vectors {
+            let joined = self.joined_vector(parts.iter().map(|part| &part.gradient));
+            self.outputs.insert(gradient(name), joined);
+            gradients.parameters.insert(name.clone(), None);
+        }
+        vectors
+    }
+
+    /// All elements of tensors, one after the other.
+    fn joined_vector<'t>(&self, tensors: impl Iterator<Item = &'t Tensor>) -> Tensor {
+        let flat: Vec<Tensor> = tensors.filter_map(flat).collect();
+        self.scope.concat(&flat.iter().collect::<Vec<_>>(), 0)
     }
 
     /// What gradients are summed to, by parameter, over the batches of a step so far.
@@ -165,7 +212,12 @@ impl Update<'_> {
         began
     }
 
-    fn dense(&mut self, gradients: &[(String, Tensor)], gate: Option<&Gate>) -> Result<(), StepError> {
+    fn dense(
+        &mut self,
+        vectors: &BTreeMap<String, Vec<Part>>,
+        gradients: &[(String, Tensor)],
+        gate: Option<&Gate>,
+    ) -> Result<(), StepError> {
         let scheduled = &self.config.dense_optimizer;
         let optimizer = scheduled.build()?;
         let rate = self.scope.input(names::DENSE_RATE, DType::F32, [1]);
@@ -173,24 +225,36 @@ impl Update<'_> {
         let plain: Vec<Tensor> = gradients.iter().map(|(_, gradient)| gradient.clone()).collect();
         let began = self.config.ema.map(|_| self.averages_began(gate));
         let clipped = self.config.grad_clipping.apply(&plain);
-        for ((name, _), gradient) in gradients.iter().zip(&clipped) {
-            let parameter = self.state(name, gradient.shape(), Initial::Parameter(name.to_owned()));
-            let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, name, parameter.shape()));
+        for ((vector, _), gradient) in gradients.iter().zip(&clipped) {
+            let parts = vectors.get(vector).map_or(&[][..], Vec::as_slice);
+            let own = parts
+                .iter()
+                .map(|part| self.state(&part.name, part.gradient.shape(), Initial::Parameter(part.name.clone())));
+            let parameters: Vec<Tensor> = own.collect();
+            let kept = optimizer.moments().into_iter().map(|moment| self.moment(moment, vector, gradient.shape()));
             let (moments, before): (Vec<String>, Vec<Tensor>) = kept.unzip();
-            let after = optimizer.update(&rate, &shared, &parameter, gradient, &before);
-            let changed = Gate::choose(gate, &parameter, &after.parameter);
-            if let Some((ema, began)) = self.config.ema.zip(began.as_ref()) {
-                let average = self.state(&names::average(name), parameter.shape(), Initial::Parameter(name.to_owned()));
-                let next = began.gt(0.5).select(&(&average * ema.decay + &changed * (1.0 - ema.decay)), &changed);
-                self.scope
-                    .set_state(&names::average(name), &Gate::choose(gate, &average, &next.reshape(average.shape())));
-            }
-            self.scope.set_state(name, &changed);
-            for ((name, before), after) in moments.iter().zip(&before).zip(&after.moments) {
+            let whole = || self.joined_vector(parameters.iter());
+            let Some(direction) = optimizer.direction(&shared, whole, gradient, &before) else { continue };
+            for ((name, before), after) in moments.iter().zip(&before).zip(&direction.moments) {
                 self.scope.set_state(name, &Gate::choose(gate, before, after));
+            }
+            for (part, parameter) in parts.iter().zip(&parameters) {
+                let step = direction.step.slice(0, part.start, part.count).reshape(parameter.shape());
+                let changed = Gate::choose(gate, parameter, &optimizer.moved(&rate, parameter, &step));
+                self.scope.set_state(&part.name, &changed);
+                self.average(&part.name, &changed, began.as_ref(), gate);
             }
         }
         Ok(())
+    }
+
+    /// Lets the average of a parameter follow what it becomes.
+    fn average(&mut self, name: &str, changed: &Tensor, began: Option<&Tensor>, gate: Option<&Gate>) {
+        let Some((ema, began)) = self.config.ema.zip(began) else { return };
+        let average = self.state(&names::average(name), changed.shape(), Initial::Parameter(name.to_owned()));
+        let next = began.gt(0.5).select(&(&average * ema.decay + changed * (1.0 - ema.decay)), changed);
+        let next = Gate::choose(gate, &average, &next.reshape(average.shape()));
+        self.scope.set_state(&names::average(name), &next);
     }
 
     fn sparse(
@@ -224,6 +288,18 @@ impl Update<'_> {
         Ok(())
     }
 
+    /// Notes what a batch came to in a row of its own, and returns the names of its columns.
+    fn report(&mut self, mut reported: Vec<String>) -> Vec<String> {
+        reported.extend(self.outputs.contains_key(names::FINITE).then(|| names::FINITE.to_owned()));
+        let columns: Vec<Tensor> =
+            reported.iter().filter_map(|name| Some(self.outputs.get(name)?.cast(DType::F32).reshape([1, 1]))).collect();
+        let row = self.scope.input(names::ROW, DType::U32, [1]);
+        self.scope.state(names::REPORTED, DType::F32, [reported_rows(self.config), columns.len()]);
+        let values = self.scope.concat(&columns.iter().collect::<Vec<_>>(), 1);
+        self.scope.set_state_rows(names::REPORTED, &row, &values);
+        reported
+    }
+
     fn scaler(&mut self, gate: Option<&Gate>) {
         let Some((scaler, finite)) = self.config.grad_scaler.zip(gate.and_then(|gate| gate.finite.clone())) else {
             return;
@@ -238,6 +314,11 @@ impl Update<'_> {
         self.scope.set_state(names::SCALE, &scaled.reshape(self.loss.shape()));
         self.scope.set_state(names::GROWTH, &grown);
     }
+}
+
+/// Batches whose losses wait on the device.
+pub(crate) fn reported_rows(config: &TrainConfig) -> usize {
+    LATEST.saturating_mul(config.gradient_accumulation_steps.get())
 }
 
 /// All elements in one axis; `None` where there is no such extent.

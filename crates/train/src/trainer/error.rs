@@ -50,9 +50,8 @@ pub enum TrainError {
         /// Batches of a step.
         expected: usize,
     },
-    /// The loss is no number.
-    #[error("the loss of step {step} is {loss}; {}: lower the learning rate, or limit gradients by `grad_clipping`",
-        parameter.as_ref().map_or_else(|| "all parameters are finite".to_owned(), |name| format!("`{name}` is the first parameter that is not finite")))]
+    /// The loss is no number, or a parameter has elements that are none.
+    #[error("{}: lower the learning rate, or limit gradients by `grad_clipping`", diverged(*step, *loss, parameter.as_deref()))]
     Diverged {
         /// The step, from 1.
         step: u64,
@@ -90,6 +89,17 @@ pub enum TrainError {
         /// Its shape.
         expected: String,
     },
+}
+
+/// What went bad.
+fn diverged(step: u64, loss: f64, parameter: Option<&str>) -> String {
+    match parameter {
+        Some(name) if loss.is_finite() => {
+            format!("step {step} left `{name}` with elements that are not finite, though the loss was {loss} still")
+        }
+        Some(name) => format!("the loss of step {step} is {loss}; `{name}` is the first parameter that is not finite"),
+        None => format!("the loss of step {step} is {loss}; all parameters are finite"),
+    }
 }
 
 impl From<GraphError> for TrainError {

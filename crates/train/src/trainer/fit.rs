@@ -1,5 +1,6 @@
 use super::{DataError, Prepared, Preparer, StepReport, TrainError, Trainer};
 use rewire_runtime::Inputs;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -25,7 +26,8 @@ pub struct Position {
 /// What [`fit`] tells of.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A step was made, after which the training is there.
+    /// A step was made, after which the training was there. It is there still where the step is the [latest](Trainer::steps): reports are
+    /// read as [`Trainer::submit`] says, at the end of an epoch, and at the very end.
     Step(StepReport, Position),
     /// An epoch, counted from 1, is at its end.
     Epoch(u64),
@@ -82,22 +84,63 @@ fn take<E: From<TrainError>>(
     on_event: &mut impl FnMut(&Trainer, Event) -> Result<ControlFlow<()>, E>,
 ) -> Result<Fitted, E> {
     let mut fitted = Fitted { position: from, is_stopped: false };
+    let mut untold = Untold { positions: VecDeque::new(), on_event };
     for message in messages {
-        let event = match message {
+        let flow = match message {
             Message::Step(step, position) => {
-                let report = trainer.step(step)?;
+                untold.positions.push_back(position);
                 fitted.position = position;
-                Event::Step(report, position)
+                let reports = trainer.submit(step)?;
+                untold.tell(trainer, reports)?
             }
-            Message::Epoch(epoch) => Event::Epoch(epoch),
-            Message::Failed(error) => return Err(error.into()),
+            Message::Epoch(epoch) => match untold.tell_all(trainer)? {
+                ControlFlow::Continue(()) => (untold.on_event)(trainer, Event::Epoch(epoch))?,
+                stopped => stopped,
+            },
+            Message::Failed(error) => {
+                let _ = untold.tell_all(trainer)?;
+                return Err(error.into());
+            }
         };
-        if on_event(trainer, event)?.is_break() {
+        if flow.is_break() {
             fitted.is_stopped = true;
-            break;
+            return Ok(fitted);
         }
     }
+    fitted.is_stopped = untold.tell_all(trainer)?.is_break();
     Ok(fitted)
+}
+
+/// Steps that were made and not told of.
+struct Untold<'a, F> {
+    /// Where the training was after each.
+    positions: VecDeque<Position>,
+    on_event: &'a mut F,
+}
+
+impl<E: From<TrainError>, F: FnMut(&Trainer, Event) -> Result<ControlFlow<()>, E>> Untold<'_, F> {
+    fn tell(&mut self, trainer: &Trainer, reports: Vec<StepReport>) -> Result<ControlFlow<()>, E> {
+        for report in reports {
+            let Some(position) = self.positions.pop_front() else { break };
+            if (self.on_event)(trainer, Event::Step(report, position))?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn tell_all(&mut self, trainer: &mut Trainer) -> Result<ControlFlow<()>, E> {
+        while !self.positions.is_empty() {
+            let reports = trainer.reports()?;
+            if reports.is_empty() {
+                break;
+            }
+            if self.tell(trainer, reports)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
 }
 
 struct Reader {

@@ -4,14 +4,17 @@ mod error;
 mod fit;
 mod memory;
 mod prepare;
+mod report;
 
 pub use error::{DataError, TrainError};
 pub use fit::{Data, Event, Fitted, Position, fit};
 pub use prepare::{Prepared, Preparer};
+pub use report::StepReport;
 
 use crate::step::{Initial, Lookup, State, StepGraph, names};
 use crate::{Objective, TrainConfig};
 use memory::Limited;
+use report::{Progress, Submitted};
 use rewire_graph::op::Role;
 use rewire_graph::{Graph, HostTensor, Type};
 use rewire_graph_rewrite::plan::Plan;
@@ -19,26 +22,6 @@ use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Steps in a row that may overflow halves.
-const MOST_OVERFLOWS: u64 = 64;
-
-/// What a step did.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StepReport {
-    /// The step, from 1.
-    pub step: u64,
-    /// The loss, the mean over the batches of the step.
-    pub loss: f64,
-    /// Outputs of one float, the loss among them, as means over the batches of the step.
-    pub outputs: BTreeMap<String, f64>,
-    /// The learning rate of dense parameters.
-    pub dense_rate: f64,
-    /// The learning rate of tables.
-    pub sparse_rate: f64,
-    /// True if halves overflowed: no parameter changed, and the scale of the loss shrank.
-    pub overflowed: bool,
-}
 
 /// A model in training: parameters and what optimizers keep of them, on a device or the CPU, and what steps change there.
 ///
@@ -91,8 +74,10 @@ pub struct Trainer {
     loss: String,
     config: TrainConfig,
     steps: u64,
-    overflows: u64,
-    last_loss: f64,
+    /// Steps whose losses were not read.
+    submitted: Vec<Submitted>,
+    /// What the steps up to the latest loss that was read came to.
+    progress: Progress,
 }
 
 impl Trainer {
@@ -136,8 +121,8 @@ impl Trainer {
             loss: objective.loss.clone(),
             config: config.clone(),
             steps: 0,
-            overflows: 0,
-            last_loss: f64::NAN,
+            submitted: vec![],
+            progress: Progress::default(),
         })
     }
 
@@ -166,41 +151,6 @@ impl Trainer {
         self.session.report()
     }
 
-    /// One step over the batches that were prepared together.
-    ///
-    /// # Errors
-    /// [`TrainError::Diverged`] where the loss is no number, [`TrainError::Overflow`] where steps overflow again and again,
-    /// [`TrainError::Memory`] where the batches need more than the limit, and [`TrainError::Run`]. After an error the parameters are not to be used, unless it is [`TrainError::Run`] and the session's
-    /// states are said to be what they were.
-    pub fn step(&mut self, step: Prepared) -> Result<StepReport, TrainError> {
-        let count = step.batches.len();
-        let [dense_rate, sparse_rate] =
-            [self.config.dense_optimizer.rate(self.steps), self.config.sparse_optimizer.rate(self.steps)];
-        let (mut sums, mut outputs) = (BTreeMap::new(), BTreeMap::<String, f64>::new());
-        let mut overflowed = false;
-        for (batch, mut inputs) in step.batches.into_iter().enumerate() {
-            inputs.insert(names::DENSE_RATE, HostTensor::vector(&[dense_rate as f32]));
-            inputs.insert(names::SPARSE_RATE, HostTensor::vector(&[sparse_rate as f32]));
-            inputs.insert(names::LAST, HostTensor::vector(&[if batch + 1 == count { 1.0f32 } else { 0.0 }]));
-            inputs.insert("seed", HostTensor::i64([], &[self.seed(batch, count)])?);
-            self.carry(&mut inputs, std::mem::take(&mut sums));
-            self.fit(&inputs)?;
-            let results = self.session.run(&inputs)?;
-            for name in &self.reported {
-                let value = results.get(name).and_then(|x| x.to_f64().first().copied()).unwrap_or(f64::NAN);
-                *outputs.entry(name.clone()).or_default() += value / count as f64;
-            }
-            overflowed = results.get(names::FINITE).is_some_and(|finite| finite.to_f64() == [0.0]);
-            sums = self.sums(&results);
-        }
-        self.steps += 1;
-        self.overflows = if overflowed { self.overflows + 1 } else { 0 };
-        let loss = outputs.get(&self.loss).copied().unwrap_or(f64::NAN);
-        self.last_loss = loss;
-        self.check(loss, overflowed)?;
-        Ok(StepReport { step: self.steps, loss, outputs, dense_rate, sparse_rate, overflowed })
-    }
-
     /// What random numbers of a batch are drawn from: another one in every batch of a training.
     fn seed(&self, batch: usize, count: usize) -> i64 {
         let counter = (self.steps.wrapping_mul(count as u64) + batch as u64) & 0xffff_ffff;
@@ -227,21 +177,6 @@ impl Trainer {
         names.filter_map(|name| results.value(&name).cloned().map(|value| (name, value))).collect()
     }
 
-    fn check(&self, loss: f64, overflowed: bool) -> Result<(), TrainError> {
-        if overflowed {
-            let too_many = self.overflows >= MOST_OVERFLOWS;
-            return if too_many {
-                Err(TrainError::Overflow { step: self.steps, steps: self.overflows })
-            } else {
-                Ok(())
-            };
-        }
-        if loss.is_finite() {
-            return Ok(());
-        }
-        Err(TrainError::Diverged { step: self.steps, loss, parameter: self.first_bad_parameter() })
-    }
-
     /// The first parameter, as the model reads them, with an element that is not finite.
     fn first_bad_parameter(&self) -> Option<String> {
         let is_bad = |name: &&String| {
@@ -258,7 +193,7 @@ impl Trainer {
     pub fn check_parameters(&self) -> Result<(), TrainError> {
         match self.first_bad_parameter() {
             None => Ok(()),
-            parameter => Err(TrainError::Diverged { step: self.steps, loss: self.last_loss, parameter }),
+            parameter => Err(TrainError::Diverged { step: self.steps, loss: self.progress.loss, parameter }),
         }
     }
 
@@ -294,7 +229,9 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::parameters`].
     pub fn states(&self) -> Result<BTreeMap<String, HostTensor>, TrainError> {
-        Ok(self.session.states()?)
+        let mut states = self.session.states()?;
+        states.retain(|name, _| self.states.contains_key(name));
+        Ok(states)
     }
 
     /// Goes on where another training of the same objective and configuration was: after `steps` steps, with what
@@ -314,6 +251,7 @@ impl Trainer {
             self.session.set_state(name, tensor)?;
         }
         self.steps = steps;
+        self.submitted.clear();
         Ok(())
     }
 }

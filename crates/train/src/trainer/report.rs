@@ -1,0 +1,172 @@
+//! Steps, which the device makes one after the other, and what they came to, which is read later.
+
+use super::{Prepared, TrainError, Trainer};
+use crate::step::{LATEST, names, reported_rows};
+use rewire_graph::HostTensor;
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+/// Steps in a row that may overflow halves.
+const MOST_OVERFLOWS: u64 = 64;
+
+/// What a step did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepReport {
+    /// The step, from 1.
+    pub step: u64,
+    /// The loss, the mean over the batches of the step.
+    pub loss: f64,
+    /// Outputs of one float, the loss among them, as means over the batches of the step.
+    pub outputs: BTreeMap<String, f64>,
+    /// The learning rate of dense parameters.
+    pub dense_rate: f64,
+    /// The learning rate of tables.
+    pub sparse_rate: f64,
+    /// True if halves overflowed: no parameter changed, and the scale of the loss shrank.
+    pub overflowed: bool,
+}
+
+/// A step whose loss was not read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Submitted {
+    step: u64,
+    batches: usize,
+    rates: [f64; 2],
+}
+
+/// What is known of the steps so far.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The loss that was read last.
+    pub loss: f64,
+    /// Steps up to it that overflowed one after the other.
+    overflows: u64,
+    /// Why training ends after the reports that were handed out.
+    failed: Option<TrainError>,
+    /// Losses are read when as many steps were made.
+    every: Option<NonZeroU64>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { loss: f64::NAN, overflows: 0, failed: None, every: None }
+    }
+}
+
+impl Trainer {
+    /// One step over the batches that were prepared together, and its report, for which it waits.
+    ///
+    /// # Errors
+    /// As [`Trainer::submit`].
+    pub fn step(&mut self, step: Prepared) -> Result<StepReport, TrainError> {
+        let mut reports = self.submit(step)?;
+        reports.extend(self.reports()?);
+        reports.pop().ok_or(TrainError::Empty { expected: 1 })
+    }
+
+    /// One step over the batches that were prepared together, without waiting for what it comes to: the device makes steps while the
+    /// next ones are submitted. Returns what was read of the steps so far: of every 16th step the reports of all since, of
+    /// others none. So a loss that is no number is an error 15 steps later at most, which names its step, and the first parameter that is
+    /// not finite then.
+    ///
+    /// # Errors
+    /// [`TrainError::Diverged`] where a loss is no number, [`TrainError::Overflow`] where steps overflow again and again,
+    /// [`TrainError::Memory`] where the batches need more than the limit, and [`TrainError::Run`]. After an error the parameters
+    /// are not to be used, unless it is [`TrainError::Run`] and the session's states are said to be what they were.
+    pub fn submit(&mut self, step: Prepared) -> Result<Vec<StepReport>, TrainError> {
+        let count = step.batches.len();
+        let rows = reported_rows(&self.config);
+        let mut row: usize = self.submitted.iter().map(|step| step.batches).sum();
+        let mut reports = vec![];
+        if row + count > rows {
+            (reports, row) = (self.reports()?, 0);
+        }
+        if let Some(error) = self.progress.failed.take() {
+            return Err(error);
+        }
+        let rates = [self.config.dense_optimizer.rate(self.steps), self.config.sparse_optimizer.rate(self.steps)];
+        let mut sums = BTreeMap::new();
+        for (batch, mut inputs) in step.batches.into_iter().enumerate() {
+            for (name, rate) in [names::DENSE_RATE, names::SPARSE_RATE].into_iter().zip(rates) {
+                inputs.insert(name, HostTensor::vector(&[rate as f32]));
+            }
+            inputs.insert(names::LAST, HostTensor::vector(&[if batch + 1 == count { 1.0f32 } else { 0.0 }]));
+            inputs.insert(names::ROW, HostTensor::vector(&[((row + batch) % rows) as u32]));
+            inputs.insert("seed", HostTensor::i64([], &[self.seed(batch, count)])?);
+            self.carry(&mut inputs, std::mem::take(&mut sums));
+            self.fit(&inputs)?;
+            let results = self.session.run(&inputs)?;
+            sums = self.sums(&results);
+        }
+        self.steps += 1;
+        self.submitted.push(Submitted { step: self.steps, batches: count.min(rows), rates });
+        let is_asked = self.progress.every.is_some_and(|every| self.steps.is_multiple_of(every.get()));
+        if self.submitted.len() == LATEST || is_asked {
+            reports.extend(self.reports()?);
+        }
+        Ok(reports)
+    }
+
+    /// Lets [`Trainer::submit`] return reports whenever a multiple of `every` steps was made as well.
+    pub fn report_every(&mut self, every: NonZeroU64) {
+        self.progress.every = Some(every);
+    }
+
+    /// Waits for the steps that were submitted and returns the reports that were not read yet, in order.
+    ///
+    /// # Errors
+    /// As [`Trainer::submit`]; before the error of a step come the reports of those before it, from an earlier call.
+    pub fn reports(&mut self) -> Result<Vec<StepReport>, TrainError> {
+        let mut reports = vec![];
+        if self.progress.failed.is_none() && !self.submitted.is_empty() {
+            let values = self.session.state(names::REPORTED)?.to_f32();
+            let mut rows = values.chunks(self.reported.len().max(1));
+            for step in std::mem::take(&mut self.submitted) {
+                let report = self.report_of(step, &rows.by_ref().take(step.batches).collect::<Vec<_>>());
+                match self.check(&report) {
+                    Ok(()) => reports.push(report),
+                    Err(error) => {
+                        self.progress.failed = Some(error);
+                        break;
+                    }
+                }
+            }
+        }
+        match self.progress.failed.take_if(|_| reports.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(reports),
+        }
+    }
+
+    /// The report of a step of the rows of its batches.
+    fn report_of(
+        &self,
+        Submitted { step, rates: [dense_rate, sparse_rate], .. }: Submitted,
+        rows: &[&[f32]],
+    ) -> StepReport {
+        let column = |at: usize| rows.iter().filter_map(move |row| row.get(at).copied().map(f64::from));
+        let mean = |(at, name): (usize, &String)| (name.clone(), column(at).map(|x| x / rows.len() as f64).sum());
+        let mut outputs: BTreeMap<String, f64> = self.reported.iter().enumerate().map(mean).collect();
+        let finite = self.reported.iter().position(|name| name == names::FINITE);
+        let overflowed = finite.is_some_and(|at| column(at).next_back() == Some(0.0));
+        outputs.remove(names::FINITE);
+        let loss = outputs.get(&self.loss).copied().filter(|_| !rows.is_empty()).unwrap_or(f64::NAN);
+        StepReport { step, loss, outputs, dense_rate, sparse_rate, overflowed }
+    }
+
+    fn check(&mut self, report: &StepReport) -> Result<(), TrainError> {
+        self.progress.loss = report.loss;
+        self.progress.overflows = if report.overflowed { self.progress.overflows + 1 } else { 0 };
+        match report.overflowed {
+            true if self.progress.overflows >= MOST_OVERFLOWS => {
+                Err(TrainError::Overflow { step: report.step, steps: self.progress.overflows })
+            }
+            false if !report.loss.is_finite() => Err(TrainError::Diverged {
+                step: report.step,
+                loss: report.loss,
+                parameter: self.first_bad_parameter(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
