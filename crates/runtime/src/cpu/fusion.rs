@@ -25,6 +25,8 @@ pub(super) struct Fusion {
     /// The function before a function in its chain.
     before: HashMap<ExprId, ExprId>,
     absorbed: HashSet<ExprId>,
+    /// Functions that begin a chain with their right operand.
+    turned: HashSet<ExprId>,
 }
 
 impl Fusion {
@@ -48,6 +50,10 @@ impl Fusion {
             if let Some(before) = before {
                 this.before.insert(id, before);
                 this.absorbed.insert(before);
+            } else if let &[a, b] = operands
+                && facts.rates.get(&a) < facts.rates.get(&b)
+            {
+                this.turned.insert(id);
             }
         }
         this
@@ -83,10 +89,10 @@ impl Fusion {
             let (left, step) = match *dag.expr(id) {
                 Expr::Unary(op, a) => (a, ChainStep::Unary(op)),
                 Expr::Binary(op, a, b) if a == b => (a, ChainStep::Both(op)),
-                Expr::Binary(op, a, b) if before == Some(b) && matches!(op, BinaryOp::Add | BinaryOp::Mul) => {
-                    (b, ChainStep::Left(op, a))
-                }
-                Expr::Binary(op, a, b) if before == Some(b) => (b, ChainStep::Right(op, a)),
+                Expr::Binary(op, a, b) if before == Some(b) || self.turned.contains(&id) => match op {
+                    BinaryOp::Add | BinaryOp::Mul => (b, ChainStep::Left(op, a)),
+                    _ => (b, ChainStep::Right(op, a)),
+                },
                 Expr::Binary(op, a, b) => (a, ChainStep::Left(op, b)),
                 Expr::Select(c, a, b) => {
                     let Expr::Binary(comparison, x, y) = *dag.expr(c) else { continue };

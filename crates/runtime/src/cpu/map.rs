@@ -4,13 +4,15 @@ use super::lanes::ROWS;
 use super::machine::RowInputs;
 use super::memory::Memory;
 use super::operand::{Env, count};
+use super::panel::{segments, within};
 use super::run::{moves, runs};
 use super::store::{Blocks, Stores, Target, Writer};
 use super::{Scheduled, tasks};
 use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
-use rewire_graph_rewrite::plan::{Body, Nest, Output};
+use rewire_graph_rewrite::plan::{Body, Extent, Nest, Output};
 use rewire_graph_rewrite::schedule::Map;
+use std::ops::Range;
 
 /// Points of a task.
 const TASK: usize = 1 << 14;
@@ -18,8 +20,8 @@ const TASK: usize = 1 << 14;
 /// A loop without an anchor.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledMap {
-    /// Ways to run the loop, the better ones first.
-    loops: Vec<Loop>,
+    /// Ways to run the loop, the better ones first, each in parts.
+    loops: Vec<Vec<Loop>>,
 }
 
 #[derive(Clone, Debug)]
@@ -34,17 +36,20 @@ impl CompiledMap {
         while let Some(joined) = nests.last().and_then(joined) {
             nests.push(joined);
         }
-        let loops = nests.iter().rev().map(Loop::new).collect::<Result<_, _>>()?;
-        Ok(Self { loops })
+        let parts = |nest: &Nest| divided(nest).iter().map(Loop::new).collect();
+        Ok(Self { loops: nests.iter().rev().map(parts).collect::<Result<_, _>>()? })
     }
 }
 
 impl Scheduled for CompiledMap {
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError> {
         let mut failure = Ok(());
-        for choice in &self.loops {
-            match env.extents(&choice.extents, "the loop") {
-                Ok(extents) => return choice.run(env, outputs, &extents),
+        for parts in &self.loops {
+            let extents = parts.iter().map(|part| env.extents(&part.extents, "the loop"));
+            match extents.collect::<Result<Vec<_>, _>>() {
+                Ok(extents) => {
+                    return parts.iter().zip(extents).try_for_each(|(part, extents)| part.run(env, outputs, &extents));
+                }
                 Err(error) => failure = Err(error),
             }
         }
@@ -99,6 +104,35 @@ fn extents_of(map: &Nest) -> Vec<Dim> {
 
 /// Neighbouring points from which on a row is worth its overhead.
 const LONG: usize = 16;
+/// Columns from which on those that are computed alike are worth a loop of their own.
+const WIDE: usize = 32;
+
+/// A loop for every part of the columns that is computed otherwise, as the parts of a concatenation are.
+fn divided(map: &Nest) -> Vec<Nest> {
+    let all = || vec![map.clone()];
+    let Some((last, outer)) = map.axes.split_last() else { return all() };
+    let columns = last.extent.dense().and_then(Dim::as_const);
+    let roots: Vec<ExprId> = map.outputs.iter().flat_map(Output::roots).collect();
+    let axis = outer.len() as u8;
+    let parts = segments(&map.body.dag, &roots, axis, columns);
+    let is_plain = outer.is_empty() || map.outputs.iter().any(|output| output.columns.is_some());
+    if is_plain || parts.len() < 2 || parts.iter().any(|part| part.len() < WIDE) {
+        return all();
+    }
+    let part = |columns: &Range<usize>| {
+        let (dag, copies) = within(&map.body.dag, &roots, axis, columns);
+        let mut copies = copies.into_iter();
+        let outputs = map.outputs.iter().filter_map(|output| {
+            let index = copies.by_ref().take(output.index.len()).collect();
+            Some(Output { index, value: copies.next()?, ..output.clone() })
+        });
+        let outputs = outputs.collect();
+        let mut part = Nest { body: Body { dag, ..map.body.clone() }, outputs, ..map.clone() };
+        part.axes.iter_mut().next_back().into_iter().for_each(|axis| axis.extent = Extent::Dense(columns.len().into()));
+        part
+    };
+    parts.iter().map(part).collect()
+}
 
 /// The same loop with its last two dimensions as one, where rows are too short to be worth their overhead. Loads that
 /// take neighbouring elements of longer rows go on doing so.

@@ -289,16 +289,19 @@ impl Pass {
     }
 }
 
-/// The weights of some sums where the mask holds. What a slope of SiLU reads of a sigmoid gives SiLU as well.
+/// The weights of some sums where the mask holds. What a slope of SiLU reads of a sigmoid gives SiLU as well, and constant factors
+/// are one, before those that are dot products.
 fn weights(kernel: &Pairs<'_>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
-    let (source, roots) = (&kernel.nest.body.dag, sums.iter().map(|sum| sum.weight).collect::<Vec<_>>());
+    let source = &kernel.nest.body.dag;
+    let factors: Vec<Vec<ExprId>> = sums.iter().map(|sum| factors(kernel, sum.weight)).collect();
+    let roots = factors.concat();
     let sigmoids = source.reachable(&roots).into_iter().filter_map(|id| match *source.expr(id) {
         Expr::Unary(UnaryOp::Sigmoid, x) => Some(x),
         _ => None,
     });
     let sigmoids: Vec<ExprId> = sigmoids.collect();
     let mut dag = Dag::new();
-    let weights = dag.graft(source, &roots, |dag, expr, operands| match (expr, operands) {
+    let copies = dag.graft(source, &roots, |dag, expr, operands| match (expr, operands) {
         (Expr::Select(mask, ..), &[_, seen, _]) if Some(*mask) == kernel.mask => Some(seen),
         (Expr::Unary(UnaryOp::Silu, x), &[copy]) if sigmoids.contains(x) => {
             let sigmoid = dag.unary(UnaryOp::Sigmoid, copy);
@@ -306,7 +309,43 @@ fn weights(kernel: &Pairs<'_>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
         }
         _ => None,
     });
+    let mut copies = copies.into_iter();
+    let weights = factors.iter().map(|factors| product(&mut dag, copies.by_ref().take(factors.len()).collect()));
+    let weights = weights.collect();
     (dag, weights)
+}
+
+/// The factors of a weight where the mask holds.
+fn factors(kernel: &Pairs<'_>, weight: ExprId) -> Vec<ExprId> {
+    let (mut factors, mut rest) = (vec![], vec![weight]);
+    while let Some(id) = rest.pop() {
+        match *kernel.nest.body.dag.expr(id) {
+            Expr::Binary(BinaryOp::Mul, a, b) => rest.extend([b, a]),
+            Expr::Select(mask, seen, _) if Some(mask) == kernel.mask => rest.push(seen),
+            _ => factors.push(id),
+        }
+    }
+    factors
+}
+
+/// The product of some factors.
+fn product(dag: &mut Dag, mut factors: Vec<ExprId>) -> ExprId {
+    let mut constant = 1.0;
+    factors.retain(|&factor| match *dag.expr(factor) {
+        Expr::Float(bits) => {
+            constant *= f32::from_bits(bits);
+            false
+        }
+        _ => true,
+    });
+    factors.sort_by_key(|&factor| matches!(dag.expr(factor), Expr::Value(_)));
+    if constant != 1.0 || factors.is_empty() {
+        let constant = dag.float(constant);
+        factors.insert(1.min(factors.len()), constant);
+    }
+    let mut factors = factors.into_iter();
+    let first = factors.next().unwrap_or(ExprId(0));
+    factors.fold(first, |product, factor| dag.binary(BinaryOp::Mul, product, factor))
 }
 
 impl CompiledSum {

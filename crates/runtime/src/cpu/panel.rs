@@ -67,11 +67,12 @@ impl Panel {
             return Err(CpuError::Unsupported { kernel: "matmul", reason });
         }
         let segment = |columns: Range<usize>| {
-            let (dag, id) = within(dag, id, column, &columns);
-            let program = Program::compile(&dag, &body.operands, &[id], column, &row_value)?;
+            let (dag, roots) = within(dag, &[id], column, &columns);
+            let program = Program::compile(&dag, &body.operands, &roots, column, &row_value)?;
             Ok(Segment { columns, program })
         };
-        let segments = segments(dag, id, column, columns).into_iter().map(segment).collect::<Result<_, CpuError>>()?;
+        let segments =
+            segments(dag, &[id], column, columns).into_iter().map(segment).collect::<Result<_, CpuError>>()?;
         Ok(Self { segments, direct: Direct::new(body, id, row, column)?, row })
     }
 
@@ -87,10 +88,10 @@ impl Panel {
 }
 
 /// Columns between those at which a comparison with a constant changes.
-fn segments(dag: &Dag, id: ExprId, column: u8, columns: Option<usize>) -> Vec<Range<usize>> {
+pub(super) fn segments(dag: &Dag, roots: &[ExprId], column: u8, columns: Option<usize>) -> Vec<Range<usize>> {
     let Some(columns) = columns else { return std::iter::once(0..usize::MAX).collect() };
     let mut starts = vec![0];
-    for id in dag.reachable(&[id]) {
+    for id in dag.reachable(roots) {
         let Expr::Binary(op, a, b) = *dag.expr(id) else { continue };
         let (Expr::Int(_, bound), Some(terms)) = (dag.expr(b), run_along(dag, a, column)) else { continue };
         let start = match op {
@@ -107,23 +108,20 @@ fn segments(dag: &Dag, id: ExprId, column: u8, columns: Option<usize>) -> Vec<Ra
     starts.into_iter().zip(ends).map(|(start, end)| start..end).collect()
 }
 
-/// An expression of the points of a segment, counted from its start.
-fn within(dag: &Dag, id: ExprId, column: u8, columns: &Range<usize>) -> (Dag, ExprId) {
+/// Expressions of the points of a segment, counted from its start.
+pub(super) fn within(dag: &Dag, roots: &[ExprId], column: u8, columns: &Range<usize>) -> (Dag, Vec<ExprId>) {
     if columns.end == usize::MAX {
-        return (dag.clone(), id);
+        return (dag.clone(), roots.to_vec());
     }
     let mut part = Dag::new();
-    let copies = part.graft(dag, &[id], |part, expr, _| match *expr {
+    let copies = part.graft(dag, roots, |part, expr, _| match *expr {
         Expr::Coord(coord) if coord == column => {
             let (point, start) = (part.coord(column, Some(columns.len())), part.int(columns.start as i64));
             Some(part.binary(BinaryOp::Add, point, start))
         }
         _ => None,
     });
-    match copies.first() {
-        Some(&id) => (part, id),
-        None => (dag.clone(), id),
-    }
+    (part, copies)
 }
 
 impl Direct {

@@ -187,6 +187,29 @@ fn outputs_scatter_and_take_columns() {
 }
 
 #[test]
+fn parts_of_a_concatenation_are_loops_of_their_own() {
+    for (rows, widths) in [(7, [40, 33, 64]), (1, [32, 500, 40]), (0, [64, 32, 32]), (3, [5, 33, 64])] {
+        let extents = [rows, widths.iter().sum()];
+        let mut dag = Dag::new();
+        let [row, column] = [0, 1].map(|axis| dag.coord(axis as u8, Some(extents[axis])));
+        let [first, second] = [widths[0], widths[0] + widths[1]].map(|start| dag.int(start as i64));
+        let [in_second, in_third] = [first, second].map(|start| dag.binary(BinaryOp::Sub, column, start));
+        let a = dag.load(0, DType::F32, vec![row, column]);
+        let b = dag.load(1, DType::F32, vec![row, in_second]);
+        let c = dag.load(2, DType::F32, vec![in_third, row]);
+        let b = dag.unary(UnaryOp::Silu, b);
+        let [is_first, is_early] = [first, second].map(|end| dag.binary(BinaryOp::Lt, column, end));
+        let early = dag.select(is_first, a, b);
+        let joined = dag.select(is_early, early, c);
+        let shapes = [[rows, widths[0]], [rows, widths[1]], [widths[2], rows]];
+        let operands = shapes.iter().map(|shape| device(DType::F32, shape.iter().map(|&n| n.into()).collect()));
+        let kernel = map(dag, operands.collect(), &extents, &[joined, column]);
+        let data = shapes.iter().enumerate().map(|(n, shape)| Data::Device(tensor(DType::F32, shape, n as u32)));
+        check(&kernel, &data.collect::<Vec<_>>(), &extents, 1e-6);
+    }
+}
+
+#[test]
 fn long_vectors_and_empty_loops() {
     let mut dag = Dag::new();
     let x = dag.coord(0, None);
