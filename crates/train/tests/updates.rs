@@ -1,4 +1,4 @@
-//! Dense parameters are updated as few vectors, whatever their number.
+//! Small dense parameters are updated as one vector, whatever their number.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, HostTensor, Scope};

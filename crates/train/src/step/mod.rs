@@ -88,10 +88,8 @@ pub(crate) mod names {
         format!("{moment}.{parameter}")
     }
 
-    /// Dense parameters that are updated as one vector.
-    pub fn vector(number: usize) -> String {
-        format!("dense:{number}")
-    }
+    /// Small dense parameters, which are updated as one vector.
+    pub const SMALL: &str = "small:dense";
 
     /// The average of a parameter.
     pub fn average(parameter: &str) -> String {

@@ -4,8 +4,8 @@ use crate::{LossScale, Moment, Optimizer, TrainConfig};
 use rewire_graph::{DType, Dim, Scope, Tensor, Type};
 use std::collections::BTreeMap;
 
-/// Elements of a vector of dense parameters, unless it is one of a single parameter: they take less than a binding of the WebGPU baseline.
-const LONGEST: usize = 1 << 24;
+/// Elements up to which a parameter is small: starting kernels takes longer than what they do.
+const SMALL: usize = 1024;
 
 /// Steps after which a loss is read at the latest.
 pub(crate) const LATEST: usize = 16;
@@ -86,20 +86,19 @@ impl Update<'_> {
         self.scope.state(name, DType::F32, shape)
     }
 
-    /// Joins the gradients of dense parameters, which are updated as a few vectors: returns the parameters of each.
+    /// Joins the gradients of small dense parameters, which are updated as one vector: returns the parameters of each vector. The update
+    /// of a large one is part of the kernel that computes its gradient.
     fn joined(&mut self, gradients: &mut Gradients) -> BTreeMap<String, Vec<Part>> {
         let mut vectors: BTreeMap<String, Vec<Part>> = BTreeMap::new();
-        let (mut number, mut length) = (0, 0);
+        let mut length = 0;
         for name in gradients.parameters.iter().filter(|(_, table)| table.is_none()).map(|(name, _)| name) {
             let Some(own) = self.outputs.remove(&gradient(name)) else { continue };
             let extents: Vec<usize> = own.shape().iter().filter_map(Dim::as_const).collect();
             let count: usize = extents.iter().product();
-            if length > 0 && length + count > LONGEST {
-                (number, length) = (number + 1, 0);
-            }
-            let parts = vectors.entry(names::vector(number)).or_default();
-            parts.push(Part { name: name.clone(), gradient: own, start: length, count });
-            length += count;
+            let (vector, start) = if count > SMALL { (name.as_str(), 0) } else { (names::SMALL, length) };
+            length += if count > SMALL { 0 } else { count };
+            let parts = vectors.entry(vector.to_owned()).or_default();
+            parts.push(Part { name: name.clone(), gradient: own, start, count });
         }
         gradients.parameters.retain(|_, table| table.is_some());
         for (name, parts) in &vectors {
