@@ -5,7 +5,7 @@ use super::machine::RowInputs;
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::panel::{segments, within};
-use super::run::{moves, runs};
+use super::run::scattered;
 use super::store::{Blocks, Stores, Target, Writer};
 use super::{Scheduled, tasks};
 use rewire_graph::Dim;
@@ -102,6 +102,11 @@ fn extents_of(map: &Nest) -> Vec<Dim> {
     map.axes.iter().filter_map(|axis| axis.extent.dense().cloned()).collect()
 }
 
+/// What a loop evaluates.
+fn values(map: &Nest) -> Vec<ExprId> {
+    map.outputs.iter().flat_map(Output::roots).collect()
+}
+
 /// Neighbouring points from which on a row is worth its overhead.
 const LONG: usize = 16;
 /// Columns from which on those that are computed alike are worth a loop of their own.
@@ -112,7 +117,7 @@ fn divided(map: &Nest) -> Vec<Nest> {
     let all = || vec![map.clone()];
     let Some((last, outer)) = map.axes.split_last() else { return all() };
     let columns = last.extent.dense().and_then(Dim::as_const);
-    let roots: Vec<ExprId> = map.outputs.iter().flat_map(Output::roots).collect();
+    let roots = values(map);
     let axis = outer.len() as u8;
     let parts = segments(&map.body.dag, &roots, axis, columns);
     let is_plain = outer.is_empty() || map.outputs.iter().any(|output| output.columns.is_some());
@@ -151,7 +156,7 @@ fn joined(map: &Nest) -> Option<Nest> {
     let is_short = width < LONG;
     let width = dag.int(width as i64);
     let (row, column) = (dag.binary(BinaryOp::Div, point, width), dag.binary(BinaryOp::Mod, point, width));
-    let roots: Vec<ExprId> = map.outputs.iter().flat_map(Output::roots).collect();
+    let roots = values(map);
     let copies = dag.graft(&map.body.dag, &roots, |_, expr, _| match *expr {
         Expr::Coord(coord) if coord == axis => Some(row),
         Expr::Coord(coord) if coord == axis + 1 => Some(column),
@@ -166,17 +171,7 @@ fn joined(map: &Nest) -> Option<Nest> {
     let extents = rest.iter().cloned().chain([extent]).collect::<Vec<_>>();
     let body = Body { dag, operands: map.body.operands.clone(), sizes: map.body.sizes.clone() };
     let joined = Nest::map(body, extents, outputs);
-    (is_short || scattered(&joined) <= scattered(map)).then_some(joined)
-}
-
-/// Number of loads that do not take neighbouring elements at neighbouring points.
-fn scattered(map: &Nest) -> usize {
-    let axis = map.axes.len().saturating_sub(1) as u8;
-    let mut dag = map.body.dag.clone();
-    let runs = runs(&mut dag, &map.body.operands, axis);
-    let loads = map.body.dag.ids().filter(|id| match map.body.dag.expr(*id) {
-        Expr::Load { index, .. } => moves(&map.body.dag, index, axis) && !runs.contains_key(id),
-        _ => false,
-    });
-    loads.count()
+    let (flat, single) =
+        (scattered(&joined.body, &values(&joined), axis), scattered(&map.body, &values(map), axis + 1));
+    (is_short || flat <= single).then_some(joined)
 }

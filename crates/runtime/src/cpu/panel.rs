@@ -9,7 +9,7 @@ use super::operand::Env;
 use super::product::Matrix;
 use super::program::{AnchorValue, Program};
 use super::reductions::{ReductionMachines, row_value};
-use super::run::{constant, moves, run_along};
+use super::run::{constant, moves, run_along, scattered};
 use super::scratch::room;
 use super::storage::Elements;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -23,6 +23,9 @@ pub(super) struct Panel {
     segments: Vec<Segment>,
     direct: Option<Direct>,
     row: u8,
+    column: u8,
+    /// It is computed column by column, since its loads take neighbours there.
+    by_column: bool,
 }
 
 /// Columns that are computed alike.
@@ -66,14 +69,15 @@ impl Panel {
             let reason = "an element of a product is no float".to_owned();
             return Err(CpuError::Unsupported { kernel: "matmul", reason });
         }
+        let by_column = dag.values(id) == 0 && scattered(body, &[id], column) > scattered(body, &[id], row);
+        let (along, points) = if by_column { (row, None) } else { (column, columns) };
         let segment = |columns: Range<usize>| {
-            let (dag, roots) = within(dag, &[id], column, &columns);
-            let program = Program::compile(&dag, &body.operands, &roots, column, &row_value)?;
+            let (dag, roots) = within(dag, &[id], along, &columns);
+            let program = Program::compile(&dag, &body.operands, &roots, along, &row_value)?;
             Ok(Segment { columns, program })
         };
-        let segments =
-            segments(dag, &[id], column, columns).into_iter().map(segment).collect::<Result<_, CpuError>>()?;
-        Ok(Self { segments, direct: Direct::new(body, id, row, column)?, row })
+        let segments = segments(dag, &[id], along, points).into_iter().map(segment).collect::<Result<_, CpuError>>()?;
+        Ok(Self { segments, direct: Direct::new(body, id, row, column)?, row, column, by_column })
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> PanelMachine<'a> {
@@ -197,6 +201,9 @@ impl PanelMachine<'_> {
         {
             return Ok(matrix);
         }
+        if self.panel.by_column {
+            return self.columns(coords, first, (rows, columns));
+        }
         let pitch = columns.next_multiple_of(16);
         let elements = room(&mut self.elements, rows * pitch)?;
         for (group, lines) in elements.chunks_mut((ROWS * pitch).max(1)).enumerate() {
@@ -215,6 +222,30 @@ impl PanelMachine<'_> {
         }
         Matrix::new(elements, (rows, columns), (pitch, 1))
             .ok_or_else(|| CpuError::Content { dtype: DType::F32, shape: vec![rows, columns] })
+    }
+}
+
+impl PanelMachine<'_> {
+    /// [`PanelMachine::matrix`], computed column by column.
+    fn columns(
+        &mut self,
+        coords: &mut Coords,
+        first: usize,
+        (rows, columns): (usize, usize),
+    ) -> Result<Matrix<'_>, CpuError> {
+        let (axis, pitch) = (usize::from(self.panel.column), rows.next_multiple_of(16));
+        let elements = room(&mut self.elements, columns * pitch)?;
+        for (group, lines) in elements.chunks_mut((ROWS * pitch).max(1)).enumerate() {
+            coords.count(axis, group * ROWS);
+            let count = ROWS.min(columns - group * ROWS);
+            let inputs = RowInputs { rows: count, coords: coords.all(), ..RowInputs::default() };
+            for (_, machine) in &mut self.machines {
+                fill(machine, inputs, (first, rows), (&mut [&mut *lines], pitch));
+            }
+        }
+        coords.set(axis, 0);
+        let matrix = Matrix::new(elements, (columns, rows), (pitch, 1)).map(Matrix::transposed);
+        matrix.ok_or_else(|| CpuError::Content { dtype: DType::F32, shape: vec![rows, columns] })
     }
 }
 

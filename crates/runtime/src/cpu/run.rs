@@ -2,7 +2,7 @@
 
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::plan::Operand;
+use rewire_graph_rewrite::plan::{Body, Operand};
 use std::collections::HashMap;
 
 /// Indices that move by one element a point: the last ones, as one index of the elements they span.
@@ -85,4 +85,14 @@ pub(super) fn runs(dag: &mut Dag, operands: &[Operand], axis: u8) -> HashMap<Exp
         }
     }
     runs
+}
+
+/// Number of loads that do not take neighbouring elements at neighbouring points of `axis`.
+pub(super) fn scattered(body: &Body, roots: &[ExprId], axis: u8) -> usize {
+    let runs = runs(&mut body.dag.clone(), &body.operands, axis);
+    let loads = body.dag.reachable(roots).into_iter().filter(|id| match body.dag.expr(*id) {
+        Expr::Load { index, .. } => moves(&body.dag, index, axis) && !runs.contains_key(id),
+        _ => false,
+    });
+    loads.count()
 }

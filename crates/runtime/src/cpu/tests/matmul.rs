@@ -170,3 +170,33 @@ fn ragged_products_meet_plain_loops() {
         }
     }
 }
+
+/// `sum over k of tanh(a(k, m)) * b(k, n)`.
+fn turned(m: usize, n: usize) -> Computation {
+    let mut dag = Dag::new();
+    let [row, column, x] = [0, 1, 2].map(|axis| dag.coord(axis, None));
+    let a = dag.load(0, DType::F32, vec![x, row]);
+    let a = dag.unary(UnaryOp::Tanh, a);
+    let b = dag.load(1, DType::F32, vec![x, column]);
+    let value = dag.value(0, Scalar::F32);
+    let shape: Vec<Dim> = vec![m.into(), n.into()];
+    let output =
+        Output { target: 0, dtype: DType::F32, shape: shape.clone(), index: vec![row, column], value, columns: None };
+    let operands = [m, n].map(|width| device(DType::F32, vec![symbol(0), width.into()]));
+    let mut axes = Axis::points(shape);
+    axes.push(Axis::sum(Extent::Dense(symbol(0))));
+    let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b] }];
+    Computation::Nest(Nest { body: body(dag, operands.to_vec()), axes, accumulations, outputs: vec![output] })
+}
+
+#[test]
+fn a_computed_factor_may_lie_transposed() {
+    for (m, n, k) in [(1, 1, 1), (70, 25, 130), (25, 64, 600), (130, 3, 0), (3, 200, 65)] {
+        let data = [m, n].map(|width| Data::Device(tensor(DType::F32, &[k, width], width as u32)));
+        let out = run_on_any_threads(&turned(m, n), &data, &vec![k as i64]);
+        let (a, b) = (floats(&data[0]), floats(&data[1]));
+        let element = |i: usize, j: usize| (0..k).map(|x| a[x * m + i].tanh() * b[x * n + j]).sum::<f64>();
+        let expected: Vec<f64> = (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| element(i, j)).collect();
+        assert_close(&out[0], &expected, 3e-6);
+    }
+}
