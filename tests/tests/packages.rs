@@ -1,7 +1,8 @@
 //! Packages whose bytes were changed: errors where a hash tells it, and errors or results where the hash was made anew.
 
 use proptest::prelude::*;
-use rewire::package::Package;
+use rewire::package::{Package, TargetKernels};
+use rewire_graph_rewrite::emit::Target;
 use rewire_tests::fuzz::packages::{changed_package, kept, rank, seal};
 use rewire_tests::fuzz::plans::{ABSURD, SMALL};
 use serde_json::{Value, json};
@@ -65,6 +66,72 @@ fn with_head(pointer: &str, value: Value) -> String {
     error(parts.sealed())
 }
 
+#[test]
+fn kernels_of_format_1_are_read_for_good() {
+    let package = Package::parse(kept().sealed()).unwrap();
+    let kernels = package.kernels().unwrap();
+    assert_eq!(package.targets().unwrap(), [Target::BASELINE]);
+    assert_eq!((kernels.len(), kernels[0].name.as_str()), (1, "baseline"));
+    assert!(kernels[0].kernels.iter().flatten().all(|kernel| kernel.wgsl.contains("fn main")));
+    assert_eq!(kernels[0].kernels.len(), package.plan().unwrap().steps.len());
+}
+
+#[test]
+fn devices_that_there_are_not_are_errors() {
+    let with = |change: fn(&mut Target)| {
+        let mut target = Target::BASELINE;
+        change(&mut target);
+        let mut parts = kept().clone();
+        parts.kernels[0]["target"] = json!(target);
+        error(parts.sealed())
+    };
+    for wrong in [
+        with(|target| target.invocations = 0),
+        with(|target| target.workgroup_bytes = u32::MAX),
+        with(|target| target.binding_bytes = u64::MAX),
+        with(|target| target.subgroup_size = 3),
+        with(|target| target.matrix = 1),
+        with(|target| target.storage_buffers = 1),
+    ] {
+        assert!(wrong.contains("kernels: are for what no device offers"), "{wrong}");
+    }
+    let mut parts = kept().clone();
+    parts.kernels = json!(vec![parts.kernels[0].clone(); 17]);
+    assert!(error(parts.sealed()).contains("kernels: are for 17 devices: expected 16 at most"));
+}
+
+/// What devices may offer.
+fn targets() -> impl Strategy<Value = Target> {
+    let features = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let sizes = (0..8u32, 0..3usize, 8..200u32, 14..21u32, 256..4097u32, 27..41u32);
+    (features, sizes).prop_map(
+        |((f16, int64, subgroups, software), (size, matrix, buffers, bytes, threads, binding))| Target {
+            f16,
+            int64,
+            subgroups,
+            subgroup_size: (1 << size) & !1,
+            matrix: [0, 8, 16][matrix],
+            software,
+            storage_buffers: buffers,
+            workgroup_bytes: 1 << bytes,
+            invocations: threads,
+            binding_bytes: 1 << binding,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 25, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn kernels_are_emitted_for_whatever_a_device_may_offer(target in targets()) {
+        prop_assert!(target.is_device(), "{target:?}");
+        let plan = Package::parse(kept().sealed()).unwrap().plan().unwrap();
+        let emitted = TargetKernels::of(&plan, "x", &target).kernels;
+        prop_assert!(emitted.iter().any(Option::is_some));
+    }
+}
+
 fn error(bytes: Vec<u8>) -> String {
     rewire::describe(&rank(bytes).unwrap_err())
 }
@@ -74,10 +141,10 @@ fn what_a_package_must_not_say_has_an_error() {
     let huge = json!(u64::MAX);
     assert!(with_head("/parts/0/bytes", huge.clone()).contains("head: has parts beyond the end"));
     assert!(with_head("/parts/1/bytes", huge).contains("head: has parts beyond the end"));
-    assert!(with_head("/parts/1/bytes", json!(64)).contains("head: has parts that end before the end"));
+    assert!(with_head("/parts/2/bytes", json!(64)).contains("head: has parts that end before the end"));
     assert!(with_head("/parts", json!([])).contains("head: has parts that end before the end"));
     assert!(with_head("/parts/0/name", json!("x")).contains("plan: is not there"));
-    assert!(with_head("/parts/1/name", json!("x")).contains("weights: is not there"));
+    assert!(with_head("/parts/2/name", json!("x")).contains("weights: is not there"));
     assert!(with_head("/inputs/0/name", json!("x")).contains("plan: has other inputs or outputs than the head tells"));
     assert!(with_head("/config", Value::Null).contains("has no configuration"));
     assert!(with_head("/config", json!("{}")).contains("is not a good configuration"));

@@ -120,6 +120,10 @@ pub struct Package {
     #[arg(long, value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(["f32", "f16", "int8"]).try_map(|text| storage(&text)))]
     pub tables: Option<DType>,
+    /// A device that the package is for beside the baseline: an adapter as for --adapter, or a file of JSON that tells what it
+    /// offers. May be given several times.
+    #[arg(long = "for", value_name = "ADAPTER")]
+    pub devices: Vec<String>,
     #[command(flatten)]
     pub weights: Weights,
 }

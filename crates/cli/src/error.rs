@@ -33,6 +33,8 @@ pub enum CliError {
     Differentiate(#[from] DifferentiateError),
     #[error(transparent)]
     Rewrite(Box<RewriteError>),
+    #[error("{file} does not describe a device")]
+    Target { file: String, source: serde_json::Error },
     #[error("cannot write {file}")]
     Write { file: String, source: io::Error },
     #[error("{failed} of {cases} cases are not ok")]

@@ -2,9 +2,10 @@ use crate::args::{Common, Package as Options};
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire::rank::{self, Precision, pack, parse_config};
+use rewire::graph_rewrite::emit::Target;
+use rewire::rank::{self, PackOptions, Precision, pack, parse_config};
 use rewire::weights::Weights;
-use rewire::write_file;
+use rewire::{Gpu, Kernel, write_file};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -29,7 +30,9 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         None => ("the model in the program".to_owned(), demo::CONFIG.to_owned(), Weights::parse(demo::WEIGHTS)?),
     };
     let precision = Precision { weights: options.dtype, tables: options.tables.unwrap_or(options.dtype) };
-    let package = pack(&name, &config, &weights, precision, options.weights.allow_unread)?;
+    let devices = options.devices.iter().map(|device| describe(device)).collect::<Result<_, CliError>>()?;
+    let with = PackOptions { precision, devices, allow_unread: options.weights.allow_unread };
+    let package = pack(&name, &config, &weights, &with)?;
     let file = options.out.display().to_string();
     write_file(&options.out, package.bytes()).map_err(|source| CliError::Write { file: file.clone(), source })?;
     let plan = package.plan().map_err(rank::RankError::from)?;
@@ -48,6 +51,16 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         false => output.line(packaged.text())?,
     }
     Ok(())
+}
+
+/// What a device offers: the adapter that is meant, or what a file says.
+fn describe(device: &str) -> Result<(String, Target), CliError> {
+    if let Ok(text) = std::fs::read_to_string(device) {
+        let wrong = |source| CliError::Target { file: device.to_owned(), source };
+        return Ok((device.to_owned(), serde_json::from_str(&text).map_err(wrong)?));
+    }
+    let gpu = Gpu::for_kernel(Kernel::Wgpu, Some(device))?.ok_or_else(|| CliError::NoDevice(device.to_owned()))?;
+    Ok((gpu.name(), gpu.target().clone()))
 }
 
 impl Packaged {

@@ -168,6 +168,32 @@ fn what_is_no_whole_package_is_an_error() {
 }
 
 #[test]
+fn a_package_is_for_devices_that_are_told() {
+    let folder = Folder::new();
+    let (plain, with) = (folder.0.join("plain.rewire"), folder.0.join("with.rewire"));
+    let mut target = json!({
+        "f16": true, "int64": false, "subgroups": true, "subgroup_size": 32, "matrix": 16, "software": false,
+        "storage_buffers": 16, "workgroup_bytes": 32768, "invocations": 1024, "binding_bytes": 134217728,
+    });
+    let file = folder.write("device.json", target.to_string());
+    let (kept, users) = (kept("format-1.rewire"), kept("users.jsonl"));
+    let bytes = |told: Value| told["bytes"].as_u64().unwrap();
+    let less = bytes(package(&plain, &["--model", &kept, "--dtype", "f16"]));
+    let more = bytes(package(&with, &["--model", &kept, "--dtype", "f16", "--for", &file]));
+    assert!(more > less + 10_000, "{less} {more}");
+    let text = String::from_utf8_lossy(&std::fs::read(&with).unwrap()).into_owned();
+    assert!(text.contains("device.json") && text.contains("enable f16;"));
+    let ranked = |file: &Path| ranked(&rank(&file.display().to_string(), &["--data", &users]));
+    assert!(ranked(&plain) == ranked(&with));
+    let package =
+        |device: &str| run(&["package", "--model", &kept, "--for", device, "--out", &with.display().to_string()]);
+    target["invocations"] = json!(1);
+    package(&folder.write("small.json", target.to_string())).failed_with(&["kernels: are for what no device offers"]);
+    package(&folder.write("other.json", "{}")).failed_with(&["other.json does not describe a device", "missing field"]);
+    package("no such adapter").failed_with(&["no such adapter"]);
+}
+
+#[test]
 fn a_model_that_is_not_good_makes_no_package() {
     let folder = Folder::new();
     let model = folder.model(|config| config["features"]["genre"]["num_embeddings"] = json!(17), |_| {});

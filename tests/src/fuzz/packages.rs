@@ -4,6 +4,8 @@ use super::plans::{ABSURD, SMALL, changed};
 use crate::noise::Noise;
 use rewire::package::Package;
 use rewire::rank::{Batch, RankError, RankOptions, Ranker};
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::mapping::map;
 use rewire_runtime::Kernel;
 use serde_json::Value;
 use std::sync::OnceLock;
@@ -25,6 +27,8 @@ pub struct Parts {
     pub head: Value,
     /// The plan.
     pub plan: Value,
+    /// Its kernels.
+    pub kernels: Value,
     /// The bytes of its weights.
     pub weights: Vec<u8>,
 }
@@ -43,9 +47,11 @@ pub fn kept() -> &'static Parts {
             end = start + told["bytes"].as_u64().unwrap() as usize;
             &PACKAGE[start..end]
         };
-        let (plan, weights) = (part(0, "plan"), part(1, "weights").to_vec());
+        let [plan, kernels] =
+            [(0, "plan"), (1, "kernels")].map(|(at, name)| serde_json::from_slice(part(at, name)).unwrap());
+        let weights = part(2, "weights").to_vec();
         assert_eq!(end, PACKAGE.len());
-        let kept = Parts { plan: serde_json::from_slice(plan).unwrap(), weights, head };
+        let kept = Parts { plan, kernels, weights, head };
         assert_eq!(kept.sealed().len(), PACKAGE.len());
         rank(kept.sealed()).unwrap();
         kept
@@ -55,10 +61,10 @@ pub fn kept() -> &'static Parts {
 impl Parts {
     /// A package of them with a hash that is right, and lengths too unless the head tells others.
     pub fn sealed(&self) -> Vec<u8> {
-        let plan = serde_json::to_vec(&self.plan).unwrap();
+        let [plan, kernels] = [&self.plan, &self.kernels].map(|part| serde_json::to_vec(part).unwrap());
         let mut head = self.head.clone();
         let told = kept_parts(&head);
-        for (number, (part, was)) in [plan.len(), self.weights.len()].into_iter().zip(told).enumerate() {
+        for (number, (part, was)) in [plan.len(), kernels.len(), self.weights.len()].into_iter().zip(told).enumerate() {
             if was {
                 head["parts"][number]["bytes"] = part.into();
             }
@@ -68,7 +74,7 @@ impl Parts {
         bytes.resize(HEADER, 0);
         bytes.extend((head.len() as u64).to_le_bytes());
         bytes.extend(head);
-        for part in [&plan, &self.weights] {
+        for part in [&plan, &kernels, &self.weights] {
             bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
             bytes.extend(part);
         }
@@ -78,10 +84,10 @@ impl Parts {
 }
 
 /// By part, whether the head tells the length that it had.
-fn kept_parts(head: &Value) -> [bool; 2] {
+fn kept_parts(head: &Value) -> [bool; 3] {
     static LENGTHS: OnceLock<Value> = OnceLock::new();
     let lengths = LENGTHS.get_or_init(|| head["parts"].clone());
-    [0, 1].map(|number| head["parts"].get(number).is_some() && head["parts"][number] == lengths[number])
+    [0, 1, 2].map(|number| head["parts"].get(number).is_some() && head["parts"][number] == lengths[number])
 }
 
 /// Writes length and hash of a package into its header.
@@ -94,13 +100,18 @@ pub fn seal(bytes: &mut [u8]) {
     bytes[HASHED..HEADER].copy_from_slice(&hasher.finish_128().to_le_bytes());
 }
 
-/// Ranks the users of the tests with a package, on the CPU.
+/// Emits the kernels of a package for its devices, and ranks the users of the tests with it, on the CPU.
 ///
 /// # Errors
 /// What the package or the run says.
 pub fn rank(package: Vec<u8>) -> Result<usize, RankError> {
     let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
-    let ranker = Ranker::from_package(&Package::parse(package)?, &options)?;
+    let package = Package::parse(package)?;
+    drop(package.kernels());
+    for target in package.targets()? {
+        drop(map(&package.plan()?, &target, &Tuning::default()));
+    }
+    let ranker = Ranker::from_package(&package, &options)?;
     let mut batch: Batch = ranker.batch();
     for line in USERS.lines() {
         if batch.push_json(line.as_bytes()).is_err() {
@@ -110,12 +121,13 @@ pub fn rank(package: Vec<u8>) -> Result<usize, RankError> {
     Ok(ranker.rank_batch(&batch)?.len())
 }
 
-/// The kept package with changes, each at a place and by a choice: in its head, its plan or its weights.
+/// The kept package with changes, each at a place and by a choice: in its head, its plan, its kernels or its weights.
 pub fn changed_package(part: usize, numbers: &[i64], choices: &[(usize, u64)]) -> Vec<u8> {
     let mut parts = kept().clone();
-    match part % 3 {
+    match part % 4 {
         0 => parts.head = changed(&parts.head, numbers, choices),
         1 => parts.plan = changed(&parts.plan, numbers, choices),
+        2 => parts.kernels = changed(&parts.kernels, numbers, choices),
         _ => {
             for &(place, choice) in choices {
                 // Half of the changes are in the header of the weights.

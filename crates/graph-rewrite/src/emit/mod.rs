@@ -87,6 +87,24 @@ impl Target {
         binding_bytes: 128 << 20,
     };
 
+    /// True for what a device may offer: no less than the baseline, and sizes that there are. Kernels can be emitted for it.
+    ///
+    /// ```
+    /// use rewire_graph_rewrite::emit::Target;
+    /// assert!(Target::BASELINE.is_device());
+    /// assert!(!Target { invocations: 0, ..Target::BASELINE }.is_device());
+    /// assert!(!Target { matrix: 7, ..Target::BASELINE }.is_device());
+    /// ```
+    pub fn is_device(&self) -> bool {
+        let least = &Self::BASELINE;
+        self.storage_buffers >= least.storage_buffers
+            && (least.workgroup_bytes..=1 << 20).contains(&self.workgroup_bytes)
+            && (least.invocations..=1 << 12).contains(&self.invocations)
+            && (least.binding_bytes..=1 << 40).contains(&self.binding_bytes)
+            && [0, 8, 16].contains(&self.matrix)
+            && (self.subgroup_size == 0 || self.subgroup_size.is_power_of_two() && self.subgroup_size <= 128)
+    }
+
     /// What both targets offer.
     ///
     /// ```

@@ -10,7 +10,7 @@
 //! | 32..48 | XXH3 of all other bytes, 128 bits |
 //! | 48..56 | bytes of the head |
 //! | from 56 on | the head, JSON: configuration, inputs and outputs, and where the parts lie |
-//! | at multiples of 64 | the parts: `plan`, JSON, and `weights`, a safetensors file |
+//! | at multiples of 64 | the parts: `plan` and, if there are any, `kernels`, JSON, and `weights`, a safetensors file |
 //!
 //! Numbers are little-endian. All formats begin with the first 48 bytes, so that a program tells a file of one that came after it
 //! from a damaged one. Nothing in a package is trusted: the hash tells damage, and whatever passes it is checked as any plan from a
@@ -19,14 +19,17 @@
 mod error;
 mod head;
 mod header;
+mod kernels;
 
 pub use error::PackageError;
 pub use head::Vocabulary;
 pub use header::Version;
+pub use kernels::TargetKernels;
 
 use crate::weights::{Part, Weights};
 use head::Head;
 use rewire_graph::SharedBytes;
+use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::Plan;
 use std::sync::Arc;
 #[cfg(feature = "files")]
@@ -47,7 +50,7 @@ use std::{io::Read, path::Path};
 /// let plan = rewire::lower(&rewire::optimize(graph)?.0)?;
 /// let weights = BTreeMap::from([("weight".to_owned(), HostTensor::f32([2, 3], &[0.5; 6])?)]);
 ///
-/// let written = Package::new(&plan, None, &serialize(&weights, &BTreeMap::new())?)?;
+/// let written = Package::new(&plan, None, &serialize(&weights, &BTreeMap::new())?, &[])?;
 /// let package = Package::parse(written.bytes().to_vec())?;
 /// let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
 /// let mut session = Model::load(package.plan()?, package.weights(), options)?.session();
@@ -60,18 +63,30 @@ pub struct Package {
     bytes: Part,
     head: Head,
     plan: Part,
+    kernels: Option<Part>,
     weights: Weights<'static>,
 }
 
 impl Package {
-    /// A package of a plan with its weights, the bytes of a safetensors file, and the text of the model's configuration, if it has
-    /// one.
+    /// A package of a plan with its weights, the bytes of a safetensors file, the text of the model's configuration, if it has
+    /// one, and its kernels for some devices.
     ///
     /// # Errors
     /// [`PackageError`] names the part that cannot be stored.
-    pub fn new(plan: &Plan, config: Option<&str>, weights: &[u8]) -> Result<Self, PackageError> {
+    pub fn new(
+        plan: &Plan,
+        config: Option<&str>,
+        weights: &[u8],
+        kernels: &[TargetKernels],
+    ) -> Result<Self, PackageError> {
+        let targets: Vec<Target> = kernels.iter().map(|kernels| kernels.target.clone()).collect();
+        kernels::check(&targets)?;
         let stored = serde_json::to_vec(plan).map_err(|error| PackageError::part("plan", error))?;
-        let content = Head::content(plan, config, &[("plan", &stored), ("weights", weights)])?;
+        let emitted = serde_json::to_vec(kernels).map_err(|error| PackageError::part("kernels", error))?;
+        let mut parts = vec![("plan", stored.as_slice())];
+        parts.extend((!kernels.is_empty()).then_some(("kernels", emitted.as_slice())));
+        parts.push(("weights", weights));
+        let content = Head::content(plan, config, &parts)?;
         Self::parse([&header::header(&content)[..], &content].concat())
     }
 
@@ -107,8 +122,9 @@ impl Package {
         let (head, parts) = Head::read(header::check((*bytes).as_ref())?)?;
         let weights = Weights::shared(Arc::new(Part::of(&bytes, parts.get("weights")?)))?;
         let plan = Part::of(&bytes, parts.get("plan")?);
+        let kernels = parts.get("kernels").ok().map(|range| Part::of(&bytes, range));
         let all = 0..(*bytes).as_ref().len();
-        Ok(Self { bytes: Part::of(&bytes, all), head, plan, weights })
+        Ok(Self { bytes: Part::of(&bytes, all), head, plan, kernels, weights })
     }
 
     /// All bytes.
@@ -124,6 +140,25 @@ impl Package {
         let plan = serde_json::from_slice(self.plan.as_ref()).map_err(|error| PackageError::part("plan", error))?;
         self.head.check(&plan)?;
         Ok(plan)
+    }
+
+    /// What the devices offer that the package has kernels for.
+    ///
+    /// # Errors
+    /// [`PackageError::Part`].
+    pub fn targets(&self) -> Result<Vec<Target>, PackageError> {
+        self.kernels.as_ref().map_or(Ok(vec![]), |part| kernels::targets(part.as_ref()))
+    }
+
+    /// The kernels for people and other programs. This one runs none of them: it emits its own, while the device opens where
+    /// [`Package::targets`] tells what it will offer.
+    ///
+    /// # Errors
+    /// [`PackageError::Part`].
+    pub fn kernels(&self) -> Result<Vec<TargetKernels>, PackageError> {
+        let decode =
+            |part: &Part| serde_json::from_slice(part.as_ref()).map_err(|error| PackageError::part("kernels", error));
+        self.kernels.as_ref().map_or(Ok(vec![]), decode)
     }
 
     /// The weights, by the names of the plan's parameters.

@@ -37,7 +37,7 @@ pub use error::{RankError, RequestError, RequestFault};
 pub use files::{is_model, read_config, read_config_text, read_weights};
 pub use json::{JsonError, whole};
 pub use options::{RankOptions, parse_config};
-pub use package::{Precision, pack};
+pub use package::{PackOptions, Precision, pack};
 pub use ranker::{Ranker, Task};
 pub use request::Request;
 pub use rewire_hstu::models::dlrm_hstu::{Config, trace};

@@ -2,9 +2,10 @@
 
 use super::scorer::check_buffers;
 use super::{Config, RankError, parse_config, trace, unread};
-use crate::package::{Package, PackageError};
+use crate::package::{Package, PackageError, TargetKernels};
 use crate::weights::{Weights, serialize};
 use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Named, Plan};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Kernel, Model, ModelOptions, RuntimeError};
@@ -25,13 +26,23 @@ impl Default for Precision {
     }
 }
 
-/// Packages a model: the text of its `config.json`, which `name` stands for in errors, and its weights. With `allow_unread` the
-/// weights may have tensors that the model does not read.
+/// How a model is packaged.
+#[derive(Clone, Debug, Default)]
+pub struct PackOptions {
+    /// How parameters are stored.
+    pub precision: Precision,
+    /// Devices that the package has kernels for beside the baseline's: a name for people, and what each offers.
+    pub devices: Vec<(String, Target)>,
+    /// Takes weights with tensors that the model does not read.
+    pub allow_unread: bool,
+}
+
+/// Packages a model: the text of its `config.json`, which `name` stands for in errors, and its weights.
 ///
 /// ```no_run
-/// use rewire::rank::{Precision, RankOptions, Ranker, pack, read_config_text, read_weights};
+/// use rewire::rank::{PackOptions, RankOptions, Ranker, pack, read_config_text, read_weights};
 /// let folder = "model".as_ref();
-/// let package = pack("model", &read_config_text(folder)?, &read_weights(folder)?, Precision::default(), false)?;
+/// let package = pack("model", &read_config_text(folder)?, &read_weights(folder)?, &PackOptions::default())?;
 /// rewire::write_file("model.rewire".as_ref(), package.bytes())?;
 /// let ranker = Ranker::load("model.rewire".as_ref(), &RankOptions::default())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -39,17 +50,12 @@ impl Default for Precision {
 ///
 /// # Errors
 /// [`RankError`] names the key or tensor that is not good.
-pub fn pack(
-    name: &str,
-    config: &str,
-    weights: &Weights<'_>,
-    precision: Precision,
-    allow_unread: bool,
-) -> Result<Package, RankError> {
+pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptions) -> Result<Package, RankError> {
+    let PackOptions { precision, devices, allow_unread } = options;
     let parsed = parse_config(name, config)?;
     check_buffers(&parsed, weights)?;
     let graph = trace(&parsed).map_err(|error| RankError::Trace(Box::new(error)))?;
-    if !allow_unread {
+    if !*allow_unread {
         unread::check(&parsed, &graph, weights)?;
     }
     let mut plan = lower(&optimize(graph)?.0)?;
@@ -60,7 +66,10 @@ pub fn pack(
     // Loading names all that does not fit.
     let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
     Model::load(plan.clone(), &Weights::parse(&stored[..])?, options)?;
-    Ok(Package::new(&plan, Some(config), &stored)?)
+    let baseline = ("baseline".to_owned(), Target::BASELINE);
+    let kernels = |(name, target): &(String, Target)| TargetKernels::of(&plan, name, target);
+    let kernels: Vec<TargetKernels> = [&baseline].into_iter().chain(devices).map(kernels).collect();
+    Ok(Package::new(&plan, Some(config), &stored, &kernels)?)
 }
 
 /// All tensors of weights, those that a plan reads in its types.

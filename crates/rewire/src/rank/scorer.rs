@@ -5,11 +5,12 @@ use super::sessions::Sessions;
 use super::{Batch, Candidate, Column, RankError, RankOptions, Ranked, Schema, Task, unread};
 use crate::package::Package;
 use crate::weights::Weights;
+use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_hstu::models::dlrm_hstu::{Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
-use rewire_runtime::{Model, Refinement, Session};
+use rewire_runtime::{Model, ModelOptions, Refinement, Session};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ impl Scorer {
             }
             Ok(lower(&optimize(graph)?.0)?)
         };
-        Self::build(config, build, weights, options).await
+        Self::build(config, build, (weights, vec![]), options).await
     }
 
     /// Takes what a package holds.
@@ -49,17 +50,18 @@ impl Scorer {
             check_inputs(&config, &plan)?;
             Ok(plan)
         };
-        Self::build(&config, build, package.weights(), options).await
+        let targets = package.targets()?.into_iter().filter(|target| *target != Target::BASELINE);
+        Self::build(&config, build, (package.weights(), targets.collect()), options).await
     }
 
     async fn build(
         config: &Config,
         plan: impl FnOnce() -> Result<Plan, RankError> + Send,
-        weights: &Weights<'_>,
+        (weights, targets): (&Weights<'_>, Vec<Target>),
         options: &RankOptions,
     ) -> Result<Self, RankError> {
         let inputs = config.inputs();
-        let model = Model::build_async(plan, weights, options.of_model()).await?;
+        let model = Model::build_async(plan, weights, ModelOptions { targets, ..options.of_model() }).await?;
         let schema = schema(&inputs, model.plan());
         let tasks = config.fusion_mtl_tower.task_configs.iter();
         Ok(Self {

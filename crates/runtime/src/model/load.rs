@@ -1,3 +1,4 @@
+use super::ahead::EmittedAhead;
 use super::parameters::Resident;
 use super::sites::Sites;
 use super::validate::validate;
@@ -29,6 +30,8 @@ pub struct ModelOptions {
     pub clamp_ids: bool,
     /// Choices of the emitter, for all kernels. A kernel that they do not fit cannot run.
     pub tuning: Tuning,
+    /// What the device probably offers: kernels are emitted for it while the device opens.
+    pub targets: Vec<Target>,
     /// Tunings that were measured, for kernels and sizes that it has some of; used where `tuning` is the default.
     pub tunings: Option<TuningStore>,
     /// Where compiled kernels are kept for later processes.
@@ -65,8 +68,17 @@ impl Model {
         parameters: impl Parameters,
         options: ModelOptions,
     ) -> Result<Self, E> {
-        let (plan, gpu) = open_beside(&options, build).await;
-        Ok(Self::load_with(plan?, gpu?, parameters, options, &emit_step).await?)
+        let prepare = || {
+            let plan = prepared(build()?, &options)?;
+            let ahead = EmittedAhead::of(&plan, &options);
+            Ok::<_, E>((plan, ahead))
+        };
+        let (made, gpu) = open_beside(&options, prepare).await;
+        let ((plan, ahead), gpu) = (made?, gpu?);
+        let emit = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
+            ahead.take(position, target, tuning).unwrap_or_else(|| emit_step(position, step, target, tuning))
+        };
+        Ok(Self::load_prepared(plan, gpu, parameters, options, &emit).await?)
     }
 
     /// [`Model::build_async`], blocking.
@@ -89,16 +101,24 @@ impl Model {
         block_on(Self::load_async(plan, parameters, options))
     }
 
+    #[cfg(test)]
     pub(crate) async fn load_with(
-        mut plan: Plan,
+        plan: Plan,
         gpu: Option<Gpu>,
         parameters: impl Parameters,
         options: ModelOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
-        validate(&plan)?;
-        plan.bind(&options.registry)?;
-        confine(&mut plan).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
+        Self::load_prepared(prepared(plan, &options)?, gpu, parameters, options, emitter).await
+    }
+
+    async fn load_prepared(
+        plan: Plan,
+        gpu: Option<Gpu>,
+        parameters: impl Parameters,
+        options: ModelOptions,
+        emitter: Emitter<'_>,
+    ) -> Result<Self, RuntimeError> {
         let resident = Arc::new(Resident::new(&plan, parameters)?);
         let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;
         if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
@@ -128,17 +148,25 @@ impl Model {
     }
 }
 
+/// A plan that is checked, its indices proven.
+fn prepared(mut plan: Plan, options: &ModelOptions) -> Result<Plan, RuntimeError> {
+    validate(&plan)?;
+    plan.bind(&options.registry)?;
+    confine(&mut plan).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
+    Ok(plan)
+}
+
 /// The kernel of a step as the emitter makes it.
 pub(super) fn emit_step(_: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
     let windows = Windows::of_constants(&step.computation, target);
     emit_with_windows(&step.computation, target, tuning, &windows).map_err(|error| error.to_string())
 }
 
-/// The device that the options ask for, `None` for the CPU alone, and a plan that is made meanwhile.
-async fn open_beside<E: Send>(
+/// The device that the options ask for, `None` for the CPU alone, and what is made meanwhile.
+async fn open_beside<M: Send>(
     options: &ModelOptions,
-    build: impl FnOnce() -> Result<Plan, E> + Send,
-) -> (Result<Plan, E>, Result<Option<Gpu>, RuntimeError>) {
+    build: impl FnOnce() -> M + Send,
+) -> (M, Result<Option<Gpu>, RuntimeError>) {
     #[cfg(not(target_arch = "wasm32"))]
     return crate::parallel::join(build, || block_on(open(options)));
     #[cfg(target_arch = "wasm32")]

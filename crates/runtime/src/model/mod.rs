@@ -1,5 +1,6 @@
 //! A plan bound to a device or the CPU, for all sessions.
 
+mod ahead;
 mod cpu;
 mod gpu;
 mod load;

@@ -1,0 +1,76 @@
+//! Kernels that are emitted before the device is known.
+
+use super::load::{ModelOptions, emit_step};
+use crate::Kernel;
+use crate::parallel::map;
+use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning};
+use rewire_graph_rewrite::plan::{Plan, Step};
+use std::sync::{Mutex, PoisonError};
+
+/// A kernel of a step for a target and a tuning, or why there is none.
+#[derive(Debug)]
+struct Emitted {
+    position: usize,
+    target: Target,
+    tuning: Tuning,
+    kernel: Result<ParsedKernel, String>,
+}
+
+/// The kernels of a plan for what its device probably offers.
+#[derive(Debug, Default)]
+pub(super) struct EmittedAhead(Mutex<Vec<Emitted>>);
+
+impl EmittedAhead {
+    /// Emits the kernels for [`ModelOptions::targets`], side by side.
+    pub fn of(plan: &Plan, options: &ModelOptions) -> Self {
+        if options.kernel == Kernel::Cpu {
+            return Self::default();
+        }
+        let wanted =
+            options.targets.iter().flat_map(|target| plan.steps.iter().enumerate().map(move |at| (target, at)));
+        let emit = |(target, (position, step)): (&Target, (usize, &Step))| {
+            let tuning = options.tuning.of_family(&step.computation, target);
+            let kernel = emit_step(position, step, target, &tuning);
+            Emitted { position, target: target.clone(), tuning, kernel }
+        };
+        Self(Mutex::new(map(wanted.collect(), emit)))
+    }
+
+    /// The kernel of a step, if it was emitted for this target and tuning. It can be taken once.
+    pub fn take(&self, position: usize, target: &Target, tuning: &Tuning) -> Option<Result<ParsedKernel, String>> {
+        let mut emitted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |known: &Emitted| (known.position, &known.tuning, &known.target) == (position, tuning, target);
+        let at = emitted.iter().position(is_it)?;
+        Some(emitted.swap_remove(at).kernel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rewire_graph::{DType, Scope};
+    use rewire_graph_rewrite::{lower, optimize};
+
+    #[test]
+    fn kernels_are_there_for_the_targets_that_are_told() {
+        let scope = Scope::new();
+        let x = scope.input("x", DType::F32, (scope.size("rows"), 6));
+        let y = x.matmul(&scope.parameter("weight", DType::F32, [6, 5])).silu();
+        let plan = lower(&optimize(scope.finish(&[("y", y)]).unwrap()).unwrap().0).unwrap();
+        let step = &plan.steps[0];
+        let targets = vec![Target { invocations: 512, ..Target::BASELINE }, Target::BASELINE];
+        let options = ModelOptions { targets: targets.clone(), ..ModelOptions::default() };
+        let ahead = EmittedAhead::of(&plan, &options);
+        let tuning = Tuning::default().of_family(&step.computation, &Target::BASELINE);
+        for target in &targets {
+            let own = emit_step(0, step, target, &tuning).unwrap().kernel;
+            assert_eq!(ahead.take(0, target, &tuning).unwrap().unwrap().kernel, own);
+            assert!(ahead.take(0, target, &tuning).is_none());
+        }
+        let ahead = EmittedAhead::of(&plan, &options);
+        assert!(ahead.take(0, &Target { f16: true, ..Target::BASELINE }, &tuning).is_none());
+        assert!(ahead.take(plan.steps.len(), &Target::BASELINE, &tuning).is_none());
+        let ahead = EmittedAhead::of(&plan, &ModelOptions { kernel: Kernel::Cpu, ..options });
+        assert!(ahead.take(0, &Target::BASELINE, &tuning).is_none());
+    }
+}
