@@ -108,7 +108,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
     var sum{{ i }}_{{ j }} = coop_mat{{ size }}x{{ size }}<f32, C>();
 {% endfor %}{% endfor %}
 {% for set in range(sets) %}
-    {
+    {{ "if (depth > 0) " if maybe_empty }}{
         let next = {{ set * tile_k }};
 {{ fetch("left", left, set) -}}
 {{ fetch("right", right, set) -}}

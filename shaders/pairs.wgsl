@@ -115,16 +115,27 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
             // Groups beyond the last other read the last one, and do not count.
             let near = min(j, (keys - 1) & -4);
             let inside = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+{% set number = loop.index0 %}
+{% for i in range(rows_per_thread) %}
+            var kept{{ i }} = inside;
+{% endfor %}
+{% if masked %}
+            if (!whole_next) {
+{% for i in range(rows_per_thread) %}
+                kept{{ i }} = inside & keep(c0, c1, row{{ i }}, near, inside);
+{% endfor %}
+            }
+{% endif %}
+{% for i in range(rows_per_thread) %}
+            let weights{{ i }} = weigh{{ number }}(c0, c1, row{{ i }}, near, kept{{ i }}
+{%- for dot in pass.dots %}, product{{ dot.value }}_{{ i }}{% endfor %}
+{%- for value in pass.reads %}, statistic_{{ value }}[thread_row + {{ i }}]{% endfor %});
+{% endfor %}
 {% for sum in pass.sums %}
             {
-{% for i in range(rows_per_thread) %}
-                let weight{{ i }} = weigh{{ sum.value }}(c0, c1, row{{ i }}, near, inside
-{%- for product in sum.products %}, {{ product }}_{{ i }}{% endfor %}
-{%- for value in sum.reads %}, statistic_{{ value }}[thread_row + {{ i }}]{% endfor %});
-{% endfor %}
                 workgroupBarrier();
 {% for i in range(rows_per_thread) %}
-                row_tile[(thread_row + {{ i }}) * PITCH + thread_group] = weight{{ i }};
+                row_tile[(thread_row + {{ i }}) * PITCH + thread_group] = weights{{ i }}.of{{ sum.value }};
 {% endfor %}
 {% if sum.chunks %}
 {{ stage(sum, 0) -}}

@@ -1,8 +1,8 @@
 use super::{Count, Domain, Sizes};
 use crate::plan::{Body, MemorySpace, Nest, Output};
+use rewire_graph::Scalar;
 use rewire_graph::pointwise::functions::FUNCTION;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph::{DType, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Operations of a random number.
@@ -60,15 +60,10 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Adds operations of products.
-    pub fn products(&mut self, more: u64) {
+    /// Adds operations of products, which matrix units take if their factors are halves.
+    pub fn products(&mut self, more: u64, halves: bool) {
         self.count.products = self.count.products.saturating_add(more);
-    }
-
-    /// Adds operations of products that matrix units take if these factors are halves.
-    pub fn matrix_products(&mut self, more: u64, factors: &[ExprId]) {
-        self.products(more);
-        if factors.iter().all(|factor| is_half(self.body, *factor)) {
+        if halves {
             self.count.half_products = self.count.half_products.saturating_add(more);
         }
     }
@@ -88,17 +83,6 @@ impl<'a> Tally<'a> {
         };
         Count { read: operands.into_iter().map(read).fold(0, u64::saturating_add), ..self.count }
     }
-}
-
-/// True if what a factor loads of matrices is stored in half precision.
-fn is_half(body: &Body, factor: ExprId) -> bool {
-    let reachable = body.dag.reachable(&[factor]);
-    let loads = reachable.into_iter().filter_map(|id| match *body.dag.expr(id) {
-        Expr::Load { operand, .. } => body.operands.get(usize::from(operand)),
-        _ => None,
-    });
-    let mut matrices = loads.filter(|operand| operand.shape.len() > 1).map(|operand| operand.dtype).peekable();
-    matrices.peek().is_some() && matrices.all(|dtype| dtype == DType::F16)
 }
 
 /// Operations of an expression, without its operands. Indices, conversions and truth values are free.

@@ -2,6 +2,7 @@
 
 use super::coords::Coords;
 use super::expr::{Code, indented};
+use super::hook::function;
 use super::interval::{Pair, TileState, tile_state};
 use super::matmul::{place_in_list, row_count};
 use super::module::Module;
@@ -84,6 +85,16 @@ impl Frame<'_> {
         variant.template.render(module, main, grid, vec![list])
     }
 
+    /// The hook that tells which of four keys from `pair` on count, of those `inside`; empty where all do.
+    pub fn keep(&self, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
+        let Some(mask) = self.mask else { return Ok(String::new()) };
+        truth(module, mask)?;
+        let mut code = Code::four(module, self.pair.key, pair, &[], Some("inside"));
+        let kept = code.eval_one(module, mask)?.vector(Scalar::Bool);
+        code.line(&format!("return {kept};"));
+        Ok(function("keep", pair, ", inside: vec4<bool>", "vec4<bool>", &code.take()))
+    }
+
     /// The coordinates of a sample, `c0`, and a head, `c1`.
     pub fn entry(&self, module: &mut Module) -> Coords {
         let single = (self.samples.len() == 1).then_some(0);
@@ -114,7 +125,7 @@ impl Frame<'_> {
 }
 
 /// Errors where the mask is no truth value.
-pub(super) fn truth(module: &Module, mask: ExprId) -> Result<(), EmitError> {
+fn truth(module: &Module, mask: ExprId) -> Result<(), EmitError> {
     match module.body.dag.scalar(mask) {
         Scalar::Bool => Ok(()),
         got => Err(EmitError::Type { place: "the mask".to_owned(), expected: "Bool".to_owned(), got }),

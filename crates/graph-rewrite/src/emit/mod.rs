@@ -12,7 +12,6 @@ mod expr;
 mod fold;
 mod frame;
 mod function;
-mod halves;
 mod hook;
 mod interval;
 mod map;

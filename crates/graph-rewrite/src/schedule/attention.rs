@@ -1,5 +1,5 @@
 use super::product::summed;
-use super::{Scheduled, depends};
+use super::{Scheduled, depends, halves};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Body, Extent, Nest, Output, ReduceOp};
@@ -110,6 +110,12 @@ impl<'n> Attention<'n> {
     /// The position of the result among the values.
     pub fn sum(&self) -> u8 {
         self.nest.accumulations.len() as u8 - 1
+    }
+
+    /// True if all factors of its products may be halves on matrix hardware.
+    pub(crate) fn takes_halves(&self) -> bool {
+        let factors = [(self.q, self.depth), (self.k, self.depth), (self.v, self.column)];
+        !self.softmax && halves::suit(&self.nest.body, &factors, &[])
     }
 
     fn check(&self) -> Result<(), Refusal> {
@@ -249,7 +255,7 @@ impl Scheduled for Attention<'_> {
         tally.add(&[self.score], &weights);
         tally.write(&self.nest.outputs, &over(&[(self.row, all_rows)], Some((self.column, v))), v);
         let products = [2, heads, qk.saturating_add(v)].into_iter().fold(pairs, u64::saturating_mul);
-        tally.matrix_products(products, &[self.q, self.k, self.v]);
+        tally.products(products, self.takes_halves());
         tally.finish()
     }
 }

@@ -3,8 +3,8 @@ use super::{Scheduled, depends};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Extent, Nest, Output, ReduceOp};
-use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
+use rewire_graph::{Dim, Scalar};
 
 /// A loop over points, at each of which rows are combined one after the other: sums by sample and by index.
 #[derive(Clone, Debug)]
@@ -61,6 +61,26 @@ impl<'n> Fold<'n> {
             sums.iter_mut().zip(found).for_each(|(sum, (_, value))| sum.value = value);
         }
         Ok(Self { nest, extents, row, rows: &axis.extent, sums, index })
+    }
+}
+
+impl Fold<'_> {
+    /// True if what is combined lies in rows that are as wide as the result, and not one after the other: sums over the rows of a
+    /// matrix.
+    pub(crate) fn goes_down_columns(&self) -> bool {
+        let Some(column) = self.extents.len().checked_sub(1).filter(|_| self.index.is_none()) else { return false };
+        let dag = &self.nest.body.dag;
+        let values: Vec<ExprId> = self.sums.iter().map(|sum| sum.value).collect();
+        let mut is_wide = false;
+        for id in dag.reachable(&values) {
+            let Expr::Load { index, .. } = dag.expr(id) else { continue };
+            let Some(last) = index.last().map(|&last| dag.coords(last)) else { continue };
+            if last & 1 << self.row != 0 {
+                return false;
+            }
+            is_wide |= last & 1 << column != 0 && index.iter().any(|&at| dag.coords(at) & 1 << self.row != 0);
+        }
+        is_wide && self.sums.iter().all(|sum| dag.scalar(sum.value) == Scalar::F32)
     }
 }
 

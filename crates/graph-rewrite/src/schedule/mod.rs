@@ -4,6 +4,7 @@
 
 mod attention;
 mod fold;
+mod halves;
 mod map;
 mod pairs;
 mod product;
@@ -98,6 +99,16 @@ impl Schedule<'_> {
 
     pub(crate) fn count(&self, sizes: &Sizes) -> Count {
         self.scheduled().count(sizes)
+    }
+
+    /// True if all factors of its products may be halves on matrix hardware.
+    pub(crate) fn takes_halves(&self) -> bool {
+        match self {
+            Self::Product(kernel) => kernel.takes_halves(),
+            Self::Attention(kernel) => kernel.takes_halves(),
+            Self::Pairs(kernel) => kernel.takes_halves(),
+            Self::Map(_) | Self::Reduction(_) | Self::Fold(_) => false,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-use super::Scheduled;
 use super::attention::QUERIES;
+use super::{Scheduled, halves};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Extent, Nest, ReduceOp};
@@ -209,6 +209,16 @@ impl<'n> Pairs<'n> {
         None
     }
 
+    /// True if all factors of its products may be halves on matrix hardware.
+    pub(crate) fn takes_halves(&self) -> bool {
+        let plain = |sum: &PairSum| sum.element.is_some() && sum.op == ReduceOp::Sum;
+        let dots = self.dots.iter().flat_map(|dot| [(dot.owner, dot.depth), (dot.other, dot.depth)]);
+        let elements = self.sums().filter_map(|sum| sum.element.map(|element| (element.value, element.column)));
+        let factors: Vec<(ExprId, u8)> = dots.chain(elements).collect();
+        let one_pass = self.passes.len() == 1 && !self.dots.is_empty() && self.sums().all(plain);
+        one_pass && halves::suit(&self.nest.body, &factors, &[])
+    }
+
     fn check(&self) -> Result<(), Refusal> {
         if self.passes.is_empty() {
             return Err("it has no sum over pairs".into());
@@ -282,7 +292,7 @@ impl Scheduled for Pairs<'_> {
             let results = over(&[owner], column.map(|column| (column, width)));
             tally.write(std::slice::from_ref(output), &results, width as u64);
         }
-        tally.products([2, heads, widths].into_iter().fold(pairs, u64::saturating_mul));
+        tally.products([2, heads, widths].into_iter().fold(pairs, u64::saturating_mul), self.takes_halves());
         tally.finish()
     }
 }

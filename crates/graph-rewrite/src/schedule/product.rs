@@ -1,11 +1,11 @@
 use super::reduction::Reduced;
-use super::{Scheduled, depends};
+use super::{Scheduled, depends, halves};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Extent, Nest, Output};
 use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_STATISTICS, check_count};
-use rewire_graph::pointwise::ExprId;
+use rewire_graph::pointwise::{Expr, ExprId};
 
 /// Rows and columns of a result that one workgroup computes.
 const TILE: u64 = 64;
@@ -76,6 +76,27 @@ impl<'n> Product<'n> {
         self.stats.len() as u8
     }
 
+    /// True if all factors of its products may be halves on matrix hardware.
+    pub(crate) fn takes_halves(&self) -> bool {
+        let factors = [(self.a, self.row(), self.depth), (self.b, self.depth, self.column())];
+        let factors = factors.map(|(factor, first, second)| (factor, self.columns_of(factor, [first, second])));
+        halves::suit(&self.nest.body, &factors, &self.stats)
+    }
+
+    /// Which of two coordinates counts the columns of the matrices that a factor is made of: the second one, unless they are
+    /// read transposed.
+    fn columns_of(&self, factor: ExprId, [first, second]: [u8; 2]) -> u8 {
+        let dag = &self.nest.body.dag;
+        let is_transposed = |id: ExprId| match dag.expr(id) {
+            Expr::Load { index, .. } if index.len() > 1 => {
+                let coords = index.last().map_or(0, |&last| dag.coords(last));
+                coords >> first & 1 == 1 && coords >> second & 1 == 0
+            }
+            _ => false,
+        };
+        if dag.reachable(&[factor]).into_iter().any(is_transposed) { first } else { second }
+    }
+
     fn check(&self) -> Result<(), Refusal> {
         let (nest, dag) = (self.nest, &self.nest.body.dag);
         let others = |axis: u8| (0..nest.axes.len() as u8).filter(move |&other| other > self.row() && other != axis);
@@ -135,7 +156,7 @@ impl Scheduled for Product<'_> {
         tally.add(&[self.b], &over(&[(self.depth, k), (column, n)]).times(row_tiles));
         tally.write(&self.nest.outputs, &with_rows(column, n), n);
         let products = [2, n, k].into_iter().fold(total, u64::saturating_mul);
-        tally.matrix_products(products, &[self.a, self.b]);
+        tally.products(products, self.takes_halves());
         tally.finish()
     }
 }

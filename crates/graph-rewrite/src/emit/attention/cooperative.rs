@@ -1,5 +1,4 @@
 use super::{Variant, fill, reads_pairs};
-use crate::emit::halves;
 use crate::emit::hook::Element;
 use crate::emit::module::Module;
 use crate::emit::template::{Template, template};
@@ -40,9 +39,8 @@ impl CooperativeAttentionTile {
     /// The tile for attention that takes cooperative matrices: of halves, without softmax, on a target that has them.
     pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let (size, subgroup) = (target.matrix, target.subgroup_size);
-        let takes = size != 0 && subgroup != 0 && target.subgroups && target.f16 && !kernel.softmax;
-        let factors = [(kernel.q, kernel.depth), (kernel.k, kernel.depth), (kernel.v, kernel.column)];
-        if !takes || !halves::suit(&kernel.nest.body, &factors, &[]) {
+        let has_matrices = size != 0 && subgroup != 0 && target.subgroups && target.f16;
+        if !has_matrices || !kernel.takes_halves() {
             return Ok(None);
         }
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);

@@ -4,7 +4,7 @@ mod cooperative;
 mod plain;
 
 use super::expr::Code;
-use super::frame::{self, Frame, truth};
+use super::frame::{self, Frame};
 use super::hook::{Element, Four, elements, finish, float, function};
 use super::interval::Pair;
 use super::module::Module;
@@ -134,13 +134,7 @@ fn hooks(kernel: &Attention<'_>, module: &mut Module, element: Element) -> Resul
         text += &elements(name, module, &four, (&[], ""), (root, element, ""))?;
     }
     let pair = point(query, key);
-    if let Some(mask) = kernel.mask {
-        truth(module, mask)?;
-        let mut code = Code::four(module, kernel.key, &pair, &[], Some("inside"));
-        let kept = code.eval_one(module, mask)?.vector(Scalar::Bool);
-        code.line(&format!("return {kept};"));
-        text += &function("keep", &pair, ", inside: vec4<bool>", "vec4<bool>", &code.take());
-    }
+    text += &frame(kernel).keep(module, &pair)?;
     float(module, "the score", kernel.score)?;
     let mut code = Code::four(module, kernel.key, &pair, &[(0, Emitted::Vector("product".to_owned()))], Some("kept"));
     let weight = code.eval_one(module, kernel.score)?.vector(Scalar::F32);

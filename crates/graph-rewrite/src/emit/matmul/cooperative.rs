@@ -1,5 +1,4 @@
 use super::{Parts, lies_along, place, result_coords, suits};
-use crate::emit::halves;
 use crate::emit::hook::{Element, Four, finish, finish_ahead};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, Template, template};
@@ -40,13 +39,12 @@ impl CooperativeMatmulTile {
     /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
     pub fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let (size, subgroup) = (target.matrix, target.subgroup_size);
-        let (Some(n), Some(k)) = (kernel.n.as_const(), kernel.k.dense().and_then(Dim::as_const)) else {
-            return Ok(None);
-        };
+        let Some(n) = kernel.n.as_const() else { return Ok(None) };
+        // A depth that a run decides is taken to be long.
+        let k = kernel.k.dense().and_then(Dim::as_const).unwrap_or(usize::MAX);
         let wide = |width: usize| width >= size as usize;
         let takes = size != 0 && subgroup != 0 && target.subgroups && target.f16 && wide(n) && wide(k);
-        let factors = [(kernel.a, kernel.depth), (kernel.b, kernel.column())];
-        if !takes || !halves::suit(&kernel.nest.body, &factors, &kernel.stats) {
+        if !takes || !kernel.takes_halves() {
             return Ok(None);
         }
         let (rows, columns) = (tuning.rows.unwrap_or(8 * size), tuning.columns.unwrap_or(8 * size));
@@ -64,10 +62,13 @@ impl CooperativeMatmulTile {
         // Each invocation stages at least four elements of either operand.
         let least = size * (threads * 4).div_ceil(rows.min(columns) * size).next_power_of_two();
         let (subgroups, matrices) = ((m.0, n.0), (m.1, n.1));
-        let left_along_rows = kernel.m.dense().is_some() && lies_along(kernel, kernel.a, (kernel.row(), kernel.depth));
-        let along_depth = (!left_along_rows, lies_along(kernel, kernel.b, (kernel.depth, kernel.column())));
+        // Along a ragged depth, neighbours may be rows of another sample.
+        let ragged = kernel.k.dense().is_none();
+        let left_along_rows =
+            kernel.m.dense().is_some() && (ragged || lies_along(kernel, kernel.a, (kernel.row(), kernel.depth)));
+        let along_depth = (!left_along_rows, !ragged && lies_along(kernel, kernel.b, (kernel.depth, kernel.column())));
         let with = |depth: u32, most: u32, stage_matrices: u32| {
-            let steps = (k as u32).div_ceil(depth);
+            let steps = u32::try_from(k).unwrap_or(u32::MAX).div_ceil(depth);
             let suits = |sets: &u32| steps >= *sets && (steps.is_multiple_of(*sets) || steps > 8 * sets);
             let sets = (2..=most).rev().find(suits).unwrap_or(1);
             Self { size, subgroup, subgroups, matrices, depth, sets, stage_matrices, along_depth }
@@ -164,8 +165,8 @@ pub(super) fn emit(
         None => finish(&mut module, &result, sum, outputs)?,
     };
     let (body, grid, tile_lists) = place(kernel, (tile.rows(), tile.columns()), &mut module)?;
-    let ragged =
-        kernel.k.dense().and_then(Dim::as_const).is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
+    let depth = kernel.k.dense().and_then(Dim::as_const);
+    let ragged = depth.is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
     parts.variables.extend([
         ("size", tile.size.into()),
         ("subgroup", tile.subgroup.into()),
@@ -178,6 +179,7 @@ pub(super) fn emit(
         ("tile_k", tile.depth.into()),
         ("sets", tile.sets.into()),
         ("ragged_depth", ragged.into()),
+        ("maybe_empty", depth.is_none().into()),
         ("left", tile.staged(tile.along_depth.0, tile.rows())),
         ("right", tile.staged(tile.along_depth.1, tile.columns())),
         ("has_ahead", has_ahead.into()),

@@ -5,8 +5,8 @@
 //! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
 //! powers, exponentials without a bound, functions of a user's own, integers and bounded functions of singles do not.
 
+use super::Reduced;
 use crate::plan::{Body, MemorySpace, ReduceOp};
-use crate::schedule::Reduced;
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId, UnaryOp};
 use rewire_graph::{DType, Scalar};
 use std::collections::HashMap;

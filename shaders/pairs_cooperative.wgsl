@@ -1,0 +1,219 @@
+// Sums over the pairs of the rows of two ragged axes on cooperative matrices, for every row of one of them, its owner, of every
+// sample and head: finish(i, d, sum over j of weigh(i, j, <owner(i), other(j)>..) * other(j, d)..).
+//
+// Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
+// Rows and weights are f16, sums f32: a weight beyond 65504 becomes infinite. Weights are scaled by powers of two, which take what
+// is common to all of them out of the halves; sums are scaled back. A workgroup has ROWS owners of one head, each subgroup
+// {{ row_matrices * size }} of them, which it holds in registers with their sums. Tiles of KEYS others follow one another, the next on its way in
+// registers: each is staged once, for the products and for the sums. Products pass through workgroup memory, one at a time, to
+// become weights. Whether a tile counts at all, or wholly, is decided from bounds of the mask over the tile.
+
+enable wgpu_cooperative_matrix;
+
+const THREADS = {{ threads }};
+const ROWS = {{ rows }};
+const KEYS = {{ keys }};
+// Keys of many tiles, which may be passed over at once.
+const SPAN = KEYS * 16;
+const HEADS = {{ heads }};
+const SUBGROUP = {{ subgroup }}u;
+// Rows of tiles, in groups of four, are padded against bank conflicts.
+const WEIGHT_PITCH = {{ weight_pitch }}u;
+const STAGE_PITCH = {{ stage_pitch }}u;
+
+{{ declarations -}}
+// A part of the owners, then tiles of the others.
+var<workgroup> tile_memory: array<vec4<f16>, {{ tile_length }}>;
+var<workgroup> weight_tile: array<vec4<f16>, {{ weight_length }}>;
+var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
+{% include "row_bounds_memory.wgsl" %}
+
+{{ hooks -}}
+{% macro matrix(use, element) %}coop_mat{{ size }}x{{ size }}<{{ element }}, {{ use }}>{% endmacro %}
+{% macro fetch(tile) %}
+{% for n in range(tile.items) %}
+        {
+            let item = local_index + {{ n * threads }}u;
+            let d = i32(item % {{ tile.depth // 4 }}u) * 4;
+            // Rows past the last other read that one; their weights are 0.
+            let j = min(next + i32(item / {{ tile.depth // 4 }}u), keys - 1);
+{% if tile.width < tile.depth %}
+            fetched{{ tile.number }}_{{ n }} = vec4<f16>();
+            if (d < {{ tile.width }}) {
+                fetched{{ tile.number }}_{{ n }} = other{{ tile.number }}(c0, c1, j, d);
+            }
+{% else %}
+            fetched{{ tile.number }}_{{ n }} = other{{ tile.number }}(c0, c1, j, d);
+{% endif %}
+        }
+{% endfor %}
+{% endmacro %}
+{% macro put(tile) %}
+{% for n in range(tile.items) %}
+        {
+            let item = local_index + {{ n * threads }}u;
+{% if (n + 1) * threads > keys * tile.depth // 4 %}
+            if (item < {{ keys * tile.depth // 4 }}u) {
+                tile_memory[{{ tile.base }}u + item / {{ tile.depth // 4 }}u * {{ tile.pitch }}u + item % {{ tile.depth // 4 }}u] = fetched{{ tile.number }}_{{ n }};
+            }
+{% else %}
+            tile_memory[{{ tile.base }}u + item / {{ tile.depth // 4 }}u * {{ tile.pitch }}u + item % {{ tile.depth // 4 }}u] = fetched{{ tile.number }}_{{ n }};
+{% endif %}
+        }
+{% endfor %}
+{% endmacro %}
+{% set with_lanes = true %}
+{% include "pair_tile.wgsl" %}
+    let first_row = subgroup * {{ row_matrices * size }}u;
+    let own_stage = subgroup * {{ size * stage_pitch }}u;
+{% include "mask.wgsl" %}
+{% for dot in dots %}
+{% set groups = dot.chunk // 4 %}
+{% for d0 in range(0, dot.depth, dot.chunk) %}{% for n in range(dot.items) %}
+    var owner{{ dot.value }}_{{ d0 }}_{{ n }} = vec4<f16>();
+    {
+        let item = local_index + {{ n * threads }}u;
+        let d = {{ d0 }} + i32(item % {{ groups }}u) * 4;
+{% if dot.width < dot.depth or dot.depth % dot.chunk %}
+        if (d < {{ dot.width }}) {
+            owner{{ dot.value }}_{{ d0 }}_{{ n }} = owner{{ dot.value }}(c0, c1, min(i0 + i32(item / {{ groups }}u), rows - 1), d);
+        }
+{% else %}
+        owner{{ dot.value }}_{{ d0 }}_{{ n }} = owner{{ dot.value }}(c0, c1, min(i0 + i32(item / {{ groups }}u), rows - 1), d);
+{% endif %}
+    }
+{% endfor %}{% endfor %}
+{% for d0 in range(0, dot.depth, dot.chunk) %}
+    workgroupBarrier();
+{% for n in range(dot.items) %}
+    {
+        let item = local_index + {{ n * threads }}u;
+{% if (n + 1) * threads > rows * groups %}
+        if (item < {{ rows * groups }}u) {
+            tile_memory[item / {{ groups }}u * {{ dot.pitch }}u + item % {{ groups }}u] = owner{{ dot.value }}_{{ d0 }}_{{ n }};
+        }
+{% else %}
+        tile_memory[item / {{ groups }}u * {{ dot.pitch }}u + item % {{ groups }}u] = owner{{ dot.value }}_{{ d0 }}_{{ n }};
+{% endif %}
+    }
+{% endfor %}
+    workgroupBarrier();
+{% for d in range(d0, [d0 + dot.chunk, dot.depth] | min, size) %}{% for r in range(row_matrices) %}
+    let rows{{ dot.value }}_{{ r }}_{{ d }} = coopLoadT<{{ matrix("A", "f16") }}>(&tile_memory[(first_row + {{ r * size }}u) * {{ dot.pitch }}u + {{ (d - d0) // 4 }}u], {{ dot.pitch }}u);
+{% endfor %}{% endfor %}
+{% endfor %}
+{% endfor %}
+{% for sum in sums %}{% for r in range(row_matrices) %}{% for c in range(sum.matrices) %}
+    var sum{{ sum.value }}_{{ r }}_{{ c }} = {{ matrix("C", "f32") }}();
+{% endfor %}{% endfor %}{% endfor %}
+{% for tile in tiles %}{% for n in range(tile.items) %}
+    var fetched{{ tile.number }}_{{ n }} = vec4<f16>();
+{% endfor %}{% endfor %}
+
+    var next = 0;
+    var whole_next = true;
+{% include "next_tile.wgsl" %}
+    if (next < keys) {
+{% for tile in tiles %}
+{{ fetch(tile) -}}
+{% endfor %}
+    }
+    while (next < keys) {
+        let j0 = next;
+        let whole = whole_next;
+        workgroupBarrier();
+{% for tile in tiles %}
+{{ put(tile) -}}
+{% endfor %}
+        workgroupBarrier();
+        next += KEYS;
+{% include "next_tile.wgsl" %}
+        if (next < keys) {
+{% for tile in tiles %}
+{{ fetch(tile) -}}
+{% endfor %}
+        }
+        let pitch = STAGE_PITCH;
+{% for c in range(keys // size) %}
+        let stage{{ c }} = own_stage + {{ c * size // 4 }}u;
+{% endfor %}
+{% for r in range(row_matrices) %}
+{% for n in range(stage_items) %}
+        let item{{ r }}_{{ n }} = {% if (n + 1) * subgroup > stage_groups %}min(lane + {{ n * subgroup }}u, {{ stage_groups - 1 }}u){% else %}lane + {{ n * subgroup }}u{% endif %};
+        let row{{ r }}_{{ n }} = item{{ r }}_{{ n }} / {{ keys // 4 }}u;
+        let group{{ r }}_{{ n }} = item{{ r }}_{{ n }} % {{ keys // 4 }}u;
+{% endfor %}
+{% for dot in dots %}
+{% for c in range(keys // size) %}
+        var product{{ dot.value }}_{{ r }}_m{{ c }} = {{ matrix("C", "f32") }}();
+{% for d in range(0, dot.depth, size) %}
+        let other{{ dot.value }}_{{ r }}_{{ c }}_{{ d }} = coopLoad<{{ matrix("B", "f16") }}>(&tile_memory[{{ dot.base + c * size * dot.tile_pitch + d // 4 }}u], {{ dot.tile_pitch }}u);
+        product{{ dot.value }}_{{ r }}_m{{ c }} = coopMultiplyAdd(rows{{ dot.value }}_{{ r }}_{{ d }}, other{{ dot.value }}_{{ r }}_{{ c }}_{{ d }}, product{{ dot.value }}_{{ r }}_m{{ c }});
+{% endfor %}
+        coopStoreT(product{{ dot.value }}_{{ r }}_m{{ c }}, &stage[stage{{ c }}], pitch);
+{% endfor %}
+        subgroupBarrier();
+{% for n in range(stage_items) %}
+        let product{{ dot.value }}_{{ r }}_{{ n }} = stage[own_stage + row{{ r }}_{{ n }} * STAGE_PITCH + group{{ r }}_{{ n }}];
+{% endfor %}
+        subgroupBarrier();
+{% endfor %}
+{% for n in range(stage_items) %}
+        {
+            let i = min(i0 + i32(first_row + {{ r * size }}u + row{{ r }}_{{ n }}), rows - 1);
+            let j = j0 + i32(group{{ r }}_{{ n }} * 4u);
+            // Groups beyond the last other read the last one, and do not count.
+            let near = min(j, (keys - 1) & -4);
+            var kept = vec4<bool>(true);
+            if (!whole) {
+                kept = (j + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+{% if masked %}
+                kept = kept & keep(c0, c1, i, near, kept);
+{% endif %}
+            }
+            let weights = weigh0(c0, c1, i, near, kept{% for dot in dots %}, product{{ dot.value }}_{{ r }}_{{ n }}{% endfor %});
+            let at = (first_row + {{ r * size }}u + row{{ r }}_{{ n }}) * WEIGHT_PITCH + group{{ r }}_{{ n }};
+{% for sum in sums %}
+            weight_tile[{{ sum.base }}u + at] = vec4<f16>(weights.of{{ sum.value }});
+{% endfor %}
+        }
+{% endfor %}
+{% endfor %}
+        subgroupBarrier();
+{% for k in range(0, keys, size) %}{% for sum in sums %}
+{% for r in range(row_matrices) %}
+        let weights{{ sum.value }}_{{ r }}_{{ k }} = coopLoadT<{{ matrix("A", "f16") }}>(&weight_tile[{{ sum.base }}u + (first_row + {{ r * size }}u) * WEIGHT_PITCH + {{ k // 4 }}u], WEIGHT_PITCH);
+{% endfor %}
+{% for c in range(sum.matrices) %}
+        let element{{ sum.value }}_{{ c }}_{{ k }} = coopLoadT<{{ matrix("B", "f16") }}>(&tile_memory[{{ sum.tile_base + k * sum.tile_pitch + c * size // 4 }}u], {{ sum.tile_pitch }}u);
+{% for r in range(row_matrices) %}
+        sum{{ sum.value }}_{{ r }}_{{ c }} = coopMultiplyAdd(weights{{ sum.value }}_{{ r }}_{{ k }}, element{{ sum.value }}_{{ c }}_{{ k }}, sum{{ sum.value }}_{{ r }}_{{ c }});
+{% endfor %}
+{% endfor %}
+{% endfor %}{% endfor %}
+    }
+
+    let pitch = STAGE_PITCH;
+    let stage_start = own_stage;
+{% for column in columns %}{% for r in range(row_matrices) %}{% for c in range(column.matrices) %}
+{% for sum in column.sums %}
+    subgroupBarrier();
+    coopStoreT(sum{{ sum.value }}_{{ r }}_{{ c }}, &stage[stage_start], pitch);
+    subgroupBarrier();
+{% for n in range(result_items) %}
+    let result{{ sum.value }}_{{ r }}_{{ c }}_{{ n }} = stage[own_stage + (lane + {{ n * subgroup }}u) / {{ size // 4 }}u % {{ size }}u * STAGE_PITCH + (lane + {{ n * subgroup }}u) % {{ size // 4 }}u] * {{ sum.scale }}f;
+{% endfor %}
+{% endfor %}
+{% for n in range(result_items) %}
+    {
+        let item = lane + {{ n * subgroup }}u;
+        let row = item / {{ size // 4 }}u;
+        let i = i0 + i32(first_row + {{ r * size }}u + row);
+        let d = i32({{ c * size }}u + item % {{ size // 4 }}u * 4u);
+        if (row < {{ size }}u && i < rows && d < {{ column.width }}) {
+            finish{{ column.axis }}(c0, c1, i, d{% for sum in column.sums %}, result{{ sum.value }}_{{ r }}_{{ c }}_{{ n }}{% endfor %});
+        }
+    }
+{% endfor %}
+{% endfor %}{% endfor %}{% endfor %}
+}
