@@ -50,11 +50,10 @@ pub(crate) use memory::padded_bytes;
 pub use operand::Operand;
 
 use operand::Env;
-use rewire_graph::pointwise::{Expr, ExprId};
-use rewire_graph::{Scalar, Symbol};
+use rewire_graph::Symbol;
 use rewire_graph_rewrite::lower::Refusal;
 use rewire_graph_rewrite::plan::{Computation, Nest};
-use rewire_graph_rewrite::schedule::{Fold, Schedule};
+use rewire_graph_rewrite::schedule::Schedule;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -75,40 +74,12 @@ fn scheduled(nest: &Nest) -> Result<Arc<dyn Scheduled>, CpuError> {
     let unsupported = |reason: Refusal| CpuError::Unsupported { kernel: "nest", reason: reason.to_string() };
     Ok(match Schedule::of(nest).map_err(unsupported)? {
         Schedule::Map(kernel) => Arc::new(map::CompiledMap::new(&kernel)?),
-        Schedule::Reduction(kernel) => match Fold::of(&without_reduced(nest)) {
-            Ok(fold) if goes_down_columns(&fold) => Arc::new(fold::CompiledFold::new(&fold)?),
-            _ => Arc::new(reduce::CompiledReduce::new(&kernel)?),
-        },
+        Schedule::Reduction(kernel) => Arc::new(reduce::CompiledReduce::new(&kernel)?),
         Schedule::Product(kernel) => Arc::new(matmul::CompiledMatmul::new(&kernel)?),
         Schedule::Attention(kernel) => Arc::new(attention::CompiledAttention::new(&kernel)?),
         Schedule::Fold(kernel) => Arc::new(fold::CompiledFold::new(&kernel)?),
         Schedule::Pairs(kernel) => Arc::new(pairs::CompiledPairs::new(&kernel)?),
     })
-}
-
-/// The nest of a reduction with an axis that no result has.
-fn without_reduced(nest: &Nest) -> Nest {
-    let mut folded = nest.clone();
-    folded.axes.iter_mut().next_back().into_iter().for_each(|axis| axis.summed = true);
-    folded
-}
-
-/// True if what is combined lies in rows that are as wide as the result, and not one after the other: sums over the rows of a
-/// matrix.
-fn goes_down_columns(fold: &Fold<'_>) -> bool {
-    let Some(column) = fold.extents.len().checked_sub(1).filter(|_| fold.index.is_none()) else { return false };
-    let dag = &fold.nest.body.dag;
-    let values: Vec<ExprId> = fold.sums.iter().map(|sum| sum.value).collect();
-    let mut is_wide = false;
-    for id in dag.reachable(&values) {
-        let Expr::Load { index, .. } = dag.expr(id) else { continue };
-        let Some(last) = index.last().map(|&last| dag.coords(last)) else { continue };
-        if last & 1 << fold.row != 0 {
-            return false;
-        }
-        is_wide |= last & 1 << column != 0 && index.iter().any(|&at| dag.coords(at) & 1 << fold.row != 0);
-    }
-    is_wide && fold.sums.iter().all(|sum| dag.scalar(sum.value) == Scalar::F32)
 }
 
 impl Compiled {

@@ -186,7 +186,7 @@ fn only_axis(dag: &Dag, index: &[ExprId], coord: u8) -> Option<usize> {
 
 impl PanelMachine<'_> {
     /// The `rows` by `columns` matrix that begins at row `first`; `coords` holds the other coordinates, and its
-    /// entry of the row is left at any value. `stats` computes what the expression reads of a row.
+    /// entry of the row is left at `first`. `stats` computes what the expression reads of a row.
     pub(super) fn matrix(
         &mut self,
         coords: &mut Coords,
@@ -220,6 +220,7 @@ impl PanelMachine<'_> {
                 fill(machine, RowInputs { values, ..inputs }, (0, count), (&mut [lines], pitch));
             }
         }
+        coords.set(axis, first);
         Matrix::new(elements, (rows, columns), (pitch, 1))
             .ok_or_else(|| CpuError::Content { dtype: DType::F32, shape: vec![rows, columns] })
     }
