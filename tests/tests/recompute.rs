@@ -104,7 +104,7 @@ fn a_limit_is_kept_with_the_same_bits() {
     let (all, _) = optimize(traced.clone()).unwrap();
     let (sizes, most) = (Sizes::assumed(&all), bytes(&all));
     let least = recompute(&all, &sizes, 0, &Machine::TYPICAL).unwrap().bytes;
-    assert!(least < most * 2 / 3, "{least} of {most}");
+    assert!(least < most * 3 / 4, "{least} of {most}");
     let mut before = (0, 0.0);
     for limit in [most, most - 1, (most + least) / 2, least] {
         let found = recompute(&all, &sizes, limit, &Machine::TYPICAL).unwrap();
@@ -164,7 +164,7 @@ fn train(kernel: Kernel, more: &str) -> Option<Result<Trained, TrainError>> {
 fn training_keeps_a_limit_of_memory_with_the_same_bits() {
     for kernel in [Kernel::Cpu, Kernel::Wgpu] {
         let Some(Ok(all)) = train(kernel, "") else { continue };
-        let limited = train(kernel, r#", "memory_limit": 175000"#).unwrap().unwrap_or_else(|error| panic!("{error}"));
+        let limited = train(kernel, r#", "memory_limit": 230000"#).unwrap().unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((limited.losses, limited.parameters), (all.losses, all.parameters), "{kernel}");
         assert!(limited.kernels > all.kernels, "{kernel}: {} kernels, {}", limited.kernels, all.kernels);
         match train(kernel, r#", "memory_limit": 3000"#).unwrap() {

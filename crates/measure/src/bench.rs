@@ -3,8 +3,9 @@ use rewire::describe;
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::cost::{Count, Machine};
 use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::lower;
+use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Binding, Plan};
-use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{
     Detail, Gpu, Inputs, Kernel, Model, ModelOptions, Outputs, PipelineStore, Profile, RunError, RunValue, Session,
     TuningStore, measure_machine,
@@ -195,7 +196,8 @@ pub(crate) struct LoadedWorkload {
 
 impl LoadedWorkload {
     fn new(workload: &Workload, options: ModelOptions) -> Result<Self, BenchError> {
-        let mut plan = lower(&optimize(workload.graph.clone())?.0)?;
+        let passes = Pipeline::default().for_storage(workload.dtype);
+        let mut plan = lower(&passes.run(workload.graph.clone())?.0)?;
         if workload.dtype != DType::F32 {
             plan.store_floats_as(workload.dtype);
         }

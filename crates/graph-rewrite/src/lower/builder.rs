@@ -107,6 +107,13 @@ impl<'a> Builder<'a> {
             .collect()
     }
 
+    /// The coordinate of rows that are combined for every point of the loop.
+    pub fn walk_rows(&mut self, extent: &Dim) -> ExprId {
+        self.nest.axes.push(Axis { extent: Extent::Dense(extent.clone()), summed: true });
+        let axis = self.nest.axes.len() - 1;
+        self.dag().coord(axis as u8, extent.as_const())
+    }
+
     /// The coordinate of an axis of results: one that another result has and that is not `walked` yet, or a new one.
     fn loop_over(&mut self, extent: Extent, bound: Option<usize>, walked: &mut Vec<usize>) -> ExprId {
         let axes = &mut self.nest.axes;

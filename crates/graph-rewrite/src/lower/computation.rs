@@ -2,7 +2,7 @@ use super::builder::{Builder, Placed};
 use super::custom::custom;
 use super::error::Refusal;
 use crate::plan::{Computation, Nest, Output};
-use crate::schedule::Schedule;
+use crate::schedule::{Fold, Schedule};
 use rewire_graph::limits::{MAX_OPERANDS, check_count};
 use rewire_graph::op::{Accumulated, Concat, Fused, SetRows};
 use rewire_graph::pointwise::{BinaryOp, ExprId};
@@ -169,6 +169,18 @@ fn concatenated(
 }
 
 fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, Refusal> {
+    let nest = reduction_over(body, nodes, false)?;
+    // A matrix is not read column by column: what goes down its columns runs over rows.
+    let mut folded = nest.clone();
+    folded.axes.iter_mut().next_back().into_iter().for_each(|axis| axis.summed = true);
+    match Fold::of(&folded).is_ok_and(|fold| fold.goes_down_columns()) {
+        true => reduction_over(body, nodes, true),
+        false => Ok(nest),
+    }
+}
+
+/// The reductions of a loop whose last axis they combine, or over rows that it does not have as an axis.
+fn reduction_over(body: &Graph, nodes: &[NodeId], rows: bool) -> Result<Nest, Refusal> {
     let mut at = Builder::new(body);
     let mut form: Option<(Vec<Dim>, usize)> = None;
     for &id in nodes {
@@ -181,8 +193,13 @@ fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, Refusal> {
     let (shape, axis) = form.ok_or("it has no reductions")?;
     let mut extents = shape.clone();
     let extent = extents.remove(axis);
-    extents.push(extent.clone());
+    if !rows {
+        extents.push(extent.clone());
+    }
     let mut coords = at.walk(&extents);
+    if rows {
+        coords.push(at.walk_rows(&extent));
+    }
     at.combine_over(coords.len() - 1);
     let last = coords.pop().ok_or("it has no axis")?;
     coords.insert(axis, last);

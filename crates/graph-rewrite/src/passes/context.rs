@@ -1,7 +1,7 @@
 use super::fuse::Trials;
 use super::{Application, NearMiss};
 use crate::cost::Machine;
-use rewire_graph::{Graph, NodeId};
+use rewire_graph::{DType, Graph, NodeId};
 use std::collections::BTreeSet;
 
 /// What passes may do, and what they did.
@@ -11,10 +11,21 @@ pub struct Context {
     remaining: Option<usize>,
     explaining: bool,
     machine: Machine,
+    storage: Storage,
     trials: Trials,
     pub(super) applications: Vec<Application>,
     pub(super) near_misses: Vec<NearMiss>,
     pub(super) detail: String,
+}
+
+/// The type that floats have between kernels.
+#[derive(Clone, Copy, Debug)]
+struct Storage(DType);
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self(DType::F32)
+    }
 }
 
 impl Context {
@@ -25,7 +36,7 @@ impl Context {
 
     /// A context for passes within a pass: every rewrite is permitted, and what was tried before is known.
     pub(super) fn within(&self) -> Self {
-        Self { machine: self.machine, trials: self.trials.clone(), ..Self::default() }
+        Self { machine: self.machine, storage: self.storage, trials: self.trials.clone(), ..Self::default() }
     }
 
     /// The same context for another graph, of whose kernels nothing was tried.
@@ -51,6 +62,16 @@ impl Context {
     /// Lets passes choose for a machine.
     pub(super) fn choose_for(&mut self, machine: Machine) {
         self.machine = machine;
+    }
+
+    /// Lets passes choose for floats stored as `dtype` between kernels.
+    pub(super) fn store_floats_as(&mut self, dtype: DType) {
+        self.storage = Storage(dtype);
+    }
+
+    /// How a value of type `dtype` is stored that one kernel writes and another one reads.
+    pub fn stored(&self, dtype: DType) -> DType {
+        if dtype == DType::F32 { self.storage.0 } else { dtype }
     }
 
     /// What passes choose for, where they weigh moving bytes against computing again.

@@ -13,6 +13,7 @@ mod fuse;
 mod horizontal;
 mod layout;
 mod part;
+mod partial_sums;
 mod parts;
 mod pipeline;
 mod precompute;
@@ -30,6 +31,7 @@ pub use dead_code::DeadCode;
 pub use fuse::Fuse;
 pub use horizontal::MergeSiblings;
 pub use layout::CleanLayout;
+pub use partial_sums::PartialSums;
 pub use parts::ReadParts;
 pub use pipeline::{Pipeline, optimize};
 pub use precompute::Precompute;
@@ -53,6 +55,7 @@ fn all() -> Vec<Box<dyn Pass>> {
         Box::new(FoldAffine),
         Box::new(MergeSiblings),
         Box::new(RowProducts),
+        Box::new(PartialSums),
         Box::new(Separate),
         Box::new(DeadCode),
         Box::new(Precompute),

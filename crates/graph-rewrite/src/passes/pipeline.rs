@@ -1,7 +1,7 @@
 use super::{Application, Context, Pass, PassReport, Report};
 use crate::cost::{Machine, traffic};
 use crate::lower::RewriteError;
-use rewire_graph::Graph;
+use rewire_graph::{DType, Graph};
 
 /// Passes in order.
 ///
@@ -87,6 +87,14 @@ impl Pipeline {
     #[must_use]
     pub fn for_machine(mut self, machine: Machine) -> Self {
         self.context.choose_for(machine);
+        self
+    }
+
+    /// The pipeline, whose passes choose for a plan that [stores floats](crate::plan::Plan::store_floats_as) as `dtype` between
+    /// kernels instead of as `F32`.
+    #[must_use]
+    pub fn for_storage(mut self, dtype: DType) -> Self {
+        self.context.store_floats_as(dtype);
         self
     }
 

@@ -73,7 +73,7 @@ impl Partition<'_> {
     }
 
     /// A node with the nodes of its kernel that it is computed from.
-    fn part(&self, group: GroupId, id: NodeId) -> BTreeSet<NodeId> {
+    pub(super) fn part(&self, group: GroupId, id: NodeId) -> BTreeSet<NodeId> {
         let nodes = &self.groups[group];
         let own = |id| self.inputs(id).iter().map(|value| value.node).filter(|producer| nodes.contains(producer));
         reached([id], own).into_iter().collect()

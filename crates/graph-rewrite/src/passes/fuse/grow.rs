@@ -3,7 +3,7 @@ use super::{cost, pairs};
 use crate::cost::{Machine, Sizes};
 use crate::lower::Refusal;
 use crate::schedule::Schedule;
-use rewire_graph::op::{Call, MatMul, Reduce};
+use rewire_graph::op::{Call, MatMul, Reduce, SegmentReduce};
 use rewire_graph::pointwise::UnaryOp;
 use rewire_graph::{Dim, Layout, NodeId, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,7 +21,7 @@ impl Partition<'_> {
                 self.create(nodes);
             } else if pairs::side(op).is_some() {
                 self.seed_pairs(id);
-            } else if op.downcast_ref::<Reduce>().is_some() {
+            } else if self.reduced(id).is_some() {
                 self.seed_reduction(id, &mut reducing);
             } else if op.accumulated().is_some() && !self.is_scores(id) {
                 self.create(BTreeSet::from([id]));
@@ -120,7 +120,7 @@ impl Partition<'_> {
     fn neighbours<'g>(
         &self,
         id: NodeId,
-        form: &Option<(&[Dim], usize)>,
+        form: &Option<Reduced<'_>>,
         groups: impl Iterator<Item = &'g Vec<GroupId>>,
     ) -> Vec<GroupId> {
         let latest = |groups: &'g Vec<GroupId>| groups.iter().rev().take(NEIGHBOURS).copied();
@@ -139,15 +139,19 @@ impl Partition<'_> {
         candidates
     }
 
-    /// The shape and the axis that a node reduces, if it is a reduction.
-    fn reduced(&self, id: NodeId) -> Option<(&[Dim], usize)> {
-        let axis = self.graph.op::<Reduce>(id)?.axis;
+    /// What a node reduces, if it is a reduction.
+    fn reduced(&self, id: NodeId) -> Option<Reduced<'_>> {
+        let (axis, samples) = match (self.graph.op::<Reduce>(id), self.graph.op::<SegmentReduce>(id), self.inputs(id)) {
+            (Some(reduce), ..) => (reduce.axis, None),
+            (_, Some(_), &[_, offsets]) => (0, Some(offsets)),
+            _ => return None,
+        };
         let input = self.inputs(id).first()?;
-        Some((&self.graph.ty(*input)?.shape, axis))
+        Some(Reduced { shape: &self.graph.ty(*input)?.shape, axis, samples })
     }
 
     /// True for groups whose only anchors are reductions of a form.
-    fn reduces(&self, group: GroupId, form: &Option<(&[Dim], usize)>) -> bool {
+    fn reduces(&self, group: GroupId, form: &Option<Reduced<'_>>) -> bool {
         let mut anchors = self.groups[group].iter().filter(|&&id| !self.is_elementwise(id));
         !self.groups[group].is_empty() && anchors.all(|&id| self.reduced(id) == *form)
     }
@@ -399,6 +403,15 @@ impl Partition<'_> {
             None => 0,
         }
     }
+}
+
+/// What a reduction combines: an axis of a shape, by sample or over all rows.
+#[derive(PartialEq)]
+struct Reduced<'g> {
+    shape: &'g [Dim],
+    axis: usize,
+    /// The offsets of samples.
+    samples: Option<Value>,
 }
 
 /// Nodes between two products up to which they are looked at as softmax attention.

@@ -8,6 +8,7 @@ mod bindings;
 mod body;
 mod cost;
 mod grow;
+mod halves;
 mod outline;
 mod pairs;
 mod partition;
@@ -40,6 +41,7 @@ impl Pass for Fuse {
         }
         partition.place_free(context.machine());
         partition.absorb_norms(context.machine());
+        partition.keep_halves(|dtype| context.stored(dtype));
         partition.free_bindings();
         partition.join_maps();
         partition.shorten();
