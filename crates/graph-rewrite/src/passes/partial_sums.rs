@@ -34,7 +34,7 @@ impl Pass for PartialSums {
         let mut summed = graph.clone();
         let mut offsets = HashMap::new();
         for id in graph.order().map_err(failed)?.into_iter().filter(|id| live.contains(id)) {
-            if let Some(sum) = Sum::of(graph, id)
+            if let Some(sum) = Sum::of(&summed, id)
                 && context.permits(self.name(), graph, id)
             {
                 let parts = sum.in_parts(&mut summed, &mut offsets, id).map_err(failed)?;

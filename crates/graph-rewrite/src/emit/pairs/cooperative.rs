@@ -16,6 +16,8 @@ const STAGE_PADDING: u32 = 4;
 const MOST_HALVES: u32 = 800;
 /// Subgroups of a workgroup.
 const SUBGROUPS: u32 = 4;
+/// A coordinate that no nest has, which columns are named by where expressions are compared.
+const COLUMNS: u8 = 31;
 
 /// What pairs read of the others, once for products and sums.
 struct Other {
@@ -158,7 +160,7 @@ fn alike(dag: &Dag, a: &Other, b: &Other) -> bool {
     let mut joint = Dag::new();
     let mut copy = |other: &Other| {
         let renamed = |dag: &mut Dag, expr: &Expr, _: &[ExprId]| match *expr {
-            Expr::Coord(axis) if axis == other.axis => Some(dag.coord(u8::MAX >> 3, Some(other.width))),
+            Expr::Coord(axis) if axis == other.axis => Some(dag.coord(COLUMNS, Some(other.width))),
             _ => None,
         };
         joint.graft(dag, &[other.root], renamed)
