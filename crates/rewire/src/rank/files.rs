@@ -2,7 +2,7 @@
 
 use super::package::{config_of, text_of};
 use super::{Config, RankError, RankOptions, Ranker, parse_config};
-use crate::package::Package;
+use crate::package::{Package, PackageError};
 use crate::weights::Weights;
 use rewire_runtime::block_on;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub fn is_model(path: &Path) -> bool {
 /// [`RankError::Read`] and [`RankError::Package`].
 pub fn read_config_text(model: &Path) -> Result<String, RankError> {
     if !model.is_dir() {
-        return Ok(text_of(&Package::read(model)?)?.to_owned());
+        return Ok(text_of(&package(model)?)?.to_owned());
     }
     let path = model.join("config.json");
     let unread = |source| RankError::Read { path: path.clone(), source };
@@ -33,6 +33,14 @@ pub fn read_config_text(model: &Path) -> Result<String, RankError> {
     std::fs::read_to_string(&path).map_err(unread)
 }
 
+/// Reads a package; one that is not there is a model that cannot be read.
+fn package(model: &Path) -> Result<Package, RankError> {
+    Package::read(model).map_err(|error| match error {
+        PackageError::Read { path, source } => RankError::Read { path, source },
+        other => other.into(),
+    })
+}
+
 /// Reads the configuration of a model folder or package.
 ///
 /// # Errors
@@ -40,7 +48,7 @@ pub fn read_config_text(model: &Path) -> Result<String, RankError> {
 pub fn read_config(model: &Path) -> Result<Config, RankError> {
     match model.is_dir() {
         true => parse_config(&model.join("config.json").display().to_string(), &read_config_text(model)?),
-        false => config_of(&Package::read(model)?),
+        false => config_of(&package(model)?),
     }
 }
 
@@ -51,7 +59,7 @@ pub fn read_config(model: &Path) -> Result<Config, RankError> {
 pub fn read_weights(model: &Path) -> Result<Weights<'static>, RankError> {
     match model.is_dir() {
         true => Ok(Weights::read(&model.join("model.safetensors"))?),
-        false => Ok(Package::read(model)?.weights().clone()),
+        false => Ok(package(model)?.weights().clone()),
     }
 }
 
@@ -63,7 +71,7 @@ impl Ranker {
     /// [`RankError`] names the file, key or tensor that is not good, or what is missing for a device.
     pub async fn load_async(model: &Path, options: &RankOptions) -> Result<Self, RankError> {
         if !model.is_dir() {
-            return Self::from_package_async(&Package::read(model)?, options).await;
+            return Self::from_package_async(&package(model)?, options).await;
         }
         Self::new_async(&read_config(model)?, &read_weights(model)?, options).await
     }
