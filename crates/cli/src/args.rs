@@ -1,8 +1,8 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
-use rewire::Kernel;
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Tuning;
+use rewire::{Kernel, Tables};
 use rewire_measure::{BenchError, Lengths, MOST_SECONDS, Metric, SUITES, Shape};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -68,6 +68,8 @@ pub struct Rank {
     #[arg(long, value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
     #[command(flatten)]
+    pub placement: Placement,
+    #[command(flatten)]
     pub weights: Weights,
 }
 
@@ -126,6 +128,19 @@ pub struct Package {
     pub devices: Vec<String>,
     #[command(flatten)]
     pub weights: Weights,
+}
+
+/// Where parameters lie.
+#[derive(Debug, clap::Args)]
+pub struct Placement {
+    /// Where embedding tables lie: on the device, on the host, which hands looked-up rows to the kernels, or auto: on the host
+    /// where they exceed what parameters may take.
+    #[arg(long, default_value = "auto", value_name = "PLACE",
+          value_parser = PossibleValuesParser::new(["auto", "device", "host"]).try_map(|text| text.parse::<Tables>()))]
+    pub tables_on: Tables,
+    /// Bytes that parameters may take together; three quarters of the device's memory, or what the host has left, if left out.
+    #[arg(long, value_name = "BYTES")]
+    pub parameter_bytes: Option<u64>,
 }
 
 /// How a model folder is taken.

@@ -61,6 +61,8 @@ fn load(options: &Rank, common: &Common) -> Result<Ranker, RankError> {
         allow_unread: options.weights.allow_unread,
         tunings: caches::tunings(),
         pipelines: caches::pipelines(),
+        tables: options.placement.tables_on,
+        parameter_bytes: options.placement.parameter_bytes,
         ..RankOptions::default()
     };
     match &options.model {

@@ -3,6 +3,7 @@
 mod computation;
 mod custom;
 mod limits;
+mod lookups;
 mod slots;
 mod states;
 mod storage;
@@ -11,6 +12,7 @@ mod types;
 pub use computation::{Computation, Written};
 pub use custom::Custom;
 pub use limits::PlanError;
+pub use lookups::Lookup;
 pub use slots::{Lifetime, SlotPlan};
 
 pub use rewire_graph::Ids;

@@ -1,4 +1,4 @@
-use super::Computation;
+use super::{Computation, Output};
 use crate::lower::Refusal;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -19,7 +19,9 @@ impl Computation {
                 return Err(format!("takes expression {} as {what}, {expected:?}, and it is {actual:?}", id.0).into());
             }
         }
-        if let Some(written) = self.unwritable() {
+        if let Some(written) = self.unwritable()
+            && !self.copies_rows()
+        {
             return Err(
                 format!("writes result {} as {}, which kernels only read", written.target, written.dtype).into()
             );
@@ -34,6 +36,21 @@ impl Computation {
             }
         }
         Ok(())
+    }
+
+    /// True if all that is written is rows of operands as these store them, which is for one who copies rows.
+    fn copies_rows(&self) -> bool {
+        let dag = &self.body().dag;
+        let is_copy = |output: &Output| match dag.expr(output.value) {
+            Expr::Load { operand, index } => {
+                let read = self.body().operands.get(usize::from(*operand));
+                let is_alike =
+                    read.is_some_and(|read| read.dtype == output.dtype && read.shape.last() == output.shape.last());
+                is_alike && index.last() == output.index.last()
+            }
+            _ => false,
+        };
+        !self.outputs().is_empty() && self.outputs().iter().all(is_copy)
     }
 
     fn taken(&self) -> Vec<Taken> {

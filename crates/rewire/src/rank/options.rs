@@ -1,7 +1,7 @@
 use super::RankError;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_hstu::models::dlrm_hstu::Config;
-use rewire_runtime::{Gpu, Kernel, ModelOptions, PipelineStore, TuningStore, Workers};
+use rewire_runtime::{Gpu, Kernel, ModelOptions, PipelineStore, Tables, TuningStore, Workers};
 
 /// How a model is loaded and run.
 #[derive(Clone, Debug)]
@@ -20,6 +20,11 @@ pub struct RankOptions {
     pub tunings: Option<TuningStore>,
     /// Where compiled kernels are kept for later processes.
     pub pipelines: Option<PipelineStore>,
+    /// Where embedding tables lie.
+    pub tables: Tables,
+    /// Bytes that parameters may take together before [`Tables::Auto`] leaves tables on the host; see
+    /// [`ModelOptions::parameter_bytes`].
+    pub parameter_bytes: Option<u64>,
     /// Takes weights with tensors that the model does not read. Without it they are an error, as they tell that the
     /// configuration is not the one that they were made with.
     pub allow_unread: bool,
@@ -40,6 +45,8 @@ impl Default for RankOptions {
             tuning: Tuning::default(),
             tunings: None,
             pipelines: None,
+            tables: Tables::Auto,
+            parameter_bytes: None,
             allow_unread: false,
             batch_rows: 1 << 13,
             candidate_room: 1,
@@ -59,6 +66,8 @@ impl RankOptions {
             tuning: self.tuning,
             tunings: self.tunings.clone(),
             pipelines: self.pipelines.clone(),
+            tables: self.tables,
+            parameter_bytes: self.parameter_bytes,
             ..ModelOptions::default()
         }
     }

@@ -173,6 +173,11 @@ impl Memory {
         self.content().len()
     }
 
+    /// All bytes, of this tensor alone.
+    pub(super) fn bytes_mut(&mut self) -> Result<&mut [u8], CpuError> {
+        Ok(cast_slice_mut(self.lines_mut()?))
+    }
+
     fn content(&self) -> &[u8] {
         match &self.storage {
             Storage::Own(lines) => cast_slice(lines),

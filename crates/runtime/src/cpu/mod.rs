@@ -31,6 +31,7 @@ mod program;
 mod random;
 mod reduce;
 mod reductions;
+mod rows;
 mod run;
 mod scratch;
 mod step;

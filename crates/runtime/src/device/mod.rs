@@ -1,6 +1,7 @@
 //! Adapters, devices and what they offer.
 
 mod adapters;
+mod capacity;
 #[cfg(test)]
 mod faults;
 mod gpu;

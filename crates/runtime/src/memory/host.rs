@@ -42,6 +42,11 @@ impl HostMemory {
         Self { available, taken: 0 }
     }
 
+    /// What was available, less what was taken.
+    pub fn left(&self) -> u64 {
+        self.available.saturating_sub(self.taken)
+    }
+
     /// Counts bytes that `what` takes.
     ///
     /// # Errors

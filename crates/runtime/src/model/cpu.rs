@@ -4,22 +4,38 @@ use super::parameters::{Resident, out_of_memory};
 use super::placement::Homes;
 use crate::RuntimeError;
 use crate::cpu::{Compiled, CpuError, Memory};
-use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
-use std::collections::BTreeSet;
+use rewire_graph::HostTensor;
+use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The CPU with the kernels and parameters of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct CpuSite {
     pub kernels: Arc<CpuKernels>,
-    /// By buffer, parameters and constants that steps on the CPU read.
-    pub weights: Arc<Vec<Option<Memory>>>,
+    pub weights: Arc<CpuWeights>,
+}
+
+/// Parameters and constants that steps on the CPU read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CpuWeights {
+    /// By buffer.
+    pub memories: Vec<Option<Memory>>,
+    /// Of which rows are looked up.
+    pub tables: BTreeMap<BufferId, HostTensor>,
+}
+
+/// A step on the CPU.
+#[derive(Debug)]
+pub(crate) enum CpuStep {
+    Kernel(Box<Compiled>),
+    Lookup(Lookup),
 }
 
 /// The steps of a model on the CPU.
 #[derive(Debug, Default)]
 pub(crate) struct CpuKernels {
-    steps: Vec<Option<Compiled>>,
+    steps: Vec<Option<CpuStep>>,
     pub homes: Homes,
 }
 
@@ -30,11 +46,16 @@ impl CpuKernels {
 
     /// Compiles a step.
     pub fn add(&mut self, position: usize, step: &Step) -> Result<(), CpuError> {
-        self.steps[position] = Some(Compiled::new(&step.computation)?);
+        self.steps[position] = Some(CpuStep::Kernel(Box::new(Compiled::new(&step.computation)?)));
         Ok(())
     }
 
-    pub fn step(&self, position: usize) -> Option<&Compiled> {
+    /// Takes a step that copies rows of a table.
+    pub fn look_up(&mut self, position: usize, lookup: Lookup) {
+        self.steps[position] = Some(CpuStep::Lookup(lookup));
+    }
+
+    pub fn step(&self, position: usize) -> Option<&CpuStep> {
         self.steps.get(position)?.as_ref()
     }
 }
@@ -42,15 +63,17 @@ impl CpuKernels {
 impl CpuSite {
     /// Takes parameters and constants, the last part of loading.
     pub fn new(kernels: CpuKernels, plan: &Plan, homes: Homes, resident: &Resident) -> Result<Self, RuntimeError> {
-        let weight = |(n, wanted): (usize, &bool)| match wanted {
-            true => match resident.tensor(plan, BufferId(n as u32))? {
+        let tables = resident.tables();
+        let weight = |(id, wanted): (BufferId, &bool)| match *wanted && !tables.contains_key(&id) {
+            true => match resident.tensor(plan, id)? {
                 Some(tensor) => Memory::from_host(&tensor).map(Some).map_err(out_of_memory),
                 None => Ok(None),
             },
             false => Ok(None),
         };
-        let weights: Result<_, _> = homes.resident.iter().enumerate().map(weight).collect();
-        Ok(Self { kernels: Arc::new(CpuKernels { homes, ..kernels }), weights: Arc::new(weights?) })
+        let memories: Result<_, _> = (0..).map(BufferId).zip(&homes.resident).map(weight).collect();
+        let weights = CpuWeights { memories: memories?, tables };
+        Ok(Self { kernels: Arc::new(CpuKernels { homes, ..kernels }), weights: Arc::new(weights) })
     }
 
     /// The same steps with other parameters, of which those in `changed` differ.
@@ -62,17 +85,18 @@ impl CpuSite {
     ) -> Result<Self, RuntimeError> {
         let mut weights = (*self.weights).clone();
         for id in changed {
-            if let Some(weight) = weights.get_mut(id.0 as usize).and_then(Option::as_mut)
+            if let Some(weight) = weights.memories.get_mut(id.0 as usize).and_then(Option::as_mut)
                 && let Some(tensor) = resident.tensor(plan, *id)?
             {
                 *weight = Memory::from_host(&tensor).map_err(out_of_memory)?;
             }
         }
+        weights.tables = resident.tables();
         Ok(Self { kernels: self.kernels.clone(), weights: Arc::new(weights) })
     }
 
-    /// Bytes of parameters and constants.
+    /// Bytes of parameters and constants, without tables of which rows are looked up.
     pub fn bytes(&self) -> u64 {
-        self.weights.iter().flatten().map(Memory::bytes).sum()
+        self.weights.memories.iter().flatten().map(Memory::bytes).sum()
     }
 }

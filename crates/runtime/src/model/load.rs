@@ -1,13 +1,14 @@
 use super::ahead::EmittedAhead;
 use super::parameters::Resident;
 use super::sites::Sites;
+use super::tables::{Room, Tables, exceeding, may_exceed};
 use super::validate::validate;
 use super::{Model, Parameters, Shared};
 use crate::session::Declared;
 use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, Windows, emit_with_windows};
-use rewire_graph_rewrite::plan::{Plan, Step};
+use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
 use rewire_graph_rewrite::prove::confine;
 use std::sync::{Arc, Once, RwLock};
 
@@ -36,6 +37,11 @@ pub struct ModelOptions {
     pub tunings: Option<TuningStore>,
     /// Where compiled kernels are kept for later processes.
     pub pipelines: Option<PipelineStore>,
+    /// Where embedding tables lie.
+    pub tables: Tables,
+    /// Bytes that parameters may take together where kernels run, before [`Tables::Auto`] leaves tables on the host; three quarters of
+    /// the device's memory, or what the host has left, if `None`.
+    pub parameter_bytes: Option<u64>,
     /// The functions and operators of a user's own that a plan from a file may hold.
     pub registry: Registry,
 }
@@ -69,16 +75,27 @@ impl Model {
         options: ModelOptions,
     ) -> Result<Self, E> {
         let prepare = || {
-            let plan = prepared(build()?, &options)?;
-            let ahead = EmittedAhead::of(&plan, &options);
-            Ok::<_, E>((plan, ahead))
+            let plan = build()?;
+            validate(&plan)?;
+            let is_open = options.tables == Tables::Auto && may_exceed(&plan, options.parameter_bytes);
+            let whole = is_open.then(|| plan.clone());
+            let tables = if options.tables == Tables::Host { plan.tables() } else { vec![] };
+            let prepared = Prepared::new(plan, &tables, &options)?;
+            let ahead = EmittedAhead::of(&prepared.plan, &options);
+            Ok::<_, E>((whole, prepared, ahead))
         };
         let (made, gpu) = open_beside(&options, prepare).await;
-        let ((plan, ahead), gpu) = (made?, gpu?);
+        let ((whole, mut prepared, mut ahead), gpu) = (made?, gpu?);
+        if let Some(whole) = whole {
+            let tables = exceeding(&whole, Room::of(gpu.as_ref(), options.parameter_bytes));
+            if !tables.is_empty() {
+                (prepared, ahead) = (Prepared::new(whole, &tables, &options)?, EmittedAhead::default());
+            }
+        }
         let emit = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
             ahead.take(position, target, tuning).unwrap_or_else(|| emit_step(position, step, target, tuning))
         };
-        Ok(Self::load_prepared(plan, gpu, parameters, options, &emit).await?)
+        Ok(Self::load_prepared(prepared, gpu, parameters, options, &emit).await?)
     }
 
     /// [`Model::build_async`], blocking.
@@ -109,17 +126,18 @@ impl Model {
         options: ModelOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
-        Self::load_prepared(prepared(plan, &options)?, gpu, parameters, options, emitter).await
+        validate(&plan)?;
+        Self::load_prepared(Prepared::new(plan, &[], &options)?, gpu, parameters, options, emitter).await
     }
 
     async fn load_prepared(
-        plan: Plan,
+        Prepared { plan, lookups }: Prepared,
         gpu: Option<Gpu>,
         parameters: impl Parameters,
         options: ModelOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
-        let resident = Arc::new(Resident::new(&plan, parameters)?);
+        let resident = Arc::new(Resident::new(&plan, lookups, parameters)?);
         let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;
         if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
             tracing::warn!("{lost}; going on on the CPU");
@@ -148,12 +166,20 @@ impl Model {
     }
 }
 
-/// A plan that is checked, its indices proven.
-fn prepared(mut plan: Plan, options: &ModelOptions) -> Result<Plan, RuntimeError> {
-    validate(&plan)?;
-    plan.bind(&options.registry)?;
-    confine(&mut plan).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
-    Ok(plan)
+/// A plan whose indices are proven, with the steps of it that copy rows of tables on the host.
+struct Prepared {
+    plan: Plan,
+    lookups: Vec<Lookup>,
+}
+
+impl Prepared {
+    /// Prepares a plan that is checked.
+    fn new(mut plan: Plan, tables: &[BufferId], options: &ModelOptions) -> Result<Self, RuntimeError> {
+        plan.bind(&options.registry)?;
+        let lookups = plan.look_up_first(tables);
+        confine(&mut plan).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
+        Ok(Self { plan, lookups })
+    }
 }
 
 /// The kernel of a step as the emitter makes it.

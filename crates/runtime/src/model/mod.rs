@@ -12,6 +12,7 @@ mod placement;
 mod pool;
 mod recover;
 mod sites;
+mod tables;
 mod update;
 mod validate;
 mod warm_up;
@@ -19,8 +20,9 @@ mod warm_up;
 pub use load::ModelOptions;
 pub use named::Parameters;
 pub use pipelines::PipelineStore;
+pub use tables::{ParseTablesError, Tables};
 
-pub(crate) use cpu::CpuSite;
+pub(crate) use cpu::{CpuSite, CpuStep, CpuWeights};
 pub(crate) use gpu::{
     BINDING_LIMIT, GpuKernels, GpuSite, GpuWeights, OpenTrial, StepKernel, Verdict, check_bytes, check_size, label,
     title,
@@ -87,7 +89,7 @@ pub struct Report {
     /// Bytes of device memory held now: parameters, which all sessions share, and of a session the tensors of its largest run
     /// so far.
     pub device_bytes: u64,
-    /// Bytes of host memory held now for steps on the CPU, as on the device.
+    /// Bytes of host memory held now for steps on the CPU, as on the device, without tables that stay where they were given.
     pub host_bytes: u64,
 }
 

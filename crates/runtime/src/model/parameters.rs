@@ -6,24 +6,37 @@ use crate::cpu::CpuError;
 use crate::memory::Layout;
 use crate::session::{CpuSide, Sizes};
 use rewire_graph::{HostTensor, similar_name};
-use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Plan, Source};
-use std::collections::{BTreeSet, HashMap};
+use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Lookup, Plan, Source, Step};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What stays in memory from run to run, by buffer: parameters as they were given, constants, and what the plan computes from
 /// them. Given tensors are shared, not copied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resident {
     tensors: Vec<Option<HostTensor>>,
+    /// The steps that copy rows of tables, which stay as they were given.
+    lookups: Vec<Lookup>,
     /// Some were let go.
     partial: bool,
 }
 
 impl Resident {
     /// Takes the parameters of a plan, checks their shapes and types, and computes what follows from them.
-    pub fn new(plan: &Plan, parameters: impl Parameters) -> Result<Self, RuntimeError> {
-        let mut resident = Self { tensors: bound(plan, parameters)?, partial: false };
+    pub fn new(plan: &Plan, lookups: Vec<Lookup>, parameters: impl Parameters) -> Result<Self, RuntimeError> {
+        let mut resident = Self { tensors: bound(plan, parameters)?, lookups, partial: false };
         resident.compute(plan)?;
         Ok(resident)
+    }
+
+    /// The step that copies rows of a table, if it is one of those.
+    pub fn lookup(&self, step: &Step) -> Option<Lookup> {
+        self.lookups.iter().find(|lookup| step.writes == [lookup.rows]).copied()
+    }
+
+    /// The tables of which steps copy rows.
+    pub fn tables(&self) -> BTreeMap<BufferId, HostTensor> {
+        let tensor = |id: BufferId| Some((id, self.tensors.get(id.0 as usize)?.clone()?));
+        self.lookups.iter().filter_map(|lookup| tensor(lookup.table)).collect()
     }
 
     /// True if all tensors are there.
@@ -31,11 +44,13 @@ impl Resident {
         !self.partial
     }
 
-    /// What new parameters are computed with: what the steps of [`Plan::load`] read.
+    /// What new parameters are computed with: what the steps of [`Plan::load`] read, and tables.
     pub fn needed_again(&self, plan: &Plan) -> Self {
-        let read = loaded(plan);
-        let kept = |(n, tensor): (usize, &Option<HostTensor>)| tensor.clone().filter(|_| read[n]);
-        Self { tensors: self.tensors.iter().enumerate().map(kept).collect(), partial: true }
+        let (read, tables) = (loaded(plan), self.tables());
+        let is_kept = |n: usize| read[n] || tables.contains_key(&BufferId(n as u32));
+        let kept = |(n, tensor): (usize, &Option<HostTensor>)| tensor.clone().filter(|_| is_kept(n));
+        let tensors = self.tensors.iter().enumerate().map(kept).collect();
+        Self { tensors, lookups: self.lookups.clone(), partial: true }
     }
 
     /// Replaces a parameter; adds what changes with it to `changed`.
@@ -209,7 +224,7 @@ mod tests {
 
     fn resident(dtype: DType, tensor: Option<HostTensor>) -> Result<Option<HostTensor>, RuntimeError> {
         let plan = plan(dtype);
-        Resident::new(&plan, move |_: &str| tensor.clone())?.tensor(&plan, BufferId(0))
+        Resident::new(&plan, vec![], move |_: &str| tensor.clone())?.tensor(&plan, BufferId(0))
     }
 
     #[test]

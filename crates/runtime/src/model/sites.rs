@@ -10,7 +10,7 @@ use super::pipelines::Made;
 use super::placement::{Placement, Site};
 use crate::{Gpu, GpuError, Kernel, RuntimeError};
 use rewire_graph::HostTensor;
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::emit::{Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -44,15 +44,25 @@ impl Sites {
             Some(gpu) => Some(GpuKernels::new(tested(gpu, plan).await, &plan.steps, options)),
             None => None,
         };
+        let on_device = |position: usize, step: &Step, target: &Target, tuning: &Tuning| match resident.lookup(step) {
+            None => emitter(position, step, target, tuning),
+            Some(_) => Err("its table stays on the host".to_owned()),
+        };
         let made = match &mut gpu {
-            Some(kernels) => kernels.make(&plan.steps, emitter, options.pipelines.as_ref()).await,
+            Some(kernels) => kernels.make(&plan.steps, &on_device, options.pipelines.as_ref()).await,
             None => vec![],
         };
         let mut made = made.into_iter();
         let mut cpu = CpuKernels::new(plan.steps.len());
         let mut sites = Vec::with_capacity(plan.steps.len());
         for (position, step) in plan.steps.iter().enumerate() {
-            sites.push(place(position, step, kernel, gpu.as_mut().zip(made.next()), &mut cpu)?);
+            let made = gpu.as_mut().zip(made.next());
+            if let Some(lookup) = resident.lookup(step) {
+                cpu.look_up(position, lookup);
+                sites.push(Site::Cpu);
+                continue;
+            }
+            sites.push(place(position, step, kernel, made, &mut cpu)?);
         }
         let placement = Placement::new(plan, &sites);
         if !sites.contains(&Site::Gpu) && kernel == Kernel::Auto {

@@ -2,9 +2,9 @@ use super::profile::Recorder;
 use super::sizes::Sizes;
 use crate::RunError;
 use crate::cpu::{CpuError, Memory, Operand};
-use crate::model::{CpuSite, Homes, Segment};
+use crate::model::{CpuSite, CpuStep, CpuWeights, Homes, Segment};
 use rewire_graph::HostTensor;
-use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Step};
+use rewire_graph_rewrite::plan::{Binding, BufferId, Lookup, Plan, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl CpuSide {
     }
 
     /// Takes other parameters.
-    pub fn set_weights(&mut self, weights: &Arc<Vec<Option<Memory>>>) {
+    pub fn set_weights(&mut self, weights: &Arc<CpuWeights>) {
         self.site.weights = weights.clone();
     }
 
@@ -145,6 +145,9 @@ impl CpuSide {
     }
 
     fn compute(&self, position: usize, step: &Step, sizes: &Sizes, outputs: &mut [Memory]) -> Result<(), CpuError> {
+        if let Some(CpuStep::Lookup(lookup)) = self.site.kernels.step(position) {
+            return self.look_up(*lookup, outputs);
+        }
         let operands: Option<Vec<Operand<'_>>> = step
             .reads
             .iter()
@@ -153,11 +156,18 @@ impl CpuSide {
                 Binding::Buffer(id) => self.memory(*id).map(Operand::Tensor),
             })
             .collect();
-        let (Some(compiled), Some(operands)) = (self.site.kernels.step(position), operands) else {
+        let (Some(CpuStep::Kernel(compiled)), Some(operands)) = (self.site.kernels.step(position), operands) else {
             return Err(CpuError::Count { what: "operands", expected: step.reads.len(), actual: 0 });
         };
         let symbol = |symbol| sizes.values.symbols.get(&symbol).copied();
         compiled.run(&operands, &mut outputs.iter_mut().collect::<Vec<_>>(), &symbol)
+    }
+
+    fn look_up(&self, lookup: Lookup, outputs: &mut [Memory]) -> Result<(), CpuError> {
+        match (self.site.weights.tables.get(&lookup.table), self.memory(lookup.ids), outputs) {
+            (Some(table), Some(ids), [rows]) => rows.copy_rows(table, ids),
+            _ => Err(CpuError::Count { what: "operands", expected: 2, actual: 0 }),
+        }
     }
 
     pub(super) fn homes(&self) -> &Homes {
@@ -179,7 +189,7 @@ impl CpuSide {
         match (self.borrowed.get(id.0 as usize), self.slot(id)) {
             (Some(Some(memory)), _) => Some(memory),
             (_, Some(slot)) => self.slots.get(slot)?.as_ref(),
-            (_, None) => self.site.weights.get(id.0 as usize)?.as_ref(),
+            (_, None) => self.site.weights.memories.get(id.0 as usize)?.as_ref(),
         }
     }
 }
