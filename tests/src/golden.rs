@@ -2,6 +2,7 @@
 
 use crate::backend::Tensors;
 use crate::compare::{Results, Tolerance, difference};
+use rewire_graph::op::{Input, Parameter};
 use rewire_graph::{Graph, HostTensor};
 use rewire_verify::GoldenCase;
 use rewire_verify::replay::{Replay, trace};
@@ -46,12 +47,19 @@ impl Golden {
 
     /// The inputs that a graph knows, among all that are stored.
     pub fn inputs(&self, graph: &Graph) -> Tensors {
-        self.known("in.", graph, |op| Some(op.downcast_ref::<rewire_graph::op::Input>()?.name.clone()))
+        let input = |id| Some(graph.node(id)?.op.downcast_ref::<Input>()?.name.clone());
+        let names: Vec<String> = graph.ids().filter_map(input).collect();
+        self.named("in.").into_iter().filter(|(name, _)| names.contains(name)).collect()
     }
 
     /// The parameters that a graph knows, among all that are stored.
     pub fn parameters(&self, graph: &Graph) -> Tensors {
-        self.known("param.", graph, |op| Some(op.downcast_ref::<rewire_graph::op::Parameter>()?.name.clone()))
+        let parameter = |id| graph.node(id)?.op.downcast_ref::<Parameter>();
+        let given = |Parameter { name, ty }: &Parameter| {
+            let tensor = ["param.", "in."].iter().find_map(|prefix| self.tensors.get(&format!("{prefix}{name}")))?;
+            Some((name.clone(), tensor.clone().stored_as(ty.dtype).unwrap_or_else(|_| tensor.clone())))
+        };
+        graph.ids().filter_map(parameter).filter_map(given).collect()
     }
 
     /// What is wrong with results, output by output.
@@ -75,16 +83,6 @@ impl Golden {
         let strip =
             |(name, tensor): (&String, &HostTensor)| Some((name.strip_prefix(prefix)?.to_owned(), tensor.clone()));
         self.tensors.iter().filter_map(strip).collect()
-    }
-
-    fn known(
-        &self,
-        prefix: &str,
-        graph: &Graph,
-        name: impl Fn(&dyn rewire_graph::op::Op) -> Option<String>,
-    ) -> Tensors {
-        let names: Vec<String> = graph.ids().filter_map(|id| name(graph.node(id)?.op.as_ref())).collect();
-        self.named(prefix).into_iter().filter(|(name, _)| names.contains(name)).collect()
     }
 }
 

@@ -43,14 +43,14 @@ fn tensors_beyond_a_binding_compute_the_same() {
 fn lookup() -> (Graph, Tensors, Tensors) {
     let scope = Scope::new();
     let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
-    let table = scope.parameter("table", DType::F32, &[7000.into(), 10.into()]);
-    let weight = scope.parameter("weight", DType::F32, &[10.into(), 6.into()]);
+    let table = scope.parameter("table", DType::F32, &[7000.into(), 16.into()]);
+    let weight = scope.parameter("weight", DType::F32, &[16.into(), 8.into()]);
     let graph = scope.finish(&[("rows", table.gather(&ids)), ("product", table.gather(&ids).matmul(&weight))]).unwrap();
     let mut noise = Noise::new(4, "lookup");
     let ids = noise.integers(DType::U32, &[300], 0, 7000);
     let parameters = Tensors::from([
-        ("table".to_owned(), noise.floats(DType::F32, &[7000, 10], 1.0)),
-        ("weight".to_owned(), noise.floats(DType::F32, &[10, 6], 1.0)),
+        ("table".to_owned(), noise.floats(DType::F32, &[7000, 16], 1.0)),
+        ("weight".to_owned(), noise.floats(DType::F32, &[16, 8], 1.0)),
     ]);
     (graph, Tensors::from([("ids".to_owned(), ids)]), parameters)
 }
@@ -59,12 +59,13 @@ fn lookup() -> (Graph, Tensors, Tensors) {
 fn a_table_beyond_a_binding_is_looked_up() {
     let Some(gpu) = gpu() else { return };
     let (graph, inputs, parameters) = lookup();
-    for storage in [DType::F32, DType::F16, DType::BF16, DType::Rows8] {
+    for storage in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
         let rounded = |tensor: &HostTensor| tensor.clone().stored_as(storage).unwrap().stored_as(DType::F32).unwrap();
         let rounded = parameters.iter().map(|(name, tensor)| (name.clone(), rounded(tensor))).collect();
         let expected = oracle(&graph, &inputs, &rounded).unwrap();
         for f16 in [false, true] {
-            let target = Target { binding_bytes: 120_000, f16, ..gpu.target().clone() };
+            let table = storage.format().host_bytes(&[7000, 16]).unwrap() as u64;
+            let target = Target { binding_bytes: table / 3, f16, ..gpu.target().clone() };
             let mut plan = rewire_tests::backend::plan(&graph).unwrap();
             plan.store_floats_as(storage);
             let options = on(gpu.restricted(&target));

@@ -7,6 +7,7 @@ use rewire_tests::backend::{Tensors, gpu, load_plan, on, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::golden::{Golden, cases, hold, sample};
 use rewire_tests::noise::Noise;
+use std::path::Path;
 
 const TOLERANCE: f64 = 5e-3;
 
@@ -82,10 +83,10 @@ fn halves_take_half_the_memory() {
 }
 
 /// Widths of tables: whole groups, odd ones, one element.
-const WIDTHS: [usize; 6] = [1, 4, 25, 50, 64, 130];
+const WIDTHS: [usize; 8] = [1, 4, 8, 25, 44, 50, 64, 130];
 
 /// Types that tables are stored in.
-const TABLES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Rows8];
+const TABLES: [DType; 6] = [DType::F32, DType::F16, DType::BF16, DType::Rows8, DType::Rows4, DType::Rows2];
 
 /// Every kernel: the CPU, and the GPU with and without `f16`.
 fn kernels() -> Vec<ModelOptions> {
@@ -108,7 +109,7 @@ fn computes(graph: &rewire_graph::Graph, inputs: &Tensors, parameters: &Tensors,
 #[test]
 fn tables_are_looked_up_in_any_type() {
     for dtype in TABLES {
-        for width in WIDTHS {
+        for width in WIDTHS.into_iter().filter(|&width| dtype.format().has_rows_of(width)) {
             let scope = Scope::new();
             let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
             let table = scope.parameter("table", dtype, &[37.into(), width.into()]);
@@ -136,9 +137,9 @@ fn no_rows_are_looked_up() {
     for dtype in TABLES {
         let scope = Scope::new();
         let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
-        let rows = scope.parameter("table", dtype, &[3.into(), 25.into()]).gather(&ids);
+        let rows = scope.parameter("table", dtype, &[3.into(), 24.into()]).gather(&ids);
         let graph = scope.finish(&[("rows", &rows * 2.0)]).unwrap();
-        let values = Noise::new(5, "table").floats(DType::F32, &[3, 25], 3.0).stored_as(dtype).unwrap();
+        let values = Noise::new(5, "table").floats(DType::F32, &[3, 24], 3.0).stored_as(dtype).unwrap();
         let inputs = Tensors::from([("ids".to_owned(), HostTensor::u32(vec![0], &[]).unwrap())]);
         computes(&graph, &inputs, &Tensors::from([("table".to_owned(), values)]), 0.0, &dtype.to_string());
     }
@@ -147,7 +148,9 @@ fn no_rows_are_looked_up() {
 #[test]
 fn weights_multiply_in_any_type() {
     for dtype in TABLES {
-        for (depth, columns) in [(25, 50), (50, 1), (1, 25), (64, 32)] {
+        let takes =
+            |&(depth, columns): &(usize, usize)| [depth, columns].iter().all(|&n| dtype.format().has_rows_of(n));
+        for (depth, columns) in [(25, 50), (50, 1), (1, 25), (64, 32), (8, 136)].into_iter().filter(takes) {
             let scope = Scope::new();
             let x = scope.input("x", DType::F32, &[scope.size("rows"), depth.into()]);
             let weight = scope.parameter("weight", dtype, &[columns.into(), depth.into()]);
@@ -196,17 +199,34 @@ fn rows_with_a_scale_are_not_written() {
 /// Rows and what they give back, byte for byte as fbgemm has them.
 #[test]
 fn rows_are_quantized_as_fbgemm_does() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("quantized");
-    for case in ["int8_1x8", "int8_7x32", "int8_33x48"] {
-        let file = std::fs::read(folder.join(case).with_extension("safetensors")).unwrap();
-        let stored = safetensors::SafeTensors::deserialize(&file).unwrap();
-        let floats = |name: &str| {
-            let view = stored.tensor(name).unwrap();
-            HostTensor::from_bytes(DType::F32, view.shape().to_vec(), view.data().to_vec()).unwrap()
-        };
-        let rows = floats("in.table").stored_as(DType::Rows8).unwrap();
-        assert_eq!(rows.bytes(), stored.tensor("out.rows").unwrap().data(), "{case}");
-        assert_eq!(rows.stored_as(DType::F32).unwrap(), floats("out.table"), "{case}");
+    let cases = rewire_verify::cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/quantize_rows")).unwrap();
+    assert_eq!(cases.len(), 18);
+    for case in cases {
+        let golden = Golden::read(&case);
+        let [table, rows, back] = ["in.table", "out.rows", "out.table"].map(|name| golden.tensors[name].clone());
+        assert_eq!(table.stored_as(rows.dtype()).unwrap().bytes(), rows.bytes(), "{}", golden.name);
+        assert_eq!(rows.stored_as(DType::F32).unwrap(), back, "{}", golden.name);
+    }
+}
+
+#[test]
+fn rows_of_other_widths_are_refused() {
+    for (dtype, widths) in [(DType::Rows4, [1, 25, 50]), (DType::Rows2, [4, 25, 12])] {
+        for width in widths {
+            assert!(Noise::new(1, "x").floats(DType::F32, &[3, width], 1.0).stored_as(dtype).is_err());
+            let graph = |dtype| {
+                let scope = Scope::new();
+                let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
+                let rows = scope.parameter("table", dtype, [3, width]).gather(&ids);
+                scope.finish(&[("rows", rows)])
+            };
+            let error = graph(dtype).unwrap_err().to_string();
+            assert!(error.contains("a multiple of"), "{error}");
+            let mut plan = plan(&graph(DType::F32).unwrap()).unwrap();
+            plan.store_floats_as(dtype);
+            let error = plan.check_limits().unwrap_err().to_string();
+            assert!(error.contains("parameter `table`") && error.contains(&format!("rows of {width}")), "{error}");
+        }
     }
 }
 

@@ -118,9 +118,9 @@ pub struct Package {
     #[arg(long, value_name = "DTYPE", default_value = "f32",
           value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| storage(&text)))]
     pub dtype: DType,
-    /// Storage of embedding tables: f32, f16, or int8 rows with a scale each; that of weights if left out.
+    /// Storage of embedding tables: f32, f16, or int8, int4 or int2 rows with a scale each; that of weights if left out.
     #[arg(long, value_name = "DTYPE",
-          value_parser = PossibleValuesParser::new(["f32", "f16", "int8"]).try_map(|text| storage(&text)))]
+          value_parser = PossibleValuesParser::new(["f32", "f16", "int8", "int4", "int2"]).try_map(|text| storage(&text)))]
     pub tables: Option<DType>,
     /// A device that the package is for beside the baseline: an adapter as for --adapter, or a file of JSON that tells what it
     /// offers. May be given several times.
@@ -363,6 +363,8 @@ fn dtype(text: &str) -> Result<DType, String> {
 fn storage(text: &str) -> Result<DType, String> {
     match text {
         "int8" => Ok(DType::Rows8),
+        "int4" => Ok(DType::Rows4),
+        "int2" => Ok(DType::Rows2),
         name => dtype(name),
     }
 }

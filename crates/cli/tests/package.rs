@@ -7,7 +7,8 @@ use program::{DEMO, Folder, Run, run};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// A package of format 1 with f16 weights and 8-bit tables, its users, and how they were ranked when it was written.
+/// Packages with f16 weights, of format 1 with tables of 8 bits and of format 2 with those of 4, their users, and how they were ranked
+/// when each was written.
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/packages");
 
 fn kept(name: &str) -> String {
@@ -91,6 +92,7 @@ fn smaller_types_take_less_and_change_little() {
     for (options, most) in [
         (&["--tables", "f16"][..], 2e-3),
         (&["--tables", "int8"], 5e-2),
+        (&["--tables", "int4"], 1.0),
         (&["--dtype", "f16"], 5e-3),
         (&["--dtype", "f16", "--tables", "int8"], 5e-2),
     ] {
@@ -128,14 +130,16 @@ fn every_command_takes_a_package() {
 }
 
 #[test]
-fn a_package_of_format_1_loads_for_good() {
+fn packages_of_all_formats_load_for_good() {
     let lines = |name: &str| -> Vec<Value> {
         let text = std::fs::read_to_string(kept(name)).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
-    let now = ranked(&rank(&kept("format-1.rewire"), &["--data", &kept("users.jsonl")]));
-    let difference = largest_difference(&now, &lines("format-1.jsonl"));
-    assert!(difference < 1e-5, "{difference}");
+    for format in ["format-1", "format-2"] {
+        let now = ranked(&rank(&kept(&format!("{format}.rewire")), &["--data", &kept("users.jsonl")]));
+        let difference = largest_difference(&now, &lines(&format!("{format}.jsonl")));
+        assert!(difference < 1e-5, "{format}: {difference}");
+    }
 }
 
 /// Ranks with the kept package after a change.
@@ -161,9 +165,9 @@ fn what_is_no_whole_package_is_an_error() {
         changed(|bytes| bytes[at] ^= 1).failed_with(&["x.rewire is not a good package", "is not what was written"]);
     }
     let later = |bytes: &mut Vec<u8>| {
-        bytes[8..24].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0]);
+        bytes[8..24].copy_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0]);
     };
-    changed(later).failed_with(&["has format 2: this program reads up to 1, rewire 0.9.3 reads it"]);
+    changed(later).failed_with(&["has format 3: this program reads up to 2, rewire 0.9.3 reads it"]);
     rank("/nonexistent/x.rewire", &[]).failed_with(&["cannot read /nonexistent/x.rewire: No such file"]);
 }
 

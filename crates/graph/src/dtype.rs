@@ -1,4 +1,4 @@
-use crate::storage::{Codec, Format, decode, encode, rows8};
+use crate::storage::{Codec, Format, decode, encode, rows};
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -36,6 +36,11 @@ pub enum DType {
     /// Rows of 8-bit integers with an `f32` scale and an `f32` bias each, fbgemm's fused 8-bit rows: element `q` is
     /// `q * scale + bias`, rounded once. Tables and weights; kernels read them, [`crate::HostTensor::stored_as`] makes them.
     Rows8,
+    /// Rows of 4-bit integers with an `f16` scale and an `f16` bias each, fbgemm's fused 4-bit rows. As `Rows8` otherwise; rows have a
+    /// multiple of 4 elements.
+    Rows4,
+    /// Rows of 2-bit integers, as `Rows4`; rows have a multiple of 8 elements.
+    Rows2,
     /// 64-bit signed integer; a pair of u32 on a GPU.
     I64,
     /// 32-bit signed integer.
@@ -48,21 +53,36 @@ pub enum DType {
 
 impl DType {
     /// All of them.
-    pub const ALL: [Self; 8] =
-        [Self::F32, Self::F16, Self::BF16, Self::Rows8, Self::I64, Self::I32, Self::U32, Self::Bool];
+    pub const ALL: [Self; 10] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::Rows8,
+        Self::Rows4,
+        Self::Rows2,
+        Self::I64,
+        Self::I32,
+        Self::U32,
+        Self::Bool,
+    ];
 
     /// How elements lie in memory.
     pub fn format(self) -> &'static Format {
         const fn format(name: &'static str, scalar: Scalar, bits: usize, codec: Codec) -> Format {
-            Format { name, scalar, bits, parameters: 0, codec }
+            Format { name, scalar, bits, parameters: 0, multiple: 1, codec }
         }
         const F32: Format = format("f32", Scalar::F32, 32, floats!(f32, |x| x as f32, f64::from));
         const F16: Format = format("f16", Scalar::F32, 16, floats!(f16, |x| f16::from_f32(x as f32), f16::to_f64));
         const BF16: Format = format("bf16", Scalar::F32, 16, floats!(bf16, |x| bf16::from_f32(x as f32), bf16::to_f64));
-        const ROWS8: Format = Format {
-            parameters: 64,
-            ..format("rows8", Scalar::F32, 8, Codec::Float { decode: rows8::decode, encode: rows8::encode })
-        };
+        const fn rows(name: &'static str, bits: usize, (parameters, multiple): (usize, usize), codec: Codec) -> Format {
+            Format { parameters, multiple, ..format(name, Scalar::F32, bits, codec) }
+        }
+        const ROWS8: Format =
+            rows("rows8", 8, (64, 1), Codec::Float { decode: rows::decode_bytes, encode: rows::encode_bytes });
+        const ROWS4: Format =
+            rows("rows4", 4, (32, 4), Codec::Float { decode: rows::decode::<4>, encode: rows::encode::<4> });
+        const ROWS2: Format =
+            rows("rows2", 2, (32, 8), Codec::Float { decode: rows::decode::<2>, encode: rows::encode::<2> });
         const I64: Format = format("i64", Scalar::I64, 64, integers!(i64, |x| x as i64, |x| x));
         const I32: Format = format("i32", Scalar::I32, 32, integers!(i32, |x| x as i32, i64::from));
         const U32: Format = format("u32", Scalar::I32, 32, integers!(u32, |x| x as u32, i64::from));
@@ -72,6 +92,8 @@ impl DType {
             Self::F16 => &F16,
             Self::BF16 => &BF16,
             Self::Rows8 => &ROWS8,
+            Self::Rows4 => &ROWS4,
+            Self::Rows2 => &ROWS2,
             Self::I64 => &I64,
             Self::I32 => &I32,
             Self::U32 => &U32,

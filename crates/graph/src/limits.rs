@@ -3,7 +3,7 @@
 //! Tracing, fusion and lowering make nothing larger, and a plan that is read from a file holds nothing larger: what is made
 //! can be stored, read and run.
 
-use crate::Dim;
+use crate::{DType, Dim};
 use thiserror::Error;
 
 /// Dimensions of a value.
@@ -65,6 +65,14 @@ pub enum LimitError {
         /// The extent.
         size: Dim,
     },
+    /// A storage type has no rows of a width.
+    #[error("has rows of {width} elements: those of {dtype} have a multiple of {}", dtype.format().multiple)]
+    Width {
+        /// The storage type.
+        dtype: DType,
+        /// Elements of a row.
+        width: usize,
+    },
 }
 
 /// Checks a number of things against one of the limits.
@@ -99,4 +107,15 @@ pub fn check_extent(dim: &Dim) -> Result<(), LimitError> {
     let is_counted = |n: i64| n.unsigned_abs() <= MAX_EXTENT.unsigned_abs();
     let fits = is_counted(dim.constant()) && dim.terms().all(|(_, factor)| is_counted(factor));
     if fits { Ok(()) } else { Err(LimitError::Extent { size: dim.clone() }) }
+}
+
+/// Checks that a storage type has rows as wide as those of a value, where the width is a constant.
+///
+/// # Errors
+/// [`LimitError::Width`].
+pub fn check_rows(dtype: DType, shape: &[Dim]) -> Result<(), LimitError> {
+    match shape.last().map_or(Some(1), Dim::as_const) {
+        Some(width) if !dtype.format().has_rows_of(width) => Err(LimitError::Width { dtype, width }),
+        _ => Ok(()),
+    }
 }

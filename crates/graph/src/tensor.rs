@@ -18,16 +18,24 @@ pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A host tensor whose data does not fit its shape.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("a {dtype} tensor of shape {shape:?} takes {expected} bytes, got {actual}")]
+#[error("a {dtype} tensor of shape {shape:?} takes {}, got {actual}", taken(*dtype, shape, *expected))]
 pub struct TensorSizeError {
     /// Element type.
     pub dtype: DType,
     /// Shape.
     pub shape: Vec<usize>,
-    /// Bytes the shape takes; `usize::MAX` if that overflows.
+    /// Bytes the shape takes; `usize::MAX` if that overflows, or the type has no such rows.
     pub expected: usize,
     /// Bytes given.
     pub actual: usize,
+}
+
+fn taken(dtype: DType, shape: &[usize], expected: usize) -> String {
+    let format = dtype.format();
+    match shape.last().is_none_or(|&width| format.has_rows_of(width)) {
+        true => format!("{expected} bytes"),
+        false => format!("rows of a multiple of {} elements", format.multiple),
+    }
 }
 
 impl HostTensor {
@@ -206,7 +214,7 @@ impl HostTensor {
     /// The same numbers in another storage type of floats, rounded; this tensor itself where it has that type.
     ///
     /// # Errors
-    /// The tensor's type where one of the two is no type of floats.
+    /// The tensor's type where one of the two is no type of floats, or has no rows of this width.
     pub fn stored_as(self, dtype: DType) -> Result<Self, DType> {
         if self.dtype == dtype {
             return Ok(self);

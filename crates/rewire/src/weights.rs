@@ -75,8 +75,8 @@ struct Entry {
 
 /// The tensors of a safetensors file by name.
 ///
-/// A tensor is decoded when it is asked for. It shares the file's bytes where they are not borrowed. `U8` is taken for [`DType::Rows8`]: every row ends with
-/// its scale and its bias.
+/// A tensor is decoded when it is asked for. It shares the file's bytes where they are not borrowed. `U8` is rows that end with a scale and a bias each:
+/// [`DType::Rows8`], or what an entry `rows:NAME` of the file's metadata says.
 ///
 /// ```
 /// use rewire::weights::Weights;
@@ -145,10 +145,22 @@ impl Weights<'static> {
     /// # Errors
     /// [`WeightsError::Read`] if there is no such file, and [`WeightsError::File`] if it is not good.
     pub fn read(path: &Path) -> Result<Self, WeightsError> {
+        Self::read_rows(path, |_| DType::Rows8)
+    }
+
+    /// [`Weights::read`] of a file whose metadata tell otherwise than by an entry for each tensor what `U8` is.
+    ///
+    /// # Errors
+    /// As [`Weights::read`].
+    pub fn read_rows(path: &Path, rows: impl FnOnce(&BTreeMap<String, String>) -> DType) -> Result<Self, WeightsError> {
         let data = map_file(path).map_err(|source| WeightsError::Read { path: path.to_owned(), source })?;
-        Self::shared(data).map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
+        let read = Self::of(Data::Shared(data), rows);
+        read.map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
     }
 }
+
+/// What begins the metadata's key of what the rows of a tensor are, before its name.
+const ROWS: &str = "rows:";
 
 impl<'a> Weights<'a> {
     /// Takes the bytes of a file.
@@ -156,30 +168,34 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// [`WeightsError::Format`] or [`WeightsError::ElementType`].
     pub fn parse(data: impl Into<Cow<'a, [u8]>>) -> Result<Self, WeightsError> {
-        Self::of(match data.into() {
+        let data = match data.into() {
             Cow::Borrowed(bytes) => Data::Borrowed(bytes),
             Cow::Owned(bytes) => Data::Shared(Arc::new(bytes)),
-        })
+        };
+        Self::of(data, |_| DType::Rows8)
     }
 
     /// Takes the bytes of a file that have other owners too, and stay as they are.
     pub(crate) fn shared(data: SharedBytes) -> Result<Self, WeightsError> {
-        Self::of(Data::Shared(data))
+        Self::of(Data::Shared(data), |_| DType::Rows8)
     }
 
-    fn of(data: Data<'a>) -> Result<Self, WeightsError> {
+    fn of(data: Data<'a>, rows: impl FnOnce(&BTreeMap<String, String>) -> DType) -> Result<Self, WeightsError> {
         let bytes = data.bytes();
         let (header, index) = SafeTensors::read_metadata(bytes).map_err(|error| format_error(&error, bytes.len()))?;
+        let mut metadata: BTreeMap<String, String> =
+            index.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+        let others = rows(&metadata);
         let mut entries = BTreeMap::new();
         for (name, info) in index.tensors() {
-            let Some((dtype, shape)) = stored(info.dtype, &info.shape) else {
+            let rows = metadata.remove(&format!("{ROWS}{name}")).map_or(Some(others), |rows| DType::named(&rows));
+            let Some((dtype, shape)) = rows.and_then(|rows| stored(info.dtype, &info.shape, rows)) else {
                 return Err(WeightsError::ElementType { name, dtype: info.dtype.to_string() });
             };
             let start = header + 8;
             let bytes = start + info.data_offsets.0..start + info.data_offsets.1;
             entries.insert(name, Entry { dtype, shape, bytes });
         }
-        let metadata = index.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
         Ok(Self { data, entries, metadata })
     }
 
@@ -208,7 +224,7 @@ impl<'a> Weights<'a> {
         self.entries.keys().map(String::as_str)
     }
 
-    /// The file's metadata.
+    /// The file's metadata, without what they tell of tensors.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
@@ -228,7 +244,13 @@ pub fn serialize(
     tensors: &BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, WeightsError> {
-    let metadata: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut metadata: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    for (name, tensor) in tensors {
+        let dtype = tensor.dtype();
+        if !dtype.format().is_written() && dtype != DType::Rows8 {
+            metadata.insert(format!("{ROWS}{name}"), dtype.to_string());
+        }
+    }
     let views = tensors.iter().map(|(name, tensor)| (name.as_str(), View::of(tensor)));
     safetensors::serialize(views, Some(metadata)).map_err(|error| format_error(&error, 0))
 }
@@ -275,12 +297,12 @@ impl safetensors::View for View<'_> {
     }
 }
 
-/// How a tensor of a file is held. Bytes are whole rows of 8 bits, a scale and a bias each.
-fn stored(dtype: Dtype, shape: &[usize]) -> Option<(DType, Vec<usize>)> {
+/// How a tensor of a file is held. Bytes are whole rows of a type.
+fn stored(dtype: Dtype, shape: &[usize], rows: DType) -> Option<(DType, Vec<usize>)> {
     match (dtype, shape) {
-        (Dtype::U8, [outer @ .., row]) => {
-            let width = row.checked_sub(DType::Rows8.format().row_bytes(0)?)?;
-            Some((DType::Rows8, outer.iter().copied().chain([width]).collect()))
+        (Dtype::U8, [outer @ .., row]) if !rows.format().is_written() => {
+            let width = rows.format().row_elements(*row)?;
+            Some((rows, outer.iter().copied().chain([width]).collect()))
         }
         _ => Some((DType::named(&dtype.to_string().to_lowercase())?, shape.to_vec())),
     }
@@ -367,13 +389,33 @@ mod tests {
 
     #[test]
     fn rows_with_a_scale_are_bytes() {
-        let table = HostTensor::f32(vec![2, 3], &[0.0, 0.5, 1.0, -1.0, 3.0, 1.0]).unwrap();
-        let rows = table.clone().stored_as(DType::Rows8).unwrap();
-        let bytes = serialize(&BTreeMap::from([("t".to_owned(), rows.clone())]), &BTreeMap::new()).unwrap();
-        assert!(String::from_utf8_lossy(&bytes).contains(r#""dtype":"U8","shape":[2,11]"#));
-        assert_eq!(Weights::parse(bytes).unwrap().get("t"), Some(rows));
-        let short = with_header(r#"{"w":{"dtype":"U8","shape":[2,7],"data_offsets":[0,14]}}"#, &[0; 14]);
-        assert!(matches!(Weights::parse(short), Err(WeightsError::ElementType { .. })));
+        let values: Vec<f32> = (0..48).map(|n| (n * 29 % 17) as f32 - 3.0).collect();
+        let table = HostTensor::f32(vec![2, 24], &values).unwrap();
+        for (dtype, bytes) in [(DType::Rows8, 32), (DType::Rows4, 16), (DType::Rows2, 10)] {
+            let rows = table.clone().stored_as(dtype).unwrap();
+            let file = serialize(&BTreeMap::from([("t".to_owned(), rows.clone())]), &BTreeMap::new()).unwrap();
+            assert!(String::from_utf8_lossy(&file).contains(&format!(r#""dtype":"U8","shape":[2,{bytes}]"#)));
+            let weights = Weights::parse(file).unwrap();
+            assert_eq!(weights.get("t"), Some(rows));
+            assert!(weights.metadata().is_empty());
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_rows_are_errors() {
+        let refused = |metadata: &str, columns: usize| {
+            let bytes = vec![0; 2 * columns];
+            let header = format!(
+                r#"{{{metadata}"w":{{"dtype":"U8","shape":[2,{columns}],"data_offsets":[0,{}]}}}}"#,
+                bytes.len()
+            );
+            matches!(Weights::parse(with_header(&header, &bytes)), Err(WeightsError::ElementType { .. }))
+        };
+        let of = |rows: &str| format!(r#""__metadata__":{{"rows:w":"{rows}"}},"#);
+        assert!(refused("", 7) && !refused("", 8) && !refused("", 9));
+        assert!(refused(&of("rows4"), 3) && refused(&of("rows4"), 5) && !refused(&of("rows4"), 6));
+        assert!(refused(&of("rows2"), 5) && !refused(&of("rows2"), 6));
+        assert!(refused(&of("f32"), 8) && refused(&of("rows5"), 8));
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl GoldenCase {
     /// # Errors
     /// [`CaseError`] where it is no safetensors file or its metadata are not those of a case.
     pub fn read(path: &Path) -> Result<Self, CaseError> {
-        let tensors = Weights::read(path)?;
+        let tensors = Weights::read_rows(path, |metadata| replay::rows(metadata.get("attrs")))?;
         let bad = |reason: String| CaseError::Metadata { path: path.to_owned(), reason };
         let entry = |key: &str| {
             let value = tensors.metadata().get(key);
@@ -113,7 +113,7 @@ impl GoldenCase {
     }
 
     pub(crate) fn parameter(&self, name: &str) -> Option<HostTensor> {
-        self.tensors.get(&format!("param.{name}"))
+        self.tensors.get(&format!("param.{name}")).or_else(|| self.tensors.get(&format!("in.{name}")))
     }
 
     /// The graph with gradients of all inputs and parameters that the case has some for, `grad.x`, given those of outputs,

@@ -45,7 +45,7 @@ pub enum Mismatch {
     Unequal {
         /// The output.
         name: String,
-        /// Position of the first such element, row major.
+        /// Position of the first such element, row major; of the first such byte where rows end with a scale.
         element: usize,
         /// Value of the reference.
         expected: f64,
@@ -57,7 +57,7 @@ pub enum Mismatch {
 /// How far a computed tensor is from its reference: the larger of `‖out-ref‖/‖ref‖` and
 /// `max|out-ref|/max|ref|`. A reference of zeros is compared absolutely.
 ///
-/// Integers, and floats where `exact`, must be equal. A scalar stands for a tensor of shape `[1]`.
+/// Integers, rows with a scale, byte for byte, and floats where `exact` must be equal. A scalar stands for a tensor of shape `[1]`.
 ///
 /// ```
 /// use rewire_verify::relative_error;
@@ -83,6 +83,10 @@ pub fn relative_error(name: &str, out: &HostTensor, reference: &HostTensor, exac
     if out.dtype().is_float() != reference.dtype().is_float() {
         let (expected, actual) = (reference.dtype().to_string(), out.dtype().to_string());
         return Err(Mismatch::Kind { name: name(), expected, actual });
+    }
+    if !reference.dtype().format().is_written() && out.dtype() == reference.dtype() {
+        let pairs = out.bytes().iter().zip(reference.bytes());
+        return equal(name(), pairs.map(|(a, b)| (a == b, f64::from(*a), f64::from(*b))));
     }
     if !reference.dtype().is_float() {
         let pairs = out.to_i64().into_iter().zip(reference.to_i64());

@@ -98,8 +98,8 @@ fn change(value: &mut Value, numbers: &[i64], choice: u64) {
         Value::Bool(truth) => *truth = !*truth,
         Value::String(text) => {
             let other = [
-                "x", "ids", "table", "Add", "F16", "BF16", "Rows8", "I32", "I64", "Host", "Device", "Pooled", "Scores",
-                "Sum",
+                "x", "ids", "table", "Add", "F16", "BF16", "Rows8", "Rows4", "I32", "I64", "Host", "Device", "Pooled",
+                "Scores", "Sum",
             ];
             *text = other[(choice >> 8) as usize % other.len()].to_owned();
         }

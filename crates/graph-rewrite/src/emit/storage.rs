@@ -10,8 +10,8 @@ pub(super) enum Form {
     Typed(Typed),
     /// Pairs of 16 bits in words, a group of four a `vec2<u32>`.
     Pairs(Pairs),
-    /// Four bytes a word, and after those of a row its scale and its bias.
-    Bytes,
+    /// Integers of so many bits in words, and after those of a row its scale and its bias.
+    Rows(u32),
 }
 
 /// Elements of a type of WGSL, and how an element and a group of four become a value and are made of one.
@@ -48,7 +48,9 @@ impl Form {
             }),
             DType::F16 => Self::Pairs(Pairs { unpack: "unpack2x16float", pack: "packed_halves" }),
             DType::BF16 => Self::Pairs(Pairs { unpack: "unpack_bfloats", pack: "packed_bfloats" }),
-            DType::Rows8 => Self::Bytes,
+            DType::Rows8 => Self::Rows(8),
+            DType::Rows4 => Self::Rows(4),
+            DType::Rows2 => Self::Rows(2),
             DType::I64 => Self::Typed(Typed { group: None, ..typed("vec2<u32>", "") }),
             DType::I32 | DType::U32 => Self::Typed(typed("i32", "vec4<i32>")),
             DType::Bool => Self::Typed(Typed {
@@ -66,7 +68,7 @@ impl Form {
             Self::Typed(Typed { group: Some(group), .. }) if access.is_grouped() => group,
             Self::Typed(typed) => typed.element,
             Self::Pairs(_) => "vec2<u32>",
-            Self::Bytes => "u32",
+            Self::Rows(_) => "u32",
         }
     }
 
@@ -77,14 +79,14 @@ impl Form {
             Self::Typed(typed) => typed.element,
             Self::Pairs(_) if access.element => "atomic<u32>",
             Self::Pairs(_) => "vec2<u32>",
-            Self::Bytes => "u32",
+            Self::Rows(_) => "u32",
         }
     }
 
     /// The functions that load from `operand_N`.
     pub fn loads(&self, n: &str, access: Access) -> String {
         let (value, element, group) = match self {
-            Self::Bytes => return format!("fn word_{n}(at: i32) -> u32 {{\n    return operand_{n}[at];\n}}\n\n"),
+            Self::Rows(_) => return format!("fn word_{n}(at: i32) -> u32 {{\n    return operand_{n}[at];\n}}\n\n"),
             Self::Typed(typed) => {
                 let at = if access.is_grouped() && typed.group.is_some() { "[at >> 2u][at & 3]" } else { "[at]" };
                 let [one, four] = typed.load;
@@ -115,27 +117,40 @@ impl Form {
         match self {
             Self::Typed(typed) => typed.stores(n, access),
             Self::Pairs(pairs) => pairs.stores(n, access),
-            Self::Bytes => String::new(),
+            Self::Rows(_) => String::new(),
         }
     }
 
-    /// The functions that load by way of others: elements of a row, whose scale is the word at `row`.
+    /// The functions that load by way of others: elements of a row, whose scale and bias begin with the word at `row`.
     pub fn loads_of_words(&self, n: &str, access: Access) -> String {
-        let Self::Bytes = self else { return String::new() };
-        let bytes = |word: &str, shift: &str| format!("({word} >> {shift}) & ");
-        let load = |name: &str, value: &str, bytes: String| {
-            let [scale, bias] = ["row", "row + 1"].map(|at| format!("{value}(bitcast<f32>(word_{n}({at})))"));
+        let Self::Rows(bits) = *self else { return String::new() };
+        let (most, of_word) = ((1 << bits) - 1, 32 / bits);
+        let [scale, bias] = match bits {
+            8 => ["row", "row + 1"].map(|at| format!("bitcast<f32>(word_{n}({at}))")),
+            _ => ["x", "y"].map(|part| format!("unpack2x16float(word_{n}(row)).{part}")),
+        };
+        let load = |name: &str, value: &str, integers: String| {
             format!(
-                "fn {name}_{n}(at: i32, row: i32) -> {value} {{\n    return fma({value}({bytes}), {scale}, {bias});\n}}\n\n"
+                "fn {name}_{n}(at: i32, row: i32) -> {value} {{\n    return fma({value}({integers}), {value}({scale}), {value}({bias}));\n}}\n\n"
             )
         };
         let mut text = String::new();
         if access.element {
-            text += &load("load", "f32", bytes(&format!("word_{n}(at >> 2u)"), "(u32(at & 3) * 8u)") + "255u");
+            let word = format!("word_{n}(at >> {}u)", of_word.trailing_zeros());
+            let shift = format!("(u32(at & {}) * {bits}u)", of_word - 1);
+            text += &load("load", "f32", format!("({word} >> {shift}) & {most}u"));
         }
         if access.vector {
-            let shifts = "vec4<u32>(0u, 8u, 16u, 24u)";
-            text += &load("load4", "vec4<f32>", bytes(&format!("vec4<u32>(word_{n}(at))"), shifts) + "vec4<u32>(255u)");
+            let shifts = format!("vec4<u32>(0u, {}u, {}u, {}u)", bits, 2 * bits, 3 * bits);
+            let (at, shifts) = match of_word / 4 {
+                1 => ("at".to_owned(), shifts),
+                groups => (
+                    format!("at >> {}u", groups.trailing_zeros()),
+                    format!("({shifts} + u32(at & {}) * {}u)", groups - 1, 4 * bits),
+                ),
+            };
+            let integers = format!("(vec4<u32>(word_{n}({at})) >> {shifts}) & vec4<u32>({most}u)");
+            text += &load("load4", "vec4<f32>", integers);
         }
         text
     }

@@ -1,7 +1,9 @@
 use super::{Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
 use crate::lower::Refusal;
 use crate::schedule::Schedule;
-use rewire_graph::limits::{LimitError, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_shape};
+use rewire_graph::limits::{
+    LimitError, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_rows, check_shape,
+};
 use rewire_graph::{DType, Symbol};
 use std::collections::HashSet;
 use thiserror::Error;
@@ -42,8 +44,12 @@ impl Plan {
         self.check_slots()?;
         self.check_ids()?;
         for (position, buffer) in self.buffers.iter().enumerate() {
-            let place = || format!("buffer {position}");
+            let place = || match &buffer.source {
+                Source::Parameter(name) => format!("parameter `{name}`"),
+                _ => format!("buffer {position}"),
+            };
             check_shape(&buffer.shape).map_err(|error| PlanError::new(place(), error))?;
+            check_rows(buffer.dtype, &buffer.shape).map_err(|error| PlanError::new(place(), error))?;
             if buffer.source.is_resident() && buffer.shape.iter().any(|dim| dim.as_const().is_none()) {
                 let reason = "is held from run to run, and its shape depends on inputs";
                 return Err(PlanError::new(place(), reason));

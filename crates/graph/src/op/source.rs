@@ -1,4 +1,5 @@
 use super::{Elements, Elementwise, Op};
+use crate::limits::check_rows;
 use crate::pointwise::ExprId;
 use crate::{DType, HostTensor, Number, Type, TypeError};
 use serde_json::{Value, json};
@@ -35,6 +36,13 @@ impl Hash for Constant {
     }
 }
 
+/// The type of a value that is bound, whose rows can be stored.
+fn bound(ty: &Type) -> Result<Vec<Type>, TypeError> {
+    let expected = || format!("rows of a multiple of {} elements", ty.dtype.format().multiple);
+    check_rows(ty.dtype, &ty.shape).map_err(|_| TypeError::new("the type", expected(), ty))?;
+    Ok(vec![ty.clone()])
+}
+
 impl Op for Input {
     fn name(&self) -> &str {
         "input"
@@ -46,7 +54,7 @@ impl Op for Input {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         super::arity::<0>(inputs)?;
-        Ok(vec![self.ty.clone()])
+        bound(&self.ty)
     }
 }
 
@@ -61,7 +69,7 @@ impl Op for Parameter {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
         super::arity::<0>(inputs)?;
-        Ok(vec![self.ty.clone()])
+        bound(&self.ty)
     }
 }
 

@@ -7,8 +7,8 @@ use twox_hash::XxHash3_128;
 /// What a package begins with. The bytes after the name tell a file that was taken for text on its way.
 pub(super) const MAGIC: [u8; 8] = *b"rewire\r\n";
 
-/// The format that this program writes, and the newest that it reads.
-pub(super) const FORMAT: u32 = 1;
+/// The newest format that this program reads and writes.
+pub(super) const FORMAT: u32 = 2;
 
 /// Bytes of a header.
 pub(super) const BYTES: usize = 48;
@@ -35,12 +35,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// The header of a package whose other bytes are `content`.
-pub(super) fn header(content: &[u8]) -> [u8; BYTES] {
+/// The header of a package of a format whose other bytes are `content`.
+pub(super) fn header(format: u32, content: &[u8]) -> [u8; BYTES] {
     let mut header = [0; BYTES];
     let length = (BYTES + content.len()) as u64;
     let [major, minor, patch] = Version::own().0.map(u32::to_le_bytes);
-    let fields: [&[u8]; 6] = [&MAGIC, &FORMAT.to_le_bytes(), &major, &minor, &patch, &length.to_le_bytes()];
+    let fields: [&[u8]; 6] = [&MAGIC, &format.to_le_bytes(), &major, &minor, &patch, &length.to_le_bytes()];
     for (place, byte) in header.iter_mut().zip(fields.concat()) {
         *place = byte;
     }

@@ -4,7 +4,7 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 0..8 | `rewire\r\n` |
-//! | 8..12 | the format, 1 |
+//! | 8..12 | the format: 2 where parameters are rows of 4 or 2 bits, else 1 |
 //! | 12..24 | the version of the program that wrote it: major, minor, patch |
 //! | 24..32 | bytes of the file |
 //! | 32..48 | XXH3 of all other bytes, 128 bits |
@@ -28,12 +28,18 @@ pub use kernels::TargetKernels;
 
 use crate::weights::{Part, Weights};
 use head::Head;
-use rewire_graph::SharedBytes;
+use rewire_graph::{DType, SharedBytes};
 use rewire_graph_rewrite::emit::Target;
-use rewire_graph_rewrite::plan::Plan;
+use rewire_graph_rewrite::plan::{Named, Plan};
 use std::sync::Arc;
 #[cfg(feature = "files")]
 use std::{io::Read, path::Path};
+
+/// The first format that can hold a plan.
+fn format(plan: &Plan) -> u32 {
+    let is_later = |parameter: Named<'_>| matches!(parameter.dtype, DType::Rows4 | DType::Rows2);
+    if plan.parameters().any(is_later) { 2 } else { 1 }
+}
 
 /// A model as one file.
 ///
@@ -87,7 +93,7 @@ impl Package {
         parts.extend((!kernels.is_empty()).then_some(("kernels", emitted.as_slice())));
         parts.push(("weights", weights));
         let content = Head::content(plan, config, &parts)?;
-        Self::parse([&header::header(&content)[..], &content].concat())
+        Self::parse([&header::header(format(plan), &content)[..], &content].concat())
     }
 
     /// Takes the bytes of a package.

@@ -28,6 +28,7 @@ mod passes;
 mod philox;
 mod product;
 mod program;
+mod quantized;
 mod random;
 mod reduce;
 mod reductions;

@@ -1,5 +1,6 @@
 //! Elements of tensors by storage type: how kernels read and write them.
 
+use super::quantized::Rows;
 use bytemuck::{AnyBitPattern, cast_slice, cast_slice_mut, try_cast_slice};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -12,18 +13,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 pub(super) enum Elements<'a> {
     F32(&'a [f32]),
     Short(&'a [u16], &'static Short),
-    Rows8(Rows<'a>),
+    Rows(Rows<'a>),
     I64(&'a [i64]),
     I32(&'a [i32]),
     Bool(&'a [u32]),
-}
-
-/// Rows of bytes that end with a scale and a bias.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rows<'a> {
-    bytes: &'a [u8],
-    /// Bytes of a row.
-    pitch: usize,
 }
 
 /// Elements of a tensor that one task writes.
@@ -106,7 +99,7 @@ impl<'a> Elements<'a> {
             DType::F32 => Self::F32(first(memory, count)),
             DType::F16 => Self::Short(first(memory, count), &F16),
             DType::BF16 => Self::Short(first(memory, count), &BF16),
-            DType::Rows8 => Self::Rows8(Rows { bytes: first(memory, count), pitch }),
+            DType::Rows8 | DType::Rows4 | DType::Rows2 => Self::Rows(Rows::new(dtype, memory, (count, pitch))),
             DType::I64 => Self::I64(first(memory, count)),
             DType::I32 | DType::U32 => Self::I32(first(memory, count)),
             DType::Bool => Self::Bool(first(memory, count)),
@@ -122,7 +115,7 @@ impl<'a> Elements<'a> {
                     (short.widen)(found, out);
                 }
             }
-            Self::Rows8(rows) => rows.floats(start, out),
+            Self::Rows(rows) => rows.floats(start, out),
             _ => out.fill(0.0),
         }
     }
@@ -157,7 +150,7 @@ impl<'a> Elements<'a> {
                     (short.widen)(&found[..out.len()], out);
                 }
             }
-            Self::Rows8(rows) => rows.gather(at, out),
+            Self::Rows(rows) => rows.gather(at, out),
             _ => out.fill(0.0),
         }
     }
@@ -187,7 +180,7 @@ impl<'a> Elements<'a> {
             Self::I64(e) => e.get(at).map(|&e| e as f64),
             Self::I32(e) => e.get(at).map(|&e| e.into()),
             Self::Bool(e) => e.get(at).map(|&e| f64::from(u8::from(e != 0))),
-            Self::F32(_) | Self::Short(..) | Self::Rows8(_) => {
+            Self::F32(_) | Self::Short(..) | Self::Rows(_) => {
                 let mut number = [f32::NAN];
                 self.floats(at, &mut number);
                 Some(number[0].into()).filter(|number: &f64| !number.is_nan())
@@ -196,40 +189,11 @@ impl<'a> Elements<'a> {
     }
 }
 
-impl Rows<'_> {
-    /// Copies neighbouring elements of a row from `start` on.
-    fn floats(self, start: usize, out: &mut [f32]) {
-        let Some((found, scale, bias)) = self.row(start) else { return };
-        Arch::new().dispatch(|| {
-            out.iter_mut().zip(found).for_each(|(out, &byte)| *out = f32::from(byte).mul_add(scale, bias));
-        });
-    }
-
-    /// Copies the elements at these offsets, zero for those out of range.
-    fn gather(self, at: &[usize], out: &mut [f32]) {
-        let element = |at: usize| {
-            let (found, scale, bias) = self.row(at)?;
-            Some(f32::from(*found.first()?).mul_add(scale, bias))
-        };
-        Arch::new().dispatch(|| out.iter_mut().zip(at).for_each(|(out, &at)| *out = element(at).unwrap_or(0.0)));
-    }
-
-    /// The elements of a row from one on, and their scale and bias.
-    #[inline(always)]
-    fn row(&self, start: usize) -> Option<(&[u8], f32, f32)> {
-        let start_of_row = start - start % self.pitch.max(1);
-        let row = self.bytes.get(start_of_row..)?.get(..self.pitch)?;
-        let (bytes, &[a, b, c, d, e, f, g, h]) = row.split_last_chunk::<8>()?;
-        let (scale, bias) = (f32::from_le_bytes([a, b, c, d]), f32::from_le_bytes([e, f, g, h]));
-        Some((bytes.get(start - start_of_row..)?, scale, bias))
-    }
-}
-
 impl<'a> ElementsMut<'a> {
     /// The first `count` elements of memory that is aligned for all types, of a type that kernels write.
     pub(super) fn new(dtype: DType, memory: &'a mut [u8], count: usize) -> Option<Self> {
         Some(match dtype {
-            DType::Rows8 => return None,
+            DType::Rows8 | DType::Rows4 | DType::Rows2 => return None,
             DType::F32 => Self::F32(&mut cast_slice_mut(memory)[..count]),
             DType::F16 => Self::Short(&mut cast_slice_mut(memory)[..count], &F16),
             DType::BF16 => Self::Short(&mut cast_slice_mut(memory)[..count], &BF16),

@@ -15,9 +15,11 @@ mod jagged;
 mod module;
 mod pipeline;
 mod preprocessor;
+mod quantized;
 mod rowwise;
 mod tracer;
 
+pub(crate) use quantized::rows;
 use rewire_graph::{DType, Graph, GraphError, Tensor};
 use rewire_hstu::modules::ConfigError;
 use serde_json::Value;
@@ -103,6 +105,7 @@ fn outputs(op: &str, case: &CaseTracer) -> Result<Outputs, ReplayError> {
         "norm_mul_dropout" => rowwise::norm_mul_dropout(case),
         "hstu_compute_uqvk" => rowwise::compute_uqvk(case),
         "hstu_compute_output" => rowwise::compute_output(case),
+        "quantize_rows" => quantized::quantize_rows(case),
         "STULayer" => module::stu_layer(case),
         "STUStack" => module::stu_stack(case),
         "STULayer_cached" => cached::stu_layer(case),

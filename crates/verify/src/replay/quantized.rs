@@ -1,0 +1,33 @@
+use super::tracer::CaseTracer;
+use super::{Outputs, ReplayError};
+use rewire_graph::DType;
+use serde::Deserialize;
+use serde::de::{Error, Unexpected};
+
+#[derive(Deserialize)]
+struct Rows {
+    #[serde(deserialize_with = "dtype")]
+    bits: DType,
+}
+
+/// The type of rows of so many bits.
+fn dtype<'de, D: serde::Deserializer<'de>>(bits: D) -> Result<DType, D::Error> {
+    let bits = u64::deserialize(bits)?;
+    let is_meant = |dtype: &DType| !dtype.format().is_written() && dtype.format().bits as u64 == bits;
+    let known = DType::ALL.into_iter().find(is_meant);
+    known.ok_or_else(|| D::Error::invalid_value(Unexpected::Unsigned(bits), &"rows of 8, 4 or 2 bits"))
+}
+
+/// What the bytes of a case with these attributes are.
+pub(crate) fn rows(attrs: Option<&String>) -> DType {
+    let attrs: Option<Rows> = attrs.and_then(|attrs| serde_json::from_str(attrs).ok());
+    attrs.map_or(DType::Rows8, |attrs| attrs.bits)
+}
+
+/// A table is quantized where it is bound, and gives back its rows.
+pub(super) fn quantize_rows(case: &CaseTracer) -> Result<Outputs, ReplayError> {
+    let Rows { bits } = case.attributes()?;
+    let shape = [case.extent("table", 0)?, case.extent("table", 1)?];
+    let rows = case.scope.parameter("table", bits, shape);
+    Ok(vec![("table".to_owned(), rows.cast(DType::F32)), ("rows".to_owned(), rows)])
+}
