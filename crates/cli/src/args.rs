@@ -2,9 +2,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Tuning;
+use rewire::rank::RankOptions;
 use rewire::{Kernel, Tables};
 use rewire_measure::{BenchError, Lengths, MOST_SECONDS, Metric, SUITES, Shape};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 /// Ranks candidates with fused kernels on a GPU or the CPU.
@@ -37,6 +38,8 @@ pub enum Command {
     Devices,
     /// Ranks candidates for users by their histories.
     Rank(Rank),
+    /// Writes the scores of all candidates of a file as a table.
+    Predict(Predict),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
     /// Writes a model as one file that starts at once.
@@ -67,6 +70,42 @@ pub struct Rank {
     /// Choices for all kernels: a list such as split_sums=true.
     #[arg(long, value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
+    #[command(flatten)]
+    pub placement: Placement,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Predict {
+    /// Folder with config.json and model.safetensors, or a package; the model in the program if left out.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+    /// JSON Lines, CSV or Parquet, by its ending, `-` for JSON Lines from stdin; the data in the program if left out.
+    #[arg(long, value_name = "IN")]
+    pub data: Option<PathBuf>,
+    /// The file to write, whose ending says the format: .jsonl, .csv or .parquet. A row a candidate, in the order of the input.
+    #[arg(long, value_name = "OUT")]
+    pub out: PathBuf,
+    /// Columns of the input to carry along: a value a user, or a list with a value a candidate.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub columns: Vec<String>,
+    /// Users, events and candidates to compute together; found by itself if left out. Changes no score.
+    #[arg(long, value_name = "N")]
+    pub batch: Option<NonZeroUsize>,
+    /// Go on where a run was that was killed, with the same model, data and options; begin, if there was none.
+    #[arg(long)]
+    pub resume: bool,
+    /// Write rows that are no requests there, as JSON Lines with the reason, and go on; without it the first one ends the run.
+    #[arg(long, value_name = "FILE")]
+    pub rejects: Option<PathBuf>,
+    /// Rows after which what is written is made durable, at least every ten seconds: what --resume goes on from, and the row
+    /// groups of Parquet.
+    #[arg(long, value_name = "ROWS", default_value = "65536")]
+    pub save_every: NonZeroU64,
+    /// What stands between the values of a list in a field of CSV.
+    #[arg(long, value_name = "C", default_value = ";", value_parser = ascii)]
+    pub list_separator: u8,
     #[command(flatten)]
     pub placement: Placement,
     #[command(flatten)]
@@ -141,6 +180,13 @@ pub struct Placement {
     /// Bytes that parameters may take together; three quarters of the device's memory, or what the host has left, if left out.
     #[arg(long, value_name = "BYTES")]
     pub parameter_bytes: Option<u64>,
+}
+
+impl Placement {
+    /// The options of a model that is placed so.
+    pub fn of_model(&self) -> RankOptions {
+        RankOptions { tables: self.tables_on, parameter_bytes: self.parameter_bytes, ..RankOptions::default() }
+    }
 }
 
 /// How a model folder is taken.
@@ -346,6 +392,14 @@ impl Sizes {
             dtype: self.dtype.unwrap_or(base.dtype),
             seed: self.seed.unwrap_or(base.seed),
         })
+    }
+}
+
+/// An ASCII character that is no part of a number or of CSV itself.
+fn ascii(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii() && !byte.is_ascii_alphanumeric() && !b"+-.\"\r\n".contains(byte) => Ok(*byte),
+        _ => Err("expected one ASCII character that is no part of a number, such as ; or |".to_owned()),
     }
 }
 

@@ -1,5 +1,6 @@
 use crate::log::say;
-use crate::rank::InputError;
+use crate::predict::PredictError;
+use crate::requests::InputError;
 use crate::train::TrainFailed;
 use rewire::graph::DifferentiateError;
 use rewire::hstu::models::ModelError;
@@ -21,6 +22,8 @@ pub enum CliError {
     Input(Box<InputError>),
     #[error(transparent)]
     Rank(Box<RankError>),
+    #[error(transparent)]
+    Predict(Box<PredictError>),
     #[error(transparent)]
     Train(Box<TrainFailed>),
     #[error(transparent)]

@@ -11,8 +11,11 @@ mod graph;
 mod log;
 mod output;
 mod package;
+mod predict;
 mod profile;
+mod progress;
 mod rank;
+mod requests;
 mod table;
 mod train;
 mod tune;
@@ -25,7 +28,8 @@ use output::Output;
 use std::process::ExitCode;
 use std::time::Instant;
 
-pub use rank::{InputError, Requests, Titles, open};
+pub use rank::Titles;
+pub use requests::{InputError, Requests, open};
 
 /// Runs the program on the arguments of the process. Whether it began with an open standard output, only the process knows.
 pub fn main(stdout_is_open: bool) -> ExitCode {
@@ -58,6 +62,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
     match &args.command {
         Command::Devices => devices::run(&args.common, output),
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
+        Command::Predict(options) => predict::run(options, &args.common, begun, output),
         Command::Train(options) => train::run(options, &args.common, output),
         Command::Package(options) => package::run(options, &args.common, output),
         Command::Verify(options) => verify::run(options, &args.common, output),

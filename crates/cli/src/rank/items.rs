@@ -1,7 +1,7 @@
-use super::input::LARGEST;
 use crate::args::Rank;
 use crate::demo;
 use crate::log::say;
+use crate::requests::LARGEST;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

@@ -1,32 +1,31 @@
-mod input;
+mod fitted;
 mod items;
-mod jsonl;
-#[cfg(feature = "parquet")]
-mod parquet;
-mod progress;
-mod reader;
 mod report;
 mod table;
 
-pub use input::{InputError, Requests, open};
+pub(crate) use fitted::Fitted;
 pub use items::Titles;
-pub(crate) use reader::{Chunk, chunks};
 pub(crate) use report::Tally;
+pub(crate) use table::count;
 
 use crate::args::{Common, Rank};
 use crate::caches;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use progress::Progress;
+use crate::progress::Progress;
+use crate::requests::{Chunk, InputError, Reading, Requests, Sizes, chunks, open, title};
 use report::{SummaryLine, UserLine};
 use rewire::rank::{RankError, RankOptions, Ranked, Ranker};
 use rewire::weights::Weights;
+use std::path::Path;
 use std::time::Instant;
 
 /// Ranks the users of the input. The program began at `begun`.
 pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
-    let ranker = load(options, common)?;
+    let (tuning, allow_unread) = (options.tuning, options.weights.allow_unread);
+    let with = RankOptions { tuning, allow_unread, ..options.placement.of_model() };
+    let ranker = load(options.model.as_deref(), common, with)?;
     let input = open(options.data.as_deref(), ranker.schema())?;
     let item = ranker.schema().candidates.first().map_or("item_id", |column| column.name.as_str());
     let titles = if common.json { Titles::default() } else { Titles::find(options, item) };
@@ -37,7 +36,7 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     };
     if let Err(error) = run.all(input, &ranker, options, output) {
         if !common.json && run.tally.users > 0 {
-            let users = table::count(run.tally.users, "user");
+            let users = count(run.tally.users, "user");
             output.line(format_args!("INCOMPLETE: an error ended the run after {users}"))?;
             output.flush()?;
         }
@@ -45,7 +44,7 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     }
     let summary = run.tally.summary(&ranker.report());
     drop(run.progress);
-    run.tally.notes(ranker.max_seq_len());
+    run.tally.fitted.notes(ranker.max_seq_len());
     match common.json {
         true => output.json(&SummaryLine { summary: &summary })?,
         false => table::print_summary(&summary, output)?,
@@ -53,19 +52,16 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     Ok(())
 }
 
-fn load(options: &Rank, common: &Common) -> Result<Ranker, RankError> {
+/// Loads a model, or the one in the program.
+pub(crate) fn load(model: Option<&Path>, common: &Common, with: RankOptions) -> Result<Ranker, RankError> {
     let with = RankOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
-        tuning: options.tuning,
-        allow_unread: options.weights.allow_unread,
         tunings: caches::tunings(),
         pipelines: caches::pipelines(),
-        tables: options.placement.tables_on,
-        parameter_bytes: options.placement.parameter_bytes,
-        ..RankOptions::default()
+        ..with
     };
-    match &options.model {
+    match model {
         Some(model) => Ranker::load(model, &with),
         None => Ranker::new(&demo::config()?, &Weights::parse(demo::WEIGHTS)?, &with),
     }
@@ -96,20 +92,21 @@ impl Run {
         options: &Rank,
         output: &mut Output,
     ) -> Result<(), CliError> {
-        for chunk in chunks(input, ranker.batch()) {
-            let Chunk { batch, progress, end } = chunk;
+        let reading = Reading { empty: ranker.batch(), sizes: Sizes::default(), rejects: false };
+        for chunk in chunks(input, reading) {
+            let Chunk { batch, progress, end, .. } = chunk;
             let ranked = ranker.rank_batch(&batch)?;
             for (request, ranked) in ranked.iter().enumerate() {
                 self.tally.add(ranked, batch.labels(request));
             }
             self.progress.aside(|| self.printer.print(&ranked, output))?;
             if let Some(progress) = progress {
-                self.progress.update(progress, self.tally.users);
+                self.progress.update(progress, format_args!("{} users", self.tally.users));
             }
             end?;
         }
         match self.tally.users {
-            0 => Err(InputError::Empty { file: input::title(options.data.as_deref()) }.into()),
+            0 => Err(InputError::Empty { file: title(options.data.as_deref()) }.into()),
             _ => Ok(()),
         }
     }

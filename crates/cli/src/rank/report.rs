@@ -1,5 +1,4 @@
-use super::table::count;
-use crate::log::say;
+use super::Fitted;
 use rewire::rank::{Auc, Candidate, Ranked, Task, User};
 use rewire::runtime::Report;
 use serde::ser::SerializeMap;
@@ -83,11 +82,7 @@ pub struct Tally {
     first: Option<Duration>,
     pub users: u64,
     candidates: u64,
-    truncated: u64,
-    dropped: u64,
-    split: u64,
-    sequences: u64,
-    sorted: u64,
+    pub fitted: Fitted,
 }
 
 impl Tally {
@@ -101,11 +96,7 @@ impl Tally {
             first: None,
             users: 0,
             candidates: 0,
-            truncated: 0,
-            dropped: 0,
-            split: 0,
-            sequences: 0,
-            sorted: 0,
+            fitted: Fitted::default(),
         }
     }
 
@@ -114,13 +105,7 @@ impl Tally {
         self.first.get_or_insert_with(|| self.begun.elapsed());
         self.users += 1;
         self.candidates += ranked.candidates.len() as u64;
-        self.truncated += u64::from(ranked.dropped_events > 0);
-        self.dropped += ranked.dropped_events as u64;
-        self.sorted += u64::from(ranked.sorted);
-        if ranked.sequences > 1 {
-            self.split += 1;
-            self.sequences += ranked.sequences as u64;
-        }
+        self.fitted.add(ranked);
         let Some(labels) = labels else { return };
         self.labelled = true;
         for candidate in &ranked.candidates {
@@ -147,37 +132,10 @@ impl Tally {
             kernel: report.kernel.to_string(),
             adapter: report.adapter.clone().unwrap_or_else(|| "cpu".into()),
             auc: self.aucs(),
-            truncated_histories: self.truncated,
-            dropped_events: self.dropped,
-            split_users: self.split,
-            sorted_histories: self.sorted,
+            truncated_histories: self.fitted.truncated,
+            dropped_events: self.fitted.dropped,
+            split_users: self.fitted.split,
+            sorted_histories: self.fitted.sorted,
         }
     }
-
-    /// Says on stderr what was done to requests that did not fit.
-    pub fn notes(&self, max_seq_len: usize) {
-        if self.truncated > 0 {
-            say(format_args!(
-                "note: {} did not fit the {max_seq_len} rows of a sequence and kept the newest events, {} dropped",
-                histories(self.truncated),
-                count(self.dropped, "event")
-            ));
-        }
-        if self.split > 0 {
-            say(format_args!(
-                "note: the candidates of {} did not fit one sequence and were split over {}; this changes no score",
-                count(self.split, "user"),
-                count(self.sequences, "sequence")
-            ));
-        }
-        if self.sorted > 0 {
-            let were = if self.sorted == 1 { "was" } else { "were" };
-            let sorted = histories(self.sorted);
-            say(format_args!("warning: {sorted} {were} not in order of time and {were} sorted by timestamp"));
-        }
-    }
-}
-
-fn histories(number: u64) -> String {
-    if number == 1 { "1 history".into() } else { format!("{number} histories") }
 }

@@ -1,6 +1,6 @@
 //! Users of files, batch by batch.
 
-use crate::rank::{Requests, open};
+use crate::requests::{Requests, open};
 use rewire::rank::Batch;
 use rewire::runtime::Inputs;
 use rewire::train::{Data, DataError, ExampleError, Examples, Random};

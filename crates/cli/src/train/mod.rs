@@ -13,7 +13,8 @@ use crate::demo;
 use crate::error::CliError;
 use crate::log::say;
 use crate::output::Output;
-use crate::rank::{Chunk, Tally, chunks, open};
+use crate::rank::Tally;
+use crate::requests::{Chunk, Reading, Sizes, chunks, open};
 use data::Users;
 use folder::Folder;
 use report::{Progress, StepLine, Summary, SummaryLine};
@@ -191,7 +192,8 @@ fn evaluate(inputs: &Inputs, trainer: &Trainer, files: &[PathBuf]) -> Result<Tal
     let files: Vec<Option<&Path>> =
         if files.is_empty() { vec![None] } else { files.iter().map(|f| Some(f.as_path())).collect() };
     for file in files {
-        for chunk in chunks(open(file, ranker.schema())?, ranker.batch()) {
+        let reading = Reading { empty: ranker.batch(), sizes: Sizes::default(), rejects: false };
+        for chunk in chunks(open(file, ranker.schema())?, reading) {
             let Chunk { batch, end, .. } = chunk;
             for (request, ranked) in ranker.rank_batch(&batch)?.iter().enumerate() {
                 tally.add(ranked, batch.labels(request));

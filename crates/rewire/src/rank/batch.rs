@@ -40,6 +40,11 @@ impl Batch {
         Self { schema, rows: Arc::new(rows) }
     }
 
+    /// A batch of the same schema without requests.
+    pub fn emptied(&self) -> Self {
+        Self::new(self.schema.clone())
+    }
+
     /// What its requests hold.
     pub fn schema(&self) -> &Schema {
         &self.schema

@@ -1,5 +1,6 @@
-use super::input;
+use crate::requests;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -15,16 +16,16 @@ impl Progress {
         Self { bar: ProgressBar::hidden(), start: Instant::now() }
     }
 
-    /// Shows how much was read.
-    pub fn update(&mut self, read: input::Progress, users: u64) {
+    /// Shows how much was read, and what became of it.
+    pub fn update(&mut self, read: requests::Progress, message: impl Display) {
         if self.bar.is_hidden() && self.start.elapsed() > PATIENCE && read.done < read.all {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent}% {msg} {eta} left") {
+            if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent}% {msg}, {eta} left") {
                 self.bar.set_style(style);
             }
         }
         self.bar.set_length(read.all);
-        self.bar.set_message(format!("{users} users,"));
+        self.bar.set_message(message.to_string());
         self.bar.set_position(read.done);
     }
 

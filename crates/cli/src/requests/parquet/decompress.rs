@@ -1,6 +1,6 @@
 //! Content of pages, decompressed to no more than a page may have.
 
-use super::LARGEST;
+use super::super::LARGEST;
 use parquet::basic::Compression;
 use parquet::column::page::Page;
 use parquet::errors::{ParquetError, Result};

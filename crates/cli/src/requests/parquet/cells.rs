@@ -1,10 +1,11 @@
 //! Rows of one column.
 
-use super::columns::{LeafColumn, Role};
-use super::fault::ColumnFault;
+use super::super::columns::{Column, Role};
+use super::super::{ColumnFault, LARGEST};
+use super::MOST_VALUES;
+use super::columns::LeafColumn;
 use super::guard::guarded;
 use super::pages::{Content, Pages};
-use super::{LARGEST, MOST_VALUES};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::file::metadata::RowGroupMetaData;
@@ -19,25 +20,21 @@ pub struct Cells {
     reader: Option<ColumnReader>,
     levels: Levels,
     taken: Arc<AtomicU64>,
-    /// Users of the rows, where the column tells them.
-    pub users: Vec<User>,
-    /// Values of the rows.
-    pub values: Vec<i64>,
-    /// Where the values of each row begin and end.
-    pub offsets: Vec<i64>,
+    /// The rows.
+    pub column: Column,
 }
 
 /// The levels of a row.
 #[derive(Default)]
-struct Levels {
-    definitions: Vec<i16>,
-    repetitions: Vec<i16>,
+pub struct Levels {
+    pub definitions: Vec<i16>,
+    pub repetitions: Vec<i16>,
 }
 
 impl Cells {
     pub fn new(leaf: LeafColumn) -> Self {
-        let (levels, taken) = (Levels::default(), Arc::default());
-        Self { leaf, reader: None, levels, taken, users: vec![], values: vec![], offsets: vec![0] }
+        let column = Column::new(leaf.role.clone());
+        Self { leaf, reader: None, levels: Levels::default(), taken: Arc::default(), column }
     }
 
     /// Goes on in a row group.
@@ -50,37 +47,30 @@ impl Cells {
         Ok(())
     }
 
-    /// Keeps the first rows alone.
-    pub fn truncate(&mut self, rows: usize) {
-        self.offsets.truncate(rows + 1);
-        self.values.truncate(self.offsets.last().map_or(0, |&end| end as usize));
-        self.users.truncate(rows);
-    }
-
     /// Reads the next row. How many values it took; `None` at the end of the row group.
     pub fn next(&mut self) -> Result<Option<u64>, ColumnFault> {
         self.taken.store(0, Ordering::Relaxed);
-        let (start, unsigned) = (self.values.len(), self.leaf.unsigned);
+        let (values, unsigned) = (&mut self.column.values, self.leaf.unsigned);
+        let start = values.len();
         let mut texts = Vec::new();
         let found = match &mut self.reader {
-            Some(ColumnReader::Int64ColumnReader(reader)) => self.levels.row(reader, &mut self.values)?,
+            Some(ColumnReader::Int64ColumnReader(reader)) => self.levels.row(reader, values)?,
             Some(ColumnReader::Int32ColumnReader(reader)) => {
                 let wide = |value: i32| Ok(if unsigned { i64::from(value as u32) } else { value.into() });
-                self.levels.converted(reader, &mut self.values, wide)?
+                self.levels.converted(reader, values, wide)?
             }
             Some(ColumnReader::FloatColumnReader(reader)) => {
-                self.levels.converted(reader, &mut self.values, |value| integer(value.into()))?
+                self.levels.converted(reader, values, |value| integer(value.into()))?
             }
-            Some(ColumnReader::DoubleColumnReader(reader)) => {
-                self.levels.converted(reader, &mut self.values, integer)?
-            }
+            Some(ColumnReader::DoubleColumnReader(reader)) => self.levels.converted(reader, values, integer)?,
             Some(ColumnReader::ByteArrayColumnReader(reader)) => self.levels.row(reader, &mut texts)?,
+            None => return Ok(None),
             _ => return Err(ColumnFault::Unreadable { reason: "it is of another type".into() }),
         };
         if !found {
             return Ok(None);
         }
-        let entries = self.levels.definitions.len().max(self.values.len() - start);
+        let entries = self.levels.definitions.len().max(values.len() - start);
         let taken = texts.iter().map(|text| text.len() as u64 / 8 + 1).sum::<u64>().max(entries as u64);
         match self.leaf.role {
             Role::User => self.close_user(start, texts.pop())?,
@@ -90,9 +80,9 @@ impl Cells {
     }
 
     fn close_user(&mut self, start: usize, text: Option<ByteArray>) -> Result<(), ColumnFault> {
-        let number = self.values.get(start).copied();
-        self.values.truncate(start);
-        self.users.push(match (text, number) {
+        let number = self.column.values.get(start).copied();
+        self.column.values.truncate(start);
+        self.column.users.push(match (text, number) {
             (Some(text), _) => User::Name(String::from_utf8(text.data().to_vec()).map_err(|_| ColumnFault::NotUtf8)?),
             (None, Some(number)) => User::Number(self.signed(number)?),
             (None, None) => return Err(ColumnFault::Null { expected: "a string or an integer" }),
@@ -101,7 +91,7 @@ impl Cells {
     }
 
     fn close(&mut self, start: usize) -> Result<(), ColumnFault> {
-        let read = self.values.get(start..).unwrap_or_default();
+        let read = self.column.values.get(start..).unwrap_or_default();
         read.iter().try_for_each(|&value| self.signed(value).map(drop))?;
         let LeafColumn { role, entry, value, .. } = &self.leaf;
         match (*entry, self.levels.definitions.as_slice()) {
@@ -115,7 +105,7 @@ impl Cells {
             (Some(_), levels) if levels.iter().all(|level| level == value) => {}
             (Some(_), _) => return Err(ColumnFault::Null { expected: "an integer" }),
         }
-        self.offsets.push(self.values.len() as i64);
+        self.column.offsets.push(self.column.values.len() as i64);
         Ok(())
     }
 
@@ -130,7 +120,7 @@ impl Cells {
 
 impl Levels {
     /// Appends the values of the next row of a column; false at the end.
-    fn row<T: DataType>(
+    pub fn row<T: DataType>(
         &mut self,
         reader: &mut ColumnReaderImpl<T>,
         values: &mut Vec<T::T>,

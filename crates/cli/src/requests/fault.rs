@@ -30,10 +30,36 @@ pub enum ColumnFault {
         /// The most bytes that a row may take.
         limit: u64,
     },
+    /// A list that is carried along has not one value a candidate.
+    #[error("has {actual} values: expected one, or one for each of {candidates} candidates")]
+    Length {
+        /// Number of values.
+        actual: usize,
+        /// Number of candidates.
+        candidates: usize,
+    },
+    /// A value that is carried along has another type than those before.
+    #[error("is `{value}`: expected {expected}, as in rows before")]
+    OtherKind {
+        /// The value.
+        value: String,
+        /// What those before are.
+        expected: &'static str,
+    },
+    /// The row does not have it.
+    #[error("is missing")]
+    Missing,
     /// Its pages are damaged, or too large.
     #[error("cannot be read: {reason}")]
     Unreadable {
         /// What is wrong with them.
         reason: String,
     },
+}
+
+impl ColumnFault {
+    /// True for what is wrong with a value: the rows after it can be read.
+    pub fn is_of_value(&self) -> bool {
+        !matches!(self, Self::Ended | Self::TooManyRows | Self::Large { .. } | Self::Unreadable { .. })
+    }
 }

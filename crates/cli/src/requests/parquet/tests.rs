@@ -81,7 +81,7 @@ fn read(path: PathBuf, schema: &Schema) -> Result<Batch, InputError> {
 
 /// All requests of a file, in batches of a row.
 fn read_all(path: &Path, schema: &Schema) -> Result<Batch, InputError> {
-    let mut rows = Rows::open("x".into(), path, schema)?;
+    let mut rows = Rows::open("x".into(), path, schema, Carry::default())?;
     let mut batch = Batch::new(schema.clone());
     while rows.read(&mut batch, 1)? {}
     Ok(batch)
@@ -113,7 +113,7 @@ fn structs_of_lists_and_lists_of_their_own_are_read() {
 #[test]
 fn rows_are_read_no_further_than_they_are_asked_for() {
     let path = write("some", &nested(), 1, Compression::SNAPPY);
-    let mut rows = Rows::open("x".into(), &path, &schema()).unwrap();
+    let mut rows = Rows::open("x".into(), &path, &schema(), Carry::default()).unwrap();
     let mut all = Batch::new(schema());
     assert!(rows.read(&mut all, 1).unwrap());
     assert_eq!((all.len(), rows.row), (1, 1));
@@ -127,19 +127,19 @@ fn what_does_not_fit_the_model_is_named() {
     let mut schema = schema();
     schema.candidates = vec![Column::ids("item", 8)];
     let path = write("ids", &nested(), 1, Compression::UNCOMPRESSED);
-    let mut rows = Rows::open("x".into(), &path, &schema).unwrap();
+    let mut rows = Rows::open("x".into(), &path, &schema, Carry::default()).unwrap();
     let error = rows.read(&mut Batch::new(schema.clone()), 1000).unwrap_err();
     let text = "x, row 1: user `a`: `candidates.item[1]` is 8, but the table `item` has 8 rows";
     assert_eq!(rewire::describe(&error), text);
     schema.candidates = vec![Column::ids("item", 9)];
     schema.contextual = vec![Column::ids("age", 5)];
-    let mut rows = Rows::open("x".into(), &path, &schema).unwrap();
+    let mut rows = Rows::open("x".into(), &path, &schema, Carry::default()).unwrap();
     let mut good = Batch::new(schema.clone());
     let error = rows.read(&mut good, 1000).unwrap_err();
     let text = "x, row 2: user `b`: `age` is 5, but the table `age` has 5 rows";
     assert_eq!((rewire::describe(&error).as_str(), good.len()), (text, 1));
     schema.contextual = vec![Column::ids("ages", 5)];
-    let error = Rows::open("x".into(), &path, &schema).map(drop).unwrap_err().to_string();
+    let error = Rows::open("x".into(), &path, &schema, Carry::default()).map(drop).unwrap_err().to_string();
     assert_eq!(error, "x: `ages` is missing: did you mean it by `age`?");
     schema.contextual = vec![];
     schema.history = vec![Column::ids("film", 3)];
@@ -155,7 +155,7 @@ fn a_cut_or_damaged_file_is_an_error() {
     let path = std::env::temp_dir().join(format!("rewire-{}-damaged.parquet", std::process::id()));
     for end in (4..bytes.len()).step_by(7) {
         std::fs::write(&path, &bytes[..end]).unwrap();
-        assert!(Rows::open("x".into(), &path, &schema()).is_err(), "cut at {end}");
+        assert!(Rows::open("x".into(), &path, &schema(), Carry::default()).is_err(), "cut at {end}");
     }
     for at in 4..bytes.len() {
         let mut damaged = bytes.clone();
@@ -223,7 +223,7 @@ fn values_that_are_missing_or_no_lists_are_named() {
 #[test]
 fn unsigned_integers_are_read_as_such() {
     let path = with_items("unsigned", "repeated int64 history.item (UINT_64);", (&[3, -1], &[1, 1], &[0, 0]));
-    let mut rows = Rows::open("x".into(), &path, &items_alone()).unwrap();
+    let mut rows = Rows::open("x".into(), &path, &items_alone(), Carry::default()).unwrap();
     let mut good = Batch::new(items_alone());
     let fault = rows.read(&mut good, 1000).unwrap_err().to_string();
     assert_eq!(good, batch(&items_alone(), &[Request::new(7).history("item", [3])]));

@@ -1,18 +1,9 @@
 //! Which columns of a file hold what of a request.
 
+use super::super::columns::Role;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
-use rewire::rank::{Column, Schema};
-
-/// What a column of a file is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Role {
-    User,
-    Labels,
-    Contextual(String),
-    History(String),
-    Candidates(String),
-}
+use rewire::rank::Schema;
 
 /// A column of a file that the model reads.
 #[derive(Clone, Debug)]
@@ -30,18 +21,32 @@ pub struct LeafColumn {
     pub unsigned: bool,
 }
 
+/// A column of a file that is carried along.
+#[derive(Clone, Debug)]
+pub struct CarriedColumn {
+    /// Position among the columns of the file.
+    pub position: usize,
+    pub name: String,
+    /// The definition level from which on a list has an entry; `None` for single values.
+    pub entry: Option<i16>,
+    /// The definition level of a value that is there.
+    pub value: i16,
+    /// Integers are unsigned.
+    pub unsigned: bool,
+}
+
 /// The columns that the model reads.
 pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<LeafColumn>, String> {
     ["history", "candidates"].iter().try_for_each(|group| check_struct(file.root_schema(), group))?;
     let mut leaves: Vec<LeafColumn> = Vec::new();
     for (position, column) in file.columns().iter().enumerate() {
-        let Some((role, depth)) = role(column.path().parts(), schema) else { continue };
+        let Some((role, depth)) = Role::of(column.path().parts(), schema) else { continue };
         let parts = column.path().parts();
         let name = parts.get(..depth).unwrap_or(parts).join(".");
         if leaves.iter().any(|leaf| leaf.role == role) {
             return Err(format!("the column `{name}` is there twice, or is a list of structs"));
         }
-        let is_list = !matches!(role, Role::User | Role::Contextual(_));
+        let is_list = role.is_list();
         let (entry, value) = levels(file.root_schema(), column, is_list, depth)
             .ok_or_else(|| format!("`{name}` is no {}", if is_list { "list of integers" } else { "single value" }))?;
         let unsigned = check_type(&role, &name, column)?;
@@ -53,6 +58,28 @@ pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<LeafColumn
     let names: Vec<String> = file.columns().iter().map(|column| title(column.path().parts())).collect();
     schema.check_names(names.iter().map(String::as_str)).map_err(|fault| fault.to_string())?;
     Ok(leaves)
+}
+
+/// The columns of a file that are carried along.
+pub fn carried(file: &SchemaDescriptor, names: &[String]) -> Result<Vec<CarriedColumn>, String> {
+    let column = |name: &String| {
+        let of_name = |&position: &usize| title(file.column(position).path().parts()) == *name;
+        let positions: Vec<usize> = (0..file.num_columns()).filter(of_name).collect();
+        let [position] = positions[..] else {
+            return Err(match positions[..] {
+                [] => format!("the column `{name}` is missing"),
+                _ => format!("the column `{name}` is a struct or is there twice: expected values or lists of values"),
+            });
+        };
+        let column = file.column(position);
+        let depth = if column.path().parts().first() == Some(name) { 1 } else { 2 };
+        let is_list = column.max_rep_level() > 0;
+        let (entry, value) = levels(file.root_schema(), &column, is_list, depth)
+            .ok_or_else(|| format!("`{name}` is no value or list of values"))?;
+        let unsigned = check_carried(name, &column)?;
+        Ok(CarriedColumn { position, name: name.clone(), entry, value, unsigned })
+    };
+    names.iter().map(column).collect()
 }
 
 /// What the schema calls a column by its path.
@@ -72,27 +99,6 @@ fn check_struct(root: &Type, group: &str) -> Result<(), String> {
         return Err(format!("`{group}` is not a struct of lists"));
     }
     Ok(())
-}
-
-/// What a column is by its path, and how much of the path names it.
-fn role(path: &[String], schema: &Schema) -> Option<(Role, usize)> {
-    let [top, inner @ ..] = path else { return None };
-    let known = |columns: &[Column], name: &str| columns.iter().any(|column| column.name == name);
-    match top.as_str() {
-        "user" => return Some((Role::User, 1)),
-        "labels" => return Some((Role::Labels, 1)),
-        name if known(&schema.contextual, name) => return Some((Role::Contextual(name.to_owned()), 1)),
-        _ => {}
-    }
-    let in_group = |group: &str, columns: &[Column], role: fn(String) -> Role| {
-        let (name, depth) = match top.strip_prefix(group)? {
-            "" => (inner.first()?.as_str(), 2),
-            rest => (rest.strip_prefix('.')?, 1),
-        };
-        known(columns, name).then(|| (role(name.to_owned()), depth))
-    };
-    in_group("history", &schema.history, Role::History)
-        .or_else(|| in_group("candidates", &schema.candidates, Role::Candidates))
 }
 
 /// The definition levels of an entry of a list and of a value. Lists are written with a group of their own around the
@@ -136,5 +142,22 @@ fn check_type(role: &Role, name: &str, column: &ColumnDescriptor) -> Result<bool
             let kind = if converted == C::NONE { physical.to_string() } else { converted.to_string() };
             Err(format!("the column `{name}` is of {kind}: expected {expected}"))
         }
+    }
+}
+
+/// Checks that a column holds truth values, integers, numbers or text; true for unsigned integers.
+fn check_carried(name: &str, column: &ColumnDescriptor) -> Result<bool, String> {
+    use ConvertedType as C;
+    let converted = column.converted_type();
+    let unsigned = [C::UINT_8, C::UINT_16, C::UINT_32, C::UINT_64].contains(&converted);
+    match column.physical_type() {
+        Physical::INT32 | Physical::INT64 | Physical::BYTE_ARRAY if [C::DECIMAL, C::BSON].contains(&converted) => {
+            Err(format!("the column `{name}` is of {converted}: expected truth values, integers, numbers or text"))
+        }
+        Physical::INT96 | Physical::FIXED_LEN_BYTE_ARRAY => Err(format!(
+            "the column `{name}` is of {}: expected truth values, integers, numbers or text",
+            column.physical_type()
+        )),
+        _ => Ok(unsigned),
     }
 }

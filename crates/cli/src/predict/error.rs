@@ -1,0 +1,40 @@
+use crate::error::CliError;
+use std::io;
+use thiserror::Error;
+
+/// Why predictions could not be written.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PredictError {
+    #[error("{file}: expected a name that ends in .jsonl, .csv or .parquet")]
+    Format { file: String },
+    #[cfg(not(feature = "parquet"))]
+    #[error("{file}: the program is built without the feature `parquet`")]
+    NoParquet { file: String },
+    #[error("{file} is no plain file: predictions are written to a new file that takes its place")]
+    NoFile { file: String },
+    #[error("{file} is given twice: the input, the output and the rejected rows are files of their own")]
+    SameFile { file: String },
+    #[error("--columns: `{column}` is a column of the output already")]
+    Column { column: String },
+    #[error("cannot read {file}")]
+    Read { file: String, source: io::Error },
+    #[error("cannot write {file}")]
+    Write { file: String, source: io::Error },
+    #[error("{file} is being written by another run")]
+    Busy { file: String },
+    #[error("{file} is of a run with {key} `{was}`, not `{is}`: go on with the same, or begin again without --resume")]
+    Other { file: String, key: &'static str, was: String, is: String },
+    #[error("{file} {reason}: begin again without --resume")]
+    Damaged { file: String, reason: String },
+    #[error("--resume needs --data in a file: stdin cannot be read again")]
+    Stdin,
+    #[error("cannot encode rows of {file}: {reason}")]
+    Encode { file: String, reason: String },
+}
+
+impl From<PredictError> for CliError {
+    fn from(error: PredictError) -> Self {
+        Self::Predict(Box::new(error))
+    }
+}

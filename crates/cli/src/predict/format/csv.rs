@@ -1,0 +1,67 @@
+use super::{Encoder, Field};
+use crate::predict::frame::{Data, Frame};
+use crate::requests::{Kind, Value};
+use csv::Writer;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// A record a row, after one with the names.
+pub struct Records {
+    names: Vec<String>,
+    writer: Writer<Vec<u8>>,
+    field: Vec<u8>,
+}
+
+impl Records {
+    pub fn new(fields: &[Field]) -> Self {
+        let names = fields.iter().map(|field| field.name.clone()).collect();
+        Self { names, writer: Writer::from_writer(Vec::new()), field: Vec::new() }
+    }
+}
+
+impl Encoder for Records {
+    fn head(&self) -> io::Result<Vec<u8>> {
+        let mut writer = Writer::from_writer(Vec::new());
+        writer.write_record(&self.names)?;
+        writer.into_inner().map_err(|error| error.into_error())
+    }
+
+    fn add(&mut self, frame: Frame, _: Option<&[Option<Kind>]>) -> io::Result<()> {
+        for row in 0..frame.rows {
+            for column in &frame.columns {
+                self.field.clear();
+                match column {
+                    Data::Values(values) => put_value(&mut self.field, values.get(row))?,
+                    Data::Integers(values) => put(&mut self.field, values.get(row))?,
+                    Data::Doubles(values) => put(&mut self.field, values.get(row))?,
+                    Data::Floats(values) => put(&mut self.field, values.get(row))?,
+                }
+                self.writer.write_field(&self.field)?;
+            }
+            self.writer.write_record(None::<&[u8]>)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, _: u64) -> io::Result<Vec<u8>> {
+        let writer = std::mem::replace(&mut self.writer, Writer::from_writer(Vec::new()));
+        writer.into_inner().map_err(|error| error.into_error())
+    }
+
+    fn foot(&self) -> io::Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+}
+
+fn put(field: &mut Vec<u8>, value: Option<impl Serialize>) -> io::Result<()> {
+    Ok(serde_json::to_writer(field, &value)?)
+}
+
+fn put_value(field: &mut Vec<u8>, value: Option<&Value>) -> io::Result<()> {
+    match value {
+        Some(Value::Text(text)) => field.extend_from_slice(text.as_bytes()),
+        Some(value) => write!(field, "{value}")?,
+        None => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! Files of tables.
+
+mod csv;
+mod jsonl;
+#[cfg(feature = "parquet")]
+mod parquet;
+
+use super::PredictError;
+use super::frame::Frame;
+use crate::requests::Kind;
+use std::io;
+use std::path::Path;
+
+/// What writes rows as bytes. A file is the head, what `take` gives in its order, and the foot.
+pub trait Encoder {
+    fn head(&self) -> io::Result<Vec<u8>>;
+
+    /// Takes rows, whose columns of any types have had values of `kinds` so far.
+    fn add(&mut self, frame: Frame, kinds: Option<&[Option<Kind>]>) -> io::Result<()>;
+
+    /// The bytes of the rows since the last call, to be written at `position` of the file.
+    fn take(&mut self, position: u64) -> io::Result<Vec<u8>>;
+
+    fn foot(&self) -> io::Result<Vec<u8>>;
+}
+
+/// A column of a table.
+#[derive(Clone, Debug)]
+pub struct Field {
+    pub name: String,
+    /// Its place among the columns of any types.
+    #[cfg_attr(not(feature = "parquet"), expect(dead_code))]
+    pub any: Option<usize>,
+}
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    JsonLines,
+    Csv,
+    Parquet,
+}
+
+impl Format {
+    /// The format by the ending of a name.
+    pub fn of(path: &Path) -> Result<Self, PredictError> {
+        let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
+        match ending.to_str() {
+            Some("jsonl" | "ndjson") => Ok(Self::JsonLines),
+            Some("csv") => Ok(Self::Csv),
+            Some("parquet") => Ok(Self::Parquet),
+            _ => Err(PredictError::Format { file: path.display().to_string() }),
+        }
+    }
+
+    /// True if every value of a column has one type.
+    pub fn has_types(self) -> bool {
+        self == Self::Parquet
+    }
+
+    /// What writes a file, which goes on behind the rows of `foot` if there is one.
+    pub fn encoder(
+        self,
+        fields: Vec<Field>,
+        #[cfg_attr(not(feature = "parquet"), expect(unused_variables))] foot: Option<&[u8]>,
+        file: &str,
+    ) -> Result<Box<dyn Encoder>, PredictError> {
+        match self {
+            Self::JsonLines => Ok(Box::new(jsonl::Lines::new(&fields))),
+            Self::Csv => Ok(Box::new(csv::Records::new(&fields))),
+            #[cfg(feature = "parquet")]
+            Self::Parquet => {
+                let groups = parquet::Groups::new(fields, foot);
+                let damaged =
+                    |reason: io::Error| PredictError::Damaged { file: file.to_owned(), reason: reason.to_string() };
+                Ok(Box::new(groups.map_err(damaged)?))
+            }
+            #[cfg(not(feature = "parquet"))]
+            Self::Parquet => Err(PredictError::NoParquet { file: file.to_owned() }),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Rows of a table, column by column.
+
+use crate::requests::Value;
+
+/// Columns of equal length.
+#[derive(Clone, Debug, Default)]
+pub struct Frame {
+    pub rows: usize,
+    pub columns: Vec<Data>,
+}
+
+impl Frame {
+    /// Bytes of its texts, about.
+    pub fn bytes(&self) -> usize {
+        let text = |value: &Value| if let Value::Text(text) = value { text.len() } else { 0 };
+        let column = |data: &Data| if let Data::Values(values) = data { values.iter().map(text).sum() } else { 0 };
+        self.columns.iter().map(column).sum()
+    }
+}
+
+/// The values of a column.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// Of any types, unless the file has types.
+    Values(Vec<Value>),
+    Integers(Vec<i64>),
+    Doubles(Vec<f64>),
+    Floats(Vec<f32>),
+}
+
+#[cfg(feature = "parquet")]
+impl Data {
+    pub fn integers(&self) -> Option<&[i64]> {
+        if let Self::Integers(values) = self { Some(values) } else { None }
+    }
+
+    pub fn doubles(&self) -> Option<&[f64]> {
+        if let Self::Doubles(values) = self { Some(values) } else { None }
+    }
+
+    pub fn floats(&self) -> Option<&[f32]> {
+        if let Self::Floats(values) = self { Some(values) } else { None }
+    }
+}

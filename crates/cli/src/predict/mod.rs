@@ -1,0 +1,222 @@
+//! Scores of all candidates of a file, as a table.
+
+mod destination;
+mod error;
+mod format;
+mod frame;
+mod journal;
+mod partial;
+mod report;
+mod scores;
+mod stages;
+
+pub use error::PredictError;
+
+use crate::args::{Common, Predict};
+use crate::error::CliError;
+use crate::output::Output;
+use crate::rank::{Fitted, load};
+use crate::requests::{Carry, Chunk, InputError, Reading, Requests, Sizes, chunks, open_with, title};
+use destination::{Destination, Identifying, Part, Places, remove_journal};
+use format::{Field, Format};
+use journal::{Counts, Identity, Journal, hash_files};
+use partial::place;
+use report::{Meter, Summary};
+use rewire::rank::{RankOptions, Ranker};
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
+
+/// Users, events and candidates that are computed together.
+const BATCH: usize = 1 << 13;
+
+/// Writes the scores of all candidates of the input. The program began at `begun`.
+pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
+    let places = Places {
+        out: place(&options.out)?,
+        rejects: options.rejects.as_deref().map(place).transpose()?,
+        save_every: options.save_every.get(),
+    };
+    check_places(options, &places)?;
+    let format = Format::of(&options.out)?;
+    let batch = options.batch.map_or(BATCH, |batch| batch.get());
+    let with =
+        RankOptions { batch_rows: batch, allow_unread: options.weights.allow_unread, ..options.placement.of_model() };
+    let ranker = load(options.model.as_deref(), common, with)?;
+    let run = Run { options, places, format, ranker, batch };
+    let (counts, resumed_rows) = run.all()?;
+    let report = run.ranker.report();
+    let seconds = begun.elapsed().as_secs_f64();
+    let summary = Summary {
+        rows: counts.rows,
+        users: counts.users,
+        rejected: counts.rejected,
+        resumed_rows,
+        seconds,
+        rows_per_second: (counts.rows - resumed_rows) as f64 / seconds,
+        batch,
+        kernel: report.kernel.to_string(),
+        adapter: report.adapter.unwrap_or_else(|| "cpu".into()),
+    };
+    match common.json {
+        true => output.json(&summary)?,
+        false => output.line(summary.text(&options.out.display().to_string()))?,
+    }
+    Ok(())
+}
+
+fn check_places(options: &Predict, places: &Places) -> Result<(), PredictError> {
+    let data = options.data.as_deref().and_then(|data| std::fs::canonicalize(data).ok());
+    let twice = |path: &Path| data.as_deref() == Some(path);
+    let rejects = places.rejects.as_deref();
+    let found = [Some(places.out.as_path()), rejects].into_iter().flatten().find(|path| twice(path));
+    match found.or(rejects.filter(|rejects| *rejects == places.out)) {
+        Some(path) => Err(PredictError::SameFile { file: path.display().to_string() }),
+        None => Ok(()),
+    }
+}
+
+struct Run<'a> {
+    options: &'a Predict,
+    places: Places,
+    format: Format,
+    ranker: Ranker,
+    batch: usize,
+}
+
+/// What was computed of a chunk.
+struct Computed {
+    part: Part,
+    fitted: Fitted,
+    progress: Option<crate::requests::Progress>,
+    end: Result<(), InputError>,
+}
+
+impl Run<'_> {
+    /// Writes all rows. What was counted, and the rows that were there before.
+    fn all(&self) -> Result<(Counts, u64), CliError> {
+        let fields = self.fields()?;
+        let journal = if self.options.resume { Journal::read(&self.places.journal())? } else { None };
+        let journal = journal.map(|journal| self.same(journal)).transpose()?;
+        if let Some(journal) = journal.as_ref().filter(|journal| self.places.are_taken(journal)) {
+            remove_journal(&self.places)?;
+            return Ok((journal.counts, journal.counts.rows));
+        }
+        let kinds = self.format.has_types().then(|| vec![None; self.options.columns.len() + 1]);
+        let carry = Carry {
+            names: self.options.columns.clone(),
+            separator: self.options.list_separator,
+            kinds: journal.as_ref().map_or(kinds, |journal| journal.kinds.clone()),
+        };
+        let mut input = open_with(self.options.data.as_deref(), self.ranker.schema(), carry)?;
+        let file = self.places.out.display().to_string();
+        let encoder = self.format.encoder(fields, journal.as_ref().map(|journal| journal.foot.as_slice()), &file)?;
+        let destination = match journal {
+            Some(journal) => {
+                input.skip(journal.row)?;
+                Destination::resume(self.places.clone(), encoder, journal)?
+            }
+            None => Destination::create(self.places.clone(), encoder, self.identify())?,
+        };
+        let before = destination.counts().rows;
+        Ok((self.write(input, destination)?, before))
+    }
+
+    /// The columns of the output.
+    fn fields(&self) -> Result<Vec<Field>, PredictError> {
+        let tasks: Vec<String> = self.ranker.tasks().iter().map(|task| task.name.clone()).collect();
+        let mut fields: Vec<Field> = vec![];
+        let mut any = 0..;
+        for name in scores::names(&tasks) {
+            let any = if name == "user" { any.next() } else { None };
+            fields.push(Field { name, any });
+        }
+        for name in &self.options.columns {
+            if fields.iter().any(|field| field.name == *name) {
+                return Err(PredictError::Column { column: name.clone() });
+            }
+            fields.push(Field { name: name.clone(), any: any.next() });
+        }
+        Ok(fields)
+    }
+
+    fn write(&self, input: Box<dyn Requests>, mut destination: Destination) -> Result<Counts, CliError> {
+        let later = Arc::new(AtomicUsize::new(self.batch));
+        let sizes = Sizes { first: vec![], later };
+        let reading = Reading { empty: self.ranker.batch(), sizes, rejects: self.options.rejects.is_some() };
+        let (mut meter, mut fitted) = (Meter::new(destination.counts().rows), Fitted::default());
+        let compute = |chunk| self.compute(chunk);
+        let taken = stages::run(chunks(input, reading), compute, |computed| {
+            let Computed { part, fitted: own, progress, end } = computed?;
+            fitted.join(&own);
+            destination.take(part)?;
+            if let Some(progress) = progress {
+                meter.update(progress, destination.counts().rows);
+            }
+            Ok(end?)
+        });
+        drop(meter);
+        let Counts { users, rejected, .. } = destination.counts();
+        let empty = || Err(InputError::Empty { file: title(self.options.data.as_deref()) }.into());
+        if let Err(error) = taken.and_then(|()| if users + rejected == 0 { empty() } else { Ok(()) }) {
+            destination.abandon();
+            return Err(error);
+        }
+        fitted.notes(self.ranker.max_seq_len());
+        Ok(destination.finish()?)
+    }
+
+    fn compute(&self, chunk: Chunk) -> Result<Computed, CliError> {
+        let Chunk { batch, carried, kinds, rejected, row, progress, end } = chunk;
+        let ranked = self.ranker.rank_batch(&batch)?;
+        let mut fitted = Fitted::default();
+        ranked.iter().for_each(|ranked| fitted.add(ranked));
+        let frame = scores::frame(ranked, self.ranker.tasks().len(), carried);
+        let part = Part { frame, users: batch.len() as u64, rejected, row, kinds };
+        Ok(Computed { part, fitted, progress, end })
+    }
+
+    /// A journal, if it is of the same run.
+    fn same(&self, journal: Journal) -> Result<Journal, PredictError> {
+        let identity = self.identify().join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        if identity.data.is_none() {
+            return Err(PredictError::Stdin);
+        }
+        journal.check(&identity, &self.places.journal())?;
+        Ok(journal)
+    }
+
+    /// Finds out what the model and the data are, on a thread of its own: all of them is read.
+    fn identify(&self) -> Identifying {
+        let report = self.ranker.report();
+        let adapter = report.adapter.unwrap_or_else(|| "cpu".into());
+        let Self { options, format, .. } = self;
+        let text = format!(
+            "{format:?} columns {:?} list separator {} rejects {}",
+            options.columns,
+            options.list_separator,
+            options.rejects.is_some()
+        );
+        let (model, data) = (options.model.clone(), options.data.clone());
+        std::thread::spawn(move || {
+            let data = match &data {
+                None => Some("the data in the program".to_owned()),
+                Some(path) if path == Path::new("-") => None,
+                Some(path) => Some(hash_files([path.as_path()])?),
+            };
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            Ok(Identity { model: model_hash(model.as_deref())?, data, options: text, adapter, version })
+        })
+    }
+}
+
+fn model_hash(model: Option<&Path>) -> Result<String, PredictError> {
+    let Some(model) = model else { return Ok("the model in the program".to_owned()) };
+    let files: Vec<PathBuf> = match model.is_dir() {
+        true => ["config.json", "model.safetensors"].map(|name| model.join(name)).to_vec(),
+        false => vec![model.to_owned()],
+    };
+    hash_files(files.iter().map(PathBuf::as_path))
+}

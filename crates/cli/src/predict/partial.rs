@@ -1,0 +1,136 @@
+//! A file that is written bit by bit and takes its place when it is whole.
+
+use super::PredictError;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use twox_hash::XxHash3_128;
+
+/// The bytes that a file has for sure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    pub bytes: u64,
+    /// XXH3 of them, 128 bits.
+    pub hash: String,
+}
+
+/// The file in the making, beside the place that it is for.
+pub struct Partial {
+    place: PathBuf,
+    own: PathBuf,
+    file: File,
+    bytes: u64,
+    hash: XxHash3_128,
+}
+
+/// The place that a file is for: what a link leads to, not the link.
+pub fn place(path: &Path) -> Result<PathBuf, PredictError> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => std::fs::canonicalize(path).map_err(unwritten(path)),
+        Ok(_) => Err(PredictError::NoFile { file: path.display().to_string() }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(path.to_owned()),
+        Err(error) => Err(unwritten(path)(error)),
+    }
+}
+
+/// A path with another ending behind its own.
+pub fn beside(place: &Path, ending: &str) -> PathBuf {
+    let mut name = place.file_name().unwrap_or_default().to_owned();
+    name.push(ending);
+    place.with_file_name(name)
+}
+
+impl Partial {
+    /// Begins a file. What another run left of it is lost.
+    pub fn create(place: &Path) -> Result<Self, PredictError> {
+        let new = Self::open(place)?;
+        new.file.set_len(0).map_err(unwritten(&new.own))?;
+        Ok(new)
+    }
+
+    /// Goes on behind what a file has for sure.
+    pub fn resume(place: &Path, mark: &Mark) -> Result<Self, PredictError> {
+        let mut old = Self::open(place)?;
+        let unread = |source| PredictError::Read { file: old.own.display().to_string(), source };
+        let (bytes, hash) = hash_of((&old.file).take(mark.bytes)).map_err(unread)?;
+        (old.bytes, old.hash) = (bytes, hash);
+        if old.mark() != *mark {
+            let reason = "is not what the run before wrote".to_owned();
+            return Err(PredictError::Damaged { file: old.own.display().to_string(), reason });
+        }
+        old.file.set_len(mark.bytes).map_err(unwritten(&old.own))?;
+        old.file.seek(SeekFrom::Start(mark.bytes)).map_err(unwritten(&old.own))?;
+        Ok(old)
+    }
+
+    fn open(place: &Path) -> Result<Self, PredictError> {
+        let own = beside(place, ".partial");
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&own);
+        let file = file.map_err(unwritten(&own))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(PredictError::Busy { file: place.display().to_string() }),
+            // There are file systems without locks.
+            Err(TryLockError::Error(_)) => {}
+        }
+        Ok(Self { place: place.to_owned(), own, file, bytes: 0, hash: XxHash3_128::new() })
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), PredictError> {
+        self.file.write_all(bytes).map_err(unwritten(&self.place))?;
+        self.hash.write(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Waits until all that was appended would survive a loss of power.
+    pub fn sync(&mut self) -> Result<Mark, PredictError> {
+        self.file.sync_data().map_err(unwritten(&self.place))?;
+        Ok(self.mark())
+    }
+
+    fn mark(&self) -> Mark {
+        Mark { bytes: self.bytes, hash: format!("{:032x}", self.hash.finish_128()) }
+    }
+
+    /// Puts the file in its place, with these bytes behind the others.
+    pub fn finish(mut self, foot: &[u8]) -> Result<(), PredictError> {
+        self.append(foot)?;
+        self.file.sync_all().map_err(unwritten(&self.place))?;
+        std::fs::rename(&self.own, &self.place).map_err(unwritten(&self.place))?;
+        sync_folder(&self.place);
+        Ok(())
+    }
+}
+
+/// The number of bytes and their hash.
+pub fn hash_of(mut source: impl Read) -> io::Result<(u64, XxHash3_128)> {
+    let (mut hash, mut bytes, mut buffer) = (XxHash3_128::new(), 0, vec![0; 1 << 18]);
+    loop {
+        match source.read(&mut buffer) {
+            Ok(0) => return Ok((bytes, hash)),
+            Ok(count) => {
+                hash.write(buffer.get(..count).unwrap_or_default());
+                bytes += count as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Lets a new name survive a loss of power, where the system can.
+fn sync_folder(path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    drop(File::open(folder).and_then(|folder| folder.sync_all()));
+}
+
+pub fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> PredictError + use<> {
+    let file = path.display().to_string();
+    move |source| PredictError::Write { file, source }
+}

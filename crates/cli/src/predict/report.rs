@@ -1,0 +1,75 @@
+//! What a run tells.
+
+use crate::log::say;
+use crate::progress::Progress;
+use crate::rank::count;
+use crate::requests;
+use serde::Serialize;
+use std::io::{IsTerminal, stderr};
+use std::time::{Duration, Instant};
+
+/// How often a run tells where it is where stderr is no terminal.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// What a run came to.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Rows of the output.
+    pub rows: u64,
+    pub users: u64,
+    /// Rows of the input that are no requests.
+    pub rejected: u64,
+    /// Rows of the output that were there when the run went on.
+    pub resumed_rows: u64,
+    /// From the start of the program to the end.
+    pub seconds: f64,
+    /// Rows of this run.
+    pub rows_per_second: f64,
+    /// Users, events and candidates that were computed together.
+    pub batch: usize,
+    pub kernel: String,
+    pub adapter: String,
+}
+
+/// Rows a second and the time left, on stderr.
+pub struct Meter {
+    bar: Progress,
+    begun: Instant,
+    /// Rows and input when the run began.
+    before: u64,
+    first: Option<requests::Progress>,
+    told: Instant,
+    is_terminal: bool,
+}
+
+impl Meter {
+    pub fn new(before: u64) -> Self {
+        let now = Instant::now();
+        Self { bar: Progress::new(), begun: now, before, first: None, told: now, is_terminal: stderr().is_terminal() }
+    }
+
+    pub fn update(&mut self, read: requests::Progress, rows: u64) {
+        let seconds = self.begun.elapsed().as_secs_f64().max(1e-3);
+        let rate = (rows - self.before) as f64 / seconds;
+        let first = *self.first.get_or_insert(read);
+        if self.is_terminal {
+            self.bar.update(read, format_args!("{rows} rows, {rate:.0} rows a second"));
+        } else if self.told.elapsed() > EVERY && read.done > first.done {
+            let left = (read.all - read.done.min(read.all)) as f64 * seconds / (read.done - first.done) as f64;
+            say(format_args!("{rows} rows, {rate:.0} rows a second, {left:.0} s left"));
+            self.told = Instant::now();
+        }
+    }
+}
+
+impl Summary {
+    pub fn text(&self, out: &str) -> String {
+        let Self { rows, users, rejected, seconds, rows_per_second, adapter, .. } = self;
+        let rejected = if *rejected > 0 { format!(", {} rejected", count(*rejected, "row")) } else { String::new() };
+        format!(
+            "{out}: {} of {}{rejected} in {seconds:.2} s on {adapter}, {rows_per_second:.0} rows a second",
+            count(*rows, "row"),
+            count(*users, "user")
+        )
+    }
+}

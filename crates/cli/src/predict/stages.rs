@@ -1,0 +1,75 @@
+//! Reading, computing and writing at the same time.
+
+use crate::error::CliError;
+use crate::requests::{Chunk, Chunks};
+use std::panic::resume_unwind;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Threads that compute: what one does between kernels, the kernels of the other fill.
+const WORKERS: usize = 2;
+
+/// Chunks, and what was computed from them, in order.
+struct Line {
+    chunks: Mutex<(u64, Chunks)>,
+    /// The number of the chunk whose results come next.
+    turn: Mutex<u64>,
+    passed: Condvar,
+}
+
+/// Calls `compute` on threads of its own and `take` with the results, in the order of the chunks. After an error nothing more
+/// is taken.
+pub fn run<T: Send>(
+    chunks: Chunks,
+    compute: impl Fn(Chunk) -> T + Sync,
+    mut take: impl FnMut(T) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let line = Line { chunks: Mutex::new((0, chunks)), turn: Mutex::new(0), passed: Condvar::new() };
+    let (sender, results) = sync_channel(1);
+    std::thread::scope(|scope| {
+        let (line, compute) = (&line, &compute);
+        let worker = || {
+            let sender = sender.clone();
+            scope.spawn(move || while line.compute_next(compute, &sender) {})
+        };
+        let workers: Vec<_> = (0..WORKERS).map(|_| worker()).collect();
+        drop(sender);
+        let taken = results.iter().try_for_each(&mut take);
+        drop(results);
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        taken
+    })
+}
+
+impl Line {
+    /// Computes the next chunk and sends the result in its turn; false if there is none, or nobody takes results.
+    fn compute_next<T>(&self, compute: impl Fn(Chunk) -> T, results: &SyncSender<T>) -> bool {
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(chunk) = chunks.1.next() else { return false };
+        let number = chunks.0;
+        chunks.0 += 1;
+        drop(chunks);
+        let _turn = Turn { line: self, number };
+        let result = compute(chunk);
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.passed.wait_while(turn, |turn| *turn < number);
+        drop(turn.unwrap_or_else(PoisonError::into_inner));
+        results.send(result).is_ok()
+    }
+}
+
+/// The place of a chunk in the line. It passes to the next one, even if computing panics.
+struct Turn<'a> {
+    line: &'a Line,
+    number: u64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut turn = self.line.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        *turn = (*turn).max(self.number + 1);
+        self.line.passed.notify_all();
+    }
+}

@@ -1,0 +1,112 @@
+//! Requests of files, with columns that are carried along.
+
+mod carried;
+mod columns;
+mod csv;
+mod error;
+mod fault;
+mod jsonl;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod reader;
+
+pub use carried::{Carry, Cell, Kind, Value};
+pub use error::InputError;
+pub use fault::ColumnFault;
+pub use reader::{Chunk, Chunks, Reading, Rejected, Sizes, chunks};
+
+use crate::demo;
+use csv::Records;
+use jsonl::Lines;
+#[cfg(feature = "parquet")]
+use parquet::Rows;
+use rewire::rank::{Batch, Schema};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor};
+use std::path::Path;
+
+/// Bytes of a line, of a row of a table, and of a file of titles, at most.
+pub const LARGEST: u64 = 1 << 28;
+
+/// Requests of a file, one after another.
+pub trait Requests: Send {
+    /// Adds requests to a batch until they and their entries are so many together; false at the end of the file. Requests before an
+    /// error are added. After an error of a row ([`InputError::is_of_row`]) the next call goes on with the next row.
+    fn read(&mut self, batch: &mut Batch, entries: usize) -> Result<bool, InputError>;
+
+    /// Takes the cells of the requests that were added, by column that is carried along.
+    fn take_carried(&mut self) -> Vec<Vec<Cell>>;
+
+    /// Which columns are carried along, with their types so far.
+    fn carry(&self) -> &Carry;
+
+    /// Lines or rows that were read.
+    fn row(&self) -> u64;
+
+    /// Goes past so many lines or rows.
+    fn skip(&mut self, rows: u64) -> Result<(), InputError>;
+
+    /// The row of the last error of a row, where it is text.
+    fn text(&self) -> Option<Cow<'_, str>>;
+
+    /// How much was read and how much there is, where that is known.
+    fn progress(&self) -> Option<Progress>;
+}
+
+/// How far a file is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Bytes or rows that were read.
+    pub done: u64,
+    /// Bytes or rows in all.
+    pub all: u64,
+}
+
+/// Name of a data file for messages.
+pub fn title(data: Option<&Path>) -> String {
+    match data {
+        None => "the data in the program".into(),
+        Some(path) if path == Path::new("-") => "stdin".into(),
+        Some(path) => path.display().to_string(),
+    }
+}
+
+/// Opens JSON Lines, CSV or Parquet: CSV by the ending of the name, Parquet by the first bytes.
+pub fn open(data: Option<&Path>, schema: &Schema) -> Result<Box<dyn Requests>, InputError> {
+    open_with(data, schema, Carry::default())
+}
+
+/// [`open`], with columns that are carried along.
+pub fn open_with(data: Option<&Path>, schema: &Schema, carry: Carry) -> Result<Box<dyn Requests>, InputError> {
+    let name = title(data);
+    let Some(path) = data else {
+        let length = demo::INTERACTIONS.len() as u64;
+        return Ok(Box::new(Lines::new(name, Cursor::new(demo::INTERACTIONS), Some(length), carry)));
+    };
+    if path == Path::new("-") {
+        return Ok(Box::new(Lines::new(name, BufReader::with_capacity(1 << 16, io::stdin()), None, carry)));
+    }
+    let unread = |source| InputError::Read { file: name.clone(), source };
+    let file = File::open(path).map_err(unread)?;
+    let metadata = file.metadata().map_err(unread)?;
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    if reader.fill_buf().map_err(unread)?.starts_with(b"PAR1") {
+        return rows(name, path, schema, carry);
+    }
+    let length = metadata.is_file().then_some(metadata.len());
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv")) {
+        return Ok(Box::new(Records::new(name, reader, length, schema, carry)?));
+    }
+    Ok(Box::new(Lines::new(name, reader, length, carry)))
+}
+
+#[cfg(feature = "parquet")]
+fn rows(name: String, path: &Path, schema: &Schema, carry: Carry) -> Result<Box<dyn Requests>, InputError> {
+    Ok(Box::new(Rows::open(name, path, schema, carry)?))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn rows(file: String, _: &Path, _: &Schema, _: Carry) -> Result<Box<dyn Requests>, InputError> {
+    Err(InputError::Table { file, reason: "the program is built without the feature `parquet`".to_owned() })
+}
