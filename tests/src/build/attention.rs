@@ -87,6 +87,7 @@ impl Builder {
             seq_lengths: &rows.ragged.lengths,
             num_targets: targets.as_ref(),
             interleave_targets: false,
+            first: None,
         };
         let time = TimeBuckets {
             timestamps: &timestamps,

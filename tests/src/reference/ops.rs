@@ -73,7 +73,7 @@ fn output(s: &Sketch, attn: Tensor, u: Tensor, x: Tensor, weight: Tensor) -> Ten
 }
 
 fn place<'a>(rows: &'a Ragged) -> Positions<'a> {
-    Positions { rows, seq_lengths: &rows.lengths, num_targets: None, interleave_targets: false }
+    Positions { rows, seq_lengths: &rows.lengths, num_targets: None, interleave_targets: false, first: None }
 }
 
 fn positions(s: &Sketch, table: Tensor, alpha: f64) -> Tensor {

@@ -2,7 +2,7 @@ use super::{Binding, BufferId, Plan, PlanError, Source};
 use std::collections::{HashMap, HashSet};
 
 impl Plan {
-    /// A state has constant extents, a name of its own, and the same type after a run.
+    /// A state has extents that are constants or sizes of its own, a name of its own, and the same type after a run.
     pub(super) fn check_states(&self) -> Result<(), PlanError> {
         let mut names: HashSet<&str> = self.host_inputs.iter().map(|input| input.name.as_str()).collect();
         let inputs = self.buffers.iter().filter_map(|buffer| Some((buffer, buffer.source.run_name()?)));
@@ -14,7 +14,7 @@ impl Plan {
             if !names.insert(name) {
                 return wrong("has the name of another input or state");
             }
-            if buffer.shape.iter().any(|dim| dim.as_const().is_none()) {
+            if buffer.shape.iter().any(|dim| dim.as_const().is_none() && dim.as_symbol().is_none()) {
                 return wrong("is held from run to run, and its shape depends on inputs");
             }
             let after = self.outputs.iter().find(|output| output.name == name);

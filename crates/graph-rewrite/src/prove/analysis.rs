@@ -146,7 +146,8 @@ impl<'a> Analysis<'a> {
         for dim in &dims {
             let form = self.atoms.dim(dim);
             self.facts.extend([form.times(-1).and_then(|form| form.shifted(MOST))], &always);
-            self.facts.add(form, &always);
+            let least = if self.host.is_filled(dim) { 1 } else { 0 };
+            self.facts.extend([form.shifted(-least)], &always);
         }
         // Entries are uploaded as words of 32 bits.
         let slots = (0..self.operands.len() as u16).filter_map(|operand| slot(self.step, operand));

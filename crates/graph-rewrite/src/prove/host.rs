@@ -24,13 +24,15 @@ pub(super) struct Host<'a> {
     natural: HashSet<HostSlot>,
     /// Scalars that are the largest entries of vectors, by the vector.
     largest: HashMap<HostSlot, Vec<HostSlot>>,
+    /// Sizes of states, which have at least one row.
+    filled: HashSet<Symbol>,
 }
 
 impl<'a> Host<'a> {
     /// Reads the shape program of a plan.
     pub fn new(plan: &'a Plan) -> Result<Self, ProveError> {
         check_once(plan)?;
-        let mut host = Self::default();
+        let (mut host, states) = (Self::default(), plan.states());
         for input in &plan.host_inputs {
             host.lengths.extend(input.shape.first().map(|dim| (input.slot, dim.clone())));
         }
@@ -39,6 +41,9 @@ impl<'a> Host<'a> {
                 ShapeEntry::Compute { op, inputs, output } => host.compute(op, inputs, *output),
                 ShapeEntry::Check { check, inputs, .. } => host.check(check, inputs),
                 ShapeEntry::Define { symbol, source } => match source {
+                    SymbolSource::Extent { input, .. } if states.contains_key(input.as_str()) => {
+                        host.filled.insert(*symbol);
+                    }
                     SymbolSource::Extent { .. } => {}
                     SymbolSource::Total(slot) => drop(host.totals.insert(*slot, *symbol)),
                     SymbolSource::Scalar(slot) => drop(host.scalars.insert(*slot, *symbol)),
@@ -124,6 +129,11 @@ impl<'a> Host<'a> {
     /// The scalars that are the largest entry of a vector.
     pub fn largest(&self, slot: HostSlot) -> &[HostSlot] {
         self.largest.get(&slot).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// True for a size that is at least 1.
+    pub fn is_filled(&self, size: &Dim) -> bool {
+        size.as_symbol().is_some_and(|symbol| self.filled.contains(&symbol))
     }
 
     /// What is checked of a value, and of others with it.

@@ -7,6 +7,9 @@ impl Scope {
     /// What a session keeps under a name from run to run: what it holds when a run begins. It is zeros until a run or the app
     /// sets it. Its name is joined to the module path; asked for twice, it is the same.
     ///
+    /// An extent is a constant or a [`Scope::size`]: one of at least 1 that the app chooses when it sets the
+    /// state; 1 until then.
+    ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope, interpret};
     /// use std::collections::HashMap;
@@ -26,9 +29,9 @@ impl Scope {
     /// ```
     pub fn state(&self, name: &str, dtype: DType, shape: impl Shape) -> Tensor {
         let shape = shape.dims();
-        if let Some(dim) = shape.iter().find(|dim| dim.as_const().is_none()) {
+        if let Some(dim) = shape.iter().find(|dim| dim.as_const().is_none() && dim.as_symbol().is_none()) {
             let argument = format!("the shape of `{}`", self.join(name));
-            return self.fail("state", TypeError::new(argument, "constant extents", dim));
+            return self.fail("state", TypeError::new(argument, "extents that are constants or sizes", dim));
         }
         let full = self.join(name);
         let tensor = self.input(&full, dtype, shape);

@@ -22,7 +22,10 @@
 //!
 //! `logits` `[C, tasks]`, tasks in the order of [`Config::task_names`].
 
+mod cached;
+
 pub use crate::modules::EMBEDDINGS;
+pub use cached::{CacheOptions, trace_cached};
 
 use super::ModelError;
 use crate::modules::{
@@ -335,15 +338,18 @@ impl Model {
         let features = Features {
             uih: self.history(scope, &batch),
             candidates: Some(self.candidates(scope, &batch)),
-            contextual: self.context(scope, &batch),
+            contextual: self.context(scope, "contextual", &batch),
         };
         let item = features.candidates.as_ref().map(|candidates| candidates.embeddings.clone());
         let user = scope.module(TRANSDUCER, |scope| self.transducer.forward(scope, &features).candidates);
+        self.logits(scope, &user, item.as_ref().unwrap_or(&user))
+    }
+
+    /// The logits of candidates, of what the transducer has of each and its embedding.
+    fn logits(&self, scope: &Scope, user: &Tensor, item: &Tensor) -> Tensor {
         let width = self.transducer.hstu.config.stu.embedding_dim;
-        let item = scope.module("_item_embedding_mlp", |scope| {
-            item.map_or_else(|| user.clone(), |item| normed_swish_mlp(scope, &item, self.item_hidden, width))
-        });
-        scope.module("_multitask_module", |scope| self.tower.forward(scope, &user, &item))
+        let item = scope.module("_item_embedding_mlp", |scope| normed_swish_mlp(scope, item, self.item_hidden, width));
+        scope.module("_multitask_module", |scope| self.tower.forward(scope, user, &item))
     }
 
     fn history(&self, scope: &Scope, batch: &Dim) -> Sequence {
@@ -364,8 +370,8 @@ impl Model {
         Sequence { embeddings, rows, timestamps, actions: None, watchtimes: None }
     }
 
-    fn context(&self, scope: &Scope, batch: &Dim) -> Option<Tensor> {
-        if self.contextual.is_empty() { None } else { Some(lookup(scope, "contextual", &self.contextual, batch)) }
+    fn context(&self, scope: &Scope, group: &str, batch: &Dim) -> Option<Tensor> {
+        if self.contextual.is_empty() { None } else { Some(lookup(scope, group, &self.contextual, batch)) }
     }
 }
 

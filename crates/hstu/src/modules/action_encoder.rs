@@ -88,10 +88,13 @@ impl SimpleActionEncoder {
         targets: &Ragged,
     ) -> (Tensor, Ragged) {
         let history = self.encode(scope, actions, watchtimes, uih);
-        let width = self.output_dim().into();
-        let learned = scope.weight("_target_action_embedding_table", &[1.into(), width]);
-        let of_targets = learned.broadcast(&[targets.total.clone(), self.output_dim().into()]);
+        let of_targets = self.target(scope).broadcast(&[targets.total.clone(), self.output_dim().into()]);
         concat_2d_jagged(&history, uih, &of_targets, targets)
+    }
+
+    /// The learned row of targets, `[1, n * d]`.
+    pub fn target(&self, scope: &Scope) -> Tensor {
+        scope.weight("_target_action_embedding_table", &[1.into(), self.output_dim().into()])
     }
 
     /// An encoded row for every history row: `[Lu, n * d]`. The row of targets stays without use.
@@ -107,7 +110,7 @@ impl SimpleActionEncoder {
                 mask = mask.or(long.select(&long_integer(scope, bit), &long_integer(scope, 0)));
             }
         }
-        scope.weight("_target_action_embedding_table", &[1.into(), self.output_dim().into()]);
+        self.target(scope);
         let table = scope.weight("_action_embedding_table", &[bits.into(), width.into()]);
         let set = mask.and(scope.constant(HostTensor::lengths(&weights))).binary_scalar(BinaryOp::Ne, 0.0);
         let set = set.reshape(&[uih.total.clone(), bits.into(), 1.into()]);

@@ -69,17 +69,29 @@ impl ContentEncoder {
 
     /// Per sample the rows of `uih` `[Lu, Du]`, then those of `targets` `[Lt, Dt]`.
     pub fn forward(&self, scope: &Scope, uih: (&Tensor, &Ragged), targets: (&Tensor, &Ragged)) -> (Tensor, Ragged) {
-        let (history, candidates) = match &self.config {
-            ContentEncoderConfig::SliceContentEncoder(_) => {
-                (uih.0.clone(), targets.0.slice(1, 0, self.uih_embedding_dim))
+        concat_2d_jagged(&self.history(scope, uih.0), uih.1, &self.targets(scope, targets.0), targets.1)
+    }
+
+    /// History rows `[Lu, Du]`, as wide as targets.
+    pub fn history(&self, scope: &Scope, uih: &Tensor) -> Tensor {
+        match &self.config {
+            ContentEncoderConfig::SliceContentEncoder(_) => uih.clone(),
+            ContentEncoderConfig::PadContentEncoder(_) => self.pad(scope, uih),
+            ContentEncoderConfig::MlpContentEncoder(mlps) => {
+                scope.module("uih_mlp", |scope| mlps.uih_mlp.forward(scope, uih))
             }
-            ContentEncoderConfig::PadContentEncoder(_) => (self.pad(scope, uih.0), targets.0.clone()),
-            ContentEncoderConfig::MlpContentEncoder(mlps) => (
-                scope.module("uih_mlp", |scope| mlps.uih_mlp.forward(scope, uih.0)),
-                scope.module("target_mlp", |scope| mlps.target_mlp.forward(scope, targets.0)),
-            ),
-        };
-        concat_2d_jagged(&history, uih.1, &candidates, targets.1)
+        }
+    }
+
+    /// Target rows `[Lt, Dt]`, as wide as history.
+    pub fn targets(&self, scope: &Scope, targets: &Tensor) -> Tensor {
+        match &self.config {
+            ContentEncoderConfig::SliceContentEncoder(_) => targets.slice(1, 0, self.uih_embedding_dim),
+            ContentEncoderConfig::PadContentEncoder(_) => targets.clone(),
+            ContentEncoderConfig::MlpContentEncoder(mlps) => {
+                scope.module("target_mlp", |scope| mlps.target_mlp.forward(scope, targets))
+            }
+        }
     }
 
     fn pad(&self, scope: &Scope, history: &Tensor) -> Tensor {

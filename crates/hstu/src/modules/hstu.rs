@@ -1,11 +1,11 @@
 use super::positional_encoder::{time_bucket_fn, time_bucket_increments};
 use super::{
-    Buffer, ConfigError, Features, HstuPositionalEncoder, InputPreprocessor, InputPreprocessorConfig,
-    OutputPostprocessor, OutputPostprocessorConfig, Preprocessed, StuConfig, StuInput, StuLayer, StuStack, count,
-    parts, ratio, scaling, width,
+    Buffer, CachedRows, ConfigError, Features, HistoryCache, HstuPositionalEncoder, InputPreprocessor,
+    InputPreprocessorConfig, OutputPostprocessor, OutputPostprocessorConfig, Preprocessed, Sequence, StuConfig, StuInput,
+    StuLayer, StuStack, count, parts, ratio, scaling, width,
 };
 use crate::ops::{Positions, SeqLen, TimeBucketFn};
-use rewire_graph::{Ragged, Scope, Tensor, TensorSizeError};
+use rewire_graph::{Dim, Ragged, Scope, Tensor, TensorSizeError};
 use serde::Deserialize;
 
 /// Options of an HSTU pipeline.
@@ -149,18 +149,14 @@ impl Hstu {
     /// The last layer's rows for the users' features. `query_time` `[B]` is the time of the request.
     pub fn forward(&self, scope: &Scope, features: &Features, query_time: Option<&Tensor>) -> HstuOutput {
         let input = scope.module("_input_preprocessor", |scope| self.preprocessor.forward(scope, features));
-        let x = match &self.positional_encoder {
-            Some(encoder) => scope.module("_positional_encoder", |scope| {
-                let positions = Positions {
-                    rows: &input.rows,
-                    seq_lengths: &input.rows.lengths,
-                    num_targets: Some(&input.targets.lengths),
-                    interleave_targets: false,
-                };
-                encoder.forward(scope, &input.embeddings, &positions, &input.timestamps, query_time)
-            }),
-            None => input.embeddings.clone(),
+        let positions = Positions {
+            rows: &input.rows,
+            seq_lengths: &input.rows.lengths,
+            num_targets: Some(&input.targets.lengths),
+            interleave_targets: false,
+            first: None,
         };
+        let x = self.positioned(scope, &input.embeddings, &positions, &input.timestamps, query_time);
         let x = scope.dropout(&x, self.config.input_dropout_ratio);
         let Preprocessed { rows, timestamps, targets, max_seq_len, .. } = input;
         let num_targets = Some(targets.lengths.clone());
@@ -168,6 +164,73 @@ impl Hstu {
         let out = scope.module("_stu_module", |scope| self.stack.forward(scope, &stu));
         let timestamps = out.truncation.map_or(timestamps.clone(), |plan| plan.apply(&timestamps));
         HstuOutput { embeddings: out.x, rows: out.rows, timestamps, targets }
+    }
+
+    /// Keeps the keys and values of the users' histories for [`Hstu::targets`], in rows of the cache that `kept` gives for their number,
+    /// `[rows]` of integers. The histories follow the rows `before` of the cache, where there are some.
+    pub fn history(
+        &self,
+        scope: &Scope,
+        features: &Features,
+        query_time: &Tensor,
+        kept: impl FnOnce(&Dim) -> Tensor,
+        before: Option<&CachedRows>,
+        cache: &HistoryCache,
+    ) {
+        let input = scope.module("_input_preprocessor", |scope| self.preprocessor.history_alone(scope, features));
+        let first = before.map(|before| before.rows.lengths.clone());
+        let lengths = first.as_ref().map_or_else(|| input.rows.lengths.clone(), |first| &input.rows.lengths + first);
+        let positions = Positions {
+            rows: &input.rows,
+            seq_lengths: &lengths,
+            num_targets: None,
+            interleave_targets: false,
+            first: first.as_ref(),
+        };
+        let x = self.positioned(scope, &input.embeddings, &positions, &input.timestamps, Some(query_time));
+        let kept = CachedRows { index: kept(&input.rows.total), rows: input.rows };
+        let max_seq_len = SeqLen::Host(input.max_seq_len);
+        scope.module("_stu_module", |scope| self.stack.history(scope, &x, &kept, before, cache, &max_seq_len));
+    }
+
+    /// The last layer's rows for candidates, of users whose histories are in rows of the cache. As in a sequence of both, but a result does
+    /// not depend on other candidates, to the bit.
+    pub fn targets(
+        &self,
+        scope: &Scope,
+        (candidates, contextual): (&Sequence, Option<&Tensor>),
+        query_time: &Tensor,
+        history: &CachedRows,
+        cache: &HistoryCache,
+    ) -> Tensor {
+        let x = scope.module("_input_preprocessor", |scope| {
+            self.preprocessor.targets_alone(scope, candidates, contextual)
+        });
+        let (rows, first) = (&candidates.rows, &history.rows.lengths);
+        let lengths = first + &rows.lengths;
+        let positions = Positions {
+            rows,
+            seq_lengths: &lengths,
+            num_targets: Some(&rows.lengths),
+            interleave_targets: false,
+            first: Some(first),
+        };
+        let x = self.positioned(scope, &x, &positions, &candidates.timestamps, Some(query_time));
+        let max_seq_len = SeqLen::Host(&history.rows.max() + rows.max());
+        scope.module("_stu_module", |scope| self.stack.targets(scope, (&x, rows), history, cache, &max_seq_len))
+    }
+
+    /// Rows with what their positions and times add.
+    fn positioned(
+        &self,
+        scope: &Scope,
+        x: &Tensor,
+        positions: &Positions,
+        timestamps: &Tensor,
+        query_time: Option<&Tensor>,
+    ) -> Tensor {
+        let Some(encoder) = &self.positional_encoder else { return x.clone() };
+        scope.module("_positional_encoder", |scope| encoder.forward(scope, x, positions, timestamps, query_time))
     }
 
     /// Rows `x` `[R, E]` with their `timestamps` `[R]`, postprocessed.
@@ -186,6 +249,22 @@ impl HstuConfig {
             contextual_feature_dim: self.contextual_feature_dim,
             max_contextual_seq_len: self.max_contextual_seq_len,
         }
+    }
+
+    /// True if candidates see history and themselves, and history sees no candidates: its keys and values serve any candidates then.
+    pub fn is_cacheable(&self) -> bool {
+        let stu = &self.stu;
+        let semi_local = stu.sla_k1 > 0 || stu.sla_k2 > 0;
+        let scaled = self.scaling_seqlen >= 0 || stu.scaling_seqlen.is_some_and(|length| length >= 0);
+        self.input_preprocessor.reads_candidates() && stu.target_aware && (stu.causal || semi_local) && scaled
+    }
+
+    /// True if what is kept of a history stays right when events are added to it: nothing is counted from its end or from the time of
+    /// the request, no row sees later ones, and none is dropped.
+    pub fn is_appendable(&self) -> bool {
+        let timeless = self.positional_encoder.as_ref().is_none_or(|encoder| !encoder.use_time_encoding);
+        let context = self.max_contextual_seq_len > 0 || self.stu.context() > 0;
+        self.is_cacheable() && timeless && !context && self.attn_truncation_tail_len == 0
     }
 
     fn stack(&self) -> StuStack {

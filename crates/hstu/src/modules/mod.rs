@@ -40,8 +40,8 @@ pub use preprocessor::{
     Sequence, UihConfig,
 };
 pub use retrieval::{RetrievalConfig, Retrieved, Similarity};
-pub use stu_layer::{KvCache, StuConfig, StuInput, StuLayer};
-pub use stu_stack::{StuStack, StuStackOutput};
+pub use stu_layer::{History, KvCache, StuConfig, StuInput, StuLayer};
+pub use stu_stack::{CachedRows, HistoryCache, StuStack, StuStackOutput};
 pub use transducer::{HstuTransducer, TransducerOutput};
 
 use crate::number::{F32, MOST_EXACT, is_f32};

@@ -178,6 +178,13 @@ impl InputPreprocessorConfig {
         self.encoders().action.map(|(encoder, _)| encoder)
     }
 
+    /// True if the rows of candidates depend on the context of their user.
+    pub fn targets_read_context(&self) -> bool {
+        let encoders = self.encoders();
+        let mlps = encoders.content.map(|(_, mlp)| mlp).into_iter().chain(encoders.action.map(|(_, mlp)| mlp));
+        mlps.into_iter().any(|mlp| matches!(mlp, ContextualMlpConfig::ParameterizedMlp(_)))
+    }
+
     /// True if candidates are part of the sequence.
     pub fn reads_candidates(&self) -> bool {
         self.encoders().content.is_some()
@@ -266,13 +273,7 @@ impl InputPreprocessor {
         let uih = &features.uih;
         let content = linear(scope, "_input_projection", &uih.embeddings, self.output_embedding_dim);
         let embeddings = match action {
-            Some((encoder, mlp)) => {
-                let rows = scope.module("_action_encoder", |scope| {
-                    let actions = required(scope, "actions", uih.actions.as_ref());
-                    encoder.encoder().encode(scope, &actions, uih.watchtimes.as_ref(), &uih.rows)
-                });
-                &content + self.mlp(scope, "_action_embedding_mlp", mlp, &rows, &uih.rows, features)
-            }
+            Some((encoder, mlp)) => &content + self.actions(scope, features, encoder, mlp),
             None => content,
         };
         let targets = Ragged::dense(scope, uih.rows.batch.clone(), &scope.host_size(0));
@@ -293,13 +294,13 @@ impl InputPreprocessor {
             let encoder = self.content_encoder(encoder);
             encoder.forward(scope, (&uih.embeddings, &uih.rows), (&candidates.embeddings, targets))
         });
-        let content = self.mlp(scope, "_content_embedding_mlp", mlp, &encoded, &rows, features);
+        let content = self.mlp(scope, "_content_embedding_mlp", mlp, &encoded, &rows, features.contextual.as_ref());
         let action = encoders.action.map(|(encoder, mlp)| {
             let (encoded, _) = scope.module("_action_encoder", |scope| {
                 let actions = required(scope, "actions", uih.actions.as_ref());
                 encoder.encoder().forward(scope, &actions, uih.watchtimes.as_ref(), &uih.rows, targets)
             });
-            self.mlp(scope, "_action_embedding_mlp", mlp, &encoded, &rows, features)
+            self.mlp(scope, "_action_embedding_mlp", mlp, &encoded, &rows, features.contextual.as_ref())
         });
         let (timestamps, _) = concat_2d_jagged(&uih.timestamps, &uih.rows, &candidates.timestamps, targets);
         let max_seq_len = &uih.rows.max() + targets.max();
@@ -311,6 +312,62 @@ impl InputPreprocessor {
         }
     }
 
+    /// The rows of a history with its contextual prefix, as [`InputPreprocessor::forward`] has them before the candidates.
+    pub fn history_alone(&self, scope: &Scope, features: &Features) -> Preprocessed {
+        let (encoders, uih) = (self.config.encoders(), &features.uih);
+        let Some((encoder, mlp)) = encoders.content else {
+            let sequence = self.history(scope, features, encoders.action);
+            return self.with_context(scope, sequence, features.contextual.as_ref());
+        };
+        let encoded = scope.module("_content_encoder", |scope| {
+            self.content_encoder(encoder).history(scope, &uih.embeddings)
+        });
+        let content = self.mlp(scope, "_content_embedding_mlp", mlp, &encoded, &uih.rows, features.contextual.as_ref());
+        let targets = Ragged::dense(scope, uih.rows.batch.clone(), &scope.host_size(0));
+        let (rows, timestamps, max_seq_len) = (uih.rows.clone(), uih.timestamps.clone(), uih.rows.max());
+        let plain = Preprocessed { embeddings: content, rows, timestamps, targets, max_seq_len };
+        let action = encoders.action.map(|(encoder, mlp)| self.actions(scope, features, encoder, mlp));
+        let sequence = match action {
+            Some(action) if encoders.interleaved => interleave_all(scope, plain, &action),
+            Some(action) => Preprocessed { embeddings: &plain.embeddings + &action, ..plain },
+            None => plain,
+        };
+        self.with_context(scope, sequence, features.contextual.as_ref())
+    }
+
+    /// The rows of candidates, as [`InputPreprocessor::forward`] has them after a history.
+    pub fn targets_alone(&self, scope: &Scope, candidates: &Sequence, contextual: Option<&Tensor>) -> Tensor {
+        let (encoders, rows) = (self.config.encoders(), &candidates.rows);
+        let Some((encoder, mlp)) = encoders.content else {
+            return scope.fail(self.config.kind(), TypeError::new("candidates", "none", "a sequence"));
+        };
+        let encoded = scope.module("_content_encoder", |scope| {
+            self.content_encoder(encoder).targets(scope, &candidates.embeddings)
+        });
+        let content = self.mlp(scope, "_content_embedding_mlp", mlp, &encoded, rows, contextual);
+        let Some((encoder, mlp)) = encoders.action.filter(|_| !encoders.interleaved) else { return content };
+        let encoder = encoder.encoder();
+        let learned = scope.module("_action_encoder", |scope| encoder.target(scope));
+        let learned = learned.broadcast(&[rows.total.clone(), encoder.output_dim().into()]);
+        content + self.mlp(scope, "_action_embedding_mlp", mlp, &learned, rows, contextual)
+    }
+
+    /// The rows of the actions of a history.
+    fn actions(
+        &self,
+        scope: &Scope,
+        features: &Features,
+        encoder: &ActionEncoderConfig,
+        mlp: &ContextualMlpConfig,
+    ) -> Tensor {
+        let uih = &features.uih;
+        let rows = scope.module("_action_encoder", |scope| {
+            let actions = required(scope, "actions", uih.actions.as_ref());
+            encoder.encoder().encode(scope, &actions, uih.watchtimes.as_ref(), &uih.rows)
+        });
+        self.mlp(scope, "_action_embedding_mlp", mlp, &rows, &uih.rows, features.contextual.as_ref())
+    }
+
     fn mlp(
         &self,
         scope: &Scope,
@@ -318,10 +375,10 @@ impl InputPreprocessor {
         config: &ContextualMlpConfig,
         x: &Tensor,
         rows: &Ragged,
-        features: &Features,
+        contextual: Option<&Tensor>,
     ) -> Tensor {
         let mlp = ContextualMlp { config: config.clone(), sequential_output_dim: self.output_embedding_dim };
-        scope.module(name, |scope| mlp.forward(scope, x, rows, features.contextual.as_ref()))
+        scope.module(name, |scope| mlp.forward(scope, x, rows, contextual))
     }
 
     /// The sequence after its contextual prefix.
@@ -356,15 +413,8 @@ fn required(scope: &Scope, name: &str, feature: Option<&Tensor>) -> Tensor {
 /// Every history row becomes a row of content and one of action. Targets become content alone, or both while
 /// learning.
 fn interleave(scope: &Scope, plain: Preprocessed, action: &Tensor, uih: &Ragged) -> Preprocessed {
-    let doubled = |rows: &Ragged| Ragged::from_lengths(&(&rows.lengths * 2.0));
     if scope.mode() == Mode::Train {
-        return Preprocessed {
-            embeddings: pairs(scope, &plain.embeddings, action),
-            timestamps: pairs(scope, &plain.timestamps, &plain.timestamps),
-            rows: doubled(&plain.rows),
-            targets: doubled(&plain.targets),
-            max_seq_len: &plain.max_seq_len * 2.0,
-        };
+        return interleave_all(scope, plain, action);
     }
     let history_rows = doubled(uih);
     let interleaved = |first: &Tensor, second: &Tensor| {
@@ -379,6 +429,21 @@ fn interleave(scope: &Scope, plain: Preprocessed, action: &Tensor, uih: &Ragged)
         max_seq_len: &plain.max_seq_len + uih.max(),
         targets: plain.targets,
     }
+}
+
+/// Every row becomes a row of content and one of action.
+fn interleave_all(scope: &Scope, plain: Preprocessed, action: &Tensor) -> Preprocessed {
+    Preprocessed {
+        embeddings: pairs(scope, &plain.embeddings, action),
+        timestamps: pairs(scope, &plain.timestamps, &plain.timestamps),
+        rows: doubled(&plain.rows),
+        targets: doubled(&plain.targets),
+        max_seq_len: &plain.max_seq_len * 2.0,
+    }
+}
+
+fn doubled(rows: &Ragged) -> Ragged {
+    Ragged::from_lengths(&(&rows.lengths * 2.0))
 }
 
 /// Rows of `a` and `b` in turn.

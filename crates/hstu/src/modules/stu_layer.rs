@@ -2,9 +2,9 @@ use super::{ConfigError, count, ratio, scaling, width};
 use crate::number::{F32, is_f32};
 use crate::ops::{
     Attention, NormMulDropout, SemiLocal, SeqLen, StandardMask, Uvqk, UvqkWeights, delta_hstu_mha, hstu_compute_output,
-    hstu_compute_uqvk, hstu_mha,
+    hstu_compute_uqvk, hstu_mha, own_hstu_mha, target_hstu_mha,
 };
-use rewire_graph::{Ragged, Scope, Tensor};
+use rewire_graph::{DType, Ragged, Scope, Tensor};
 use serde::Deserialize;
 
 /// Epsilon of both norms of a layer.
@@ -103,6 +103,17 @@ pub struct KvCache {
     pub rows: Ragged,
     /// An upper bound of those numbers, a scalar of the shape program.
     pub max_len: Tensor,
+}
+
+/// Keys and values of histories, which candidates attend to, and rows of histories that follow.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// Keys `[sum c, H * A]`.
+    pub k: Tensor,
+    /// Values `[sum c, H * V]`.
+    pub v: Tensor,
+    /// How they are divided among samples.
+    pub rows: Ragged,
 }
 
 impl StuConfig {
@@ -215,6 +226,67 @@ impl StuLayer {
         let mask = self.config.standard_mask(num_targets);
         let attn = delta_hstu_mha(scope, [&uvqk.q, &k, &v], rows, &keys, &attention, |pairs| mask.trace(pairs));
         self.output(scope, &attn, &uvqk, x)
+    }
+
+    /// The layer's rows for rows of history `x` `[sum d, E]`, of samples without candidates, and their keys and values as they are kept,
+    /// in the type `kept`. They follow the rows of `before`, where there is one.
+    pub fn history(
+        &self,
+        scope: &Scope,
+        (x, rows): (&Tensor, &Ragged),
+        before: Option<&History>,
+        max_seq_len: &SeqLen,
+        kept: DType,
+    ) -> (Tensor, History) {
+        let uvqk = hstu_compute_uqvk(x, &self.uvqk_weights(scope));
+        let [k, v] = [&uvqk.k, &uvqk.v].map(|new| flat(new).cast(kept));
+        let all = match before {
+            None => History { k: k.clone(), v: v.clone(), rows: rows.clone() },
+            Some(before) => {
+                let join = |cached: &Tensor, new: &Tensor| cached.jagged_concat(&before.rows, new, rows).0;
+                History { k: join(&before.k, &k), v: join(&before.v, &v), rows: before.rows.plus(rows) }
+            }
+        };
+        let (attention, qkv) = (self.config.attention(max_seq_len), self.heads(&uvqk.q, &all));
+        let attn = match self.config.semi_local(None) {
+            Some(mask) => delta_hstu_mha(scope, qkv.each_ref(), rows, &all.rows, &attention, |pairs| mask.trace(pairs)),
+            None => {
+                let mask = self.config.standard_mask(None);
+                delta_hstu_mha(scope, qkv.each_ref(), rows, &all.rows, &attention, |pairs| mask.trace(pairs))
+            }
+        };
+        (self.output(scope, &attn, &uvqk, x), History { k, v, rows: rows.clone() })
+    }
+
+    /// The layer's rows for candidates `x` `[sum T, E]` that follow a history and see it and themselves. A result does not depend on
+    /// other candidates, to the bit.
+    pub fn targets(
+        &self,
+        scope: &Scope,
+        (x, rows): (&Tensor, &Ragged),
+        history: &History,
+        max_seq_len: &SeqLen,
+    ) -> Tensor {
+        let uvqk = hstu_compute_uqvk(x, &self.uvqk_weights(scope));
+        let (attention, qkv) = (self.config.attention(max_seq_len), self.heads(&uvqk.q, history));
+        let (qkv, keys, num_targets) = (qkv.each_ref(), &history.rows, Some(&rows.lengths));
+        let attn = match self.config.semi_local(num_targets) {
+            Some(mask) => target_hstu_mha(scope, qkv, rows, keys, &attention, |pairs| mask.trace(pairs)),
+            None => {
+                let mask = self.config.standard_mask(num_targets);
+                let seen = target_hstu_mha(scope, qkv, rows, keys, &attention, |pairs| mask.trace(pairs));
+                seen + own_hstu_mha(&uvqk.q, &uvqk.k, &uvqk.v, &attention)
+            }
+        };
+        self.output(scope, &attn, &uvqk, x)
+    }
+
+    /// Queries, keys and values by head, in single precision.
+    fn heads(&self, q: &Tensor, history: &History) -> [Tensor; 3] {
+        let by_head = |x: &Tensor, width: usize| {
+            x.cast(q.dtype()).reshape(&[x.dim(0), self.config.num_heads.into(), width.into()])
+        };
+        [q.clone(), by_head(&history.k, self.config.attention_dim), by_head(&history.v, self.config.hidden_dim)]
     }
 
     fn full(&self, scope: &Scope, input: &StuInput) -> (Tensor, Uvqk) {

@@ -1,6 +1,6 @@
-use super::{KvCache, StuInput, StuLayer};
+use super::{History, KvCache, StuInput, StuLayer};
 use crate::ops::{SeqLen, Truncation, stu_truncation};
-use rewire_graph::{Ragged, Scope, Tensor};
+use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 
 /// STU layers, one after the other.
 #[derive(Clone, Debug)]
@@ -26,7 +26,100 @@ pub struct StuStackOutput {
     pub truncation: Option<Truncation>,
 }
 
+/// Rows of histories in a [`HistoryCache`].
+#[derive(Clone, Debug)]
+pub struct CachedRows {
+    /// How they are divided among samples.
+    pub rows: Ragged,
+    /// Which rows of the cache they are, `[total]` of integers.
+    pub index: Tensor,
+}
+
+/// Where the keys and values of histories are kept from run to run: states `k_cache` `[rows, H * A]` and `v_cache` `[rows, H * V]` of every
+/// layer. Which rows of it are whose, the app decides.
+#[derive(Clone, Debug)]
+pub struct HistoryCache {
+    /// Its rows.
+    pub rows: Dim,
+    /// The type that keys and values are rounded to.
+    pub dtype: DType,
+}
+
+impl HistoryCache {
+    fn states(&self, scope: &Scope, layer: &StuLayer) -> [Tensor; 2] {
+        let config = &layer.config;
+        let width = |head: usize| config.num_heads.saturating_mul(head).into();
+        [("k_cache", width(config.attention_dim)), ("v_cache", width(config.hidden_dim))]
+            .map(|(name, width)| scope.state(name, self.dtype, [self.rows.clone(), width]))
+    }
+
+    fn read(&self, scope: &Scope, layer: &StuLayer, cached: &CachedRows) -> History {
+        let [k, v] = self.states(scope, layer).map(|state| state.gather(&cached.index));
+        History { k, v, rows: cached.rows.clone() }
+    }
+
+    fn write(&self, scope: &Scope, layer: &StuLayer, index: &Tensor, history: &History) {
+        self.states(scope, layer);
+        scope.set_state_rows("k_cache", index, &history.k);
+        scope.set_state_rows("v_cache", index, &history.v);
+    }
+}
+
 impl StuStack {
+    /// Takes rows of history `x` `[sum d, E]`, which follow those of `before` where there is one, and keeps the keys and values of every
+    /// layer in the rows `kept` of the cache.
+    pub fn history(
+        &self,
+        scope: &Scope,
+        x: &Tensor,
+        kept: &CachedRows,
+        before: Option<&CachedRows>,
+        cache: &HistoryCache,
+        max_seq_len: &SeqLen,
+    ) {
+        let (mut x, mut kept) = (x.clone(), kept.clone());
+        for (index, layer) in self.layers.iter().enumerate() {
+            if let Some(plan) = self.truncation(scope, index, &kept.rows) {
+                x = plan.apply(&x);
+                kept = kept.truncated(&plan);
+            }
+            x = scope.module(&name(index), |scope| {
+                let before = before.map(|before| cache.read(scope, layer, before));
+                let (out, new) = layer.history(scope, (&x, &kept.rows), before.as_ref(), max_seq_len, cache.dtype);
+                cache.write(scope, layer, &kept.index, &new);
+                out
+            });
+        }
+    }
+
+    /// The last layer's rows for candidates `x` `[sum T, E]` of samples whose histories are in the rows `history` of the cache.
+    pub fn targets(
+        &self,
+        scope: &Scope,
+        (x, rows): (&Tensor, &Ragged),
+        history: &CachedRows,
+        cache: &HistoryCache,
+        max_seq_len: &SeqLen,
+    ) -> Tensor {
+        let (mut x, mut history) = (x.clone(), history.clone());
+        for (index, layer) in self.layers.iter().enumerate() {
+            if let Some(plan) = self.truncation(scope, index, &history.rows) {
+                history = history.truncated(&plan);
+            }
+            x = scope.module(&name(index), |scope| {
+                layer.targets(scope, (&x, rows), &cache.read(scope, layer, &history), max_seq_len)
+            });
+        }
+        x
+    }
+
+    /// Which rows of histories stay from a layer on.
+    fn truncation(&self, scope: &Scope, layer: usize, rows: &Ragged) -> Option<Truncation> {
+        let context = self.layers.get(layer)?.config.context();
+        let truncates = self.truncate_tail_len > 0 && layer == self.truncate_split_layer;
+        truncates.then(|| stu_truncation(scope, rows, None, context, self.truncate_tail_len))
+    }
+
     /// The last layer's rows.
     pub fn forward(&self, scope: &Scope, input: &StuInput) -> StuStackOutput {
         let mut input = input.clone();
@@ -80,6 +173,12 @@ impl StuStack {
         layers.fold(x.clone(), |x, (index, (layer, cache))| {
             scope.module(&name(index), |scope| layer.cached_forward(scope, &x, rows, num_targets, cache))
         })
+    }
+}
+
+impl CachedRows {
+    fn truncated(&self, plan: &Truncation) -> Self {
+        Self { rows: plan.kept.clone(), index: plan.apply(&self.index) }
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{ConfigError, Features, Hstu, HstuConfig};
+use super::{CachedRows, ConfigError, Features, HistoryCache, Hstu, HstuConfig, Sequence};
 use rewire_graph::{Ragged, Scope, Tensor};
 
 /// A pipeline that gives a vector for every candidate.
@@ -26,6 +26,19 @@ impl HstuTransducer {
         }
         super::width("target_embedding_dim", config.target_embedding_dim)?;
         Ok(Self { hstu: Hstu::new(config)? })
+    }
+
+    /// A row for every candidate of users whose histories are in rows of a cache; see [`Hstu::history`].
+    pub fn targets(
+        &self,
+        scope: &Scope,
+        (candidates, contextual): (&Sequence, Option<&Tensor>),
+        query_time: &Tensor,
+        history: &CachedRows,
+        cache: &HistoryCache,
+    ) -> Tensor {
+        let rows = self.hstu.targets(scope, (candidates, contextual), query_time, history, cache);
+        self.hstu.postprocess(scope, &rows, &candidates.timestamps)
     }
 
     /// A row for every candidate.

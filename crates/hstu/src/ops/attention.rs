@@ -52,6 +52,15 @@ impl Attention {
     pub fn new(alpha: f64, divisor: impl Into<SeqLen>) -> Self {
         Self { alpha, divisor: divisor.into() }
     }
+
+    /// The weights of scores.
+    fn weights(&self, scores: &Tensor) -> Tensor {
+        let activated = (scores * self.alpha).silu();
+        match &self.divisor {
+            SeqLen::Fixed(length) => &activated * (1.0 / (*length).max(1) as f64),
+            SeqLen::Host(length) => &activated / length.cast(DType::F32),
+        }
+    }
 }
 
 /// `sum_j silu(alpha <q_i, k_j>) / divisor * mask_ij * v_j` over the keys of the same sample.
@@ -79,14 +88,40 @@ pub fn delta_hstu_mha(
     mask: impl FnOnce(&Pairs) -> Tensor,
 ) -> Tensor {
     require(q, k, v, rows, keys, attention);
-    let pairs = Pairs::new(scope, rows, keys, q.ty().extent(1).unwrap_or(0));
-    let activated = (&q.scores(k, rows, keys) * attention.alpha).silu();
-    let weights = match &attention.divisor {
-        SeqLen::Fixed(length) => &activated * (1.0 / (*length).max(1) as f64),
-        SeqLen::Host(length) => &activated / length.cast(DType::F32),
-    };
-    let zero = scope.scalar(DType::F32, 0.0);
-    mask(&pairs).select(&weights, &zero).weighted_sum(v, rows, keys)
+    weighted(&Pairs::new(scope, rows, keys, q.ty().extent(1).unwrap_or(0)), [q, k, v], attention, mask)
+}
+
+/// [`hstu_mha`] for queries that follow the keys of their sample and are no keys themselves: targets over history.
+///
+/// `q` is `[R, H, A]` by `rows`; `k`, `v` are `[L, H, ..]` by `keys`. To the mask the rows of a sample are its keys, then its queries.
+pub fn target_hstu_mha(
+    scope: &Scope,
+    [q, k, v]: [&Tensor; 3],
+    rows: &Ragged,
+    keys: &Ragged,
+    attention: &Attention,
+    mask: impl FnOnce(&Pairs) -> Tensor,
+) -> Tensor {
+    require(q, k, v, rows, keys, attention);
+    weighted(&Pairs::after(scope, rows, keys, q.ty().extent(1).unwrap_or(0)), [q, k, v], attention, mask)
+}
+
+/// What rows add to the result of [`target_hstu_mha`] where each sees itself: `silu(alpha <q_i, k_i>) / divisor * v_i`, with `q`, `k`
+/// `[R, H, A]` and `v` `[R, H, V]`.
+pub fn own_hstu_mha(q: &Tensor, k: &Tensor, v: &Tensor, attention: &Attention) -> Tensor {
+    attention.weights(&(q * k).sum(2)) * v
+}
+
+fn weighted(
+    pairs: &Pairs,
+    [q, k, v]: [&Tensor; 3],
+    attention: &Attention,
+    mask: impl FnOnce(&Pairs) -> Tensor,
+) -> Tensor {
+    let (rows, keys) = (pairs.queries(), pairs.keys());
+    let weights = attention.weights(&q.scores(k, rows, keys));
+    let zero = pairs.scope().scalar(DType::F32, 0.0);
+    mask(pairs).select(&weights, &zero).weighted_sum(v, rows, keys)
 }
 
 fn require(q: &Tensor, k: &Tensor, v: &Tensor, rows: &Ragged, keys: &Ragged, attention: &Attention) {

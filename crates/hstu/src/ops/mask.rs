@@ -23,6 +23,8 @@ pub struct Pairs {
     heads: usize,
     row: Tensor,
     key: Tensor,
+    /// Rows of the samples, `[B]`.
+    lengths: Tensor,
 }
 
 impl Pairs {
@@ -33,8 +35,28 @@ impl Pairs {
             let queries = rows.lengths.at_most(&keys.lengths, "number of queries");
             row = &row + rows.per_sample(keys, heads, &(&keys.lengths - &queries));
         }
+        Self::of(scope, rows, keys, heads, (row, keys.lengths.clone()))
+    }
+
+    /// Pairs of the queries `rows`, which come after the rows `keys` of their samples.
+    pub(super) fn after(scope: &Scope, rows: &Ragged, keys: &Ragged, heads: usize) -> Self {
+        let row = rows.row_index(keys, heads) + rows.per_sample(keys, heads, &keys.lengths);
+        Self::of(scope, rows, keys, heads, (row, &keys.lengths + &rows.lengths))
+    }
+
+    fn of(scope: &Scope, rows: &Ragged, keys: &Ragged, heads: usize, (row, lengths): (Tensor, Tensor)) -> Self {
         let key = rows.key_index(keys, heads);
-        Self { scope: scope.clone(), rows: rows.clone(), keys: keys.clone(), heads, row, key }
+        Self { scope: scope.clone(), rows: rows.clone(), keys: keys.clone(), heads, row, key, lengths }
+    }
+
+    /// The queries.
+    pub(super) fn queries(&self) -> &Ragged {
+        &self.rows
+    }
+
+    /// The keys.
+    pub(super) fn keys(&self) -> &Ragged {
+        &self.keys
     }
 
     /// Where the graph is traced.
@@ -49,7 +71,7 @@ impl Pairs {
 
     /// The lengths `[B]` of the samples.
     pub fn lengths(&self) -> &Tensor {
-        &self.keys.lengths
+        &self.lengths
     }
 
     /// The position of the query in its sample, an `I32`.

@@ -12,7 +12,7 @@ mod sla;
 mod stu;
 mod truncation;
 
-pub use attention::{Attention, SeqLen, delta_hstu_mha, hstu_mha};
+pub use attention::{Attention, SeqLen, delta_hstu_mha, hstu_mha, own_hstu_mha, target_hstu_mha};
 pub use jagged::{concat_2d_jagged, jagged_dense_bmm_broadcast_add, last_rows, split_2d_jagged};
 pub use mask::{IntervalMask, Pairs, StandardMask};
 pub use position::{

@@ -14,6 +14,9 @@ pub struct Positions<'a> {
     pub num_targets: Option<&'a Tensor>,
     /// Every target takes two rows.
     pub interleave_targets: bool,
+    /// The position of the first row of every sample, `[B]` on the host, where rows before it are not here; lengths count those
+    /// as well.
+    pub first: Option<&'a Tensor>,
 }
 
 /// How a time gap, counted in `time_bucket_increments`, becomes a bucket.
@@ -42,12 +45,19 @@ pub struct TimeBuckets<'a> {
 impl Positions<'_> {
     /// Number of rows before the targets, `[B]` on the host.
     fn history(&self) -> Tensor {
-        let lengths = self.seq_lengths.at_most(&self.rows.lengths, "seq_lengths");
+        let all = self.first.map_or_else(|| self.rows.lengths.clone(), |first| &self.rows.lengths + first);
+        let lengths = self.seq_lengths.at_most(&all, "seq_lengths");
         match self.num_targets {
             Some(targets) if self.interleave_targets => &lengths - &(targets * 2.0).at_most(&lengths, "num_targets"),
             Some(targets) => &lengths - targets.at_most(&lengths, "num_targets"),
             None => lengths,
         }
+    }
+
+    /// The position of every row in its sample.
+    fn position(&self) -> Tensor {
+        let here = self.rows.position();
+        self.first.map_or_else(|| here.clone(), |first| &here + first.jagged_broadcast(self.rows))
     }
 }
 
@@ -56,7 +66,7 @@ pub fn add_positional_embeddings(x: &Tensor, table: &Tensor, alpha: f64, positio
     require("add_positional_embeddings", x, alpha, [("table", table)]);
     let last = table.ty().extent(0).unwrap_or(1).saturating_sub(1);
     let highest = positions.history().binary_scalar(BinaryOp::Min, last as f64);
-    let index = positions.rows.position().minimum(highest.jagged_broadcast(positions.rows));
+    let index = positions.position().minimum(highest.jagged_broadcast(positions.rows));
     (x * alpha) + table.gather(&index)
 }
 
@@ -101,7 +111,7 @@ impl TimeBuckets<'_> {
 
 fn backward_position(positions: &Positions, table: &Tensor, context: usize) -> Tensor {
     let last = table.ty().extent(0).unwrap_or(1).saturating_sub(1);
-    let row = positions.rows.position();
+    let row = positions.position();
     let history = positions.history().jagged_broadcast(positions.rows);
     let before = if positions.num_targets.is_some() { row.minimum(&history) } else { row.clone() };
     let back = ((&history - &before) + context as f64).clamp(None, Some(last as f64));

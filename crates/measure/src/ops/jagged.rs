@@ -53,6 +53,7 @@ pub(super) fn positions(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tens
         seq_lengths: &rows.ragged.lengths,
         num_targets: num_targets.as_ref(),
         interleave_targets: false,
+        first: None,
     };
     let time =
         TimeBuckets { timestamps: &timestamps, query_time: None, bucket_fn: TimeBucketFn::Sqrt, increments: 60.0 };

@@ -79,6 +79,8 @@ impl RunValue {
 pub struct Inputs {
     values: BTreeMap<String, RunValue>,
     on_device: BTreeSet<String>,
+    /// The shapes of states.
+    states: BTreeMap<String, Vec<usize>>,
 }
 
 impl Inputs {
@@ -121,6 +123,16 @@ impl Inputs {
     /// True if all of them are still there when a device is lost.
     pub(crate) fn outlive_a_device(&self) -> bool {
         self.values.values().all(|value| matches!(value, RunValue::Host(_)))
+    }
+
+    /// Takes note of the shape that a state has in the run.
+    pub(crate) fn hold(&mut self, state: &str, shape: &[usize]) {
+        self.states.insert(state.to_owned(), shape.to_vec());
+    }
+
+    /// The shapes of states.
+    pub(crate) fn states(&self) -> &BTreeMap<String, Vec<usize>> {
+        &self.states
     }
 
     /// Outputs that stay on the device.

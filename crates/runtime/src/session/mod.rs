@@ -84,10 +84,10 @@ impl Session {
     /// [`RunError`] names the input that does not fit its declaration.
     pub fn shape_values(&self, inputs: &Inputs) -> Result<ShapeValues, RunError> {
         let (plan, declared) = (self.plan(), self.model.inputs());
-        let bound = Declared::find(plan, declared, inputs)?;
-        match self.sizes.as_ref().filter(|latest| latest.fit(&bound)) {
+        let (bound, states) = (Declared::find(plan, declared, inputs)?, self.states.shapes(plan));
+        match self.sizes.as_ref().filter(|latest| latest.fit(&bound, &states)) {
             Some(latest) => Ok(latest.values.clone()),
-            None => Ok(Sizes::new(plan, declared, &bound)?.values),
+            None => Ok(Sizes::new(plan, declared, &bound, &states)?.values),
         }
     }
 
@@ -190,11 +190,9 @@ impl Session {
     /// # Errors
     /// As [`Session::run_async`] for inputs that do not fit.
     pub fn counts(&self, inputs: &Inputs) -> Result<Vec<Count>, RunError> {
-        let (plan, declared) = (self.plan(), self.model.inputs());
-        let sizes = Sizes::new(plan, declared, &Declared::find(plan, declared, inputs)?)?;
-        let mut counter = Counter::default();
-        let counts = plan.steps.iter();
-        Ok(counts.map(|step| counter.count(&step.computation, cost::Sizes::of_run(step, &sizes.values))).collect())
+        let (values, mut counter) = (self.shape_values(inputs)?, Counter::default());
+        let counts = self.plan().steps.iter();
+        Ok(counts.map(|step| counter.count(&step.computation, cost::Sizes::of_run(step, &values))).collect())
     }
 
     /// Who does the work of futures.
@@ -341,11 +339,11 @@ impl Session {
     fn sizes_of(&mut self, inputs: &Inputs) -> Result<Arc<Sizes>, RunError> {
         let model = self.model.clone();
         let (plan, declared) = (model.plan(), model.inputs());
-        let bound = Declared::find(plan, declared, inputs)?;
-        let sizes = match self.sizes.take().filter(|latest| latest.fit(&bound)) {
+        let (bound, states) = (Declared::find(plan, declared, inputs)?, inputs.states());
+        let sizes = match self.sizes.take().filter(|latest| latest.fit(&bound, states)) {
             Some(latest) => latest,
             None => {
-                let sizes = Sizes::new(plan, declared, &bound)?;
+                let sizes = Sizes::new(plan, declared, &bound, states)?;
                 self.cpu.check_room(plan, &sizes)?;
                 Arc::new(sizes)
             }

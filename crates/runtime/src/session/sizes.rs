@@ -7,7 +7,7 @@ use rewire_graph_rewrite::plan::{HostSlot, Plan, ShapeProgram, ShapeValues, Sour
 use std::collections::BTreeMap;
 
 /// The sizes of a run: what the shape program computed, and the layout of every tensor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sizes {
     pub values: ShapeValues,
     /// By buffer.
@@ -16,6 +16,8 @@ pub(crate) struct Sizes {
     names: Vec<String>,
     /// By declared input, what the sizes follow from.
     sources: Vec<SizeSource>,
+    /// The shapes of states.
+    states: BTreeMap<String, Vec<usize>>,
 }
 
 /// What of an input takes part in sizes.
@@ -68,17 +70,23 @@ impl Declared {
 impl Sizes {
     /// Tensors that depend on no input.
     pub fn fixed(layouts: Vec<Layout>) -> Self {
-        Self { values: ShapeValues::default(), layouts, names: Vec::new(), sources: Vec::new() }
+        Self { layouts, ..Self::default() }
     }
 
-    /// Checks the inputs of a run and computes its sizes. `bound` has a value for each of `declared`.
-    pub fn new(plan: &Plan, declared: &[Declared], bound: &[&RunValue]) -> Result<Self, RunError> {
+    /// Checks the inputs of a run and computes its sizes. `bound` has a value for each of `declared`, `states` the shape of each state.
+    pub fn new(
+        plan: &Plan,
+        declared: &[Declared],
+        bound: &[&RunValue],
+        states: &BTreeMap<String, Vec<usize>>,
+    ) -> Result<Self, RunError> {
         let inputs = || declared.iter().zip(bound);
         let named = |name: &str| inputs().find(|(input, _)| input.name == name).map(|(_, value)| *value);
-        let extent = |name: &str, axis: usize| named(name)?.shape().get(axis).copied();
+        let shape = |name: &str| named(name).map(RunValue::shape).or_else(|| states.get(name).map(Vec::as_slice));
+        let extent = |name: &str, axis: usize| shape(name)?.get(axis).copied();
         let extents = plan.shapes.extents(extent)?;
         for (input, value) in inputs().filter(|(input, _)| input.slot.is_some()) {
-            check_shape(plan, input, value, &extents)?;
+            check_shape(plan, (&input.name, &input.shape), value.shape(), &extents)?;
         }
         let host = plan.host_inputs.iter().filter_map(|input| match named(&input.name)? {
             RunValue::Host(tensor) => Some((input, tensor.to_i64())),
@@ -86,7 +94,16 @@ impl Sizes {
         });
         let values = plan.shapes.run(host, extent)?;
         for (input, value) in inputs() {
-            check_shape(plan, input, value, &values.symbols)?;
+            check_shape(plan, (&input.name, &input.shape), value.shape(), &values.symbols)?;
+        }
+        for (name, buffer) in plan.states() {
+            let held = states.get(name).map(Vec::as_slice).unwrap_or_default();
+            check_shape(plan, (name, &buffer.shape), held, &values.symbols)?;
+            if buffer.shape.iter().zip(held).any(|(dim, &extent)| dim.as_const().is_none() && extent == 0) {
+                let expected = plan.shapes.expected(&buffer.shape, &BTreeMap::new());
+                let expected = format!("{expected}, of at least one row");
+                return Err(RunError::InputShape { name: name.to_owned(), expected, actual: held.to_vec() });
+            }
         }
         for step in &plan.steps {
             check_points(step, &values)?;
@@ -106,17 +123,18 @@ impl Sizes {
                 _ => None,
             },
         });
-        Ok(Self { sources: sources.collect(), names: plan.shapes.names.clone(), layouts, values })
+        let (sources, names, states) = (sources.collect(), plan.shapes.names.clone(), states.clone());
+        Ok(Self { sources, names, states, layouts, values })
     }
 
-    /// True if they are also the sizes of a run with these inputs.
-    pub fn fit(&self, bound: &[&RunValue]) -> bool {
+    /// True if they are also the sizes of a run with these inputs, and with states of these shapes.
+    pub fn fit(&self, bound: &[&RunValue], states: &BTreeMap<String, Vec<usize>>) -> bool {
         let same = |(source, value): (&SizeSource, &&RunValue)| match (&source.host, value) {
             (Some(known), RunValue::Host(tensor)) => known == tensor,
             (Some(_), RunValue::Device(_)) => false,
             (None, value) => source.shape == value.shape(),
         };
-        self.sources.len() == bound.len() && self.sources.iter().zip(bound).all(same)
+        self.states == *states && self.sources.len() == bound.len() && self.sources.iter().zip(bound).all(same)
     }
 
     /// The value of a host slot; a scalar has one entry.
@@ -190,25 +208,22 @@ pub(super) fn check_words(name: &str, tensor: &HostTensor, limit: u32) -> Result
     }
 }
 
-/// Checks the extents of an input; one of symbols that are not known yet counts as right.
+/// Checks the extents of an input or a state; one of symbols that are not known yet counts as right.
 fn check_shape(
     plan: &Plan,
-    input: &Declared,
-    value: &RunValue,
+    (name, declared): (&str, &[Dim]),
+    actual: &[usize],
     symbols: &BTreeMap<Symbol, i64>,
 ) -> Result<(), RunError> {
     let known = |dim: &Dim| dim.terms().all(|(symbol, _)| symbols.contains_key(&symbol));
     let fits = |(dim, &extent): (&Dim, &usize)| {
         !known(dim) || dim.evaluate(|symbol| symbols.get(&symbol).copied()) == Some(extent)
     };
-    if input.shape.len() == value.shape().len() && input.shape.iter().zip(value.shape()).all(fits) {
+    if declared.len() == actual.len() && declared.iter().zip(actual).all(fits) {
         return Ok(());
     }
-    Err(RunError::InputShape {
-        name: input.name.clone(),
-        expected: plan.shapes.expected(&input.shape, symbols),
-        actual: value.shape().to_vec(),
-    })
+    let expected = plan.shapes.expected(declared, symbols);
+    Err(RunError::InputShape { name: name.to_owned(), expected, actual: actual.to_vec() })
 }
 
 /// The extents of a tensor, as kernels count them; `None` if one is negative or above that.
@@ -237,7 +252,7 @@ mod tests {
     fn errors_call_sizes_by_their_names() {
         let values =
             ShapeValues { symbols: BTreeMap::from([(Symbol(0), 3), (Symbol(1), 1 << 31)]), ..Default::default() };
-        let sizes = Sizes { values, names: vec!["samples".into(), "rows".into()], ..Sizes::fixed(vec![]) };
+        let sizes = Sizes { values, names: vec!["samples".into(), "rows".into()], ..Sizes::default() };
         let [samples, rows] = [Symbol(0), Symbol(1)].map(Dim::symbol);
         assert_eq!(sizes.dim(&(samples.clone() * 2)).unwrap(), 6);
         let error = sizes.dim(&(samples + rows * 3)).unwrap_err().to_string();

@@ -4,7 +4,7 @@ use super::sizes::check_words;
 use super::{CpuSide, Inputs, Outputs, RunValue, Session};
 use crate::cpu::Memory;
 use crate::{RunError, block_on};
-use rewire_graph::{DType, HostTensor, nearest_names};
+use rewire_graph::{DType, Dim, HostTensor, nearest_names};
 use rewire_graph_rewrite::plan::{Buffer, Plan};
 use std::collections::BTreeMap;
 
@@ -72,6 +72,16 @@ impl States {
         Ok(())
     }
 
+    /// The shapes of all states of a plan.
+    pub fn shapes(&self, plan: &Plan) -> BTreeMap<String, Vec<usize>> {
+        let held = |name: &str, buffer: &Buffer| match self.0.get(name) {
+            Some(Held::Value(value)) => value.shape().to_vec(),
+            Some(Held::Memory(memory)) => memory.shape().to_vec(),
+            Some(Held::Lost) | None => initial_shape(buffer),
+        };
+        plan.states().into_iter().map(|(name, buffer)| (name.to_owned(), held(name, buffer))).collect()
+    }
+
     /// The value of a state.
     fn get(&self, name: &str, buffer: &Buffer) -> Result<RunValue, RunError> {
         match self.0.get(name) {
@@ -79,7 +89,7 @@ impl States {
             Some(Held::Memory(memory)) => memory.to_host().map(RunValue::Host).map_err(|error| refused(name, error)),
             Some(Held::Lost) => Err(RunError::StateLost { name: name.to_owned() }),
             None => {
-                let zeros = HostTensor::zeros(buffer.dtype, shape(buffer));
+                let zeros = HostTensor::zeros(buffer.dtype, initial_shape(buffer));
                 zeros.map(RunValue::Host).map_err(|error| refused(name, error))
             }
         }
@@ -159,16 +169,14 @@ impl Session {
     /// [`RunError::InputValue`] where it does not take the tensor.
     pub fn set_state(&mut self, name: &str, tensor: HostTensor) -> Result<(), RunError> {
         let buffer = self.declared(name)?;
-        let (expected, name) = (shape(buffer), name.to_owned());
+        let fits = |(dim, &actual): (&Dim, &usize)| dim.as_const().is_none_or(|extent| extent == actual);
+        let fits = buffer.shape.len() == tensor.shape().len() && buffer.shape.iter().zip(tensor.shape()).all(fits);
+        let (expected, name) = (self.plan().shapes.expected(&buffer.shape, &BTreeMap::new()), name.to_owned());
         if tensor.dtype() != buffer.dtype {
             return Err(RunError::InputType { name, expected: buffer.dtype.to_string(), actual: tensor.dtype() });
         }
-        if tensor.shape() != expected {
-            return Err(RunError::InputShape {
-                name,
-                expected: format!("{expected:?}"),
-                actual: tensor.shape().to_vec(),
-            });
+        if !fits {
+            return Err(RunError::InputShape { name, expected, actual: tensor.shape().to_vec() });
         }
         match tensor.dtype() {
             DType::U32 => check_words(&name, &tensor, i32::MAX as u32)?,
@@ -188,6 +196,7 @@ impl Session {
     pub(super) async fn with_states(&mut self, inputs: &Inputs) -> Result<Inputs, RunError> {
         let model = self.model.clone();
         let mut all = inputs.clone();
+        self.states.shapes(model.plan()).iter().for_each(|(name, shape)| all.hold(name, shape));
         for (name, buffer) in model.plan().states() {
             if inputs.get(name).is_some() {
                 let reason = "it is a state: set it by `Session::set_state`".to_owned();
@@ -230,6 +239,7 @@ fn refused(name: &str, reason: impl ToString) -> RunError {
     RunError::State { name: name.to_owned(), reason: reason.to_string() }
 }
 
-fn shape(buffer: &Buffer) -> Vec<usize> {
-    buffer.shape.iter().filter_map(|dim| dim.as_const()).collect()
+/// The shape of a state before it is set.
+fn initial_shape(buffer: &Buffer) -> Vec<usize> {
+    buffer.shape.iter().map(|dim| dim.as_const().unwrap_or(1)).collect()
 }

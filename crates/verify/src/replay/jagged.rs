@@ -149,6 +149,7 @@ impl Placed {
             seq_lengths: &self.seq_lengths,
             num_targets: self.num_targets.as_ref(),
             interleave_targets,
+            first: None,
         }
     }
 }

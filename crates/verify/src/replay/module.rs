@@ -81,6 +81,7 @@ pub(super) fn positional_encoder(case: &CaseTracer) -> Result<Outputs, ReplayErr
         seq_lengths: &seq_lengths,
         num_targets: num_targets.as_ref(),
         interleave_targets: false,
+        first: None,
     };
     Ok(out(encoder.forward(&case.scope, &x, &positions, &timestamps, query_time.as_ref())))
 }

@@ -1,0 +1,130 @@
+//! The model in two parts that meet in a cache: histories, of which it keeps keys and values, and candidates, which read them.
+//!
+//! One graph has both. A run computes either or both of unlike users; what it keeps, later runs read.
+//!
+//! # Inputs
+//!
+//! Beside those of the [whole model](super), where `contextual.<feature>` and `uih.*` are of `G` histories, and `candidate.*` of `B` users:
+//!
+//! | input | type | what |
+//! |---|---|---|
+//! | `uih.query_time` | I64 `[G]` | time of the request that a history is computed for |
+//! | `uih.kept` | U32 `[contextual rows and history rows]` | the rows of the cache that take them; no two are the same |
+//! | `uih.before.lengths` | integers `[G]`, read on the host | rows of the cache that a history goes on from; only if it [may](Config::is_appendable) |
+//! | `uih.before` | U32 `[rows]` | which ones, in order |
+//! | `history.lengths` | integers `[B]`, read on the host | rows of the cache that a user's candidates read |
+//! | `history` | U32 `[rows]` | which ones, in order |
+//! | `candidate.query_time` | I64 `[B]` | time of the request |
+//! | `candidate.contextual.<feature>` | U32 `[B]` | id of a user's feature; only where rows of candidates depend on it |
+//!
+//! # States
+//!
+//! `k_cache` and `v_cache` of every layer, with as many rows as the app gives them.
+
+use super::{Config, Model, TRANSDUCER};
+use crate::models::ModelError;
+use crate::modules::{CachedRows, Features, HistoryCache};
+use rewire_graph::{DType, Dim, Graph, Scope, Tensor};
+
+/// How histories are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// The type that keys and values are rounded to, where they are computed as where they are read: `F32`, or `F16`.
+    pub dtype: DType,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self { dtype: DType::F32 }
+    }
+}
+
+/// The graph of a configuration in two parts; its output is `logits` `[C, tasks]`.
+///
+/// # Errors
+/// As [`super::trace`]. [`ModelError`] names `hstu.stu` where candidates see each other or history sees candidates: their keys and values
+/// cannot be kept.
+pub fn trace_cached(config: &Config, options: &CacheOptions) -> Result<Graph, ModelError> {
+    let model = Model::new(config)?;
+    if !model.transducer.hstu.config.is_cacheable() {
+        let expected = "causal or semi-local, and aware of targets";
+        return Err(super::ConfigError::new("hstu.stu", expected, "candidates that are not apart").into());
+    }
+    let scope = Scope::new();
+    let logits = model.cached(config, &scope, options);
+    Ok(scope.finish(&[("logits", logits)])?)
+}
+
+impl Config {
+    /// True if the model can be traced in two parts: candidates see history and themselves, and history sees no candidates.
+    pub fn is_cacheable(&self) -> bool {
+        Model::new(self).is_ok_and(|model| model.transducer.hstu.config.is_cacheable())
+    }
+
+    /// True if a history that is kept can be gone on from when events are added to it.
+    pub fn is_appendable(&self) -> bool {
+        Model::new(self).is_ok_and(|model| model.transducer.hstu.config.is_appendable())
+    }
+
+    /// The inputs of the graph in two parts, with their element types; `None` for lengths, which the host reads as integers of any type.
+    pub fn cached_inputs(&self) -> Vec<(String, Option<DType>)> {
+        let mut inputs: Vec<_> = self.inputs().into_iter().map(|spec| (spec.name, spec.dtype)).collect();
+        if self.hstu.input_preprocessor.targets_read_context() {
+            let contextual = inputs.iter().filter(|(name, _)| name.starts_with("contextual."));
+            let of_users: Vec<_> = contextual.map(|(name, dtype)| (format!("candidate.{name}"), *dtype)).collect();
+            inputs.extend(of_users);
+        }
+        let named = |name: &str, dtype| (name.to_owned(), dtype);
+        inputs.extend([
+            named("uih.query_time", Some(DType::I64)),
+            named("uih.kept", Some(DType::U32)),
+            named("history.lengths", None),
+            named("history", Some(DType::U32)),
+            named("candidate.query_time", Some(DType::I64)),
+        ]);
+        if self.is_appendable() {
+            inputs.extend([named("uih.before.lengths", None), named("uih.before", Some(DType::U32))]);
+        }
+        inputs
+    }
+}
+
+impl Model {
+    fn cached(&self, config: &Config, scope: &Scope, options: &CacheOptions) -> Tensor {
+        let cache = HistoryCache { rows: scope.size("cache rows"), dtype: options.dtype };
+        self.keep(config, scope, &cache);
+        let batch = scope.size("users");
+        let candidates = self.candidates(scope, &batch);
+        let reads_context = self.transducer.hstu.config.input_preprocessor.targets_read_context();
+        let context = if reads_context { self.context(scope, "candidate.contextual", &batch) } else { None };
+        let time = scope.input("candidate.query_time", DType::I64, std::slice::from_ref(&batch));
+        let rows = scope.lengths("history.lengths", &batch);
+        let index = scope.input("history", DType::U32, std::slice::from_ref(&rows.total));
+        let history = CachedRows { rows, index };
+        let user = scope.module(TRANSDUCER, |scope| {
+            let of_users = (&candidates, context.as_ref());
+            self.transducer.targets(scope, of_users, &time, &history, &cache)
+        });
+        self.logits(scope, &user, &candidates.embeddings)
+    }
+
+    /// Keeps histories.
+    fn keep(&self, config: &Config, scope: &Scope, cache: &HistoryCache) {
+        let batch = scope.size("histories");
+        let features = Features {
+            uih: self.history(scope, &batch),
+            candidates: None,
+            contextual: self.context(scope, "contextual", &batch),
+        };
+        let time = scope.input("uih.query_time", DType::I64, std::slice::from_ref(&batch));
+        let before = config.is_appendable().then(|| {
+            let rows = scope.lengths("uih.before.lengths", &batch);
+            let index = scope.input("uih.before", DType::U32, std::slice::from_ref(&rows.total));
+            CachedRows { rows, index }
+        });
+        let kept = |rows: &Dim| scope.input("uih.kept", DType::U32, std::slice::from_ref(rows));
+        scope.module(TRANSDUCER, |scope| {
+            self.transducer.hstu.history(scope, &features, &time, kept, before.as_ref(), cache);
+        });
+    }
+}
