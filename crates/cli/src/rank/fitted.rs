@@ -43,7 +43,7 @@ impl Fitted {
         }
         if self.split > 0 {
             say(format_args!(
-                "note: the candidates of {} did not fit one sequence and were split over {}; this changes no score",
+                "note: the candidates of {} did not fit one sequence and were split over {}, each with its own",
                 count(self.split, "user"),
                 count(self.sequences, "sequence")
             ));

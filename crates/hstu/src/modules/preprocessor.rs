@@ -348,8 +348,15 @@ impl InputPreprocessor {
         let Some((encoder, mlp)) = encoders.action.filter(|_| !encoders.interleaved) else { return content };
         let encoder = encoder.encoder();
         let learned = scope.module("_action_encoder", |scope| encoder.target(scope));
-        let learned = learned.broadcast(&[rows.total.clone(), encoder.output_dim().into()]);
-        content + self.mlp(scope, "_action_embedding_mlp", mlp, &learned, rows, contextual)
+        let every = |row: &Tensor| row.broadcast(&[rows.total.clone(), row.dim(1)]);
+        let action = match mlp {
+            // One row for all candidates.
+            ContextualMlpConfig::SimpleMlp(_) => every(&self.mlp(scope, "_action_embedding_mlp", mlp, &learned, rows, None)),
+            ContextualMlpConfig::ParameterizedMlp(_) => {
+                self.mlp(scope, "_action_embedding_mlp", mlp, &every(&learned), rows, contextual)
+            }
+        };
+        content + action
     }
 
     /// The rows of the actions of a history.

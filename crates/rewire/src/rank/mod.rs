@@ -1,6 +1,7 @@
 //! Ranking candidates for users by their histories.
 
 mod batch;
+mod cached;
 mod columns;
 mod error;
 #[cfg(feature = "files")]
@@ -40,7 +41,7 @@ pub use options::{RankOptions, parse_config};
 pub use package::{PackOptions, Precision, pack};
 pub use ranker::{Ranker, Task};
 pub use request::Request;
-pub use rewire_hstu::models::dlrm_hstu::{Config, trace};
+pub use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, trace};
 pub use rewire_metrics::Auc;
 pub use schema::{Column, Schema, Table};
 pub use scored::{Candidate, Ranked};

@@ -1,6 +1,6 @@
 use super::RankError;
 use rewire_graph_rewrite::emit::Tuning;
-use rewire_hstu::models::dlrm_hstu::Config;
+use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
 use rewire_runtime::{Gpu, Kernel, ModelOptions, PipelineStore, Tables, TuningStore, Workers};
 
 /// How a model is loaded and run.
@@ -33,6 +33,8 @@ pub struct RankOptions {
     /// Rows that a history which is too long leaves to candidates, at least 1. More makes fewer sequences of
     /// many candidates.
     pub candidate_room: usize,
+    /// How histories are kept from the candidates that read them. A package has its own.
+    pub cache: CacheOptions,
 }
 
 impl Default for RankOptions {
@@ -50,6 +52,7 @@ impl Default for RankOptions {
             allow_unread: false,
             batch_rows: 1 << 13,
             candidate_room: 1,
+            cache: CacheOptions::default(),
         }
     }
 }

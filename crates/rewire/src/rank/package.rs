@@ -1,7 +1,7 @@
 //! Ranking models as packages.
 
-use super::scorer::check_buffers;
-use super::{Config, RankError, parse_config, trace, unread};
+use super::scorer::{check_buffers, is_apart, trace_ranking};
+use super::{CacheOptions, Config, RankError, parse_config, unread};
 use crate::package::{Package, PackageError, TargetKernels};
 use crate::weights::{Weights, serialize};
 use rewire_graph::{DType, HostTensor};
@@ -35,6 +35,8 @@ pub struct PackOptions {
     pub devices: Vec<(String, Target)>,
     /// Takes weights with tensors that the model does not read.
     pub allow_unread: bool,
+    /// How histories are kept from the candidates that read them.
+    pub cache: CacheOptions,
 }
 
 /// Packages a model: the text of its `config.json`, which `name` stands for in errors, and its weights.
@@ -51,10 +53,10 @@ pub struct PackOptions {
 /// # Errors
 /// [`RankError`] names the key or tensor that is not good.
 pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptions) -> Result<Package, RankError> {
-    let PackOptions { precision, devices, allow_unread } = options;
+    let PackOptions { precision, devices, allow_unread, cache } = options;
     let parsed = parse_config(name, config)?;
     check_buffers(&parsed, weights)?;
-    let graph = trace(&parsed).map_err(|error| RankError::Trace(Box::new(error)))?;
+    let graph = trace_ranking(&parsed, cache)?;
     if !*allow_unread {
         unread::check(&parsed, &graph, weights)?;
     }
@@ -101,8 +103,11 @@ pub(super) fn text_of(package: &Package) -> Result<&str, PackageError> {
 
 /// Checks that a plan reads nothing that requests do not have.
 pub(super) fn check_inputs(config: &Config, plan: &Plan) -> Result<(), PackageError> {
-    let known = config.inputs();
-    match plan.inputs().find(|input| !known.iter().any(|spec| spec.name == input.name)) {
+    let known: Vec<String> = match is_apart(plan) {
+        true => config.cached_inputs().into_iter().map(|(name, _)| name).collect(),
+        false => config.inputs().into_iter().map(|spec| spec.name).collect(),
+    };
+    match plan.inputs().find(|input| !known.iter().any(|name| name == input.name)) {
         None => Ok(()),
         Some(other) => {
             let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);

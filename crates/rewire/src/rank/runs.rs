@@ -2,27 +2,56 @@
 
 use super::Batch;
 use super::batch::Group;
-use super::sequence::{Capacity, Layout, Part};
+use super::sequence::{Capacity, Layout, Part, TIME};
 use rewire_graph::{DType, HostTensor, TensorSizeError};
-use rewire_hstu::models::dlrm_hstu::InputSpec;
 use rewire_runtime::Inputs;
 
-/// Sequences of one run.
+/// The inputs of a model by name, with their element types; lengths have none.
+pub(crate) type InputTypes = [(String, Option<DType>)];
+
+/// What is run together.
 #[derive(Debug, Default)]
 pub(crate) struct Run<'a> {
+    /// Histories that are computed, each before the candidates of its sequence where the model reads both as one.
+    pub histories: Vec<History<'a>>,
     pub sequences: Vec<Sequence<'a>>,
 }
 
-/// A request's history and some of its candidates.
+/// A request's history.
 #[derive(Clone, Debug)]
-pub(crate) struct Sequence<'a> {
+pub(crate) struct History<'a> {
     /// Position of the request in the batch.
     pub request: usize,
     /// Which events it has.
     pub layout: &'a Layout,
-    /// Which candidates it has.
-    pub part: &'a Part,
+    /// Where it is kept.
+    pub kept: &'a Kept,
 }
+
+/// Some of a request's candidates.
+#[derive(Clone, Debug)]
+pub(crate) struct Sequence<'a> {
+    /// Position of the request in the batch.
+    pub request: usize,
+    /// Which candidates it has.
+    pub part: Part,
+    /// Where its history is kept.
+    pub kept: &'a Kept,
+}
+
+/// Where the rows of a history are kept in a cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The rows of the cache, in the order of the history.
+    pub rows: Vec<u32>,
+    /// How many of them are there already, those of events before the ones that are computed.
+    pub before: usize,
+    /// Events that those are of.
+    pub events: usize,
+}
+
+/// Without a cache.
+const NOWHERE: &Kept = &Kept { rows: Vec::new(), before: 0, events: 0 };
 
 /// The runs of a batch, in the order of its requests: sequences follow one another until they have `most` rows. A longer one is
 /// run alone.
@@ -36,7 +65,10 @@ pub(crate) fn runs<'a>(capacity: &Capacity, layouts: &'a [Layout], most: usize) 
                 runs.push(Run::default());
                 rows = 0;
             }
-            runs.last_mut().into_iter().for_each(|run| run.sequences.push(Sequence { request, layout, part }));
+            runs.last_mut().into_iter().for_each(|run| {
+                run.histories.push(History { request, layout, kept: NOWHERE });
+                run.sequences.push(Sequence { request, part: part.clone(), kept: NOWHERE });
+            });
             rows += more;
         }
     }
@@ -50,52 +82,96 @@ impl Run<'_> {
     }
 
     /// The model's inputs: everything back to back, sequence after sequence.
-    pub fn inputs(&self, specs: &[InputSpec], batch: &Batch) -> Result<Inputs, TensorSizeError> {
+    pub fn inputs(&self, types: &InputTypes, batch: &Batch) -> Result<Inputs, TensorSizeError> {
         let mut inputs = Inputs::new();
-        for spec in specs {
+        for (name, dtype) in types {
             // An id is below the rows of its table.
-            let tensor = match spec.dtype {
-                None => HostTensor::lengths(&self.gather(&spec.name, batch, |value| value)),
-                Some(DType::U32) => vector(&self.gather(&spec.name, batch, |id| id as u32), HostTensor::u32)?,
-                Some(_) => vector(&self.gather(&spec.name, batch, |value| value), HostTensor::i64)?,
+            let tensor = match dtype {
+                None => HostTensor::lengths(&self.gather(name, batch, |value| value)),
+                Some(DType::U32) => vector(&self.gather(name, batch, |id| id as u32), HostTensor::u32)?,
+                Some(_) => vector(&self.gather(name, batch, |value| value), HostTensor::i64)?,
             };
-            inputs.insert(spec.name.clone(), tensor);
+            inputs.insert(name.clone(), tensor);
         }
         Ok(inputs)
     }
 
     /// The entries of the input `name`.
     fn gather<T>(&self, name: &str, batch: &Batch, convert: impl Fn(i64) -> T + Copy) -> Vec<T> {
-        let (schema, rows) = (batch.schema(), batch.rows());
-        let sequences = self.sequences.iter();
-        let position = |group, name| schema.position(group, name).unwrap_or(usize::MAX);
+        let (histories, sequences) = (self.histories.iter(), self.sequences.iter());
+        let of_rows = |rows: &[u32]| rows.iter().map(|&row| convert(i64::from(row))).collect::<Vec<T>>();
+        let contextual = |requests: &mut dyn Iterator<Item = usize>, name: &str| {
+            let column = batch.rows().contextual.column(position(batch, Group::Contextual, name));
+            requests.map(|request| convert(column.get(request).copied().unwrap_or_default())).collect()
+        };
+        let times = |requests: &mut dyn Iterator<Item = usize>| {
+            requests.map(|request| convert(query_time(batch, request))).collect()
+        };
         match name.split_once('.') {
-            Some(("uih", "lengths")) => sequences.map(|one| convert(one.layout.events() as i64)).collect(),
+            Some(("uih", "lengths")) => histories.map(|one| convert(one.events().count() as i64)).collect(),
+            Some(("uih", "query_time")) => times(&mut histories.map(|one| one.request)),
+            Some(("uih", "kept")) => histories.flat_map(|one| of_rows(one.kept.new())).collect(),
+            Some(("uih", "before.lengths")) => histories.map(|one| convert(one.kept.before as i64)).collect(),
+            Some(("uih", "before")) => histories.flat_map(|one| of_rows(one.kept.old())).collect(),
             Some(("candidate", "lengths")) => sequences.map(|one| convert(one.part.len() as i64)).collect(),
-            Some(("contextual", name)) => {
-                let column = rows.contextual.column(position(Group::Contextual, name));
-                sequences.map(|one| convert(column.get(one.request).copied().unwrap_or_default())).collect()
-            }
+            Some(("candidate", "query_time")) => times(&mut sequences.map(|one| one.request)),
+            Some(("history", "lengths")) => sequences.map(|one| convert(one.kept.rows.len() as i64)).collect(),
+            None if name == "history" => sequences.flat_map(|one| of_rows(&one.kept.rows)).collect(),
+            Some(("contextual", name)) => contextual(&mut histories.map(|one| one.request), name),
             Some(("uih", name)) => {
-                let mut values = Vec::with_capacity(sequences.clone().map(|one| one.layout.events()).sum());
-                let column = position(Group::History, name);
-                for one in sequences {
-                    one.layout.append(rows.history.row(column, one.request).unwrap_or_default(), &mut values, convert);
-                }
-                values
+                let column = position(batch, Group::History, name);
+                let events = |one: &History<'_>| {
+                    let list = batch.rows().history.row(column, one.request).unwrap_or_default();
+                    one.events().filter_map(|event| list.get(event).copied().map(convert)).collect::<Vec<T>>()
+                };
+                histories.flat_map(events).collect()
             }
-            Some(("candidate", name)) => {
-                let mut values = Vec::with_capacity(self.candidates());
-                let column = position(Group::Candidates, name);
-                for one in sequences {
-                    let list = rows.candidates.row(column, one.request).unwrap_or_default();
-                    values.extend(one.part.positions().filter_map(|at| list.get(at).copied().map(convert)));
+            Some(("candidate", name)) => match name.strip_prefix("contextual.") {
+                Some(name) => contextual(&mut sequences.map(|one| one.request), name),
+                None => {
+                    let mut values = Vec::with_capacity(self.candidates());
+                    let column = position(batch, Group::Candidates, name);
+                    for one in sequences {
+                        let list = batch.rows().candidates.row(column, one.request).unwrap_or_default();
+                        values.extend(one.part.positions().filter_map(|at| list.get(at).copied().map(convert)));
+                    }
+                    values
                 }
-                values
-            }
+            },
             _ => Vec::new(),
         }
     }
+}
+
+impl History<'_> {
+    /// The events that are computed, oldest first.
+    fn events(&self) -> impl Iterator<Item = usize> {
+        self.layout.events_in_order().skip(self.kept.events)
+    }
+}
+
+impl Kept {
+    /// The rows that are there.
+    pub fn old(&self) -> &[u32] {
+        self.rows.get(..self.before).unwrap_or_default()
+    }
+
+    /// The rows that are to be computed.
+    pub fn new(&self) -> &[u32] {
+        self.rows.get(self.before..).unwrap_or_default()
+    }
+}
+
+/// The place of a column in its group.
+fn position(batch: &Batch, group: Group, name: &str) -> usize {
+    batch.schema().position(group, name).unwrap_or(usize::MAX)
+}
+
+/// The time of a request, that of its last candidate.
+pub(crate) fn query_time(batch: &Batch, request: usize) -> i64 {
+    let column = position(batch, Group::Candidates, TIME);
+    let times = batch.rows().candidates.row(column, request).unwrap_or_default();
+    times.last().copied().unwrap_or_default()
 }
 
 fn vector<T>(
@@ -109,7 +185,6 @@ fn vector<T>(
 mod tests {
     use super::*;
     use crate::rank::testing::{batch, request};
-    use rewire_hstu::models::dlrm_hstu::InputRows;
     use rewire_runtime::RunValue;
 
     #[test]
@@ -121,12 +196,7 @@ mod tests {
             Layout { kept: 0..0, order: None, parts: parts[2..].to_vec() },
         ];
         let capacity = Capacity { rows: 12, contextual: 2, rows_per_event: 1, candidate_room: 1 };
-        let spec = |name: &str, dtype| InputSpec {
-            name: name.to_owned(),
-            dtype,
-            rows: InputRows::Users,
-            num_embeddings: None,
-        };
+        let spec = |name: &str, dtype| (name.to_owned(), dtype);
         let specs = [
             spec("uih.lengths", None),
             spec("candidate.lengths", None),

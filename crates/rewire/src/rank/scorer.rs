@@ -8,13 +8,14 @@ use crate::weights::Weights;
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
-use rewire_hstu::models::dlrm_hstu::{Config, InputRows, InputSpec, trace};
+use rewire_graph::{DType, Graph};
+use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, InputRows, InputSpec, trace, trace_cached};
 use rewire_hstu::modules::Mode;
-use rewire_runtime::{Model, ModelOptions, Refinement, Session};
+use rewire_runtime::{Model, ModelOptions, Outputs, Refinement, Session};
 use std::sync::Arc;
 use std::time::Duration;
 
-const OUTPUT: &str = "logits";
+pub(super) const OUTPUT: &str = "logits";
 
 /// A model, and what turns batches into its inputs and its outputs into ranked candidates.
 #[derive(Debug)]
@@ -24,16 +25,18 @@ pub(super) struct Scorer {
     pub schema: Arc<Schema>,
     pub tasks: Vec<Task>,
     pub capacity: Capacity,
-    inputs: Vec<InputSpec>,
+    pub inputs: Vec<(String, Option<DType>)>,
     /// Rows of a run.
-    most: usize,
+    pub most: usize,
+    /// True if histories are kept apart from candidates.
+    is_apart: bool,
 }
 
 impl Scorer {
     pub async fn new(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
         let build = || {
             check_buffers(config, weights)?;
-            let graph = trace(config).map_err(|error| RankError::Trace(Box::new(error)))?;
+            let graph = trace_ranking(config, &options.cache)?;
             if !options.allow_unread {
                 unread::check(config, &graph, weights)?;
             }
@@ -60,9 +63,12 @@ impl Scorer {
         (weights, targets): (&Weights<'_>, Vec<Target>),
         options: &RankOptions,
     ) -> Result<Self, RankError> {
-        let inputs = config.inputs();
         let model = Model::build_async(plan, weights, ModelOptions { targets, ..options.of_model() }).await?;
-        let schema = schema(&inputs, model.plan());
+        let is_apart = is_apart(model.plan());
+        let types = |spec: InputSpec| (spec.name, spec.dtype);
+        let inputs =
+            if is_apart { config.cached_inputs() } else { config.inputs().into_iter().map(types).collect() };
+        let schema = schema(&config.inputs(), model.plan());
         let tasks = config.fusion_mtl_tower.task_configs.iter();
         Ok(Self {
             sessions: Sessions::default(),
@@ -72,6 +78,7 @@ impl Scorer {
             capacity: capacity(config, options)?,
             inputs,
             most: options.batch_rows,
+            is_apart,
         })
     }
 
@@ -90,17 +97,23 @@ impl Scorer {
     /// Measures tunings in runs with the first of the batch.
     pub async fn refine(&self, batch: &Batch, budget: Duration) -> Result<Refinement, RankError> {
         let layouts = self.layouts(batch);
-        let runs = runs(&self.capacity, &layouts, self.most);
-        let Some(first) = runs.first() else { return Ok(Refinement::default()) };
-        let inputs = first.inputs(&self.inputs, batch)?;
         let mut session = self.sessions.lend(&self.model);
+        let inputs = match self.is_apart {
+            true => self.first_apart(&mut session, batch, &layouts).await?,
+            false => {
+                let runs = runs(&self.capacity, &layouts, self.most);
+                runs.first().map(|first| first.inputs(&self.inputs, batch)).transpose()?
+            }
+        };
+        let Some(inputs) = inputs else { return Ok(Refinement::default()) };
         let refinement = session.refine_async(&inputs, budget).await;
         self.sessions.give(session);
         Ok(refinement?)
     }
 
     fn layouts(&self, batch: &Batch) -> Vec<Layout> {
-        (0..batch.len()).map(|request| self.capacity.lay_out(batch, request)).collect()
+        let lay_out = if self.is_apart { Capacity::lay_out_apart } else { Capacity::lay_out };
+        (0..batch.len()).map(|request| lay_out(&self.capacity, batch, request)).collect()
     }
 
     async fn score(
@@ -110,16 +123,25 @@ impl Scorer {
         layouts: &[Layout],
         ranked: &mut [Ranked],
     ) -> Result<(), RankError> {
+        if self.is_apart {
+            return self.score_once(session, batch, layouts, ranked).await;
+        }
         for run in runs(&self.capacity, layouts, self.most) {
             let outputs = session.run_async(&run.inputs(&self.inputs, batch)?).await?;
-            let logits = outputs.get(OUTPUT).map(|tensor| tensor.to_f32()).unwrap_or_default();
-            self.take(batch, &run, &logits, ranked)?;
+            self.take(batch, &run, &outputs, ranked)?;
         }
         Ok(())
     }
 
     /// Hands the logits of a run to the requests that they are of.
-    fn take(&self, batch: &Batch, run: &Run<'_>, logits: &[f32], ranked: &mut [Ranked]) -> Result<(), RankError> {
+    pub fn take(
+        &self,
+        batch: &Batch,
+        run: &Run<'_>,
+        outputs: &Outputs,
+        ranked: &mut [Ranked],
+    ) -> Result<(), RankError> {
+        let logits = outputs.get(OUTPUT).map(|tensor| tensor.to_f32()).unwrap_or_default();
         let (candidates, tasks) = (run.candidates(), self.tasks.len());
         if logits.len() != candidates * tasks {
             let reason = format!("has {} values: expected {candidates} x {tasks}", logits.len());
@@ -151,6 +173,17 @@ impl Scorer {
     }
 }
 
+/// The graph that ranks: with histories apart from candidates where the model allows it.
+pub(super) fn trace_ranking(config: &Config, cache: &CacheOptions) -> Result<Graph, RankError> {
+    let graph = if config.is_cacheable() { trace_cached(config, cache) } else { trace(config) };
+    graph.map_err(|error| RankError::Trace(Box::new(error)))
+}
+
+/// True for a plan of a graph with histories apart from candidates.
+pub(super) fn is_apart(plan: &Plan) -> bool {
+    !plan.states().is_empty()
+}
+
 /// Compares tensors of the weights that follow from the configuration.
 pub(crate) fn check_buffers(config: &Config, weights: &Weights<'_>) -> Result<(), RankError> {
     for buffer in config.buffers().map_err(|error| RankError::Trace(Box::new(error)))? {
@@ -179,7 +212,9 @@ pub(crate) fn schema(inputs: &[InputSpec], plan: &Plan) -> Schema {
     let mut schema = Schema::default();
     for spec in inputs.iter().filter(|spec| spec.dtype.is_some()) {
         let Some((_, name)) = spec.name.split_once('.') else { continue };
-        let read = reads(plan, &spec.name);
+        let tells_time = spec.name == "candidate.timestamp" && is_apart(plan);
+        let read = reads(plan, &spec.name)
+            || tells_time && ["uih.query_time", "candidate.query_time"].iter().any(|name| reads(plan, name));
         let column = match spec.num_embeddings {
             Some(rows) => Column::ids(name, rows),
             None => Column::numbers(name, read),

@@ -3,7 +3,7 @@ use super::batch::Group;
 use std::ops::Range;
 
 /// The column with the times of events, and of the request.
-const TIME: &str = "timestamp";
+pub(super) const TIME: &str = "timestamp";
 
 /// Rows of a sequence and what takes them.
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +58,27 @@ impl Capacity {
         }
     }
 
+    /// Lays a request out whose history is kept apart: all candidates are in one part.
+    pub fn lay_out_apart(&self, batch: &Batch, request: usize) -> Layout {
+        let free = self.rows.saturating_sub(self.contextual).saturating_sub(self.candidate_room.max(1));
+        let (events, candidates) = (batch.events(request), batch.candidates(request));
+        let kept = events.min(free / self.rows_per_event.max(1));
+        let all = Part { scored: 0..candidates, clock: None };
+        Layout {
+            kept: events - kept..events,
+            order: order_of_time(batch, request),
+            parts: if candidates > 0 { vec![all] } else { vec![] },
+        }
+    }
+
+    /// Rows of the history of a layout, with its contextual rows.
+    pub fn history_rows(&self, layout: &Layout) -> usize {
+        self.contextual + layout.events() * self.rows_per_event
+    }
+
     /// Rows of the sequence with these candidates.
     pub fn rows_of(&self, layout: &Layout, part: &Part) -> usize {
-        self.contextual + layout.events() * self.rows_per_event + part.len()
+        self.history_rows(layout) + part.len()
     }
 }
 
@@ -70,15 +88,10 @@ impl Layout {
         self.kept.len()
     }
 
-    /// Appends what `list` has for the events that are kept, oldest first.
-    pub fn append<T>(&self, list: &[i64], values: &mut Vec<T>, convert: impl Fn(i64) -> T) {
-        match &self.order {
-            None => values.extend(list.get(self.kept.clone()).into_iter().flatten().map(|&value| convert(value))),
-            Some(order) => {
-                let kept = order.get(self.kept.clone()).into_iter().flatten();
-                values.extend(kept.filter_map(|&event| list.get(event).map(|&value| convert(value))));
-            }
-        }
+    /// Positions of the events that are kept, oldest first.
+    pub fn events_in_order(&self) -> impl Iterator<Item = usize> {
+        let order = self.order.as_deref();
+        self.kept.clone().filter_map(move |place| order.map_or(Some(place), |order| order.get(place).copied()))
     }
 }
 
@@ -210,9 +223,8 @@ mod tests {
         request.history.insert("timestamp".into(), vec![5, 3, 5, 1]);
         let layout = lay_out(CAPACITY, request.clone());
         assert_eq!(layout.order, Some(vec![3, 1, 0, 2]));
-        let mut times = vec![];
-        layout.append(&request.history["timestamp"], &mut times, |time| time);
-        assert_eq!(times, [1, 3, 5, 5]);
+        let times = &request.history["timestamp"];
+        assert_eq!(layout.events_in_order().map(|event| times[event]).collect::<Vec<_>>(), [1, 3, 5, 5]);
     }
 
     #[test]

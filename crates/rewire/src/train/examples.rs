@@ -1,7 +1,6 @@
 use super::ExampleError;
 use crate::rank::{Batch, Capacity, Layout, Schema, runs};
-use rewire_graph::HostTensor;
-use rewire_hstu::models::dlrm_hstu::InputSpec;
+use rewire_graph::{DType, HostTensor};
 use rewire_runtime::Inputs;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ pub(super) const WEIGHTS: &str = "weights";
 #[derive(Clone, Debug)]
 pub struct Examples {
     pub(super) schema: Arc<Schema>,
-    pub(super) inputs: Arc<[InputSpec]>,
+    pub(super) inputs: Arc<[(String, Option<DType>)]>,
     pub(super) capacity: Capacity,
 }
 

@@ -71,7 +71,7 @@ impl RankTask {
         let inputs = self.config.inputs();
         Ok(Examples {
             schema: Arc::new(schema(&inputs, trainer.plan())),
-            inputs: inputs.into(),
+            inputs: inputs.into_iter().map(|spec| (spec.name, spec.dtype)).collect(),
             capacity: capacity(&self.config, &self.options)?,
         })
     }

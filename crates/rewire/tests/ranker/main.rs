@@ -175,41 +175,61 @@ fn a_ranker_tells_its_tasks_and_its_room() {
     assert_eq!((tasks, ranker.max_seq_len()), (vec![("click", 1), ("like", 2)], 40));
 }
 
-#[test]
-fn long_requests_are_laid_out_as_told() {
-    let ranker = load(&config(&interleaved()), &on_cpu());
-    let ranked = ranker.rank(&requests(&ranker)).unwrap();
-    let told: Vec<_> = ranked.iter().map(|r| (r.dropped_events, r.sequences)).collect();
-    let rows = |events: i64| (40 - 2 - events * 2) as usize;
-    assert_eq!(told[4], (12, 8), "18 of 30 events, two rows each, leave room for a candidate and the last: {told:?}");
-    assert_eq!(told[5], (0, 19_usize.div_ceil(rows(17) - 1)));
-    assert_eq!(told[3], (0, 0));
-    assert_eq!(told[7], (0, 69_usize.div_ceil(rows(3) - 1)));
+/// A model whose history sees candidates, so that both are one sequence.
+fn both_ways() -> Value {
+    let mut config = interleaved();
+    config["hstu"]["stu"]["causal"] = json!(false);
+    config
 }
 
-/// Scores of 70 candidates, split, against those of some with nobody but the last, who tells the time.
-fn check_parts(change: impl Fn(&mut Request)) {
+#[test]
+fn long_requests_are_laid_out_as_told() {
+    let told = |value: &Value| -> Vec<_> {
+        let ranker = load(&config(value), &on_cpu());
+        let ranked = ranker.rank(&requests(&ranker)).unwrap();
+        ranked.iter().map(|r| (r.dropped_events, r.sequences)).collect()
+    };
+    let apart = told(&interleaved());
+    assert_eq!(apart[4], (12, 1), "18 of 30 events, two rows each, leave room for a candidate: {apart:?}");
+    assert_eq!((apart[5], apart[3], apart[7]), ((0, 1), (0, 0), (0, 1)));
+    let whole = told(&both_ways());
+    let rows = |events: i64| (40 - 2 - events * 2) as usize;
+    assert_eq!(whole[4], (12, 8), "18 of 30 events, two rows each, leave room for a candidate and the last: {whole:?}");
+    assert_eq!(whole[5], (0, 19_usize.div_ceil(rows(17) - 1)));
+    assert_eq!(whole[3], (0, 0));
+    assert_eq!(whole[7], (0, 69_usize.div_ceil(rows(3) - 1)));
+}
+
+/// Scores of 70 candidates, in runs of few rows, against those of some with nobody but the last, who tells the time.
+fn check_company(options: &RankOptions, change: impl Fn(&mut Request)) {
     for value in [plain(), interleaved(), bare()] {
-        let ranker = load(&config(&value), &on_cpu());
-        let mut all = requests(&ranker).remove(7);
+        let mut all = requests(&load(&config(&value), &on_cpu())).remove(7);
         change(&mut all);
-        let ranked = ranker.rank(std::slice::from_ref(&all)).unwrap().remove(0);
-        assert!(ranked.sequences > 1);
-        for at in [0, 1, 35, 69] {
-            let mut pair = all.clone();
-            pair.candidates.values_mut().for_each(|list| *list = vec![list[at], list[69]]);
-            let pair = ranker.rank(&[pair]).unwrap().remove(0);
-            let alone = pair.candidates.iter().find(|candidate| candidate.position == 0).unwrap();
-            let same = ranked.candidates.iter().find(|candidate| candidate.position == at).unwrap();
-            assert!(alone.logits.iter().zip(&same.logits).all(|(a, b)| (a - b).abs() < 1e-4), "{alone:?} {same:?}");
-        }
+        let [whole, pieces] = [1 << 13, 16].map(|batch_rows| {
+            let ranker = load(&config(&value), &RankOptions { batch_rows, ..options.clone() });
+            let ranked = ranker.rank(std::slice::from_ref(&all)).unwrap().remove(0);
+            for at in [0, 1, 35, 69] {
+                let mut pair = all.clone();
+                pair.candidates.values_mut().for_each(|list| *list = vec![list[at], list[69]]);
+                let pair = ranker.rank(&[pair]).unwrap().remove(0);
+                let alone = pair.candidates.iter().find(|candidate| candidate.position == 0).unwrap();
+                let same = ranked.candidates.iter().find(|candidate| candidate.position == at).unwrap();
+                assert_eq!(alone.logits, same.logits, "candidate {at}");
+            }
+            ranked
+        });
+        assert_eq!(whole, pieces);
     }
 }
 
 #[test]
-fn splitting_changes_no_score() {
-    check_parts(|_| {});
-    check_parts(|request| drop(request.candidates.insert("timestamp".into(), vec![1_700_100_000; 70])));
+fn a_score_has_the_same_bits_whoever_shares_the_request() {
+    let gpu = Gpu::open(None).inspect_err(|error| eprintln!("without a GPU: {error}")).ok();
+    let on_gpu = gpu.map(|gpu| RankOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..RankOptions::default() });
+    for options in [on_cpu()].into_iter().chain(on_gpu) {
+        check_company(&options, |_| {});
+        check_company(&options, |request| drop(request.candidates.insert("timestamp".into(), vec![1_700_100_000; 70])));
+    }
 }
 
 #[test]

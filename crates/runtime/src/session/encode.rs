@@ -1,7 +1,7 @@
 //! Runs in the app's own command encoder.
 
 use super::io::{Inputs, Outputs, Wanted};
-use super::{Results, RunValue, Session, input, no_device};
+use super::{Shapes, Results, RunValue, Session, input, no_device};
 use crate::model::Site;
 use crate::{RunError, block_on};
 use rewire_graph_rewrite::plan::Binding;
@@ -42,7 +42,7 @@ impl Session {
             inputs.keep_on_device(output.name.as_str());
         }
         let wanted = Wanted::new(plan, &inputs)?;
-        let sizes = self.sizes_of(&inputs)?;
+        let sizes = self.sizes_of(&inputs, &Shapes::new())?;
         let mut results = Results::default();
         if let Some(side) = &mut self.gpu {
             side.prepare(plan, &sites.placement, &sizes, &inputs, &wanted).await?;

@@ -1,3 +1,4 @@
+use super::Shapes;
 use crate::RunError;
 use crate::memory::Lease;
 use rewire_graph::{DType, HostTensor};
@@ -80,7 +81,7 @@ pub struct Inputs {
     values: BTreeMap<String, RunValue>,
     on_device: BTreeSet<String>,
     /// The shapes of states.
-    states: BTreeMap<String, Vec<usize>>,
+    states: Shapes,
 }
 
 impl Inputs {
@@ -131,7 +132,7 @@ impl Inputs {
     }
 
     /// The shapes of states.
-    pub(crate) fn states(&self) -> &BTreeMap<String, Vec<usize>> {
+    pub(crate) fn states(&self) -> &Shapes {
         &self.states
     }
 

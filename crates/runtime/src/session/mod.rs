@@ -20,7 +20,7 @@ pub use tune::{Refinement, Tuned};
 
 pub(crate) use control::ControlLayout;
 pub(crate) use cpu::CpuSide;
-pub(crate) use sizes::{Declared, Sizes};
+pub(crate) use sizes::{Declared, Shapes, Sizes};
 
 use crate::device::blocks;
 use crate::model::{Model, Report, Segment, Site, Sites};
@@ -312,7 +312,7 @@ impl Session {
         if self.gpu.is_none() {
             self.check_places(inputs)?;
         }
-        let sizes = self.sizes_of(inputs)?;
+        let sizes = self.sizes_of(inputs, inputs.states())?;
         recorder.host("sizes", begun);
         if let Some(side) = &mut self.gpu {
             let begun = recorder.now();
@@ -336,10 +336,10 @@ impl Session {
     }
 
     /// The sizes of a run: those of the latest one, where they are the same.
-    fn sizes_of(&mut self, inputs: &Inputs) -> Result<Arc<Sizes>, RunError> {
+    fn sizes_of(&mut self, inputs: &Inputs, states: &Shapes) -> Result<Arc<Sizes>, RunError> {
         let model = self.model.clone();
         let (plan, declared) = (model.plan(), model.inputs());
-        let (bound, states) = (Declared::find(plan, declared, inputs)?, inputs.states());
+        let bound = Declared::find(plan, declared, inputs)?;
         let sizes = match self.sizes.take().filter(|latest| latest.fit(&bound, states)) {
             Some(latest) => latest,
             None => {

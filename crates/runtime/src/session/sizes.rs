@@ -17,8 +17,11 @@ pub(crate) struct Sizes {
     /// By declared input, what the sizes follow from.
     sources: Vec<SizeSource>,
     /// The shapes of states.
-    states: BTreeMap<String, Vec<usize>>,
+    states: Shapes,
 }
+
+/// Shapes by name.
+pub(crate) type Shapes = BTreeMap<String, Vec<usize>>;
 
 /// What of an input takes part in sizes.
 #[derive(Clone, Debug)]
@@ -78,7 +81,7 @@ impl Sizes {
         plan: &Plan,
         declared: &[Declared],
         bound: &[&RunValue],
-        states: &BTreeMap<String, Vec<usize>>,
+        states: &Shapes,
     ) -> Result<Self, RunError> {
         let inputs = || declared.iter().zip(bound);
         let named = |name: &str| inputs().find(|(input, _)| input.name == name).map(|(_, value)| *value);
@@ -128,7 +131,7 @@ impl Sizes {
     }
 
     /// True if they are also the sizes of a run with these inputs, and with states of these shapes.
-    pub fn fit(&self, bound: &[&RunValue], states: &BTreeMap<String, Vec<usize>>) -> bool {
+    pub fn fit(&self, bound: &[&RunValue], states: &Shapes) -> bool {
         let same = |(source, value): (&SizeSource, &&RunValue)| match (&source.host, value) {
             (Some(known), RunValue::Host(tensor)) => known == tensor,
             (Some(_), RunValue::Device(_)) => false,

@@ -1,8 +1,9 @@
 //! What a session holds from run to run.
 
 use super::sizes::check_words;
-use super::{CpuSide, Inputs, Outputs, RunValue, Session};
+use super::{CpuSide, Inputs, Shapes, Outputs, RunValue, Session};
 use crate::cpu::Memory;
+use crate::memory::Layout;
 use crate::{RunError, block_on};
 use rewire_graph::{DType, Dim, HostTensor, nearest_names};
 use rewire_graph_rewrite::plan::{Buffer, Plan};
@@ -73,7 +74,7 @@ impl States {
     }
 
     /// The shapes of all states of a plan.
-    pub fn shapes(&self, plan: &Plan) -> BTreeMap<String, Vec<usize>> {
+    pub fn shapes(&self, plan: &Plan) -> Shapes {
         let held = |name: &str, buffer: &Buffer| match self.0.get(name) {
             Some(Held::Value(value)) => value.shape().to_vec(),
             Some(Held::Memory(memory)) => memory.shape().to_vec(),
@@ -185,6 +186,38 @@ impl Session {
         }
         self.states.0.insert(name, Held::Value(RunValue::Host(tensor)));
         Ok(())
+    }
+
+    /// Gives states whose first extent is the app's to choose at least `rows` rows. Those that have fewer become zeros.
+    ///
+    /// # Errors
+    /// [`RunError::Gpu`] or [`RunError::State`] where there is no room.
+    pub async fn reserve_states_async(&mut self, rows: usize) -> Result<(), RunError> {
+        self.follow();
+        let (model, held) = (self.model.clone(), self.states.shapes(self.model.plan()));
+        for (name, buffer) in model.plan().states() {
+            let is_open = buffer.shape.first().is_some_and(|dim| dim.as_const().is_none());
+            let is_enough = held.get(name).and_then(|shape| shape.first()).is_some_and(|&held| held >= rows);
+            if !is_open || is_enough {
+                continue;
+            }
+            let mut shape = initial_shape(buffer);
+            shape.iter_mut().take(1).for_each(|extent| *extent = rows);
+            let zeros = match &self.gpu {
+                Some(side) => Held::Value(RunValue::Device(side.zeros(Layout::new(buffer.dtype, shape)).await?)),
+                None => Held::Memory(Memory::new(buffer.dtype, &shape).map_err(|error| refused(name, error))?),
+            };
+            self.states.0.insert(name.to_owned(), zeros);
+        }
+        Ok(())
+    }
+
+    /// [`Session::reserve_states_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Session::reserve_states_async`].
+    pub fn reserve_states(&mut self, rows: usize) -> Result<(), RunError> {
+        block_on(self.reserve_states_async(rows))
     }
 
     /// Lets all states be zeros again.

@@ -80,7 +80,7 @@ impl Session {
         }
         let begun = Instant::now();
         self.follow();
-        let sizes = self.sizes_of(inputs)?;
+        let sizes = self.sizes_of(inputs, &self.states.shapes(self.plan()))?;
         let mut rest = self.unmeasured(inputs, &sizes, false)?.into_iter();
         let Some(step) = rest.find(|step| self.open_trial(*step, &sizes, false)) else {
             return Ok(Refinement::default());
@@ -122,7 +122,7 @@ impl Session {
         if let (Some(store), Some(side)) = (&self.model.options().tunings, &self.gpu) {
             store.keep(side.gpu(), vec![])?;
         }
-        let sizes = self.sizes_of(inputs)?;
+        let sizes = self.sizes_of(inputs, &self.states.shapes(self.plan()))?;
         let mut all = self.unmeasured(inputs, &sizes, true)?;
         all.retain(|step| self.open_trial(*step, &sizes, true));
         let mut open = all.clone();

@@ -92,6 +92,14 @@ impl GpuSide {
         Ok(DeviceTensor::new(buffer, layout.dtype, layout.shape))
     }
 
+    /// A tensor of zeros that someone else will have.
+    pub async fn zeros(&self, layout: Layout) -> Result<DeviceTensor, GpuError> {
+        let gpu = self.gpu();
+        check_size(gpu, &layout, || "a state".to_owned(), FEWER_ROWS)?;
+        let buffer = gpu.checked("a state", || gpu.tensor_buffer("state", layout.bytes().max(16))).await?;
+        Ok(DeviceTensor::new(buffer, layout.dtype, layout.shape))
+    }
+
     /// What a run has on the device besides the slots. `kept` are results that stay there.
     pub(super) fn binds(
         &self,

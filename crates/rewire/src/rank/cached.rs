@@ -1,0 +1,152 @@
+//! Histories that are computed once and kept, and candidates that read them.
+
+use super::runs::{History, Kept, Run, Sequence};
+use super::scorer::{OUTPUT, Scorer};
+use super::sequence::{Layout, Part};
+use super::{Batch, RankError, Ranked};
+use rewire_runtime::{Inputs, Session};
+use std::ops::Range;
+
+/// What computes the histories and candidates of some requests of a batch, by the places where their histories are kept.
+pub(super) struct Apart<'a> {
+    pub batch: &'a Batch,
+    pub layouts: &'a [Layout],
+    /// By request.
+    pub kept: &'a [Kept],
+    /// Rows of a run.
+    pub most: usize,
+}
+
+impl<'a> Apart<'a> {
+    /// The runs that compute what is not there of the histories of `requests`.
+    pub fn histories(&self, requests: Range<usize>) -> Vec<Run<'a>> {
+        let mut runs: Vec<Run<'a>> = Vec::new();
+        let mut rows = 0;
+        for request in requests {
+            let (Some(layout), Some(kept)) = (self.layouts.get(request), self.kept.get(request)) else { continue };
+            let more = kept.new().len();
+            if more == 0 {
+                continue;
+            }
+            if runs.is_empty() || rows + more > self.most {
+                runs.push(Run::default());
+                rows = 0;
+            }
+            runs.last_mut().into_iter().for_each(|run| run.histories.push(History { request, layout, kept }));
+            rows += more;
+        }
+        runs
+    }
+
+    /// The runs that score the candidates of `requests`: they are filled, and a request's candidates may be in several.
+    pub fn candidates(&self, requests: Range<usize>) -> Vec<Run<'a>> {
+        let mut runs = vec![Run::default()];
+        let mut free = self.most.max(1);
+        for request in requests {
+            let Some(kept) = self.kept.get(request) else { continue };
+            let (mut next, end) = (0, self.batch.candidates(request));
+            while next < end {
+                if free == 0 {
+                    runs.push(Run::default());
+                    free = self.most.max(1);
+                }
+                let part = Part { scored: next..end.min(next + free), clock: None };
+                (next, free) = (part.scored.end, free - part.scored.len());
+                if let Some(run) = runs.last_mut() {
+                    run.sequences.push(Sequence { request, part, kept });
+                }
+            }
+        }
+        runs.retain(|run| !run.sequences.is_empty());
+        runs
+    }
+}
+
+impl Scorer {
+    /// Scores the candidates of `requests`; what is not there of their histories is computed and kept first.
+    pub async fn score_apart(
+        &self,
+        session: &mut Session,
+        apart: &Apart<'_>,
+        requests: Range<usize>,
+        ranked: &mut [Ranked],
+    ) -> Result<(), RankError> {
+        for run in apart.histories(requests.clone()) {
+            let mut inputs = run.inputs(&self.inputs, apart.batch)?;
+            if self.model.report().gpu_steps > 0 {
+                // No logit: nothing waits for the run.
+                inputs.keep_on_device(OUTPUT);
+            }
+            session.run_async(&inputs).await?;
+        }
+        for run in apart.candidates(requests) {
+            let outputs = session.run_async(&run.inputs(&self.inputs, apart.batch)?).await?;
+            self.take(apart.batch, &run, &outputs, ranked)?;
+        }
+        Ok(())
+    }
+
+    /// Scores all candidates of a batch with the histories in the session's own cache, one group of requests after the other.
+    pub async fn score_once(
+        &self,
+        session: &mut Session,
+        batch: &Batch,
+        layouts: &[Layout],
+        ranked: &mut [Ranked],
+    ) -> Result<(), RankError> {
+        let mut kept = vec![Kept::default(); layouts.len()];
+        let mut begin = 0;
+        while begin < layouts.len() {
+            let (requests, rows) = self.place(layouts, begin, &mut kept);
+            session.reserve_states_async(rows.next_power_of_two()).await?;
+            let apart = Apart { batch, layouts, kept: &kept, most: self.most };
+            match self.score_apart(session, &apart, requests.clone(), ranked).await {
+                // With the device the cache is gone, which is computed again.
+                Err(RankError::Run(error)) if session.is_retryable(&error) => {
+                    session.reset_states();
+                    session.reserve_states_async(rows.next_power_of_two()).await?;
+                    let of_requests = ranked.get_mut(requests.clone()).into_iter().flatten();
+                    of_requests.for_each(|ranked| ranked.candidates.clear());
+                    self.score_apart(session, &apart, requests.clone(), ranked).await?;
+                }
+                scored => scored?,
+            }
+            kept.get_mut(requests.clone()).into_iter().for_each(|done| done.fill(Kept::default()));
+            begin = requests.end;
+        }
+        Ok(())
+    }
+
+    /// A run of the first histories of a batch with their first candidates, for measuring.
+    pub async fn first_apart(
+        &self,
+        session: &mut Session,
+        batch: &Batch,
+        layouts: &[Layout],
+    ) -> Result<Option<Inputs>, RankError> {
+        let mut kept = vec![Kept::default(); layouts.len()];
+        let (requests, rows) = self.place(layouts, 0, &mut kept);
+        session.reserve_states_async(rows.next_power_of_two()).await?;
+        let apart = Apart { batch, layouts, kept: &kept, most: self.most };
+        let mut run = Run::default();
+        run.histories.extend(apart.histories(requests.clone()).into_iter().take(1).flat_map(|run| run.histories));
+        run.sequences.extend(apart.candidates(requests).into_iter().take(1).flat_map(|run| run.sequences));
+        let is_empty = run.sequences.is_empty();
+        Ok(if is_empty { None } else { Some(run.inputs(&self.inputs, batch)?) })
+    }
+
+    /// Places the histories of requests from `begin` on one after the other, as many as a run has rows for, and at least one.
+    /// Returns the requests and their rows. What has no candidates has no rows.
+    fn place(&self, layouts: &[Layout], begin: usize, kept: &mut [Kept]) -> (Range<usize>, usize) {
+        let (mut end, mut rows) = (begin, 0);
+        while let (Some(layout), Some(kept)) = (layouts.get(end), kept.get_mut(end)) {
+            let more = if layout.parts.is_empty() { 0 } else { self.capacity.history_rows(layout) };
+            if rows > 0 && rows + more > self.most {
+                break;
+            }
+            *kept = Kept { rows: (rows as u32..(rows + more) as u32).collect(), ..Kept::default() };
+            (end, rows) = (end + 1, rows + more);
+        }
+        (begin..end, rows)
+    }
+}
