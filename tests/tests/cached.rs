@@ -88,7 +88,10 @@ fn u32s(values: Vec<i64>) -> HostTensor {
 fn columns(histories: &[(&User, usize)], users: &[&User]) -> Tensors {
     let mut all = Tensors::new();
     let new = |user: &(&User, usize)| user.0.events[user.1..].to_vec();
-    all.insert("uih.lengths".into(), HostTensor::lengths(&histories.iter().map(|user| new(user).len() as i64).collect::<Vec<_>>()));
+    all.insert(
+        "uih.lengths".into(),
+        HostTensor::lengths(&histories.iter().map(|user| new(user).len() as i64).collect::<Vec<_>>()),
+    );
     for (place, name) in EVENT.into_iter().enumerate() {
         let values: Vec<i64> = histories.iter().flat_map(new).map(|event| event[place]).collect();
         let tensor = if place < 2 { u32s(values) } else { HostTensor::lengths(&values) };
@@ -107,8 +110,14 @@ fn columns(histories: &[(&User, usize)], users: &[&User]) -> Tensors {
         let of_users = u32s(users.iter().map(|user| user.contextual[place]).collect());
         all.insert(format!("candidate.contextual.{name}"), of_users);
     }
-    all.insert("uih.query_time".into(), HostTensor::lengths(&histories.iter().map(|user| user.0.time).collect::<Vec<_>>()));
-    all.insert("candidate.query_time".into(), HostTensor::lengths(&users.iter().map(|user| user.time).collect::<Vec<_>>()));
+    all.insert(
+        "uih.query_time".into(),
+        HostTensor::lengths(&histories.iter().map(|user| user.0.time).collect::<Vec<_>>()),
+    );
+    all.insert(
+        "candidate.query_time".into(),
+        HostTensor::lengths(&users.iter().map(|user| user.time).collect::<Vec<_>>()),
+    );
     all
 }
 
@@ -121,7 +130,8 @@ fn rows(seed: u64, lengths: &[usize]) -> Vec<Vec<i64>> {
 }
 
 fn with_rows(mut inputs: Tensors, kept: &[Vec<i64>], before: &[Vec<i64>], read: &[Vec<i64>]) -> Tensors {
-    let lengths = |rows: &[Vec<i64>]| HostTensor::lengths(&rows.iter().map(|rows| rows.len() as i64).collect::<Vec<_>>());
+    let lengths =
+        |rows: &[Vec<i64>]| HostTensor::lengths(&rows.iter().map(|rows| rows.len() as i64).collect::<Vec<_>>());
     inputs.insert("uih.kept".into(), u32s(kept.concat()));
     inputs.insert("uih.before.lengths".into(), lengths(before));
     inputs.insert("uih.before".into(), u32s(before.concat()));

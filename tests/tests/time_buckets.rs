@@ -38,7 +38,13 @@ fn check(bucket_fn: TimeBucketFn, dtype: DType, halves: i64, buckets: i64) {
     let query = scope.input("query", dtype, std::slice::from_ref(&rows.batch));
     let positions = scope.parameter("positions", DType::F32, &[1.into(), 1.into()]);
     let times = scope.parameter("times", DType::F32, &[(buckets as usize + 1).into(), 1.into()]);
-    let place = Positions { rows: &rows, seq_lengths: &rows.lengths, num_targets: None, interleave_targets: false, first: None };
+    let place = Positions {
+        rows: &rows,
+        seq_lengths: &rows.lengths,
+        num_targets: None,
+        interleave_targets: false,
+        first: None,
+    };
     let increments = halves as f64 / 2.0;
     let time = TimeBuckets { timestamps: &timestamps, query_time: Some(&query), bucket_fn, increments };
     let out = add_timestamp_positional_embeddings(&scope, &x, [&positions, &times], 0.0, &place, 0, &time);
@@ -99,7 +105,13 @@ fn gaps_of_more_than_64_bits_are_the_longest_or_of_the_future() {
     let query = scope.input("query", DType::I64, std::slice::from_ref(&rows.batch));
     let [positions, times] = [("positions", 1), ("times", 8)]
         .map(|(name, count)| scope.parameter(name, DType::F32, &[count.into(), 1.into()]));
-    let place = Positions { rows: &rows, seq_lengths: &rows.lengths, num_targets: None, interleave_targets: false, first: None };
+    let place = Positions {
+        rows: &rows,
+        seq_lengths: &rows.lengths,
+        num_targets: None,
+        interleave_targets: false,
+        first: None,
+    };
     let (bucket_fn, increments) = (TimeBucketFn::Sqrt, 60.0);
     let time = TimeBuckets { timestamps: &timestamps, query_time: Some(&query), bucket_fn, increments };
     let out = add_timestamp_positional_embeddings(&scope, &x, [&positions, &times], 0.0, &place, 0, &time);

@@ -31,12 +31,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     };
     let precision = Precision { weights: options.dtype, tables: options.tables.unwrap_or(options.dtype) };
     let devices = options.devices.iter().map(|device| describe(device)).collect::<Result<_, CliError>>()?;
-    let with = PackOptions {
-        precision,
-        devices,
-        allow_unread: options.weights.allow_unread,
-        ..PackOptions::default()
-    };
+    let with = PackOptions { precision, devices, allow_unread: options.weights.allow_unread, ..PackOptions::default() };
     let package = pack(&name, &config, &weights, &with)?;
     let file = options.out.display().to_string();
     write_file(&options.out, package.bytes()).map_err(|source| CliError::Write { file: file.clone(), source })?;

@@ -186,7 +186,8 @@ fn layers() -> Vec<Module> {
                 traced(c, HstuPositionalEncoder::check, |encoder, s| {
                     let rows = rows(s);
                     let (seq_lengths, interleave_targets) = (&rows.lengths, false);
-                    let positions = Positions { rows: &rows, seq_lengths, num_targets: None, interleave_targets, first: None };
+                    let positions =
+                        Positions { rows: &rows, seq_lengths, num_targets: None, interleave_targets, first: None };
                     vec![encoder.forward(s, &values(s), &positions, &column(s, "timestamps", &rows.total), None)]
                 })
             },

@@ -1,8 +1,8 @@
 use super::positional_encoder::{time_bucket_fn, time_bucket_increments};
 use super::{
     Buffer, CachedRows, ConfigError, Features, HistoryCache, HstuPositionalEncoder, InputPreprocessor,
-    InputPreprocessorConfig, OutputPostprocessor, OutputPostprocessorConfig, Preprocessed, Sequence, StuConfig, StuInput,
-    StuLayer, StuStack, count, parts, ratio, scaling, width,
+    InputPreprocessorConfig, OutputPostprocessor, OutputPostprocessorConfig, Preprocessed, Sequence, StuConfig,
+    StuInput, StuLayer, StuStack, count, parts, ratio, scaling, width,
 };
 use crate::ops::{Positions, SeqLen, TimeBucketFn};
 use rewire_graph::{Dim, Ragged, Scope, Tensor, TensorSizeError};
@@ -203,9 +203,8 @@ impl Hstu {
         history: &CachedRows,
         cache: &HistoryCache,
     ) -> Tensor {
-        let x = scope.module("_input_preprocessor", |scope| {
-            self.preprocessor.targets_alone(scope, candidates, contextual)
-        });
+        let x =
+            scope.module("_input_preprocessor", |scope| self.preprocessor.targets_alone(scope, candidates, contextual));
         let (rows, first) = (&candidates.rows, &history.rows.lengths);
         let lengths = first + &rows.lengths;
         let positions = Positions {

@@ -319,9 +319,8 @@ impl InputPreprocessor {
             let sequence = self.history(scope, features, encoders.action);
             return self.with_context(scope, sequence, features.contextual.as_ref());
         };
-        let encoded = scope.module("_content_encoder", |scope| {
-            self.content_encoder(encoder).history(scope, &uih.embeddings)
-        });
+        let encoded =
+            scope.module("_content_encoder", |scope| self.content_encoder(encoder).history(scope, &uih.embeddings));
         let content = self.mlp(scope, "_content_embedding_mlp", mlp, &encoded, &uih.rows, features.contextual.as_ref());
         let targets = Ragged::dense(scope, uih.rows.batch.clone(), &scope.host_size(0));
         let (rows, timestamps, max_seq_len) = (uih.rows.clone(), uih.timestamps.clone(), uih.rows.max());
@@ -341,9 +340,8 @@ impl InputPreprocessor {
         let Some((encoder, mlp)) = encoders.content else {
             return scope.fail(self.config.kind(), TypeError::new("candidates", "none", "a sequence"));
         };
-        let encoded = scope.module("_content_encoder", |scope| {
-            self.content_encoder(encoder).targets(scope, &candidates.embeddings)
-        });
+        let encoded = scope
+            .module("_content_encoder", |scope| self.content_encoder(encoder).targets(scope, &candidates.embeddings));
         let content = self.mlp(scope, "_content_embedding_mlp", mlp, &encoded, rows, contextual);
         let Some((encoder, mlp)) = encoders.action.filter(|_| !encoders.interleaved) else { return content };
         let encoder = encoder.encoder();
@@ -351,7 +349,9 @@ impl InputPreprocessor {
         let every = |row: &Tensor| row.broadcast(&[rows.total.clone(), row.dim(1)]);
         let action = match mlp {
             // One row for all candidates.
-            ContextualMlpConfig::SimpleMlp(_) => every(&self.mlp(scope, "_action_embedding_mlp", mlp, &learned, rows, None)),
+            ContextualMlpConfig::SimpleMlp(_) => {
+                every(&self.mlp(scope, "_action_embedding_mlp", mlp, &learned, rows, None))
+            }
             ContextualMlpConfig::ParameterizedMlp(_) => {
                 self.mlp(scope, "_action_embedding_mlp", mlp, &every(&learned), rows, contextual)
             }

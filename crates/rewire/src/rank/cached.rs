@@ -1,7 +1,7 @@
 //! Histories that are computed once and kept, and candidates that read them.
 
 use super::runs::{History, Kept, Run, Sequence};
-use super::scorer::{OUTPUT, Scorer};
+use super::scorer::Scorer;
 use super::sequence::{Layout, Part};
 use super::{Batch, RankError, Ranked};
 use rewire_runtime::{Inputs, Session};
@@ -72,12 +72,8 @@ impl Scorer {
         ranked: &mut [Ranked],
     ) -> Result<(), RankError> {
         for run in apart.histories(requests.clone()) {
-            let mut inputs = run.inputs(&self.inputs, apart.batch)?;
-            if self.model.report().gpu_steps > 0 {
-                // No logit: nothing waits for the run.
-                inputs.keep_on_device(OUTPUT);
-            }
-            session.run_async(&inputs).await?;
+            session.run_async(&run.inputs(&self.inputs, apart.batch)?).await?;
+            session.sleep_async().await?;
         }
         for run in apart.candidates(requests) {
             let outputs = session.run_async(&run.inputs(&self.inputs, apart.batch)?).await?;

@@ -5,17 +5,17 @@ use super::sessions::Sessions;
 use super::{Batch, Candidate, Column, RankError, RankOptions, Ranked, Schema, Task, unread};
 use crate::package::Package;
 use crate::weights::Weights;
+use rewire_graph::{DType, Graph};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
-use rewire_graph::{DType, Graph};
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, InputRows, InputSpec, trace, trace_cached};
 use rewire_hstu::modules::Mode;
 use rewire_runtime::{Model, ModelOptions, Outputs, Refinement, Session};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) const OUTPUT: &str = "logits";
+const OUTPUT: &str = "logits";
 
 /// A model, and what turns batches into its inputs and its outputs into ranked candidates.
 #[derive(Debug)]
@@ -66,8 +66,7 @@ impl Scorer {
         let model = Model::build_async(plan, weights, ModelOptions { targets, ..options.of_model() }).await?;
         let is_apart = is_apart(model.plan());
         let types = |spec: InputSpec| (spec.name, spec.dtype);
-        let inputs =
-            if is_apart { config.cached_inputs() } else { config.inputs().into_iter().map(types).collect() };
+        let inputs = if is_apart { config.cached_inputs() } else { config.inputs().into_iter().map(types).collect() };
         let schema = schema(&config.inputs(), model.plan());
         let tasks = config.fusion_mtl_tower.task_configs.iter();
         Ok(Self {

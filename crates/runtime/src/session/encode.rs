@@ -1,7 +1,7 @@
 //! Runs in the app's own command encoder.
 
 use super::io::{Inputs, Outputs, Wanted};
-use super::{Shapes, Results, RunValue, Session, input, no_device};
+use super::{Results, RunValue, Session, Shapes, input, no_device};
 use crate::model::Site;
 use crate::{RunError, block_on};
 use rewire_graph_rewrite::plan::Binding;

@@ -158,6 +158,18 @@ impl Session {
         block_on(self.run_timed_async(inputs, detail))
     }
 
+    /// Sleeps until the device has done the runs that are under way: with drivers that take no more work before, a future that goes on would
+    /// hold its thread for as long. Within [`block_on`] it returns at once.
+    ///
+    /// # Errors
+    /// [`RunError::Gpu`] for what the device reports.
+    pub async fn sleep_async(&mut self) -> Result<(), RunError> {
+        match &mut self.gpu {
+            Some(side) if !blocks() => Ok(side.wait().await?),
+            _ => Ok(()),
+        }
+    }
+
     /// True if the same run may go well after it failed with `error`: the model has come back from the loss of its device, where
     /// tensors that were there have to be given anew, or memory was short and has been freed since. Other errors stay.
     ///

@@ -77,12 +77,7 @@ impl Sizes {
     }
 
     /// Checks the inputs of a run and computes its sizes. `bound` has a value for each of `declared`, `states` the shape of each state.
-    pub fn new(
-        plan: &Plan,
-        declared: &[Declared],
-        bound: &[&RunValue],
-        states: &Shapes,
-    ) -> Result<Self, RunError> {
+    pub fn new(plan: &Plan, declared: &[Declared], bound: &[&RunValue], states: &Shapes) -> Result<Self, RunError> {
         let inputs = || declared.iter().zip(bound);
         let named = |name: &str| inputs().find(|(input, _)| input.name == name).map(|(_, value)| *value);
         let shape = |name: &str| named(name).map(RunValue::shape).or_else(|| states.get(name).map(Vec::as_slice));

@@ -1,7 +1,7 @@
 //! What a session holds from run to run.
 
 use super::sizes::check_words;
-use super::{CpuSide, Inputs, Shapes, Outputs, RunValue, Session};
+use super::{CpuSide, Inputs, Outputs, RunValue, Session, Shapes};
 use crate::cpu::Memory;
 use crate::memory::Layout;
 use crate::{RunError, block_on};

@@ -283,6 +283,17 @@ impl GpuSide {
         Ok(values)
     }
 
+    /// Waits for all runs that nobody has waited for.
+    pub async fn wait(&mut self) -> Result<(), GpuError> {
+        match self.under_way.pop_back() {
+            Some(latest) => {
+                self.under_way.clear();
+                self.gpu().wait_for(latest).await
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Goes on without waiting for a run, but for one before it where many are under way.
     async fn go_on(&mut self, submission: wgpu::SubmissionIndex) -> Result<(), GpuError> {
         self.under_way.push_back(submission);
