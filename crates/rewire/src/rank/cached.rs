@@ -24,7 +24,7 @@ impl<'a> Apart<'a> {
         let mut rows = 0;
         for request in requests {
             let (Some(layout), Some(kept)) = (self.layouts.get(request), self.kept.get(request)) else { continue };
-            let more = kept.new().len();
+            let more = kept.missing().len();
             if more == 0 {
                 continue;
             }

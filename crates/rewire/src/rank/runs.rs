@@ -110,9 +110,9 @@ impl Run<'_> {
         match name.split_once('.') {
             Some(("uih", "lengths")) => histories.map(|one| convert(one.events().count() as i64)).collect(),
             Some(("uih", "query_time")) => times(&mut histories.map(|one| one.request)),
-            Some(("uih", "kept")) => histories.flat_map(|one| of_rows(one.kept.new())).collect(),
+            Some(("uih", "kept")) => histories.flat_map(|one| of_rows(one.kept.missing())).collect(),
             Some(("uih", "before.lengths")) => histories.map(|one| convert(one.kept.before as i64)).collect(),
-            Some(("uih", "before")) => histories.flat_map(|one| of_rows(one.kept.old())).collect(),
+            Some(("uih", "before")) => histories.flat_map(|one| of_rows(one.kept.present())).collect(),
             Some(("candidate", "lengths")) => sequences.map(|one| convert(one.part.len() as i64)).collect(),
             Some(("candidate", "query_time")) => times(&mut sequences.map(|one| one.request)),
             Some(("history", "lengths")) => sequences.map(|one| convert(one.kept.rows.len() as i64)).collect(),
@@ -152,12 +152,12 @@ impl History<'_> {
 
 impl Kept {
     /// The rows that are there.
-    pub fn old(&self) -> &[u32] {
+    pub fn present(&self) -> &[u32] {
         self.rows.get(..self.before).unwrap_or_default()
     }
 
     /// The rows that are to be computed.
-    pub fn new(&self) -> &[u32] {
+    pub fn missing(&self) -> &[u32] {
         self.rows.get(self.before..).unwrap_or_default()
     }
 }
