@@ -38,7 +38,9 @@ pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables};
-pub use session::{Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, Tuned};
+pub use session::{
+    Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, SpilledRows, Tuned,
+};
 #[cfg(feature = "files")]
 pub use store::{map_file, replace_file, update_file};
 pub use tuning::TuningStore;

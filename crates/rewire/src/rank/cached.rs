@@ -62,24 +62,39 @@ impl<'a> Apart<'a> {
     }
 }
 
+/// How often requests are scored again since parameters were replaced.
+const TRIES: usize = 16;
+
+/// Takes what was scored of requests back.
+pub(super) fn clear(ranked: &mut [Ranked], requests: Range<usize>) {
+    ranked.get_mut(requests).into_iter().flatten().for_each(|ranked| ranked.candidates.clear());
+}
+
 impl Scorer {
-    /// Scores the candidates of `requests`; what is not there of their histories is computed and kept first.
+    /// Scores the candidates of `requests`; what is not there of their histories is computed and kept first. Returns false where parameters
+    /// were replaced meanwhile, or since [`Session::updates`] was `since`, so that scores are of old and new ones.
     pub async fn score_apart(
         &self,
         session: &mut Session,
         apart: &Apart<'_>,
         requests: Range<usize>,
+        since: Option<u64>,
         ranked: &mut [Ranked],
-    ) -> Result<(), RankError> {
+    ) -> Result<bool, RankError> {
+        let mut since = since;
+        let mut is_one = |session: &Session| *since.get_or_insert(session.updates()) == session.updates();
+        let mut all = true;
         for run in apart.histories(requests.clone()) {
             session.run_async(&run.inputs(&self.inputs, apart.batch)?).await?;
+            all &= is_one(session);
             session.sleep_async().await?;
         }
         for run in apart.candidates(requests) {
             let outputs = session.run_async(&run.inputs(&self.inputs, apart.batch)?).await?;
+            all &= is_one(session);
             self.take(apart.batch, &run, &outputs, ranked)?;
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Scores all candidates of a batch with the histories in the session's own cache, one group of requests after the other.
@@ -96,16 +111,21 @@ impl Scorer {
             let (requests, rows) = self.place(layouts, begin, &mut kept);
             session.reserve_states_async(rows.next_power_of_two()).await?;
             let apart = Apart { batch, layouts, kept: &kept, most: self.most };
-            match self.score_apart(session, &apart, requests.clone(), ranked).await {
-                // With the device the cache is gone, which is computed again.
-                Err(RankError::Run(error)) if session.is_retryable(&error) => {
-                    session.reset_states();
-                    session.reserve_states_async(rows.next_power_of_two()).await?;
-                    let of_requests = ranked.get_mut(requests.clone()).into_iter().flatten();
-                    of_requests.for_each(|ranked| ranked.candidates.clear());
-                    self.score_apart(session, &apart, requests.clone(), ranked).await?;
+            let mut tries = 0;
+            loop {
+                match self.score_apart(session, &apart, requests.clone(), None, ranked).await {
+                    Ok(true) => break,
+                    Ok(false) if tries == TRIES => return Err(RankError::Updated { times: TRIES }),
+                    Ok(false) => {}
+                    // With the device the cache is gone, which is computed again.
+                    Err(RankError::Run(error)) if tries == 0 && session.is_retryable(&error) => {
+                        session.reset_states();
+                        session.reserve_states_async(rows.next_power_of_two()).await?;
+                    }
+                    Err(error) => return Err(error),
                 }
-                scored => scored?,
+                tries += 1;
+                clear(ranked, requests.clone());
             }
             kept.get_mut(requests.clone()).into_iter().for_each(|done| done.fill(Kept::default()));
             begin = requests.end;

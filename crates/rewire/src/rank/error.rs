@@ -78,6 +78,15 @@ pub enum RankError {
     /// A batch is too large for a tensor.
     #[error("cannot make the model's inputs")]
     Batch(#[from] TensorSizeError),
+    /// Keys and values of a history cannot be kept.
+    #[error("the model's candidates see each other, or its history sees them: nothing of a history can be kept")]
+    NotApart,
+    /// Parameters were replaced again and again while requests were ranked.
+    #[error("parameters were replaced while requests were ranked, {times} times in a row")]
+    Updated {
+        /// How often.
+        times: usize,
+    },
     /// The model gave something else than one finite number a candidate and task.
     #[error("the model's output `{output}` {reason}")]
     Output {

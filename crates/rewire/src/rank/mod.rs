@@ -2,6 +2,7 @@
 
 mod batch;
 mod cached;
+mod caches;
 mod columns;
 mod error;
 #[cfg(feature = "files")]
@@ -32,6 +33,7 @@ pub(crate) use {
 };
 
 pub use batch::Batch;
+pub use caches::{CacheLimits, CacheReport, Caches};
 pub use columns::{Columns, ColumnsError, Integers};
 pub use error::{RankError, RequestError, RequestFault};
 #[cfg(feature = "files")]

@@ -54,6 +54,10 @@ impl Ranker {
         block_on(Self::from_package_async(package, options))
     }
 
+    pub(super) fn scorer(&self) -> &Arc<Scorer> {
+        &self.0
+    }
+
     /// What the model reads from a request.
     pub fn schema(&self) -> &Schema {
         &self.0.schema

@@ -29,7 +29,11 @@ pub(super) struct Scorer {
     /// Rows of a run.
     pub most: usize,
     /// True if histories are kept apart from candidates.
-    is_apart: bool,
+    pub is_apart: bool,
+    /// True if a history that is kept can be gone on from when events are added to it.
+    pub appends: bool,
+    /// True if what is kept of a history depends on the time of the request.
+    pub reads_time: bool,
 }
 
 impl Scorer {
@@ -68,6 +72,7 @@ impl Scorer {
         let types = |spec: InputSpec| (spec.name, spec.dtype);
         let inputs = if is_apart { config.cached_inputs() } else { config.inputs().into_iter().map(types).collect() };
         let schema = schema(&config.inputs(), model.plan());
+        let reads_time = reads(model.plan(), "uih.query_time");
         let tasks = config.fusion_mtl_tower.task_configs.iter();
         Ok(Self {
             sessions: Sessions::default(),
@@ -78,6 +83,8 @@ impl Scorer {
             inputs,
             most: options.batch_rows,
             is_apart,
+            appends: config.is_appendable(),
+            reads_time,
         })
     }
 
@@ -110,7 +117,7 @@ impl Scorer {
         Ok(refinement?)
     }
 
-    fn layouts(&self, batch: &Batch) -> Vec<Layout> {
+    pub fn layouts(&self, batch: &Batch) -> Vec<Layout> {
         let lay_out = if self.is_apart { Capacity::lay_out_apart } else { Capacity::lay_out };
         (0..batch.len()).map(|request| lay_out(&self.capacity, batch, request)).collect()
     }

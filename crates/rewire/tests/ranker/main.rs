@@ -1,6 +1,7 @@
 //! Ranking with models of other shapes than the demo's: what a score must not depend on.
 #![allow(clippy::unwrap_used)]
 
+mod caches;
 mod waiting;
 
 use rewire::graph::{DType, HostTensor};

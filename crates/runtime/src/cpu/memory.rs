@@ -158,6 +158,23 @@ impl Memory {
         tensor.map_err(|_| CpuError::Content { dtype, shape: self.shape.clone() })
     }
 
+    /// Bytes as kernels see them, padding included; none where there are not so many.
+    pub fn bytes_at(&self, offset: usize, count: usize) -> &[u8] {
+        self.content().get(offset..offset.saturating_add(count)).unwrap_or_default()
+    }
+
+    /// Replaces bytes as kernels see them; none where there are not so many.
+    ///
+    /// # Errors
+    /// As [`Memory::write`].
+    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> Result<(), CpuError> {
+        let all: &mut [u8] = cast_slice_mut(self.lines_mut()?);
+        if let Some(place) = all.get_mut(offset..offset.saturating_add(bytes.len())) {
+            place.copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
     /// Element type.
     pub fn dtype(&self) -> DType {
         self.dtype

@@ -33,7 +33,7 @@ impl Model {
                 (None, Kernel::Auto) => self.bind_to(None, resident).await.map_err(failed)?,
                 (None, _) => return Err(lost.into()),
             };
-            self.set_sites(sites);
+            self.set_sites(Sites { updates: current.updates, ..sites });
             let place = self.report().adapter.unwrap_or_else(|| "the CPU".to_owned());
             tracing::warn!("{lost}; going on on {place}");
             Ok(())

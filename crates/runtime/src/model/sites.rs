@@ -25,6 +25,8 @@ pub(crate) struct Sites {
     pub constants: Arc<HashMap<BufferId, HostTensor>>,
     /// What the parameters were made from, as far as it may be needed again.
     pub resident: Arc<Resident>,
+    /// How often parameters were replaced.
+    pub updates: u64,
 }
 
 impl Sites {
@@ -82,7 +84,7 @@ impl Sites {
             true => resident.clone(),
             false => Arc::new(resident.needed_again(plan)),
         };
-        Ok(Self { placement: Arc::new(placement), gpu, cpu, constants, resident })
+        Ok(Self { placement: Arc::new(placement), gpu, cpu, constants, resident, updates: 0 })
     }
 
     /// The same steps with other parameters, of which those in `changed` differ.
@@ -108,7 +110,7 @@ impl Sites {
             false => resident.needed_again(plan),
         };
         let (constants, resident) = (Arc::new(constants), Arc::new(kept));
-        Ok(Self { placement: self.placement.clone(), gpu, cpu, constants, resident })
+        Ok(Self { placement: self.placement.clone(), gpu, cpu, constants, resident, updates: self.updates + 1 })
     }
 
     /// Where the steps run, with the memory of parameters and constants.

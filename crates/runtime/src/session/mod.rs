@@ -8,6 +8,7 @@ mod io;
 mod profile;
 mod room;
 mod sizes;
+mod spill;
 mod states;
 mod tune;
 
@@ -16,6 +17,7 @@ pub(crate) mod tests;
 
 pub use io::{DeviceTensor, Inputs, Outputs, RunValue};
 pub use profile::{Detail, Lane, Profile, Span};
+pub use spill::SpilledRows;
 pub use tune::{Refinement, Tuned};
 
 pub(crate) use control::ControlLayout;
@@ -76,6 +78,11 @@ impl Session {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         self.model.plan()
+    }
+
+    /// How often [`Model::update`] had replaced parameters before the latest run: what two runs computed belongs together if they are the same.
+    pub fn updates(&self) -> u64 {
+        self.sites.updates
     }
 
     /// What the shape program computes for a run, of which the sizes of tensors follow.

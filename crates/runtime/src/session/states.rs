@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub(super) struct States(BTreeMap<String, Held>);
 
 #[derive(Clone, Debug)]
-enum Held {
+pub(super) enum Held {
     Value(RunValue),
     /// A run on the CPU writes it in place.
     Memory(Memory),
@@ -23,6 +23,16 @@ enum Held {
 }
 
 impl States {
+    /// What there is of a state.
+    pub fn held(&self, name: &str) -> Option<&Held> {
+        self.0.get(name)
+    }
+
+    /// [`States::held`], to be changed.
+    pub fn held_mut(&mut self, name: &str) -> Option<&mut Held> {
+        self.0.get_mut(name)
+    }
+
     /// Takes note that what is on the device is gone.
     pub fn lose_device(&mut self) {
         for held in self.0.values_mut().filter(|held| matches!(held, Held::Value(RunValue::Device(_)))) {

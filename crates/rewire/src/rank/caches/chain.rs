@@ -1,0 +1,60 @@
+//! What tells one history from another.
+
+use super::table::Chain;
+use crate::rank::Batch;
+use crate::rank::runs::query_time;
+use crate::rank::sequence::Layout;
+use twox_hash::XxHash3_128;
+
+/// The hashes of a history: of the user's features and, if the model reads it, the time of the request; then of each event with all before it.
+pub(super) fn of(batch: &Batch, request: usize, layout: &Layout, reads_time: bool) -> Chain {
+    let rows = batch.rows();
+    let mut words: Vec<i64> = vec![];
+    let features = 0..batch.schema().contextual.len();
+    words.extend(features.filter_map(|column| rows.contextual.column(column).get(request)));
+    if reads_time {
+        words.push(query_time(batch, request));
+    }
+    let mut last = digest(0, &words);
+    let mut chain = vec![last];
+    let columns = 0..batch.schema().history.len();
+    let lists: Vec<&[i64]> = columns.map(|column| rows.history.row(column, request).unwrap_or_default()).collect();
+    for event in layout.events_in_order() {
+        words.clear();
+        words.extend(lists.iter().filter_map(|list| list.get(event)));
+        last = digest(last, &words);
+        chain.push(last);
+    }
+    chain
+}
+
+/// How many hashes of a history that is kept are those of another: all of the shorter one, or none. Of a model that does not go on from what
+/// is kept, all of both.
+pub(super) fn common(kept: &[u128], other: &[u128], appends: bool) -> usize {
+    let shorter = kept.len().min(other.len());
+    let is_same = kept.get(..shorter).and_then(<[u128]>::last) == other.get(..shorter).and_then(<[u128]>::last);
+    if is_same && (appends || kept.len() == other.len()) { shorter } else { 0 }
+}
+
+fn digest(before: u128, words: &[i64]) -> u128 {
+    let mut hasher = XxHash3_128::new();
+    hasher.write(&before.to_le_bytes());
+    words.iter().for_each(|word| hasher.write(&word.to_le_bytes()));
+    hasher.finish_128()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_are_shared_where_a_model_goes_on() {
+        let [a, b, c] = [digest(0, &[1]), digest(1, &[2]), digest(2, &[3])];
+        assert_eq!(common(&[a, b], &[a, b, c], true), 2);
+        assert_eq!(common(&[a, b, c], &[a, b], true), 2);
+        assert_eq!(common(&[a, b], &[a, b, c], false), 0);
+        assert_eq!(common(&[a, b], &[a, b], false), 2);
+        assert_eq!(common(&[a, b], &[a, c], true), 0);
+        assert_ne!(digest(0, &[1, 2]), digest(0, &[2, 1]));
+    }
+}
