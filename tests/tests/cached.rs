@@ -1,7 +1,7 @@
 //! The ranking model in two parts that meet in a cache, against the whole model, and to the bit against itself.
 
 use rewire_graph::{DType, HostTensor};
-use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, trace, trace_cached};
+use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, trace};
 use rewire_hstu::models::parameters;
 use rewire_runtime::{Kernel, Session};
 use rewire_tests::backend::{Tensors, oracle, run, session};
@@ -168,7 +168,7 @@ impl Model {
     }
 
     fn session(&self, kernel: Kernel, dtype: DType) -> Option<Session> {
-        let graph = trace_cached(&self.config, &CacheOptions { dtype }).unwrap();
+        let graph = self.config.trace_cached(&CacheOptions { dtype }).unwrap();
         let mut session = session(&graph, &self.weights, kernel).unwrap()?;
         let names: Vec<String> = session.plan().states().into_keys().map(str::to_owned).collect();
         for name in names {
@@ -295,7 +295,7 @@ fn models_whose_candidates_are_not_apart_are_not_cached() {
     for change in [("/hstu/stu/causal", json!(false)), ("/hstu/stu/target_aware", json!(false))] {
         let config = config(&[change]);
         assert!(!config.is_cacheable());
-        let error = trace_cached(&config, &CacheOptions::default()).unwrap_err().to_string();
+        let error = config.trace_cached(&CacheOptions::default()).unwrap_err().to_string();
         assert!(error.contains("`hstu.stu` must be causal or semi-local, and aware of targets"), "{error}");
     }
     let appendable: Vec<bool> = variants().iter().map(|changes| config(changes).is_appendable()).collect();

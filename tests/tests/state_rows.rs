@@ -320,3 +320,53 @@ fn plans_that_set_rows_wrongly_are_refused() {
         body.operands.push(body.operands[0].clone());
     });
 }
+
+/// A state of as many rows as the app gives it, that a run sets and sums rows of.
+fn open() -> Graph {
+    let scope = Scope::new();
+    let rows = scope.state("rows", DType::F16, [scope.size("room"), 6.into()]);
+    let more = scope.state("more", F32, [scope.size("room"), 3.into()]);
+    let [index, read] = ["index", "read"].map(|name| scope.input(name, DType::U32, [scope.size(name)]));
+    let values = scope.input("values", F32, (index.dim(0), 6));
+    scope.set_state_rows("rows", &index, &values.cast(DType::F16));
+    scope.set_state_rows("more", &index, &values.slice(1, 2, 3));
+    let found = rows.gather(&read).cast(F32).slice(1, 0, 3) + more.gather(&read);
+    scope.finish(&[("found", found)]).unwrap()
+}
+
+fn room(session: &mut Session, index: &[u32], read: &[u32], seed: u64) -> Result<Vec<f32>, String> {
+    let values = Noise::new(seed, "values").floats(F32, &[index.len(), 6], 1.0);
+    let ids = |ids: &[u32]| HostTensor::u32(vec![ids.len()], ids).unwrap();
+    let given =
+        [("index".to_owned(), ids(index)), ("read".to_owned(), ids(read)), ("values".to_owned(), values)].into();
+    Ok(run(session, &given)?["found"].to_f32())
+}
+
+#[test]
+fn rows_of_states_go_to_the_host_and_come_back() {
+    for mut session in sessions(&open()) {
+        assert_eq!(room(&mut session, &[], &[0], 0).unwrap(), [0.0; 3], "one row of zeros until there are more");
+        session.reserve_states(40).unwrap();
+        session.reserve_states(8).unwrap();
+        assert_eq!(session.state("more").unwrap().shape(), [40, 3]);
+        assert_eq!(session.state_row_bytes(), 8 * 2 + 4 * 4);
+        room(&mut session, &[3, 4, 5, 20], &[], 1).unwrap();
+        let expected = room(&mut session, &[], &[3, 4, 5, 20], 0).unwrap();
+        assert!(expected.iter().all(|value| *value != 0.0));
+        let spilled = session.spill_rows(&[3..6, 20..21]).unwrap();
+        assert_eq!((spilled.rows(), spilled.bytes()), (4, 4 * 32));
+        // What runs write later is not what was spilled.
+        room(&mut session, &[3, 4, 5, 20], &[], 2).unwrap();
+        assert_ne!(room(&mut session, &[], &[3, 4, 5, 20], 0).unwrap(), expected);
+        session.restore_rows(&[38..40, 0..1, 7..8], spilled).unwrap();
+        assert_eq!(room(&mut session, &[], &[38, 39, 0, 7], 0).unwrap(), expected);
+        let error = session.spill_rows(&[39..41]).unwrap_err().to_string();
+        assert!(error.contains("it has 40 rows, and not those of 39..41"), "{error}");
+        let spilled = session.spill_rows(&[1..3]).unwrap();
+        let error = session.restore_rows(&[1..2], spilled).unwrap_err().to_string();
+        assert!(error.contains("2 rows were kept, and 1 are to be restored"), "{error}");
+        assert!(session.set_state("more", HostTensor::zeros(F32, vec![0, 3]).unwrap()).is_ok());
+        let error = room(&mut session, &[], &[0], 0).unwrap_err();
+        assert!(error.contains("of at least one row") || error.contains("expected"), "{error}");
+    }
+}

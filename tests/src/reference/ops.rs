@@ -5,7 +5,8 @@ use rewire_hstu::ops::{
     Attention, IntervalMask, NormMulDropout, Positions, SemiLocal, StandardMask, TimeBucketFn, TimeBuckets,
     UvqkWeights, add_positional_embeddings, add_timestamp_positional_embeddings, build_sla_func_tensor,
     concat_2d_jagged, delta_hstu_mha, hstu_compute_output, hstu_compute_uqvk, hstu_mha, hstu_preprocess_and_attention,
-    jagged_dense_bmm_broadcast_add, last_rows, norm_mul_dropout, split_2d_jagged, stu_truncation,
+    jagged_dense_bmm_broadcast_add, last_rows, norm_mul_dropout, own_hstu_mha, split_2d_jagged, stu_truncation,
+    target_hstu_mha,
 };
 
 fn vector(scope: &Sketch, name: &str, width: usize) -> Tensor {
@@ -141,6 +142,32 @@ fn attention() -> Vec<Function> {
                     mask(s).trace(pairs)
                 })
             }],
+        ),
+        function(
+            "target_hstu_mha",
+            |s| {
+                let targets = Ragged::dense(s, rows(s).batch, &s.host_size(3));
+                let q = floats(s, "target_q", [targets.total.clone(), 2.into(), 4.into()]);
+                let [_, k, v] = qkv(s);
+                target_hstu_mha(s, [&q, &k, &v], &targets, &rows(s), &Attention::new(0.5, 64), |pairs| {
+                    let num_targets = Some(targets.lengths.clone());
+                    StandardMask { num_targets, max_attn_len: 9, ..StandardMask::default() }.trace(pairs)
+                })
+            },
+            &[|s| {
+                let [q, k, v] = qkv(s);
+                target_hstu_mha(s, [&q, &k, &v], &rows(s), &others(s), &Attention::new(0.5, 64), |pairs| {
+                    StandardMask::default().trace(pairs)
+                })
+            }],
+        ),
+        function(
+            "own_hstu_mha",
+            |s| {
+                let [q, k, v] = qkv(s);
+                own_hstu_mha(&q, &k, &v, &Attention::new(0.5, 64))
+            },
+            &[|s| own_hstu_mha(&heads(s, "q", 4), &heads(s, "k", 3), &heads(s, "v", 5), &Attention::new(0.5, 64))],
         ),
         function(
             "build_sla_func_tensor",

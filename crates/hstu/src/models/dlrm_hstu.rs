@@ -25,7 +25,7 @@
 mod cached;
 
 pub use crate::modules::EMBEDDINGS;
-pub use cached::{CacheOptions, trace_cached};
+pub use cached::CacheOptions;
 
 use super::ModelError;
 use crate::modules::{

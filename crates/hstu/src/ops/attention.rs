@@ -109,6 +109,9 @@ pub fn target_hstu_mha(
 /// What rows add to the result of [`target_hstu_mha`] where each sees itself: `silu(alpha <q_i, k_i>) / divisor * v_i`, with `q`, `k`
 /// `[R, H, A]` and `v` `[R, H, V]`.
 pub fn own_hstu_mha(q: &Tensor, k: &Tensor, v: &Tensor, attention: &Attention) -> Tensor {
+    require_heads(q, k, v, attention);
+    k.require_shape("hstu_mha", "k", q.shape());
+    v.require("hstu_mha", "v", v.dim(0) == q.dim(0), format!("of the rows of q, {}", q.dim(0)), v.ty());
     attention.weights(&(q * k).sum(2)) * v
 }
 
@@ -125,6 +128,11 @@ fn weighted(
 }
 
 fn require(q: &Tensor, k: &Tensor, v: &Tensor, rows: &Ragged, keys: &Ragged, attention: &Attention) {
+    require_heads(q, k, v, attention);
+    keys.require_batch("hstu_mha", "keys", &rows.batch);
+}
+
+fn require_heads(q: &Tensor, k: &Tensor, v: &Tensor, attention: &Attention) {
     let op = "hstu_mha";
     for (argument, tensor, like) in [("q", q, q), ("k", k, q), ("v", v, q)] {
         let heads = tensor.rank() == 3 && tensor.dim(1) == like.dim(1) && tensor.width() > 0;
@@ -132,6 +140,5 @@ fn require(q: &Tensor, k: &Tensor, v: &Tensor, rows: &Ragged, keys: &Ragged, att
         tensor.require(op, argument, heads && tensor.dtype().is_float(), expected, tensor.ty());
     }
     k.require(op, "k", k.dim(2) == q.dim(2), format!("of the width of q, {}", q.dim(2)), k.ty());
-    keys.require_batch(op, "keys", &rows.batch);
     q.require(op, "alpha", is_f32(attention.alpha), F32, attention.alpha);
 }

@@ -9,7 +9,7 @@ use rewire_graph::{DType, Graph};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_graph_rewrite::{lower, optimize};
-use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, InputRows, InputSpec, trace, trace_cached};
+use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
 use rewire_runtime::{Model, ModelOptions, Outputs, Refinement, Session};
 use std::sync::Arc;
@@ -181,7 +181,7 @@ impl Scorer {
 
 /// The graph that ranks: with histories apart from candidates where the model allows it.
 pub(super) fn trace_ranking(config: &Config, cache: &CacheOptions) -> Result<Graph, RankError> {
-    let graph = if config.is_cacheable() { trace_cached(config, cache) } else { trace(config) };
+    let graph = if config.is_cacheable() { config.trace_cached(cache) } else { trace(config) };
     graph.map_err(|error| RankError::Trace(Box::new(error)))
 }
 

@@ -85,7 +85,7 @@ fn what_is_kept_changes_no_bit() {
         assert!(report.appended == 0 && report.hits > 0, "positions count from the end: {report:?}");
     }
     let half = RankOptions { cache: CacheOptions { dtype: DType::F16 }, ..on_cpu() };
-    assert!(check(&bare(), &half, room(&bare(), 60, 5, 200)).restored > 0);
+    assert!(check(&bare(), &half, room(&bare(), 30, 5, 100)).restored > 0);
 }
 
 #[test]

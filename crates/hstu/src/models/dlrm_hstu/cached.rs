@@ -23,7 +23,7 @@
 
 use super::{Config, Model, TRANSDUCER};
 use crate::models::ModelError;
-use crate::modules::{CachedRows, Features, HistoryCache};
+use crate::modules::{CachedRows, ConfigError, Features, HistoryCache};
 use rewire_graph::{DType, Dim, Graph, Scope, Tensor};
 
 /// How histories are kept.
@@ -39,23 +39,23 @@ impl Default for CacheOptions {
     }
 }
 
-/// The graph of a configuration in two parts; its output is `logits` `[C, tasks]`.
-///
-/// # Errors
-/// As [`super::trace`]. [`ModelError`] names `hstu.stu` where candidates see each other or history sees candidates: their keys and values
-/// cannot be kept.
-pub fn trace_cached(config: &Config, options: &CacheOptions) -> Result<Graph, ModelError> {
-    let model = Model::new(config)?;
-    if !model.transducer.hstu.config.is_cacheable() {
-        let expected = "causal or semi-local, and aware of targets";
-        return Err(super::ConfigError::new("hstu.stu", expected, "candidates that are not apart").into());
-    }
-    let scope = Scope::new();
-    let logits = model.cached(config, &scope, options);
-    Ok(scope.finish(&[("logits", logits)])?)
-}
-
 impl Config {
+    /// The graph in two parts; its output is `logits` `[C, tasks]`.
+    ///
+    /// # Errors
+    /// As [`super::trace`]. [`ModelError`] names `hstu.stu` where candidates see each other or history sees candidates: their keys and values
+    /// cannot be kept.
+    pub fn trace_cached(&self, options: &CacheOptions) -> Result<Graph, ModelError> {
+        let model = Model::new(self)?;
+        if !model.transducer.hstu.config.is_cacheable() {
+            let expected = "causal or semi-local, and aware of targets";
+            return Err(ConfigError::new("hstu.stu", expected, "candidates that are not apart").into());
+        }
+        let scope = Scope::new();
+        let logits = model.cached(self, &scope, options);
+        Ok(scope.finish(&[("logits", logits)])?)
+    }
+
     /// True if the model can be traced in two parts: candidates see history and themselves, and history sees no candidates.
     pub fn is_cacheable(&self) -> bool {
         Model::new(self).is_ok_and(|model| model.transducer.hstu.config.is_cacheable())
