@@ -2,7 +2,7 @@
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
-use rewire_graph_rewrite::plan::Plan;
+use rewire_graph_rewrite::plan::{Plan, Precision};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Report, Tables};
 use rewire_tests::backend::{Tensors, load_plan, on, options, oracle, plan, run};
 use rewire_tests::compare::Tolerance;
@@ -65,7 +65,7 @@ const BATCHES: [(&[i64], usize); 5] = [(&[3, 0, 1, 5], 2), (&[0, 0], 1), (&[], 0
 
 fn stored(width: usize, dtype: DType) -> Plan {
     let mut plan = plan(&model(width)).unwrap();
-    plan.store_parameters_as(dtype, |name| name != "weight");
+    plan.store(Precision { tables: Some(dtype), ..Precision::default() }, |name| name != "weight");
     plan
 }
 

@@ -2,6 +2,7 @@
 
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::plan::Precision;
 use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load_plan, on, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
@@ -240,9 +241,10 @@ fn the_parameters_that_are_wanted_change_their_type() {
     let floats = |name: &str, shape: &[usize]| (name.to_owned(), Noise::new(4, name).floats(DType::F32, shape, 1.0));
     let given: Tensors = [floats("table", &[9, 12]), floats("weight", &[12, 5])].into();
     let inputs: Tensors = [("ids".to_owned(), HostTensor::u32([3], &[8, 0, 8]).unwrap())].into();
-    for (wanted, dtype) in [("table", DType::Rows8), ("weight", DType::F16)] {
+    let tables = |dtype| Precision { tables: Some(dtype), ..Precision::default() };
+    for (wanted, dtype) in [("table", DType::Rows8), ("table", DType::Rows4), ("weight", DType::F16)] {
         let mut plan = plan(&graph).unwrap();
-        plan.store_parameters_as(dtype, |name| name == wanted);
+        plan.store(tables(dtype), |name| name == wanted);
         let mut rounded = given.clone();
         for parameter in plan.parameters() {
             assert_eq!(parameter.dtype, if parameter.name == wanted { dtype } else { DType::F32 });

@@ -2,7 +2,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Tuning;
-use rewire::rank::RankOptions;
+use rewire::rank::{Precision, RankOptions};
 use rewire::{Kernel, Tables};
 use rewire_measure::{BenchError, Lengths, MOST_SECONDS, Metric, SUITES, Shape};
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -21,11 +21,11 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 pub struct Common {
     /// What runs the kernels: auto takes a hardware GPU, wgpu any adapter, cpu none.
-    #[arg(long, global = true, default_value = "auto", value_name = "KERNEL",
+    #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
           value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
     pub kernel: Kernel,
     /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it.
-    #[arg(long, global = true, value_name = "SUBSTRING")]
+    #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
     pub adapter: Option<String>,
     /// Print one JSON object a line.
     #[arg(long, global = true)]
@@ -68,8 +68,10 @@ pub struct Rank {
     #[arg(long, value_name = "K", default_value_t = 10)]
     pub top: usize,
     /// Choices for all kernels: a list such as split_sums=true.
-    #[arg(long, value_name = "TUNING", default_value_t)]
+    #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
+    #[command(flatten)]
+    pub stored: Stored,
     #[command(flatten)]
     pub placement: Placement,
     #[command(flatten)]
@@ -106,6 +108,8 @@ pub struct Predict {
     /// What stands between the values of a list in a field of CSV.
     #[arg(long, value_name = "C", default_value = ";", value_parser = ascii)]
     pub list_separator: u8,
+    #[command(flatten)]
+    pub stored: Stored,
     #[command(flatten)]
     pub placement: Placement,
     #[command(flatten)]
@@ -153,14 +157,8 @@ pub struct Package {
     /// The file to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Storage of weights: f32, or f16.
-    #[arg(long, value_name = "DTYPE", default_value = "f32",
-          value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| storage(&text)))]
-    pub dtype: DType,
-    /// Storage of embedding tables: f32, f16, or int8, int4 or int2 rows with a scale each; that of weights if left out.
-    #[arg(long, value_name = "DTYPE",
-          value_parser = PossibleValuesParser::new(["f32", "f16", "int8", "int4", "int2"]).try_map(|text| storage(&text)))]
-    pub tables: Option<DType>,
+    #[command(flatten)]
+    pub stored: Stored,
     /// A device that the package is for beside the baseline: an adapter as for --adapter, or a file of JSON that tells what it
     /// offers. May be given several times.
     #[arg(long = "for", value_name = "ADAPTER")]
@@ -189,6 +187,32 @@ impl Placement {
     }
 }
 
+/// How the floats of a model are stored.
+#[derive(Debug, clap::Args)]
+pub struct Stored {
+    /// Storage of weights: f32, f16 or bf16, or matrices as int8 rows with a scale each; as the model has them if left out.
+    #[arg(long, env = "REWIRE_DTYPE", value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(["f32", "f16", "bf16", "int8"]).try_map(|text| storage(&text)))]
+    pub dtype: Option<DType>,
+    /// Storage of embedding tables: f32, f16 or bf16, or int8, int4 or int2 rows with a scale each; that of weights if left out.
+    #[arg(long, env = "REWIRE_TABLES", value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
+    pub tables: Option<DType>,
+    /// Storage of values between kernels: f32, f16 or bf16; f32 if left out, or as the package has them.
+    #[arg(long, env = "REWIRE_ACTIVATIONS", value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
+    pub activations: Option<DType>,
+}
+
+/// Types that tables are stored in.
+const TABLES: [&str; 6] = ["f32", "f16", "bf16", "int8", "int4", "int2"];
+
+impl Stored {
+    pub fn precision(&self) -> Precision {
+        Precision { tables: self.tables.or(self.dtype), weights: self.dtype, activations: self.activations }
+    }
+}
+
 /// How a model folder is taken.
 #[derive(Debug, clap::Args)]
 pub struct Weights {
@@ -200,7 +224,7 @@ pub struct Weights {
 #[derive(Debug, clap::Args)]
 pub struct Verify {
     /// Golden cases, or folders of them.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "against", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Write what was computed to DIR/<op>/<case>.safetensors.
     #[arg(long, value_name = "DIR")]
@@ -209,11 +233,31 @@ pub struct Verify {
     #[arg(long)]
     pub backward: bool,
     /// Tile sizes for all kernels: a list such as rows=64,columns=32.
-    #[arg(long, value_name = "TUNING", default_value_t)]
+    #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,
     /// Replay every case with each tuning that is worth a measurement, forced in turn: a line a case and variant.
     #[arg(long, conflicts_with_all = ["save", "tuning"])]
     pub variants: bool,
+    #[command(flatten)]
+    pub models: Models,
+}
+
+/// Two models whose scores are compared.
+#[derive(Debug, clap::Args)]
+pub struct Models {
+    /// Compare a model's logits with those of this folder or package, instead of golden cases.
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["paths", "save", "backward", "variants"])]
+    pub against: Option<PathBuf>,
+    /// The model that is compared, a folder or a package; the model in the program if left out.
+    #[arg(long, value_name = "MODEL", requires = "against")]
+    pub model: Option<PathBuf>,
+    /// Users to compare over, with labels or without: JSON Lines or Parquet; the data in the program if left out.
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub data: Option<PathBuf>,
+    #[command(flatten)]
+    pub stored: Stored,
+    #[command(flatten)]
+    pub weights: Weights,
 }
 
 #[derive(Debug, clap::Args)]
@@ -358,6 +402,9 @@ pub struct Sizes {
     /// Type of inputs, weights and results.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     dtype: Option<DType>,
+    /// Type of embedding tables, also int8, int4 or int2 rows with a scale each; that of inputs if left out.
+    #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
+    tables: Option<DType>,
     /// What lengths, targets and data follow from.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -390,6 +437,7 @@ impl Sizes {
             epilogue: self.epilogue || base.epilogue,
             backward: self.backward || base.backward,
             dtype: self.dtype.unwrap_or(base.dtype),
+            tables: self.tables.or(base.tables),
             seed: self.seed.unwrap_or(base.seed),
         })
     }

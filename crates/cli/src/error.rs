@@ -4,7 +4,7 @@ use crate::requests::InputError;
 use crate::train::TrainFailed;
 use rewire::graph::DifferentiateError;
 use rewire::hstu::models::ModelError;
-use rewire::rank::RankError;
+use rewire::rank::{ComparisonError, RankError};
 use rewire::weights::WeightsError;
 use rewire::{GpuError, RewriteError, describe};
 use rewire_measure::BenchError;
@@ -44,6 +44,8 @@ pub enum CliError {
     NotOk { failed: usize, cases: usize },
     #[error("{}: found no .safetensors files", path.display())]
     NoCases { path: PathBuf },
+    #[error(transparent)]
+    Comparison(Box<ComparisonError>),
     #[error("no adapter matches `{0}`")]
     NoDevice(String),
     #[error("%{node} has no WGSL: {reason}")]
@@ -69,6 +71,12 @@ pub enum CliError {
 impl From<RankError> for CliError {
     fn from(error: RankError) -> Self {
         Self::Rank(Box::new(error))
+    }
+}
+
+impl From<ComparisonError> for CliError {
+    fn from(error: ComparisonError) -> Self {
+        Self::Comparison(Box::new(error))
     }
 }
 

@@ -3,7 +3,7 @@ use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
 use rewire::graph_rewrite::emit::Target;
-use rewire::rank::{self, PackOptions, Precision, pack, parse_config};
+use rewire::rank::{self, PackOptions, pack, parse_config};
 use rewire::weights::Weights;
 use rewire::{Gpu, Kernel, write_file};
 use serde::Serialize;
@@ -29,9 +29,13 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         Some(path) => (path.display().to_string(), rank::read_config_text(path)?, rank::read_weights(path)?),
         None => ("the model in the program".to_owned(), demo::CONFIG.to_owned(), Weights::parse(demo::WEIGHTS)?),
     };
-    let precision = Precision { weights: options.dtype, tables: options.tables.unwrap_or(options.dtype) };
     let devices = options.devices.iter().map(|device| describe(device)).collect::<Result<_, CliError>>()?;
-    let with = PackOptions { precision, devices, allow_unread: options.weights.allow_unread, ..PackOptions::default() };
+    let with = PackOptions {
+        precision: options.stored.precision(),
+        devices,
+        allow_unread: options.weights.allow_unread,
+        ..PackOptions::default()
+    };
     let package = pack(&name, &config, &weights, &with)?;
     let file = options.out.display().to_string();
     write_file(&options.out, package.bytes()).map_err(|source| CliError::Write { file: file.clone(), source })?;

@@ -3,7 +3,7 @@
 
 mod program;
 
-use program::{Folder, run};
+use program::{DEMO, Folder, run};
 use rewire::graph::HostTensor;
 use rewire::weights::{Weights, serialize};
 use serde_json::Value;
@@ -139,4 +139,60 @@ fn a_wrong_gradient_is_found_and_right_ones_are_saved() {
     let written = Weights::read(&saved.0.join("addmm/a_right.safetensors")).unwrap();
     assert_eq!(written.get("grad.mat1").unwrap().to_f64(), [50.0, -20.0, 100.0]);
     assert_eq!(written.get("grad.input").unwrap().to_f64(), [5.0, 4.0]);
+}
+
+/// The object that a comparison with the demo's model prints.
+fn compared(args: &[&str]) -> Value {
+    let all = ["verify", "--json", "--kernel", "cpu", "--against", &format!("{DEMO}/model")];
+    let run = run(&[&all[..], args].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.json().remove(0)
+}
+
+#[test]
+fn a_model_does_not_differ_from_itself() {
+    let told = compared(&[]);
+    assert_eq!((&told["users"], &told["candidates"], &told["reordered"]), (&256.into(), &4158.into(), &0.into()));
+    for task in ["is_click", "is_like"] {
+        let task = &told["tasks"][task];
+        assert_eq!((&task["largest_change"], &task["mean_change"]), (&0.0.into(), &0.0.into()));
+        assert!(task["auc"].as_f64() > Some(0.7) && task["auc"] == task["auc_against"], "{told}");
+    }
+}
+
+#[test]
+fn smaller_tables_differ_a_little() {
+    let folder = Folder::new();
+    let file = folder.0.join("model.rewire").display().to_string();
+    assert_eq!(run(&["package", "--out", &file, "--tables", "int8"]).code, Some(0));
+    let told = compared(&["--model", &file]);
+    let task = &told["tasks"]["is_like"];
+    let [largest, mean] = ["largest_change", "mean_change"].map(|key| task[key].as_f64().unwrap());
+    assert!(0.0 < mean && mean < largest && largest < 5e-2, "{told}");
+    assert!(0 < told["reordered"].as_u64().unwrap() && told["reordered"].as_u64() < Some(40), "{told}");
+    let change = task["auc"].as_f64().unwrap() - task["auc_against"].as_f64().unwrap();
+    assert!(change != 0.0 && change.abs() < 1e-3, "{told}");
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/packages/users.jsonl");
+    let told = compared(&["--model", &file, "--data", data]);
+    assert_eq!((&told["users"], &told["tasks"]["is_click"]["auc"]), (&5.into(), &Value::Null));
+}
+
+#[test]
+fn models_that_cannot_be_compared_are_errors() {
+    let folder = Folder::new();
+    std::fs::copy(format!("{DEMO}/model/model.safetensors"), folder.0.join("model.safetensors")).unwrap();
+    let text = std::fs::read_to_string(format!("{DEMO}/model/config.json")).unwrap();
+    let against = |change: &dyn Fn(&mut Value)| {
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        change(&mut config);
+        folder.write("config.json", config.to_string());
+        run(&["verify", "--kernel", "cpu", "--against", &folder.0.display().to_string()])
+    };
+    let tasks = |config: &mut Value| config["fusion_mtl_tower"]["task_configs"][1]["task_bitmask"] = 4.into();
+    against(&tasks).failed_with(&["other tasks", "(\"is_like\", 2)", "(\"is_like\", 4)"]);
+    let usage = |args: &[&str]| assert_eq!(run(&[&["verify"], args].concat()).code, Some(2), "{args:?}");
+    usage(&["--model", "x"]);
+    usage(&["--data", "x"]);
+    usage(&["--against", "x", "golden"]);
+    usage(&["--against", "x", "--backward"]);
 }

@@ -1,6 +1,6 @@
 use crate::{BenchError, MOST_SECONDS, Record, Workload};
 use rewire::describe;
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{Count, Machine};
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::lower;
@@ -198,9 +198,7 @@ impl LoadedWorkload {
     fn new(workload: &Workload, options: ModelOptions) -> Result<Self, BenchError> {
         let passes = Pipeline::default().for_storage(workload.dtype);
         let mut plan = lower(&passes.run(workload.graph.clone())?.0)?;
-        if workload.dtype != DType::F32 {
-            plan.store_floats_as(workload.dtype);
-        }
+        plan.store(workload.precision, |name| workload.tables.contains(name));
         let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
         let session = Model::load(plan, &workload.parameters, options)?.session();

@@ -1,3 +1,4 @@
+use crate::ops::TABLE;
 use crate::{Lengths, Noise, Shape};
 use rewire_graph::limits::MAX_EXTENT;
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor, TensorSizeError};
@@ -184,6 +185,15 @@ impl<'a> Draft<'a> {
     pub fn weight(&self, name: &str, shape: &[usize]) -> Tensor {
         let dims: Vec<Dim> = shape.iter().map(|&n| n.into()).collect();
         self.scope.weight(name, &dims)
+    }
+
+    /// The embedding table `[table, width]` of the shape.
+    pub fn table(&self) -> Tensor {
+        let size = [self.shape.table, self.shape.width];
+        match self.shape.tables {
+            Some(dtype) => self.scope.parameter(TABLE, dtype, size),
+            None => self.weight(TABLE, &size),
+        }
     }
 
     /// A result in the type of the shape.

@@ -33,6 +33,9 @@ impl Noise {
     /// [`TensorSizeError`] if the shape has more elements than there can be.
     pub fn floats(&mut self, dtype: DType, shape: &[usize]) -> Result<HostTensor, TensorSizeError> {
         let count = shape.iter().fold(1usize, |count, &n| count.saturating_mul(n));
+        if !dtype.format().is_written() {
+            return self.rows(dtype, shape, count);
+        }
         let own = count.min(PERIOD);
         let values: Vec<f64> = (0..own).map(|_| (self.bits() >> 11) as f64 / (1u64 << 53) as f64 - 0.5).collect();
         let block = HostTensor::from_f64(dtype, vec![own], &values)?;
@@ -41,6 +44,16 @@ impl Noise {
         }
         let bytes = block.bytes().iter().copied().cycle().take(dtype.format().bytes(count as u64) as usize).collect();
         HostTensor::from_bytes(dtype, shape.to_vec(), bytes)
+    }
+
+    /// Rows with a scale, which come again as elements of other types do.
+    fn rows(&mut self, dtype: DType, shape: &[usize], count: usize) -> Result<HostTensor, TensorSizeError> {
+        let width = shape.last().copied().unwrap_or(1).max(1);
+        let own = [(PERIOD / width).clamp(1, (count / width).max(1)), width];
+        let values = self.floats(DType::F32, &own)?.to_f64();
+        let block = HostTensor::from_f64(dtype, own.to_vec(), &values)?;
+        let bytes = dtype.format().host_bytes(shape).unwrap_or(0);
+        HostTensor::from_bytes(dtype, shape.to_vec(), block.bytes().iter().copied().cycle().take(bytes).collect())
     }
 
     /// Integers from 0 to below `end`.

@@ -64,6 +64,9 @@ pub struct Shape {
     /// Type of inputs, weights and results.
     #[serde(serialize_with = "as_text")]
     pub dtype: DType,
+    /// Type of embedding tables, that of all else where there is none.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "type_of_tables")]
+    pub tables: Option<DType>,
     /// What lengths, targets and data follow from.
     pub seed: u64,
 }
@@ -165,6 +168,10 @@ fn as_text<S: Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_str(dtype)
 }
 
+fn type_of_tables<S: Serializer>(dtype: &Option<DType>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&dtype.map_or("", |dtype| dtype.format().name))
+}
+
 impl Default for Shape {
     fn default() -> Self {
         Self {
@@ -190,6 +197,7 @@ impl Default for Shape {
             epilogue: false,
             backward: false,
             dtype: DType::F32,
+            tables: None,
             seed: 1,
         }
     }

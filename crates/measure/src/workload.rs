@@ -1,13 +1,14 @@
 use crate::draft::{Draft, DraftError, draw_lengths, take};
-use crate::ops::{OPS, Op};
+use crate::ops::{OPS, Op, TABLE};
 use crate::{BenchError, Noise, Shape};
 use rewire::weights::Weights;
 use rewire_graph::{DType, Graph, HostTensor};
+use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows, InputSpec};
 use rewire_hstu::models::{ModelError, ParameterSpec, parameters};
 use rewire_runtime::HostMemory;
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A graph with values for its inputs and parameters.
 #[derive(Clone, Debug)]
@@ -18,6 +19,10 @@ pub struct Workload {
     pub shape: Map<String, Value>,
     /// Type of inputs, weights and results.
     pub dtype: DType,
+    /// How floats are stored.
+    pub precision: Precision,
+    /// Names of the parameters that are embedding tables.
+    pub tables: HashSet<String>,
     /// The graph as traced.
     pub graph: Graph,
     /// By name.
@@ -32,7 +37,7 @@ pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// What a model reads of the shape.
-const MODEL: [&str; 5] = ["batch", "max_len", "len_dist", "targets", "seed"];
+const MODEL: [&str; 6] = ["batch", "max_len", "len_dist", "targets", "tables", "seed"];
 
 impl Workload {
     /// Checks the sizes of an operator or module, without making any data.
@@ -66,8 +71,16 @@ impl Workload {
         let Draft { scope, mut noise, inputs, mut memory, .. } = draft;
         let graph = scope.finish(&outputs).map_err(|error| failed(ModelError::from(error).into()))?;
         let parameters = random(parameters(&graph), &mut noise, &mut memory).map_err(failed)?;
-        let workload =
-            Self { op: op.name.to_owned(), shape: shape.only(op.sizes), dtype: shape.dtype, graph, inputs, parameters };
+        let workload = Self {
+            op: op.name.to_owned(),
+            shape: shape.only(op.sizes),
+            dtype: shape.dtype,
+            precision: precision(shape),
+            tables: HashSet::from([TABLE.to_owned()]),
+            graph,
+            inputs,
+            parameters,
+        };
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
 
@@ -94,10 +107,24 @@ impl Workload {
         let mut values = random(unknown, &mut noise, &mut memory).map_err(failed)?;
         values.extend(Vec::into_iter(known).filter_map(|spec| Some((spec.name.clone(), given(&spec.name)?))));
         let sizes = shape.only(&MODEL);
-        let workload =
-            Self { op: name.to_owned(), shape: sizes, dtype: shape.dtype, graph, inputs, parameters: values };
+        let workload = Self {
+            op: name.to_owned(),
+            shape: sizes,
+            dtype: shape.dtype,
+            precision: precision(&shape),
+            tables: config.tables().collect(),
+            graph,
+            inputs,
+            parameters: values,
+        };
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
+}
+
+/// How the floats of a shape's workload are stored.
+fn precision(shape: &Shape) -> Precision {
+    let narrow = (shape.dtype != DType::F32).then_some(shape.dtype);
+    Precision { tables: shape.tables.or(narrow), weights: narrow, activations: narrow }
 }
 
 fn find(name: &str) -> Result<&'static Op, BenchError> {

@@ -76,7 +76,7 @@ struct Entry {
 /// The tensors of a safetensors file by name.
 ///
 /// A tensor is decoded when it is asked for. It shares the file's bytes where they are not borrowed. `U8` is rows that end with a scale and a bias each:
-/// [`DType::Rows8`], or what an entry `rows:NAME` of the file's metadata says.
+/// [`DType::Rows8`], or what the entry `rewire.rows` of the file's metadata says, JSON with names and types.
 ///
 /// ```
 /// use rewire::weights::Weights;
@@ -159,8 +159,8 @@ impl Weights<'static> {
     }
 }
 
-/// What begins the metadata's key of what the rows of a tensor are, before its name.
-const ROWS: &str = "rows:";
+/// The entry of the metadata that tells of some tensors what their rows are.
+const ROWS: &str = "rewire.rows";
 
 impl<'a> Weights<'a> {
     /// Takes the bytes of a file.
@@ -186,9 +186,12 @@ impl<'a> Weights<'a> {
         let mut metadata: BTreeMap<String, String> =
             index.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
         let others = rows(&metadata);
+        let told = metadata.remove(ROWS).map(|told| serde_json::from_str(&told));
+        let told: BTreeMap<String, String> =
+            told.transpose().map_err(|error| told_wrong(&error, bytes.len()))?.unwrap_or_default();
         let mut entries = BTreeMap::new();
         for (name, info) in index.tensors() {
-            let rows = metadata.remove(&format!("{ROWS}{name}")).map_or(Some(others), |rows| DType::named(&rows));
+            let rows = told.get(&name).map_or(Some(others), |rows| DType::named(rows));
             let Some((dtype, shape)) = rows.and_then(|rows| stored(info.dtype, &info.shape, rows)) else {
                 return Err(WeightsError::ElementType { name, dtype: info.dtype.to_string() });
             };
@@ -245,11 +248,12 @@ pub fn serialize(
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, WeightsError> {
     let mut metadata: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    for (name, tensor) in tensors {
-        let dtype = tensor.dtype();
-        if !dtype.format().is_written() && dtype != DType::Rows8 {
-            metadata.insert(format!("{ROWS}{name}"), dtype.to_string());
-        }
+    let is_told = |dtype: DType| !dtype.format().is_written() && dtype != DType::Rows8;
+    let told = tensors.iter().filter(|(_, tensor)| is_told(tensor.dtype()));
+    let told: BTreeMap<&String, &str> = told.map(|(name, tensor)| (name, tensor.dtype().format().name)).collect();
+    if !told.is_empty() {
+        let told = serde_json::to_string(&told).map_err(|error| told_wrong(&error, 0))?;
+        metadata.insert(ROWS.to_owned(), told);
     }
     let views = tensors.iter().map(|(name, tensor)| (name.as_str(), View::of(tensor)));
     safetensors::serialize(views, Some(metadata)).map_err(|error| format_error(&error, 0))
@@ -306,6 +310,10 @@ fn stored(dtype: Dtype, shape: &[usize], rows: DType) -> Option<(DType, Vec<usiz
         }
         _ => Some((DType::named(&dtype.to_string().to_lowercase())?, shape.to_vec())),
     }
+}
+
+fn told_wrong(error: &serde_json::Error, bytes: usize) -> WeightsError {
+    WeightsError::Format { reason: format!("`{ROWS}` of the metadata is no JSON of names and types: {error}"), bytes }
 }
 
 fn format_error(error: &SafeTensorError, bytes: usize) -> WeightsError {
@@ -411,11 +419,16 @@ mod tests {
             );
             matches!(Weights::parse(with_header(&header, &bytes)), Err(WeightsError::ElementType { .. }))
         };
-        let of = |rows: &str| format!(r#""__metadata__":{{"rows:w":"{rows}"}},"#);
+        let of = |rows: &str| format!(r#""__metadata__":{{"rewire.rows":"{{\"w\":\"{rows}\"}}"}},"#);
         assert!(refused("", 7) && !refused("", 8) && !refused("", 9));
         assert!(refused(&of("rows4"), 3) && refused(&of("rows4"), 5) && !refused(&of("rows4"), 6));
         assert!(refused(&of("rows2"), 5) && !refused(&of("rows2"), 6));
         assert!(refused(&of("f32"), 8) && refused(&of("rows5"), 8));
+        let other = with_header(
+            r#"{"__metadata__":{"rewire.rows":"rows4"},"w":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}"#,
+            &[0; 8],
+        );
+        assert!(matches!(Weights::parse(other), Err(WeightsError::Format { .. })));
     }
 
     #[test]

@@ -42,8 +42,12 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
     check_places(options, &places)?;
     let format = Format::of(&options.out)?;
     let batch = options.batch.map_or(BATCH, |batch| batch.get());
-    let with =
-        RankOptions { batch_rows: batch, allow_unread: options.weights.allow_unread, ..options.placement.of_model() };
+    let with = RankOptions {
+        batch_rows: batch,
+        allow_unread: options.weights.allow_unread,
+        precision: options.stored.precision(),
+        ..options.placement.of_model()
+    };
     let ranker = load(options.model.as_deref(), common, with)?;
     let run = Run { options, places, format, ranker, batch };
     let (counts, resumed_rows) = run.all()?;
@@ -194,10 +198,11 @@ impl Run<'_> {
         let adapter = report.adapter.unwrap_or_else(|| "cpu".into());
         let Self { options, format, .. } = self;
         let text = format!(
-            "{format:?} columns {:?} list separator {} rejects {}",
+            "{format:?} columns {:?} list separator {} rejects {} {:?}",
             options.columns,
             options.list_separator,
-            options.rejects.is_some()
+            options.rejects.is_some(),
+            options.stored.precision()
         );
         let (model, data) = (options.model.clone(), options.data.clone());
         std::thread::spawn(move || {

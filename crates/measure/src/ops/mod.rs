@@ -20,6 +20,9 @@ pub(super) struct Op {
     pub build: Build,
 }
 
+/// Name of the parameter that is an embedding table.
+pub(super) const TABLE: &str = "table";
+
 const ATTENTION: &[&str] =
     &["batch", "heads", "attn_dim", "hidden_dim", "max_len", "len_dist", "targets", "window", "context", "seed"];
 const DELTA: &[&str] =
@@ -88,8 +91,14 @@ pub(super) const OPS: &[Op] = &[
     Op {
         name: "embedding",
         about: "rows of a table looked up by id",
-        sizes: &["rows", "width", "table", "seed"],
+        sizes: &["rows", "width", "table", "tables", "seed"],
         build: rowwise::embedding,
+    },
+    Op {
+        name: "embedding-bag",
+        about: "rows of a table looked up by id and added up by sample",
+        sizes: &["batch", "max_len", "len_dist", "width", "table", "tables", "seed"],
+        build: rowwise::bag,
     },
     Op {
         name: "jagged-concat",

@@ -59,6 +59,15 @@ pub(super) fn pointwise(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tens
 pub(super) fn embedding(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let (rows, count, table) = (draft.scope.size("rows"), draft.shape.rows, draft.shape.table);
     let ids = draft.ids("ids", &[rows], count, table)?;
-    let y = draft.weight("table", &[table, draft.shape.width]).gather(&ids);
+    let y = draft.table().gather(&ids);
+    Ok(vec![("y", draft.stored(&y))])
+}
+
+pub(super) fn bag(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let lengths = draft.lengths()?;
+    let bags = draft.samples("lengths", lengths);
+    let (count, table) = (bags.total(), draft.shape.table);
+    let ids = draft.ids("ids", std::slice::from_ref(&bags.ragged.total), count, table)?;
+    let y = draft.table().embedding_bag_sum(&ids, &bags.ragged);
     Ok(vec![("y", draft.stored(&y))])
 }

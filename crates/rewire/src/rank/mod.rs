@@ -4,6 +4,7 @@ mod batch;
 mod cached;
 mod caches;
 mod columns;
+mod comparison;
 mod error;
 #[cfg(feature = "files")]
 mod files;
@@ -35,14 +36,16 @@ pub(crate) use {
 pub use batch::Batch;
 pub use caches::{CacheLimits, CacheReport, Caches};
 pub use columns::{Columns, ColumnsError, Integers};
+pub use comparison::{Change, Comparison, ComparisonError};
 pub use error::{RankError, RequestError, RequestFault};
 #[cfg(feature = "files")]
 pub use files::{is_model, read_config, read_config_text, read_weights};
 pub use json::{JsonError, whole};
 pub use options::{RankOptions, parse_config};
-pub use package::{PackOptions, Precision, pack};
+pub use package::{PackOptions, pack};
 pub use ranker::{Ranker, Task};
 pub use request::Request;
+pub use rewire_graph_rewrite::plan::Precision;
 pub use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, trace};
 pub use rewire_metrics::Auc;
 pub use schema::{Column, Schema, Table};

@@ -1,5 +1,6 @@
 use super::RankError;
 use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
 use rewire_runtime::{Gpu, Kernel, ModelOptions, PipelineStore, Tables, TuningStore, Workers};
 
@@ -25,6 +26,8 @@ pub struct RankOptions {
     /// Bytes that parameters may take together before [`Tables::Auto`] leaves tables on the host; see
     /// [`ModelOptions::parameter_bytes`].
     pub parameter_bytes: Option<u64>,
+    /// How floats are stored, where they are not rows with a scale. A package's are as it has them otherwise.
+    pub precision: Precision,
     /// Takes weights with tensors that the model does not read. Without it they are an error, as they tell that the
     /// configuration is not the one that they were made with.
     pub allow_unread: bool,
@@ -49,6 +52,7 @@ impl Default for RankOptions {
             pipelines: None,
             tables: Tables::Auto,
             parameter_bytes: None,
+            precision: Precision::default(),
             allow_unread: false,
             batch_rows: 1 << 13,
             candidate_room: 1,

@@ -4,32 +4,18 @@ use super::scorer::{check_buffers, is_apart, trace_ranking};
 use super::{CacheOptions, Config, RankError, parse_config, unread};
 use crate::package::{Package, PackageError, TargetKernels};
 use crate::weights::{Weights, serialize};
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, Graph, HostTensor};
 use rewire_graph_rewrite::emit::Target;
-use rewire_graph_rewrite::plan::{Named, Plan};
-use rewire_graph_rewrite::{lower, optimize};
+use rewire_graph_rewrite::lower;
+use rewire_graph_rewrite::passes::Pipeline;
+use rewire_graph_rewrite::plan::{Named, Plan, PlanError, Precision};
 use rewire_runtime::{Kernel, Model, ModelOptions, RuntimeError};
 use std::collections::{BTreeMap, HashMap, HashSet};
-
-/// How the parameters of a packaged model are stored. Arithmetic stays in single precision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Precision {
-    /// Weights and biases: `F32`, `F16` or `BF16`.
-    pub weights: DType,
-    /// Embedding tables: also [`DType::Rows8`], rows of 8 bits.
-    pub tables: DType,
-}
-
-impl Default for Precision {
-    fn default() -> Self {
-        Self { weights: DType::F32, tables: DType::F32 }
-    }
-}
 
 /// How a model is packaged.
 #[derive(Clone, Debug, Default)]
 pub struct PackOptions {
-    /// How parameters are stored.
+    /// How floats are stored: as the configuration's model has them, `F32`, where it does not say.
     pub precision: Precision,
     /// Devices that the package has kernels for beside the baseline's: a name for people, and what each offers.
     pub devices: Vec<(String, Target)>,
@@ -60,10 +46,7 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
     if !*allow_unread {
         unread::check(&parsed, &graph, weights)?;
     }
-    let mut plan = lower(&optimize(graph)?.0)?;
-    let tables: HashSet<String> = parsed.tables().collect();
-    plan.store_parameters_as(precision.tables, |name| tables.contains(name));
-    plan.store_parameters_as(precision.weights, |name| !tables.contains(name));
+    let plan = compiled(&parsed, graph, *precision)?;
     let stored = serialize(&converted(&plan, weights)?, &BTreeMap::new())?;
     // Loading names all that does not fit.
     let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
@@ -72,6 +55,22 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
     let kernels = |(name, target): &(String, Target)| TargetKernels::of(&plan, name, target);
     let kernels: Vec<TargetKernels> = [&baseline].into_iter().chain(devices).map(kernels).collect();
     Ok(Package::new(&plan, Some(config), &stored, &kernels)?)
+}
+
+/// The plan of a graph whose floats are stored with a precision.
+pub(super) fn compiled(config: &Config, graph: Graph, precision: Precision) -> Result<Plan, RankError> {
+    let activations = precision.activations.unwrap_or(DType::F32);
+    let mut plan = lower(&Pipeline::default().for_storage(activations).run(graph)?.0)?;
+    store(config, &mut plan, precision)?;
+    Ok(plan)
+}
+
+/// Stores the floats of a plan with a precision.
+pub(super) fn store(config: &Config, plan: &mut Plan, precision: Precision) -> Result<(), RankError> {
+    let tables: HashSet<String> = config.tables().collect();
+    plan.store(precision, |name| tables.contains(name));
+    let wrong = |error: PlanError| RuntimeError::Plan { reason: error.to_string() };
+    Ok(plan.check_limits().map_err(wrong)?)
 }
 
 /// All tensors of weights, those that a plan reads in its types.

@@ -1,4 +1,4 @@
-use super::package::{check_inputs, config_of};
+use super::package::{check_inputs, compiled, config_of, store};
 use super::runs::{Run, runs};
 use super::sequence::{Capacity, Layout};
 use super::sessions::Sessions;
@@ -8,7 +8,6 @@ use crate::weights::Weights;
 use rewire_graph::{DType, Graph};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
-use rewire_graph_rewrite::{lower, optimize};
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
 use rewire_runtime::{Model, ModelOptions, Outputs, Refinement, Session};
@@ -44,7 +43,7 @@ impl Scorer {
             if !options.allow_unread {
                 unread::check(config, &graph, weights)?;
             }
-            Ok(lower(&optimize(graph)?.0)?)
+            compiled(config, graph, options.precision)
         };
         Self::build(config, build, (weights, vec![]), options).await
     }
@@ -53,8 +52,9 @@ impl Scorer {
     pub async fn of_package(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
         let config = config_of(package)?;
         let build = || {
-            let plan = package.plan()?;
+            let mut plan = package.plan()?;
             check_inputs(&config, &plan)?;
+            store(&config, &mut plan, options.precision)?;
             Ok(plan)
         };
         let targets = package.targets()?.into_iter().filter(|target| *target != Target::BASELINE);

@@ -1,0 +1,96 @@
+//! Two models' logits over the same users.
+
+use crate::args::{Common, Verify};
+use crate::error::CliError;
+use crate::output::Output;
+use crate::rank::load;
+use crate::requests::{Chunk, InputError, Reading, Sizes, chunks, open, title};
+use crate::table::table;
+use rewire::rank::{Change, Comparison, RankOptions};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What a comparison came to.
+#[derive(Debug, Serialize)]
+struct Compared {
+    users: u64,
+    candidates: u64,
+    /// Users with others among the first 10 candidates, or in another order.
+    reordered: u64,
+    tasks: BTreeMap<String, Task>,
+    kernel: String,
+    adapter: String,
+}
+
+/// Changes of a task's logits.
+#[derive(Debug, Serialize)]
+struct Task {
+    /// Of a logit, absolute.
+    largest_change: f64,
+    mean_change: f64,
+    /// Null without labels of both kinds.
+    auc: Option<f64>,
+    auc_against: Option<f64>,
+}
+
+impl Task {
+    fn of(change: &Change) -> Self {
+        let [auc, auc_against] = change.aucs();
+        Self { largest_change: change.largest, mean_change: change.mean(), auc, auc_against }
+    }
+}
+
+/// Compares the model of the options with another one.
+pub fn run(against: &Path, options: &Verify, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let with = RankOptions {
+        tuning: options.tuning,
+        allow_unread: options.models.weights.allow_unread,
+        ..RankOptions::default()
+    };
+    let against = load(Some(against), common, with.clone())?;
+    let with = RankOptions { precision: options.models.stored.precision(), ..with };
+    let model = load(options.models.model.as_deref(), common, with)?;
+    let mut comparison = Comparison::new(&model, &against)?;
+    let data = options.models.data.as_deref();
+    let reading = Reading { empty: model.batch(), sizes: Sizes::default(), rejects: false };
+    for Chunk { batch, end, .. } in chunks(open(data, model.schema())?, reading) {
+        let (ranked, expected) = (model.rank_batch(&batch)?, against.rank_batch(&batch)?);
+        for (request, (ranked, expected)) in ranked.iter().zip(&expected).enumerate() {
+            comparison.add(ranked, expected, batch.labels(request))?;
+        }
+        end?;
+    }
+    if comparison.users == 0 {
+        return Err(InputError::Empty { file: title(data) }.into());
+    }
+    let report = model.report();
+    let compared = Compared {
+        users: comparison.users,
+        candidates: comparison.candidates,
+        reordered: comparison.reordered,
+        tasks: comparison.tasks.iter().map(|change| (change.task.name.clone(), Task::of(change))).collect(),
+        kernel: report.kernel.to_string(),
+        adapter: report.adapter.unwrap_or_else(|| "cpu".into()),
+    };
+    match common.json {
+        true => Ok(output.json(&compared)?),
+        false => compared.print(output),
+    }
+}
+
+impl Compared {
+    fn print(&self, output: &mut Output) -> Result<(), CliError> {
+        let header = ["task", "largest change", "mean change", "AUC", "AUC against"];
+        let auc = |auc: Option<f64>| auc.map_or_else(|| "-".to_owned(), |auc| format!("{auc:.4}"));
+        let rows = self.tasks.iter().map(|(name, task)| {
+            let [largest, mean] = [task.largest_change, task.mean_change].map(|change| format!("{change:.2e}"));
+            vec![name.clone(), largest, mean, auc(task.auc), auc(task.auc_against)]
+        });
+        output.line(table(&header, rows, &[0]))?;
+        let Self { users, candidates, reordered, adapter, .. } = self;
+        let line =
+            format!("{users} users, {candidates} candidates on {adapter}: {reordered} users with another first 10");
+        Ok(output.line(line)?)
+    }
+}
