@@ -360,10 +360,10 @@ fn rows_of_states_go_to_the_host_and_come_back() {
         assert_ne!(room(&mut session, &[], &[3, 4, 5, 20], 0).unwrap(), expected);
         session.restore_rows(&[38..40, 0..1, 7..8], spilled).unwrap();
         assert_eq!(room(&mut session, &[], &[38, 39, 0, 7], 0).unwrap(), expected);
-        let error = session.spill_rows(&[39..41]).unwrap_err().to_string();
+        let error = session.spill_rows(std::slice::from_ref(&(39..41))).unwrap_err().to_string();
         assert!(error.contains("it has 40 rows, and not those of 39..41"), "{error}");
-        let spilled = session.spill_rows(&[1..3]).unwrap();
-        let error = session.restore_rows(&[1..2], spilled).unwrap_err().to_string();
+        let spilled = session.spill_rows(std::slice::from_ref(&(1..3))).unwrap();
+        let error = session.restore_rows(std::slice::from_ref(&(1..2)), spilled).unwrap_err().to_string();
         assert!(error.contains("2 rows were kept, and 1 are to be restored"), "{error}");
         assert!(session.set_state("more", HostTensor::zeros(F32, vec![0, 3]).unwrap()).is_ok());
         let error = room(&mut session, &[], &[0], 0).unwrap_err();

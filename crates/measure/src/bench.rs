@@ -201,7 +201,8 @@ impl LoadedWorkload {
         plan.store(workload.precision, |name| workload.tables.contains(name));
         let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
-        let session = Model::load(plan, &workload.parameters, options)?.session();
+        let mut session = Model::load(plan, &workload.parameters, options)?.session();
+        session.reserve_states(workload.state_rows)?;
         let inputs = place(&session, inputs, gpu.is_some())?;
         Ok(Self { session, inputs, gpu })
     }

@@ -13,6 +13,8 @@ pub(crate) struct Draft<'a> {
     pub noise: Noise,
     pub inputs: Vec<(String, HostTensor)>,
     pub memory: HostMemory,
+    /// Rows of states whose first extent is open.
+    pub state_rows: usize,
 }
 
 /// Why a graph or its values cannot be made.
@@ -106,7 +108,7 @@ impl Rows {
 impl<'a> Draft<'a> {
     pub fn new(shape: &'a Shape) -> Self {
         let scope = Scope::new().with_weights(shape.dtype);
-        Self { scope, shape, noise: Noise::new(shape.seed), inputs: vec![], memory: HostMemory::now() }
+        Self { scope, shape, noise: Noise::new(shape.seed), inputs: vec![], memory: HostMemory::now(), state_rows: 1 }
     }
 
     /// An input with its value.

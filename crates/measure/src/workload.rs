@@ -29,6 +29,8 @@ pub struct Workload {
     pub inputs: Vec<(String, HostTensor)>,
     /// By name.
     pub parameters: HashMap<String, HostTensor>,
+    /// Rows of states whose first extent is open.
+    pub state_rows: usize,
 }
 
 /// Names of what can be benched, each with what it is.
@@ -68,7 +70,7 @@ impl Workload {
         shape.check(op.sizes).map_err(failed)?;
         let mut draft = Draft::new(shape);
         let outputs = (op.build)(&mut draft).map_err(failed)?;
-        let Draft { scope, mut noise, inputs, mut memory, .. } = draft;
+        let Draft { scope, mut noise, inputs, mut memory, state_rows, .. } = draft;
         let graph = scope.finish(&outputs).map_err(|error| failed(ModelError::from(error).into()))?;
         let parameters = random(parameters(&graph), &mut noise, &mut memory).map_err(failed)?;
         let workload = Self {
@@ -80,6 +82,7 @@ impl Workload {
             graph,
             inputs,
             parameters,
+            state_rows,
         };
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
@@ -116,6 +119,7 @@ impl Workload {
             graph,
             inputs,
             parameters: values,
+            state_rows: 1,
         };
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }

@@ -1,6 +1,8 @@
 use crate::draft::{Draft, DraftError};
-use rewire_graph::Tensor;
-use rewire_hstu::modules::{Features, HstuConfig, HstuTransducer, Sequence, StuConfig, StuInput, StuLayer, StuStack};
+use rewire_graph::{HostTensor, Tensor};
+use rewire_hstu::modules::{
+    CachedRows, Features, HistoryCache, HstuConfig, HstuTransducer, Sequence, StuConfig, StuInput, StuLayer, StuStack,
+};
 use serde_json::json;
 
 const TIME_BUCKETS: usize = 2048;
@@ -33,6 +35,30 @@ pub(super) fn layer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>
 
 pub(super) fn stack(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     run(draft, draft.shape.layers)
+}
+
+pub(super) fn cached(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let config: StuConfig = serde_json::from_value(config(draft))?;
+    config.check()?;
+    let layers = vec![StuLayer { config }; draft.shape.layers];
+    let stack = StuStack { layers, truncate_split_layer: 0, truncate_tail_len: 0 };
+    let all = draft.lengths()?;
+    let candidates = draft.targets(&all, 0);
+    let history = all.iter().zip(&candidates).map(|(all, candidates)| all - candidates).collect();
+    let history = draft.samples("lengths", history);
+    let candidates = draft.more_samples("candidate_lengths", &history.ragged.batch, candidates);
+    let [x, y] = [("x", &history), ("candidates", &candidates)]
+        .map(|(name, rows)| draft.rows_of(name, rows, &[draft.shape.embedding_dim]));
+    draft.state_rows = history.total().max(1);
+    let cache = HistoryCache { rows: draft.scope.size("cache rows"), dtype: draft.shape.dtype };
+    let places: Vec<u32> = (0..history.total() as u32).collect();
+    let index = HostTensor::u32(vec![places.len()], &places)?;
+    let total = history.ragged.total.clone();
+    let kept = CachedRows { rows: history.ragged, index: draft.input("kept", &[total], index) };
+    let max_seq_len = draft.shape.max_len.into();
+    stack.history(&draft.scope, &x?, &kept, None, &cache, &max_seq_len);
+    let out = stack.targets(&draft.scope, (&y?, &candidates.ragged), &kept, &cache, &max_seq_len);
+    Ok(vec![("out", draft.stored(&out))])
 }
 
 pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {

@@ -121,6 +121,12 @@ pub(super) const OPS: &[Op] = &[
     Op { name: "stu-layer", about: "a layer of sequential transduction units", sizes: LAYER, build: layers::layer },
     Op { name: "stu", about: "layers of sequential transduction units", sizes: STACK, build: layers::stack },
     Op {
+        name: "stu-cached",
+        about: "the same layers in two parts: history whose keys and values are kept, and candidates that read them",
+        sizes: STACK,
+        build: layers::cached,
+    },
+    Op {
         name: "transducer",
         about: "preprocessor, positions, layers and postprocessor, from embeddings to candidates",
         sizes: STACK,
