@@ -56,6 +56,7 @@ mod caches;
 mod error;
 #[cfg(feature = "files")]
 mod files;
+pub mod generate;
 pub mod package;
 pub mod rank;
 #[cfg(feature = "train")]

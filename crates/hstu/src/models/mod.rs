@@ -1,6 +1,7 @@
 //! Whole models, traced from their configurations.
 
 pub mod dlrm_hstu;
+pub mod semantic_ids;
 
 use crate::modules::ConfigError;
 use rewire_graph::Coded;

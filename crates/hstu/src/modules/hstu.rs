@@ -190,7 +190,8 @@ impl Hstu {
         let x = self.positioned(scope, &input.embeddings, &positions, &input.timestamps, Some(query_time));
         let kept = CachedRows { index: kept(&input.rows.total), rows: input.rows };
         let max_seq_len = SeqLen::Host(input.max_seq_len);
-        scope.module("_stu_module", |scope| self.stack.history(scope, &x, &kept, before, cache, &max_seq_len));
+        // What follows the last layer is read of candidates alone.
+        scope.module("_stu_module", |scope| drop(self.stack.history(scope, &x, &kept, before, cache, &max_seq_len)));
     }
 
     /// The last layer's rows for candidates, of users whose histories are in rows of the cache. As in a sequence of both, but a result does

@@ -66,8 +66,8 @@ impl HistoryCache {
 }
 
 impl StuStack {
-    /// Takes rows of history `x` `[sum d, E]`, which follow those of `before` where there is one, and keeps the keys and values of every
-    /// layer in the rows `kept` of the cache.
+    /// The last layer's rows for rows of history `x` `[sum d, E]`, which follow those of `before` where there is one; keeps the keys and
+    /// values of every layer in the rows `kept` of the cache.
     pub fn history(
         &self,
         scope: &Scope,
@@ -76,7 +76,7 @@ impl StuStack {
         before: Option<&CachedRows>,
         cache: &HistoryCache,
         max_seq_len: &SeqLen,
-    ) {
+    ) -> Tensor {
         let (mut x, mut kept) = (x.clone(), kept.clone());
         for (index, layer) in self.layers.iter().enumerate() {
             if let Some(plan) = self.truncation(scope, index, &kept.rows) {
@@ -90,6 +90,7 @@ impl StuStack {
                 out
             });
         }
+        x
     }
 
     /// The last layer's rows for candidates `x` `[sum T, E]` of samples whose histories are in the rows `history` of the cache.

@@ -1,0 +1,87 @@
+use rewire_graph::Coded;
+use rewire_graph_rewrite::RewriteError;
+use rewire_hstu::models::ModelError;
+use rewire_runtime::{RunError, RuntimeError};
+use strum::IntoStaticStr;
+use thiserror::Error;
+
+/// Why nothing could be generated.
+#[derive(Debug, Error, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", prefix = "generate.")]
+#[non_exhaustive]
+pub enum GenerateError {
+    /// The configuration is not good.
+    #[error("cannot trace the model")]
+    Trace(#[from] ModelError),
+    /// The graph cannot be rewritten or lowered.
+    #[error("cannot compile the model")]
+    Compile(#[source] Box<RewriteError>),
+    /// The model cannot be loaded.
+    #[error("cannot load the model")]
+    Load(#[source] Box<RuntimeError>),
+    /// A run failed.
+    #[error("cannot run the model")]
+    Run(#[source] Box<RunError>),
+    /// A semantic id is none of the model's.
+    #[error("the semantic id {id:?} of item {item} does not fit levels of {codes:?} codes")]
+    Id {
+        /// The item.
+        item: i64,
+        /// Its id.
+        id: Vec<u32>,
+        /// Codes of every level.
+        codes: Vec<usize>,
+    },
+    /// There is not a width a level, or one is 0.
+    #[error("`widths` must be {levels} numbers of at least 1, one a level, got {widths:?}")]
+    Widths {
+        /// Levels of the model.
+        levels: usize,
+        /// What was given.
+        widths: Vec<usize>,
+    },
+    /// The trie is of another number of levels.
+    #[error("the trie has {actual} levels, the model has {expected}")]
+    Levels {
+        /// Of the model.
+        expected: usize,
+        /// Of the trie.
+        actual: usize,
+    },
+    /// The model gave something else than finite numbers.
+    #[error("the model's output `logits` {reason}")]
+    Output {
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Coded for GenerateError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Trace(source) => source.code(),
+            Self::Compile(source) => source.code(),
+            Self::Load(source) => source.code(),
+            Self::Run(source) => source.code(),
+            other => other.into(),
+        }
+    }
+}
+
+impl From<RewriteError> for GenerateError {
+    fn from(error: RewriteError) -> Self {
+        Self::Compile(Box::new(error))
+    }
+}
+
+impl From<RuntimeError> for GenerateError {
+    fn from(error: RuntimeError) -> Self {
+        Self::Load(Box::new(error))
+    }
+}
+
+impl From<RunError> for GenerateError {
+    fn from(error: RunError) -> Self {
+        Self::Run(Box::new(error))
+    }
+}
