@@ -133,6 +133,36 @@ fn tables_are_looked_up_in_any_type() {
     }
 }
 
+/// Small tables of one type share a buffer.
+#[test]
+fn small_tables_are_looked_up_side_by_side() {
+    let scope = Scope::new();
+    let ids = scope.input("ids", DType::U32, &[scope.size("rows")]);
+    let tables = [("a", 9, 24), ("b", 5, 8), ("c", 7, 16), ("d", 3, 40)];
+    let rows = tables.map(|(name, rows, width)| scope.parameter(name, DType::F32, [rows, width]).gather(&ids));
+    let [a, b, c, d] = &rows;
+    let joined = scope.concat(&[a, b, c, d], 1);
+    let graph = scope.finish(&[("joined", &joined * 2.0), ("turned", d.permute(&[1, 0]))]).unwrap();
+    let inputs: Tensors = [("ids".to_owned(), HostTensor::u32([4], &[2, 0, 1, 2]).unwrap())].into();
+    let given: Tensors = tables
+        .iter()
+        .map(|&(name, rows, width)| (name.to_owned(), Noise::new(6, name).floats(DType::F32, &[rows, width], 2.0)))
+        .collect();
+    for dtype in TABLES {
+        let rounded = |tensor: &HostTensor| tensor.clone().stored_as(dtype).unwrap().stored_as(DType::F32).unwrap();
+        let rounded = given.iter().map(|(name, tensor)| (name.clone(), rounded(tensor))).collect();
+        let expected = oracle(&graph, &inputs, &rounded).unwrap();
+        for options in kernels() {
+            let kernel = options.kernel;
+            let mut plan = plan(&graph).unwrap();
+            plan.store(Precision { tables: Some(dtype), ..Precision::default() }, |_| true);
+            let found = run(&mut load_plan(plan, &given, options).unwrap(), &inputs).unwrap();
+            let found = differences(&found, &expected, Tolerance { relative: 1e-6, floor: 1e-3 });
+            assert!(found.is_empty(), "{dtype} on {kernel}: {found:?}");
+        }
+    }
+}
+
 #[test]
 fn no_rows_are_looked_up() {
     for dtype in TABLES {

@@ -267,7 +267,12 @@ impl<'a> Module<'a> {
         }
         self.reads.entry(slot).or_default().words = true;
         let row = guard(self.parameters_of_row((operand.dtype, &operand.shape), index));
-        format!(", {}{row}", base.map_or_else(String::new, |base| format!("{base} + ")))
+        let groups_of_word = operand.dtype.format().group() / 4;
+        match (base, groups_of_word) {
+            (None, _) => format!(", {row}"),
+            (Some(base), 1) => format!(", {base} + {row}"),
+            (Some(base), groups) => format!(", ({base} >> {}u) + {row}", groups.trailing_zeros()),
+        }
     }
 
     /// The binding that holds an operand, and where the operand begins in one that it shares.
