@@ -2,7 +2,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Tuning;
-use rewire::rank::{Precision, RankOptions};
+use rewire::rank::{Embedded, Precision, RankOptions};
 use rewire::{Kernel, Tables};
 use rewire_measure::{BenchError, Lengths, MOST_SECONDS, Metric, SUITES, Shape};
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -95,6 +95,15 @@ pub struct Predict {
     /// Users, events and candidates to compute together; found by itself if left out. Changes no score.
     #[arg(long, value_name = "N")]
     pub batch: Option<NonZeroUsize>,
+    /// Write vectors in place of scores: of users, or of candidates.
+    #[arg(long, value_name = "OF", value_parser = PossibleValuesParser::new(["users", "items"]).map(|text| embedded(&text)))]
+    pub embeddings: Option<Embedded>,
+    /// Write the items of a catalogue that suit users best, by a matching model: the candidates of a file of requests.
+    #[arg(long, value_name = "FILE", conflicts_with = "embeddings")]
+    pub items: Option<PathBuf>,
+    /// Items of the catalogue for a user.
+    #[arg(long, value_name = "K", default_value = "10", requires = "items")]
+    pub top: NonZeroUsize,
     /// Go on where a run was that was killed, with the same model, data and options; begin, if there was none.
     #[arg(long)]
     pub resume: bool,
@@ -441,6 +450,10 @@ impl Sizes {
             seed: self.seed.unwrap_or(base.seed),
         })
     }
+}
+
+fn embedded(text: &str) -> Embedded {
+    if text == "users" { Embedded::Users } else { Embedded::Items }
 }
 
 /// An ASCII character that is no part of a number or of CSV itself.

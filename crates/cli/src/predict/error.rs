@@ -29,6 +29,12 @@ pub enum PredictError {
     Damaged { file: String, reason: String },
     #[error("--resume needs --data in a file: stdin cannot be read again")]
     Stdin,
+    #[error(
+        "--items: the model gives a vector for every candidate: expected a matching model, with one for every user"
+    )]
+    NoUsers,
+    #[error("--items: {file} holds no candidates")]
+    NoItems { file: String },
     #[error("cannot encode rows of {file}: {reason}")]
     Encode { file: String, reason: String },
 }

@@ -26,6 +26,21 @@ pub enum Data {
     Integers(Vec<i64>),
     Doubles(Vec<f64>),
     Floats(Vec<f32>),
+    /// Rows of so many elements, back to back.
+    Vectors {
+        width: usize,
+        values: Vec<f32>,
+    },
+}
+
+impl Data {
+    /// The elements of a row of vectors.
+    pub fn vector(&self, row: usize) -> &[f32] {
+        match self {
+            Self::Vectors { width, values } => values.get(row * width..(row + 1) * width).unwrap_or_default(),
+            _ => &[],
+        }
+    }
 }
 
 #[cfg(feature = "parquet")]
@@ -39,6 +54,6 @@ impl Data {
     }
 
     pub fn floats(&self) -> Option<&[f32]> {
-        if let Self::Floats(values) = self { Some(values) } else { None }
+        if let Self::Floats(values) | Self::Vectors { values, .. } = self { Some(values) } else { None }
     }
 }

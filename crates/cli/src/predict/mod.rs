@@ -1,5 +1,6 @@
-//! Scores of all candidates of a file, as a table.
+//! Scores of all candidates of a file, or vectors, as a table.
 
+mod batch;
 mod destination;
 mod error;
 mod format;
@@ -9,28 +10,31 @@ mod partial;
 mod report;
 mod scores;
 mod stages;
+mod task;
+mod vectors;
 
 pub use error::PredictError;
 
 use crate::args::{Common, Predict};
+use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::rank::{Fitted, load};
-use crate::requests::{Carry, Chunk, InputError, Reading, Requests, Sizes, chunks, open_with, title};
+use crate::rank::{Fitted, load, with_common};
+use crate::requests::{Carry, Chunk, InputError, Reading, Requests, chunks, open_with, title};
+use batch::{BatchSize, MOST};
 use destination::{Destination, Identifying, Part, Places, remove_journal};
 use format::{Field, Format};
+use frame::Data;
 use journal::{Counts, Identity, Journal, hash_files};
 use partial::place;
 use report::{Meter, Summary};
-use rewire::rank::{RankOptions, Ranker};
+use rewire::rank::{Embedded, Embedder, RankError, RankOptions};
+use rewire::weights::Weights;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
-
-/// Users, events and candidates that are computed together.
-const BATCH: usize = 1 << 13;
+use task::Task;
+use vectors::Retrieval;
 
 /// Writes the scores of all candidates of the input. The program began at `begun`.
 pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
@@ -41,17 +45,16 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
     };
     check_places(options, &places)?;
     let format = Format::of(&options.out)?;
-    let batch = options.batch.map_or(BATCH, |batch| batch.get());
     let with = RankOptions {
-        batch_rows: batch,
+        batch_rows: options.batch.map_or(MOST, |batch| batch.get()),
         allow_unread: options.weights.allow_unread,
         precision: options.stored.precision(),
         ..options.placement.of_model()
     };
-    let ranker = load(options.model.as_deref(), common, with)?;
-    let run = Run { options, places, format, ranker, batch };
+    let task = task(options, &with_common(common, with))?;
+    let run = Run { options, places, format, task, batch: BatchSize::new(options.batch) };
     let (counts, resumed_rows) = run.all()?;
-    let report = run.ranker.report();
+    let report = run.task.report();
     let seconds = begun.elapsed().as_secs_f64();
     let summary = Summary {
         rows: counts.rows,
@@ -60,7 +63,7 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
         resumed_rows,
         seconds,
         rows_per_second: (counts.rows - resumed_rows) as f64 / seconds,
-        batch,
+        batch: run.batch.get(),
         kernel: report.kernel.to_string(),
         adapter: report.adapter.unwrap_or_else(|| "cpu".into()),
     };
@@ -69,6 +72,29 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
         false => output.line(summary.text(&options.out.display().to_string()))?,
     }
     Ok(())
+}
+
+/// What the options ask for.
+fn task(options: &Predict, with: &RankOptions) -> Result<Box<dyn Task>, CliError> {
+    let model = options.model.as_deref();
+    Ok(match (&options.items, options.embeddings) {
+        (Some(items), _) => {
+            let [users, catalogue] = [Embedded::Users, Embedded::Items].map(|of| embedder(model, of, with));
+            Box::new(Retrieval::new(users?, &catalogue?, items, options.top.get(), with)?)
+        }
+        (None, Some(embedded)) => Box::new(embedder(model, embedded, with)?),
+        (None, None) => Box::new(load(model, with)?),
+    })
+}
+
+fn embedder(model: Option<&Path>, embedded: Embedded, with: &RankOptions) -> Result<Embedder, RankError> {
+    match model {
+        Some(model) => Embedder::load(model, embedded, with),
+        None => {
+            let weights = Weights::parse(demo::WEIGHTS)?;
+            Embedder::new("the model in the program", demo::CONFIG, &weights, embedded, with)
+        }
+    }
 }
 
 fn check_places(options: &Predict, places: &Places) -> Result<(), PredictError> {
@@ -86,8 +112,8 @@ struct Run<'a> {
     options: &'a Predict,
     places: Places,
     format: Format,
-    ranker: Ranker,
-    batch: usize,
+    task: Box<dyn Task>,
+    batch: BatchSize,
 }
 
 /// What was computed of a chunk.
@@ -114,9 +140,10 @@ impl Run<'_> {
             separator: self.options.list_separator,
             kinds: journal.as_ref().map_or(kinds, |journal| journal.kinds.clone()),
         };
-        let mut input = open_with(self.options.data.as_deref(), self.ranker.schema(), carry)?;
+        let mut input = open_with(self.options.data.as_deref(), self.task.schema(), carry)?;
         let file = self.places.out.display().to_string();
-        let encoder = self.format.encoder(fields, journal.as_ref().map(|journal| journal.foot.as_slice()), &file)?;
+        let foot = journal.as_ref().map(|journal| journal.foot.as_slice());
+        let encoder = self.format.encoder(fields, foot, self.options.list_separator, &file)?;
         let destination = match journal {
             Some(journal) => {
                 input.skip(journal.row)?;
@@ -130,26 +157,20 @@ impl Run<'_> {
 
     /// The columns of the output.
     fn fields(&self) -> Result<Vec<Field>, PredictError> {
-        let tasks: Vec<String> = self.ranker.tasks().iter().map(|task| task.name.clone()).collect();
-        let mut fields: Vec<Field> = vec![];
-        let mut any = 0..;
-        for name in scores::names(&tasks) {
-            let any = if name == "user" { any.next() } else { None };
-            fields.push(Field { name, any });
-        }
+        let columns = self.task.columns().into_iter().map(|(name, data)| Field { name, data });
+        let mut fields: Vec<Field> = columns.collect();
         for name in &self.options.columns {
             if fields.iter().any(|field| field.name == *name) {
                 return Err(PredictError::Column { column: name.clone() });
             }
-            fields.push(Field { name: name.clone(), any: any.next() });
+            fields.push(Field { name: name.clone(), data: Data::Values(vec![]) });
         }
         Ok(fields)
     }
 
     fn write(&self, input: Box<dyn Requests>, mut destination: Destination) -> Result<Counts, CliError> {
-        let later = Arc::new(AtomicUsize::new(self.batch));
-        let sizes = Sizes { first: vec![], later };
-        let reading = Reading { empty: self.ranker.batch(), sizes, rejects: self.options.rejects.is_some() };
+        let sizes = self.batch.sizes();
+        let reading = Reading { empty: self.task.batch(), sizes, rejects: self.options.rejects.is_some() };
         let (mut meter, mut fitted) = (Meter::new(destination.counts().rows), Fitted::default());
         let compute = |chunk| self.compute(chunk);
         let taken = stages::run(chunks(input, reading), compute, |computed| {
@@ -168,16 +189,15 @@ impl Run<'_> {
             destination.abandon();
             return Err(error);
         }
-        fitted.notes(self.ranker.max_seq_len());
+        fitted.notes(self.task.max_seq_len());
         Ok(destination.finish()?)
     }
 
     fn compute(&self, chunk: Chunk) -> Result<Computed, CliError> {
-        let Chunk { batch, carried, kinds, rejected, row, progress, end } = chunk;
-        let ranked = self.ranker.rank_batch(&batch)?;
-        let mut fitted = Fitted::default();
-        ranked.iter().for_each(|ranked| fitted.add(ranked));
-        let frame = scores::frame(ranked, self.ranker.tasks().len(), carried);
+        let Chunk { batch, carried, kinds, rejected, size, row, progress, end } = chunk;
+        let begun = Instant::now();
+        let (frame, fitted) = self.task.compute(&batch, carried)?;
+        self.batch.measured(size, batch.len() + batch.entries(), begun.elapsed());
         let part = Part { frame, users: batch.len() as u64, rejected, row, kinds };
         Ok(Computed { part, fitted, progress, end })
     }
@@ -194,22 +214,24 @@ impl Run<'_> {
 
     /// Finds out what the model and the data are, on a thread of its own: all of them is read.
     fn identify(&self) -> Identifying {
-        let report = self.ranker.report();
+        let report = self.task.report();
         let adapter = report.adapter.unwrap_or_else(|| "cpu".into());
         let Self { options, format, .. } = self;
         let text = format!(
-            "{format:?} columns {:?} list separator {} rejects {} {:?}",
+            "{format:?} columns {:?} list separator {} rejects {} embeddings {:?} top {} {:?}",
             options.columns,
             options.list_separator,
             options.rejects.is_some(),
+            options.embeddings,
+            options.top,
             options.stored.precision()
         );
-        let (model, data) = (options.model.clone(), options.data.clone());
+        let (model, data, items) = (options.model.clone(), options.data.clone(), options.items.clone());
         std::thread::spawn(move || {
             let data = match &data {
-                None => Some("the data in the program".to_owned()),
+                None => Some(format!("the data in the program {}", hash_files(items.as_deref())?)),
                 Some(path) if path == Path::new("-") => None,
-                Some(path) => Some(hash_files([path.as_path()])?),
+                Some(path) => Some(hash_files([path.as_path()].into_iter().chain(items.as_deref()))?),
             };
             let version = env!("CARGO_PKG_VERSION").to_owned();
             Ok(Identity { model: model_hash(model.as_deref())?, data, options: text, adapter, version })

@@ -1,17 +1,49 @@
-//! Scores of candidates as rows of a table.
+//! Scores of candidates, a row each.
 
 use super::frame::{Data, Frame};
-use crate::requests::{Cell, Value};
-use rewire::rank::{Ranked, User};
+use super::task::{Task, by_row, value_of};
+use crate::error::CliError;
+use crate::rank::Fitted;
+use crate::requests::Cell;
+use rewire::rank::{Batch, Ranked, Ranker, Schema};
+use rewire::runtime::Report;
 
-/// The columns before those that are carried along: `user`, `item`, `score` and the logits of tasks.
-pub fn names(tasks: &[String]) -> Vec<String> {
-    let logits = tasks.iter().map(|task| format!("logit_{task}"));
-    ["user", "item", "score"].map(str::to_owned).into_iter().chain(logits).collect()
+impl Task for Ranker {
+    fn schema(&self) -> &Schema {
+        self.schema()
+    }
+
+    fn batch(&self) -> Batch {
+        self.batch()
+    }
+
+    fn report(&self) -> Report {
+        self.report()
+    }
+
+    fn max_seq_len(&self) -> usize {
+        self.max_seq_len()
+    }
+
+    /// `user`, `item`, `score` and the logits of tasks.
+    fn columns(&self) -> Vec<(String, Data)> {
+        let first =
+            [("user", Data::Values(vec![])), ("item", Data::Integers(vec![])), ("score", Data::Doubles(vec![]))];
+        let first = first.map(|(name, data)| (name.to_owned(), data));
+        let logits = self.tasks().iter().map(|task| (format!("logit_{}", task.name), Data::Floats(vec![])));
+        first.into_iter().chain(logits).collect()
+    }
+
+    fn compute(&self, batch: &Batch, carried: Vec<Vec<Cell>>) -> Result<(Frame, Fitted), CliError> {
+        let ranked = self.rank_batch(batch)?;
+        let mut fitted = Fitted::default();
+        ranked.iter().for_each(|ranked| fitted.add(ranked));
+        Ok((frame(ranked, self.tasks().len(), carried), fitted))
+    }
 }
 
 /// A row a candidate, in the order of the requests.
-pub fn frame(ranked: Vec<Ranked>, tasks: usize, carried: Vec<Vec<Cell>>) -> Frame {
+fn frame(ranked: Vec<Ranked>, tasks: usize, carried: Vec<Vec<Cell>>) -> Frame {
     let counts: Vec<usize> = ranked.iter().map(|ranked| ranked.candidates.len()).collect();
     let rows = counts.iter().sum();
     let (mut users, mut items) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
@@ -27,25 +59,6 @@ pub fn frame(ranked: Vec<Ranked>, tasks: usize, carried: Vec<Vec<Cell>>) -> Fram
     }
     let mut columns = vec![Data::Values(users), Data::Integers(items), Data::Doubles(scores)];
     columns.extend(logits.into_iter().map(Data::Floats));
-    columns.extend(carried.into_iter().map(|cells| Data::Values(by_candidate(cells, &counts))));
+    columns.extend(by_row(carried, &counts));
     Frame { rows, columns }
-}
-
-/// The value of every candidate.
-fn by_candidate(cells: Vec<Cell>, counts: &[usize]) -> Vec<Value> {
-    let mut values = Vec::new();
-    for (cell, &count) in cells.into_iter().zip(counts) {
-        match cell {
-            Cell::One(value) => values.extend(std::iter::repeat_n(value, count)),
-            Cell::Each(each) => values.extend(each),
-        }
-    }
-    values
-}
-
-fn value_of(user: &User) -> Value {
-    match user {
-        User::Name(name) => Value::Text(name.clone()),
-        User::Number(number) => Value::Integer(*number),
-    }
 }

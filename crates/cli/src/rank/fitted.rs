@@ -24,6 +24,12 @@ impl Fitted {
         });
     }
 
+    /// Of histories of which so many events were left out.
+    pub fn of_dropped(events: &[usize]) -> Self {
+        let dropped = events.iter().filter(|events| **events > 0);
+        Self { truncated: dropped.clone().count() as u64, dropped: dropped.sum::<usize>() as u64, ..Self::default() }
+    }
+
     pub fn join(&mut self, other: &Self) {
         self.truncated += other.truncated;
         self.dropped += other.dropped;

@@ -26,7 +26,7 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     let (tuning, allow_unread) = (options.tuning, options.weights.allow_unread);
     let precision = options.stored.precision();
     let with = RankOptions { tuning, allow_unread, precision, ..options.placement.of_model() };
-    let ranker = load(options.model.as_deref(), common, with)?;
+    let ranker = load(options.model.as_deref(), &with_common(common, with))?;
     let input = open(options.data.as_deref(), ranker.schema())?;
     let item = ranker.schema().candidates.first().map_or("item_id", |column| column.name.as_str());
     let titles = if common.json { Titles::default() } else { Titles::find(options, item) };
@@ -53,18 +53,22 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     Ok(())
 }
 
-/// Loads a model, or the one in the program.
-pub(crate) fn load(model: Option<&Path>, common: &Common, with: RankOptions) -> Result<Ranker, RankError> {
-    let with = RankOptions {
+/// Options with what all commands share.
+pub(crate) fn with_common(common: &Common, with: RankOptions) -> RankOptions {
+    RankOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
         tunings: caches::tunings(),
         pipelines: caches::pipelines(),
         ..with
-    };
+    }
+}
+
+/// Loads a model, or the one in the program.
+pub(crate) fn load(model: Option<&Path>, with: &RankOptions) -> Result<Ranker, RankError> {
     match model {
-        Some(model) => Ranker::load(model, &with),
-        None => Ranker::new(&demo::config()?, &Weights::parse(demo::WEIGHTS)?, &with),
+        Some(model) => Ranker::load(model, with),
+        None => Ranker::new(&demo::config()?, &Weights::parse(demo::WEIGHTS)?, with),
     }
 }
 

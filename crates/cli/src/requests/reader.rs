@@ -21,6 +21,8 @@ pub struct Chunk {
     pub kinds: Option<Vec<Option<Kind>>>,
     /// Rows among and after the requests that are none.
     pub rejected: Vec<Rejected>,
+    /// Requests and entries that were asked for.
+    pub size: usize,
     /// Lines or rows of the file up to here.
     pub row: u64,
     pub progress: Option<Progress>,
@@ -87,6 +89,7 @@ fn read(mut input: Box<dyn Requests>, reading: &Reading, chunks: &SyncSender<Chu
             carried: input.take_carried(),
             kinds: input.carry().kinds.clone(),
             rejected,
+            size,
             row: input.row(),
             progress: input.progress(),
             end: read.map(drop),

@@ -3,7 +3,7 @@
 use crate::args::{Common, Verify};
 use crate::error::CliError;
 use crate::output::Output;
-use crate::rank::load;
+use crate::rank::{load, with_common};
 use crate::requests::{Chunk, InputError, Reading, Sizes, chunks, open, title};
 use crate::table::table;
 use rewire::rank::{Change, Comparison, RankOptions};
@@ -48,9 +48,10 @@ pub fn run(against: &Path, options: &Verify, common: &Common, output: &mut Outpu
         allow_unread: options.models.weights.allow_unread,
         ..RankOptions::default()
     };
-    let against = load(Some(against), common, with.clone())?;
+    let with = with_common(common, with);
+    let against = load(Some(against), &with)?;
     let with = RankOptions { precision: options.models.stored.precision(), ..with };
-    let model = load(options.models.model.as_deref(), common, with)?;
+    let model = load(options.models.model.as_deref(), &with)?;
     let mut comparison = Comparison::new(&model, &against)?;
     let data = options.models.data.as_deref();
     let reading = Reading { empty: model.batch(), sizes: Sizes::default(), rejects: false };

@@ -1,12 +1,15 @@
 //! Whole models, traced from their configurations.
 
 pub mod dlrm_hstu;
+mod features;
+pub mod hstu_match;
 pub mod semantic_ids;
 
 use crate::modules::ConfigError;
 use rewire_graph::Coded;
 use rewire_graph::op::Parameter;
 use rewire_graph::{DType, Graph, GraphError, TensorSizeError};
+use serde::de::DeserializeOwned;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
@@ -44,6 +47,17 @@ impl Coded for ModelError {
             other => other.into(),
         }
     }
+}
+
+/// A configuration from the text of a `config.json`.
+fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, ModelError> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let config = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let (keys, source) = (error.path().to_string(), error.into_inner());
+        if keys == "." || !source.is_data() { ModelError::Parse(source) } else { ModelError::Key { keys, source } }
+    })?;
+    deserializer.end()?;
+    Ok(config)
 }
 
 /// A parameter of a graph.

@@ -1,7 +1,7 @@
 use rewire_graph::{Scope, Tensor};
 
 /// `x W^T + c` with the parameters `weight` `[out, in]` and `bias` of the module `name`.
-pub(super) fn linear(scope: &Scope, name: &str, x: &Tensor, out: usize) -> Tensor {
+pub(crate) fn linear(scope: &Scope, name: &str, x: &Tensor, out: usize) -> Tensor {
     scope.module(name, |scope| {
         let weight = scope.weight("weight", &[out.into(), x.width().into()]);
         x.linear(&weight, Some(&scope.weight("bias", &[out.into()])))

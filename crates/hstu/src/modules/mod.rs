@@ -45,7 +45,7 @@ pub use stu_stack::{CachedRows, HistoryCache, StuStack, StuStackOutput};
 pub use transducer::{HstuTransducer, TransducerOutput};
 
 use crate::number::{F32, MOST_EXACT, is_f32};
-pub(crate) use layers::normed_swish_mlp;
+pub(crate) use layers::{linear, normed_swish_mlp};
 use rewire_graph::HostTensor;
 pub use rewire_graph::Mode;
 use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};

@@ -87,6 +87,14 @@ pub enum RankError {
         /// How often.
         times: usize,
     },
+    /// Vectors that are compared have different numbers of elements.
+    #[error("vectors have {actual} elements: expected {expected}, as those of items")]
+    Width {
+        /// Elements of a vector.
+        actual: usize,
+        /// Elements of a vector of an item.
+        expected: usize,
+    },
     /// The model gave something else than one finite number a candidate and task.
     #[error("the model's output `{output}` {reason}")]
     Output {

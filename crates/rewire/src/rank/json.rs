@@ -99,7 +99,9 @@ impl<'de> Visitor<'de> for RequestSeed<'_, '_> {
         }
         let missing = |name| A::Error::custom(format!("the key `{name}` is missing"));
         let user = user.ok_or_else(|| missing("user"))?;
-        match lists.iter().find(|(_, _, found)| !found) {
+        let schema = row.schema();
+        let is_read = |group: Group| schema.group(group).iter().any(|column| column.required);
+        match lists.iter().find(|(group, _, found)| !found && is_read(*group)) {
             Some((_, name, _)) => Err(missing(name)),
             None => Ok(user),
         }

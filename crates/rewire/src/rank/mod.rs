@@ -5,9 +5,11 @@ mod cached;
 mod caches;
 mod columns;
 mod comparison;
+mod embedder;
 mod error;
 #[cfg(feature = "files")]
 mod files;
+mod index;
 mod json;
 mod lists;
 mod options;
@@ -37,9 +39,11 @@ pub use batch::Batch;
 pub use caches::{CacheLimits, CacheReport, Caches};
 pub use columns::{Columns, ColumnsError, Integers};
 pub use comparison::{Change, Comparison, ComparisonError};
+pub use embedder::{Embedded, Embedder, Vectors};
 pub use error::{RankError, RequestError, RequestFault};
 #[cfg(feature = "files")]
 pub use files::{is_model, read_config, read_config_text, read_weights};
+pub use index::Index;
 pub use json::{JsonError, whole};
 pub use options::{RankOptions, parse_config};
 pub use package::{PackOptions, pack};

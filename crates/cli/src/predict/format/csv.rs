@@ -9,13 +9,15 @@ use std::io::{self, Write};
 pub struct Records {
     names: Vec<String>,
     writer: Writer<Vec<u8>>,
+    /// What stands between the elements of a vector.
+    separator: u8,
     field: Vec<u8>,
 }
 
 impl Records {
-    pub fn new(fields: &[Field]) -> Self {
+    pub fn new(fields: &[Field], separator: u8) -> Self {
         let names = fields.iter().map(|field| field.name.clone()).collect();
-        Self { names, writer: Writer::from_writer(Vec::new()), field: Vec::new() }
+        Self { names, writer: Writer::from_writer(Vec::new()), separator, field: Vec::new() }
     }
 }
 
@@ -35,6 +37,12 @@ impl Encoder for Records {
                     Data::Integers(values) => put(&mut self.field, values.get(row))?,
                     Data::Doubles(values) => put(&mut self.field, values.get(row))?,
                     Data::Floats(values) => put(&mut self.field, values.get(row))?,
+                    Data::Vectors { .. } => {
+                        for (at, element) in column.vector(row).iter().enumerate() {
+                            self.field.extend((at > 0).then_some(self.separator));
+                            put(&mut self.field, Some(element))?;
+                        }
+                    }
                 }
                 self.writer.write_field(&self.field)?;
             }

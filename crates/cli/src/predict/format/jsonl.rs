@@ -35,6 +35,7 @@ impl Encoder for Lines {
                     Data::Integers(values) => put(&mut self.bytes, values.get(row))?,
                     Data::Doubles(values) => put(&mut self.bytes, values.get(row))?,
                     Data::Floats(values) => put(&mut self.bytes, values.get(row))?,
+                    Data::Vectors { .. } => put(&mut self.bytes, Some(column.vector(row)))?,
                 }
             }
             self.bytes.extend_from_slice(b"}\n");

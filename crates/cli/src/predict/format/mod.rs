@@ -6,7 +6,7 @@ mod jsonl;
 mod parquet;
 
 use super::PredictError;
-use super::frame::Frame;
+use super::frame::{Data, Frame};
 use crate::requests::Kind;
 use std::io;
 use std::path::Path;
@@ -28,9 +28,9 @@ pub trait Encoder {
 #[derive(Clone, Debug)]
 pub struct Field {
     pub name: String,
-    /// Its place among the columns of any types.
+    /// What it holds, without rows.
     #[cfg_attr(not(feature = "parquet"), expect(dead_code))]
-    pub any: Option<usize>,
+    pub data: Data,
 }
 
 /// A kind of file.
@@ -58,16 +58,17 @@ impl Format {
         self == Self::Parquet
     }
 
-    /// What writes a file, which goes on behind the rows of `foot` if there is one.
+    /// What writes a file, which goes on behind the rows of `foot` if there is one, with `separator` in the lists of CSV.
     pub fn encoder(
         self,
         fields: Vec<Field>,
         #[cfg_attr(not(feature = "parquet"), expect(unused_variables))] foot: Option<&[u8]>,
+        separator: u8,
         file: &str,
     ) -> Result<Box<dyn Encoder>, PredictError> {
         match self {
             Self::JsonLines => Ok(Box::new(jsonl::Lines::new(&fields))),
-            Self::Csv => Ok(Box::new(csv::Records::new(&fields))),
+            Self::Csv => Ok(Box::new(csv::Records::new(&fields, separator))),
             #[cfg(feature = "parquet")]
             Self::Parquet => {
                 let groups = parquet::Groups::new(fields, foot);

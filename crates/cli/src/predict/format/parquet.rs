@@ -39,7 +39,7 @@ impl Groups {
             .set_offset_index_disabled(true)
             .set_created_by(format!("rewire version {}", env!("CARGO_PKG_VERSION")));
         let mut groups = Self {
-            kinds: vec![None; fields.iter().filter(|field| field.any.is_some()).count()],
+            kinds: Vec::new(),
             fields,
             properties: Arc::new(properties.build()),
             schema: None,
@@ -58,27 +58,27 @@ impl Groups {
     }
 
     /// The columns of the file, by the values there were.
-    fn schema(&self, frame: Option<&Frame>) -> io::Result<TypePtr> {
+    fn schema(&self) -> io::Result<TypePtr> {
         if let Some(schema) = &self.schema {
             return Ok(schema.clone());
         }
-        let field = |(at, field): (usize, &Field)| {
-            let data = frame.and_then(|frame| frame.columns.get(at));
-            let kind = field.any.and_then(|any| self.kinds.get(any).copied().flatten());
-            let (physical, is_text) = match (data, kind, field.any) {
-                (Some(Data::Integers(_)), ..) | (_, Some(Kind::Integer), _) => (Physical::INT64, false),
-                (Some(Data::Doubles(_)), ..) | (_, Some(Kind::Float), _) => (Physical::DOUBLE, false),
-                (Some(Data::Floats(_)), ..) => (Physical::FLOAT, false),
-                (_, Some(Kind::Bool), _) => (Physical::BOOLEAN, false),
-                _ => (Physical::BYTE_ARRAY, true),
+        let mut kinds = self.kinds.iter().copied();
+        let column = |field: &Field| {
+            let kind = if let Data::Values(_) = field.data { kinds.next().flatten() } else { None };
+            let is_any = matches!(field.data, Data::Values(_)) && field.name != "user";
+            let repetition = if is_any { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+            let leaf = |name, physical| Type::primitive_type_builder(name, physical).with_repetition(repetition);
+            let column = match (&field.data, kind) {
+                (Data::Vectors { .. }, _) => return vectors(&field.name),
+                (Data::Integers(_), _) | (_, Some(Kind::Integer)) => leaf(&field.name, Physical::INT64),
+                (Data::Doubles(_), _) | (_, Some(Kind::Float)) => leaf(&field.name, Physical::DOUBLE),
+                (Data::Floats(_), _) => leaf(&field.name, Physical::FLOAT),
+                (_, Some(Kind::Bool)) => leaf(&field.name, Physical::BOOLEAN),
+                _ => leaf(&field.name, Physical::BYTE_ARRAY).with_logical_type(Some(LogicalType::String)),
             };
-            let is_required = field.any.is_none() || field.name == "user";
-            let repetition = if is_required { Repetition::REQUIRED } else { Repetition::OPTIONAL };
-            let column = Type::primitive_type_builder(&field.name, physical).with_repetition(repetition);
-            let column = column.with_logical_type(is_text.then_some(LogicalType::String));
             column.build().map(Arc::new)
         };
-        let columns = self.fields.iter().enumerate().map(field).collect::<Result<_, _>>().map_err(unwritten)?;
+        let columns = self.fields.iter().map(column).collect::<Result<_, _>>().map_err(unwritten)?;
         let schema = Type::group_type_builder("predictions").with_fields(columns).build();
         schema.map(Arc::new).map_err(unwritten)
     }
@@ -115,7 +115,7 @@ impl Encoder for Groups {
         if self.waiting.is_empty() {
             return Ok(Vec::new());
         }
-        let schema = self.schema(self.waiting.first())?;
+        let schema = self.schema()?;
         let (bytes, group) = self.encode(&schema).map_err(unwritten)?;
         let by = i64::try_from(position).map_err(io::Error::other)? - MAGIC.len() as i64;
         self.rows += group.num_rows();
@@ -126,7 +126,7 @@ impl Encoder for Groups {
     }
 
     fn foot(&self) -> io::Result<Vec<u8>> {
-        let schema = Arc::new(SchemaDescriptor::new(self.schema(None)?));
+        let schema = Arc::new(SchemaDescriptor::new(self.schema()?));
         let created = Some(self.properties.created_by().to_owned());
         let file = FileMetaData::new(1, self.rows, created, None, schema, None);
         let metadata = ParquetMetaData::new(file, self.groups.clone());
@@ -150,12 +150,24 @@ fn moved(group: RowGroupMetaData, by: i64, ordinal: usize) -> Result<RowGroupMet
     offset.into_iter().fold(group, |group, offset| group.set_file_offset(offset)).build()
 }
 
+/// A column of lists of numbers.
+fn vectors(name: &str) -> Result<TypePtr, ParquetError> {
+    let element = Type::primitive_type_builder("element", Physical::FLOAT).with_repetition(Repetition::REQUIRED);
+    let list = Type::group_type_builder("list").with_repetition(Repetition::REPEATED);
+    let list = list.with_fields(vec![Arc::new(element.build()?)]).build()?;
+    let column = Type::group_type_builder(name).with_repetition(Repetition::REQUIRED);
+    column.with_logical_type(Some(LogicalType::List)).with_fields(vec![Arc::new(list)]).build().map(Arc::new)
+}
+
 /// Writes the next column of a group.
 fn put<'a>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     column: &TypePtr,
     parts: impl Iterator<Item = &'a Data>,
 ) -> Result<(), ParquetError> {
+    if column.is_group() {
+        return put_vectors(group, parts);
+    }
     match column.get_physical_type() {
         Physical::BOOLEAN => put_as::<BoolType>(
             group,
@@ -227,10 +239,28 @@ fn put_as<T: DataType>(
     column: &TypePtr,
     (values, levels): (Vec<T::T>, Vec<i16>),
 ) -> Result<(), ParquetError> {
-    let none = || ParquetError::General("a column is missing".into());
-    let mut writer = group.next_column()?.ok_or_else(none)?;
+    let mut writer = group.next_column()?.ok_or_else(missing)?;
     writer.typed::<T>().write_batch(&values, column.is_optional().then_some(&levels), None)?;
     writer.close()
+}
+
+/// Writes a column of vectors, each a list.
+fn put_vectors<'a>(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    parts: impl Iterator<Item = &'a Data>,
+) -> Result<(), ParquetError> {
+    let mut writer = group.next_column()?.ok_or_else(missing)?;
+    for part in parts {
+        let Data::Vectors { width, values } = part else { continue };
+        let repetitions: Vec<i16> = (0..values.len()).map(|at| i16::from(at % width > 0)).collect();
+        let definitions = vec![1; values.len()];
+        writer.typed::<FloatType>().write_batch(values, Some(&definitions), Some(&repetitions))?;
+    }
+    writer.close()
+}
+
+fn missing() -> ParquetError {
+    ParquetError::General("a column is missing".into())
 }
 
 fn unwritten(error: ParquetError) -> io::Error {

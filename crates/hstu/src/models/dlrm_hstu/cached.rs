@@ -96,7 +96,7 @@ impl Model {
         let batch = scope.size("users");
         let candidates = self.candidates(scope, &batch);
         let reads_context = self.transducer.hstu.config.input_preprocessor.targets_read_context();
-        let context = if reads_context { self.context(scope, "candidate.contextual", &batch) } else { None };
+        let context = if reads_context { self.tables.context(scope, "candidate.contextual", &batch) } else { None };
         let time = scope.input("candidate.query_time", DType::I64, std::slice::from_ref(&batch));
         let rows = scope.lengths("history.lengths", &batch);
         let index = scope.input("history", DType::U32, std::slice::from_ref(&rows.total));
@@ -112,9 +112,9 @@ impl Model {
     fn keep(&self, config: &Config, scope: &Scope, cache: &HistoryCache) {
         let batch = scope.size("histories");
         let features = Features {
-            uih: self.history(scope, &batch),
+            uih: self.tables.history(scope, &batch, &self.transducer.hstu.config),
             candidates: None,
-            contextual: self.context(scope, "contextual", &batch),
+            contextual: self.tables.context(scope, "contextual", &batch),
         };
         let time = scope.input("uih.query_time", DType::I64, std::slice::from_ref(&batch));
         let before = config.is_appendable().then(|| {

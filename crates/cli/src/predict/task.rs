@@ -1,0 +1,54 @@
+//! What is computed for every request.
+
+use super::frame::{Data, Frame};
+use crate::error::CliError;
+use crate::rank::Fitted;
+use crate::requests::{Cell, Value};
+use rewire::rank::{Batch, Schema, User};
+use rewire::runtime::Report;
+
+/// A model that makes rows of requests.
+pub trait Task: Send + Sync {
+    /// What it reads.
+    fn schema(&self) -> &Schema;
+
+    /// No requests yet.
+    fn batch(&self) -> Batch;
+
+    /// What it runs on.
+    fn report(&self) -> Report;
+
+    /// Rows that a sequence has at most.
+    fn max_seq_len(&self) -> usize;
+
+    /// The columns before those that are carried along, without rows.
+    fn columns(&self) -> Vec<(String, Data)>;
+
+    /// The rows of a batch, in its order.
+    fn compute(&self, batch: &Batch, carried: Vec<Vec<Cell>>) -> Result<(Frame, Fitted), CliError>;
+}
+
+/// The values of columns that are carried along, for the rows of each request: its candidates, if there is a value for each.
+pub fn by_row(carried: Vec<Vec<Cell>>, counts: &[usize]) -> impl Iterator<Item = Data> {
+    carried.into_iter().map(move |cells| {
+        let mut values = Vec::with_capacity(counts.iter().sum());
+        for (cell, &count) in cells.into_iter().zip(counts) {
+            match cell {
+                Cell::One(value) => values.extend(std::iter::repeat_n(value, count)),
+                Cell::Each(mut each) => {
+                    each.resize(count, Value::Null);
+                    values.extend(each);
+                }
+            }
+        }
+        Data::Values(values)
+    })
+}
+
+/// The value of a user in a table.
+pub fn value_of(user: &User) -> Value {
+    match user {
+        User::Name(name) => Value::Text(name.clone()),
+        User::Number(number) => Value::Integer(*number),
+    }
+}

@@ -1,0 +1,134 @@
+//! Vectors of users and of items, and the items that suit users best.
+
+use super::PredictError;
+use super::frame::{Data, Frame};
+use super::task::{Task, by_row, value_of};
+use crate::error::CliError;
+use crate::rank::Fitted;
+use crate::requests::{Cell, open};
+use rewire::rank::{Batch, Embedder, Index, RankOptions, Schema, Vectors};
+use rewire::runtime::Report;
+use std::path::Path;
+
+/// Candidates of a catalogue that are embedded together.
+const CHUNK: usize = 1 << 14;
+
+impl Task for Embedder {
+    fn schema(&self) -> &Schema {
+        self.schema()
+    }
+
+    fn batch(&self) -> Batch {
+        self.batch()
+    }
+
+    fn report(&self) -> Report {
+        self.report()
+    }
+
+    fn max_seq_len(&self) -> usize {
+        self.max_seq_len()
+    }
+
+    /// `user`, `item` where there is a vector for every candidate, and `embedding`.
+    fn columns(&self) -> Vec<(String, Data)> {
+        let item = self.is_by_candidate().then_some(("item", Data::Integers(vec![])));
+        let columns = [
+            Some(("user", Data::Values(vec![]))),
+            item,
+            Some(("embedding", Data::Vectors { width: 0, values: vec![] })),
+        ];
+        columns.into_iter().flatten().map(|(name, data)| (name.to_owned(), data)).collect()
+    }
+
+    fn compute(&self, batch: &Batch, carried: Vec<Vec<Cell>>) -> Result<(Frame, Fitted), CliError> {
+        let Vectors { width, values, of, dropped_events } = self.embed(batch)?;
+        let mut counts = vec![0; batch.len()];
+        for (request, _) in &of {
+            counts.get_mut(*request).into_iter().for_each(|count: &mut usize| *count += 1);
+        }
+        let users = of.iter().filter_map(|(request, _)| batch.users().get(*request)).map(value_of).collect();
+        let mut columns = vec![Data::Values(users)];
+        if self.is_by_candidate() {
+            columns.push(Data::Integers(of.iter().map(|(_, item)| item.unwrap_or_default()).collect()));
+        }
+        columns.push(Data::Vectors { width, values });
+        columns.extend(by_row(carried, &counts));
+        Ok((Frame { rows: of.len(), columns }, Fitted::of_dropped(&dropped_events)))
+    }
+}
+
+/// The items of a catalogue that suit users best.
+pub struct Retrieval {
+    pub users: Embedder,
+    pub index: Index,
+    pub top: usize,
+}
+
+impl Retrieval {
+    /// Embeds the candidates of a catalogue, a file of requests.
+    pub fn new(
+        users: Embedder,
+        items: &Embedder,
+        catalogue: &Path,
+        top: usize,
+        options: &RankOptions,
+    ) -> Result<Self, CliError> {
+        if users.is_by_candidate() {
+            return Err(PredictError::NoUsers.into());
+        }
+        let mut input = open(Some(catalogue), items.schema())?;
+        let (mut ids, mut values, mut width, mut more) = (vec![], vec![], 0, true);
+        while more {
+            let mut batch = items.batch();
+            more = input.read(&mut batch, CHUNK)?;
+            let vectors = items.embed(&batch)?;
+            ids.extend(vectors.of.iter().filter_map(|(_, item)| *item));
+            values.extend(vectors.values);
+            width = vectors.width.max(width);
+        }
+        if ids.is_empty() {
+            return Err(PredictError::NoItems { file: catalogue.display().to_string() }.into());
+        }
+        let index = Index::new(&ids, &values, width, options)?;
+        Ok(Self { users, index, top })
+    }
+}
+
+impl Task for Retrieval {
+    fn schema(&self) -> &Schema {
+        self.users.schema()
+    }
+
+    fn batch(&self) -> Batch {
+        self.users.batch()
+    }
+
+    fn report(&self) -> Report {
+        self.users.report()
+    }
+
+    fn max_seq_len(&self) -> usize {
+        self.users.max_seq_len()
+    }
+
+    /// `user`, `item` and `score`.
+    fn columns(&self) -> Vec<(String, Data)> {
+        let columns =
+            [("user", Data::Values(vec![])), ("item", Data::Integers(vec![])), ("score", Data::Floats(vec![]))];
+        columns.map(|(name, data)| (name.to_owned(), data)).to_vec()
+    }
+
+    fn compute(&self, batch: &Batch, carried: Vec<Vec<Cell>>) -> Result<(Frame, Fitted), CliError> {
+        let vectors = self.users.embed(batch)?;
+        let best = self.index.top(&vectors.values, vectors.width, self.top)?;
+        let counts: Vec<usize> = best.iter().map(Vec::len).collect();
+        let users =
+            batch.users().iter().zip(&counts).flat_map(|(user, &count)| std::iter::repeat_n(value_of(user), count));
+        let mut columns = vec![Data::Values(users.collect())];
+        let (items, scores) = best.into_iter().flatten().unzip();
+        columns.extend([Data::Integers(items), Data::Floats(scores)]);
+        columns.extend(by_row(carried, &counts));
+        Ok((Frame { rows: counts.iter().sum(), columns }, Fitted::of_dropped(&vectors.dropped_events)))
+    }
+}

@@ -1,0 +1,137 @@
+//! The matching model HSTU-Match: a vector for every user, of history alone, and one for every item; how well they suit is their
+//! product.
+//!
+//! # Inputs
+//!
+//! Those of [`dlrm_hstu`](super::dlrm_hstu): users take `uih` and `contextual`, items the ids `candidate.<feature>`.
+//!
+//! # Output
+//!
+//! `embeddings`, `[B, E]` of users, `[C, E]` of items.
+
+use super::ModelError;
+use super::features::{self, FeatureConfig, FeatureGroups, InputSpec, Tables};
+use crate::modules::{
+    ConfigError, EmbeddingTable, Features, HstuConfig, HstuMatchEncoder, MlpConfig, Similarity, linear, rows, width,
+};
+use rewire_graph::{Graph, Scope, Tensor};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The length below which a vector counts as this long.
+const SHORTEST: f64 = 1e-6;
+
+/// A model's `config.json`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MatchConfig {
+    /// `hstu_match`.
+    pub model: String,
+    /// The tables by feature; a feature that is there twice is an error.
+    #[serde(deserialize_with = "features::unique")]
+    pub features: BTreeMap<String, FeatureConfig>,
+    /// Which features describe what.
+    pub feature_groups: FeatureGroups,
+    /// The pipeline of users.
+    pub hstu: HstuConfig,
+    /// From the features of an item to its vector; they are the vector where it is left out.
+    #[serde(default)]
+    pub item_mlp: Option<MlpConfig>,
+    /// Width of a last linear map of users and of items; none where it is 0.
+    #[serde(default)]
+    pub output_dim: usize,
+    /// What suits; all vectors have length 1 where it is the cosine.
+    #[serde(default)]
+    pub similarity: Similarity,
+    /// What every attention divides by.
+    pub max_seq_len: usize,
+}
+
+impl MatchConfig {
+    /// From the text of a `config.json`. Unknown keys are errors.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
+    pub fn from_json(text: &str) -> Result<Self, ModelError> {
+        super::from_json(text)
+    }
+
+    /// The inputs of both graphs.
+    pub fn inputs(&self) -> Vec<InputSpec> {
+        features::inputs(&self.features, &self.feature_groups, &self.hstu)
+    }
+
+    /// The parameters that are embedding tables, by name.
+    pub fn tables(&self) -> impl Iterator<Item = String> {
+        self.features.keys().map(|feature| EmbeddingTable::parameter(feature))
+    }
+
+    /// Checks what a configuration can be checked for without tracing it: the kind of model, and its sizes.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the key.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.model != "hstu_match" {
+            return Err(ConfigError::new("model", "`hstu_match`", format!("`{}`", self.model)));
+        }
+        rows("max_seq_len", self.max_seq_len)?;
+        if self.output_dim > 0 {
+            width("output_dim", self.output_dim)?;
+        }
+        if let Some(mlp) = &self.item_mlp {
+            mlp.check().map_err(|error| error.within("item_mlp"))?;
+        }
+        features::check(&self.features)
+    }
+
+    /// The vectors of users, `[B, E]`.
+    ///
+    /// # Errors
+    /// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
+    pub fn trace_users(&self) -> Result<Graph, ModelError> {
+        self.check()?;
+        let tables = Tables::new(&self.features, &self.feature_groups)?;
+        let hstu = tables.configure(&self.hstu, self.max_seq_len)?;
+        let encoder = HstuMatchEncoder::new(hstu).map_err(|error| error.within("hstu"))?;
+        let scope = Scope::new();
+        let batch = scope.size("users");
+        let uih = tables.history(&scope, &batch, &encoder.hstu.config);
+        let features = Features { uih, candidates: None, contextual: tables.context(&scope, "contextual", &batch) };
+        let users = scope.module("user_tower", |scope| {
+            let users = scope.module("_hstu_encoder", |scope| encoder.forward(scope, &features, None));
+            self.output(scope, users)
+        });
+        Ok(scope.finish(&[("embeddings", users)])?)
+    }
+
+    /// The vectors of items, `[C, E]`.
+    ///
+    /// # Errors
+    /// As [`MatchConfig::trace_users`].
+    pub fn trace_items(&self) -> Result<Graph, ModelError> {
+        self.check()?;
+        let tables = Tables::new(&self.features, &self.feature_groups)?;
+        let scope = Scope::new();
+        let items = tables.candidates(&scope, &scope.size("candidates"));
+        let items = scope.module("item_tower", |scope| {
+            let items = match &self.item_mlp {
+                Some(mlp) => scope.module("mlp", |scope| mlp.forward(scope, &items)),
+                None => items,
+            };
+            self.output(scope, items)
+        });
+        Ok(scope.finish(&[("embeddings", items)])?)
+    }
+
+    /// Vectors of the width and length that are compared.
+    fn output(&self, scope: &Scope, rows: Tensor) -> Tensor {
+        let rows = match self.output_dim {
+            0 => rows,
+            width => linear(scope, "output", &rows, width),
+        };
+        match self.similarity {
+            Similarity::InnerProduct => rows,
+            Similarity::Cosine => &rows / rows.square().sum(1).sqrt().clamp(Some(SHORTEST), None),
+        }
+    }
+}
