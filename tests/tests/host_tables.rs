@@ -71,8 +71,15 @@ fn stored(width: usize, dtype: DType) -> Plan {
 
 #[test]
 fn results_have_the_same_bits_wherever_tables_lie() {
-    for (width, dtype) in [(16, DType::F32), (25, DType::F32), (50, DType::F16), (25, DType::BF16), (25, DType::Rows8)]
-    {
+    for (width, dtype) in [
+        (16, DType::F32),
+        (25, DType::F32),
+        (50, DType::F16),
+        (25, DType::BF16),
+        (25, DType::Rows8),
+        (25, DType::Rows4),
+        (50, DType::Rows2),
+    ] {
         let (plan, parameters) = (stored(width, dtype), parameters(width));
         for kernel in [Kernel::Cpu, Kernel::Wgpu] {
             let Some(options) = options(kernel) else { continue };

@@ -164,10 +164,17 @@ pub struct Package {
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     /// The file to write.
-    #[arg(long, value_name = "FILE")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "check")]
+    pub out: Option<PathBuf>,
+    /// Read all of the package --model and of the file with its tables, say whether they are as they were written, and write nothing.
+    #[arg(long, requires = "model", conflicts_with = "out")]
+    pub check: bool,
     #[command(flatten)]
     pub stored: Stored,
+    /// Put embedding tables into a file of this name beside the package, which several packages may share: it stays as it is where
+    /// it holds the same tables already, and is an error where it holds others.
+    #[arg(long, value_name = "NAME", value_parser = file_name)]
+    pub tables_file: Option<String>,
     /// A device that the package is for beside the baseline: an adapter as for --adapter, or a file of JSON that tells what it
     /// offers. May be given several times.
     #[arg(long = "for", value_name = "ADAPTER")]
@@ -333,6 +340,14 @@ pub struct Profile {
     /// The file to write; stdout if left out.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Time the parts instead: lookups of the rows that inputs name, what computes with the rows, and the whole.
+    #[arg(long, conflicts_with = "output")]
+    pub parts: bool,
+    /// Seconds that each part is repeated for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, requires = "parts")]
+    pub seconds: f64,
+    #[command(flatten)]
+    pub placement: Placement,
     #[command(flatten)]
     pub sizes: Sizes,
     #[command(flatten)]
@@ -481,6 +496,14 @@ fn storage(text: &str) -> Result<DType, String> {
         "int4" => Ok(DType::Rows4),
         "int2" => Ok(DType::Rows2),
         name => dtype(name),
+    }
+}
+
+/// The name of a file in a folder that is told elsewhere.
+fn file_name(text: &str) -> Result<String, String> {
+    match std::path::Path::new(text).file_name() {
+        Some(name) if name == text => Ok(text.to_owned()),
+        _ => Err("expected the name of a file, without a folder".to_owned()),
     }
 }
 

@@ -50,11 +50,22 @@ fn measure(
     output: &mut Output,
 ) -> Result<Vec<Record>, CliError> {
     let bench = open(common, options.seconds, options.tuning)?;
-    let mut records = Vec::with_capacity(jobs.len());
+    let workloads = jobs.iter().map(|(name, shape)| workload(name, shape, &options.weights));
+    time(&bench, workloads, common, output)
+}
+
+/// Times workloads on a device, as [`measure`] does.
+pub fn time(
+    bench: &Bench,
+    workloads: impl ExactSizeIterator<Item = Result<Workload, CliError>>,
+    common: &Common,
+    output: &mut Output,
+) -> Result<Vec<Record>, CliError> {
+    let mut records = Vec::with_capacity(workloads.len());
     // Nothing where stderr is no terminal.
-    let progress = ProgressBar::new(jobs.len() as u64);
-    for (name, shape) in jobs {
-        let record = bench.run(&workload(name, shape, &options.weights)?);
+    let progress = ProgressBar::new(workloads.len() as u64);
+    for workload in workloads {
+        let record = bench.run(&workload?);
         if common.json {
             output.json(&record)?;
             output.flush()?;
@@ -72,13 +83,18 @@ fn measure(
 /// Opens the device, measures it and keeps what was measured for predictions. Kernels have the tuning, or those that were
 /// measured.
 pub fn open(common: &Common, seconds: f64, tuning: Option<Tuning>) -> Result<Bench, CliError> {
+    open_with(common, tuning, BenchOptions { seconds, ..BenchOptions::default() })
+}
+
+/// [`open`] with the seconds and places of `options`.
+pub fn open_with(common: &Common, tuning: Option<Tuning>, options: BenchOptions) -> Result<Bench, CliError> {
     let with = BenchOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
-        seconds,
         tunings: if tuning.is_none() { caches::tunings() } else { None },
         tuning: tuning.unwrap_or_default(),
         pipelines: caches::pipelines(),
+        ..options
     };
     let bench = Bench::new(&with)?;
     let keep = |path: &Path| Machines::read(path)?.insert(&bench.adapter(), *bench.machine());

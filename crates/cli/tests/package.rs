@@ -1,7 +1,12 @@
 //! Packages: they rank as the folder that they were made of, load for good, and are whole or absent.
 #![allow(clippy::unwrap_used)]
 
+#[path = "package/interrupted.rs"]
+#[cfg(target_os = "linux")]
+mod interrupted;
 mod program;
+#[path = "package/tables.rs"]
+mod tables;
 
 use program::{DEMO, Folder, Run, run};
 use serde_json::{Value, json};
@@ -115,6 +120,14 @@ fn every_command_takes_a_package() {
     all(&["graph", &model]);
     all(&["bench", &model, "--kernel", "cpu", "--seconds", "0", "--batch", "2"]);
     all(&["profile", &model, "--kernel", "cpu", "--batch", "2"]);
+    let parts = ["profile", &model, "--kernel", "cpu", "--batch", "2", "--parts", "--seconds", "0", "--json"];
+    for place in ["device", "host"] {
+        let parts = run(&[&parts[..], &["--tables-on", place]].concat());
+        assert_eq!(parts.code, Some(0), "{}", parts.stderr);
+        let names: Vec<Value> = parts.json().into_iter().map(|part| part["op"].clone()).collect();
+        assert_eq!(names, ["lookup", "dense", "whole"]);
+    }
+    run(&["profile", "addmm", "--kernel", "cpu", "--parts"]).failed_with(&["addmm has no two parts"]);
     all(&["rank", "--model", &model, "--kernel", "cpu", "--data", &data]);
     let text = std::fs::read_to_string(&data).unwrap();
     let labelled = text.lines().map(|line| {
@@ -131,14 +144,12 @@ fn every_command_takes_a_package() {
 
 #[test]
 fn packages_of_all_formats_load_for_good() {
-    let lines = |name: &str| -> Vec<Value> {
-        let text = std::fs::read_to_string(kept(name)).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
-    for format in ["format-1", "format-2"] {
+    for format in ["format-1", "format-2", "format-3"] {
+        let text = std::fs::read_to_string(kept(&format!("{format}.jsonl"))).unwrap();
+        let then: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let now = ranked(&rank(&kept(&format!("{format}.rewire")), &["--data", &kept("users.jsonl")]));
-        let difference = largest_difference(&now, &lines(&format!("{format}.jsonl")));
-        assert!(difference < 1e-5, "{format}: {difference}");
+        let difference = largest_difference(&now, &then);
+        assert!(difference < 1e-5, "{format} {difference}");
     }
 }
 
@@ -165,9 +176,9 @@ fn what_is_no_whole_package_is_an_error() {
         changed(|bytes| bytes[at] ^= 1).failed_with(&["x.rewire is not a good package", "is not what was written"]);
     }
     let later = |bytes: &mut Vec<u8>| {
-        bytes[8..24].copy_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0]);
+        bytes[8..24].copy_from_slice(&[4, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0]);
     };
-    changed(later).failed_with(&["has format 3: this program reads up to 2, rewire 0.9.3 reads it"]);
+    changed(later).failed_with(&["has format 4: this program reads up to 3, rewire 0.9.3 reads it"]);
     rank("/nonexistent/x.rewire", &[]).failed_with(&["cannot read /nonexistent/x.rewire: No such file"]);
 }
 
@@ -214,65 +225,4 @@ fn a_model_that_is_not_good_makes_no_package() {
     run(&["package", "--model", &large, "--dtype", "f16", "--out", &file.display().to_string()]).failed_with(&["inf"]);
     assert!(!file.exists());
     run(&["package", "--out", "/nonexistent/x.rewire"]).failed_with(&["cannot write /nonexistent/x.rewire"]);
-}
-
-/// A package that is written over another one, and what ends it.
-#[cfg(target_os = "linux")]
-mod interrupted {
-    use super::*;
-    use program::finish;
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::{Command, Stdio};
-    use std::thread::sleep;
-    use std::time::Duration;
-
-    /// Files that may have 100 KiB at most.
-    const FULL: &str = "trap '' XFSZ; ulimit -f 200;";
-    /// The same, but the signal that says so kills.
-    const KILLED: &str = "ulimit -c 0; ulimit -f 200;";
-
-    fn packaging(before: &str, file: &Path) -> Command {
-        let mut command = Command::new("sh");
-        let script = format!("{before} exec \"$0\" package --dtype f16 --out \"$1\"");
-        command.args(["-c", &script, env!("CARGO_BIN_EXE_rewire")]).arg(file);
-        command
-    }
-
-    fn old(folder: &Folder) -> (PathBuf, Vec<u8>) {
-        let file = folder.0.join("model.rewire");
-        package(&file, &[]);
-        let bytes = std::fs::read(&file).unwrap();
-        (file, bytes)
-    }
-
-    #[test]
-    fn a_full_disk_leaves_the_old_package() {
-        let folder = Folder::new();
-        let (file, bytes) = old(&folder);
-        finish(&mut packaging(FULL, &file)).failed_with(&["cannot write", "File too large"]);
-        let status = packaging(KILLED, &file).stderr(Stdio::null()).status().unwrap();
-        assert_eq!(status.signal(), Some(libc::SIGXFSZ), "{status}");
-        assert!(std::fs::read(&file).unwrap() == bytes);
-        let other = folder.0.join("other.rewire");
-        finish(&mut packaging(FULL, &other)).failed_with(&["cannot write", "File too large"]);
-        assert!(!other.exists());
-    }
-
-    #[test]
-    fn a_kill_leaves_the_old_package_or_the_new() {
-        let folder = Folder::new();
-        let (file, old) = old(&folder);
-        let whole = folder.0.join("whole.rewire");
-        assert_eq!(finish(&mut packaging("", &whole)).code, Some(0));
-        let new = std::fs::read(&whole).unwrap();
-        for round in 0..12 {
-            std::fs::write(&file, &old).unwrap();
-            let mut child = packaging("", &file).stdout(Stdio::null()).spawn().unwrap();
-            sleep(Duration::from_millis(20 + 25 * round));
-            child.kill().unwrap();
-            child.wait().unwrap();
-            let found = std::fs::read(&file).unwrap();
-            assert!(found == old || found == new, "round {round}: {} bytes", found.len());
-        }
-    }
 }

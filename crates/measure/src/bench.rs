@@ -8,7 +8,7 @@ use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_runtime::{
     Detail, Gpu, Inputs, Kernel, Model, ModelOptions, Outputs, PipelineStore, Profile, RunError, RunValue, Session,
-    TuningStore, measure_machine,
+    Tables, TuningStore, measure_machine,
 };
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,10 @@ pub struct BenchOptions {
     pub tunings: Option<TuningStore>,
     /// Where compiled kernels are kept for later processes.
     pub pipelines: Option<PipelineStore>,
+    /// Where embedding tables lie.
+    pub tables: Tables,
+    /// Bytes that parameters may take together, see [`ModelOptions::parameter_bytes`].
+    pub parameter_bytes: Option<u64>,
 }
 
 impl Default for BenchOptions {
@@ -38,6 +42,8 @@ impl Default for BenchOptions {
             tuning: Tuning::default(),
             tunings: None,
             pipelines: None,
+            tables: Tables::Auto,
+            parameter_bytes: None,
         }
     }
 }
@@ -84,6 +90,8 @@ impl Bench {
             tuning: options.tuning,
             tunings: options.tunings.clone(),
             pipelines: options.pipelines.clone(),
+            tables: options.tables,
+            parameter_bytes: options.parameter_bytes,
             ..ModelOptions::default()
         };
         Ok(Self { gpu, machine, seconds: options.seconds, session })

@@ -20,6 +20,12 @@ pub enum BenchError {
         /// The names that there are.
         known: String,
     },
+    /// There are no two parts.
+    #[error("{name} has no two parts: it looks up no rows of tables by its inputs")]
+    NoLookups {
+        /// The operator, module or model.
+        name: String,
+    },
     /// There is no standard shape of a name.
     #[error("there is no shape `{name}`: expected {known}")]
     UnknownShape {

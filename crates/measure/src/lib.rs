@@ -19,6 +19,7 @@ mod machines;
 mod noise;
 mod ops;
 mod page;
+mod parts;
 mod record;
 mod roofline;
 mod shape;

@@ -70,10 +70,12 @@ impl Coded for WeightsError {
 struct Entry {
     dtype: DType,
     shape: Vec<usize>,
+    /// The file, and where in it.
+    file: usize,
     bytes: Range<usize>,
 }
 
-/// The tensors of a safetensors file by name.
+/// The tensors of a safetensors file by name, or of several.
 ///
 /// A tensor is decoded when it is asked for. It shares the file's bytes where they are not borrowed. `U8` is rows that end with a scale and a bias each:
 /// [`DType::Rows8`], or what the entry `rewire.rows` of the file's metadata says, JSON with names and types.
@@ -85,7 +87,7 @@ struct Entry {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Weights<'a> {
-    data: Data<'a>,
+    files: Vec<Data<'a>>,
     entries: BTreeMap<String, Entry>,
     metadata: BTreeMap<String, String>,
 }
@@ -197,16 +199,28 @@ impl<'a> Weights<'a> {
             };
             let start = header + 8;
             let bytes = start + info.data_offsets.0..start + info.data_offsets.1;
-            entries.insert(name, Entry { dtype, shape, bytes });
+            entries.insert(name, Entry { dtype, shape, file: 0, bytes });
         }
-        Ok(Self { data, entries, metadata })
+        Ok(Self { files: vec![data], entries, metadata })
+    }
+
+    /// These and the tensors of another file, those of names that are here as well left out.
+    pub fn and(mut self, other: &Self) -> Self {
+        let first = self.files.len();
+        self.files.extend(other.files.iter().cloned());
+        for (name, entry) in &other.entries {
+            let moved = || Entry { file: first + entry.file, ..entry.clone() };
+            self.entries.entry(name.clone()).or_insert_with(moved);
+        }
+        self
     }
 
     /// The tensor of a name.
     pub fn get(&self, name: &str) -> Option<HostTensor> {
         let entry = self.entries.get(name)?;
-        let bytes = self.data.bytes().get(entry.bytes.clone())?;
-        let data: SharedBytes = match (entry.dtype, &self.data) {
+        let file = self.files.get(entry.file)?;
+        let bytes = file.bytes().get(entry.bytes.clone())?;
+        let data: SharedBytes = match (entry.dtype, file) {
             (DType::Bool, _) => {
                 Arc::new(bytes.iter().flat_map(|&byte| u32::from(byte != 0).to_le_bytes()).collect::<Vec<u8>>())
             }
@@ -247,7 +261,17 @@ pub fn serialize(
     tensors: &BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, WeightsError> {
-    let mut metadata: HashMap<String, String> = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    let metadata = HashMap::from_iter(with_rows(tensors, metadata)?);
+    let views = tensors.iter().map(|(name, tensor)| (name.as_str(), View::of(tensor)));
+    safetensors::serialize(views, Some(metadata)).map_err(|error| format_error(&error, 0))
+}
+
+/// The metadata with the types of rows that bytes do not tell.
+fn with_rows(
+    tensors: &BTreeMap<String, HostTensor>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, WeightsError> {
+    let mut metadata = metadata.clone();
     let is_told = |dtype: DType| !dtype.format().is_written() && dtype != DType::Rows8;
     let told = tensors.iter().filter(|(_, tensor)| is_told(tensor.dtype()));
     let told: BTreeMap<&String, &str> = told.map(|(name, tensor)| (name, tensor.dtype().format().name)).collect();
@@ -255,12 +279,36 @@ pub fn serialize(
         let told = serde_json::to_string(&told).map_err(|error| told_wrong(&error, 0))?;
         metadata.insert(ROWS.to_owned(), told);
     }
-    let views = tensors.iter().map(|(name, tensor)| (name.as_str(), View::of(tensor)));
-    safetensors::serialize(views, Some(metadata)).map_err(|error| format_error(&error, 0))
+    Ok(metadata)
+}
+
+/// The header of a safetensors file with these tensors and this metadata, its length included, and what follows in its order: those of larger elements first, which keeps all aligned.
+#[cfg(feature = "files")]
+pub(crate) fn header<'a>(
+    tensors: &'a BTreeMap<String, HostTensor>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<(Vec<u8>, Vec<View<'a>>), WeightsError> {
+    use safetensors::View as _;
+    let mut views: Vec<_> = tensors.iter().map(|(name, tensor)| (name, View::of(tensor))).collect();
+    views.sort_by_key(|(_, view)| std::cmp::Reverse(view.tensor.dtype().format().bits));
+    let mut entries =
+        serde_json::Map::from_iter([("__metadata__".to_owned(), serde_json::json!(with_rows(tensors, metadata)?))]);
+    let mut end = 0;
+    for (name, view) in &views {
+        let start = end;
+        end += view.data_len();
+        let (dtype, shape) = (view.dtype(), &view.shape);
+        let entry = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, end] });
+        entries.insert((*name).clone(), entry);
+    }
+    let mut text = serde_json::Value::Object(entries).to_string().into_bytes();
+    text.resize(text.len().next_multiple_of(8), b' ');
+    let header = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
+    Ok((header, views.into_iter().map(|(_, view)| view).collect()))
 }
 
 /// A tensor as a file holds it.
-struct View<'a> {
+pub(crate) struct View<'a> {
     tensor: &'a HostTensor,
     shape: Vec<usize>,
 }

@@ -87,12 +87,20 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
 /// # Errors
 /// What the system says; what was there before stays then.
 pub fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
+    replace_file_with(path, |file| file.write_all(content))
+}
+
+/// [`replace_file`] with what `write` puts into the file, which is empty.
+///
+/// # Errors
+/// As [`replace_file`], and those of `write`.
+pub fn replace_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     // Before the new file, which may need the room.
     drop(remove_abandoned(path));
     let (own, mut file) = partial(path)?;
     let written = std::fs::metadata(path)
         .map_or(Ok(()), |old| file.set_permissions(old.permissions()))
-        .and_then(|()| file.write_all(content))
+        .and_then(|()| write(&mut file))
         // Some file systems say only here that the disk is full.
         .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&own, path));

@@ -26,6 +26,31 @@ pub enum PackageError {
         /// What is wrong.
         source: Box<PackageError>,
     },
+    /// A file cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file beside the package has to hold its tables, and does not.
+    #[error("{} does not hold the tables of the package", path.display())]
+    Tables {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<PackageError>,
+    },
+    /// The file holds tables, and not those that are meant.
+    #[error("its tables are others: names, types, shapes or content differ")]
+    OtherTables,
+    /// Its tables are in a file of their own, which was not given.
+    #[error("its tables are in the file `{file}`: read both")]
+    NoTables {
+        /// The name of the file.
+        file: String,
+    },
     /// It is something else.
     #[error("it does not begin as a package does")]
     NotPackage,
@@ -72,7 +97,7 @@ impl PackageError {
 impl Coded for PackageError {
     fn code(&self) -> &'static str {
         match self {
-            Self::File { source, .. } => source.code(),
+            Self::File { source, .. } | Self::Tables { source, .. } => source.code(),
             Self::Weights(source) => source.code(),
             other => other.into(),
         }

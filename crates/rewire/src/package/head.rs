@@ -2,6 +2,7 @@
 
 use super::PackageError;
 use super::header::BYTES;
+use super::tables::Identity;
 use rewire_graph::DType;
 use rewire_graph_rewrite::plan::{Named, Plan};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,9 @@ pub(super) struct Head {
     pub config: Option<String>,
     pub inputs: Vec<Vocabulary>,
     pub outputs: Vec<Vocabulary>,
+    /// The file of the tables, if they are in one of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tables: Option<Identity>,
     /// In the order in which they lie there.
     parts: Vec<PartLength>,
 }
@@ -49,10 +53,15 @@ fn aligned(end: usize) -> Option<usize> {
 
 impl Head {
     /// What follows the header of a package with these parts.
-    pub fn content(plan: &Plan, config: Option<&str>, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, PackageError> {
+    pub fn content(
+        plan: &Plan,
+        config: Option<&str>,
+        tables: Option<Identity>,
+        parts: &[(&str, &[u8])],
+    ) -> Result<Vec<u8>, PackageError> {
         let lengths = parts.iter().map(|(name, part)| PartLength { name: (*name).to_owned(), bytes: part.len() });
         let (inputs, outputs) = vocabulary(plan);
-        let head = Self { config: config.map(str::to_owned), inputs, outputs, parts: lengths.collect() };
+        let head = Self { config: config.map(str::to_owned), inputs, outputs, tables, parts: lengths.collect() };
         let head = serde_json::to_vec(&head).map_err(|error| PackageError::part("head", error))?;
         let mut content = (head.len() as u64).to_le_bytes().to_vec();
         content.extend(head);

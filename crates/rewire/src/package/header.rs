@@ -8,7 +8,7 @@ use twox_hash::XxHash3_128;
 pub(super) const MAGIC: [u8; 8] = *b"rewire\r\n";
 
 /// The newest format that this program reads and writes.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// Bytes of a header.
 pub(super) const BYTES: usize = 48;

@@ -4,13 +4,17 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 0..8 | `rewire\r\n` |
-//! | 8..12 | the format: 2 where parameters are rows of 4 or 2 bits, else 1 |
+//! | 8..12 | the format: 3 where tables are in a file of their own, else 2 where parameters are rows of 4 or 2 bits, else 1 |
 //! | 12..24 | the version of the program that wrote it: major, minor, patch |
 //! | 24..32 | bytes of the file |
 //! | 32..48 | XXH3 of all other bytes, 128 bits |
 //! | 48..56 | bytes of the head |
 //! | from 56 on | the head, JSON: configuration, inputs and outputs, and where the parts lie |
 //! | at multiples of 64 | the parts: `plan` and, if there are any, `kernels`, JSON, and `weights`, a safetensors file |
+//!
+//! Tables in a file of their own are told in the head: the name of the file, which lies beside the package, its bytes, the hash of its header and
+//! that of its tensors. It is a safetensors file that says the hash of its tensors in its metadata; where a package is read its length and header
+//! are checked, and its tensors when they are asked for alone, as tables are read by their rows.
 //!
 //! Numbers are little-endian. All formats begin with the first 48 bytes, so that a program tells a file of one that came after it
 //! from a damaged one. Nothing in a package is trusted: the hash tells damage, and whatever passes it is checked as any plan from a
@@ -20,11 +24,13 @@ mod error;
 mod head;
 mod header;
 mod kernels;
+mod tables;
 
 pub use error::PackageError;
 pub use head::Vocabulary;
 pub use header::Version;
 pub use kernels::TargetKernels;
+pub use tables::Tables;
 
 use crate::weights::{Part, Weights};
 use head::Head;
@@ -34,6 +40,7 @@ use rewire_graph_rewrite::plan::{Named, Plan};
 use std::sync::Arc;
 #[cfg(feature = "files")]
 use std::{io::Read, path::Path};
+use tables::{Identity, SharedTables};
 
 /// The first format that can hold a plan.
 fn format(plan: &Plan) -> u32 {
@@ -71,6 +78,7 @@ pub struct Package {
     plan: Part,
     kernels: Option<Part>,
     weights: Weights<'static>,
+    tables: Option<SharedTables>,
 }
 
 impl Package {
@@ -85,6 +93,29 @@ impl Package {
         weights: &[u8],
         kernels: &[TargetKernels],
     ) -> Result<Self, PackageError> {
+        Self::store(plan, config, (weights, None), kernels)
+    }
+
+    /// [`Package::new`] of a plan whose tables are in a file of their own, and all other weights in `weights`.
+    ///
+    /// # Errors
+    /// As [`Package::new`].
+    pub fn with_tables(
+        plan: &Plan,
+        config: Option<&str>,
+        weights: &[u8],
+        tables: &Tables,
+        kernels: &[TargetKernels],
+    ) -> Result<Self, PackageError> {
+        Self::store(plan, config, (weights, Some(tables)), kernels)
+    }
+
+    fn store(
+        plan: &Plan,
+        config: Option<&str>,
+        (weights, tables): (&[u8], Option<&Tables>),
+        kernels: &[TargetKernels],
+    ) -> Result<Self, PackageError> {
         let targets: Vec<Target> = kernels.iter().map(|kernels| kernels.target.clone()).collect();
         kernels::check(&targets)?;
         let stored = serde_json::to_vec(plan).map_err(|error| PackageError::part("plan", error))?;
@@ -92,28 +123,51 @@ impl Package {
         let mut parts = vec![("plan", stored.as_slice())];
         parts.extend((!kernels.is_empty()).then_some(("kernels", emitted.as_slice())));
         parts.push(("weights", weights));
-        let content = Head::content(plan, config, &parts)?;
-        Self::parse([&header::header(format(plan), &content)[..], &content].concat())
+        let content = Head::content(plan, config, tables.map(|tables| tables.identity.clone()), &parts)?;
+        let header = header::header(if tables.is_some() { 3 } else { format(plan) }, &content);
+        let bytes = [&header[..], &content].concat();
+        Self::of(Arc::new(bytes), |_| Ok(tables.map(|tables| tables.data.clone())))
     }
 
     /// Takes the bytes of a package.
     ///
     /// # Errors
-    /// [`PackageError`]: they are something else, of a later format, cut, or changed.
+    /// [`PackageError`]: they are something else, of a later format, cut, or changed; [`PackageError::NoTables`] where the tables are in
+    /// a file of their own.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, PackageError> {
-        Self::of(Arc::new(bytes))
+        Self::of(Arc::new(bytes), |_| Ok(None))
     }
 
-    /// Maps a file into memory, where its weights stay. The file must not be written to or cut while the package or a model of it is
+    /// Takes the bytes of a package and those of the file with its tables.
+    ///
+    /// # Errors
+    /// As [`Package::parse`], and [`PackageError::OtherTables`] where the tables are not those of the package.
+    pub fn parse_with_tables(bytes: Vec<u8>, tables: Vec<u8>) -> Result<Self, PackageError> {
+        Self::of(Arc::new(bytes), |identity| identity.check(Arc::new(tables)).map(Some))
+    }
+
+    /// Maps a file into memory, where its weights stay, and so that of its tables, if they are in one of their own: of that the length and the
+    /// header are checked, and nothing else is read, see [`Package::check_tables`]. The files must not be written to or cut while the package or a model of it is
     /// there; one that is put in its place does no harm, see [`rewire_runtime::map_file`].
     ///
     /// # Errors
-    /// [`PackageError::Read`] if there is no such file, and [`PackageError::File`] if it is not good.
+    /// [`PackageError::Read`] if there is no such file, [`PackageError::File`] if it is not good, and [`PackageError::Tables`] if that of
+    /// its tables is another.
     #[cfg(feature = "files")]
     pub fn read(path: &Path) -> Result<Self, PackageError> {
         let bytes =
             rewire_runtime::map_file(path).map_err(|source| PackageError::Read { path: path.to_owned(), source })?;
-        Self::of(bytes).map_err(|source| PackageError::File { path: path.to_owned(), source: Box::new(source) })
+        let tables = |identity: &Identity| {
+            let path = path.with_file_name(&identity.file);
+            let bytes =
+                rewire_runtime::map_file(&path).map_err(|source| PackageError::Read { path: path.clone(), source })?;
+            let other = |source| PackageError::Tables { path: path.clone(), source: Box::new(source) };
+            identity.check(bytes).map(Some).map_err(other)
+        };
+        Self::of(bytes, tables).map_err(|source| match source {
+            of_tables @ (PackageError::Read { .. } | PackageError::Tables { .. }) => of_tables,
+            source => PackageError::File { path: path.to_owned(), source: Box::new(source) },
+        })
     }
 
     /// True for a file that begins as a package does.
@@ -124,16 +178,47 @@ impl Package {
         path.is_file() && read().is_ok() && first == header::MAGIC
     }
 
-    fn of(bytes: SharedBytes) -> Result<Self, PackageError> {
+    fn of(
+        bytes: SharedBytes,
+        tables: impl FnOnce(&Identity) -> Result<Option<SharedTables>, PackageError>,
+    ) -> Result<Self, PackageError> {
         let (head, parts) = Head::read(header::check((*bytes).as_ref())?)?;
-        let weights = Weights::shared(Arc::new(Part::of(&bytes, parts.get("weights")?)))?;
+        let mut weights = Weights::shared(Arc::new(Part::of(&bytes, parts.get("weights")?)))?;
+        let tables = match &head.tables {
+            None => None,
+            Some(identity) => {
+                tables::check_name(&identity.file)?;
+                let found = tables(identity)?.ok_or_else(|| PackageError::NoTables { file: identity.file.clone() })?;
+                weights = weights.and(&found.weights);
+                Some(found)
+            }
+        };
         let plan = Part::of(&bytes, parts.get("plan")?);
         let kernels = parts.get("kernels").ok().map(|range| Part::of(&bytes, range));
         let all = 0..(*bytes).as_ref().len();
-        Ok(Self { bytes: Part::of(&bytes, all), head, plan, kernels, weights })
+        Ok(Self { bytes: Part::of(&bytes, all), head, plan, kernels, weights, tables })
     }
 
-    /// All bytes.
+    /// The name of the file with the tables, beside the package, if they are in one of their own.
+    pub fn tables_file(&self) -> Option<&str> {
+        self.head.tables.as_ref().map(|identity| identity.file.as_str())
+    }
+
+    /// Reads the whole file of the tables, if they are in one of their own, and checks that it is as it was when the package was made.
+    ///
+    /// # Errors
+    /// [`PackageError::Tables`].
+    pub fn check_tables(&self) -> Result<(), PackageError> {
+        match (&self.head.tables, &self.tables) {
+            (Some(identity), Some(tables)) => identity.check_content(tables).map_err(|source| PackageError::Tables {
+                path: identity.file.clone().into(),
+                source: Box::new(source),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// All bytes, without those of a file with the tables.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.as_ref()
     }

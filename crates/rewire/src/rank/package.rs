@@ -2,7 +2,7 @@
 
 use super::scorer::{check_buffers, is_apart, trace_ranking};
 use super::{CacheOptions, Config, RankError, parse_config, unread};
-use crate::package::{Package, PackageError, TargetKernels};
+use crate::package::{Package, PackageError, Tables, TargetKernels};
 use crate::weights::{Weights, serialize};
 use rewire_graph::{DType, Graph, HostTensor};
 use rewire_graph_rewrite::emit::Target;
@@ -11,6 +11,8 @@ use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Named, Plan, PlanError, Precision};
 use rewire_runtime::{Kernel, Model, ModelOptions, RuntimeError};
 use std::collections::{BTreeMap, HashMap, HashSet};
+#[cfg(feature = "files")]
+use std::path::PathBuf;
 
 /// How a model is packaged.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +21,9 @@ pub struct PackOptions {
     pub precision: Precision,
     /// Devices that the package has kernels for beside the baseline's: a name for people, and what each offers.
     pub devices: Vec<(String, Target)>,
+    /// The file that embedding tables go to, beside the package; into the package if `None`.
+    #[cfg(feature = "files")]
+    pub tables_file: Option<PathBuf>,
     /// Takes weights with tensors that the model does not read.
     pub allow_unread: bool,
     /// How histories are kept from the candidates that read them.
@@ -39,7 +44,7 @@ pub struct PackOptions {
 /// # Errors
 /// [`RankError`] names the key or tensor that is not good.
 pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptions) -> Result<Package, RankError> {
-    let PackOptions { precision, devices, allow_unread, cache } = options;
+    let PackOptions { precision, devices, allow_unread, cache, .. } = options;
     let parsed = parse_config(name, config)?;
     check_buffers(&parsed, weights)?;
     let graph = trace_ranking(&parsed, cache)?;
@@ -47,14 +52,41 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
         unread::check(&parsed, &graph, weights)?;
     }
     let plan = compiled(&parsed, graph, *precision)?;
-    let stored = serialize(&converted(&plan, weights)?, &BTreeMap::new())?;
+    let mut tensors = converted(&plan, weights)?;
     // Loading names all that does not fit.
-    let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    Model::load(plan.clone(), &Weights::parse(&stored[..])?, options)?;
+    let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    Model::load(plan.clone(), &tensors, on_cpu)?;
+    let apart = apart(options, &mut tensors, &parsed.tables().collect())?;
+    let stored = serialize(&tensors, &BTreeMap::new())?;
     let baseline = ("baseline".to_owned(), Target::BASELINE);
     let kernels = |(name, target): &(String, Target)| TargetKernels::of(&plan, name, target);
     let kernels: Vec<TargetKernels> = [&baseline].into_iter().chain(devices).map(kernels).collect();
-    Ok(Package::new(&plan, Some(config), &stored, &kernels)?)
+    Ok(match apart {
+        Some(tables) => Package::with_tables(&plan, Some(config), &stored, &tables, &kernels)?,
+        None => Package::new(&plan, Some(config), &stored, &kernels)?,
+    })
+}
+
+/// Moves the tables into a file of their own, if there is to be one.
+#[cfg(feature = "files")]
+fn apart(
+    options: &PackOptions,
+    tensors: &mut BTreeMap<String, HostTensor>,
+    tables: &HashSet<String>,
+) -> Result<Option<Tables>, PackageError> {
+    let Some(path) = &options.tables_file else { return Ok(None) };
+    let (moved, stay) = std::mem::take(tensors).into_iter().partition(|(name, _)| tables.contains(name));
+    *tensors = stay;
+    Tables::write(path, &moved).map(Some)
+}
+
+#[cfg(not(feature = "files"))]
+fn apart(
+    _: &PackOptions,
+    _: &mut BTreeMap<String, HostTensor>,
+    _: &HashSet<String>,
+) -> Result<Option<Tables>, PackageError> {
+    Ok(None)
 }
 
 /// The plan of a graph whose floats are stored with a precision.

@@ -1,0 +1,59 @@
+//! A model in two parts: its lookups, and what computes with the rows.
+
+use crate::{BenchError, Workload};
+use rewire_graph::op::Input;
+use rewire_graph::{Graph, GraphError, HostTensor, NodeId};
+use rewire_graph_rewrite::plan::Plan;
+use rewire_graph_rewrite::split::{Parts, lookups, split};
+use rewire_graph_rewrite::{lower, optimize};
+use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
+
+impl Workload {
+    /// The workload cut apart, `lookup` and `dense`, and `whole` as it is: lookups of rows that inputs name, what computes with these
+    /// rows, and both in as few kernels as they take together.
+    ///
+    /// ```no_run
+    /// # fn example(bench: &rewire_measure::Bench, model: &rewire_measure::Workload) -> Result<(), rewire_measure::BenchError> {
+    /// for part in model.parts()? {
+    ///     println!("{}: {:?} ms", part.op, bench.run(&part).wall_ms);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`BenchError::NoLookups`] if there are none; those of rewriting and running the lookups, whose rows `dense` is given.
+    pub fn parts(&self) -> Result<[Self; 3], BenchError> {
+        let failed = |error: GraphError| BenchError::Trace { op: self.op.clone(), source: Box::new(error.into()) };
+        let Parts { first, second, boundary, .. } = split(&self.graph, by_inputs).map_err(failed)?;
+        if boundary.is_empty() {
+            return Err(BenchError::NoLookups { name: self.op.clone() });
+        }
+        let lookup = self.part("lookup", &first, &[])?;
+        let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+        let model = Model::load(lookup.plan()?, &lookup.parameters, options)?;
+        let outputs = model.session().run(&Inputs::from_iter(lookup.inputs.iter().cloned()))?;
+        let rows: Vec<(String, HostTensor)> =
+            boundary.iter().filter_map(|name| Some((name.clone(), outputs.get(name)?.clone()))).collect();
+        Ok([lookup, self.part("dense", &second, &rows)?, Self { op: "whole".to_owned(), ..self.clone() }])
+    }
+
+    /// A graph of the same inputs and others.
+    fn part(&self, op: &str, graph: &Graph, others: &[(String, HostTensor)]) -> Result<Self, BenchError> {
+        let mut part = Self { op: op.to_owned(), graph: graph.clone(), ..self.clone() };
+        part.inputs.extend_from_slice(others);
+        let plan = part.plan()?;
+        part.inputs.retain(|(name, _)| plan.inputs().any(|input| input.name == name));
+        part.parameters.retain(|name, _| plan.parameters().any(|parameter| parameter.name == name));
+        Ok(part)
+    }
+
+    fn plan(&self) -> Result<Plan, BenchError> {
+        Ok(lower(&optimize(self.graph.clone())?.0)?)
+    }
+}
+
+/// Marks lookups of the rows that inputs name.
+fn by_inputs(graph: &Graph, id: NodeId) -> bool {
+    lookups(graph, id) && graph.inputs(id).get(1).is_some_and(|index| graph.op::<Input>(index.node).is_some())
+}

@@ -1,0 +1,199 @@
+//! Embedding tables in a file of their own, which packages share.
+
+use super::PackageError;
+use crate::weights::Weights;
+use rewire_graph::SharedBytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use twox_hash::XxHash3_128;
+
+/// Bytes of the number that a safetensors file begins with: those of its header.
+const LENGTH: usize = 8;
+
+/// XXH3 of 128 bits, in hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Hash(String);
+
+impl Hash {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self::from(XxHash3_128::oneshot(bytes))
+    }
+}
+
+impl From<u128> for Hash {
+    fn from(hash: u128) -> Self {
+        Self(format!("{hash:032x}"))
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a package says of the file of its tables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    /// The name of the file, beside the package.
+    pub file: String,
+    bytes: u64,
+    /// Of names, types and shapes; where this program wrote the file, of the hash of its content as well.
+    header: Hash,
+    /// Of the tensors.
+    content: Hash,
+}
+
+/// Embedding tables in a safetensors file of their own.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    pub(super) identity: Identity,
+    pub(super) data: SharedTables,
+}
+
+/// A file of tables as it is mapped.
+#[derive(Clone)]
+pub(super) struct SharedTables {
+    bytes: SharedBytes,
+    pub weights: Weights<'static>,
+}
+
+impl fmt::Debug for SharedTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.weights.fmt(f)
+    }
+}
+
+/// The header of a safetensors file with its length, and what follows it.
+fn parts(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = u64::from_le_bytes(*bytes.first_chunk::<LENGTH>()?);
+    bytes.split_at_checked(LENGTH.checked_add(usize::try_from(length).ok()?)?)
+}
+
+impl SharedTables {
+    pub fn of(bytes: SharedBytes) -> Result<Self, PackageError> {
+        Ok(Self { weights: Weights::shared(bytes.clone())?, bytes })
+    }
+
+    fn parts(&self) -> (&[u8], &[u8]) {
+        parts((*self.bytes).as_ref()).unwrap_or((&[], &[]))
+    }
+
+    /// Reads all of it.
+    fn identity(&self, file: &str) -> Identity {
+        let (header, content) = self.parts();
+        Identity {
+            file: file.to_owned(),
+            bytes: (header.len() + content.len()) as u64,
+            header: Hash::of(header),
+            content: Hash::of(content),
+        }
+    }
+}
+
+impl Identity {
+    /// Checks that a file is the one that is meant, by its length and its header; its tensors are not read.
+    pub fn check(&self, bytes: SharedBytes) -> Result<SharedTables, PackageError> {
+        let actual = (*bytes).as_ref().len() as u64;
+        if actual != self.bytes {
+            return Err(PackageError::Length { expected: self.bytes, actual });
+        }
+        match parts((*bytes).as_ref()) {
+            Some((header, _)) if Hash::of(header) == self.header => SharedTables::of(bytes),
+            _ => Err(PackageError::OtherTables),
+        }
+    }
+
+    /// Checks the tensors of a file that [`Identity::check`] has taken.
+    pub fn check_content(&self, tables: &SharedTables) -> Result<(), PackageError> {
+        match Hash::of(tables.parts().1) == self.content {
+            true => Ok(()),
+            false => Err(PackageError::Changed),
+        }
+    }
+}
+
+impl Tables {
+    /// The bytes of a safetensors file that will lie beside the package under a name. All of them are read.
+    ///
+    /// # Errors
+    /// [`PackageError::Weights`] if they are none, [`PackageError::Part`] if it is not the name of a file.
+    pub fn parse(file: &str, bytes: Vec<u8>) -> Result<Self, PackageError> {
+        Self::of(file, std::sync::Arc::new(bytes))
+    }
+
+    fn of(file: &str, bytes: SharedBytes) -> Result<Self, PackageError> {
+        check_name(file)?;
+        let data = SharedTables::of(bytes)?;
+        Ok(Self { identity: data.identity(file), data })
+    }
+}
+
+/// A package names a file beside it, and no other.
+pub(super) fn check_name(file: &str) -> Result<(), PackageError> {
+    match file.is_empty() || file.contains(['/', '\\', ':', '\0']) || file == "." || file == ".." {
+        true => Err(PackageError::part("head", format!("names {file:?}, which is no file beside the package"))),
+        false => Ok(()),
+    }
+}
+
+#[cfg(feature = "files")]
+mod file {
+    use super::*;
+    use crate::weights::header;
+    use rewire_graph::HostTensor;
+    use rewire_runtime::{map_file, replace_file_with};
+    use safetensors::View as _;
+    use std::collections::BTreeMap;
+    use std::fs::File;
+    use std::io::{ErrorKind, Seek, SeekFrom, Write};
+    use std::path::Path;
+
+    /// Under which a file says the hash of its content.
+    const CONTENT: &str = "content";
+
+    impl Tables {
+        /// Writes tables into a safetensors file, whole or not at all. A file that is there already is taken if it holds the
+        /// same tables, and is an error otherwise: other packages may read it.
+        ///
+        /// # Errors
+        /// [`PackageError::Write`] and [`PackageError::OtherTables`].
+        pub fn write(path: &Path, tables: &BTreeMap<String, HostTensor>) -> Result<Self, PackageError> {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            check_name(&name)?;
+            let unwritten = |source| PackageError::Write { path: path.to_owned(), source };
+            match map_file(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    replace_file_with(path, |file| store(file, tables)).map_err(unwritten)?;
+                }
+                Err(error) => return Err(unwritten(error)),
+                Ok(_) => {}
+            }
+            let found = map_file(path).map_err(unwritten).and_then(|bytes| Self::of(&name, bytes));
+            let of_file = |source| PackageError::Tables { path: path.to_owned(), source: Box::new(source) };
+            let found = found.map_err(of_file)?;
+            let holds = |(name, tensor): (&String, &HostTensor)| found.data.weights.get(name).as_ref() == Some(tensor);
+            match tables.iter().all(holds) {
+                true => Ok(found),
+                false => Err(of_file(PackageError::OtherTables)),
+            }
+        }
+    }
+
+    /// Writes a file, and the hash of its content into its header at last.
+    fn store(file: &mut File, tables: &BTreeMap<String, HostTensor>) -> std::io::Result<()> {
+        let blank = "0".repeat(Hash::of(&[]).0.len());
+        let header = header(tables, &BTreeMap::from([(CONTENT.to_owned(), blank.clone())]));
+        let (header, views) = header.map_err(std::io::Error::other)?;
+        let place = header.windows(blank.len()).position(|window| window == blank.as_bytes());
+        file.write_all(&header)?;
+        let mut hasher = XxHash3_128::new();
+        for view in views {
+            let content = view.data();
+            hasher.write(&content);
+            file.write_all(&content)?;
+        }
+        file.seek(SeekFrom::Start(place.unwrap_or(0) as u64))?;
+        file.write_all(Hash::from(hasher.finish_128()).0.as_bytes())
+    }
+}
