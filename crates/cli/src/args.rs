@@ -2,7 +2,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use rewire::graph::DType;
 use rewire::graph_rewrite::emit::Tuning;
-use rewire::rank::{Embedded, Precision, RankOptions};
+use rewire::rank::{CacheOptions, Embedded, Precision, RankOptions};
 use rewire::{Kernel, Tables};
 use rewire_measure::{BenchError, Lengths, MOST_SECONDS, Metric, SUITES, Shape};
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -218,6 +218,10 @@ pub struct Stored {
     #[arg(long, env = "REWIRE_ACTIVATIONS", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     pub activations: Option<DType>,
+    /// Storage of a history's keys and values, f32 or f16; as the package has them in one.
+    #[arg(long, env = "REWIRE_CACHE", value_name = "DTYPE", default_value = "f32",
+          value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| dtype(&text)))]
+    pub cache: DType,
 }
 
 /// Types that tables are stored in.
@@ -226,6 +230,10 @@ const TABLES: [&str; 6] = ["f32", "f16", "bf16", "int8", "int4", "int2"];
 impl Stored {
     pub fn precision(&self) -> Precision {
         Precision { tables: self.tables.or(self.dtype), weights: self.dtype, activations: self.activations }
+    }
+
+    pub fn cache(&self) -> CacheOptions {
+        CacheOptions { dtype: self.cache }
     }
 }
 

@@ -74,7 +74,7 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
         devices,
         tables_file: options.tables_file.as_ref().map(|name| out.with_file_name(name)),
         allow_unread: options.weights.allow_unread,
-        ..PackOptions::default()
+        cache: options.stored.cache(),
     };
     let package = pack(&name, &config, &weights, &with)?;
     let file = out.display().to_string();

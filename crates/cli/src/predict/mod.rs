@@ -49,6 +49,7 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
         batch_rows: options.batch.map_or(MOST, |batch| batch.get()),
         allow_unread: options.weights.allow_unread,
         precision: options.stored.precision(),
+        cache: options.stored.cache(),
         ..options.placement.of_model()
     };
     let task = task(options, &with_common(common, with))?;
@@ -218,13 +219,14 @@ impl Run<'_> {
         let adapter = report.adapter.unwrap_or_else(|| "cpu".into());
         let Self { options, format, .. } = self;
         let text = format!(
-            "{format:?} columns {:?} list separator {} rejects {} embeddings {:?} top {} {:?}",
+            "{format:?} columns {:?} list separator {} rejects {} embeddings {:?} top {} {:?} {:?}",
             options.columns,
             options.list_separator,
             options.rejects.is_some(),
             options.embeddings,
             options.top,
-            options.stored.precision()
+            options.stored.precision(),
+            options.stored.cache()
         );
         let (model, data, items) = (options.model.clone(), options.data.clone(), options.items.clone());
         std::thread::spawn(move || {

@@ -24,8 +24,8 @@ use std::time::Instant;
 /// Ranks the users of the input. The program began at `begun`.
 pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
     let (tuning, allow_unread) = (options.tuning, options.weights.allow_unread);
-    let precision = options.stored.precision();
-    let with = RankOptions { tuning, allow_unread, precision, ..options.placement.of_model() };
+    let (precision, cache) = (options.stored.precision(), options.stored.cache());
+    let with = RankOptions { tuning, allow_unread, precision, cache, ..options.placement.of_model() };
     let ranker = load(options.model.as_deref(), &with_common(common, with))?;
     let input = open(options.data.as_deref(), ranker.schema())?;
     let item = ranker.schema().candidates.first().map_or("item_id", |column| column.name.as_str());

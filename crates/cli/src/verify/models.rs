@@ -50,7 +50,8 @@ pub fn run(against: &Path, options: &Verify, common: &Common, output: &mut Outpu
     };
     let with = with_common(common, with);
     let against = load(Some(against), &with)?;
-    let with = RankOptions { precision: options.models.stored.precision(), ..with };
+    let stored = &options.models.stored;
+    let with = RankOptions { precision: stored.precision(), cache: stored.cache(), ..with };
     let model = load(options.models.model.as_deref(), &with)?;
     let mut comparison = Comparison::new(&model, &against)?;
     let data = options.models.data.as_deref();
