@@ -270,7 +270,7 @@ fn graphs_with_wrong_states_are_refused() {
         scope.set_state("s", &x(scope));
     });
     assert_eq!(named(wider).0, "s");
-    let sized = traced(&|scope| drop(scope.state("s", F32, &[scope.size("rows")])));
+    let sized = traced(&|scope| drop(scope.state("s", F32, &[scope.size("rows") * 2])));
     assert!(matches!(sized, GraphError::Type { .. }), "{sized}");
 }
 

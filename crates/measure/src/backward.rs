@@ -15,12 +15,14 @@ impl Workload {
         let failed = |error: DraftError| BenchError::draft(op, error);
         let nodes = graph.ids().filter_map(|id| graph.node(id));
         let of_floats = nodes.filter(|node| node.types.iter().all(is_differentiable));
-        let wanted: Vec<&str> = of_floats.filter_map(|node| node.op.role().name()).collect();
+        let is_state = |name: &&str| graph.states().iter().any(|state| state == name);
+        let names = of_floats.filter_map(|node| node.op.role().name());
+        let wanted: Vec<&str> = names.filter(|name| !is_state(name)).collect();
         let outputs: Vec<(&str, &Type)> =
             graph.outputs().iter().filter_map(|(name, value)| Some((name.as_str(), graph.ty(*value)?))).collect();
-        let sizes = sizes(graph, &inputs)?;
+        let sizes = sizes(graph, &inputs, self.state_rows)?;
         let mut given: Vec<(&str, String)> = vec![];
-        for (name, ty) in outputs.into_iter().filter(|(_, ty)| is_differentiable(ty)) {
+        for (name, ty) in outputs.into_iter().filter(|(name, ty)| is_differentiable(ty) && !is_state(name)) {
             let shape: Vec<usize> =
                 ty.shape.iter().filter_map(|dim| dim.evaluate(|symbol| sizes.get(&symbol).copied())).collect();
             take(memory, ty.dtype, &shape).map_err(|error| failed(error.into()))?;
@@ -38,11 +40,18 @@ fn is_differentiable(ty: &Type) -> bool {
     ty.layout == Layout::Device && ty.dtype.is_float() && ty.dtype.format().is_written()
 }
 
-/// The sizes that the graph has with some inputs.
-fn sizes(graph: &Graph, inputs: &[(String, HostTensor)]) -> Result<BTreeMap<Symbol, i64>, BenchError> {
+/// The sizes that the graph has with some inputs, and so many rows of states.
+fn sizes(
+    graph: &Graph,
+    inputs: &[(String, HostTensor)],
+    state_rows: usize,
+) -> Result<BTreeMap<Symbol, i64>, BenchError> {
     let program = HostProgram::of(graph).map_err(DifferentiateError::from)?;
     let named: HashMap<&str, &HostTensor> = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
     let host = program.inputs.iter().filter_map(|input| Some((input, named.get(input.name.as_str())?.to_i64())));
-    let extent = |name: &str, axis: usize| named.get(name)?.shape().get(axis).copied();
+    let extent = |name: &str, axis: usize| match named.get(name) {
+        Some(input) => input.shape().get(axis).copied(),
+        None => Some(state_rows).filter(|_| axis == 0 && graph.states().iter().any(|state| state == name)),
+    };
     Ok(program.shapes.run(host, extent)?.symbols)
 }

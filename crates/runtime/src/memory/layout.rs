@@ -52,7 +52,7 @@ mod tests {
         for shape in [vec![], vec![3], vec![4], vec![2, 5], vec![2, 3, 1], vec![0, 3], vec![3, 0]] {
             let count: usize = shape.iter().product();
             let values: Vec<f64> = (0..count).map(|n| n as f64).collect();
-            for dtype in DType::ALL {
+            for dtype in DType::ALL.into_iter().filter(|dtype| dtype.format().host_bytes(&shape).is_some()) {
                 let tensor = HostTensor::from_f64(dtype, shape.clone(), &values).unwrap();
                 let layout = Layout::new(dtype, shape.clone());
                 let padded = layout.pad(&tensor);
