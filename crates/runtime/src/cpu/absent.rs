@@ -97,6 +97,24 @@ impl Memory {
         match *self {}
     }
 
+    /// Logical shape.
+    pub fn shape(&self) -> &[usize] {
+        match *self {}
+    }
+
+    /// Bytes as kernels see them.
+    pub fn bytes_at(&self, _: usize, _: usize) -> &[u8] {
+        match *self {}
+    }
+
+    /// Replaces bytes as kernels see them.
+    ///
+    /// # Errors
+    /// None: there is no memory.
+    pub fn write_at(&mut self, _: usize, _: &[u8]) -> Result<(), CpuError> {
+        match *self {}
+    }
+
     /// Bytes that it takes.
     pub fn bytes(&self) -> u64 {
         match *self {}
