@@ -5,7 +5,10 @@ mod program;
 
 use program::{DEMO, Folder, command, finish, run};
 use rewire::graph::DType;
-use rewire::rank::{Batch, Comparison, Precision, RankOptions, Ranker};
+use rewire::package::Package;
+use rewire::rank::{
+    Batch, Comparison, PackOptions, Precision, RankOptions, Ranker, pack, read_config_text, read_weights,
+};
 use rewire::runtime::Kernel;
 
 /// Types of tables, of weights and of values between kernels, each with the largest change of a logit.
@@ -20,31 +23,43 @@ const TABLES: [(DType, f64); 6] = [
 const WEIGHTS: [(DType, f64); 4] = [(DType::F32, 0.0), (DType::F16, 5e-3), (DType::BF16, 4e-2), (DType::Rows8, 3e-2)];
 const ACTIVATIONS: [(DType, f64); 3] = [(DType::F32, 0.0), (DType::F16, 3e-3), (DType::BF16, 4e-2)];
 
-fn ranker(precision: Precision) -> Ranker {
+/// The demo's model, traced and rewritten for values between kernels of a type.
+fn package(activations: DType) -> Package {
+    let folder = format!("{DEMO}/model");
+    let (config, weights) = (read_config_text(folder.as_ref()).unwrap(), read_weights(folder.as_ref()).unwrap());
+    let precision = Precision { activations: Some(activations), ..Precision::default() };
+    pack(&folder, &config, &weights, &PackOptions { precision, ..PackOptions::default() }).unwrap()
+}
+
+fn ranker(package: &Package, precision: Precision) -> Ranker {
     let options = RankOptions { kernel: Kernel::Cpu, precision, ..RankOptions::default() };
-    Ranker::load(format!("{DEMO}/model").as_ref(), &options).unwrap()
+    Ranker::from_package(package, &options).unwrap()
 }
 
 /// The first users of the demo.
-fn users(ranker: &Ranker) -> Batch {
+fn users(ranker: &Ranker, count: usize) -> Batch {
     let mut batch = ranker.batch();
     let text = std::fs::read_to_string(format!("{DEMO}/interactions.jsonl")).unwrap();
-    text.lines().take(40).for_each(|line| batch.push_json(line.as_bytes()).unwrap());
+    text.lines().take(count).for_each(|line| batch.push_json(line.as_bytes()).unwrap());
     batch
 }
 
 #[test]
 fn errors_of_tables_weights_and_activations_add_up() {
-    let single = ranker(Precision::default());
-    let batch = users(&single);
-    let expected = single.rank_batch(&batch).unwrap();
-    for (tables, of_tables) in TABLES {
-        for (weights, of_weights) in WEIGHTS {
-            for (activations, of_activations) in ACTIVATIONS {
+    let packages = ACTIVATIONS.map(|(activations, _)| package(activations));
+    let single = ranker(&packages[0], Precision::default());
+    let [all, some] = [40, 12].map(|count| users(&single, count));
+    let expected = single.rank_batch(&all).unwrap();
+    for (package, (activations, of_activations)) in packages.iter().zip(ACTIVATIONS) {
+        for (tables, of_tables) in TABLES {
+            for (weights, of_weights) in WEIGHTS {
                 let [tables, weights, activations] = [tables, weights, activations].map(Some);
-                let model = ranker(Precision { tables, weights, activations });
+                let model = ranker(package, Precision { tables, weights, activations });
                 let mut comparison = Comparison::new(&model, &single).unwrap();
-                for (ranked, expected) in model.rank_batch(&batch).unwrap().iter().zip(&expected) {
+                // What one part does is measured on more users than what parts do together.
+                let parts = [of_tables, of_weights, of_activations].into_iter().filter(|error| *error > 0.0).count();
+                let batch = if parts > 1 { &some } else { &all };
+                for (ranked, expected) in model.rank_batch(batch).unwrap().iter().zip(&expected) {
                     comparison.add(ranked, expected, None).unwrap();
                 }
                 let largest = comparison.tasks.iter().map(|change| change.largest).fold(0.0, f64::max);
