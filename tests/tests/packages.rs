@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use rewire::package::{Package, TargetKernels};
-use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, emit};
+use rewire_graph_rewrite::plan::Plan;
 use rewire_tests::fuzz::packages::{changed_package, kept, rank, seal};
 use rewire_tests::fuzz::plans::{ABSURD, SMALL};
 use serde_json::{Value, json};
@@ -129,6 +130,78 @@ proptest! {
         let plan = Package::parse(kept().sealed()).unwrap().plan().unwrap();
         let emitted = TargetKernels::of(&plan, "x", &target).kernels;
         prop_assert!(emitted.iter().any(Option::is_some));
+    }
+}
+
+/// Tilings that anybody may write down.
+fn tunings() -> impl Strategy<Value = Tuning> {
+    let number = || prop::option::of(prop_oneof![0u32..70, (0u32..20).prop_map(|power| 1 << power), any::<u32>()]);
+    let choice = || prop::option::of(any::<bool>());
+    let numbers = (number(), number(), number(), number(), number(), number(), number());
+    (numbers, choice(), choice()).prop_map(
+        |((threads, groups_per_thread, rows, columns, depth, rows_per_thread, parts), split_sums, matrices)| Tuning {
+            threads,
+            groups_per_thread,
+            rows,
+            columns,
+            depth,
+            rows_per_thread,
+            parts,
+            split_sums,
+            matrices,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_tiling_that_does_not_fit_makes_no_kernel(tuning in tunings(), target in targets()) {
+        for step in kept_plan().steps.iter().step_by(3) {
+            let base = tuning.of_family(&step.computation, &target);
+            if let Ok(kernel) = emit(&step.computation, &target, &base) {
+                prop_assert!(ParsedKernel::parse(kernel).is_ok(), "{base}");
+            }
+        }
+    }
+}
+
+fn kept_plan() -> Plan {
+    serde_json::from_value(kept().plan.clone()).unwrap()
+}
+
+#[test]
+fn tunings_that_there_cannot_be_are_errors() {
+    let device = json!({
+        "name": "x", "backend": "vulkan", "driver": "1", "target": Target::BASELINE, "emitter": "0",
+    });
+    let with = |tunings: Value| {
+        let mut parts = kept().clone();
+        parts.kernels[0]["tunings"] = tunings;
+        rank(parts.sealed()).map_err(|error| rewire::describe(&error))
+    };
+    let sizes = |count: usize| -> Value {
+        let sizes: serde_json::Map<_, _> = (0..count).map(|size| (size.to_string(), json!({ "rows": 7 }))).collect();
+        json!({ "device": device, "kernels": { "0": { "sizes": sizes } } })
+    };
+    let one = |tuning: Value| json!({ "device": device, "kernels": { "0": { "sizes": { "1": tuning } } } });
+    for wrong in [
+        json!(1),
+        json!({ "kernels": {} }),
+        json!({ "device": device }),
+        one(json!({ "rows": -1 })),
+        one(json!({ "rows": u64::MAX })),
+        one(json!({ "matrices": 1 })),
+        one(json!("64")),
+    ] {
+        let error = with(wrong.clone()).unwrap_err();
+        assert!(error.contains("kernels: "), "{wrong}: {error}");
+    }
+    let error = with(sizes(1025)).unwrap_err();
+    assert!(error.contains("kernels: have tunings of a kernel for 1025 sizes: expected 1024 at most"), "{error}");
+    for unused in [sizes(1024), one(json!({ "rows": 0, "threads": u32::MAX, "split_sums": true })), Value::Null] {
+        assert!(with(unused).unwrap() > 0);
     }
 }
 

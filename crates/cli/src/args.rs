@@ -179,6 +179,13 @@ pub struct Package {
     /// offers. May be given several times.
     #[arg(long = "for", value_name = "ADAPTER")]
     pub devices: Vec<String>,
+    /// Measure the tunings of the kernels first, on the adapters that --for names, with the users of a file: the first one alone,
+    /// and those that follow together. Without it the package has what was measured before.
+    #[arg(long, value_name = "FILE", requires = "devices")]
+    pub tune: Option<PathBuf>,
+    /// Seconds that an adapter is measured for, twice, or longer where every candidate needs it for a few runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds, requires = "tune")]
+    pub seconds: f64,
     #[command(flatten)]
     pub weights: Weights,
 }

@@ -48,6 +48,8 @@ pub enum CliError {
     Comparison(Box<ComparisonError>),
     #[error("no adapter matches `{0}`")]
     NoDevice(String),
+    #[error("tunings are measured on adapters, of which --for names none")]
+    NoAdapter,
     #[error("%{node} has no WGSL: {reason}")]
     NoKernel { node: usize, reason: String },
     #[error("the tensors take {needed} bytes with all computed again that saves memory, more than {limit}")]

@@ -1,15 +1,20 @@
 use crate::args::{Common, Package as Options};
+use crate::caches;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
+use crate::requests::open;
 use rewire::graph_rewrite::emit::Target;
 use rewire::package::Package;
-use rewire::rank::{self, PackOptions, pack, parse_config};
+use rewire::rank::{self, PackOptions, RankOptions, Ranker, pack, parse_config};
 use rewire::weights::Weights;
-use rewire::{Gpu, Kernel, write_file};
+use rewire::{DeviceTunings, Gpu, Kernel, write_file};
 use serde::Serialize;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Users, events and candidates that tunings are measured with together.
+const TOGETHER: usize = 1 << 12;
 
 /// What a package holds.
 #[derive(Debug, Serialize)]
@@ -22,6 +27,8 @@ struct Packaged {
     parameters: usize,
     /// Embedding tables among the parameters.
     tables: usize,
+    /// Tunings of kernels that were measured on its devices.
+    tunings: usize,
     seconds: f64,
 }
 
@@ -68,15 +75,27 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
         Some(path) => (path.display().to_string(), rank::read_config_text(path)?, rank::read_weights(path)?),
         None => ("the model in the program".to_owned(), demo::CONFIG.to_owned(), Weights::parse(demo::WEIGHTS)?),
     };
-    let devices = options.devices.iter().map(|device| describe(device)).collect::<Result<_, CliError>>()?;
+    let (mut devices, mut gpus) = (vec![], vec![]);
+    for device in &options.devices {
+        match describe(device)? {
+            Some(target) => devices.push((device.clone(), target)),
+            None => gpus.push(open_adapter(device)?),
+        }
+    }
     let with = PackOptions {
         precision: options.stored.precision(),
         devices,
+        gpus,
+        tunings: caches::tunings(),
         tables_file: options.tables_file.as_ref().map(|name| out.with_file_name(name)),
         allow_unread: options.weights.allow_unread,
         cache: options.stored.cache(),
     };
-    let package = pack(&name, &config, &weights, &with)?;
+    let mut package = pack(&name, &config, &weights, &with)?;
+    if let Some(data) = &options.tune {
+        tune(&package, &with, data, Duration::from_secs_f64(options.seconds))?;
+        package = pack(&name, &config, &weights, &with)?;
+    }
     let file = out.display().to_string();
     write_file(out, package.bytes()).map_err(|source| CliError::Write { file: file.clone(), source })?;
     let plan = package.plan().map_err(rank::RankError::from)?;
@@ -88,6 +107,7 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
         kernels: plan.steps.len(),
         parameters: plan.parameters().map(|parameter| elements(parameter.shape)).sum(),
         tables: plan.parameters().filter(|parameter| tables.iter().any(|table| table == parameter.name)).count(),
+        tunings: package.tunings().map_err(rank::RankError::from)?.iter().map(DeviceTunings::count).sum(),
         seconds: begun.elapsed().as_secs_f64(),
     };
     match common.json {
@@ -97,19 +117,49 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
     Ok(())
 }
 
-/// What a device offers: the adapter that is meant, or what a file says.
-fn describe(device: &str) -> Result<(String, Target), CliError> {
-    if let Ok(text) = std::fs::read_to_string(device) {
-        let wrong = |source| CliError::Target { file: device.to_owned(), source };
-        return Ok((device.to_owned(), serde_json::from_str(&text).map_err(wrong)?));
+/// What a file says that a device offers; `None` if there is no such file.
+fn describe(device: &str) -> Result<Option<Target>, CliError> {
+    let Ok(text) = std::fs::read_to_string(device) else { return Ok(None) };
+    let wrong = |source| CliError::Target { file: device.to_owned(), source };
+    serde_json::from_str(&text).map(Some).map_err(wrong)
+}
+
+fn open_adapter(device: &str) -> Result<Gpu, CliError> {
+    Gpu::for_kernel(Kernel::Wgpu, Some(device))?.ok_or_else(|| CliError::NoDevice(device.to_owned()))
+}
+
+/// Measures the tunings of a package's kernels on its adapters.
+fn tune(package: &Package, with: &PackOptions, data: &Path, seconds: Duration) -> Result<(), CliError> {
+    if with.tunings.is_none() {
+        return Err(CliError::NoCaches);
     }
-    let gpu = Gpu::for_kernel(Kernel::Wgpu, Some(device))?.ok_or_else(|| CliError::NoDevice(device.to_owned()))?;
-    Ok((gpu.name(), gpu.target().clone()))
+    if with.gpus.is_empty() {
+        return Err(CliError::NoAdapter);
+    }
+    for gpu in &with.gpus {
+        let options = RankOptions {
+            kernel: Kernel::Wgpu,
+            gpu: Some(gpu.clone()),
+            tunings: with.tunings.clone(),
+            pipelines: caches::pipelines(),
+            ..RankOptions::default()
+        };
+        let ranker = Ranker::from_package(package, &options)?;
+        let mut input = open(Some(data), ranker.schema())?;
+        for entries in [1, TOGETHER] {
+            let mut batch = ranker.batch();
+            input.read(&mut batch, entries)?;
+            ranker.tune(&batch, seconds)?;
+        }
+    }
+    Ok(())
 }
 
 impl Packaged {
     fn text(&self) -> String {
-        let Self { file, bytes, kernels, parameters, tables, seconds } = self;
-        format!("{file}: {bytes} bytes, {kernels} kernels, {parameters} parameters, {tables} tables, {seconds:.2} s")
+        let Self { file, bytes, kernels, parameters, tables, tunings, seconds } = self;
+        format!(
+            "{file}: {bytes} bytes, {kernels} kernels, {parameters} parameters, {tables} tables, {tunings} tunings, {seconds:.2} s"
+        )
     }
 }

@@ -43,5 +43,5 @@ pub use session::{
 };
 #[cfg(feature = "files")]
 pub use store::{map_file, replace_file, replace_file_with, update_file};
-pub use tuning::TuningStore;
+pub use tuning::{DeviceTunings, TuningStore};
 pub use wgpu;

@@ -4,10 +4,10 @@ use super::plans::{ABSURD, SMALL, changed};
 use crate::noise::Noise;
 use rewire::package::Package;
 use rewire::rank::{Batch, RankError, RankOptions, Ranker};
-use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::emit::{Target, Tuning};
 use rewire_graph_rewrite::mapping::map;
 use rewire_runtime::Kernel;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::OnceLock;
 use twox_hash::XxHash3_128;
 
@@ -108,6 +108,7 @@ pub fn rank(package: Vec<u8>) -> Result<usize, RankError> {
     let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
     let package = Package::parse(package)?;
     drop(package.kernels());
+    drop(package.tunings());
     for target in package.targets()? {
         drop(map(&package.plan()?, &target, &Tuning::default()));
     }
@@ -127,7 +128,10 @@ pub fn changed_package(part: usize, numbers: &[i64], choices: &[(usize, u64)]) -
     match part % 4 {
         0 => parts.head = changed(&parts.head, numbers, choices),
         1 => parts.plan = changed(&parts.plan, numbers, choices),
-        2 => parts.kernels = changed(&parts.kernels, numbers, choices),
+        2 => {
+            parts.kernels[0]["tunings"] = tunings();
+            parts.kernels = changed(&parts.kernels, numbers, choices);
+        }
         _ => {
             for &(place, choice) in choices {
                 // Half of the changes are in the header of the weights.
@@ -137,6 +141,13 @@ pub fn changed_package(part: usize, numbers: &[i64], choices: &[(usize, u64)]) -
         }
     }
     parts.sealed()
+}
+
+/// Tunings of a device, as a package tells them.
+fn tunings() -> Value {
+    let device = json!({ "name": "x", "backend": "vulkan", "driver": "1", "target": Target::BASELINE, "emitter": "0" });
+    let sizes = json!({ "64x1": { "rows": 16, "columns": 32 }, "64x2": { "threads": 64, "matrices": true } });
+    json!({ "device": device, "kernels": { "0": { "matrices": true, "sizes": sizes } } })
 }
 
 /// Loads and runs the kept package with the changes that the bytes say, eight bytes a change.

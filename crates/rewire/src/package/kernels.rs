@@ -2,9 +2,10 @@
 //! the device opens.
 
 use super::PackageError;
-use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning};
+use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning, emit};
 use rewire_graph_rewrite::mapping::map;
-use rewire_graph_rewrite::plan::Plan;
+use rewire_graph_rewrite::plan::{Plan, Step};
+use rewire_runtime::DeviceTunings;
 use serde::{Deserialize, Serialize};
 
 /// Devices that a package has kernels for at most.
@@ -19,38 +20,79 @@ pub struct TargetKernels {
     pub target: Target,
     /// By step of the plan; `None` where the CPU has to run it.
     pub kernels: Vec<Option<EmittedKernel>>,
+    /// What was measured on the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunings: Option<DeviceTunings>,
+    /// Kernels with these tunings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tuned: Vec<TunedKernel>,
+}
+
+/// A kernel with a tuning that was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TunedKernel {
+    /// Position in the plan.
+    pub step: usize,
+    /// The sizes that it is for, as powers of two: all up to them, and above their halves.
+    pub sizes: String,
+    /// The tuning.
+    pub tuning: Tuning,
+    /// The kernel.
+    pub kernel: EmittedKernel,
 }
 
 impl TargetKernels {
     /// Emits the kernels of a plan for what a device offers.
     pub fn of(plan: &Plan, name: &str, target: &Target) -> Self {
         let kernels = map(plan, target, &Tuning::default()).into_iter().map(Result::ok).collect();
-        Self { name: name.to_owned(), target: target.clone(), kernels }
+        Self { name: name.to_owned(), target: target.clone(), kernels, tunings: None, tuned: vec![] }
+    }
+
+    /// Adds what was measured on the device, and the kernels of a loaded [`Model::plan`](rewire_runtime::Model::plan) with it.
+    #[must_use]
+    pub fn with_tunings(self, plan: &Plan, tunings: DeviceTunings) -> Self {
+        let target = &self.target;
+        let of_step = |(step, own): (usize, &'_ Step)| {
+            let known = tunings.of(&own.computation).into_iter();
+            let emitted = known.filter_map(move |(sizes, tuning)| {
+                let kernel = emit(&own.computation, target, &tuning).ok()?;
+                Some(TunedKernel { step, sizes, tuning, kernel })
+            });
+            emitted.collect::<Vec<_>>()
+        };
+        let tuned = plan.steps.iter().enumerate().flat_map(of_step).collect();
+        Self { tunings: Some(tunings), tuned, ..self }
     }
 }
 
 /// What is read of [`TargetKernels`] before a device is open.
 #[derive(Deserialize)]
-struct Told {
-    target: Target,
+pub(super) struct Told {
+    pub target: Target,
+    #[serde(default)]
+    pub tunings: Option<DeviceTunings>,
 }
 
-/// The devices that a part is for.
-pub(super) fn targets(part: &[u8]) -> Result<Vec<Target>, PackageError> {
+/// The devices that a part is for, with what was measured on them.
+pub(super) fn told(part: &[u8]) -> Result<Vec<Told>, PackageError> {
     let told: Vec<Told> = serde_json::from_slice(part).map_err(|error| PackageError::part("kernels", error))?;
-    let targets: Vec<Target> = told.into_iter().map(|told| told.target).collect();
-    check(&targets)?;
-    Ok(targets)
+    check(told.iter().map(|told| (&told.target, told.tunings.as_ref())))?;
+    Ok(told)
 }
 
 /// Kernels are emitted for what a package tells, so that it has to be what there is.
-pub(super) fn check(targets: &[Target]) -> Result<(), PackageError> {
-    let wrong = |reason: String| Err(PackageError::part("kernels", reason));
-    if targets.len() > MOST {
-        return wrong(format!("are for {} devices: expected {MOST} at most", targets.len()));
+pub(super) fn check<'a>(
+    devices: impl ExactSizeIterator<Item = (&'a Target, Option<&'a DeviceTunings>)>,
+) -> Result<(), PackageError> {
+    let wrong = |reason: String| PackageError::part("kernels", reason);
+    if devices.len() > MOST {
+        return Err(wrong(format!("are for {} devices: expected {MOST} at most", devices.len())));
     }
-    match targets.iter().find(|target| !target.is_device()) {
-        Some(other) => wrong(format!("are for what no device offers: {other:?}")),
-        None => Ok(()),
+    for (target, tunings) in devices {
+        if !target.is_device() {
+            return Err(wrong(format!("are for what no device offers: {target:?}")));
+        }
+        tunings.map_or(Ok(()), DeviceTunings::check).map_err(wrong)?;
     }
+    Ok(())
 }

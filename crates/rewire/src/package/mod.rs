@@ -29,14 +29,16 @@ mod tables;
 pub use error::PackageError;
 pub use head::Vocabulary;
 pub use header::Version;
-pub use kernels::TargetKernels;
+pub use kernels::{TargetKernels, TunedKernel};
 pub use tables::Tables;
 
 use crate::weights::{Part, Weights};
 use head::Head;
+use kernels::Told;
 use rewire_graph::{DType, SharedBytes};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Named, Plan};
+use rewire_runtime::{DeviceTunings, ModelOptions};
 use std::sync::Arc;
 #[cfg(feature = "files")]
 use std::{io::Read, path::Path};
@@ -116,8 +118,7 @@ impl Package {
         (weights, tables): (&[u8], Option<&Tables>),
         kernels: &[TargetKernels],
     ) -> Result<Self, PackageError> {
-        let targets: Vec<Target> = kernels.iter().map(|kernels| kernels.target.clone()).collect();
-        kernels::check(&targets)?;
+        kernels::check(kernels.iter().map(|kernels| (&kernels.target, kernels.tunings.as_ref())))?;
         let stored = serde_json::to_vec(plan).map_err(|error| PackageError::part("plan", error))?;
         let emitted = serde_json::to_vec(kernels).map_err(|error| PackageError::part("kernels", error))?;
         let mut parts = vec![("plan", stored.as_slice())];
@@ -238,7 +239,27 @@ impl Package {
     /// # Errors
     /// [`PackageError::Part`].
     pub fn targets(&self) -> Result<Vec<Target>, PackageError> {
-        self.kernels.as_ref().map_or(Ok(vec![]), |part| kernels::targets(part.as_ref()))
+        Ok(self.told()?.into_iter().map(|told| told.target).collect())
+    }
+
+    /// What was measured on devices that the package has kernels for.
+    ///
+    /// # Errors
+    /// [`PackageError::Part`].
+    pub fn tunings(&self) -> Result<Vec<DeviceTunings>, PackageError> {
+        Ok(self.told()?.into_iter().filter_map(|told| told.tunings).collect())
+    }
+
+    /// How a model of it is loaded: with the devices that it is for, and what was measured on them.
+    pub(crate) fn of_model(&self, options: ModelOptions) -> Result<ModelOptions, PackageError> {
+        let (targets, tunings): (Vec<Target>, Vec<_>) =
+            self.told()?.into_iter().map(|told| (told.target, told.tunings)).unzip();
+        let targets = targets.into_iter().filter(|target| *target != Target::BASELINE).collect();
+        Ok(ModelOptions { targets, device_tunings: tunings.into_iter().flatten().collect(), ..options })
+    }
+
+    fn told(&self) -> Result<Vec<Told>, PackageError> {
+        self.kernels.as_ref().map_or(Ok(vec![]), |part| kernels::told(part.as_ref()))
     }
 
     /// The kernels for people and other programs. This one runs none of them: it emits its own, while the device opens where

@@ -9,7 +9,7 @@ use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Named, Plan, PlanError, Precision};
-use rewire_runtime::{Kernel, Model, ModelOptions, RuntimeError};
+use rewire_runtime::{Gpu, Kernel, Model, ModelOptions, RuntimeError, TuningStore};
 use std::collections::{BTreeMap, HashMap, HashSet};
 #[cfg(feature = "files")]
 use std::path::PathBuf;
@@ -21,6 +21,10 @@ pub struct PackOptions {
     pub precision: Precision,
     /// Devices that the package has kernels for beside the baseline's: a name for people, and what each offers.
     pub devices: Vec<(String, Target)>,
+    /// Open devices that the package has kernels for as well, with what `tunings` has of them.
+    pub gpus: Vec<Gpu>,
+    /// Tunings of kernels that were measured, see [`Ranker::tune`](super::Ranker::tune).
+    pub tunings: Option<TuningStore>,
     /// The file that embedding tables go to, beside the package; into the package if `None`.
     #[cfg(feature = "files")]
     pub tables_file: Option<PathBuf>,
@@ -44,7 +48,7 @@ pub struct PackOptions {
 /// # Errors
 /// [`RankError`] names the key or tensor that is not good.
 pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptions) -> Result<Package, RankError> {
-    let PackOptions { precision, devices, allow_unread, cache, .. } = options;
+    let PackOptions { precision, allow_unread, cache, .. } = options;
     let parsed = parse_config(name, config)?;
     check_buffers(&parsed, weights)?;
     let graph = trace_ranking(&parsed, cache)?;
@@ -55,16 +59,29 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
     let mut tensors = converted(&plan, weights)?;
     // Loading names all that does not fit.
     let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    Model::load(plan.clone(), &tensors, on_cpu)?;
+    let model = Model::load(plan.clone(), &tensors, on_cpu)?;
     let apart = apart(options, &mut tensors, &parsed.tables().collect())?;
     let stored = serialize(&tensors, &BTreeMap::new())?;
-    let baseline = ("baseline".to_owned(), Target::BASELINE);
-    let kernels = |(name, target): &(String, Target)| TargetKernels::of(&plan, name, target);
-    let kernels: Vec<TargetKernels> = [&baseline].into_iter().chain(devices).map(kernels).collect();
+    let kernels = kernels(&plan, model.plan(), options);
     Ok(match apart {
         Some(tables) => Package::with_tables(&plan, Some(config), &stored, &tables, &kernels)?,
         None => Package::new(&plan, Some(config), &stored, &kernels)?,
     })
+}
+
+/// The kernels of a plan, which is `prepared` where it is loaded, for the baseline and all devices that are told.
+fn kernels(plan: &Plan, prepared: &Plan, options: &PackOptions) -> Vec<TargetKernels> {
+    let baseline = ("baseline".to_owned(), Target::BASELINE);
+    let told = [&baseline].into_iter().chain(&options.devices);
+    let told = told.map(|(name, target)| TargetKernels::of(plan, name, target));
+    let open = options.gpus.iter().map(|gpu| {
+        let kernels = TargetKernels::of(plan, &gpu.name(), gpu.target());
+        match options.tunings.as_ref().and_then(|store| store.of(gpu, prepared)) {
+            Some(tunings) => kernels.with_tunings(prepared, tunings),
+            None => kernels,
+        }
+    });
+    told.chain(open).collect()
 }
 
 /// Moves the tables into a file of their own, if there is to be one.

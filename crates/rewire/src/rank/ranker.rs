@@ -3,7 +3,7 @@ use super::{Batch, RankError, RankOptions, Ranked, Request, Schema};
 use crate::package::Package;
 use crate::weights::Weights;
 use rewire_hstu::models::dlrm_hstu::Config;
-use rewire_runtime::{Model, Refinement, Report, RunError, block_on};
+use rewire_runtime::{Model, Refinement, Report, RunError, Tuned, block_on};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,6 +155,27 @@ impl Ranker {
     /// As [`Ranker::refine_async`].
     pub fn refine(&self, requests: &[Request], budget: Duration) -> Result<Refinement, RankError> {
         block_on(self.refine_async(requests, budget))
+    }
+
+    /// Measures tunings of all kernels in runs with the requests of a batch, the first run of them, for about `budget`, as
+    /// [`Session::tune`](rewire_runtime::Session::tune) does. Later calls rank with what is found. The future waits as that of
+    /// [`Ranker::rank_async`].
+    ///
+    /// # Errors
+    /// As [`Ranker::rank_batch_async`], and those of [`Session::tune_async`](rewire_runtime::Session::tune_async).
+    pub async fn tune_async(&self, batch: &Batch, budget: Duration) -> Result<Vec<Tuned>, RankError> {
+        self.check(batch)?;
+        let Some(workers) = &self.model().options().workers else { return self.0.tune(batch, budget).await };
+        let (scorer, batch) = (self.0.clone(), batch.clone());
+        workers.run(move || block_on(scorer.tune(&batch, budget))).await.map_err(RunError::from)?
+    }
+
+    /// [`Ranker::tune_async`], blocking.
+    ///
+    /// # Errors
+    /// As [`Ranker::tune_async`].
+    pub fn tune(&self, batch: &Batch, budget: Duration) -> Result<Vec<Tuned>, RankError> {
+        block_on(self.tune_async(batch, budget))
     }
 
     fn filled(&self, requests: &[Request]) -> Result<Batch, RankError> {

@@ -6,11 +6,10 @@ use super::{Batch, Candidate, Column, RankError, RankOptions, Ranked, Schema, Ta
 use crate::package::Package;
 use crate::weights::Weights;
 use rewire_graph::{DType, Graph};
-use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
-use rewire_runtime::{Model, ModelOptions, Outputs, Refinement, Session};
+use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Refinement, Session, Tuned};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +44,7 @@ impl Scorer {
             }
             compiled(config, graph, options.precision)
         };
-        Self::build(config, build, (weights, vec![]), options).await
+        Self::build(config, build, weights, options, options.of_model()).await
     }
 
     /// Takes what a package holds.
@@ -57,17 +56,17 @@ impl Scorer {
             store(&config, &mut plan, options.precision)?;
             Ok(plan)
         };
-        let targets = package.targets()?.into_iter().filter(|target| *target != Target::BASELINE);
-        Self::build(&config, build, (package.weights(), targets.collect()), options).await
+        Self::build(&config, build, package.weights(), options, package.of_model(options.of_model())?).await
     }
 
     async fn build(
         config: &Config,
         plan: impl FnOnce() -> Result<Plan, RankError> + Send,
-        (weights, targets): (&Weights<'_>, Vec<Target>),
+        weights: &Weights<'_>,
         options: &RankOptions,
+        of_model: ModelOptions,
     ) -> Result<Self, RankError> {
-        let model = Model::build_async(plan, weights, ModelOptions { targets, ..options.of_model() }).await?;
+        let model = Model::build_async(plan, weights, of_model).await?;
         let is_apart = is_apart(model.plan());
         let types = |spec: InputSpec| (spec.name, spec.dtype);
         let inputs = if is_apart { config.cached_inputs() } else { config.inputs().into_iter().map(types).collect() };
@@ -100,21 +99,32 @@ impl Scorer {
         Ok(ranked)
     }
 
-    /// Measures tunings in runs with the first of the batch.
+    /// Measures tunings of a kernel in runs with the first of the batch.
     pub async fn refine(&self, batch: &Batch, budget: Duration) -> Result<Refinement, RankError> {
-        let layouts = self.layouts(batch);
         let mut session = self.sessions.lend(&self.model);
-        let inputs = match self.is_apart {
-            true => self.first_apart(&mut session, batch, &layouts).await?,
-            false => {
-                let runs = runs(&self.capacity, &layouts, self.most);
-                runs.first().map(|first| first.inputs(&self.inputs, batch)).transpose()?
-            }
-        };
-        let Some(inputs) = inputs else { return Ok(Refinement::default()) };
+        let Some(inputs) = self.first(&mut session, batch).await? else { return Ok(Refinement::default()) };
         let refinement = session.refine_async(&inputs, budget).await;
         self.sessions.give(session);
         Ok(refinement?)
+    }
+
+    /// Measures tunings of all kernels in runs with the first of the batch.
+    pub async fn tune(&self, batch: &Batch, budget: Duration) -> Result<Vec<Tuned>, RankError> {
+        let mut session = self.sessions.lend(&self.model);
+        let Some(inputs) = self.first(&mut session, batch).await? else { return Ok(vec![]) };
+        let tuned = session.tune_async(&inputs, budget).await;
+        self.sessions.give(session);
+        Ok(tuned?)
+    }
+
+    /// The inputs of the first run of a batch.
+    async fn first(&self, session: &mut Session, batch: &Batch) -> Result<Option<Inputs>, RankError> {
+        let layouts = self.layouts(batch);
+        if self.is_apart {
+            return self.first_apart(session, batch, &layouts).await;
+        }
+        let runs = runs(&self.capacity, &layouts, self.most);
+        Ok(runs.first().map(|first| first.inputs(&self.inputs, batch)).transpose()?)
     }
 
     pub fn layouts(&self, batch: &Batch) -> Vec<Layout> {

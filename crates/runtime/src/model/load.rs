@@ -5,7 +5,7 @@ use super::tables::{Room, Tables, exceeding, may_exceed};
 use super::validate::validate;
 use super::{Model, Parameters, Shared};
 use crate::session::Declared;
-use crate::{Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
+use crate::{DeviceTunings, Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
@@ -35,6 +35,8 @@ pub struct ModelOptions {
     pub targets: Vec<Target>,
     /// Tunings that were measured, for kernels and sizes that it has some of; used where `tuning` is the default.
     pub tunings: Option<TuningStore>,
+    /// Tunings that came with the model, for devices; those of `tunings` go before them.
+    pub device_tunings: Vec<DeviceTunings>,
     /// Where compiled kernels are kept for later processes.
     pub pipelines: Option<PipelineStore>,
     /// Where embedding tables lie.

@@ -27,6 +27,20 @@ impl KernelTunings {
         self.sizes.insert(bucket, tuning);
     }
 
+    /// Those that were measured here, and these for other sizes.
+    pub fn below(mut self, measured: &Self) -> Self {
+        for (bucket, tuning) in &measured.sizes {
+            self.insert(bucket.clone(), *tuning);
+        }
+        self
+    }
+
+    /// Those that add in the order of the kernel's other tunings of the same family.
+    pub fn in_order(mut self) -> Self {
+        self.sizes.retain(|_, tuning| tuning.parts.is_none() && tuning.split_sums != Some(true));
+        self
+    }
+
     /// The tuning for some sizes, unless it adds in another order than those for others.
     pub fn get(&self, bucket: &Bucket) -> Option<Tuning> {
         self.sizes.get(bucket).copied().filter(|tuning| tuning.matrices == self.matrices)

@@ -1,10 +1,10 @@
-use super::{Bucket, KernelTunings};
+use super::Bucket;
+use super::device::{Device, DeviceTunings, Tunings};
 use crate::hash::hash;
 use crate::store::{prune, update_file};
 use crate::{Gpu, RunError};
-use rewire_graph_rewrite::emit::{EMITTER, Target, Tuning};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use rewire_graph_rewrite::emit::Tuning;
+use rewire_graph_rewrite::plan::Plan;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -23,39 +23,6 @@ pub struct TuningStore {
     folder: PathBuf,
 }
 
-/// By [`super::identity`] of kernels.
-pub(crate) type Tunings = BTreeMap<String, KernelTunings>;
-
-#[derive(Serialize, Deserialize)]
-struct File {
-    device: Device,
-    kernels: Tunings,
-}
-
-/// What tunings depend on beside kernels and sizes.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Device {
-    name: String,
-    backend: String,
-    driver: String,
-    target: Target,
-    /// The source of the kernels.
-    emitter: String,
-}
-
-impl Device {
-    fn new(gpu: &Gpu) -> Self {
-        let info = gpu.info();
-        Self {
-            name: info.name.clone(),
-            backend: info.backend.to_string(),
-            driver: format!("{} {}", info.driver, info.driver_info),
-            target: gpu.target().clone(),
-            emitter: EMITTER.to_owned(),
-        }
-    }
-}
-
 impl TuningStore {
     /// A store in a folder, which is made when the first tuning is kept.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
@@ -65,6 +32,11 @@ impl TuningStore {
     /// The file of a device.
     pub fn file(&self, gpu: &Gpu) -> PathBuf {
         self.file_of(&Device::new(gpu))
+    }
+
+    /// What is known of a device and the kernels of a loaded [`Model::plan`](crate::Model::plan); `None` if nothing is.
+    pub fn of(&self, gpu: &Gpu, plan: &Plan) -> Option<DeviceTunings> {
+        DeviceTunings { device: Device::new(gpu), kernels: self.load(gpu) }.within(plan)
     }
 
     /// What is known of a device.
@@ -86,7 +58,7 @@ impl TuningStore {
             for (kernel, bucket, tuning) in found {
                 kernels.entry(kernel).or_default().insert(bucket, tuning);
             }
-            Ok(serde_json::to_vec_pretty(&File { device, kernels })?)
+            Ok(serde_json::to_vec_pretty(&DeviceTunings { device, kernels })?)
         });
         let kept = kept.and_then(|()| prune(&self.folder, PREFIX, FILES));
         kept.map_err(|error| RunError::NotKept { path, reason: error.to_string() })
@@ -112,7 +84,7 @@ fn tunings(content: std::io::Result<Vec<u8>>, device: &Device) -> Result<Tunings
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Tunings::new()),
         Err(error) => return Err(error.to_string()),
     };
-    let file: File = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    let file: DeviceTunings = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     if file.device != *device {
         return Err(format!("they are of {} ({})", file.device.name, file.device.driver));
     }
@@ -122,6 +94,7 @@ fn tunings(content: std::io::Result<Vec<u8>>, device: &Device) -> Result<Tunings
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rewire_graph_rewrite::emit::Target;
 
     fn device(emitter: &str) -> Device {
         let text = |text: &str| text.to_owned();

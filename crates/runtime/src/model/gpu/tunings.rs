@@ -77,13 +77,22 @@ enum Reason {
 }
 
 impl Tunings {
-    /// The tunings of some steps: those of the options, or else of their store.
+    /// The tunings of some steps: those of the options, or else of their store, or else those that came with the model.
     pub fn new(gpu: &Gpu, steps: &[Step], options: &ModelOptions) -> Self {
-        let store = options.tunings.as_ref().filter(|_| options.tuning == Tuning::default());
+        let is_open = options.tuning == Tuning::default();
+        let store = options.tunings.as_ref().filter(|_| is_open);
         let stored = store.map(|store| store.load(gpu)).unwrap_or_default();
-        let known = |step: &Step| match stored.is_empty() {
-            true => None,
-            false => stored.get(&identity(&step.computation)?).cloned(),
+        let given = options.device_tunings.iter().find(|given| is_open && given.are_of(gpu));
+        let known = |step: &Step| {
+            if stored.is_empty() && given.is_none() {
+                return None;
+            }
+            let kernel = identity(&step.computation)?;
+            let given = given.and_then(|given| given.kernels.get(&kernel)).cloned();
+            match stored.get(&kernel) {
+                Some(stored) => Some(given.unwrap_or_default().below(stored)),
+                None => given,
+            }
         };
         let own = |step: &Step| StepTuning::new(step, gpu.target(), options.tuning, known(step));
         let steps = RwLock::new(steps.iter().map(own).collect());
@@ -126,7 +135,7 @@ impl StepTuning {
             }
             has
         };
-        let known = known.filter(has).unwrap_or_default();
+        let known = known.filter(has).unwrap_or_default().in_order();
         let base = Tuning { matrices: base.matrices.or(known.matrices), ..base }.of_family(&step.computation, target);
         Self { base, symbols: symbols(&step.computation), known }
     }

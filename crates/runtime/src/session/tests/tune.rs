@@ -1,7 +1,7 @@
 use super::matmul::product;
 use super::{gpu, options};
 use crate::tuning::{Bucket, identity};
-use crate::{Gpu, Inputs, Kernel, Model, ModelOptions, RunError, Session, TuningStore};
+use crate::{DeviceTunings, Gpu, Inputs, Kernel, Model, ModelOptions, RunError, Session, TuningStore};
 use rewire_graph::{HostTensor, Symbol};
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Plan;
@@ -85,6 +85,79 @@ fn stored_tunings_are_taken_for_their_sizes() {
     let mut session = Model::load(product(), |_: &str| Some(weight.clone()), own).unwrap().session();
     run(&mut session, 100);
     assert_eq!((current(&session).depth, current(&session).rows != SMALL.rows), (Some(4), true));
+}
+
+/// Loads with tunings that come with the model, beside those of a store.
+fn load_given(gpu: &Gpu, given: &DeviceTunings, tunings: Option<&TuningStore>) -> Session {
+    let options = ModelOptions { gpu: Some(gpu.clone()), tunings: tunings.cloned(), ..options(Kernel::Wgpu) };
+    let options = ModelOptions { device_tunings: vec![given.clone()], ..options };
+    let weight = HostTensor::f32(vec![21, 10], &(0..210).map(|n| (n % 17) as f32 - 8.3).collect::<Vec<_>>()).unwrap();
+    Model::load(product(), |_: &str| Some(weight.clone()), options).unwrap().session()
+}
+
+/// Tunings of the only kernel for up to 128 rows.
+fn given(gpu: &Gpu, tuning: Tuning) -> DeviceTunings {
+    let mut given = DeviceTunings::new(gpu);
+    given.insert(&product().steps[0].computation, |_| Some(100), tuning);
+    given
+}
+
+#[test]
+fn tunings_that_come_with_a_model_go_behind_those_of_the_machine() {
+    let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
+    let given = given(&gpu, SMALL);
+    assert_eq!((given.count(), given.of(&product().steps[0].computation)), (1, vec![("128".to_owned(), SMALL)]));
+    let expected = run(&mut load(&gpu, None), 100);
+    let mut session = load_given(&gpu, &given, None);
+    assert_eq!(run(&mut session, 100), expected);
+    assert_eq!((current(&session), session.model().report().tuned_steps), (SMALL, 1));
+    run(&mut session, 200);
+    assert_ne!(current(&session), SMALL);
+
+    let store = TuningStore::at(&folder.0);
+    let own = Tuning { depth: Some(4), ..SMALL };
+    let (kernel, bucket) = key(&product(), 100);
+    store.keep(&gpu, vec![(kernel, bucket, own)]).unwrap();
+    let mut session = load_given(&gpu, &given, Some(&store));
+    assert_eq!(run(&mut session, 100), expected);
+    assert_eq!(current(&session), own);
+    let found = store.of(&gpu, session.model().plan()).unwrap();
+    assert_eq!(found.of(&product().steps[0].computation), [("128".to_owned(), own)]);
+    assert_eq!(store.of(&gpu, &Plan::default()), None);
+}
+
+#[test]
+fn tunings_that_come_with_a_model_and_do_not_fit_are_ignored() {
+    let Some(gpu) = gpu() else { return };
+    let expected = run(&mut load(&gpu, None), 100);
+    let unlike = |change: fn(&mut crate::tuning::Device)| {
+        let mut given = given(&gpu, SMALL);
+        change(&mut given.device);
+        given
+    };
+    let wrong = [
+        given(&gpu, Tuning { rows: Some(7), ..SMALL }),
+        given(&gpu, Tuning { rows: Some(u32::MAX), ..SMALL }),
+        given(&gpu, Tuning { threads: Some(3), rows: Some(0), ..SMALL }),
+        given(&gpu, Tuning { matrices: Some(true), ..SMALL }),
+        given(&gpu, Tuning { parts: Some(2), ..SMALL }),
+        given(&gpu, Tuning { split_sums: Some(true), ..SMALL }),
+        unlike(|device| device.name.push('x')),
+        unlike(|device| device.emitter.push('x')),
+        unlike(|device| device.target.invocations += 1),
+    ];
+    for wrong in wrong {
+        let mut session = load_given(&gpu, &wrong, None);
+        assert_eq!(run(&mut session, 100), expected);
+        let tuning = wrong.of(&product().steps[0].computation)[0].1;
+        assert_ne!(current(&session), tuning);
+    }
+    let mut session = load_given(&gpu, &unlike(|device| device.driver.push('x')), None);
+    run(&mut session, 100);
+    assert_eq!(current(&session), SMALL, "whatever the driver");
+    let mut many = DeviceTunings::new(&gpu);
+    (0..60).for_each(|power| many.insert(&product().steps[0].computation, |_| Some(1 << power), SMALL));
+    assert_eq!((many.count(), many.check()), (60, Ok(())));
 }
 
 #[test]

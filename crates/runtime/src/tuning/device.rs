@@ -1,0 +1,102 @@
+use super::{Bucket, KernelTunings, identity, symbols};
+use crate::Gpu;
+use rewire_graph::Symbol;
+use rewire_graph_rewrite::emit::{EMITTER, Target, Tuning};
+use rewire_graph_rewrite::plan::{Computation, Plan};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+
+/// Sizes that a kernel has tunings for at most, where they come with a model.
+const MOST_SIZES: usize = 1024;
+
+/// By [`identity`] of kernels.
+pub(crate) type Tunings = BTreeMap<String, KernelTunings>;
+
+/// What tunings depend on beside kernels and sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Device {
+    pub name: String,
+    pub backend: String,
+    pub driver: String,
+    pub target: Target,
+    /// The source of the kernels.
+    pub emitter: String,
+}
+
+impl Device {
+    pub fn new(gpu: &Gpu) -> Self {
+        let info = gpu.info();
+        Self {
+            name: info.name.clone(),
+            backend: info.backend.to_string(),
+            driver: format!("{} {}", info.driver, info.driver_info),
+            target: gpu.target().clone(),
+            emitter: EMITTER.to_owned(),
+        }
+    }
+}
+
+/// Tunings of kernels that were measured on a device, to come with a model. They are data as any other: what is no tuning of a
+/// kernel is not used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceTunings {
+    pub(crate) device: Device,
+    pub(crate) kernels: Tunings,
+}
+
+impl DeviceTunings {
+    /// Those of an open device, of which there are none yet.
+    pub fn new(gpu: &Gpu) -> Self {
+        Self { device: Device::new(gpu), kernels: Tunings::new() }
+    }
+
+    /// Adds a tuning of a kernel of a loaded [`Model::plan`](crate::Model::plan), for all sizes up to the powers of two of those
+    /// that `size` tells, and above their halves.
+    pub fn insert(&mut self, computation: &Computation, size: impl Fn(Symbol) -> Option<i64>, tuning: Tuning) {
+        if let Some(kernel) = identity(computation) {
+            let bucket = Bucket::new(&symbols(computation), size);
+            self.kernels.entry(kernel).or_default().insert(bucket, tuning);
+        }
+    }
+
+    /// The name of the device.
+    pub fn device(&self) -> &str {
+        &self.device.name
+    }
+
+    /// How many there are, of all kernels and sizes.
+    pub fn count(&self) -> usize {
+        self.kernels.values().map(|kernel| kernel.sizes.len()).sum()
+    }
+
+    /// True if they were measured on such a device, whatever its driver, with kernels of this version.
+    pub fn are_of(&self, gpu: &Gpu) -> bool {
+        let own = Device::new(gpu);
+        self.device == Device { driver: self.device.driver.clone(), ..own }
+    }
+
+    /// The sizes and tunings of a kernel of a loaded [`Model::plan`](crate::Model::plan).
+    pub fn of(&self, computation: &Computation) -> Vec<(String, Tuning)> {
+        let known = identity(computation).and_then(|identity| self.kernels.get(&identity));
+        let entry = |(bucket, tuning): (&Bucket, &Tuning)| (bucket.to_string(), *tuning);
+        known.map_or_else(Vec::new, |known| known.sizes.iter().map(entry).collect())
+    }
+
+    /// Checks that there are no more than a model may come with.
+    ///
+    /// # Errors
+    /// What there is too much of.
+    pub fn check(&self) -> Result<(), String> {
+        match self.kernels.values().map(|kernel| kernel.sizes.len()).find(|sizes| *sizes > MOST_SIZES) {
+            Some(sizes) => Err(format!("have tunings of a kernel for {sizes} sizes: expected {MOST_SIZES} at most")),
+            None => Ok(()),
+        }
+    }
+
+    /// Those of the kernels of a plan; `None` if there are none.
+    pub(crate) fn within(mut self, plan: &Plan) -> Option<Self> {
+        let own: HashSet<String> = plan.steps.iter().filter_map(|step| identity(&step.computation)).collect();
+        self.kernels.retain(|kernel, _| own.contains(kernel));
+        (!self.kernels.is_empty()).then_some(self)
+    }
+}
