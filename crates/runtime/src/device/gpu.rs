@@ -215,7 +215,6 @@ impl Gpu {
     }
 
     /// What the adapter says of itself.
-    #[cfg(feature = "files")]
     pub(crate) fn info(&self) -> &wgpu::AdapterInfo {
         &self.info
     }

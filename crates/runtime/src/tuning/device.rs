@@ -2,9 +2,9 @@ use super::{Bucket, KernelTunings, identity, symbols};
 use crate::Gpu;
 use rewire_graph::Symbol;
 use rewire_graph_rewrite::emit::{EMITTER, Target, Tuning};
-use rewire_graph_rewrite::plan::{Computation, Plan};
+use rewire_graph_rewrite::plan::Computation;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 /// Sizes that a kernel has tunings for at most, where they come with a model.
 const MOST_SIZES: usize = 1024;
@@ -91,12 +91,5 @@ impl DeviceTunings {
             Some(sizes) => Err(format!("have tunings of a kernel for {sizes} sizes: expected {MOST_SIZES} at most")),
             None => Ok(()),
         }
-    }
-
-    /// Those of the kernels of a plan; `None` if there are none.
-    pub(crate) fn within(mut self, plan: &Plan) -> Option<Self> {
-        let own: HashSet<String> = plan.steps.iter().filter_map(|step| identity(&step.computation)).collect();
-        self.kernels.retain(|kernel, _| own.contains(kernel));
-        (!self.kernels.is_empty()).then_some(self)
     }
 }

@@ -1,10 +1,11 @@
-use super::Bucket;
 use super::device::{Device, DeviceTunings, Tunings};
+use super::{Bucket, identity};
 use crate::hash::hash;
 use crate::store::{prune, update_file};
 use crate::{Gpu, RunError};
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Plan;
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,10 @@ impl TuningStore {
 
     /// What is known of a device and the kernels of a loaded [`Model::plan`](crate::Model::plan); `None` if nothing is.
     pub fn of(&self, gpu: &Gpu, plan: &Plan) -> Option<DeviceTunings> {
-        DeviceTunings { device: Device::new(gpu), kernels: self.load(gpu) }.within(plan)
+        let own: HashSet<String> = plan.steps.iter().filter_map(|step| identity(&step.computation)).collect();
+        let mut kernels = self.load(gpu);
+        kernels.retain(|kernel, _| own.contains(kernel));
+        (!kernels.is_empty()).then(|| DeviceTunings { device: Device::new(gpu), kernels })
     }
 
     /// What is known of a device.
