@@ -288,3 +288,66 @@ fn the_parameters_that_are_wanted_change_their_type() {
         assert!(!differences(&found, &oracle(&graph, &inputs, &given).unwrap(), Tolerance::SINGLE).is_empty());
     }
 }
+
+/// Values as rows with a scale hold them, a row a column of the matrices.
+fn rounded_by_column(tensor: &HostTensor, dtype: DType) -> HostTensor {
+    tensor.clone().transposed().stored_as(dtype).unwrap().transposed()
+}
+
+/// A scale belongs to a column of the product, whichever way a weight is read.
+#[test]
+fn weights_have_a_scale_a_column() {
+    let (depth, columns) = (36, 20);
+    let scope = Scope::new();
+    let (rows, dims) = (scope.size("rows"), |dims: [usize; 2]| dims.map(Into::into));
+    let x = scope.input("x", DType::F32, &[rows.clone(), depth.into()]);
+    let by_part = scope.input("by_part", DType::F32, &[2.into(), rows, depth.into()]);
+    let flat = scope.parameter("flat", DType::F32, &dims([depth, columns]));
+    let linear = scope.parameter("linear", DType::F32, &dims([columns, depth]));
+    let parts = scope.parameter("parts", DType::F32, &[2.into(), depth.into(), columns.into()]);
+    // A weight that is looked up as well has to lie by row.
+    let both = scope.parameter("both", DType::F32, &dims([depth, columns]));
+    let ids = scope.input("ids", DType::U32, &[scope.size("ids")]);
+    let outputs = [
+        ("flat", x.silu().matmul(&flat)),
+        ("linear", x.linear(&linear, None)),
+        ("parts", by_part.matmul(&parts)),
+        ("both", x.matmul(&both)),
+        ("rows", both.gather(&ids)),
+    ];
+    let graph = scope.finish(&outputs).unwrap();
+    let floats = |name: &str, shape: &[usize]| (name.to_owned(), Noise::new(6, name).floats(DType::F32, shape, 1.0));
+    let mut given: Tensors = [
+        floats("flat", &[depth, columns]),
+        floats("linear", &[columns, depth]),
+        floats("parts", &[2, depth, columns]),
+        floats("both", &[depth, columns]),
+    ]
+    .into();
+    let mut inputs: Tensors = [floats("x", &[9, depth]), floats("by_part", &[2, 9, depth])].into();
+    inputs.insert("ids".to_owned(), HostTensor::u32(vec![3], &[7, 0, 35]).unwrap());
+    let mut plan = plan(&graph).unwrap();
+    plan.store(Precision { weights: Some(DType::Rows8), ..Precision::default() }, |_| false);
+    assert_eq!(plan.parameters_by_column().collect::<Vec<_>>(), ["flat", "parts"]);
+    for options in kernels() {
+        let mut session = load_plan(plan.clone(), &given, options).unwrap();
+        for changed in [false, true] {
+            if changed {
+                let (name, tensor) =
+                    ("flat".to_owned(), Noise::new(7, "flat").floats(DType::F32, &[depth, columns], 1.0));
+                session.model().update([(&name, tensor.clone())]).unwrap();
+                given.insert(name, tensor);
+            }
+            let rounded = given.iter().map(|(name, tensor)| {
+                let by_row = tensor.clone().stored_as(DType::Rows8).unwrap();
+                let by_column = rounded_by_column(tensor, DType::Rows8);
+                (name.clone(), if ["flat", "parts"].contains(&name.as_str()) { by_column } else { by_row })
+            });
+            let expected = oracle(&graph, &inputs, &rounded.collect()).unwrap();
+            let found = run(&mut session, &inputs).unwrap();
+            let found = differences(&found, &expected, Tolerance { relative: 2e-5, floor: 1e-3 });
+            assert!(found.is_empty(), "changed {changed}: {found:?}");
+        }
+        given.insert("flat".to_owned(), floats("flat", &[depth, columns]).1);
+    }
+}

@@ -211,6 +211,28 @@ impl HostTensor {
         self.pieces().flat_map(decode).enumerate().find(|(_, value)| !value.is_finite())
     }
 
+    /// The tensor with its last two dimensions exchanged, itself where it has fewer; rows with a scale become `F32`.
+    ///
+    /// ```
+    /// use rewire_graph::HostTensor;
+    /// let turned = HostTensor::f32([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?.transposed();
+    /// assert_eq!((turned.shape(), turned.to_f32()), (&[3, 2][..], vec![1.0, 4.0, 2.0, 5.0, 3.0, 6.0]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transposed(self) -> Self {
+        let (dtype, mut shape) = (self.dtype, self.shape.clone());
+        let [.., rows, columns] = shape.as_mut_slice() else { return self };
+        let (height, width) = (*rows, *columns);
+        std::mem::swap(rows, columns);
+        let values = self.to_f64();
+        let exchanged = values
+            .chunks_exact((height * width).max(1))
+            .flat_map(|matrix| (0..width).flat_map(move |column| matrix.iter().skip(column).step_by(width)));
+        let dtype = if dtype.format().is_written() { dtype } else { DType::F32 };
+        let data = dtype.format().encode(&shape, &exchanged.copied().collect::<Vec<_>>());
+        Self { dtype, shape, data: Arc::new(data) }
+    }
+
     /// The same numbers in another storage type of floats, rounded; this tensor itself where it has that type.
     ///
     /// # Errors

@@ -6,10 +6,10 @@ use rewire_runtime::Parameters;
 use rewire_runtime::map_file;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use serde::Deserialize;
-use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
 #[cfg(feature = "files")]
@@ -70,6 +70,8 @@ impl Coded for WeightsError {
 struct Entry {
     dtype: DType,
     shape: Vec<usize>,
+    /// The last two dimensions are exchanged against the parameter.
+    by_column: bool,
     /// The file, and where in it.
     file: usize,
     bytes: Range<usize>,
@@ -164,6 +166,9 @@ impl Weights<'static> {
 /// The entry of the metadata that tells of some tensors what their rows are.
 const ROWS: &str = "rewire.rows";
 
+/// The entry of the metadata that names the tensors whose rows are columns of the parameter.
+const COLUMNS: &str = "rewire.columns";
+
 impl<'a> Weights<'a> {
     /// Takes the bytes of a file.
     ///
@@ -188,9 +193,8 @@ impl<'a> Weights<'a> {
         let mut metadata: BTreeMap<String, String> =
             index.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
         let others = rows(&metadata);
-        let told = metadata.remove(ROWS).map(|told| serde_json::from_str(&told));
-        let told: BTreeMap<String, String> =
-            told.transpose().map_err(|error| told_wrong(&error, bytes.len()))?.unwrap_or_default();
+        let told: BTreeMap<String, String> = told_of(&mut metadata, ROWS, bytes.len())?;
+        let by_column: BTreeSet<String> = told_of(&mut metadata, COLUMNS, bytes.len())?;
         let mut entries = BTreeMap::new();
         for (name, info) in index.tensors() {
             let rows = told.get(&name).map_or(Some(others), |rows| DType::named(rows));
@@ -199,7 +203,8 @@ impl<'a> Weights<'a> {
             };
             let start = header + 8;
             let bytes = start + info.data_offsets.0..start + info.data_offsets.1;
-            entries.insert(name, Entry { dtype, shape, file: 0, bytes });
+            let by_column = by_column.contains(&name);
+            entries.insert(name, Entry { dtype, shape, by_column, file: 0, bytes });
         }
         Ok(Self { files: vec![data], entries, metadata })
     }
@@ -218,6 +223,19 @@ impl<'a> Weights<'a> {
     /// The tensor of a name.
     pub fn get(&self, name: &str) -> Option<HostTensor> {
         let entry = self.entries.get(name)?;
+        let tensor = self.stored(entry);
+        if entry.by_column { tensor.map(HostTensor::transposed) } else { tensor }
+    }
+
+    /// [`Weights::get`] with the last two dimensions exchanged, as it is stored where the file has columns one after the other.
+    pub(crate) fn columns(&self, name: &str) -> Option<HostTensor> {
+        let entry = self.entries.get(name)?;
+        let tensor = self.stored(entry);
+        if entry.by_column { tensor } else { tensor.map(HostTensor::transposed) }
+    }
+
+    /// A tensor as the file has it.
+    fn stored(&self, entry: &Entry) -> Option<HostTensor> {
         let file = self.files.get(entry.file)?;
         let bytes = file.bytes().get(entry.bytes.clone())?;
         let data: SharedBytes = match (entry.dtype, file) {
@@ -230,7 +248,7 @@ impl<'a> Weights<'a> {
         HostTensor::from_shared(entry.dtype, entry.shape.clone(), data).ok()
     }
 
-    /// Element type and shape of a tensor.
+    /// Element type and shape of a tensor in its file.
     pub fn describe(&self, name: &str) -> Option<(DType, &[usize])> {
         let entry = self.entries.get(name)?;
         Some((entry.dtype, &entry.shape))
@@ -251,6 +269,17 @@ impl Parameters for &Weights<'_> {
     fn parameter(&self, name: &str) -> Option<HostTensor> {
         self.get(name)
     }
+
+    fn columns(&self, name: &str) -> Option<HostTensor> {
+        (*self).columns(name)
+    }
+}
+
+/// The metadata of a file in which rows of some tensors are columns of the parameters.
+pub(crate) fn with_columns<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
+    let names: Vec<&str> = names.collect();
+    let told = (!names.is_empty()).then(|| (COLUMNS.to_owned(), serde_json::json!(names).to_string()));
+    told.into_iter().collect()
 }
 
 /// The bytes of a safetensors file with these tensors and this metadata.
@@ -276,7 +305,7 @@ fn with_rows(
     let told = tensors.iter().filter(|(_, tensor)| is_told(tensor.dtype()));
     let told: BTreeMap<&String, &str> = told.map(|(name, tensor)| (name, tensor.dtype().format().name)).collect();
     if !told.is_empty() {
-        let told = serde_json::to_string(&told).map_err(|error| told_wrong(&error, 0))?;
+        let told = serde_json::to_string(&told).map_err(|error| told_wrong(ROWS, &error, 0))?;
         metadata.insert(ROWS.to_owned(), told);
     }
     Ok(metadata)
@@ -360,8 +389,19 @@ fn stored(dtype: Dtype, shape: &[usize], rows: DType) -> Option<(DType, Vec<usiz
     }
 }
 
-fn told_wrong(error: &serde_json::Error, bytes: usize) -> WeightsError {
-    WeightsError::Format { reason: format!("`{ROWS}` of the metadata is no JSON of names and types: {error}"), bytes }
+/// What an entry of the metadata tells of tensors, which is taken out of it.
+fn told_of<T: Default + DeserializeOwned>(
+    metadata: &mut BTreeMap<String, String>,
+    entry: &str,
+    bytes: usize,
+) -> Result<T, WeightsError> {
+    let told = metadata.remove(entry).map(|told| serde_json::from_str(&told)).transpose();
+    told.map(Option::unwrap_or_default).map_err(|error| told_wrong(entry, &error, bytes))
+}
+
+fn told_wrong(entry: &str, error: &serde_json::Error, bytes: usize) -> WeightsError {
+    let reason = format!("`{entry}` of the metadata is no JSON of what it tells: {error}");
+    WeightsError::Format { reason, bytes }
 }
 
 fn format_error(error: &SafeTensorError, bytes: usize) -> WeightsError {
@@ -455,6 +495,20 @@ mod tests {
             assert_eq!(weights.get("t"), Some(rows));
             assert!(weights.metadata().is_empty());
         }
+    }
+
+    #[test]
+    fn rows_that_are_columns_are_told() {
+        let values: Vec<f32> = (0..24).map(|n| (n * 29 % 17) as f32).collect();
+        let weight = HostTensor::f32(vec![3, 8], &values).unwrap();
+        let rows = weight.clone().transposed().stored_as(DType::Rows8).unwrap();
+        let tensors = BTreeMap::from([("w".to_owned(), rows.clone()), ("v".to_owned(), weight.clone())]);
+        let file = serialize(&tensors, &with_columns(["w"].into_iter())).unwrap();
+        let weights = Weights::parse(file).unwrap();
+        let get = |name: &str| weights.get(name).unwrap();
+        assert_eq!((get("w"), get("v")), (rows.clone().transposed(), weight.clone()));
+        assert_eq!((weights.columns("w"), weights.columns("v")), (Some(rows), Some(weight.transposed())));
+        assert!(weights.metadata().is_empty());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use rewire_graph::shape::{HostInput, HostSlot, ShapeEntry, ShapeError, Shape
 use rewire_graph::op::{Registry, RegistryError};
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A buffer of a [`Plan`], by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -135,6 +135,9 @@ pub struct Plan {
     pub host_inputs: Vec<HostInput>,
     /// All tensors.
     pub buffers: Vec<Buffer>,
+    /// Parameters whose columns are rows in memory: what is bound has the last two dimensions of the buffer exchanged.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub by_column: BTreeSet<BufferId>,
     /// What a session computes once from parameters, in order, on the CPU: weights of layers that became one, for instance.
     pub load: Vec<Step>,
     /// Dispatches in order.
@@ -185,6 +188,14 @@ impl Plan {
     pub fn parameters(&self) -> impl Iterator<Item = Named<'_>> {
         self.named(|source| match source {
             Source::Parameter(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// Names of the parameters whose columns are rows in memory ([`Plan::by_column`]).
+    pub fn parameters_by_column(&self) -> impl Iterator<Item = &str> {
+        self.by_column.iter().filter_map(|id| match &self.buffer(*id)?.source {
+            Source::Parameter(name) => Some(name.as_str()),
             _ => None,
         })
     }

@@ -1,5 +1,6 @@
-use super::{Binding, Buffer, Computation, Plan, Source};
-use rewire_graph::DType;
+use super::{Binding, Buffer, BufferId, Computation, Plan, Source, Step};
+use rewire_graph::pointwise::Expr;
+use rewire_graph::{DType, Dim};
 
 /// How the floats of a plan are stored; `None` leaves them as they are. Arithmetic and sums stay in single precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -7,7 +8,7 @@ pub struct Precision {
     /// Embedding tables.
     pub tables: Option<DType>,
     /// All other parameters, and what is computed of parameters where a plan is loaded. A type that kernels do not write, such as
-    /// `Rows8`, holds the parameters of two dimensions and more.
+    /// `Rows8`, holds the parameters of two dimensions and more, with a row a column of the product where they are factors of one.
     pub weights: Option<DType>,
     /// Values between steps, where kernels write the type.
     pub activations: Option<DType>,
@@ -51,13 +52,17 @@ impl Plan {
         let mut changed = vec![None; self.buffers.len()];
         for (number, buffer) in self.buffers.iter_mut().enumerate() {
             let is_float = buffer.dtype.is_float() && is_written(buffer.dtype);
-            let bound = Binding::Buffer(super::BufferId(number as u32));
+            let bound = Binding::Buffer(BufferId(number as u32));
             if let Some(dtype) = precision.of(buffer, &is_table).filter(|_| is_float && !outputs.contains(&bound)) {
                 buffer.dtype = dtype;
                 changed[number] = Some(dtype);
             }
         }
-        let changed = |id: &super::BufferId| changed.get(id.0 as usize).copied().flatten();
+        let scaled =
+            (0..).map(BufferId).zip(&changed).filter(|(_, dtype)| dtype.is_some_and(|dtype| !is_written(dtype)));
+        let summed: Vec<BufferId> = scaled.map(|(id, _)| id).filter(|id| self.is_summed_by_row(*id)).collect();
+        summed.into_iter().for_each(|id| self.turn(id));
+        let changed = |id: &BufferId| changed.get(id.0 as usize).copied().flatten();
         for step in self.load.iter_mut().chain(&mut self.steps) {
             for (operand, read) in step.computation.body_mut().operands.iter_mut().zip(&step.reads) {
                 if let Binding::Buffer(id) = read
@@ -72,6 +77,51 @@ impl Plan {
                 }
             }
         }
+    }
+
+    /// True for a matrix whose rows are a summed index wherever it is read: a scale of such a row would be none of a result.
+    fn is_summed_by_row(&self, id: BufferId) -> bool {
+        let reads = |step: &&Step| step.reads.contains(&Binding::Buffer(id));
+        let mut steps = self.steps.iter().filter(reads).peekable();
+        steps.peek().is_some() && !self.load.iter().any(|step| reads(&step)) && steps.all(|step| step.sums_rows_of(id))
+    }
+
+    /// Exchanges the last two dimensions of a parameter in memory.
+    fn turn(&mut self, id: BufferId) {
+        let exchange = |shape: &mut Vec<Dim>| {
+            if let [.., rows, columns] = shape.as_mut_slice() {
+                std::mem::swap(rows, columns);
+            }
+        };
+        if let Some(buffer) = self.buffers.get_mut(id.0 as usize) {
+            exchange(&mut buffer.shape);
+        }
+        for Step { reads, computation, .. } in &mut self.steps {
+            let is_read = |operand: usize| reads.get(operand) == Some(&Binding::Buffer(id));
+            let body = computation.body_mut();
+            body.dag.transpose(|operand| is_read(operand.into()));
+            let operands = body.operands.iter_mut().enumerate().filter(|(operand, _)| is_read(*operand));
+            operands.for_each(|(_, operand)| exchange(&mut operand.shape));
+        }
+        self.by_column.insert(id);
+    }
+}
+
+impl Step {
+    /// True if all loads from a buffer have a summed coordinate as their row, and none in their column.
+    fn sums_rows_of(&self, id: BufferId) -> bool {
+        let Computation::Nest(nest) = &self.computation else { return false };
+        let dag = &nest.body.dag;
+        let is_summed = |axis: u8| nest.axes.get(usize::from(axis)).is_some_and(|axis| axis.summed);
+        let has_summed =
+            |coords: u32| (0..nest.axes.len() as u8).any(|axis| coords >> axis & 1 == 1 && is_summed(axis));
+        dag.ids().all(|load| match dag.expr(load) {
+            Expr::Load { operand, index } if self.reads.get(usize::from(*operand)) == Some(&Binding::Buffer(id)) => {
+                matches!(index.as_slice(), [.., row, column]
+                    if matches!(dag.expr(*row), Expr::Coord(axis) if is_summed(*axis)) && !has_summed(dag.coords(*column)))
+            }
+            _ => true,
+        })
     }
 }
 

@@ -336,6 +336,19 @@ impl Dag {
         Ok(())
     }
 
+    /// Exchanges the last two indices of all loads from some operands, whose last two dimensions are exchanged in memory.
+    pub fn transpose(&mut self, is_transposed: impl Fn(u16) -> bool) {
+        for node in &mut self.nodes {
+            if let Expr::Load { operand, index } = &mut node.expr
+                && let [.., row, column] = index.as_mut_slice()
+                && is_transposed(*operand)
+            {
+                std::mem::swap(row, column);
+            }
+        }
+        self.known.clear();
+    }
+
     /// Copies `roots` of `source` into this DAG. `replace` replaces expressions, given this DAG, the
     /// expression and its operands already copied; where it returns `None` the expression is rebuilt.
     pub fn graft(

@@ -3,7 +3,7 @@
 use super::scorer::{check_buffers, is_apart, trace_ranking};
 use super::{CacheOptions, Config, RankError, parse_config, unread};
 use crate::package::{Package, PackageError, Tables, TargetKernels};
-use crate::weights::{Weights, serialize};
+use crate::weights::{Weights, serialize, with_columns};
 use rewire_graph::{DType, Graph, HostTensor};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::lower;
@@ -56,12 +56,12 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
         unread::check(&parsed, &graph, weights)?;
     }
     let plan = compiled(&parsed, graph, *precision)?;
-    let mut tensors = converted(&plan, weights)?;
     // Loading names all that does not fit.
     let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    let model = Model::load(plan.clone(), &tensors, on_cpu)?;
+    let model = Model::load(plan.clone(), weights, on_cpu)?;
+    let mut tensors = converted(&plan, weights)?;
     let apart = apart(options, &mut tensors, &parsed.tables().collect())?;
-    let stored = serialize(&tensors, &BTreeMap::new())?;
+    let stored = serialize(&tensors, &with_columns(plan.parameters_by_column()))?;
     let kernels = kernels(&plan, model.plan(), options);
     Ok(match apart {
         Some(tables) => Package::with_tables(&plan, Some(config), &stored, &tables, &kernels)?,
@@ -122,10 +122,14 @@ pub(super) fn store(config: &Config, plan: &mut Plan, precision: Precision) -> R
     Ok(plan.check_limits().map_err(wrong)?)
 }
 
-/// All tensors of weights, those that a plan reads in its types.
+/// All tensors of weights, those that a plan reads as it has them.
 fn converted(plan: &Plan, weights: &Weights<'_>) -> Result<BTreeMap<String, HostTensor>, RankError> {
     let types: HashMap<&str, DType> = plan.parameters().map(|Named { name, dtype, .. }| (name, dtype)).collect();
-    let tensor = |name: &str| Some((name.to_owned(), weights.get(name)?));
+    let by_column: HashSet<&str> = plan.parameters_by_column().collect();
+    let tensor = |name: &str| {
+        let tensor = if by_column.contains(name) { weights.columns(name) } else { weights.get(name) };
+        Some((name.to_owned(), tensor?))
+    };
     let convert = |(name, tensor): (String, HostTensor)| match types.get(name.as_str()) {
         None => Ok((name, tensor)),
         Some(&expected) => match tensor.stored_as(expected) {

@@ -23,6 +23,12 @@ use std::collections::{BTreeMap, HashMap};
 pub trait Parameters {
     /// The parameter of a name; `None` if it is not there.
     fn parameter(&self, name: &str) -> Option<HostTensor>;
+
+    /// The parameter of a name with its last two dimensions exchanged, for plans that hold it by column
+    /// ([`rewire_graph_rewrite::plan::Plan::by_column`]); as it is stored, where that is so.
+    fn columns(&self, name: &str) -> Option<HostTensor> {
+        self.parameter(name).map(HostTensor::transposed)
+    }
 }
 
 impl<F: Fn(&str) -> Option<HostTensor>> Parameters for F {

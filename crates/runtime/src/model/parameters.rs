@@ -71,7 +71,7 @@ impl Resident {
                 nearest: similar_name(name, names).map(str::to_owned),
             });
         };
-        self.tensors[n] = Some(parameter(name, &plan.buffers[n], Some(tensor))?);
+        self.tensors[n] = Some(parameter(plan, n, name, &[(name, tensor)])?);
         changed.insert(BufferId(n as u32));
         if loaded(plan)[n] {
             let computed = (0..).map(BufferId).zip(&plan.buffers).filter(|(_, buffer)| buffer.source == Source::Load);
@@ -163,10 +163,10 @@ fn loaded(plan: &Plan) -> Vec<bool> {
 
 /// The parameters and constants of a plan by buffer.
 fn bound(plan: &Plan, parameters: impl Parameters) -> Result<Vec<Option<HostTensor>>, RuntimeError> {
-    plan.buffers
-        .iter()
-        .map(|buffer| match &buffer.source {
-            Source::Parameter(name) => parameter(name, buffer, parameters.parameter(name)).map(Some),
+    let buffers = plan.buffers.iter().enumerate();
+    buffers
+        .map(|(n, buffer)| match &buffer.source {
+            Source::Parameter(name) => parameter(plan, n, name, &parameters).map(Some),
             Source::Constant(bytes) => {
                 let shape = constant_shape(buffer, "a constant")?;
                 HostTensor::from_bytes(buffer.dtype, shape, bytes.clone())
@@ -183,20 +183,30 @@ fn constant_shape(buffer: &Buffer, what: &str) -> Result<Vec<usize>, RuntimeErro
     shape.ok_or_else(|| RuntimeError::Plan { reason: format!("the shape of {what} depends on inputs") })
 }
 
-fn parameter(name: &str, buffer: &Buffer, given: Option<HostTensor>) -> Result<HostTensor, RuntimeError> {
-    let name = || name.to_owned();
-    let expected = constant_shape(buffer, &format!("parameter `{}`", name()))?;
-    let dtype = buffer.dtype;
+/// The tensor of a parameter, as its buffer has it but for the storage type.
+fn parameter(plan: &Plan, n: usize, name: &str, parameters: &impl Parameters) -> Result<HostTensor, RuntimeError> {
+    let (buffer, by_column) = (&plan.buffers[n], plan.by_column.contains(&BufferId(n as u32)));
+    let (dtype, expected) = (buffer.dtype, constant_shape(buffer, &format!("parameter `{name}`"))?);
+    let bound = |mut shape: Vec<usize>| {
+        match shape.as_mut_slice() {
+            [.., rows, columns] if by_column => std::mem::swap(rows, columns),
+            _ => {}
+        }
+        shape
+    };
+    let given = if by_column { parameters.columns(name) } else { parameters.parameter(name) };
+    let name = name.to_owned();
     let Some(tensor) = given else {
-        return Err(RuntimeError::MissingParameter { name: name(), dtype, shape: expected });
+        return Err(RuntimeError::MissingParameter { name, dtype, shape: bound(expected) });
     };
     if tensor.shape() != expected {
-        return Err(RuntimeError::ParameterShape { name: name(), expected, actual: tensor.shape().to_vec() });
+        let actual = bound(tensor.shape().to_vec());
+        return Err(RuntimeError::ParameterShape { name, expected: bound(expected), actual });
     }
     let actual = tensor.dtype();
     match actual == dtype || (actual.is_float() && dtype.is_float()) {
         true => Ok(tensor),
-        false => Err(RuntimeError::ParameterType { name: name(), expected: dtype, actual }),
+        false => Err(RuntimeError::ParameterType { name, expected: dtype, actual }),
     }
 }
 

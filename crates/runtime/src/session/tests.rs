@@ -121,6 +121,7 @@ fn sums(steps: &[(u32, u32)], outputs: &[u32]) -> Plan {
             .collect(),
         buffers,
         host_inputs: vec![],
+        ..Plan::default()
     }
 }
 
@@ -417,6 +418,7 @@ fn samples() -> Plan {
                 shape: vec![one_more],
             },
         ],
+        ..Plan::default()
     }
 }
 

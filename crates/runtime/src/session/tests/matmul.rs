@@ -57,6 +57,7 @@ pub fn product() -> Plan {
             writes: vec![BufferId(2)],
         }],
         outputs: vec![PlanOutput { name: "y".into(), value: read(2), dtype: DType::F32, shape: shapes[2].clone() }],
+        ..Plan::default()
     }
 }
 
