@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::requests::open;
 use rewire::graph_rewrite::emit::Target;
 use rewire::package::Package;
-use rewire::rank::{self, PackOptions, RankOptions, Ranker, pack, parse_config};
+use rewire::rank::{self, PackOptions, RankOptions, Ranker, pack, tables_of};
 use rewire::weights::Weights;
 use rewire::{DeviceTunings, Gpu, Kernel, write_file};
 use serde::Serialize;
@@ -99,14 +99,14 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
     let file = out.display().to_string();
     write_file(out, package.bytes()).map_err(|source| CliError::Write { file: file.clone(), source })?;
     let plan = package.plan().map_err(rank::RankError::from)?;
-    let tables: Vec<String> = parse_config(&name, &config)?.tables().collect();
+    let tables = tables_of(&name, &config)?;
     let elements = |shape: &[rewire::graph::Dim]| shape.iter().filter_map(|dim| dim.as_const()).product::<usize>();
     let packaged = Packaged {
         file,
         bytes: package.bytes().len(),
         kernels: plan.steps.len(),
         parameters: plan.parameters().map(|parameter| elements(parameter.shape)).sum(),
-        tables: plan.parameters().filter(|parameter| tables.iter().any(|table| table == parameter.name)).count(),
+        tables: plan.parameters().filter(|parameter| tables.contains(parameter.name)).count(),
         tunings: package.tunings().map_err(rank::RankError::from)?.iter().map(DeviceTunings::count).sum(),
         seconds: begun.elapsed().as_secs_f64(),
     };

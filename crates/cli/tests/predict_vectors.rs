@@ -64,15 +64,13 @@ fn matching(folder: &Folder) -> String {
     let text = config.to_string();
     let config = hstu_match::MatchConfig::from_json(&text).unwrap();
     let (mut tensors, mut state) = (BTreeMap::new(), 1u64);
-    for graph in [config.trace_users().unwrap(), config.trace_items().unwrap()] {
-        for parameter in parameters(&graph) {
-            let values = (0..parameter.shape.iter().product()).map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                ((state >> 40) as f32 / (1 << 23) as f32 - 1.0) * 0.5
-            });
-            let tensor = HostTensor::f32(parameter.shape.clone(), &values.collect::<Vec<_>>()).unwrap();
-            tensors.entry(parameter.name).or_insert(tensor);
-        }
+    for parameter in parameters(&config.trace().unwrap()) {
+        let values = (0..parameter.shape.iter().product()).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 40) as f32 / (1 << 23) as f32 - 1.0) * 0.5
+        });
+        let tensor = HostTensor::f32(parameter.shape.clone(), &values.collect::<Vec<_>>()).unwrap();
+        tensors.insert(parameter.name, tensor);
     }
     folder.write("config.json", text);
     folder.write("model.safetensors", serialize(&tensors, &BTreeMap::new()).unwrap());
@@ -97,6 +95,35 @@ fn the_vectors_of_a_ranking_model_make_its_logits() {
             assert!((score[name].as_f64().unwrap() - expected).abs() < 1e-4, "{score} {expected}");
         }
     }
+}
+
+#[test]
+fn a_packaged_matching_model_has_the_vectors_of_its_folder() {
+    let (folder, out) = (Folder::new(), Folder::new());
+    let model = matching(&folder);
+    let data = out.write("in.jsonl", jsonl(&users()));
+    let file = out.0.join("model.rewire").display().to_string();
+    for types in [&[][..], &["--dtype", "f16", "--tables", "int8"]] {
+        let packaged = run(&[&["package", "--json", "--model", &model, "--out", &file], types].concat());
+        assert_eq!((packaged.code, &packaged.json()[0]["tables"]), (Some(0), &json!(2)), "{}", packaged.stderr);
+        for asked in [&["--embeddings", "users"][..], &["--embeddings", "items"], &["--items", &data, "--top", "3"]] {
+            let of = |model: &str, types: &[&str]| {
+                rows(&out, &[&["--data", &data, "--model", model], asked, types].concat())
+            };
+            let found = of(&file, &[]);
+            assert!(found.len() >= 6 && found == of(&model, types), "{asked:?} {types:?}");
+        }
+    }
+    for args in [&["rank", "--model"][..], &["verify", "--against"]] {
+        run(&[args, &[&file, "--data", &data]].concat()).failed_with(&["is of a matching model", "--embeddings"]);
+        run(&[args, &[&model, "--data", &data]].concat()).failed_with(&["is of a matching model", "--embeddings"]);
+    }
+    let weights = Weights::read(&folder.0.join("model.safetensors")).unwrap();
+    let mut tensors: BTreeMap<_, _> =
+        weights.names().map(|name| (name.to_owned(), weights.get(name).unwrap())).collect();
+    tensors.insert("other".to_owned(), HostTensor::f32([2], &[1.0, 2.0]).unwrap());
+    folder.write("model.safetensors", serialize(&tensors, &BTreeMap::new()).unwrap());
+    run(&["package", "--model", &model, "--out", &file]).failed_with(&["does not read 1 of the", "`other`"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //!
 //! # Output
 //!
-//! `embeddings`, `[B, E]` of users, `[C, E]` of items.
+//! [`USERS`] `[B, E]` and [`ITEMS`] `[C, E]`. Either may be asked for alone, with no entries of the other.
 
 use super::ModelError;
 use super::features::{self, FeatureConfig, FeatureGroups, InputSpec, Tables};
@@ -17,6 +17,12 @@ use crate::modules::{
 use rewire_graph::{Graph, Scope, Tensor};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+
+/// The output of users' vectors.
+pub const USERS: &str = "users";
+
+/// The output of items' vectors.
+pub const ITEMS: &str = "items";
 
 /// The length below which a vector counts as this long.
 const SHORTEST: f64 = 1e-6;
@@ -56,7 +62,7 @@ impl MatchConfig {
         super::from_json(text)
     }
 
-    /// The inputs of both graphs.
+    /// The inputs.
     pub fn inputs(&self) -> Vec<InputSpec> {
         features::inputs(&self.features, &self.feature_groups, &self.hstu)
     }
@@ -84,43 +90,39 @@ impl MatchConfig {
         features::check(&self.features)
     }
 
-    /// The vectors of users, `[B, E]`.
+    /// The vectors of users and of items.
     ///
     /// # Errors
     /// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
-    pub fn trace_users(&self) -> Result<Graph, ModelError> {
+    pub fn trace(&self) -> Result<Graph, ModelError> {
         self.check()?;
-        let tables = Tables::new(&self.features, &self.feature_groups)?;
-        let hstu = tables.configure(&self.hstu, self.max_seq_len)?;
-        let encoder = HstuMatchEncoder::new(hstu).map_err(|error| error.within("hstu"))?;
         let scope = Scope::new();
-        let batch = scope.size("users");
-        let uih = tables.history(&scope, &batch, &encoder.hstu.config);
-        let features = Features { uih, candidates: None, contextual: tables.context(&scope, "contextual", &batch) };
-        let users = scope.module("user_tower", |scope| {
-            let users = scope.module("_hstu_encoder", |scope| encoder.forward(scope, &features, None));
-            self.output(scope, users)
-        });
-        Ok(scope.finish(&[("embeddings", users)])?)
+        let tables = Tables::new(&self.features, &self.feature_groups)?;
+        let (users, items) = (self.users(&scope, &tables)?, self.items(&scope, &tables));
+        Ok(scope.finish(&[(USERS, users), (ITEMS, items)])?)
     }
 
-    /// The vectors of items, `[C, E]`.
-    ///
-    /// # Errors
-    /// As [`MatchConfig::trace_users`].
-    pub fn trace_items(&self) -> Result<Graph, ModelError> {
-        self.check()?;
-        let tables = Tables::new(&self.features, &self.feature_groups)?;
-        let scope = Scope::new();
-        let items = tables.candidates(&scope, &scope.size("candidates"));
-        let items = scope.module("item_tower", |scope| {
+    fn users(&self, scope: &Scope, tables: &Tables) -> Result<Tensor, ModelError> {
+        let hstu = tables.configure(&self.hstu, self.max_seq_len)?;
+        let encoder = HstuMatchEncoder::new(hstu).map_err(|error| error.within("hstu"))?;
+        let batch = scope.size("users");
+        let uih = tables.history(scope, &batch, &encoder.hstu.config);
+        let features = Features { uih, candidates: None, contextual: tables.context(scope, "contextual", &batch) };
+        Ok(scope.module("user_tower", |scope| {
+            let users = scope.module("_hstu_encoder", |scope| encoder.forward(scope, &features, None));
+            self.output(scope, users)
+        }))
+    }
+
+    fn items(&self, scope: &Scope, tables: &Tables) -> Tensor {
+        let items = tables.candidates(scope, &scope.size("candidates"));
+        scope.module("item_tower", |scope| {
             let items = match &self.item_mlp {
                 Some(mlp) => scope.module("mlp", |scope| mlp.forward(scope, &items)),
                 None => items,
             };
             self.output(scope, items)
-        });
-        Ok(scope.finish(&[("embeddings", items)])?)
+        })
     }
 
     /// Vectors of the width and length that are compared.

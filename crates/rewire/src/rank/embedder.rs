@@ -1,22 +1,21 @@
 //! Vectors of users and of items.
 
+use super::kind::{ModelConfig, untraced};
+use super::package::{check_inputs, compiled, store, text_of};
 use super::runs::runs;
 use super::scorer::{capacity, schema};
 use super::sequence::{Capacity, Layout, Part};
 use super::sessions::Sessions;
 use super::{Batch, Precision, RankError, RankOptions, Schema};
+use crate::package::Package;
 use crate::weights::Weights;
-use rewire_graph::{DType, Graph};
-use rewire_graph_rewrite::plan::{Plan, PlanError};
-use rewire_graph_rewrite::{lower, optimize};
-use rewire_hstu::models::dlrm_hstu::{self, EMBEDDINGS, InputSpec};
-use rewire_hstu::models::{ModelError, hstu_match};
-use rewire_runtime::{Model, Report, RuntimeError, Session, block_on};
-use serde::Deserialize;
+use rewire_graph::DType;
+use rewire_graph_rewrite::plan::Plan;
+use rewire_hstu::models::dlrm_hstu::{self, InputSpec};
+use rewire_hstu::models::hstu_match;
+use rewire_runtime::{Model, ModelOptions, Report, RuntimeError, Session, block_on};
 use std::collections::HashSet;
 use std::sync::Arc;
-
-const OUTPUT: &str = "embeddings";
 
 /// What vectors are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +36,8 @@ struct Loaded {
     sessions: Sessions,
     schema: Arc<Schema>,
     inputs: Vec<(String, Option<DType>)>,
+    embedded: Embedded,
+    output: &'static str,
     capacity: Capacity,
     is_by_candidate: bool,
     most: usize,
@@ -56,9 +57,11 @@ pub struct Vectors {
 }
 
 /// What of a model depends on its kind.
-struct Traced {
-    graph: Graph,
+struct Described {
     inputs: Vec<InputSpec>,
+    /// Those of [`Described::inputs`] that requests have; there are no entries of the others.
+    is_given: fn(&str, Embedded) -> bool,
+    output: &'static str,
     capacity: Capacity,
     is_by_candidate: bool,
 }
@@ -75,24 +78,67 @@ impl Embedder {
         embedded: Embedded,
         options: &RankOptions,
     ) -> Result<Self, RankError> {
-        let Traced { graph, inputs, capacity, is_by_candidate } = trace(name, config, embedded, options)?;
-        let mut plan = lower(&optimize(graph)?.0)?;
-        store_as(&mut plan, weights, options.precision)?;
+        let config = ModelConfig::parse(name, config)?;
+        let graph = match (&config, embedded) {
+            (ModelConfig::Matching(config), _) => config.trace(),
+            (ModelConfig::Ranking(config), Embedded::Users) => dlrm_hstu::trace_users(config),
+            (ModelConfig::Ranking(config), Embedded::Items) => dlrm_hstu::trace_items(config),
+        };
+        let tables = config.tables();
+        let mut plan = compiled(&tables, graph.map_err(untraced)?, options.precision)?;
+        let precision = stored(&plan, &tables, weights, options.precision);
+        store(&tables, &mut plan, precision)?;
+        Self::build(plan, weights, (&config, embedded), options.of_model(), options)
+    }
+
+    /// Takes a package. Of a ranking model the configuration and the weights are taken, as what it ranks with has no vectors.
+    ///
+    /// # Errors
+    /// As [`Embedder::new`], and [`RankError::Package`].
+    pub fn from_package(package: &Package, embedded: Embedded, options: &RankOptions) -> Result<Self, RankError> {
+        let (name, text) = ("the configuration of the package", text_of(package)?);
+        let config = ModelConfig::parse(name, text)?;
+        let ModelConfig::Matching(own) = &config else {
+            return Self::new(name, text, package.weights(), embedded, options);
+        };
+        own.check().map_err(|error| untraced(error.into()))?;
+        let mut plan = package.plan()?;
+        let known: Vec<(String, Option<DType>)> =
+            own.inputs().into_iter().map(|spec| (spec.name, spec.dtype)).collect();
+        check_inputs(&known, &plan)?;
+        store(&config.tables(), &mut plan, options.precision)?;
+        let of_model = package.of_model(options.of_model())?;
+        Self::build(plan, package.weights(), (&config, embedded), of_model, options)
+    }
+
+    fn build(
+        plan: Plan,
+        weights: &Weights<'_>,
+        (config, embedded): (&ModelConfig, Embedded),
+        of_model: ModelOptions,
+        options: &RankOptions,
+    ) -> Result<Self, RankError> {
+        let Described { inputs, is_given, output, capacity, is_by_candidate } = describe(config, embedded, options)?;
         let read: HashSet<&str> = plan.inputs().map(|input| input.name).collect();
         let inputs: Vec<InputSpec> = inputs.into_iter().filter(|input| read.contains(input.name.as_str())).collect();
-        let schema = Arc::new(schema(&inputs, &plan));
+        let given: Vec<InputSpec> = inputs.iter().filter(|input| is_given(&input.name, embedded)).cloned().collect();
+        let schema = Arc::new(schema(&given, &plan));
         let inputs = inputs.into_iter().map(|input| (input.name, input.dtype)).collect();
-        let model = Model::build(|| Ok::<_, RuntimeError>(plan), weights, options.of_model())?;
+        let model = Model::build(|| Ok::<_, RuntimeError>(plan), weights, of_model)?;
         let (sessions, most) = (Sessions::default(), options.batch_rows);
-        Ok(Self(Arc::new(Loaded { model, sessions, schema, inputs, capacity, is_by_candidate, most })))
+        let loaded = Loaded { model, sessions, schema, inputs, embedded, output, capacity, is_by_candidate, most };
+        Ok(Self(Arc::new(loaded)))
     }
 
     /// Loads a package, or a folder with `config.json` and `model.safetensors`.
     ///
     /// # Errors
-    /// As [`Embedder::new`], and what cannot be read.
+    /// As [`Embedder::new`] and [`Embedder::from_package`], and what cannot be read.
     #[cfg(feature = "files")]
     pub fn load(model: &std::path::Path, embedded: Embedded, options: &RankOptions) -> Result<Self, RankError> {
+        if !model.is_dir() {
+            return Self::from_package(&super::files::package(model)?, embedded, options);
+        }
         let (config, weights) = (super::read_config_text(model)?, super::read_weights(model)?);
         Self::new(&model.display().to_string(), &config, &weights, embedded, options)
     }
@@ -156,9 +202,12 @@ impl Loaded {
         layouts: &[Layout],
         vectors: &mut Vectors,
     ) -> Result<(), RankError> {
-        for run in runs(&self.capacity, layouts, self.most) {
+        for mut run in runs(&self.capacity, layouts, self.most) {
+            if self.embedded == Embedded::Items {
+                run.histories.clear();
+            }
             let outputs = block_on(session.run_async(&run.inputs(&self.inputs, batch)?))?;
-            let values = outputs.get(OUTPUT).map(|tensor| tensor.to_f32()).unwrap_or_default();
+            let values = outputs.get(self.output).map(|tensor| tensor.to_f32()).unwrap_or_default();
             let rows: Vec<(usize, Option<usize>, bool)> = run
                 .sequences
                 .iter()
@@ -172,9 +221,10 @@ impl Loaded {
                 })
                 .collect();
             let width = values.len() / rows.len().max(1);
-            if values.len() != rows.len() * width || values.iter().any(|value| !value.is_finite()) {
+            let is_whole = values.len() == rows.len() * width && (width > 0 || rows.is_empty());
+            if !is_whole || values.iter().any(|value| !value.is_finite()) {
                 let reason = format!("has {} values for {} rows: expected finite ones", values.len(), rows.len());
-                return Err(RankError::Output { output: OUTPUT.into(), reason });
+                return Err(RankError::Output { output: self.output.into(), reason });
             }
             vectors.width = vectors.width.max(width);
             for ((request, position, is_asked), vector) in rows.into_iter().zip(values.chunks_exact(width.max(1))) {
@@ -189,57 +239,44 @@ impl Loaded {
     }
 }
 
-/// The kind of model that a configuration is of.
-#[derive(Deserialize)]
-struct Kind {
-    #[serde(default)]
-    model: String,
-}
-
-fn trace(name: &str, config: &str, embedded: Embedded, options: &RankOptions) -> Result<Traced, RankError> {
-    let config = config.trim_start_matches('\u{feff}');
-    let bad = |source| RankError::Config { name: name.to_owned(), source: Box::new(source) };
-    let untraced = |error: ModelError| RankError::Trace(Box::new(error));
-    let is_match = serde_json::from_str::<Kind>(config).is_ok_and(|kind| kind.model == "hstu_match");
-    let (graph, inputs, own) = if is_match {
-        let config = hstu_match::MatchConfig::from_json(config).map_err(bad)?;
-        let graph = match embedded {
-            Embedded::Users => config.trace_users(),
-            Embedded::Items => config.trace_items(),
-        };
-        let contextual = config.feature_groups.contextual.len();
-        // There is room for one event more than for a candidate beside them.
-        let own = Capacity { rows: config.max_seq_len + 1, contextual, rows_per_event: 1, candidate_room: 1 };
-        (graph.map_err(untraced)?, config.inputs(), own)
-    } else {
-        let config = dlrm_hstu::Config::from_json(config).map_err(bad)?;
-        let graph = match embedded {
-            Embedded::Users => dlrm_hstu::trace_users(&config),
-            Embedded::Items => dlrm_hstu::trace_items(&config),
-        };
-        let own = capacity(&config, options)?;
-        (graph.map_err(untraced)?, config.inputs(), own)
+fn describe(config: &ModelConfig, embedded: Embedded, options: &RankOptions) -> Result<Described, RankError> {
+    let (inputs, own) = match config {
+        ModelConfig::Matching(config) => {
+            let contextual = config.feature_groups.contextual.len();
+            // There is room for one event more than for a candidate beside them.
+            let own = Capacity { rows: config.max_seq_len + 1, contextual, rows_per_event: 1, candidate_room: 1 };
+            (config.inputs(), own)
+        }
+        ModelConfig::Ranking(config) => (config.inputs(), capacity(config, options)?),
     };
+    let is_match = matches!(config, ModelConfig::Matching(_));
     let apart = Capacity { rows: usize::MAX, contextual: 0, rows_per_event: 1, candidate_room: 1 };
-    let capacity = if embedded == Embedded::Items { apart } else { own };
-    let is_by_candidate = embedded == Embedded::Items || !is_match;
-    Ok(Traced { graph, inputs, capacity, is_by_candidate })
+    Ok(Described {
+        inputs,
+        is_given: match is_match {
+            true => |name, embedded| name.starts_with("candidate.") == (embedded == Embedded::Items),
+            false => |_, _| true,
+        },
+        output: match (is_match, embedded) {
+            (true, Embedded::Users) => hstu_match::USERS,
+            (true, Embedded::Items) => hstu_match::ITEMS,
+            (false, _) => "embeddings",
+        },
+        capacity: if embedded == Embedded::Items { apart } else { own },
+        is_by_candidate: embedded == Embedded::Items || !is_match,
+    })
 }
 
-/// Takes the types that are asked for, or those that weights are stored in.
-fn store_as(plan: &mut Plan, weights: &Weights<'_>, asked: Precision) -> Result<(), RankError> {
-    let is_table = |name: &str| name.strip_prefix(EMBEDDINGS).is_some_and(|rest| rest.starts_with('.'));
-    let stored = |of_tables: bool| {
-        let types = plan.parameters().filter(|parameter| is_table(parameter.name) == of_tables);
+/// The types that are asked for, or those that weights are stored in.
+fn stored(plan: &Plan, tables: &HashSet<String>, weights: &Weights<'_>, asked: Precision) -> Precision {
+    let found = |of_tables: bool| {
+        let types = plan.parameters().filter(|parameter| tables.contains(parameter.name) == of_tables);
         let mut types = types.filter_map(|parameter| weights.describe(parameter.name).map(|(dtype, _)| dtype));
         types.find(|dtype| *dtype != DType::F32)
     };
-    let precision = Precision {
-        tables: asked.tables.or(stored(true)),
-        weights: asked.weights.or(stored(false)),
+    Precision {
+        tables: asked.tables.or_else(|| found(true)),
+        weights: asked.weights.or_else(|| found(false)),
         activations: asked.activations,
-    };
-    plan.store(precision, is_table);
-    let wrong = |error: PlanError| RuntimeError::Plan { reason: error.to_string() };
-    Ok(plan.check_limits().map_err(wrong)?)
+    }
 }

@@ -30,6 +30,15 @@ pub enum RankError {
         /// What is wrong.
         source: Box<ModelError>,
     },
+    /// The configuration is of a matching model, where one that ranks is meant.
+    #[error(
+        "{name} is of a matching model, which has vectors of users and items and no logits of candidates: `predict` takes it with \
+         `--embeddings` and `--items`"
+    )]
+    Matching {
+        /// The file.
+        name: String,
+    },
     /// The weights are not good.
     #[error(transparent)]
     Weights(#[from] WeightsError),

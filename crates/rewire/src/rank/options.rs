@@ -1,4 +1,5 @@
 use super::RankError;
+use super::kind::is_matching;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
@@ -83,8 +84,12 @@ impl RankOptions {
 /// Takes the text of a `config.json`; `name` stands for it in errors.
 ///
 /// # Errors
-/// [`RankError::Config`].
+/// [`RankError::Config`], and [`RankError::Matching`] where it is of a model without logits.
 pub fn parse_config(name: &str, text: &str) -> Result<Config, RankError> {
+    let text = text.trim_start_matches('\u{feff}');
+    if is_matching(text) {
+        return Err(RankError::Matching { name: name.to_owned() });
+    }
     let bad = |source| RankError::Config { name: name.to_owned(), source: Box::new(source) };
-    Config::from_json(text.trim_start_matches('\u{feff}')).map_err(bad)
+    Config::from_json(text).map_err(bad)
 }

@@ -1,7 +1,7 @@
 //! Ranking models as packages.
 
-use super::scorer::{check_buffers, is_apart, trace_ranking};
-use super::{CacheOptions, Config, RankError, parse_config, unread};
+use super::kind::ModelConfig;
+use super::{CacheOptions, Config, RankError, parse_config};
 use crate::package::{Package, PackageError, Tables, TargetKernels};
 use crate::weights::{Weights, serialize, with_columns};
 use rewire_graph::{DType, Graph, HostTensor};
@@ -49,18 +49,14 @@ pub struct PackOptions {
 /// [`RankError`] names the key or tensor that is not good.
 pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptions) -> Result<Package, RankError> {
     let PackOptions { precision, allow_unread, cache, .. } = options;
-    let parsed = parse_config(name, config)?;
-    check_buffers(&parsed, weights)?;
-    let graph = trace_ranking(&parsed, cache)?;
-    if !*allow_unread {
-        unread::check(&parsed, &graph, weights)?;
-    }
-    let plan = compiled(&parsed, graph, *precision)?;
+    let parsed = ModelConfig::parse(name, config)?;
+    let (graph, tables) = (parsed.trace(weights, cache, *allow_unread)?, parsed.tables());
+    let plan = compiled(&tables, graph, *precision)?;
     // Loading names all that does not fit.
     let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
     let model = Model::load(plan.clone(), weights, on_cpu)?;
     let mut tensors = converted(&plan, weights)?;
-    let apart = apart(options, &mut tensors, &parsed.tables().collect())?;
+    let apart = apart(options, &mut tensors, &tables)?;
     let stored = serialize(&tensors, &with_columns(plan.parameters_by_column()))?;
     let kernels = kernels(&plan, model.plan(), options);
     Ok(match apart {
@@ -82,6 +78,14 @@ fn kernels(plan: &Plan, prepared: &Plan, options: &PackOptions) -> Vec<TargetKer
         }
     });
     told.chain(open).collect()
+}
+
+/// The names of the embedding tables of a model, by the text of its `config.json`, which `name` stands for in errors.
+///
+/// # Errors
+/// [`RankError::Config`].
+pub fn tables_of(name: &str, config: &str) -> Result<HashSet<String>, RankError> {
+    Ok(ModelConfig::parse(name, config)?.tables())
 }
 
 /// Moves the tables into a file of their own, if there is to be one.
@@ -107,16 +111,15 @@ fn apart(
 }
 
 /// The plan of a graph whose floats are stored with a precision.
-pub(super) fn compiled(config: &Config, graph: Graph, precision: Precision) -> Result<Plan, RankError> {
+pub(super) fn compiled(tables: &HashSet<String>, graph: Graph, precision: Precision) -> Result<Plan, RankError> {
     let activations = precision.activations.unwrap_or(DType::F32);
     let mut plan = lower(&Pipeline::default().for_storage(activations).run(graph)?.0)?;
-    store(config, &mut plan, precision)?;
+    store(tables, &mut plan, precision)?;
     Ok(plan)
 }
 
 /// Stores the floats of a plan with a precision.
-pub(super) fn store(config: &Config, plan: &mut Plan, precision: Precision) -> Result<(), RankError> {
-    let tables: HashSet<String> = config.tables().collect();
+pub(super) fn store(tables: &HashSet<String>, plan: &mut Plan, precision: Precision) -> Result<(), RankError> {
     plan.store(precision, |name| tables.contains(name));
     let wrong = |error: PlanError| RuntimeError::Plan { reason: error.to_string() };
     Ok(plan.check_limits().map_err(wrong)?)
@@ -149,17 +152,13 @@ pub(super) fn config_of(package: &Package) -> Result<Config, RankError> {
 
 /// The text of the configuration of a package.
 pub(super) fn text_of(package: &Package) -> Result<&str, PackageError> {
-    let none = || PackageError::part("head", "has no configuration: it is of no ranking model");
+    let none = || PackageError::part("head", "has no configuration: it is of no model that ranks");
     package.config().ok_or_else(none)
 }
 
 /// Checks that a plan reads nothing that requests do not have.
-pub(super) fn check_inputs(config: &Config, plan: &Plan) -> Result<(), PackageError> {
-    let known: Vec<String> = match is_apart(plan) {
-        true => config.cached_inputs().into_iter().map(|(name, _)| name).collect(),
-        false => config.inputs().into_iter().map(|spec| spec.name).collect(),
-    };
-    match plan.inputs().find(|input| !known.iter().any(|name| name == input.name)) {
+pub(super) fn check_inputs(known: &[(String, Option<DType>)], plan: &Plan) -> Result<(), PackageError> {
+    match plan.inputs().find(|input| !known.iter().any(|(name, _)| name == input.name)) {
         None => Ok(()),
         Some(other) => {
             let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);

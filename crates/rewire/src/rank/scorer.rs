@@ -42,7 +42,7 @@ impl Scorer {
             if !options.allow_unread {
                 unread::check(config, &graph, weights)?;
             }
-            compiled(config, graph, options.precision)
+            compiled(&config.tables().collect(), graph, options.precision)
         };
         Self::build(config, build, weights, options, options.of_model()).await
     }
@@ -52,8 +52,8 @@ impl Scorer {
         let config = config_of(package)?;
         let build = || {
             let mut plan = package.plan()?;
-            check_inputs(&config, &plan)?;
-            store(&config, &mut plan, options.precision)?;
+            check_inputs(&inputs_of(&config, &plan), &plan)?;
+            store(&config.tables().collect(), &mut plan, options.precision)?;
             Ok(plan)
         };
         Self::build(&config, build, package.weights(), options, package.of_model(options.of_model())?).await
@@ -67,9 +67,7 @@ impl Scorer {
         of_model: ModelOptions,
     ) -> Result<Self, RankError> {
         let model = Model::build_async(plan, weights, of_model).await?;
-        let is_apart = is_apart(model.plan());
-        let types = |spec: InputSpec| (spec.name, spec.dtype);
-        let inputs = if is_apart { config.cached_inputs() } else { config.inputs().into_iter().map(types).collect() };
+        let (is_apart, inputs) = (is_apart(model.plan()), inputs_of(config, model.plan()));
         let schema = schema(&config.inputs(), model.plan());
         let reads_time = reads(model.plan(), "uih.query_time");
         let tasks = config.fusion_mtl_tower.task_configs.iter();
@@ -193,6 +191,14 @@ impl Scorer {
 pub(super) fn trace_ranking(config: &Config, cache: &CacheOptions) -> Result<Graph, RankError> {
     let graph = if config.is_cacheable() { config.trace_cached(cache) } else { trace(config) };
     graph.map_err(|error| RankError::Trace(Box::new(error)))
+}
+
+/// The inputs that a plan may have, with their element types.
+fn inputs_of(config: &Config, plan: &Plan) -> Vec<(String, Option<DType>)> {
+    match is_apart(plan) {
+        true => config.cached_inputs(),
+        false => config.inputs().into_iter().map(|spec| (spec.name, spec.dtype)).collect(),
+    }
 }
 
 /// True for a plan of a graph with histories apart from candidates.

@@ -34,6 +34,11 @@ pub fn check_unread(config: &Config, weights: &Weights<'_>) -> Result<(), RankEr
 /// [`check_unread`] of a graph that is traced already. Where a parameter is missing, that says more.
 pub(super) fn check(config: &Config, graph: &Graph, weights: &Weights<'_>) -> Result<(), RankError> {
     let unread = config.unread(graph, weights.names()).map_err(|error| RankError::Trace(Box::new(error)))?;
+    refuse(unread, graph, weights)
+}
+
+/// Refuses tensors that are not read, unless a parameter is missing.
+pub(super) fn refuse(unread: Vec<&str>, graph: &Graph, weights: &Weights<'_>) -> Result<(), RankError> {
     let is_whole = || parameters(graph).iter().all(|parameter| weights.describe(&parameter.name).is_some());
     if unread.is_empty() || !is_whole() {
         return Ok(());

@@ -1,0 +1,74 @@
+//! The kinds of models that configurations are of.
+
+use super::scorer::{check_buffers, trace_ranking};
+use super::{CacheOptions, Config, RankError, parse_config, unread};
+use crate::weights::Weights;
+use rewire_graph::Graph;
+use rewire_hstu::models::hstu_match::MatchConfig;
+use rewire_hstu::models::{ModelError, parameters};
+use serde::Deserialize;
+use std::collections::HashSet;
+
+/// The configuration of a model.
+pub(crate) enum ModelConfig {
+    /// Candidates have logits.
+    Ranking(Box<Config>),
+    /// Users and items have vectors.
+    Matching(Box<MatchConfig>),
+}
+
+/// What tells the kinds apart.
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(default)]
+    model: String,
+}
+
+/// True for the text of a matching model's configuration.
+pub(super) fn is_matching(text: &str) -> bool {
+    serde_json::from_str::<Kind>(text).is_ok_and(|kind| kind.model == "hstu_match")
+}
+
+impl ModelConfig {
+    /// Takes the text of a `config.json`; `name` stands for it in errors.
+    pub fn parse(name: &str, text: &str) -> Result<Self, RankError> {
+        let text = text.trim_start_matches('\u{feff}');
+        if !is_matching(text) {
+            return Ok(Self::Ranking(Box::new(parse_config(name, text)?)));
+        }
+        let bad = |source| RankError::Config { name: name.to_owned(), source: Box::new(source) };
+        Ok(Self::Matching(Box::new(MatchConfig::from_json(text).map_err(bad)?)))
+    }
+
+    /// The parameters that are embedding tables.
+    pub fn tables(&self) -> HashSet<String> {
+        match self {
+            Self::Ranking(config) => config.tables().collect(),
+            Self::Matching(config) => config.tables().collect(),
+        }
+    }
+
+    /// The graph that a package is made of, which fits its weights.
+    pub fn trace(&self, weights: &Weights<'_>, cache: &CacheOptions, allow_unread: bool) -> Result<Graph, RankError> {
+        let graph = match self {
+            Self::Ranking(config) => {
+                check_buffers(config, weights)?;
+                trace_ranking(config, cache)?
+            }
+            Self::Matching(config) => config.trace().map_err(untraced)?,
+        };
+        match self {
+            _ if allow_unread => {}
+            Self::Ranking(config) => unread::check(config, &graph, weights)?,
+            Self::Matching(_) => {
+                let read: HashSet<String> = parameters(&graph).into_iter().map(|parameter| parameter.name).collect();
+                unread::refuse(weights.names().filter(|name| !read.contains(*name)).collect(), &graph, weights)?;
+            }
+        }
+        Ok(graph)
+    }
+}
+
+pub(super) fn untraced(error: ModelError) -> RankError {
+    RankError::Trace(Box::new(error))
+}
