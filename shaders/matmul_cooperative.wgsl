@@ -1,7 +1,7 @@
 // Matrix product of cooperative matrices: finish(m, n, sum over k of left(m, k) * right(k, n)) for every batch entry.
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
-// Operands are f16, sums f32. A workgroup computes TILE_M x TILE_N elements, each of its {{ subgroup_rows }} x {{ subgroup_columns }}
+// Operands are f16, sums {{ sum }}. A workgroup computes TILE_M x TILE_N elements, each of its {{ subgroup_rows }} x {{ subgroup_columns }}
 // subgroups {{ matrices_m }} x {{ matrices_n }} matrices of SIZE x SIZE. TILE_K steps of k are staged in workgroup memory at a time; the
 // {{ sets }} stages after that are on their way, in registers. Results reach finish through {{ stage_matrices }} matrices of workgroup memory a subgroup; what it
 // reads is loaded one round of them ahead.
@@ -24,7 +24,7 @@ const STAGE_PITCH = {{ stage_pitch }}u;
 {{ declarations -}}
 var<workgroup> left_tile: array<vec4<f16>, {{ left.outer * left.pitch }}>;
 var<workgroup> right_tile: array<vec4<f16>, {{ right.outer * right.pitch }}>;
-var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
+var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% include "statistics_memory.wgsl" %}
 
 {{ hooks -}}
@@ -69,6 +69,8 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
         }
 {% endfor %}
 {% endmacro %}
+{% set staged = "stage[stage0 + row * STAGE_PITCH + column]" %}
+{% set staged = staged if sum == "f32" else "vec4<f32>(" ~ staged ~ ")" %}
 {% macro item(n, round) %}
         let item = lane + {{ n * subgroup }}u;
         let row = item / {{ size * stage_matrices // 4 }}u;
@@ -105,7 +107,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% endfor %}
 {% endfor %}
 {% for i in range(matrices_m) %}{% for j in range(matrices_n) %}
-    var sum{{ i }}_{{ j }} = coop_mat{{ size }}x{{ size }}<f32, C>();
+    var sum{{ i }}_{{ j }} = coop_mat{{ size }}x{{ size }}<{{ sum }}, C>();
 {% endfor %}{% endfor %}
 {% for set in range(sets) %}
     {{ "if (depth > 0) " if maybe_empty }}{
@@ -172,7 +174,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
     {
 {{ item(n, round) -}}
         if (row < {{ size }}u && m < rows && n < columns) {
-            finish({{ batch }}m, n, stage[stage0 + row * STAGE_PITCH + column]{{ ", loaded" ~ n ~ "_" ~ round[0] ~ "_" ~ round[1] if has_ahead }});
+            finish({{ batch }}m, n, {{ staged }}{{ ", loaded" ~ n ~ "_" ~ round[0] ~ "_" ~ round[1] if has_ahead }});
         }
     }
 {% endfor %}

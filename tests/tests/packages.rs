@@ -112,6 +112,7 @@ fn targets() -> impl Strategy<Value = Target> {
             subgroups,
             subgroup_size: (1 << size) & !1,
             matrix: [0, 8, 16][matrix],
+            half_sums: f16,
             software,
             storage_buffers: buffers,
             workgroup_bytes: 1 << bytes,

@@ -16,6 +16,7 @@ fn rich() -> Target {
         subgroups: true,
         subgroup_size,
         matrix,
+        half_sums: true,
         software: false,
         storage_buffers,
         workgroup_bytes,

@@ -2,7 +2,7 @@
 
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
-use rewire_graph_rewrite::plan::Precision;
+use rewire_graph_rewrite::plan::{Computation, Precision};
 use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load_plan, on, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
@@ -349,5 +349,43 @@ fn weights_have_a_scale_a_column() {
             assert!(found.is_empty(), "changed {changed}: {found:?}");
         }
         given.insert("flat".to_owned(), floats("flat", &[depth, columns]).1);
+    }
+}
+
+/// Halves by weights of 8 bits, on matrix hardware where a device has some, with sums of singles and of halves where it has those.
+#[test]
+fn weights_of_8_bits_multiply_halves() {
+    for (rows, depth, columns) in [(1, 64, 64), (37, 50, 40), (150, 128, 136), (9, 25, 50)] {
+        let scope = Scope::new();
+        let rows_of = |name| scope.input(name, DType::F16, &[scope.size("rows"), depth.into()]);
+        let flat = scope.parameter("flat", DType::F32, &[depth.into(), columns.into()]);
+        let linear = scope.parameter("linear", DType::F32, &[columns.into(), depth.into()]);
+        let outputs = [("flat", rows_of("x").matmul(&flat)), ("linear", rows_of("z").linear(&linear, None))];
+        let graph = scope.finish(&outputs).unwrap();
+        let floats =
+            |name: &str, shape: &[usize]| (name.to_owned(), Noise::new(8, name).floats(DType::F32, shape, 1.0));
+        let given: Tensors = [floats("flat", &[depth, columns]), floats("linear", &[columns, depth])].into();
+        let halves = |name: &str| (name.to_owned(), Noise::new(8, name).floats(DType::F16, &[rows, depth], 1.0));
+        let inputs: Tensors = [halves("x"), halves("z")].into();
+        let rounded = [
+            ("flat".to_owned(), rounded_by_column(&given["flat"], DType::Rows8)),
+            ("linear".to_owned(), given["linear"].clone().stored_as(DType::Rows8).unwrap()),
+        ];
+        let expected = oracle(&graph, &inputs, &rounded.into()).unwrap();
+        for options in kernels() {
+            for (sums, relative) in [(DType::F32, 1e-3), (DType::F16, 4e-3)] {
+                let mut plan = plan(&graph).unwrap();
+                let precision = Precision { weights: Some(DType::Rows8), sums: Some(sums), ..Precision::default() };
+                plan.store(precision, |_| false);
+                let in_halves = plan.steps.iter().all(|step| match &step.computation {
+                    Computation::Nest(nest) => nest.accumulations.iter().all(|sum| sum.dtype == sums),
+                    Computation::Custom(_) => false,
+                });
+                assert!(in_halves, "sums are not {sums}");
+                let found = run(&mut load_plan(plan, &given, options.clone()).unwrap(), &inputs).unwrap();
+                let found = differences(&found, &expected, Tolerance { relative, floor: 1.0 });
+                assert!(found.is_empty(), "{rows}x{depth}x{columns} sums {sums} on {}: {found:?}", options.kernel);
+            }
+        }
     }
 }

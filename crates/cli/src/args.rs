@@ -225,6 +225,11 @@ pub struct Stored {
     #[arg(long, env = "REWIRE_ACTIVATIONS", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     pub activations: Option<DType>,
+    /// What sums of products of halves are kept in, where the device has matrix hardware for it: f32 or f16; f32 if left out, or as
+    /// the package has them.
+    #[arg(long, env = "REWIRE_SUMS", value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| dtype(&text)))]
+    pub sums: Option<DType>,
     /// Storage of a history's keys and values, f32 or f16; as the package has them in one.
     #[arg(long, env = "REWIRE_CACHE", value_name = "DTYPE", default_value = "f32",
           value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| dtype(&text)))]
@@ -236,7 +241,8 @@ const TABLES: [&str; 6] = ["f32", "f16", "bf16", "int8", "int4", "int2"];
 
 impl Stored {
     pub fn precision(&self) -> Precision {
-        Precision { tables: self.tables.or(self.dtype), weights: self.dtype, activations: self.activations }
+        let (tables, sums) = (self.tables.or(self.dtype), self.sums);
+        Precision { tables, weights: self.dtype, activations: self.activations, sums }
     }
 
     pub fn cache(&self) -> CacheOptions {

@@ -9,7 +9,7 @@ use rewire::package::Package;
 use rewire::rank::{
     Batch, Comparison, PackOptions, Precision, RankOptions, Ranker, pack, read_config_text, read_weights,
 };
-use rewire::runtime::Kernel;
+use rewire::runtime::{Gpu, Kernel};
 
 /// Types of tables, of weights and of values between kernels, each with the largest change of a logit.
 const TABLES: [(DType, f64); 6] = [
@@ -22,6 +22,8 @@ const TABLES: [(DType, f64); 6] = [
 ];
 const WEIGHTS: [(DType, f64); 4] = [(DType::F32, 0.0), (DType::F16, 5e-3), (DType::BF16, 4e-2), (DType::Rows8, 3e-2)];
 const ACTIVATIONS: [(DType, f64); 3] = [(DType::F32, 0.0), (DType::F16, 3e-3), (DType::BF16, 4e-2)];
+/// The largest change of a logit that sums in halves make.
+const SUMS: f64 = 4e-3;
 
 /// The demo's model, traced and rewritten for values between kernels of a type.
 fn package(activations: DType) -> Package {
@@ -54,7 +56,7 @@ fn errors_of_tables_weights_and_activations_add_up() {
         for (tables, of_tables) in TABLES {
             for (weights, of_weights) in WEIGHTS {
                 let [tables, weights, activations] = [tables, weights, activations].map(Some);
-                let model = ranker(package, Precision { tables, weights, activations });
+                let model = ranker(package, Precision { tables, weights, activations, sums: None });
                 let mut comparison = Comparison::new(&model, &single).unwrap();
                 // What one part does is measured on more users than what parts do together.
                 let parts = [of_tables, of_weights, of_activations].into_iter().filter(|error| *error > 0.0).count();
@@ -69,6 +71,33 @@ fn errors_of_tables_weights_and_activations_add_up() {
                 assert_eq!(largest > 0.0, is_changed, "{tables:?} {weights:?} {activations:?}");
             }
         }
+    }
+}
+
+/// Sums in halves are rounded where a device adds so, and change nothing elsewhere.
+#[test]
+fn sums_of_halves_are_those_of_the_device() {
+    let halves = Precision { sums: None, ..Precision::all(DType::F16) };
+    let [folder, of_halves] = [package(DType::F32), package(DType::F16)];
+    let gpu = Gpu::for_kernel(Kernel::Wgpu, None).unwrap_or(None).filter(|gpu| gpu.target().half_sums);
+    for gpu in [None, gpu.as_ref()] {
+        let kernel = if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu };
+        let load = |package: &Package, precision| {
+            let options = RankOptions { kernel, gpu: gpu.cloned(), precision, ..RankOptions::default() };
+            Ranker::from_package(package, &options).unwrap()
+        };
+        let single = load(&folder, Precision::default());
+        let models = [None, Some(DType::F16)].map(|sums| load(&of_halves, Precision { sums, ..halves }));
+        let batch = users(&single, 12);
+        let expected = single.rank_batch(&batch).unwrap();
+        let [plain, summed] = models.each_ref().map(|model| model.rank_batch(&batch).unwrap());
+        assert_eq!(plain == summed, gpu.is_none(), "{kernel}");
+        let mut comparison = Comparison::new(&models[1], &single).unwrap();
+        summed.iter().zip(&expected).for_each(|(ranked, expected)| comparison.add(ranked, expected, None).unwrap());
+        let largest = comparison.tasks.iter().map(|change| change.largest).fold(0.0, f64::max);
+        let of_sums = if gpu.is_some() { SUMS } else { 0.0 };
+        let most = of_sums + [TABLES[1].1, WEIGHTS[1].1, ACTIVATIONS[1].1].iter().sum::<f64>();
+        assert!(largest <= most, "{kernel}: {largest}");
     }
 }
 
@@ -98,13 +127,20 @@ fn a_package_ranks_as_its_folder_with_the_same_types() {
 fn options_are_taken_from_the_environment() {
     let folder = Folder::new();
     let [told, set] = ["told.rewire", "set.rewire"].map(|name| folder.0.join(name).display().to_string());
-    let stored = ["--dtype", "f16", "--tables", "int4", "--activations", "f16"];
+    let stored = ["--dtype", "f16", "--tables", "int4", "--activations", "f16", "--sums", "f16"];
     assert_eq!(run(&[&["package", "--out", &told][..], &stored].concat()).code, Some(0));
     let mut package = command(&["package", "--out", &set]);
-    package.envs([("REWIRE_DTYPE", "f16"), ("REWIRE_TABLES", "int4"), ("REWIRE_ACTIVATIONS", "f16")]);
+    package.envs([
+        ("REWIRE_DTYPE", "f16"),
+        ("REWIRE_TABLES", "int4"),
+        ("REWIRE_ACTIVATIONS", "f16"),
+        ("REWIRE_SUMS", "f16"),
+    ]);
     assert_eq!(finish(&mut package).code, Some(0));
     assert!(std::fs::read(told).unwrap() == std::fs::read(set).unwrap());
-    for (variable, value) in [("REWIRE_KERNEL", "gpu"), ("REWIRE_TABLES", "int3"), ("REWIRE_ACTIVATIONS", "int8")] {
+    let wrong =
+        [("REWIRE_KERNEL", "gpu"), ("REWIRE_TABLES", "int3"), ("REWIRE_ACTIVATIONS", "int8"), ("REWIRE_SUMS", "bf16")];
+    for (variable, value) in wrong {
         let run = finish(command(&["rank"]).env(variable, value));
         assert!(run.code == Some(2) && run.stderr.contains(value), "{variable}: {}", run.stderr);
     }

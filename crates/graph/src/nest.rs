@@ -80,6 +80,17 @@ pub struct Accumulation {
     pub axis: u8,
     /// What is multiplied to make an element, `F32`: one, or two of a contraction.
     pub factors: Vec<ExprId>,
+    /// What it is combined in: `F32`, or `F16` where a device may do so with the sum of a contraction, and need not.
+    #[serde(default = "single", skip_serializing_if = "is_single")]
+    pub dtype: DType,
+}
+
+fn single() -> DType {
+    DType::F32
+}
+
+fn is_single(dtype: &DType) -> bool {
+    *dtype == single()
 }
 
 /// A tensor that a kernel writes, an element a point of the axes that no sum removes.

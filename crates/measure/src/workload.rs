@@ -128,7 +128,7 @@ impl Workload {
 /// How the floats of a shape's workload are stored.
 fn precision(shape: &Shape) -> Precision {
     let narrow = (shape.dtype != DType::F32).then_some(shape.dtype);
-    Precision { tables: shape.tables.or(narrow), weights: narrow, activations: narrow }
+    Precision { tables: shape.tables.or(narrow), weights: narrow, activations: narrow, sums: None }
 }
 
 fn find(name: &str) -> Result<&'static Op, BenchError> {

@@ -49,6 +49,22 @@ pub(super) enum Element {
 }
 
 impl Element {
+    /// One element.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Float => "f32",
+            Self::Half => "f16",
+        }
+    }
+
+    /// Bytes of an element.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::Float => 4,
+            Self::Half => 2,
+        }
+    }
+
     /// Four elements.
     fn vector(self) -> &'static str {
         match self {

@@ -55,10 +55,13 @@ pub struct Target {
     pub subgroup_size: u32,
     /// Rows, columns and depth of a cooperative matrix with halves as operands and `f32` sums; 0 where there are none.
     ///
-    /// Products take them whose operands are made of stored halves and stay as large as those: bounded functions, sums,
+    /// Products take them whose operands are made of stored halves and stay as large as those, or are `Rows8`: bounded functions, sums,
     /// choices and gates of them, scales that all rows share, rows divided by their length. Integers above 2048, squares,
     /// quotients, exponentials without a bound and functions of a user's own are multiplied in `f32`.
     pub matrix: u32,
+    /// Cooperative matrices of that size add in halves as well.
+    #[serde(default)]
+    pub half_sums: bool,
     /// Shaders are compiled for a CPU, where short ones are soonest done.
     pub software: bool,
     /// Storage buffers a kernel may bind.
@@ -79,6 +82,7 @@ impl Target {
         subgroups: false,
         subgroup_size: 0,
         matrix: 0,
+        half_sums: false,
         software: false,
         storage_buffers: 8,
         workgroup_bytes: 16 << 10,
@@ -119,6 +123,7 @@ impl Target {
             subgroups: self.subgroups && other.subgroups,
             subgroup_size: if self.subgroup_size == other.subgroup_size { self.subgroup_size } else { 0 },
             matrix: if self.matrix == other.matrix { self.matrix } else { 0 },
+            half_sums: self.half_sums && other.half_sums,
             software: self.software,
             storage_buffers: self.storage_buffers.min(other.storage_buffers),
             workgroup_bytes: self.workgroup_bytes.min(other.workgroup_bytes),

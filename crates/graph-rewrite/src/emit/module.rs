@@ -7,7 +7,7 @@ use super::storage::Form;
 use super::store::has_vector_load;
 use super::{EmitError, Param, Slot, Target, Windows};
 use crate::plan::{Body, MemorySpace, Operand};
-use rewire_graph::pointwise::{ExprId, Function};
+use rewire_graph::pointwise::{Expr, ExprId, Function};
 use rewire_graph::{DType, Dim};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -231,6 +231,15 @@ impl<'a> Module<'a> {
     /// True if four neighbouring elements of an operand can be loaded at once as halves.
     pub fn has_halves(&self, position: u16) -> bool {
         self.has_vector_load(position) && self.target.f16 && self.operand(position).is_ok_and(|o| o.dtype == DType::F16)
+    }
+
+    /// True if an expression is made of rows with a scale, whose numbers may lie beyond the halves.
+    pub fn reads_rows(&self, root: ExprId) -> bool {
+        let dag = &self.body.dag;
+        dag.reachable(&[root]).into_iter().any(|id| match *dag.expr(id) {
+            Expr::Load { operand, .. } => self.operand(operand).is_ok_and(|o| !o.dtype.format().is_written()),
+            _ => false,
+        })
     }
 
     /// Four neighbouring halves of an operand, the first of them at a multiple of four, as a `vec4<f16>`.

@@ -442,7 +442,7 @@ impl Accumulator for Reading<'_, '_> {
         self.builder.open.push(axis);
         let factors = factors(self, coord);
         self.builder.open.pop();
-        let sum = Accumulation { op, axis, factors };
+        let sum = Accumulation { op, axis, factors, dtype: DType::F32 };
         let sums = &mut self.builder.nest.accumulations;
         let position = sums.iter().position(|known| *known == sum).unwrap_or_else(|| {
             sums.push(sum);

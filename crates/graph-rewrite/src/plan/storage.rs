@@ -1,8 +1,9 @@
 use super::{Binding, Buffer, BufferId, Computation, Plan, Source, Step};
+use crate::schedule::Schedule;
 use rewire_graph::pointwise::Expr;
 use rewire_graph::{DType, Dim};
 
-/// How the floats of a plan are stored; `None` leaves them as they are. Arithmetic and sums stay in single precision.
+/// How the floats of a plan are stored and sums are kept; `None` leaves them as they are. Arithmetic is in single precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Precision {
     /// Embedding tables.
@@ -12,12 +13,15 @@ pub struct Precision {
     pub weights: Option<DType>,
     /// Values between steps, where kernels write the type.
     pub activations: Option<DType>,
+    /// Sums of products whose factors are halves: `F16` where a device has matrix hardware that adds in halves, which round after every
+    /// few steps and end at 65504. On others, on the CPU and in all else, norms, softmax and attention among it, sums are `F32`.
+    pub sums: Option<DType>,
 }
 
 impl Precision {
     /// One type for all floats.
     pub fn all(dtype: DType) -> Self {
-        Self { tables: Some(dtype), weights: Some(dtype), activations: Some(dtype) }
+        Self { tables: Some(dtype), weights: Some(dtype), activations: Some(dtype), sums: None }
     }
 
     fn of(&self, buffer: &Buffer, is_table: impl Fn(&str) -> bool) -> Option<DType> {
@@ -77,6 +81,9 @@ impl Plan {
                 }
             }
         }
+        if let Some(sums) = precision.sums {
+            self.steps.iter_mut().for_each(|step| step.computation.keep_sums(sums));
+        }
     }
 
     /// True for a matrix whose rows are a summed index wherever it is read: a scale of such a row would be none of a result.
@@ -126,6 +133,15 @@ impl Step {
 }
 
 impl Computation {
+    /// Keeps the sums of a product of halves in a type.
+    fn keep_sums(&mut self, dtype: DType) {
+        let Self::Nest(nest) = self else { return };
+        let of_halves = matches!(Schedule::of(nest), Ok(Schedule::Product(product)) if product.takes_halves());
+        if let Some(sum) = nest.accumulations.last_mut().filter(|_| of_halves) {
+            sum.dtype = dtype;
+        }
+    }
+
     /// Position among [`super::Step::writes`] and element type in memory of what is written.
     fn stored_mut(&mut self) -> Vec<(u16, &mut DType)> {
         match self {

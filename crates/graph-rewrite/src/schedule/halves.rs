@@ -4,6 +4,7 @@
 //! in half precision would do: it is made of stored halves, and no larger than those times what its rows have in common. A
 //! scale that all rows share, such as the weight of a norm, and a row divided by its own length count as such; squares,
 //! powers, exponentials without a bound, functions of a user's own, integers and bounded functions of singles do not.
+//! Rows of 8 bits, which tell less apart than halves, are kept within the largest of those as they are loaded.
 
 use super::Reduced;
 use crate::plan::{Body, MemorySpace, ReduceOp};
@@ -104,6 +105,8 @@ impl Analysis<'_> {
             Some(operand) if operand.dtype == DType::F16 && operand.space != MemorySpace::Host => {
                 Halves { gain: 1.0, rows: u32::from(!shared) }
             }
+            // Kernels keep them within halves.
+            Some(operand) if operand.dtype == DType::Rows8 => Bounded(LARGEST),
             _ => Unbounded,
         }
     }

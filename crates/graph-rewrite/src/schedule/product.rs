@@ -3,9 +3,9 @@ use super::{Scheduled, depends, halves};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
 use crate::plan::{Accumulation, Extent, Nest, Output};
-use rewire_graph::Dim;
 use rewire_graph::limits::{MAX_STATISTICS, check_count};
 use rewire_graph::pointwise::{Expr, ExprId};
+use rewire_graph::{DType, Dim};
 
 /// Rows and columns of a result that one workgroup computes.
 const TILE: u64 = 64;
@@ -81,6 +81,11 @@ impl<'n> Product<'n> {
         let factors = [(self.a, self.row(), self.depth), (self.b, self.depth, self.column())];
         let factors = factors.map(|(factor, first, second)| (factor, self.columns_of(factor, [first, second])));
         halves::suit(&self.nest.body, &factors, &self.stats)
+    }
+
+    /// True if its sums may be kept in halves.
+    pub(crate) fn sums_halves(&self) -> bool {
+        self.nest.accumulations.last().is_some_and(|sum| sum.dtype == DType::F16)
     }
 
     /// Which of two coordinates counts the columns of the matrices that a factor is made of: the second one, unless they are

@@ -82,12 +82,12 @@ pub fn indices(dtype: DType, shape: &[usize], below: i64, seed: u64) -> Tensor {
 
 /// A value combined over an axis.
 pub fn combined(op: ReduceOp, axis: u8, value: ExprId) -> Accumulation {
-    Accumulation { op, axis, factors: vec![value] }
+    Accumulation { op, axis, factors: vec![value], dtype: DType::F32 }
 }
 
 /// A sum of products over an axis.
 pub fn contracted(axis: u8, left: ExprId, right: ExprId) -> Accumulation {
-    Accumulation { op: ReduceOp::Sum, axis, factors: vec![left, right] }
+    Accumulation { op: ReduceOp::Sum, axis, factors: vec![left, right], dtype: DType::F32 }
 }
 
 /// Outputs that each have a tensor of their own.

@@ -3,7 +3,7 @@ use crate::tensor::{Num, Tensor};
 use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::emit::{Tuning, emit};
+use rewire_graph_rewrite::emit::{Target, Tuning, emit};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
 /// `[h, m, k] x [k, n]` or `[h, n, k]` transposed, with bias and SiLU, at symbolic or constant sizes.
@@ -143,6 +143,41 @@ fn what_is_added_to_a_product_is_loaded_a_round_ahead() {
         for (matrix, subgroup) in [(8, 8), (16, 32)] {
             let target = with_matrices(matrix, subgroup);
             check_on(&format!("{rows} rows"), &kernel, &data, &[(0, rows as i64)], &target, &Tuning::default());
+        }
+    }
+}
+
+/// `[m, 50] x [50, 40]` of halves by a weight of a type, whose columns may be rows in memory, with sums of a type.
+fn stored(weight: DType, by_column: bool, sums: DType) -> Computation {
+    let mut b = Build::default();
+    let (m, k, n) = (sym(0), Dim::from(50), Dim::from(40));
+    let shape = if by_column { vec![n.clone(), k.clone()] } else { vec![k.clone(), n.clone()] };
+    let (x, w) = (b.operand(DType::F16, vec![m.clone(), k.clone()]), b.operand(weight, shape));
+    let (row, column, depth) = (b.coord(0, &m), b.coord(1, &n), b.coord(2, &k));
+    let index = if by_column { [column, depth] } else { [depth, column] };
+    let (left, right) = (b.load(x, &[row, depth]), b.load(w, &index));
+    let value = b.body.dag.value(0, Scalar::F32);
+    let outputs = own(vec![output(DType::F16, vec![m.clone(), n.clone()], vec![row, column], value)]);
+    matrix(b, [m, n, k], vec![Accumulation { dtype: sums, ..contracted(2, left, right) }], outputs)
+}
+
+#[test]
+fn rows_of_8_bits_become_halves_of_cooperative_matrices() {
+    for (by_column, sums) in [(false, DType::F32), (true, DType::F32), (true, DType::F16)] {
+        for weight in [DType::F16, DType::Rows8] {
+            let kernel = stored(weight, by_column, sums);
+            let shape = if by_column { [40, 50] } else { [50, 40] };
+            let data = [noise(DType::F16, &[37, 50], 1), noise(weight, &shape, 2)];
+            for (matrix, subgroup) in [(8, 8), (16, 32)] {
+                for half_sums in [false, true] {
+                    let target = Target { half_sums, ..with_matrices(matrix, subgroup) };
+                    let name = format!("{weight} by column {by_column}, sums {sums}, matrices of {matrix}");
+                    let wgsl = check_on(&name, &kernel, &data, &[(0, 37)], &target, &Tuning::default());
+                    let in_halves = half_sums && sums == DType::F16;
+                    assert!(wgsl.contains("coopMultiplyAdd") && wgsl.contains("<f16, C>") == in_halves, "{wgsl}");
+                    assert_eq!(wgsl.contains("clamp("), weight == DType::Rows8, "{wgsl}");
+                }
+            }
         }
     }
 }

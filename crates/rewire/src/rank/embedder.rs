@@ -278,5 +278,6 @@ fn stored(plan: &Plan, tables: &HashSet<String>, weights: &Weights<'_>, asked: P
         tables: asked.tables.or_else(|| found(true)),
         weights: asked.weights.or_else(|| found(false)),
         activations: asked.activations,
+        sums: asked.sums,
     }
 }

@@ -22,7 +22,7 @@ pub struct Gpu {
     workers: Arc<OnceLock<Workers>>,
     pub(super) submit: Option<Submit>,
     /// Whether a product of cooperative matrices was right.
-    matrices: Arc<OnceLock<bool>>,
+    matrices: Arc<OnceLock<[bool; 2]>>,
     #[cfg(test)]
     pub(crate) faults: Arc<super::faults::Faults>,
 }
@@ -109,7 +109,7 @@ impl Gpu {
     #[must_use]
     pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
         let enabled = self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
-        self.target.matrix = if enabled { matrix_size(adapter) } else { 0 };
+        (self.target.matrix, self.target.half_sums) = if enabled { matrices(adapter) } else { (0, false) };
         self
     }
 
@@ -219,19 +219,19 @@ impl Gpu {
         &self.info
     }
 
-    /// What the self-test of cooperative matrices found.
-    pub(crate) fn matrices_tested(&self) -> Option<bool> {
+    /// What the self-test of cooperative matrices found: whether products are right, and those with sums of halves.
+    pub(crate) fn matrices_tested(&self) -> Option<[bool; 2]> {
         self.matrices.get().copied()
     }
 
     /// Keeps what the self-test found, or what another one found before; the result of that one.
-    pub(crate) fn set_matrices_tested(&self, right: bool) -> bool {
+    pub(crate) fn set_matrices_tested(&self, right: [bool; 2]) -> [bool; 2] {
         *self.matrices.get_or_init(|| right)
     }
 
     /// The device with its cooperative matrices taken for right, for the self-test itself.
     pub(crate) fn untested(&self) -> Self {
-        Self { matrices: Arc::new(OnceLock::from(true)), ..self.clone() }
+        Self { matrices: Arc::new(OnceLock::from([true; 2])), ..self.clone() }
     }
 
     pub(crate) fn limits(&self) -> &wgpu::Limits {
@@ -408,6 +408,7 @@ pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgp
         subgroups: features.contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER),
         subgroup_size: if fixed { info.subgroup_min_size } else { 0 },
         matrix: 0,
+        half_sums: false,
         software: !hardware(info),
         storage_buffers: limits.max_storage_buffers_per_shader_stage,
         workgroup_bytes: limits.max_compute_workgroup_storage_size,
@@ -416,10 +417,13 @@ pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgp
     }
 }
 
-/// The size of the adapter's square matrices of halves with `f32` sums, the largest of them; 0 if it has none.
-fn matrix_size(adapter: &wgpu::Adapter) -> u32 {
+/// The size of the adapter's square matrices of halves with `f32` sums, the largest of them, and whether it has them with sums
+/// of halves too; 0 if it has none.
+fn matrices(adapter: &wgpu::Adapter) -> (u32, bool) {
     use wgpu::CooperativeScalarType::{F16, F32};
     let all = adapter.cooperative_matrix_properties();
     let square = all.iter().filter(|p| p.m_size == p.n_size && p.n_size == p.k_size && [8, 16].contains(&p.m_size));
-    square.filter(|p| p.ab_type == F16 && p.cr_type == F32).map(|p| p.m_size).max().unwrap_or(0)
+    let of_halves: Vec<_> = square.filter(|p| p.ab_type == F16).collect();
+    let size = of_halves.iter().filter(|p| p.cr_type == F32).map(|p| p.m_size).max().unwrap_or(0);
+    (size, of_halves.iter().any(|p| p.m_size == size && p.cr_type == F16))
 }

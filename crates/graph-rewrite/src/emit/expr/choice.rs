@@ -31,7 +31,14 @@ impl Code {
                 })?;
                 Ok(name)
             }
-            _ => Ok(format!("vec4<f16>({})", self.eval_one(module, root)?.vector(Scalar::F32))),
+            _ => {
+                let value = self.eval_one(module, root)?.vector(Scalar::F32);
+                let within = match module.reads_rows(root) {
+                    true => format!("clamp({value}, vec4<f32>(-65504.0f), vec4<f32>(65504.0f))"),
+                    false => value,
+                };
+                Ok(format!("vec4<f16>({within})"))
+            }
         }
     }
 

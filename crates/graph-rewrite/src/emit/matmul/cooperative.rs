@@ -33,6 +33,8 @@ pub(super) struct CooperativeMatmulTile {
     stage_matrices: u32,
     /// Four neighbours of left are four steps of `k`, and of right.
     along_depth: (bool, bool),
+    /// What sums are kept in.
+    sum: Element,
 }
 
 impl CooperativeMatmulTile {
@@ -67,11 +69,12 @@ impl CooperativeMatmulTile {
         let left_along_rows =
             kernel.m.dense().is_some() && (ragged || lies_along(kernel, kernel.a, (kernel.row(), kernel.depth)));
         let along_depth = (!left_along_rows, !ragged && lies_along(kernel, kernel.b, (kernel.depth, kernel.column())));
+        let sum = if kernel.sums_halves() && target.half_sums { Element::Half } else { Element::Float };
         let with = |depth: u32, most: u32, stage_matrices: u32| {
             let steps = u32::try_from(k).unwrap_or(u32::MAX).div_ceil(depth);
             let suits = |sets: &u32| steps >= *sets && (steps.is_multiple_of(*sets) || steps > 8 * sets);
             let sets = (2..=most).rev().find(suits).unwrap_or(1);
-            Self { size, subgroup, subgroups, matrices, depth, sets, stage_matrices, along_depth }
+            Self { size, subgroup, subgroups, matrices, depth, sets, stage_matrices, along_depth, sum }
         };
         let (deep, flat) = (with(2 * least, 2, 1), with(least, 4, n.1.min(2)));
         let statistics = kernel.stats.len() as u32;
@@ -95,7 +98,7 @@ impl CooperativeMatmulTile {
         };
         let partial = if statistics > 0 { 16 * self.rows() } else { 0 };
         let tiles = staged(self.rows(), self.along_depth.0) + staged(self.columns(), self.along_depth.1);
-        tiles + 16 * self.stage_length() + partial + 4 * self.rows() * statistics
+        tiles + 4 * self.sum.bytes() * self.stage_length() + partial + 4 * self.rows() * statistics
     }
 
     /// The matrices of a subgroup, by row and column, that pass through workgroup memory together: the first of each round.
@@ -183,6 +186,7 @@ pub(super) fn emit(
         ("left", tile.staged(tile.along_depth.0, tile.rows())),
         ("right", tile.staged(tile.along_depth.1, tile.columns())),
         ("has_ahead", has_ahead.into()),
+        ("sum", tile.sum.name().into()),
         ("rounds", tile.rounds()),
         ("stage_matrices", tile.stage_matrices.into()),
         ("stage_items", (tile.size * tile.size * tile.stage_matrices / 4).div_ceil(tile.subgroup).into()),

@@ -40,11 +40,12 @@ fn attention(
     let value = element(&mut dag, 3, [key, value_column], v);
     let score = score(&mut dag, softmax);
     let mask = mask(&mut dag, sample, head, i, j);
-    let mut accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: DEPTH, factors: vec![q, k] }];
+    let mut accumulations =
+        vec![Accumulation { op: ReduceOp::Sum, axis: DEPTH, factors: vec![q, k], dtype: DType::F32 }];
     let weight =
         if softmax { share(&mut dag, mask, score, &mut accumulations) } else { hide(&mut dag, mask, score, 0.0) };
     let sum = dag.value(accumulations.len() as u8, Scalar::F32);
-    accumulations.push(Accumulation { op: ReduceOp::Sum, axis: KEY, factors: vec![weight, value] });
+    accumulations.push(Accumulation { op: ReduceOp::Sum, axis: KEY, factors: vec![weight, value], dtype: DType::F32 });
     let width = dag.int(v as i64);
     let column = dag.binary(BinaryOp::Mul, head, width);
     let column = dag.binary(BinaryOp::Add, column, value_column);
@@ -77,7 +78,12 @@ fn share(dag: &mut Dag, mask: Option<ExprId>, score: ExprId, accumulations: &mut
     let shifted = dag.binary(BinaryOp::Sub, score, largest);
     let exp = dag.unary(UnaryOp::Exp, shifted);
     for (op, element, hidden) in [(ReduceOp::Max, score, f32::NEG_INFINITY), (ReduceOp::Sum, exp, 0.0)] {
-        accumulations.push(Accumulation { op, axis: KEY, factors: vec![hide(dag, mask, element, hidden)] });
+        accumulations.push(Accumulation {
+            op,
+            axis: KEY,
+            factors: vec![hide(dag, mask, element, hidden)],
+            dtype: DType::F32,
+        });
     }
     let share = dag.binary(BinaryOp::Div, exp, total);
     hide(dag, mask, share, 0.0)

@@ -11,7 +11,7 @@ fn dense(dtype: DType, n: usize, k: usize, transposed: bool, norm: bool) -> Comp
     let mut a = dag.load(0, DType::F32, vec![row, x]);
     let mut accumulations = vec![];
     if norm {
-        accumulations.push(Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a] });
+        accumulations.push(Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a], dtype: DType::F32 });
         let sum = dag.value(0, Scalar::F32);
         let scale = dag.float(1.0 / k as f32);
         let mean = dag.binary(BinaryOp::Mul, sum, scale);
@@ -20,7 +20,7 @@ fn dense(dtype: DType, n: usize, k: usize, transposed: bool, norm: bool) -> Comp
     let b = dag.load(1, dtype, if transposed { vec![column, x] } else { vec![x, column] });
     let bias = dag.load(2, DType::F32, vec![column]);
     let sum = dag.value(accumulations.len() as u8, Scalar::F32);
-    accumulations.push(Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b] });
+    accumulations.push(Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b], dtype: DType::F32 });
     let biased = dag.binary(BinaryOp::Add, sum, bias);
     let value = dag.unary(UnaryOp::Silu, biased);
     let output = Output {
@@ -133,7 +133,7 @@ fn ragged(n: usize, k: usize, computed: bool) -> Computation {
     let mut axes = Axis::points([symbol(0), n.into()]);
     axes.insert(1, Axis { extent: Extent::Ragged { offsets: 0 }, summed: false });
     axes.push(Axis::sum(Extent::Dense(k.into())));
-    let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 3, factors: vec![a, b] }];
+    let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 3, factors: vec![a, b], dtype: DType::F32 }];
     Computation::Nest(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] })
 }
 
@@ -185,7 +185,7 @@ fn turned(m: usize, n: usize) -> Computation {
     let operands = [m, n].map(|width| device(DType::F32, vec![symbol(0), width.into()]));
     let mut axes = Axis::points(shape);
     axes.push(Axis::sum(Extent::Dense(symbol(0))));
-    let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b] }];
+    let accumulations = vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b], dtype: DType::F32 }];
     Computation::Nest(Nest { body: body(dag, operands.to_vec()), axes, accumulations, outputs: vec![output] })
 }
 

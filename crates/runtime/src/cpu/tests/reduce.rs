@@ -35,7 +35,7 @@ pub(in super::super) fn layer_norm(dtype: DType, width: usize) -> Computation {
     };
     let operands =
         vec![device(dtype, full.clone()), device(dtype, full.clone()), device(DType::F32, vec![width.into()])];
-    let combined = |op, value| Accumulation { op, axis: 1, factors: vec![value] };
+    let combined = |op, value| Accumulation { op, axis: 1, factors: vec![value], dtype: DType::F32 };
     Computation::Nest(Nest {
         body: body(dag, operands),
         axes: Axis::points(full),

@@ -33,7 +33,7 @@ pub fn product() -> Plan {
     let computation = plan::Computation::Nest(Nest {
         body: Body { dag, operands: vec![operand(0), operand(1)], sizes: vec![] },
         axes,
-        accumulations: vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b] }],
+        accumulations: vec![Accumulation { op: ReduceOp::Sum, axis: 2, factors: vec![a, b], dtype: DType::F32 }],
         outputs: vec![output],
     });
     let sources = [Source::Input("x".into()), Source::Parameter("w".into()), Source::Step];
