@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use rewire::package::{Package, TargetKernels};
 use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, emit};
 use rewire_graph_rewrite::plan::Plan;
-use rewire_tests::fuzz::packages::{changed_package, kept, rank, seal};
+use rewire_tests::fuzz::packages::{
+    changed_apart, changed_package, changed_parts, embed, kept, kept_apart, matching, rank, rank_apart, seal,
+};
 use rewire_tests::fuzz::plans::{ABSURD, SMALL};
 use serde_json::{Value, json};
 
@@ -21,6 +23,23 @@ proptest! {
         let at = place % bytes.len();
         bytes[at] ^= bits;
         prop_assert!(Package::parse(bytes).is_err(), "byte {at}");
+    }
+
+    #[test]
+    fn a_header_of_tables_that_changes_is_an_error(place: usize, bits in 1u8..) {
+        let (parts, mut tables) = kept_apart().clone();
+        let header = 8 + u64::from_le_bytes(tables[..8].try_into().unwrap()) as usize;
+        tables[place % header] ^= bits;
+        prop_assert!(Package::parse_with_tables(parts.sealed(), tables).is_err(), "byte {}", place % header);
+    }
+
+    #[test]
+    fn tables_that_change_are_found_when_asked(place: usize, bits in 1u8..) {
+        let (parts, mut tables) = kept_apart().clone();
+        let header = 8 + u64::from_le_bytes(tables[..8].try_into().unwrap()) as usize;
+        let at = header + place % (tables.len() - header);
+        tables[at] ^= bits;
+        prop_assert!(Package::parse_with_tables(parts.sealed(), tables).unwrap().check_tables().is_err(), "byte {at}");
     }
 
     #[test]
@@ -45,6 +64,24 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 15, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changed_tables_rank_or_say_why_not(part: usize, choices in choices()) {
+        for numbers in [SMALL, ABSURD] {
+            let (package, tables) = changed_apart(part, numbers, &choices);
+            drop(rank_apart(package, tables));
+        }
+    }
+
+    #[test]
+    fn changed_matching_models_embed_or_say_why_not(part: usize, choices in choices()) {
+        drop(embed(changed_parts(matching(), part, SMALL, &choices)));
+        drop(embed(changed_parts(matching(), part, ABSURD, &choices)));
+    }
+}
+
 #[test]
 fn changes_reach_every_stage() {
     let (mut unread, mut unloaded, mut ranked) = (0, 0, 0);
@@ -58,6 +95,37 @@ fn changes_reach_every_stage() {
         }
     }
     assert!(unread > 5 && unloaded > 5 && ranked > 5, "{unread} unread, {unloaded} unloaded, {ranked} ranked");
+}
+
+#[test]
+fn changes_of_tables_and_of_matching_models_reach_every_stage() {
+    let (mut apart, mut matched) = ([0; 2], [0; 2]);
+    for n in 0..45u64 {
+        let choice = [(n as usize * 7919, n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8)];
+        let (package, tables) = changed_apart(n as usize, SMALL, &choice);
+        apart[usize::from(rank_apart(package, tables).is_ok())] += 1;
+        matched[usize::from(embed(changed_parts(matching(), n as usize, SMALL, &choice)).is_ok())] += 1;
+    }
+    assert!(apart.iter().chain(&matched).all(|count| *count > 4), "{apart:?} {matched:?}");
+}
+
+#[test]
+fn what_a_package_must_not_say_of_its_tables_has_an_error() {
+    let with = |pointer: &str, value: Value| {
+        let (mut parts, tables) = kept_apart().clone();
+        *parts.head["tables"].pointer_mut(pointer).unwrap() = value;
+        rewire::describe(&rank_apart(parts.sealed(), tables).unwrap_err())
+    };
+    for name in ["", ".", "..", "../x", "a/b", "a\\b", "c:x", "\0"] {
+        assert!(with("/file", json!(name)).contains("which is no file beside the package"), "{name:?}");
+    }
+    assert!(with("/bytes", json!(u64::MAX)).contains("880 bytes: expected 18446744073709551615"));
+    assert!(with("/bytes", json!(-1)).contains("head: invalid value"));
+    assert!(with("/header", json!("")).contains("its tables are others"));
+    assert!(with("", json!({ "file": "x" })).contains("head: missing field"));
+    let (parts, _) = kept_apart();
+    assert!(error(parts.sealed()).contains("its tables are in the file `format-3.safetensors`: read both"));
+    assert!(rank_apart(kept().sealed(), vec![]).is_ok(), "a package that has its tables reads no file");
 }
 
 /// What ranking says of the kept package with a value at a place of its head.

@@ -96,6 +96,23 @@ fn batches_change_no_bit() {
 }
 
 #[test]
+fn where_tables_lie_changes_no_bit() {
+    let folder = Folder::new();
+    let data = write(&folder.0.join("in.jsonl"), &users(), 1);
+    let rows = |name: &str, more: &[&str]| {
+        let out = folder.0.join(name);
+        assert_eq!(predict(&data, &out, more).code, Some(0), "{more:?}");
+        std::fs::read(out).unwrap()
+    };
+    for of in [&[][..], &["--embeddings", "items"]] {
+        let expected = rows("auto.jsonl", of);
+        for place in [&["--tables-on", "host"][..], &["--tables-on", "device"], &["--parameter-bytes", "1"]] {
+            assert!(rows("placed.jsonl", &[of, place].concat()) == expected, "{of:?} {place:?}");
+        }
+    }
+}
+
+#[test]
 fn a_bad_row_ends_the_run_or_is_put_aside() {
     let (folder, mut users) = (Folder::new(), users());
     users[1]["country"] = json!(99);

@@ -28,6 +28,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "golden", run: files::golden, seeds: files::golden_files, longest: 1 << 15 },
     Target { name: "plans", run: plans::run_changed, seeds: plans::seeds, longest: 1 << 6 },
     Target { name: "packages", run: packages::run_changed, seeds: packages::seeds, longest: 1 << 6 },
+    Target { name: "tables", run: packages::run_apart, seeds: packages::seeds, longest: 1 << 6 },
+    Target { name: "matching", run: packages::run_matching, seeds: packages::seeds, longest: 1 << 6 },
     Target { name: "graphs", run: graphs::run_graph, seeds: graphs::seeds, longest: 1 << 8 },
 ];
 

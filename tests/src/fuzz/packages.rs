@@ -3,15 +3,22 @@
 use super::plans::{ABSURD, SMALL, changed};
 use crate::noise::Noise;
 use rewire::package::Package;
-use rewire::rank::{Batch, RankError, RankOptions, Ranker};
+use rewire::rank::{Batch, Embedded, Embedder, PackOptions, RankError, RankOptions, Ranker, pack};
+use rewire::weights::{Weights, serialize};
+use rewire_graph::HostTensor;
 use rewire_graph_rewrite::emit::{Target, Tuning};
 use rewire_graph_rewrite::mapping::map;
-use rewire_runtime::Kernel;
+use rewire_hstu::models::hstu_match::MatchConfig;
+use rewire_hstu::models::parameters;
+use rewire_runtime::{Kernel, Tables};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use twox_hash::XxHash3_128;
 
 const PACKAGE: &[u8] = include_bytes!("../../../crates/cli/tests/packages/format-1.rewire");
+const APART: &[u8] = include_bytes!("../../../crates/cli/tests/packages/format-3.rewire");
+const TABLES: &[u8] = include_bytes!("../../../crates/cli/tests/packages/format-3.safetensors");
 const USERS: &str = include_str!("../../../crates/cli/tests/packages/users.jsonl");
 
 /// Bytes before the length of the head, and those of them that are no hash.
@@ -23,6 +30,10 @@ const ALIGNMENT: usize = 64;
 /// The parts of a package.
 #[derive(Clone, Debug)]
 pub struct Parts {
+    /// Its first bytes, which are no hash.
+    header: Vec<u8>,
+    /// The places of its parts as they were.
+    lengths: Value,
     /// What it says of itself, without the places of its parts.
     pub head: Value,
     /// The plan.
@@ -37,40 +48,60 @@ pub struct Parts {
 pub fn kept() -> &'static Parts {
     static KEPT: OnceLock<Parts> = OnceLock::new();
     KEPT.get_or_init(|| {
-        let length = u64::from_le_bytes(PACKAGE[HEADER..HEADER + 8].try_into().unwrap()) as usize;
-        let mut end = HEADER + 8 + length;
-        let head: Value = serde_json::from_slice(&PACKAGE[HEADER + 8..end]).unwrap();
-        let mut part = |number: usize, name: &str| {
-            let told = &head["parts"][number];
-            assert_eq!(told["name"], name);
-            let start = end.next_multiple_of(ALIGNMENT);
-            end = start + told["bytes"].as_u64().unwrap() as usize;
-            &PACKAGE[start..end]
-        };
-        let [plan, kernels] =
-            [(0, "plan"), (1, "kernels")].map(|(at, name)| serde_json::from_slice(part(at, name)).unwrap());
-        let weights = part(2, "weights").to_vec();
-        assert_eq!(end, PACKAGE.len());
-        let kept = Parts { plan, kernels, weights, head };
-        assert_eq!(kept.sealed().len(), PACKAGE.len());
+        let kept = Parts::of(PACKAGE);
         rank(kept.sealed()).unwrap();
         kept
     })
 }
 
+/// The parts of the package that the tests keep whose tables are in a file of their own, and that file.
+pub fn kept_apart() -> &'static (Parts, Vec<u8>) {
+    static KEPT: OnceLock<(Parts, Vec<u8>)> = OnceLock::new();
+    KEPT.get_or_init(|| {
+        let kept = (Parts::of(APART), TABLES.to_vec());
+        rank_apart(kept.0.sealed(), kept.1.clone()).unwrap();
+        kept
+    })
+}
+
 impl Parts {
+    /// The parts of a package.
+    pub fn of(package: &[u8]) -> Self {
+        let length = u64::from_le_bytes(package[HEADER..HEADER + 8].try_into().unwrap()) as usize;
+        let mut end = HEADER + 8 + length;
+        let head: Value = serde_json::from_slice(&package[HEADER + 8..end]).unwrap();
+        let mut part = |number: usize, name: &str| {
+            let told = &head["parts"][number];
+            assert_eq!(told["name"], name);
+            let start = end.next_multiple_of(ALIGNMENT);
+            end = start + told["bytes"].as_u64().unwrap() as usize;
+            &package[start..end]
+        };
+        let [plan, kernels] =
+            [(0, "plan"), (1, "kernels")].map(|(at, name)| serde_json::from_slice(part(at, name)).unwrap());
+        let weights = part(2, "weights").to_vec();
+        assert_eq!(end, package.len());
+        let header = package[..HASHED].to_vec();
+        let own = Self { header, lengths: head["parts"].clone(), plan, kernels, weights, head };
+        assert_eq!(own.sealed().len(), package.len());
+        own
+    }
+
     /// A package of them with a hash that is right, and lengths too unless the head tells others.
     pub fn sealed(&self) -> Vec<u8> {
         let [plan, kernels] = [&self.plan, &self.kernels].map(|part| serde_json::to_vec(part).unwrap());
         let mut head = self.head.clone();
-        let told = kept_parts(&head);
+        let told = [0, 1, 2].map(|number| {
+            let parts = [&head["parts"], &self.lengths].map(|parts| parts.get(number));
+            parts[0].is_some() && parts[0] == parts[1]
+        });
         for (number, (part, was)) in [plan.len(), kernels.len(), self.weights.len()].into_iter().zip(told).enumerate() {
             if was {
                 head["parts"][number]["bytes"] = part.into();
             }
         }
         let head = serde_json::to_vec(&head).unwrap();
-        let mut bytes = PACKAGE[..HASHED].to_vec();
+        let mut bytes = self.header.clone();
         bytes.resize(HEADER, 0);
         bytes.extend((head.len() as u64).to_le_bytes());
         bytes.extend(head);
@@ -81,13 +112,6 @@ impl Parts {
         seal(&mut bytes);
         bytes
     }
-}
-
-/// By part, whether the head tells the length that it had.
-fn kept_parts(head: &Value) -> [bool; 3] {
-    static LENGTHS: OnceLock<Value> = OnceLock::new();
-    let lengths = LENGTHS.get_or_init(|| head["parts"].clone());
-    [0, 1, 2].map(|number| head["parts"].get(number).is_some() && head["parts"][number] == lengths[number])
 }
 
 /// Writes length and hash of a package into its header.
@@ -105,26 +129,104 @@ pub fn seal(bytes: &mut [u8]) {
 /// # Errors
 /// What the package or the run says.
 pub fn rank(package: Vec<u8>) -> Result<usize, RankError> {
-    let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
-    let package = Package::parse(package)?;
+    rank_with(&Package::parse(package)?, Tables::Auto)
+}
+
+/// [`rank`] with the file of its tables, which stay there.
+///
+/// # Errors
+/// What the package, the file or the run says.
+pub fn rank_apart(package: Vec<u8>, tables: Vec<u8>) -> Result<usize, RankError> {
+    let package = Package::parse_with_tables(package, tables)?;
+    drop(package.check_tables());
+    rank_with(&package, Tables::Host)
+}
+
+fn rank_with(package: &Package, tables: Tables) -> Result<usize, RankError> {
+    let options = RankOptions { kernel: Kernel::Cpu, tables, ..RankOptions::default() };
     drop(package.kernels());
     drop(package.tunings());
     for target in package.targets()? {
         drop(map(&package.plan()?, &target, &Tuning::default()));
     }
-    let ranker = Ranker::from_package(&package, &options)?;
-    let mut batch: Batch = ranker.batch();
+    let ranker = Ranker::from_package(package, &options)?;
+    let batch = users(ranker.batch());
+    Ok(ranker.rank_batch(&batch)?.len())
+}
+
+/// The users of the tests, up to one that is none of the model's.
+fn users(mut batch: Batch) -> Batch {
     for line in USERS.lines() {
         if batch.push_json(line.as_bytes()).is_err() {
             break;
         }
     }
-    Ok(ranker.rank_batch(&batch)?.len())
+    batch
 }
 
-/// The kept package with changes, each at a place and by a choice: in its head, its plan, its kernels or its weights.
+/// A matching model of the features of the users of the tests.
+fn config() -> String {
+    let config = json!({
+        "model": "hstu_match",
+        "features": {
+            "item_id": { "num_embeddings": 30, "embedding_dim": 8 }, "genre": { "num_embeddings": 5, "embedding_dim": 4 },
+        },
+        "feature_groups": { "uih": ["item_id", "genre"], "candidate": ["item_id", "genre"] },
+        "hstu": {
+            "stu": { "embedding_dim": 12, "num_heads": 2, "hidden_dim": 4, "attention_dim": 4 },
+            "attn_num_layers": 1,
+            "input_preprocessor": { "uih_preprocessor": {} },
+            "positional_encoder": { "num_position_buckets": 16 },
+            "output_postprocessor": { "l2norm_postprocessor": {} },
+        },
+        "output_dim": 5,
+        "max_seq_len": 20,
+    });
+    config.to_string()
+}
+
+/// The parts of the package of a matching model with random weights.
+pub fn matching() -> &'static Parts {
+    static PARTS: OnceLock<Parts> = OnceLock::new();
+    PARTS.get_or_init(|| {
+        let (text, mut noise) = (config(), Noise::new(7, "matching"));
+        let mut tensor = |shape: Vec<usize>| {
+            let count = shape.iter().product();
+            let values: Vec<f32> = (0..count).map(|_| (noise.bits() % 2000) as f32 / 1000.0 - 1.0).collect();
+            HostTensor::f32(shape, &values).unwrap()
+        };
+        let specs = parameters(&MatchConfig::from_json(&text).unwrap().trace().unwrap());
+        let tensors: BTreeMap<_, _> = specs.into_iter().map(|spec| (spec.name, tensor(spec.shape))).collect();
+        let weights = serialize(&tensors, &BTreeMap::new()).unwrap();
+        let package = pack("test", &text, &Weights::parse(&weights).unwrap(), &PackOptions::default()).unwrap();
+        let parts = Parts::of(package.bytes());
+        embed(parts.sealed()).unwrap();
+        parts
+    })
+}
+
+/// Embeds the users of the tests and their candidates with the package of a matching model, on the CPU.
+///
+/// # Errors
+/// What the package or the run says.
+pub fn embed(package: Vec<u8>) -> Result<usize, RankError> {
+    let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
+    let package = Package::parse(package)?;
+    let embedded = |of: Embedded| -> Result<usize, RankError> {
+        let embedder = Embedder::from_package(&package, of, &options)?;
+        Ok(embedder.embed(&users(embedder.batch()))?.of.len())
+    };
+    Ok(embedded(Embedded::Users)? + embedded(Embedded::Items)?)
+}
+
+/// The kept package with changes, see [`changed_parts`].
 pub fn changed_package(part: usize, numbers: &[i64], choices: &[(usize, u64)]) -> Vec<u8> {
-    let mut parts = kept().clone();
+    changed_parts(kept(), part, numbers, choices)
+}
+
+/// A package with changes, each at a place and by a choice: in its head, its plan, its kernels or its weights.
+pub fn changed_parts(parts: &Parts, part: usize, numbers: &[i64], choices: &[(usize, u64)]) -> Vec<u8> {
+    let mut parts = parts.clone();
     match part % 4 {
         0 => parts.head = changed(&parts.head, numbers, choices),
         1 => parts.plan = changed(&parts.plan, numbers, choices),
@@ -143,6 +245,48 @@ pub fn changed_package(part: usize, numbers: &[i64], choices: &[(usize, u64)]) -
     parts.sealed()
 }
 
+/// The kept package whose tables are in a file, and the file, with changes: in the file's header or its tensors, or in what the
+/// package says of it. The hashes of the file are right, unless what is said of it has changed.
+pub fn changed_apart(part: usize, numbers: &[i64], choices: &[(usize, u64)]) -> (Vec<u8>, Vec<u8>) {
+    let (mut parts, tables) = kept_apart().clone();
+    let (mut header, mut content) = safetensors(&tables);
+    match part % 3 {
+        0 => header = changed(&header, numbers, choices),
+        1 => {
+            for &(place, choice) in choices {
+                match choice % 3 {
+                    0 => content.truncate(place % (content.len() + 1)),
+                    1 => content.extend(choice.to_le_bytes()),
+                    _ => {
+                        let end = content.len();
+                        content
+                            .iter_mut()
+                            .skip(place % end.max(1))
+                            .take(1)
+                            .for_each(|byte| *byte ^= (choice >> 8) as u8);
+                    }
+                }
+            }
+        }
+        _ => parts.head["tables"] = changed(&parts.head["tables"], numbers, choices),
+    }
+    let text = serde_json::to_vec(&header).unwrap();
+    let header = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
+    if part % 3 < 2 {
+        let hash = |bytes: &[u8]| format!("{:032x}", XxHash3_128::oneshot(bytes));
+        let (bytes, file) = (header.len() + content.len(), parts.head["tables"]["file"].clone());
+        parts.head["tables"] =
+            json!({ "file": file, "bytes": bytes, "header": hash(&header), "content": hash(&content) });
+    }
+    (parts.sealed(), [header, content].concat())
+}
+
+/// The header of a safetensors file and what follows it.
+fn safetensors(bytes: &[u8]) -> (Value, Vec<u8>) {
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    (serde_json::from_slice(&bytes[8..8 + length]).unwrap(), bytes[8 + length..].to_vec())
+}
+
 /// Tunings of a device, as a package tells them.
 fn tunings() -> Value {
     let device = json!({ "name": "x", "backend": "vulkan", "driver": "1", "target": Target::BASELINE, "emitter": "0" });
@@ -150,12 +294,30 @@ fn tunings() -> Value {
     json!({ "device": device, "kernels": { "0": { "matrices": true, "sizes": sizes } } })
 }
 
-/// Loads and runs the kept package with the changes that the bytes say, eight bytes a change.
-pub(super) fn run_changed(data: &[u8]) {
+/// The changes that bytes say, eight bytes a change: where, in which numbers, and which.
+fn changes(data: &[u8]) -> (usize, &'static [i64], Vec<(usize, u64)>) {
     let words = data.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-    let choices: Vec<(usize, u64)> = words.map(|bits| ((bits & 0xffff) as usize, bits >> 16)).collect();
-    let numbers = if data.len().is_multiple_of(2) { SMALL } else { ABSURD };
-    drop(rank(changed_package(data.len() / 2, numbers, &choices)));
+    let choices = words.map(|bits| ((bits & 0xffff) as usize, bits >> 16)).collect();
+    (data.len() / 2, if data.len().is_multiple_of(2) { SMALL } else { ABSURD }, choices)
+}
+
+/// Loads and runs the kept package with the changes that the bytes say.
+pub(super) fn run_changed(data: &[u8]) {
+    let (part, numbers, choices) = changes(data);
+    drop(rank(changed_package(part, numbers, &choices)));
+}
+
+/// Loads and runs the kept package whose tables are in a file, with the changes that the bytes say.
+pub(super) fn run_apart(data: &[u8]) {
+    let (part, numbers, choices) = changes(data);
+    let (package, tables) = changed_apart(part, numbers, &choices);
+    drop(rank_apart(package, tables));
+}
+
+/// Loads the package of a matching model with the changes that the bytes say, and embeds with it.
+pub(super) fn run_matching(data: &[u8]) {
+    let (part, numbers, choices) = changes(data);
+    drop(embed(changed_parts(matching(), part, numbers, &choices)));
 }
 
 /// One to three changes of either kind in every part.
