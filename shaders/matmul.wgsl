@@ -7,6 +7,10 @@
 {% if parts > 1 %}
 // {{ parts }} parts of every stage are summed up apart, and added at the end.
 {% endif %}
+{% if integers %}
+// Elements of left are rounded to 8 bits by the largest of their row, and multiplied with those of right as they are stored, four at
+// a time: a step of k is a word of four. Rows and columns are scaled behind the sum.
+{% endif %}
 // Statistics of a row of left are combined by four threads a row before the product.
 
 const THREADS = {{ threads }};
@@ -17,11 +21,15 @@ const ROW_STRIDE = {{ tile_m // rows_per_thread }};
 const GROUP_STRIDE = {{ tile_n // 4 // groups_per_thread }};
 
 {{ declarations -}}
-var<workgroup> left_tile: array<vec4<f32>, {{ tile_m * tile_k // 4 }}>;
-var<workgroup> right_tile: array<vec4<f32>, {{ tile_k * tile_n // 4 }}>;
+var<workgroup> left_tile: array<{{ vector }}, {{ tile_m * tile_k // 4 }}>;
+var<workgroup> right_tile: array<{{ vector }}, {{ tile_k * tile_n // 4 }}>;
 {% if parts > 1 %}
 // Sums of the parts after the first.
-var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4 }}>;
+var<workgroup> part_sums: array<{{ sum }}, {{ (parts - 1) * tile_m * tile_n // 4 }}>;
+{% endif %}
+{% if integers %}
+// Sums of the integers of left, a row each.
+var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% endif %}
 {% include "statistics_memory.wgsl" %}
 
@@ -30,7 +38,7 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
 {% set items = rows * columns // (16 if along_rows else 4) %}
 {% for n in range((items + threads - 1) // threads) %}
 {% for c in range(4 if along_rows else 1) %}
-    {{ name }}{{ n }}_{{ c }} = vec4<f32>(0.0f);
+    {{ name }}{{ n }}_{{ c }} = {{ zero }};
 {% endfor %}
     {
         let item = local + {{ n * threads }};
@@ -40,14 +48,30 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
         let inside = {{ row0 }} + row < {{ row_end }}{% if (n + 1) * threads > items %} && item < {{ items }}{% endif %};
 {% for c in range(4) %}
         if (inside && column + {{ c }} < {{ column_end }}) {
+{% if integers %}
+{% for l in range(4) %}
+            // What lies beyond the last step is multiplied by zeros.
+            {{ name }}{{ n }}_{{ c }}[{{ l }}] = {{ hook }}({{ batch }}min(({{ row0 }} + row + {{ l }}) * 4, (steps - 1) & -4), column + {{ c }}{{ more }});
+{% endfor %}
+{% else %}
             {{ name }}{{ n }}_{{ c }} = {{ hook }}({{ batch }}{{ row0 }} + row, column + {{ c }}{{ more }});
+{% endif %}
         }
 {% endfor %}
 {% else %}
         let row = item / {{ columns // 4 }};
         let column = {{ column0 }} + (item % {{ columns // 4 }}) * 4;
         if ({{ row0 }} + row < {{ row_end }} && column < {{ column_end }}{% if (n + 1) * threads > items %} && item < {{ items }}{% endif %}) {
+{% if integers %}
+            let inverse = 127.0f / max({{ largest }}[row], 1e-30f);
+{% for l in range(4) %}
+            if ((column + {{ l }}) * 4 < steps) {
+                {{ name }}{{ n }}_0[{{ l }}] = pack4xI8(vec4<i32>(round({{ hook }}({{ batch }}{{ row0 }} + row, (column + {{ l }}) * 4{{ more }}) * inverse)));
+            }
+{% endfor %}
+{% else %}
             {{ name }}{{ n }}_0 = {{ hook }}({{ batch }}{{ row0 }} + row, column{{ more }});
+{% endif %}
         }
 {% endif %}
     }
@@ -64,7 +88,7 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
 {% if along_rows %}
             let at = (item % {{ rows // 4 }}) * {{ columns }} + item / {{ rows // 4 }};
 {% for c in ["x", "y", "z", "w"] %}
-            {{ tile }}[at + {{ loop.index0 * columns // 4 }}] = vec4<f32>({{ name }}{{ n }}_0.{{ c }}, {{ name }}{{ n }}_1.{{ c }}, {{ name }}{{ n }}_2.{{ c }}, {{ name }}{{ n }}_3.{{ c }});
+            {{ tile }}[at + {{ loop.index0 * columns // 4 }}] = {{ vector }}({{ name }}{{ n }}_0.{{ c }}, {{ name }}{{ n }}_1.{{ c }}, {{ name }}{{ n }}_2.{{ c }}, {{ name }}{{ n }}_3.{{ c }});
 {% endfor %}
 {% else %}
             {{ tile }}[item] = {{ name }}{{ n }}_0;
@@ -78,7 +102,7 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
 {% macro declare(name, along_rows, rows, columns) %}
 {% set items = rows * columns // (16 if along_rows else 4) %}
 {% for n in range((items + threads - 1) // threads) %}{% for c in range(4 if along_rows else 1) %}
-    var {{ name }}{{ n }}_{{ c }} = vec4<f32>(0.0f);
+    var {{ name }}{{ n }}_{{ c }} = {{ zero }};
 {% endfor %}{% endfor %}
 {% endmacro %}
 {% macro fetch_both(k0) %}
@@ -89,7 +113,15 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
     let local = i32(local_index);
 {{ body }}
     let columns = {{ n }};
+{% if integers %}
+    let steps = {{ k }};
+    let depth = (steps + 3) >> 2u;
+    for (var row = local; row < TILE_M; row += THREADS) {
+        atomicStore(&row_sums[row], 0);
+    }
+{% else %}
     let depth = {{ k }};
+{% endif %}
 {% include "statistics.wgsl" %}
 
 {% set part_threads = threads // parts %}
@@ -102,8 +134,12 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
     let thread_row = {{ "place" if parts > 1 else "local" }} / GROUP_STRIDE;
     let thread_group = {{ "place" if parts > 1 else "local" }} % GROUP_STRIDE;
 {% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
-    var sum{{ i }}_{{ h }} = vec4<f32>(0.0f);
+    var sum{{ i }}_{{ h }} = {{ zero_sum }};
 {% endfor %}{% endfor %}
+{% set left_items = tile_m * tile_k // 4 %}
+{% for n in range((left_items + threads - 1) // threads if integers else 0) %}
+    var row_sum{{ n }} = 0;
+{% endfor %}
 {{ declare("next_left", left_along_rows, tile_m, tile_k) -}}
 {{ declare("next_right", right_along_rows, tile_k, tile_n) -}}
 {% if ahead %}
@@ -113,6 +149,9 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
 {% if not ahead %}
 {{ fetch_both("k0") -}}
 {% endif %}
+{% for n in range((left_items + threads - 1) // threads if integers else 0) %}{% for c in ["x", "y", "z", "w"] %}
+        row_sum{{ n }} += dot4I8Packed(next_left{{ n }}_0.{{ c }}, 0x01010101u);
+{% endfor %}{% endfor %}
 {{ put("next_left", "left_tile", left_along_rows, tile_m, tile_k) -}}
 {{ put("next_right", "right_tile", right_along_rows, tile_k, tile_n) -}}
         workgroupBarrier();
@@ -129,11 +168,28 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
 {% for c in ["x", "y", "z", "w"] %}{% set l = loop.index0 %}{% for h in range(groups_per_thread) %}
             let b{{ l }}_{{ h }} = right_tile[(step * 4 + {{ l }}) * (TILE_N / 4) + thread_group + {{ h }} * GROUP_STRIDE];
 {% for i in range(rows_per_thread) %}
+{% if integers %}
+{% for d in ["x", "y", "z", "w"] %}
+            sum{{ i }}_{{ h }}.{{ d }} += dot4I8Packed(a{{ i }}.{{ c }}, b{{ l }}_{{ h }}.{{ d }});
+{% endfor %}
+{% else %}
             sum{{ i }}_{{ h }} += a{{ i }}.{{ c }} * b{{ l }}_{{ h }};
+{% endif %}
 {% endfor %}{% endfor %}{% endfor %}
         }
         workgroupBarrier();
     }
+{% if integers %}
+{% for n in range((left_items + threads - 1) // threads) %}
+    {
+        let item = local + {{ n * threads }};
+        {{ "if (item < " ~ left_items ~ ") " if (n + 1) * threads > left_items }}{
+            atomicAdd(&row_sums[item / {{ tile_k // 4 }}], row_sum{{ n }});
+        }
+    }
+{% endfor %}
+    workgroupBarrier();
+{% endif %}
 {% if parts > 1 %}
     if (part > 0) {
 {% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
@@ -148,6 +204,9 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
     sum{{ i }}_{{ h }} += part_sums[{{ (p * rows_per_thread * groups_per_thread + i * groups_per_thread + h) * part_threads }} + place];
 {% endfor %}{% endfor %}{% endfor %}
 {% endif %}
+{% for h in range(groups_per_thread if integers else 0) %}
+    let scales{{ h }} = column_scales({{ batch }}n0 + (thread_group + {{ h }} * GROUP_STRIDE) * 4, columns);
+{% endfor %}
 {% for i in range(rows_per_thread) %}
 
     let m_{{ i }} = m0 + thread_row + {{ i }} * ROW_STRIDE;
@@ -155,7 +214,13 @@ var<workgroup> part_sums: array<vec4<f32>, {{ (parts - 1) * tile_m * tile_n // 4
 {% for h in range(groups_per_thread) %}
         let n_{{ h }} = n0 + (thread_group + {{ h }} * GROUP_STRIDE) * 4;
         if (n_{{ h }} < columns) {
+{% if integers %}
+            let local{{ i }}_{{ h }} = m_{{ i }} - m0;
+            let scaled{{ i }}_{{ h }} = vec4<f32>(sum{{ i }}_{{ h }}) * scales{{ h }}[0] + f32(atomicLoad(&row_sums[local{{ i }}_{{ h }}])) * scales{{ h }}[1];
+            finish({{ batch }}m_{{ i }}, n_{{ h }}, scaled{{ i }}_{{ h }} * ({{ largest }}[local{{ i }}_{{ h }}] / 127.0f));
+{% else %}
             finish({{ batch }}m_{{ i }}, n_{{ h }}, sum{{ i }}_{{ h }});
+{% endif %}
         }
 {% endfor %}
     }

@@ -352,7 +352,8 @@ fn weights_have_a_scale_a_column() {
     }
 }
 
-/// Halves by weights of 8 bits, on matrix hardware where a device has some, with sums of singles and of halves where it has those.
+/// Halves by weights of 8 bits, on matrix hardware where a device has some, with sums of singles, of halves where it has those, and
+/// of integers where it has no matrices.
 #[test]
 fn weights_of_8_bits_multiply_halves() {
     for (rows, depth, columns) in [(1, 64, 64), (37, 50, 40), (150, 128, 136), (9, 25, 50)] {
@@ -373,7 +374,7 @@ fn weights_of_8_bits_multiply_halves() {
         ];
         let expected = oracle(&graph, &inputs, &rounded.into()).unwrap();
         for options in kernels() {
-            for (sums, relative) in [(DType::F32, 1e-3), (DType::F16, 4e-3)] {
+            for (sums, relative) in [(DType::F32, 1e-3), (DType::F16, 4e-3), (DType::I32, 1.5e-2)] {
                 let mut plan = plan(&graph).unwrap();
                 let precision = Precision { weights: Some(DType::Rows8), sums: Some(sums), ..Precision::default() };
                 plan.store(precision, |_| false);

@@ -225,10 +225,10 @@ pub struct Stored {
     #[arg(long, env = "REWIRE_ACTIVATIONS", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     pub activations: Option<DType>,
-    /// What sums of products of halves are kept in, where the device has matrix hardware for it: f32 or f16; f32 if left out, or as
-    /// the package has them.
+    /// What sums of products are kept in: f32; f16, of halves on matrix hardware; or i32, by int8 weights without matrix hardware, with
+    /// values rounded to 8 bits. f32 if left out, or as the package has them.
     #[arg(long, env = "REWIRE_SUMS", value_name = "DTYPE",
-          value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| dtype(&text)))]
+          value_parser = PossibleValuesParser::new(["f32", "f16", "i32"]).try_map(|text| dtype(&text)))]
     pub sums: Option<DType>,
     /// Storage of a history's keys and values, f32 or f16; as the package has them in one.
     #[arg(long, env = "REWIRE_CACHE", value_name = "DTYPE", default_value = "f32",

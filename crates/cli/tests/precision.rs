@@ -5,6 +5,7 @@ mod program;
 
 use program::{DEMO, Folder, command, finish, run};
 use rewire::graph::DType;
+use rewire::graph_rewrite::emit::Target;
 use rewire::package::Package;
 use rewire::rank::{
     Batch, Comparison, PackOptions, Precision, RankOptions, Ranker, pack, read_config_text, read_weights,
@@ -22,8 +23,9 @@ const TABLES: [(DType, f64); 6] = [
 ];
 const WEIGHTS: [(DType, f64); 4] = [(DType::F32, 0.0), (DType::F16, 5e-3), (DType::BF16, 4e-2), (DType::Rows8, 3e-2)];
 const ACTIVATIONS: [(DType, f64); 3] = [(DType::F32, 0.0), (DType::F16, 3e-3), (DType::BF16, 4e-2)];
-/// The largest change of a logit that sums in halves make.
+/// The largest change of a logit that sums in halves make, and products of integers.
 const SUMS: f64 = 4e-3;
+const INTEGERS: f64 = 6e-2;
 
 /// The demo's model, traced and rewritten for values between kernels of a type.
 fn package(activations: DType) -> Package {
@@ -99,6 +101,31 @@ fn sums_of_halves_are_those_of_the_device() {
         let most = of_sums + [TABLES[1].1, WEIGHTS[1].1, ACTIVATIONS[1].1].iter().sum::<f64>();
         assert!(largest <= most, "{kernel}: {largest}");
     }
+}
+
+/// Products by weights in 8 bits round their other factor where a device without matrix hardware multiplies integers, and nowhere else.
+#[test]
+fn integers_are_multiplied_on_a_device() {
+    let package = package(DType::F32);
+    let load = |gpu: Option<&Gpu>, precision| {
+        let kernel = if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu };
+        let options = RankOptions { kernel, gpu: gpu.cloned(), precision, ..RankOptions::default() };
+        Ranker::from_package(&package, &options).unwrap()
+    };
+    let weights = Precision { weights: Some(DType::Rows8), ..Precision::default() };
+    let integers = Precision { sums: Some(DType::I32), ..weights };
+    let single = load(None, Precision::default());
+    let batch = users(&single, 6);
+    let ranked = |model: &Ranker| model.rank_batch(&batch).unwrap();
+    assert!(ranked(&load(None, integers)) == ranked(&load(None, weights)));
+    let Some(gpu) = Gpu::for_kernel(Kernel::Wgpu, None).unwrap_or(None) else { return };
+    let model = load(Some(&gpu.restricted(&Target { matrix: 0, ..gpu.target().clone() })), integers);
+    let mut comparison = Comparison::new(&model, &single).unwrap();
+    for (ranked, expected) in ranked(&model).iter().zip(&ranked(&single)) {
+        comparison.add(ranked, expected, None).unwrap();
+    }
+    let largest = comparison.tasks.iter().map(|change| change.largest).fold(0.0, f64::max);
+    assert!(largest > WEIGHTS[3].1 / 2.0 && largest <= WEIGHTS[3].1 + INTEGERS, "{largest}");
 }
 
 #[test]

@@ -80,7 +80,8 @@ pub struct Accumulation {
     pub axis: u8,
     /// What is multiplied to make an element, `F32`: one, or two of a contraction.
     pub factors: Vec<ExprId>,
-    /// What it is combined in: `F32`, or `F16` where a device may do so with the sum of a contraction, and need not.
+    /// What it is combined in: `F32`, or what a device may combine the sum of a contraction in, and need not: `F16`, or `I32` of
+    /// factors rounded to 8 bits.
     #[serde(default = "single", skip_serializing_if = "is_single")]
     pub dtype: DType,
 }

@@ -46,6 +46,8 @@ pub(super) fn function(name: &str, coords: &Coords, more: &str, result: &str, bo
 pub(super) enum Element {
     Float,
     Half,
+    /// Four integers of 8 bits in a word, of a row with a scale.
+    Word,
 }
 
 impl Element {
@@ -54,13 +56,14 @@ impl Element {
         match self {
             Self::Float => "f32",
             Self::Half => "f16",
+            Self::Word => "u32",
         }
     }
 
     /// Bytes of an element.
     pub fn bytes(self) -> u32 {
         match self {
-            Self::Float => 4,
+            Self::Float | Self::Word => 4,
             Self::Half => 2,
         }
     }
@@ -70,6 +73,7 @@ impl Element {
         match self {
             Self::Float => "vec4<f32>",
             Self::Half => "vec4<f16>",
+            Self::Word => "u32",
         }
     }
 }
@@ -87,9 +91,10 @@ pub(super) fn elements(
     let value = match element {
         Element::Float => code.eval_one(module, root)?.vector(Scalar::F32),
         Element::Half => code.halves(module, root)?,
+        Element::Word => code.word(module, root)?,
     };
     let vector = element.vector();
-    match code.valid().map(str::to_owned) {
+    match code.valid().filter(|_| !matches!(element, Element::Word)).map(str::to_owned) {
         Some(valid) => code.line(&format!("return select({vector}({filler}), {value}, {valid});")),
         None => code.line(&format!("return {value};")),
     }

@@ -31,7 +31,7 @@ pub struct Tuning {
     /// Columns of a tile of a matmul: a multiple of four. Of attention on cooperative matrices: its keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<u32>,
-    /// Elements of `k` that a matmul stages at once: a multiple of four.
+    /// Elements of `k` that a matmul stages at once, or words of four integers: a multiple of four.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
     /// Rows that a thread of a matmul or of attention computes.

@@ -13,8 +13,10 @@ pub struct Precision {
     pub weights: Option<DType>,
     /// Values between steps, where kernels write the type.
     pub activations: Option<DType>,
-    /// Sums of products whose factors are halves: `F16` where a device has matrix hardware that adds in halves, which round after every
-    /// few steps and end at 65504. On others, on the CPU and in all else, norms, softmax and attention among it, sums are `F32`.
+    /// Sums of products. `F16`: those of halves, where a device has matrix hardware that adds in halves, which round after every few
+    /// steps and end at 65504. `I32`: those by weights in `Rows8`, whose left factors are rounded to 8 bits by the largest of their
+    /// row, on devices where they do not run on matrix hardware. All else, the CPU, norms, softmax and attention among it, keeps sums
+    /// in `F32`.
     pub sums: Option<DType>,
 }
 
@@ -133,11 +135,16 @@ impl Step {
 }
 
 impl Computation {
-    /// Keeps the sums of a product of halves in a type.
+    /// Keeps the sums of a product in a type, if they may be.
     fn keep_sums(&mut self, dtype: DType) {
         let Self::Nest(nest) = self else { return };
-        let of_halves = matches!(Schedule::of(nest), Ok(Schedule::Product(product)) if product.takes_halves());
-        if let Some(sum) = nest.accumulations.last_mut().filter(|_| of_halves) {
+        let Ok(Schedule::Product(product)) = Schedule::of(nest) else { return };
+        let may_be = match dtype {
+            DType::F16 => product.takes_halves(),
+            DType::I32 => product.right_rows().is_some(),
+            _ => true,
+        };
+        if let Some(sum) = nest.accumulations.last_mut().filter(|_| may_be) {
             sum.dtype = dtype;
         }
     }

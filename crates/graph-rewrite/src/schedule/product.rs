@@ -2,13 +2,16 @@ use super::reduction::Reduced;
 use super::{Scheduled, depends, halves};
 use crate::cost::{Count, Domain, Sizes, Tally, bits};
 use crate::lower::Refusal;
-use crate::plan::{Accumulation, Extent, Nest, Output};
+use crate::plan::{Accumulation, Body, Extent, MemorySpace, Nest, Output};
 use rewire_graph::limits::{MAX_STATISTICS, check_count};
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{DType, Dim};
 
 /// Rows and columns of a result that one workgroup computes.
 const TILE: u64 = 64;
+
+/// Products of integers of 8 bits whose sum is one of 32 bits.
+const MOST_STEPS: usize = 1 << 17;
 
 /// `sum over k of a(m, k) * b(k, n)` for every batch entry, with a prologue on each side and an epilogue.
 ///
@@ -86,6 +89,26 @@ impl<'n> Product<'n> {
     /// True if its sums may be kept in halves.
     pub(crate) fn sums_halves(&self) -> bool {
         self.nest.accumulations.last().is_some_and(|sum| sum.dtype == DType::F16)
+    }
+
+    /// The operand and the index of its right factor, if it is a row of 8 bits a column: what its left factor may be rounded to 8 bits
+    /// for, by row, so that integers are multiplied.
+    pub(crate) fn right_rows(&self) -> Option<(u16, &'n [ExprId])> {
+        let Body { dag, operands, .. } = &self.nest.body;
+        let Expr::Load { operand, index } = dag.expr(self.b) else { return None };
+        let (depth, outer) = index.split_last()?;
+        let lies_along = *dag.expr(*depth) == Expr::Coord(self.depth);
+        let elsewhere = outer.iter().any(|&i| dag.coords(i) >> self.depth & 1 == 1);
+        let source = operands.get(usize::from(*operand))?;
+        let is_row = source.dtype == DType::Rows8 && source.space != MemorySpace::Host && lies_along && !elsewhere;
+        let is_short = self.k.dense()?.as_const()? <= MOST_STEPS;
+        (is_row && is_short).then_some((*operand, index))
+    }
+
+    /// [`Self::right_rows`] where integers are to be multiplied.
+    pub(crate) fn integers(&self) -> Option<(u16, &'n [ExprId])> {
+        let sum = self.nest.accumulations.last()?;
+        self.right_rows().filter(|_| sum.dtype == DType::I32)
     }
 
     /// Which of two coordinates counts the columns of the matrices that a factor is made of: the second one, unless they are

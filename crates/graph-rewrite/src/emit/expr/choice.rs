@@ -42,6 +42,17 @@ impl Code {
         }
     }
 
+    /// Four neighbours of a row with a scale as a word of signed integers.
+    pub fn word(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
+        let Expr::Load { operand, index } = module.body.dag.expr(root) else {
+            return Err(EmitError::Form {
+                reason: "a product of integers has a right factor that is computed".to_owned(),
+            });
+        };
+        let index = self.eval(module, index)?;
+        module.load_word(*operand, &index.iter().map(Emitted::first).collect::<Vec<_>>())
+    }
+
     /// True if an expression is four neighbouring halves in memory, or one of several such by a condition that is the same
     /// for all four.
     fn are_halves(&self, module: &Module, root: ExprId) -> bool {

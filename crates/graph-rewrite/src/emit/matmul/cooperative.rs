@@ -158,7 +158,7 @@ pub(super) fn emit(
     tile: &CooperativeMatmulTile,
     mut module: Module,
 ) -> Result<ParsedKernel, EmitError> {
-    let mut parts = Parts::new(kernel, &mut module, Element::Half)?;
+    let mut parts = Parts::new(kernel, &mut module, [Element::Half; 2])?;
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
     let (sum, outputs) = (kernel.sum(), &kernel.nest.outputs);
     let ahead = finish_ahead(&mut module, &result, sum, outputs)?;
@@ -171,6 +171,7 @@ pub(super) fn emit(
     let depth = kernel.k.dense().and_then(Dim::as_const);
     let ragged = depth.is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
     parts.variables.extend([
+        ("stats", parts.stats.into()),
         ("size", tile.size.into()),
         ("subgroup", tile.subgroup.into()),
         ("subgroup_rows", tile.subgroups.0.into()),

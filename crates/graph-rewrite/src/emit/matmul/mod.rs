@@ -1,6 +1,7 @@
 //! Matrix products: on cooperative matrices where the target has them and the operands are halves, else by multiply-add.
 
 mod cooperative;
+mod integers;
 mod plain;
 
 use super::coords::Coords;
@@ -101,16 +102,15 @@ struct Parts {
     left_along_rows: bool,
     /// Four neighbours of right are four steps of `k`, not four columns.
     right_along_rows: bool,
+    /// Statistics of a row of left.
+    stats: Vec<Variable>,
     variables: Vec<(&'static str, Variable)>,
 }
 
 impl Parts {
-    fn new(kernel: &Product<'_>, module: &mut Module, element: Element) -> Result<Self, EmitError> {
+    fn new(kernel: &Product<'_>, module: &mut Module, [left, right]: [Element; 2]) -> Result<Self, EmitError> {
         let (row, column, depth) = (kernel.row(), kernel.column(), kernel.depth);
-        let batch: Vec<String> = (0..row).map(|n| format!("c{n}")).collect();
-        let point = |first: (u8, &str), second: (u8, &str)| {
-            Coords::first(batch.iter().cloned()).with(first.0, first.1).with(second.0, second.1)
-        };
+        let point = |first, second| point(kernel, first, second);
         let left_point = point((row, "m"), (depth, "k"));
 
         let mut hooks = String::new();
@@ -135,23 +135,23 @@ impl Parts {
         let left_along_rows = lies_along(kernel, kernel.a, (row, depth));
         let right_along_rows = lies_along(kernel, kernel.b, (depth, column));
         // Along a ragged depth, neighbours may be rows of another sample.
-        let left = match (kernel.m, kernel.k) {
+        let four = match (kernel.m, kernel.k) {
             (Extent::Dense(m), Extent::Ragged { .. }) => Four { coords: &left_point, axis: row, extent: m },
             (Extent::Dense(m), _) if left_along_rows => Four { coords: &left_point, axis: row, extent: m },
             (_, Extent::Dense(k)) => Four { coords: &left_point, axis: depth, extent: k },
             _ => return Err(EmitError::Form { reason: "a product of ragged rows has a ragged depth".to_owned() }),
         };
-        let left_along_rows = left.axis == row;
+        let left_along_rows = four.axis == row;
         let (values, more) = statistics(kernel.stats.len(), left_along_rows);
-        hooks += &elements("left", module, &left, (&values, &more), (kernel.a, element, ""))?;
+        hooks += &elements("left", module, &four, (&values, &more), (kernel.a, left, ""))?;
         let right_point = point((depth, "k"), (column, "n"));
-        let right = match kernel.k {
+        let four = match kernel.k {
             Extent::Dense(k) if right_along_rows => Four { coords: &right_point, axis: depth, extent: k },
             _ => Four { coords: &right_point, axis: column, extent: kernel.n },
         };
-        let right_along_rows = right.axis == depth;
-        hooks += &elements("right", module, &right, (&[], ""), (kernel.b, element, ""))?;
-        let batch_arguments: String = batch.iter().map(|c| format!("{c}, ")).collect();
+        let right_along_rows = four.axis == depth;
+        hooks += &elements("right", module, &four, (&[], ""), (kernel.b, right, ""))?;
+        let batch_arguments: String = (0..row).map(|n| format!("c{n}, ")).collect();
         let left_more: String = (0..kernel.stats.len())
             .map(|s| match left_along_rows {
                 true => format!(
@@ -161,7 +161,6 @@ impl Parts {
             })
             .collect();
         let variables = vec![
-            ("stats", Variable::from(stats)),
             // Loads of a statistic that are on their way together.
             ("stat_loads", if module.target.software { 1 } else { 4 }.into()),
             ("batch", batch_arguments.into()),
@@ -169,8 +168,14 @@ impl Parts {
             ("n", module.dim(kernel.n).into()),
             ("k", row_count(module, kernel.k)?.into()),
         ];
-        Ok(Self { hooks, left_along_rows, right_along_rows, variables })
+        Ok(Self { hooks, left_along_rows, right_along_rows, stats, variables })
     }
+}
+
+/// A point of the batch entry, and of two more axes.
+fn point(kernel: &Product<'_>, first: (u8, &str), second: (u8, &str)) -> Coords {
+    let batch = (0..kernel.row()).map(|n| format!("c{n}"));
+    Coords::first(batch).with(first.0, first.1).with(second.0, second.1)
 }
 
 /// True if a tile is neither much wider than an extent, nor narrow without need.

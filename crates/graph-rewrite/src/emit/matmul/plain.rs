@@ -1,4 +1,4 @@
-use super::{Parts, place, result_coords, suits};
+use super::{Parts, integers, place, result_coords, suits};
 use crate::emit::hook::{Element, Four, finish};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, Template, template};
@@ -159,19 +159,25 @@ pub(super) fn candidates((m, n): (Option<usize>, Option<usize>)) -> Vec<Tuning> 
 
 /// Bytes of workgroup memory of a tile of rows, columns and steps of `k`.
 fn bytes(kernel: &Product<'_>, (m, n, k): (u32, u32, u32)) -> u32 {
-    let statistics = kernel.stats.len() as u32;
-    let each = if statistics == 0 { 0 } else { 16 + 4 * statistics };
+    let (statistics, own) = (kernel.stats.len() as u32, 2 * u32::from(kernel.integers().is_some()));
+    let each = if statistics + own == 0 { 0 } else { 16 + 4 * (statistics + own) };
     (m.saturating_add(n)).saturating_mul(4 * k).saturating_add(m.saturating_mul(each))
 }
 
 /// Emits a matrix product of multiply-adds.
 pub(super) fn emit(kernel: &Product<'_>, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
     let tile = MatmulTile::new(kernel, module.target, tuning)?;
-    let mut parts = Parts::new(kernel, &mut module, Element::Float)?;
+    let right = integers::operand(kernel);
+    let mut parts = match right {
+        Some(right) => integers::parts(kernel, &mut module, right)?,
+        None => Parts::new(kernel, &mut module, [Element::Float; 2])?,
+    };
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
     parts.hooks += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
     let (body, grid, tile_lists) = place(kernel, (tile.m, tile.n), &mut module)?;
+    parts.variables.extend(integers::types(right.is_some()));
     parts.variables.extend([
+        ("stats", parts.stats.into()),
         ("tile_m", tile.m.into()),
         ("tile_n", tile.n.into()),
         ("tile_k", tile.k.into()),
