@@ -87,7 +87,7 @@ fn {{ combination.name }}(local: i32, value: {{ type }}) -> {{ type }} {
 {% if common %}
 {{ common }}
 {% endif %}
-        for (var n = part; n < rows; n += {{ parts }}) {
+        for (var n = part; n < rows; n += {{ step }}) {
 {{ element }}
         }
     }

@@ -48,14 +48,14 @@ fn inputs(lengths: &[i64]) -> Tensors {
 }
 
 #[test]
-fn a_bag_is_one_reduction() {
+fn a_bag_is_one_sum_over_rows() {
     for mean in [false, true] {
         let graph = model(|[sum, average, ..]| vec![("out", if mean { average } else { sum })]);
         let plan = plan(&graph).unwrap();
         let names: Vec<&str> = plan.steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(plan.steps.len(), 1, "{names:?}");
         let schedule = plan.steps[0].computation.nest().map(Schedule::of);
-        assert!(matches!(schedule, Some(Ok(Schedule::Reduction(_)))), "{names:?}");
+        assert!(matches!(schedule, Some(Ok(Schedule::Fold(_)))), "{names:?}");
     }
 }
 

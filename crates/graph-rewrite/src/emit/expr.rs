@@ -57,6 +57,11 @@ impl Code {
         }
     }
 
+    /// Goes on at another place of a coordinate that no value known so far depends on.
+    pub fn move_to(&mut self, axis: u8, name: &str) {
+        self.coords.insert(axis, Emitted::Uniform(name.to_owned()));
+    }
+
     /// An inner block for one of four points.
     fn lane(&self, lane: usize) -> Self {
         let only = |values: &BTreeMap<u8, Emitted>| values.iter().map(|(&n, value)| (n, value.in_lane(lane))).collect();

@@ -3,30 +3,43 @@
 use super::coords::Coords;
 use super::expr::{Code, indented};
 use super::hook::{Columns, Combine, float};
-use super::map::split_row;
+use super::map::{groups_of_row, split_row};
 use super::matmul::row_count;
 use super::module::Module;
 use super::reduce::combine;
-use super::store::vector_accesses;
+use super::store::{looks_up, vector_accesses};
 use super::template::{Main, Template, template};
 use super::value::Emitted;
-use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Tuning};
+use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning};
 use crate::plan::ReduceOp;
 use crate::schedule::Fold;
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
-use rewire_graph::pointwise::ExprId;
+use rewire_graph::pointwise::{Expr, ExprId};
 
 static TEMPLATE: Template = template!("fold.wgsl");
 
-/// Threads that share the rows of a result: few, since samples may be short.
+/// Parts of the rows of a result, every eighth row, that are combined in order, and then with one another: few, since samples may be
+/// short. As many threads share a result, or fewer with more parts each.
 const PARTS: u32 = 8;
+/// Threads that keep a large GPU busy.
+const THREADS: u64 = 1 << 18;
+/// Groups of four columns of a thread, and rows that it loads at once, where ids name the rows.
+const LOOKED_UP: (u32, u32) = (2, 8);
 /// Rows of results of a workgroup of sums by index, at most.
 const OWNERS: u32 = 64;
 /// Groups of columns of a workgroup of sums by index, at most.
 const COLUMNS: u32 = 8;
 /// Rows whose indices a workgroup looks up at a time.
 const CHUNK: u32 = 1024;
+
+impl Fold<'_> {
+    /// True if ids name the rows.
+    fn looks_up(&self) -> bool {
+        let roots: Vec<ExprId> = self.sums.iter().map(|sum| sum.value).collect();
+        self.index.is_none() && looks_up(&self.nest.body, &roots)
+    }
+}
 
 impl Scheduled for Fold<'_> {
     /// Emits sums over rows.
@@ -35,41 +48,34 @@ impl Scheduled for Fold<'_> {
         for sum in &self.sums {
             float(&module, "a sum over rows", sum.value)?;
         }
-        let points = Points::new(self, &module)?;
-        let shares = Shares::new(self, &points, threads);
+        let (groups, rows) = if self.looks_up() && !module.target.software { LOOKED_UP } else { (1, 1) };
+        let points = Points::new(self, &module, tuning.groups_per_thread(groups)?)?;
+        let shares = Shares::new(self, &points, threads, tuning)?;
+        let at_once = match self.index {
+            Some(_) => 1,
+            None => tuning.rows_per_thread(rows)?.next_multiple_of(shares.each),
+        };
         let mut main = Code::point(&Coords::default(), &[]);
         let grid = match self.index {
             Some(_) => points.place_by_row(&mut module, &mut main, &shares),
             None => points.place(&mut module, &mut main, &shares),
         };
         let coords = points.split(&mut module, &mut main).with(self.row, "n");
-        let mut code = points.code(&mut module, &mut main, &coords);
+        let codes = points.codes(&mut module, &mut main, &coords);
         let rows = row_count(&mut module, self.rows)?;
-
-        let roots: Vec<ExprId> = self.sums.iter().map(|sum| sum.value).collect();
-        let mut inner = code.inner();
-        let dag = &module.body.dag;
-        // What is the same for all rows of a sample is computed once.
-        if self.index.is_none() {
-            inner.eval_where(&mut module, &roots, |id| dag.coords(id) >> self.row & 1 == 0)?;
-        }
-        let common = inner.take();
-        let values = inner.eval(&mut module, &roots)?;
         let mut totals = String::new();
-        for (n, (sum, value)) in self.sums.iter().zip(values).enumerate() {
-            let start = Combine(sum.op).identity();
-            totals += &format!("var total{n} = {}({start});\n", points.columns.ty());
-            inner.line(&format!(
-                "total{n} = {};",
-                points.columns.join(sum.op, &format!("total{n}"), &points.columns.text(&value))
-            ));
+        for (group, part) in (0..codes.len()).flat_map(|group| (0..shares.each).map(move |part| (group, part))) {
+            for (n, sum) in self.sums.iter().enumerate() {
+                let identity = Combine(sum.op).identity();
+                totals += &format!("var {} = {}({identity});\n", total(n, group, part), points.columns.ty());
+            }
         }
-        let element = inner.take();
+        let (common, element) = elements(self, &points, &mut module, (&coords, &codes), (at_once, &shares))?;
         let (index, looked_up) = match self.index {
             Some(index) => look_up(&mut module, index, self.row)?,
             None => (String::new(), String::new()),
         };
-        let results = results(self, &points, &shares, &mut module, &mut code)?;
+        let results = results(self, &points, &shares, &mut module, codes)?;
         let variables = vec![
             ("by_index", self.index.is_some().into()),
             ("lanes", points.columns.lanes.into()),
@@ -80,6 +86,7 @@ impl Scheduled for Fold<'_> {
             ("chunk", CHUNK.into()),
             ("combinations", combinations(self, &points)),
             ("rows", rows.into()),
+            ("step", (shares.parts * at_once).into()),
             ("totals", indented(&totals).into()),
             ("common", nested(&common, 2).trim_end().into()),
             ("index", nested(&(index + &looked_up), 3).trim_end().into()),
@@ -89,6 +96,118 @@ impl Scheduled for Fold<'_> {
         let main = Main { threads, hooks: String::new(), body: indented(&main.take()), variables };
         TEMPLATE.render(module, main, grid, vec![])
     }
+
+    /// All of them add in the same order.
+    fn candidates(&self, _: &Target, _: &Tuning) -> Vec<Tuning> {
+        if self.index.is_some() {
+            return vec![];
+        }
+        let (groups, rows): (&[u32], _) = if self.looks_up() { (&[1, 2, 4], [2, 8]) } else { (&[1], [1, 4]) };
+        let mut tunings = vec![];
+        for threads in [128, 256] {
+            for (&groups, parts) in groups.iter().flat_map(|groups| [2, 4, 8].map(|parts| (groups, parts))) {
+                tunings.extend(rows.map(|rows| Tuning {
+                    threads: Some(threads),
+                    groups_per_thread: Some(groups),
+                    rows_per_thread: Some(rows),
+                    parts: Some(parts),
+                    ..Tuning::default()
+                }));
+            }
+        }
+        tunings
+    }
+
+    /// Many results whose rows are looked up are shared by fewer threads.
+    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
+        let set = [tuning.threads, tuning.groups_per_thread, tuning.rows_per_thread, tuning.parts];
+        if target.software || !self.looks_up() || set.iter().any(Option::is_some) {
+            return tuning;
+        }
+        let (groups, rows) = LOOKED_UP;
+        let elements = self.extents.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
+        match elements {
+            Some(elements) if elements / u64::from(4 * groups) * u64::from(PARTS / 2) >= THREADS => {
+                Tuning { parts: Some(PARTS / 2), rows_per_thread: Some(rows / 2), ..tuning }
+            }
+            _ => tuning,
+        }
+    }
+}
+
+/// The sum at position `n` of a group of columns, of one of the thread's parts of the rows.
+fn total(n: usize, group: usize, part: u32) -> String {
+    match (group, part) {
+        (0, 0) => format!("total{n}"),
+        _ => format!("total{n}_{group}_{part}"),
+    }
+}
+
+/// Statements that compute what is the same for all rows of a sample, and those that combine row `n` and, where a thread loads more
+/// `rows` at once, those that follow it by as many as threads share a result.
+fn elements(
+    kernel: &Fold<'_>,
+    points: &Points<'_>,
+    module: &mut Module,
+    (coords, codes): (&Coords, &[Code]),
+    (rows, shares): (u32, &Shares),
+) -> Result<(String, String), EmitError> {
+    let roots: Vec<ExprId> = kernel.sums.iter().map(|sum| sum.value).collect();
+    let (dag, axis) = (&module.body.dag, points.columns.axis);
+    let is_of_row = |id: ExprId| dag.coords(id) >> kernel.row & 1 == 1;
+    let is_of_column = |id: ExprId| dag.coords(id) >> axis & 1 == 1;
+    let mut sample = Code::point(coords, &[]);
+    let mut of_sample: Vec<Code> = codes.iter().map(Code::inner).collect();
+    let mut common = String::new();
+    if kernel.index.is_none() {
+        sample.eval_where(module, &roots, |id| !is_of_row(id) && !is_of_column(id))?;
+        common += &sample.take();
+        for code in &mut of_sample {
+            code.learn_from(module, &sample, axis);
+            code.eval_where(module, &roots, |id| !is_of_row(id))?;
+            common += &code.take();
+        }
+    }
+    let (mut text, mut scopes) = (String::new(), vec![]);
+    for row in 0..rows {
+        let (mut of_row, mut name) = (sample.inner(), "n".to_owned());
+        if row > 0 {
+            name += &row.to_string();
+            of_row.line(&format!("let {name} = min(n + {}, rows - 1);", row * shares.parts));
+        }
+        of_row.move_to(kernel.row, &name);
+        of_row.eval_where(module, &roots, |id| !is_of_column(id))?;
+        text += &of_row.take();
+        for code in &of_sample {
+            let mut code = code.inner();
+            code.move_to(kernel.row, &name);
+            code.learn_from(module, &of_row, axis);
+            scopes.push(code);
+        }
+    }
+    if scopes.len() > 1 {
+        for code in &mut scopes {
+            code.eval_where(module, &roots, |id| matches!(dag.expr(id), Expr::Load { .. }))?;
+            text += &code.take();
+        }
+    }
+    for (row, scopes) in (0..).zip(scopes.chunks_mut(codes.len())) {
+        let mut combined = String::new();
+        for (group, code) in scopes.iter_mut().enumerate() {
+            let values = code.eval(module, &roots)?;
+            for (n, (sum, value)) in kernel.sums.iter().zip(values).enumerate() {
+                let total = total(n, group, row % shares.each);
+                let joined = points.columns.join(sum.op, &total, &points.columns.text(&value));
+                code.line(&format!("{total} = {joined};"));
+            }
+            combined += &code.take();
+        }
+        text += &match row {
+            0 => combined,
+            _ => format!("if (n + {} < rows) {{\n{}}}\n", row * shares.parts, indented(&combined)),
+        };
+    }
+    Ok((common, text))
 }
 
 fn nested(text: &str, levels: usize) -> String {
@@ -108,25 +227,35 @@ fn results(
     points: &Points<'_>,
     shares: &Shares,
     module: &mut Module,
-    code: &mut Code,
+    codes: Vec<Code>,
 ) -> Result<String, EmitError> {
-    for (n, sum) in kernel.sums.iter().enumerate() {
-        let own = format!("total{n}");
-        let name = match shares.parts {
-            1 => own,
-            _ => {
-                let result = module.name();
-                code.line(&format!("let {result} = {}(local, {own});", combine(&[sum.op])));
-                result
+    let (mut text, mut stores) = (String::new(), String::new());
+    for (group, (mut code, column)) in codes.into_iter().zip(&points.names).enumerate() {
+        for (n, sum) in kernel.sums.iter().enumerate() {
+            let own = total(n, group, 0);
+            let mut parts = shares.each;
+            while parts > 1 {
+                parts /= 2;
+                for part in 0..parts {
+                    let [a, b] = [part, part + parts].map(|part| total(n, group, part));
+                    text += &format!("{a} = {};\n", points.columns.join(sum.op, &a, &b));
+                }
             }
-        };
-        code.supply(if points.columns.lanes == 1 { Emitted::Uniform(name) } else { Emitted::Vector(name) });
+            let name = match shares.parts {
+                1 => own,
+                _ => {
+                    let result = module.name();
+                    text += &format!("let {result} = {}(local, {own});\n", combine(&[sum.op]));
+                    result
+                }
+            };
+            code.supply(if points.columns.lanes == 1 { Emitted::Uniform(name) } else { Emitted::Vector(name) });
+        }
+        points.columns.store(&mut code, module, column, &kernel.nest.outputs)?;
+        stores += &code.take();
     }
-    let mut last = code.inner();
-    points.columns.store(&mut last, module, &points.column(), &kernel.nest.outputs)?;
     let condition = if shares.parts > 1 { "if (inside && part == 0)" } else { "if (inside)" };
-    code.block(condition, &last.take());
-    Ok(code.take())
+    Ok(text + &format!("{condition} {{\n{}}}\n", indented(&stores)))
 }
 
 /// The functions that combine the sums of threads, for the template.
@@ -145,12 +274,14 @@ fn combinations(kernel: &Fold<'_>, points: &Points<'_>) -> Variable {
 /// The results, in groups of four columns, or one by one where nothing aligns.
 struct Points<'k> {
     columns: Columns<'k>,
-    /// Extents of the loop over groups.
+    /// The last coordinate of each group of a thread, a name. The groups are as far apart as there are threads of a row.
+    names: Vec<String>,
+    /// Extents of the loop over the threads of results.
     extents: Vec<Dim>,
 }
 
 impl<'k> Points<'k> {
-    fn new(kernel: &'k Fold<'_>, module: &Module) -> Result<Self, EmitError> {
+    fn new(kernel: &'k Fold<'_>, module: &Module, groups: u32) -> Result<Self, EmitError> {
         let Some((last, outer)) = kernel.extents.split_last() else {
             return Err(EmitError::Missing { what: "extent", index: 0, count: 0 });
         };
@@ -158,11 +289,22 @@ impl<'k> Points<'k> {
         let values: Vec<ExprId> = kernel.sums.iter().map(|sum| sum.value).collect();
         let wide = last.as_const().filter(|&width| width >= 4 && !outer.is_empty());
         let wide = wide.filter(|_| vector_accesses(module.body, axis, &values, &kernel.nest.outputs) > 0);
+        let lanes = if wide.is_some() { 4 } else { 1 };
         let mut extents = kernel.extents.clone();
-        if let (Some(width), Some(last)) = (wide, extents.last_mut()) {
-            *last = width.div_ceil(4).into();
+        let mut groups = if kernel.index.is_none() { groups } else { 1 };
+        match (wide.map(|width| width.div_ceil(4)), extents.last_mut()) {
+            (Some(columns), Some(last)) => {
+                groups = groups_of_row(columns, groups);
+                *last = (columns / groups as usize).into();
+            }
+            _ => groups = 1,
         }
-        Ok(Self { columns: Columns { axis, extent: last, lanes: if wide.is_some() { 4 } else { 1 } }, extents })
+        let name = match lanes {
+            1 => format!("c{axis}"),
+            _ => "column".to_owned(),
+        };
+        let names = (0..groups).map(|group| if group == 0 { name.clone() } else { format!("{name}_{group}") });
+        Ok(Self { columns: Columns { axis, extent: last, lanes }, names: names.collect(), extents })
     }
 
     /// Statements that find the place of a thread, `at`, and whether there is one, `inside`: groups one after the other.
@@ -196,30 +338,38 @@ impl<'k> Points<'k> {
 
     /// Statements that find the coordinates of `at`.
     fn split(&self, module: &mut Module, main: &mut Code) -> Coords {
-        let mut names = split_row(module, main, &self.extents, "at");
-        if self.columns.lanes > 1 {
-            main.line(&format!("let column = c{} * {};", self.columns.axis, self.columns.lanes));
-            names.truncate(self.columns.axis.into());
-            names.push(self.column());
+        let Columns { axis, lanes, .. } = self.columns;
+        let mut names = split_row(module, main, &self.extents, "at", "");
+        if lanes > 1 {
+            main.line(&format!("let column = c{axis} * {lanes};"));
+            let apart = self.extents.last().and_then(Dim::as_const).unwrap_or(0) * lanes;
+            for (group, name) in self.names.iter().enumerate().skip(1) {
+                main.line(&format!("let {name} = column + {};", group * apart));
+            }
+            names.truncate(axis.into());
+            names.extend(self.names.first().cloned());
         }
         Coords::first(names)
     }
 
-    /// The last coordinate, a name.
-    fn column(&self) -> String {
-        if self.columns.lanes > 1 { "column".to_owned() } else { format!("c{}", self.columns.axis) }
-    }
-
-    fn code(&self, module: &mut Module, main: &mut Code, coords: &Coords) -> Code {
-        if self.columns.lanes == 1 {
-            return Code::point(coords, &[]);
+    /// A code of each group's points.
+    fn codes(&self, module: &mut Module, main: &mut Code, coords: &Coords) -> Vec<Code> {
+        let Columns { axis, lanes, extent } = self.columns;
+        let mut codes = vec![];
+        for (group, name) in self.names.iter().enumerate() {
+            let own = coords.clone().with(axis, name);
+            codes.push(match (lanes, self.columns.whole()) {
+                (1, _) => Code::point(&own, &[]),
+                (_, true) => Code::four(module, axis, &own, &[], None),
+                (_, false) => {
+                    let valid = if group == 0 { "valid".to_owned() } else { format!("valid_{group}") };
+                    let extent = module.dim(extent);
+                    main.line(&format!("let {valid} = ({name} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});"));
+                    Code::four(module, axis, &own, &[], Some(&valid))
+                }
+            });
         }
-        let whole = self.columns.whole();
-        if !whole {
-            let extent = module.dim(self.columns.extent);
-            main.line(&format!("let valid = (column + vec4<i32>(0, 1, 2, 3)) < vec4<i32>({extent});"));
-        }
-        Code::four(module, self.columns.axis, coords, &[], (!whole).then_some("valid"))
+        codes
     }
 }
 
@@ -227,6 +377,8 @@ impl<'k> Points<'k> {
 struct Shares {
     /// Threads that share a result.
     parts: u32,
+    /// Parts of the rows that each of them combines.
+    each: u32,
     /// Rows of results.
     owners: u32,
     /// Results of a row, where rows matter.
@@ -234,10 +386,15 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(kernel: &Fold<'_>, points: &Points<'_>, threads: u32) -> Self {
+    fn new(kernel: &Fold<'_>, points: &Points<'_>, threads: u32, tuning: &Tuning) -> Result<Self, EmitError> {
+        let all = PARTS.min(threads);
         if kernel.index.is_none() {
-            let parts = PARTS.min(threads);
-            return Self { parts, owners: threads / parts, columns: 1 };
+            let parts = tuning.parts.unwrap_or(all);
+            if parts == 0 || !all.is_multiple_of(parts) {
+                let expected = format!("1, 2, 4 or 8 that divides {all}");
+                return Err(EmitError::Tuning { parameter: "parts", expected, got: parts });
+            }
+            return Ok(Self { parts, each: all / parts, owners: threads / parts, columns: 1 });
         }
         let count = |dims: &[Dim]| dims.iter().try_fold(1usize, |all, dim| all.checked_mul(dim.as_const()?));
         let at_most = |dims: &[Dim], most: u32| {
@@ -246,7 +403,7 @@ impl Shares {
         let (results, inner) = points.extents.split_at(1);
         let columns = at_most(inner, COLUMNS.min(threads));
         let owners = at_most(results, OWNERS.min(threads / columns));
-        Self { parts: threads / columns / owners, owners, columns }
+        Ok(Self { parts: threads / columns / owners, each: 1, owners, columns })
     }
 
     /// Results of a workgroup.

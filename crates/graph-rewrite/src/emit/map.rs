@@ -2,7 +2,7 @@ use super::coords::Coords;
 use super::expr::{Code, indented};
 use super::hook::Columns;
 use super::module::Module;
-use super::store::{everywhere, vector_accesses};
+use super::store::{everywhere, looks_up, vector_accesses};
 use super::template::{Main, Template, template};
 use super::{EmitError, GridFactor, ParsedKernel, Scheduled, Target, Tuning};
 use crate::schedule::Map;
@@ -15,6 +15,9 @@ const LANES: usize = 4;
 
 /// Bytes of a tensor that a thread takes, so that enough loads are under way at once.
 const THREAD_BYTES: usize = 32;
+
+/// Elements that keep a large GPU busy with two rows a thread.
+const MANY_ELEMENTS: u64 = 1 << 23;
 
 impl Scheduled for Map<'_> {
     /// Emits a loop over points: a thread computes groups of four neighbouring points, or one point where nothing aligns.
@@ -30,16 +33,18 @@ impl Scheduled for Map<'_> {
         let suited = if module.target.software { 1 } else { groups_per_thread(self) };
         let most = tuning.groups_per_thread(suited)?;
         let groups = if wide { last.as_const().map_or(1, |n| groups_of_row(n.div_ceil(lanes), most)) } else { 1 };
+        let rows = tuning.rows_per_thread(1)?;
+        let rows = if last.as_const().is_some() { rows } else { 1 };
 
         let mut main = Code::point(&Coords::default(), &[]);
         let grid = match last.as_const() {
             Some(n) => {
                 let columns = n.div_ceil(lanes) / groups as usize;
-                let rows = module.product(outer);
-                main.line(&format!("let points = {rows} * {columns};"));
+                let count = module.product(outer);
+                main.line(&format!("let points = {count} * {columns};"));
                 let mut sizes = outer.to_vec();
                 sizes.push(columns.into());
-                vec![GridFactor::Tiles(sizes, threads)]
+                vec![GridFactor::Tiles(sizes, threads * rows)]
             }
             None => {
                 let tile = threads * lanes as u32;
@@ -48,44 +53,78 @@ impl Scheduled for Map<'_> {
                 vec![GridFactor::Tiles(outer.to_vec(), 1), GridFactor::Tiles(vec![last.clone()], tile)]
             }
         };
-        let point = ThreadPoint::new(&mut module, &mut main, (last, outer), groups, (threads, lanes));
+        let share = Share { threads, lanes, groups, rows };
+        let points: Vec<_> =
+            (0..rows).map(|row| ThreadPoint::new(&mut module, &mut main, (last, outer), &share, row)).collect();
         let roots = everywhere(outputs);
         // What is the same for a row is computed once.
-        let mut row = Code::point(&point.coords(0), &[]);
-        row.eval_where(&mut module, &roots, |id| self.nest.body.dag.coords(id) & (1 << axis) == 0)?;
-        main.append(&row.take());
-        // All groups load before any stores.
-        let mut scopes = Vec::with_capacity(groups as usize);
-        for group in 0..groups {
-            let mut code = point.code(&mut module, &mut main, (last, outer), group, lanes);
-            code.learn_from(&module, &row, axis);
-            let loads = |id| matches!(self.nest.body.dag.expr(id), Expr::Load { .. });
-            code.eval_where(&mut module, &roots, loads)?;
-            main.append(&code.take());
-            scopes.push(code);
+        let mut of_rows = Vec::with_capacity(points.len());
+        for point in &points {
+            let mut row = Code::point(&point.coords(0), &[]);
+            row.eval_where(&mut module, &roots, |id| self.nest.body.dag.coords(id) & (1 << axis) == 0)?;
+            main.append(&row.take());
+            of_rows.push(row);
         }
-        for code in &mut scopes {
+        // All groups load before any stores.
+        let mut scopes = Vec::with_capacity(points.len());
+        for (point, row) in points.iter().zip(&of_rows) {
+            let mut groups_of_point = Vec::with_capacity(groups as usize);
+            for group in 0..groups {
+                let mut code = point.code(&mut module, &mut main, (last, outer), group, lanes);
+                code.learn_from(&module, row, axis);
+                let loads = |id| matches!(self.nest.body.dag.expr(id), Expr::Load { .. });
+                code.eval_where(&mut module, &roots, loads)?;
+                main.append(&code.take());
+                groups_of_point.push(code);
+            }
+            scopes.push(groups_of_point);
+        }
+        for code in scopes.iter_mut().flatten() {
             code.eval(&mut module, &roots)?;
             main.append(&code.take());
         }
-        let mut stores = String::new();
-        for (column, mut code) in point.columns.iter().zip(scopes) {
-            Columns { axis, extent: last, lanes }.store(&mut code, &mut module, column, outputs)?;
-            stores += &code.take();
+        for (point, scopes) in points.iter().zip(scopes) {
+            let mut stores = String::new();
+            for (column, mut code) in point.columns.iter().zip(scopes) {
+                Columns { axis, extent: last, lanes }.store(&mut code, &mut module, column, outputs)?;
+                stores += &code.take();
+            }
+            main.block(&format!("if ({})", point.exists), &stores);
         }
-        main.block(&format!("if ({})", point.exists), &stores);
         let body = indented(&main.take());
         let main = Main { threads, body, ..Main::default() };
         TEMPLATE.render(module, main, grid, vec![])
     }
 
     fn candidates(&self, _: &Target, _: &Tuning) -> Vec<Tuning> {
-        let each = |groups| {
-            let tuning =
-                move |threads| Tuning { threads: Some(threads), groups_per_thread: Some(groups), ..Tuning::default() };
-            [64, 128, 256].map(tuning)
-        };
-        [1, 2, 4].into_iter().flat_map(each).collect()
+        let rows: &[u32] = if self.looks_up() { &[1, 2, 4] } else { &[1] };
+        let mut tunings = vec![];
+        for (&rows, groups) in rows.iter().flat_map(|rows| [1, 2, 4].map(|groups| (rows, groups))) {
+            tunings.extend([64, 128, 256].map(|threads| Tuning {
+                threads: Some(threads),
+                groups_per_thread: Some(groups),
+                rows_per_thread: Some(rows),
+                ..Tuning::default()
+            }));
+        }
+        tunings
+    }
+
+    /// A thread of many looks up two rows, so that their loads run together.
+    fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
+        let set = [tuning.threads, tuning.groups_per_thread, tuning.rows_per_thread];
+        let elements = self.extents.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
+        let many = elements.is_some_and(|elements| elements >= MANY_ELEMENTS);
+        match many && self.looks_up() && !target.software && set.iter().all(Option::is_none) {
+            true => Tuning { rows_per_thread: Some(2), ..tuning },
+            false => tuning,
+        }
+    }
+}
+
+impl Map<'_> {
+    fn looks_up(&self) -> bool {
+        looks_up(&self.nest.body, &everywhere(&self.nest.outputs))
     }
 }
 
@@ -99,12 +138,25 @@ fn groups_per_thread(kernel: &Map<'_>) -> u32 {
 const ROW_THREADS: usize = 8;
 
 /// Groups of a thread, at most `most`, that divide the groups of a row evenly.
-fn groups_of_row(columns: usize, most: u32) -> u32 {
+pub(super) fn groups_of_row(columns: usize, most: u32) -> u32 {
     let fits = |groups: &u32| columns.is_multiple_of(*groups as usize) && columns / *groups as usize >= ROW_THREADS;
     (2..=most).rev().find(fits).unwrap_or(1)
 }
 
-/// Where the points of a thread lie: groups of one row, as far apart as there are threads of a row.
+/// What a thread computes.
+struct Share {
+    /// Threads of a workgroup.
+    threads: u32,
+    /// Neighbours of a group.
+    lanes: usize,
+    /// Groups of a row.
+    groups: u32,
+    /// Rows.
+    rows: u32,
+}
+
+/// Where the points of a thread lie in one of its rows: groups as far apart as there are threads of a row. Its rows are as far apart
+/// as those of a workgroup's threads.
 struct ThreadPoint {
     /// Names of the outer coordinates.
     outer: Vec<String>,
@@ -115,25 +167,29 @@ struct ThreadPoint {
 }
 
 impl ThreadPoint {
-    /// Statements that find the coordinates.
+    /// Statements that find the coordinates in the thread's row `number`.
     fn new(
         module: &mut Module,
         main: &mut Code,
         (last, outer): (&Dim, &[Dim]),
-        groups: u32,
-        (threads, lanes): (u32, usize),
+        &Share { threads, lanes, groups, rows }: &Share,
+        number: u32,
     ) -> Self {
+        let own = if number == 0 { String::new() } else { format!("_of_{number}") };
         let exists = match last.as_const() {
             Some(n) => {
                 let columns = n.div_ceil(lanes) / groups as usize;
-                main.line(&format!("let thread = workgroup * {threads} + local;"));
-                main.line("let at = min(thread, points - 1);");
-                main.line(&format!("let row = i32(u32(at) / {}u);", columns.max(1)));
-                main.line(&format!("let column = (at - row * {columns}) * {lanes};"));
-                (1..groups as usize).for_each(|group| {
-                    main.line(&format!("let column_{group} = column + {};", group * columns * lanes))
+                main.line(&match number {
+                    0 => format!("let thread = workgroup * {} + local;", threads * rows),
+                    _ => format!("let thread{own} = thread + {};", threads * number),
                 });
-                "thread < points".to_owned()
+                main.line(&format!("let at{own} = min(thread{own}, points - 1);"));
+                main.line(&format!("let row{own} = i32(u32(at{own}) / {}u);", columns.max(1)));
+                main.line(&format!("let column{own} = (at{own} - row{own} * {columns}) * {lanes};"));
+                (1..groups as usize).for_each(|group| {
+                    main.line(&format!("let column{own}_{group} = column{own} + {};", group * columns * lanes))
+                });
+                format!("thread{own} < points")
             }
             None => {
                 let (extent, tile) = (module.dim(last), threads * lanes as u32);
@@ -143,8 +199,9 @@ impl ThreadPoint {
                 format!("at < {extent}")
             }
         };
-        let name = |group| if group == 0 { "column".to_owned() } else { format!("column_{group}") };
-        Self { outer: split_row(module, main, outer, "row"), columns: (0..groups).map(name).collect(), exists }
+        let name = |group| if group == 0 { format!("column{own}") } else { format!("column{own}_{group}") };
+        let outer = split_row(module, main, outer, &format!("row{own}"), &own);
+        Self { outer, columns: (0..groups).map(name).collect(), exists }
     }
 
     /// The coordinates of a group.
@@ -177,12 +234,12 @@ impl ThreadPoint {
     }
 }
 
-/// Statements that find the outer coordinates of a flattened row; returns their names.
-pub(super) fn split_row(module: &mut Module, code: &mut Code, outer: &[Dim], row: &str) -> Vec<String> {
+/// Statements that find the outer coordinates of a flattened row; returns their names, which end in `own`.
+pub(super) fn split_row(module: &mut Module, code: &mut Code, outer: &[Dim], row: &str, own: &str) -> Vec<String> {
     let mut rest = row.to_owned();
     let mut names = vec![String::new(); outer.len()];
     for (axis, dim) in outer.iter().enumerate().rev() {
-        let name = format!("c{axis}");
+        let name = format!("c{axis}{own}");
         if axis == 0 {
             code.line(&format!("let {name} = {rest};"));
         } else {
@@ -190,9 +247,9 @@ pub(super) fn split_row(module: &mut Module, code: &mut Code, outer: &[Dim], row
                 Some(n) => (n.to_string(), format!("{}u", n.max(1))),
                 None => (module.dim(dim), format!("u32({})", module.dim(dim))),
             };
-            code.line(&format!("let rest{axis} = i32(u32({rest}) / {divisor});"));
-            code.line(&format!("let {name} = {rest} - rest{axis} * {extent};"));
-            rest = format!("rest{axis}");
+            code.line(&format!("let rest{axis}{own} = i32(u32({rest}) / {divisor});"));
+            code.line(&format!("let {name} = {rest} - rest{axis}{own} * {extent};"));
+            rest = format!("rest{axis}{own}");
         }
         names[axis] = name;
     }

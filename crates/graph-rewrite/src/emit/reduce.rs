@@ -61,7 +61,7 @@ impl Scheduled for Reduction<'_> {
         let threads = tuning.threads(module.target)?;
         let (outer, columns) = columns(self, &module, threads)?;
         let mut row = Code::point(&Coords::default(), &[]);
-        let coords = Coords::first(split_row(&mut module, &mut row, outer, "row"));
+        let coords = Coords::first(split_row(&mut module, &mut row, outer, "row", ""));
         let head = row.take();
         let mut row = Code::point(&coords, &[]);
         let body = match columns.steps {

@@ -168,6 +168,19 @@ pub(super) fn has_vector_load(body: &Body, operand: u16) -> bool {
     operand.is_some_and(|operand| operand.space != MemorySpace::Host && has_groups(operand.dtype))
 }
 
+/// True if something is loaded where another load tells, such as rows of a table by their ids.
+pub(super) fn looks_up(body: &Body, roots: &[ExprId]) -> bool {
+    let dag = &body.dag;
+    let is_device = |operand: u16| {
+        body.operands.get(usize::from(operand)).is_some_and(|operand| operand.space != MemorySpace::Host)
+    };
+    let names = |id: ExprId| matches!(dag.expr(id), Expr::Load { operand, .. } if is_device(*operand));
+    dag.reachable(roots).into_iter().any(|id| match dag.expr(id) {
+        Expr::Load { index, .. } => dag.reachable(index).into_iter().any(names),
+        _ => false,
+    })
+}
+
 /// How many loads and stores along coordinate `axis` take four neighbouring elements at once.
 pub(super) fn vector_accesses(body: &Body, axis: u8, roots: &[ExprId], outputs: &[Output]) -> usize {
     let dag = &body.dag;

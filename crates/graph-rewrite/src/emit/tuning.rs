@@ -22,7 +22,7 @@ pub struct Tuning {
     /// Invocations of a workgroup of a map or a reduction: a power of two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
-    /// Groups of four neighbours that a thread of a map computes: 1 to 8.
+    /// Groups of four neighbours that a thread of a map or of sums over rows computes: 1 to 8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups_per_thread: Option<u32>,
     /// Rows of a tile of a matmul: a multiple of four. Of attention on cooperative matrices: its queries.
@@ -34,11 +34,12 @@ pub struct Tuning {
     /// Elements of `k` that a matmul stages at once, or words of four integers: a multiple of four.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// Rows that a thread of a matmul or of attention computes.
+    /// Rows that a thread of a matmul or of attention computes. Of a map: those of a thread, 1 to 8. Of sums over rows: those that a
+    /// thread loads at once, 1 to 8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_per_thread: Option<u32>,
     /// Parts of the sums of a product of multiply-adds that threads of a workgroup compute apart: 1, 2, 4 or 8. More than one
-    /// add in another order.
+    /// add in another order. Of sums over rows: threads that share a result, which add in the same order however many they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<u32>,
     /// Products of multiply-adds of few rows may add parts of their sums apart: up to twice as fast for one row. Then the last
@@ -97,6 +98,15 @@ impl Tuning {
             return Err(EmitError::Tuning { parameter: "matrices", expected, got: 1 });
         }
         Ok(tile)
+    }
+
+    /// Rows of a thread of a map or of sums over rows, given what suits what it reads.
+    pub(super) fn rows_per_thread(&self, suited: u32) -> Result<u32, EmitError> {
+        let got = self.rows_per_thread.unwrap_or(suited);
+        if (1..=8).contains(&got) {
+            return Ok(got);
+        }
+        Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 to 8".to_owned(), got })
     }
 
     fn numbers(&mut self) -> [&mut Option<u32>; NUMBERS.len()] {

@@ -39,7 +39,7 @@ pub fn by_sample(w: Dim, dtype: DType) -> Computation {
     Computation::Nest(Nest { body: b.body, axes, accumulations, outputs })
 }
 
-fn offsets(lengths: &[i64]) -> Tensor {
+pub fn offsets(lengths: &[i64]) -> Tensor {
     let ends = lengths.iter().scan(0, |end, length| {
         *end += length;
         Some(*end)

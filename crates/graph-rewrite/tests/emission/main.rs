@@ -6,6 +6,7 @@ mod build;
 mod device;
 mod errors;
 mod fold;
+mod lookups;
 mod map;
 
 mod matmul;

@@ -47,7 +47,7 @@ impl Sample {
     }
 }
 
-fn bits(tensors: &[Tensor]) -> Vec<u64> {
+pub fn bits(tensors: &[Tensor]) -> Vec<u64> {
     let bits = |number: &Num| match number {
         Num::F(x) => x.to_bits(),
         Num::I(x) => *x as u64,

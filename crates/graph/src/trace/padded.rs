@@ -1,5 +1,5 @@
 use super::{Ragged, Tensor};
-use crate::op::{JaggedToPadded, PaddedToJagged};
+use crate::op::{JaggedToPadded, PaddedToJagged, ReduceOp};
 use crate::{DType, Dim, Number, Scalar};
 
 impl Tensor {
@@ -18,9 +18,7 @@ impl Tensor {
 
     /// The sum of the rows of every sample, `[total, ..]` to `[B, ..]`; 0 for an empty sample.
     pub fn jagged_sum(&self, rows: &Ragged) -> Tensor {
-        let sums = self.jagged_to_padded(rows, &rows.max().as_dim(), 0.0).sum(1);
-        let shape: Vec<Dim> = std::iter::once(&rows.batch).chain(self.shape().iter().skip(1)).cloned().collect();
-        sums.reshape(&shape)
+        self.segment_reduce(ReduceOp::Sum, rows)
     }
 
     /// The mean of the rows of every sample, `[total, ..]` to `[B, ..]`; 0 for an empty sample.

@@ -228,7 +228,7 @@ fn place(
             code.line(&format!("let row_tiles = {};", tiles(rows, tile_m)));
             code.line("let entry = row_tile / row_tiles;");
             code.line(&format!("let m0 = (row_tile - entry * row_tiles) * {tile_m};"));
-            split_row(module, &mut code, &kernel.batch, "entry");
+            split_row(module, &mut code, &kernel.batch, "entry", "");
             let batch = GridFactor::Tiles(kernel.batch.clone(), 1);
             (vec![batch, GridFactor::Tiles(vec![m.clone()], tile_m), columns], vec![])
         }
