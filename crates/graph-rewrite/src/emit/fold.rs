@@ -19,13 +19,14 @@ use rewire_graph::pointwise::{Expr, ExprId};
 
 static TEMPLATE: Template = template!("fold.wgsl");
 
-/// Parts of the rows of a result, every eighth row, that are combined in order, and then with one another: few, since samples may be
-/// short. As many threads share a result, or fewer with more parts each.
+/// Threads that share the rows of a result: few, since samples may be short.
 const PARTS: u32 = 8;
-/// Threads that keep a large GPU busy.
-const THREADS: u64 = 1 << 18;
-/// Groups of four columns of a thread, and rows that it loads at once, where ids name the rows.
-const LOOKED_UP: (u32, u32) = (2, 8);
+/// As many share rows that ids name, of which each loads several at once.
+const PARTS_OF_NAMED: u32 = 4;
+/// Rows that a thread loads at once where ids name them.
+const NAMED_ROWS: u32 = 8;
+/// Elements of results that keep a large GPU busy with fewer rows at once of twice as many columns.
+const MANY_ELEMENTS: u64 = 1 << 19;
 /// Rows of results of a workgroup of sums by index, at most.
 const OWNERS: u32 = 64;
 /// Groups of columns of a workgroup of sums by index, at most.
@@ -48,12 +49,11 @@ impl Scheduled for Fold<'_> {
         for sum in &self.sums {
             float(&module, "a sum over rows", sum.value)?;
         }
-        let (groups, rows) = if self.looks_up() && !module.target.software { LOOKED_UP } else { (1, 1) };
-        let points = Points::new(self, &module, tuning.groups_per_thread(groups)?)?;
-        let shares = Shares::new(self, &points, threads, tuning)?;
+        let points = Points::new(self, &module, tuning.groups_per_thread(1)?)?;
+        let shares = Shares::new(self, &points, threads);
         let at_once = match self.index {
             Some(_) => 1,
-            None => tuning.rows_per_thread(rows)?.next_multiple_of(shares.each),
+            None => tuning.rows_per_thread(if self.looks_up() && !module.target.software { NAMED_ROWS } else { 1 })?,
         };
         let mut main = Code::point(&Coords::default(), &[]);
         let grid = match self.index {
@@ -64,13 +64,13 @@ impl Scheduled for Fold<'_> {
         let codes = points.codes(&mut module, &mut main, &coords);
         let rows = row_count(&mut module, self.rows)?;
         let mut totals = String::new();
-        for (group, part) in (0..codes.len()).flat_map(|group| (0..shares.each).map(move |part| (group, part))) {
+        for group in 0..codes.len() {
             for (n, sum) in self.sums.iter().enumerate() {
                 let identity = Combine(sum.op).identity();
-                totals += &format!("var {} = {}({identity});\n", total(n, group, part), points.columns.ty());
+                totals += &format!("var {} = {}({identity});\n", total(n, group), points.columns.ty());
             }
         }
-        let (common, element) = elements(self, &points, &mut module, (&coords, &codes), (at_once, &shares))?;
+        let (common, element) = elements(self, &points, &mut module, (&coords, &codes), (at_once, shares.parts))?;
         let (index, looked_up) = match self.index {
             Some(index) => look_up(&mut module, index, self.row)?,
             None => (String::new(), String::new()),
@@ -102,45 +102,34 @@ impl Scheduled for Fold<'_> {
         if self.index.is_some() {
             return vec![];
         }
-        let (groups, rows): (&[u32], _) = if self.looks_up() { (&[1, 2, 4], [2, 8]) } else { (&[1], [1, 4]) };
+        let (groups, rows): (&[u32], &[u32]) = if self.looks_up() { (&[1, 2, 4], &[2, 4, 8]) } else { (&[1], &[1, 4]) };
         let mut tunings = vec![];
-        for threads in [128, 256] {
-            for (&groups, parts) in groups.iter().flat_map(|groups| [2, 4, 8].map(|parts| (groups, parts))) {
-                tunings.extend(rows.map(|rows| Tuning {
-                    threads: Some(threads),
-                    groups_per_thread: Some(groups),
-                    rows_per_thread: Some(rows),
-                    parts: Some(parts),
-                    ..Tuning::default()
-                }));
-            }
+        for (&groups, &rows) in groups.iter().flat_map(|groups| rows.iter().map(move |rows| (groups, rows))) {
+            tunings.extend([64, 128, 256].map(|threads| Tuning {
+                threads: Some(threads),
+                groups_per_thread: Some(groups),
+                rows_per_thread: Some(rows),
+                ..Tuning::default()
+            }));
         }
         tunings
     }
 
-    /// Many results whose rows are looked up are shared by fewer threads.
+    /// Threads that are many take more columns of fewer rows that ids name.
     fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        let set = [tuning.threads, tuning.groups_per_thread, tuning.rows_per_thread, tuning.parts];
-        if target.software || !self.looks_up() || set.iter().any(Option::is_some) {
-            return tuning;
-        }
-        let (groups, rows) = LOOKED_UP;
+        let set = [tuning.threads, tuning.groups_per_thread, tuning.rows_per_thread];
         let elements = self.extents.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
-        match elements {
-            Some(elements) if elements / u64::from(4 * groups) * u64::from(PARTS / 2) >= THREADS => {
-                Tuning { parts: Some(PARTS / 2), rows_per_thread: Some(rows / 2), ..tuning }
-            }
-            _ => tuning,
+        let many = elements.is_some_and(|elements| elements >= MANY_ELEMENTS);
+        match many && self.looks_up() && !target.software && set.iter().all(Option::is_none) {
+            true => Tuning { groups_per_thread: Some(2), rows_per_thread: Some(2), ..tuning },
+            false => tuning,
         }
     }
 }
 
-/// The sum at position `n` of a group of columns, of one of the thread's parts of the rows.
-fn total(n: usize, group: usize, part: u32) -> String {
-    match (group, part) {
-        (0, 0) => format!("total{n}"),
-        _ => format!("total{n}_{group}_{part}"),
-    }
+/// The sum at position `n` of a group of columns.
+fn total(n: usize, group: usize) -> String {
+    if group == 0 { format!("total{n}") } else { format!("total{n}_{group}") }
 }
 
 /// Statements that compute what is the same for all rows of a sample, and those that combine row `n` and, where a thread loads more
@@ -150,7 +139,7 @@ fn elements(
     points: &Points<'_>,
     module: &mut Module,
     (coords, codes): (&Coords, &[Code]),
-    (rows, shares): (u32, &Shares),
+    (rows, parts): (u32, u32),
 ) -> Result<(String, String), EmitError> {
     let roots: Vec<ExprId> = kernel.sums.iter().map(|sum| sum.value).collect();
     let (dag, axis) = (&module.body.dag, points.columns.axis);
@@ -173,7 +162,7 @@ fn elements(
         let (mut of_row, mut name) = (sample.inner(), "n".to_owned());
         if row > 0 {
             name += &row.to_string();
-            of_row.line(&format!("let {name} = min(n + {}, rows - 1);", row * shares.parts));
+            of_row.line(&format!("let {name} = min(n + {}, rows - 1);", row * parts));
         }
         of_row.move_to(kernel.row, &name);
         of_row.eval_where(module, &roots, |id| !is_of_column(id))?;
@@ -196,7 +185,7 @@ fn elements(
         for (group, code) in scopes.iter_mut().enumerate() {
             let values = code.eval(module, &roots)?;
             for (n, (sum, value)) in kernel.sums.iter().zip(values).enumerate() {
-                let total = total(n, group, row % shares.each);
+                let total = total(n, group);
                 let joined = points.columns.join(sum.op, &total, &points.columns.text(&value));
                 code.line(&format!("{total} = {joined};"));
             }
@@ -204,7 +193,7 @@ fn elements(
         }
         text += &match row {
             0 => combined,
-            _ => format!("if (n + {} < rows) {{\n{}}}\n", row * shares.parts, indented(&combined)),
+            _ => format!("if (n + {} < rows) {{\n{}}}\n", row * parts, indented(&combined)),
         };
     }
     Ok((common, text))
@@ -232,15 +221,7 @@ fn results(
     let (mut text, mut stores) = (String::new(), String::new());
     for (group, (mut code, column)) in codes.into_iter().zip(&points.names).enumerate() {
         for (n, sum) in kernel.sums.iter().enumerate() {
-            let own = total(n, group, 0);
-            let mut parts = shares.each;
-            while parts > 1 {
-                parts /= 2;
-                for part in 0..parts {
-                    let [a, b] = [part, part + parts].map(|part| total(n, group, part));
-                    text += &format!("{a} = {};\n", points.columns.join(sum.op, &a, &b));
-                }
-            }
+            let own = total(n, group);
             let name = match shares.parts {
                 1 => own,
                 _ => {
@@ -377,8 +358,6 @@ impl<'k> Points<'k> {
 struct Shares {
     /// Threads that share a result.
     parts: u32,
-    /// Parts of the rows that each of them combines.
-    each: u32,
     /// Rows of results.
     owners: u32,
     /// Results of a row, where rows matter.
@@ -386,15 +365,10 @@ struct Shares {
 }
 
 impl Shares {
-    fn new(kernel: &Fold<'_>, points: &Points<'_>, threads: u32, tuning: &Tuning) -> Result<Self, EmitError> {
-        let all = PARTS.min(threads);
+    fn new(kernel: &Fold<'_>, points: &Points<'_>, threads: u32) -> Self {
         if kernel.index.is_none() {
-            let parts = tuning.parts.unwrap_or(all);
-            if parts == 0 || !all.is_multiple_of(parts) {
-                let expected = format!("1, 2, 4 or 8 that divides {all}");
-                return Err(EmitError::Tuning { parameter: "parts", expected, got: parts });
-            }
-            return Ok(Self { parts, each: all / parts, owners: threads / parts, columns: 1 });
+            let parts = if kernel.looks_up() { PARTS_OF_NAMED } else { PARTS }.min(threads);
+            return Self { parts, owners: threads / parts, columns: 1 };
         }
         let count = |dims: &[Dim]| dims.iter().try_fold(1usize, |all, dim| all.checked_mul(dim.as_const()?));
         let at_most = |dims: &[Dim], most: u32| {
@@ -403,7 +377,7 @@ impl Shares {
         let (results, inner) = points.extents.split_at(1);
         let columns = at_most(inner, COLUMNS.min(threads));
         let owners = at_most(results, OWNERS.min(threads / columns));
-        Ok(Self { parts: threads / columns / owners, each: 1, owners, columns })
+        Self { parts: threads / columns / owners, owners, columns }
     }
 
     /// Results of a workgroup.

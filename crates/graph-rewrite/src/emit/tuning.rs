@@ -39,7 +39,7 @@ pub struct Tuning {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_per_thread: Option<u32>,
     /// Parts of the sums of a product of multiply-adds that threads of a workgroup compute apart: 1, 2, 4 or 8. More than one
-    /// add in another order. Of sums over rows: threads that share a result, which add in the same order however many they are.
+    /// add in another order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<u32>,
     /// Products of multiply-adds of few rows may add parts of their sums apart: up to twice as fast for one row. Then the last

@@ -96,7 +96,7 @@ fn rows_of_ids() {
 #[test]
 fn rows_of_samples() {
     const TUNINGS: [&str; 3] =
-        ["default", "parts=4,rows_per_thread=4", "threads=64,groups_per_thread=4,rows_per_thread=3,parts=2"];
+        ["default", "groups_per_thread=2,rows_per_thread=2", "threads=64,groups_per_thread=4,rows_per_thread=3"];
     for (width, dtype, result) in ROWS {
         for lengths in [&[5, 0, 33, 1, 70, 0][..], &[0, 0], &[]] {
             let total: i64 = lengths.iter().sum();
@@ -119,7 +119,7 @@ fn many_rows_share_threads() {
     let software = Target { software: true, ..Target::BASELINE };
     for (kernel, many) in [
         (rows(128, DType::Rows8, DType::F32), "rows_per_thread=2"),
-        (bags(128, DType::Rows8, DType::F32), "rows_per_thread=4,parts=4"),
+        (bags(128, DType::Rows8, DType::F32), "groups_per_thread=2,rows_per_thread=2"),
     ] {
         assert_eq!(suited(&kernel, &Target::BASELINE, 200), Tuning::default());
         assert_eq!(suited(&kernel, &Target::BASELINE, 1 << 20).to_string(), many);
