@@ -34,6 +34,7 @@ pub use device::{
     DeviceInfo, DeviceKind, DeviceLimits, Gpu, Work, WorkDropped, Workers, block_on, devices, devices_async,
 };
 pub use error::{GpuError, RunError, RuntimeError};
+pub use hash::hash;
 pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};

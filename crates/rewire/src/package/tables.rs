@@ -3,6 +3,7 @@
 use super::PackageError;
 use crate::weights::Weights;
 use rewire_graph::SharedBytes;
+use rewire_runtime::hash;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use twox_hash::XxHash3_128;
@@ -16,7 +17,7 @@ pub(super) struct Hash(String);
 
 impl Hash {
     pub fn of(bytes: &[u8]) -> Self {
-        Self::from(XxHash3_128::oneshot(bytes))
+        Self::from(hash(bytes))
     }
 }
 

@@ -4,7 +4,7 @@ use super::table::Chain;
 use crate::rank::Batch;
 use crate::rank::runs::query_time;
 use crate::rank::sequence::Layout;
-use twox_hash::XxHash3_128;
+use rewire_runtime::hash;
 
 /// The hashes of a history: of the user's features and, if the model reads it, the time of the request; then of each event with all before it.
 pub(super) fn of(batch: &Batch, request: usize, layout: &Layout, reads_time: bool) -> Chain {
@@ -47,7 +47,7 @@ fn digest(before: u128, words: &[i64]) -> u128 {
             *place = word.to_le_bytes();
         }
         let count = size_of::<u128>() + size_of_val(words);
-        rest = XxHash3_128::oneshot(bytes.get(..count).unwrap_or_default());
+        rest = hash(bytes.get(..count).unwrap_or_default());
     }
     rest
 }
