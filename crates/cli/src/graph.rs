@@ -8,7 +8,7 @@ use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes,
 use rewire::graph_rewrite::emit::{Target, Tuning, emit};
 use rewire::graph_rewrite::lower::{computation, lower};
 use rewire::graph_rewrite::mapping::map;
-use rewire::graph_rewrite::passes::Pipeline;
+use rewire::graph_rewrite::passes::{Pipeline, SelectRows};
 use rewire::graph_rewrite::recompute::{Timeline, recompute};
 use rewire::hstu::models::parameters;
 use rewire::rank;
@@ -116,7 +116,7 @@ fn with_gradients(graph: &Graph) -> Result<Graph, DifferentiateError> {
     let outputs = graph.outputs().iter().filter(|(_, value)| graph.node(value.node).is_some_and(is_float));
     let inputs: Vec<(&str, String)> = outputs.map(|(name, _)| (name.as_str(), format!("grad_out.{name}"))).collect();
     let seeds: Vec<(&str, Seed<'_>)> = inputs.iter().map(|(name, input)| (*name, Seed::Input(input))).collect();
-    differentiate(graph, &seeds, &wanted)
+    differentiate(&SelectRows.select(graph)?, &seeds, &wanted)
 }
 
 /// What predictions are for: the adapter that is asked for, if it was measured, or a GPU of the middle class.

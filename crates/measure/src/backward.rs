@@ -4,6 +4,7 @@ use crate::draft::{DraftError, take};
 use crate::{BenchError, Noise, Workload};
 use rewire_graph::shape::HostProgram;
 use rewire_graph::{DifferentiateError, Graph, HostTensor, Layout, Seed, Symbol, Type, differentiate};
+use rewire_graph_rewrite::passes::SelectRows;
 use rewire_runtime::HostMemory;
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,7 +32,7 @@ impl Workload {
             inputs.push((format!("grad_out.{name}"), gradient));
         }
         let seeds: Vec<(&str, Seed<'_>)> = given.iter().map(|(name, input)| (*name, Seed::Input(input))).collect();
-        let graph = differentiate(graph, &seeds, &wanted)?;
+        let graph = differentiate(&SelectRows.select(graph).map_err(DifferentiateError::from)?, &seeds, &wanted)?;
         Ok(Self { graph, inputs, ..self })
     }
 }

@@ -158,6 +158,7 @@ fn pointwise() -> Vec<Function> {
                 |s| x(s).dropout(0.2, &x(s)),
                 |s| x(s).dropout(1.0, &s.input("seed", DType::I64, &[])),
                 |s| s.apply(Dropout { ratio: f32::NAN }, &[&x(s), &s.input("seed", DType::I64, &[])]),
+                |s| s.apply(Dropout { ratio: 0.2 }, &[&x(s), &s.input("seed", DType::I64, &[]), &x(s)]),
             ],
         ),
     ]

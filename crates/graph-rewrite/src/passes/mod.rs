@@ -20,6 +20,7 @@ mod precompute;
 mod recompute;
 mod report;
 mod row_products;
+mod select_rows;
 mod separate;
 mod simplify;
 
@@ -38,6 +39,7 @@ pub use precompute::Precompute;
 pub use recompute::Recompute;
 pub use report::{Application, NearMiss, PassReport, Report};
 pub use row_products::RowProducts;
+pub use select_rows::SelectRows;
 pub use separate::Separate;
 pub use simplify::Simplify;
 
@@ -51,6 +53,7 @@ fn all() -> Vec<Box<dyn Pass>> {
         Box::new(Simplify::default()),
         Box::new(CleanLayout),
         Box::new(ReadParts),
+        Box::new(SelectRows),
         Box::new(FoldConstants),
         Box::new(FoldAffine),
         Box::new(MergeSiblings),

@@ -179,12 +179,18 @@ impl Graph {
             });
         match is_same {
             true => Ok(self.insert(node.clone(), inputs)),
-            false => {
-                let copy = self.add(node.op.clone(), inputs, &node.path)?;
-                self.set_recomputed(copy, node.is_recomputed);
-                Ok(copy)
-            }
+            false => self.add_instead(node, node.op.clone(), inputs),
         }
+    }
+
+    /// Adds an operator that computes in place of a node, where that is.
+    ///
+    /// # Errors
+    /// As [`Graph::add`].
+    pub fn add_instead(&mut self, node: &Node, op: Arc<dyn Op>, inputs: &[Value]) -> Result<NodeId, GraphError> {
+        let added = self.add(op, inputs, &node.path)?;
+        self.set_recomputed(added, node.is_recomputed);
+        Ok(added)
     }
 
     /// Asks for a node that its results are computed again, or does not.

@@ -43,6 +43,8 @@ pub struct RowIndex {
 /// What [`RowIndex`] tells of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowIndexKind {
+    /// Its position among all rows.
+    Row,
     /// Its position within its sample.
     Position,
     /// The row after the last one of its sample, counted over all samples.
@@ -261,6 +263,7 @@ impl Elementwise for JaggedBroadcast {
 impl Op for RowIndex {
     fn name(&self) -> &str {
         match self.kind {
+            RowIndexKind::Row => "row",
             RowIndexKind::Position => "position",
             RowIndexKind::SampleEnd => "sample_end",
         }
@@ -293,6 +296,7 @@ impl Elementwise for RowIndex {
     fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
         let (sample, position) = locate(at, 0, coords[0]);
         match self.kind {
+            RowIndexKind::Row => coords[0],
             RowIndexKind::Position => position,
             RowIndexKind::SampleEnd => {
                 let (start, rows) = extent(at, 0, sample);

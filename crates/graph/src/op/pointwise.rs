@@ -19,7 +19,8 @@ pub struct Cast {
 /// Sets elements to 0 with probability `ratio` and divides the others by `1 - ratio`.
 ///
 /// Operands are the values and a seed, an `I64` scalar. The draw of an element is the Philox word of its
-/// row-major position in the whole tensor; the element is kept where the draw is at least `ratio`.
+/// row-major position in the whole tensor; the element is kept where the draw is at least `ratio`. A third operand, `I32` `[rows]`, tells
+/// of every row which one of the whole tensor it is, where these are not all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dropout {
     /// Probability of an element to become 0, in `0..1`.
@@ -247,9 +248,16 @@ impl Op for Dropout {
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
-        let [x, seed] = arity(inputs)?;
+        let (given, rows) = inputs.split_at(inputs.len().min(2));
+        let [x, seed] = arity(given)?;
         if !x.dtype.is_float() || x.layout != Layout::Device {
             return Err(TypeError::new("x", "a device tensor of floats", x));
+        }
+        if let [rows, more @ ..] = rows {
+            let expected = Type::device(DType::I32, x.shape.iter().take(1).cloned().collect());
+            if !more.is_empty() || x.rank() == 0 || **rows != expected {
+                return Err(TypeError::new("rows", expected.to_string(), rows));
+            }
         }
         if seed.dtype != DType::I64 || seed.rank() != 0 {
             return Err(TypeError::new("seed", "an i64 scalar", seed));
@@ -270,15 +278,21 @@ impl Op for Dropout {
 
     fn gradient(&self, at: &Gradient<'_>) -> Result<Vec<Option<Tensor>>, String> {
         // The same seed draws the same mask.
-        Ok(vec![Some(at.of.dropout(self.ratio, at.operand(1))), None])
+        let others: Vec<&Tensor> = at.operands.iter().skip(1).collect();
+        let masked = at.of.apply(self.clone(), &others);
+        Ok(std::iter::once(Some(masked)).chain(others.iter().map(|_| None)).collect())
     }
 }
 
 impl Elementwise for Dropout {
     fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
         let shape = at.ty(0).shape.clone();
+        let mut place = coords.to_vec();
+        if let (3.., Some(row)) = (at.operands(), place.first_mut()) {
+            *row = at.load(2, &[*row]);
+        }
         let mut position = at.dag().int(0);
-        for (dim, &coord) in shape.iter().zip(coords) {
+        for (dim, &coord) in shape.iter().zip(&place) {
             let extent = at.size(dim);
             let scaled = at.dag().binary(BinaryOp::Mul, position, extent);
             position = at.dag().binary(BinaryOp::Add, scaled, coord);

@@ -487,7 +487,7 @@ impl Tensor {
         found
     }
 
-    fn apply(&self, op: impl Op, others: &[&Tensor]) -> Tensor {
+    pub(crate) fn apply(&self, op: impl Op, others: &[&Tensor]) -> Tensor {
         let operands: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
         apply(&self.state, Arc::new(op), &operands)
     }

@@ -27,14 +27,15 @@ pub fn jagged_dense_bmm_broadcast_add(jagged: &Tensor, rows: &Ragged, dense: &Te
 /// The last row of every sample, `[B, ..]`; zeros for an empty sample.
 pub fn last_rows(scope: &Scope, values: &Tensor, rows: &Ragged) -> Tensor {
     let one = Ragged::dense(scope, rows.batch.clone(), &scope.host_size(1));
-    let present = rows.lengths.minimum(&one.lengths);
-    let missing = Ragged::from_lengths(&(&one.lengths - &present));
+    let present = Ragged::from_lengths(&rows.lengths.minimum(&one.lengths));
+    let missing = Ragged::from_lengths(&(&one.lengths - &present.lengths));
     let mut shape = values.shape().to_vec();
     if let Some(first) = shape.first_mut() {
         *first = missing.total.clone();
     }
     let dtype = if values.dtype().is_float() { DType::F32 } else { values.dtype() };
-    let zeros = scope.scalar(dtype, 0.0).broadcast(&shape);
-    let (padded, padded_rows) = zeros.jagged_concat(&missing, values, rows);
-    padded.jagged_tail(&padded_rows, &one)
+    let last = values.jagged_tail(rows, &present);
+    let (padded, padded_rows) = scope.scalar(dtype, 0.0).broadcast(&shape).jagged_concat(&missing, &last, &present);
+    // All of them: a sample has one.
+    padded.jagged_head(&padded_rows, &one)
 }

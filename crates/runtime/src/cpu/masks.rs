@@ -184,22 +184,22 @@ impl MaskMachine<'_> {
     }
 }
 
-/// Runs of neighbouring tiles with at most [`SPAN`] keys.
+/// The tiles by the [`SPAN`] keys that they lie in, and what lies between them: a sum has the same bits whatever else rows of its block
+/// see.
 fn spans(tiles: &[KeyTile]) -> Vec<Vec<KeyTile>> {
     let mut spans: Vec<Vec<KeyTile>> = vec![];
-    let mut left = 0;
     for tile in tiles {
         let mut start = tile.keys.start;
         while start < tile.keys.end {
-            let follows = spans.last().and_then(|span| span.last()).is_some_and(|last| last.keys.end == start);
-            if !follows || left == 0 {
-                spans.push(vec![]);
-                left = SPAN;
-            }
-            let end = tile.keys.end.min(start + left);
-            left -= end - start;
-            if let Some(span) = spans.last_mut() {
-                span.push(KeyTile { keys: start..end, ..tile.clone() });
+            let end = tile.keys.end.min(start / SPAN * SPAN + SPAN);
+            let part = KeyTile { keys: start..end, ..tile.clone() };
+            match spans.last_mut().and_then(|span| Some((span.last()?.keys.end, span))) {
+                Some((last, span)) if (last - 1) / SPAN == start / SPAN => {
+                    let between = KeyTile { keys: last..start, masked: true, ..tile.clone() };
+                    span.extend((last < start).then_some(between));
+                    span.push(part);
+                }
+                _ => spans.push(vec![part]),
             }
             start = end;
         }

@@ -4,6 +4,7 @@ use super::{StepError, names};
 use crate::{Objective, TrainConfig};
 use rewire_graph::op::{IndexAdd, Role};
 use rewire_graph::{Graph, Scope, Seed, Tensor, Value, differentiate, reached};
+use rewire_graph_rewrite::passes::SelectRows;
 use std::collections::{BTreeMap, HashSet};
 
 /// A graph with the loss and gradients as outputs, `grad.<name>`: of dense parameters as they are, of tables the sums of the rows
@@ -29,7 +30,7 @@ impl Gradients {
         let own = |name: &&String| !objective.graph.states().contains(name);
         let learned: Vec<&str> = graph.states().iter().filter(own).map(String::as_str).collect();
         let seed = if config.grad_scaler.is_some() { Seed::Input(names::SCALE) } else { Seed::One };
-        let graph = differentiate(graph, &[(&objective.loss, seed)], &learned)?;
+        let graph = differentiate(&SelectRows.select(graph)?, &[(&objective.loss, seed)], &learned)?;
         let graph = match config.mixed_precision {
             Some(precision) => in_halves(&graph, precision.dtype())?,
             None => graph,

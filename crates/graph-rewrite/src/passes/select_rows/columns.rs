@@ -1,0 +1,90 @@
+use super::read::Read;
+use rewire_graph::op::{MatMul, Slice};
+use rewire_graph::{Graph, GraphError, NodeId, Value};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The graph in which products are split, of which some columns are read at all rows, and others at some.
+pub(super) fn split(graph: &Graph, selections: &HashSet<NodeId>) -> Result<Graph, GraphError> {
+    let mut split = graph.clone();
+    loop {
+        let read = Read::of(&split, selections)?;
+        let live = split.live();
+        let Some((chain, slices)) = split.ids().find_map(|id| divided(&split, &live, &read, id)) else {
+            return Ok(split);
+        };
+        for id in slices {
+            let Some(slice) = split.op::<Slice>(id).cloned() else { continue };
+            let columns = columns(&mut split, &chain, &slice)?;
+            split.replace_except(Value { node: id, port: 0 }, columns, &[]);
+        }
+    }
+}
+
+/// The operators from a value down to the product that it is computed from, column by column, and the slices of columns that read it: some
+/// at all rows, and some at fewer.
+fn divided(graph: &Graph, live: &HashSet<NodeId>, read: &Read, id: NodeId) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
+    let value = Value { node: id, port: 0 };
+    let slices: Vec<NodeId> = graph.users(id).into_iter().filter(|user| live.contains(user)).collect();
+    let results = || slices.iter().map(|&node| Value { node, port: 0 });
+    let is_divided = slices.iter().all(|&slice| graph.op::<Slice>(slice).is_some_and(|slice| slice.axis == 1))
+        && results().any(|slice| read.some_rows(slice).is_some())
+        && results().any(|slice| read.whole.contains(&slice))
+        && graph.outputs().iter().all(|(_, output)| *output != value);
+    if is_divided { Some((chain(graph, live, id)?, slices)) } else { None }
+}
+
+fn chain(graph: &Graph, live: &HashSet<NodeId>, last: NodeId) -> Option<Vec<NodeId>> {
+    let mut chain = vec![last];
+    let shape = |node: NodeId| graph.ty(Value { node, port: 0 }).map(|ty| &ty.shape);
+    if shape(last)?.len() != 2 {
+        return None;
+    }
+    loop {
+        let id = *chain.last()?;
+        if graph.op::<MatMul>(id).is_some() {
+            // Of weights that learn the parts would not be joined again.
+            let weight = graph.inputs(id).get(1)?.node;
+            return graph.fixed().ok()?.contains(&weight).then_some(chain);
+        }
+        let like: Vec<NodeId> = graph.producers(id).filter(|&producer| shape(producer) == shape(last)).collect();
+        let [next] = like[..] else { return None };
+        let readers = graph.users(next).into_iter().filter(|user| live.contains(user)).count();
+        let is_output = graph.outputs().iter().any(|(_, output)| output.node == next);
+        if !graph.node(id)?.op.is_pointwise() || readers != 1 || is_output {
+            return None;
+        }
+        chain.push(next);
+    }
+}
+
+/// Some columns of the result of a chain.
+fn columns(graph: &mut Graph, chain: &[NodeId], slice: &Slice) -> Result<Value, GraphError> {
+    let mut below: Option<(NodeId, Value)> = None;
+    for &id in chain.iter().rev() {
+        let width = graph.ty(Value { node: id, port: 0 }).and_then(|ty| ty.shape.get(1)).cloned();
+        let is_product = graph.op::<MatMul>(id).is_some();
+        let mut operands = graph.inputs(id);
+        for (n, operand) in operands.iter_mut().enumerate() {
+            match below {
+                Some((node, columns)) if operand.node == node => *operand = columns,
+                _ if is_product && n == 0 => {}
+                _ => {
+                    let shape = graph.ty(*operand).map(|ty| ty.shape.clone()).unwrap_or_default();
+                    if let Some(axis) = shape.len().checked_sub(1)
+                        && shape.get(axis) == width.as_ref()
+                    {
+                        let path = graph.node(id).map_or_else(String::new, |node| node.path.clone());
+                        let part = Slice { axis, ..slice.clone() };
+                        *operand = Value { node: graph.add(Arc::new(part), &[*operand], &path)?, port: 0 };
+                    }
+                }
+            }
+        }
+        if let Some(node) = graph.node(id).cloned() {
+            below = Some((id, Value { node: graph.add_instead(&node, node.op.clone(), &operands)?, port: 0 }));
+        }
+    }
+    let value = chain.first().map(|&node| Value { node, port: 0 });
+    below.map(|(_, value)| value).or(value).ok_or(GraphError::Cycle { node: "a product".to_owned() })
+}

@@ -1,0 +1,154 @@
+use super::Selection;
+use super::moved::{Moved, Operand, moved};
+use rewire_graph::op::{MatMul, Reduce};
+use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
+use std::collections::{HashMap, HashSet};
+
+/// What readers need of the values of a graph.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    /// Selections by their nodes, and what they select from.
+    pub selections: HashMap<NodeId, (Value, Selection)>,
+    /// By value, the rows that are read, unless all are.
+    pub rows: HashMap<Value, Vec<Selection>>,
+    /// Operators that compute some rows.
+    pub moved: HashMap<(NodeId, Selection), Moved>,
+    /// Values that are computed whole.
+    pub whole: HashSet<Value>,
+    /// What products compute as they load, which each does for its own rows.
+    prologues: HashSet<(Value, Selection)>,
+    /// Functions of what a product or a weighted sum computes, which its kernel computes as well.
+    epilogues: HashSet<NodeId>,
+}
+
+impl Read {
+    /// What is read of a graph if of the selections those of `chosen` may move.
+    pub fn of(graph: &Graph, chosen: &HashSet<NodeId>) -> Result<Self, GraphError> {
+        let (live, order) = (graph.live(), graph.order()?);
+        let mut read = Self::default();
+        let selections = chosen.iter().filter(|id| live.contains(id));
+        read.selections = selections.filter_map(|&id| Some((id, Selection::of(graph, id)?))).collect();
+        read.whole.extend(graph.outputs().iter().map(|(_, value)| *value));
+        let scores = read.scores(graph, &order);
+        read.epilogues = epilogues(graph, &order, &live);
+        for id in order.into_iter().rev().filter(|id| live.contains(id)) {
+            read.visit(graph, id, &scores);
+        }
+        Ok(read)
+    }
+
+    /// The selections that move something which sums.
+    pub fn paying(&self, graph: &Graph) -> Vec<NodeId> {
+        let sums = |id: NodeId| graph.node(id).is_some_and(|node| node.op.accumulated().is_some());
+        let paying: HashSet<&Selection> =
+            self.moved.keys().filter(|(id, _)| sums(*id)).map(|(_, selection)| selection).collect();
+        let is_moved = |(x, selection): &(Value, Selection)| {
+            paying.contains(selection) && self.moved.contains_key(&(x.node, selection.clone()))
+        };
+        let mut ids: Vec<NodeId> =
+            self.selections.iter().filter(|(_, selection)| is_moved(selection)).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The rows that are read of a value of which not all are.
+    pub fn some_rows(&self, value: Value) -> Option<&Selection> {
+        match self.rows.get(&value).map(Vec::as_slice) {
+            Some([selection]) if !self.whole.contains(&value) => Some(selection),
+            _ => None,
+        }
+    }
+
+    /// The operators on pairs that can compute the pairs of some queries: these have no rows to select from.
+    fn scores(&self, graph: &Graph, order: &[NodeId]) -> HashSet<(NodeId, Selection)> {
+        let mut movable = HashSet::new();
+        let selections: HashSet<&Selection> = self.selections.values().map(|(_, selection)| selection).collect();
+        for selection in selections {
+            for &id in order.iter().filter(|&&id| is_scores(graph, id)) {
+                let known = |operand: &Operand| match operand {
+                    Operand::Rows(x) if is_scores(graph, x.node) => movable.contains(&(x.node, selection.clone())),
+                    _ => true,
+                };
+                if moved(graph, id, selection).is_some_and(|moved| moved.operands.iter().all(known)) {
+                    movable.insert((id, selection.clone()));
+                }
+            }
+        }
+        movable
+    }
+
+    /// What a node needs of its operands for what is needed of it.
+    fn visit(&mut self, graph: &Graph, id: NodeId, scores: &HashSet<(NodeId, Selection)>) {
+        let value = Value { node: id, port: 0 };
+        for selection in self.rows.get(&value).cloned().unwrap_or_default() {
+            let is_known = |operand: &Operand| match operand {
+                Operand::Rows(x) if is_scores(graph, x.node) => scores.contains(&(x.node, selection.clone())),
+                _ => true,
+            };
+            let is_light = is_light(graph, id) && !self.epilogues.contains(&id);
+            let is_prologue = is_light && self.prologues.contains(&(value, selection.clone()));
+            // Pairs are computed anew wherever they are read.
+            let is_free = is_scores(graph, id) || is_prologue || self.some_rows(value).is_some();
+            let moved = moved(graph, id, &selection).filter(|moved| is_free && moved.operands.iter().all(is_known));
+            match moved {
+                Some(moved) => {
+                    for operand in &moved.operands {
+                        self.need(operand, &selection);
+                        if let (true, Operand::Rows(x)) = (is_prologue || graph.op::<MatMul>(id).is_some(), operand) {
+                            self.prologues.insert((*x, selection.clone()));
+                        }
+                    }
+                    self.moved.insert((id, selection), moved);
+                }
+                None => drop(self.whole.insert(value)),
+            }
+        }
+        if let Some((x, selection)) = self.selections.get(&id).cloned() {
+            self.need(&Operand::Rows(x), &selection);
+            return;
+        }
+        let is_root = graph.users(id).is_empty() || graph.node(id).is_some_and(|node| node.is_root());
+        let is_read = is_root || graph.node(id).is_none_or(|node| node.types.len() != 1) || self.whole.contains(&value);
+        if is_read {
+            self.whole.extend(graph.inputs(id));
+        }
+    }
+
+    fn need(&mut self, operand: &Operand, selection: &Selection) {
+        match operand {
+            Operand::Whole(x) => drop(self.whole.insert(*x)),
+            Operand::Rows(x) => {
+                let rows = self.rows.entry(*x).or_default();
+                if !rows.contains(selection) {
+                    rows.push(selection.clone());
+                }
+            }
+        }
+    }
+}
+
+fn is_scores(graph: &Graph, id: NodeId) -> bool {
+    graph.ty(Value { node: id, port: 0 }).is_some_and(|ty| ty.layout == Layout::Scores)
+}
+
+/// True for what a product computes as it loads: functions of the elements of a row.
+fn is_light(graph: &Graph, id: NodeId) -> bool {
+    graph.node(id).is_some_and(|node| node.op.is_pointwise()) || graph.op::<Reduce>(id).is_some()
+}
+
+fn epilogues(graph: &Graph, order: &[NodeId], live: &HashSet<NodeId>) -> HashSet<NodeId> {
+    let mut epilogues = HashSet::new();
+    for &id in order.iter().filter(|&&id| graph.node(id).is_some_and(|node| node.op.is_pointwise())) {
+        let readers = |id: NodeId| graph.users(id).iter().filter(|user| live.contains(user)).count();
+        let sums = |id: NodeId| {
+            graph.op::<Reduce>(id).is_none() && graph.node(id).is_some_and(|node| node.op.accumulated().is_some())
+        };
+        if graph
+            .producers(id)
+            .any(|producer| readers(producer) == 1 && (sums(producer) || epilogues.contains(&producer)))
+        {
+            epilogues.insert(id);
+        }
+    }
+    epilogues
+}
