@@ -57,9 +57,10 @@ fn standard() -> Vec<(&'static str, Shape)> {
         for dtype in [DType::F16, DType::F32] {
             let shape = Shape { dtype, ..named(name) };
             set.extend(["stu-layer", "stu"].map(|op| (op, shape.clone())));
-            if shape.targets != Lengths::NONE {
-                set.push(("transducer", shape));
-            }
+            set.extend(match shape.targets != Lengths::NONE {
+                true => vec![("transducer", shape.clone()), ("ranking", shape)],
+                false => vec![("matching", shape)],
+            });
         }
     }
     set

@@ -1,11 +1,14 @@
-use crate::draft::{Draft, DraftError};
+use crate::draft::{Draft, DraftError, Rows};
 use rewire_graph::{HostTensor, Tensor};
 use rewire_hstu::modules::{
-    CachedRows, Features, HistoryCache, HstuConfig, HstuTransducer, Sequence, StuConfig, StuInput, StuLayer, StuStack,
+    CachedRows, Features, HistoryCache, HstuConfig, HstuMatchEncoder, HstuTransducer, Sequence, StuConfig, StuInput,
+    StuLayer, StuStack,
 };
 use serde_json::json;
 
 const TIME_BUCKETS: usize = 2048;
+/// What is told of a candidate.
+const TASKS: usize = 4;
 
 fn config(draft: &Draft<'_>) -> serde_json::Value {
     let shape = draft.shape;
@@ -61,13 +64,14 @@ pub(super) fn cached(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)
     Ok(vec![("out", draft.stored(&out))])
 }
 
-pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+/// The configuration of a pipeline from embeddings on.
+fn pipeline(draft: &Draft<'_>, preprocessor: serde_json::Value) -> Result<HstuConfig, DraftError> {
     let shape = draft.shape;
     let mut stu = config(draft);
     if let Some(stu) = stu.as_object_mut() {
         stu.remove("contextual_seq_len");
     }
-    let config: HstuConfig = serde_json::from_value(json!({
+    Ok(serde_json::from_value(json!({
         "uih_embedding_dim": shape.embedding_dim,
         "target_embedding_dim": shape.embedding_dim,
         "stu": stu,
@@ -75,16 +79,28 @@ pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Ten
         "positional_encoder": {
             "num_position_buckets": shape.max_len, "num_time_buckets": TIME_BUCKETS, "use_time_encoding": true,
         },
-        "input_preprocessor": { "contextual_preprocessor": {
-            "content_encoder": { "slice_content_encoder": {} },
-            "content_mlp": { "simple_mlp": { "hidden_dim": shape.embedding_dim } },
-        }},
+        "input_preprocessor": preprocessor,
         "output_postprocessor": { "layernorm_postprocessor": {} },
         "scaling_seqlen": shape.max_len,
         "contextual_feature_dim": if shape.context > 0 { shape.embedding_dim } else { 0 },
         "max_contextual_seq_len": shape.context,
-    }))?;
-    let transducer = HstuTransducer::new(config)?;
+    }))?)
+}
+
+/// Embeddings and times of the rows of samples.
+fn sequence(draft: &mut Draft<'_>, name: &str, rows: Rows) -> Result<Sequence, DraftError> {
+    let embeddings = draft.rows_of(name, &rows, &[draft.shape.embedding_dim])?;
+    let timestamps = draft.timestamps(&format!("{name}_timestamps"), &rows)?;
+    Ok(Sequence { embeddings, rows: rows.ragged, timestamps, actions: None, watchtimes: None })
+}
+
+fn candidates(draft: &mut Draft<'_>) -> Result<Tensor, DraftError> {
+    let shape = draft.shape;
+    let preprocessor = json!({ "contextual_preprocessor": {
+        "content_encoder": { "slice_content_encoder": {} },
+        "content_mlp": { "simple_mlp": { "hidden_dim": shape.embedding_dim } },
+    }});
+    let transducer = HstuTransducer::new(pipeline(draft, preprocessor)?)?;
     let all = draft.lengths()?;
     let candidates = draft.targets(&all, 1);
     let history = all.iter().zip(&candidates);
@@ -97,16 +113,30 @@ pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Ten
             Some(draft.floats("context", &history.ragged.batch, shape.batch, &[context * shape.embedding_dim])?)
         }
     };
-    let mut sequence = |name: &str, rows: crate::draft::Rows| {
-        let embeddings = draft.rows_of(name, &rows, &[shape.embedding_dim])?;
-        let timestamps = draft.timestamps(&format!("{name}_timestamps"), &rows)?;
-        Ok::<_, DraftError>(Sequence { embeddings, rows: rows.ragged, timestamps, actions: None, watchtimes: None })
-    };
     let features = Features {
-        uih: sequence("history", history)?,
-        candidates: Some(sequence("candidates", candidates)?),
+        uih: sequence(draft, "history", history)?,
+        candidates: Some(sequence(draft, "candidates", candidates)?),
         contextual: context,
     };
-    let out = transducer.forward(&draft.scope, &features).candidates;
+    Ok(transducer.forward(&draft.scope, &features).candidates)
+}
+
+pub(super) fn transducer(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let out = candidates(draft)?;
     Ok(vec![("candidates", draft.stored(&out))])
+}
+
+pub(super) fn ranking(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let (candidates, width) = (candidates(draft)?, draft.shape.embedding_dim);
+    let hidden = candidates.linear(&draft.weight("hidden", &[width, width]), None).silu();
+    Ok(vec![("logits", hidden.linear(&draft.weight("head", &[TASKS, width]), None))])
+}
+
+pub(super) fn matching(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
+    let encoder = HstuMatchEncoder::new(pipeline(draft, json!({ "uih_preprocessor": {} }))?)?;
+    let lengths = draft.lengths()?;
+    let history = draft.samples("history_lengths", lengths);
+    let features = Features { uih: sequence(draft, "history", history)?, candidates: None, contextual: None };
+    let users = encoder.forward(&draft.scope, &features, None);
+    Ok(vec![("users", draft.stored(&users))])
 }

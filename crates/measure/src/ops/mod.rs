@@ -132,4 +132,11 @@ pub(super) const OPS: &[Op] = &[
         sizes: STACK,
         build: layers::transducer,
     },
+    Op { name: "ranking", about: "the same and a head: logits of candidates", sizes: STACK, build: layers::ranking },
+    Op {
+        name: "matching",
+        about: "preprocessor, positions, layers and postprocessor, from embeddings to a vector a user, that of the last row",
+        sizes: STACK,
+        build: layers::matching,
+    },
 ];
