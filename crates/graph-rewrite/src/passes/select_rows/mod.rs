@@ -130,9 +130,12 @@ fn remove_unread(before: &Graph, graph: &mut Graph) -> Result<(), GraphError> {
     let (read, live) = (before.live(), graph.live());
     let on_device =
         |id: &NodeId| before.node(*id).is_some_and(|node| node.types.iter().all(|ty| ty.layout != Layout::Host));
-    let unread = |id: &NodeId| read.contains(id) && !live.contains(id) && on_device(id);
-    let order = before.order()?;
-    order.into_iter().rev().filter(unread).for_each(|id| graph.remove(id));
+    for id in before.order()?.into_iter().rev() {
+        // What nobody read before may still read it.
+        if read.contains(&id) && !live.contains(&id) && on_device(&id) && graph.users(id).is_empty() {
+            graph.remove(id);
+        }
+    }
     Ok(())
 }
 
