@@ -1,11 +1,11 @@
 use super::read::Read;
 use rewire_graph::op::{MatMul, Slice};
 use rewire_graph::{Graph, GraphError, NodeId, Value};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// The graph in which products are split, of which some columns are read at all rows, and others at some.
-pub(super) fn split(graph: &Graph, selections: &HashSet<NodeId>) -> Result<Graph, GraphError> {
+pub(super) fn split(graph: &Graph, selections: &BTreeSet<NodeId>) -> Result<Graph, GraphError> {
     let mut split = graph.clone();
     loop {
         let read = Read::of(&split, selections)?;

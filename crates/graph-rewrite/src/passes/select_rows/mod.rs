@@ -11,7 +11,7 @@ use read::Read;
 use rewire_graph::op::{JaggedSlice, Op};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{Graph, GraphError, Layout, Node, NodeId, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Moves selections of rows towards the inputs: where of a value nothing is read but some rows of every sample, these alone are
@@ -47,12 +47,13 @@ impl Selection {
 
 impl SelectRows {
     /// The graph with all selections moved that pay, as before [`rewire_graph::differentiate`]: the gradient of rows that nobody reads is
-    /// zero, and is not known to be.
+    /// zero, and is not known to be. Products stay whole, so that the gradient of a weight is one product.
     ///
     /// # Errors
     /// [`GraphError`] if the graph is not well formed.
     pub fn select(&self, graph: &Graph) -> Result<Graph, GraphError> {
-        Ok(select(graph, paying(graph)?)?.0)
+        let chosen = Read::of(graph, &selections(graph))?.paying(graph);
+        rewritten(graph, &Read::of(graph, &chosen)?)
     }
 }
 
@@ -63,33 +64,21 @@ impl Pass for SelectRows {
 
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph(self.name(), source);
-        let mut chosen = paying(graph).map_err(failed)?;
+        let all = selections(graph);
+        let split = columns::split(graph, &all).map_err(failed)?;
+        let mut chosen = Read::of(&split, &all).map_err(failed)?.paying(&split);
         chosen.retain(|&id| context.permits(self.name(), graph, id));
-        let (graph, moved) = select(graph, chosen).map_err(failed)?;
-        context.note(format!("{moved} operators compute fewer rows"));
-        Ok(graph)
+        // Products are split for what is permitted alone.
+        let split = columns::split(graph, &chosen).map_err(failed)?;
+        let read = Read::of(&split, &chosen).map_err(failed)?;
+        context.note(format!("{} operators compute fewer rows", read.moved.len()));
+        rewritten(&split, &read).map_err(failed)
     }
 }
 
-/// The selections that leave an operator that sums with fewer rows.
-fn paying(graph: &Graph) -> Result<Vec<NodeId>, GraphError> {
-    let all: HashSet<NodeId> = graph.ids().filter(|id| Selection::of(graph, *id).is_some()).collect();
-    if all.is_empty() {
-        return Ok(vec![]);
-    }
-    let split = columns::split(graph, &all)?;
-    Ok(Read::of(&split, &all)?.paying(&split))
-}
-
-/// The graph with some selections moved, and how many operators they are moved through.
-fn select(graph: &Graph, chosen: Vec<NodeId>) -> Result<(Graph, usize), GraphError> {
-    if chosen.is_empty() {
-        return Ok((graph.clone(), 0));
-    }
-    let chosen = chosen.into_iter().collect();
-    let split = columns::split(graph, &chosen)?;
-    let read = Read::of(&split, &chosen)?;
-    Ok((rewritten(&split, &read)?, read.moved.len()))
+/// All selections of rows.
+fn selections(graph: &Graph) -> BTreeSet<NodeId> {
+    graph.ids().filter(|id| Selection::of(graph, *id).is_some()).collect()
 }
 
 /// The graph in which operators compute what is read.

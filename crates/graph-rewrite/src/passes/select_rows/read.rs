@@ -2,7 +2,7 @@ use super::Selection;
 use super::moved::{Moved, Operand, moved};
 use rewire_graph::op::{MatMul, Reduce};
 use rewire_graph::{Graph, GraphError, Layout, NodeId, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What readers need of the values of a graph.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Read {
 
 impl Read {
     /// What is read of a graph if of the selections those of `chosen` may move.
-    pub fn of(graph: &Graph, chosen: &HashSet<NodeId>) -> Result<Self, GraphError> {
+    pub fn of(graph: &Graph, chosen: &BTreeSet<NodeId>) -> Result<Self, GraphError> {
         let (live, order) = (graph.live(), graph.order()?);
         let mut read = Self::default();
         let selections = chosen.iter().filter(|id| live.contains(id));
@@ -38,17 +38,14 @@ impl Read {
     }
 
     /// The selections that move something which sums.
-    pub fn paying(&self, graph: &Graph) -> Vec<NodeId> {
+    pub fn paying(&self, graph: &Graph) -> BTreeSet<NodeId> {
         let sums = |id: NodeId| graph.node(id).is_some_and(|node| node.op.accumulated().is_some());
         let paying: HashSet<&Selection> =
             self.moved.keys().filter(|(id, _)| sums(*id)).map(|(_, selection)| selection).collect();
         let is_moved = |(x, selection): &(Value, Selection)| {
             paying.contains(selection) && self.moved.contains_key(&(x.node, selection.clone()))
         };
-        let mut ids: Vec<NodeId> =
-            self.selections.iter().filter(|(_, selection)| is_moved(selection)).map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        ids
+        self.selections.iter().filter(|(_, selection)| is_moved(selection)).map(|(id, _)| *id).collect()
     }
 
     /// The rows that are read of a value of which not all are.
