@@ -2,6 +2,7 @@
 
 use rewire_graph::op::ReduceOp;
 use rewire_graph::{DType, Graph, HostTensor, Mode, Ragged, Scope, Seed, Tensor, differentiate};
+use rewire_graph_rewrite::cost::Machine;
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::{Pipeline, SelectRows};
 use rewire_hstu::modules::{StuConfig, StuInput, StuLayer};
@@ -74,8 +75,12 @@ fn results(graph: &Graph, pipeline: &Pipeline) -> Vec<Vec<Results>> {
     results
 }
 
-fn selected(graph: &Graph) -> Graph {
-    let (selected, report) = Pipeline::new(vec![Box::new(SelectRows)]).run(graph.clone()).unwrap();
+/// Where one more kernel costs nothing, products are split.
+const SPLITTING: Machine = Machine { launch: 0.0, ..Machine::TYPICAL };
+
+fn selected(graph: &Graph, machine: Machine) -> Graph {
+    let pipeline = Pipeline::new(vec![Box::new(SelectRows)]).for_machine(machine);
+    let (selected, report) = pipeline.run(graph.clone()).unwrap();
     assert!(!report.passes[0].applications.is_empty(), "{}", graph.text());
     selected
 }
@@ -91,11 +96,13 @@ fn count(graph: &Graph, op: &str) -> usize {
 /// Backends compute with fewer rows what they compute with all, to the bit.
 fn hold(graph: &Graph, of: &str) {
     let whole = Pipeline::default().without("select_rows").unwrap();
-    let (actual, expected) = (results(graph, &Pipeline::default()), results(graph, &whole));
-    for (backend, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
-        for ((actual, expected), samples) in actual.iter().zip(expected).zip(BATCHES) {
-            let wrong = differences(actual, expected, Tolerance::EXACT);
-            assert!(wrong.is_empty(), "{of} {samples:?}, backend {backend}: {}", wrong.join("\n"));
+    let expected = results(graph, &whole);
+    for pipeline in [Pipeline::default(), Pipeline::default().for_machine(SPLITTING)] {
+        for (backend, (actual, expected)) in results(graph, &pipeline).iter().zip(&expected).enumerate() {
+            for ((actual, expected), samples) in actual.iter().zip(expected).zip(BATCHES) {
+                let wrong = differences(actual, expected, Tolerance::EXACT);
+                assert!(wrong.is_empty(), "{of} {samples:?}, backend {backend}: {}", wrong.join("\n"));
+            }
         }
     }
 }
@@ -108,10 +115,10 @@ fn the_last_layer_computes_targets_alone_to_the_bit() {
         json!({"sla_k1": 4, "sla_k2": 3, "target_aware": false}),
     ] {
         let graph = model(&changes, Mode::Eval, of_targets);
-        let fewer = selected(&graph);
-        // Gate and queries; the output of the layer; the head.
-        assert_eq!([count(&fewer, "weighted_sum"), count(&fewer, "matmul")], [1, 4], "{}", fewer.text());
-        assert_eq!([count(&graph, "weighted_sum"), count(&graph, "matmul")], [0, 1]);
+        // The head; the output of the layer; gate and queries.
+        let counts = [graph.clone(), selected(&graph, Machine::TYPICAL), selected(&graph, SPLITTING)]
+            .map(|graph| [count(&graph, "weighted_sum"), count(&graph, "matmul")]);
+        assert_eq!(counts, [[0, 1], [1, 2], [1, 4]]);
         hold(&graph, &changes.to_string());
     }
 }
@@ -119,14 +126,14 @@ fn the_last_layer_computes_targets_alone_to_the_bit() {
 #[test]
 fn the_last_rows_of_samples_are_enough() {
     let graph = model(&json!({}), Mode::Eval, |scope, x, rows, _| last_rows(scope, x, rows));
-    assert_ne!(selected(&graph).text(), graph.text());
+    assert_ne!(selected(&graph, Machine::TYPICAL).text(), graph.text());
     hold(&graph, "last rows");
 }
 
 #[test]
 fn what_learns_drops_the_same_elements() {
     let graph = model(&json!({"output_dropout_ratio": 0.4}), Mode::Train, of_targets);
-    let fewer = selected(&graph);
+    let fewer = selected(&graph, SPLITTING);
     assert!(count(&fewer, "dropout") > 0, "{}", fewer.text());
     for samples in BATCHES {
         let (inputs, parameters) = values(&graph, samples);

@@ -1,16 +1,18 @@
 use super::read::Read;
+use crate::cost::{Count, Machine, Sizes};
 use rewire_graph::op::{MatMul, Slice};
 use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// The graph in which products are split, of which some columns are read at all rows, and others at some.
-pub(super) fn split(graph: &Graph, selections: &BTreeSet<NodeId>) -> Result<Graph, GraphError> {
+/// The graph in which products are split, of which some columns are read at all rows, and others at some, where a machine takes longer for
+/// these than for one more kernel.
+pub(super) fn split(graph: &Graph, selections: &BTreeSet<NodeId>, machine: &Machine) -> Result<Graph, GraphError> {
     let mut split = graph.clone();
     loop {
         let read = Read::of(&split, selections)?;
         let live = split.live();
-        let Some((chain, slices)) = split.ids().find_map(|id| divided(&split, &live, &read, id)) else {
+        let Some((chain, slices)) = split.ids().find_map(|id| divided(&split, &live, &read, machine, id)) else {
             return Ok(split);
         };
         for id in slices {
@@ -23,7 +25,13 @@ pub(super) fn split(graph: &Graph, selections: &BTreeSet<NodeId>) -> Result<Grap
 
 /// The operators from a value down to the product that it is computed from, column by column, and the slices of columns that read it: some
 /// at all rows, and some at fewer.
-fn divided(graph: &Graph, live: &HashSet<NodeId>, read: &Read, id: NodeId) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
+fn divided(
+    graph: &Graph,
+    live: &HashSet<NodeId>,
+    read: &Read,
+    machine: &Machine,
+    id: NodeId,
+) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
     let value = Value { node: id, port: 0 };
     let slices: Vec<NodeId> = graph.users(id).into_iter().filter(|user| live.contains(user)).collect();
     let results = || slices.iter().map(|&node| Value { node, port: 0 });
@@ -31,7 +39,22 @@ fn divided(graph: &Graph, live: &HashSet<NodeId>, read: &Read, id: NodeId) -> Op
         && results().any(|slice| read.some_rows(slice).is_some())
         && results().any(|slice| read.whole.contains(&slice))
         && graph.outputs().iter().all(|(_, output)| *output != value);
-    if is_divided { Some((chain(graph, live, id)?, slices)) } else { None }
+    let chain = if is_divided { chain(graph, live, id)? } else { return None };
+    let some = results().filter(|slice| read.some_rows(*slice).is_some());
+    let width = some.filter_map(|slice| graph.op::<Slice>(slice.node)).map(|slice| slice.len).sum();
+    // Where a run has a quarter of the rows that are assumed, too: what waits for few rows counts every kernel.
+    let pays = machine.seconds(&columns_count(graph, *chain.last()?, width)?) > 5.0 * machine.launch;
+    pays.then_some((chain, slices))
+}
+
+/// What some columns of a product cost at all rows.
+fn columns_count(graph: &Graph, product: NodeId, width: usize) -> Option<Count> {
+    let left = graph.ty(*graph.inputs(product).first()?)?;
+    let sizes = Sizes::assumed(graph);
+    let elements = sizes.product(left.shape.get(..1)?).saturating_mul(width as u64);
+    let depth = sizes.extent(left.shape.get(1)?);
+    let (written, products) = (elements.saturating_mul(4), elements.saturating_mul(2 * depth));
+    Some(Count { written, products, ..Count::default() })
 }
 
 fn chain(graph: &Graph, live: &HashSet<NodeId>, last: NodeId) -> Option<Vec<NodeId>> {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// computed, and what they are computed from is treated alike, up to values that others read whole.
 ///
 /// Selections pass what works row by row, products, norms and the queries of attention, whose keys and values stay whole. A product of which
-/// some columns are read at all rows, and others at some, becomes two. Every element is computed as before, to the bit.
+/// some columns are read at all rows, and others at some, becomes two where that pays. Every element is computed as before, to the bit.
 ///
 /// A selection is moved where an operator that sums is left with fewer rows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,11 +65,11 @@ impl Pass for SelectRows {
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph(self.name(), source);
         let all = selections(graph);
-        let split = columns::split(graph, &all).map_err(failed)?;
+        let split = columns::split(graph, &all, context.machine()).map_err(failed)?;
         let mut chosen = Read::of(&split, &all).map_err(failed)?.paying(&split);
         chosen.retain(|&id| context.permits(self.name(), graph, id));
         // Products are split for what is permitted alone.
-        let split = columns::split(graph, &chosen).map_err(failed)?;
+        let split = columns::split(graph, &chosen, context.machine()).map_err(failed)?;
         let read = Read::of(&split, &chosen).map_err(failed)?;
         context.note(format!("{} operators compute fewer rows", read.moved.len()));
         rewritten(&split, &read).map_err(failed)
