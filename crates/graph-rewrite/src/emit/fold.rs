@@ -19,10 +19,10 @@ use rewire_graph::pointwise::{Expr, ExprId};
 
 static TEMPLATE: Template = template!("fold.wgsl");
 
-/// Threads that share the rows of a result: few, since samples may be short.
-const PARTS: u32 = 8;
-/// As many share rows that ids name, of which each loads several at once.
-const PARTS_OF_NAMED: u32 = 4;
+/// Threads that share the rows of a result: few, since samples may be short. A sum has the same bits whether ids name its rows or not.
+const PARTS: u32 = 4;
+/// Rows that a thread loads at once.
+const ROWS: u32 = 2;
 /// Rows that a thread loads at once where ids name them.
 const NAMED_ROWS: u32 = 8;
 /// Elements of results that keep a large GPU busy with fewer rows at once of twice as many columns.
@@ -53,7 +53,11 @@ impl Scheduled for Fold<'_> {
         let shares = Shares::new(self, &points, threads);
         let at_once = match self.index {
             Some(_) => 1,
-            None => tuning.rows_per_thread(if self.looks_up() && !module.target.software { NAMED_ROWS } else { 1 })?,
+            None => tuning.rows_per_thread(match module.target.software {
+                true => 1,
+                false if self.looks_up() => NAMED_ROWS,
+                false => ROWS,
+            })?,
         };
         let mut main = Code::point(&Coords::default(), &[]);
         let grid = match self.index {
@@ -367,7 +371,7 @@ struct Shares {
 impl Shares {
     fn new(kernel: &Fold<'_>, points: &Points<'_>, threads: u32) -> Self {
         if kernel.index.is_none() {
-            let parts = if kernel.looks_up() { PARTS_OF_NAMED } else { PARTS }.min(threads);
+            let parts = PARTS.min(threads);
             return Self { parts, owners: threads / parts, columns: 1 };
         }
         let count = |dims: &[Dim]| dims.iter().try_fold(1usize, |all, dim| all.checked_mul(dim.as_const()?));

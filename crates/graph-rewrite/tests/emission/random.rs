@@ -151,6 +151,7 @@ fn buffers(kernel: &Computation) -> usize {
     let (dag, roots) = (&kernel.body().dag, kernel.nest().map(Nest::roots).unwrap_or_default());
     let read = dag.reachable(&roots).into_iter().filter_map(|id| match dag.expr(id) {
         Expr::Load { operand, .. } => Some(*operand),
+        Expr::Sample { offsets, .. } => Some(*offsets),
         _ => None,
     });
     read.collect::<HashSet<_>>().len() + kernel.written().len()

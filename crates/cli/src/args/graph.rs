@@ -1,0 +1,86 @@
+//! The command that draws graphs.
+
+use clap::ValueEnum;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub struct Graph {
+    /// Model folder, package or golden case; the model in the program if left out.
+    #[arg(value_name = "MODEL|CASE")]
+    pub model: Option<PathBuf>,
+    /// As traced from the model's code, with the gradients of its parameters, or rewritten and fused.
+    #[arg(long, value_enum, default_value_t = Stage::Rewritten)]
+    pub stage: Stage,
+    /// Rewrite the graph with the gradients of its parameters.
+    #[arg(long)]
+    pub backward: bool,
+    /// Compute again what does not fit in BYTES, at the sizes that predictions are for.
+    #[arg(long, value_name = "BYTES")]
+    pub memory_limit: Option<NonZeroU64>,
+    /// Form of the drawing.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    #[command(flatten)]
+    pub passes: Passes,
+    #[command(flatten)]
+    pub view: View,
+}
+
+/// What rewrites the graph.
+#[derive(Debug, clap::Args)]
+pub struct Passes {
+    /// Run the first N passes.
+    #[arg(long, value_name = "N")]
+    pub passes_up_to: Option<usize>,
+    /// Leave out a pass or a rule; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub without: Vec<String>,
+    /// Run one pass or rule alone.
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<String>,
+}
+
+/// What is printed instead of a drawing.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+pub struct View {
+    /// Print which rule fired where, which nearly did, and why it did not.
+    #[arg(long)]
+    pub explain: bool,
+    /// Print the operators that the passes removed and added.
+    #[arg(long)]
+    pub diff: bool,
+    /// Print the WGSL of a kernel, by its number in the text of the rewritten graph.
+    #[arg(long, value_name = "NODE")]
+    pub wgsl: Option<usize>,
+    /// Print where each kernel runs: on the target, with its bindings, or on the CPU, and why.
+    #[arg(long, value_enum, value_name = "TARGET")]
+    pub target: Option<MappingTarget>,
+    /// Find the first rewrite of a golden case after which the interpreter computes something else.
+    #[arg(long)]
+    pub bisect: bool,
+}
+
+/// What kernels are mapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MappingTarget {
+    /// What every WebGPU implementation offers.
+    Baseline,
+    /// The adapter that `--kernel` and `--adapter` choose.
+    Adapter,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stage {
+    Traced,
+    Differentiated,
+    Rewritten,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Dot,
+    Svg,
+}

@@ -1,0 +1,217 @@
+//! Commands that measure.
+
+use super::model::{Placement, TABLES, Weights, dtype, dtypes, storage};
+use super::seconds;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rewire::graph::DType;
+use rewire::graph_rewrite::emit::Tuning;
+use rewire_measure::{BenchError, Lengths, Metric, SUITES, Shape};
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = operators())]
+pub struct Bench {
+    /// What to time: operators and modules as listed below, `demo`, model folders and packages.
+    #[arg(required_unless_present_any = ["suite", "records"], value_name = "OP|MODEL")]
+    pub ops: Vec<String>,
+    /// Also time a set of workloads, each at its own sizes.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
+    pub suite: Option<String>,
+    /// Seconds that each is repeated for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Tile sizes for all kernels, instead of those that `rewire tune` found: a list such as rows=64,columns=32, or default.
+    #[arg(long, value_name = "TUNING")]
+    pub tuning: Option<Tuning>,
+    /// Compare with what `--json` printed earlier; it is an error if anything is worse.
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+    /// Changes of a metric up to this many percent are none: wall_ms, gpu_ms, peak_bytes or load_ms. May be given several
+    /// times.
+    #[arg(long, value_name = "METRIC=PERCENT", value_parser = threshold, requires = "compare")]
+    pub threshold: Vec<(Metric, f64)>,
+    /// Put what `--json` printed earlier, perhaps on other devices, into the picture and on the page as well.
+    #[arg(long, value_name = "FILE")]
+    pub records: Vec<PathBuf>,
+    /// Write a roofline picture.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write a page with floors, shares of the ceilings, and figures of other libraries.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    #[command(flatten)]
+    pub sizes: Sizes,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = operators())]
+pub struct Tune {
+    /// What to tune: operators and modules as listed below, `demo`, model folders and packages.
+    #[arg(required_unless_present = "suite", value_name = "OP|MODEL")]
+    pub ops: Vec<String>,
+    /// Also tune a set of workloads, each at its own sizes.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(SUITES))]
+    pub suite: Option<String>,
+    /// Seconds that each is measured for, or longer where every candidate needs it for a few runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub seconds: f64,
+    #[command(flatten)]
+    pub sizes: Sizes,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = operators())]
+pub struct Profile {
+    /// What to run: an operator or module as listed below, `demo`, a model folder or a package.
+    #[arg(value_name = "OP|MODEL")]
+    pub op: String,
+    /// The file to write; stdout if left out.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Time the parts instead: lookups of the rows that inputs name, what computes with the rows, and the whole.
+    #[arg(long, conflicts_with = "output")]
+    pub parts: bool,
+    /// Seconds that each part is repeated for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, requires = "parts")]
+    pub seconds: f64,
+    #[command(flatten)]
+    pub placement: Placement,
+    #[command(flatten)]
+    pub sizes: Sizes,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+/// Sizes that differ from those of the standard shape.
+#[derive(Debug, clap::Args)]
+pub struct Sizes {
+    /// The standard shape to begin with.
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = PossibleValuesParser::new(Shape::NAMES))]
+    pub shape: String,
+    /// Number of samples.
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Number of heads.
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
+    /// Width of a query and a key of a head.
+    #[arg(long, value_name = "N")]
+    attn_dim: Option<usize>,
+    /// Width of a value of a head; that of a query if only that is given.
+    #[arg(long, value_name = "N")]
+    hidden_dim: Option<usize>,
+    /// Width of the rows of layers.
+    #[arg(long, value_name = "N")]
+    embedding_dim: Option<usize>,
+    /// Number of layers.
+    #[arg(long, value_name = "N")]
+    layers: Option<usize>,
+    /// The largest number of rows of a sample.
+    #[arg(long, value_name = "N")]
+    max_len: Option<usize>,
+    /// Rows of a sample: full, N, uniform:LO:HI, or uniform:LO%:HI% of the largest number.
+    #[arg(long, value_name = "DIST")]
+    len_dist: Option<Lengths>,
+    /// Candidates among the rows of a sample: N, or uniform:LO:HI.
+    #[arg(long, value_name = "DIST")]
+    targets: Option<Lengths>,
+    /// The largest distance that attention sees; 0 for no limit.
+    #[arg(long, value_name = "N")]
+    window: Option<usize>,
+    /// Contextual rows of a sample.
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Rows of a product.
+    #[arg(long, value_name = "N")]
+    m: Option<usize>,
+    /// Length of the sums of a product.
+    #[arg(long, value_name = "N")]
+    k: Option<usize>,
+    /// Columns of a product.
+    #[arg(long, value_name = "N")]
+    n: Option<usize>,
+    /// Rows of norms, pointwise operators and lookups.
+    #[arg(long, value_name = "N")]
+    rows: Option<usize>,
+    /// Columns of norms, pointwise and jagged operators and lookups.
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+    /// Rows of the table of lookups.
+    #[arg(long, value_name = "N")]
+    table: Option<usize>,
+    /// Let dropout act.
+    #[arg(long)]
+    train: bool,
+    /// Let the norm's gate and input come before its result.
+    #[arg(long)]
+    concat: bool,
+    /// Put an activation and a residual behind the product.
+    #[arg(long)]
+    epilogue: bool,
+    /// Compute the gradients of all inputs and parameters as well.
+    #[arg(long)]
+    backward: bool,
+    /// Type of inputs, weights and results.
+    #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
+    dtype: Option<DType>,
+    /// Type of embedding tables, also int8, int4 or int2 rows with a scale each; that of inputs if left out.
+    #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
+    tables: Option<DType>,
+    /// What lengths, targets and data follow from.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+impl Sizes {
+    /// The standard shape with what was given.
+    pub fn shape(&self) -> Result<Shape, BenchError> {
+        let base = Shape::named(&self.shape)?;
+        Ok(Shape {
+            batch: self.batch.unwrap_or(base.batch),
+            heads: self.heads.unwrap_or(base.heads),
+            attn_dim: self.attn_dim.unwrap_or(base.attn_dim),
+            hidden_dim: self.hidden_dim.or(self.attn_dim).unwrap_or(base.hidden_dim),
+            embedding_dim: self.embedding_dim.unwrap_or(base.embedding_dim),
+            layers: self.layers.unwrap_or(base.layers),
+            max_len: self.max_len.unwrap_or(base.max_len),
+            len_dist: self.len_dist.unwrap_or(base.len_dist),
+            targets: self.targets.unwrap_or(base.targets),
+            window: self.window.unwrap_or(base.window),
+            context: self.context.unwrap_or(base.context),
+            m: self.m.unwrap_or(base.m),
+            k: self.k.unwrap_or(base.k),
+            n: self.n.unwrap_or(base.n),
+            rows: self.rows.unwrap_or(base.rows),
+            width: self.width.unwrap_or(base.width),
+            table: self.table.unwrap_or(base.table),
+            train: self.train || base.train,
+            concat: self.concat || base.concat,
+            epilogue: self.epilogue || base.epilogue,
+            backward: self.backward || base.backward,
+            dtype: self.dtype.unwrap_or(base.dtype),
+            tables: self.tables.or(base.tables),
+            seed: self.seed.unwrap_or(base.seed),
+        })
+    }
+}
+
+fn percent(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|percent: &f64| percent.is_finite() && *percent >= 0.0)
+}
+
+fn threshold(text: &str) -> Result<(Metric, f64), String> {
+    let known = Metric::ALL.map(Metric::name).join(", ");
+    let wrong = || format!("expected METRIC=PERCENT with a metric of {known}");
+    let (name, percent) = text.split_once('=').ok_or_else(wrong)?;
+    let metric = Metric::ALL.into_iter().find(|metric| metric.name() == name).ok_or_else(wrong)?;
+    Ok((metric, self::percent(percent).ok_or_else(wrong)? / 100.0))
+}
+
+fn operators() -> String {
+    let lines = rewire_measure::operators().map(|(name, about)| format!("  {name:<18}{about}\n"));
+    format!("Operators and modules:\n{}", lines.collect::<String>())
+}

@@ -1,0 +1,264 @@
+//! The command line.
+
+mod graph;
+mod measure;
+mod model;
+
+pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
+pub use measure::{Bench, Profile, Sizes, Tune};
+pub use model::{Placement, Stored, Weights};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Parser, Subcommand};
+use rewire::Kernel;
+use rewire::graph_rewrite::emit::Tuning;
+use rewire::rank::Embedded;
+use rewire_measure::MOST_SECONDS;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+
+/// Ranks candidates with fused kernels on a GPU or the CPU.
+#[derive(Debug, Parser)]
+#[command(name = "rewire", version, propagate_version = true)]
+pub struct Args {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Common {
+    /// What runs the kernels: auto takes a hardware GPU, wgpu any adapter, cpu none.
+    #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
+          value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
+    pub kernel: Kernel,
+    /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it.
+    #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
+    pub adapter: Option<String>,
+    /// Print one JSON object a line.
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Lists adapters and the CPU, and what `auto` takes.
+    Devices,
+    /// Ranks candidates for users by their histories.
+    Rank(Rank),
+    /// Writes the scores of all candidates of a file as a table.
+    Predict(Predict),
+    /// Trains a ranking model on what became of candidates.
+    Train(Train),
+    /// Writes a model as one file that starts at once.
+    Package(Package),
+    /// Replays golden cases and compares the results.
+    Verify(Verify),
+    /// Times operators, modules and models against the ceilings of the device.
+    Bench(Box<Bench>),
+    /// Measures the tunings of the kernels of operators, modules and models on the adapter, and keeps the fastest for later runs.
+    Tune(Box<Tune>),
+    /// Writes a Chrome trace of a run: what the host did, and every kernel by module.
+    Profile(Box<Profile>),
+    /// Draws the graph of a model or golden case.
+    Graph(Graph),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Rank {
+    /// Folder with config.json and model.safetensors, or a package; the model in the program if left out.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+    /// JSON Lines or Parquet, `-` for JSON Lines from stdin; the data in the program if left out.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Candidates to print for a user.
+    #[arg(long, value_name = "K", default_value_t = 10)]
+    pub top: usize,
+    /// Choices for all kernels: a list such as split_sums=true.
+    #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
+    pub tuning: Tuning,
+    #[command(flatten)]
+    pub stored: Stored,
+    #[command(flatten)]
+    pub placement: Placement,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Predict {
+    /// Folder with config.json and model.safetensors, or a package; the model in the program if left out.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+    /// JSON Lines, CSV or Parquet, by its ending, `-` for JSON Lines from stdin; the data in the program if left out.
+    #[arg(long, value_name = "IN")]
+    pub data: Option<PathBuf>,
+    /// The file to write, whose ending says the format: .jsonl, .csv or .parquet. A row a candidate, in the order of the input.
+    #[arg(long, value_name = "OUT")]
+    pub out: PathBuf,
+    /// Columns of the input to carry along: a value a user, or a list with a value a candidate.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub columns: Vec<String>,
+    /// Users, events and candidates to compute together; found by itself if left out. Changes no score.
+    #[arg(long, value_name = "N")]
+    pub batch: Option<NonZeroUsize>,
+    /// Write vectors in place of scores: of users, or of candidates.
+    #[arg(long, value_name = "OF", value_parser = PossibleValuesParser::new(["users", "items"]).map(|text| embedded(&text)))]
+    pub embeddings: Option<Embedded>,
+    /// Write the items of a catalogue that suit users best, by a matching model: the candidates of a file of requests.
+    #[arg(long, value_name = "FILE", conflicts_with = "embeddings")]
+    pub items: Option<PathBuf>,
+    /// Items of the catalogue for a user.
+    #[arg(long, value_name = "K", default_value = "10", requires = "items")]
+    pub top: NonZeroUsize,
+    /// Go on where a run was that was killed, with the same model, data and options; begin, if there was none.
+    #[arg(long)]
+    pub resume: bool,
+    /// Write rows that are no requests there, as JSON Lines with the reason, and go on; without it the first one ends the run.
+    #[arg(long, value_name = "FILE")]
+    pub rejects: Option<PathBuf>,
+    /// Rows after which what is written is made durable, at least every ten seconds: what --resume goes on from, and the row
+    /// groups of Parquet.
+    #[arg(long, value_name = "ROWS", default_value = "65536")]
+    pub save_every: NonZeroU64,
+    /// What stands between the values of a list in a field of CSV.
+    #[arg(long, value_name = "C", default_value = ";", value_parser = ascii)]
+    pub list_separator: u8,
+    #[command(flatten)]
+    pub stored: Stored,
+    #[command(flatten)]
+    pub placement: Placement,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Train {
+    /// Folder with config.json, and model.safetensors to begin with, if it is there, or a package; the model in the program, from
+    /// scratch, if left out.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+    /// Users with labels: JSON Lines or Parquet; the data in the program if left out. May be given several times.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub data: Vec<PathBuf>,
+    /// How to train, JSON; as the program trains its own model if left out.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The folder to write: a model, and what --resume goes on from.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Users with labels to rank after every epoch and at the end; those of the training, at the end alone, if left out.
+    #[arg(long, value_name = "FILE")]
+    pub eval: Option<PathBuf>,
+    /// Go on where the training that wrote the folder was.
+    #[arg(long)]
+    pub resume: bool,
+    /// Begin with parameters drawn anew, though the model has some.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Bytes that the tensors of a step may take: what does not fit is computed again. As `memory_limit` of the configuration,
+    /// which it replaces.
+    #[arg(long, value_name = "BYTES")]
+    pub memory_limit: Option<NonZeroU64>,
+    /// Steps after which the folder is written, beside the end of every epoch.
+    #[arg(long, value_name = "STEPS", default_value = "1000")]
+    pub save_every: NonZeroU64,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Package {
+    /// Model folder, or a package to make another of; the model in the program if left out.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<PathBuf>,
+    /// The file to write.
+    #[arg(long, value_name = "FILE", required_unless_present = "check")]
+    pub out: Option<PathBuf>,
+    /// Read all of the package --model and of the file with its tables, say whether they are as they were written, and write nothing.
+    #[arg(long, requires = "model", conflicts_with = "out")]
+    pub check: bool,
+    #[command(flatten)]
+    pub stored: Stored,
+    /// Put embedding tables into a file of this name beside the package, which several packages may share: it stays as it is where
+    /// it holds the same tables already, and is an error where it holds others.
+    #[arg(long, value_name = "NAME", value_parser = file_name)]
+    pub tables_file: Option<String>,
+    /// A device that the package is for beside the baseline: an adapter as for --adapter, or a file of JSON that tells what it
+    /// offers. May be given several times.
+    #[arg(long = "for", value_name = "ADAPTER")]
+    pub devices: Vec<String>,
+    /// Measure the tunings of the kernels first, on the adapters that --for names, with the users of a file: the first one alone,
+    /// and those that follow together. Without it the package has what was measured before.
+    #[arg(long, value_name = "FILE", requires = "devices")]
+    pub tune: Option<PathBuf>,
+    /// Seconds that an adapter is measured for, twice, or longer where every candidate needs it for a few runs.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds, requires = "tune")]
+    pub seconds: f64,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Verify {
+    /// Golden cases, or folders of them.
+    #[arg(required_unless_present = "against", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Write what was computed to DIR/<op>/<case>.safetensors.
+    #[arg(long, value_name = "DIR")]
+    pub save: Option<PathBuf>,
+    /// Compute and compare gradients as well.
+    #[arg(long)]
+    pub backward: bool,
+    /// Tile sizes for all kernels: a list such as rows=64,columns=32.
+    #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
+    pub tuning: Tuning,
+    /// Replay every case with each tuning that is worth a measurement, forced in turn: a line a case and variant.
+    #[arg(long, conflicts_with_all = ["save", "tuning"])]
+    pub variants: bool,
+    #[command(flatten)]
+    pub models: Models,
+}
+
+/// Two models whose scores are compared.
+#[derive(Debug, clap::Args)]
+pub struct Models {
+    /// Compare a model's logits with those of this folder or package, instead of golden cases.
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["paths", "save", "backward", "variants"])]
+    pub against: Option<PathBuf>,
+    /// The model that is compared, a folder or a package; the model in the program if left out.
+    #[arg(long, value_name = "MODEL", requires = "against")]
+    pub model: Option<PathBuf>,
+    /// Users to compare over, with labels or without: JSON Lines or Parquet; the data in the program if left out.
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub data: Option<PathBuf>,
+    #[command(flatten)]
+    pub stored: Stored,
+    #[command(flatten)]
+    pub weights: Weights,
+}
+
+fn embedded(text: &str) -> Embedded {
+    if text == "users" { Embedded::Users } else { Embedded::Items }
+}
+
+/// An ASCII character that is no part of a number or of CSV itself.
+fn ascii(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii() && !byte.is_ascii_alphanumeric() && !b"+-.\"\r\n".contains(byte) => Ok(*byte),
+        _ => Err("expected one ASCII character that is no part of a number, such as ; or |".to_owned()),
+    }
+}
+
+/// The name of a file in a folder that is told elsewhere.
+fn file_name(text: &str) -> Result<String, String> {
+    match std::path::Path::new(text).file_name() {
+        Some(name) if name == text => Ok(text.to_owned()),
+        _ => Err("expected the name of a file, without a folder".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=MOST_SECONDS).contains(seconds));
+    seconds.ok_or_else(|| format!("expected a number from 0 to {MOST_SECONDS}"))
+}

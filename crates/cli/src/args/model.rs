@@ -1,0 +1,94 @@
+//! How a model is taken: how it is stored, and where its parameters lie.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use rewire::Tables;
+use rewire::graph::DType;
+use rewire::rank::{CacheOptions, Precision, RankOptions};
+
+/// Where parameters lie.
+#[derive(Debug, clap::Args)]
+pub struct Placement {
+    /// Where embedding tables lie: on the device, on the host, which hands looked-up rows to the kernels, or auto: on the host
+    /// where they exceed what parameters may take.
+    #[arg(long, default_value = "auto", value_name = "PLACE",
+          value_parser = PossibleValuesParser::new(["auto", "device", "host"]).try_map(|text| text.parse::<Tables>()))]
+    pub tables_on: Tables,
+    /// Bytes that parameters may take together; three quarters of the device's memory, or what the host has left, if left out.
+    #[arg(long, value_name = "BYTES")]
+    pub parameter_bytes: Option<u64>,
+}
+
+impl Placement {
+    /// The options of a model that is placed so.
+    pub fn of_model(&self) -> RankOptions {
+        RankOptions { tables: self.tables_on, parameter_bytes: self.parameter_bytes, ..RankOptions::default() }
+    }
+}
+
+/// How the floats of a model are stored.
+#[derive(Debug, clap::Args)]
+pub struct Stored {
+    /// Storage of weights: f32, f16 or bf16, or matrices as int8 rows with a scale each; as the model has them if left out.
+    #[arg(long, env = "REWIRE_DTYPE", value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(["f32", "f16", "bf16", "int8"]).try_map(|text| storage(&text)))]
+    pub dtype: Option<DType>,
+    /// Storage of embedding tables: f32, f16 or bf16, or int8, int4 or int2 rows with a scale each; that of weights if left out.
+    #[arg(long, env = "REWIRE_TABLES", value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
+    pub tables: Option<DType>,
+    /// Storage of values between kernels: f32, f16 or bf16; f32 if left out, or as the package has them.
+    #[arg(long, env = "REWIRE_ACTIVATIONS", value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
+    pub activations: Option<DType>,
+    /// What sums of products are kept in: f32; f16, of halves on matrix hardware; or i32, by int8 weights without matrix hardware, with
+    /// values rounded to 8 bits. f32 if left out, or as the package has them.
+    #[arg(long, env = "REWIRE_SUMS", value_name = "DTYPE",
+          value_parser = PossibleValuesParser::new(["f32", "f16", "i32"]).try_map(|text| dtype(&text)))]
+    pub sums: Option<DType>,
+    /// Storage of a history's keys and values, f32 or f16; as the package has them in one.
+    #[arg(long, env = "REWIRE_CACHE", value_name = "DTYPE", default_value = "f32",
+          value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| dtype(&text)))]
+    pub cache: DType,
+}
+
+/// Types that tables are stored in.
+pub(super) const TABLES: [&str; 6] = ["f32", "f16", "bf16", "int8", "int4", "int2"];
+
+impl Stored {
+    pub fn precision(&self) -> Precision {
+        let (tables, sums) = (self.tables.or(self.dtype), self.sums);
+        Precision { tables, weights: self.dtype, activations: self.activations, sums }
+    }
+
+    pub fn cache(&self) -> CacheOptions {
+        CacheOptions { dtype: self.cache }
+    }
+}
+
+/// How a model folder is taken.
+#[derive(Debug, clap::Args)]
+pub struct Weights {
+    /// Take weights that hold tensors which the model of the configuration does not read.
+    #[arg(long)]
+    pub allow_unread: bool,
+}
+
+/// Names of the types that floats are stored in.
+pub(super) fn dtypes() -> impl Iterator<Item = &'static str> {
+    let stored = |dtype: &DType| dtype.is_float() && dtype.format().is_written();
+    DType::ALL.into_iter().filter(stored).map(|dtype| dtype.format().name)
+}
+
+pub(super) fn dtype(text: &str) -> Result<DType, String> {
+    DType::named(text).ok_or_else(|| "expected a storage type".to_owned())
+}
+
+/// The storage type of parameters that is meant by a name.
+pub(super) fn storage(text: &str) -> Result<DType, String> {
+    match text {
+        "int8" => Ok(DType::Rows8),
+        "int4" => Ok(DType::Rows4),
+        "int2" => Ok(DType::Rows2),
+        name => dtype(name),
+    }
+}
