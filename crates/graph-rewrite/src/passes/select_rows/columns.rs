@@ -17,14 +17,14 @@ pub(super) fn split(graph: &Graph, selections: &BTreeSet<NodeId>, machine: &Mach
         };
         for id in slices {
             let Some(slice) = split.op::<Slice>(id).cloned() else { continue };
-            let columns = columns(&mut split, &chain, &slice)?;
-            split.replace_except(Value { node: id, port: 0 }, columns, &[]);
+            if let Some(columns) = columns(&mut split, &chain, &slice)? {
+                split.replace_except(Value { node: id, port: 0 }, columns, &[]);
+            }
         }
     }
 }
 
-/// The operators from a value down to the product that it is computed from, column by column, and the slices of columns that read it: some
-/// at all rows, and some at fewer.
+/// The chain of a value, and the slices of columns that read it: some at all rows, and some at fewer.
 fn divided(
     graph: &Graph,
     live: &HashSet<NodeId>,
@@ -57,6 +57,7 @@ fn columns_count(graph: &Graph, product: NodeId, width: usize) -> Option<Count> 
     Some(Count { written, products, ..Count::default() })
 }
 
+/// The operators from a value down to the product that it is computed from, each of which is read by the one above alone.
 fn chain(graph: &Graph, live: &HashSet<NodeId>, last: NodeId) -> Option<Vec<NodeId>> {
     let mut chain = vec![last];
     let shape = |node: NodeId| graph.ty(Value { node, port: 0 }).map(|ty| &ty.shape);
@@ -82,7 +83,7 @@ fn chain(graph: &Graph, live: &HashSet<NodeId>, last: NodeId) -> Option<Vec<Node
 }
 
 /// Some columns of the result of a chain.
-fn columns(graph: &mut Graph, chain: &[NodeId], slice: &Slice) -> Result<Value, GraphError> {
+fn columns(graph: &mut Graph, chain: &[NodeId], slice: &Slice) -> Result<Option<Value>, GraphError> {
     let mut below: Option<(NodeId, Value)> = None;
     for &id in chain.iter().rev() {
         let width = graph.ty(Value { node: id, port: 0 }).and_then(|ty| ty.shape.get(1)).cloned();
@@ -108,6 +109,5 @@ fn columns(graph: &mut Graph, chain: &[NodeId], slice: &Slice) -> Result<Value, 
             below = Some((id, Value { node: graph.add_instead(&node, node.op.clone(), &operands)?, port: 0 }));
         }
     }
-    let value = chain.first().map(|&node| Value { node, port: 0 });
-    below.map(|(_, value)| value).or(value).ok_or(GraphError::Cycle { node: "a product".to_owned() })
+    Ok(below.map(|(_, columns)| columns))
 }
