@@ -6,6 +6,7 @@ use rewire_graph::SharedBytes;
 use rewire_runtime::hash;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+#[cfg(feature = "files")]
 use twox_hash::XxHash3_128;
 
 /// Bytes of the number that a safetensors file begins with: those of its header.
