@@ -65,6 +65,9 @@ impl Pass for SelectRows {
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph(self.name(), source);
         let all = selections(graph);
+        if all.is_empty() {
+            return Ok(graph.clone());
+        }
         let split = columns::split(graph, &all, context.machine()).map_err(failed)?;
         let mut chosen = Read::of(&split, &all).map_err(failed)?.paying(&split);
         chosen.retain(|&id| context.permits(self.name(), graph, id));

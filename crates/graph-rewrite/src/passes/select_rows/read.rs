@@ -62,11 +62,7 @@ impl Read {
         let selections: HashSet<&Selection> = self.selections.values().map(|(_, selection)| selection).collect();
         for selection in selections {
             for &id in order.iter().filter(|&&id| is_scores(graph, id)) {
-                let known = |operand: &Operand| match operand {
-                    Operand::Rows(x) if is_scores(graph, x.node) => movable.contains(&(x.node, selection.clone())),
-                    _ => true,
-                };
-                if moved(graph, id, selection).is_some_and(|moved| moved.operands.iter().all(known)) {
+                if moved(graph, id, selection).is_some_and(|moved| reads(graph, &moved, selection, &movable)) {
                     movable.insert((id, selection.clone()));
                 }
             }
@@ -78,15 +74,11 @@ impl Read {
     fn visit(&mut self, graph: &Graph, id: NodeId, scores: &HashSet<(NodeId, Selection)>) {
         let value = Value { node: id, port: 0 };
         for selection in self.rows.get(&value).cloned().unwrap_or_default() {
-            let is_known = |operand: &Operand| match operand {
-                Operand::Rows(x) if is_scores(graph, x.node) => scores.contains(&(x.node, selection.clone())),
-                _ => true,
-            };
             let is_light = is_light(graph, id) && !self.epilogues.contains(&id);
             let is_prologue = is_light && self.prologues.contains(&(value, selection.clone()));
             // Pairs are computed anew wherever they are read.
             let is_free = is_scores(graph, id) || is_prologue || self.some_rows(value).is_some();
-            let moved = moved(graph, id, &selection).filter(|moved| is_free && moved.operands.iter().all(is_known));
+            let moved = moved(graph, id, &selection).filter(|moved| is_free && reads(graph, moved, &selection, scores));
             match moved {
                 Some(moved) => {
                     for operand in &moved.operands {
@@ -122,6 +114,14 @@ impl Read {
             }
         }
     }
+}
+
+/// True if the pairs that an operator reads are there for the rows that it computes.
+fn reads(graph: &Graph, moved: &Moved, selection: &Selection, scores: &HashSet<(NodeId, Selection)>) -> bool {
+    moved.operands.iter().all(|operand| match operand {
+        Operand::Rows(x) if is_scores(graph, x.node) => scores.contains(&(x.node, selection.clone())),
+        _ => true,
+    })
 }
 
 fn is_scores(graph: &Graph, id: NodeId) -> bool {
