@@ -48,6 +48,24 @@ impl Tuning {
         tunings.filter(|tuning| differs(tuning)).collect()
     }
 
+    /// Threads of a workgroup with so many groups of columns and rows each.
+    pub(super) fn per_thread(groups: &[u32], rows: &[u32]) -> Vec<Self> {
+        let shares = groups.iter().flat_map(|groups| rows.iter().map(move |rows| (Some(*groups), Some(*rows))));
+        let tuning = |(groups_per_thread, rows_per_thread)| {
+            let of_threads =
+                move |threads| Self { threads: Some(threads), groups_per_thread, rows_per_thread, ..Self::default() };
+            [64, 128, 256].map(of_threads)
+        };
+        shares.flat_map(tuning).collect()
+    }
+
+    /// True where nothing is said of a thread's share, and results have so many elements.
+    pub(super) fn is_for_many(&self, extents: &[Dim], many: u64, size: &dyn Fn(&Dim) -> Option<u64>) -> bool {
+        let elements = extents.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
+        let set = [self.threads, self.groups_per_thread, self.rows_per_thread];
+        set.iter().all(Option::is_none) && elements.is_some_and(|elements| elements >= many)
+    }
+
     /// This tuning with the choice between cooperative matrices and multiply-adds made, where a kernel has both.
     #[must_use]
     pub fn of_family(self, computation: &Computation, target: &Target) -> Self {

@@ -106,28 +106,17 @@ impl Scheduled for Fold<'_> {
         if self.index.is_some() {
             return vec![];
         }
-        let (groups, rows): (&[u32], &[u32]) = if self.looks_up() { (&[1, 2, 4], &[2, 4, 8]) } else { (&[1], &[1, 4]) };
-        let mut tunings = vec![];
-        for (&groups, &rows) in groups.iter().flat_map(|groups| rows.iter().map(move |rows| (groups, rows))) {
-            tunings.extend([64, 128, 256].map(|threads| Tuning {
-                threads: Some(threads),
-                groups_per_thread: Some(groups),
-                rows_per_thread: Some(rows),
-                ..Tuning::default()
-            }));
+        match self.looks_up() {
+            true => Tuning::per_thread(&[1, 2, 4], &[2, 4, 8]),
+            false => Tuning::per_thread(&[1], &[1, 2, 4]),
         }
-        tunings
     }
 
     /// Threads that are many take more columns of fewer rows that ids name.
     fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        let set = [tuning.threads, tuning.groups_per_thread, tuning.rows_per_thread];
-        let elements = self.extents.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
-        let many = elements.is_some_and(|elements| elements >= MANY_ELEMENTS);
-        match many && self.looks_up() && !target.software && set.iter().all(Option::is_none) {
-            true => Tuning { groups_per_thread: Some(2), rows_per_thread: Some(2), ..tuning },
-            false => tuning,
-        }
+        let wide = Tuning { groups_per_thread: Some(2), rows_per_thread: Some(2), ..tuning };
+        let is_wide = self.looks_up() && !target.software && tuning.is_for_many(&self.extents, MANY_ELEMENTS, size);
+        if is_wide { wide } else { tuning }
     }
 }
 

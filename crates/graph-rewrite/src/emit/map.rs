@@ -97,28 +97,13 @@ impl Scheduled for Map<'_> {
     }
 
     fn candidates(&self, _: &Target, _: &Tuning) -> Vec<Tuning> {
-        let rows: &[u32] = if self.looks_up() { &[1, 2, 4] } else { &[1] };
-        let mut tunings = vec![];
-        for (&rows, groups) in rows.iter().flat_map(|rows| [1, 2, 4].map(|groups| (rows, groups))) {
-            tunings.extend([64, 128, 256].map(|threads| Tuning {
-                threads: Some(threads),
-                groups_per_thread: Some(groups),
-                rows_per_thread: Some(rows),
-                ..Tuning::default()
-            }));
-        }
-        tunings
+        Tuning::per_thread(&[1, 2, 4], if self.looks_up() { &[1, 2, 4] } else { &[1] })
     }
 
     /// A thread of many looks up two rows, so that their loads run together.
     fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        let set = [tuning.threads, tuning.groups_per_thread, tuning.rows_per_thread];
-        let elements = self.extents.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
-        let many = elements.is_some_and(|elements| elements >= MANY_ELEMENTS);
-        match many && self.looks_up() && !target.software && set.iter().all(Option::is_none) {
-            true => Tuning { rows_per_thread: Some(2), ..tuning },
-            false => tuning,
-        }
+        let is_wide = self.looks_up() && !target.software && tuning.is_for_many(&self.extents, MANY_ELEMENTS, size);
+        if is_wide { Tuning { rows_per_thread: Some(2), ..tuning } } else { tuning }
     }
 }
 
