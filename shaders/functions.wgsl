@@ -133,6 +133,21 @@ fn u64_div(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
         return vec2<u32>((q1 << 16u) | (n0 / d), (q3 << 16u) | q2);
     }
     var quotient = vec2<u32>(0u, 0u);
+    if (b.y == 0u && b.x < 0x1000000u) {
+        // Eight digits of 8 bits.
+        var left = 0u;
+        for (var shift = 32u; shift > 0u; shift -= 8u) {
+            let n = (left << 8u) | ((a.y >> (shift - 8u)) & 0xffu);
+            quotient.y = (quotient.y << 8u) | (n / b.x);
+            left = n % b.x;
+        }
+        for (var shift = 32u; shift > 0u; shift -= 8u) {
+            let n = (left << 8u) | ((a.x >> (shift - 8u)) & 0xffu);
+            quotient.x = (quotient.x << 8u) | (n / b.x);
+            left = n % b.x;
+        }
+        return quotient;
+    }
     var rest = vec2<u32>(0u, 0u);
     for (var bit = 0u; bit < 64u; bit++) {
         let position = 63u - bit;

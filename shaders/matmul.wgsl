@@ -106,7 +106,9 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% endfor %}{% endfor %}
 {% endmacro %}
 {% macro fetch_both(k0) %}
+{% if not left_in_turn %}
 {{ fetch("next_left", "left", left_along_rows, tile_m, tile_k, "m0", k0, "rows", "depth", left_more) -}}
+{% endif %}
 {{ fetch("next_right", "right", right_along_rows, tile_k, tile_n, k0, "n0", "depth", "columns", "") -}}
 {% endmacro %}
 {% include "workgroup.wgsl" %}
@@ -140,7 +142,9 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% for n in range((left_items + threads - 1) // threads if integers else 0) %}
     var row_sum{{ n }} = 0;
 {% endfor %}
+{% if not left_in_turn %}
 {{ declare("next_left", left_along_rows, tile_m, tile_k) -}}
+{% endif %}
 {{ declare("next_right", right_along_rows, tile_k, tile_n) -}}
 {% if ahead %}
 {{ fetch_both("0") -}}
@@ -152,7 +156,20 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% for n in range((left_items + threads - 1) // threads if integers else 0) %}{% for c in ["x", "y", "z", "w"] %}
         row_sum{{ n }} += dot4I8Packed(next_left{{ n }}_0.{{ c }}, 0x01010101u);
 {% endfor %}{% endfor %}
+{% if left_in_turn %}
+        // Computed at one place of the shader, since compilers copy it to each.
+        for (var item = local; item < {{ left_items }}; item += THREADS) {
+            let row = item / {{ tile_k // 4 }};
+            let column = k0 + (item % {{ tile_k // 4 }}) * 4;
+            var element = {{ zero }};
+            if (m0 + row < rows && column < depth) {
+                element = left({{ batch }}m0 + row, column{{ left_more }});
+            }
+            left_tile[item] = element;
+        }
+{% else %}
 {{ put("next_left", "left_tile", left_along_rows, tile_m, tile_k) -}}
+{% endif %}
 {{ put("next_right", "right_tile", right_along_rows, tile_k, tile_n) -}}
         workgroupBarrier();
 {% if ahead %}

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 const COUNT: usize = 40;
 const I32S: [i32; 14] =
     [i32::MIN, i32::MIN + 1, i32::MAX, i32::MAX - 1, -1, 0, 1, 2, -7, 46_341, -65_536, 1 << 30, 25, -2_147_483_520];
-const I64S: [i64; 14] = [
+const I64S: [i64; 19] = [
     i64::MIN,
     i64::MIN + 1,
     i64::MAX,
@@ -28,6 +28,11 @@ const I64S: [i64; 14] = [
     i32::MIN as i64,
     0x1234_5678_9abc_def1,
     1 << 62,
+    3600,
+    -86_400,
+    (1 << 24) - 1,
+    1 << 24,
+    0xffff,
 ];
 const F32S: [f32; 14] = [
     3e9,
@@ -209,7 +214,7 @@ fn step(noise: &mut Noise, known: &[Known]) -> Option<Known> {
                     (i64::from(value), Values::I32(vec![value; COUNT]))
                 }
                 Values::I64(_) => {
-                    let value = I64S[noise.below(0, 14) as usize];
+                    let value = I64S[noise.below(0, I64S.len() as i64) as usize];
                     (value, Values::I64(vec![value; COUNT]))
                 }
                 _ => return None,
@@ -227,7 +232,7 @@ fn step(noise: &mut Noise, known: &[Known]) -> Option<Known> {
 /// The inputs of a program.
 fn inputs(noise: &mut Noise) -> Vec<(&'static str, Values)> {
     let mut of = |n: usize| (0..COUNT).map(|_| noise.below(0, n as i64) as usize).collect::<Vec<_>>();
-    let (a, b, c, d, e) = (of(14), of(14), of(14), of(14), of(14));
+    let (a, b, c, d, e) = (of(I32S.len()), of(I32S.len()), of(I64S.len()), of(I64S.len()), of(F32S.len()));
     vec![
         ("a", Values::I32(a.into_iter().map(|n| I32S[n]).collect())),
         ("b", Values::I32(b.into_iter().map(|n| I32S[n]).collect())),

@@ -1,6 +1,7 @@
 //! Compiled kernels that stay on disk from one process to the next.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
+use rewire_graph_rewrite::emit::Target;
 use rewire_runtime::{Gpu, ModelOptions, PipelineStore, Session, wgpu};
 use rewire_tests::backend::{Tensors, gpu, load, on, run};
 use std::path::{Path, PathBuf};
@@ -40,9 +41,14 @@ impl Folder {
         Self(std::env::temp_dir().join(format!("rewire-pipelines-{name}-{}", std::process::id())))
     }
 
+    /// All but that of the device.
     fn files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.0).into_iter().flatten();
-        entries.map(|entry| entry.unwrap().path()).collect()
+        entries.map(|entry| entry.unwrap().path()).filter(|path| *path != self.target()).collect()
+    }
+
+    fn target(&self) -> PathBuf {
+        self.0.join("target.json")
     }
 }
 
@@ -63,12 +69,15 @@ fn kernels_come_from_the_file() {
         return;
     };
     let kept = std::fs::read(file).unwrap();
+    let target: Target = serde_json::from_slice(&std::fs::read(folder.target()).unwrap()).unwrap();
+    assert_eq!(target, *gpu.target());
     assert_eq!(result(&gpu, &folder.0), expected);
     assert_eq!(folder.files(), std::slice::from_ref(file), "no other file is left");
 
     let mut damaged = kept.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
+    std::fs::write(folder.target(), "{").unwrap();
     for content in [&damaged[..], &kept[..kept.len() - 1], &kept[..5], b"", b"of someone else's making"] {
         std::fs::write(file, content).unwrap();
         assert_eq!(result(&gpu, &folder.0), expected, "{} bytes", content.len());
@@ -94,6 +103,7 @@ fn results_do_not_wait_for_the_file() {
     });
     drop(session);
     assert_eq!(folder.files().len(), 1);
+    assert!(folder.target().exists());
 }
 
 #[test]

@@ -34,10 +34,12 @@ pub use requests::{InputError, Requests, open};
 /// Runs the program on the arguments of the process. Whether it began with an open standard output, only the process knows.
 pub fn main(stdout_is_open: bool) -> ExitCode {
     let begun = Instant::now();
-    log::to_stderr();
     let mut output = Output::stdout(stdout_is_open);
     let (result, code) = match Args::try_parse() {
-        Ok(args) => (run(&args, begun, &mut output), ExitCode::SUCCESS),
+        Ok(args) => {
+            log::to_stderr(args.common.verbose.then_some(begun));
+            (run(&args, begun, &mut output), ExitCode::SUCCESS)
+        }
         Err(message) => usage(&message, &mut output),
     };
     match result.and_then(|()| Ok(output.flush()?)) {

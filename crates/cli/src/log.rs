@@ -2,6 +2,7 @@
 
 use std::fmt::{Debug, Display, Write as _};
 use std::io::{self, Write as _};
+use std::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -14,14 +15,17 @@ pub fn say(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-struct Stderr;
+struct Stderr {
+    /// When the program began, where messages at `debug` are wanted too, with the time.
+    verbose_since: Option<Instant>,
+}
 
 struct Message(String);
 
-/// Prints messages from `info` up, one a line. Other crates are heard from `warn` up.
-pub fn to_stderr() {
+/// Prints messages from `info` up, one a line, or from `debug` up with the time since the program began. Other crates are heard at `error`.
+pub fn to_stderr(verbose_since: Option<Instant>) {
     // Fails only if a subscriber is set already, and then that one prints.
-    let _ = tracing::subscriber::set_global_default(Stderr);
+    let _ = tracing::subscriber::set_global_default(Stderr { verbose_since });
 }
 
 impl Visit for Message {
@@ -37,15 +41,19 @@ impl Visit for Message {
 impl Subscriber for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let own = metadata.target().starts_with("rewire");
-        *metadata.level() <= if own { Level::INFO } else { Level::ERROR }
+        let lowest = if self.verbose_since.is_some() { Level::DEBUG } else { Level::INFO };
+        *metadata.level() <= if own { lowest } else { Level::ERROR }
     }
 
     fn event(&self, event: &Event<'_>) {
         let mut message = Message(String::new());
         event.record(&mut message);
         let level = event.metadata().level();
+        if let Some(begun) = self.verbose_since {
+            message.0.insert_str(0, &format!("{:9.4} s  ", begun.elapsed().as_secs_f64()));
+        }
         match *level {
-            Level::INFO => say(message.0),
+            Level::INFO | Level::DEBUG => say(message.0),
             _ => say(format_args!("{}: {}", level.as_str().to_lowercase(), message.0)),
         }
     }

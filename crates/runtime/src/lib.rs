@@ -28,6 +28,7 @@ mod parallel;
 mod session;
 #[cfg(feature = "files")]
 mod store;
+mod timing;
 mod tuning;
 
 pub use device::{

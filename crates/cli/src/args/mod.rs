@@ -39,6 +39,9 @@ pub struct Common {
     /// Print one JSON object a line.
     #[arg(long, global = true)]
     pub json: bool,
+    /// Say on stderr what takes how long, with the seconds since the start.
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -18,7 +18,7 @@ pub(crate) use graph::bytes;
 pub use graph::{kernels, operators, traffic};
 pub use machine::Machine;
 pub use sizes::{ASSUMED_ROWS, ASSUMED_SAMPLES, Sizes};
-pub(crate) use tally::Tally;
+pub(crate) use tally::{Tally, operations};
 
 use serde::{Deserialize, Serialize};
 use std::iter::Sum;

@@ -39,7 +39,7 @@ impl<'a> Tally<'a> {
             }
             if dag.coords(id) != 0 || dag.values(id) != 0 {
                 let times = points.saturating_mul(domain.times);
-                self.operations(times.saturating_mul(operations(dag, id)));
+                self.operations(times.saturating_mul(own_operations(dag, id)));
             }
         }
     }
@@ -85,8 +85,13 @@ impl<'a> Tally<'a> {
     }
 }
 
+/// Operations of an expression, each of those that it stands on once.
+pub(crate) fn operations(dag: &Dag, root: ExprId) -> u64 {
+    dag.reachable(&[root]).into_iter().map(|id| own_operations(dag, id)).fold(0, u64::saturating_add)
+}
+
 /// Operations of an expression, without its operands. Indices, conversions and truth values are free.
-fn operations(dag: &Dag, id: ExprId) -> u64 {
+fn own_operations(dag: &Dag, id: ExprId) -> u64 {
     let arithmetic = |scalar: Scalar| u64::from(matches!(scalar, Scalar::F32 | Scalar::I64));
     match *dag.expr(id) {
         Expr::Unary(op, a) => op.declaration().cost * arithmetic(dag.scalar(a)),

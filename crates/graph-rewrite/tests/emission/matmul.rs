@@ -50,6 +50,31 @@ fn dense_products_of_odd_sizes() {
 }
 
 #[test]
+fn a_factor_of_many_operations_is_computed_at_one_place() {
+    let (m, n, k) = (Dim::from(70), Dim::from(33), Dim::from(25));
+    for functions in [1, 5] {
+        let mut b = Build::default();
+        let (x, w) =
+            (b.operand(DType::F32, vec![m.clone(), k.clone()]), b.operand(DType::F32, vec![k.clone(), n.clone()]));
+        let (row, column, depth) = (b.coord(0, &m), b.coord(1, &n), b.coord(2, &k));
+        let x = b.load(x, &[row, depth]);
+        let left = (0..functions).fold(x, |x, _| b.body.dag.unary(UnaryOp::Sin, x));
+        let right = b.load(w, &[depth, column]);
+        let sum = b.body.dag.value(0, Scalar::F32);
+        let outputs = own(vec![output(DType::F32, vec![m.clone(), n.clone()], vec![row, column], sum)]);
+        let mut axes = Axis::points([m.clone(), n.clone()]);
+        axes.push(Axis::sum(Extent::Dense(k.clone())));
+        let nest = Nest { body: b.body, axes, accumulations: vec![contracted(2, left, right)], outputs };
+        let kernel = Computation::Nest(nest);
+        let hardware = Target { software: false, ..Target::BASELINE };
+        let wgsl = emit(&kernel, &hardware, &Tuning::default()).unwrap().wgsl;
+        let calls = wgsl.matches(" left(m0").count();
+        assert_eq!(calls == 1, functions > 1, "{calls} calls");
+        check("functions", &kernel, &[noise(DType::F32, &[70, 25], 1), noise(DType::F32, &[25, 33], 2)], &[]);
+    }
+}
+
+#[test]
 fn tiles_do_not_change_a_product() {
     for (rows, columns, depth, each) in [(32, 32, 8, 2), (16, 128, 16, 4), (128, 64, 8, 8), (64, 128, 4, 8)] {
         let tuning = Tuning {

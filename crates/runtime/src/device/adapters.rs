@@ -1,6 +1,7 @@
 use super::gpu::target;
 use super::workers::block_on;
 use crate::GpuError;
+use crate::timing::timed_async;
 use rewire_graph_rewrite::emit::Target;
 use serde::Serialize;
 
@@ -125,7 +126,7 @@ pub(super) async fn select(
     filter: Option<&str>,
     allowed: impl Fn(&wgpu::AdapterInfo) -> bool,
 ) -> Result<wgpu::Adapter, GpuError> {
-    let adapters = enumerate().await;
+    let adapters = timed_async("listing adapters", enumerate()).await;
     let wanted = |(index, adapter): &(usize, &wgpu::Adapter)| {
         allowed(&adapter.get_info()) && filter.is_none_or(|filter| describe(*index, adapter).is_meant_by(filter))
     };

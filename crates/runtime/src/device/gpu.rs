@@ -2,13 +2,19 @@ use super::adapters::{self, hardware};
 use super::loss::Loss;
 use super::submit::Submit;
 use super::workers::{Workers, blocks, promise};
+use crate::timing::timed_async;
 use crate::{GpuError, Kernel, block_on};
 use rewire_graph_rewrite::emit::Target;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use web_time::Instant;
 
 /// Bytes of the smallest buffer. Shaders bind whole vectors even of empty tensors.
 pub(crate) const SMALLEST: u64 = 64;
+
+/// How long work is watched before a thread that waits for it sleeps.
+const WATCHED: Duration = Duration::from_micros(250);
 
 /// An open device. Clones share it.
 #[derive(Clone, Debug)]
@@ -147,10 +153,11 @@ impl Gpu {
             // SAFETY: the one experimental feature is that of cooperative matrices. Emitted shaders load and store whole
             // matrices within their workgroup memory, and a self-test goes before their first use.
             experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+            // Blocks of memory that grow with what is asked for: a first one of 128 MiB takes a driver 15 ms.
+            memory_hints: wgpu::MemoryHints::Manual { suballocated_device_memory_block_size: 8 << 20..256 << 20 },
             ..Default::default()
         };
-        let (device, queue) = adapter
-            .request_device(&request)
+        let (device, queue) = timed_async("opening the device", adapter.request_device(&request))
             .await
             .map_err(|error| GpuError::Open { adapter: adapter.get_info().name, reason: error.to_string() })?;
         let gpu = Self::from_device(device, queue).with_matrices_of(adapter);
@@ -344,13 +351,15 @@ impl Gpu {
     /// # Errors
     /// [`GpuError::Lost`] or what else the driver says.
     pub fn wait(&self) -> Result<(), GpuError> {
-        self.poll(wgpu::PollType::wait_indefinitely())?;
+        if !self.watch(|status| status.is_queue_empty())? {
+            self.poll(wgpu::PollType::wait_indefinitely())?;
+        }
         self.alive()
     }
 
     /// Frees what work that is done has used.
     pub(crate) fn collect(&self) -> Result<(), GpuError> {
-        self.poll(wgpu::PollType::Poll)
+        self.poll(wgpu::PollType::Poll).map(drop)
     }
 
     /// [`Gpu::wait`] without blocking: the future sleeps until the work is done.
@@ -373,19 +382,38 @@ impl Gpu {
         if !blocks() || cfg!(target_arch = "wasm32") {
             return self.wait_async().await;
         }
-        self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })?;
+        if !self.watch(|status| status.is_queue_empty())? {
+            self.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })?;
+        }
         self.alive()
     }
 
+    /// Looks again and again for a short time whether work is done, since drivers wake a thread that sleeps 20 us late. True once
+    /// `is_done` is, which may look at what a result's delivery has changed.
+    pub(super) fn watch(&self, is_done: impl Fn(wgpu::PollStatus) -> bool) -> Result<bool, GpuError> {
+        // Software needs the processor for the work.
+        if self.target.software || cfg!(target_arch = "wasm32") {
+            return Ok(false);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < WATCHED {
+            if is_done(self.poll(wgpu::PollType::Poll)?) {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
+    }
+
     /// Waits, or looks whether work is done, and delivers the results of what is.
-    pub(super) fn poll(&self, how: wgpu::PollType) -> Result<(), GpuError> {
+    pub(super) fn poll(&self, how: wgpu::PollType) -> Result<wgpu::PollStatus, GpuError> {
         // `poll` panics where the driver reports a loss.
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
-            Ok(Ok(_)) => self.loss.reason().map_or(Ok(()), |reason| Err(self.lost(reason))),
+            Ok(Ok(status)) => self.loss.reason().map_or(Ok(status), |reason| Err(self.lost(reason))),
             Ok(Err(error)) => Err(self.unread(error)),
             Err(_) => {
                 self.loss.note("the driver failed while waiting");
-                self.alive()
+                self.alive().map(|()| wgpu::PollStatus::Poll)
             }
         }
     }

@@ -99,7 +99,9 @@ impl Shared {
 
     /// Blocks until there is a result; an error if it does not come.
     fn wait(&self, gpu: &Gpu, submission: wgpu::SubmissionIndex) -> Result<(), GpuError> {
-        gpu.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })?;
+        if !gpu.watch(|_| lock(&self.state).result.is_some())? {
+            gpu.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })?;
+        }
         let waiting = self.delivered.wait_timeout_while(lock(&self.state), DELIVERY, |state| state.result.is_none());
         let state = waiting.unwrap_or_else(PoisonError::into_inner).0;
         state

@@ -1,8 +1,8 @@
 //! Kernels that are emitted before the device is known.
 
 use super::load::{ModelOptions, emit_step};
-use crate::Kernel;
 use crate::parallel::map;
+use crate::{Kernel, PipelineStore};
 use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{Plan, Step};
 use std::sync::{Mutex, PoisonError};
@@ -21,13 +21,14 @@ struct Emitted {
 pub(super) struct EmittedAhead(Mutex<Vec<Emitted>>);
 
 impl EmittedAhead {
-    /// Emits the kernels for [`ModelOptions::targets`], side by side.
+    /// Emits the kernels for [`ModelOptions::targets`], or for the latest device of [`ModelOptions::pipelines`], side by side.
     pub fn of(plan: &Plan, options: &ModelOptions) -> Self {
         if options.kernel == Kernel::Cpu {
             return Self::default();
         }
-        let wanted =
-            options.targets.iter().flat_map(|target| plan.steps.iter().enumerate().map(move |at| (target, at)));
+        let latest = options.pipelines.as_ref().filter(|_| options.targets.is_empty()).and_then(PipelineStore::target);
+        let targets = options.targets.iter().chain(&latest);
+        let wanted = targets.flat_map(|target| plan.steps.iter().enumerate().map(move |at| (target, at)));
         let emit = |(target, (position, step)): (&Target, (usize, &Step))| {
             let tuning = options.tuning.of_family(&step.computation, target);
             let kernel = emit_step(position, step, target, &tuning);

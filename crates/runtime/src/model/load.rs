@@ -5,6 +5,7 @@ use super::tables::{Room, Tables, exceeding, may_exceed};
 use super::validate::validate;
 use super::{Model, Parameters, Shared};
 use crate::session::Declared;
+use crate::timing::timed;
 use crate::{DeviceTunings, Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, Windows, emit_with_windows};
@@ -31,7 +32,8 @@ pub struct ModelOptions {
     pub clamp_ids: bool,
     /// Choices of the emitter, for all kernels. A kernel that they do not fit cannot run.
     pub tuning: Tuning,
-    /// What the device probably offers: kernels are emitted for it while the device opens.
+    /// What the device probably offers: kernels are emitted for it while the device opens. What `pipelines` has of the latest
+    /// one, if there is nothing here.
     pub targets: Vec<Target>,
     /// Tunings that were measured, for kernels and sizes that it has some of; used where `tuning` is the default.
     pub tunings: Option<TuningStore>,
@@ -76,28 +78,35 @@ impl Model {
         parameters: impl Parameters,
         options: ModelOptions,
     ) -> Result<Self, E> {
+        let mut parameters = Some(parameters);
         let prepare = || {
-            let plan = build()?;
-            validate(&plan)?;
+            let plan = timed("making the plan", build)?;
+            timed("checking the plan", || validate(&plan))?;
             let is_open = options.tables == Tables::Auto && may_exceed(&plan, options.parameter_bytes);
             let whole = is_open.then(|| plan.clone());
             let tables = if options.tables == Tables::Host { plan.tables() } else { vec![] };
-            let prepared = Prepared::new(plan, &tables, &options)?;
-            let ahead = EmittedAhead::of(&prepared.plan, &options);
-            Ok::<_, E>((whole, prepared, ahead))
+            let prepared = timed("proving the plan", || Prepared::new(plan, &tables, &options))?;
+            let ahead = timed("emitting kernels ahead", || EmittedAhead::of(&prepared.plan, &options));
+            // What stays on the host is not known before the device is.
+            let given = parameters.take_if(|_| whole.is_none());
+            let resident = given.map(|given| prepared.resident(given)).transpose()?;
+            Ok::<_, E>((whole, prepared, ahead, resident))
         };
         let (made, gpu) = open_beside(&options, prepare).await;
-        let ((whole, mut prepared, mut ahead), gpu) = (made?, gpu?);
+        let ((whole, mut prepared, mut ahead, mut resident), gpu) = (made?, gpu?);
         if let Some(whole) = whole {
             let tables = exceeding(&whole, Room::of(gpu.as_ref(), options.parameter_bytes));
             if !tables.is_empty() {
                 (prepared, ahead) = (Prepared::new(whole, &tables, &options)?, EmittedAhead::default());
             }
         }
+        if let Some(given) = parameters {
+            resident = Some(prepared.resident(given)?);
+        }
         let emit = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
             ahead.take(position, target, tuning).unwrap_or_else(|| emit_step(position, step, target, tuning))
         };
-        Ok(Self::load_prepared(prepared, gpu, parameters, options, &emit).await?)
+        Ok(Self::load_prepared(prepared.plan, gpu, resident.unwrap_or_default(), options, &emit).await?)
     }
 
     /// [`Model::build_async`], blocking.
@@ -129,17 +138,19 @@ impl Model {
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
         validate(&plan)?;
-        Self::load_prepared(Prepared::new(plan, &[], &options)?, gpu, parameters, options, emitter).await
+        let prepared = Prepared::new(plan, &[], &options)?;
+        let resident = prepared.resident(parameters)?;
+        Self::load_prepared(prepared.plan, gpu, resident, options, emitter).await
     }
 
     async fn load_prepared(
-        Prepared { plan, lookups }: Prepared,
+        plan: Plan,
         gpu: Option<Gpu>,
-        parameters: impl Parameters,
+        resident: Resident,
         options: ModelOptions,
         emitter: Emitter<'_>,
     ) -> Result<Self, RuntimeError> {
-        let resident = Arc::new(Resident::new(&plan, lookups, parameters)?);
+        let resident = Arc::new(resident);
         let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;
         if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
             tracing::warn!("{lost}; going on on the CPU");
@@ -181,6 +192,11 @@ impl Prepared {
         let lookups = plan.look_up_first(tables);
         confine(&mut plan).map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
         Ok(Self { plan, lookups })
+    }
+
+    /// What stays in memory of parameters.
+    fn resident(&self, parameters: impl Parameters) -> Result<Resident, RuntimeError> {
+        timed("reading parameters", || Resident::new(&self.plan, self.lookups.clone(), parameters))
     }
 }
 

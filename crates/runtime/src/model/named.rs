@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Model::load(plan, |_: &str| HostTensor::f32([3, 4], &[0.5; 12]).ok(), options)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait Parameters {
+pub trait Parameters: Send {
     /// The parameter of a name; `None` if it is not there.
     fn parameter(&self, name: &str) -> Option<HostTensor>;
 
@@ -31,7 +31,7 @@ pub trait Parameters {
     }
 }
 
-impl<F: Fn(&str) -> Option<HostTensor>> Parameters for F {
+impl<F: Fn(&str) -> Option<HostTensor> + Send> Parameters for F {
     fn parameter(&self, name: &str) -> Option<HostTensor> {
         self(name)
     }

@@ -8,6 +8,7 @@ use super::matrices::tested;
 use super::parameters::Resident;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
+use crate::timing::timed_async;
 use crate::{Gpu, GpuError, Kernel, RuntimeError};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::emit::{Target, Tuning};
@@ -43,7 +44,10 @@ impl Sites {
             refuse_tuning(kernel, &options.tuning)?;
         }
         let mut gpu = match gpu {
-            Some(gpu) => Some(GpuKernels::new(tested(gpu, plan).await, &plan.steps, options)),
+            Some(gpu) => {
+                let gpu = timed_async("testing cooperative matrices", tested(gpu, plan)).await;
+                Some(GpuKernels::new(gpu, &plan.steps, options))
+            }
             None => None,
         };
         let on_device = |position: usize, step: &Step, target: &Target, tuning: &Tuning| match resident.lookup(step) {
@@ -51,7 +55,10 @@ impl Sites {
             Some(_) => Err("its table stays on the host".to_owned()),
         };
         let made = match &mut gpu {
-            Some(kernels) => kernels.make(&plan.steps, &on_device, options.pipelines.as_ref()).await,
+            Some(kernels) => {
+                let made = kernels.make(&plan.steps, &on_device, options.pipelines.as_ref());
+                timed_async("making kernels", made).await
+            }
             None => vec![],
         };
         let mut made = made.into_iter();
@@ -73,7 +80,8 @@ impl Sites {
         let gpu = match gpu {
             Some(mut kernels) => {
                 kernels.homes = placement.gpu.clone();
-                let weights = GpuWeights::upload(kernels.gpu(), plan, &kernels.homes, resident).await?;
+                let weights = GpuWeights::upload(kernels.gpu(), plan, &kernels.homes, resident);
+                let weights = timed_async("uploading parameters", weights).await?;
                 Some(GpuSite { kernels: Arc::new(kernels), weights: Arc::new(weights) })
             }
             None => None,

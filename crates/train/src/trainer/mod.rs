@@ -88,7 +88,7 @@ impl Trainer {
     pub fn new(
         objective: &Objective,
         config: &TrainConfig,
-        initial: impl Fn(&str) -> Option<HostTensor>,
+        initial: impl Fn(&str) -> Option<HostTensor> + Sync,
         options: ModelOptions,
     ) -> Result<Self, TrainError> {
         config.check()?;
@@ -267,7 +267,7 @@ fn parameters(graph: &Graph) -> Vec<(String, Type)> {
 
 impl State {
     /// What it holds before the first step.
-    fn begin(&self, initial: impl Fn(&str) -> Option<HostTensor>) -> Result<HostTensor, TrainError> {
+    fn begin(&self, initial: impl Fn(&str) -> Option<HostTensor> + Sync) -> Result<HostTensor, TrainError> {
         let name = match &self.initial {
             Initial::Constant(value) => return Ok(self.filled(*value)?),
             Initial::Parameter(name) => name,

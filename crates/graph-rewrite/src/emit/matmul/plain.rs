@@ -1,4 +1,5 @@
 use super::{Parts, integers, place, result_coords, suits};
+use crate::cost::operations;
 use crate::emit::hook::{Element, Four, finish};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, Template, template};
@@ -104,6 +105,9 @@ pub(super) fn split(kernel: &Product<'_>, target: &Target, tuning: &Tuning, (m, 
     Some(Tuning { rows, columns, depth, parts, ..*tuning })
 }
 
+/// Operations of a factor that drivers take long to compile at several places.
+const LONG: u64 = 32;
+
 /// Tiles of products of multiply-adds: rows, columns, depth, and rows of a thread.
 const TILES: [[u32; 4]; 34] = [
     [128, 128, 16, 16],
@@ -172,6 +176,7 @@ pub(super) fn emit(kernel: &Product<'_>, mut module: Module, tuning: &Tuning) ->
         Some(right) => integers::parts(kernel, &mut module, right)?,
         None => Parts::new(kernel, &mut module, [Element::Float; 2])?,
     };
+    let is_long = right.is_none() && !parts.left_along_rows && operations(&kernel.nest.body.dag, kernel.a) > LONG;
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
     parts.hooks += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
     let (body, grid, tile_lists) = place(kernel, (tile.m, tile.n), &mut module)?;
@@ -185,7 +190,8 @@ pub(super) fn emit(kernel: &Product<'_>, mut module: Module, tuning: &Tuning) ->
         ("groups_per_thread", tile.groups.into()),
         ("parts", tile.parts.into()),
         // Without, a shader is half as long, which a compiler for CPUs is the sooner done with.
-        ("ahead", (!module.target.software).into()),
+        ("ahead", (!module.target.software && !is_long).into()),
+        ("left_in_turn", is_long.into()),
         ("left_along_rows", parts.left_along_rows.into()),
         ("right_along_rows", parts.right_along_rows.into()),
     ]);

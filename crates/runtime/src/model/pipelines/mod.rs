@@ -6,6 +6,7 @@ mod store;
 pub use store::PipelineStore;
 
 use crate::parallel::{later, map};
+use crate::timing::timed;
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
 use std::borrow::Cow;
@@ -140,7 +141,9 @@ impl Pipelines {
         let compiled = map(jobs, |Job { key, what, label, module, layout, checked, lasting }| {
             let cache = cache.filter(|_| lasting);
             let own = layout.clone();
-            let compiled = gpu.watched(move || compile(gpu, module, (&own, cache), &label, checked));
+            let compile = move || compile(gpu, module, (&own, cache), &label, checked);
+            let title = format!("compiling {what}");
+            let compiled = gpu.watched(move || timed(title, compile));
             (key, what, layout, lasting, compiled)
         });
         let mut made = Vec::with_capacity(compiled.len());

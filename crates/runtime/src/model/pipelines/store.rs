@@ -1,10 +1,14 @@
 use crate::hash::{hash, hash_all};
 use crate::store::{prune, replace};
 use crate::{Gpu, GpuError};
+use rewire_graph_rewrite::emit::Target;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+/// The file of the latest device.
+const TARGET: &str = "target.json";
 
 /// How the names of files begin.
 const PREFIX: &str = "pipelines-";
@@ -36,6 +40,8 @@ struct StoredFile {
     path: PathBuf,
     /// The device and the shaders.
     identity: String,
+    /// What the device offers.
+    target: Target,
     /// Checksum of the data that the file has.
     known: Option<u128>,
 }
@@ -44,6 +50,11 @@ impl PipelineStore {
     /// A store in a folder, which is made when the first kernel is kept.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
+    }
+
+    /// What the device offered that kernels were compiled for last.
+    pub(in crate::model) fn target(&self) -> Option<Target> {
+        serde_json::from_slice(&std::fs::read(self.folder.join(TARGET)).ok()?).ok()
     }
 
     /// What was compiled for a device and a plan, which its shaders stand for; `None` where the backend hands out nothing.
@@ -68,7 +79,7 @@ impl PipelineStore {
         };
         match gpu.checked("reading compiled kernels", create).await {
             Ok(cache) => {
-                let file = Mutex::new(StoredFile { path, identity, known });
+                let file = Mutex::new(StoredFile { path, identity, target: gpu.target().clone(), known });
                 Some(Stored { cache, file, grown: AtomicBool::new(false) })
             }
             Err(reason @ GpuError::Lost { .. }) => {
@@ -117,7 +128,10 @@ impl StoredFile {
         }
         let content = [&sum.to_le_bytes()[..], data].concat();
         let kept = replace(&self.path, &content).and_then(|()| match (self.known, self.path.parent()) {
-            (None, Some(folder)) => prune(folder, PREFIX, FILES),
+            (None, Some(folder)) => {
+                replace(&folder.join(TARGET), &serde_json::to_vec(&self.target)?)?;
+                prune(folder, PREFIX, FILES)
+            }
             _ => Ok(()),
         });
         match kept {
