@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod drivers;
+mod emulate;
 mod fuzz;
 mod programs;
 mod rooms;
@@ -29,6 +30,9 @@ Usage: cargo xtask COMMAND
           on the stable toolchain; needs a C++ compiler
   sanitize [address|thread]
           the tests of the CPU's kernels under a sanitizer of a nightly toolchain
+  emulate [neon|wasm]
+          the tests of the CPU's kernels on processors that this one plays: an ARM by QEMU, WebAssembly by Node.js;
+          says what it needs and installs nothing
   reference
           writes docs/reference.md and docs/kernels.md
 ";
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         ["lint"] => setup::run().and_then(|()| test::lint()),
         ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
         ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
+        ["emulate", rest @ ..] => emulate::Processor::parse(rest).and_then(emulate::run),
         ["reference"] => test::write_reference(),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -7,6 +7,10 @@ pub use error::CpuError;
 use rewire_graph::{DType, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::Computation;
 
+/// Vector instructions that kernels compute with: there are none.
+#[derive(Clone, Copy, Debug)]
+pub enum Arch {}
+
 /// A kernel compiled for the CPU: there is none.
 #[derive(Clone, Debug)]
 pub enum Compiled {}
@@ -31,6 +35,23 @@ fn absent() -> CpuError {
 /// Bytes of the memory of a tensor.
 pub(crate) fn padded_bytes(_: DType, _: &[usize]) -> u64 {
     0
+}
+
+impl Arch {
+    /// None.
+    pub fn all() -> &'static [Self] {
+        &[]
+    }
+
+    /// A short name.
+    pub fn name(self) -> &'static str {
+        match self {}
+    }
+
+    /// Makes kernels of this process compute with these instructions.
+    pub fn select(self) {
+        match self {}
+    }
 }
 
 impl Compiled {

@@ -1,4 +1,5 @@
 use super::Scheduled;
+use super::arch::Arch;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::machine::{AnchorLanes, Machine, RowInputs};
@@ -12,7 +13,7 @@ use super::scratch::room;
 use super::store::{Stores, Target, Writer};
 use super::vectors::exp;
 use super::visible::{Block, KEYS, RowsAndKeys};
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use rewire_graph_rewrite::schedule::Attention;

@@ -1,5 +1,6 @@
 //! Execution of instructions.
 
+use super::arch::Arch;
 use super::chain::{Chain, Destination, Scratch};
 use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
 use super::machine::{LoadPattern, Registers, RowInputs};
@@ -9,7 +10,6 @@ use super::program::{Instruction, Last, Op, Rate, Source};
 use super::random::{uniform, uniform_runs};
 use super::step::Pass;
 use super::storage::Elements;
-use pulp::Arch;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};

@@ -1,6 +1,7 @@
 //! Values of a tile and functions of them as vector code.
 
-use pulp::{Arch, Simd, WithSimd};
+use super::arch::Arch;
+use pulp::{Simd, WithSimd};
 
 /// Points of a tile, at most.
 pub(super) const LANES: usize = 2048;

@@ -1,5 +1,6 @@
 //! Programs with their registers, bound to a run.
 
+use super::arch::Arch;
 use super::chain::{Destination, SCRATCH, Scratch};
 use super::execute::Execution;
 use super::lanes::{Grid, LANES, Lanes, ROWS};
@@ -9,7 +10,6 @@ use super::program::{Counts, Instruction, Op, Program, Rate, Source};
 use super::step::Pass;
 use super::storage::Elements;
 use super::totals::Totals;
-use pulp::Arch;
 use rewire_graph::Scalar;
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,6 @@
 //! Masks of pairs of rows and keys: what blocks of rows see, and which pairs of that are hidden.
 
+use super::arch::Arch;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::{Grid, Lanes, Row, tile_rows};
@@ -8,7 +9,7 @@ use super::operand::Env;
 use super::program::Program;
 use super::scratch::reserve;
 use super::visible::{Block, VisibleTiles, range};
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Dag, ExprId, Interval, Intervals};
 use rewire_graph_rewrite::plan::Body;

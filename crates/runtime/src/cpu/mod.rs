@@ -2,6 +2,7 @@
 //!
 //! A result depends neither on the number of threads nor on who shares the batch.
 
+mod arch;
 mod attention;
 mod branch;
 mod chain;
@@ -12,6 +13,7 @@ mod error;
 mod execute;
 mod fold;
 mod fusion;
+mod halves;
 mod interval;
 mod lanes;
 mod load;
@@ -20,6 +22,7 @@ mod map;
 mod masks;
 mod matmul;
 mod memory;
+mod microkernels;
 mod operand;
 mod own;
 mod pairs;
@@ -46,6 +49,8 @@ mod totals;
 mod vectors;
 mod visible;
 
+pub use arch::Arch;
+pub(crate) use arch::mul_add;
 pub use error::CpuError;
 pub use memory::Memory;
 pub(crate) use memory::padded_bytes;

@@ -1,5 +1,6 @@
 //! Passes over a block.
 
+use super::arch;
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
 use super::step::{CONSTANTS, ChainStep, Linear, Pass};
@@ -314,13 +315,13 @@ impl<S: Simd, const N: usize, const T: bool, const P: bool> Function<S, N, T, P>
     #[inline(always)]
     fn apply(&self, simd: S, mut x: S::f32s, factor: S::f32s, term: S::f32s) -> S::f32s {
         for &(factor, term) in self.constants.iter().take(N) {
-            x = simd.mul_add_e_f32s(x, factor, term);
+            x = arch::mul_add(simd, x, factor, term);
         }
         if T {
             x = simd.mul_f32s(x, factor);
         }
         if P {
-            x = simd.mul_add_e_f32s(term, self.sign, x);
+            x = arch::mul_add(simd, term, self.sign, x);
         }
         x
     }

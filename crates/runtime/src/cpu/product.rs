@@ -1,5 +1,6 @@
 //! Dense products of float matrices.
 
+use super::arch::Arch;
 use super::error::CpuError;
 use super::scratch::{room, zeros};
 use super::tasks;
@@ -122,9 +123,9 @@ fn multiply_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>,
         // The library prefers columns of the result in a row, so it computes the transposed product.
         // SAFETY: `Matrix` keeps all elements of `a` and `b` within their slices, `multiply` made sure that `out` holds
         // `a.rows` rows of `b.columns` elements `stride` apart, and `out` is borrowed exclusively. All three are
-        // initialised. The library takes a kernel that it found the processor to have.
+        // initialised. The kernel is one of those that the processor was found to have.
         unsafe {
-            gemm_f32::gemm::f32::get_gemm_fn()(
+            Arch::new().gemm()(
                 b.columns,
                 a.rows,
                 k,

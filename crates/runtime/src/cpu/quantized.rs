@@ -1,7 +1,8 @@
 //! Rows of integers of few bits that end with a scale and a bias.
 
+use super::arch::{Arch, mul_add_one};
 use half::f16;
-use pulp::Arch;
+use pulp::{Simd, WithSimd};
 use rewire_graph::DType;
 
 /// Rows in memory.
@@ -14,6 +15,20 @@ pub(super) struct Rows<'a> {
     pitch: usize,
     /// Bytes of a row.
     row: usize,
+}
+
+/// Neighbouring elements to be copied.
+struct Neighbours<'a, 'o> {
+    part: Part<'a>,
+    bits: usize,
+    out: &'o mut [f32],
+}
+
+/// Elements at any offsets to be copied.
+struct Scattered<'a, 'o> {
+    rows: Rows<'a>,
+    at: &'o [usize],
+    out: &'o mut [f32],
 }
 
 /// The bytes of a row from one with an element on, the elements of it that come before, and what they are scaled by.
@@ -35,20 +50,12 @@ impl<'a> Rows<'a> {
     /// Copies neighbouring elements of a row from `start` on.
     pub(super) fn floats(self, start: usize, out: &mut [f32]) {
         let Some(part) = self.part(start) else { return };
-        Arch::new().dispatch(|| match self.bits {
-            8 => part.floats::<8>(out),
-            4 => part.floats::<4>(out),
-            _ => part.floats::<2>(out),
-        });
+        Arch::new().dispatch(Neighbours { part, bits: self.bits, out });
     }
 
     /// Copies the elements at these offsets, zero for those out of range.
     pub(super) fn gather(self, at: &[usize], out: &mut [f32]) {
-        Arch::new().dispatch(|| {
-            for (out, &at) in out.iter_mut().zip(at) {
-                *out = self.part(at).and_then(|part| part.element(self.bits)).unwrap_or(0.0);
-            }
-        });
+        Arch::new().dispatch(Scattered { rows: self, at, out });
     }
 
     #[inline(always)]
@@ -71,12 +78,37 @@ impl<'a> Rows<'a> {
     }
 }
 
+impl WithSimd for Neighbours<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        match self.bits {
+            8 => self.part.floats::<S, 8>(self.out),
+            4 => self.part.floats::<S, 4>(self.out),
+            _ => self.part.floats::<S, 2>(self.out),
+        }
+    }
+}
+
+impl WithSimd for Scattered<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (out, &at) in self.out.iter_mut().zip(self.at) {
+            *out = self.rows.part(at).and_then(|part| part.element::<S>(self.rows.bits)).unwrap_or(0.0);
+        }
+    }
+}
+
 impl Part<'_> {
     #[inline(always)]
-    fn floats<const BITS: usize>(&self, out: &mut [f32]) {
+    fn floats<S: Simd, const BITS: usize>(&self, out: &mut [f32]) {
         let of_byte = 8 / BITS;
         let value = |byte: u8, n: usize| {
-            f32::from(byte >> (n * BITS) & (((1u16 << BITS) - 1) as u8)).mul_add(self.scale, self.bias)
+            let integer = byte >> (n * BITS) & (((1u16 << BITS) - 1) as u8);
+            mul_add_one::<S>(f32::from(integer), self.scale, self.bias)
         };
         let bytes = match self.skipped {
             0 => self.bytes,
@@ -94,8 +126,8 @@ impl Part<'_> {
     }
 
     #[inline(always)]
-    fn element(&self, bits: usize) -> Option<f32> {
+    fn element<S: Simd>(&self, bits: usize) -> Option<f32> {
         let integer = self.bytes.first()? >> (self.skipped * bits) & (((1u16 << bits) - 1) as u8);
-        Some(f32::from(integer).mul_add(self.scale, self.bias))
+        Some(mul_add_one::<S>(f32::from(integer), self.scale, self.bias))
     }
 }

@@ -1,8 +1,9 @@
 //! Random numbers.
 
+use super::arch::{Arch, widening_mul};
 use super::lanes::{Grid, LANES, Lanes, Row};
 use super::philox;
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 
 /// Uniform floats of any elements.
 pub(super) fn uniform((out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, index: Lanes<'_, i32>) {
@@ -109,8 +110,8 @@ fn blocks<S: Simd>(simd: S, seed: i64, counters: [S::u32s; SIDE]) -> [[S::u32s; 
     for _ in 0..philox::ROUNDS {
         let [low, high] = key.map(|key| simd.splat_u32s(key));
         for c in &mut blocks {
-            let (a_low, a_high) = simd.widening_mul_u32s(c[0], first);
-            let (b_low, b_high) = simd.widening_mul_u32s(c[2], second);
+            let (a_low, a_high) = widening_mul(simd, c[0], first);
+            let (b_low, b_high) = widening_mul(simd, c[2], second);
             *c = [
                 simd.xor_u32s(simd.xor_u32s(b_high, c[1]), low),
                 b_low,

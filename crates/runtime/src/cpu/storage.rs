@@ -1,10 +1,9 @@
 //! Elements of tensors by storage type: how kernels read and write them.
 
+use super::arch::Arch;
+use super::halves;
 use super::quantized::Rows;
-use bytemuck::{AnyBitPattern, cast_slice, cast_slice_mut, try_cast_slice};
-use half::f16;
-use half::slice::HalfFloatSliceExt;
-use pulp::Arch;
+use bytemuck::{AnyBitPattern, cast_slice_mut, try_cast_slice};
 use rewire_graph::DType;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -64,10 +63,7 @@ pub(super) struct Short {
     narrow: fn(&[f32], &mut [u16]),
 }
 
-static F16: Short = Short {
-    widen: |from, to| cast_slice::<u16, f16>(from).convert_to_f32_slice(to),
-    narrow: |from, to| cast_slice_mut::<u16, f16>(to).convert_from_f32_slice(from),
-};
+static F16: Short = Short { widen: halves::widen, narrow: halves::narrow };
 
 static BF16: Short = Short {
     widen: |from, to| {
@@ -301,6 +297,7 @@ atomic_view!(atomic_u64, u64, AtomicU64);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytemuck::cast_slice;
     use proptest::prelude::*;
     use rewire_graph::HostTensor;
 

@@ -1,8 +1,9 @@
 //! Floats of a row combined, always in the same order.
 
+use super::arch::Arch;
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
-use pulp::{Arch, Simd};
+use pulp::Simd;
 use rewire_graph_rewrite::plan::ReduceOp;
 
 /// Partial results of a row; point `x` goes to partial `x % PARTIALS`, whatever the row's neighbours are.
@@ -180,6 +181,7 @@ fn sum<S: Simd>(simd: S, values: &[f32]) -> Option<f32> {
     match S::F32_LANES {
         16 => sum_blocks::<S, 4>(simd, blocks),
         8 => sum_blocks::<S, 8>(simd, blocks),
+        4 => sum_blocks::<S, 16>(simd, blocks),
         _ => None,
     }
 }

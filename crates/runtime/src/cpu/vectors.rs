@@ -1,5 +1,6 @@
 //! The vectors of scalar functions as those of this processor.
 
+use super::arch;
 use pulp::Simd;
 use rewire_graph::pointwise::Vectors;
 use rewire_graph::pointwise::functions::{Exp, Unary};
@@ -33,7 +34,6 @@ impl<S: Simd> Vectors for Instructions<S> {
         sub(a: Floats, b: Floats) -> Floats = sub_f32s;
         mul(a: Floats, b: Floats) -> Floats = mul_f32s;
         div(a: Floats, b: Floats) -> Floats = div_f32s;
-        mul_add(a: Floats, b: Floats, c: Floats) -> Floats = mul_add_e_f32s;
         neg(x: Floats) -> Floats = neg_f32s;
         abs(x: Floats) -> Floats = abs_f32s;
         sqrt(x: Floats) -> Floats = sqrt_f32s;
@@ -48,6 +48,11 @@ impl<S: Simd> Vectors for Instructions<S> {
         sub_words(a: Words, b: Words) -> Words = sub_u32s;
         and(a: Words, b: Words) -> Words = and_u32s;
         or(a: Words, b: Words) -> Words = or_u32s;
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
+        arch::mul_add(self.0, a, b, c)
     }
 
     #[inline(always)]

@@ -1,6 +1,7 @@
 use super::shortest;
+use crate::cpu::{Arch, mul_add};
 use crate::parallel::{map, on_each_thread};
-use pulp::{Arch, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 use rewire_graph_rewrite::cost::Machine;
 use std::hint::black_box;
 use std::time::Duration;
@@ -57,7 +58,7 @@ impl WithSimd for MultiplyAdds {
         let mut chains = [simd.splat_f32s(black_box(1.0)); CHAINS];
         for _ in 0..ROUNDS {
             for chain in &mut chains {
-                *chain = simd.mul_add_f32s(*chain, factor, factor);
+                *chain = mul_add(simd, *chain, factor, factor);
             }
         }
         black_box(chains);

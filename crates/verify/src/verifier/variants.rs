@@ -1,17 +1,22 @@
-use super::{CaseReport, Verifier};
+use super::{CaseReport, Loaded, Verifier};
 use rewire_graph_rewrite::emit::Tuning;
+use rewire_runtime::cpu::Arch;
 use std::path::Path;
 
 impl Verifier {
     /// Replays a case as often as its steps on the device have variants: cooperative matrices and multiply-adds, each with all
     /// tunings that are worth a measurement. Each time every step is forced to its next one; those that have no more run as
-    /// they do otherwise. A report each.
+    /// they do otherwise. Where all steps are on the CPU, it is replayed with all [instructions](Arch) that the processor has.
+    /// A report each.
     pub fn variants(&self, path: &Path) -> Vec<CaseReport> {
         let mut opened = self.report(path);
         let mut loaded = match self.load(path, &mut opened) {
             Ok(loaded) => loaded,
             Err(failure) => return vec![opened.or_failure(Err::<(), _>(failure))],
         };
+        if loaded.session.report().gpu_steps == 0 {
+            return self.instructions(loaded, &opened);
+        }
         let steps = loaded.session.plan().steps.iter().enumerate();
         let variants: Vec<(String, Vec<Tuning>)> =
             steps.map(|(position, step)| (step.name.clone(), loaded.session.model().variants(position))).collect();
@@ -29,5 +34,17 @@ impl Verifier {
             report.or_failure(compared)
         };
         (0..rounds).map(replay).collect()
+    }
+
+    fn instructions(&self, mut loaded: Loaded, opened: &CaseReport) -> Vec<CaseReport> {
+        let replay = |arch: &Arch| {
+            arch.select();
+            let mut report = CaseReport { variant: Some(arch.name().to_owned()), ..opened.clone() };
+            let compared = self.compare(&mut loaded, &mut report);
+            report.or_failure(compared)
+        };
+        let reports = Arch::all().iter().map(replay).collect();
+        Arch::all().iter().take(1).for_each(|widest| widest.select());
+        reports
     }
 }

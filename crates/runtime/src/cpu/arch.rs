@@ -1,0 +1,197 @@
+//! The instructions that kernels compute with.
+
+use super::microkernels;
+use gemm_common::Parallelism;
+#[cfg(target_arch = "aarch64")]
+use pulp::aarch64::Neon;
+#[cfg(target_arch = "wasm32")]
+use pulp::wasm::Simd128;
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+use pulp::x86::{V2, V3, V4};
+use pulp::{Scalar, Simd, WithSimd};
+use std::any::TypeId;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use strum::IntoStaticStr;
+
+/// Vector instructions that this processor has.
+///
+/// Kernels compute with the widest ones. Another choice changes the last bits of what they compute.
+#[derive(Clone, Copy, Debug)]
+pub struct Arch(Set);
+
+#[derive(Clone, Copy, Debug, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+enum Set {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    Avx512(V4),
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    Avx2(V3),
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    Sse4(V2),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    #[cfg(target_arch = "wasm32")]
+    Simd128(Simd128),
+    /// Those that the compiler may take for granted.
+    Baseline,
+}
+
+/// The widest first.
+static ALL: LazyLock<Vec<Arch>> = LazyLock::new(|| {
+    let mut all = vec![];
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    {
+        all.extend(V4::try_new().map(Set::Avx512));
+        all.extend(V3::try_new().map(Set::Avx2));
+        all.extend(V2::try_new().map(Set::Sse4));
+    }
+    #[cfg(target_arch = "aarch64")]
+    all.extend(Neon::try_new().map(Set::Neon));
+    #[cfg(target_arch = "wasm32")]
+    {
+        // A module with such instructions runs nowhere without them, and this one has them.
+        pulp::wasm::enable_simd128();
+        gemm_common::set_wasm_simd128(true);
+        all.extend(Simd128::try_new().map(Set::Simd128));
+    }
+    all.push(Set::Baseline);
+    all.into_iter().map(Arch).collect()
+});
+
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+/// A product of matrices, as the library's functions take it.
+type Gemm = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut f32,
+    isize,
+    isize,
+    bool,
+    *const f32,
+    isize,
+    isize,
+    *const f32,
+    isize,
+    isize,
+    f32,
+    f32,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
+
+impl Arch {
+    /// All that this processor has, the widest first.
+    pub fn all() -> &'static [Self] {
+        &ALL
+    }
+
+    /// A short name, such as `avx2`, `neon`, or `baseline` for what every processor of the family has.
+    pub fn name(self) -> &'static str {
+        self.0.into()
+    }
+
+    /// Makes kernels of this process compute with these instructions from now on: for tests and measurements.
+    pub fn select(self) {
+        let position = ALL.iter().position(|other| other.name() == self.name());
+        CHOSEN.store(position.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Those that were chosen, or the widest.
+    pub(crate) fn new() -> Self {
+        ALL.get(CHOSEN.load(Ordering::Relaxed)).copied().unwrap_or(Self(Set::Baseline))
+    }
+
+    #[inline(always)]
+    pub(crate) fn dispatch<Op: WithSimd>(self, op: Op) -> Op::Output {
+        match self.0 {
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Avx512(simd) => Simd::vectorize(simd, op),
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Avx2(simd) => Simd::vectorize(simd, op),
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Sse4(simd) => Simd::vectorize(simd, op),
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(simd) => Simd::vectorize(simd, op),
+            #[cfg(target_arch = "wasm32")]
+            Set::Simd128(simd) => Simd::vectorize(simd, op),
+            Set::Baseline => op.with_simd(Scalar),
+        }
+    }
+
+    /// True if there are instructions that convert floats of 16 bits, which the `half` crate takes.
+    pub(super) fn converts_halves(self) -> bool {
+        match self.0 {
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Avx512(_) | Set::Avx2(_) => true,
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(_) => std::arch::is_aarch64_feature_detected!("fp16"),
+            _ => false,
+        }
+    }
+
+    /// Products with these instructions; for wider ones the library chooses by itself.
+    pub(super) fn gemm(self) -> Gemm {
+        match self.0 {
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Sse4(_) => microkernels::gemm,
+            Set::Baseline => microkernels::gemm,
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64", target_arch = "wasm32"))]
+            _ => gemm_f32::gemm::f32::get_gemm_fn(),
+        }
+    }
+}
+
+/// True if the processor multiplies and adds in one instruction.
+#[inline(always)]
+fn is_fused<S: Simd>() -> bool {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    let fused = [TypeId::of::<V4>(), TypeId::of::<V3>()];
+    #[cfg(target_arch = "aarch64")]
+    let fused = [TypeId::of::<Neon>()];
+    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+    let fused = [];
+    fused.contains(&TypeId::of::<S>())
+}
+
+/// `a * b + c`, rounded once or twice.
+#[inline(always)]
+pub(crate) fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
+    if is_fused::<S>() { simd.mul_add_f32s(a, b, c) } else { simd.add_f32s(simd.mul_f32s(a, b), c) }
+}
+
+/// As [`mul_add`], of one float.
+#[inline(always)]
+pub(super) fn mul_add_one<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
+    if is_fused::<S>() { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// Lower and upper halves of the products of words.
+#[inline(always)]
+pub(super) fn widening_mul<S: Simd>(simd: S, a: S::u32s, b: S::u32s) -> (S::u32s, S::u32s) {
+    // The vectors of `pulp` multiply one word at a time there.
+    #[cfg(target_arch = "aarch64")]
+    if TypeId::of::<S>() == TypeId::of::<Neon>()
+        && let Some(products) = neon_products(bytemuck::cast_slice(&[a]), bytemuck::cast_slice(&[b]))
+        && let (&[low, high], _) = S::as_simd_u32s(products.as_flattened())
+    {
+        return (low, high);
+    }
+    simd.widening_mul_u32s(a, b)
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn neon_products(a: &[u32], b: &[u32]) -> Option<[[u32; 4]; 2]> {
+    use pulp::{cast, cast_lossy};
+    use std::arch::aarch64::uint32x4_t;
+    // SAFETY: the caller computes with `Neon`, which is only made where the processor has these instructions.
+    let Neon { neon, .. } = unsafe { Neon::new_unchecked() };
+    let [a, b]: [uint32x4_t; 2] = [cast(*a.first_chunk::<4>()?), cast(*b.first_chunk::<4>()?)];
+    let (low, high) = (neon.vmull_u32(cast_lossy(a), cast_lossy(b)), neon.vmull_high_u32(a, b));
+    Some([neon.vuzp1q_u32(cast(low), cast(high)), neon.vuzp2q_u32(cast(low), cast(high))].map(cast))
+}

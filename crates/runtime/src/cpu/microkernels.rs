@@ -1,0 +1,126 @@
+//! Products for processors without multiply-adds, for which the library has no vectors: arrays of four floats, which the
+//! compiler takes for vectors.
+#![allow(clippy::too_many_arguments, reason = "the library says which there are")]
+
+use gemm_common::simd::Scalar;
+use gemm_common::{Parallelism, gemm::gemm_basic_generic, microkernel, microkernel_fn_array};
+use std::array::from_fn;
+
+type T = f32;
+/// Floats of a vector.
+const N: usize = 4;
+type Pack = [T; N];
+
+#[inline(always)]
+fn splat(value: T) -> Pack {
+    [value; N]
+}
+
+#[inline(always)]
+fn mul(a: Pack, b: Pack) -> Pack {
+    from_fn(|n| a[n] * b[n])
+}
+
+#[inline(always)]
+fn add(a: Pack, b: Pack) -> Pack {
+    from_fn(|n| a[n] + b[n])
+}
+
+#[inline(always)]
+fn mul_add(a: Pack, b: Pack, c: Pack) -> Pack {
+    from_fn(|n| a[n] * b[n] + c[n])
+}
+
+#[inline(always)]
+fn scalar_mul(a: T, b: T) -> T {
+    a * b
+}
+
+#[inline(always)]
+fn scalar_add(a: T, b: T) -> T {
+    a + b
+}
+
+#[inline(always)]
+fn scalar_mul_add(a: T, b: T, c: T) -> T {
+    a * b + c
+}
+
+microkernel!(, 2, x1x1, 1, 1);
+microkernel!(, 2, x1x2, 1, 2);
+microkernel!(, 2, x1x3, 1, 3);
+microkernel!(, 2, x1x4, 1, 4);
+
+microkernel!(, 2, x2x1, 2, 1);
+microkernel!(, 2, x2x2, 2, 2);
+microkernel!(, 2, x2x3, 2, 3);
+microkernel!(, 2, x2x4, 2, 4);
+
+microkernel!(, 2, x3x1, 3, 1);
+microkernel!(, 2, x3x2, 3, 2);
+microkernel!(, 2, x3x3, 3, 3);
+microkernel!(, 2, x3x4, 3, 4);
+
+microkernel_fn_array! {
+    [x1x1, x1x2, x1x3, x1x4,],
+    [x2x1, x2x2, x2x3, x2x4,],
+    [x3x1, x3x2, x3x3, x3x4,],
+}
+
+/// `dst = alpha dst + beta lhs rhs`, by columns, as the library's functions take it.
+///
+/// # Safety
+/// As for those: `lhs` has `m` rows and `k` columns, `rhs` `k` rows and `n` columns, `dst` `m` rows and `n` columns,
+/// all in memory with these strides, and nobody else reads or writes `dst` meanwhile.
+#[inline(never)]
+pub(super) unsafe fn gemm(
+    m: usize,
+    n: usize,
+    k: usize,
+    dst: *mut T,
+    dst_cs: isize,
+    dst_rs: isize,
+    read_dst: bool,
+    lhs: *const T,
+    lhs_cs: isize,
+    lhs_rs: isize,
+    rhs: *const T,
+    rhs_cs: isize,
+    rhs_rs: isize,
+    alpha: T,
+    beta: T,
+    conj_dst: bool,
+    conj_lhs: bool,
+    conj_rhs: bool,
+    parallelism: Parallelism,
+) {
+    // SAFETY: the caller keeps the same promise, and the microkernels take no instructions but those of all processors.
+    unsafe {
+        gemm_basic_generic::<_, T, N, { MR_DIV_N * N }, NR, MR_DIV_N, 0, 0>(
+            Scalar,
+            m,
+            n,
+            k,
+            dst,
+            dst_cs,
+            dst_rs,
+            read_dst,
+            lhs,
+            lhs_cs,
+            lhs_rs,
+            rhs,
+            rhs_cs,
+            rhs_rs,
+            alpha,
+            beta,
+            conj_dst,
+            conj_lhs,
+            conj_rhs,
+            scalar_mul_add,
+            &UKR,
+            &[],
+            false,
+            parallelism,
+        );
+    }
+}
