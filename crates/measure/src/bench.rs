@@ -68,8 +68,8 @@ pub struct Profiled {
     pub machine: Machine,
 }
 
-/// Runs before any is timed.
-const WARM_UP: usize = 2;
+/// The share of the time of a measurement that goes by before, since clocks rise under load.
+const WARM_UP: f64 = 0.25;
 /// Timed runs, at least and at most.
 const RUNS: (usize, usize) = (3, 100_000);
 
@@ -134,9 +134,7 @@ impl Bench {
     /// [`BenchError`] if the workload cannot be compiled, loaded or run.
     pub fn profile(&self, workload: &Workload) -> Result<Profiled, BenchError> {
         let mut case = self.load(workload)?;
-        for _ in 0..WARM_UP {
-            case.run()?;
-        }
+        self.warm_up(&mut case)?;
         let counts = case.session.counts(&case.inputs)?;
         let (_, profile) = case.session.run_timed(&case.inputs, Detail::Steps)?;
         Ok(Profiled { profile, counts, machine: self.machine })
@@ -145,6 +143,16 @@ impl Bench {
     /// A workload ready to run.
     pub(crate) fn load(&self, workload: &Workload) -> Result<LoadedWorkload, BenchError> {
         LoadedWorkload::new(workload, self.session.clone())
+    }
+
+    /// Runs until the device is at its pace.
+    fn warm_up(&self, case: &mut LoadedWorkload) -> Result<(), BenchError> {
+        repeat(self.seconds * WARM_UP, || {
+            let begun = Instant::now();
+            case.run()?;
+            Ok(begun.elapsed())
+        })?;
+        Ok(())
     }
 
     fn measure(&self, workload: &Workload, record: &mut Record) -> Result<(), BenchError> {
@@ -159,9 +167,7 @@ impl Bench {
         record.operations = Some(total.operations());
         record.ceiling_tflops = Some(self.machine.peak(&total) / 1e12);
         record.predicted_ms = Some(counts.iter().map(|count| self.machine.seconds(count)).sum::<f64>() * 1e3);
-        for _ in 0..WARM_UP {
-            case.run()?;
-        }
+        self.warm_up(&mut case)?;
         let mut wall = repeat(self.seconds, || {
             let begun = Instant::now();
             let outputs = case.run()?;

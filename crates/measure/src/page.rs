@@ -29,7 +29,10 @@ struct Reference {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Figure {
+    /// Of the kernels, or of a run on the CPU.
     Ms(f64),
+    /// Of a run as its caller sees it.
+    WallMs(f64),
     Tflops(f64),
     Gbps(f64),
 }
@@ -48,6 +51,7 @@ impl Reference {
     fn ratio(&self, record: &Record) -> Option<f64> {
         Some(match self.figure {
             Figure::Ms(ms) => ms / record.time_ms()?,
+            Figure::WallMs(ms) => ms / record.wall_ms?,
             Figure::Tflops(tflops) => record.tflops? / tflops,
             Figure::Gbps(gbps) => record.gbps? / gbps,
         })

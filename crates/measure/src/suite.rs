@@ -53,6 +53,8 @@ fn standard() -> Vec<(&'static str, Shape)> {
         ]);
         set.extend(["jagged-concat", "jagged-split", "positions"].map(|op| (op, Shape { width: 512, ..rows.clone() })));
     }
+    // What a run of one kernel costs beyond it.
+    set.push(("pointwise", Shape { rows: 1, width: 4, ..Shape::default() }));
     for name in ["on-device", "on-device-8", "match", "server", "published", "training"] {
         for dtype in [DType::F16, DType::F32] {
             let shape = Shape { dtype, ..named(name) };

@@ -80,6 +80,11 @@ impl Sizes {
         dims.iter().map(|dim| self.extent(dim)).fold(1, u64::saturating_mul)
     }
 
+    /// True where nothing is known that tells samples apart.
+    pub(crate) fn samples_are_alike(&self) -> bool {
+        self.host.is_empty()
+    }
+
     pub(crate) fn host(&self, operand: u16) -> Option<&[i64]> {
         self.host.get(&operand).map(Vec::as_slice)
     }

@@ -293,22 +293,28 @@ fn pairs(kernel: &Attention<'_>, sizes: &Sizes, rows: &[u64], keys: &[u64]) -> u
         kernel,
         bounds: Intervals::new(&kernel.nest.body.dag, mask),
         reads,
-        sample: 0,
+        sample: Interval::UNKNOWN,
         finest: 0,
         known: vec![],
     };
-    let of_sample = |(sample, (&rows, &keys)): (usize, (&u64, &u64))| {
+    let mut of_sample = |sample: Interval, (&rows, &keys): (&u64, &u64)| {
         (visible.sample, visible.finest) = (sample, rows.max(keys).div_ceil(MASK_TILES).max(1));
         visible.halves((0, rows), (0, keys)) / 2
     };
-    rows.iter().zip(keys).enumerate().map(of_sample).sum()
+    let count = rows.len().min(keys.len()) as u64;
+    let mut samples = rows.iter().zip(keys);
+    if sizes.samples_are_alike() {
+        let any = Interval::new(0.0, count.saturating_sub(1) as f64);
+        return samples.next().map_or(0, |first| of_sample(any, first).saturating_mul(count));
+    }
+    samples.enumerate().map(|(sample, counts)| of_sample(Interval::point(sample as f64), counts)).sum()
 }
 
 struct Visible<'a> {
     kernel: &'a Attention<'a>,
     bounds: Intervals,
     reads: HostValues<'a>,
-    sample: usize,
+    sample: Interval,
     /// Edge of a tile that is not cut further.
     finest: u64,
     known: Vec<Interval>,
@@ -325,7 +331,7 @@ impl Visible<'_> {
         let heads = Interval::new(0.0, self.kernel.heads.saturating_sub(1) as f64);
         let mut coords = vec![Interval::UNKNOWN; self.kernel.nest.axes.len()];
         if self.kernel.samples.len() == 1 {
-            coords[0] = Interval::point(self.sample as f64);
+            coords[0] = self.sample;
         }
         let places = self.kernel.head.map(|head| (head, heads));
         for (axis, values) in [(self.kernel.row, range(rows)), (self.kernel.key, range(keys))].into_iter().chain(places)
