@@ -158,6 +158,7 @@ impl Model {
         }
         let model = Self(Arc::new(Shared {
             inputs: Declared::of(&plan),
+            size_names: plan.shapes.names.clone().into(),
             sites: RwLock::new(Arc::new(sites?)),
             changing: async_lock::Mutex::new(()),
             options,

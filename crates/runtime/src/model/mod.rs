@@ -67,6 +67,8 @@ struct Shared {
     plan: Plan,
     options: ModelOptions,
     inputs: Vec<Declared>,
+    /// By symbol.
+    size_names: Arc<[String]>,
     /// What runs take from now on. Those that began keep what they have.
     sites: RwLock<Arc<Sites>>,
     /// Held by who changes the sites.
@@ -127,6 +129,11 @@ impl Model {
 
     pub(crate) fn inputs(&self) -> &[Declared] {
         &self.0.inputs
+    }
+
+    /// The names of sizes, by symbol.
+    pub(crate) fn size_names(&self) -> &Arc<[String]> {
+        &self.0.size_names
     }
 
     pub(crate) fn sites(&self) -> Arc<Sites> {

@@ -94,7 +94,7 @@ impl Session {
         let (bound, states) = (Declared::find(plan, declared, inputs)?, self.states.shapes(plan));
         match self.sizes.as_ref().filter(|latest| latest.fit(&bound, &states)) {
             Some(latest) => Ok(latest.values.clone()),
-            None => Ok(Sizes::new(plan, declared, &bound, &states)?.values),
+            None => Ok(Sizes::new(plan, (declared, self.model.size_names()), &bound, &states)?.values),
         }
     }
 
@@ -362,7 +362,7 @@ impl Session {
         let sizes = match self.sizes.take().filter(|latest| latest.fit(&bound, states)) {
             Some(latest) => latest,
             None => {
-                let sizes = Sizes::new(plan, declared, &bound, states)?;
+                let sizes = Sizes::new(plan, (declared, model.size_names()), &bound, states)?;
                 self.cpu.check_room(plan, &sizes)?;
                 Arc::new(sizes)
             }

@@ -5,6 +5,7 @@ use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::{DType, Dim, HostTensor, Symbol, nearest_names};
 use rewire_graph_rewrite::plan::{HostSlot, Plan, ShapeProgram, ShapeValues, Source, Step};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The sizes of a run: what the shape program computed, and the layout of every tensor.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +14,7 @@ pub(crate) struct Sizes {
     /// By buffer.
     pub layouts: Vec<Layout>,
     /// Names of sizes, by symbol.
-    names: Vec<String>,
+    names: Arc<[String]>,
     /// By declared input, what the sizes follow from.
     sources: Vec<SizeSource>,
     /// The shapes of states.
@@ -76,8 +77,13 @@ impl Sizes {
         Self { layouts, ..Self::default() }
     }
 
-    /// Checks the inputs of a run and computes its sizes. `bound` has a value for each of `declared`, `states` the shape of each state.
-    pub fn new(plan: &Plan, declared: &[Declared], bound: &[&RunValue], states: &Shapes) -> Result<Self, RunError> {
+    /// Checks the inputs of a run and computes its sizes. `bound` has a value for each of `declared`, `names` are those of sizes, `states` the shape of each state.
+    pub fn new(
+        plan: &Plan,
+        (declared, names): (&[Declared], &Arc<[String]>),
+        bound: &[&RunValue],
+        states: &Shapes,
+    ) -> Result<Self, RunError> {
         let inputs = || declared.iter().zip(bound);
         let named = |name: &str| inputs().find(|(input, _)| input.name == name).map(|(_, value)| *value);
         let shape = |name: &str| named(name).map(RunValue::shape).or_else(|| states.get(name).map(Vec::as_slice));
@@ -121,7 +127,7 @@ impl Sizes {
                 _ => None,
             },
         });
-        let (sources, names, states) = (sources.collect(), plan.shapes.names.clone(), states.clone());
+        let (sources, names, states) = (sources.collect(), names.clone(), states.clone());
         Ok(Self { sources, names, states, layouts, values })
     }
 
@@ -250,7 +256,7 @@ mod tests {
     fn errors_call_sizes_by_their_names() {
         let values =
             ShapeValues { symbols: BTreeMap::from([(Symbol(0), 3), (Symbol(1), 1 << 31)]), ..Default::default() };
-        let sizes = Sizes { values, names: vec!["samples".into(), "rows".into()], ..Sizes::default() };
+        let sizes = Sizes { values, names: ["samples".to_owned(), "rows".to_owned()].into(), ..Sizes::default() };
         let [samples, rows] = [Symbol(0), Symbol(1)].map(Dim::symbol);
         assert_eq!(sizes.dim(&(samples.clone() * 2)).unwrap(), 6);
         let error = sizes.dim(&(samples + rows * 3)).unwrap_err().to_string();

@@ -1,6 +1,15 @@
 use crate::model::pipelines::Pipeline;
 use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows};
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+/// The kernels that were chosen last.
+#[derive(Debug, Default)]
+struct Remembered {
+    /// Changes of tunings before.
+    changes: u64,
+    by_sizes: HashMap<Vec<Option<i64>>, Arc<StepKernel>>,
+}
 
 /// What of a kernel follows from the sizes of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,17 +26,36 @@ pub(crate) struct StepKernel {
     pub pipeline: Pipeline,
 }
 
+/// Sizes of which a step remembers the kernel.
+const REMEMBERED: usize = 256;
+
 /// A step on the device: its kernels for the sizes that there were.
 #[derive(Debug)]
 pub(crate) struct GpuStep {
     kernels: RwLock<Vec<Arc<StepKernel>>>,
+    remembered: RwLock<Remembered>,
     /// Position of its parameter block.
     pub block: usize,
 }
 
 impl GpuStep {
     pub fn new(first: StepKernel, block: usize) -> Self {
-        Self { kernels: RwLock::new(vec![Arc::new(first)]), block }
+        Self { kernels: RwLock::new(vec![Arc::new(first)]), remembered: RwLock::default(), block }
+    }
+
+    /// The kernel that was chosen for the values of the step's sizes, after as many changes of tunings.
+    pub fn recall(&self, changes: u64, sizes: &[Option<i64>]) -> Option<Arc<StepKernel>> {
+        let remembered = self.remembered.read().unwrap_or_else(PoisonError::into_inner);
+        remembered.by_sizes.get(sizes).filter(|_| remembered.changes == changes).cloned()
+    }
+
+    /// Takes note of a choice.
+    pub fn remember(&self, changes: u64, sizes: Vec<Option<i64>>, kernel: Arc<StepKernel>) {
+        let mut remembered = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
+        if remembered.changes != changes || remembered.by_sizes.len() >= REMEMBERED {
+            *remembered = Remembered { changes, ..Remembered::default() };
+        }
+        remembered.by_sizes.insert(sizes, kernel);
     }
 
     /// The kernel of a variant, if there is one.

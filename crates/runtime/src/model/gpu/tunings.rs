@@ -10,7 +10,7 @@ use crate::tuning::{Bucket, KernelTunings, Times, Trial, identity, symbols};
 use crate::{Gpu, GpuError, RunError};
 use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::emit::{Target, Tuning, Windows, emit_with_windows};
-use rewire_graph_rewrite::plan::{Plan, Step};
+use rewire_graph_rewrite::plan::{Computation, Plan, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -34,6 +34,8 @@ struct StepTuning {
     /// For sizes that nothing is known of.
     base: Tuning,
     symbols: Vec<Symbol>,
+    /// Symbols of all sizes that a choice may follow.
+    followed: Vec<Symbol>,
     known: KernelTunings,
 }
 
@@ -137,11 +139,22 @@ impl StepTuning {
         };
         let known = known.filter(has).unwrap_or_default().in_order();
         let base = Tuning { matrices: base.matrices.or(known.matrices), ..base }.of_family(&step.computation, target);
-        Self { base, symbols: symbols(&step.computation), known }
+        let symbols = symbols(&step.computation);
+        let mut followed = symbols.clone();
+        if let Computation::Nest(nest) = &step.computation {
+            let extents = nest.axes.iter().filter_map(|axis| axis.extent.dense());
+            followed.extend(extents.flat_map(Dim::terms).map(|(symbol, _)| symbol));
+        }
+        Self { base, symbols, followed, known }
     }
 
     fn bucket(&self, sizes: &Sizes) -> Bucket {
         Bucket::new(&self.symbols, |symbol| sizes.values.symbols.get(&symbol).copied())
+    }
+
+    /// The values of the sizes that a step follows.
+    fn values(&self, sizes: &Sizes) -> Vec<Option<i64>> {
+        self.followed.iter().map(|symbol| sizes.values.symbols.get(symbol).copied()).collect()
     }
 
     /// The tuning for the sizes of a run.
@@ -312,6 +325,8 @@ impl GpuKernels {
     ) -> Vec<Choice<'a>> {
         let target = self.gpu.target();
         let steps = self.tunings.read();
+        // They change with the steps locked.
+        let changes = self.tunings.changes();
         let mut new = vec![];
         for &position in open {
             let (Some(step), Some(tunings), Some(own)) =
@@ -319,10 +334,21 @@ impl GpuKernels {
             else {
                 continue;
             };
-            let (tuning, reason) = tunings.choice(step, target, sizes, forced.get(&position).copied());
+            let forced = forced.get(&position).copied();
+            let values = tunings.values(sizes);
+            if let Some(kernel) = own.recall(changes, &values).filter(|_| forced.is_none()) {
+                chosen[position] = Some(kernel);
+                continue;
+            }
+            let (tuning, reason) = tunings.choice(step, target, sizes, forced);
             let variant = Variant { windows: Windows::new(&step.computation, target, size(sizes)), tuning };
             match own.find(&variant) {
-                Some(kernel) => chosen[position] = Some(kernel),
+                Some(kernel) => {
+                    if forced.is_none() {
+                        own.remember(changes, values, kernel.clone());
+                    }
+                    chosen[position] = Some(kernel);
+                }
                 None => new.push(Choice { position, step, variant, reason }),
             }
         }
