@@ -45,7 +45,7 @@ pub fn update_file(path: &Path, change: impl FnOnce(Result<Vec<u8>>) -> Result<V
     replace(path, &change(std::fs::read(path))?)
 }
 
-/// The content of a file in memory, where the system reads a page when it is asked for, and may forget it again.
+/// The content of a file in memory, where the system reads a page when it is asked for, and may forget it again; a copy where it maps no files.
 ///
 /// Whoever has the content relies on the file to stay as it is: programs write another and put it in its place, as
 /// [`replace_file`] does. One that writes into the file changes what was read, and one that cuts it ends whoever reads beyond.
@@ -72,7 +72,10 @@ pub fn map_file(path: &Path) -> Result<SharedBytes> {
         return Ok(Arc::new([]));
     }
     // SAFETY: the file is only read here, and others that keep to the rule above leave its content as it is.
-    Ok(Arc::new(unsafe { memmap2::Mmap::map(&file)? }))
+    match unsafe { memmap2::Mmap::map(&file) } {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Arc::new(std::fs::read(path)?)),
+        mapped => Ok(Arc::new(mapped?)),
+    }
 }
 
 /// [`replace_file`] in a folder that is made if it is not there.
