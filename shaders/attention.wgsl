@@ -18,7 +18,7 @@ const CHUNK = {{ chunk // 4 }};
 const PITCH = {{ pitch }};
 {% if softmax %}
 // The largest score of no keys.
-const LOWEST = -3.4028235e38f;
+const LOWEST = -3.40282346e38f;
 {% endif %}
 
 {{ declarations -}}

@@ -49,8 +49,9 @@ impl Frame<'_> {
         self.compute_once(&mut module, &mut code, &variant.roots)?;
         let hooks = hooks(&mut module)?;
         let entry = self.entry(&mut module);
-        let state =
-            self.mask.map(|mask| truth(&module, mask).and_then(|()| tile_state(&mut module, entry, self.pair, mask)));
+        let state = self.mask.map(|mask| {
+            truth(&module, mask).and_then(|()| tile_state(&mut module, code.inner(), entry, self.pair, mask))
+        });
         let state = state.transpose()?;
         for (name, range) in [("rows", self.rows), ("keys", self.keys)] {
             let count = row_count(&mut module, range)?;

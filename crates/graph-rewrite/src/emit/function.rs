@@ -40,7 +40,9 @@ pub(super) fn float_literal(value: f32) -> String {
     if !value.is_finite() {
         return format!("float_of_bits({:#010x}u)", value.to_bits());
     }
-    if value.is_sign_negative() { format!("({value:?}f)") } else { format!("{value:?}f") }
+    // The shortest text of the largest number is above it, which browsers reject.
+    let text = if value.abs() == f32::MAX { format!("{:?}f", f64::from(value)) } else { format!("{value:?}f") };
+    if value.is_sign_negative() { format!("({text})") } else { text }
 }
 
 /// An integer literal of type `scalar`.

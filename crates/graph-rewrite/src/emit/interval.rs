@@ -115,11 +115,18 @@ struct Analysis {
     known: HashMap<ExprId, Option<Bounds>>,
 }
 
-/// Bounds of `mask`, a truth value of the coordinates of an `entry` and of a row and a key.
-pub(super) fn tile_state(module: &mut Module, entry: Coords, pair: Pair, mask: ExprId) -> Result<TileState, EmitError> {
+/// Bounds of `mask`, a truth value of the coordinates of an `entry` and of a row and a key. What `exact`, the code of the entry point, knows
+/// is read there: browsers do not know of private variables that they are the same for all threads, as which way to take to barriers must be.
+pub(super) fn tile_state(
+    module: &mut Module,
+    exact: Code,
+    entry: Coords,
+    pair: Pair,
+    mask: ExprId,
+) -> Result<TileState, EmitError> {
     let mut analysis = Analysis {
         pair,
-        exact: Code::point(&entry, &[]),
+        exact,
         row: Code::point(&entry.with(pair.row, "i"), &[]),
         tile: Code::point(&Coords::default(), &[]),
         row_bounds: 0,

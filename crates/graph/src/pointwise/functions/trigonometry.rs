@@ -37,7 +37,7 @@ fn reduced_angle(x: f32) -> vec2<f32> {
 fn sine_of_quarter(x: f32, quarters: i32) -> f32 {
     var whole = round(x * 0.63661975f);
     var r = ((x - whole * 1.5703125f) - whole * 0.0004837513f) - whole * 0.000000075497900f;
-    if (abs(x) > 4096.0f && abs(x) <= 3.4028235e38f) {
+    if (abs(x) > 4096.0f && abs(x) <= 3.40282346e38f) {
         let reduced = reduced_angle(x);
         whole = reduced.x;
         r = reduced.y;
