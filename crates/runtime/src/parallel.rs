@@ -17,14 +17,7 @@ mod way {
         items.into_par_iter().map(each).collect()
     }
 
-    pub(crate) fn with_helpers(helpers: usize, work: impl Fn() + Sync) {
-        rayon::in_place_scope(|scope| {
-            for _ in 0..helpers {
-                scope.spawn(|_| work());
-            }
-            work();
-        });
-    }
+    pub(crate) use super::region::with_helpers;
 
     pub(crate) fn later(work: impl FnOnce() + Send + 'static) {
         rayon::spawn(work);
@@ -61,5 +54,8 @@ mod way {
         vec![work()]
     }
 }
+
+#[cfg(feature = "parallel")]
+mod region;
 
 pub(crate) use way::{join, later, map, on_each_thread, threads, with_helpers};

@@ -141,6 +141,11 @@ impl Memory {
         match *self {}
     }
 
+    /// Numbers the content.
+    pub(crate) fn with_known_content(self) -> Self {
+        match self {}
+    }
+
     /// Takes rows of a table.
     pub(crate) fn copy_rows(&mut self, _: &HostTensor, _: &Self) -> Result<(), CpuError> {
         match *self {}

@@ -3,10 +3,11 @@
 use super::lanes::{Grid, Lanes, Row};
 use super::machine::Register;
 use super::passes::Rows;
-use super::step::Pass;
-use super::stream::Stream;
-use super::totals::Totals;
+use super::step::{ChainStep, Pass};
+use super::stream::{Stream, prefetch};
+use super::totals::{Totals, sums};
 use pulp::{Simd, WithSimd};
+use rewire_graph::pointwise::BinaryOp;
 
 /// Floats of a block, at most.
 const BLOCK: usize = 1024;
@@ -62,12 +63,9 @@ impl Block {
 #[derive(Debug)]
 pub(super) enum Destination<'s> {
     /// To rows that are `stride` apart, by `stream` if there is one.
-    Rows {
-        out: &'s mut [f32],
-        stride: usize,
-        stream: Option<&'s Stream<'s>>,
-    },
-    Totals(Totals<'s>),
+    Rows { out: &'s mut [f32], stride: usize, stream: Option<&'s Stream<'s>> },
+    /// Combined by row; the squares as well, if there are totals of them.
+    Totals(Totals<'s>, Option<Totals<'s>>),
 }
 
 /// A chain bound to a tile.
@@ -93,6 +91,9 @@ impl WithSimd for Chain<'_, '_> {
             *stride = self.grid.points;
         }
         let Grid { rows, points: width } = self.grid;
+        if self.sums(simd, Block::whole(rows, width)) {
+            return;
+        }
         let size = (BLOCK / width.max(1)).clamp(1, rows.max(1));
         for row in (0..rows).step_by(size) {
             for start in (0..width).step_by(BLOCK) {
@@ -106,6 +107,9 @@ impl WithSimd for Chain<'_, '_> {
 impl Chain<'_, '_> {
     #[inline(always)]
     fn block<S: Simd>(&mut self, simd: S, block: Block) {
+        if let Destination::Rows { stream: Some(_), .. } = self.to {
+            self.prefetch(block);
+        }
         let Self { operands, passes, scratch, to, .. } = self;
         let (operands, passes) = (*operands, *passes);
         let [a, b] = &mut **scratch;
@@ -117,6 +121,13 @@ impl Chain<'_, '_> {
         for (n, &pass) in passes.iter().enumerate() {
             let (value, from) = if n == 0 { (first, block) } else { (Lanes::Each(&*held), whole) };
             let (out, stride) = match to {
+                Destination::Rows { out, stride, stream: Some(stream) } if n + 1 == count => {
+                    let rows = Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands };
+                    if rows.stream(simd, pass, stream) {
+                        return;
+                    }
+                    (&mut *spare, block.points)
+                }
                 Destination::Rows { out, stride, stream: None } if n + 1 == count => (block.of(out, *stride), *stride),
                 _ => (&mut *spare, block.points),
             };
@@ -125,7 +136,14 @@ impl Chain<'_, '_> {
         }
         let (value, from) = if count == 0 { (first, block) } else { (Lanes::Each(&*held), whole) };
         match to {
-            Destination::Totals(totals) => totals.add(simd, value, from, block),
+            Destination::Totals(totals, squares) => {
+                totals.add(simd, value, from, block);
+                if let Some(squares) = squares {
+                    let rows = Rows { out: spare, stride: block.points, value, from, block, operands };
+                    rows.advance(simd, Pass::ChainStep(ChainStep::Both(BinaryOp::Mul)));
+                    squares.add(simd, Lanes::Each(&*spare), whole, block);
+                }
+            }
             // Rows that are only copied may come from anywhere, and stores past the caches would wait for each.
             Destination::Rows { out, stride, .. } if count == 0 => {
                 Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands }.copy();
@@ -140,5 +158,61 @@ impl Chain<'_, '_> {
             }
             Destination::Rows { .. } => {}
         }
+    }
+
+    /// Asks for what the next tile, which follows this one, reads where this one reads a block.
+    #[inline(always)]
+    fn prefetch(&self, block: Block) {
+        for &lanes in self.operands {
+            let pitch = match lanes {
+                Lanes::Each(_) => self.grid.points,
+                Lanes::Strided(_, pitch) if pitch > 0 => pitch,
+                _ => continue,
+            };
+            for n in 0..block.rows {
+                if let Row::Each(values) = block.row(lanes, n) {
+                    prefetch(values, self.grid.rows * pitch);
+                }
+            }
+        }
+    }
+
+    /// Sums whole rows, with what the one pass does to them, without anything in between. Returns false, having summed nothing,
+    /// where that cannot be.
+    #[inline(always)]
+    fn sums<S: Simd>(&mut self, simd: S, block: Block) -> bool {
+        let Destination::Totals(totals, squares) = &mut self.to else { return false };
+        let shift = match self.passes {
+            [] => None,
+            [Pass::Affine(affine)] if affine.is_only_shift() => Some(*affine),
+            _ => return false,
+        };
+        let value = match self.operands.first() {
+            Some(&value) if totals.sums_whole_rows(value, block) => value,
+            _ => return false,
+        };
+        let rows = Rows { out: &mut [], stride: 0, value, from: block, block, operands: self.operands };
+        for n in 0..block.rows {
+            let Row::Each(values) = block.row(value, n) else { continue };
+            let total = totals.results.get_mut(block.row + n);
+            let square = squares.as_mut().and_then(|squares| squares.results.get_mut(block.row + n));
+            match shift.map(|affine| rows.shift(simd, affine, n)) {
+                None => sums(
+                    simd,
+                    values,
+                    (total, square),
+                    #[inline(always)]
+                    |x| x,
+                ),
+                Some(shift) => sums(
+                    simd,
+                    values,
+                    (total, square),
+                    #[inline(always)]
+                    |x| shift.shifted(simd, x),
+                ),
+            }
+        }
+        true
     }
 }

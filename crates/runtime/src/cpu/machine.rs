@@ -266,10 +266,16 @@ impl<'a> Machine<'a> {
         self.execute(before, inputs, Rate::Point) && self.chain(inputs, operands, passes, to)
     }
 
-    /// Combines a float result of the last tile by row.
-    pub(super) fn total(&mut self, inputs: RowInputs<'_>, root: usize, totals: Totals<'_>) {
+    /// Combines a float result of the last tile by row, and its squares if there are totals of them.
+    pub(super) fn total(
+        &mut self,
+        inputs: RowInputs<'_>,
+        root: usize,
+        totals: Totals<'_>,
+        squares: Option<Totals<'_>>,
+    ) {
         let source = self.source(root);
-        self.chain(inputs, &[source], &[], Destination::Totals(totals));
+        self.chain(inputs, &[source], &[], Destination::Totals(totals, squares));
     }
 
     fn chain(&mut self, inputs: RowInputs<'_>, operands: &[Source], passes: &[Pass], to: Destination<'_>) -> bool {

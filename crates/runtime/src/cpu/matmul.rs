@@ -10,12 +10,14 @@ use super::program::AnchorValue;
 use super::reductions::{CompiledReductions, ReductionMachines};
 use super::scratch::room;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
+use super::weights::Weights;
 use super::{Scheduled, tasks};
 use crate::parallel::threads;
 use rewire_graph::pointwise::{Dag, Expr};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::Extent;
 use rewire_graph_rewrite::schedule::Product;
+use std::sync::Arc;
 
 /// Rows of a task.
 const BLOCK: usize = 96;
@@ -37,6 +39,8 @@ pub(super) struct CompiledMatmul {
     b: Panel,
     /// `b` is as large and the same in every batch entry.
     shared: bool,
+    /// `b` is as large and the same in every run, if its operands are.
+    weights: Option<Arc<Weights>>,
     stores: Stores,
 }
 
@@ -53,7 +57,7 @@ struct Block {
 /// The right factor.
 enum Factor<'a> {
     Matrix(Matrix<'a>),
-    Panels(Panels),
+    Panels(Arc<Panels>),
 }
 
 impl Factor<'_> {
@@ -103,11 +107,15 @@ impl CompiledMatmul {
             _ => None,
         };
         let rows = kernel.m.dense().filter(|_| row == 0).map(std::slice::from_ref);
+        let shared = kernel.k.dense().is_some() && body.dag.coords(kernel.b) & ((1 << row) - 1) == 0;
+        let is_constant = kernel.k.dense().and_then(Dim::as_const).and(kernel.n.as_const()).is_some();
+        let weights = if shared && is_constant { Weights::of(&body.dag, kernel.b) } else { None };
         Ok(Self {
             stats: CompiledReductions::new(body, &kernel.stats)?,
             a: Panel::new(body, kernel.a, (row, depth), kernel.k.dense().and_then(Dim::as_const))?,
             b: Panel::new(body, kernel.b, (depth, column), kernel.n.as_const())?,
-            shared: kernel.k.dense().is_some() && body.dag.coords(kernel.b) & ((1 << row) - 1) == 0,
+            shared,
+            weights: weights.map(Arc::new),
             stores: Stores::compile(body, outputs, column, rows, &sum)?,
             batch: kernel.batch.clone(),
             m: kernel.m.clone(),
@@ -173,9 +181,18 @@ impl Scheduled for CompiledMatmul {
         let mut coords = Coords::new(self.axes);
         let mut panel = self.b.machine(env);
         let many = rows.iter().sum::<usize>() >= MANY;
-        let b = match self.shared.then(|| panel.matrix(&mut coords, 0, (longest, sizes.n), None)).transpose()? {
-            Some(b) if many => Some(Factor::Panels(Panels::new(b)?)),
-            b => b.map(Factor::Matrix),
+        let extents = (longest, sizes.n);
+        let packed = match &self.weights {
+            Some(weights) => weights.panels(env, || Panels::new(panel.matrix(&mut coords, 0, extents, None)?))?,
+            None => None,
+        };
+        let b = match packed {
+            Some(panels) => Some(Factor::Panels(panels)),
+            None if !self.shared => None,
+            None => {
+                let b = panel.matrix(&mut coords, 0, extents, None)?;
+                Some(if many { Factor::Panels(Arc::new(Panels::new(b)?)) } else { Factor::Matrix(b) })
+            }
         };
         let dealt: Vec<Vec<Target<'_>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n) {
             let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: BLOCK, across: false };

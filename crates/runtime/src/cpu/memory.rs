@@ -1,13 +1,10 @@
 use super::error::CpuError;
+use super::lines::{Line, Lines};
 use super::storage::{Elements, ElementsMut, SharedElements, Values};
-use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
+use bytemuck::{cast_slice, cast_slice_mut};
 use rewire_graph::{DType, HostTensor, SharedBytes};
 use std::sync::Arc;
-
-/// One cache line, so that every tensor is aligned for all element types and whole vectors.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct Line([u64; 8]);
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A tensor in host memory as kernels see it: row major, the last dimension padded to a multiple of four.
 ///
@@ -20,19 +17,21 @@ pub struct Memory {
     elements: usize,
     storage: Storage,
     /// What a host tensor shared when its elements had to change, used again when it is no longer shared.
-    lent: Option<Arc<Vec<Line>>>,
+    lent: Option<Arc<Lines>>,
+    /// A number of the content alone, where it was asked for and nothing has changed the content since.
+    content: Option<u64>,
 }
 
 #[derive(Clone)]
 enum Storage {
-    Own(Arc<Vec<Line>>),
+    Own(Arc<Lines>),
     /// Of a host tensor.
     Host(SharedBytes),
 }
 
 /// The first bytes of memory that a host tensor shares.
 struct Content {
-    lines: Arc<Vec<Line>>,
+    lines: Arc<Lines>,
     bytes: usize,
 }
 
@@ -59,7 +58,8 @@ impl Memory {
     /// # Errors
     /// [`CpuError::Memory`] if there is no room.
     pub fn new(dtype: DType, shape: &[usize]) -> Result<Self, CpuError> {
-        let mut memory = Self { dtype, shape: vec![], elements: 0, storage: Storage::Own(Arc::default()), lent: None };
+        let storage = Storage::Own(Arc::default());
+        let mut memory = Self { dtype, shape: vec![], elements: 0, storage, lent: None, content: None };
         memory.reset(dtype, shape)?;
         Ok(memory)
     }
@@ -80,12 +80,13 @@ impl Memory {
             let spare = self.lent.take().filter(|lent| lent.len() >= size && Arc::strong_count(lent) == 1);
             let lines = match spare {
                 Some(lines) => lines,
-                None => Arc::new(zeros(size).ok_or_else(|| CpuError::Memory { dtype, shape: shape.to_vec() })?),
+                None => Arc::new(Lines::zeros(size).ok_or_else(|| CpuError::Memory { dtype, shape: shape.to_vec() })?),
             };
             if let Storage::Own(old) = std::mem::replace(&mut self.storage, Storage::Own(lines)) {
                 self.lent = Some(old).filter(|old| Arc::strong_count(old) > 1);
             }
         }
+        self.content = None;
         self.dtype = dtype;
         self.elements = elements;
         shape.clone_into(&mut self.shape);
@@ -94,7 +95,7 @@ impl Memory {
 
     /// Bytes of the allocation.
     pub fn bytes(&self) -> u64 {
-        self.content().len() as u64
+        self.all_bytes().len() as u64
     }
 
     /// The memory of a host tensor itself, if its rows need no padding and its elements are aligned.
@@ -109,6 +110,7 @@ impl Memory {
             elements,
             storage: Storage::Host(tensor.shared().clone()),
             lent: None,
+            content: None,
         })
     }
 
@@ -123,6 +125,17 @@ impl Memory {
         let mut memory = Self::new(tensor.dtype(), tensor.shape())?;
         memory.write(tensor.bytes())?;
         Ok(memory)
+    }
+
+    /// Numbers the content, so that what kernels make of it is made once.
+    pub(crate) fn with_known_content(self) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { content: Some(NEXT.fetch_add(1, Ordering::Relaxed)), ..self }
+    }
+
+    /// The number of the content, if it has one.
+    pub(super) fn known_content(&self) -> Option<u64> {
+        self.content
     }
 
     /// Fills the tensor with little-endian elements, row major, unpadded; missing ones are left as they are.
@@ -160,7 +173,7 @@ impl Memory {
 
     /// Bytes as kernels see them, padding included; none where there are not so many.
     pub fn bytes_at(&self, offset: usize, count: usize) -> &[u8] {
-        self.content().get(offset..offset.saturating_add(count)).unwrap_or_default()
+        self.all_bytes().get(offset..offset.saturating_add(count)).unwrap_or_default()
     }
 
     /// Replaces bytes as kernels see them; none where there are not so many.
@@ -187,7 +200,7 @@ impl Memory {
 
     /// Bytes reserved, padding and unused capacity included.
     pub fn capacity(&self) -> usize {
-        self.content().len()
+        self.all_bytes().len()
     }
 
     /// All bytes, of this tensor alone.
@@ -195,7 +208,7 @@ impl Memory {
         Ok(cast_slice_mut(self.lines_mut()?))
     }
 
-    fn content(&self) -> &[u8] {
+    fn all_bytes(&self) -> &[u8] {
         match &self.storage {
             Storage::Own(lines) => cast_slice(lines),
             Storage::Host(bytes) => (**bytes).as_ref(),
@@ -204,18 +217,19 @@ impl Memory {
 
     /// The memory, of this tensor alone.
     fn lines_mut(&mut self) -> Result<&mut [Line], CpuError> {
+        self.content = None;
         let shared = match &mut self.storage {
             Storage::Own(lines) => Arc::get_mut(lines).is_none(),
             Storage::Host(_) => true,
         };
         if shared {
-            let content = self.content();
-            let mut lines = zeros(content.len().div_ceil(size_of::<Line>())).ok_or_else(|| self.no_room())?;
+            let content = self.all_bytes();
+            let mut lines = Lines::zeros(content.len().div_ceil(size_of::<Line>())).ok_or_else(|| self.no_room())?;
             cast_slice_mut::<Line, u8>(&mut lines)[..content.len()].copy_from_slice(content);
             self.storage = Storage::Own(Arc::new(lines));
         }
         match &mut self.storage {
-            Storage::Own(lines) => Ok(Arc::get_mut(lines).map_or(&mut [], Vec::as_mut_slice)),
+            Storage::Own(lines) => Ok(Arc::get_mut(lines).map_or(&mut [], |lines| &mut **lines)),
             Storage::Host(_) => Ok(&mut []),
         }
     }
@@ -225,7 +239,7 @@ impl Memory {
     }
 
     pub(super) fn elements(&self) -> Elements<'_> {
-        Elements::new(self.dtype, self.content(), self.elements, self.pitch())
+        Elements::new(self.dtype, self.all_bytes(), self.elements, self.pitch())
     }
 
     pub(super) fn elements_mut(&mut self) -> Result<ElementsMut<'_>, CpuError> {
@@ -251,13 +265,6 @@ impl Memory {
         values.rows(width).enumerate().for_each(|(row, values)| elements.store(row * pitch, values));
         Ok(())
     }
-}
-
-fn zeros(lines: usize) -> Option<Vec<Line>> {
-    let mut fresh: Vec<Line> = Vec::new();
-    fresh.try_reserve_exact(lines).ok()?;
-    fresh.resize(lines, Line::zeroed());
-    Some(fresh)
 }
 
 impl std::fmt::Debug for Memory {

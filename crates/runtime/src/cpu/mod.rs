@@ -16,6 +16,7 @@ mod fusion;
 mod halves;
 mod interval;
 mod lanes;
+mod lines;
 mod load;
 mod machine;
 mod map;
@@ -48,6 +49,7 @@ mod tests;
 mod totals;
 mod vectors;
 mod visible;
+mod weights;
 
 pub use arch::Arch;
 pub(crate) use arch::mul_add;

@@ -19,6 +19,8 @@ pub(super) struct View<'a> {
     pub elements: Elements<'a>,
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
+    /// A number of the content, if it has one.
+    pub content: Option<u64>,
 }
 
 /// The sizes of a run.
@@ -76,12 +78,13 @@ impl<'a> Env<'a> {
                 (Operand::Tensor(memory), MemorySpace::Device | MemorySpace::Pooled)
                     if matches(memory, declared.dtype, &shape) =>
                 {
-                    View { elements: memory.elements(), strides: strides(declared.dtype, &shape), shape }
+                    let (strides, content) = (strides(declared.dtype, &shape), memory.known_content());
+                    View { elements: memory.elements(), strides, shape, content }
                 }
                 (Operand::Host(values), MemorySpace::Host)
                     if shape.len() <= 1 && values.len() == shape.first().map_or(1, |&n| n) =>
                 {
-                    View { elements: Elements::I64(values), strides: vec![1; shape.len()], shape }
+                    View { elements: Elements::I64(values), strides: vec![1; shape.len()], shape, content: None }
                 }
                 _ => {
                     return Err(CpuError::Mismatch {

@@ -3,7 +3,8 @@
 use super::arch;
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
-use super::step::{CONSTANTS, ChainStep, Linear, Pass};
+use super::step::{Affine, CONSTANTS, ChainStep, Linear, Pass};
+use super::stream::Stream;
 use super::vectors::Instructions;
 use pulp::Simd;
 use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
@@ -28,6 +29,12 @@ impl<'a> Rows<'a, '_> {
         rows.filter_map(move |(n, row)| Some((n, row.get_mut(..from.points)?, from.row(value, n))))
     }
 
+    /// True if the pass takes a value of every point.
+    #[inline(always)]
+    fn is_each(&self) -> bool {
+        !matches!(self.value, Lanes::Same(_) | Lanes::Rows(_))
+    }
+
     /// An operand.
     #[inline(always)]
     fn operand(&self, position: u16) -> Lanes<'a, f32> {
@@ -39,7 +46,14 @@ impl<'a> Rows<'a, '_> {
     pub(super) fn advance<S: Simd>(self, simd: S, pass: Pass) {
         let value = (self.value, self.from);
         let (op, a, b) = match pass {
-            Pass::Affine { constants, times, plus } => return self.affine(simd, constants, times, plus),
+            Pass::Affine(affine) => {
+                return self.affine(
+                    simd,
+                    affine,
+                    #[inline(always)]
+                    |out, value| *out = value,
+                );
+            }
             Pass::ChainStep(ChainStep::Unary(op)) => return op.visit(Mapped { rows: self, simd }),
             Pass::ChainStep(ChainStep::Choose { comparison, a, b, side, other }) => {
                 return comparison.visit(Chosen { rows: self, simd, operands: [a, b, other], side });
@@ -63,38 +77,54 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
+    /// Takes a pass whose results go past the caches. Returns false, having written nothing, if it is not affine or rows do not
+    /// consist of whole vectors.
     #[inline(always)]
-    fn affine<S: Simd>(
-        mut self,
-        simd: S,
-        constants: [Option<(Linear, u16)>; CONSTANTS],
-        times: Option<u16>,
-        plus: Option<(f32, u16)>,
-    ) {
+    pub(super) fn stream<S: Simd>(self, simd: S, pass: Pass, stream: &Stream<'_>) -> bool {
+        let rows_fit = self.stride.is_multiple_of(S::F32_LANES) && self.from.points.is_multiple_of(S::F32_LANES);
+        match (pass, stream.vectors::<S>(self.out)) {
+            (Pass::Affine(affine), Some(vectors)) if rows_fit && self.is_each() => {
+                self.affine(
+                    simd,
+                    affine,
+                    #[inline(always)]
+                    |out, value| vectors.store(out, value),
+                );
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes an affine pass; `store` stores vectors.
+    #[inline(always)]
+    fn affine<S: Simd>(mut self, simd: S, affine: Affine, store: impl Fn(&mut S::f32s, S::f32s) + Copy) {
+        let Affine { constants, times, plus } = affine;
         let block = self.block;
         let [a, b, c] = constants;
         let (a, b, c) = (self.constant(a), self.constant(b), self.constant(c));
         let factors = times.map_or(Lanes::Same(1.0), |other| self.operand(other));
         let (sign, terms) = plus.map_or((1.0, Lanes::Same(-0.0)), |(sign, other)| (sign, self.operand(other)));
-        let kind = (constants[1].is_some(), times.is_some(), plus.is_some());
+        let (is_shift, times, plus) = (affine.is_shift(), times.is_some(), plus.is_some());
         for (n, out, value) in self.iter() {
-            let (factors, terms) = (block.row(factors, n), block.row(terms, n));
-            let mut row = Affine { constants: [scale(a, block, n), SAME, SAME], factors, sign, terms };
-            if kind.0 {
-                row.constants = [row.constants[0], scale(b, block, n), scale(c, block, n)];
-            }
-            match (value, kind) {
-                (Row::Each(x), (false, false, false)) => row.compute::<S, 1, false, false>(simd, out, x),
-                (Row::Each(x), (false, false, true)) => row.compute::<S, 1, false, true>(simd, out, x),
-                (Row::Each(x), (false, true, false)) => row.compute::<S, 1, true, false>(simd, out, x),
-                (Row::Each(x), (false, true, true)) => row.compute::<S, 1, true, true>(simd, out, x),
-                (Row::Each(x), (true, false, false)) => row.compute::<S, CONSTANTS, false, false>(simd, out, x),
-                (Row::Each(x), (true, false, true)) => row.compute::<S, CONSTANTS, false, true>(simd, out, x),
-                (Row::Each(x), (true, true, false)) => row.compute::<S, CONSTANTS, true, false>(simd, out, x),
-                (Row::Each(x), (true, true, true)) => row.compute::<S, CONSTANTS, true, true>(simd, out, x),
-                (Row::Same(x), _) => row.compute_same(out, x),
+            let scales = [scale(a, block, n), scale(b, block, n), scale(c, block, n)];
+            let row = AffineRow { factors: block.row(factors, n), sign, terms: block.row(terms, n) };
+            match value {
+                Row::Each(x) if is_shift => {
+                    row.compute_each(simd, out, x, Shift::of(simd, scales), (times, plus), store)
+                }
+                Row::Each(x) => row.compute_each(simd, out, x, Steps::of(simd, scales), (times, plus), store),
+                Row::Same(x) => row.compute_same(out, x, scales),
             }
         }
+    }
+
+    /// The constants of row `n` of a pass of which [`Affine::is_shift`] holds.
+    #[inline(always)]
+    pub(super) fn shift<S: Simd>(&self, simd: S, affine: Affine, n: usize) -> Shift<S> {
+        let [a, b, c] = affine.constants;
+        let (a, b, c) = (self.constant(a), self.constant(b), self.constant(c));
+        Shift::of(simd, [scale(a, self.block, n), scale(b, self.block, n), scale(c, self.block, n)])
     }
 
     /// A linear function that is the same for all points of a row.
@@ -264,40 +294,62 @@ impl<S: Simd> BinaryVisitor for Chosen<'_, '_, S> {
     }
 }
 
-/// What an affine pass reads in a row.
+/// What an affine pass reads of points in a row.
 #[derive(Clone, Copy)]
-struct Affine<'a> {
-    /// Factors and terms.
-    constants: [(f32, f32); CONSTANTS],
+struct AffineRow<'a> {
     factors: Row<'a, f32>,
     sign: f32,
     terms: Row<'a, f32>,
 }
 
-impl Affine<'_> {
-    /// With the first `N` constants, and with factors (`T`) and terms (`P`) of points. All products but those with
-    /// factors are exact, and so is what is added to other products: roundings are those of single steps.
+impl AffineRow<'_> {
     #[inline(always)]
-    fn compute<S: Simd, const N: usize, const T: bool, const P: bool>(self, simd: S, out: &mut [f32], values: &[f32]) {
+    fn compute_each<S: Simd>(
+        self,
+        simd: S,
+        out: &mut [f32],
+        values: &[f32],
+        constants: impl Constants<S>,
+        (times, plus): (bool, bool),
+        store: impl Fn(&mut S::f32s, S::f32s) + Copy,
+    ) {
+        match (times, plus) {
+            (false, false) => self.compute::<S, _, false, false>(simd, out, values, constants, store),
+            (false, true) => self.compute::<S, _, false, true>(simd, out, values, constants, store),
+            (true, false) => self.compute::<S, _, true, false>(simd, out, values, constants, store),
+            (true, true) => self.compute::<S, _, true, true>(simd, out, values, constants, store),
+        }
+    }
+
+    /// With constants, and with factors (`T`) and terms (`P`) of points. Roundings are those of single steps.
+    #[inline(always)]
+    fn compute<S: Simd, C: Constants<S>, const T: bool, const P: bool>(
+        self,
+        simd: S,
+        out: &mut [f32],
+        values: &[f32],
+        constants: C,
+        store: impl Fn(&mut S::f32s, S::f32s),
+    ) {
         let sign = simd.splat_f32s(self.sign);
-        let constants = self.constants.map(|(factor, term)| (simd.splat_f32s(factor), simd.splat_f32s(term)));
         let (factors, terms) = (each(self.factors, T, values), each(self.terms, P, values));
-        let function = Function::<S, N, T, P> { constants, sign };
+        let function = Function::<S, C, T, P> { constants, sign };
         let (out, rest) = S::as_mut_simd_f32s(out);
         let ((values, x), (factors, factor)) = (S::as_simd_f32s(values), S::as_simd_f32s(factors));
         let (terms, term) = S::as_simd_f32s(terms);
         for (((out, &x), &factor), &term) in out.iter_mut().zip(values).zip(factors).zip(terms) {
-            *out = function.apply(simd, x, factor, term);
+            store(out, function.apply(simd, x, factor, term));
         }
         if !rest.is_empty() {
-            let [x, factor, term] = [x, factor, term].map(|last| simd.partial_load_f32s(last));
+            let (x, factor) = (simd.partial_load_f32s(x), simd.partial_load_f32s(factor));
+            let term = simd.partial_load_f32s(term);
             simd.partial_store_f32s(rest, function.apply(simd, x, factor, term));
         }
     }
 
     /// The same for a value that all points share.
-    fn compute_same(self, out: &mut [f32], value: f32) {
-        let value = self.constants.iter().fold(value, |x, (factor, term)| x * factor + term);
+    fn compute_same(self, out: &mut [f32], value: f32, scales: [(f32, f32); CONSTANTS]) {
+        let value = scales.iter().fold(value, |x, (factor, term)| x * factor + term);
         for (point, out) in out.iter_mut().enumerate() {
             let (factor, term) = (self.factors.at(point).unwrap_or(0.0), self.terms.at(point).unwrap_or(0.0));
             *out = value * factor + term * self.sign;
@@ -305,18 +357,16 @@ impl Affine<'_> {
     }
 }
 
-/// An affine function of vectors with `N` constants, with a factor (`T`) and a term (`P`).
-struct Function<S: Simd, const N: usize, const T: bool, const P: bool> {
-    constants: [(S::f32s, S::f32s); CONSTANTS],
+/// An affine function of vectors, with a factor (`T`) and a term (`P`).
+struct Function<S: Simd, C, const T: bool, const P: bool> {
+    constants: C,
     sign: S::f32s,
 }
 
-impl<S: Simd, const N: usize, const T: bool, const P: bool> Function<S, N, T, P> {
+impl<S: Simd, C: Constants<S>, const T: bool, const P: bool> Function<S, C, T, P> {
     #[inline(always)]
-    fn apply(&self, simd: S, mut x: S::f32s, factor: S::f32s, term: S::f32s) -> S::f32s {
-        for &(factor, term) in self.constants.iter().take(N) {
-            x = arch::mul_add(simd, x, factor, term);
-        }
+    fn apply(&self, simd: S, x: S::f32s, factor: S::f32s, term: S::f32s) -> S::f32s {
+        let mut x = self.constants.apply(simd, x);
         if T {
             x = simd.mul_f32s(x, factor);
         }
@@ -327,8 +377,58 @@ impl<S: Simd, const N: usize, const T: bool, const P: bool> Function<S, N, T, P>
     }
 }
 
-/// A factor and a term that change nothing.
-const SAME: (f32, f32) = (1.0, -0.0);
+/// Functions of vectors with floats that are the same in a row.
+trait Constants<S: Simd>: Copy {
+    fn apply(self, simd: S, x: S::f32s) -> S::f32s;
+}
+
+/// Any linear functions, one after the other: factors and terms. Each product or each sum changes nothing.
+#[derive(Clone, Copy)]
+struct Steps<S: Simd>([(S::f32s, S::f32s); CONSTANTS]);
+
+impl<S: Simd> Steps<S> {
+    #[inline(always)]
+    fn of(simd: S, [a, b, c]: [(f32, f32); CONSTANTS]) -> Self {
+        let splat = |(factor, term): (f32, f32)| (simd.splat_f32s(factor), simd.splat_f32s(term));
+        Self([splat(a), splat(b), splat(c)])
+    }
+}
+
+impl<S: Simd> Constants<S> for Steps<S> {
+    #[inline(always)]
+    fn apply(self, simd: S, x: S::f32s) -> S::f32s {
+        self.0.into_iter().fold(x, |x, (factor, term)| arch::mul_add(simd, x, factor, term))
+    }
+}
+
+/// Two terms, then a factor.
+#[derive(Clone, Copy)]
+pub(super) struct Shift<S: Simd> {
+    terms: [S::f32s; 2],
+    factor: S::f32s,
+}
+
+impl<S: Simd> Shift<S> {
+    /// Of linear functions of which no product comes before a sum.
+    #[inline(always)]
+    fn of(simd: S, [a, b, c]: [(f32, f32); CONSTANTS]) -> Self {
+        let terms = [simd.splat_f32s(a.1), simd.splat_f32s(b.1)];
+        Self { terms, factor: simd.splat_f32s(a.0 * b.0 * c.0) }
+    }
+
+    #[inline(always)]
+    pub(super) fn shifted(self, simd: S, x: S::f32s) -> S::f32s {
+        self.apply(simd, x)
+    }
+}
+
+impl<S: Simd> Constants<S> for Shift<S> {
+    #[inline(always)]
+    fn apply(self, simd: S, x: S::f32s) -> S::f32s {
+        let [a, b] = self.terms;
+        simd.mul_f32s(simd.add_f32s(simd.add_f32s(x, a), b), self.factor)
+    }
+}
 
 /// A linear function of a row as a factor and a term.
 #[inline(always)]

@@ -79,25 +79,54 @@ impl WithSimd for Draw<'_> {
 /// The floats of the blocks from `counter` on; `out` has room for those of [`SIDE`] vectors of blocks.
 #[inline(always)]
 fn draw<S: Simd>(simd: S, seed: i64, counter: u32, out: &mut [f32]) {
-    let mut counters = [0u32; SIDE * 16];
-    for (n, value) in counters.iter_mut().enumerate() {
-        *value = counter.wrapping_add(n as u32);
+    let lanes = S::F32_LANES;
+    let order = match lanes {
+        16 => const { order(16) },
+        8 => const { order(8) },
+        _ => const { order(4) },
+    };
+    let Some(&order) = S::as_simd_u32s(&order).0.first() else { return };
+    let mut counters = [order; SIDE];
+    for (n, counters) in counters.iter_mut().enumerate() {
+        *counters = simd.add_u32s(*counters, simd.splat_u32s(counter.wrapping_add((n * lanes) as u32)));
     }
-    let (vectors, _) = S::as_simd_u32s(&counters);
-    let Some(vectors) = vectors.first_chunk::<SIDE>() else { return };
-    let words = blocks(simd, seed, *vectors);
-    for (words, out) in words.iter().zip(out.chunks_exact_mut(4 * S::F32_LANES)) {
-        let [a, b, c, d] = words.map(|words| {
-            let mut floats = [0.0; 16];
-            for (float, &word) in floats.iter_mut().zip(bytemuck::cast_slice::<S::u32s, u32>(&[words])) {
-                *float = philox::unit(word);
-            }
-            floats
-        });
-        for (lane, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            *out = [a[lane], b[lane], c[lane], d[lane]];
+    for (words, out) in blocks(simd, seed, counters).into_iter().zip(out.chunks_exact_mut(4 * lanes)) {
+        let words = if lanes < 4 { words } else { transposed(simd, words) };
+        for (out, &word) in out.iter_mut().zip(bytemuck::cast_slice::<S::u32s, u32>(&words)) {
+            *out = philox::unit(word);
         }
     }
+}
+
+/// Which block each of so many lanes computes, so that [`transposed`] brings their words in order.
+const fn order(lanes: usize) -> [u32; 16] {
+    let mut order = [0; 16];
+    let mut lane = 0;
+    while lane < lanes {
+        order[lane] = (lanes / 4 * (lane % 4) + lane / 4) as u32;
+        lane += 1;
+    }
+    order
+}
+
+/// Exchanges rows and columns of all squares that four neighbouring lanes of four vectors make.
+#[inline(always)]
+fn transposed<S: Simd>(simd: S, [a, b, c, d]: [S::u32s; 4]) -> [S::u32s; 4] {
+    const LANE: [u32; 16] = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3];
+    let Some(&lane) = S::as_simd_u32s(&LANE).0.first() else { return [a, b, c, d] };
+    let is_odd = simd.greater_than_or_equal_u32s(simd.and_u32s(lane, simd.splat_u32s(1)), simd.splat_u32s(1));
+    let is_high = simd.greater_than_or_equal_u32s(lane, simd.splat_u32s(2));
+    let [(a, b), (c, d)] = [(a, b), (c, d)].map(|(a, b)| exchanged(simd, is_odd, 1, a, b));
+    let [(a, c), (b, d)] = [(a, c), (b, d)].map(|(a, b)| exchanged(simd, is_high, 2, a, b));
+    [a, b, c, d]
+}
+
+/// Exchanges the lanes of `a` that a mask holds with those of `b`, `by` lanes before, that it does not.
+#[inline(always)]
+fn exchanged<S: Simd>(simd: S, mask: S::m32s, by: usize, a: S::u32s, b: S::u32s) -> (S::u32s, S::u32s) {
+    let first = simd.select_u32s(mask, simd.rotate_right_u32s(b, by), a);
+    let second = simd.select_u32s(mask, b, simd.rotate_left_u32s(a, by));
+    (first, second)
 }
 
 /// Philox4x32-10 of vectors of counters: see [`philox::uniform_block`].

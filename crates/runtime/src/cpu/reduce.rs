@@ -1,6 +1,6 @@
 use super::coords::Coords;
 use super::error::CpuError;
-use super::lanes::{ROWS, tile_rows};
+use super::lanes::ROWS;
 use super::machine::RowInputs;
 use super::memory::Memory;
 use super::operand::{Env, count};
@@ -13,7 +13,7 @@ use rewire_graph_rewrite::schedule::Reduction;
 /// Points of a task.
 const TASK: usize = 1 << 14;
 /// Points that are reduced before outputs are written, so that tensors are read in long stretches.
-const GROUP: usize = 1 << 13;
+const GROUP: usize = 1 << 14;
 
 /// Row reductions and what is made of them.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl CompiledReduce {
     ) {
         let Machines { reductions, outputs, row_outputs, coords } = machines;
         let all = blocks.block(n).0;
-        let size = (GROUP / blocks.width.max(1)).clamp(tile_rows(blocks.width), ROWS);
+        let size = (GROUP / blocks.width.max(1)).clamp(1, ROWS);
         for first in all.clone().step_by(size) {
             let rows = size.min(all.end - first);
             coords.unravel(first, rows, outer);

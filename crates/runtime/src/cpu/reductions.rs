@@ -7,7 +7,7 @@ use super::machine::{Machine, RowInputs};
 use super::operand::Env;
 use super::program::{AnchorValue, Program};
 use super::totals::{Partials, Totals, neutral};
-use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Body, ReduceOp};
 use rewire_graph_rewrite::schedule::Reduced;
@@ -23,11 +23,13 @@ struct Pass {
     op: ReduceOp,
     extent: Dim,
     program: Program,
+    /// The next result is of the squares.
+    squares: bool,
 }
 
 /// The machines of reductions.
 pub(super) struct ReductionMachines<'a> {
-    passes: Vec<(ReduceOp, usize, Machine<'a>)>,
+    passes: Vec<(&'a Pass, usize, Machine<'a>)>,
     /// By position, the results for the rows given last.
     pub results: Vec<[f32; ROWS]>,
 }
@@ -44,13 +46,15 @@ impl CompiledReductions {
     pub(super) fn new(body: &Body, reductions: &[Reduced]) -> Result<Self, CpuError> {
         let dag = &body.dag;
         let mut passes = Vec::with_capacity(reductions.len());
-        for reduction in reductions {
+        let mut rest = reductions.iter().peekable();
+        while let Some(reduction) = rest.next() {
             if dag.scalar(reduction.value) != Scalar::F32 {
                 let reason = "a reduction's element is no float".to_owned();
                 return Err(CpuError::Unsupported { kernel: "reduce", reason });
             }
             let program = Program::compile(dag, &body.operands, &[reduction.value], reduction.axis, &row_value)?;
-            passes.push(Pass { op: reduction.op, extent: reduction.extent.clone(), program });
+            let squares = rest.next_if(|next| are_squares(dag, reduction, next)).is_some();
+            passes.push(Pass { op: reduction.op, extent: reduction.extent.clone(), program, squares });
         }
         Ok(Self { passes })
     }
@@ -63,7 +67,7 @@ impl CompiledReductions {
     /// Machines for a run in which the reductions have these numbers of elements.
     pub(super) fn machines<'a>(&'a self, env: &'a Env<'a>, extents: &[usize]) -> ReductionMachines<'a> {
         let passes = self.passes.iter().zip(extents);
-        let passes = passes.map(|(pass, &extent)| (pass.op, extent, Machine::new(&pass.program, env))).collect();
+        let passes = passes.map(|(pass, &extent)| (pass, extent, Machine::new(&pass.program, env))).collect();
         ReductionMachines { passes, results: vec![] }
     }
 }
@@ -72,34 +76,58 @@ impl ReductionMachines<'_> {
     /// Reduces the rows given.
     pub(super) fn rows(&mut self, inputs: RowInputs<'_>) {
         self.results.clear();
-        for &mut (op, width, ref mut machine) in &mut self.passes {
-            let mut results = [neutral(op); ROWS];
+        for (pass, width, machine) in &mut self.passes {
+            let (first, rows) = (inputs.first, inputs.rows);
+            let mut results = [[neutral(pass.op); ROWS]; 2];
+            let [values, squares] = &mut results;
             let inputs = RowInputs { values: &self.results, ..inputs };
-            if let Some(results) = results.get_mut(inputs.first..inputs.first + inputs.rows) {
-                reduce(machine, inputs, width, (op, results));
+            let squares = if pass.squares { Some(&mut *squares) } else { None };
+            if first + rows <= ROWS {
+                let squares = squares.map(|squares| &mut squares[first..first + rows]);
+                reduce(machine, inputs, *width, pass.op, (&mut values[first..first + rows], squares));
             }
-            self.results.push(results);
+            self.results.extend(&results[..1 + usize::from(pass.squares)]);
         }
     }
 }
 
-/// Combines `width` points of every row given.
-fn reduce(machine: &mut Machine<'_>, inputs: RowInputs<'_>, width: usize, (op, results): (ReduceOp, &mut [f32])) {
-    let mut partials = Partials::of(op);
+/// True if `next` combines the squares of what `reduction` combines, along the same axis, and reads no result between.
+fn are_squares(dag: &Dag, reduction: &Reduced, next: &Reduced) -> bool {
+    let value = reduction.value;
+    let is_square = *dag.expr(next.value) == Expr::Binary(BinaryOp::Mul, value, value);
+    is_square && (reduction.op, reduction.axis, &reduction.extent) == (next.op, next.axis, &next.extent)
+}
+
+/// Combines `width` points of every row given, and their squares if there is a place for those.
+fn reduce(
+    machine: &mut Machine<'_>,
+    inputs: RowInputs<'_>,
+    width: usize,
+    op: ReduceOp,
+    (results, mut squares): (&mut [f32], Option<&mut [f32]>),
+) {
+    let mut partials = [Partials::of(op); 2];
+    let [partials, of_squares] = &mut partials;
     machine.rows(inputs);
-    let totals = Totals { op, partials: &mut partials, results, begins: true, ends: true };
-    if machine.compute(inputs, (0, width), 0, Destination::Totals(totals)) {
+    let totals = Totals { op, partials, results, begins: true, ends: true };
+    let squared = squares.as_deref_mut();
+    let squared = squared.map(|results| Totals { op, partials: of_squares, results, begins: true, ends: true });
+    if machine.compute(inputs, (0, width), 0, Destination::Totals(totals, squared)) {
         return;
     }
     let size = tile_rows(width);
     for (n, results) in results.chunks_mut(size).enumerate() {
         let part = inputs.part(n * size, size);
         machine.rows(part);
+        let mut squares = squares.as_deref_mut().and_then(|squares| squares.chunks_mut(size).nth(n));
         for start in (0..width).step_by(LANES) {
             let points = LANES.min(width - start);
             machine.tile(part, start, points);
             let (begins, ends) = (start == 0, start + points == width);
-            machine.total(part, 0, Totals { op, partials: &mut partials, results, begins, ends });
+            let totals = Totals { op, partials, results, begins, ends };
+            let squared = squares.as_deref_mut();
+            let squared = squared.map(|results| Totals { op, partials: of_squares, results, begins, ends });
+            machine.total(part, 0, totals, squared);
         }
     }
 }

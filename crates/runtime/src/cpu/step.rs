@@ -60,32 +60,55 @@ pub(super) const CONSTANTS: usize = 3;
 /// What is done to a block of floats at once. Operands are numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pass {
-    /// One after the other: functions of floats that are the same in a row, a product, and a sum or difference.
-    Affine {
-        constants: [Option<(Linear, u16)>; CONSTANTS],
-        times: Option<u16>,
-        plus: Option<(f32, u16)>,
-    },
+    Affine(Affine),
     ChainStep(ChainStep<u16>),
+}
+
+/// One after the other: functions of floats that are the same in a row, a product, and a sum or difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Affine {
+    pub constants: [Option<(Linear, u16)>; CONSTANTS],
+    pub times: Option<u16>,
+    pub plus: Option<(f32, u16)>,
 }
 
 /// Passes that take all steps in order. `is_constant` says which operands are the same for all points of a row.
 pub(super) fn passes(steps: &[ChainStep<u16>], is_constant: impl Fn(u16) -> bool) -> Vec<Pass> {
     let mut passes: Vec<Pass> = vec![];
     for &step in steps {
-        let joined = passes.last_mut().is_some_and(|last| last.join(step, &is_constant));
+        let joined = match passes.last_mut() {
+            Some(Pass::Affine(last)) => last.join(step, &is_constant),
+            _ => false,
+        };
         if !joined {
-            let mut pass = Pass::Affine { constants: [None; CONSTANTS], times: None, plus: None };
-            passes.push(if pass.join(step, &is_constant) { pass } else { Pass::ChainStep(step) });
+            let mut affine = Affine::default();
+            let is_affine = affine.join(step, &is_constant);
+            passes.push(if is_affine { Pass::Affine(affine) } else { Pass::ChainStep(step) });
         }
     }
     passes
 }
 
-impl Pass {
+impl Affine {
+    /// True if its constants are at most two terms, then at most one factor.
+    pub(super) fn is_shift(&self) -> bool {
+        use Linear::{Minus, Plus, Times};
+        matches!(
+            self.constants.map(|constant| constant.map(|(linear, _)| linear)),
+            [None | Some(Plus | Minus | Times), None, None]
+                | [Some(Plus | Minus), Some(Times), None]
+                | [Some(Plus | Minus), Some(Plus | Minus), None | Some(Times)]
+        )
+    }
+
+    /// True if it is constants alone, as [`Affine::is_shift`] says.
+    pub(super) fn is_only_shift(&self) -> bool {
+        self.is_shift() && self.times.is_none() && self.plus.is_none()
+    }
+
     /// Takes a step as well, if it can.
     fn join(&mut self, step: ChainStep<u16>, is_constant: impl Fn(u16) -> bool) -> bool {
-        let Self::Affine { constants, times, plus } = self else { return false };
+        let Self { constants, times, plus } = self;
         let (linear, other) = match step {
             ChainStep::Left(BinaryOp::Add, other) => (Linear::Plus, other),
             ChainStep::Left(BinaryOp::Sub, other) => (Linear::Minus, other),
@@ -123,16 +146,18 @@ mod tests {
             ChainStep::Left(Mul, 10),
             ChainStep::Left(Add, 11),
         ];
-        let whole = Pass::Affine {
+        let whole = Affine {
             constants: [Some((Linear::Minus, 1)), Some((Linear::Minus, 2)), Some((Linear::Times, 3))],
             times: Some(10),
             plus: Some((1.0, 11)),
         };
+        assert!(whole.is_shift() && !whole.is_only_shift());
+        let whole = Pass::Affine(whole);
         assert_eq!(passes(&norm, |operand| operand < 10), [whole]);
         let gated: Vec<_> = norm.into_iter().chain([ChainStep::Left(Mul, 12), ChainStep::Left(Add, 1)]).collect();
         let found = passes(&gated, |operand| operand < 10);
-        let gate = Pass::Affine { constants: [None; CONSTANTS], times: Some(12), plus: None };
-        let last = Pass::Affine { constants: [Some((Linear::Plus, 1)), None, None], times: None, plus: None };
+        let gate = Pass::Affine(Affine { times: Some(12), ..Affine::default() });
+        let last = Pass::Affine(Affine { constants: [Some((Linear::Plus, 1)), None, None], ..Affine::default() });
         assert_eq!(found, [whole, gate, last]);
         let other = [ChainStep::Unary(UnaryOp::Silu), ChainStep::Right(Sub, 12)];
         assert_eq!(passes(&other, |operand| operand < 10), other.map(Pass::ChainStep));

@@ -11,9 +11,10 @@ use super::run::{Run, constant, run};
 use super::storage::{SharedElements, Values};
 use super::stream::Stream;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph::{DType, Dim, Scalar};
+use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Body, Output, Written};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Where an output's elements go.
 #[derive(Clone, Debug)]
@@ -65,8 +66,8 @@ pub(super) struct Writer<'a>(Vec<(&'a Group, Machine<'a>)>);
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     pub sink: Sink<'a>,
-    pub shape: Vec<usize>,
-    pub strides: Vec<usize>,
+    pub shape: Arc<[usize]>,
+    pub strides: Arc<[usize]>,
     /// Takes floats past the caches.
     stream: Option<Stream<'a>>,
 }
@@ -302,7 +303,7 @@ impl Store {
             place = place.plus(index(outer + term)?, sign.into());
         }
         place = place.within(grid.rows, (target.span(*outer).1 + 1).checked_sub(grid.points)?)?;
-        for (axis, (&extent, &stride)) in target.shape.iter().zip(&target.strides).take(*outer).enumerate() {
+        for (axis, (&extent, &stride)) in target.shape.iter().zip(target.strides.iter()).take(*outer).enumerate() {
             place = place.plus(index(axis)?.within(grid.rows, extent)?, stride as i64);
         }
         place.offsets()
@@ -326,7 +327,9 @@ impl Store {
             }
             StorePattern::Run { outer, signs } => {
                 let mut rest = 0;
-                for (axis, (&extent, &stride)) in target.shape.iter().zip(&target.strides).take(*outer).enumerate() {
+                for (axis, (&extent, &stride)) in
+                    target.shape.iter().zip(target.strides.iter()).take(*outer).enumerate()
+                {
                     let index = usize::try_from(int(self.root + 1 + axis)).ok().filter(|&index| index < extent)?;
                     rest += index * stride;
                 }
@@ -379,22 +382,22 @@ pub(super) fn check(declared: &[Written<'_>], outputs: &[&mut Memory], env: &Env
 
 /// Outputs that several tasks write.
 #[derive(Debug)]
-pub(super) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, DType, Vec<usize>)>);
+pub(super) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, [Arc<[usize]>; 2])>);
 
 impl<'a> SharedOutputs<'a> {
     pub(super) fn new(outputs: &'a mut [&mut Memory]) -> Result<Self, CpuError> {
         let shared = |output: &'a mut &mut Memory| {
-            let (dtype, shape) = (output.dtype(), output.shape().to_vec());
-            Ok((output.elements_mut()?.share(), dtype, shape))
+            let [shape, strides] = [output.shape().to_vec(), strides(output.dtype(), output.shape())];
+            Ok((output.elements_mut()?.share(), [shape.into(), strides.into()]))
         };
         outputs.iter_mut().map(shared).collect::<Result<_, _>>().map(Self)
     }
 
     /// The targets of one task.
     pub(super) fn targets(&self) -> Vec<Target<'a>> {
-        let target = |(elements, dtype, shape): &(SharedElements<'a>, DType, Vec<usize>)| Target {
+        let target = |(elements, [shape, strides]): &(SharedElements<'a>, [Arc<[usize]>; 2])| Target {
             sink: Sink::Shared(*elements),
-            strides: strides(*dtype, shape),
+            strides: strides.clone(),
             shape: shape.clone(),
             stream: None,
         };
@@ -415,16 +418,20 @@ pub(super) struct Blocks {
     pub across: bool,
 }
 
+/// Blocks of a loop, at most, where each has more points than asked for.
+const MOST: usize = 128;
+
 impl Blocks {
-    /// Blocks of whole rows with about `points` points.
+    /// Blocks of whole rows with `points` points or somewhat more.
     pub(super) fn of_rows(rows: usize, width: usize, points: usize) -> Self {
-        Self { rows, width, size: (points / width.max(1)).max(1), across: false }
+        let size = (points / width.max(1)).max(rows.div_ceil(MOST)).max(1);
+        Self { rows, width, size, across: false }
     }
 
-    /// Blocks of about `points` points; a single row is cut.
+    /// Blocks of `points` points or somewhat more; a single row is cut.
     pub(super) fn of_points(rows: usize, width: usize, points: usize) -> Self {
         if rows == 1 {
-            Self { rows, width, size: points.next_multiple_of(LANES), across: true }
+            Self { rows, width, size: points.max(width.div_ceil(MOST)).next_multiple_of(LANES), across: true }
         } else {
             Self::of_rows(rows, width, points)
         }
@@ -450,8 +457,8 @@ pub(super) fn deal<'a, 's>(
 ) -> Result<Vec<Vec<Target<'a>>>, CpuError> {
     let mut dealt: Vec<Vec<Target<'a>>> = (0..blocks.count()).map(|_| vec![]).collect();
     for (position, output) in outputs.iter_mut().enumerate() {
-        let shape = output.shape().to_vec();
-        let (strides, elements) = (strides(output.dtype(), &shape), output.elements_mut()?);
+        let shape: Arc<[usize]> = output.shape().into();
+        let (strides, elements) = (Arc::<[usize]>::from(strides(output.dtype(), &shape)), output.elements_mut()?);
         let writers = stores.clone().filter(|store| store.target == position);
         let pitches = writers.map(|store| store.pitch(&strides, blocks)).collect::<Vec<_>>();
         let pitch = pitches.first().copied().flatten().filter(|_| pitches.windows(2).all(|pair| pair[0] == pair[1]));

@@ -1,5 +1,6 @@
 //! Stores past the caches.
 
+use pulp::Simd;
 use std::marker::PhantomData;
 
 /// Bytes of a result from which on it would not stay in a cache until it is read.
@@ -27,6 +28,63 @@ impl Stream<'_> {
         }
         rest.iter_mut().zip(last).for_each(|(out, &value)| *out = value);
     }
+}
+
+impl Stream<'_> {
+    /// How whole vectors of floats are stored, if `out` begins where one may begin.
+    #[inline(always)]
+    pub(super) fn vectors<S: Simd>(&self, out: &[f32]) -> Option<Vectors<'_, S>> {
+        let is_aligned = out.as_ptr().addr().is_multiple_of(size_of::<S::f32s>());
+        is_aligned.then_some(Vectors(PhantomData))
+    }
+}
+
+/// Stores whole vectors past the caches.
+pub(super) struct Vectors<'a, S>(PhantomData<&'a S>);
+
+impl<S> Clone for Vectors<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Vectors<'_, S> {}
+
+impl<S: Simd> Vectors<'_, S> {
+    #[inline(always)]
+    pub(super) fn store(self, out: &mut S::f32s, value: S::f32s) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_mm_stream_ps, _mm256_stream_ps, _mm512_stream_ps};
+            let out: *mut f32 = bytemuck::cast_slice_mut(std::slice::from_mut(out)).as_mut_ptr();
+            if out.addr().is_multiple_of(size_of::<S::f32s>()) {
+                // SAFETY: `out` is a vector of as many floats as the instruction stores, aligned to its size, and pulp makes an
+                // `S` of that many lanes only where the processor has the instruction. Fences are those of `copy_part`.
+                unsafe {
+                    match S::F32_LANES {
+                        16 => return _mm512_stream_ps(out, bytemuck::cast(value)),
+                        8 => return _mm256_stream_ps(out, bytemuck::cast(value)),
+                        4 => return _mm_stream_ps(out, bytemuck::cast(value)),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        *out = value;
+    }
+}
+
+/// Asks for floats that lie so far behind these.
+#[inline(always)]
+pub(super) fn prefetch(values: &[f32], ahead: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in values.chunks(16) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: it reads nothing that the program sees, from wherever, and SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().wrapping_add(ahead).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (values, ahead);
 }
 
 impl Drop for Stream<'_> {

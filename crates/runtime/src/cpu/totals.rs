@@ -93,6 +93,14 @@ pub(super) fn combined(op: ReduceOp, before: f32, values: &[f32]) -> f32 {
 }
 
 impl Totals<'_> {
+    /// True if the rows of a block are summed from their first point to their last, vector by vector.
+    #[inline(always)]
+    pub(super) fn sums_whole_rows(&self, value: Lanes<'_, f32>, block: Block) -> bool {
+        let is_whole = self.begins && self.ends && block.begins() && block.ends();
+        let is_each = !matches!(value, Lanes::Same(_) | Lanes::Rows(_));
+        self.op == ReduceOp::Sum && is_whole && is_each && block.points.is_multiple_of(PARTIALS)
+    }
+
     /// Combines the values of a block, which lie at `from`.
     #[inline(always)]
     pub(super) fn add<S: Simd>(&mut self, simd: S, value: Lanes<'_, f32>, from: Block, block: Block) {
@@ -100,9 +108,14 @@ impl Totals<'_> {
         let Some(results) = self.results.get_mut(block.row..block.row + block.rows) else { return };
         for (n, result) in results.iter_mut().enumerate() {
             if let (ReduceOp::Sum, true, true, Row::Each(values)) = (op, begins, ends, from.row(value, n))
-                && let Some(sum) = sum(simd, values)
+                && values.len().is_multiple_of(PARTIALS)
             {
-                *result = sum;
+                *result = sum(
+                    simd,
+                    values,
+                    #[inline(always)]
+                    |x| x,
+                );
                 continue;
             }
             if begins {
@@ -174,25 +187,53 @@ fn accumulate(lanes: &mut [f32; PARTIALS], values: &[f32], combine: impl Fn(f32,
     }
 }
 
-/// The sum of a whole row, with all partial sums in registers.
+/// The sum of a function of the values of a whole row, and of its squares.
 #[inline(always)]
-fn sum<S: Simd>(simd: S, values: &[f32]) -> Option<f32> {
-    let (blocks, []) = values.as_chunks::<PARTIALS>() else { return None };
+pub(super) fn sums<S: Simd>(
+    simd: S,
+    values: &[f32],
+    (total, square): (Option<&mut f32>, Option<&mut f32>),
+    function: impl Fn(S::f32s) -> S::f32s,
+) {
+    if let Some(total) = total {
+        *total = sum(simd, values, &function);
+    }
+    if let Some(square) = square {
+        *square = sum(
+            simd,
+            values,
+            #[inline(always)]
+            |x| {
+                let x = function(x);
+                simd.mul_f32s(x, x)
+            },
+        );
+    }
+}
+
+/// The sum of a function of the values of a whole row, blocks of [`PARTIALS`] of them, with all partial sums in registers.
+#[inline(always)]
+fn sum<S: Simd>(simd: S, values: &[f32], function: impl Fn(S::f32s) -> S::f32s) -> f32 {
+    let (blocks, _) = values.as_chunks::<PARTIALS>();
     match S::F32_LANES {
-        16 => sum_blocks::<S, 4>(simd, blocks),
-        8 => sum_blocks::<S, 8>(simd, blocks),
-        4 => sum_blocks::<S, 16>(simd, blocks),
-        _ => None,
+        16 => sum_blocks::<S, 4>(simd, blocks, function),
+        8 => sum_blocks::<S, 8>(simd, blocks, function),
+        4 => sum_blocks::<S, 16>(simd, blocks, function),
+        _ => sum_blocks::<S, PARTIALS>(simd, blocks, function),
     }
 }
 
 #[inline(always)]
-fn sum_blocks<S: Simd, const N: usize>(simd: S, blocks: &[[f32; PARTIALS]]) -> Option<f32> {
+fn sum_blocks<S: Simd, const N: usize>(
+    simd: S,
+    blocks: &[[f32; PARTIALS]],
+    function: impl Fn(S::f32s) -> S::f32s,
+) -> f32 {
     let mut sums = [simd.splat_f32s(0.0); N];
     for block in blocks {
         let (values, _) = S::as_simd_f32s(block);
         for (sum, &value) in sums.iter_mut().zip(values) {
-            *sum = simd.add_f32s(*sum, value);
+            *sum = simd.add_f32s(*sum, function(value));
         }
     }
     let mut half = N / 2;
@@ -202,17 +243,7 @@ fn sum_blocks<S: Simd, const N: usize>(simd: S, blocks: &[[f32; PARTIALS]]) -> O
         }
         half /= 2;
     }
-    let mut lanes = [0.0; 16];
-    let rest = lanes.get_mut(..S::F32_LANES)?;
-    rest.copy_from_slice(bytemuck::cast_slice::<S::f32s, f32>(&sums[..1]));
-    let mut half = S::F32_LANES / 2;
-    while half > 0 {
-        for lane in 0..half {
-            lanes[lane] += lanes[lane + half];
-        }
-        half /= 2;
-    }
-    Some(lanes[0])
+    simd.reduce_sum_f32s(sums[0])
 }
 
 #[inline(always)]

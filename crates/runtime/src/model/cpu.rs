@@ -60,13 +60,17 @@ impl CpuKernels {
     }
 }
 
+fn resident_memory(tensor: &HostTensor) -> Result<Memory, RuntimeError> {
+    Memory::from_host(tensor).map(Memory::with_known_content).map_err(out_of_memory)
+}
+
 impl CpuSite {
     /// Takes parameters and constants, the last part of loading.
     pub fn new(kernels: CpuKernels, plan: &Plan, homes: Homes, resident: &Resident) -> Result<Self, RuntimeError> {
         let tables = resident.tables();
         let weight = |(id, wanted): (BufferId, &bool)| match *wanted && !tables.contains_key(&id) {
             true => match resident.tensor(plan, id)? {
-                Some(tensor) => Memory::from_host(&tensor).map(Some).map_err(out_of_memory),
+                Some(tensor) => resident_memory(&tensor).map(Some),
                 None => Ok(None),
             },
             false => Ok(None),
@@ -88,7 +92,7 @@ impl CpuSite {
             if let Some(weight) = weights.memories.get_mut(id.0 as usize).and_then(Option::as_mut)
                 && let Some(tensor) = resident.tensor(plan, *id)?
             {
-                *weight = Memory::from_host(&tensor).map_err(out_of_memory)?;
+                *weight = resident_memory(&tensor)?;
             }
         }
         weights.tables = resident.tables();

@@ -1,0 +1,51 @@
+//! Right factors of products that are made of parameters alone, copied to panels once.
+
+use super::error::CpuError;
+use super::operand::Env;
+use super::product::Panels;
+use rewire_graph::pointwise::{Dag, Expr, ExprId};
+use std::sync::{Arc, Mutex};
+
+/// The panels of a factor whose elements depend on its operands alone.
+#[derive(Debug)]
+pub(super) struct Weights {
+    operands: Vec<u16>,
+    /// The panels made last, and the contents of the operands that they were made of.
+    known: Mutex<Option<(Vec<u64>, Arc<Panels>)>>,
+}
+
+impl Weights {
+    /// For the factor of an expression, if nothing but coordinates and elements of operands is part of it.
+    pub(super) fn of(dag: &Dag, factor: ExprId) -> Option<Self> {
+        let mut operands = vec![];
+        for id in dag.reachable(&[factor]) {
+            match dag.expr(id) {
+                Expr::Load { operand, .. } => operands.push(*operand),
+                Expr::Size(_) | Expr::Value(_) | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. } => {
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        Some(Self { operands, known: Mutex::default() })
+    }
+
+    /// The panels of the operands' contents; `None` where some operand is no parameter. `pack` makes them.
+    pub(super) fn panels(
+        &self,
+        env: &Env<'_>,
+        pack: impl FnOnce() -> Result<Panels, CpuError>,
+    ) -> Result<Option<Arc<Panels>>, CpuError> {
+        let content = |operand: &u16| env.views.get(usize::from(*operand)).and_then(|view| view.content);
+        let Some(contents) = self.operands.iter().map(content).collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let Ok(mut known) = self.known.lock() else { return Ok(None) };
+        if let Some((of, panels)) = &*known
+            && *of == contents
+        {
+            return Ok(Some(panels.clone()));
+        }
+        let panels = Arc::new(pack()?);
+        *known = Some((contents, panels.clone()));
+        Ok(Some(panels))
+    }
+}
