@@ -5,15 +5,13 @@
 // Queries, keys, values and weights are f16, sums f32: a weight beyond 65504 becomes infinite. A workgroup has ROWS queries of one head. {{ split }} subgroups share
 // {{ row_matrices * size }} queries, which they hold in registers, and divide keys and columns of the result among themselves. Tiles of KEYS keys follow one
 // another, the next on its way in registers: scores pass through workgroup memory to become weights. Whether a tile counts at
-// all, or wholly, is decided from bounds of the mask over the tile.
+// all, or wholly, is decided from bounds of the mask over the tile, for many tiles at once by a thread each.
 
 enable wgpu_cooperative_matrix;
 
 const THREADS = {{ threads }};
 const ROWS = {{ rows }};
 const KEYS = {{ keys }};
-// Keys of many tiles, which may be passed over at once.
-const SPAN = KEYS * 16;
 const HEADS = {{ heads }};
 const SUBGROUP = {{ subgroup }}u;
 // Rows of tiles, in groups of four, are padded against bank conflicts.
@@ -31,6 +29,7 @@ var<workgroup> tile_memory: array<vec4<f16>, {{ tile_length }}>;
 var<workgroup> weight_tile: array<vec4<f16>, {{ rows * weight_pitch }}>;
 var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% include "row_bounds_memory.wgsl" %}
+{% include "tile_page_memory.wgsl" %}
 
 {{ hooks -}}
 {% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
@@ -123,9 +122,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
     var fetched_value{{ n }} = vec4<f16>();
 {% endfor %}
 
-    var next = 0;
-    var whole_next = true;
-{% include "next_tile.wgsl" %}
+{% include "first_tile_of_page.wgsl" %}
     if (next < keys) {
 {{ fetch("key", key_items, depth // 4, qk_width) -}}
 {{ fetch("value", value_items, value_depth // 4, v_width) -}}
@@ -137,8 +134,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {{ put("key", key_items, depth // 4, "") -}}
 {{ put("value", value_items, value_depth // 4, "VALUES + ") -}}
         workgroupBarrier();
-        next += KEYS;
-{% include "next_tile.wgsl" %}
+{% include "next_tile_of_page.wgsl" %}
         if (next < keys) {
 {{ fetch("key", key_items, depth // 4, qk_width) -}}
 {{ fetch("value", value_items, value_depth // 4, v_width) -}}
@@ -153,51 +149,47 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% endfor %}
 {% endfor %}{% endfor %}
         let pitch = STAGE_PITCH;
-{% for c in range(part_keys // size) %}
-        let stage{{ c }} = own_stage + {{ c * size // 4 }}u;
-{% endfor %}
-{% for r0 in range(row_matrices) %}
-{% for c in range(part_keys // size) %}
-        coopStoreT(score{{ r0 }}_{{ c }}, &stage[stage{{ c }}], pitch);
-{% endfor %}
+{% for r in range(row_matrices) %}{% for c in range(part_keys // size) %}
+        let stage{{ r }}_{{ c }} = own_stage + {{ (r * part_keys + c * size) // 4 }}u;
+        coopStoreT(score{{ r }}_{{ c }}, &stage[stage{{ r }}_{{ c }}], pitch);
+{% endfor %}{% endfor %}
         subgroupBarrier();
-{% for n in range(stage_items) %}
-        let item{{ r0 }}_{{ n }} = {{ at_most("lane + " ~ n ~ "u * SUBGROUP", (n + 1) * subgroup > stage_groups, stage_groups) }};
-        let row{{ r0 }}_{{ n }} = item{{ r0 }}_{{ n }} / {{ part_keys // 4 }}u;
-        let group{{ r0 }}_{{ n }} = item{{ r0 }}_{{ n }} % {{ part_keys // 4 }}u;
-        let product{{ r0 }}_{{ n }} = stage[own_stage + row{{ r0 }}_{{ n }} * STAGE_PITCH + group{{ r0 }}_{{ n }}];
-        let i{{ r0 }}_{{ n }} = min(i0 + i32(first_row + {{ r0 * size }}u + row{{ r0 }}_{{ n }}), rows - 1);
-        let j{{ r0 }}_{{ n }} = j0 + i32(part * {{ part_keys }}u + group{{ r0 }}_{{ n }} * 4u);
+{% for r in range(row_matrices) %}{% for n in range(stage_items) %}
+        let item{{ r }}_{{ n }} = {{ at_most("lane + " ~ n ~ "u * SUBGROUP", (n + 1) * subgroup > stage_groups, stage_groups) }};
+        let row{{ r }}_{{ n }} = item{{ r }}_{{ n }} / {{ part_keys // 4 }}u;
+        let group{{ r }}_{{ n }} = item{{ r }}_{{ n }} % {{ part_keys // 4 }}u;
+        let product{{ r }}_{{ n }} = stage[own_stage + row{{ r }}_{{ n }} * STAGE_PITCH + {{ r * part_keys // 4 }}u + group{{ r }}_{{ n }}];
+        let i{{ r }}_{{ n }} = min(i0 + i32(first_row + {{ r * size }}u + row{{ r }}_{{ n }}), rows - 1);
+        let j{{ r }}_{{ n }} = j0 + i32(part * {{ part_keys }}u + group{{ r }}_{{ n }} * 4u);
         // Groups beyond the last key read the last one, and do not count.
-        let near{{ r0 }}_{{ n }} = min(j{{ r0 }}_{{ n }}, (keys - 1) & -4);
-        {{ "var kept" if guarded else "let kept" }}{{ r0 }}_{{ n }} = vec4<bool>(true);
+        let near{{ r }}_{{ n }} = min(j{{ r }}_{{ n }}, (keys - 1) & -4);
+        {{ "var kept" if guarded else "let kept" }}{{ r }}_{{ n }} = vec4<bool>(true);
 {% if not guarded %}
-        var weight{{ r0 }}_{{ n }} = {{ weight(r0, n) }};
+        var weight{{ r }}_{{ n }} = {{ weight(r, n) }};
 {% endif %}
-{% endfor %}
+{% endfor %}{% endfor %}
         if (!whole) {
-{% for n in range(stage_items) %}
-            let inside{{ r0 }}_{{ n }} = (j{{ r0 }}_{{ n }} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
+{% for r in range(row_matrices) %}{% for n in range(stage_items) %}
+            let inside{{ r }}_{{ n }} = (j{{ r }}_{{ n }} + vec4<i32>(0, 1, 2, 3)) < vec4<i32>(keys);
 {% if masked %}
-            let counts{{ r0 }}_{{ n }} = inside{{ r0 }}_{{ n }} & keep(c0, c1, i{{ r0 }}_{{ n }}, near{{ r0 }}_{{ n }}, inside{{ r0 }}_{{ n }});
+            let counts{{ r }}_{{ n }} = inside{{ r }}_{{ n }} & keep(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, inside{{ r }}_{{ n }});
 {% else %}
-            let counts{{ r0 }}_{{ n }} = inside{{ r0 }}_{{ n }};
+            let counts{{ r }}_{{ n }} = inside{{ r }}_{{ n }};
 {% endif %}
 {% if guarded %}
-            kept{{ r0 }}_{{ n }} = counts{{ r0 }}_{{ n }};
+            kept{{ r }}_{{ n }} = counts{{ r }}_{{ n }};
 {% else %}
-            weight{{ r0 }}_{{ n }} = select(vec4<f32>(), weight{{ r0 }}_{{ n }}, counts{{ r0 }}_{{ n }});
+            weight{{ r }}_{{ n }} = select(vec4<f32>(), weight{{ r }}_{{ n }}, counts{{ r }}_{{ n }});
 {% endif %}
-{% endfor %}
+{% endfor %}{% endfor %}
         }
-{% for n in range(stage_items) %}
+{% for r in range(row_matrices) %}{% for n in range(stage_items) %}
 {% if guarded %}
-        let weight{{ r0 }}_{{ n }} = {{ weight(r0, n) }};
+        let weight{{ r }}_{{ n }} = {{ weight(r, n) }};
 {% endif %}
-        weight_tile[(first_row + {{ r0 * size }}u + row{{ r0 }}_{{ n }}) * WEIGHT_PITCH + part * {{ part_keys // 4 }}u + group{{ r0 }}_{{ n }}] = vec4<f16>(weight{{ r0 }}_{{ n }});
-{% endfor %}
-        {{ "workgroupBarrier" if split > 1 and r0 + 1 == row_matrices else "subgroupBarrier" }}();
-{% endfor %}
+        weight_tile[(first_row + {{ r * size }}u + row{{ r }}_{{ n }}) * WEIGHT_PITCH + part * {{ part_keys // 4 }}u + group{{ r }}_{{ n }}] = vec4<f16>(weight{{ r }}_{{ n }});
+{% endfor %}{% endfor %}
+        {{ "workgroupBarrier" if split > 1 else "subgroupBarrier" }}();
 {% for k in range(0, keys, size) %}
 {% for r in range(row_matrices) %}
         let weights{{ r }}_{{ k }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, A>>(&weight_tile[(first_row + {{ r * size }}u) * WEIGHT_PITCH + {{ k // 4 }}u], WEIGHT_PITCH);
@@ -212,16 +204,20 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
     }
 
     let pitch = STAGE_PITCH;
-    let stage_start = own_stage;
-{% for r in range(row_matrices) %}{% for c in range(columns) %}
+{% for h in range(result_matrices) %}
+    let result_start{{ h }} = own_stage + {{ h * size // 4 }}u;
+{% endfor %}
+{% for r in range(row_matrices) %}{% for c in range(0, columns, result_matrices) %}
     subgroupBarrier();
-    coopStoreT(sum{{ r }}_{{ c }}, &stage[stage_start], pitch);
+{% for h in range(result_matrices) %}
+    coopStoreT(sum{{ r }}_{{ c + h }}, &stage[result_start{{ h }}], pitch);
+{% endfor %}
     subgroupBarrier();
-{% for n in range((size * size // 4 + subgroup - 1) // subgroup) %}
+{% for n in range((size * size * result_matrices // 4 + subgroup - 1) // subgroup) %}
     {
         let item = lane + {{ n * subgroup }}u;
-        let row = item / {{ size // 4 }}u;
-        let column = item % {{ size // 4 }}u;
+        let row = item / {{ size * result_matrices // 4 }}u;
+        let column = item % {{ size * result_matrices // 4 }}u;
         let i = i0 + i32(first_row + {{ r * size }}u + row);
         let d = i32(part * {{ columns * size }}u + {{ c * size }}u + column * 4u);
         if (row < {{ size }}u && i < rows && d < {{ v_width }}) {

@@ -6,15 +6,14 @@
 // is common to all of them out of the halves; sums are scaled back. A workgroup has ROWS owners of one head, each subgroup
 // {{ row_matrices * size }} of them, which it holds in registers with their sums. Tiles of KEYS others follow one another, the next on its way in
 // registers: each is staged once, for the products and for the sums. Products pass through workgroup memory, one at a time, to
-// become weights. Whether a tile counts at all, or wholly, is decided from bounds of the mask over the tile.
+// become weights. Whether a tile counts at all, or wholly, is decided from bounds of the mask over the tile, for many tiles at once by a
+// thread each.
 
 enable wgpu_cooperative_matrix;
 
 const THREADS = {{ threads }};
 const ROWS = {{ rows }};
 const KEYS = {{ keys }};
-// Keys of many tiles, which may be passed over at once.
-const SPAN = KEYS * 16;
 const HEADS = {{ heads }};
 const SUBGROUP = {{ subgroup }}u;
 // Rows of tiles, in groups of four, are padded against bank conflicts.
@@ -27,6 +26,7 @@ var<workgroup> tile_memory: array<vec4<f16>, {{ tile_length }}>;
 var<workgroup> weight_tile: array<vec4<f16>, {{ weight_length }}>;
 var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% include "row_bounds_memory.wgsl" %}
+{% include "tile_page_memory.wgsl" %}
 
 {{ hooks -}}
 {% macro matrix(use, element) %}coop_mat{{ size }}x{{ size }}<{{ element }}, {{ use }}>{% endmacro %}
@@ -110,9 +110,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
     var fetched{{ tile.number }}_{{ n }} = vec4<f16>();
 {% endfor %}{% endfor %}
 
-    var next = 0;
-    var whole_next = true;
-{% include "next_tile.wgsl" %}
+{% include "first_tile_of_page.wgsl" %}
     if (next < keys) {
 {% for tile in tiles %}
 {{ fetch(tile) -}}
@@ -126,8 +124,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {{ put(tile) -}}
 {% endfor %}
         workgroupBarrier();
-        next += KEYS;
-{% include "next_tile.wgsl" %}
+{% include "next_tile_of_page.wgsl" %}
         if (next < keys) {
 {% for tile in tiles %}
 {{ fetch(tile) -}}

@@ -100,9 +100,10 @@ impl Scheduled for Map<'_> {
         Tuning::per_thread(&[1, 2, 4], if self.looks_up() { &[1, 2, 4] } else { &[1] })
     }
 
-    /// A thread of many looks up two rows, so that their loads run together.
+    /// A thread of many looks up two rows, so that their loads run together; searches for their samples would not.
     fn suited(&self, tuning: Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Tuning {
-        let is_wide = self.looks_up() && !target.software && tuning.is_for_many(&self.extents, MANY_ELEMENTS, size);
+        let reads_many = self.looks_up() && !self.searches();
+        let is_wide = reads_many && !target.software && tuning.is_for_many(&self.extents, MANY_ELEMENTS, size);
         if is_wide { Tuning { rows_per_thread: Some(2), ..tuning } } else { tuning }
     }
 }
@@ -110,6 +111,12 @@ impl Scheduled for Map<'_> {
 impl Map<'_> {
     fn looks_up(&self) -> bool {
         looks_up(&self.nest.body, &everywhere(&self.nest.outputs))
+    }
+
+    fn searches(&self) -> bool {
+        let dag = &self.nest.body.dag;
+        let parts = dag.reachable(&everywhere(&self.nest.outputs));
+        parts.into_iter().any(|id| matches!(dag.expr(id), Expr::Sample { .. }))
     }
 }
 

@@ -13,14 +13,17 @@ const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
 
 /// What several templates include.
-const SHARED: [(&str, &str); 8] = [
+const SHARED: [(&str, &str); 11] = [
     ("dot_products.wgsl", include_str!("../../../../shaders/dot_products.wgsl")),
+    ("first_tile_of_page.wgsl", include_str!("../../../../shaders/first_tile_of_page.wgsl")),
     ("mask.wgsl", include_str!("../../../../shaders/mask.wgsl")),
     ("next_tile.wgsl", include_str!("../../../../shaders/next_tile.wgsl")),
+    ("next_tile_of_page.wgsl", include_str!("../../../../shaders/next_tile_of_page.wgsl")),
     ("pair_tile.wgsl", include_str!("../../../../shaders/pair_tile.wgsl")),
     ("row_bounds_memory.wgsl", include_str!("../../../../shaders/row_bounds_memory.wgsl")),
     ("statistics.wgsl", include_str!("../../../../shaders/statistics.wgsl")),
     ("statistics_memory.wgsl", include_str!("../../../../shaders/statistics_memory.wgsl")),
+    ("tile_page_memory.wgsl", include_str!("../../../../shaders/tile_page_memory.wgsl")),
     ("workgroup.wgsl", include_str!("../../../../shaders/workgroup.wgsl")),
 ];
 

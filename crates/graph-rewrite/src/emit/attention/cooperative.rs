@@ -98,7 +98,14 @@ impl CooperativeAttentionTile {
     }
 
     fn stage_pitch(&self) -> u32 {
-        ((self.keys / self.split).max(self.size) + STAGE_PADDING) / 4
+        (self.row_matrices * (self.keys / self.split).max(self.size) + STAGE_PADDING) / 4
+    }
+
+    /// Columns of matrices of results, and of those the ones that leave at once: as many as there are rows of matrices, which is how
+    /// wide the stage is.
+    fn columns(&self) -> (u32, u32) {
+        let columns = self.value_depth / self.size / self.split;
+        (columns, if columns.is_multiple_of(self.row_matrices) { self.row_matrices } else { 1 })
     }
 
     fn stage_length(&self) -> u32 {
@@ -141,6 +148,7 @@ pub(super) fn emit(
     module: Module,
 ) -> Result<ParsedKernel, EmitError> {
     let items = |width: u32| (tile.keys * width / 4).div_ceil(tile.threads());
+    let (columns, result_matrices) = tile.columns();
     let stage_groups = tile.size * (tile.keys / tile.split) / 4;
     let variables = vec![
         ("query_items", (tile.rows * tile.chunk() / 4).div_ceil(tile.threads()).into()),
@@ -153,7 +161,8 @@ pub(super) fn emit(
         ("split", tile.split.into()),
         ("keys", tile.keys.into()),
         ("part_keys", (tile.keys / tile.split).into()),
-        ("columns", (tile.value_depth / tile.size / tile.split).into()),
+        ("columns", columns.into()),
+        ("result_matrices", result_matrices.into()),
         ("depth", tile.depth.into()),
         ("value_depth", tile.value_depth.into()),
         ("chunk", tile.chunk().into()),

@@ -90,6 +90,9 @@ impl Code {
         if self.class(condition).is_uniform() {
             return self.branch(module, id, &test.first(), a, b, scalar);
         }
+        if scalar != Scalar::I64 && self.loads_groups(module, a) && self.loads_groups(module, b) {
+            return self.choose_lanes(module, &test.vector(Scalar::Bool), [a, b], scalar);
+        }
         let mut parts = Vec::with_capacity(4);
         for l in 0..4 {
             let mut lane = self.lane(l);
@@ -99,6 +102,46 @@ impl Code {
             parts.push(value.first());
         }
         self.split(module, |l| Ok(parts[l].clone()))
+    }
+
+    /// For each of four lanes one of two sides, each evaluated for all of them where any lane takes it.
+    fn choose_lanes(
+        &mut self,
+        module: &mut Module,
+        test: &str,
+        sides: [ExprId; 2],
+        scalar: Scalar,
+    ) -> Result<Emitted, EmitError> {
+        let within = self.valid.as_ref().map(|valid| format!(" & {valid}")).unwrap_or_default();
+        let mut values = Vec::with_capacity(2);
+        for (side, taken) in sides.into_iter().zip([format!("any({test}{within})"), format!("any(!{test}{within})")]) {
+            if !self.is_costly(module, side) {
+                values.push(self.eval_one(module, side)?.vector(scalar));
+                continue;
+            }
+            let name = module.name();
+            self.line(&format!("var {name}: vec4<{}>;", type_of(scalar)));
+            let mut inner = self.inner();
+            let value = inner.eval_one(module, side)?.vector(scalar);
+            inner.line(&format!("{name} = {value};"));
+            self.block(&format!("if ({taken})"), &inner.take());
+            values.push(name);
+        }
+        Ok(Emitted::Vector(self.bind(module, &format!("select({}, {}, {test})", values[1], values[0]))))
+    }
+
+    /// True if all that `root` needs and is not yet known is loaded for four lanes at once, so that it may be where any of them is
+    /// in range.
+    fn loads_groups(&self, module: &Module, root: ExprId) -> bool {
+        let lazily = |id: &ExprId| match module.body.dag.expr(*id) {
+            Expr::Load { operand, index } => {
+                let classes: Vec<_> = index.iter().map(|&i| self.class(i)).collect();
+                let is_group = Lanes::is_vector_load(&classes) && module.has_vector_load(*operand);
+                self.class(*id).is_uniform() || is_group
+            }
+            _ => true,
+        };
+        self.needs(module, root).iter().all(lazily)
     }
 
     /// `if (test) { a } else { b }`, with what only one side needs inside of it.
@@ -166,18 +209,20 @@ impl Code {
 
     /// True if `root` needs something not yet known that must not, or should not, run in vain.
     fn is_costly(&self, module: &Module, root: ExprId) -> bool {
+        let is_costly =
+            |expr: &Expr| matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. });
+        self.needs(module, root).iter().any(|id| is_costly(module.body.dag.expr(*id)))
+    }
+
+    /// What is not yet known of an expression and of what it is made of.
+    fn needs(&self, module: &Module, root: ExprId) -> HashSet<ExprId> {
         let mut stack = vec![root];
         let mut seen = HashSet::new();
         while let Some(id) = stack.pop() {
-            if self.known.contains_key(&id) || !seen.insert(id) {
-                continue;
+            if !self.known.contains_key(&id) && seen.insert(id) {
+                stack.extend(module.body.dag.expr(id).operands());
             }
-            let expr = module.body.dag.expr(id);
-            if matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. }) {
-                return true;
-            }
-            stack.extend(expr.operands());
         }
-        false
+        seen
     }
 }
