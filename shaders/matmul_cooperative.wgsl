@@ -4,7 +4,7 @@
 // Operands are f16, sums {{ sum }}. A workgroup computes TILE_M x TILE_N elements, each of its {{ subgroup_rows }} x {{ subgroup_columns }}
 // subgroups {{ matrices_m }} x {{ matrices_n }} matrices of SIZE x SIZE. TILE_K steps of k are staged in workgroup memory at a time; the
 // {{ sets }} stages after that are on their way, in registers. Results reach finish through {{ stage_matrices }} matrices of workgroup memory a subgroup; what it
-// reads is loaded one round of them ahead.
+// reads is loaded {{ rounds_ahead }} rounds of them ahead.
 // The sum runs over k in order, SIZE steps at a time, whatever the tile.
 // Statistics of a row of left are combined by four threads a row before the product.
 
@@ -78,11 +78,11 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
         let m = m0 + i32(subgroup_m + {{ round[0] * size }}u + row);
         let n = n0 + i32(subgroup_n + {{ round[1] * size }}u + column * 4u);
 {% endmacro %}
-{% macro load_ahead(round) %}
+{% macro load_ahead(round, place) %}
 {% for n in range(stage_items) %}
     {
 {{ item(n, round) -}}
-        ahead{{ n }} = ahead({{ batch }}min(m, rows - 1), min(n, (columns - 1) & -4));
+        ahead{{ place }}_{{ n }} = ahead({{ batch }}min(m, rows - 1), min(n, (columns - 1) & -4));
     }
 {% endfor %}
 {% endmacro %}
@@ -157,24 +157,28 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
 {% for h in range(stage_matrices) %}
     let stage{{ h }} = subgroup * {{ size * stage_pitch }}u + {{ h * size // 4 }}u;
 {% endfor %}
-{% for n in range(stage_items if has_ahead else 0) %}
-    var ahead{{ n }}: Ahead;
+{% for place in range(rounds_ahead) %}
+{% for n in range(stage_items) %}
+    var ahead{{ place }}_{{ n }}: Ahead;
 {% endfor %}
-{{ load_ahead(rounds[0]) if has_ahead -}}
+{{ load_ahead(rounds[place], place) -}}
+{% endfor %}
 {% for round in rounds %}
+{% set at = loop.index0 %}
+{% set place = at % rounds_ahead if rounds_ahead else 0 %}
 {% for h in range(stage_matrices) %}
     coopStoreT(sum{{ round[0] }}_{{ round[1] + h }}, &stage[stage{{ h }}], pitch);
 {% endfor %}
     subgroupBarrier();
-{% for n in range(stage_items if has_ahead else 0) %}
-    let loaded{{ loop.index0 }}_{{ round[0] }}_{{ round[1] }} = ahead{{ n }};
+{% for n in range(stage_items if rounds_ahead else 0) %}
+    let loaded{{ at }}_{{ n }} = ahead{{ place }}_{{ n }};
 {% endfor %}
-{{ load_ahead(loop.nextitem) if has_ahead and not loop.last -}}
+{{ load_ahead(rounds[at + rounds_ahead], place) if rounds_ahead and at + rounds_ahead < (rounds | length) -}}
 {% for n in range(stage_items) %}
     {
 {{ item(n, round) -}}
         if (row < {{ size }}u && m < rows && n < columns) {
-            finish({{ batch }}m, n, {{ staged }}{{ ", loaded" ~ n ~ "_" ~ round[0] ~ "_" ~ round[1] if has_ahead }});
+            finish({{ batch }}m, n, {{ staged }}{{ ", loaded" ~ at ~ "_" ~ n if rounds_ahead }});
         }
     }
 {% endfor %}

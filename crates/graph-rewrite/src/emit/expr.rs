@@ -97,11 +97,6 @@ impl Code {
         }
     }
 
-    /// The value of an expression, if it is known.
-    pub fn known(&self, id: ExprId) -> Option<&Emitted> {
-        self.known.get(&id)
-    }
-
     /// Learns the value of an expression.
     pub fn learn(&mut self, id: ExprId, value: Emitted) {
         self.known.insert(id, value);

@@ -108,6 +108,14 @@ pub(super) fn finish(module: &mut Module, four: &Four, sum: u8, outputs: &[Outpu
     Ok(function("finish", four.coords, ", sum: vec4<f32>", "", &code.take()))
 }
 
+/// Hooks that write four results, and what of it they read of floats, loaded before the results are there.
+pub(super) struct AheadOfResults {
+    /// `ahead`, which loads, and `finish`, which writes.
+    pub hooks: String,
+    /// Every result has something of its own to load.
+    pub is_streamed: bool,
+}
+
 /// The hook that writes four results, and before it one that loads what it reads of floats, `ahead`, so that the loads of
 /// several results run together. `None` where it reads none.
 pub(super) fn finish_ahead(
@@ -115,24 +123,25 @@ pub(super) fn finish_ahead(
     four: &Four,
     sum: u8,
     outputs: &[Output],
-) -> Result<Option<String>, EmitError> {
+) -> Result<Option<AheadOfResults>, EmitError> {
     let roots = everywhere(outputs);
     let dag = &module.body.dag;
     let reads =
         |id: ExprId| matches!(dag.expr(id), Expr::Load { .. }) && dag.scalar(id) == Scalar::F32 && dag.values(id) == 0;
+    let results = four.coords.iter().fold(0, |bits, (axis, _)| bits | 1u32 << axis);
     let mut loads = four.code(module, &[]);
-    loads.eval_where(module, &roots, reads)?;
     let mut code = four.code(module, &[(sum, Emitted::Vector("sum".to_owned()))]);
-    let (mut members, mut values) = (vec![], vec![]);
+    let (mut members, mut values, mut is_streamed) = (vec![], vec![], false);
     for id in module.required(&roots).into_iter().filter(|&id| reads(id)) {
         let place = format!("loaded.v{}", id.0);
-        let (known, ty, value) = match loads.known(id) {
-            Some(Emitted::Vector(name)) => (name, "vec4<f32>", Emitted::Vector(place)),
-            Some(Emitted::Uniform(name)) => (name, "f32", Emitted::Uniform(place)),
+        let (loaded, ty, value) = match loads.eval_one(module, id)? {
+            Emitted::Vector(name) => (name, "vec4<f32>", Emitted::Vector(place)),
+            Emitted::Uniform(name) => (name, "f32", Emitted::Uniform(place)),
             _ => continue,
         };
+        is_streamed |= dag.coords(id) & results == results;
         members.push(format!("    v{}: {ty},\n", id.0));
-        values.push(known.clone());
+        values.push(loaded);
         code.learn(id, value);
     }
     if members.is_empty() {
@@ -142,7 +151,8 @@ pub(super) fn finish_ahead(
     store_all_four(&mut code, module, (four.axis, four.name(), four.extent), outputs)?;
     let text = format!("struct Ahead {{\n{}}}\n\n", members.concat());
     let ahead = function("ahead", four.coords, "", "Ahead", &loads.take());
-    Ok(Some(text + &ahead + &function("finish", four.coords, ", sum: vec4<f32>, loaded: Ahead", "", &code.take())))
+    let finish = function("finish", four.coords, ", sum: vec4<f32>, loaded: Ahead", "", &code.take());
+    Ok(Some(AheadOfResults { hooks: text + &ahead + &finish, is_streamed }))
 }
 
 /// Errors where an expression is no float.

@@ -143,7 +143,7 @@ fn added(dtype: Option<DType>) -> Computation {
 }
 
 #[test]
-fn what_is_added_to_a_product_is_loaded_a_round_ahead() {
+fn what_is_added_to_a_product_is_loaded_ahead() {
     let target = with_matrices(16, 32);
     let emitted = |dtype| emit(&added(dtype), &target, &Tuning::default()).unwrap().wgsl;
     assert!(!emitted(None).contains("Ahead"), "there is nothing to load");
@@ -152,13 +152,13 @@ fn what_is_added_to_a_product_is_loaded_a_round_ahead() {
         let finish = wgsl.split("fn finish(").nth(1).and_then(|text| text.split("\n}").next()).unwrap();
         assert!(finish.contains("loaded: Ahead") && finish.contains("loaded.v"), "{wgsl}");
         assert!(!finish.contains("load4_2") && !finish.contains("load_2"), "{wgsl}");
-        // The loads of all rounds but the first come between the matrices of a round and its results.
+        // Eight rounds are loaded before the results are there, each later one between the matrices of a round and its results.
         let main = wgsl.split("fn main(").nth(1).unwrap();
         let rounds: Vec<&str> = main.split("coopStoreT(").skip(1).collect();
         let is_last = |round: &&str| !round.contains("ahead(");
         assert!(rounds.len() > 1 && main.split("coopStoreT(").next().unwrap().contains("= ahead("), "{wgsl}");
         let stores: Vec<&&str> = rounds.iter().filter(|round| round.contains("finish(")).collect();
-        assert_eq!(stores.iter().filter(|round| is_last(round)).count(), 1, "{wgsl}");
+        assert_eq!(stores.iter().filter(|round| is_last(round)).count(), stores.len().min(8), "{wgsl}");
         for round in stores.iter().filter(|round| !is_last(round)) {
             assert!(round.find("ahead(") < round.find("finish("), "{wgsl}");
         }

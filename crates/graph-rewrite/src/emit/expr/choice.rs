@@ -209,8 +209,9 @@ impl Code {
 
     /// True if `root` needs something not yet known that must not, or should not, run in vain.
     fn is_costly(&self, module: &Module, root: ExprId) -> bool {
-        let is_costly =
-            |expr: &Expr| matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. });
+        let is_costly = |expr: &Expr| {
+            matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. })
+        };
         self.needs(module, root).iter().any(|id| is_costly(module.body.dag.expr(*id)))
     }
 

@@ -15,6 +15,9 @@ const PADDING: u32 = 8;
 /// Workgroup memory with which two workgroups run on a multiprocessor at once; see `shaders/tried.md`.
 const SHARED_BYTES: u32 = 24 << 10;
 
+/// Rounds of results that are loaded ahead where each result has something of its own to read.
+const STREAMED_ROUNDS: usize = 8;
+
 /// How a workgroup's tile is divided among subgroups and matrices.
 pub(super) struct CooperativeMatmulTile {
     /// Rows, columns and depth of a matrix.
@@ -102,7 +105,7 @@ impl CooperativeMatmulTile {
     }
 
     /// The matrices of a subgroup, by row and column, that pass through workgroup memory together: the first of each round.
-    fn rounds(&self) -> Variable {
+    fn rounds(&self) -> Vec<Vec<u32>> {
         let columns = (0..self.matrices.1).step_by(self.stage_matrices as usize);
         (0..self.matrices.0).flat_map(|row| columns.clone().map(move |column| vec![row, column])).collect()
     }
@@ -162,9 +165,13 @@ pub(super) fn emit(
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
     let (sum, outputs) = (kernel.sum(), &kernel.nest.outputs);
     let ahead = finish_ahead(&mut module, &result, sum, outputs)?;
-    let has_ahead = ahead.is_some();
+    let rounds_ahead = match &ahead {
+        Some(ahead) if ahead.is_streamed => STREAMED_ROUNDS.min(tile.rounds().len()),
+        Some(_) => 1,
+        None => 0,
+    };
     parts.hooks += &match ahead {
-        Some(hooks) => hooks,
+        Some(ahead) => ahead.hooks,
         None => finish(&mut module, &result, sum, outputs)?,
     };
     let (body, grid, tile_lists) = place(kernel, (tile.rows(), tile.columns()), &mut module)?;
@@ -186,9 +193,9 @@ pub(super) fn emit(
         ("maybe_empty", depth.is_none().into()),
         ("left", tile.staged(tile.along_depth.0, tile.rows())),
         ("right", tile.staged(tile.along_depth.1, tile.columns())),
-        ("has_ahead", has_ahead.into()),
+        ("rounds_ahead", rounds_ahead.into()),
         ("sum", tile.sum.name().into()),
-        ("rounds", tile.rounds()),
+        ("rounds", tile.rounds().into()),
         ("stage_matrices", tile.stage_matrices.into()),
         ("stage_items", (tile.size * tile.size * tile.stage_matrices / 4).div_ceil(tile.subgroup).into()),
         ("stage_pitch", tile.stage_pitch().into()),
