@@ -11,7 +11,7 @@ use crate::plan::{Output, ReduceOp};
 use crate::schedule::{Reduced, Reduction};
 use minijinja::Value as Variable;
 use rewire_graph::Dim;
-use rewire_graph::pointwise::ExprId;
+use rewire_graph::pointwise::{Expr, ExprId};
 
 static TEMPLATE: Template = template!("reduce.wgsl");
 
@@ -297,6 +297,53 @@ fn looped(
     Ok(row.take())
 }
 
+/// What results need besides the statistics and takes long: random numbers, and elements behind choices that are read at the
+/// coordinates themselves, from tensors as large as the loop over them, so that none lies out of range.
+fn early(kernel: &Reduction<'_>) -> Vec<ExprId> {
+    let body = &kernel.nest.body;
+    let roots: Vec<_> = kernel.outputs.iter().flat_map(Output::roots).collect();
+    let parts = body.dag.reachable(&roots);
+    let is_own = |id: &ExprId| match body.dag.expr(*id) {
+        Expr::Load { operand, index } => {
+            let operand = body.operands.get(usize::from(*operand));
+            let own = |(axis, at): (usize, &ExprId)| *body.dag.expr(*at) == Expr::Coord(axis as u8);
+            operand.is_some_and(|operand| operand.shape == kernel.extents) && index.iter().enumerate().all(own)
+        }
+        Expr::Uniform { .. } => body.dag.values(*id) == 0,
+        _ => false,
+    };
+    let draws = parts.iter().any(|id| matches!(body.dag.expr(*id), Expr::Uniform { .. }));
+    if draws { parts.into_iter().filter(is_own).collect() } else { vec![] }
+}
+
+/// Evaluates that before any pass, after the loads of the passes are on their way.
+fn begin_early(
+    kernel: &Reduction<'_>,
+    columns: &Shared,
+    module: &mut Module,
+    row: &mut Code,
+    scopes: &mut [(Code, bool)],
+) -> Result<(), EmitError> {
+    let early = early(kernel);
+    if early.is_empty() {
+        return Ok(());
+    }
+    let elements: Vec<_> = kernel.reductions.iter().map(|r| r.value).collect();
+    hoist(row, module, &early, columns.own.axis)?;
+    let dag = &kernel.nest.body.dag;
+    let loads = |id| matches!(dag.expr(id), Expr::Load { .. }) && dag.values(id) == 0;
+    for (code, _) in scopes.iter_mut() {
+        code.learn_from(module, row, columns.own.axis);
+        code.eval_where(module, &elements, loads)?;
+        row.append(&code.take());
+    }
+    for (code, _) in scopes.iter_mut() {
+        code.eval(module, &early)?;
+        row.append(&code.take());
+    }
+    Ok(())
+}
+
 /// All columns of a thread at once: what one pass has evaluated, the next ones have in registers.
 fn unrolled(
     kernel: &Reduction<'_>,
@@ -327,6 +374,9 @@ fn unrolled(
         scopes.push((columns.code(module, row, coords, &column, valid.as_deref()), in_doubt));
     }
     let empty = width == 0;
+    if !empty {
+        begin_early(kernel, columns, module, row, &mut scopes)?;
+    }
     for (start, group) in passes(kernel, module)? {
         let roots: Vec<_> = group.iter().map(|r| r.value).collect();
         hoist(row, module, &roots, columns.own.axis)?;
