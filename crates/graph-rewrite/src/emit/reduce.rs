@@ -297,23 +297,25 @@ fn looped(
     Ok(row.take())
 }
 
-/// What results need besides the statistics and takes long: random numbers, and elements behind choices that are read at the
-/// coordinates themselves, from tensors as large as the loop over them, so that none lies out of range.
+/// What results need besides the statistics and takes long: random numbers, compared where they are with constants, and elements
+/// behind choices that are read at the coordinates themselves, from tensors as large as the loop over them, so that none lies
+/// out of range.
 fn early(kernel: &Reduction<'_>) -> Vec<ExprId> {
     let body = &kernel.nest.body;
     let roots: Vec<_> = kernel.outputs.iter().flat_map(Output::roots).collect();
     let parts = body.dag.reachable(&roots);
+    let is_drawn = |id| matches!(body.dag.expr(id), Expr::Uniform { .. }) && body.dag.values(id) == 0;
+    let is_constant = |id| matches!(body.dag.expr(id), Expr::Float(_));
     let is_own = |id: &ExprId| match body.dag.expr(*id) {
         Expr::Load { operand, index } => {
             let operand = body.operands.get(usize::from(*operand));
             let own = |(axis, at): (usize, &ExprId)| *body.dag.expr(*at) == Expr::Coord(axis as u8);
             operand.is_some_and(|operand| operand.shape == kernel.extents) && index.iter().enumerate().all(own)
         }
-        Expr::Uniform { .. } => body.dag.values(*id) == 0,
-        _ => false,
+        Expr::Binary(_, a, b) => (is_drawn(*a) && is_constant(*b)) || (is_constant(*a) && is_drawn(*b)),
+        _ => is_drawn(*id),
     };
-    let draws = parts.iter().any(|id| matches!(body.dag.expr(*id), Expr::Uniform { .. }));
-    if draws { parts.into_iter().filter(is_own).collect() } else { vec![] }
+    if parts.iter().any(|id| is_drawn(*id)) { parts.into_iter().filter(is_own).collect() } else { vec![] }
 }
 
 /// Evaluates that before any pass, after the loads of the passes are on their way.
