@@ -1,6 +1,7 @@
 //! Set-up and tests: `cargo xtask`.
 #![forbid(unsafe_code)]
 
+mod capi;
 mod drivers;
 mod emulate;
 mod fuzz;
@@ -33,6 +34,8 @@ Usage: cargo xtask COMMAND
   emulate [neon|wasm]
           the tests of the CPU's kernels on processors that this one plays: an ARM by QEMU, WebAssembly by Node.js;
           says what it needs and installs nothing
+  capi FOLDER
+          builds the library for C and lays it into a folder, with its header and a file for pkg-config
   reference
           writes docs/reference.md and docs/kernels.md
 ";
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         ["lint"] => setup::run().and_then(|()| test::lint()),
         ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
         ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
+        ["capi", prefix] => capi::run(prefix.as_ref()),
         ["emulate", rest @ ..] => emulate::Processor::parse(rest).and_then(emulate::run),
         ["reference"] => test::write_reference(),
         [] | ["help" | "--help" | "-h"] => {

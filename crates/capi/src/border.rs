@@ -1,0 +1,158 @@
+use rewire::describe;
+use std::any::Any;
+use std::cell::RefCell;
+use std::error::Error;
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What became of a call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It is done.
+    Ok = 0,
+    /// An argument is null, or none of the values that it may have.
+    Argument = 1,
+    /// The model cannot be read, or there is no device as asked.
+    Model = 2,
+    /// Requests do not fit the model.
+    Request = 3,
+    /// A run failed.
+    Run = 4,
+    /// A fault of the library's own. The handles of the call are good for nothing but to be freed.
+    Fault = 5,
+}
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) struct Failure(Status, String);
+
+impl Failure {
+    pub(crate) fn argument(name: &str, expected: &str) -> Self {
+        Self(Status::Argument, format!("`{name}`: expected {expected}"))
+    }
+
+    pub(crate) fn of(status: Status) -> impl Fn(&dyn Error) -> Self {
+        move |error| Self(status, describe(error))
+    }
+}
+
+thread_local! {
+    static MESSAGE: RefCell<CString> = RefCell::default();
+}
+
+/// What went wrong in the last call of this thread that failed: UTF-8, empty if none did. It is good until the next call that fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn rewire_message() -> *const c_char {
+    MESSAGE.with_borrow(|message| message.as_ptr())
+}
+
+/// The version of the library.
+#[unsafe(no_mangle)]
+pub extern "C" fn rewire_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// Does the work of a call. A panic ends here.
+pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> Status {
+    let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Failure(Status::Fault, said(&*panic))));
+    let Err(Failure(status, text)) = done else { return Status::Ok };
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    MESSAGE.with_borrow_mut(|message| *message = text);
+    status
+}
+
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic").to_owned()
+}
+
+/// What a handle stands for.
+///
+/// # Safety
+/// The pointer is null, or of a value that nobody changes or frees meanwhile.
+pub(crate) unsafe fn read<'a, T>(handle: *const T, name: &str) -> Result<&'a T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_ref() }.ok_or_else(|| Failure::argument(name, "a handle"))
+}
+
+/// As [`read`], to change it.
+///
+/// # Safety
+/// The pointer is null, or of a value that nobody else uses meanwhile.
+pub(crate) unsafe fn change<'a, T>(handle: *mut T, name: &str) -> Result<&'a mut T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_mut() }.ok_or_else(|| Failure::argument(name, "a place in memory"))
+}
+
+/// Text that ends with a zero.
+///
+/// # Safety
+/// The pointer is null, or of such text, which nobody changes or frees meanwhile.
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Failure> {
+    // SAFETY: the caller's promise, and the pointer is not null.
+    let text = (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_str().ok()).flatten();
+    text.ok_or_else(|| Failure::argument(name, "UTF-8 that ends with a zero"))
+}
+
+/// Values in a row.
+///
+/// # Safety
+/// The pointer is of so many values, which nobody changes or frees meanwhile, or null.
+pub(crate) unsafe fn slice<'a, T>(pointer: *const T, count: usize, name: &str) -> Result<&'a [T], Failure> {
+    match count {
+        0 => Ok(&[]),
+        _ if pointer.is_null() => Err(Failure::argument(name, "values, since there is a count")),
+        _ if !pointer.is_aligned() => Err(Failure::argument(name, "values at a multiple of their size")),
+        _ if count > isize::MAX as usize / size_of::<T>().max(1) => {
+            Err(Failure::argument(name, "as many as memory holds"))
+        }
+        // SAFETY: the caller's promise, and the pointer is aligned, not null, and of no more than an allocation holds.
+        _ => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),
+    }
+}
+
+/// Hands a value out as a handle.
+///
+/// # Safety
+/// `to` is null or of a place for a pointer.
+pub(crate) unsafe fn give<T>(value: T, to: *mut *mut T) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let to = unsafe { change(to, "out") }?;
+    *to = Box::into_raw(Box::new(value));
+    Ok(())
+}
+
+/// Frees what [`give`] handed out.
+///
+/// # Safety
+/// The handle is null, or one that was handed out, is not freed yet and is not used any more.
+pub(crate) unsafe fn free<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: the caller's promise.
+        let value = unsafe { Box::from_raw(handle) };
+        call(|| {
+            drop(value);
+            Ok(())
+        });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::undocumented_unsafe_blocks)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_status_with_its_message() {
+        let message = || unsafe { CStr::from_ptr(rewire_message()) }.to_str().unwrap().to_owned();
+        assert_eq!((call(|| panic!("no {}", "way")), message()), (Status::Fault, "no way".to_owned()));
+        assert_eq!((call(|| std::panic::panic_any(7)), message()), (Status::Fault, "a panic".to_owned()));
+        assert_eq!(
+            (call(|| Err(Failure::argument("x", "y"))), message().as_str()),
+            (Status::Argument, "`x`: expected y")
+        );
+        assert_eq!(call(|| Ok(())), Status::Ok);
+    }
+}

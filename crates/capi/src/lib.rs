@@ -1,0 +1,29 @@
+//! Ranking from C: `rewire.h` declares what is here.
+//!
+//! Functions that can fail return a [`Status`], and [`rewire_message`] tells more. Handles are opaque; who got one frees it, once. A function of
+//! a handle that is null does nothing but say so. Nothing unwinds into the caller.
+//!
+//! Any number of threads rank with one ranker at the same time, each with batches and rankings of its own or with shared ones that nobody changes or
+//! frees meanwhile.
+
+mod arrow;
+mod batch;
+mod border;
+mod options;
+mod ranker;
+mod ranking;
+
+pub use arrow::{ArrowArray, ArrowSchema, rewire_batch_extend_arrow, rewire_ranking_export};
+pub use batch::{
+    Batch, Column, Integers, REWIRE_CANDIDATES, REWIRE_CONTEXTUAL, REWIRE_HISTORY, REWIRE_INT32, REWIRE_INT64,
+    REWIRE_UINT32, rewire_batch_clear, rewire_batch_extend, rewire_batch_free, rewire_batch_new,
+};
+pub use border::{Status, rewire_message, rewire_version};
+pub use options::{
+    Options, REWIRE_KERNEL_AUTO, REWIRE_KERNEL_CPU, REWIRE_KERNEL_WGPU, rewire_options_adapter, rewire_options_free,
+    rewire_options_kernel, rewire_options_new, rewire_options_pipelines,
+};
+pub use ranker::{
+    Ranker, rewire_ranker_free, rewire_ranker_from_bytes, rewire_ranker_load, rewire_ranker_task, rewire_ranker_tasks,
+};
+pub use ranking::{Ranking, Scores, rewire_rank, rewire_ranking_free, rewire_ranking_scores};

@@ -1,0 +1,87 @@
+use crate::border::{Failure, Status, call, change, free, give, text};
+use rewire::rank::RankOptions;
+use rewire::runtime::{Kernel, PipelineStore};
+use std::ffi::c_char;
+
+/// A hardware GPU where there is one, and the CPU otherwise.
+pub const REWIRE_KERNEL_AUTO: u32 = 0;
+/// A GPU.
+pub const REWIRE_KERNEL_WGPU: u32 = 1;
+/// The CPU.
+pub const REWIRE_KERNEL_CPU: u32 = 2;
+
+/// What a model runs on, and how it is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub(crate) options: RankOptions,
+}
+
+/// Options as they are without any: `REWIRE_KERNEL_AUTO`, no folder of compiled kernels.
+///
+/// # Safety
+/// `out` is null or a place for the handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_options_new(out: *mut *mut Options) -> Status {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { give(Options::default(), out) })
+}
+
+/// What the model runs on: `REWIRE_KERNEL_AUTO`, `REWIRE_KERNEL_WGPU` or `REWIRE_KERNEL_CPU`.
+///
+/// # Safety
+/// `options` are null or a handle that nobody else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_options_kernel(options: *mut Options, kernel: u32) -> Status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let options = unsafe { change(options, "options") }?;
+        options.options.kernel = match kernel {
+            REWIRE_KERNEL_AUTO => Kernel::Auto,
+            REWIRE_KERNEL_WGPU => Kernel::Wgpu,
+            REWIRE_KERNEL_CPU => Kernel::Cpu,
+            _ => {
+                return Err(Failure::argument("kernel", "REWIRE_KERNEL_AUTO, REWIRE_KERNEL_WGPU or REWIRE_KERNEL_CPU"));
+            }
+        };
+        Ok(())
+    })
+}
+
+/// The GPU to use: a part of its name, driver, backend or PCI address, or `#` and its number.
+///
+/// # Safety
+/// `options` are null or a handle that nobody else uses meanwhile, `adapter` is null or text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_options_adapter(options: *mut Options, adapter: *const c_char) -> Status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (options, adapter) = unsafe { (change(options, "options")?, text(adapter, "adapter")?) };
+        options.options.adapter = Some(adapter.to_owned());
+        Ok(())
+    })
+}
+
+/// A folder in which compiled kernels are kept for later starts. The driver trusts what it reads there: it should be writable for the user
+/// alone.
+///
+/// # Safety
+/// `options` are null or a handle that nobody else uses meanwhile, `folder` is null or text that ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_options_pipelines(options: *mut Options, folder: *const c_char) -> Status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (options, folder) = unsafe { (change(options, "options")?, text(folder, "folder")?) };
+        options.options.pipelines = Some(PipelineStore::at(folder));
+        Ok(())
+    })
+}
+
+/// Frees options. Rankers that were loaded with them stay.
+///
+/// # Safety
+/// `options` are null, or a handle that is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_options_free(options: *mut Options) {
+    // SAFETY: the caller's promise.
+    unsafe { free(options) }
+}

@@ -1,0 +1,108 @@
+use crate::batch::Batch;
+use crate::border::{Failure, Status, call, change, free, give, read};
+use crate::ranker::Ranker;
+use rewire::rank::Ranked;
+use std::sync::Arc;
+
+/// The candidates of all requests, best first, as columns.
+#[derive(Debug)]
+pub struct Ranking {
+    pub(crate) columns: Arc<Columns>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Columns {
+    pub offsets: Vec<i64>,
+    pub items: Vec<i64>,
+    pub positions: Vec<i64>,
+    pub scores: Vec<f64>,
+    pub logits: Vec<f32>,
+    pub tasks: usize,
+}
+
+/// The columns of a ranking, which has their memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Scores {
+    /// Number of requests.
+    pub requests: usize,
+    /// Number of candidates of all requests.
+    pub candidates: usize,
+    /// Logits of a candidate.
+    pub tasks: usize,
+    /// One more than requests: the candidates of a request go from its offset to the next one.
+    pub offsets: *const i64,
+    /// By candidate, the value of its first feature.
+    pub items: *const i64,
+    /// By candidate, its position in the request.
+    pub positions: *const i64,
+    /// By candidate, the probability of the first task.
+    pub scores: *const f64,
+    /// By candidate, the logits of all tasks.
+    pub logits: *const f32,
+}
+
+impl Columns {
+    fn new(ranked: &[Ranked], tasks: usize) -> Self {
+        let mut this = Self { offsets: vec![0], tasks, ..Self::default() };
+        for request in ranked {
+            for candidate in &request.candidates {
+                this.items.push(candidate.item);
+                this.positions.push(candidate.position as i64);
+                this.scores.push(candidate.score);
+                this.logits.extend(&candidate.logits);
+            }
+            this.offsets.push(this.items.len() as i64);
+        }
+        this
+    }
+}
+
+/// Ranks the candidates of each request. Scores do not depend on what else is ranked with them.
+///
+/// # Safety
+/// `ranker` and `batch` are null or handles, `out` a place for the handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_rank(ranker: *const Ranker, batch: *const Batch, out: *mut *mut Ranking) -> Status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (ranker, batch) = unsafe { (&read(ranker, "ranker")?.ranker, &read(batch, "batch")?.batch) };
+        let ranked = ranker.rank_batch(batch).map_err(|error| Failure::of(Status::Run)(&error))?;
+        let columns = Columns::new(&ranked, ranker.tasks().len());
+        // SAFETY: the caller's promise.
+        unsafe { give(Ranking { columns: Arc::new(columns) }, out) }
+    })
+}
+
+/// The columns of a ranking, as long as it is there.
+///
+/// # Safety
+/// `ranking` is null or a handle, `out` a place for the columns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_ranking_scores(ranking: *const Ranking, out: *mut Scores) -> Status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (Ranking { columns }, out) = unsafe { (read(ranking, "ranking")?, change(out, "out")?) };
+        *out = Scores {
+            requests: columns.offsets.len().saturating_sub(1),
+            candidates: columns.items.len(),
+            tasks: columns.tasks,
+            offsets: columns.offsets.as_ptr(),
+            items: columns.items.as_ptr(),
+            positions: columns.positions.as_ptr(),
+            scores: columns.scores.as_ptr(),
+            logits: columns.logits.as_ptr(),
+        };
+        Ok(())
+    })
+}
+
+/// Frees a ranking.
+///
+/// # Safety
+/// `ranking` is null, or a handle that is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_ranking_free(ranking: *mut Ranking) {
+    // SAFETY: the caller's promise.
+    unsafe { free(ranking) }
+}

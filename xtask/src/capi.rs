@@ -1,0 +1,27 @@
+//! The library for C in a folder of its own.
+
+use crate::shell::{cargo, root, run as run_command};
+use std::path::Path;
+
+/// Builds it and lays header, libraries and the file for `pkg-config` into a folder.
+pub(crate) fn run(prefix: &Path) -> Result<(), String> {
+    let build = cargo(&["rustc", "--release", "-p", "rewire-capi", "--lib", "--", "-Cstrip=symbols"]);
+    run_command(build)?;
+    let description = read("crates/capi/rewire.pc.in")?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    let (libraries, target) = (prefix.join("lib"), root().join("target/release"));
+    let placed = (|| {
+        std::fs::create_dir_all(prefix.join("include"))?;
+        std::fs::create_dir_all(libraries.join("pkgconfig"))?;
+        std::fs::copy(root().join("crates/capi/include/rewire.h"), prefix.join("include/rewire.h"))?;
+        std::fs::write(libraries.join("pkgconfig/rewire.pc"), description)?;
+        ["librewire_c.a", "librewire_c.so", "librewire_c.dylib"].into_iter().try_for_each(|name| {
+            let from = target.join(name);
+            if from.exists() { std::fs::copy(from, libraries.join(name)).map(|_| ()) } else { Ok(()) }
+        })
+    })();
+    placed.map_err(|error: std::io::Error| format!("cannot write to {}: {error}", prefix.display()))
+}
+
+fn read(path: &str) -> Result<String, String> {
+    std::fs::read_to_string(root().join(path)).map_err(|error| format!("cannot read {path}: {error}"))
+}
