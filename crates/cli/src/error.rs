@@ -48,6 +48,8 @@ pub enum CliError {
     Comparison(Box<ComparisonError>),
     #[error("no adapter matches `{0}`")]
     NoDevice(String),
+    #[error("--devices says what runs the model: leave out --adapter, and kernel cpu")]
+    DevicesTwice,
     #[error("tunings are measured on adapters, of which --for names none")]
     NoAdapter,
     #[error("%{node} has no WGSL: {reason}")]

@@ -16,6 +16,8 @@ mod profile;
 mod progress;
 mod rank;
 mod requests;
+mod spread;
+mod stages;
 mod table;
 mod train;
 mod tune;

@@ -6,7 +6,7 @@ mod model;
 
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Profile, Sizes, Tune};
-pub use model::{Placement, Stored, Weights};
+pub use model::{Asked, Devices, Placement, Stored, Weights};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
@@ -85,6 +85,8 @@ pub struct Rank {
     #[command(flatten)]
     pub stored: Stored,
     #[command(flatten)]
+    pub devices: Devices,
+    #[command(flatten)]
     pub placement: Placement,
     #[command(flatten)]
     pub weights: Weights,
@@ -131,6 +133,8 @@ pub struct Predict {
     pub list_separator: u8,
     #[command(flatten)]
     pub stored: Stored,
+    #[command(flatten)]
+    pub devices: Devices,
     #[command(flatten)]
     pub placement: Placement,
     #[command(flatten)]

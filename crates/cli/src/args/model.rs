@@ -4,6 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rewire::Tables;
 use rewire::graph::DType;
 use rewire::rank::{CacheOptions, Precision, RankOptions};
+use std::str::FromStr;
 
 /// Where parameters lie.
 #[derive(Debug, clap::Args)]
@@ -22,6 +23,39 @@ impl Placement {
     /// The options of a model that is placed so.
     pub fn of_model(&self) -> RankOptions {
         RankOptions { tables: self.tables_on, parameter_bytes: self.parameter_bytes, ..RankOptions::default() }
+    }
+}
+
+/// Devices that share the work.
+#[derive(Debug, clap::Args)]
+pub struct Devices {
+    /// GPUs that share the work, each with all of the model: numbers as `rewire devices` lists them, or all. Order and scores are those of
+    /// one; a device that fails hands its work to the others.
+    #[arg(long, value_name = "all|0,1")]
+    pub devices: Option<Asked>,
+}
+
+/// Devices that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    All,
+    /// Numbers of adapters, each once.
+    Numbers(Vec<usize>),
+}
+
+impl FromStr for Asked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let numbers: Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
+        let numbers = numbers.map_err(|_| "expected `all`, or numbers of adapters such as 0,1".to_owned())?;
+        match numbers.iter().enumerate().find(|(at, number)| numbers[..*at].contains(number)) {
+            Some((_, twice)) => Err(format!("expected each adapter once, got {twice} twice")),
+            None => Ok(Self::Numbers(numbers)),
+        }
     }
 }
 

@@ -9,7 +9,6 @@ mod journal;
 mod partial;
 mod report;
 mod scores;
-mod stages;
 mod task;
 mod vectors;
 
@@ -21,6 +20,8 @@ use crate::error::CliError;
 use crate::output::Output;
 use crate::rank::{Fitted, load, with_common};
 use crate::requests::{Carry, Chunk, InputError, Reading, Requests, chunks, open_with, title};
+use crate::spread::Devices;
+use crate::stages;
 use batch::{BatchSize, MOST};
 use destination::{Destination, Identifying, Part, Places, remove_journal};
 use format::{Field, Format};
@@ -33,8 +34,8 @@ use rewire::weights::Weights;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use task::Task;
-use vectors::Retrieval;
+use task::{Rows, Task, by_row};
+use vectors::{Catalogue, Retrieval};
 
 /// Writes the scores of all candidates of the input. The program began at `begun`.
 pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
@@ -52,8 +53,10 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
         cache: options.stored.cache(),
         ..options.placement.of_model()
     };
-    let task = task(options, &with_common(common, with))?;
-    let run = Run { options, places, format, task, batch: BatchSize::new(options.batch) };
+    let devices = Devices::new(&options.devices, with_common(common, with))?;
+    let task = task(options, &devices)?;
+    let workers = WORKERS * devices.count();
+    let run = Run { options, places, format, task, workers, batch: BatchSize::new(options.batch) };
     let (counts, resumed_rows) = run.all()?;
     let report = run.task.report();
     let seconds = begun.elapsed().as_secs_f64();
@@ -76,15 +79,18 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
 }
 
 /// What the options ask for.
-fn task(options: &Predict, with: &RankOptions) -> Result<Box<dyn Task>, CliError> {
+fn task(options: &Predict, devices: &Devices) -> Result<Box<dyn Task>, CliError> {
     let model = options.model.as_deref();
     Ok(match (&options.items, options.embeddings) {
         (Some(items), _) => {
-            let [users, catalogue] = [Embedded::Users, Embedded::Items].map(|of| embedder(model, of, with));
-            Box::new(Retrieval::new(users?, &catalogue?, items, options.top.get(), with)?)
+            let catalogue = Catalogue::read(&embedder(model, Embedded::Items, devices.first())?, items)?;
+            let retrieval = |with: &RankOptions| {
+                Retrieval::new(embedder(model, Embedded::Users, with)?, &catalogue, options.top.get(), with)
+            };
+            Box::new(devices.load(retrieval)?)
         }
-        (None, Some(embedded)) => Box::new(embedder(model, embedded, with)?),
-        (None, None) => Box::new(load(model, with)?),
+        (None, Some(embedded)) => Box::new(devices.load(|with| embedder(model, embedded, with))?),
+        (None, None) => Box::new(devices.load(|with| load(model, with))?),
     })
 }
 
@@ -109,11 +115,16 @@ fn check_places(options: &Predict, places: &Places) -> Result<(), PredictError> 
     }
 }
 
+/// Threads that compute, a device: what one does between kernels, the kernels of the other fill.
+const WORKERS: usize = 2;
+
 struct Run<'a> {
     options: &'a Predict,
     places: Places,
     format: Format,
     task: Box<dyn Task>,
+    /// Threads that compute.
+    workers: usize,
     batch: BatchSize,
 }
 
@@ -174,7 +185,7 @@ impl Run<'_> {
         let reading = Reading { empty: self.task.batch(), sizes, rejects: self.options.rejects.is_some() };
         let (mut meter, mut fitted) = (Meter::new(destination.counts().rows), Fitted::default());
         let compute = |chunk| self.compute(chunk);
-        let taken = stages::run(chunks(input, reading), compute, |computed| {
+        let taken = stages::run(chunks(input, reading), self.workers, compute, |computed| {
             let Computed { part, fitted: own, progress, end } = computed?;
             fitted.join(&own);
             destination.take(part)?;
@@ -197,7 +208,8 @@ impl Run<'_> {
     fn compute(&self, chunk: Chunk) -> Result<Computed, CliError> {
         let Chunk { batch, carried, kinds, rejected, size, row, progress, end } = chunk;
         let begun = Instant::now();
-        let (frame, fitted) = self.task.compute(&batch, carried)?;
+        let Rows { mut frame, counts, fitted } = self.task.compute(&batch)?;
+        frame.columns.extend(by_row(carried, &counts));
         self.batch.measured(size, batch.len() + batch.entries(), begun.elapsed());
         let part = Part { frame, users: batch.len() as u64, rejected, row, kinds };
         Ok(Computed { part, fitted, progress, end })

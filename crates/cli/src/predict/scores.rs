@@ -1,11 +1,9 @@
 //! Scores of candidates, a row each.
 
 use super::frame::{Data, Frame};
-use super::task::{Task, by_row, value_of};
-use crate::error::CliError;
+use super::task::{Rows, Task, value_of};
 use crate::rank::Fitted;
-use crate::requests::Cell;
-use rewire::rank::{Batch, Ranked, Ranker, Schema};
+use rewire::rank::{Batch, RankError, Ranked, Ranker, Schema};
 use rewire::runtime::Report;
 
 impl Task for Ranker {
@@ -34,18 +32,18 @@ impl Task for Ranker {
         first.into_iter().chain(logits).collect()
     }
 
-    fn compute(&self, batch: &Batch, carried: Vec<Vec<Cell>>) -> Result<(Frame, Fitted), CliError> {
+    fn compute(&self, batch: &Batch) -> Result<Rows, RankError> {
         let ranked = self.rank_batch(batch)?;
         let mut fitted = Fitted::default();
         ranked.iter().for_each(|ranked| fitted.add(ranked));
-        Ok((frame(ranked, self.tasks().len(), carried), fitted))
+        let counts = ranked.iter().map(|ranked| ranked.candidates.len()).collect();
+        Ok(Rows { frame: frame(ranked, self.tasks().len()), counts, fitted })
     }
 }
 
 /// A row a candidate, in the order of the requests.
-fn frame(ranked: Vec<Ranked>, tasks: usize, carried: Vec<Vec<Cell>>) -> Frame {
-    let counts: Vec<usize> = ranked.iter().map(|ranked| ranked.candidates.len()).collect();
-    let rows = counts.iter().sum();
+fn frame(ranked: Vec<Ranked>, tasks: usize) -> Frame {
+    let rows = ranked.iter().map(|ranked| ranked.candidates.len()).sum();
     let (mut users, mut items) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
     let (mut scores, mut logits) = (Vec::with_capacity(rows), vec![Vec::with_capacity(rows); tasks]);
     for Ranked { user, mut candidates, .. } in ranked {
@@ -59,6 +57,5 @@ fn frame(ranked: Vec<Ranked>, tasks: usize, carried: Vec<Vec<Cell>>) -> Frame {
     }
     let mut columns = vec![Data::Values(users), Data::Integers(items), Data::Doubles(scores)];
     columns.extend(logits.into_iter().map(Data::Floats));
-    columns.extend(by_row(carried, &counts));
     Frame { rows, columns }
 }

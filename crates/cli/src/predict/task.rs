@@ -1,10 +1,10 @@
 //! What is computed for every request.
 
 use super::frame::{Data, Frame};
-use crate::error::CliError;
 use crate::rank::Fitted;
 use crate::requests::{Cell, Value};
-use rewire::rank::{Batch, Schema, User};
+use crate::spread;
+use rewire::rank::{Batch, RankError, Schema, Spread, User};
 use rewire::runtime::Report;
 
 /// A model that makes rows of requests.
@@ -25,7 +25,41 @@ pub trait Task: Send + Sync {
     fn columns(&self) -> Vec<(String, Data)>;
 
     /// The rows of a batch, in its order.
-    fn compute(&self, batch: &Batch, carried: Vec<Vec<Cell>>) -> Result<(Frame, Fitted), CliError>;
+    fn compute(&self, batch: &Batch) -> Result<Rows, RankError>;
+}
+
+/// What is computed of a batch.
+pub struct Rows {
+    pub frame: Frame,
+    /// Rows of each request.
+    pub counts: Vec<usize>,
+    pub fitted: Fitted,
+}
+
+impl<T: Task> Task for Spread<T> {
+    fn schema(&self) -> &Schema {
+        self.first().schema()
+    }
+
+    fn batch(&self) -> Batch {
+        self.first().batch()
+    }
+
+    fn report(&self) -> Report {
+        spread::report(self, Task::report)
+    }
+
+    fn max_seq_len(&self) -> usize {
+        self.first().max_seq_len()
+    }
+
+    fn columns(&self) -> Vec<(String, Data)> {
+        self.first().columns()
+    }
+
+    fn compute(&self, batch: &Batch) -> Result<Rows, RankError> {
+        self.run(|task| task.compute(batch))
+    }
 }
 
 /// The values of columns that are carried along, for the rows of each request: its candidates, if there is a value for each.

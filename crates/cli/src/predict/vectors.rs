@@ -2,11 +2,11 @@
 
 use super::PredictError;
 use super::frame::{Data, Frame};
-use super::task::{Task, by_row, value_of};
+use super::task::{Rows, Task, value_of};
 use crate::error::CliError;
 use crate::rank::Fitted;
-use crate::requests::{Cell, open};
-use rewire::rank::{Batch, Embedder, Index, RankOptions, Schema, Vectors};
+use crate::requests::open;
+use rewire::rank::{Batch, Embedder, Index, RankError, RankOptions, Schema, Vectors};
 use rewire::runtime::Report;
 use std::path::Path;
 
@@ -41,7 +41,7 @@ impl Task for Embedder {
         columns.into_iter().flatten().map(|(name, data)| (name.to_owned(), data)).collect()
     }
 
-    fn compute(&self, batch: &Batch, carried: Vec<Vec<Cell>>) -> Result<(Frame, Fitted), CliError> {
+    fn compute(&self, batch: &Batch) -> Result<Rows, RankError> {
         let Vectors { width, values, of, dropped_events } = self.embed(batch)?;
         let mut counts = vec![0; batch.len()];
         for (request, _) in &of {
@@ -53,31 +53,21 @@ impl Task for Embedder {
             columns.push(Data::Integers(of.iter().map(|(_, item)| item.unwrap_or_default()).collect()));
         }
         columns.push(Data::Vectors { width, values });
-        columns.extend(by_row(carried, &counts));
-        Ok((Frame { rows: of.len(), columns }, Fitted::of_dropped(&dropped_events)))
+        Ok(Rows { frame: Frame { rows: of.len(), columns }, counts, fitted: Fitted::of_dropped(&dropped_events) })
     }
 }
 
-/// The items of a catalogue that suit users best.
-pub struct Retrieval {
-    pub users: Embedder,
-    pub index: Index,
-    pub top: usize,
+/// Vectors of items.
+pub struct Catalogue {
+    ids: Vec<i64>,
+    values: Vec<f32>,
+    width: usize,
 }
 
-impl Retrieval {
-    /// Embeds the candidates of a catalogue, a file of requests.
-    pub fn new(
-        users: Embedder,
-        items: &Embedder,
-        catalogue: &Path,
-        top: usize,
-        options: &RankOptions,
-    ) -> Result<Self, CliError> {
-        if users.is_by_candidate() {
-            return Err(PredictError::NoUsers.into());
-        }
-        let mut input = open(Some(catalogue), items.schema())?;
+impl Catalogue {
+    /// Embeds the candidates of a file of requests.
+    pub fn read(items: &Embedder, file: &Path) -> Result<Self, CliError> {
+        let mut input = open(Some(file), items.schema())?;
         let (mut ids, mut values, mut width, mut more) = (vec![], vec![], 0, true);
         while more {
             let mut batch = items.batch();
@@ -87,10 +77,26 @@ impl Retrieval {
             values.extend(vectors.values);
             width = vectors.width.max(width);
         }
-        if ids.is_empty() {
-            return Err(PredictError::NoItems { file: catalogue.display().to_string() }.into());
+        match ids.is_empty() {
+            true => Err(PredictError::NoItems { file: file.display().to_string() }.into()),
+            false => Ok(Self { ids, values, width }),
         }
-        let index = Index::new(&ids, &values, width, options)?;
+    }
+}
+
+/// The items of a catalogue that suit users best.
+pub struct Retrieval {
+    users: Embedder,
+    index: Index,
+    top: usize,
+}
+
+impl Retrieval {
+    pub fn new(users: Embedder, items: &Catalogue, top: usize, options: &RankOptions) -> Result<Self, CliError> {
+        if users.is_by_candidate() {
+            return Err(PredictError::NoUsers.into());
+        }
+        let index = Index::new(&items.ids, &items.values, items.width, options)?;
         Ok(Self { users, index, top })
     }
 }
@@ -119,7 +125,7 @@ impl Task for Retrieval {
         columns.map(|(name, data)| (name.to_owned(), data)).to_vec()
     }
 
-    fn compute(&self, batch: &Batch, carried: Vec<Vec<Cell>>) -> Result<(Frame, Fitted), CliError> {
+    fn compute(&self, batch: &Batch) -> Result<Rows, RankError> {
         let vectors = self.users.embed(batch)?;
         let best = self.index.top(&vectors.values, vectors.width, self.top)?;
         let counts: Vec<usize> = best.iter().map(Vec::len).collect();
@@ -128,7 +134,7 @@ impl Task for Retrieval {
         let mut columns = vec![Data::Values(users.collect())];
         let (items, scores) = best.into_iter().flatten().unzip();
         columns.extend([Data::Integers(items), Data::Floats(scores)]);
-        columns.extend(by_row(carried, &counts));
-        Ok((Frame { rows: counts.iter().sum(), columns }, Fitted::of_dropped(&vectors.dropped_events)))
+        let frame = Frame { rows: counts.iter().sum(), columns };
+        Ok(Rows { frame, counts, fitted: Fitted::of_dropped(&vectors.dropped_events) })
     }
 }

@@ -15,8 +15,10 @@ use crate::error::CliError;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::requests::{Chunk, InputError, Reading, Requests, Sizes, chunks, open, title};
+use crate::spread::{self, Devices};
+use crate::stages;
 use report::{SummaryLine, UserLine};
-use rewire::rank::{RankError, RankOptions, Ranked, Ranker};
+use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Spread};
 use rewire::weights::Weights;
 use std::path::Path;
 use std::time::Instant;
@@ -26,16 +28,18 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     let (tuning, allow_unread) = (options.tuning, options.weights.allow_unread);
     let (precision, cache) = (options.stored.precision(), options.stored.cache());
     let with = RankOptions { tuning, allow_unread, precision, cache, ..options.placement.of_model() };
-    let ranker = load(options.model.as_deref(), &with_common(common, with))?;
+    let devices = Devices::new(&options.devices, with_common(common, with))?;
+    let rankers = devices.load(|with| load(options.model.as_deref(), with))?;
+    let ranker = rankers.first();
     let input = open(options.data.as_deref(), ranker.schema())?;
     let item = ranker.schema().candidates.first().map_or("item_id", |column| column.name.as_str());
     let titles = if common.json { Titles::default() } else { Titles::find(options, item) };
     let mut run = Run {
-        printer: Printer { json: common.json, top: options.top, tasks: names(&ranker), titles },
+        printer: Printer { json: common.json, top: options.top, tasks: names(ranker), titles },
         tally: Tally::new(ranker.tasks(), begun),
         progress: Progress::new(),
     };
-    if let Err(error) = run.all(input, &ranker, options, output) {
+    if let Err(error) = run.all(input, &rankers, options, output) {
         if !common.json && run.tally.users > 0 {
             let users = count(run.tally.users, "user");
             output.line(format_args!("INCOMPLETE: an error ended the run after {users}"))?;
@@ -43,7 +47,7 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
         }
         return Err(error);
     }
-    let summary = run.tally.summary(&ranker.report());
+    let summary = run.tally.summary(&spread::report(&rankers, Ranker::report));
     drop(run.progress);
     run.tally.fitted.notes(ranker.max_seq_len());
     match common.json {
@@ -93,14 +97,17 @@ impl Run {
     fn all(
         &mut self,
         input: Box<dyn Requests>,
-        ranker: &Ranker,
+        rankers: &Spread<Ranker>,
         options: &Rank,
         output: &mut Output,
     ) -> Result<(), CliError> {
-        let reading = Reading { empty: ranker.batch(), sizes: Sizes::default(), rejects: false };
-        for chunk in chunks(input, reading) {
-            let Chunk { batch, progress, end, .. } = chunk;
-            let ranked = ranker.rank_batch(&batch)?;
+        let reading = Reading { empty: rankers.first().batch(), sizes: Sizes::default(), rejects: false };
+        let rank = |chunk: Chunk| {
+            let ranked = rankers.run(|ranker| ranker.rank_batch(&chunk.batch));
+            (ranked, chunk)
+        };
+        stages::run(chunks(input, reading), rankers.members().len(), rank, |(ranked, chunk)| {
+            let (ranked, Chunk { batch, progress, end, .. }) = (ranked?, chunk);
             for (request, ranked) in ranked.iter().enumerate() {
                 self.tally.add(ranked, batch.labels(request));
             }
@@ -108,8 +115,8 @@ impl Run {
             if let Some(progress) = progress {
                 self.progress.update(progress, format_args!("{} users", self.tally.users));
             }
-            end?;
-        }
+            Ok(end?)
+        })?;
         match self.tally.users {
             0 => Err(InputError::Empty { file: title(options.data.as_deref()) }.into()),
             _ => Ok(()),

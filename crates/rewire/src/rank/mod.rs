@@ -24,6 +24,7 @@ mod scored;
 mod scorer;
 mod sequence;
 mod sessions;
+mod spread;
 #[cfg(test)]
 mod testing;
 mod unread;
@@ -55,5 +56,6 @@ pub use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, trace};
 pub use rewire_metrics::Auc;
 pub use schema::{Column, Schema, Table};
 pub use scored::{Candidate, Ranked};
+pub use spread::Spread;
 pub use unread::{UnreadTensors, check_unread};
 pub use user::User;

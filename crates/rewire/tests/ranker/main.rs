@@ -6,7 +6,7 @@ mod waiting;
 
 use rewire::graph::{DType, HostTensor};
 use rewire::hstu::models::parameters;
-use rewire::rank::{Config, RankError, RankOptions, Ranked, Ranker, Request, parse_config, trace};
+use rewire::rank::{Config, RankError, RankOptions, Ranked, Ranker, Request, Spread, parse_config, trace};
 use rewire::weights::{Weights, serialize};
 use rewire::{Gpu, Kernel};
 use serde_json::{Value, json};
@@ -167,6 +167,26 @@ fn an_adapter_gives_the_same_scores() {
             }
         }
     }
+}
+
+#[test]
+fn a_device_that_is_lost_hands_its_requests_to_another() {
+    let (Ok(first), Ok(second)) = (Gpu::open(None), Gpu::open(None)) else {
+        return eprintln!("skipped: there is no adapter");
+    };
+    let config = config(&plain());
+    let on = |gpu: &Gpu| {
+        load(&config, &RankOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.clone()), ..RankOptions::default() })
+    };
+    let rankers = Spread::new(on(&first), [on(&second)]);
+    let requests = requests(rankers.first());
+    let rank = || rankers.run(|ranker| ranker.rank(&requests));
+    let before = rank().unwrap();
+    first.report_loss("a test");
+    assert!(rankers.first().rank(&requests).unwrap_err().is_of_device());
+    assert_eq!(rank().unwrap(), before);
+    second.report_loss("a test");
+    assert!(rank().unwrap_err().is_of_device());
 }
 
 #[test]

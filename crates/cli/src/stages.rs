@@ -6,9 +6,6 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Threads that compute: what one does between kernels, the kernels of the other fill.
-const WORKERS: usize = 2;
-
 /// Chunks, and what was computed from them, in order.
 struct Line {
     chunks: Mutex<(u64, Chunks)>,
@@ -17,10 +14,11 @@ struct Line {
     passed: Condvar,
 }
 
-/// Calls `compute` on threads of its own and `take` with the results, in the order of the chunks. After an error nothing more
+/// Calls `compute` on as many threads as `workers` and `take` with the results, in the order of the chunks. After an error nothing more
 /// is taken.
 pub fn run<T: Send>(
     chunks: Chunks,
+    workers: usize,
     compute: impl Fn(Chunk) -> T + Sync,
     mut take: impl FnMut(T) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
@@ -32,7 +30,7 @@ pub fn run<T: Send>(
             let sender = sender.clone();
             scope.spawn(move || while line.compute_next(compute, &sender) {})
         };
-        let workers: Vec<_> = (0..WORKERS).map(|_| worker()).collect();
+        let workers: Vec<_> = (0..workers).map(|_| worker()).collect();
         drop(sender);
         let taken = results.iter().try_for_each(&mut take);
         drop(results);
