@@ -1,6 +1,5 @@
 use super::coords::Coords;
 use super::error::CpuError;
-use super::lanes::ROWS;
 use super::machine::{AnchorLanes, RowInputs};
 use super::memory::Memory;
 use super::operand::{Env, count};
@@ -19,8 +18,14 @@ use rewire_graph_rewrite::plan::Extent;
 use rewire_graph_rewrite::schedule::Product;
 use std::sync::Arc;
 
-/// Rows of a task.
-const BLOCK: usize = 96;
+/// Rows whose sums are in memory at once.
+const STEP: usize = 48;
+/// Rows from which on columns are cut too where there are few tasks.
+const BLOCK: usize = 2 * STEP;
+/// Steps of a task, at most: as many as read the right factor from a cache that is shared seldom enough.
+const STEPS: usize = 8;
+/// Elements of the left factor that a task keeps, unless two steps have more.
+const LEFT: usize = 1 << 18;
 /// Columns whose sums are in memory at once, at most.
 const COLUMNS: usize = 512;
 /// Rows from which on the right factor is worth copying.
@@ -60,7 +65,16 @@ enum Factor<'a> {
     Panels(Arc<Panels>),
 }
 
-impl Factor<'_> {
+impl<'a> Factor<'a> {
+    /// A matrix, copied by `pack` if so many rows are multiplied with it that this pays.
+    fn new(
+        b: Matrix<'a>,
+        rows: usize,
+        pack: impl FnOnce(Matrix<'a>) -> Result<Panels, CpuError>,
+    ) -> Result<Self, CpuError> {
+        Ok(if rows >= MANY { Self::Panels(Arc::new(pack(b)?)) } else { Self::Matrix(b) })
+    }
+
     /// `out = a b` for some columns of `b`.
     fn multiply(
         &self,
@@ -125,10 +139,11 @@ impl CompiledMatmul {
         })
     }
 
+    /// Computes a block; `targets` are those of its steps.
     fn block(
         &self,
         worker: &mut Worker<'_>,
-        targets: &mut [Target<'_>],
+        targets: &mut [Vec<Target<'_>>],
         sizes: &Sizes,
         b: Option<&Factor<'_>>,
         block: Block,
@@ -141,7 +156,7 @@ impl CompiledMatmul {
         let right = match b {
             Some(b) => b,
             None => {
-                own = Factor::Matrix(panel.matrix(coords, 0, (k, sizes.n), None)?);
+                own = Factor::new(panel.matrix(coords, 0, (k, sizes.n), None)?, block.rows, Panels::packed)?;
                 &own
             }
         };
@@ -149,13 +164,13 @@ impl CompiledMatmul {
         for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
             let columns = COLUMNS.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
-            let sums = room(sums, block.rows * stride)?;
-            right.multiply(sums, stride, left, column, columns)?;
-            for (group, sums) in sums.chunks(ROWS * stride).enumerate() {
-                let first = group * ROWS;
+            for (step, targets) in targets.iter_mut().enumerate() {
+                let first = step * STEP;
+                let rows = STEP.min(block.rows - first);
+                let sums = room(sums, rows * stride)?;
+                right.multiply(sums, stride, left.part((first, 0), (rows, k)), column, columns)?;
                 coords.count(batch, block.row + first);
                 let lanes = &[AnchorLanes { data: sums, stride, origin: column }];
-                let rows = ROWS.min(block.rows - first);
                 let inputs = RowInputs { rows, coords: coords.all(), lanes, ..RowInputs::default() };
                 epilogue.rows(targets, inputs, block.row + first, column..column + columns);
             }
@@ -174,13 +189,12 @@ impl Scheduled for CompiledMatmul {
         let longest = sizes.k.iter().copied().max().unwrap_or(0);
         count(&[sizes.n, longest], "a factor")?;
         let reduced = self.stats.extents(env)?;
-        let blocks = blocks(&rows, sizes.n);
+        let blocks = blocks(&rows, sizes.n, longest);
         if blocks.is_empty() {
             return Ok(());
         }
         let mut coords = Coords::new(self.axes);
         let mut panel = self.b.machine(env);
-        let many = rows.iter().sum::<usize>() >= MANY;
         let extents = (longest, sizes.n);
         let packed = match &self.weights {
             Some(weights) => weights.panels(env, || Panels::new(panel.matrix(&mut coords, 0, extents, None)?))?,
@@ -190,16 +204,19 @@ impl Scheduled for CompiledMatmul {
             Some(panels) => Some(Factor::Panels(panels)),
             None if !self.shared => None,
             None => {
-                let b = panel.matrix(&mut coords, 0, extents, None)?;
-                Some(if many { Factor::Panels(Arc::new(Panels::new(b)?)) } else { Factor::Matrix(b) })
+                let all = rows.iter().sum();
+                Some(Factor::new(panel.matrix(&mut coords, 0, extents, None)?, all, |b| Panels::new(b))?)
             }
         };
-        let dealt: Vec<Vec<Target<'_>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n) {
-            let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: BLOCK, across: false };
-            deal(self.stores.iter(), outputs, all)?
+        let steps = |block: &Block| block.rows.div_ceil(STEP);
+        let dealt: Vec<Vec<Vec<Target<'_>>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n)
+        {
+            let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: STEP, across: false };
+            let mut dealt = deal(self.stores.iter(), outputs, all)?.into_iter();
+            blocks.iter().map(|block| dealt.by_ref().take(steps(block)).collect()).collect()
         } else {
             let outputs = SharedOutputs::new(outputs)?;
-            blocks.iter().map(|_| outputs.targets()).collect()
+            blocks.iter().map(|block| (0..steps(block)).map(|_| outputs.targets()).collect()).collect()
         };
         tasks::for_each(
             blocks.into_iter().zip(dealt).collect(),
@@ -216,18 +233,25 @@ impl Scheduled for CompiledMatmul {
     }
 }
 
-/// Cuts the result into blocks of rows; where there are few, columns are cut too.
-fn blocks(rows: &[usize], n: usize) -> Vec<Block> {
-    let row_blocks: usize = rows.iter().map(|rows| rows.div_ceil(BLOCK)).sum();
-    let wanted = (2 * threads()).div_ceil(row_blocks.max(1));
-    let width = n.div_ceil(wanted.max(1)).next_multiple_of(64).max(64);
+/// Cuts the result into blocks of rows, smaller ones towards the end, for which all threads wait; where there are few, columns
+/// are cut too.
+fn blocks(rows: &[usize], n: usize, k: usize) -> Vec<Block> {
+    let of_rows = |size: usize| rows.iter().map(|rows| rows.div_ceil(size)).sum::<usize>();
+    let wanted = (2 * threads()).div_ceil(of_rows(BLOCK).max(1)).max(1);
+    let width = n.div_ceil(wanted).next_multiple_of(64).max(64);
+    let most = if wanted > 1 { 2 } else { (LEFT / (STEP * k.max(1))).clamp(2, STEPS) };
+    let mut rest = of_rows(STEP);
     let mut blocks = vec![];
     for (entry, &rows) in rows.iter().enumerate() {
-        for row in (0..rows).step_by(BLOCK) {
+        let mut row = 0;
+        while row < rows {
+            let steps = if wanted > 1 { most } else { rest.div_ceil(2 * threads()).clamp(1, most) };
+            let size = (steps * STEP).min(rows - row);
             for column in (0..n).step_by(width) {
-                let (rows, columns) = (BLOCK.min(rows - row), width.min(n - column));
-                blocks.push(Block { entry, row, rows, column, columns });
+                blocks.push(Block { entry, row, rows: size, column, columns: width.min(n - column) });
             }
+            rest = rest.saturating_sub(size.div_ceil(STEP));
+            row += size;
         }
     }
     blocks

@@ -183,6 +183,13 @@ impl Panels {
         Ok(panels)
     }
 
+    /// The panels of a matrix, copied by this thread.
+    pub(super) fn packed(matrix: Matrix<'_>) -> Result<Self, CpuError> {
+        let mut panels = Self::default();
+        panels.pack(matrix)?;
+        Ok(panels)
+    }
+
     /// Copies another matrix, in the same memory.
     pub(super) fn pack(&mut self, matrix: Matrix<'_>) -> Result<(), CpuError> {
         let width = Self::width(matrix.columns);
