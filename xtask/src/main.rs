@@ -6,12 +6,14 @@ mod drivers;
 mod emulate;
 mod fuzz;
 mod programs;
+mod reach;
 mod rooms;
 mod sanitize;
 mod setup;
 mod shell;
 mod test;
 mod vulkan;
+mod web;
 
 use std::process::ExitCode;
 
@@ -36,6 +38,10 @@ Usage: cargo xtask COMMAND
           says what it needs and installs nothing
   capi FOLDER
           builds the library for C and lays it into a folder, with its header and a file for pkg-config
+  web [build | --port N]
+          builds the page of web/ with its library into target/page, and serves it at port 8080 or N
+  reach [browser ...]
+          the model where it is used: in headless Chromium; says what is left out where a toolchain is missing
   reference
           writes docs/reference.md and docs/kernels.md
 ";
@@ -51,6 +57,8 @@ fn main() -> ExitCode {
         ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
         ["capi", prefix] => capi::run(prefix.as_ref()),
         ["emulate", rest @ ..] => emulate::Processor::parse(rest).and_then(emulate::run),
+        ["web", rest @ ..] => web::Options::parse(rest).and_then(|options| web::run(&options)),
+        ["reach", rest @ ..] => reach::Options::parse(rest).and_then(|options| reach::run(&options)),
         ["reference"] => test::write_reference(),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

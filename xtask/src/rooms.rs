@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Sets of features that an app may take.
-const FEATURES: [&str; 4] = ["", "cpu,parallel", "files,gpu", "cpu,gpu,parallel"];
+const FEATURES: [&str; 4] = ["", "cpu,parallel", "emit,files,gpu", "cpu,gpu,parallel"];
 
 pub(crate) const WEB: &str = "wasm32-unknown-unknown";
 
@@ -18,13 +18,13 @@ pub(crate) fn lint() -> Result<(), String> {
     run_command(cargo(&["clippy", "-p", "rewire-cli", "--no-default-features", "--", "-D", "warnings"]))
 }
 
-/// Checks the library for browsers, without threads and files, where there is a standard library for them.
+/// Checks the library for browsers, where there is a standard library for them.
 pub(crate) fn web() -> Result<(), String> {
     if !has_web() {
         eprintln!("\nxtask: the library is not checked for the web: `rustup target add {WEB}` installs what does it");
         return Ok(());
     }
-    run_command(cargo(&["check", "-p", "rewire", "--no-default-features", "--features", "cpu,gpu", "--target", WEB]))
+    run_command(cargo(&["check", "-p", "rewire-web", "--target", WEB]))
 }
 
 /// True if the toolchain has the standard library of the web.

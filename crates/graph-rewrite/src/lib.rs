@@ -36,10 +36,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
+// Without emission, what it alone needs is not used.
+#![cfg_attr(not(feature = "emit"), allow(dead_code, unused_imports))]
 
 pub mod cost;
 pub mod emit;
 pub mod lower;
+#[cfg(feature = "emit")]
 pub mod mapping;
 pub mod passes;
 pub mod plan;

@@ -47,9 +47,11 @@
 //! # Features
 //!
 //! All are on by default: `gpu` (Vulkan, Metal, DX12 and WebGPU; without it only an app's own device), `cpu` (kernels on the
-//! CPU), `parallel` (the threads of rayon in place of the caller's alone), `files` (models, weights and caches in files), and
+//! CPU), `emit` (emission of kernels for GPUs; without it a package brings its own), `parallel` (the threads of rayon in place of the caller's alone), `files` (models, weights and caches in files), and
 //! `train` (training, which takes `cpu`).
 #![forbid(unsafe_code)]
+// Without emission, what it alone needs is not used.
+#![cfg_attr(not(feature = "emit"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "files")]
 mod caches;

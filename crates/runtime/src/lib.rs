@@ -15,6 +15,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+// Without emission, nothing tests cooperative matrices.
+#![cfg_attr(not(feature = "emit"), allow(dead_code))]
+
 #[cfg_attr(not(feature = "cpu"), path = "cpu/absent.rs")]
 pub mod cpu;
 mod device;
@@ -39,7 +42,7 @@ pub use hash::hash;
 pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
-pub use model::{Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables};
+pub use model::{GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables};
 pub use session::{
     Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, SpilledRows, Tuned,
 };

@@ -1,31 +1,56 @@
 //! WGSL emission: a pure function of a kernel, a target and a tuning.
 
+#[cfg(feature = "emit")]
 mod access;
+#[cfg(feature = "emit")]
 mod attention;
+#[cfg(feature = "emit")]
 mod call;
+#[cfg_attr(not(feature = "emit"), path = "absent.rs")]
 mod candidates;
+#[cfg(feature = "emit")]
 mod check;
+#[cfg(feature = "emit")]
 mod coords;
+#[cfg(feature = "emit")]
 mod custom;
 mod error;
+#[cfg(feature = "emit")]
 mod expr;
+#[cfg(feature = "emit")]
 mod fold;
+#[cfg(feature = "emit")]
 mod frame;
+#[cfg(feature = "emit")]
 mod function;
+#[cfg(feature = "emit")]
 mod hook;
+#[cfg(feature = "emit")]
 mod interval;
+#[cfg(feature = "emit")]
 mod map;
+#[cfg(feature = "emit")]
 mod matmul;
+#[cfg(feature = "emit")]
 mod module;
+#[cfg(feature = "emit")]
 mod names;
+#[cfg(feature = "emit")]
 mod pairs;
+#[cfg(feature = "emit")]
 mod reduce;
+#[cfg(feature = "emit")]
 mod required;
+#[cfg(feature = "emit")]
 mod storage;
+#[cfg(feature = "emit")]
 mod store;
+#[cfg(feature = "emit")]
 mod template;
 mod tuning;
+#[cfg(feature = "emit")]
 mod validate;
+#[cfg(feature = "emit")]
 mod value;
 mod windows;
 
@@ -33,8 +58,12 @@ pub use error::EmitError;
 pub use tuning::{ParseTuningError, Tuning};
 pub use windows::Windows;
 
-use crate::plan::{Computation, Extent};
+#[cfg(feature = "emit")]
+use crate::plan::Computation;
+use crate::plan::Extent;
+#[cfg(feature = "emit")]
 use crate::schedule::Schedule;
+#[cfg(feature = "emit")]
 use module::Module;
 use rewire_graph::{DType, Dim};
 use serde::{Deserialize, Serialize};
@@ -211,6 +240,7 @@ pub struct ParsedKernel {
     /// The kernel.
     pub kernel: EmittedKernel,
     /// The shader as naga has parsed it, so that a device need not.
+    #[cfg(feature = "emit")]
     pub module: naga::Module,
 }
 
@@ -219,9 +249,19 @@ impl ParsedKernel {
     ///
     /// # Errors
     /// [`EmitError::Shader`] where it is no WGSL.
+    #[cfg(feature = "emit")]
     pub fn parse(kernel: EmittedKernel) -> Result<Self, EmitError> {
         let module = validate::parse(&kernel.wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
         Ok(Self { kernel, module })
+    }
+
+    /// Takes a kernel whose shader a device will parse.
+    ///
+    /// # Errors
+    /// None.
+    #[cfg(not(feature = "emit"))]
+    pub fn parse(kernel: EmittedKernel) -> Result<Self, EmitError> {
+        Ok(Self { kernel })
     }
 }
 
@@ -229,6 +269,7 @@ impl ParsedKernel {
 ///
 /// # Errors
 /// [`EmitError`] names what the kernel refers to and does not have, or what the target lacks.
+#[cfg(feature = "emit")]
 pub fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
     Ok(emit_with_windows(computation, target, tuning, &Windows::of_constants(computation, target))?.kernel)
 }
@@ -237,6 +278,7 @@ pub fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> Resu
 ///
 /// # Errors
 /// As [`emit`], and [`EmitError::Limit`] where there are more windows than a kernel may bind.
+#[cfg(feature = "emit")]
 pub fn emit_with_windows(
     computation: &Computation,
     target: &Target,
@@ -255,6 +297,7 @@ pub fn emit_with_windows(
 }
 
 /// How the nests of a schedule become shaders.
+#[cfg(feature = "emit")]
 trait Scheduled {
     /// Emits the shader.
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError>;
@@ -275,6 +318,7 @@ trait Scheduled {
     }
 }
 
+#[cfg(feature = "emit")]
 fn scheduled<'s>(schedule: &'s Schedule<'_>) -> &'s dyn Scheduled {
     match schedule {
         Schedule::Map(kernel) => kernel,

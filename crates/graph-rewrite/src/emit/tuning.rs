@@ -1,3 +1,4 @@
+#[cfg(feature = "emit")]
 use super::{EmitError, Target};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -63,6 +64,7 @@ pub struct ParseTuningError {
 const NUMBERS: [&str; 7] = ["threads", "groups_per_thread", "rows", "columns", "depth", "rows_per_thread", "parts"];
 const CHOICES: [&str; 2] = ["split_sums", "matrices"];
 
+#[cfg(feature = "emit")]
 impl Tuning {
     /// Invocations of a map or a reduction.
     pub(super) fn threads(&self, target: &Target) -> Result<u32, EmitError> {
@@ -108,7 +110,9 @@ impl Tuning {
         }
         Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 to 8".to_owned(), got })
     }
+}
 
+impl Tuning {
     fn numbers(&mut self) -> [&mut Option<u32>; NUMBERS.len()] {
         let Self { threads, groups_per_thread, rows, columns, depth, rows_per_thread, parts, .. } = self;
         [threads, groups_per_thread, rows, columns, depth, rows_per_thread, parts]

@@ -54,6 +54,7 @@ impl Windows {
     }
 
     /// The largest number of bindings of a tensor.
+    #[cfg(feature = "emit")]
     pub(super) fn most(&self) -> u32 {
         self.operands.iter().chain(&self.writes).copied().max().unwrap_or(1)
     }

@@ -2,11 +2,15 @@
 //! the device opens.
 
 use super::PackageError;
-use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning, emit};
-use rewire_graph_rewrite::mapping::map;
-use rewire_graph_rewrite::plan::{Plan, Step};
-use rewire_runtime::DeviceTunings;
+use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning};
+use rewire_runtime::{DeviceTunings, GivenKernels};
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "emit")]
+use {
+    rewire_graph_rewrite::emit::emit,
+    rewire_graph_rewrite::mapping::map,
+    rewire_graph_rewrite::plan::{Plan, Step},
+};
 
 /// Devices that a package has kernels for at most.
 const MOST: usize = 16;
@@ -41,6 +45,7 @@ pub struct TunedKernel {
     pub kernel: EmittedKernel,
 }
 
+#[cfg(feature = "emit")]
 impl TargetKernels {
     /// Emits the kernels of a plan for what a device offers.
     pub fn of(plan: &Plan, name: &str, target: &Target) -> Self {
@@ -65,12 +70,28 @@ impl TargetKernels {
     }
 }
 
-/// What is read of [`TargetKernels`] before a device is open.
+/// What is read of [`TargetKernels`] before a device is open: without `emit`, the kernels as well.
 #[derive(Deserialize)]
 pub(super) struct Told {
     pub target: Target,
     #[serde(default)]
     pub tunings: Option<DeviceTunings>,
+    #[cfg(not(feature = "emit"))]
+    kernels: Vec<Option<EmittedKernel>>,
+}
+
+impl Told {
+    /// The kernels, if they were read.
+    #[cfg(feature = "emit")]
+    pub fn given(&mut self) -> Option<GivenKernels> {
+        None
+    }
+
+    /// The kernels.
+    #[cfg(not(feature = "emit"))]
+    pub fn given(&mut self) -> Option<GivenKernels> {
+        Some(GivenKernels { target: self.target.clone(), kernels: std::mem::take(&mut self.kernels) })
+    }
 }
 
 /// The devices that a part is for, with what was measured on them.

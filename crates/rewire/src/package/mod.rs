@@ -32,12 +32,13 @@ pub use header::Version;
 pub use kernels::{TargetKernels, TunedKernel};
 pub use tables::Tables;
 
+use crate::rank::RankOptions;
 use crate::weights::{Part, Weights};
 use head::Head;
 use kernels::Told;
 use rewire_graph::{DType, SharedBytes};
 use rewire_graph_rewrite::emit::Target;
-use rewire_graph_rewrite::plan::{Named, Plan};
+use rewire_graph_rewrite::plan::{Named, Plan, Precision};
 use rewire_runtime::{DeviceTunings, ModelOptions};
 use std::sync::Arc;
 #[cfg(feature = "files")]
@@ -251,19 +252,28 @@ impl Package {
     }
 
     /// How a model of it is loaded: with the devices that it is for, and what was measured on them.
-    pub(crate) fn of_model(&self, options: ModelOptions) -> Result<ModelOptions, PackageError> {
+    pub(crate) fn of_model(&self, options: &RankOptions) -> Result<ModelOptions, PackageError> {
+        let mut told = self.told()?;
+        // They are for floats as the package stores them.
+        let is_own = options.precision == Precision::default();
+        let kernels = told.iter_mut().filter(|_| is_own).filter_map(Told::given).collect();
         let (targets, tunings): (Vec<Target>, Vec<_>) =
-            self.told()?.into_iter().map(|told| (told.target, told.tunings)).unzip();
+            told.into_iter().map(|told| (told.target, told.tunings)).unzip();
         let targets = targets.into_iter().filter(|target| *target != Target::BASELINE).collect();
-        Ok(ModelOptions { targets, device_tunings: tunings.into_iter().flatten().collect(), ..options })
+        Ok(ModelOptions {
+            targets,
+            device_tunings: tunings.into_iter().flatten().collect(),
+            kernels,
+            ..options.of_model()
+        })
     }
 
     fn told(&self) -> Result<Vec<Told>, PackageError> {
         self.kernels.as_ref().map_or(Ok(vec![]), |part| kernels::told(part.as_ref()))
     }
 
-    /// The kernels for people and other programs. This one runs none of them: it emits its own, while the device opens where
-    /// [`Package::targets`] tells what it will offer.
+    /// The kernels, for people, other programs, and this one without its feature `emit`. With it, it runs none of them: it emits its own, while
+    /// the device opens where [`Package::targets`] tells what it will offer.
     ///
     /// # Errors
     /// [`PackageError::Part`].

@@ -107,7 +107,7 @@ impl Embedder {
             own.inputs().into_iter().map(|spec| (spec.name, spec.dtype)).collect();
         check_inputs(&known, &plan)?;
         store(&config.tables(), &mut plan, options.precision)?;
-        let of_model = package.of_model(options.of_model())?;
+        let of_model = package.of_model(options)?;
         Self::build(plan, package.weights(), (&config, embedded), of_model, options)
     }
 

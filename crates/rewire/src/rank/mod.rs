@@ -14,6 +14,8 @@ mod json;
 mod kind;
 mod lists;
 mod options;
+#[cfg(feature = "emit")]
+mod pack;
 mod package;
 mod ranker;
 mod request;
@@ -48,7 +50,9 @@ pub use files::{is_model, read_config, read_config_text, read_weights};
 pub use index::Index;
 pub use json::{JsonError, whole};
 pub use options::{RankOptions, parse_config};
-pub use package::{PackOptions, pack, tables_of};
+#[cfg(feature = "emit")]
+pub use pack::{PackOptions, pack};
+pub use package::tables_of;
 pub use ranker::{Ranker, Task};
 pub use request::Request;
 pub use rewire_graph_rewrite::plan::Precision;

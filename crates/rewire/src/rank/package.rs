@@ -1,84 +1,14 @@
-//! Ranking models as packages.
+//! Ranking models of packages.
 
 use super::kind::ModelConfig;
-use super::{CacheOptions, Config, RankError, parse_config};
-use crate::package::{Package, PackageError, Tables, TargetKernels};
-use crate::weights::{Weights, serialize, with_columns};
-use rewire_graph::{DType, Graph, HostTensor};
-use rewire_graph_rewrite::emit::Target;
+use super::{Config, RankError, parse_config};
+use crate::package::{Package, PackageError};
+use rewire_graph::{DType, Graph};
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
-use rewire_graph_rewrite::plan::{Named, Plan, PlanError, Precision};
-use rewire_runtime::{Gpu, Kernel, Model, ModelOptions, RuntimeError, TuningStore};
-use std::collections::{BTreeMap, HashMap, HashSet};
-#[cfg(feature = "files")]
-use std::path::PathBuf;
-
-/// How a model is packaged.
-#[derive(Clone, Debug, Default)]
-pub struct PackOptions {
-    /// How floats are stored: as the configuration's model has them, `F32`, where it does not say.
-    pub precision: Precision,
-    /// Devices that the package has kernels for beside the baseline's: a name for people, and what each offers.
-    pub devices: Vec<(String, Target)>,
-    /// Open devices that the package has kernels for as well, with what `tunings` has of them.
-    pub gpus: Vec<Gpu>,
-    /// Tunings of kernels that were measured, see [`Ranker::tune`](super::Ranker::tune).
-    pub tunings: Option<TuningStore>,
-    /// The file that embedding tables go to, beside the package; into the package if `None`.
-    #[cfg(feature = "files")]
-    pub tables_file: Option<PathBuf>,
-    /// Takes weights with tensors that the model does not read.
-    pub allow_unread: bool,
-    /// How histories are kept from the candidates that read them.
-    pub cache: CacheOptions,
-}
-
-/// Packages a model: the text of its `config.json`, which `name` stands for in errors, and its weights.
-///
-/// ```no_run
-/// use rewire::rank::{PackOptions, RankOptions, Ranker, pack, read_config_text, read_weights};
-/// let folder = "model".as_ref();
-/// let package = pack("model", &read_config_text(folder)?, &read_weights(folder)?, &PackOptions::default())?;
-/// rewire::write_file("model.rewire".as_ref(), package.bytes())?;
-/// let ranker = Ranker::load("model.rewire".as_ref(), &RankOptions::default())?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// [`RankError`] names the key or tensor that is not good.
-pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptions) -> Result<Package, RankError> {
-    let PackOptions { precision, allow_unread, cache, .. } = options;
-    let parsed = ModelConfig::parse(name, config)?;
-    let (graph, tables) = (parsed.trace(weights, cache, *allow_unread)?, parsed.tables());
-    let plan = compiled(&tables, graph, *precision)?;
-    // Loading names all that does not fit.
-    let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    let model = Model::load(plan.clone(), weights, on_cpu)?;
-    let mut tensors = converted(&plan, weights)?;
-    let apart = apart(options, &mut tensors, &tables)?;
-    let stored = serialize(&tensors, &with_columns(plan.parameters_by_column()))?;
-    let kernels = kernels(&plan, model.plan(), options);
-    Ok(match apart {
-        Some(tables) => Package::with_tables(&plan, Some(config), &stored, &tables, &kernels)?,
-        None => Package::new(&plan, Some(config), &stored, &kernels)?,
-    })
-}
-
-/// The kernels of a plan, which is `prepared` where it is loaded, for the baseline and all devices that are told.
-fn kernels(plan: &Plan, prepared: &Plan, options: &PackOptions) -> Vec<TargetKernels> {
-    let baseline = ("baseline".to_owned(), Target::BASELINE);
-    let told = [&baseline].into_iter().chain(&options.devices);
-    let told = told.map(|(name, target)| TargetKernels::of(plan, name, target));
-    let open = options.gpus.iter().map(|gpu| {
-        let kernels = TargetKernels::of(plan, &gpu.name(), gpu.target());
-        match options.tunings.as_ref().and_then(|store| store.of(gpu, prepared)) {
-            Some(tunings) => kernels.with_tunings(prepared, tunings),
-            None => kernels,
-        }
-    });
-    told.chain(open).collect()
-}
+use rewire_graph_rewrite::plan::{Plan, PlanError, Precision};
+use rewire_runtime::RuntimeError;
+use std::collections::HashSet;
 
 /// The names of the embedding tables of a model, by the text of its `config.json`, which `name` stands for in errors.
 ///
@@ -86,28 +16,6 @@ fn kernels(plan: &Plan, prepared: &Plan, options: &PackOptions) -> Vec<TargetKer
 /// [`RankError::Config`].
 pub fn tables_of(name: &str, config: &str) -> Result<HashSet<String>, RankError> {
     Ok(ModelConfig::parse(name, config)?.tables())
-}
-
-/// Moves the tables into a file of their own, if there is to be one.
-#[cfg(feature = "files")]
-fn apart(
-    options: &PackOptions,
-    tensors: &mut BTreeMap<String, HostTensor>,
-    tables: &HashSet<String>,
-) -> Result<Option<Tables>, PackageError> {
-    let Some(path) = &options.tables_file else { return Ok(None) };
-    let (moved, stay) = std::mem::take(tensors).into_iter().partition(|(name, _)| tables.contains(name));
-    *tensors = stay;
-    Tables::write(path, &moved).map(Some)
-}
-
-#[cfg(not(feature = "files"))]
-fn apart(
-    _: &PackOptions,
-    _: &mut BTreeMap<String, HostTensor>,
-    _: &HashSet<String>,
-) -> Result<Option<Tables>, PackageError> {
-    Ok(None)
 }
 
 /// The plan of a graph whose floats are stored with a precision.
@@ -123,24 +31,6 @@ pub(super) fn store(tables: &HashSet<String>, plan: &mut Plan, precision: Precis
     plan.store(precision, |name| tables.contains(name));
     let wrong = |error: PlanError| RuntimeError::Plan { reason: error.to_string() };
     Ok(plan.check_limits().map_err(wrong)?)
-}
-
-/// All tensors of weights, those that a plan reads as it has them.
-fn converted(plan: &Plan, weights: &Weights<'_>) -> Result<BTreeMap<String, HostTensor>, RankError> {
-    let types: HashMap<&str, DType> = plan.parameters().map(|Named { name, dtype, .. }| (name, dtype)).collect();
-    let by_column: HashSet<&str> = plan.parameters_by_column().collect();
-    let tensor = |name: &str| {
-        let tensor = if by_column.contains(name) { weights.columns(name) } else { weights.get(name) };
-        Some((name.to_owned(), tensor?))
-    };
-    let convert = |(name, tensor): (String, HostTensor)| match types.get(name.as_str()) {
-        None => Ok((name, tensor)),
-        Some(&expected) => match tensor.stored_as(expected) {
-            Ok(tensor) => Ok((name, tensor)),
-            Err(actual) => Err(RuntimeError::ParameterType { name, expected, actual }.into()),
-        },
-    };
-    weights.names().filter_map(tensor).map(convert).collect()
 }
 
 /// The configuration of a package, its sizes checked.

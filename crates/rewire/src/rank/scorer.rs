@@ -56,7 +56,7 @@ impl Scorer {
             store(&config.tables().collect(), &mut plan, options.precision)?;
             Ok(plan)
         };
-        Self::build(&config, build, package.weights(), options, package.of_model(options.of_model())?).await
+        Self::build(&config, build, package.weights(), options, package.of_model(options)?).await
     }
 
     async fn build(

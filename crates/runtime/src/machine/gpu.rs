@@ -2,12 +2,15 @@ use super::{WINDOW, shortest};
 use crate::model::{Pipelines, WantedPipeline};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::Machine;
-use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot, Target};
+#[cfg(feature = "emit")]
+use rewire_graph_rewrite::emit::Target;
+use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
 use web_time::Instant;
 use wgpu::util::DeviceExt;
 
 const COPY: &str = include_str!("../../../../shaders/copy.wgsl");
 const MULTIPLY_ADD: &str = include_str!("../../../../shaders/multiply_add.wgsl");
+#[cfg(feature = "emit")]
 const MULTIPLY_ADD_MATRIX: &str = include_str!("../../../../shaders/multiply_add_matrix.wgsl");
 
 /// Bytes that a workgroup of the copy moves from one tensor to the other.
@@ -24,7 +27,9 @@ const FEW_GROUPS: u32 = 64;
 const OPERATIONS: f64 = 256.0 * 128.0 * 32.0 * 2.0;
 
 /// Invocations of a workgroup of the multiply-adds of matrices, and rounds of eight products of each of its subgroups.
+#[cfg(feature = "emit")]
 const MATRIX_THREADS: u32 = 128;
+#[cfg(feature = "emit")]
 const MATRIX_ROUNDS: f64 = 128.0;
 
 pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
@@ -39,6 +44,7 @@ pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
 }
 
 /// Operations a second of cooperative matrices with halves as operands; `None` where kernels use none.
+#[cfg(feature = "emit")]
 async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
     let Target { matrix: size @ 1.., subgroup_size: subgroup @ 1.., .. } = *gpu.target() else { return None };
     let measured = async {
@@ -59,6 +65,12 @@ async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
             None
         }
     }
+}
+
+/// None where there is nothing that makes their kernel.
+#[cfg(not(feature = "emit"))]
+async fn matrix_rate(_: &Gpu) -> Option<f64> {
+    None
 }
 
 /// Workgroups of a kernel of arithmetic that the device runs in a second.

@@ -1,6 +1,7 @@
 //! Kernels that are emitted before the device is known.
 
-use super::load::{ModelOptions, emit_step};
+use super::emitter::emit_step;
+use super::load::ModelOptions;
 use crate::parallel::map;
 use crate::{Kernel, PipelineStore};
 use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning};
@@ -31,7 +32,7 @@ impl EmittedAhead {
         let wanted = targets.flat_map(|target| plan.steps.iter().enumerate().map(move |at| (target, at)));
         let emit = |(target, (position, step)): (&Target, (usize, &Step))| {
             let tuning = options.tuning.of_family(&step.computation, target);
-            let kernel = emit_step(position, step, target, &tuning);
+            let kernel = emit_step(options, position, step, target, &tuning);
             Emitted { position, target: target.clone(), tuning, kernel }
         };
         Self(Mutex::new(map(wanted.collect(), emit)))
@@ -64,7 +65,7 @@ mod tests {
         let ahead = EmittedAhead::of(&plan, &options);
         let tuning = Tuning::default().of_family(&step.computation, &Target::BASELINE);
         for target in &targets {
-            let own = emit_step(0, step, target, &tuning).unwrap().kernel;
+            let own = emit_step(&options, 0, step, target, &tuning).unwrap().kernel;
             assert_eq!(ahead.take(0, target, &tuning).unwrap().unwrap().kernel, own);
             assert!(ahead.take(0, target, &tuning).is_none());
         }

@@ -1,4 +1,5 @@
 use super::ahead::EmittedAhead;
+use super::emitter::emit_step;
 use super::parameters::Resident;
 use super::sites::Sites;
 use super::tables::{Room, Tables, exceeding, may_exceed};
@@ -8,7 +9,7 @@ use crate::session::Declared;
 use crate::timing::timed;
 use crate::{DeviceTunings, Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
 use rewire_graph::op::Registry;
-use rewire_graph_rewrite::emit::{ParsedKernel, Target, Tuning, Windows, emit_with_windows};
+use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
 use rewire_graph_rewrite::prove::confine;
 use std::sync::{Arc, Once, RwLock};
@@ -39,6 +40,9 @@ pub struct ModelOptions {
     pub tunings: Option<TuningStore>,
     /// Tunings that came with the model, for devices; those of `tunings` go before them.
     pub device_tunings: Vec<DeviceTunings>,
+    /// Kernels that came with the model, which GPUs run where the feature `emit` is not built in; of those for several devices that one
+    /// can stand for, the last.
+    pub kernels: Arc<[GivenKernels]>,
     /// Where compiled kernels are kept for later processes.
     pub pipelines: Option<PipelineStore>,
     /// Where embedding tables lie.
@@ -48,6 +52,15 @@ pub struct ModelOptions {
     pub parameter_bytes: Option<u64>,
     /// The functions and operators of a user's own that a plan from a file may hold.
     pub registry: Registry,
+}
+
+/// Kernels of a plan for a device.
+#[derive(Clone, Debug)]
+pub struct GivenKernels {
+    /// What the device offers.
+    pub target: Target,
+    /// By step of the plan, proven; `None` where the CPU has to run it.
+    pub kernels: Vec<Option<EmittedKernel>>,
 }
 
 /// Makes the kernel of a step, at its position, for a target and a tuning, or says why not.
@@ -103,8 +116,9 @@ impl Model {
         if let Some(given) = parameters {
             resident = Some(prepared.resident(given)?);
         }
+        let given = options.clone();
         let emit = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
-            ahead.take(position, target, tuning).unwrap_or_else(|| emit_step(position, step, target, tuning))
+            ahead.take(position, target, tuning).unwrap_or_else(|| emit_step(&given, position, step, target, tuning))
         };
         Ok(Self::load_prepared(prepared.plan, gpu, resident.unwrap_or_default(), options, &emit).await?)
     }
@@ -199,12 +213,6 @@ impl Prepared {
     fn resident(&self, parameters: impl Parameters) -> Result<Resident, RuntimeError> {
         timed("reading parameters", || Resident::new(&self.plan, self.lookups.clone(), parameters))
     }
-}
-
-/// The kernel of a step as the emitter makes it.
-pub(super) fn emit_step(_: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
-    let windows = Windows::of_constants(&step.computation, target);
-    emit_with_windows(&step.computation, target, tuning, &windows).map_err(|error| error.to_string())
 }
 
 /// The device that the options ask for, `None` for the CPU alone, and what is made meanwhile.

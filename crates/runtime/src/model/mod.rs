@@ -2,8 +2,11 @@
 
 mod ahead;
 mod cpu;
+#[cfg_attr(not(feature = "emit"), path = "given.rs")]
+mod emitter;
 mod gpu;
 mod load;
+#[cfg(feature = "emit")]
 mod matrices;
 mod named;
 mod parameters;
@@ -17,7 +20,7 @@ mod update;
 mod validate;
 mod warm_up;
 
-pub use load::ModelOptions;
+pub use load::{GivenKernels, ModelOptions};
 pub use named::Parameters;
 pub use pipelines::PipelineStore;
 pub use tables::{ParseTablesError, Tables};

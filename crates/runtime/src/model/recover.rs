@@ -1,10 +1,13 @@
 //! Going on after a device is lost.
 
 use super::Model;
-use super::load::{emit_step, open};
+use super::emitter::emit_step;
+use super::load::open;
 use super::parameters::Resident;
 use super::sites::Sites;
 use crate::{Gpu, GpuError, Kernel, RunError, RuntimeError};
+use rewire_graph_rewrite::emit::{Target, Tuning};
+use rewire_graph_rewrite::plan::Step;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -50,6 +53,9 @@ impl Model {
     }
 
     async fn bind_to(&self, gpu: Option<Gpu>, resident: &Arc<Resident>) -> Result<Sites, RuntimeError> {
-        Sites::bind(self.plan(), gpu, resident, self.options(), &emit_step).await
+        let emit = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
+            emit_step(self.options(), position, step, target, tuning)
+        };
+        Sites::bind(self.plan(), gpu, resident, self.options(), &emit).await
     }
 }

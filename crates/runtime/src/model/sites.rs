@@ -2,9 +2,9 @@
 
 use super::Report;
 use super::cpu::{CpuKernels, CpuSite};
+use super::emitter::usable;
 use super::gpu::{GpuKernels, GpuSite, GpuWeights, Refused};
 use super::load::{Emitter, ModelOptions};
-use super::matrices::tested;
 use super::parameters::Resident;
 use super::pipelines::Made;
 use super::placement::{Placement, Site};
@@ -44,10 +44,7 @@ impl Sites {
             refuse_tuning(kernel, &options.tuning)?;
         }
         let mut gpu = match gpu {
-            Some(gpu) => {
-                let gpu = timed_async("testing cooperative matrices", tested(gpu, plan)).await;
-                Some(GpuKernels::new(gpu, &plan.steps, options))
-            }
+            Some(gpu) => Some(GpuKernels::new(usable(gpu, plan, options).await, &plan.steps, options)),
             None => None,
         };
         let on_device = |position: usize, step: &Step, target: &Target, tuning: &Tuning| match resident.lookup(step) {

@@ -2,6 +2,7 @@
 
 use super::step::{StepKernel, Variant};
 use super::{GpuKernels, label, largest};
+use crate::model::emitter::emit_variant;
 use crate::model::load::ModelOptions;
 use crate::model::pipelines::WantedPipeline;
 use crate::parallel::map;
@@ -9,7 +10,7 @@ use crate::session::Sizes;
 use crate::tuning::{Bucket, KernelTunings, Times, Trial, identity, symbols};
 use crate::{Gpu, GpuError, RunError};
 use rewire_graph::{Dim, Symbol};
-use rewire_graph_rewrite::emit::{Target, Tuning, Windows, emit_with_windows};
+use rewire_graph_rewrite::emit::{Target, Tuning, Windows};
 use rewire_graph_rewrite::plan::{Computation, Plan, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -294,8 +295,7 @@ impl GpuKernels {
         let target = self.gpu.target();
         let emit = |(position, Variant { windows, tuning }): &(usize, Variant)| WantedPipeline {
             label: label(&steps[*position]),
-            kernel: emit_with_windows(&steps[*position].computation, target, tuning, windows)
-                .map_err(|error| Refused::Kernel(error.to_string())),
+            kernel: emit_variant(&steps[*position], target, tuning, windows).map_err(Refused::Kernel),
             lasting: true,
         };
         let made = self.pipelines.get(&self.gpu, map(wanted.iter().collect(), emit)).await;
@@ -366,8 +366,7 @@ impl GpuKernels {
         let target = self.gpu.target();
         let emit = |Choice { step, variant, reason, .. }: &Choice| WantedPipeline {
             label: label(step),
-            kernel: emit_with_windows(&step.computation, target, &variant.tuning, &variant.windows)
-                .map_err(|error| Refused::Kernel(error.to_string())),
+            kernel: emit_variant(step, target, &variant.tuning, &variant.windows).map_err(Refused::Kernel),
             lasting: !matches!(reason, Reason::Forced),
         };
         let wanted = map(choices.iter().collect(), emit);

@@ -5,15 +5,14 @@ mod store;
 
 pub use store::PipelineStore;
 
+use super::emitter::shader;
 use crate::parallel::{later, map};
 use crate::timing::timed;
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Stored;
-use wgpu::naga;
 
 /// A compiled kernel.
 #[derive(Clone, Debug)]
@@ -58,7 +57,7 @@ struct Job {
     key: Key,
     what: String,
     label: String,
-    module: naga::Module,
+    shader: wgpu::ShaderSource<'static>,
     layout: wgpu::BindGroupLayout,
     checked: bool,
     lasting: bool,
@@ -111,10 +110,11 @@ impl Pipelines {
     async fn find(
         &self,
         gpu: &Gpu,
-        ParsedKernel { kernel, module }: ParsedKernel,
+        parsed: ParsedKernel,
         (label, lasting): (String, bool),
         jobs: &mut Vec<Job>,
     ) -> Result<(EmittedKernel, Origin), GpuError> {
+        let (kernel, shader) = shader(parsed);
         let written: Vec<bool> = kernel.slots.iter().map(|slot| matches!(slot, Slot::Output(_))).collect();
         let key = (kernel.wgsl.clone(), written);
         if let Some(pipeline) = lock(&self.known).get(&key).cloned() {
@@ -131,17 +131,17 @@ impl Pipelines {
         };
         lock(&self.layouts).insert(key.1.clone(), layout.clone());
         let checked = self.checked || !kernel.unchecked;
-        jobs.push(Job { key, what, label, module, layout, checked, lasting });
+        jobs.push(Job { key, what, label, shader, layout, checked, lasting });
         Ok((kernel, Origin::Job(jobs.len() - 1)))
     }
 
     /// Compiles on all threads.
     async fn make(&self, gpu: &Gpu, jobs: Vec<Job>) -> Vec<Result<Pipeline, GpuError>> {
         let cache = self.stored.as_ref().map(|stored| stored.cache());
-        let compiled = map(jobs, |Job { key, what, label, module, layout, checked, lasting }| {
+        let compiled = map(jobs, |Job { key, what, label, shader, layout, checked, lasting }| {
             let cache = cache.filter(|_| lasting);
             let own = layout.clone();
-            let compile = move || compile(gpu, module, (&own, cache), &label, checked);
+            let compile = move || compile(gpu, shader, (&own, cache), &label, checked);
             let title = format!("compiling {what}");
             let compiled = gpu.watched(move || timed(title, compile));
             (key, what, layout, lasting, compiled)
@@ -188,12 +188,11 @@ fn layout(gpu: &Gpu, written: &[bool]) -> wgpu::BindGroupLayout {
 
 fn compile(
     gpu: &Gpu,
-    module: naga::Module,
+    source: wgpu::ShaderSource<'static>,
     (layout, cache): (&wgpu::BindGroupLayout, Option<&wgpu::PipelineCache>),
     label: &str,
     checked: bool,
 ) -> wgpu::ComputePipeline {
-    let source = wgpu::ShaderSource::Naga(Cow::Owned(module));
     let source = wgpu::ShaderModuleDescriptor { label: Some(label), source };
     let module = if checked {
         gpu.device().create_shader_module(source)

@@ -1,0 +1,44 @@
+//! Kernels as the emitter makes them.
+
+use super::load::ModelOptions;
+use super::matrices::tested;
+use crate::Gpu;
+use crate::timing::timed_async;
+use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
+use rewire_graph_rewrite::plan::{Plan, Step};
+use std::borrow::Cow;
+
+/// The device with what kernels may use of it.
+pub(super) async fn usable(gpu: Gpu, plan: &Plan, _: &ModelOptions) -> Gpu {
+    timed_async("testing cooperative matrices", tested(gpu, plan)).await
+}
+
+/// The kernel of a step, whose tensors of symbolic size fit a binding each.
+pub(super) fn emit_step(
+    _: &ModelOptions,
+    _: usize,
+    step: &Step,
+    target: &Target,
+    tuning: &Tuning,
+) -> Result<ParsedKernel, String> {
+    emit_variant(step, target, tuning, &Windows::of_constants(&step.computation, target))
+}
+
+/// The kernel of a step for windows of its tensors.
+pub(super) fn emit_variant(
+    step: &Step,
+    target: &Target,
+    tuning: &Tuning,
+    windows: &Windows,
+) -> Result<ParsedKernel, String> {
+    emit_with_windows(&step.computation, target, tuning, windows).map_err(|error| error.to_string())
+}
+
+/// A kernel, and its shader for a device. Browsers parse it themselves, and do not take all that naga writes.
+pub(super) fn shader(ParsedKernel { kernel, module }: ParsedKernel) -> (EmittedKernel, wgpu::ShaderSource<'static>) {
+    let shader = match cfg!(target_arch = "wasm32") {
+        true => wgpu::ShaderSource::Wgsl(Cow::Owned(kernel.wgsl.clone())),
+        false => wgpu::ShaderSource::Naga(Cow::Owned(module)),
+    };
+    (kernel, shader)
+}

@@ -1,0 +1,46 @@
+//! Kernels that came with a model, where there is no emitter.
+
+use super::load::{GivenKernels, ModelOptions};
+use crate::Gpu;
+use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning, Windows};
+use rewire_graph_rewrite::plan::{Plan, Step};
+use std::borrow::Cow;
+
+/// The device as if it offered no more than the last of those that it can stand for, which kernels were given for. Nothing has tested its
+/// cooperative matrices.
+pub(super) async fn usable(gpu: Gpu, plan: &Plan, options: &ModelOptions) -> Gpu {
+    let plain = |given: &&GivenKernels| given.target.matrix == 0 && given.kernels.len() == plan.steps.len();
+    let target = |given: &GivenKernels| Target { software: gpu.target().software, ..given.target.clone() };
+    let mut fitting = options.kernels.iter().filter(plain).map(target);
+    let found = fitting.rfind(|target| gpu.target().within(target) == *target);
+    found.map_or_else(|| gpu.clone(), |target| gpu.restricted(&target))
+}
+
+/// The kernel of a step.
+pub(super) fn emit_step(
+    options: &ModelOptions,
+    position: usize,
+    _: &Step,
+    target: &Target,
+    tuning: &Tuning,
+) -> Result<ParsedKernel, String> {
+    let is_it = |given: &&GivenKernels| Target { software: target.software, ..given.target.clone() } == *target;
+    let given = options.kernels.iter().filter(|_| *tuning == Tuning::default()).rfind(is_it);
+    let kernel = given.and_then(|given| given.kernels.get(position)?.clone());
+    kernel.map(|kernel| ParsedKernel { kernel }).ok_or_else(absent)
+}
+
+/// No kernel: those that were given are for tensors that fit a binding each.
+pub(super) fn emit_variant(_: &Step, _: &Target, _: &Tuning, _: &Windows) -> Result<ParsedKernel, String> {
+    Err(absent())
+}
+
+fn absent() -> String {
+    "no kernel came with the model, and the feature `emit` is not built in".to_owned()
+}
+
+/// A kernel, and its shader for a device.
+pub(super) fn shader(ParsedKernel { kernel }: ParsedKernel) -> (EmittedKernel, wgpu::ShaderSource<'static>) {
+    let shader = wgpu::ShaderSource::Wgsl(Cow::Owned(kernel.wgsl.clone()));
+    (kernel, shader)
+}

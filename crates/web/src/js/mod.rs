@@ -1,0 +1,53 @@
+//! What JavaScript calls.
+
+mod console;
+mod objects;
+
+use crate::{Failure, Opened};
+use js_sys::{Error, Object, Reflect};
+use wasm_bindgen::prelude::*;
+
+/// A model, ready to rank.
+#[wasm_bindgen]
+#[derive(Clone, Debug)]
+pub struct Model(Opened);
+
+#[wasm_bindgen(start)]
+fn start() {
+    console::attach();
+}
+
+#[wasm_bindgen]
+impl Model {
+    /// Opens a package for `auto`, `wgpu` or `cpu`.
+    pub async fn open(package: Vec<u8>, kernel: String) -> Result<Model, JsValue> {
+        Ok(Self(Opened::open(package, &kernel).await?))
+    }
+
+    /// Ranks requests, one a line of JSON; an object of typed arrays.
+    pub async fn rank(&self, lines: String) -> Result<Object, JsValue> {
+        Ok(objects::scores(&self.0.rank_json(&lines).await?))
+    }
+
+    /// Ranks requests of typed arrays; an object of typed arrays.
+    #[wasm_bindgen(js_name = rankColumns)]
+    pub async fn rank_columns(&self, columns: Object) -> Result<Object, JsValue> {
+        let requests = objects::requests(&columns)?;
+        Ok(objects::scores(&self.0.rank_columns(&requests).await?))
+    }
+
+    /// What it is and what runs it, as JSON.
+    pub fn report(&self) -> String {
+        self.0.report().to_string()
+    }
+}
+
+impl From<Failure> for JsValue {
+    fn from(Failure { code, message }: Failure) -> Self {
+        let error = Error::new(&message);
+        error.set_name("RewireError");
+        // An object that was just made takes a key.
+        let _ = Reflect::set(&error, &"code".into(), &code.into());
+        error.into()
+    }
+}

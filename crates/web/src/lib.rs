@@ -1,0 +1,17 @@
+//! Ranking in browsers: packages from bytes, requests as JSON or typed arrays, on WebGPU or the CPU.
+//!
+//! `cargo xtask web` builds it for `wasm32-unknown-unknown`, with the JavaScript that calls it; `web/rewire.js` runs it in a worker
+//! of its own. Elsewhere there is only what does not touch JavaScript.
+#![forbid(unsafe_code)]
+
+mod columns;
+mod failure;
+#[cfg(target_arch = "wasm32")]
+mod js;
+mod opened;
+mod scores;
+
+pub use columns::{Lists, Requests, Values};
+pub use failure::Failure;
+pub use opened::Opened;
+pub use scores::Scores;

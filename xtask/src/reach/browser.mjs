@@ -1,0 +1,289 @@
+// The page and its library in headless Chromium: `node browser.mjs ADDRESS`.
+
+import { strict as assert } from "node:assert";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { gzipSync } from "node:zlib";
+import { Chromium } from "./chromium.mjs";
+
+const TOLERANCE = 2e-4;
+const ROOT = new URL("../../../", import.meta.url);
+
+const lines = (name) =>
+  readFileSync(new URL(`crates/cli/demo/${name}`, ROOT), "utf8").trim().split("\n").map((line) => JSON.parse(line));
+const [users, expected] = [lines("interactions.jsonl"), lines("expected.jsonl")];
+
+/** What tests share: the library, users, and workers in which something goes wrong. */
+async function prepare() {
+  window.rewire = await import("./rewire.js");
+  const text = await (await fetch("users.jsonl")).text();
+  window.users = text.trim().split("\n").map((line) => JSON.parse(line));
+  const Plain = window.Worker;
+  // `auto` takes no adapter of software.
+  const hardware = () => Object.defineProperty(GPUAdapterInfo.prototype, "isFallbackAdapter", { get: () => false });
+  /** Opens a ranker in a worker that runs `fault` before its own module, and takes SwiftShader for hardware. */
+  window.faulty = (fault, options) => {
+    const module = (code) => URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+    window.Worker = class extends Plain {
+      constructor(address) {
+        const own = module(`(${hardware})(); (${fault})()`);
+        super(module(`import "${own}"; import "${address}";`), { type: "module" });
+      }
+    };
+    const opened = rewire.Ranker.open("demo.rewire", options);
+    window.Worker = Plain;
+    return opened;
+  };
+  /** The code of an error that has to come. */
+  window.codeOf = (promise) =>
+    promise.then(
+      () => "no error",
+      (error) => (error instanceof rewire.RewireError && error.message ? error.code : `no RewireError: ${error}`),
+    );
+}
+
+/** Ranks all users on a kernel, and some alone and as typed arrays. */
+async function rankAll(kernel) {
+  let progress = 0;
+  const ranker = await rewire.Ranker.open("demo.rewire", { kernel, onProgress: ({ loaded, total }) => (progress = loaded / total) });
+  const times = [];
+  const timed = async (work) => {
+    const begun = performance.now();
+    const result = await work();
+    times.push(performance.now() - begun);
+    return result;
+  };
+  let [latest, longest] = [performance.now(), 0];
+  const watch = setInterval(() => {
+    longest = Math.max(longest, performance.now() - latest);
+    latest = performance.now();
+  }, 5);
+  await timed(() => ranker.rank(users.slice(2, 3)));
+  await timed(() => ranker.rank(users.slice(2, 3)));
+  const all = await timed(() => ranker.rank(users));
+  clearInterval(watch);
+
+  const of = (name) => ({
+    offsets: Uint32Array.from([0, ...users.map(({ [name]: group }) => group.item_id.length)].map(((sum) => (n) => (sum += n))(0))),
+  });
+  const lists = (name) => {
+    const { offsets } = of(name);
+    const columns = Object.keys(users[0][name]);
+    const values = (column) => BigInt64Array.from(users.flatMap((user) => user[name][column]).map(BigInt));
+    return Object.fromEntries(columns.map((column) => [column, { offsets, values: values(column) }]));
+  };
+  const contextual = (name) => Int32Array.from(users.map((user) => user[name]));
+  const columns = await ranker.rankColumns({
+    users: users.map(({ user }) => user),
+    contextual: { age_bucket: contextual("age_bucket"), country: contextual("country") },
+    history: lists("history"),
+    candidates: lists("candidates"),
+  });
+  const flat = all.flatMap(({ candidates }) => candidates);
+  const sameColumns = flat.every(({ item, score }, n) => Number(columns.items[n]) === item && columns.scores[n] === score);
+  const alone = [];
+  for (const at of [0, 2, 17, 255]) alone.push(...(await ranker.rank([users[at]])));
+  const sameAlone = alone.every((one) => JSON.stringify(one) === JSON.stringify(all.find(({ user }) => user === one.user)));
+  const report = await ranker.report();
+  ranker.close();
+  const after = await codeOf(ranker.rank(users.slice(0, 1)));
+  return { all, progress, times, longest, sameColumns: sameColumns && flat.length === columns.items.length, sameAlone, report, opened: ranker.about.milliseconds, after };
+}
+
+/** The largest difference of a logit to the reference's. */
+function difference(all) {
+  assert.equal(all.length, users.length);
+  let largest = 0;
+  all.forEach(({ user, candidates }, n) => {
+    assert.equal(user, users[n].user);
+    assert.equal(candidates.length, users[n].candidates.item_id.length);
+    candidates.forEach(({ item, position, logits, score }, rank) => {
+      assert.equal(item, users[n].candidates.item_id[position]);
+      assert.ok(rank === 0 || candidates[rank - 1].score >= score);
+      for (const task of ["is_click", "is_like"]) {
+        largest = Math.max(largest, Math.abs(logits[task] - expected[n][task][position]));
+      }
+    });
+  });
+  return largest;
+}
+
+async function scoresAreTheReferences(page) {
+  for (const kernel of ["cpu", "wgpu"]) {
+    const { all, progress, times, longest, report, opened, ...same } = await page.call(rankAll, kernel);
+    const largest = difference(all);
+    const [first, second, whole] = times.map((time) => time.toFixed(1));
+    console.log(
+      `${kernel}: ${report.adapter ?? "cpu"}, ${report.gpuSteps} + ${report.cpuSteps} kernels, library and package after ` +
+        `${opened.arrived.toFixed(0)} ms, opened in ${opened.opened.toFixed(0)}, first scores in ${first}, then ${second}, all in ${whole}; ` +
+        `the page waited ${longest.toFixed(0)} at most; largest difference ${largest.toExponential(2)}`,
+    );
+    assert.ok(largest < TOLERANCE, `${kernel}: ${largest}`);
+    assert.deepEqual(same, { sameColumns: true, sameAlone: true, after: "closed" });
+    assert.equal(progress, 1);
+    assert.equal(report.kernel, kernel);
+    assert.equal(kernel === "cpu" ? report.gpuSteps : report.cpuSteps, 0);
+  }
+}
+
+async function mistakesAreErrorsWithCodes(page) {
+  const codes = await page.call(async () => {
+    const { Ranker } = rewire;
+    const bytes = new Uint8Array(await (await fetch("demo.rewire")).arrayBuffer());
+    const changed = bytes.slice();
+    changed[changed.length >> 1] ^= 1;
+    const ranker = await Ranker.open(bytes.buffer, { kernel: "cpu" });
+    const { candidates, ...rest } = users[2];
+    const codes = {
+      address: await codeOf(Ranker.open("none.rewire")),
+      kernel: await codeOf(Ranker.open(bytes.buffer, { kernel: "npu" })),
+      cut: await codeOf(Ranker.open(bytes.slice(0, -1).buffer)),
+      changed: await codeOf(Ranker.open(changed.buffer)),
+      other: await codeOf(Ranker.open(new ArrayBuffer(64))),
+      missing: await codeOf(ranker.rank([rest])),
+      range: await codeOf(ranker.rank([{ ...rest, candidates: { ...candidates, item_id: candidates.item_id.map(() => 1 << 20) } }])),
+      text: await codeOf(ranker.rank([7])),
+      arrays: await codeOf(ranker.rankColumns({ users: ["u"], contextual: { country: [1] } })),
+      users: await codeOf(ranker.rankColumns({})),
+      columns: await codeOf(ranker.rankColumns({ users: ["u"], contextual: { country: new Int32Array(2) } })),
+    };
+    const [{ candidates: left }] = await ranker.rank([users[2]]);
+    ranker.close();
+    return { ...codes, left: left.length };
+  });
+  assert.deepEqual(codes, {
+    address: "fetch",
+    kernel: "option",
+    cut: "package.length",
+    changed: "package.changed",
+    other: "package.not_package",
+    missing: "request.text",
+    range: "rank.request",
+    text: "request.text",
+    arrays: "request.columns",
+    users: "request.columns",
+    columns: "request.columns",
+    left: users[2].candidates.item_id.length,
+  });
+}
+
+async function aRejectedKernelIsAnError(page) {
+  const outcome = await page.call(async () => {
+    const broken = () => {
+      const make = GPUDevice.prototype.createShaderModule;
+      GPUDevice.prototype.createShaderModule = function (descriptor) {
+        return make.call(this, { ...descriptor, code: descriptor.code.replace("fn main(", "fn other(") });
+      };
+    };
+    const auto = await faulty(broken, { kernel: "auto" });
+    const ranked = await auto.rank(users.slice(2, 4));
+    const { gpuSteps, cpuSteps } = await auto.report();
+    auto.close();
+    return { code: await codeOf(faulty(broken, { kernel: "wgpu" })), ranked, gpuSteps, cpuSteps };
+  });
+  assert.ok(["device.rejected", "load.step"].includes(outcome.code), outcome.code);
+  assert.equal(outcome.gpuSteps, 0);
+  assert.ok(outcome.cpuSteps > 0 && outcome.ranked.length === 2);
+}
+
+async function aLostDeviceRecovers(page) {
+  const outcome = await page.call(async () => {
+    const losing = () => {
+      const open = GPUAdapter.prototype.requestDevice;
+      let device;
+      let refuses = false;
+      GPUAdapter.prototype.requestDevice = async function (descriptor) {
+        if (refuses) throw new DOMException("there is no device any more", "OperationError");
+        return (device = await open.call(this, descriptor));
+      };
+      new BroadcastChannel("lose").onmessage = ({ data }) => {
+        refuses = data === "for good";
+        device.destroy();
+      };
+    };
+    const channel = new BroadcastChannel("lose");
+    const pause = () => new Promise((resolve) => setTimeout(resolve, 50));
+    const scores = async (ranker) => JSON.stringify(await ranker.rank(users.slice(0, 40)));
+
+    const ranker = await faulty(losing, { kernel: "wgpu" });
+    const whole = await scores(ranker);
+    const isSame = (result) => result.then((text) => text === whole, (error) => error.message);
+    channel.postMessage("once");
+    await pause();
+    const same = [await isSame(scores(ranker))];
+    // In the middle of a run.
+    const running = isSame(scores(ranker));
+    channel.postMessage("once");
+    same.push(await running);
+    await pause();
+    same.push(await isSame(scores(ranker)));
+    channel.postMessage("for good");
+    await pause();
+    const forGood = await codeOf(ranker.rank(users.slice(0, 1)));
+    ranker.close();
+
+    const auto = await faulty(losing, { kernel: "auto" });
+    await auto.rank(users.slice(0, 40));
+    const steps = [(await auto.report()).gpuSteps > 0];
+    channel.postMessage("for good");
+    await pause();
+    const onCpu = await auto.rank(users.slice(0, 40)).then((ranked) => ranked.length, (error) => error.message);
+    steps.push((await auto.report()).gpuSteps > 0);
+    auto.close();
+    return { same, forGood, onCpu, steps };
+  });
+  assert.deepEqual(outcome, { same: [true, true, true], forGood: "device.lost", onCpu: 40, steps: [true, false] });
+}
+
+async function thePageShowsAUser(page) {
+  const shown = await page.call(async () => {
+    const until = async (shown) => {
+      for (let turn = 0; document.body.dataset.shown !== shown; turn++) {
+        if (turn > 6000) throw new Error(`the page shows "${document.body.dataset.shown}": ${document.querySelector("[role=alert]").textContent}`);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+      const rows = (id) => [...document.querySelectorAll(`#${id} tbody tr`)].map((row) => [...row.cells].map((cell) => cell.textContent));
+      return { candidates: rows("candidates"), history: rows("history"), status: document.getElementById("status").textContent };
+    };
+    const choose = (control, value) => {
+      control.value = value;
+      control.dispatchEvent(new Event("change", { bubbles: true }));
+    };
+    const [user, radios] = [document.getElementById("user"), document.querySelectorAll("[name=kernel]")];
+    choose(user, 17);
+    const wgpu = await until(`${users[17].user} wgpu`);
+    radios[1].click();
+    const cpu = await until(`${users[17].user} cpu`);
+    radios[0].click();
+    await until(`${users[17].user} wgpu`);
+    return { wgpu, cpu, alert: document.getElementById("error").textContent };
+  });
+  const { wgpu, cpu, alert } = shown;
+  assert.equal(alert, "");
+  assert.equal(wgpu.history.length, users[17].history.item_id.length);
+  assert.equal(wgpu.candidates.length, users[17].candidates.item_id.length);
+  assert.match(wgpu.candidates[0][1], / film \d{4}$/);
+  assert.deepEqual(wgpu.candidates.map((row) => row[1]), cpu.candidates.map((row) => row[1]));
+  assert.match(wgpu.status, /candidates in [\d.]+ ms on WebGPU/);
+  assert.match(cpu.status, /candidates in [\d.]+ ms on the CPU/);
+}
+
+const TESTS = [thePageShowsAUser, scoresAreTheReferences, mistakesAreErrorsWithCodes, aRejectedKernelIsAnError, aLostDeviceRecovers];
+
+const page = await Chromium.open(process.argv[2]);
+let failed = 0;
+try {
+  const library = new URL("target/page/rewire_web_bg.wasm", ROOT);
+  const compressed = gzipSync(readFileSync(library), { level: 9 }).length;
+  console.log(`the library has ${statSync(library).size} bytes, ${compressed} with gzip`);
+  await page.call(prepare);
+  for (const test of TESTS) {
+    const fault = await test(page).then(() => null, (error) => error);
+    console.log(`${test.name}: ${fault ? fault.stack : "ok"}`);
+    failed += fault ? 1 : 0;
+  }
+  assert.deepEqual(page.uncaught, []);
+  writeFileSync(new URL("target/page.png", ROOT), await page.screenshot());
+} finally {
+  await page.close();
+}
+process.exitCode = failed ? 1 : 0;

@@ -1,0 +1,63 @@
+//! Tests of the model elsewhere, with what runs it there: a part a place.
+
+mod browser;
+
+/// A place, and what its test does.
+struct Part {
+    name: &'static str,
+    /// What is not there for the test, and what installs it.
+    missing: fn() -> Option<String>,
+    test: fn() -> Result<(), String>,
+}
+
+const PARTS: [Part; 1] = [Part { name: "browser", missing: browser::missing, test: browser::test }];
+
+/// What is tested.
+pub(crate) struct Options(Vec<&'static Part>);
+
+impl Options {
+    /// Reads names of parts; all where nothing is given.
+    pub(crate) fn parse(arguments: &[&str]) -> Result<Self, String> {
+        let known = || PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ");
+        let find = |name: &&str| {
+            let part = PARTS.iter().find(|part| part.name == *name);
+            part.ok_or_else(|| format!("there is no part `{name}`: expected {}", known()))
+        };
+        let all = if arguments.is_empty() { Ok(PARTS.iter().collect()) } else { arguments.iter().map(find).collect() };
+        all.map(Self)
+    }
+}
+
+/// Tests all parts, even where one fails, and says which had to be left out.
+pub(crate) fn run(Options(parts): &Options) -> Result<(), String> {
+    let mut failed = vec![];
+    let mut said = vec![];
+    for part in parts {
+        let outcome = match (part.missing)() {
+            Some(missing) => format!("left out: {missing}"),
+            None => match (part.test)() {
+                Ok(()) => "passes".to_owned(),
+                Err(reason) => {
+                    failed.push(part.name);
+                    format!("fails: {reason}")
+                }
+            },
+        };
+        said.push(format!("{}: {outcome}", part.name));
+    }
+    eprintln!("\n{}", said.join("\n"));
+    if failed.is_empty() { Ok(()) } else { Err(format!("tests fail: {}", failed.join(", "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_found_by_name() {
+        let names = |arguments: &[&str]| Ok(Options::parse(arguments)?.0.iter().map(|part| part.name).collect());
+        assert_eq!(names(&["browser"]), Ok::<Vec<&str>, String>(vec!["browser"]));
+        assert_eq!(names(&[]).map(|all: Vec<_>| all.len()), Ok(PARTS.len()));
+        assert!(names(&["toaster"]).unwrap_err().contains("there is no part `toaster`"));
+    }
+}
