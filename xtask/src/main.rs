@@ -40,8 +40,9 @@ Usage: cargo xtask COMMAND
           builds the library for C and lays it into a folder, with its header and a file for pkg-config
   web [build | --port N]
           builds the page of web/ with its library into target/page, and serves it at port 8080 or N
-  reach [browser ...]
-          the model where it is used: in headless Chromium; says what is left out where a toolchain is missing
+  reach [browser|python|clusters ...]
+          the model where it is used: in headless Chromium, from Python, by Spark and Ray; says what is left out where a
+          toolchain is missing; packages of Python come from its registry
   reference
           writes docs/reference.md and docs/kernels.md
 ";

@@ -264,9 +264,10 @@ enum rewire_status rewire_ranking_scores(const struct rewire_ranking *ranking, s
 // `ranking` is null, or a handle that is not used any more.
 void rewire_ranking_free(struct rewire_ranking *ranking);
 
-// Adds requests from a table: a struct array, a row a request. Its columns are `user` (text or integers of 64 bits; rows are named by their
-// position without it), features of users by their names, and lists `history.NAME` and `candidates.NAME`, of integers of 32 or 64 bits. Nothing may be null
-// in what the model reads. The lists are read where they are; the table stays the caller's.
+// Adds requests from a table: a struct array, a row a request. Its columns are `user` (text or integers; rows are named by their
+// position without it), features of users by their names, and lists `history.NAME` and `candidates.NAME`, or lists `NAME` in structs `history` and
+// `candidates`, of integers of 32 or 64 bits. Nothing may be null in what the model reads. The lists are read where they are; the table stays
+// the caller's.
 //
 // # Safety
 // `batch` is null or a handle that nobody else uses meanwhile; `schema` and `array` are null or as Arrow's C data interface has them, not

@@ -13,7 +13,7 @@ mod options;
 mod ranker;
 mod ranking;
 
-pub use arrow::{ArrowArray, ArrowSchema, rewire_batch_extend_arrow, rewire_ranking_export};
+pub use arrow::{rewire_batch_extend_arrow, rewire_ranking_export};
 pub use batch::{
     Batch, Column, Integers, REWIRE_CANDIDATES, REWIRE_CONTEXTUAL, REWIRE_HISTORY, REWIRE_INT32, REWIRE_INT64,
     REWIRE_UINT32, rewire_batch_clear, rewire_batch_extend, rewire_batch_free, rewire_batch_new,

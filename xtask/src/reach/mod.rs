@@ -1,6 +1,7 @@
 //! Tests of the model elsewhere, with what runs it there: a part a place.
 
 mod browser;
+mod python;
 
 /// A place, and what its test does.
 struct Part {
@@ -10,7 +11,11 @@ struct Part {
     test: fn() -> Result<(), String>,
 }
 
-const PARTS: [Part; 1] = [Part { name: "browser", missing: browser::missing, test: browser::test }];
+const PARTS: [Part; 3] = [
+    Part { name: "browser", missing: browser::missing, test: browser::test },
+    Part { name: "python", missing: python::missing, test: python::test },
+    Part { name: "clusters", missing: python::missing_of_clusters, test: python::test_clusters },
+];
 
 /// What is tested.
 pub(crate) struct Options(Vec<&'static Part>);

@@ -1,0 +1,51 @@
+"""Scores of tables of any size, by Ray.
+
+    scores = rewire.ray.predict(ray.data.read_parquet("users.parquet"), "model.rewire", columns=["country"], workers=8)
+    scores.write_parquet("scores")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from ray.data import Dataset
+
+from ._rewire import Ranker
+from .tables import predict as predict_table
+
+
+class Scorer:
+    """A worker with the model."""
+
+    def __init__(self, model: str, columns: Sequence[str], kernel: str) -> None:
+        self.ranker = Ranker(model, kernel=kernel)
+        self.columns = columns
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        return predict_table(self.ranker, table, self.columns)
+
+
+def predict(
+    dataset: Dataset,
+    model: str,
+    *,
+    columns: Sequence[str] = (),
+    kernel: str = "auto",
+    workers: int = 1,
+    gpus: float = 0,
+    batch_size: int = 256,
+) -> Dataset:
+    """The scores of all candidates of `dataset`, a row each, as `rewire predict` writes them.
+
+    `model` is a package or a folder that every worker reads, once. Each of `workers` has `gpus` GPUs of the cluster, or cores alone, and takes
+    `batch_size` requests at a time; what one leaves that fails, others do, with the same result.
+    """
+    return dataset.map_batches(
+        Scorer,
+        fn_constructor_args=(model, list(columns), kernel),
+        batch_format="pyarrow",
+        batch_size=batch_size,
+        concurrency=workers,
+        num_gpus=gpus,
+    )

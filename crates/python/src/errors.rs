@@ -1,0 +1,34 @@
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use rewire::describe;
+use rewire::graph::Coded;
+use rewire::rank::RankError;
+use std::error::Error;
+
+pyo3::create_exception!(rewire, RewireError, PyException, "What went wrong; `code` names the kind of error.");
+pyo3::create_exception!(rewire, ModelError, RewireError, "A model cannot be read, or there is no device as asked.");
+pyo3::create_exception!(rewire, RequestError, RewireError, "Requests do not fit the model.");
+pyo3::create_exception!(rewire, RunError, RewireError, "A run failed.");
+
+fn with_code(error: PyErr, code: &str) -> PyErr {
+    Python::attach(|py| {
+        // An error without its code is still that error.
+        let _ = error.value(py).setattr("code", code);
+    });
+    error
+}
+
+/// A model that cannot be read or placed.
+pub fn of_model(error: &RankError) -> PyErr {
+    with_code(ModelError::new_err(describe(error)), error.code())
+}
+
+/// What failed while requests were ranked.
+pub fn of_run(error: &RankError) -> PyErr {
+    with_code(RunError::new_err(describe(error)), error.code())
+}
+
+/// Requests that do not fit.
+pub fn of_request(error: &dyn Error) -> PyErr {
+    with_code(RequestError::new_err(describe(error)), "rank.request")
+}

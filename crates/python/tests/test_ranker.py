@@ -1,0 +1,174 @@
+"""Rankings and predictions are those of the program."""
+
+import json
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import rewire
+from rewire import tables
+
+PACKAGES = Path(__file__).parents[2] / "cli/tests/packages"
+MODEL = PACKAGES / "format-1.rewire"
+USERS = [json.loads(line) for line in (PACKAGES / "users.jsonl").read_text().splitlines()]
+EXPECTED = [json.loads(line) for line in (PACKAGES / "format-1.jsonl").read_text().splitlines()]
+EXPECTED = {line["user"]: line for line in EXPECTED if "user" in line}
+
+
+@pytest.fixture(scope="module")
+def ranker():
+    return rewire.Ranker(MODEL, kernel="cpu")
+
+
+def columns_of(users):
+    """The requests as columns, lists under dotted names."""
+    columns = {"user": [user["user"] for user in users]}
+    for name in users[0]:
+        if name in ("history", "candidates"):
+            for feature in users[0][name]:
+                columns[f"{name}.{feature}"] = [user[name][feature] for user in users]
+        elif name not in ("user", "labels"):
+            columns[name] = [user[name] for user in users]
+    return columns
+
+
+def dotted(users):
+    columns = columns_of(users)
+    kinds = {name: pa.list_(pa.int64()) if "." in name else None for name in columns}
+    return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
+
+
+def nested(users):
+    """The same with large lists of 32 bits in structs."""
+    lists = pa.large_list(pa.int32())
+    arrays, names = [], []
+    for name in users[0]:
+        if name in ("history", "candidates"):
+            kinds = pa.struct({feature: lists for feature in users[0][name]})
+            arrays.append(pa.array([user[name] for user in users], kinds))
+        elif name != "labels":
+            arrays.append(pa.array([user[name] for user in users]))
+        names += [name] if name != "labels" else []
+    return pa.table(arrays, names)
+
+
+def test_requests_are_ranked_as_by_the_program(ranker):
+    results = ranker.rank(USERS)
+    assert [result["user"] for result in results] == [user["user"] for user in USERS]
+    for result in results:
+        expected = EXPECTED[result["user"]]["candidates"]
+        assert [one["item"] for one in result["candidates"]] == [one["item"] for one in expected]
+        for one, other in zip(result["candidates"], expected):
+            assert one["logits"] == pytest.approx(other["logits"], abs=1e-5)
+    assert ranker.rank(USERS[0]) == results[0]
+    assert ranker.rank(json.dumps(USERS[0])) == results[0]
+    assert ranker.rank([]) == []
+    assert ranker.device == "cpu" and "item_id" in ranker.schema["candidates"]
+
+
+@pytest.mark.parametrize("table", [dotted, nested])
+def test_tables_are_scored_in_their_order(ranker, table):
+    table = table(USERS)
+    scores = pa.table(ranker.predict(table))
+    by_user = {result["user"]: result for result in ranker.rank(USERS)}
+    at = 0
+    for user in USERS:
+        candidates = sorted(by_user[user["user"]]["candidates"], key=lambda one: one["position"])
+        for one in candidates:
+            row = scores.slice(at, 1).to_pylist()[0]
+            assert (row["user"], row["item"], row["score"]) == (user["user"], one["item"], one["score"])
+            assert [row[f"logit_{task}"] for task in ranker.tasks] == list(one["logits"].values())
+            at += 1
+    assert scores.num_rows == at
+    # Parts, and parts of parts, are scored as the whole.
+    cut = pa.concat_tables([table.slice(0, 1), table.slice(1)])
+    assert pa.table(ranker.predict(cut)).equals(scores)
+    assert len(ranker.predict(table.slice(0, 0))) == 0
+
+
+def test_a_batch_is_a_table(ranker):
+    table = nested(USERS)
+    batch = table.combine_chunks().to_batches()[0]
+    assert pa.table(ranker.predict(batch)).equals(pa.table(ranker.predict(table)))
+    assert pa.table(ranker.predict(batch.slice(1))).equals(pa.table(ranker.predict(table.slice(1))))
+
+
+def test_columns_are_carried_along(ranker):
+    table = dotted(USERS).append_column("note", pa.array([f"n{at}" for at in range(len(USERS))]))
+    scores = tables.predict(ranker, table, ["note", "candidates.item_id"])
+    assert scores["candidates.item_id"].equals(scores["item"])
+    notes = [f"n{at}" for at, user in enumerate(USERS) for _ in user["candidates"]["item_id"]]
+    assert scores["note"].to_pylist() == notes
+    assert scores.schema.equals(tables.fields(ranker, table.schema, ["note", "candidates.item_id"]))
+    with pytest.raises(ValueError, match="history.item_id"):
+        tables.predict(ranker, table, ["history.item_id"])
+
+
+def test_users_may_be_numbers_or_none(ranker):
+    table = dotted(USERS).drop_columns(["user"])
+    counts = [len(user["candidates"]["item_id"]) for user in USERS]
+    expected = [at for at, count in enumerate(counts) for _ in range(count)]
+    assert pa.table(ranker.predict(table))["user"].to_pylist() == expected
+    numbered = table.append_column("user", pa.array([10 * at for at in range(len(USERS))], pa.int32()))
+    assert pa.table(ranker.predict(numbered))["user"].to_pylist() == [10 * at for at in expected]
+
+
+def test_faults_are_errors_with_codes(ranker, tmp_path):
+    with pytest.raises(rewire.ModelError) as caught:
+        rewire.Ranker(tmp_path / "none", kernel="cpu")
+    assert caught.value.code.startswith("rank.") and "none" in str(caught.value)
+    with pytest.raises(ValueError, match="kernel"):
+        rewire.Ranker(MODEL, kernel="cuda")
+    with pytest.raises(rewire.ModelError, match="no such adapter"):
+        rewire.Ranker(MODEL, kernel="wgpu", adapter="no such adapter")
+    with pytest.raises(rewire.RequestError, match="column"):
+        ranker.rank("{")
+    with pytest.raises(rewire.RequestError):
+        ranker.rank({"user": "u"})
+    with pytest.raises(TypeError):
+        ranker.rank(7)
+    with pytest.raises(TypeError, match="__arrow_c_stream__"):
+        ranker.predict([1])
+    table = dotted(USERS)
+    nulls = table.set_column(table.column_names.index("country"), "country", pa.array([None] * len(USERS), pa.int64()))
+    with pytest.raises(rewire.RequestError, match="`country`: expected no nulls"):
+        ranker.predict(nulls)
+    floats = table.set_column(table.column_names.index("country"), "country", pa.array([0.5] * len(USERS)))
+    with pytest.raises(rewire.RequestError, match="Arrow format `g`"):
+        ranker.predict(floats)
+    with pytest.raises(rewire.RequestError, match="missing"):
+        ranker.predict(table.drop_columns(["country"]))
+
+
+def test_a_producer_that_fails_is_an_error(ranker):
+    def batches():
+        yield from dotted(USERS).to_batches()
+        raise OSError("the disk is gone")
+
+    reader = pa.RecordBatchReader.from_batches(dotted(USERS).schema, batches())
+    with pytest.raises(rewire.RequestError, match="the disk is gone"):
+        ranker.predict(reader)
+
+
+def test_threads_share_a_ranker_and_python_goes_on(ranker):
+    table, results = dotted(USERS * 50), []
+    expected = pa.table(ranker.predict(table))
+    threads = [threading.Thread(target=lambda: results.append(pa.table(ranker.predict(table)))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    ticks = 0
+    while any(thread.is_alive() for thread in threads):
+        ticks += 1
+    for thread in threads:
+        thread.join()
+    assert ticks > 100 and len(results) == 3 and all(result.equals(expected) for result in results)
+
+
+def test_results_outlive_the_ranker():
+    scores = rewire.Ranker(MODEL, kernel="cpu").predict(dotted(USERS))
+    table = pa.table(scores)
+    copy = table.to_pylist()
+    del scores
+    assert table.to_pylist() == copy

@@ -1,0 +1,65 @@
+//! The wheel in a virtual environment, and the clusters that use it.
+
+use crate::shell::{root, run, succeeds};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What Python needs to have for a test.
+const READY: &str = "import sys, venv, ensurepip; assert sys.version_info >= (3, 11)";
+
+pub(super) fn missing() -> Option<String> {
+    let is_ready = succeeds("python3", &["-c", READY]);
+    (!is_ready).then(|| "Python 3.11 or later with venv: `apt-get install python3-venv` installs it".to_owned())
+}
+
+pub(super) fn missing_of_clusters() -> Option<String> {
+    let has_java = succeeds("java", &["-version"]);
+    missing().or((!has_java).then(|| "`apt-get install default-jre-headless` installs what runs Spark".to_owned()))
+}
+
+pub(super) fn test() -> Result<(), String> {
+    install(&["pyarrow", "pytest"])?;
+    run(pytest("test_ranker.py"))
+}
+
+pub(super) fn test_clusters() -> Result<(), String> {
+    install(&["pyarrow", "pytest", "pyspark", "ray[data]"])?;
+    let mut command = pytest("test_clusters.py");
+    command.env("PYSPARK_PYTHON", program("python"));
+    run(command)
+}
+
+fn environment() -> PathBuf {
+    root().join("target/python")
+}
+
+fn program(name: &str) -> PathBuf {
+    environment().join("bin").join(name)
+}
+
+/// Builds the wheel and installs it, beside packages of the registry.
+fn install(packages: &[&str]) -> Result<(), String> {
+    if !program("pip").exists() {
+        let mut command = Command::new("python3");
+        command.args(["-m", "venv"]).arg(environment());
+        run(command)?;
+    }
+    let pip = |arguments: &[&str]| {
+        let mut command = Command::new(program("pip"));
+        command.args(["install", "--quiet"]).args(arguments);
+        run(command)
+    };
+    pip(&[&["maturin>=1.10,<2"], packages].concat())?;
+    let wheels = root().join("target/wheels");
+    let mut command = Command::new(program("maturin"));
+    command.args(["build", "--profile", "dev", "--out"]).arg(&wheels).current_dir(root().join("crates/python"));
+    run(command)?;
+    pip(&["--force-reinstall", "--no-deps", "--no-index", "--find-links", &wheels.to_string_lossy(), "rewire"])
+}
+
+fn pytest(file: &str) -> Command {
+    let mut command = Command::new(program("python"));
+    command.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", file]);
+    command.current_dir(root().join("crates/python/tests"));
+    command
+}
