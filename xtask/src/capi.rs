@@ -5,10 +5,10 @@ use std::path::Path;
 
 /// Builds it and lays header, libraries and the file for `pkg-config` into a folder.
 pub(crate) fn run(prefix: &Path) -> Result<(), String> {
-    let build = cargo(&["rustc", "--release", "-p", "rewire-capi", "--lib", "--", "-Cstrip=symbols"]);
+    let build = cargo(&["build", "--profile", "small", "-p", "rewire-capi", "--lib"]);
     run_command(build)?;
     let description = read("crates/capi/rewire.pc.in")?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
-    let (libraries, target) = (prefix.join("lib"), root().join("target/release"));
+    let (libraries, target) = (prefix.join("lib"), root().join("target/small"));
     let placed = (|| {
         std::fs::create_dir_all(prefix.join("include"))?;
         std::fs::create_dir_all(libraries.join("pkgconfig"))?;

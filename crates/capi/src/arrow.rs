@@ -43,12 +43,12 @@ pub unsafe extern "C" fn rewire_ranking_export(
 ) -> Status {
     call(|| {
         // SAFETY: the caller's promise.
-        let Ranking { columns } = unsafe { read(ranking, "ranking") }?;
+        let Ranking { columns, tasks } = unsafe { read(ranking, "ranking") }?;
         if schema.is_null() || array.is_null() {
             return Err(Failure::argument("schema, array", "places in memory"));
         }
         let (of_table, table) = export(columns, columns.offsets.len().saturating_sub(1), |columns| {
-            let logits = Column::fixed_lists("item", columns.tasks, Column::values("item", &columns.logits));
+            let logits = Column::fixed_lists("item", *tasks, Column::values("item", &columns.logits));
             let items = [
                 ("items", Column::values("item", &columns.items)),
                 ("positions", Column::values("item", &columns.positions)),

@@ -1,23 +1,15 @@
 use crate::batch::Batch;
 use crate::border::{Failure, Status, call, change, free, give, read};
 use crate::ranker::Ranker;
-use rewire::rank::Ranked;
+use rewire::rank::RankedColumns;
 use std::sync::Arc;
 
 /// The candidates of all requests, best first, as columns.
 #[derive(Debug)]
 pub struct Ranking {
-    pub(crate) columns: Arc<Columns>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Columns {
-    pub offsets: Vec<i64>,
-    pub items: Vec<i64>,
-    pub positions: Vec<i64>,
-    pub scores: Vec<f64>,
-    pub logits: Vec<f32>,
-    pub tasks: usize,
+    pub(crate) columns: Arc<RankedColumns>,
+    /// Logits of a candidate.
+    pub(crate) tasks: usize,
 }
 
 /// The columns of a ranking, which has their memory.
@@ -42,22 +34,6 @@ pub struct Scores {
     pub logits: *const f32,
 }
 
-impl Columns {
-    fn new(ranked: &[Ranked], tasks: usize) -> Self {
-        let mut this = Self { offsets: vec![0], tasks, ..Self::default() };
-        for request in ranked {
-            for candidate in &request.candidates {
-                this.items.push(candidate.item);
-                this.positions.push(candidate.position as i64);
-                this.scores.push(candidate.score);
-                this.logits.extend(&candidate.logits);
-            }
-            this.offsets.push(this.items.len() as i64);
-        }
-        this
-    }
-}
-
 /// Ranks the candidates of each request. Scores do not depend on what else is ranked with them.
 ///
 /// # Safety
@@ -68,9 +44,9 @@ pub unsafe extern "C" fn rewire_rank(ranker: *const Ranker, batch: *const Batch,
         // SAFETY: the caller's promise.
         let (ranker, batch) = unsafe { (&read(ranker, "ranker")?.ranker, &read(batch, "batch")?.batch) };
         let ranked = ranker.rank_batch(batch).map_err(|error| Failure::of(Status::Run)(&error))?;
-        let columns = Columns::new(&ranked, ranker.tasks().len());
+        let ranking = Ranking { columns: Arc::new(ranked.into_iter().collect()), tasks: ranker.tasks().len() };
         // SAFETY: the caller's promise.
-        unsafe { give(Ranking { columns: Arc::new(columns) }, out) }
+        unsafe { give(ranking, out) }
     })
 }
 
@@ -82,11 +58,11 @@ pub unsafe extern "C" fn rewire_rank(ranker: *const Ranker, batch: *const Batch,
 pub unsafe extern "C" fn rewire_ranking_scores(ranking: *const Ranking, out: *mut Scores) -> Status {
     call(|| {
         // SAFETY: the caller's promise.
-        let (Ranking { columns }, out) = unsafe { (read(ranking, "ranking")?, change(out, "out")?) };
+        let (Ranking { columns, tasks }, out) = unsafe { (read(ranking, "ranking")?, change(out, "out")?) };
         *out = Scores {
             requests: columns.offsets.len().saturating_sub(1),
             candidates: columns.items.len(),
-            tasks: columns.tasks,
+            tasks: *tasks,
             offsets: columns.offsets.as_ptr(),
             items: columns.items.as_ptr(),
             positions: columns.positions.as_ptr(),

@@ -1,6 +1,6 @@
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use rewire::rank::{Ranked, User};
+use rewire::rank::{Ranked, RankedColumns, User};
 use rewire_arrow::{ArrowArray, ArrowSchema, Column, export};
 use std::sync::Arc;
 
@@ -9,15 +9,13 @@ use std::sync::Arc;
 pub struct Predictions(Arc<Rows>);
 
 /// The columns.
-pub struct Rows {
-    tasks: Vec<String>,
+struct Rows {
+    columns: RankedColumns,
     users: Users,
-    items: Vec<i64>,
-    scores: Vec<f64>,
-    logits: Vec<Vec<f32>>,
+    /// The name of a task, and its logits.
+    tasks: Vec<(String, Vec<f32>)>,
     /// The name of a column with the row of the request, and its values.
-    index: Option<String>,
-    requests: Vec<i64>,
+    index: Option<(String, Vec<i64>)>,
 }
 
 enum Users {
@@ -52,36 +50,29 @@ impl Users {
 impl Predictions {
     /// The candidates of requests in their order. `index` names a column with the row of each one's request.
     pub fn new(tasks: Vec<String>, mut ranked: Vec<Ranked>, index: Option<String>) -> Self {
-        let users = Users::new(ranked.iter().map(|one| (&one.user, one.candidates.len())));
-        let mut rows = Rows {
-            users,
-            items: vec![],
-            scores: vec![],
-            logits: vec![vec![]; tasks.len()],
-            requests: vec![],
-            tasks,
-            index,
+        ranked.iter_mut().for_each(|one| one.candidates.sort_by_key(|candidate| candidate.position));
+        let counts: Vec<usize> = ranked.iter().map(|one| one.candidates.len()).collect();
+        let columns: RankedColumns = ranked.into_iter().collect();
+        let logits = |task: usize| columns.logits.iter().copied().skip(task).step_by(tasks.len()).collect();
+        let of_requests = || {
+            let rows = counts.iter().enumerate();
+            rows.flat_map(|(row, &count)| std::iter::repeat_n(row as i64, count)).collect()
         };
-        for (request, one) in ranked.iter_mut().enumerate() {
-            one.candidates.sort_by_key(|candidate| candidate.position);
-            for candidate in &one.candidates {
-                rows.items.push(candidate.item);
-                rows.scores.push(candidate.score);
-                rows.requests.push(request as i64);
-                rows.logits.iter_mut().zip(&candidate.logits).for_each(|(column, &logit)| column.push(logit));
-            }
-        }
-        Self(Arc::new(rows))
+        Self(Arc::new(Rows {
+            users: Users::new(columns.users.iter().zip(counts.iter().copied())),
+            tasks: tasks.iter().enumerate().map(|(task, name)| (name.clone(), logits(task))).collect(),
+            index: index.map(|name| (name, of_requests())),
+            columns,
+        }))
     }
 
     fn export(&self) -> (ArrowSchema, ArrowArray) {
-        export(&self.0, self.0.items.len(), |rows| {
-            let mut columns =
-                vec![rows.users.column(), Column::values("item", &rows.items), Column::values("score", &rows.scores)];
-            let logits = rows.tasks.iter().zip(&rows.logits);
-            columns.extend(logits.map(|(task, logits)| Column::values(&format!("logit_{task}"), logits)));
-            columns.extend(rows.index.iter().map(|name| Column::values(name, &rows.requests)));
-            columns
+        export(&self.0, self.0.columns.items.len(), |Rows { columns, users, tasks, index }| {
+            let mut all =
+                vec![users.column(), Column::values("item", &columns.items), Column::values("score", &columns.scores)];
+            all.extend(tasks.iter().map(|(task, logits)| Column::values(&format!("logit_{task}"), logits)));
+            all.extend(index.iter().map(|(name, rows)| Column::values(name, rows)));
+            all
         })
     }
 }
@@ -89,11 +80,11 @@ impl Predictions {
 #[pymethods]
 impl Predictions {
     fn __len__(&self) -> usize {
-        self.0.items.len()
+        self.0.columns.items.len()
     }
 
     fn __repr__(&self) -> String {
-        format!("<rewire.Predictions of {} rows>", self.0.items.len())
+        format!("<rewire.Predictions of {} rows>", self.0.columns.items.len())
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {

@@ -9,9 +9,7 @@ mod failure;
 #[cfg(target_arch = "wasm32")]
 mod js;
 mod opened;
-mod scores;
 
 pub use columns::{Lists, Requests, Values};
 pub use failure::Failure;
 pub use opened::Opened;
-pub use scores::Scores;

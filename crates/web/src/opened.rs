@@ -1,7 +1,7 @@
-use crate::{Failure, Requests, Scores};
+use crate::{Failure, Requests};
 use rewire::Kernel;
 use rewire::package::Package;
-use rewire::rank::{Batch, Column, RankOptions, Ranker};
+use rewire::rank::{Batch, Column, RankOptions, RankedColumns, Ranker};
 use serde_json::{Value, json};
 
 /// A package, ready to rank.
@@ -23,7 +23,7 @@ impl Opened {
     ///
     /// # Errors
     /// [`Failure`] of the first line that is no request of the model, or of the run.
-    pub async fn rank_json(&self, lines: &str) -> Result<Scores, Failure> {
+    pub async fn rank_json(&self, lines: &str) -> Result<RankedColumns, Failure> {
         let mut batch = self.0.batch();
         let lines = lines.lines().filter(|line| !line.trim().is_empty());
         lines.into_iter().try_for_each(|line| batch.push_json(line.as_bytes()))?;
@@ -34,14 +34,14 @@ impl Opened {
     ///
     /// # Errors
     /// [`Failure`] of the first row that is no request of the model, or of the run.
-    pub async fn rank_columns(&self, requests: &Requests) -> Result<Scores, Failure> {
+    pub async fn rank_columns(&self, requests: &Requests) -> Result<RankedColumns, Failure> {
         let mut batch = self.0.batch();
         batch.extend(&requests.columns())?;
         self.rank(&batch).await
     }
 
-    async fn rank(&self, batch: &Batch) -> Result<Scores, Failure> {
-        Ok(Scores::of(self.0.rank_batch_async(batch).await?))
+    async fn rank(&self, batch: &Batch) -> Result<RankedColumns, Failure> {
+        Ok(self.0.rank_batch_async(batch).await?.into_iter().collect())
     }
 
     /// Names of the tasks, in the order of logits.

@@ -59,7 +59,7 @@ pub use rewire_graph_rewrite::plan::Precision;
 pub use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, trace};
 pub use rewire_metrics::Auc;
 pub use schema::{Column, Schema, Table};
-pub use scored::{Candidate, Ranked};
+pub use scored::{Candidate, Ranked, RankedColumns};
 pub use spread::Spread;
 pub use unread::{UnreadTensors, check_unread};
 pub use user::User;

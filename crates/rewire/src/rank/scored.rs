@@ -54,6 +54,59 @@ impl Ranked {
     }
 }
 
+/// What was ranked, as columns: the candidates of all requests back to back, in the order that each request has them.
+///
+/// ```
+/// use rewire::rank::{Candidate, RankedColumns, Ranked};
+/// let candidate = Candidate { item: 7, position: 0, score: 0.5, logits: vec![0.0, 1.0] };
+/// let ranked = Ranked { user: "u".into(), candidates: vec![candidate], dropped_events: 0, sequences: 1, sorted: false };
+/// let columns = RankedColumns::from_iter([ranked]);
+/// assert_eq!((columns.offsets, columns.items, columns.logits), (vec![0, 1], vec![7], vec![0.0, 1.0]));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankedColumns {
+    /// The users.
+    pub users: Vec<User>,
+    /// Where the candidates of each request begin, and the end of the last: one more than requests.
+    pub offsets: Vec<i64>,
+    /// By candidate, the value of the first candidate feature.
+    pub items: Vec<i64>,
+    /// By candidate, its position in the request.
+    pub positions: Vec<i64>,
+    /// By candidate, the probability of the first task.
+    pub scores: Vec<f64>,
+    /// By candidate, one a task.
+    pub logits: Vec<f32>,
+    /// By request, events left out because the history was too long.
+    pub dropped_events: Vec<i64>,
+}
+
+impl FromIterator<Ranked> for RankedColumns {
+    fn from_iter<I: IntoIterator<Item = Ranked>>(ranked: I) -> Self {
+        let mut all = Self {
+            users: vec![],
+            offsets: vec![0],
+            items: vec![],
+            positions: vec![],
+            scores: vec![],
+            logits: vec![],
+            dropped_events: vec![],
+        };
+        for Ranked { user, candidates, dropped_events, .. } in ranked {
+            for candidate in candidates {
+                all.items.push(candidate.item);
+                all.positions.push(candidate.position as i64);
+                all.scores.push(candidate.score);
+                all.logits.extend(candidate.logits);
+            }
+            all.users.push(user);
+            all.offsets.push(all.items.len() as i64);
+            all.dropped_events.push(dropped_events as i64);
+        }
+        all
+    }
+}
+
 fn sigmoid(logit: f32) -> f64 {
     1.0 / (1.0 + f64::from(-logit).exp())
 }
@@ -83,5 +136,28 @@ mod tests {
     fn scores_stay_in_range() {
         assert_eq!(sigmoid(0.0), 0.5);
         assert_eq!((sigmoid(-1e30), sigmoid(1e30)), (0.0, 1.0));
+    }
+
+    #[test]
+    fn candidates_of_all_users_lie_back_to_back() {
+        let candidate = |item, position| Candidate { item, position, score: 0.5, logits: vec![item as f32, 1.0] };
+        let ranked = |user: &str, candidates| Ranked {
+            user: user.into(),
+            candidates,
+            dropped_events: 3,
+            sequences: 1,
+            sorted: false,
+        };
+        let all = vec![
+            ranked("a", vec![candidate(7, 1), candidate(5, 0)]),
+            ranked("b", vec![]),
+            ranked("c", vec![candidate(9, 0)]),
+        ];
+        let scores = RankedColumns::from_iter(all);
+        assert_eq!(scores.offsets, [0, 2, 2, 3]);
+        assert_eq!((scores.items, scores.positions), (vec![7, 5, 9], vec![1, 0, 0]));
+        assert_eq!(scores.logits, [7.0, 1.0, 5.0, 1.0, 9.0, 1.0]);
+        assert_eq!((scores.users.len(), scores.scores.len(), scores.dropped_events), (3, 3, vec![3; 3]));
+        assert_eq!(RankedColumns::from_iter([]).offsets, [0]);
     }
 }

@@ -1,28 +1,34 @@
 //! Objects of typed arrays.
 
-use crate::{Failure, Lists, Requests, Scores, Values};
+use crate::{Failure, Lists, Requests, Values};
 use js_sys::{Array, BigInt64Array, Float32Array, Float64Array, Int32Array, Object, Reflect, Uint32Array};
-use rewire::rank::{User, whole};
+use rewire::rank::{RankedColumns, User, whole};
 use wasm_bindgen::prelude::*;
 
 /// What was ranked.
-pub fn scores(scores: &Scores) -> Object {
+pub fn scores(scores: &RankedColumns) -> Object {
     let users: Array = scores.users.iter().map(user).collect();
     let object = Object::new();
     let fields: [(&str, JsValue); 7] = [
         ("users", users.into()),
-        ("offsets", Uint32Array::from(scores.offsets.as_slice()).into()),
+        ("offsets", words(&scores.offsets).into()),
         ("items", BigInt64Array::from(scores.items.as_slice()).into()),
-        ("positions", Uint32Array::from(scores.positions.as_slice()).into()),
+        ("positions", words(&scores.positions).into()),
         ("scores", Float64Array::from(scores.scores.as_slice()).into()),
         ("logits", Float32Array::from(scores.logits.as_slice()).into()),
-        ("droppedEvents", Uint32Array::from(scores.dropped_events.as_slice()).into()),
+        ("droppedEvents", words(&scores.dropped_events).into()),
     ];
     for (name, value) in fields {
         // An object that was just made takes a key.
         let _ = Reflect::set(&object, &name.into(), &value);
     }
     object
+}
+
+/// Counts, of which a browser's memory has none that needs more bits.
+fn words(counts: &[i64]) -> Uint32Array {
+    let words: Vec<u32> = counts.iter().map(|&count| u32::try_from(count).unwrap_or(u32::MAX)).collect();
+    Uint32Array::from(words.as_slice())
 }
 
 fn user(user: &User) -> JsValue {
