@@ -5,8 +5,10 @@ use std::path::Path;
 
 /// Builds it and lays header, libraries and the file for `pkg-config` into a folder.
 pub(crate) fn run(prefix: &Path) -> Result<(), String> {
-    let build = cargo(&["build", "--profile", "small", "-p", "rewire-capi", "--lib"]);
-    run_command(build)?;
+    // Crates are optimised as one only where one kind of library is built at a time.
+    for kind in ["cdylib", "staticlib"] {
+        run_command(cargo(&["rustc", "--profile", "small", "-p", "rewire-capi", "--lib", "--crate-type", kind]))?;
+    }
     let description = read("crates/capi/rewire.pc.in")?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     let (libraries, target) = (prefix.join("lib"), root().join("target/small"));
     let placed = (|| {
