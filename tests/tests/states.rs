@@ -244,6 +244,33 @@ fn what_was_on_a_lost_device_is_not_taken_for_zeros() {
 }
 
 #[test]
+fn states_that_were_not_on_a_device_yet_outlive_its_loss() {
+    let Some(ModelOptions { gpu: Some(_), .. }) = options(Kernel::Wgpu) else { return };
+    let given: Inputs = inputs(4, 1).into_iter().collect();
+    for is_set in [false, true] {
+        let gpu = rewire_runtime::Gpu::open(std::env::var("REWIRE_TEST_ADAPTER").ok().as_deref()).unwrap();
+        let on = |kernel: Kernel, gpu: Option<rewire_runtime::Gpu>| {
+            let options = ModelOptions { kernel, gpu, ..ModelOptions::default() };
+            let mut session = Model::load(plan(&graph(average)).unwrap(), (), options).unwrap().session();
+            if is_set {
+                let mean = session.state("norm.mean").unwrap();
+                let shape = mean.shape().to_vec();
+                let values: Vec<f32> = (0..mean.len()).map(|n| n as f32 + 0.5).collect();
+                session.set_state("norm.mean", HostTensor::f32(shape, &values).unwrap()).unwrap();
+            }
+            session
+        };
+        let (mut session, mut expected) = (on(Kernel::Auto, Some(gpu.clone())), on(Kernel::Cpu, None));
+        assert!(session.report().adapter.is_some());
+        gpu.device().destroy();
+        session.run(&given).unwrap();
+        expected.run(&given).unwrap();
+        assert_eq!(session.report().adapter, None);
+        assert_eq!(session.states().unwrap(), expected.states().unwrap());
+    }
+}
+
+#[test]
 fn graphs_with_wrong_states_are_refused() {
     let traced = |model: &dyn Fn(&Scope)| {
         let scope = Scope::new();

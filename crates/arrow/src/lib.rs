@@ -1,6 +1,7 @@
 //! Requests and rankings as tables, by [Arrow's C data interface](https://arrow.apache.org/docs/format/CDataInterface.html): no copy of
 //! lists either way, and no library of Arrow's.
 
+pub mod foreign;
 mod read;
 mod stream;
 mod write;

@@ -1,4 +1,5 @@
 use rewire::describe;
+use rewire_arrow::foreign;
 use std::any::Any;
 use std::cell::RefCell;
 use std::error::Error;
@@ -74,7 +75,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
 /// The pointer is null, or of a value that nobody changes or frees meanwhile.
 pub(crate) unsafe fn read<'a, T>(handle: *const T, name: &str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
-    unsafe { handle.as_ref() }.ok_or_else(|| Failure::argument(name, "a handle"))
+    unsafe { foreign::read(handle) }.map_err(|_| Failure::argument(name, "a handle"))
 }
 
 /// As [`read`], to change it.
@@ -83,7 +84,7 @@ pub(crate) unsafe fn read<'a, T>(handle: *const T, name: &str) -> Result<&'a T, 
 /// The pointer is null, or of a value that nobody else uses meanwhile.
 pub(crate) unsafe fn change<'a, T>(handle: *mut T, name: &str) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
-    unsafe { handle.as_mut() }.ok_or_else(|| Failure::argument(name, "a place in memory"))
+    unsafe { foreign::change(handle) }.map_err(|_| Failure::argument(name, "a place in memory"))
 }
 
 /// Text that ends with a zero.
@@ -91,9 +92,8 @@ pub(crate) unsafe fn change<'a, T>(handle: *mut T, name: &str) -> Result<&'a mut
 /// # Safety
 /// The pointer is null, or of such text, which nobody changes or frees meanwhile.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Failure> {
-    // SAFETY: the caller's promise, and the pointer is not null.
-    let text = (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_str().ok()).flatten();
-    text.ok_or_else(|| Failure::argument(name, "UTF-8 that ends with a zero"))
+    // SAFETY: the caller's promise.
+    unsafe { foreign::text(pointer) }.map_err(|expected| Failure::argument(name, expected))
 }
 
 /// Values in a row.
@@ -101,16 +101,8 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a 
 /// # Safety
 /// The pointer is of so many values, which nobody changes or frees meanwhile, or null.
 pub(crate) unsafe fn slice<'a, T>(pointer: *const T, count: usize, name: &str) -> Result<&'a [T], Failure> {
-    match count {
-        0 => Ok(&[]),
-        _ if pointer.is_null() => Err(Failure::argument(name, "values, since there is a count")),
-        _ if !pointer.is_aligned() => Err(Failure::argument(name, "values at a multiple of their size")),
-        _ if count > isize::MAX as usize / size_of::<T>().max(1) => {
-            Err(Failure::argument(name, "as many as memory holds"))
-        }
-        // SAFETY: the caller's promise, and the pointer is aligned, not null, and of no more than an allocation holds.
-        _ => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),
-    }
+    // SAFETY: the caller's promise.
+    unsafe { foreign::slice(pointer, count) }.map_err(|expected| Failure::argument(name, expected))
 }
 
 /// Hands a value out as a handle.

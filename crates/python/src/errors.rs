@@ -2,10 +2,10 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use rewire::describe;
 use rewire::graph::Coded;
-use rewire::rank::RankError;
 use std::error::Error;
 
 pyo3::create_exception!(rewire, RewireError, PyException, "What went wrong; `code` names the kind of error.");
+pyo3::create_exception!(rewire, GraphError, RewireError, "A model that is traced is wrong.");
 pyo3::create_exception!(rewire, ModelError, RewireError, "A model cannot be read, or there is no device as asked.");
 pyo3::create_exception!(rewire, RequestError, RewireError, "Requests do not fit the model.");
 pyo3::create_exception!(rewire, RunError, RewireError, "A run failed.");
@@ -18,13 +18,18 @@ fn with_code(error: PyErr, code: &str) -> PyErr {
     error
 }
 
+/// A mistake in a model that is traced.
+pub fn of_graph(error: &(impl Error + Coded)) -> PyErr {
+    with_code(GraphError::new_err(describe(error)), error.code())
+}
+
 /// A model that cannot be read or placed.
-pub fn of_model(error: &RankError) -> PyErr {
+pub fn of_model(error: &(impl Error + Coded)) -> PyErr {
     with_code(ModelError::new_err(describe(error)), error.code())
 }
 
-/// What failed while requests were ranked.
-pub fn of_run(error: &RankError) -> PyErr {
+/// A run that failed.
+pub fn of_run(error: &(impl Error + Coded)) -> PyErr {
     with_code(RunError::new_err(describe(error)), error.code())
 }
 

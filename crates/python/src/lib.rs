@@ -1,17 +1,25 @@
-//! Ranking from Python: the native part of the package `rewire`, whose stubs and documentation are in `python/rewire`.
+//! Ranking, and models of one's own, from Python: the native part of the package `rewire`, whose stubs and documentation are in
+//! `python/rewire`.
 
+mod arrays;
 mod errors;
+mod model;
 mod predictions;
 mod ranker;
 mod table;
+mod trace;
 
 /// The native part.
 #[pyo3::pymodule]
 mod _rewire {
     #[pymodule_export]
-    use crate::errors::{ModelError, RequestError, RewireError, RunError};
+    use crate::errors::{GraphError, ModelError, RequestError, RewireError, RunError};
+    #[pymodule_export]
+    use crate::model::{Model, Session};
     #[pymodule_export]
     use crate::predictions::Predictions;
     #[pymodule_export]
     use crate::ranker::Ranker;
+    #[pymodule_export]
+    use crate::trace::{Graph, Ragged, Scope, Size, Tensor};
 }

@@ -7,6 +7,11 @@ use rewire::rank::{self, Batch, RankOptions, Ranked};
 use rewire::runtime::{Kernel, PipelineStore};
 use std::path::PathBuf;
 
+/// What runs kernels, by its name.
+pub fn kernel_of(name: &str) -> PyResult<Kernel> {
+    name.parse().map_err(|error| PyValueError::new_err(format!("kernel: {error}")))
+}
+
 /// A ranking model, ready to run. Any number of threads rank with it at the same time.
 #[pyclass(frozen, module = "rewire")]
 pub struct Ranker(rank::Ranker);
@@ -22,7 +27,7 @@ impl Ranker {
         adapter: Option<String>,
         pipelines: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let kernel: Kernel = kernel.parse().map_err(|error| PyValueError::new_err(format!("kernel: {error}")))?;
+        let kernel = kernel_of(kernel)?;
         let pipelines = pipelines.map(PipelineStore::at);
         let options = RankOptions { kernel, adapter, pipelines, ..RankOptions::default() };
         py.detach(|| rank::Ranker::load(&path, &options)).map(Self).map_err(|error| errors::of_model(&error))

@@ -1,11 +1,16 @@
 """Rankings and predictions are those of the program."""
 
 import json
+import os
+import subprocess
 import threading
 from pathlib import Path
 
+import pandas
+import polars
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import rewire
 from rewire import tables
@@ -93,6 +98,26 @@ def test_a_batch_is_a_table(ranker):
     batch = table.combine_chunks().to_batches()[0]
     assert pa.table(ranker.predict(batch)).equals(pa.table(ranker.predict(table)))
     assert pa.table(ranker.predict(batch.slice(1))).equals(pa.table(ranker.predict(table.slice(1))))
+
+
+def test_tables_of_polars_and_pandas_are_scored_alike(ranker):
+    table = dotted(USERS)
+    expected = pa.table(ranker.predict(table))
+    for other in (polars.from_arrow(table), table.to_pandas(types_mapper=pandas.ArrowDtype)):
+        assert pa.table(ranker.predict(other)).equals(expected)
+    assert polars.DataFrame(ranker.predict(table))["score"].to_list() == expected["score"].to_pylist()
+
+
+@pytest.mark.skipif("REWIRE_PROGRAM" not in os.environ, reason="REWIRE_PROGRAM names no program to compare with")
+def test_predictions_have_the_bits_of_the_program(ranker, tmp_path):
+    users, scores = tmp_path / "users.parquet", tmp_path / "scores.parquet"
+    parquet.write_table(dotted(USERS), users)
+    command = [os.environ["REWIRE_PROGRAM"], "predict", "--kernel", "cpu"]
+    subprocess.run([*command, "--model", MODEL, "--data", users, "--out", scores], check=True, capture_output=True)
+    expected, found = parquet.read_table(scores), pa.table(ranker.predict(dotted(USERS)))
+    assert found.num_rows == expected.num_rows and {"user", "item", "score"} <= set(expected.column_names)
+    for name in expected.column_names:
+        assert found[name].to_pylist() == expected[name].to_pylist(), name
 
 
 def test_columns_are_carried_along(ranker):

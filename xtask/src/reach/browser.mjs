@@ -229,9 +229,17 @@ async function aLostDeviceRecovers(page) {
     const onCpu = await auto.rank(users.slice(0, 40)).then((ranked) => ranked.length, (error) => error.message);
     steps.push((await auto.report()).gpuSteps > 0);
     auto.close();
-    return { same, forGood, onCpu, steps };
+
+    // Before the first run.
+    const fresh = await faulty(losing, { kernel: "auto" });
+    channel.postMessage("for good");
+    await pause();
+    const first = await fresh.rank(users.slice(0, 40)).then((ranked) => ranked.length, (error) => error.message);
+    fresh.close();
+    return { same, forGood, onCpu, first, steps };
   });
-  assert.deepEqual(outcome, { same: [true, true, true], forGood: "device.lost", onCpu: 40, steps: [true, false] });
+  const expected = { same: [true, true, true], forGood: "device.lost", onCpu: 40, first: 40, steps: [true, false] };
+  assert.deepEqual(outcome, expected);
 }
 
 async function thePageShowsAUser(page) {

@@ -1,6 +1,6 @@
 //! The wheel in a virtual environment, and the clusters that use it.
 
-use crate::shell::{root, run, succeeds};
+use crate::shell::{cargo, root, run, succeeds};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -18,13 +18,16 @@ pub(super) fn missing_of_clusters() -> Option<String> {
 }
 
 pub(super) fn test() -> Result<(), String> {
-    install(&["pyarrow", "pytest"])?;
-    run(pytest("test_ranker.py"))
+    install(&["numpy", "pandas", "polars", "pyarrow", "pytest"])?;
+    run(cargo(&["build", "-p", "rewire-cli"]))?;
+    let mut command = pytest(&["test_ranker.py", "test_models.py"]);
+    command.env("REWIRE_PROGRAM", root().join("target/debug/rewire"));
+    run(command)
 }
 
 pub(super) fn test_clusters() -> Result<(), String> {
     install(&["pyarrow", "pytest", "pyspark", "ray[data]"])?;
-    let mut command = pytest("test_clusters.py");
+    let mut command = pytest(&["test_clusters.py"]);
     command.env("PYSPARK_PYTHON", program("python"));
     run(command)
 }
@@ -57,9 +60,9 @@ fn install(packages: &[&str]) -> Result<(), String> {
     pip(&["--force-reinstall", "--no-deps", "--no-index", "--find-links", &wheels.to_string_lossy(), "rewire"])
 }
 
-fn pytest(file: &str) -> Command {
+fn pytest(files: &[&str]) -> Command {
     let mut command = Command::new(program("python"));
-    command.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", file]);
+    command.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]).args(files);
     command.current_dir(root().join("crates/python/tests"));
     command
 }

@@ -1,6 +1,14 @@
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
+
+import numpy
+from numpy.typing import ArrayLike, NDArray
+
+Result = TypeVar("Result")
+Extent = int | Size
+DType = Literal["f32", "f16", "bf16", "i64", "i32", "u32", "bool", "rows8", "rows4", "rows2"] | type[numpy.generic] | numpy.dtype[Any]
+Operand = Tensor | float | int
 
 class ArrowTable(Protocol):
     """A table by Arrow's C stream interface: pyarrow, polars, pandas from 2.2 on."""
@@ -16,6 +24,9 @@ class RewireError(Exception):
     """What went wrong; `code` names the kind of error."""
 
     code: str
+
+class GraphError(RewireError):
+    """A model that is traced is wrong: the operator, its module and the argument are named."""
 
 class ModelError(RewireError):
     """A model cannot be read, or there is no device as asked."""
@@ -57,7 +68,7 @@ class Ranker:
         """The features that requests have, by group."""
 
     @overload
-    def rank(self, requests: Mapping[str, Any] | str) -> dict[str, Any]: ...
+    def rank(self, requests: Mapping[str, Any] | str) -> dict[str, Any]: ...  # type: ignore[overload-overlap]
     @overload
     def rank(self, requests: Iterable[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
         """Ranks the candidates of a request, or of several, best first.
@@ -83,3 +94,263 @@ class Predictions:
     def __len__(self) -> int: ...
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+class Size:
+    """An extent that a run decides. Sums, and multiples by whole numbers, are extents too."""
+
+    def __add__(self, other: Extent) -> Size: ...
+    def __radd__(self, other: Extent) -> Size: ...
+    def __mul__(self, factor: int) -> Size: ...
+    def __rmul__(self, factor: int) -> Size: ...
+
+class Scope:
+    """A place in the module tree of a model that is being traced. With `train`, dropout acts.
+
+    A mistake shows when the scope is finished, with the operator, the module and the argument.
+
+    >>> scope = rewire.Scope()
+    >>> x = scope.input("x", "f32", [scope.size("rows"), 2])
+    >>> weight = scope.parameter("weight", [2, 3])
+    >>> model = rewire.Model(scope.finish({"y": (x @ weight).silu()}), {"weight": numpy.ones((2, 3))}, kernel="cpu")
+    >>> model.session().run({"x": [[0.5, -0.5]]})["y"].shape
+    (1, 3)
+    """
+
+    def __init__(self, *, train: bool = False) -> None: ...
+    @property
+    def path(self) -> str:
+        """The module path, empty at top level."""
+
+    def module(self, name: str, body: Callable[[Scope], Result]) -> Result:
+        """What `body` returns for the scope of the module `name` within this one, whose parameters have names that begin with it."""
+
+    def size(self, name: str) -> Size:
+        """A size that becomes known when the model runs, a whole extent of some input. Asked for twice, it is the same."""
+
+    def input(self, name: str, dtype: DType, shape: Sequence[Extent]) -> Tensor:
+        """A tensor that a run is given."""
+
+    def parameter(self, name: str, shape: Sequence[Extent], dtype: DType = "f32") -> Tensor:
+        """A tensor that is given when the model is loaded. Asked for twice, it is the same."""
+
+    def state(self, name: str, dtype: DType, shape: Sequence[int]) -> Tensor:
+        """What the session keeps from run to run, zeros at first."""
+
+    def set_state(self, name: str, value: Tensor) -> None:
+        """What the state holds after a run."""
+
+    def lengths(self, name: str, batch: Extent) -> Ragged:
+        """Lengths of sequences, `[batch]`, which a run is given; a negative one is an error of the run."""
+
+    def dense(self, batch: Extent, length: int) -> Ragged:
+        """Samples of one length."""
+
+    def constant(self, values: ArrayLike, dtype: DType | None = None) -> Tensor:
+        """An array that is part of the model."""
+
+    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor: ...
+    def stack(self, parts: Sequence[Tensor], axis: int) -> Tensor: ...
+    def top_k(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The `k` largest values of every row of `[rows, columns]` in descending order, and their columns."""
+
+    def dropout(self, x: Tensor, ratio: float) -> Tensor:
+        """`x`, or where the model learns, elements of it: the input `seed` of a run decides which."""
+
+    def finish(self, outputs: Mapping[str, Tensor]) -> Graph:
+        """The model with these outputs. Raises `GraphError` for the first mistake. Nothing can be traced in the scope afterwards."""
+
+class Tensor:
+    """A symbolic value. Operators of Python and the methods below give others, element by element and broadcast as in numpy where nothing else is said.
+
+    `&`, `|` and `~` are of truth values, or bitwise on integers; `==` compares the objects: `equal` is element by element.
+    """
+
+    @property
+    def shape(self) -> tuple[Extent, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    def __add__(self, other: Operand) -> Tensor: ...
+    def __radd__(self, other: float) -> Tensor: ...
+    def __sub__(self, other: Operand) -> Tensor: ...
+    def __rsub__(self, other: float) -> Tensor: ...
+    def __mul__(self, other: Operand) -> Tensor: ...
+    def __rmul__(self, other: float) -> Tensor: ...
+    def __truediv__(self, other: Operand) -> Tensor: ...
+    def __rtruediv__(self, other: float) -> Tensor: ...
+    def __mod__(self, other: Operand) -> Tensor:
+        """`a - b * floor(a / b)`"""
+
+    def __pow__(self, other: Operand, modulo: None = None) -> Tensor: ...
+    def __matmul__(self, other: Tensor) -> Tensor: ...
+    def __and__(self, other: Operand) -> Tensor: ...
+    def __or__(self, other: Operand) -> Tensor: ...
+    def __lt__(self, other: Operand) -> Tensor: ...
+    def __le__(self, other: Operand) -> Tensor: ...
+    def __gt__(self, other: Operand) -> Tensor: ...
+    def __ge__(self, other: Operand) -> Tensor: ...
+    def __neg__(self) -> Tensor: ...
+    def __invert__(self) -> Tensor: ...
+    def __abs__(self) -> Tensor: ...
+    def equal(self, other: Operand) -> Tensor: ...
+    def not_equal(self, other: Operand) -> Tensor: ...
+    def minimum(self, other: Operand) -> Tensor: ...
+    def maximum(self, other: Operand) -> Tensor: ...
+    def exp(self) -> Tensor: ...
+    def log(self) -> Tensor: ...
+    def sqrt(self) -> Tensor: ...
+    def rsqrt(self) -> Tensor: ...
+    def sigmoid(self) -> Tensor: ...
+    def silu(self) -> Tensor: ...
+    def softplus(self) -> Tensor: ...
+    def relu(self) -> Tensor: ...
+    def tanh(self) -> Tensor: ...
+    def erf(self) -> Tensor: ...
+    def sin(self) -> Tensor: ...
+    def cos(self) -> Tensor: ...
+    def floor(self) -> Tensor: ...
+    def ceil(self) -> Tensor: ...
+    def square(self) -> Tensor: ...
+    def gelu(self) -> Tensor:
+        """`0.5 x (1 + erf(x / sqrt 2))`"""
+
+    def detach(self) -> Tensor:
+        """The same values, through which no gradient passes."""
+
+    def cast(self, dtype: DType) -> Tensor: ...
+    def select(self, a: Tensor, b: Tensor) -> Tensor:
+        """`a` where this is true, else `b`."""
+
+    def sum(self, axis: int) -> Tensor:
+        """The sum along an axis, which stays with extent 1, as for `mean`, `max` and `min`."""
+
+    def mean(self, axis: int) -> Tensor: ...
+    def max(self, axis: int) -> Tensor: ...
+    def min(self, axis: int) -> Tensor: ...
+    def softmax(self, axis: int) -> Tensor: ...
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`x weight^T + bias`, with a weight `[out, in]`."""
+
+    def layer_norm(self, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor: ...
+    def rms_norm(self, weight: Tensor, eps: float = 1e-6) -> Tensor: ...
+    def reshape(self, shape: Sequence[Extent]) -> Tensor: ...
+    def broadcast(self, shape: Sequence[Extent]) -> Tensor: ...
+    def permute(self, axes: Sequence[int]) -> Tensor: ...
+    def transpose(self, a: int, b: int) -> Tensor: ...
+    def slice(self, axis: int, start: int, len: int) -> Tensor: ...
+    def gather(self, index: Tensor) -> Tensor:
+        """Rows of this by number."""
+
+    def jagged_concat(self, rows: Ragged, other: Tensor, other_rows: Ragged) -> tuple[Tensor, Ragged]:
+        """For every sample the rows of this, then those of `other`; also how the result is divided."""
+
+    def jagged_head(self, rows: Ragged, kept: Ragged) -> Tensor:
+        """The first `kept` rows of every sample. A run in which a sample has fewer is an error, as for `jagged_tail`."""
+
+    def jagged_tail(self, rows: Ragged, kept: Ragged) -> Tensor: ...
+    def jagged_broadcast(self, rows: Ragged) -> Tensor:
+        """A row a sample, repeated for each row of the sample."""
+
+    def jagged_sum(self, rows: Ragged) -> Tensor:
+        """The sum of every sample's rows."""
+
+    def scores(self, k: Tensor, rows: Ragged, keys: Ragged) -> Tensor:
+        """Products of queries `[total, heads, width]` and keys of the same sample: an element for each pair. Functions of pairs are element by
+        element; `softmax_scores` and `weighted_sum` end them, in one kernel with all between."""
+
+    def softmax_scores(self, rows: Ragged, keys: Ragged, keep: Tensor | None = None) -> Tensor:
+        """Softmax over the keys of every query that `keep` lets through."""
+
+    def weighted_sum(self, v: Tensor, rows: Ragged, keys: Ragged) -> Tensor:
+        """For every query the sum of values `[total, heads, width]`, each times the element of its pair."""
+
+class Ragged:
+    """How rows are divided among samples."""
+
+    @property
+    def batch(self) -> Extent:
+        """Number of samples."""
+
+    @property
+    def total(self) -> Extent:
+        """Number of rows of all samples."""
+
+    @property
+    def position(self) -> Tensor:
+        """The position of every row in its sample, `i32`."""
+
+    def plus(self, other: Ragged) -> Ragged:
+        """The sum of both lengths in every sample."""
+
+    def row_index(self, keys: Ragged, heads: int) -> Tensor:
+        """For every pair the position of its query in the sample; `key_index` is that of its key."""
+
+    def key_index(self, keys: Ragged, heads: int) -> Tensor: ...
+    def per_row(self, keys: Ragged, heads: int, values: Tensor) -> Tensor:
+        """For every pair the value of its query; `per_key` is that of its key."""
+
+    def per_key(self, keys: Ragged, heads: int, values: Tensor) -> Tensor: ...
+
+class Graph:
+    """A model that was traced; `str` lists its operators."""
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs."""
+
+    def differentiate(self, output: str, *, of: Sequence[str]) -> Graph:
+        """The same model with the gradient of a scalar output for each of these parameters and inputs, as outputs `grad.NAME`.
+
+        Raises `GraphError`.
+        """
+
+    def __len__(self) -> int: ...
+
+class Model:
+    """A traced model, rewritten and ready to run. Any number of threads share it, each with a session.
+
+    `parameters` are arrays by name, or the path of a safetensors file. Numbers are taken in any type that loses nothing but the precision of floats.
+    `kernel`, `adapter` and `pipelines` are those of `Ranker`. Raises `ModelError`, and `GraphError` where the graph cannot be lowered.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        parameters: Mapping[str, ArrayLike] | str | PathLike[str] | None = None,
+        *,
+        kernel: Literal["auto", "wgpu", "cpu"] = "auto",
+        adapter: str | None = None,
+        pipelines: str | PathLike[str] | None = None,
+    ) -> None: ...
+    @property
+    def device(self) -> str:
+        """Name of the GPU that it runs on, or `cpu`."""
+
+    @property
+    def kernels(self) -> list[str]:
+        """Names of its kernels in their order: what each begins with, and what was fused into it."""
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Types of its parameters by name."""
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Types of its inputs by name."""
+
+    def session(self) -> Session:
+        """What runs it for one caller at a time."""
+
+    def update(self, parameters: Mapping[str, ArrayLike]) -> None:
+        """Replaces parameters, all together, for runs that begin from here on. Raises `ModelError`."""
+
+class Session:
+    """What runs a model, with memory that it keeps from run to run. Threads that share one wait for each other."""
+
+    def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+        """The outputs by name. `bf16` passes as `float32`. Raises `RunError`, and `TypeError` or `ValueError` for an array that does not fit its input."""
+
+    def state(self, name: str) -> NDArray[Any]:
+        """What a state holds. Raises `RunError`."""
+
+    def set_state(self, name: str, value: ArrayLike) -> None:
+        """Sets a state for the next run. Raises `RunError`."""

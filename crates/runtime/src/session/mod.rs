@@ -236,6 +236,30 @@ impl Session {
 
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         self.follow();
+        let mut result = self.attempt(inputs, recorder).await;
+        if let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = &result {
+            let may_go_on = inputs.outlive_a_device() && self.states.outlive_a_device();
+            match self.model.recover(lost.clone(), self.sites.clone()).await {
+                Ok(()) if may_go_on => {
+                    self.follow();
+                    result = self.attempt(inputs, recorder).await;
+                }
+                Ok(()) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        self.cpu.release();
+        self.gpu.iter().for_each(GpuSide::store);
+        match &mut result {
+            Ok(outputs) => self.states.take(self.model.plan(), outputs),
+            Err(RunError::Gpu(GpuError::Lost { .. })) => self.states.lose_device(),
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// A run where the session is now, with its states.
+    async fn attempt(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         let with_states;
         let inputs = match self.plan().states().is_empty() {
             true => inputs,
@@ -245,25 +269,8 @@ impl Session {
             }
         };
         self.states.lend(self.model.plan(), &mut self.cpu);
-        let mut result = self.execute(inputs, recorder).await;
-        if let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = &result {
-            match self.model.recover(lost.clone(), self.sites.clone()).await {
-                Ok(()) if inputs.outlive_a_device() => {
-                    self.follow();
-                    result = self.execute(inputs, recorder).await;
-                }
-                Ok(()) => {}
-                Err(error) => result = Err(error),
-            }
-        }
+        let result = self.execute(inputs, recorder).await;
         self.states.take_back(self.model.plan(), &mut self.cpu);
-        self.cpu.release();
-        self.gpu.iter().for_each(GpuSide::store);
-        match &mut result {
-            Ok(outputs) => self.states.take(self.model.plan(), outputs),
-            Err(RunError::Gpu(GpuError::Lost { .. })) => self.states.lose_device(),
-            Err(_) => {}
-        }
         result
     }
 

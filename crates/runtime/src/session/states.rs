@@ -40,6 +40,11 @@ impl States {
         }
     }
 
+    /// True if nothing of them is on a device.
+    pub fn outlive_a_device(&self) -> bool {
+        !self.0.values().any(|held| matches!(held, Held::Value(RunValue::Device(_))))
+    }
+
     /// What a session has of them while a worker has them all.
     pub fn stand_in(&self) -> Self {
         let held = |held: &Held| match held {
@@ -238,7 +243,7 @@ impl Session {
     /// The inputs of a run with the states, which are on the device where there is one and stay there.
     pub(super) async fn with_states(&mut self, inputs: &Inputs) -> Result<Inputs, RunError> {
         let model = self.model.clone();
-        let mut all = inputs.clone();
+        let (mut all, mut values) = (inputs.clone(), vec![]);
         self.states.shapes(model.plan()).iter().for_each(|(name, shape)| all.hold(name, shape));
         for (name, buffer) in model.plan().states() {
             if inputs.get(name).is_some() {
@@ -261,8 +266,10 @@ impl Session {
             if self.gpu.is_some() && model.plan().outputs.iter().any(|output| output.name == name) {
                 all.keep_on_device(name);
             }
-            self.states.0.insert(name.to_owned(), Held::Value(value));
+            values.push((name.to_owned(), Held::Value(value)));
         }
+        // Where a device is lost meanwhile, states are as they were.
+        self.states.0.extend(values);
         Ok(all)
     }
 

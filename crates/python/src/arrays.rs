@@ -1,0 +1,99 @@
+//! Arrays of numpy, in and out.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyTuple};
+use rewire::graph::{DType, HostTensor};
+
+/// What numpy calls the elements of a tensor in memory; `None` of types that it does not have, which pass as `float32`.
+fn numpy_name(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::F32 => Some("float32"),
+        DType::F16 => Some("float16"),
+        DType::I64 => Some("int64"),
+        DType::I32 => Some("int32"),
+        DType::U32 | DType::Bool => Some("uint32"),
+        DType::BF16 | DType::Rows8 | DType::Rows4 | DType::Rows2 => None,
+    }
+}
+
+/// The type of an array that is taken as it is.
+fn own_type(argument: &str, array: &Bound<'_, PyAny>) -> PyResult<DType> {
+    let name: String = array.getattr("dtype")?.getattr("name")?.extract()?;
+    Ok(match name.as_str() {
+        "float32" | "float64" => DType::F32,
+        "float16" => DType::F16,
+        "int64" => DType::I64,
+        "int8" | "int16" | "int32" | "uint8" | "uint16" => DType::I32,
+        "uint32" => DType::U32,
+        "bool" => DType::Bool,
+        other => {
+            return Err(PyTypeError::new_err(format!("{argument}: expected numbers or truth values, got {other}")));
+        }
+    })
+}
+
+/// Checks that an array holds what a tensor can.
+fn require(argument: &str, array: &Bound<'_, PyAny>, dtype: DType) -> PyResult<()> {
+    let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
+    let (expected, range) = match dtype {
+        DType::I64 => (["i", "u"].as_slice(), Some((i64::MIN, i64::MAX))),
+        DType::I32 => (["i", "u"].as_slice(), Some((i32::MIN.into(), i32::MAX.into()))),
+        DType::U32 => (["i", "u"].as_slice(), Some((0, u32::MAX.into()))),
+        DType::Bool => (["b"].as_slice(), None),
+        _ => (["f", "i", "u"].as_slice(), None),
+    };
+    if !expected.contains(&kind.as_str()) {
+        let got: String = array.getattr("dtype")?.getattr("name")?.extract()?;
+        return Err(PyTypeError::new_err(format!("{argument}: expected an array that fits {dtype}, got {got}")));
+    }
+    let is_empty = array.getattr("size")?.extract::<usize>()? == 0;
+    let Some((low, high)) = range.filter(|_| !is_empty) else { return Ok(()) };
+    for function in ["min", "max"] {
+        let value = array.call_method0(function)?;
+        if value.lt(low)? || value.gt(high)? {
+            return Err(PyValueError::new_err(format!(
+                "{argument}: expected integers from {low} to {high}, got {value}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The tensor of an array, or of what numpy makes one of, as `dtype` or as the array has it.
+pub fn tensor(argument: &str, object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<HostTensor> {
+    let numpy = object.py().import("numpy")?;
+    let array = numpy.call_method1("asarray", (object,))?;
+    let dtype = dtype.map_or_else(|| own_type(argument, &array), Ok)?;
+    require(argument, &array, dtype)?;
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    let name = numpy_name(dtype).unwrap_or("float32");
+    let flat = numpy.call_method1("ascontiguousarray", (array, name))?.call_method1("reshape", (-1,))?;
+    let bytes = PyBuffer::<u8>::get(&flat.call_method1("view", ("uint8",))?)?.to_vec(object.py())?;
+    let wrong = |error: &dyn std::fmt::Display| PyValueError::new_err(format!("{argument}: {error}"));
+    if numpy_name(dtype).is_some() {
+        return HostTensor::from_bytes(dtype, shape, bytes).map_err(|error| wrong(&error));
+    }
+    let singles = HostTensor::from_bytes(DType::F32, shape.clone(), bytes).map_err(|error| wrong(&error))?;
+    if dtype == DType::BF16 {
+        return HostTensor::from_f64(dtype, shape, &singles.to_f64()).map_err(|error| wrong(&error));
+    }
+    let refused = |dtype: DType| wrong(&format_args!("no tensor of {shape:?} is stored as {dtype}"));
+    singles.stored_as(dtype).map_err(refused)
+}
+
+/// The array of a tensor, which is the caller's.
+pub fn array<'py>(py: Python<'py>, tensor: &HostTensor) -> PyResult<Bound<'py, PyAny>> {
+    let numpy = py.import("numpy")?;
+    let shape = PyTuple::new(py, tensor.shape())?;
+    let of = |name: &str, bytes: &[u8]| numpy.call_method1("ndarray", (&shape, name, PyByteArray::new(py, bytes)));
+    match (tensor.dtype(), numpy_name(tensor.dtype())) {
+        (DType::Bool, Some(name)) => of(name, tensor.bytes())?.call_method1("astype", ("bool",)),
+        (_, Some(name)) => of(name, tensor.bytes()),
+        (_, None) => {
+            let bytes: Vec<u8> = tensor.to_f32().into_iter().flat_map(f32::to_le_bytes).collect();
+            of("float32", &bytes)
+        }
+    }
+}

@@ -1,0 +1,115 @@
+use super::extent::{ElementType, Extent, Size, dims};
+use super::{Graph, Ragged, Tensor};
+use crate::{arrays, errors};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rewire::graph::{self, Mode, Number};
+
+/// A place in the module tree of a model that is being traced.
+#[pyclass(frozen, module = "rewire")]
+pub struct Scope(graph::Scope);
+
+#[pymethods]
+impl Scope {
+    #[new]
+    #[pyo3(signature = (*, train = false))]
+    fn new(train: bool) -> Self {
+        let mode = if train { Mode::Train } else { Mode::Eval };
+        Self(graph::Scope::new().with_mode(mode))
+    }
+
+    /// The module path, empty at top level.
+    #[getter]
+    fn path(&self) -> &str {
+        self.0.path()
+    }
+
+    /// What `body` returns, which is called with the scope of the module `name` within this one.
+    fn module<'py>(&self, py: Python<'py>, name: &str, body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.0.module(name, |scope| body.call1((Bound::new(py, Self(scope.clone()))?,)))
+    }
+
+    fn size(&self, name: &str) -> Size {
+        Size(self.0.size(name))
+    }
+
+    fn input(&self, name: &str, dtype: ElementType, shape: Vec<Extent>) -> Tensor {
+        Tensor(self.0.input(name, dtype.0, dims(shape)))
+    }
+
+    #[pyo3(signature = (name, shape, dtype = ElementType(graph::DType::F32)))]
+    fn parameter(&self, name: &str, shape: Vec<Extent>, dtype: ElementType) -> Tensor {
+        Tensor(self.0.parameter(name, dtype.0, dims(shape)))
+    }
+
+    /// A value that a run reads and a session keeps.
+    fn state(&self, name: &str, dtype: ElementType, shape: Vec<Extent>) -> Tensor {
+        Tensor(self.0.state(name, dtype.0, dims(shape)))
+    }
+
+    /// What a state holds after a run.
+    fn set_state(&self, name: &str, value: &Tensor) {
+        self.0.set_state(name, &value.0);
+    }
+
+    /// Lengths of sequences, an input of a run.
+    fn lengths(&self, name: &str, batch: Extent) -> Ragged {
+        Ragged(self.0.lengths(name, batch.0))
+    }
+
+    /// Samples of one length each.
+    fn dense(&self, batch: Extent, length: u32) -> Ragged {
+        Ragged(graph::Ragged::dense(&self.0, batch.0, &self.0.host_size(length as usize)))
+    }
+
+    /// An array that is part of the graph.
+    #[pyo3(signature = (values, dtype = None))]
+    fn constant(&self, values: &Bound<'_, PyAny>, dtype: Option<ElementType>) -> PyResult<Tensor> {
+        Ok(Tensor(self.0.constant(arrays::tensor("values", values, dtype.map(|dtype| dtype.0))?)))
+    }
+
+    fn concat(&self, parts: Vec<PyRef<'_, Tensor>>, axis: i32) -> Tensor {
+        let parts: Vec<&graph::Tensor> = parts.iter().map(|part| &part.0).collect();
+        Tensor(self.0.concat(&parts, axis))
+    }
+
+    fn stack(&self, parts: Vec<PyRef<'_, Tensor>>, axis: i32) -> Tensor {
+        let parts: Vec<&graph::Tensor> = parts.iter().map(|part| &part.0).collect();
+        Tensor(self.0.stack(&parts, axis))
+    }
+
+    /// The largest values of every row, and their columns.
+    fn top_k(&self, x: &Tensor, k: usize) -> (Tensor, Tensor) {
+        let (values, columns) = self.0.top_k(&x.0, k);
+        (Tensor(values), Tensor(columns))
+    }
+
+    fn dropout(&self, x: &Tensor, ratio: f32) -> Tensor {
+        Tensor(self.0.dropout(&x.0, ratio))
+    }
+
+    /// The graph, or the first mistake.
+    fn finish(&self, outputs: &Bound<'_, PyDict>) -> PyResult<Graph> {
+        let outputs: Vec<(String, PyRef<'_, Tensor>)> =
+            outputs.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?))).collect::<PyResult<_>>()?;
+        let outputs: Vec<(&str, graph::Tensor)> =
+            outputs.iter().map(|(name, value)| (name.as_str(), value.0.clone())).collect();
+        self.0.clone().finish(&outputs).map(Graph).map_err(|error| errors::of_graph(&error))
+    }
+}
+
+/// A number as operators take it: whole numbers of Python stay whole.
+#[derive(FromPyObject)]
+pub enum Constant {
+    Whole(i64),
+    Float(f64),
+}
+
+impl From<Constant> for Number {
+    fn from(constant: Constant) -> Self {
+        match constant {
+            Constant::Whole(value) => value.into(),
+            Constant::Float(value) => value.into(),
+        }
+    }
+}
