@@ -3,7 +3,7 @@ use rewire_arrow::foreign;
 use std::any::Any;
 use std::cell::RefCell;
 use std::error::Error;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What became of a call.
@@ -135,6 +135,7 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
 #[allow(clippy::unwrap_used, clippy::panic, clippy::undocumented_unsafe_blocks)]
 mod tests {
     use super::*;
+    use std::ffi::CStr;
 
     #[test]
     fn a_panic_is_a_status_with_its_message() {

@@ -1,6 +1,8 @@
 """Models that are traced from Python compute what numpy does, and say what is wrong with them."""
 
+import re
 import threading
+from pathlib import Path
 
 import numpy
 import pytest
@@ -190,6 +192,13 @@ def test_mistakes_are_named():
         assert caught.value.code.startswith("run.")
     with pytest.raises(rewire.RunError):
         session.state("none")
+
+
+def test_the_example_of_the_readme(capsys):
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    [example] = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "rewire.Scope" in block]
+    exec(example, {})
+    assert capsys.readouterr().out == "['softmax_attention', 'matmul']\n(103, 128)\n"
 
 
 def test_threads_share_a_model_and_python_goes_on():

@@ -65,3 +65,74 @@ fn in_view(view: &View, blocks: &[&[u8]]) -> Option<User> {
 fn named(bytes: &[u8], begin: usize, end: usize) -> Option<User> {
     std::str::from_utf8(bytes.get(begin..end)?).ok().map(User::from)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
+mod tests {
+    use super::*;
+    use crate::{ArrowArray, ArrowSchema};
+    use std::ffi::{CStr, c_void};
+
+    unsafe extern "C" fn release_schema(_: *mut ArrowSchema) {}
+    unsafe extern "C" fn release_array(_: *mut ArrowArray) {}
+
+    fn inline(text: &str) -> View {
+        let mut view = [0; 16];
+        view[..4].copy_from_slice(&(text.len() as i32).to_le_bytes());
+        view[4..4 + text.len()].copy_from_slice(text.as_bytes());
+        view
+    }
+
+    fn within(length: i32, block: i32, at: i32) -> View {
+        let mut view = [0; 16];
+        view[..4].copy_from_slice(&length.to_le_bytes());
+        view[8..12].copy_from_slice(&block.to_le_bytes());
+        view[12..].copy_from_slice(&at.to_le_bytes());
+        view
+    }
+
+    /// What is read of views from the second on, over two blocks.
+    fn users(format: &CStr, views: &[View]) -> Result<Vec<User>, TableError> {
+        let (blocks, sizes) =
+            ([b"a first long name, ".as_slice(), "and größer than the others".as_bytes()], [19i64, 28]);
+        let mut buffers: Vec<*const c_void> =
+            vec![std::ptr::null(), views.as_ptr().cast(), blocks[0].as_ptr().cast(), blocks[1].as_ptr().cast()];
+        buffers.push(sizes.as_ptr().cast());
+        let schema = ArrowSchema { format: format.as_ptr(), release: Some(release_schema), ..ArrowSchema::empty() };
+        let array = ArrowArray {
+            length: views.len() as i64 - 1,
+            offset: 1,
+            n_buffers: buffers.len() as i64,
+            buffers: buffers.as_mut_ptr(),
+            release: Some(release_array),
+            ..ArrowArray::empty()
+        };
+        let users = unsafe { Field::new("", &schema, &array) }.unwrap().users();
+        users
+    }
+
+    #[test]
+    fn views_are_texts_of_their_own_or_of_a_block() {
+        let views = [inline("unread"), inline(""), inline("ü 12 bytes!"), within(17, 0, 0), within(24, 1, 4)];
+        let expected = ["", "ü 12 bytes!", "a first long name", "größer than the others"].map(User::from);
+        assert_eq!(users(c"vu", &views).unwrap(), expected);
+    }
+
+    #[test]
+    fn views_beyond_their_blocks_are_refused() {
+        let wrong = [
+            within(13, 2, 0),
+            within(20, 0, 0),
+            within(13, 0, -1),
+            within(-1, 0, 0),
+            within(25, 1, 4),
+            within(13, 1, 7),
+            within(i32::MAX, 0, i32::MAX),
+        ];
+        for view in wrong {
+            let error = users(c"vu", &[inline("unread"), view]).unwrap_err().to_string();
+            assert!(error.contains("UTF-8 within the bytes of views"), "{error}");
+        }
+        assert!(users(c"vz", &[inline("unread"), inline("x")]).is_err());
+    }
+}
