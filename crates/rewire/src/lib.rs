@@ -56,6 +56,7 @@
 #[cfg(feature = "files")]
 mod caches;
 mod error;
+pub mod events;
 #[cfg(feature = "files")]
 mod files;
 pub mod generate;

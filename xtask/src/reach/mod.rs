@@ -1,6 +1,7 @@
 //! Tests of the model elsewhere, with what runs it there: a part a place.
 
 mod browser;
+mod datafusion;
 mod python;
 
 /// A place, and what its test does.
@@ -11,10 +12,11 @@ struct Part {
     test: fn() -> Result<(), String>,
 }
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 4] = [
     Part { name: "browser", missing: browser::missing, test: browser::test },
     Part { name: "python", missing: python::missing, test: python::test },
     Part { name: "clusters", missing: python::missing_of_clusters, test: python::test_clusters },
+    Part { name: "datafusion", missing: || None, test: datafusion::test },
 ];
 
 /// What is tested.
