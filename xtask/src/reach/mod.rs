@@ -1,6 +1,7 @@
 //! Tests of the model elsewhere, with what runs it there: a part a place.
 
 mod browser;
+mod mobile;
 mod python;
 
 /// A place, and what its test does.
@@ -11,10 +12,14 @@ struct Part {
     test: fn() -> Result<(), String>,
 }
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 7] = [
     Part { name: "browser", missing: browser::missing, test: browser::test },
     Part { name: "python", missing: python::missing, test: python::test },
     Part { name: "clusters", missing: python::missing_of_clusters, test: python::test_clusters },
+    Part { name: "kotlin", missing: mobile::missing_of_kotlin, test: mobile::test_kotlin },
+    Part { name: "swift", missing: || None, test: mobile::test_swift },
+    Part { name: "swiftc", missing: mobile::missing_of_swiftc, test: mobile::test_swiftc },
+    Part { name: "phones", missing: mobile::missing_of_phones, test: mobile::test_phones },
 ];
 
 /// What is tested.
