@@ -72,10 +72,14 @@ fn errors_tell_what_was_wrong() {
     let ranker = ranker();
     let mut request = request();
     request.contextual.remove("country");
-    for fault in [ranker.rank(vec![request], None), ranker.rank_json(r#"{"user":"u1","country":0}"#.to_owned(), None)] {
+    let unknown = users().replace("[0, 23, 6]", "[0, 99999, 6]");
+    for (fault, what) in [
+        (ranker.rank(vec![request], None), "user `u1`: `country` is missing"),
+        (ranker.rank_json(unknown, None), "user `u0`: `candidates.item_id[1]` is 99999"),
+    ] {
         let fault = fault.unwrap_err();
         let RewireError::Request { code, reason } = &fault else { panic!("{fault:?}") };
-        assert!(code == "rank.request" && reason.contains("user `u1`"), "{fault:?}");
+        assert!(code == "rank.request" && reason.contains(what), "{fault:?}");
     }
     let text = ranker.rank_json("{}".to_owned(), None).unwrap_err();
     assert!(matches!(&text, RewireError::Request { code, .. } if code == "request.text"), "{text:?}");

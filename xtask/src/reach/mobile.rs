@@ -25,7 +25,7 @@ const SWIFT: [&str; 11] = [
     "open class CancellationToken:",
     "public struct Request:",
     "public struct Ranking:",
-    "public enum RewireError: Swift.Error",
+    "enum RewireError: Swift.Error",
     "case Model(",
     "case Cancelled",
 ];
