@@ -373,6 +373,18 @@ enum rewire_status rewire_options_vulkan_device(struct rewire_options *options,
 // `adapter` is null, or a handle that is not used any more.
 void rewire_vulkan_adapter_free(struct rewire_vulkan_adapter *adapter);
 
+// Lets models that are loaded with these options run on a device of the app's, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`. On macOS and
+// iOS. Not run on such machines yet.
+//
+// Device and queue are retained for as long as options and rankers have them. A device that is lost is not opened anew.
+//
+// # Safety
+// `options` are null or a handle that nobody else uses meanwhile, `device` is null or an `id<MTLDevice>`, `queue` is null or an `id<MTLCommandQueue>`
+// of it.
+enum rewire_status rewire_options_metal_device(struct rewire_options *options,
+                                               void *device,
+                                               void *queue);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

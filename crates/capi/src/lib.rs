@@ -10,6 +10,10 @@ mod arrow;
 mod batch;
 mod border;
 mod cancellation;
+#[cfg(feature = "gpu")]
+mod device;
+#[cfg(all(feature = "gpu", target_vendor = "apple"))]
+mod metal;
 mod options;
 mod ranker;
 mod ranking;
@@ -25,6 +29,8 @@ pub use border::{Status, rewire_message, rewire_version};
 pub use cancellation::{
     CancellationToken, rewire_cancellation_token_cancel, rewire_cancellation_token_free, rewire_cancellation_token_new,
 };
+#[cfg(all(feature = "gpu", target_vendor = "apple"))]
+pub use metal::rewire_options_metal_device;
 pub use options::{
     Options, REWIRE_KERNEL_AUTO, REWIRE_KERNEL_CPU, REWIRE_KERNEL_WGPU, rewire_options_adapter, rewire_options_free,
     rewire_options_kernel, rewire_options_new, rewire_options_pipelines,

@@ -1,6 +1,7 @@
 //! An app's own Vulkan device.
 
 use crate::border::{Failure, Status, call, change, free, give, read, slice, text};
+use crate::device::{FEATURES, request};
 use crate::options::Options;
 use ash::vk::{self, Handle};
 use ash::{StaticFn, khr};
@@ -8,18 +9,12 @@ use rewire::Gpu;
 use rewire::runtime::wgpu;
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
+use std::mem;
 use std::ptr::{self, NonNull};
 use thiserror::Error;
 use wgpu::hal::DropCallback;
 use wgpu::hal::api::Vulkan;
 use wgpu::hal::vulkan::{Adapter, Instance, PhysicalDeviceFeatures};
-
-/// What kernels and their cache use of a device where there is it.
-const FEATURES: wgpu::Features = wgpu::Features::SHADER_F16
-    .union(wgpu::Features::SHADER_INT64)
-    .union(wgpu::Features::SUBGROUP)
-    .union(wgpu::Features::SUBGROUP_BARRIER)
-    .union(wgpu::Features::PIPELINE_CACHE);
 
 /// The extension of instances by which features of devices are told.
 const PROPERTIES: &CStr = khr::get_physical_device_properties2::NAME;
@@ -121,8 +116,9 @@ impl VulkanInstance {
         let load = load.ok_or_else(|| Failure::argument("get_instance_proc_addr", "`vkGetInstanceProcAddr`"))?;
         // SAFETY: the caller's promise.
         unsafe { self.check_extensions() }?;
-        // SAFETY: the caller's promise.
-        let functions = StaticFn { get_instance_proc_addr: unsafe { std::mem::transmute(load) } };
+        // SAFETY: the caller's promise: it is that function, whose type C's does not tell.
+        let load = unsafe { mem::transmute::<unsafe extern "C" fn(), vk::PFN_vkGetInstanceProcAddr>(load) };
+        let functions = StaticFn { get_instance_proc_addr: load };
         let instance = vk::Instance::from_raw(self.instance as u64);
         // SAFETY: the caller's promise.
         let raw = unsafe { ash::Instance::load(&functions, instance) };
@@ -175,12 +171,7 @@ impl VulkanAdapter {
         if !families.get(family as usize).is_some_and(|one| computes(one) && queue < one.queue_count) {
             return Err(VulkanError::Queue { family, queue }.into());
         }
-        let request = wgpu::DeviceDescriptor {
-            label: Some("rewire"),
-            required_features: self.adapter.features() & FEATURES,
-            required_limits: self.adapter.limits(),
-            ..Default::default()
-        };
+        let request = request(&self.adapter);
         let (features, limits, hints) = (request.required_features, &request.required_limits, &request.memory_hints);
         // SAFETY: the caller's promise.
         let opened = unsafe {

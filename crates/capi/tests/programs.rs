@@ -11,7 +11,7 @@ fn here(path: &str) -> PathBuf {
 #[test]
 fn the_header_is_that_of_the_source() {
     let mut builder = cbindgen::Builder::new().with_config(cbindgen::Config::from_file(here("cbindgen.toml")).unwrap());
-    for name in ["border", "options", "ranker", "batch", "ranking", "cancellation", "arrow", "vulkan"] {
+    for name in ["border", "options", "ranker", "batch", "ranking", "cancellation", "arrow", "vulkan", "metal"] {
         builder = builder.with_src(here("src").join(name).with_extension("rs"));
     }
     let mut text = vec![];

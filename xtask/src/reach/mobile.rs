@@ -107,7 +107,7 @@ pub(super) fn missing_of_phones() -> Option<String> {
     (!missing.is_empty()).then(|| format!("`rustup target add {}` installs what it takes", missing.join(" ")))
 }
 
-/// The library compiles for phones, but for the last step, which takes their linkers.
+/// The compiler takes the libraries for phones; building them takes their linkers.
 pub(super) fn test_phones() -> Result<(), String> {
     PHONES.into_iter().try_for_each(|target| {
         run(cargo(&["check", "-p", "rewire-mobile", "-p", "rewire-capi", "--lib", "--target", target]))
