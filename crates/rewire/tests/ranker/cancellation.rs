@@ -36,14 +36,16 @@ fn a_batch_ends_between_its_runs() {
     for value in shapes() {
         let ranker = load(&config(&value), &RankOptions { batch_rows: 1, ..on_cpu() });
         let (some, mut batch) = (requests(&ranker), ranker.batch());
-        // A run each, of which all together take far longer than the token is left alone.
-        some.iter().cycle().take(20_000).for_each(|request| batch.push(request).unwrap());
+        some.iter().cycle().take(2_000).for_each(|request| batch.push(request).unwrap());
         let token = CancellationToken::default();
         std::thread::scope(|scope| {
-            let ranking = scope.spawn(|| ranker.with_cancellation(&token).rank_batch(&batch));
+            let with_token = ranker.with_cancellation(&token);
+            // A run each, over and over.
+            let ends = move || (0..).map(|_| with_token.rank_batch(&batch)).find(Result::is_err);
+            let ranking = scope.spawn(ends);
             std::thread::sleep(Duration::from_millis(20));
             token.cancel();
-            assert!(is_cancelled(ranking.join().unwrap()));
+            assert!(ranking.join().unwrap().is_some_and(is_cancelled));
         });
         let whole = load(&config(&value), &on_cpu()).rank(&some).unwrap();
         assert_eq!(ranker.rank(&some).unwrap(), whole);
