@@ -5,6 +5,7 @@ mod capi;
 mod drivers;
 mod emulate;
 mod fuzz;
+mod mobile;
 mod programs;
 mod reach;
 mod rooms;
@@ -38,11 +39,15 @@ Usage: cargo xtask COMMAND
           says what it needs and installs nothing
   capi FOLDER
           builds the library for C and lays it into a folder, with its header and a file for pkg-config
+  mobile FOLDER [TARGET]
+          builds the library for Kotlin and Swift, for this machine or for a target of Rust's, and lays it into a folder, with the
+          sources that call it
   web [build | --port N]
           builds the page of web/ with its library into target/page, and serves it at port 8080 or N
-  reach [browser|python|clusters ...]
-          the model where it is used: in headless Chromium, from Python, by Spark and Ray; says what is left out where a
-          toolchain is missing; packages of Python come from its registry
+  reach [browser|python|clusters|datafusion|kotlin|swift|swiftc|phones ...]
+          the model where it is used: in headless Chromium, from Python, by Spark and Ray, in SQL, from Kotlin on the JVM, from Swift
+          (its sources as they are written, and with a compiler as a program), and checks for Android and iOS; says what is left
+          out where a toolchain is missing; packages of Python and Kotlin's compiler come from registries
   reference
           writes docs/reference.md and docs/kernels.md
 ";
@@ -57,6 +62,8 @@ fn main() -> ExitCode {
         ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
         ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
         ["capi", prefix] => capi::run(prefix.as_ref()),
+        ["mobile", folder] => mobile::run(folder.as_ref(), None),
+        ["mobile", folder, target] => mobile::run(folder.as_ref(), Some(target)),
         ["emulate", rest @ ..] => emulate::Processor::parse(rest).and_then(emulate::run),
         ["web", rest @ ..] => web::Options::parse(rest).and_then(|options| web::run(&options)),
         ["reach", rest @ ..] => reach::Options::parse(rest).and_then(|options| reach::run(&options)),

@@ -29,6 +29,11 @@ pub(crate) fn web() -> Result<(), String> {
 
 /// True if the toolchain has the standard library of the web.
 pub(crate) fn has_web() -> bool {
-    let found = Command::new("rustc").args(["--print", "target-libdir", "--target", WEB]).output();
+    has_target(WEB)
+}
+
+/// True if the toolchain has the standard library of a target.
+pub(crate) fn has_target(target: &str) -> bool {
+    let found = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
     found.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
 }

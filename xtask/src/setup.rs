@@ -1,6 +1,7 @@
 use crate::rooms;
 use crate::shell::{cargo, run as run_command, succeeds};
 use crate::vulkan::{SoftwareDriver, has_loader};
+use std::path::Path;
 use std::process::Command;
 
 /// Installs what the tests need and is missing.
@@ -42,9 +43,8 @@ fn drivers() -> Result<(), String> {
     if SoftwareDriver::Lavapipe.manifest().is_none() {
         packages.push("mesa-vulkan-drivers");
     }
-    let second = SoftwareDriver::SwiftShader;
-    let wants_second = is_debian() && second.manifest().is_none();
-    if packages.is_empty() && !wants_second {
+    let optional = optional();
+    if packages.is_empty() && optional.is_empty() {
         return Ok(());
     }
     let Some(apt) = Apt::find() else {
@@ -54,10 +54,24 @@ fn drivers() -> Result<(), String> {
     if !packages.is_empty() {
         apt.install(&packages)?;
     }
-    if wants_second && apt.install(&["chromium"]).is_err() {
-        eprintln!("xtask: no {}: the tests run on {} alone", second.name(), SoftwareDriver::Lavapipe.name());
+    for (package, otherwise) in optional {
+        if apt.install(&[package]).is_err() {
+            eprintln!("xtask: no {package}: {otherwise}");
+        }
     }
     Ok(())
+}
+
+/// Packages that are missing and that tests do without, and what becomes of them then.
+fn optional() -> Vec<(&'static str, &'static str)> {
+    let mut packages = vec![];
+    if is_debian() && SoftwareDriver::SwiftShader.manifest().is_none() {
+        packages.push(("chromium", "the tests run on lavapipe alone"));
+    }
+    if !Path::new("/usr/include/vulkan/vulkan.h").exists() {
+        packages.push(("libvulkan-dev", "no program in C opens a device of its own"));
+    }
+    packages
 }
 
 /// True on Debian itself: other distributions do not pack the driver with Chromium.

@@ -79,10 +79,15 @@ typedef enum rewire_status {
   REWIRE_STATUS_RUN = 4,
   // A fault of the library's own. The handles of the call are good for nothing but to be freed.
   REWIRE_STATUS_FAULT = 5,
+  // The call's token was cancelled.
+  REWIRE_STATUS_CANCELLED = 6,
 } rewire_status;
 
 // Requests for a model.
 typedef struct rewire_batch rewire_batch;
+
+// Stops rankings from another thread.
+typedef struct rewire_cancellation_token rewire_cancellation_token;
 
 // What a model runs on, and how it is loaded.
 typedef struct rewire_options rewire_options;
@@ -92,6 +97,9 @@ typedef struct rewire_ranker rewire_ranker;
 
 // The candidates of all requests, best first, as columns.
 typedef struct rewire_ranking rewire_ranking;
+
+// A physical device of the app's own Vulkan instance.
+typedef struct rewire_vulkan_adapter rewire_vulkan_adapter;
 
 // Integers in a row.
 typedef struct rewire_integers {
@@ -134,6 +142,20 @@ typedef struct rewire_scores {
   // By candidate, the logits of all tasks.
   const float *logits;
 } rewire_scores;
+
+// The app's own Vulkan instance. It stays the app's, and open for as long as what is made with it is there.
+typedef struct rewire_vulkan_instance {
+  // `VkInstance`.
+  void *instance;
+  // `vkGetInstanceProcAddr` of the loader, as a `PFN_vkVoidFunction`.
+  void (*get_instance_proc_addr)(void);
+  // `apiVersion` that it was created with: that of the device or later, up to 1.3.
+  uint32_t api_version;
+  // Extensions that it was created with. `VK_KHR_get_physical_device_properties2` has to be among them.
+  const char *const *extensions;
+  // How many there are.
+  uintptr_t extension_count;
+} rewire_vulkan_instance;
 
 #ifdef __cplusplus
 extern "C" {
@@ -252,6 +274,15 @@ enum rewire_status rewire_rank(const struct rewire_ranker *ranker,
                                const struct rewire_batch *batch,
                                struct rewire_ranking **out);
 
+// As `rewire_rank`, until `token` is cancelled: `REWIRE_STATUS_CANCELLED`, and nothing is ranked.
+//
+// # Safety
+// `ranker`, `batch` and `token` are null or handles, `out` a place for the handle.
+enum rewire_status rewire_rank_cancellable(const struct rewire_ranker *ranker,
+                                           const struct rewire_batch *batch,
+                                           const struct rewire_cancellation_token *token,
+                                           struct rewire_ranking **out);
+
 // The columns of a ranking, as long as it is there.
 //
 // # Safety
@@ -263,6 +294,25 @@ enum rewire_status rewire_ranking_scores(const struct rewire_ranking *ranking, s
 // # Safety
 // `ranking` is null, or a handle that is not used any more.
 void rewire_ranking_free(struct rewire_ranking *ranking);
+
+// A token that is not cancelled.
+//
+// # Safety
+// `out` is null or a place for the handle.
+enum rewire_status rewire_cancellation_token_new(struct rewire_cancellation_token **out);
+
+// Ends rankings that were given the token, with `REWIRE_STATUS_CANCELLED` and before the next of the runs that a batch takes. It stays
+// cancelled. Any thread calls it.
+//
+// # Safety
+// `token` is null or a handle.
+enum rewire_status rewire_cancellation_token_cancel(const struct rewire_cancellation_token *token);
+
+// Frees a token.
+//
+// # Safety
+// `token` is null, or a handle that is not used any more, by rankings under way neither.
+void rewire_cancellation_token_free(struct rewire_cancellation_token *token);
 
 // Adds requests from a table: a struct array, a row a request. Its columns are `user` (text or integers; rows are named by their
 // position without it), features of users by their names, and lists `history.NAME` and `candidates.NAME`, or lists `NAME` in structs `history` and
@@ -284,6 +334,56 @@ enum rewire_status rewire_batch_extend_arrow(struct rewire_batch *batch,
 enum rewire_status rewire_ranking_export(const struct rewire_ranking *ranking,
                                          struct ArrowSchema *schema,
                                          struct ArrowArray *array);
+
+// Looks at a physical device of an instance of the app's. On Windows, Linux, Android and FreeBSD.
+//
+// `REWIRE_STATUS_MODEL` where the instance lacks the extension or the version, or the device does not do: it has to conform to Vulkan, and
+// its first family of queues has to draw.
+//
+// # Safety
+// `instance` is null or as it says, `physical_device` is a `VkPhysicalDevice` of it, `out` a place for the handle.
+enum rewire_status rewire_vulkan_adapter_new(const struct rewire_vulkan_instance *instance,
+                                             void *physical_device,
+                                             struct rewire_vulkan_adapter **out);
+
+// What the app has to create its device with: a `const VkDeviceCreateInfo *` with features (`pNext`, `pEnabledFeatures`) and extensions, and
+// without queues. The app copies it and adds its queues, and what else it needs. It is good as long as the adapter is there; null for null.
+//
+// # Safety
+// `adapter` is null or a handle.
+const void *rewire_vulkan_adapter_device_info(const struct rewire_vulkan_adapter *adapter);
+
+// Lets models that are loaded with these options run on a device of the app's, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`.
+//
+// Device and queue stay the app's. It destroys them once all options and rankers that have them are freed; the adapter may be freed before.
+// Nobody else submits to the queue while a ranker is loaded, ranks or is freed. A device that is lost is not opened anew.
+//
+// # Safety
+// `options` are null or a handle that nobody else uses meanwhile, `adapter` is null or a handle. `device` is a `VkDevice` of it that was created with
+// all that `rewire_vulkan_adapter_device_info` tells, and with the queue.
+enum rewire_status rewire_options_vulkan_device(struct rewire_options *options,
+                                                const struct rewire_vulkan_adapter *adapter,
+                                                void *device,
+                                                uint32_t queue_family,
+                                                uint32_t queue);
+
+// Frees an adapter. Devices stay.
+//
+// # Safety
+// `adapter` is null, or a handle that is not used any more.
+void rewire_vulkan_adapter_free(struct rewire_vulkan_adapter *adapter);
+
+// Lets models that are loaded with these options run on a device of the app's, with `REWIRE_KERNEL_AUTO` and `REWIRE_KERNEL_WGPU`. On macOS and
+// iOS. Not run on such machines yet.
+//
+// Device and queue are retained for as long as options and rankers have them. A device that is lost is not opened anew.
+//
+// # Safety
+// `options` are null or a handle that nobody else uses meanwhile, `device` is null or an `id<MTLDevice>`, `queue` is null or an `id<MTLCommandQueue>`
+// of it.
+enum rewire_status rewire_options_metal_device(struct rewire_options *options,
+                                               void *device,
+                                               void *queue);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -22,6 +22,8 @@ pub enum Status {
     Run = 4,
     /// A fault of the library's own. The handles of the call are good for nothing but to be freed.
     Fault = 5,
+    /// The call's token was cancelled.
+    Cancelled = 6,
 }
 
 /// Why a call failed.

@@ -9,9 +9,16 @@
 mod arrow;
 mod batch;
 mod border;
+mod cancellation;
+#[cfg(feature = "gpu")]
+mod device;
+#[cfg(all(feature = "gpu", target_vendor = "apple"))]
+mod metal;
 mod options;
 mod ranker;
 mod ranking;
+#[cfg(all(feature = "gpu", any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
+mod vulkan;
 
 pub use arrow::{rewire_batch_extend_arrow, rewire_ranking_export};
 pub use batch::{
@@ -19,6 +26,11 @@ pub use batch::{
     REWIRE_UINT32, rewire_batch_clear, rewire_batch_extend, rewire_batch_free, rewire_batch_new,
 };
 pub use border::{Status, rewire_message, rewire_version};
+pub use cancellation::{
+    CancellationToken, rewire_cancellation_token_cancel, rewire_cancellation_token_free, rewire_cancellation_token_new,
+};
+#[cfg(all(feature = "gpu", target_vendor = "apple"))]
+pub use metal::rewire_options_metal_device;
 pub use options::{
     Options, REWIRE_KERNEL_AUTO, REWIRE_KERNEL_CPU, REWIRE_KERNEL_WGPU, rewire_options_adapter, rewire_options_free,
     rewire_options_kernel, rewire_options_new, rewire_options_pipelines,
@@ -26,4 +38,9 @@ pub use options::{
 pub use ranker::{
     Ranker, rewire_ranker_free, rewire_ranker_from_bytes, rewire_ranker_load, rewire_ranker_task, rewire_ranker_tasks,
 };
-pub use ranking::{Ranking, Scores, rewire_rank, rewire_ranking_free, rewire_ranking_scores};
+pub use ranking::{Ranking, Scores, rewire_rank, rewire_rank_cancellable, rewire_ranking_free, rewire_ranking_scores};
+#[cfg(all(feature = "gpu", any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
+pub use vulkan::{
+    VulkanAdapter, VulkanInstance, rewire_options_vulkan_device, rewire_vulkan_adapter_device_info,
+    rewire_vulkan_adapter_free, rewire_vulkan_adapter_new,
+};

@@ -1,7 +1,8 @@
 use crate::batch::Batch;
 use crate::border::{Failure, Status, call, change, free, give, read};
+use crate::cancellation::CancellationToken;
 use crate::ranker::Ranker;
-use rewire::rank::RankedColumns;
+use rewire::rank::{self, RankError, RankedColumns};
 use std::sync::Arc;
 
 /// The candidates of all requests, best first, as columns.
@@ -10,6 +11,17 @@ pub struct Ranking {
     pub(crate) columns: Arc<RankedColumns>,
     /// Logits of a candidate.
     pub(crate) tasks: usize,
+}
+
+impl Ranking {
+    fn of(ranker: &rank::Ranker, batch: &rank::Batch) -> Result<Self, Failure> {
+        let failed = |error| match error {
+            RankError::Cancelled => Failure::of(Status::Cancelled)(&error),
+            _ => Failure::of(Status::Run)(&error),
+        };
+        let ranked = ranker.rank_batch(batch).map_err(failed)?;
+        Ok(Self { columns: Arc::new(ranked.into_iter().collect()), tasks: ranker.tasks().len() })
+    }
 }
 
 /// The columns of a ranking, which has their memory.
@@ -43,10 +55,29 @@ pub unsafe extern "C" fn rewire_rank(ranker: *const Ranker, batch: *const Batch,
     call(|| {
         // SAFETY: the caller's promise.
         let (ranker, batch) = unsafe { (&read(ranker, "ranker")?.ranker, &read(batch, "batch")?.batch) };
-        let ranked = ranker.rank_batch(batch).map_err(|error| Failure::of(Status::Run)(&error))?;
-        let ranking = Ranking { columns: Arc::new(ranked.into_iter().collect()), tasks: ranker.tasks().len() };
         // SAFETY: the caller's promise.
-        unsafe { give(ranking, out) }
+        unsafe { give(Ranking::of(ranker, batch)?, out) }
+    })
+}
+
+/// As `rewire_rank`, until `token` is cancelled: `REWIRE_STATUS_CANCELLED`, and nothing is ranked.
+///
+/// # Safety
+/// `ranker`, `batch` and `token` are null or handles, `out` a place for the handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_rank_cancellable(
+    ranker: *const Ranker,
+    batch: *const Batch,
+    token: *const CancellationToken,
+    out: *mut *mut Ranking,
+) -> Status {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (ranker, batch) = unsafe { (&read(ranker, "ranker")?.ranker, &read(batch, "batch")?.batch) };
+        // SAFETY: the caller's promise.
+        let token = unsafe { &read(token, "token")?.token };
+        // SAFETY: the caller's promise.
+        unsafe { give(Ranking::of(&ranker.with_cancellation(token), batch)?, out) }
     })
 }
 

@@ -11,7 +11,7 @@ fn here(path: &str) -> PathBuf {
 #[test]
 fn the_header_is_that_of_the_source() {
     let mut builder = cbindgen::Builder::new().with_config(cbindgen::Config::from_file(here("cbindgen.toml")).unwrap());
-    for name in ["border", "options", "ranker", "batch", "ranking", "arrow"] {
+    for name in ["border", "options", "ranker", "batch", "ranking", "cancellation", "arrow", "vulkan", "metal"] {
         builder = builder.with_src(here("src").join(name).with_extension("rs"));
     }
     let mut text = vec![];
@@ -41,18 +41,22 @@ fn build(compiler: &str, flags: &[&str], source: &Path, library: &[&str], progra
     assert!(built.status.success(), "{command:?}: {}", String::from_utf8_lossy(&built.stderr));
 }
 
-/// Builds a program and runs it with a package that is kept.
-fn run(compiler: &str, flags: &[&str], source: &str, library: &[&str]) -> String {
+/// Builds a program and runs it with a package that is kept, in an environment.
+fn run_in(environment: &[(&str, &str)], compiler: &str, flags: &[&str], source: &str, library: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("rank");
     build(compiler, flags, &here(source), library, &program);
     let mut command = Command::new(&program);
     command.arg(here("../cli/tests/packages/format-1.rewire")).env("LD_LIBRARY_PATH", libraries());
-    // Without GPUs: what their drivers leave behind is not ours to find.
-    let output = command.env("VK_DRIVER_FILES", "/nowhere").output().unwrap();
+    let output = command.envs(environment.iter().copied()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{source}: {}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
     text
+}
+
+/// Without GPUs: what their drivers leave behind is not ours to find.
+fn run(compiler: &str, flags: &[&str], source: &str, library: &[&str]) -> String {
+    run_in(&[("VK_DRIVER_FILES", "/nowhere")], compiler, flags, source, library)
 }
 
 #[cfg(target_os = "linux")]
@@ -74,6 +78,19 @@ fn a_program_in_cpp_ranks_with_the_static_library() {
 fn a_program_in_c_hands_tables_over() {
     let text = run("cc", &["-std=c11"], "tests/c/arrow.c", &["-lrewire_c"]);
     assert_eq!(text, "2 rows\n");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_in_c_ranks_on_its_own_vulkan_device() {
+    if rewire::Gpu::open(None).is_err() || !Path::new("/usr/include/vulkan/vulkan.h").exists() {
+        return eprintln!("skipped: there is no adapter, or no header of Vulkan");
+    }
+    // What drivers leave behind is not ours to find.
+    let without_leaks = [("ASAN_OPTIONS", "detect_leaks=0")];
+    let libraries = ["-lrewire_c", "-l:libvulkan.so.1"];
+    let text = run_in(&without_leaks, "cc", &["-std=c11"], "tests/c/vulkan.c", &libraries);
+    assert!(text.starts_with("ranked on "), "{text}");
 }
 
 #[cfg(target_os = "linux")]

@@ -2,6 +2,7 @@
 
 mod browser;
 mod datafusion;
+mod mobile;
 mod python;
 
 /// A place, and what its test does.
@@ -12,11 +13,15 @@ struct Part {
     test: fn() -> Result<(), String>,
 }
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 8] = [
     Part { name: "browser", missing: browser::missing, test: browser::test },
     Part { name: "python", missing: python::missing, test: python::test },
     Part { name: "clusters", missing: python::missing_of_clusters, test: python::test_clusters },
     Part { name: "datafusion", missing: || None, test: datafusion::test },
+    Part { name: "kotlin", missing: mobile::missing_of_kotlin, test: mobile::test_kotlin },
+    Part { name: "swift", missing: || None, test: mobile::test_swift },
+    Part { name: "swiftc", missing: mobile::missing_of_swiftc, test: mobile::test_swiftc },
+    Part { name: "phones", missing: mobile::missing_of_phones, test: mobile::test_phones },
 ];
 
 /// What is tested.

@@ -139,6 +139,26 @@ static void check_other_devices(const char *package) {
     rewire_options_free(options);
 }
 
+/* A token of its own ends a ranking and leaves the ranker as it was. */
+static void check_cancellation(const rewire_ranker *ranker, const rewire_batch *batch) {
+    rewire_cancellation_token *token = NULL;
+    rewire_ranking *ranking = NULL;
+    rewire_scores scores;
+    CHECK(rewire_cancellation_token_new(&token) == REWIRE_STATUS_OK);
+    CHECK(rewire_rank_cancellable(ranker, batch, NULL, &ranking) == REWIRE_STATUS_ARGUMENT && !ranking);
+    CHECK(rewire_rank_cancellable(ranker, batch, token, &ranking) == REWIRE_STATUS_OK);
+    CHECK(rewire_ranking_scores(ranking, &scores) == REWIRE_STATUS_OK);
+    check_scores(&scores);
+    rewire_ranking_free(ranking);
+    ranking = NULL;
+    CHECK(rewire_cancellation_token_cancel(token) == REWIRE_STATUS_OK);
+    CHECK(rewire_rank_cancellable(ranker, batch, token, &ranking) == REWIRE_STATUS_CANCELLED && !ranking);
+    CHECK(strstr(rewire_message(), "cancelled"));
+    CHECK(rewire_cancellation_token_cancel(NULL) == REWIRE_STATUS_ARGUMENT);
+    rewire_cancellation_token_free(token);
+    rewire_cancellation_token_free(NULL);
+}
+
 static uint8_t *whole(const char *path, size_t *count) {
     FILE *file = fopen(path, "rb");
     CHECK(file && fseek(file, 0, SEEK_END) == 0);
@@ -170,6 +190,7 @@ int main(int count, char **arguments) {
     CHECK(rewire_rank(ranker, batch, &ranking) == REWIRE_STATUS_OK);
     CHECK(rewire_ranking_scores(ranking, &scores) == REWIRE_STATUS_OK);
     check_scores(&scores);
+    check_cancellation(ranker, batch);
 
     const struct work work = {ranker, batch, scores.logits};
     pthread_t threads[THREADS];

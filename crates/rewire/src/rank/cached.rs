@@ -3,7 +3,7 @@
 use super::runs::{History, Kept, Run, Sequence};
 use super::scorer::Scorer;
 use super::sequence::{Layout, Part};
-use super::{Batch, RankError, Ranked};
+use super::{Batch, CancellationToken, RankError, Ranked};
 use rewire_runtime::{Inputs, Session};
 use std::ops::Range;
 
@@ -15,6 +15,7 @@ pub(super) struct Apart<'a> {
     pub kept: &'a [Kept],
     /// Rows of a run.
     pub most: usize,
+    pub cancellation: &'a CancellationToken,
 }
 
 impl<'a> Apart<'a> {
@@ -85,11 +86,13 @@ impl Scorer {
         let mut is_one = |session: &Session| *since.get_or_insert(session.updates()) == session.updates();
         let mut all = true;
         for run in apart.histories(requests.clone()) {
+            apart.cancellation.check()?;
             session.run_async(&run.inputs(&self.inputs, apart.batch)?).await?;
             all &= is_one(session);
             session.sleep_async().await?;
         }
         for run in apart.candidates(requests) {
+            apart.cancellation.check()?;
             let outputs = session.run_async(&run.inputs(&self.inputs, apart.batch)?).await?;
             all &= is_one(session);
             self.take(apart.batch, &run, &outputs, ranked)?;
@@ -103,6 +106,7 @@ impl Scorer {
         session: &mut Session,
         batch: &Batch,
         layouts: &[Layout],
+        cancellation: &CancellationToken,
         ranked: &mut [Ranked],
     ) -> Result<(), RankError> {
         let mut kept = vec![Kept::default(); layouts.len()];
@@ -110,7 +114,7 @@ impl Scorer {
         while begin < layouts.len() {
             let (requests, rows) = self.place(layouts, begin, &mut kept);
             session.reserve_states_async(rows.next_power_of_two()).await?;
-            let apart = Apart { batch, layouts, kept: &kept, most: self.most };
+            let apart = Apart { batch, layouts, kept: &kept, most: self.most, cancellation };
             let mut tries = 0;
             loop {
                 match self.score_apart(session, &apart, requests.clone(), None, ranked).await {
@@ -143,7 +147,8 @@ impl Scorer {
         let mut kept = vec![Kept::default(); layouts.len()];
         let (requests, rows) = self.place(layouts, 0, &mut kept);
         session.reserve_states_async(rows.next_power_of_two()).await?;
-        let apart = Apart { batch, layouts, kept: &kept, most: self.most };
+        let cancellation = &CancellationToken::default();
+        let apart = Apart { batch, layouts, kept: &kept, most: self.most, cancellation };
         let mut run = Run::default();
         run.histories.extend(apart.histories(requests.clone()).into_iter().take(1).flat_map(|run| run.histories));
         run.sequences.extend(apart.candidates(requests).into_iter().take(1).flat_map(|run| run.sequences));

@@ -68,6 +68,9 @@ pub enum RankError {
     /// A batch was made for a model that reads something else.
     #[error("the batch does not hold what the model reads: expected one of the model's schema")]
     Schema,
+    /// The call's [`CancellationToken`](super::CancellationToken) was cancelled.
+    #[error("the ranking was cancelled")]
+    Cancelled,
     /// A run failed.
     #[error("cannot run the model")]
     Run(#[source] Box<RunError>),

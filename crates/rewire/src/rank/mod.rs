@@ -3,6 +3,7 @@
 mod batch;
 mod cached;
 mod caches;
+mod cancellation;
 mod columns;
 mod comparison;
 mod embedder;
@@ -41,6 +42,7 @@ pub(crate) use {
 
 pub use batch::Batch;
 pub use caches::{CacheLimits, CacheReport, Caches};
+pub use cancellation::CancellationToken;
 pub use columns::{Columns, ColumnsError, Integers};
 pub use comparison::{Change, Comparison, ComparisonError};
 pub use embedder::{Embedded, Embedder, Vectors};

@@ -1,5 +1,5 @@
 use super::scorer::Scorer;
-use super::{Batch, RankError, RankOptions, Ranked, Request, Schema};
+use super::{Batch, CancellationToken, RankError, RankOptions, Ranked, Request, Schema};
 use crate::package::Package;
 use crate::weights::Weights;
 use rewire_hstu::models::dlrm_hstu::Config;
@@ -19,7 +19,10 @@ pub struct Task {
 /// A ranking model, ready to run. Clones share it, and any number of threads rank with it at the same time: parameters and kernels
 /// are there once, and every call that is under way has the memory of a run.
 #[derive(Clone, Debug)]
-pub struct Ranker(Arc<Scorer>);
+pub struct Ranker {
+    scorer: Arc<Scorer>,
+    cancellation: CancellationToken,
+}
 
 impl Ranker {
     /// Takes a configuration and weights. Tracing and compiling take the thread that polls.
@@ -27,7 +30,7 @@ impl Ranker {
     /// # Errors
     /// [`RankError`] names the key or tensor that is not good, or what is missing for a device.
     pub async fn new_async(config: &Config, weights: &Weights<'_>, options: &RankOptions) -> Result<Self, RankError> {
-        Ok(Self(Arc::new(Scorer::new(config, weights, options).await?)))
+        Ok(Self::of(Scorer::new(config, weights, options).await?))
     }
 
     /// [`Ranker::new_async`], blocking.
@@ -43,7 +46,7 @@ impl Ranker {
     /// # Errors
     /// [`RankError`] names the part of the package that is not good, or what is missing for a device.
     pub async fn from_package_async(package: &Package, options: &RankOptions) -> Result<Self, RankError> {
-        Ok(Self(Arc::new(Scorer::of_package(package, options).await?)))
+        Ok(Self::of(Scorer::of_package(package, options).await?))
     }
 
     /// [`Ranker::from_package_async`], blocking.
@@ -54,43 +57,58 @@ impl Ranker {
         block_on(Self::from_package_async(package, options))
     }
 
+    fn of(scorer: Scorer) -> Self {
+        Self { scorer: Arc::new(scorer), cancellation: CancellationToken::default() }
+    }
+
+    /// The same model, whose rankings end with [`RankError::Cancelled`] once `token` is cancelled. They end before the next of the runs
+    /// that a batch takes, each of [`RankOptions::batch_rows`] rows; so do those of [`Caches`](super::Caches) that are made of it.
+    #[must_use]
+    pub fn with_cancellation(&self, token: &CancellationToken) -> Self {
+        Self { scorer: self.scorer.clone(), cancellation: token.clone() }
+    }
+
     pub(super) fn scorer(&self) -> &Arc<Scorer> {
-        &self.0
+        &self.scorer
+    }
+
+    pub(super) fn cancellation(&self) -> &CancellationToken {
+        &self.cancellation
     }
 
     /// What the model reads from a request.
     pub fn schema(&self) -> &Schema {
-        &self.0.schema
+        &self.scorer.schema
     }
 
     /// No requests yet, for this model.
     pub fn batch(&self) -> Batch {
-        Batch::new(self.0.schema.clone())
+        Batch::new(self.scorer.schema.clone())
     }
 
     /// The tasks, in the order of logits.
     pub fn tasks(&self) -> &[Task] {
-        &self.0.tasks
+        &self.scorer.tasks
     }
 
     /// Rows that a sequence has at most.
     pub fn max_seq_len(&self) -> usize {
-        self.0.capacity.rows
+        self.scorer.capacity.rows
     }
 
     /// What it runs on. The memory is that of parameters and of all runs that are not under way.
     pub fn report(&self) -> Report {
-        self.0.sessions.report(&self.0.model)
+        self.scorer.sessions.report(&self.scorer.model)
     }
 
     /// The model itself: its inputs, parameters and kernels.
     pub fn model(&self) -> &Model {
-        &self.0.model
+        &self.scorer.model
     }
 
     /// Frees the memory of runs that are not under way. The next ones take it anew.
     pub fn trim(&self) {
-        self.0.sessions.trim();
+        self.scorer.sessions.trim();
     }
 
     /// Ranks the candidates of each request. Scores do not depend on what else is ranked with them.
@@ -123,9 +141,11 @@ impl Ranker {
     /// [`RankError::Schema`] for a batch of another model, or what failed while it ran.
     pub async fn rank_batch_async(&self, batch: &Batch) -> Result<Vec<Ranked>, RankError> {
         self.check(batch)?;
-        let Some(workers) = &self.model().options().workers else { return self.0.rank(batch).await };
-        let (scorer, batch) = (self.0.clone(), batch.clone());
-        workers.run(move || block_on(scorer.rank(&batch))).await.map_err(RunError::from)?
+        let Some(workers) = &self.model().options().workers else {
+            return self.scorer.rank(batch, &self.cancellation).await;
+        };
+        let (Self { scorer, cancellation }, batch) = (self.clone(), batch.clone());
+        workers.run(move || block_on(scorer.rank(&batch, &cancellation))).await.map_err(RunError::from)?
     }
 
     /// [`Ranker::rank_batch_async`], blocking.
@@ -144,8 +164,8 @@ impl Ranker {
     /// As [`Ranker::rank_async`], and those of [`Session::refine_async`](rewire_runtime::Session::refine_async).
     pub async fn refine_async(&self, requests: &[Request], budget: Duration) -> Result<Refinement, RankError> {
         let batch = self.filled(requests)?;
-        let Some(workers) = &self.model().options().workers else { return self.0.refine(&batch, budget).await };
-        let scorer = self.0.clone();
+        let Some(workers) = &self.model().options().workers else { return self.scorer.refine(&batch, budget).await };
+        let scorer = self.scorer.clone();
         workers.run(move || block_on(scorer.refine(&batch, budget))).await.map_err(RunError::from)?
     }
 
@@ -165,8 +185,8 @@ impl Ranker {
     /// As [`Ranker::rank_batch_async`], and those of [`Session::tune_async`](rewire_runtime::Session::tune_async).
     pub async fn tune_async(&self, batch: &Batch, budget: Duration) -> Result<Vec<Tuned>, RankError> {
         self.check(batch)?;
-        let Some(workers) = &self.model().options().workers else { return self.0.tune(batch, budget).await };
-        let (scorer, batch) = (self.0.clone(), batch.clone());
+        let Some(workers) = &self.model().options().workers else { return self.scorer.tune(batch, budget).await };
+        let (scorer, batch) = (self.scorer.clone(), batch.clone());
         workers.run(move || block_on(scorer.tune(&batch, budget))).await.map_err(RunError::from)?
     }
 

@@ -2,7 +2,7 @@ use super::package::{check_inputs, compiled, config_of, store};
 use super::runs::{Run, runs};
 use super::sequence::{Capacity, Layout};
 use super::sessions::Sessions;
-use super::{Batch, Candidate, Column, RankError, RankOptions, Ranked, Schema, Task, unread};
+use super::{Batch, CancellationToken, Candidate, Column, RankError, RankOptions, Ranked, Schema, Task, unread};
 use crate::package::Package;
 use crate::weights::Weights;
 use rewire_graph::{DType, Graph};
@@ -86,11 +86,11 @@ impl Scorer {
     }
 
     /// Ranks the candidates of a batch of this schema.
-    pub async fn rank(&self, batch: &Batch) -> Result<Vec<Ranked>, RankError> {
+    pub async fn rank(&self, batch: &Batch, cancellation: &CancellationToken) -> Result<Vec<Ranked>, RankError> {
         let layouts = self.layouts(batch);
         let mut ranked = Ranked::of_batch(batch, &layouts);
         let mut session = self.sessions.lend(&self.model);
-        let scored = self.score(&mut session, batch, &layouts, &mut ranked).await;
+        let scored = self.score(&mut session, batch, &layouts, cancellation, &mut ranked).await;
         self.sessions.give(session);
         scored?;
         ranked.iter_mut().for_each(Ranked::sort);
@@ -135,12 +135,14 @@ impl Scorer {
         session: &mut Session,
         batch: &Batch,
         layouts: &[Layout],
+        cancellation: &CancellationToken,
         ranked: &mut [Ranked],
     ) -> Result<(), RankError> {
         if self.is_apart {
-            return self.score_once(session, batch, layouts, ranked).await;
+            return self.score_once(session, batch, layouts, cancellation, ranked).await;
         }
         for run in runs(&self.capacity, layouts, self.most) {
+            cancellation.check()?;
             let outputs = session.run_async(&run.inputs(&self.inputs, batch)?).await?;
             self.take(batch, &run, &outputs, ranked)?;
         }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod caches;
+mod cancellation;
 mod waiting;
 
 use rewire::graph::{DType, HostTensor};

@@ -8,7 +8,7 @@ use super::ranker::Ranker;
 use super::runs::Kept;
 use super::scorer::Scorer;
 use super::sequence::Layout;
-use super::{Batch, RankError, Ranked, Request, User};
+use super::{Batch, CancellationToken, RankError, Ranked, Request, User};
 use rewire_runtime::{RunError, Session, block_on};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -78,6 +78,7 @@ pub struct CacheReport {
 #[derive(Debug)]
 pub struct Caches {
     scorer: Arc<Scorer>,
+    cancellation: CancellationToken,
     session: Session,
     table: Table,
     /// Updates of the model that the histories were computed after.
@@ -104,7 +105,15 @@ impl Caches {
         let pages = (limits.device_bytes / page).clamp(1, most) as usize;
         session.reserve_states(pages * limits.page_rows.max(1))?;
         let table = Table::new(&limits, pages);
-        Ok(Self { scorer, session, table, updates: None, pending: HashSet::new(), report: CacheReport::default() })
+        Ok(Self {
+            scorer,
+            cancellation: ranker.cancellation().clone(),
+            session,
+            table,
+            updates: None,
+            pending: HashSet::new(),
+            report: CacheReport::default(),
+        })
     }
 
     /// [`Ranker::rank_async`]. A request without candidates keeps its history for later ones.
@@ -211,7 +220,7 @@ impl Caches {
             self.rank_beside(batch, begin, ranked).await?;
             return Ok(begin + 1);
         }
-        let apart = Apart { batch, layouts, kept, most: self.scorer.most };
+        let apart = Apart { batch, layouts, kept, most: self.scorer.most, cancellation: &self.cancellation };
         let (session, since) = (&mut self.session, self.updates);
         match self.scorer.score_apart(session, &apart, requests.clone(), since, ranked).await {
             Ok(true) => {
@@ -341,7 +350,7 @@ impl Caches {
     async fn rank_beside(&self, batch: &Batch, request: usize, ranked: &mut [Ranked]) -> Result<(), RankError> {
         let mut alone = Batch::new(self.scorer.schema.clone());
         alone.append(batch, request);
-        let scored = self.scorer.rank(&alone).await?.pop();
+        let scored = self.scorer.rank(&alone, &self.cancellation).await?.pop();
         if let (Some(place), Some(scored)) = (ranked.get_mut(request), scored) {
             *place = scored;
         }

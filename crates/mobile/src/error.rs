@@ -1,0 +1,65 @@
+use rewire::describe;
+use rewire::graph::Coded;
+use rewire::rank::{JsonError, RankError};
+use thiserror::Error;
+
+/// What went wrong. A `code` names the kind of error and stays the same from version to version; a `reason` is for people.
+#[derive(Clone, Debug, Error, PartialEq, Eq, uniffi::Error)]
+pub enum RewireError {
+    /// A model cannot be read, or there is no device as asked.
+    #[error("{reason}")]
+    Model {
+        /// The kind of error, such as `rank.read`.
+        code: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Requests do not fit the model.
+    #[error("{reason}")]
+    Request {
+        /// The kind of error: `rank.request`, or `request.text` for what is no JSON of a request.
+        code: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A run failed.
+    #[error("{reason}")]
+    Run {
+        /// The kind of error, such as `device.lost`.
+        code: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The token of the call was cancelled.
+    #[error("the ranking was cancelled")]
+    Cancelled,
+}
+
+impl RewireError {
+    /// A model that cannot be read or placed.
+    pub(crate) fn of_model(error: impl Into<RankError>) -> Self {
+        let error = error.into();
+        Self::Model { code: error.code().to_owned(), reason: describe(&error) }
+    }
+}
+
+/// What fails while requests are ranked.
+impl From<RankError> for RewireError {
+    fn from(error: RankError) -> Self {
+        let (code, reason) = (error.code().to_owned(), describe(&error));
+        match error {
+            RankError::Cancelled => Self::Cancelled,
+            RankError::Request(_) => Self::Request { code, reason },
+            _ => Self::Run { code, reason },
+        }
+    }
+}
+
+impl From<JsonError> for RewireError {
+    fn from(error: JsonError) -> Self {
+        match error {
+            JsonError::Request(error) => RankError::from(error).into(),
+            other => Self::Request { code: "request.text".to_owned(), reason: other.to_string() },
+        }
+    }
+}

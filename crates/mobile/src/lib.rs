@@ -1,0 +1,21 @@
+//! Ranking from Kotlin and Swift: `cargo xtask mobile` builds the library and writes the sources that call it, in which what is documented here is
+//! documented, too.
+//!
+//! Calls are coarse and block: a batch of requests goes in, as records or as lines of JSON, and columns come out. An app calls from a thread of
+//! its own for such work, and stops it by a [`CancellationToken`]. Any number of threads rank with one [`Ranker`] at the same time.
+
+mod cancellation;
+mod error;
+mod options;
+mod ranker;
+mod ranking;
+mod request;
+
+pub use cancellation::CancellationToken;
+pub use error::RewireError;
+pub use options::{Kernel, Options};
+pub use ranker::{Ranker, Schema};
+pub use ranking::Ranking;
+pub use request::Request;
+
+uniffi::setup_scaffolding!("rewire");

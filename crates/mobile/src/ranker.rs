@@ -1,0 +1,99 @@
+use crate::{CancellationToken, Options, Ranking, Request, RewireError};
+use rewire::package::Package;
+use rewire::rank::{self, Batch, Column, RankOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A model that is ready to rank, for any number of threads.
+#[derive(Debug, uniffi::Object)]
+pub struct Ranker(rank::Ranker);
+
+/// The features that requests have.
+#[derive(Clone, Debug, PartialEq, Eq, uniffi::Record)]
+pub struct Schema {
+    /// Of users, a value a request.
+    pub contextual: Vec<String>,
+    /// Of past events, a list a request.
+    pub history: Vec<String>,
+    /// Of candidates, a list a request.
+    pub candidates: Vec<String>,
+}
+
+#[uniffi::export]
+impl Ranker {
+    /// Loads a model: a package, or a folder with `config.json` and `model.safetensors`. Without options it runs on a hardware GPU where
+    /// there is one, and on the CPU otherwise. It blocks.
+    #[uniffi::constructor(default(options = None))]
+    pub fn load(path: String, options: Option<Options>) -> Result<Self, RewireError> {
+        let ranker = rank::Ranker::load(Path::new(&path), &given(options));
+        ranker.map(Self).map_err(RewireError::of_model)
+    }
+
+    /// Loads a package from memory, as `load` does from a file.
+    #[uniffi::constructor(default(options = None))]
+    pub fn from_bytes(bytes: Vec<u8>, options: Option<Options>) -> Result<Self, RewireError> {
+        let package = Package::parse(bytes).map_err(RewireError::of_model)?;
+        rank::Ranker::from_package(&package, &given(options)).map(Self).map_err(RewireError::of_model)
+    }
+
+    /// Names of the tasks, in the order of logits.
+    pub fn tasks(&self) -> Vec<String> {
+        self.0.tasks().iter().map(|task| task.name.clone()).collect()
+    }
+
+    /// Name of the GPU that it runs on, or `cpu`.
+    pub fn device(&self) -> String {
+        self.0.report().adapter.unwrap_or_else(|| "cpu".to_owned())
+    }
+
+    /// The features that requests have.
+    pub fn schema(&self) -> Schema {
+        let names = |columns: &[Column]| columns.iter().map(|column| column.name.clone()).collect();
+        let schema = self.0.schema();
+        Schema {
+            contextual: names(&schema.contextual),
+            history: names(&schema.history),
+            candidates: names(&schema.candidates),
+        }
+    }
+
+    /// Ranks the candidates of each request, until `token` is cancelled. Scores do not depend on what else is ranked with them. It blocks.
+    #[uniffi::method(default(token = None))]
+    pub fn rank(&self, requests: Vec<Request>, token: Option<Arc<CancellationToken>>) -> Result<Ranking, RewireError> {
+        let mut batch = self.0.batch();
+        for request in requests {
+            batch.push(&request.into()).map_err(rank::RankError::from)?;
+        }
+        self.ranking(&batch, token.as_deref())
+    }
+
+    /// As `rank`, of requests as JSON, one a line: `user`, the features of the user by their names, and lists by feature in `history` and
+    /// `candidates`.
+    #[uniffi::method(default(token = None))]
+    pub fn rank_json(&self, lines: String, token: Option<Arc<CancellationToken>>) -> Result<Ranking, RewireError> {
+        let mut batch = self.0.batch();
+        for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+            batch.push_json(line.as_bytes())?;
+        }
+        self.ranking(&batch, token.as_deref())
+    }
+
+    /// Frees the memory of runs that are not under way, when the system asks for some. The next ones take it anew.
+    pub fn trim(&self) {
+        self.0.trim();
+    }
+}
+
+impl Ranker {
+    fn ranking(&self, batch: &Batch, token: Option<&CancellationToken>) -> Result<Ranking, RewireError> {
+        let ranked = match token {
+            None => self.0.rank_batch(batch)?,
+            Some(token) => self.0.with_cancellation(&token.token).rank_batch(batch)?,
+        };
+        Ok(Ranking::of(ranked))
+    }
+}
+
+fn given(options: Option<Options>) -> RankOptions {
+    options.map(RankOptions::from).unwrap_or_default()
+}

@@ -1,0 +1,98 @@
+//! What Kotlin and Swift call. `cargo xtask reach kotlin swiftc` calls it from there.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use rewire_mobile::{CancellationToken, Kernel, Options, Ranker, Ranking, Request, RewireError};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+fn kept(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/packages").join(name).to_string_lossy().into_owned()
+}
+
+fn on_cpu() -> Option<Options> {
+    Some(Options { kernel: Kernel::Cpu, adapter: None, pipelines: None })
+}
+
+fn ranker() -> Ranker {
+    Ranker::load(kept("format-1.rewire"), on_cpu()).unwrap()
+}
+
+fn lists(lists: &[(&str, &[i64])]) -> HashMap<String, Vec<i64>> {
+    lists.iter().map(|(name, values)| ((*name).to_owned(), values.to_vec())).collect()
+}
+
+/// The second user of the package, who has done nothing.
+fn request() -> Request {
+    let history = ["item_id", "genre", "action", "watchtime", "timestamp"].map(|name| (name, &[][..]));
+    Request {
+        user: "u1".to_owned(),
+        contextual: [("age_bucket".to_owned(), 3), ("country".to_owned(), 0)].into(),
+        history: lists(&history),
+        candidates: lists(&[("item_id", &[24]), ("genre", &[0]), ("timestamp", &[1_738_040_000])]),
+    }
+}
+
+fn users() -> String {
+    std::fs::read_to_string(kept("users.jsonl")).unwrap()
+}
+
+#[test]
+fn records_and_json_are_ranked_alike() {
+    let ranker = ranker();
+    assert_eq!((ranker.tasks(), ranker.device()), (vec!["is_click".to_owned(), "is_like".to_owned()], "cpu".into()));
+    assert_eq!(ranker.schema().contextual, ["age_bucket", "country"]);
+    let one = ranker.rank(vec![request()], None).unwrap();
+    let Ranking { users: names, offsets, items, positions, scores, logits, dropped_events } = one.clone();
+    assert_eq!((names, offsets, items, positions), (vec!["u1".to_owned()], vec![0, 1], vec![24], vec![0]));
+    assert_eq!((scores.len(), dropped_events), (1, vec![0]));
+    assert!((logits[0] + 0.5783202).abs() < 1e-5 && (logits[1] + 0.19326858).abs() < 1e-5, "{logits:?}");
+    let text = users();
+    let line = text.lines().nth(1).unwrap();
+    assert_eq!(ranker.rank_json(format!("\n{line}\n\n"), None).unwrap(), one);
+    let bytes = std::fs::read(kept("format-1.rewire")).unwrap();
+    let of_bytes = Ranker::from_bytes(bytes, on_cpu()).unwrap();
+    assert_eq!(of_bytes.rank_json(text.clone(), None), ranker.rank_json(text, None));
+    ranker.trim();
+    assert!(ranker.rank(vec![], None).unwrap().users.is_empty());
+}
+
+#[test]
+fn errors_tell_what_was_wrong() {
+    let model = Ranker::load("/nowhere".to_owned(), on_cpu()).unwrap_err();
+    let RewireError::Model { code, reason } = &model else { panic!("{model:?}") };
+    assert!(code == "rank.read" && reason.contains("/nowhere") && model.to_string() == *reason, "{model:?}");
+    let bytes = Ranker::from_bytes(b"rewire".to_vec(), None).unwrap_err();
+    assert!(matches!(&bytes, RewireError::Model { code, .. } if code.starts_with("package.")), "{bytes:?}");
+    let absent =
+        Options { kernel: Kernel::Wgpu, adapter: Some("no such adapter".into()), pipelines: Some("/tmp".into()) };
+    let device = Ranker::load(kept("format-1.rewire"), Some(absent)).unwrap_err();
+    assert!(matches!(&device, RewireError::Model { reason, .. } if reason.contains("no such adapter")), "{device:?}");
+
+    let ranker = ranker();
+    let mut request = request();
+    request.contextual.remove("country");
+    let unknown = users().replace("[0, 23, 6]", "[0, 99999, 6]");
+    for (fault, what) in [
+        (ranker.rank(vec![request], None), "user `u1`: `country` is missing"),
+        (ranker.rank_json(unknown, None), "user `u0`: `candidates.item_id[1]` is 99999"),
+    ] {
+        let fault = fault.unwrap_err();
+        let RewireError::Request { code, reason } = &fault else { panic!("{fault:?}") };
+        assert!(code == "rank.request" && reason.contains(what), "{fault:?}");
+    }
+    let text = ranker.rank_json("{}".to_owned(), None).unwrap_err();
+    assert!(matches!(&text, RewireError::Request { code, .. } if code == "request.text"), "{text:?}");
+}
+
+#[test]
+fn a_token_ends_what_was_given_it() {
+    let (ranker, token) = (ranker(), Arc::new(CancellationToken::new()));
+    let expected = ranker.rank(vec![request()], None);
+    assert_eq!(ranker.rank(vec![request()], Some(token.clone())), expected);
+    token.cancel();
+    assert!(token.is_cancelled());
+    assert_eq!(ranker.rank(vec![request()], Some(token.clone())), Err(RewireError::Cancelled));
+    assert_eq!(ranker.rank_json(users(), Some(token)), Err(RewireError::Cancelled));
+    assert_eq!(ranker.rank(vec![request()], None), expected);
+}

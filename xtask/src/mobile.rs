@@ -1,0 +1,48 @@
+//! The library for Kotlin and Swift in a folder of its own.
+
+use crate::shell::{cargo, root, run as run_command};
+use std::io;
+use std::path::Path;
+
+/// Builds it, for this machine or for another target, and lays libraries and the sources that call them into a folder.
+pub(crate) fn run(folder: &Path, target: Option<&str>) -> Result<(), String> {
+    let kinds: &[&str] = match target {
+        // An app for iOS is linked as one.
+        Some(target) if target.contains("-apple-ios") => &["staticlib"],
+        _ => &["staticlib", "cdylib"],
+    };
+    let mut built = root().join("target");
+    let mut libraries = folder.join("lib");
+    let mut of_target = vec![];
+    if let Some(target) = target {
+        built.push(target);
+        libraries.push(target);
+        of_target.extend(["--target", target]);
+    }
+    // Crates are optimised as one only where one kind of library is built at a time.
+    for kind in kinds {
+        let library = ["rustc", "--profile", "small", "-p", "rewire-mobile", "--lib", "--crate-type", kind];
+        run_command(cargo(&[&library, &of_target[..]].concat()))?;
+    }
+    built.push("small");
+    place(&built, &libraries).map_err(|error| format!("cannot write to {}: {error}", libraries.display()))?;
+    write_sources(&built.join("librewire_mobile.a"), folder)
+}
+
+fn place(built: &Path, libraries: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(libraries)?;
+    for name in ["librewire_mobile.a", "librewire_mobile.so", "librewire_mobile.dylib"] {
+        let from = built.join(name);
+        if from.exists() {
+            std::fs::copy(from, libraries.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the Kotlin and Swift that call a library. What does is no member of the workspace, as nothing else needs it.
+pub(crate) fn write_sources(library: &Path, folder: &Path) -> Result<(), String> {
+    let mut command = cargo(&["run", "--quiet", "--manifest-path", "xtask/uniffi-bindgen/Cargo.toml"]);
+    command.args(["--target-dir", "target/uniffi-bindgen", "--"]).arg(library).arg(folder);
+    run_command(command)
+}
