@@ -1,0 +1,5 @@
+//! Functions element by element.
+
+mod expressions;
+mod integers;
+mod time_buckets;

@@ -1,0 +1,8 @@
+//! Sums and folds of every kind.
+
+mod bags;
+mod folds;
+mod pairs;
+mod partial_sums;
+mod products;
+mod sums;
