@@ -4,7 +4,7 @@
 // Operands are f16, sums {{ sum }}. A workgroup computes TILE_M x TILE_N elements, each of its {{ subgroup_rows }} x {{ subgroup_columns }}
 // subgroups {{ matrices_m }} x {{ matrices_n }} matrices of SIZE x SIZE. TILE_K steps of k are staged in workgroup memory at a time; the
 // {{ sets }} stages after that are on their way, in registers. Results reach finish through {{ stage_matrices }} matrices of workgroup memory a subgroup; what it
-// reads is loaded {{ rounds_ahead }} rounds of them ahead.
+// reads is loaded {{ rounds_ahead }} rounds of them ahead{{ ", and halves of each result's own during the last stages, in the registers of those that do not follow" if streamed }}.
 // The sum runs over k in order, SIZE steps at a time, whatever the tile.
 // Statistics of a row of left are combined by four threads a row before the product.
 
@@ -78,6 +78,25 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
         let m = m0 + i32(subgroup_m + {{ round[0] * size }}u + row);
         let n = n0 + i32(subgroup_n + {{ round[1] * size }}u + column * 4u);
 {% endmacro %}
+{# The register of an invocation's group of four results: those of the stages on their way, one after the other. #}
+{% macro register(number) %}
+{%- set of_set = left.items + right.items %}
+{%- set at = number % of_set %}
+{{- ("left" if at < left.items else "right") ~ number // of_set ~ "_" ~ (at if at < left.items else at - left.items) -}}
+{% endmacro %}
+{% macro load_streamed(set) %}
+{% for round in rounds %}
+{% set at = loop.index0 %}
+{% for n in range(stage_items) %}
+{% if (at * stage_items + n) // (left.items + right.items) == set %}
+        {
+{{ item(n, round) -}}
+            {{ register(at * stage_items + n) }} = streamed({{ batch }}min(m, rows - 1), min(n, (columns - 1) & -4));
+        }
+{% endif %}
+{% endfor %}
+{% endfor %}
+{% endmacro %}
 {% macro load_ahead(round, place) %}
 {% for n in range(stage_items) %}
     {
@@ -129,7 +148,10 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
             let next = k0 + {{ (sets + set) * tile_k }};
 {{ fetch("left", left, set) -}}
 {{ fetch("right", right, set) -}}
-        }
+        }{% if streamed %} else {
+{{ load_streamed(set) -}}
+        }{% endif %}
+
         workgroupBarrier();
 {% for step in range(0, tile_k, size) %}
 {% for i in range(matrices_m) %}
@@ -178,7 +200,7 @@ var<workgroup> stage: array<vec4<{{ sum }}>, {{ stage_length }}>;
     {
 {{ item(n, round) -}}
         if (row < {{ size }}u && m < rows && n < columns) {
-            finish({{ batch }}m, n, {{ staged }}{{ ", loaded" ~ at ~ "_" ~ n if rounds_ahead }});
+            finish({{ batch }}m, n, {{ staged }}{{ ", loaded" ~ at ~ "_" ~ n if rounds_ahead }}{{ ", " ~ register(at * stage_items + n) if streamed }});
         }
     }
 {% endfor %}

@@ -108,30 +108,57 @@ pub(super) fn finish(module: &mut Module, four: &Four, sum: u8, outputs: &[Outpu
     Ok(function("finish", four.coords, ", sum: vec4<f32>", "", &code.take()))
 }
 
-/// Hooks that write four results, and what of it they read of floats, loaded before the results are there.
-pub(super) struct AheadOfResults {
-    /// `ahead`, which loads, and `finish`, which writes.
-    pub hooks: String,
-    /// Every result has something of its own to load.
-    pub is_streamed: bool,
+/// What of floats the hook that writes four results reads by an argument that was loaded before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// None.
+    Nothing,
+    /// What several results share.
+    Shared,
+    /// Something of each result's own.
+    Streamed,
 }
 
-/// The hook that writes four results, and before it one that loads what it reads of floats, `ahead`, so that the loads of
-/// several results run together. `None` where it reads none.
+/// Four halves of each result's own in memory that the hook which writes results reads.
+pub(super) struct Streamed {
+    id: ExprId,
+    /// `streamed`, which loads them.
+    pub hook: String,
+}
+
+/// The first halves of each result's own that what is written reads, if it reads any.
+pub(super) fn streamed(module: &mut Module, four: &Four, outputs: &[Output]) -> Result<Option<Streamed>, EmitError> {
+    let results = four.coords.iter().fold(0, |bits, (axis, _)| bits | 1u32 << axis);
+    let dag = &module.body.dag;
+    let mut code = four.code(module, &[]);
+    let is_own = |id: &ExprId| dag.coords(*id) & results == results && dag.values(*id) == 0;
+    let is_load = |id: &ExprId| matches!(dag.expr(*id), Expr::Load { .. });
+    let mut required = module.required(&everywhere(outputs)).into_iter().filter(is_load);
+    let Some(id) = required.find(|id| is_own(id) && code.are_halves(module, *id)) else { return Ok(None) };
+    let value = code.halves(module, id)?;
+    code.line(&format!("return {value};"));
+    Ok(Some(Streamed { id, hook: function("streamed", four.coords, "", "vec4<f16>", &code.take()) }))
+}
+
+/// The hook that writes four results, `finish`, and before it one that loads what it reads of floats, `ahead`, so that the loads of
+/// several results run together. What is `streamed` the former takes as its last argument.
 pub(super) fn finish_ahead(
     module: &mut Module,
     four: &Four,
     sum: u8,
     outputs: &[Output],
-) -> Result<Option<AheadOfResults>, EmitError> {
+    streamed: Option<&Streamed>,
+) -> Result<(String, Ahead), EmitError> {
     let roots = everywhere(outputs);
     let dag = &module.body.dag;
-    let reads =
-        |id: ExprId| matches!(dag.expr(id), Expr::Load { .. }) && dag.scalar(id) == Scalar::F32 && dag.values(id) == 0;
+    let reads = |id: ExprId| {
+        let is_float = matches!(dag.expr(id), Expr::Load { .. }) && dag.scalar(id) == Scalar::F32;
+        is_float && dag.values(id) == 0 && streamed.is_none_or(|streamed| streamed.id != id)
+    };
     let results = four.coords.iter().fold(0, |bits, (axis, _)| bits | 1u32 << axis);
     let mut loads = four.code(module, &[]);
     let mut code = four.code(module, &[(sum, Emitted::Vector("sum".to_owned()))]);
-    let (mut members, mut values, mut is_streamed) = (vec![], vec![], false);
+    let (mut members, mut values, mut ahead) = (vec![], vec![], Ahead::Nothing);
     for id in module.required(&roots).into_iter().filter(|&id| reads(id)) {
         let place = format!("loaded.v{}", id.0);
         let (loaded, ty, value) = match loads.eval_one(module, id)? {
@@ -139,20 +166,29 @@ pub(super) fn finish_ahead(
             Emitted::Uniform(name) => (name, "f32", Emitted::Uniform(place)),
             _ => continue,
         };
-        is_streamed |= dag.coords(id) & results == results;
+        if ahead != Ahead::Streamed {
+            ahead = if dag.coords(id) & results == results { Ahead::Streamed } else { Ahead::Shared };
+        }
         members.push(format!("    v{}: {ty},\n", id.0));
         values.push(loaded);
         code.learn(id, value);
     }
-    if members.is_empty() {
-        return Ok(None);
+    let (mut text, mut more) = (String::new(), ", sum: vec4<f32>".to_owned());
+    if ahead != Ahead::Nothing {
+        loads.line(&format!("return Ahead({});", values.join(", ")));
+        text += &format!("struct Ahead {{\n{}}}\n\n", members.concat());
+        text += &function("ahead", four.coords, "", "Ahead", &loads.take());
+        more += ", loaded: Ahead";
     }
-    loads.line(&format!("return Ahead({});", values.join(", ")));
+    if let Some(streamed) = streamed {
+        let name = module.name();
+        code.line(&format!("let {name} = vec4<f32>(streamed);"));
+        code.learn(streamed.id, Emitted::Vector(name));
+        more += ", streamed: vec4<f16>";
+        text += &streamed.hook;
+    }
     store_all_four(&mut code, module, (four.axis, four.name(), four.extent), outputs)?;
-    let text = format!("struct Ahead {{\n{}}}\n\n", members.concat());
-    let ahead = function("ahead", four.coords, "", "Ahead", &loads.take());
-    let finish = function("finish", four.coords, ", sum: vec4<f32>, loaded: Ahead", "", &code.take());
-    Ok(Some(AheadOfResults { hooks: text + &ahead + &finish, is_streamed }))
+    Ok((text + &function("finish", four.coords, &more, "", &code.take()), ahead))
 }
 
 /// Errors where an expression is no float.

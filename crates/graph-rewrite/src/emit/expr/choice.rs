@@ -55,7 +55,7 @@ impl Code {
 
     /// True if an expression is four neighbouring halves in memory, or one of several such by a condition that is the same
     /// for all four.
-    fn are_halves(&self, module: &Module, root: ExprId) -> bool {
+    pub fn are_halves(&self, module: &Module, root: ExprId) -> bool {
         match module.body.dag.expr(root) {
             Expr::Load { operand, index } => {
                 module.has_halves(*operand)

@@ -1,5 +1,5 @@
 use super::{Parts, lies_along, place, result_coords, suits};
-use crate::emit::hook::{Element, Four, finish, finish_ahead};
+use crate::emit::hook::{Ahead, Element, Four, finish_ahead, streamed};
 use crate::emit::module::Module;
 use crate::emit::template::{Main, Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
@@ -110,6 +110,17 @@ impl CooperativeMatmulTile {
         (0..self.matrices.0).flat_map(|row| columns.clone().map(move |column| vec![row, column])).collect()
     }
 
+    /// Groups of four results of a round that an invocation writes.
+    fn stage_items(&self) -> u32 {
+        (self.size * self.size * self.stage_matrices / 4).div_ceil(self.subgroup)
+    }
+
+    /// True if the registers of the stages on their way hold as many halves as an invocation has results.
+    fn holds_results(&self) -> bool {
+        let staged = self.sets * self.depth * (self.rows() + self.columns()) / (4 * self.threads());
+        self.rounds().len() as u32 * self.stage_items() <= staged
+    }
+
     fn stage_pitch(&self) -> u32 {
         (self.stage_matrices * self.size + 4) / 4
     }
@@ -163,20 +174,18 @@ pub(super) fn emit(
 ) -> Result<ParsedKernel, EmitError> {
     let mut parts = Parts::new(kernel, &mut module, [Element::Half; 2])?;
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: kernel.n };
-    let (sum, outputs) = (kernel.sum(), &kernel.nest.outputs);
-    let ahead = finish_ahead(&mut module, &result, sum, outputs)?;
-    let rounds_ahead = match &ahead {
-        Some(ahead) if ahead.is_streamed => STREAMED_ROUNDS.min(tile.rounds().len()),
-        Some(_) => 1,
-        None => 0,
-    };
-    parts.hooks += &match ahead {
-        Some(ahead) => ahead.hooks,
-        None => finish(&mut module, &result, sum, outputs)?,
-    };
-    let (body, grid, tile_lists) = place(kernel, (tile.rows(), tile.columns()), &mut module)?;
+    let outputs = &kernel.nest.outputs;
     let depth = kernel.k.dense().and_then(Dim::as_const);
     let ragged = depth.is_none_or(|k| !k.is_multiple_of((tile.depth * tile.sets) as usize));
+    let streamed = if ragged || !tile.holds_results() { None } else { streamed(&mut module, &result, outputs)? };
+    let (hooks, ahead) = finish_ahead(&mut module, &result, kernel.sum(), outputs, streamed.as_ref())?;
+    parts.hooks += &hooks;
+    let rounds_ahead = match ahead {
+        Ahead::Nothing => 0,
+        Ahead::Shared => 1,
+        Ahead::Streamed => STREAMED_ROUNDS.min(tile.rounds().len()),
+    };
+    let (body, grid, tile_lists) = place(kernel, (tile.rows(), tile.columns()), &mut module)?;
     parts.variables.extend([
         ("stats", parts.stats.into()),
         ("size", tile.size.into()),
@@ -194,10 +203,11 @@ pub(super) fn emit(
         ("left", tile.staged(tile.along_depth.0, tile.rows())),
         ("right", tile.staged(tile.along_depth.1, tile.columns())),
         ("rounds_ahead", rounds_ahead.into()),
+        ("streamed", streamed.is_some().into()),
         ("sum", tile.sum.name().into()),
         ("rounds", tile.rounds().into()),
         ("stage_matrices", tile.stage_matrices.into()),
-        ("stage_items", (tile.size * tile.size * tile.stage_matrices / 4).div_ceil(tile.subgroup).into()),
+        ("stage_items", tile.stage_items().into()),
         ("stage_pitch", tile.stage_pitch().into()),
         ("stage_length", tile.stage_length().into()),
     ]);
