@@ -75,7 +75,9 @@ pub(super) fn test_swift() -> Result<(), String> {
 
 pub(super) fn missing_of_swiftc() -> Option<String> {
     let has_swift = succeeds("swiftc", &["--version"]);
-    (!has_swift).then(|| "Swift's compiler: of swift.org, or of Debian 13 by `apt-get install swiftlang`".to_owned())
+    (!has_swift).then(|| {
+        "Swift's compiler, `swiftc`: swift.org has it, and Debian unstable in the package `swiftlang`".to_owned()
+    })
 }
 
 /// Swift calls every function of the library, and so does the program of the README.
