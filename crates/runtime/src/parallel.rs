@@ -1,13 +1,10 @@
-//! Work side by side: on the threads of the current rayon pool, or without the feature `parallel` one after the other.
+//! Work side by side: on the threads of the current rayon pool, kernels on as many threads of this crate's own, or without the feature
+//! `parallel` one after the other.
 #![cfg_attr(any(not(feature = "cpu"), target_arch = "wasm32"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "parallel")]
 mod way {
     use rayon::prelude::*;
-
-    pub(crate) fn threads() -> usize {
-        rayon::current_num_threads()
-    }
 
     pub(crate) fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
         rayon::join(a, b)
@@ -17,7 +14,7 @@ mod way {
         items.into_par_iter().map(each).collect()
     }
 
-    pub(crate) use super::region::with_helpers;
+    pub(crate) use super::region::{Member, threads, with_helpers};
 
     pub(crate) fn later(work: impl FnOnce() + Send + 'static) {
         rayon::spawn(work);
@@ -30,6 +27,8 @@ mod way {
 
 #[cfg(not(feature = "parallel"))]
 mod way {
+    use std::marker::PhantomData;
+
     pub(crate) fn threads() -> usize {
         1
     }
@@ -42,8 +41,15 @@ mod way {
         items.into_iter().map(each).collect()
     }
 
-    pub(crate) fn with_helpers(_: usize, work: impl Fn()) {
-        work();
+    /// The one thread that there is.
+    pub(crate) struct Member<'r>(PhantomData<&'r ()>);
+
+    impl Member<'_> {
+        pub(crate) fn begin_task(&self) {}
+    }
+
+    pub(crate) fn with_helpers(_: usize, work: impl Fn(&Member<'_>)) {
+        work(&Member(PhantomData));
     }
 
     pub(crate) fn later(work: impl FnOnce()) {
@@ -56,6 +62,10 @@ mod way {
 }
 
 #[cfg(feature = "parallel")]
+mod helpers;
+#[cfg(feature = "parallel")]
+mod place;
+#[cfg(feature = "parallel")]
 mod region;
 
-pub(crate) use way::{join, later, map, on_each_thread, threads, with_helpers};
+pub(crate) use way::{Member, join, later, map, on_each_thread, threads, with_helpers};

@@ -1,4 +1,4 @@
-//! Kernels on the CPU: multi-threaded on the current rayon pool, vectorised, jagged, fused like on a GPU.
+//! Kernels on the CPU: on as many threads as the current rayon pool has, vectorised, jagged, fused like on a GPU.
 //!
 //! A result depends neither on the number of threads nor on who shares the batch.
 
@@ -57,6 +57,7 @@ pub use error::CpuError;
 pub use memory::Memory;
 pub(crate) use memory::padded_bytes;
 pub use operand::Operand;
+pub(crate) use tasks::for_each;
 
 use operand::Env;
 use rewire_graph::Symbol;
@@ -75,7 +76,7 @@ pub struct Compiled {
 
 /// A kernel as its schedule runs it.
 trait Scheduled: Debug + Send + Sync {
-    /// Runs it on the current rayon pool.
+    /// Runs it on as many threads as the current rayon pool has.
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError>;
 }
 
@@ -108,7 +109,7 @@ impl Compiled {
         Ok(Self { computation: computation.clone(), compiled })
     }
 
-    /// Runs the kernel on the current rayon pool.
+    /// Runs the kernel on as many threads as the current rayon pool has.
     ///
     /// `operands` are in the order of the body's operands, `outputs` are the tensors that
     /// [`Output::target`](rewire_graph_rewrite::plan::Output::target) counts, allocated with their shapes;

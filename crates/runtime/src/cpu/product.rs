@@ -3,6 +3,7 @@
 use super::arch::Arch;
 use super::error::CpuError;
 use super::scratch::{room, zeros};
+use super::stream::prefetch;
 use super::tasks;
 use gemm_common::Parallelism;
 use rewire_graph::DType;
@@ -240,6 +241,7 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     let block = matrix.part((0, first), (matrix.rows, columns));
     if block.column_stride == 1 {
         for (line, source) in panel.chunks_exact_mut(width).zip(block.data.chunks(block.row_stride.max(1))) {
+            prefetch(source.get(..columns).unwrap_or(&[]), AHEAD * block.row_stride);
             let (values, zeros) = line.split_at_mut(columns);
             values.iter_mut().zip(source).for_each(|(to, &from)| *to = from);
             zeros.fill(0.0);
@@ -252,6 +254,9 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     for first in (0..columns).step_by(SIDE) {
         let from = block.part((0, first), (block.rows, SIDE));
         let squares = if from.row_stride == 1 && from.columns == SIDE { from.rows / SIDE } else { 0 };
+        for column in from.data.chunks(from.column_stride.max(1)).take(SIDE) {
+            prefetch(column.get(..squares * SIDE).unwrap_or(&[]), AHEAD * from.column_stride);
+        }
         for (n, lines) in panel.chunks_exact_mut(SIDE * width).enumerate().take(squares) {
             transpose(lines, width, first, from.part((n * SIDE, 0), (SIDE, SIDE)));
         }
@@ -263,6 +268,8 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     }
 }
 
+/// Lines that are asked for ahead of the one that is copied: where lines are far apart, the processor does not do so by itself.
+const AHEAD: usize = 8;
 /// Rows and columns that are exchanged at once.
 const SIDE: usize = 4;
 

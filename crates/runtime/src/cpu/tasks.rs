@@ -1,23 +1,25 @@
 use super::error::CpuError;
 use super::memory::Memory;
 use super::store::{Blocks, Store, Target, deal};
-use crate::parallel::{threads, with_helpers};
+use crate::parallel::{Member, threads, with_helpers};
 use std::sync::{Mutex, OnceLock};
 
-/// Runs tasks on this thread and the current pool, started in order, with one `state` a thread. After an error no more are
-/// started.
-pub(super) fn for_each<T: Send, S>(
+/// Runs tasks on this thread and on helpers, as many together as the current rayon pool has threads, started in order, with one
+/// `state` a thread. After an error no more are started.
+pub(crate) fn for_each<T: Send, S>(
     tasks: Vec<T>,
     state: impl Fn() -> S + Sync,
     run: impl Fn(&mut S, T) -> Result<(), CpuError> + Sync,
 ) -> Result<(), CpuError> {
     let workers = threads().min(tasks.len());
     let (queue, failure) = (Mutex::new(tasks.into_iter()), OnceLock::new());
-    let work = || {
+    let work = |member: &Member<'_>| {
         let mut own = None;
-        while failure.get().is_none()
-            && let Some(task) = queue.lock().ok().and_then(|mut queue| queue.next())
-        {
+        loop {
+            member.begin_task();
+            let task =
+                if failure.get().is_none() { queue.lock().ok().and_then(|mut queue| queue.next()) } else { None };
+            let Some(task) = task else { break };
             if let Err(error) = run(own.get_or_insert_with(&state), task) {
                 // One of several errors is enough.
                 drop(failure.set(error));

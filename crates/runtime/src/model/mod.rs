@@ -19,6 +19,7 @@ mod tables;
 mod update;
 mod validate;
 mod warm_up;
+mod waves;
 
 pub use load::{GivenKernels, ModelOptions};
 pub use named::Parameters;

@@ -1,3 +1,4 @@
+use super::waves::waves;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Lifetime, Plan, SlotPlan};
 use std::ops::Range;
 
@@ -13,6 +14,8 @@ pub(crate) enum Site {
 pub(crate) struct Segment {
     pub site: Site,
     pub steps: Range<usize>,
+    /// The steps in the order that the CPU runs them in, those together that may run side by side.
+    pub waves: Vec<Vec<usize>>,
     /// What must come to the site before the segment: inputs of the run, and results of the other site.
     pub fetches: Vec<BufferId>,
     /// What a GPU segment hands to later CPU segments.
@@ -40,7 +43,7 @@ pub(crate) struct Placement {
     pub cpu: Homes,
 }
 
-/// First and last step at which each tensor is in memory, by site and buffer.
+/// First and last time at which each tensor is in memory, by site and buffer; a step takes one unit of it.
 struct Uses {
     gpu: Vec<Option<(usize, usize)>>,
     cpu: Vec<Option<(usize, usize)>>,
@@ -54,10 +57,10 @@ impl Uses {
         }
     }
 
-    fn touch(&mut self, site: Site, id: BufferId, step: usize) {
+    fn touch(&mut self, site: Site, id: BufferId, (first, last): (usize, usize)) {
         if let Some(span) = self.of(site).get_mut(id.0 as usize) {
-            let (first, last) = span.unwrap_or((step, step));
-            *span = Some((first.min(step), last.max(step)));
+            let known = span.unwrap_or((first, last));
+            *span = Some((known.0.min(first), known.1.max(last)));
         }
     }
 }
@@ -82,12 +85,13 @@ impl Holder {
 impl Placement {
     /// Cuts the steps of a valid plan into segments; `sites` has an entry a step.
     pub fn new(plan: &Plan, sites: &[Site]) -> Self {
-        let mut segments = segments(sites);
+        let mut segments = segments(plan, sites);
         let mut uses = Uses { gpu: vec![None; plan.buffers.len()], cpu: vec![None; plan.buffers.len()] };
         let mut holders = vec![Holder::default(); plan.buffers.len()];
+        let times = times(&segments);
         for at in 0..segments.len() {
             for step in segments[at].steps.clone() {
-                move_operands(plan, &mut segments, at, step, &mut holders, &mut uses);
+                move_operands(plan, &mut segments, at, (step, times[step]), &mut holders, &mut uses);
             }
         }
         for output in &plan.outputs {
@@ -97,13 +101,13 @@ impl Placement {
             if !segment.results.contains(&id) {
                 segment.results.push(id);
             }
-            uses.touch(segment.site, id, segment.steps.end - 1);
+            uses.touch(segment.site, id, (segment.steps.end - 1, segment.steps.end - 1));
         }
         Self { gpu: homes(plan, &uses.gpu), cpu: homes(plan, &uses.cpu), segments }
     }
 }
 
-fn segments(sites: &[Site]) -> Vec<Segment> {
+fn segments(plan: &Plan, sites: &[Site]) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     for (step, &site) in sites.iter().enumerate() {
         match segments.last_mut() {
@@ -111,21 +115,40 @@ fn segments(sites: &[Site]) -> Vec<Segment> {
             _ => segments.push(Segment {
                 site,
                 steps: step..step + 1,
+                waves: vec![],
                 fetches: vec![],
                 downloads: vec![],
                 results: vec![],
             }),
         }
     }
+    for segment in &mut segments {
+        segment.waves = match segment.site {
+            Site::Gpu => segment.steps.clone().map(|step| vec![step]).collect(),
+            Site::Cpu => waves(plan, segment.steps.clone()),
+        };
+    }
     segments
 }
 
-/// Records what step `step` of segment `at` uses, and the moves that this takes.
+/// By step, the first and last time at which its wave runs.
+fn times(segments: &[Segment]) -> Vec<(usize, usize)> {
+    let mut times = vec![(0, 0); segments.last().map_or(0, |segment| segment.steps.end)];
+    let mut first = 0;
+    for wave in segments.iter().flat_map(|segment| &segment.waves) {
+        let last = first + wave.len() - 1;
+        wave.iter().for_each(|&step| times[step] = (first, last));
+        first = last + 1;
+    }
+    times
+}
+
+/// Records what a step of segment `at` uses, and the moves that this takes.
 fn move_operands(
     plan: &Plan,
     segments: &mut [Segment],
     at: usize,
-    step: usize,
+    (step, time): (usize, (usize, usize)),
     holders: &mut [Holder],
     uses: &mut Uses,
 ) {
@@ -138,24 +161,25 @@ fn move_operands(
     let rewritten = |id: &BufferId| plan.is_state(*id) || holders[id.0 as usize].writer.is_some();
     let rewritten = plan.steps[step].writes.iter().copied().filter(rewritten);
     for id in reads.chain(rewritten).collect::<Vec<_>>() {
-        uses.touch(site, id, step);
+        uses.touch(site, id, time);
         let holder = &mut holders[id.0 as usize];
         let resident = plan.buffers[id.0 as usize].source.is_resident();
         if resident || std::mem::replace(holder.holds(site), true) {
             continue;
         }
-        uses.touch(site, id, start);
+        uses.touch(site, id, (start, start));
         segments[at].fetches.push(id);
         let Some(writer) = holder.writer else { continue };
         let end = segments[writer].steps.end - 1;
-        uses.touch(Site::Gpu, id, if site == Site::Gpu { start } else { end });
-        uses.touch(Site::Cpu, id, if site == Site::Gpu { start } else { end });
+        let moved = if site == Site::Gpu { start } else { end };
+        uses.touch(Site::Gpu, id, (moved, moved));
+        uses.touch(Site::Cpu, id, (moved, moved));
         if site == Site::Cpu {
             segments[writer].downloads.push(id);
         }
     }
     for &id in &plan.steps[step].writes {
-        uses.touch(site, id, step);
+        uses.touch(site, id, time);
         holders[id.0 as usize] = Holder { gpu: site == Site::Gpu, cpu: site == Site::Cpu, writer: Some(at) };
     }
 }

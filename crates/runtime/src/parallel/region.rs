@@ -1,74 +1,172 @@
-//! Work that the caller shares with threads that come in time.
+//! Work that the caller shares with helpers that come in time.
 
+use super::helpers::{invite, withdraw};
+use super::place::{Seat, processor};
 use std::any::Any;
+use std::cell::Cell;
+use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Work that helpers may join as long as it is open.
-struct Region {
-    work: &'static (dyn Fn() + Sync),
-    /// Helpers that are at work, and [`CLOSED`] where no helper comes in any more.
-    helpers: AtomicUsize,
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
+pub(super) struct Region {
+    work: &'static (dyn Fn(&Member<'_>) + Sync),
+    crew: Mutex<Crew>,
+    /// Helpers at work.
+    at_work: AtomicUsize,
     left: Condvar,
+    /// Threads that may work at once for the caller.
+    threads: usize,
+    /// Where the caller was when it began its latest task.
+    processor: AtomicUsize,
 }
 
-const CLOSED: usize = 1 << (usize::BITS - 1);
+struct Crew {
+    is_open: bool,
+    /// Of the helpers at work.
+    seats: Vec<Arc<Seat>>,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+/// A thread that takes part in some work.
+pub(crate) struct Member<'r> {
+    role: Role<'r>,
+    /// When the latest task began, or the helper was moved.
+    latest: Cell<Option<Instant>>,
+    longest: Cell<Duration>,
+}
+
+enum Role<'r> {
+    Alone,
+    Caller(&'r Region),
+    Helper(&'r Region, &'r Seat),
+}
+
+thread_local! {
+    /// On a helper, the threads that may work at once for its latest caller.
+    static THREADS: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Threads that may work at once for the caller: as many as its rayon pool has.
+pub(crate) fn threads() -> usize {
+    THREADS.get().unwrap_or_else(rayon::current_num_threads)
+}
+
 /// How long the last helpers are waited for without sleep: it takes about as long to wake up.
-const AWAKE: Duration = Duration::from_micros(100);
+const AWAKE: Duration = Duration::from_micros(50);
+/// How long a caller waits until it brings a helper to its processor, at least; it is twice as long as the caller's longest task.
+const PATIENCE: Duration = Duration::from_micros(100);
+/// How long a helper stays where it is, at least.
+const STAY: Duration = Duration::from_millis(1);
+
+impl<'r> Member<'r> {
+    fn new(role: Role<'r>) -> Self {
+        Self { role, latest: Cell::new(None), longest: Cell::new(Duration::ZERO) }
+    }
+
+    /// To be called before each task. A helper on the processor of the caller goes to another one.
+    pub(crate) fn begin_task(&self) {
+        match self.role {
+            Role::Alone => {}
+            Role::Caller(region) => {
+                region.processor.store(processor(), Ordering::Relaxed);
+                let now = Instant::now();
+                if let Some(begun) = self.latest.replace(Some(now)) {
+                    self.longest.set(self.longest.get().max(now - begun));
+                }
+            }
+            Role::Helper(region, seat) => {
+                let here = processor();
+                if here == region.processor.load(Ordering::Relaxed)
+                    && self.latest.get().is_none_or(|moved| moved.elapsed() > STAY)
+                {
+                    seat.leave(here);
+                    self.latest.set(Some(Instant::now()));
+                }
+            }
+        }
+    }
+}
 
 impl Region {
+    fn lock(&self) -> MutexGuard<'_, Crew> {
+        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does a helper's part, if the region is open.
-    fn join(&self) {
-        let enter = |helpers| (helpers & CLOSED == 0).then_some(helpers + 1);
-        if self.helpers.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_err() {
+    pub(super) fn join(&self, seat: &Arc<Seat>) {
+        let mut crew = self.lock();
+        if !crew.is_open {
             return;
         }
-        let failed = catch_unwind(AssertUnwindSafe(self.work)).err();
+        crew.seats.push(seat.clone());
+        self.at_work.store(crew.seats.len(), Ordering::Relaxed);
+        drop(crew);
+        THREADS.set(Some(self.threads));
+        let member = Member::new(Role::Helper(self, seat));
+        let failed = catch_unwind(AssertUnwindSafe(|| (self.work)(&member))).err();
+        let mut crew = self.lock();
+        crew.seats.retain(|other| !Arc::ptr_eq(other, seat));
         if failed.is_some() {
-            *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+            crew.panic = failed;
         }
-        if self.helpers.fetch_sub(1, Ordering::AcqRel) == CLOSED + 1 {
-            drop(self.panic.lock());
+        self.at_work.store(crew.seats.len(), Ordering::Release);
+        if !crew.is_open {
             self.left.notify_all();
         }
     }
 
-    /// Lets no more helpers in and waits for those that are at work.
-    fn close(&self) -> Option<Box<dyn Any + Send>> {
-        self.helpers.fetch_or(CLOSED, Ordering::AcqRel);
-        let is_left = || self.helpers.load(Ordering::Acquire) == CLOSED;
+    /// Lets no more helpers in and waits for those that are at work. One that takes longer than `patience` waits for its processor,
+    /// most likely, and gets this one.
+    fn close(self: &Arc<Self>, patience: Duration) -> Option<Box<dyn Any + Send>> {
+        withdraw(self);
+        self.lock().is_open = false;
         let begun = Instant::now();
-        while !is_left() && begun.elapsed() < AWAKE {
-            std::thread::yield_now();
+        while self.at_work.load(Ordering::Acquire) > 0 && begun.elapsed() < AWAKE {
+            spin_loop();
         }
-        let mut panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
-        while !is_left() {
-            panic = self.left.wait(panic).unwrap_or_else(PoisonError::into_inner);
+        let mut crew = self.lock();
+        while let Some(seat) = crew.seats.first().cloned() {
+            if let Some(rest) = patience.checked_sub(begun.elapsed()) {
+                crew = self.left.wait_timeout(crew, rest).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let _kept = seat.bring(processor());
+            while crew.seats.iter().any(|other| Arc::ptr_eq(other, &seat)) {
+                crew = self.left.wait(crew).unwrap_or_else(PoisonError::into_inner);
+            }
         }
-        panic.take()
+        crew.panic.take()
     }
 }
 
-/// Does `work` on this thread, and on up to `helpers` threads of the current pool that are free before this one is done:
-/// nobody waits for a thread that has not begun.
-pub(crate) fn with_helpers(helpers: usize, work: impl Fn() + Sync) {
+/// Does `work` on this thread, and on up to `helpers` others that are free before this one is done: nobody waits for a thread
+/// that has not begun.
+pub(crate) fn with_helpers(helpers: usize, work: impl Fn(&Member<'_>) + Sync) {
     if helpers == 0 {
-        return work();
+        return work(&Member::new(Role::Alone));
     }
-    let borrowed: &(dyn Fn() + Sync) = &work;
+    let borrowed: &(dyn Fn(&Member<'_>) + Sync) = &work;
     // SAFETY: only the lifetime changes. Helpers call the work only between coming in and going out, none comes in once the
     // region is closed, and this function returns or unwinds only after it has closed the region and all have gone out.
-    let work = unsafe { std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(borrowed) };
-    let region = Arc::new(Region { work, helpers: AtomicUsize::new(0), panic: Mutex::default(), left: Condvar::new() });
-    for _ in 0..helpers {
-        let region = region.clone();
-        rayon::spawn(move || region.join());
-    }
-    let own = catch_unwind(AssertUnwindSafe(work));
-    let theirs = region.close();
+    let work = unsafe {
+        std::mem::transmute::<&(dyn Fn(&Member<'_>) + Sync), &'static (dyn Fn(&Member<'_>) + Sync)>(borrowed)
+    };
+    let crew = Crew { is_open: true, seats: vec![], panic: None };
+    let region = Arc::new(Region {
+        work,
+        crew: Mutex::new(crew),
+        at_work: AtomicUsize::new(0),
+        left: Condvar::new(),
+        threads: threads(),
+        processor: AtomicUsize::new(processor()),
+    });
+    invite(&region, helpers);
+    let member = Member::new(Role::Caller(&region));
+    let own = catch_unwind(AssertUnwindSafe(|| work(&member)));
+    let theirs = region.close(PATIENCE.max(2 * member.longest.get()));
     if let Some(panic) = own.err().or(theirs) {
         resume_unwind(panic);
     }
@@ -84,7 +182,7 @@ mod tests {
         for helpers in 0..4 {
             for _ in 0..200 {
                 let (next, sum) = (AtomicUsize::new(0), AtomicUsize::new(0));
-                with_helpers(helpers, || {
+                with_helpers(helpers, |_| {
                     while let number @ 0..100 = next.fetch_add(1, Ordering::Relaxed) {
                         sum.fetch_add(number, Ordering::Relaxed);
                     }
@@ -95,14 +193,55 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_wait_for_a_pool_that_is_busy() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-        let done = AtomicUsize::new(0);
-        let count = || {
-            done.fetch_add(1, Ordering::Relaxed);
-        };
-        pool.install(|| with_helpers(3, count));
-        assert_eq!(done.into_inner(), 1);
+    fn nobody_joins_once_it_returns() {
+        let (returned, late) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        for round in 0..200 {
+            with_helpers(3, |_| {
+                late.fetch_add(usize::from(returned.load(Ordering::Acquire) != round), Ordering::Relaxed);
+            });
+            returned.fetch_add(1, Ordering::Release);
+        }
+        assert_eq!(late.into_inner(), 0);
+    }
+
+    #[test]
+    fn helpers_work_with_as_many_threads_as_the_caller() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(5).build().unwrap();
+        let came = AtomicUsize::new(0);
+        pool.install(|| {
+            with_helpers(4, |_| {
+                assert_eq!(threads(), 5);
+                let began = Instant::now();
+                came.fetch_add(1, Ordering::Relaxed);
+                while came.load(Ordering::Relaxed) < 2 && began.elapsed() < Duration::from_secs(10) {
+                    std::thread::yield_now();
+                }
+            });
+        });
+        assert!(came.into_inner() > 1);
+    }
+
+    #[test]
+    fn a_helper_that_loses_its_processor_is_waited_for() {
+        for _ in 0..3 {
+            let (tasks, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            with_helpers(2, |member| {
+                loop {
+                    member.begin_task();
+                    if tasks.fetch_add(1, Ordering::Relaxed) >= 40 {
+                        break;
+                    }
+                    // Longer than callers wait before they bring helpers to their processor.
+                    std::thread::sleep(Duration::from_micros(if matches!(member.role, Role::Helper(..)) {
+                        900
+                    } else {
+                        10
+                    }));
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            assert_eq!(done.into_inner(), 40);
+        }
     }
 
     #[test]
@@ -110,7 +249,7 @@ mod tests {
         let main = std::thread::current().id();
         let waits = AtomicUsize::new(0);
         let result = catch_unwind(AssertUnwindSafe(|| {
-            with_helpers(1, || {
+            with_helpers(1, |_| {
                 if std::thread::current().id() != main {
                     waits.store(1, Ordering::Release);
                     panic!("a helper's");

@@ -1,12 +1,14 @@
-use super::profile::Recorder;
+use super::profile::{Detail, Recorder};
 use super::sizes::Sizes;
 use crate::RunError;
-use crate::cpu::{CpuError, Memory, Operand};
+use crate::cpu::{CpuError, Memory, Operand, for_each, padded_bytes};
 use crate::model::{CpuSite, CpuStep, CpuWeights, Homes, Segment};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Lookup, Plan, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+use web_time::Instant;
 
 /// The memory of a session on the CPU.
 #[derive(Debug)]
@@ -17,6 +19,30 @@ pub(crate) struct CpuSide {
     borrowed: Vec<Option<Memory>>,
     /// States that a run writes in place.
     states: BTreeMap<BufferId, Memory>,
+}
+
+/// A step with the memory that it writes.
+struct Begun<'s> {
+    position: usize,
+    step: &'s Step,
+    /// States among what it writes.
+    in_place: Vec<BufferId>,
+    outputs: Vec<Memory>,
+    /// When it began, and how long it took.
+    spent: Option<(Instant, Duration)>,
+    result: Result<(), CpuError>,
+}
+
+/// Bytes of all tensors of a step up to which it takes too little time to be divided among threads.
+const SMALL: u64 = 1 << 18;
+
+fn is_small(step: &Step, sizes: &Sizes) -> bool {
+    let buffers = step.reads.iter().filter_map(|binding| match binding {
+        Binding::Buffer(id) => Some(id),
+        Binding::Host(_) => None,
+    });
+    let layouts = buffers.chain(&step.writes).filter_map(|id| sizes.layouts.get(id.0 as usize));
+    layouts.map(|layout| padded_bytes(layout.dtype, &layout.shape)).sum::<u64>() <= SMALL
 }
 
 impl CpuSide {
@@ -96,42 +122,87 @@ impl CpuSide {
         sizes: &Sizes,
         recorder: &mut Recorder,
     ) -> Result<(), RunError> {
-        for position in segment.steps.clone() {
-            let step = &plan.steps[position];
-            let begun = recorder.now();
-            self.run_step(position, step, sizes).map_err(|error| {
-                if matches!(error, CpuError::Memory { .. } | CpuError::Scratch { .. }) {
-                    self.trim();
-                }
-                RunError::Cpu {
-                    step: position,
-                    name: step.name.clone(),
-                    path: step.path.clone(),
-                    reason: error.to_string(),
-                }
-            })?;
-            recorder.cpu(position, step, begun);
+        let by_itself = recorder.detail() == Some(Detail::Steps);
+        for wave in &segment.waves {
+            let steps = wave.iter().map(|&position| (position, &plan.steps[position]));
+            let (small, large): (Vec<_>, Vec<_>) = steps.partition(|(_, step)| !by_itself && is_small(step, sizes));
+            large.chunks(1).try_for_each(|step| self.run_together(step, sizes, recorder))?;
+            self.run_together(&small, sizes, recorder)?;
         }
         Ok(())
     }
 
+    /// Runs steps that do not depend on one another side by side.
+    fn run_together(
+        &mut self,
+        steps: &[(usize, &Step)],
+        sizes: &Sizes,
+        recorder: &mut Recorder,
+    ) -> Result<(), RunError> {
+        let mut failure = None;
+        let mut begun = Vec::with_capacity(steps.len());
+        for &(position, step) in steps {
+            match self.begin(position, step, sizes) {
+                Ok(step) => begun.push(step),
+                Err(error) => failure = failure.or(Some((position, step, error))),
+            }
+        }
+        if failure.is_none() {
+            let (this, recorder) = (&*self, &*recorder);
+            let compute = |(): &mut (), step: &mut Begun<'_>| {
+                let since = recorder.now();
+                step.result = this.compute(step.position, step.step, sizes, &mut step.outputs);
+                step.spent = since.map(|since| (since, since.elapsed()));
+                Ok(())
+            };
+            let done = for_each(begun.iter_mut().collect(), || (), compute);
+            failure = steps.first().zip(done.err()).map(|(&(position, step), error)| (position, step, error));
+        }
+        begun.sort_by_key(|step| step.spent.map(|(since, spent)| since + spent));
+        for mut done in begun {
+            let (position, step) = (done.position, done.step);
+            match std::mem::replace(&mut done.result, Ok(())) {
+                Ok(()) => recorder.cpu(position, step, done.spent),
+                Err(error) => failure = failure.or(Some((position, step, error))),
+            }
+            self.end(done);
+        }
+        let Some((position, step, error)) = failure else { return Ok(()) };
+        if matches!(error, CpuError::Memory { .. } | CpuError::Scratch { .. }) {
+            self.trim();
+        }
+        let (name, path, reason) = (step.name.clone(), step.path.clone(), error.to_string());
+        Err(RunError::Cpu { step: position, name, path, reason })
+    }
+
     /// Runs one step.
     pub fn run_step(&mut self, position: usize, step: &Step, sizes: &Sizes) -> Result<(), CpuError> {
+        let mut begun = self.begin(position, step, sizes)?;
+        let result = self.compute(position, step, sizes, &mut begun.outputs);
+        self.end(begun);
+        result
+    }
+
+    /// Takes the memory of what a step writes.
+    fn begin<'s>(&mut self, position: usize, step: &'s Step, sizes: &Sizes) -> Result<Begun<'s>, CpuError> {
         let (in_place, others): (Vec<BufferId>, Vec<BufferId>) =
             step.writes.iter().partition(|id| self.states.contains_key(id));
         let others = others.into_iter().map(|id| self.output(id, sizes)).collect::<Result<Vec<_>, _>>()?;
         let mut others = others.into_iter();
         let taken = step.writes.iter().filter_map(|id| self.states.remove(id).or_else(|| others.next()));
-        let mut outputs: Vec<Memory> = taken.collect();
-        let result = self.compute(position, step, sizes, &mut outputs);
-        for (&id, memory) in step.writes.iter().zip(outputs) {
+        let outputs = taken.collect();
+        Ok(Begun { position, step, in_place, outputs, spent: None, result: Ok(()) })
+    }
+
+    /// Gives back what [`CpuSide::begin`] took.
+    fn end(&mut self, begun: Begun<'_>) {
+        for (&id, memory) in begun.step.writes.iter().zip(begun.outputs) {
             match self.slot(id) {
-                _ if in_place.contains(&id) => drop(self.states.insert(id, memory)),
+                _ if begun.in_place.contains(&id) => drop(self.states.insert(id, memory)),
                 Some(slot) => self.slots[slot] = Some(memory),
                 None => {}
             }
         }
-        result
     }
 
     /// Memory for what a step writes.

@@ -63,11 +63,13 @@ struct Recording {
     begun: Instant,
     detail: Detail,
     profile: Profile,
+    /// When the latest step on the CPU ended.
+    cpu_until: Option<Instant>,
 }
 
 impl Recorder {
     pub fn new(detail: Detail) -> Self {
-        Self(Some(Recording { begun: Instant::now(), detail, profile: Profile::default() }))
+        Self(Some(Recording { begun: Instant::now(), detail, profile: Profile::default(), cpu_until: None }))
     }
 
     /// How closely is timed; `None` if it is not.
@@ -87,11 +89,12 @@ impl Recorder {
         }
     }
 
-    /// Notes a step that the CPU ran from `since` till now.
-    pub fn cpu(&mut self, position: usize, step: &Step, since: Option<Instant>) {
-        if let (Some(recording), Some(since)) = (&mut self.0, since) {
-            let duration = since.elapsed();
-            recording.profile.cpu += duration;
+    /// Notes a step that the CPU ran, from when on and for how long. Steps that ran side by side come in the order of their ends.
+    pub fn cpu(&mut self, position: usize, step: &Step, spent: Option<(Instant, Duration)>) {
+        if let (Some(recording), Some((since, duration))) = (&mut self.0, spent) {
+            let begun = recording.cpu_until.map_or(since, |until| until.max(since));
+            recording.profile.cpu += (since + duration).saturating_duration_since(begun);
+            recording.cpu_until = Some(since + duration);
             recording.add(Lane::Cpu, &step.name, &step.path, Some(position), since, duration);
         }
     }

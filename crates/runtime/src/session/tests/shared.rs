@@ -2,6 +2,7 @@
 
 use super::matmul::product;
 use super::*;
+use crate::{Detail, Lane};
 use rewire_graph::Scope;
 use rewire_graph_rewrite::{lower, optimize};
 use std::sync::Barrier;
@@ -31,6 +32,31 @@ fn threads_run_one_model_at_different_sizes() {
                 });
             }
         });
+    }
+}
+
+/// Sums of the inputs, sums of those, and so on.
+const WAVES: &[(u32, u32)] =
+    &[(0, 1), (1, 1), (0, 0), (1, 0), (0, 1), (1, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11)];
+
+#[test]
+fn steps_side_by_side_are_as_one_after_the_other() {
+    let plan = sums(WAVES, &[8, 12]);
+    let model = Model::load(plan, (), options(Kernel::Cpu)).unwrap();
+    let mut session = model.session();
+    for rows in (0..200).map(|run| run * 7 % 90) {
+        let outputs = session.run(&inputs(rows)).unwrap();
+        let expected = expected(WAVES, rows);
+        for id in [8, 12] {
+            assert_eq!(outputs.get(&format!("t{id}")).unwrap().to_f32(), expected[id as usize], "t{id} of {rows} rows");
+        }
+        for detail in [Detail::Steps, Detail::Passes] {
+            let (timed, profile) = session.run_timed(&inputs(rows), detail).unwrap();
+            let steps = profile.spans.iter().filter(|span| span.lane == Lane::Cpu);
+            let times = steps.map(|span| (span.start + span.duration, span.duration)).collect::<Vec<_>>();
+            assert!(timed == outputs && times.len() == WAVES.len() && times.is_sorted_by_key(|time| time.0));
+            assert!(profile.cpu <= times.iter().map(|time| time.1).sum());
+        }
     }
 }
 

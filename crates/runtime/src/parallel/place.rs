@@ -1,0 +1,115 @@
+//! The processors that threads are on.
+//!
+//! Where another process takes a part of one processor, Linux often puts two threads that share some work on the other one, and leaves
+//! them there for a tenth of a second; and a thread in the middle of its piece waits for its turn while others wait for the piece. Both
+//! are put right by moving helpers, which are threads of this crate, within the processors that they may run on.
+
+#[cfg(target_os = "linux")]
+mod way {
+    use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+    use std::sync::{Mutex, MutexGuard};
+
+    /// The processor that this thread is on.
+    pub(in crate::parallel) fn processor() -> usize {
+        sched_getcpu()
+    }
+
+    /// A thread that can be moved.
+    pub(in crate::parallel) struct Seat {
+        thread: Pid,
+        /// Held while the thread is kept from some processors, so that nobody takes what is left for all of them.
+        moving: Mutex<()>,
+    }
+
+    impl Seat {
+        /// This thread's.
+        pub(in crate::parallel) fn here() -> Self {
+            Self { thread: gettid(), moving: Mutex::new(()) }
+        }
+
+        /// Keeps the thread to those of its processors that `wanted` takes, as long as the result lives. `None` if there are none, or
+        /// somebody else is moving it.
+        fn kept(&self, wanted: impl Fn(usize) -> bool) -> Option<Kept<'_>> {
+            let moving = self.moving.try_lock().ok()?;
+            let all = sched_getaffinity(Some(self.thread)).ok()?;
+            let mut some = CpuSet::new();
+            let wanted = (0..CpuSet::MAX_CPU).filter(|&processor| all.is_set(processor) && wanted(processor));
+            wanted.for_each(|processor| some.set(processor));
+            if some.count() == 0 || sched_setaffinity(Some(self.thread), &some).is_err() {
+                return None;
+            }
+            Some(Kept { thread: self.thread, all, _moving: moving })
+        }
+
+        /// Takes the thread away from a processor.
+        pub(in crate::parallel) fn leave(&self, processor: usize) {
+            drop(self.kept(|other| other != processor));
+        }
+
+        /// Brings the thread to a processor, for as long as the result lives.
+        pub(in crate::parallel) fn bring(&self, processor: usize) -> Option<Kept<'_>> {
+            self.kept(|other| other == processor)
+        }
+    }
+
+    /// A thread that is kept to some processors.
+    pub(in crate::parallel) struct Kept<'a> {
+        thread: Pid,
+        all: CpuSet,
+        _moving: MutexGuard<'a, ()>,
+    }
+
+    impl Drop for Kept<'_> {
+        fn drop(&mut self) {
+            if let Err(error) = sched_setaffinity(Some(self.thread), &self.all) {
+                tracing::debug!("a helper stays on fewer processors: {error}");
+            }
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod way {
+    pub(in crate::parallel) fn processor() -> usize {
+        0
+    }
+
+    pub(in crate::parallel) struct Seat;
+
+    impl Seat {
+        pub(in crate::parallel) fn here() -> Self {
+            Self
+        }
+
+        pub(in crate::parallel) fn leave(&self, _: usize) {}
+
+        pub(in crate::parallel) fn bring(&self, _: usize) -> Option<()> {
+            None
+        }
+    }
+}
+
+pub(super) use way::{Seat, processor};
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use rustix::thread::sched_getaffinity;
+
+    #[test]
+    fn a_thread_is_moved_and_may_run_everywhere_again() {
+        let all = sched_getaffinity(None).unwrap();
+        let seat = Seat::here();
+        if all.count() > 1 {
+            let before = processor();
+            seat.leave(before);
+            assert_eq!(sched_getaffinity(None).unwrap(), all);
+            let kept = seat.bring(before).unwrap();
+            assert_eq!((processor(), sched_getaffinity(None).unwrap().count()), (before, 1));
+            assert!(seat.bring(before).is_none());
+            drop(kept);
+        }
+        assert!(seat.bring(usize::MAX).is_none());
+        assert_eq!(sched_getaffinity(None).unwrap(), all);
+    }
+}
