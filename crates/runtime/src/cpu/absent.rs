@@ -37,6 +37,16 @@ pub(crate) fn padded_bytes(_: DType, _: &[usize]) -> u64 {
     0
 }
 
+/// Runs tasks one after the other.
+pub(crate) fn for_each<T, S>(
+    tasks: Vec<T>,
+    state: impl Fn() -> S,
+    run: impl Fn(&mut S, T) -> Result<(), CpuError>,
+) -> Result<(), CpuError> {
+    let mut state = state();
+    tasks.into_iter().try_for_each(|task| run(&mut state, task))
+}
+
 impl Arch {
     /// None.
     pub fn all() -> &'static [Self] {
