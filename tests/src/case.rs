@@ -44,13 +44,18 @@ impl GraphCase {
 
     /// Panics unless the rewritten graph, the CPU and the adapter, where there is one, compute what the graph means.
     pub fn check(&self) {
+        self.check_on(&[Kernel::Cpu, Kernel::Wgpu]);
+    }
+
+    /// As [`GraphCase::check`], on some kernels.
+    pub fn check_on(&self, kernels: &[Kernel]) {
         let expected = oracle(&self.graph, &self.inputs, &self.parameters).unwrap();
         let (fused, _) = optimize(self.graph.clone()).unwrap();
         let actual = oracle(&fused, &self.inputs, &self.parameters).unwrap();
         let tolerance = Tolerance { relative: 1e-6, ..Tolerance::SINGLE };
         let found = differences(&actual, &expected, tolerance);
         assert!(found.is_empty(), "rewritten: {}\n{}", found.join("\n"), fused.text());
-        for kernel in [Kernel::Cpu, Kernel::Wgpu] {
+        for &kernel in kernels {
             let found = self.differences(kernel, &expected, Tolerance::SINGLE).unwrap();
             assert!(found.is_empty(), "{kernel}: {}\n{}", found.join("\n"), fused.text());
         }

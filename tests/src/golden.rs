@@ -103,10 +103,15 @@ pub fn cases() -> Vec<PathBuf> {
     found
 }
 
+/// True where `REWIRE_TEST_ALL` is set: every case of what software drivers take long to compile.
+pub fn is_wanted_whole() -> bool {
+    std::env::var_os("REWIRE_TEST_ALL").is_some()
+}
+
 /// The cases of operators and every second one of modules, which repeat their kernels; all cases where `REWIRE_TEST_ALL` is set.
 pub fn most() -> Vec<PathBuf> {
     let cases = cases();
-    if std::env::var_os("REWIRE_TEST_ALL").is_some() {
+    if is_wanted_whole() {
         return cases;
     }
     let operator =
@@ -120,7 +125,7 @@ pub fn most() -> Vec<PathBuf> {
 /// A case of every third operator, the last; all cases where `REWIRE_TEST_ALL` is set.
 pub fn sample() -> Vec<PathBuf> {
     let mut cases = cases();
-    if std::env::var_os("REWIRE_TEST_ALL").is_none() {
+    if !is_wanted_whole() {
         cases.reverse();
         cases.dedup_by_key(|path| path.parent().map(Path::to_owned));
         cases = cases.into_iter().step_by(3).collect();

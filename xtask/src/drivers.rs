@@ -7,15 +7,19 @@ use std::process::Command;
 /// What naga 30 writes for every array in workgroup memory: <https://github.com/gfx-rs/wgpu/issues/7696>.
 const KNOWN_MESSAGE: &str = "0xb210f7c2";
 
-/// Tests on a newer driver, and under the validation layer of Vulkan.
+/// Tests that compile many shaders: `cargo xtask test` runs some of their cases, or all on one driver.
+const LONGER: [&str; 5] = ["equivalence", "floats", "models", "reductions", "rewriting"];
+
+/// Tests on a newer driver, on SwiftShader, and under the validation layer of Vulkan.
 pub(crate) fn run() -> Result<(), String> {
     if !cfg!(target_os = "linux") {
         return Err("the software drivers are made for Linux".into());
     }
     setup::run()?;
     on_newer_lavapipe()?;
+    on_swiftshader()?;
     under_validation()?;
-    eprintln!("\nall kernels pass on the newer lavapipe, and the validation layer reports nothing");
+    eprintln!("\nall kernels pass on the newer lavapipe and SwiftShader, and the validation layer reports nothing");
     Ok(())
 }
 
@@ -58,9 +62,15 @@ fn on_newer_lavapipe() -> Result<(), String> {
     let runner = format!("{} --library-path {}", loader.display(), libraries.display());
     let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
     let mut command =
-        cargo(&tests(&["emission", "golden", "storage", "portability", "limits", "headless", "equivalence"]));
+        cargo(&tests(&[&["emission", "golden", "storage", "portability", "limits", "headless"], &LONGER[..]].concat()));
     command.args(["--", "--include-ignored"]).env(name, runner).env("REWIRE_TEST_ALL", "1");
     run_command(with_driver(command, Some(&driver)))
+}
+
+fn on_swiftshader() -> Result<(), String> {
+    let driver =
+        SoftwareDriver::SwiftShader.manifest().ok_or("Chromium's package with SwiftShader is not installed")?;
+    run_command(with_driver(cargo(&tests(&["equivalence", "floats"])), Some(&driver)))
 }
 
 /// Where Debian unstable is, once it was fetched.

@@ -27,8 +27,8 @@ Usage: cargo xtask COMMAND
   test    setup, then formatting and all tests, on the CPU and on the software drivers;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead; where `drivers` has fetched the newest
           lavapipe, the kernels of cooperative matrices run on it as well
-  drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, and under Vulkan's
-          validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
+  drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, more of them on
+          SwiftShader, and some under Vulkan's validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
   fuzz [--seconds N] [TARGET ...]
           feeds random bytes to readers of files, stored plans and random graphs, N seconds (60) a target, with libFuzzer
           on the stable toolchain; needs a C++ compiler

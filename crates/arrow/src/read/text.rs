@@ -54,7 +54,7 @@ impl<'a> Field<'a> {
 }
 
 fn in_view(view: &View, blocks: &[&[u8]]) -> Option<User> {
-    let number = |at: usize| Some(usize::try_from(i32::from_le_bytes(*view.get(at..)?.first_chunk()?)).ok()?);
+    let number = |at: usize| usize::try_from(i32::from_le_bytes(*view.get(at..)?.first_chunk()?)).ok();
     let length = number(0)?;
     match length <= INLINE {
         true => named(view, 4, 4 + length),
@@ -107,8 +107,7 @@ mod tests {
             release: Some(release_array),
             ..ArrowArray::empty()
         };
-        let users = unsafe { Field::new("", &schema, &array) }.unwrap().users();
-        users
+        unsafe { Field::new("", &schema, &array) }.unwrap().users()
     }
 
     #[test]
