@@ -1,6 +1,6 @@
 //! A model as a scalar function over list columns of [DataFusion](https://datafusion.apache.org).
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float32Array, ListArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray};
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::error::{DataFusionError, Result};
@@ -20,13 +20,13 @@ pub fn score(ranker: Ranker) -> ScalarUDF {
         let arrays = ColumnarValue::values_to_arrays(arguments)?;
         Ok(ColumnarValue::Array(scores(&ranker, &schema, &arrays)?))
     };
-    create_udf("score", arguments, list(DataType::Float32), Volatility::Immutable, Arc::new(function))
+    create_udf("score", arguments, list(DataType::Float64), Volatility::Immutable, Arc::new(function))
 }
 
 /// A call of it in SQL: features of users by their names, then those of histories and candidates, fields of structs `history` and `candidates`.
 pub fn call(schema: &Schema) -> String {
     let of = |group: &'static str, columns: &[rewire::rank::Column]| -> Vec<String> {
-        columns.iter().map(|column| format!("{group}['{}']", column.name)).collect()
+        columns.iter().map(|column| format!("get_field({group}, '{}')", column.name)).collect()
     };
     let users = schema.contextual.iter().map(|column| format!("\"{}\"", column.name)).collect();
     let all = [users, of("history", &schema.history), of("candidates", &schema.candidates)];
@@ -53,14 +53,14 @@ fn scores(ranker: &Ranker, schema: &Schema, arrays: &[ArrayRef]) -> Result<Array
     batch.extend(&columns).map_err(|error: ColumnsError| external(error))?;
     let mut scores = Vec::with_capacity(lengths.iter().sum());
     for (ranked, length) in ranker.rank_batch(&batch).map_err(external)?.into_iter().zip(&lengths) {
-        let mut row = vec![f32::NAN; *length];
+        let mut row = vec![f64::NAN; *length];
         for candidate in ranked.candidates {
             row.get_mut(candidate.position).into_iter().for_each(|score| *score = candidate.score);
         }
         scores.extend(row);
     }
-    let item = Arc::new(Field::new("item", DataType::Float32, true));
-    let values = Arc::new(Float32Array::from(scores));
+    let item = Arc::new(Field::new("item", DataType::Float64, true));
+    let values = Arc::new(Float64Array::from(scores));
     Ok(Arc::new(ListArray::try_new(item, OffsetBuffer::from_lengths(lengths), values, None)?))
 }
 

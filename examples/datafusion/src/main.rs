@@ -1,6 +1,6 @@
 //! Scores the users of a file of JSON Lines by a query: `cargo run -- model.rewire users.jsonl`.
 
-use datafusion::prelude::{NdJsonReadOptions, SessionContext};
+use datafusion::prelude::{JsonReadOptions, SessionContext};
 use rewire::rank::{RankOptions, Ranker};
 use rewire_datafusion::{call, score};
 
@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let query = format!(r#"SELECT "user", {} AS scores FROM users ORDER BY "user""#, call(ranker.schema()));
     let context = SessionContext::new();
     context.register_udf(score(ranker));
-    context.register_json("users", &users, NdJsonReadOptions::default().file_extension(".jsonl")).await?;
+    context.register_json("users", &users, JsonReadOptions::default().file_extension(".jsonl")).await?;
     context.sql(&query).await?.show().await?;
     Ok(())
 }

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// How long a helper looks for more work before it sleeps: the kernels of a run follow one another faster.
 const AWAKE: Duration = Duration::from_micros(50);
 
+/// Bytes of a helper's stack, of which memory is taken as it is used: kernels take more than the usual 2 MiB where nothing is optimised.
+const STACK: usize = 16 << 20;
+
 static HELPERS: Helpers = Helpers {
     waiting: Mutex::new(Waiting { regions: vec![], threads: 0, asleep: 0 }),
     places: AtomicUsize::new(0),
@@ -61,7 +64,7 @@ impl Helpers {
     fn invite(&'static self, region: &Arc<Region>, count: usize) {
         let mut waiting = self.lock();
         while waiting.threads < count {
-            let thread = std::thread::Builder::new().name("rewire helps".to_owned());
+            let thread = std::thread::Builder::new().name("rewire helps".to_owned()).stack_size(STACK);
             if let Err(error) = thread.spawn(|| self.serve()) {
                 tracing::debug!("kernels run with {} helpers: {error}", waiting.threads);
                 break;
