@@ -8,7 +8,7 @@ use std::process::Command;
 const KNOWN_MESSAGE: &str = "0xb210f7c2";
 
 /// Tests that compile many shaders: `cargo xtask test` runs some of their cases, or all on one driver.
-const LONGER: [&str; 5] = ["equivalence", "floats", "models", "reductions", "rewriting"];
+const LONGER: [&str; 6] = ["equivalence", "floats", "models", "reductions", "rewriting", "varied"];
 
 /// Tests on a newer driver, on SwiftShader, and under the validation layer of Vulkan.
 pub(crate) fn run() -> Result<(), String> {
