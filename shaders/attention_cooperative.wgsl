@@ -4,8 +4,8 @@
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // Queries, keys, values and weights are f16, sums f32: a weight beyond 65504 becomes infinite. A workgroup has ROWS queries of one head. {{ split }} subgroups share
 // {{ row_matrices * size }} queries, which they hold in registers, and divide keys and columns of the result among themselves. Tiles of KEYS keys follow one
-// another, the next on its way in registers: scores pass through workgroup memory to become weights. Whether a tile counts at
-// all, or wholly, is decided from bounds of the mask over the tile, for many tiles at once by a thread each.
+// another, the next on its way in registers: scores {{ "become weights in registers" if in_registers else "pass through workgroup memory to become weights" }}. Whether a tile counts at
+// all, or wholly, is decided from bounds of the mask over the tile, for many tiles at once by a thread each{{ ", for the queries of each subgroup" if in_registers }}.
 
 enable wgpu_cooperative_matrix;
 
@@ -18,7 +18,15 @@ const SUBGROUP = {{ subgroup }}u;
 const QUERY_PITCH = {{ query_pitch }}u;
 const KEY_PITCH = {{ key_pitch }}u;
 const VALUE_PITCH = {{ value_pitch }}u;
+{% if in_registers %}
+// Keys and values lie in two buffers: a tile is stored while the one before is multiplied.
+const BUFFER = {{ buffer_length }}u;
+// Subgroups, and the queries of each.
+const PARTS = {{ subgroups }};
+const PART_ROWS = {{ row_matrices * size }};
+{% else %}
 const WEIGHT_PITCH = {{ weight_pitch }}u;
+{% endif %}
 const STAGE_PITCH = {{ stage_pitch }}u;
 // Where values begin, after the keys.
 const VALUES = {{ keys * key_pitch }}u;
@@ -26,12 +34,43 @@ const VALUES = {{ keys * key_pitch }}u;
 {{ declarations -}}
 // A part of the queries, then keys and values.
 var<workgroup> tile_memory: array<vec4<f16>, {{ tile_length }}>;
+{% if not in_registers %}
 var<workgroup> weight_tile: array<vec4<f16>, {{ rows * weight_pitch }}>;
+{% endif %}
 var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% include "row_bounds_memory.wgsl" %}
 {% include "tile_page_memory.wgsl" %}
 
 {{ hooks -}}
+{% if in_registers %}
+{% include "matrix_elements.wgsl" %}
+{% set sums = "coop_mat" ~ size ~ "x" ~ size ~ "<f32, C>" %}
+// The weight of a pair in a tile of which all do count. Rows past the last query read that one.
+fn weight_of_whole(row: u32, column: u32, product: f32, c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32) -> f32 {
+    return weigh(c0, c1, min(i0 + i32(row), rows - 1), j0 + i32(column), product, true);
+}
+
+fn matrix_each_weight_of_whole(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32) -> {{ sums }} {
+    return products;
+}
+
+// The weight of a pair, 0 if it does not count.
+fn weight_of_part(row: u32, column: u32, product: f32, c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32) -> f32 {
+    let i = min(i0 + i32(row), rows - 1);
+    let j = min(j0 + i32(column), keys - 1);
+{% if masked %}
+    let kept = j0 + i32(column) < keys && keep(c0, c1, i, j);
+{% else %}
+    let kept = j0 + i32(column) < keys;
+{% endif %}
+    return weigh(c0, c1, i, j, product, kept);
+}
+
+fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32) -> {{ sums }} {
+    return products;
+}
+
+{% endif %}
 {% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
 {% macro weight(r, n) %}weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}){% endmacro %}
 {% macro fetch(name, items, groups, width) %}
@@ -77,6 +116,9 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
     let first_row = (subgroup / {{ split }}u) * {{ row_matrices * size }}u;
     let part = subgroup % {{ split }}u;
     let own_stage = subgroup * {{ size * stage_pitch }}u;
+{% if in_registers %}
+    let own_i0 = i0 + i32(first_row);
+{% endif %}
 {% include "mask.wgsl" %}
 {% for d0 in range(0, depth, chunk) %}{% for n in range(query_items) %}
     var fetched_query{{ d0 }}_{{ n }} = vec4<f16>();
@@ -127,6 +169,58 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {{ fetch("key", key_items, depth // 4, qk_width) -}}
 {{ fetch("value", value_items, value_depth // 4, v_width) -}}
     }
+{% if in_registers %}
+    workgroupBarrier();
+{{ put("key", key_items, depth // 4, "") -}}
+{{ put("value", value_items, value_depth // 4, "VALUES + ") -}}
+    workgroupBarrier();
+    var buffer = 0u;
+    while (next < keys) {
+        let j0 = next;
+        let counts = counts_next;
+        let whole = whole_next;
+{% include "next_tile_of_page.wgsl" %}
+        if (next < keys) {
+{{ fetch("key", key_items, depth // 4, qk_width) -}}
+{{ fetch("value", value_items, value_depth // 4, v_width) -}}
+        }
+        if (subgroup_uniform(counts)) {
+{% for c in range(keys // size) %}
+{% for r in range(row_matrices) %}
+            var score{{ r }}_{{ c }} = {{ sums }}();
+{% endfor %}
+{% for d in range(0, depth, size) %}
+            let key{{ c }}_{{ d }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + {{ c * size * key_pitch + d // 4 }}u], KEY_PITCH);
+{% for r in range(row_matrices) %}
+            score{{ r }}_{{ c }} = coopMultiplyAdd(query{{ r }}_{{ d }}, key{{ c }}_{{ d }}, score{{ r }}_{{ c }});
+{% endfor %}
+{% endfor %}
+            if (subgroup_uniform(whole)) {
+{% for r in range(row_matrices) %}
+                score{{ r }}_{{ c }} = matrix_each_weight_of_whole(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
+{% endfor %}
+            } else {
+{% for r in range(row_matrices) %}
+                score{{ r }}_{{ c }} = matrix_each_weight_of_part(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
+{% endfor %}
+            }
+{% for r in range(row_matrices) %}
+            let weights{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(score{{ r }}_{{ c }}));
+{% endfor %}
+{% for d in range(columns) %}
+            let value{{ c }}_{{ d }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + VALUES + {{ c * size * value_pitch + d * size // 4 }}u], VALUE_PITCH);
+{% for r in range(row_matrices) %}
+            sum{{ r }}_{{ d }} = coopMultiplyAdd(weights{{ r }}_{{ c }}, value{{ c }}_{{ d }}, sum{{ r }}_{{ d }});
+{% endfor %}
+{% endfor %}
+{% endfor %}
+        }
+        buffer = BUFFER - buffer;
+{{ put("key", key_items, depth // 4, "buffer + ") -}}
+{{ put("value", value_items, value_depth // 4, "buffer + VALUES + ") -}}
+        workgroupBarrier();
+    }
+{% else %}
     while (next < keys) {
         let j0 = next;
         let whole = whole_next;
@@ -202,6 +296,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% endfor %}
 {% endfor %}
     }
+{% endif %}
 
     let pitch = STAGE_PITCH;
 {% for h in range(result_matrices) %}

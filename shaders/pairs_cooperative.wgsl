@@ -5,9 +5,9 @@
 // Rows and weights are f16, sums f32: a weight beyond 65504 becomes infinite. Weights are scaled by powers of two, which take what
 // is common to all of them out of the halves; sums are scaled back. A workgroup has ROWS owners of one head, each subgroup
 // {{ row_matrices * size }} of them, which it holds in registers with their sums. Tiles of KEYS others follow one another, the next on its way in
-// registers: each is staged once, for the products and for the sums. Products pass through workgroup memory, one at a time, to
-// become weights. Whether a tile counts at all, or wholly, is decided from bounds of the mask over the tile, for many tiles at once by a
-// thread each.
+// registers: each is staged once, for the products and for the sums. Products {{ "become weights in registers" if in_registers else "pass through workgroup memory, one at a time, to
+// become weights" }}. Whether a tile counts at all, or wholly, is decided from bounds of the mask over the tile, for many tiles at once by a
+// thread each{{ ", for the owners of each subgroup" if in_registers }}.
 
 enable wgpu_cooperative_matrix;
 
@@ -17,19 +17,61 @@ const KEYS = {{ keys }};
 const HEADS = {{ heads }};
 const SUBGROUP = {{ subgroup }}u;
 // Rows of tiles, in groups of four, are padded against bank conflicts.
+{% if in_registers %}
+// Tiles lie in two buffers: one is stored while the one before is multiplied.
+const BUFFER = {{ buffer_length }}u;
+// Subgroups, and the owners of each.
+const PARTS = {{ subgroups }};
+const PART_ROWS = {{ row_matrices * size }};
+{% else %}
 const WEIGHT_PITCH = {{ weight_pitch }}u;
+{% endif %}
 const STAGE_PITCH = {{ stage_pitch }}u;
 
 {{ declarations -}}
 // A part of the owners, then tiles of the others.
 var<workgroup> tile_memory: array<vec4<f16>, {{ tile_length }}>;
+{% if not in_registers %}
 var<workgroup> weight_tile: array<vec4<f16>, {{ weight_length }}>;
+{% endif %}
 var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% include "row_bounds_memory.wgsl" %}
 {% include "tile_page_memory.wgsl" %}
 
 {{ hooks -}}
 {% macro matrix(use, element) %}coop_mat{{ size }}x{{ size }}<{{ element }}, {{ use }}>{% endmacro %}
+{% if in_registers %}
+{% include "matrix_elements.wgsl" %}
+{% set place = "c0: i32, c1: i32, i0: i32, j0: i32, rows: i32, keys: i32" %}
+{% macro products(ty) %}{% for dot in dots %}product{{ dot.value }}: {{ ty }}, {% endfor %}{% endmacro %}
+{% for sum in sums %}
+// The weight of a pair in a tile of which all do count. Rows past the last owner read that one.
+fn weight{{ sum.value }}_of_whole(row: u32, column: u32, {{ products("f32") }}{{ place }}) -> f32 {
+    return weigh{{ sum.value }}(c0, c1, min(i0 + i32(row), rows - 1), j0 + i32(column), true{% for dot in dots %}, product{{ dot.value }}{% endfor %});
+}
+
+fn matrix_each_weight{{ sum.value }}_of_whole({{ products(matrix("C", "f32")) }}{{ place }}) -> {{ matrix("C", "f32") }} {
+    return product{{ dots[0].value }};
+}
+
+// The weight of a pair, 0 if it does not count.
+fn weight{{ sum.value }}_of_part(row: u32, column: u32, {{ products("f32") }}{{ place }}) -> f32 {
+    let i = min(i0 + i32(row), rows - 1);
+    let j = min(j0 + i32(column), keys - 1);
+{% if masked %}
+    let kept = j0 + i32(column) < keys && keep(c0, c1, i, j);
+{% else %}
+    let kept = j0 + i32(column) < keys;
+{% endif %}
+    return weigh{{ sum.value }}(c0, c1, i, j, kept{% for dot in dots %}, product{{ dot.value }}{% endfor %});
+}
+
+fn matrix_each_weight{{ sum.value }}_of_part({{ products(matrix("C", "f32")) }}{{ place }}) -> {{ matrix("C", "f32") }} {
+    return product{{ dots[0].value }};
+}
+
+{% endfor %}
+{% endif %}
 {% macro fetch(tile) %}
 {% for n in range(tile.items) %}
         {
@@ -48,16 +90,16 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
         }
 {% endfor %}
 {% endmacro %}
-{% macro put(tile) %}
+{% macro put(tile, buffer) %}
 {% for n in range(tile.items) %}
         {
             let item = local_index + {{ n * threads }}u;
 {% if (n + 1) * threads > keys * tile.depth // 4 %}
             if (item < {{ keys * tile.depth // 4 }}u) {
-                tile_memory[{{ tile.base }}u + item / {{ tile.depth // 4 }}u * {{ tile.pitch }}u + item % {{ tile.depth // 4 }}u] = fetched{{ tile.number }}_{{ n }};
+                tile_memory[{{ buffer }}{{ tile.base }}u + item / {{ tile.depth // 4 }}u * {{ tile.pitch }}u + item % {{ tile.depth // 4 }}u] = fetched{{ tile.number }}_{{ n }};
             }
 {% else %}
-            tile_memory[{{ tile.base }}u + item / {{ tile.depth // 4 }}u * {{ tile.pitch }}u + item % {{ tile.depth // 4 }}u] = fetched{{ tile.number }}_{{ n }};
+            tile_memory[{{ buffer }}{{ tile.base }}u + item / {{ tile.depth // 4 }}u * {{ tile.pitch }}u + item % {{ tile.depth // 4 }}u] = fetched{{ tile.number }}_{{ n }};
 {% endif %}
         }
 {% endfor %}
@@ -66,6 +108,9 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% include "pair_tile.wgsl" %}
     let first_row = subgroup * {{ row_matrices * size }}u;
     let own_stage = subgroup * {{ size * stage_pitch }}u;
+{% if in_registers %}
+    let own_i0 = i0 + i32(first_row);
+{% endif %}
 {% include "mask.wgsl" %}
 {% for dot in dots %}
 {% set groups = dot.chunk // 4 %}
@@ -116,12 +161,74 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {{ fetch(tile) -}}
 {% endfor %}
     }
+{% if in_registers %}
+    workgroupBarrier();
+{% for tile in tiles %}
+{{ put(tile, "") -}}
+{% endfor %}
+    workgroupBarrier();
+    var buffer = 0u;
+    while (next < keys) {
+        let j0 = next;
+        let counts = counts_next;
+        let whole = whole_next;
+{% include "next_tile_of_page.wgsl" %}
+        if (next < keys) {
+{% for tile in tiles %}
+{{ fetch(tile) -}}
+{% endfor %}
+        }
+        if (subgroup_uniform(counts)) {
+{% for c in range(keys // size) %}
+{% for dot in dots %}
+{% for r in range(row_matrices) %}
+            var product{{ dot.value }}_{{ r }}_{{ c }} = {{ matrix("C", "f32") }}();
+{% endfor %}
+{% for d in range(0, dot.depth, size) %}
+            let other{{ dot.value }}_{{ c }}_{{ d }} = coopLoad<{{ matrix("B", "f16") }}>(&tile_memory[buffer + {{ dot.base + c * size * dot.tile_pitch + d // 4 }}u], {{ dot.tile_pitch }}u);
+{% for r in range(row_matrices) %}
+            product{{ dot.value }}_{{ r }}_{{ c }} = coopMultiplyAdd(rows{{ dot.value }}_{{ r }}_{{ d }}, other{{ dot.value }}_{{ c }}_{{ d }}, product{{ dot.value }}_{{ r }}_{{ c }});
+{% endfor %}
+{% endfor %}
+{% endfor %}
+{% for sum in sums %}{% for r in range(row_matrices) %}
+            var weights{{ sum.value }}_{{ r }}_{{ c }} = {{ matrix("C", "f32") }}();
+{% endfor %}{% endfor %}
+            if (subgroup_uniform(whole)) {
+{% for sum in sums %}{% for r in range(row_matrices) %}
+                weights{{ sum.value }}_{{ r }}_{{ c }} = matrix_each_weight{{ sum.value }}_of_whole({% for dot in dots %}product{{ dot.value }}_{{ r }}_{{ c }}, {% endfor %}c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
+{% endfor %}{% endfor %}
+            } else {
+{% for sum in sums %}{% for r in range(row_matrices) %}
+                weights{{ sum.value }}_{{ r }}_{{ c }} = matrix_each_weight{{ sum.value }}_of_part({% for dot in dots %}product{{ dot.value }}_{{ r }}_{{ c }}, {% endfor %}c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
+{% endfor %}{% endfor %}
+            }
+{% for sum in sums %}
+{% for r in range(row_matrices) %}
+            let left{{ sum.value }}_{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(weights{{ sum.value }}_{{ r }}_{{ c }}));
+{% endfor %}
+{% for d in range(sum.matrices) %}
+            let element{{ sum.value }}_{{ c }}_{{ d }} = coopLoadT<{{ matrix("B", "f16") }}>(&tile_memory[buffer + {{ sum.tile_base + c * size * sum.tile_pitch + d * size // 4 }}u], {{ sum.tile_pitch }}u);
+{% for r in range(row_matrices) %}
+            sum{{ sum.value }}_{{ r }}_{{ d }} = coopMultiplyAdd(left{{ sum.value }}_{{ r }}_{{ c }}, element{{ sum.value }}_{{ c }}_{{ d }}, sum{{ sum.value }}_{{ r }}_{{ d }});
+{% endfor %}
+{% endfor %}
+{% endfor %}
+{% endfor %}
+        }
+        buffer = BUFFER - buffer;
+{% for tile in tiles %}
+{{ put(tile, "buffer + ") -}}
+{% endfor %}
+        workgroupBarrier();
+    }
+{% else %}
     while (next < keys) {
         let j0 = next;
         let whole = whole_next;
         workgroupBarrier();
 {% for tile in tiles %}
-{{ put(tile) -}}
+{{ put(tile, "") -}}
 {% endfor %}
         workgroupBarrier();
 {% include "next_tile_of_page.wgsl" %}
@@ -189,6 +296,7 @@ var<workgroup> stage: array<vec4<f32>, {{ stage_length }}>;
 {% endfor %}
 {% endfor %}{% endfor %}
     }
+{% endif %}
 
     let pitch = STAGE_PITCH;
     let stage_start = own_stage;

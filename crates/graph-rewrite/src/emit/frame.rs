@@ -96,6 +96,16 @@ impl Frame<'_> {
         Ok(function("keep", pair, ", inside: vec4<bool>", "vec4<bool>", &code.take()))
     }
 
+    /// The hook that tells whether a pair counts; empty where all do.
+    pub fn keep_one(&self, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
+        let Some(mask) = self.mask else { return Ok(String::new()) };
+        truth(module, mask)?;
+        let mut code = Code::point(pair, &[]);
+        let kept = code.eval_one(module, mask)?.first();
+        code.line(&format!("return {kept};"));
+        Ok(function("keep", pair, "", "bool", &code.take()))
+    }
+
     /// The coordinates of a sample, `c0`, and a head, `c1`.
     pub fn entry(&self, module: &mut Module) -> Coords {
         let single = (self.samples.len() == 1).then_some(0);

@@ -41,6 +41,8 @@ mod pairs;
 mod reduce;
 #[cfg(feature = "emit")]
 mod required;
+#[cfg(feature = "spirv")]
+mod spirv;
 #[cfg(feature = "emit")]
 mod storage;
 #[cfg(feature = "emit")]
@@ -91,6 +93,10 @@ pub struct Target {
     /// Cooperative matrices of that size add in halves as well.
     #[serde(default)]
     pub half_sums: bool,
+    /// Elements of matrices of that size are computed in registers, and sums become operands there, by `VK_NV_cooperative_matrix2`:
+    /// kernels with such matrices are handed over as SPIR-V.
+    #[serde(default)]
+    pub matrix_elements: bool,
     /// Shaders are compiled for a CPU, where short ones are soonest done.
     pub software: bool,
     /// Storage buffers a kernel may bind.
@@ -112,6 +118,7 @@ impl Target {
         subgroup_size: 0,
         matrix: 0,
         half_sums: false,
+        matrix_elements: false,
         software: false,
         storage_buffers: 8,
         workgroup_bytes: 16 << 10,
@@ -153,6 +160,7 @@ impl Target {
             subgroup_size: if self.subgroup_size == other.subgroup_size { self.subgroup_size } else { 0 },
             matrix: if self.matrix == other.matrix { self.matrix } else { 0 },
             half_sums: self.half_sums && other.half_sums,
+            matrix_elements: self.matrix_elements && other.matrix_elements,
             software: self.software,
             storage_buffers: self.storage_buffers.min(other.storage_buffers),
             workgroup_bytes: self.workgroup_bytes.min(other.workgroup_bytes),
@@ -232,6 +240,9 @@ pub struct EmittedKernel {
     /// True if every loop ends and no division is undefined, so that the shader may run without checks where the indices of the
     /// kernel are proven or clamped, as [`crate::prove::confine`] leaves them.
     pub unchecked: bool,
+    /// True if the shader calls what WGSL has not, so that a device takes it as SPIR-V alone: see [`ParsedKernel::spirv`].
+    #[serde(default)]
+    pub needs_spirv: bool,
 }
 
 /// A kernel whose shader is parsed.

@@ -13,10 +13,11 @@ const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
 
 /// What several templates include.
-const SHARED: [(&str, &str); 11] = [
+const SHARED: [(&str, &str); 12] = [
     ("dot_products.wgsl", include_str!("../../../../shaders/dot_products.wgsl")),
     ("first_tile_of_page.wgsl", include_str!("../../../../shaders/first_tile_of_page.wgsl")),
     ("mask.wgsl", include_str!("../../../../shaders/mask.wgsl")),
+    ("matrix_elements.wgsl", include_str!("../../../../shaders/matrix_elements.wgsl")),
     ("next_tile.wgsl", include_str!("../../../../shaders/next_tile.wgsl")),
     ("next_tile_of_page.wgsl", include_str!("../../../../shaders/next_tile_of_page.wgsl")),
     ("pair_tile.wgsl", include_str!("../../../../shaders/pair_tile.wgsl")),
@@ -106,7 +107,8 @@ impl Template {
             other => other,
         })?;
         let (params, slots) = (module.params().to_vec(), module.slots());
-        let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, unchecked };
+        let needs_spirv = called(&shader).contains("matrix_to_left");
+        let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, unchecked, needs_spirv };
         Ok(ParsedKernel { kernel, module: parsed })
     }
 }

@@ -20,15 +20,20 @@ pub(super) fn check(module: &naga::Module, wgsl: &str, capabilities: Capabilitie
     })
 }
 
-/// Parses and validates `wgsl` for `target`, and checks the limits that naga does not.
-pub(super) fn validate(wgsl: &str, target: &Target) -> Result<naga::Module, EmitError> {
-    let module = parse(wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
+/// Validates a module for `target`.
+pub(super) fn check_for(module: &naga::Module, wgsl: &str, target: &Target) -> Result<ModuleInfo, EmitError> {
     let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(Capabilities::SHADER_FLOAT16, target.f16);
     capabilities.set(Capabilities::SHADER_INT64, target.int64);
     capabilities.set(Capabilities::SUBGROUP | Capabilities::SUBGROUP_BARRIER, target.subgroups);
     capabilities.set(Capabilities::COOPERATIVE_MATRIX, target.matrix != 0);
-    check(&module, wgsl, capabilities).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
+    check(module, wgsl, capabilities).map_err(|(line, reason)| EmitError::Shader { line, reason })
+}
+
+/// Parses and validates `wgsl` for `target`, and checks the limits that naga does not.
+pub(super) fn validate(wgsl: &str, target: &Target) -> Result<naga::Module, EmitError> {
+    let module = parse(wgsl).map_err(|(line, reason)| EmitError::Shader { line, reason })?;
+    check_for(&module, wgsl, target)?;
     let space = |space: fn(&naga::AddressSpace) -> bool| {
         module.global_variables.iter().filter(move |(_, v)| space(&v.space)).map(|(_, v)| v)
     };

@@ -1,4 +1,5 @@
 use super::adapters::{self, hardware};
+use super::elements;
 use super::loss::Loss;
 use super::submit::Submit;
 use super::workers::{Workers, blocks, promise};
@@ -16,6 +17,16 @@ pub(crate) const SMALLEST: u64 = 64;
 /// How long work is watched before a thread that waits for it sleeps.
 const WATCHED: Duration = Duration::from_micros(250);
 
+/// What is right of a device's cooperative matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RightMatrices {
+    pub products: bool,
+    /// Products with sums of halves.
+    pub half_sums: bool,
+    /// Operations on elements in registers.
+    pub elements: bool,
+}
+
 /// An open device. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Gpu {
@@ -27,8 +38,8 @@ pub struct Gpu {
     loss: Arc<Loss>,
     workers: Arc<OnceLock<Workers>>,
     pub(super) submit: Option<Submit>,
-    /// Whether a product of cooperative matrices was right.
-    matrices: Arc<OnceLock<[bool; 2]>>,
+    /// What is right of its cooperative matrices.
+    matrices: Arc<OnceLock<RightMatrices>>,
     #[cfg(test)]
     pub(crate) faults: Arc<super::faults::Faults>,
 }
@@ -116,6 +127,7 @@ impl Gpu {
     pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
         let enabled = self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
         (self.target.matrix, self.target.half_sums) = if enabled { matrices(adapter) } else { (0, false) };
+        self.target.matrix_elements = self.target.matrix != 0 && elements::are_enabled(&self.device);
         self
     }
 
@@ -157,7 +169,7 @@ impl Gpu {
             memory_hints: wgpu::MemoryHints::Manual { suballocated_device_memory_block_size: 8 << 20..256 << 20 },
             ..Default::default()
         };
-        let (device, queue) = timed_async("opening the device", adapter.request_device(&request))
+        let (device, queue) = timed_async("opening the device", elements::request_device(adapter, request))
             .await
             .map_err(|error| GpuError::Open { adapter: adapter.get_info().name, reason: error.to_string() })?;
         let gpu = Self::from_device(device, queue).with_matrices_of(adapter);
@@ -226,19 +238,20 @@ impl Gpu {
         &self.info
     }
 
-    /// What the self-test of cooperative matrices found: whether products are right, and those with sums of halves.
-    pub(crate) fn matrices_tested(&self) -> Option<[bool; 2]> {
+    /// What the self-test of cooperative matrices found.
+    pub(crate) fn matrices_tested(&self) -> Option<RightMatrices> {
         self.matrices.get().copied()
     }
 
     /// Keeps what the self-test found, or what another one found before; the result of that one.
-    pub(crate) fn set_matrices_tested(&self, right: [bool; 2]) -> [bool; 2] {
+    pub(crate) fn set_matrices_tested(&self, right: RightMatrices) -> RightMatrices {
         *self.matrices.get_or_init(|| right)
     }
 
     /// The device with its cooperative matrices taken for right, for the self-test itself.
     pub(crate) fn untested(&self) -> Self {
-        Self { matrices: Arc::new(OnceLock::from([true; 2])), ..self.clone() }
+        let right = RightMatrices { products: true, half_sums: true, elements: true };
+        Self { matrices: Arc::new(OnceLock::from(right)), ..self.clone() }
     }
 
     pub(crate) fn limits(&self) -> &wgpu::Limits {
@@ -437,6 +450,7 @@ pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgp
         subgroup_size: if fixed { info.subgroup_min_size } else { 0 },
         matrix: 0,
         half_sums: false,
+        matrix_elements: false,
         software: !hardware(info),
         storage_buffers: limits.max_storage_buffers_per_shader_stage,
         workgroup_bytes: limits.max_compute_workgroup_storage_size,

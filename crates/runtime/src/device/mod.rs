@@ -2,6 +2,14 @@
 
 mod adapters;
 mod capacity;
+#[cfg_attr(
+    not(all(
+        feature = "spirv",
+        any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")
+    )),
+    path = "elements_absent.rs"
+)]
+mod elements;
 #[cfg(test)]
 mod faults;
 mod gpu;
@@ -12,7 +20,7 @@ mod workers;
 
 pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async};
 pub use gpu::Gpu;
-pub(crate) use gpu::SMALLEST;
+pub(crate) use gpu::{RightMatrices, SMALLEST};
 pub(crate) use mapping::Mapping;
 pub(crate) use workers::blocks;
 pub use workers::{Work, WorkDropped, Workers, block_on};

@@ -2,6 +2,7 @@
 
 use super::load::ModelOptions;
 use super::matrices::tested;
+use super::pipelines::Shader;
 use crate::Gpu;
 use crate::timing::timed_async;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
@@ -35,10 +36,15 @@ pub(super) fn emit_variant(
 }
 
 /// A kernel, and its shader for a device. Browsers parse it themselves, and do not take all that naga writes.
-pub(super) fn shader(ParsedKernel { kernel, module }: ParsedKernel) -> (EmittedKernel, wgpu::ShaderSource<'static>) {
-    let shader = match cfg!(target_arch = "wasm32") {
+pub(super) fn shader(parsed: ParsedKernel) -> (EmittedKernel, Shader) {
+    #[cfg(feature = "spirv")]
+    if parsed.kernel.needs_spirv {
+        return (parsed.kernel.clone(), Shader::SpirV(parsed));
+    }
+    let ParsedKernel { kernel, module } = parsed;
+    let source = match cfg!(target_arch = "wasm32") {
         true => wgpu::ShaderSource::Wgsl(Cow::Owned(kernel.wgsl.clone())),
         false => wgpu::ShaderSource::Naga(Cow::Owned(module)),
     };
-    (kernel, shader)
+    (kernel, Shader::Source(source))
 }

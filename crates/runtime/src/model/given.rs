@@ -1,6 +1,7 @@
 //! Kernels that came with a model, where there is no emitter.
 
 use super::load::{GivenKernels, ModelOptions};
+use super::pipelines::Shader;
 use crate::Gpu;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning, Windows};
 use rewire_graph_rewrite::plan::{Plan, Step};
@@ -40,7 +41,7 @@ fn absent() -> String {
 }
 
 /// A kernel, and its shader for a device.
-pub(super) fn shader(ParsedKernel { kernel }: ParsedKernel) -> (EmittedKernel, wgpu::ShaderSource<'static>) {
-    let shader = wgpu::ShaderSource::Wgsl(Cow::Owned(kernel.wgsl.clone()));
-    (kernel, shader)
+pub(super) fn shader(ParsedKernel { kernel }: ParsedKernel) -> (EmittedKernel, Shader) {
+    let source = wgpu::ShaderSource::Wgsl(Cow::Owned(kernel.wgsl.clone()));
+    (kernel, Shader::Source(source))
 }

@@ -1,4 +1,4 @@
-use super::{Variant, fill, reads_pairs};
+use super::{Score, Variant, fill, reads_pairs};
 use crate::emit::hook::Element;
 use crate::emit::module::Module;
 use crate::emit::template::{Template, template};
@@ -17,6 +17,9 @@ const WIDE: u32 = 64;
 
 /// Subgroups of a workgroup, for each matrix of queries that one holds, up to which they share queries.
 const SUBGROUPS: u32 = 4;
+/// Subgroups of a workgroup whose weights stay in registers, and matrices of keys in their tiles.
+const SUBGROUPS_OF_REGISTERS: u32 = 8;
+const KEYS_OF_REGISTERS: u32 = 2;
 
 /// How a workgroup's queries and keys are divided among subgroups and matrices.
 #[derive(Clone, Copy)]
@@ -33,6 +36,8 @@ pub(super) struct CooperativeAttentionTile {
     keys: u32,
     /// Subgroups that share queries.
     split: u32,
+    /// Weights are computed in the registers that hold products.
+    in_registers: bool,
 }
 
 impl CooperativeAttentionTile {
@@ -60,12 +65,18 @@ impl CooperativeAttentionTile {
             }
             _ => Ok(wanted.unwrap_or(default)),
         };
-        let rows = whole("rows", tuning.rows, row_matrices * size, 8 * size)?;
-        let keys = whole("columns", tuning.columns, size, size)?;
+        let in_registers = target.matrix_elements;
+        let (rows, keys) = match in_registers {
+            true => (SUBGROUPS_OF_REGISTERS * row_matrices * size, KEYS_OF_REGISTERS * size),
+            false => (8 * size, size),
+        };
+        let rows = whole("rows", tuning.rows, row_matrices * size, rows)?;
+        let keys = whole("columns", tuning.columns, size, keys)?;
         let whole_matrices = |split: &u32| [keys, value_depth].iter().all(|width| width.is_multiple_of(split * size));
         let few = |split: &u32| rows / (row_matrices * size) * split <= SUBGROUPS * row_matrices;
-        let split = [4, 2].into_iter().find(|split| few(split) && whole_matrices(split)).unwrap_or(1);
-        let tile = Self { size, subgroup, depth, value_depth, rows, row_matrices, keys, split };
+        let shared = [4, 2].into_iter().find(|split| !in_registers && few(split) && whole_matrices(split));
+        let split = shared.unwrap_or(1);
+        let tile = Self { size, subgroup, depth, value_depth, rows, row_matrices, keys, split, in_registers };
         Ok(tile.smaller().find(|tile| tile.bytes() <= target.workgroup_bytes && tile.threads() <= target.invocations))
     }
 
@@ -98,23 +109,33 @@ impl CooperativeAttentionTile {
     }
 
     fn stage_pitch(&self) -> u32 {
-        (self.row_matrices * (self.keys / self.split).max(self.size) + STAGE_PADDING) / 4
+        let columns = match self.in_registers {
+            true => self.size,
+            false => self.row_matrices * (self.keys / self.split).max(self.size),
+        };
+        (columns + STAGE_PADDING) / 4
     }
 
     /// Columns of matrices of results, and of those the ones that leave at once: as many as there are rows of matrices, which is how
     /// wide the stage is.
     fn columns(&self) -> (u32, u32) {
         let columns = self.value_depth / self.size / self.split;
-        (columns, if columns.is_multiple_of(self.row_matrices) { self.row_matrices } else { 1 })
+        let several = !self.in_registers && columns.is_multiple_of(self.row_matrices);
+        (columns, if several { self.row_matrices } else { 1 })
     }
 
     fn stage_length(&self) -> u32 {
         self.subgroups() * self.size * self.stage_pitch()
     }
 
+    /// Length of a tile of keys and values.
+    fn buffer_length(&self) -> u32 {
+        self.keys * (Self::pitch(self.depth) + Self::pitch(self.value_depth))
+    }
+
     fn tile_length(&self) -> u32 {
-        let keys_and_values = self.keys * (Self::pitch(self.depth) + Self::pitch(self.value_depth));
-        keys_and_values.max(self.rows * Self::pitch(self.size))
+        let buffers = if self.in_registers { 2 } else { 1 };
+        (buffers * self.buffer_length()).max(self.rows * Self::pitch(self.size))
     }
 
     /// Columns of the queries that are staged at once.
@@ -125,7 +146,11 @@ impl CooperativeAttentionTile {
 
     /// Bytes of workgroup memory, but for the bounds of the mask.
     fn bytes(&self) -> u32 {
-        8 * (self.tile_length() + self.rows * Self::pitch(self.keys)) + 16 * self.stage_length() + 256
+        let (weights, pages) = match self.in_registers {
+            true => (0, 32 * self.subgroups()),
+            false => (self.rows * Self::pitch(self.keys), 0),
+        };
+        8 * (self.tile_length() + weights) + 16 * self.stage_length() + pages + 256
     }
 }
 
@@ -159,6 +184,9 @@ pub(super) fn emit(
         ("subgroup", tile.subgroup.into()),
         ("row_matrices", tile.row_matrices.into()),
         ("split", tile.split.into()),
+        ("in_registers", tile.in_registers.into()),
+        ("subgroups", tile.subgroups().into()),
+        ("buffer_length", tile.buffer_length().into()),
         ("keys", tile.keys.into()),
         ("part_keys", (tile.keys / tile.split).into()),
         ("columns", columns.into()),
@@ -177,5 +205,6 @@ pub(super) fn emit(
         ("value_items", items(tile.value_depth).into()),
     ];
     let (threads, rows) = (tile.threads(), tile.rows);
-    fill(kernel, module, Variant { template: &TEMPLATE, threads, element: Element::Half, rows, variables })
+    let score = if tile.in_registers { Score::Element } else { Score::Four };
+    fill(kernel, module, Variant { template: &TEMPLATE, threads, element: Element::Half, score, rows, variables })
 }

@@ -3,6 +3,7 @@
 mod cooperative;
 mod plain;
 
+use super::coords::Coords;
 use super::expr::Code;
 use super::frame::{self, Frame};
 use super::hook::{Element, Four, elements, finish, float, function};
@@ -87,12 +88,22 @@ fn reads_pairs(kernel: &Attention<'_>) -> bool {
     dag.reachable(&[kernel.score]).iter().any(|id| reads(id) && dag.coords(*id) & row_and_key != 0)
 }
 
+/// How many scores a hook takes.
+#[derive(Clone, Copy)]
+enum Score {
+    /// Those of four neighbouring keys.
+    Four,
+    /// One.
+    Element,
+}
+
 /// A template of attention, and what is its own.
 struct Variant {
     template: &'static Template,
     threads: u32,
     /// Of queries, keys and values.
     element: Element,
+    score: Score,
     /// Queries of a workgroup.
     rows: u32,
     variables: Vec<(&'static str, Variable)>,
@@ -112,14 +123,18 @@ fn frame<'k>(kernel: &'k Attention<'_>) -> Frame<'k> {
 
 /// Fills a template with what the templates share.
 fn fill(kernel: &Attention<'_>, module: Module, variant: Variant) -> Result<ParsedKernel, EmitError> {
-    let Variant { template, threads, element, rows, mut variables } = variant;
+    let Variant { template, threads, element, score, rows, mut variables } = variant;
     variables.extend([("qk_width", kernel.qk_width.into()), ("v_width", kernel.v_width.into())]);
     let roots = [kernel.q, kernel.k, kernel.v, kernel.score].into_iter().chain(kernel.mask).collect();
     let shared = frame::Variant { template, threads, rows, roots, variables };
-    frame(kernel).fill(module, shared, |module| hooks(kernel, module, element))
+    frame(kernel).fill(module, shared, |module| hooks(kernel, module, (element, score)))
 }
 
-fn hooks(kernel: &Attention<'_>, module: &mut Module, element: Element) -> Result<String, EmitError> {
+fn hooks(
+    kernel: &Attention<'_>,
+    module: &mut Module,
+    (element, score): (Element, Score),
+) -> Result<String, EmitError> {
     let entry = frame(kernel).entry(module);
     let point = |row: (u8, &str), last: (u8, &str)| entry.clone().with(row.0, row.1).with(last.0, last.1);
     let (query, key) = ((kernel.row, "i"), (kernel.key, "j"));
@@ -133,14 +148,31 @@ fn hooks(kernel: &Attention<'_>, module: &mut Module, element: Element) -> Resul
         let four = Four { coords: &point(row, (axis, "d")), axis, extent };
         text += &elements(name, module, &four, (&[], ""), (root, element, ""))?;
     }
-    let pair = point(query, key);
-    text += &frame(kernel).keep(module, &pair)?;
     float(module, "the score", kernel.score)?;
-    let mut code = Code::four(module, kernel.key, &pair, &[(0, Emitted::Vector("product".to_owned()))], Some("kept"));
+    text += &match score {
+        Score::Four => scores_of_four(kernel, module, &point(query, key))?,
+        Score::Element => scores_of_one(kernel, module, &point(query, key))?,
+    };
+    let four = Four { coords: &point(query, (kernel.column, "d")), axis: kernel.column, extent: &v };
+    Ok(text + &finish(module, &four, kernel.sum(), &kernel.nest.outputs)?)
+}
+
+/// Hooks that tell which of four neighbouring keys count, and what they weigh.
+fn scores_of_four(kernel: &Attention<'_>, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
+    let keep = frame(kernel).keep(module, pair)?;
+    let mut code = Code::four(module, kernel.key, pair, &[(0, Emitted::Vector("product".to_owned()))], Some("kept"));
     let weight = code.eval_one(module, kernel.score)?.vector(Scalar::F32);
     let filler = if kernel.softmax { "LOWEST" } else { "0.0f" };
     code.line(&format!("return select(vec4<f32>({filler}), {weight}, kept);"));
-    text += &function("weigh", &pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &code.take());
-    let four = Four { coords: &point(query, (kernel.column, "d")), axis: kernel.column, extent: &v };
-    Ok(text + &finish(module, &four, kernel.sum(), &kernel.nest.outputs)?)
+    Ok(keep + &function("weigh", pair, ", product: vec4<f32>, kept: vec4<bool>", "vec4<f32>", &code.take()))
+}
+
+/// Hooks that tell whether a pair counts, and what it weighs.
+fn scores_of_one(kernel: &Attention<'_>, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
+    let keep = frame(kernel).keep_one(module, pair)?;
+    let mut code = Code::point(pair, &[(0, Emitted::Uniform("product".to_owned()))]);
+    code.restrict("kept".to_owned());
+    let weight = code.eval_one(module, kernel.score)?.first();
+    code.line(&format!("return select(0.0f, {weight}, kept);"));
+    Ok(keep + &function("weigh", pair, ", product: f32, kept: bool", "f32", &code.take()))
 }

@@ -1,4 +1,4 @@
-use super::{Variant, fill, reads_pairs};
+use super::{Score, Variant, fill, reads_pairs};
 use crate::emit::hook::Element;
 use crate::emit::module::Module;
 use crate::emit::template::{Template, template};
@@ -93,6 +93,6 @@ pub(super) fn emit(kernel: &Attention<'_>, module: Module, tuning: &Tuning) -> R
         ("guarded", reads_pairs(kernel).into()),
     ];
     let rows = tile.rows();
-    let variant = Variant { template: &TEMPLATE, threads: THREADS, element: Element::Float, rows, variables };
-    fill(kernel, module, variant)
+    let (element, score) = (Element::Float, Score::Four);
+    fill(kernel, module, Variant { template: &TEMPLATE, threads: THREADS, element, score, rows, variables })
 }

@@ -1,7 +1,10 @@
 use super::{Emitter, Tiling};
-use crate::emit::hook::Element;
+use crate::emit::coords::Coords;
+use crate::emit::expr::Code;
+use crate::emit::hook::{Element, float, function};
 use crate::emit::module::Module;
 use crate::emit::template::{Template, template};
+use crate::emit::value::Emitted;
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::schedule::{PairSum, Pairs};
 use minijinja::Value as Variable;
@@ -16,6 +19,9 @@ const STAGE_PADDING: u32 = 4;
 const MOST_HALVES: u32 = 800;
 /// Subgroups of a workgroup.
 const SUBGROUPS: u32 = 4;
+/// Those of a workgroup whose weights stay in registers, and matrices of others in its tiles.
+const SUBGROUPS_OF_REGISTERS: u32 = 8;
+const OTHERS_OF_REGISTERS: u32 = 2;
 /// A coordinate that no nest has, which columns are named by where expressions are compared.
 const COLUMNS: u8 = 31;
 
@@ -41,6 +47,8 @@ pub(super) struct CooperativePairsTile {
     /// Widths of products, in whole matrices.
     depths: Vec<u32>,
     sums: u32,
+    /// Weights are computed in the registers that hold products.
+    in_registers: bool,
 }
 
 impl CooperativePairsTile {
@@ -73,10 +81,15 @@ impl CooperativePairsTile {
             _ => Ok(wanted.unwrap_or(default)),
         };
         let unit = row_matrices * size;
-        let rows = count("rows", tuning.rows, unit, SUBGROUPS * unit)?;
-        let keys = count("columns", tuning.columns, size, size)?;
+        let in_registers = target.matrix_elements;
+        let (rows, keys) = match in_registers {
+            true => (SUBGROUPS_OF_REGISTERS * unit, OTHERS_OF_REGISTERS * size),
+            false => (SUBGROUPS * unit, size),
+        };
+        let rows = count("rows", tuning.rows, unit, rows)?;
+        let keys = count("columns", tuning.columns, size, keys)?;
         let (others, sums) = (others(kernel), kernel.sums().count() as u32);
-        let mut tile = Self { size, subgroup, rows, row_matrices, keys, others, depths, sums };
+        let mut tile = Self { size, subgroup, rows, row_matrices, keys, others, depths, sums, in_registers };
         while tile.bytes() > target.workgroup_bytes || tile.threads() > target.invocations {
             if tuning.rows.is_some() || !tile.rows.is_multiple_of(2 * unit) {
                 return Ok(None);
@@ -104,7 +117,7 @@ impl CooperativePairsTile {
     }
 
     fn stage_pitch(&self) -> u32 {
-        (self.keys + STAGE_PADDING) / 4
+        (if self.in_registers { self.size } else { self.keys } + STAGE_PADDING) / 4
     }
 
     fn stage_length(&self) -> u32 {
@@ -112,7 +125,12 @@ impl CooperativePairsTile {
     }
 
     fn weight_length(&self) -> u32 {
-        self.rows * Self::pitch(self.keys)
+        if self.in_registers { 0 } else { self.rows * Self::pitch(self.keys) }
+    }
+
+    /// Length of a tile of the others.
+    fn buffer_length(&self) -> u32 {
+        self.base(self.others.len())
     }
 
     /// Where the others of a number begin in the memory of tiles.
@@ -121,7 +139,8 @@ impl CooperativePairsTile {
     }
 
     fn tile_length(&self) -> u32 {
-        self.base(self.others.len()).max(self.rows * Self::pitch(self.size))
+        let buffers = if self.in_registers { 2 } else { 1 };
+        (buffers * self.buffer_length()).max(self.rows * Self::pitch(self.size))
     }
 
     /// Columns of owners that are staged at once.
@@ -132,7 +151,8 @@ impl CooperativePairsTile {
 
     /// Bytes of workgroup memory, but for the bounds of the mask.
     fn bytes(&self) -> u32 {
-        8 * (self.tile_length() + self.sums * self.weight_length()) + 16 * self.stage_length() + 256
+        let pages = if self.in_registers { 32 * self.subgroups() } else { 0 };
+        8 * (self.tile_length() + self.sums * self.weight_length()) + 16 * self.stage_length() + pages + 256
     }
 }
 
@@ -260,6 +280,9 @@ impl Emitter<'_> {
             ("subgroup", tile.subgroup.into()),
             ("row_matrices", tile.row_matrices.into()),
             ("keys", tile.keys.into()),
+            ("in_registers", tile.in_registers.into()),
+            ("subgroups", tile.subgroups().into()),
+            ("buffer_length", tile.buffer_length().into()),
             ("weight_pitch", CooperativePairsTile::pitch(tile.keys).into()),
             ("weight_length", (tile.sums * tile.weight_length()).into()),
             ("tile_length", tile.tile_length().into()),
@@ -273,6 +296,24 @@ impl Emitter<'_> {
             ("sums", sums.collect::<Vec<_>>().into()),
             ("columns", columns.collect::<Vec<_>>().into()),
         ]
+    }
+
+    /// The hook that weighs a pair for a sum, `gain` times.
+    fn weigh_one(&self, module: &mut Module, pair: &Coords, sum: &PairSum, gain: f32) -> Result<String, EmitError> {
+        let products = self.products(u32::MAX).into_iter().map(|value| (value, format!("product{value}")));
+        let products: Vec<(u8, String)> = products.collect();
+        let values: Vec<_> = products.iter().map(|(value, name)| (*value, Emitted::Uniform(name.clone()))).collect();
+        let mut code = Code::point(pair, &values);
+        code.restrict("kept".to_owned());
+        if let Some(mask) = self.kernel.mask {
+            code.learn(mask, Emitted::Uniform("kept".to_owned()));
+        }
+        float(module, "the weight of a pair", sum.weight)?;
+        let weight = code.eval_one(module, sum.weight)?.first();
+        let scaled = if gain == 1.0 { weight } else { format!("{weight} * {gain:?}f") };
+        code.line(&format!("return select(0.0f, {scaled}, kept);"));
+        let more: String = products.iter().map(|(_, name)| format!(", {name}: f32")).collect();
+        Ok(function(&format!("weigh{}", sum.value), pair, &format!(", kept: bool{more}"), "f32", &code.take()))
     }
 
     fn cooperative_hooks(&self, tile: &CooperativePairsTile, module: &mut Module) -> Result<String, EmitError> {
@@ -291,8 +332,19 @@ impl Emitter<'_> {
         }
         let pair = entry.clone().with(owner.0, owner.1).with(other.0, other.1);
         let gain = |sum: &PairSum| scale(&kernel.nest.body.dag, sum.weight).recip();
-        for pass in kernel.passes.iter().enumerate() {
-            text += &self.weigh(module, &pair, (pass.0, pass.1), gain)?;
+        match tile.in_registers {
+            true => {
+                text += &self.frame().keep_one(module, &pair)?;
+                for sum in kernel.sums() {
+                    text += &self.weigh_one(module, &pair, sum, gain(sum))?;
+                }
+            }
+            false => {
+                text += &self.frame().keep(module, &pair)?;
+                for (number, pass) in kernel.passes.iter().enumerate() {
+                    text += &self.weigh(module, &pair, (number, pass), gain)?;
+                }
+            }
         }
         for (column, width) in self.columns() {
             text += &self.finish(module, &row(owner, column), (column, width))?;

@@ -90,11 +90,7 @@ impl Emitter<'_> {
         let Tiling { template, threads, rows, variables } = tiling;
         let frame = self.frame();
         let variant = Variant { template, threads, rows, roots: self.roots(), variables };
-        frame.fill(module, variant, |module| {
-            let coords = frame.entry(module);
-            let pair = coords.with(self.kernel.owner, "i").with(self.kernel.other, "j");
-            Ok(frame.keep(module, &pair)? + &hooks(module)?)
-        })
+        frame.fill(module, variant, hooks)
     }
 
     /// What hooks of pairs evaluate.

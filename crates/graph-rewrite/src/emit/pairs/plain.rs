@@ -107,6 +107,7 @@ impl Emitter<'_> {
             }
         }
         let pair = entry.clone().with(owner.0, owner.1).with(other.0, other.1);
+        text += &self.frame().keep(module, &pair)?;
         for (number, pass) in kernel.passes.iter().enumerate() {
             text += &self.weigh(module, &pair, (number, pass), |_| 1.0)?;
             for (sum, element) in pass.iter().filter_map(|sum| Some((sum, sum.element?))) {

@@ -43,6 +43,15 @@ pub(crate) struct Pipelines {
     stored: Option<Arc<Stored>>,
 }
 
+/// What a device takes a kernel as.
+pub(super) enum Shader {
+    /// WGSL, or what naga made of it.
+    Source(wgpu::ShaderSource<'static>),
+    /// SPIR-V, which is written when it is compiled.
+    #[cfg(feature = "spirv")]
+    SpirV(ParsedKernel),
+}
+
 /// A shader, and which of its slots are written.
 type Key = (String, Vec<bool>);
 
@@ -57,7 +66,7 @@ struct Job {
     key: Key,
     what: String,
     label: String,
-    shader: wgpu::ShaderSource<'static>,
+    shader: Shader,
     layout: wgpu::BindGroupLayout,
     checked: bool,
     lasting: bool,
@@ -148,7 +157,8 @@ impl Pipelines {
         });
         let mut made = Vec::with_capacity(compiled.len());
         for (key, what, layout, lasting, compiled) in compiled {
-            let pipeline = gpu.outcome(&what, compiled).await.map(|pipeline| Pipeline { pipeline, layout });
+            let pipeline = gpu.outcome(&what, compiled).await.and_then(|compiled| compiled);
+            let pipeline = pipeline.map(|pipeline| Pipeline { pipeline, layout });
             if let Ok(pipeline) = &pipeline {
                 lock(&self.known).insert(key, pipeline.clone());
                 self.stored.iter().filter(|_| lasting).for_each(|stored| stored.grow());
@@ -188,27 +198,22 @@ fn layout(gpu: &Gpu, written: &[bool]) -> wgpu::BindGroupLayout {
 
 fn compile(
     gpu: &Gpu,
-    source: wgpu::ShaderSource<'static>,
+    shader: Shader,
     (layout, cache): (&wgpu::BindGroupLayout, Option<&wgpu::PipelineCache>),
     label: &str,
     checked: bool,
-) -> wgpu::ComputePipeline {
-    let source = wgpu::ShaderModuleDescriptor { label: Some(label), source };
-    let module = if checked {
-        gpu.device().create_shader_module(source)
-    } else {
-        // SAFETY: loading a plan proves that its kernels load and store within their tensors, or clamps them to these;
-        // what the proofs assume of a run, the shape program checks before it. Templates index workgroup memory by
-        // numbers of threads and end their loops by construction; functions divide integers by what is neither 0 nor -1.
-        // Functions of a user's own do none of this in shaders without checks. The tests run the same kernels with checks.
-        unsafe { gpu.device().create_shader_module_trusted(source, wgpu::ShaderRuntimeChecks::unchecked()) }
+) -> Result<wgpu::ComputePipeline, GpuError> {
+    let module = match shader {
+        Shader::Source(source) => from_source(gpu, wgpu::ShaderModuleDescriptor { label: Some(label), source }, checked),
+        #[cfg(feature = "spirv")]
+        Shader::SpirV(kernel) => from_spirv(gpu, &kernel, label, checked)?,
     };
     let pipeline_layout = gpu.device().create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
         label: Some(label),
         bind_group_layouts: &[Some(layout)],
         immediate_size: 0,
     });
-    gpu.device().create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+    Ok(gpu.device().create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(label),
         layout: Some(&pipeline_layout),
         module: &module,
@@ -218,5 +223,36 @@ fn compile(
             ..Default::default()
         },
         cache,
-    })
+    }))
+}
+
+fn from_source(gpu: &Gpu, source: wgpu::ShaderModuleDescriptor<'_>, checked: bool) -> wgpu::ShaderModule {
+    if checked {
+        gpu.device().create_shader_module(source)
+    } else {
+        // SAFETY: loading a plan proves that its kernels load and store within their tensors, or clamps them to these;
+        // what the proofs assume of a run, the shape program checks before it. Templates index workgroup memory by
+        // numbers of threads and end their loops by construction; functions divide integers by what is neither 0 nor -1.
+        // Functions of a user's own do none of this in shaders without checks. The tests run the same kernels with checks.
+        unsafe { gpu.device().create_shader_module_trusted(source, wgpu::ShaderRuntimeChecks::unchecked()) }
+    }
+}
+
+/// A module of SPIR-V, which wgpu hands to the driver as it is.
+#[cfg(feature = "spirv")]
+fn from_spirv(gpu: &Gpu, parsed: &ParsedKernel, label: &str, checked: bool) -> Result<wgpu::ShaderModule, GpuError> {
+    let rejected = |reason: String| GpuError::Rejected { what: format!("the kernel of {label}"), reason };
+    let words = parsed.spirv(gpu.target(), checked).map_err(|error| rejected(error.to_string()))?;
+    let entry = parsed.module.entry_points.first().ok_or_else(|| rejected("it has no entry point".to_owned()))?;
+    let [x, y, z] = entry.workgroup_size;
+    let points = [wgpu::PassthroughShaderEntryPoint { name: entry.name.as_str().into(), workgroup_size: (x, y, z) }];
+    let source = wgpu::ShaderModuleDescriptorPassthrough {
+        label: Some(label),
+        entry_points: (&points[..]).into(),
+        spirv: Some(words.into()),
+        ..Default::default()
+    };
+    // SAFETY: naga wrote the words of a shader that it holds for valid, for this device; what replaces calls in them is of an extension that the
+    // device was opened with, and the self-test has multiplied by it. Of indices the same is true as of shaders without checks.
+    Ok(unsafe { gpu.device().create_shader_module_passthrough(source) })
 }
