@@ -97,7 +97,7 @@ impl Scheduled for Fold<'_> {
             ("element", nested(&element, if self.index.is_some() { 4 } else { 3 }).trim_end().into()),
             ("results", indented(&results).into()),
         ];
-        let main = Main { threads, hooks: String::new(), body: indented(&main.take()), variables };
+        let main = Main { threads, hooks: String::new(), body: indented(&main.take()), variables, extension: None };
         TEMPLATE.render(module, main, grid, vec![])
     }
 

@@ -7,7 +7,7 @@ use super::interval::{Pair, TileState, tile_state};
 use super::matmul::{place_in_list, row_count};
 use super::module::Module;
 use super::template::{Main, Template};
-use super::{EmitError, GridFactor, ParsedKernel, TileList};
+use super::{EmitError, Extension, GridFactor, ParsedKernel, TileList};
 use crate::plan::Extent;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -33,6 +33,8 @@ pub(super) struct Variant {
     pub rows: u32,
     /// Expressions of the hooks.
     pub roots: Vec<ExprId>,
+    /// What the template calls that WGSL has not.
+    pub extension: Option<Extension>,
     pub variables: Vec<(&'static str, Variable)>,
 }
 
@@ -82,7 +84,8 @@ impl Frame<'_> {
             longest_first: true,
         };
         let grid = vec![GridFactor::TileList(0), GridFactor::Tiles(vec![self.heads.into()], 1)];
-        let main = Main { threads: variant.threads, hooks, body: indented(&code.take()), variables };
+        let (threads, extension) = (variant.threads, variant.extension);
+        let main = Main { threads, hooks, body: indented(&code.take()), variables, extension };
         variant.template.render(module, main, grid, vec![list])
     }
 

@@ -97,6 +97,9 @@ pub struct Target {
     /// kernels with such matrices are handed over as SPIR-V.
     #[serde(default)]
     pub matrix_elements: bool,
+    /// Invocations of the largest workgroup that may share matrices, by the same extension; 0 where none may.
+    #[serde(default)]
+    pub workgroup_matrices: u32,
     /// Shaders are compiled for a CPU, where short ones are soonest done.
     pub software: bool,
     /// Storage buffers a kernel may bind.
@@ -119,6 +122,7 @@ impl Target {
         matrix: 0,
         half_sums: false,
         matrix_elements: false,
+        workgroup_matrices: 0,
         software: false,
         storage_buffers: 8,
         workgroup_bytes: 16 << 10,
@@ -161,6 +165,7 @@ impl Target {
             matrix: if self.matrix == other.matrix { self.matrix } else { 0 },
             half_sums: self.half_sums && other.half_sums,
             matrix_elements: self.matrix_elements && other.matrix_elements,
+            workgroup_matrices: self.workgroup_matrices.min(other.workgroup_matrices),
             software: self.software,
             storage_buffers: self.storage_buffers.min(other.storage_buffers),
             workgroup_bytes: self.workgroup_bytes.min(other.workgroup_bytes),
@@ -240,9 +245,21 @@ pub struct EmittedKernel {
     /// True if every loop ends and no division is undefined, so that the shader may run without checks where the indices of the
     /// kernel are proven or clamped, as [`crate::prove::confine`] leaves them.
     pub unchecked: bool,
-    /// True if the shader calls what WGSL has not, so that a device takes it as SPIR-V alone: see [`ParsedKernel::spirv`].
+    /// What the shader calls that WGSL has not, so that a device takes it as SPIR-V alone: see [`ParsedKernel::spirv`].
     #[serde(default)]
-    pub needs_spirv: bool,
+    pub extension: Option<Extension>,
+}
+
+/// What kernels take of `VK_NV_cooperative_matrix2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Extension {
+    /// Elements of matrices are computed in registers, and sums become operands there.
+    Elements,
+    /// Matrices of the kernel are shared by a workgroup, and loaded and stored as parts of tensors.
+    Workgroup {
+        /// Rows and columns of a product of such matrices, and steps of its sums.
+        tile: [u32; 3],
+    },
 }
 
 /// A kernel whose shader is parsed.

@@ -367,7 +367,7 @@ impl<'a> Module<'a> {
         all.flat_map(|slot| std::iter::repeat_n(slot, self.windows_of(slot) as usize)).collect()
     }
 
-    fn windows_of(&self, slot: Slot) -> u32 {
+    pub fn windows_of(&self, slot: Slot) -> u32 {
         match slot {
             Slot::Sizes | Slot::Pooled(_) => 1,
             Slot::Operand(position) => self.windows.of_operand(position),

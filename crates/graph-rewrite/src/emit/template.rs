@@ -2,7 +2,7 @@
 
 use super::module::{Declarations, Module};
 use super::validate::validate;
-use super::{EmitError, EmittedKernel, GridFactor, Param, ParsedKernel, Target, TileList};
+use super::{EmitError, EmittedKernel, Extension, GridFactor, Param, ParsedKernel, Target, TileList};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
@@ -71,6 +71,8 @@ pub(super) struct Main {
     pub body: String,
     /// More of the template's variables.
     pub variables: Vec<(&'static str, Value)>,
+    /// What the template calls that WGSL has not.
+    pub extension: Option<Extension>,
 }
 
 impl Template {
@@ -107,8 +109,8 @@ impl Template {
             other => other,
         })?;
         let (params, slots) = (module.params().to_vec(), module.slots());
-        let needs_spirv = called(&shader).contains("matrix_to_left");
-        let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, unchecked, needs_spirv };
+        let extension = main.extension;
+        let kernel = EmittedKernel { wgsl, params, slots, tile_lists, grid, unchecked, extension };
         Ok(ParsedKernel { kernel, module: parsed })
     }
 }

@@ -14,6 +14,8 @@ mod random;
 mod reduce;
 mod reference;
 mod snapshot;
+#[cfg(feature = "spirv")]
+mod spirv;
 mod tensor;
 mod tuning;
 

@@ -192,10 +192,10 @@ fn check_added(dtype: DType, [k, n]: [usize; 2]) {
     }
 }
 
-/// `[m, 50] x [50, 40]` of halves by a weight of a type, whose columns may be rows in memory, with sums of a type.
-fn stored(weight: DType, by_column: bool, sums: DType) -> Computation {
+/// `[m, k] x [k, n]` of halves by a weight of a type, whose columns may be rows in memory, with sums of a type.
+pub fn stored([k, n]: [usize; 2], weight: DType, by_column: bool, sums: DType) -> Computation {
     let mut b = Build::default();
-    let (m, k, n) = (sym(0), Dim::from(50), Dim::from(40));
+    let (m, k, n) = (sym(0), Dim::from(k), Dim::from(n));
     let shape = if by_column { vec![n.clone(), k.clone()] } else { vec![k.clone(), n.clone()] };
     let (x, w) = (b.operand(DType::F16, vec![m.clone(), k.clone()]), b.operand(weight, shape));
     let (row, column, depth) = (b.coord(0, &m), b.coord(1, &n), b.coord(2, &k));
@@ -210,7 +210,7 @@ fn stored(weight: DType, by_column: bool, sums: DType) -> Computation {
 fn rows_of_8_bits_become_halves_of_cooperative_matrices() {
     for (by_column, sums) in [(false, DType::F32), (true, DType::F32), (true, DType::F16)] {
         for weight in [DType::F16, DType::Rows8] {
-            let kernel = stored(weight, by_column, sums);
+            let kernel = stored([50, 40], weight, by_column, sums);
             let shape = if by_column { [40, 50] } else { [50, 40] };
             let data = [noise(DType::F16, &[37, 50], 1), noise(weight, &shape, 2)];
             for (matrix, subgroup) in [(8, 8), (16, 32)] {

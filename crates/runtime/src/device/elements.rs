@@ -50,11 +50,34 @@ impl Features {
         features
     }
 
-    /// What kernels use of it, if it has all of that.
+    /// What kernels use of it, if it has the least that they do.
     fn used(&self) -> Option<Self> {
-        let has_all = [self.conversions, self.per_element_operations].into_iter().all(|has| has == vk::TRUE);
-        has_all.then(|| Self { conversions: vk::TRUE, per_element_operations: vk::TRUE, ..Self::none() })
+        let used = Self { conversions: vk::TRUE, per_element_operations: vk::TRUE, ..Self::none() };
+        let has_least = [self.conversions, self.per_element_operations].into_iter().all(|has| has == vk::TRUE);
+        let of_workgroups = [self.workgroup_scope, self.flexible_dimensions, self.tensor_addressing];
+        let shares = of_workgroups.into_iter().all(|has| has == vk::TRUE);
+        let [workgroup_scope, flexible_dimensions, tensor_addressing] = [if shares { vk::TRUE } else { vk::FALSE }; 3];
+        has_least.then_some(Self { workgroup_scope, flexible_dimensions, tensor_addressing, ..used })
     }
+}
+
+/// `VkPhysicalDeviceCooperativeMatrix2PropertiesNV`.
+#[repr(C)]
+struct Properties {
+    s_type: vk::StructureType,
+    p_next: *mut c_void,
+    workgroup_invocations: u32,
+    flexible_dimensions: u32,
+    reserved_bytes: u32,
+}
+
+/// What kernels may use of the extension.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MatrixExtension {
+    /// Elements of matrices are computed in registers.
+    pub elements: bool,
+    /// Invocations of the largest workgroup that may share matrices.
+    pub workgroup: u32,
 }
 
 /// Opens a device, with the extension where the adapter has what kernels use of it.
@@ -95,10 +118,29 @@ fn open(
     opened.inspect_err(|error| tracing::warn!("matrix elements stay in memory: {error}")).ok()
 }
 
-/// True if a device was opened with the extension, and takes SPIR-V.
-pub(super) fn are_enabled(device: &wgpu::Device) -> bool {
-    // SAFETY: the device is not destroyed here.
-    let vulkan = unsafe { device.as_hal::<Vulkan>() };
-    device.features().contains(wgpu::Features::PASSTHROUGH_SHADERS)
-        && vulkan.is_some_and(|device| device.enabled_device_extensions().contains(&EXTENSION))
+/// What a device was opened with, if it takes SPIR-V, by [`request_device`] or as that does.
+pub(super) fn enabled(adapter: &wgpu::Adapter, device: &wgpu::Device) -> Option<MatrixExtension> {
+    // SAFETY: neither is destroyed here.
+    let (adapter, opened) = unsafe { (adapter.as_hal::<Vulkan>()?, device.as_hal::<Vulkan>()?) };
+    let takes_words = device.features().contains(wgpu::Features::PASSTHROUGH_SHADERS);
+    let is_enabled = takes_words && opened.enabled_device_extensions().contains(&EXTENSION);
+    let used = Features::of(&adapter).used().filter(|_| is_enabled)?;
+    let shares = used.workgroup_scope == vk::TRUE;
+    Some(MatrixExtension { elements: true, workgroup: if shares { workgroup_invocations(&adapter) } else { 0 } })
+}
+
+fn workgroup_invocations(adapter: &wgpu::hal::vulkan::Adapter) -> u32 {
+    let mut properties = Properties {
+        s_type: vk::StructureType::from_raw(1_000_593_002),
+        p_next: ptr::null_mut(),
+        workgroup_invocations: 0,
+        flexible_dimensions: 0,
+        reserved_bytes: 0,
+    };
+    let mut all = vk::PhysicalDeviceProperties2 { p_next: ptr::from_mut(&mut properties).cast(), ..Default::default() };
+    let instance = adapter.shared_instance().raw_instance();
+    // SAFETY: the physical device is that of this instance and has the extension, and the chain has one structure, whose type its
+    // first member tells.
+    unsafe { instance.get_physical_device_properties2(adapter.raw_physical_device(), &mut all) };
+    properties.workgroup_invocations
 }

@@ -6,7 +6,14 @@ pub(super) async fn request_device(
     adapter.request_device(&request).await
 }
 
-/// True where elements of matrices are computed in registers: never without the feature `spirv`, or without Vulkan.
-pub(super) fn are_enabled(_: &wgpu::Device) -> bool {
-    false
+/// What kernels may use of an extension of Vulkan.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MatrixExtension {
+    pub elements: bool,
+    pub workgroup: u32,
+}
+
+/// What a device was opened with: nothing without the feature `spirv`, or without Vulkan.
+pub(super) fn enabled(_: &wgpu::Adapter, _: &wgpu::Device) -> Option<MatrixExtension> {
+    None
 }

@@ -127,7 +127,8 @@ impl Gpu {
     pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
         let enabled = self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
         (self.target.matrix, self.target.half_sums) = if enabled { matrices(adapter) } else { (0, false) };
-        self.target.matrix_elements = self.target.matrix != 0 && elements::are_enabled(&self.device);
+        let extension = elements::enabled(adapter, &self.device).filter(|_| self.target.matrix != 0).unwrap_or_default();
+        (self.target.matrix_elements, self.target.workgroup_matrices) = (extension.elements, extension.workgroup);
         self
     }
 
@@ -451,6 +452,7 @@ pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgp
         matrix: 0,
         half_sums: false,
         matrix_elements: false,
+        workgroup_matrices: 0,
         software: !hardware(info),
         storage_buffers: limits.max_storage_buffers_per_shader_stage,
         workgroup_bytes: limits.max_compute_workgroup_storage_size,

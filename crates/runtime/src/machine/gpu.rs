@@ -104,7 +104,7 @@ impl Dispatch {
             tile_lists: vec![],
             grid: vec![],
             unchecked: true,
-            needs_spirv: false,
+            extension: None,
         };
         let rejected = |reason: String| GpuError::Rejected { what: "a measurement".into(), reason };
         let kernel = ParsedKernel::parse(kernel).map_err(|error| rejected(error.to_string()));

@@ -38,7 +38,7 @@ pub(super) fn emit_variant(
 /// A kernel, and its shader for a device. Browsers parse it themselves, and do not take all that naga writes.
 pub(super) fn shader(parsed: ParsedKernel) -> (EmittedKernel, Shader) {
     #[cfg(feature = "spirv")]
-    if parsed.kernel.needs_spirv {
+    if parsed.kernel.extension.is_some() {
         return (parsed.kernel.clone(), Shader::SpirV(parsed));
     }
     let ParsedKernel { kernel, module } = parsed;

@@ -69,7 +69,7 @@ fn main(
         tile_lists: vec![],
         grid: vec![GridFactor::Tiles(vec![rows() * 8], 8)],
         unchecked: true,
-        needs_spirv: false,
+        extension: None,
     })
 }
 

@@ -11,7 +11,7 @@ use super::interval::Pair;
 use super::module::Module;
 use super::template::Template;
 use super::value::Emitted;
-use super::{EmitError, ParsedKernel, Scheduled, Target, Tuning};
+use super::{EmitError, Extension, ParsedKernel, Scheduled, Target, Tuning};
 use crate::schedule::Attention;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{Expr, ExprId};
@@ -126,7 +126,11 @@ fn fill(kernel: &Attention<'_>, module: Module, variant: Variant) -> Result<Pars
     let Variant { template, threads, element, score, rows, mut variables } = variant;
     variables.extend([("qk_width", kernel.qk_width.into()), ("v_width", kernel.v_width.into())]);
     let roots = [kernel.q, kernel.k, kernel.v, kernel.score].into_iter().chain(kernel.mask).collect();
-    let shared = frame::Variant { template, threads, rows, roots, variables };
+    let extension = match score {
+        Score::Four => None,
+        Score::Element => Some(Extension::Elements),
+    };
+    let shared = frame::Variant { template, threads, rows, roots, extension, variables };
     frame(kernel).fill(module, shared, |module| hooks(kernel, module, (element, score)))
 }
 

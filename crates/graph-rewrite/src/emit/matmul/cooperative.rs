@@ -211,6 +211,6 @@ pub(super) fn emit(
         ("stage_pitch", tile.stage_pitch().into()),
         ("stage_length", tile.stage_length().into()),
     ]);
-    let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables };
+    let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables, extension: None };
     TEMPLATE.render(module, main, grid, tile_lists)
 }

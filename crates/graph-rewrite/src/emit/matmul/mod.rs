@@ -3,6 +3,7 @@
 mod cooperative;
 mod integers;
 mod plain;
+mod workgroup;
 
 use super::coords::Coords;
 use super::expr::{Code, indented};
@@ -39,7 +40,10 @@ const FEW_TILES: u64 = 96;
 impl Scheduled for Product<'_> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         match cooperative_tile(self, module.target, tuning)? {
-            Some(tile) => cooperative::emit(self, &tile, module),
+            Some(tile) => match workgroup::WorkgroupMatmulTile::new(self, module.target, tuning) {
+                Some(tile) if tile.is_bound_whole(&module) => workgroup::emit(self, &tile, module),
+                _ => cooperative::emit(self, &tile, module),
+            },
             None => plain::emit(self, module, tuning),
         }
     }

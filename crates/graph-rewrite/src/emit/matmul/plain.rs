@@ -195,6 +195,6 @@ pub(super) fn emit(kernel: &Product<'_>, mut module: Module, tuning: &Tuning) ->
         ("left_along_rows", parts.left_along_rows.into()),
         ("right_along_rows", parts.right_along_rows.into()),
     ]);
-    let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables };
+    let main = Main { threads: tile.threads(), hooks: parts.hooks, body, variables: parts.variables, extension: None };
     TEMPLATE.render(module, main, grid, tile_lists)
 }

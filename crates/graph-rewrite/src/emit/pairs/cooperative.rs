@@ -5,7 +5,7 @@ use crate::emit::hook::{Element, float, function};
 use crate::emit::module::Module;
 use crate::emit::template::{Template, template};
 use crate::emit::value::Emitted;
-use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
+use crate::emit::{EmitError, Extension, ParsedKernel, Target, Tuning};
 use crate::schedule::{PairSum, Pairs};
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
@@ -219,7 +219,8 @@ impl Emitter<'_> {
     /// Emits pairs of cooperative matrices.
     pub(super) fn cooperative(&self, tile: &CooperativePairsTile, module: Module) -> Result<ParsedKernel, EmitError> {
         let variables = self.cooperative_variables(tile);
-        let tiling = Tiling { template: &TEMPLATE, threads: tile.threads(), rows: tile.rows, variables };
+        let extension = tile.in_registers.then_some(Extension::Elements);
+        let tiling = Tiling { template: &TEMPLATE, threads: tile.threads(), rows: tile.rows, extension, variables };
         self.fill(module, tiling, |module| self.cooperative_hooks(tile, module))
     }
 

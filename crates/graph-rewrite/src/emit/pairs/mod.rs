@@ -13,7 +13,7 @@ use super::module::Module;
 use super::store::store_all_four;
 use super::template::Template;
 use super::value::Emitted;
-use super::{EmitError, ParsedKernel, Scheduled, Target, Tuning};
+use super::{EmitError, Extension, ParsedKernel, Scheduled, Target, Tuning};
 use crate::plan::Output;
 use crate::schedule::{PairSum, Pairs};
 use cooperative::CooperativePairsTile;
@@ -63,6 +63,8 @@ struct Tiling {
     threads: u32,
     /// Owners of a workgroup.
     rows: u32,
+    /// What the template calls that WGSL has not.
+    extension: Option<Extension>,
     variables: Vec<(&'static str, Variable)>,
 }
 
@@ -87,9 +89,9 @@ impl Emitter<'_> {
         tiling: Tiling,
         hooks: impl FnOnce(&mut Module) -> Result<String, EmitError>,
     ) -> Result<ParsedKernel, EmitError> {
-        let Tiling { template, threads, rows, variables } = tiling;
+        let Tiling { template, threads, rows, extension, variables } = tiling;
         let frame = self.frame();
-        let variant = Variant { template, threads, rows, roots: self.roots(), variables };
+        let variant = Variant { template, threads, rows, roots: self.roots(), extension, variables };
         frame.fill(module, variant, hooks)
     }
 

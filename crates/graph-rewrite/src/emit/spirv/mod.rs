@@ -8,19 +8,27 @@
 //! | `matrix_to_halves(m)` | `OpFConvert` of sums to halves |
 //! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of sums to a left operand |
 //! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, which takes the row, the column, the element and the rest; of a matrix among them its element |
+//! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part that begins at a row and a column of a tensor of so many rows and columns, whose pitch is theirs |
 //! | `subgroup_uniform(condition)` | the condition, which is the same for all invocations of a subgroup |
 
+mod tensors;
 mod words;
 
 use super::validate;
-use super::{EmitError, ParsedKernel, Target};
+use super::{EmitError, Extension, ParsedKernel, Target};
 use naga::back::spv;
 use spirv::{Capability, Op};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use tensors::{Part, Tensors};
 use words::{Instruction, Words};
 
 /// The extension's name in a module.
 const EXTENSION: &str = "SPV_NV_cooperative_matrix2";
+
+const TENSOR_EXTENSION: &str = "SPV_NV_tensor_addressing";
+
+/// What begins the names of functions of parts of tensors.
+const TENSOR: &str = "tensor_";
 
 /// What begins the names of functions that stand for an operation on every element.
 const EACH: &str = "matrix_each_";
@@ -35,7 +43,7 @@ enum Replacement {
 }
 
 impl ParsedKernel {
-    /// The SPIR-V of a kernel that [`EmittedKernel::needs_spirv`](super::EmittedKernel::needs_spirv), for a device of Vulkan 1.3 that offers what
+    /// The SPIR-V of a kernel with an [`EmittedKernel::extension`](super::EmittedKernel::extension), for a device of Vulkan 1.3 that offers what
     /// `target` does. `checked`: with checks of every index and bounds of every loop.
     ///
     /// # Errors
@@ -61,65 +69,167 @@ impl ParsedKernel {
             ..spv::Options::default()
         };
         let words = spv::write_vec(&self.module, &info, &options, None).map_err(|error| failed(error.to_string()))?;
-        replaced(&words).map_err(failed)
+        let extension = self.kernel.extension.ok_or_else(|| failed("it is WGSL as it stands".to_owned()))?;
+        replaced(&words, extension).map_err(failed)
     }
 }
 
-/// A module with calls replaced.
-fn replaced(module: &[u32]) -> Result<Vec<u32>, String> {
+/// A module with calls replaced, and in one of a workgroup's matrices also these, and loads and stores of parts of tensors.
+fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     let words = Words::new(module).ok_or("naga wrote no SPIR-V")?;
-    let replacements = replacements(&words)?;
-    let mut result = words.header().to_vec();
-    let (mut has_capabilities, mut has_extension, mut leaves_out) = (false, false, false);
-    for instruction in words.instructions() {
-        match instruction.op() {
-            op if !has_capabilities && op != Op::Capability as u16 => {
-                has_capabilities = true;
-                for capability in [
-                    Capability::CooperativeMatrixConversionsNV,
-                    Capability::CooperativeMatrixPerElementOperationsNV,
-                ] {
-                    words::push(&mut result, Op::Capability, &[capability as u32]);
-                }
-            }
-            _ => {}
-        }
-        if has_capabilities && !has_extension {
-            has_extension = true;
-            words::push(&mut result, Op::Extension, &words::string(EXTENSION));
-        }
-        if instruction.is(Op::Name) || instruction.is(Op::MemberName) {
-            continue;
-        }
-        let known = |at: usize| instruction.word(at).and_then(|id| replacements.get(&id)).copied();
-        if instruction.is(Op::Function) && known(2).is_some() {
-            leaves_out = true;
-        }
-        match known(3).filter(|_| instruction.is(Op::FunctionCall)) {
-            _ if leaves_out => {}
-            Some(replacement) => replace(&mut result, instruction, replacement)?,
-            None => result.extend_from_slice(instruction.words()),
-        }
-        leaves_out &= !instruction.is(Op::FunctionEnd);
+    let tensors = match extension {
+        Extension::Elements => None,
+        Extension::Workgroup { tile } => Some(Tensors::new(&words, tile)?),
+    };
+    let mut rewriter = Rewriter {
+        replacements: replacements(&words)?,
+        tensor_functions: functions(&words).filter(|(name, _)| name.starts_with(TENSOR)).map(|(_, id)| id).collect(),
+        tensors,
+        place: Place::Capabilities,
+        result: words.header().to_vec(),
+    };
+    words.instructions().try_for_each(|instruction| rewriter.take(instruction))?;
+    if let (Some(tensors), Some(bound)) = (&rewriter.tensors, rewriter.result.get_mut(3)) {
+        *bound = tensors.bound();
     }
-    Ok(result)
+    Ok(rewriter.result)
+}
+
+/// Where in a module an instruction stands.
+enum Place {
+    Capabilities,
+    Declarations,
+    /// In a function, or after it.
+    Function,
+    /// In a function that is left out.
+    LeftOut,
+    /// In a function of a part of a tensor, with these parameters so far.
+    Tensor(Vec<u32>),
+}
+
+struct Rewriter {
+    replacements: HashMap<u32, Replacement>,
+    tensor_functions: Vec<u32>,
+    tensors: Option<Tensors>,
+    place: Place,
+    result: Vec<u32>,
+}
+
+impl Rewriter {
+    fn take(&mut self, instruction: Instruction) -> Result<(), String> {
+        if matches!(self.place, Place::Capabilities) && !instruction.is(Op::Capability) {
+            self.declare_extensions();
+            self.place = Place::Declarations;
+        }
+        if instruction.is(Op::Function) {
+            self.enter(instruction);
+        }
+        match &mut self.place {
+            Place::LeftOut => {}
+            Place::Tensor(parameters) if instruction.is(Op::FunctionParameter) => {
+                parameters.extend(instruction.word(2));
+                self.copy(instruction);
+            }
+            Place::Tensor(parameters) => {
+                let part = Part::of(parameters);
+                self.take_of_tensor(instruction, part)?;
+            }
+            _ => self.take_plain(instruction)?,
+        }
+        if instruction.is(Op::FunctionEnd) {
+            self.place = Place::Function;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, instruction: Instruction) {
+        self.result.extend_from_slice(instruction.words());
+    }
+
+    fn declare_extensions(&mut self) {
+        let (mut capabilities, mut names) = (
+            vec![
+                Capability::CooperativeMatrixConversionsNV,
+                Capability::CooperativeMatrixPerElementOperationsNV,
+            ],
+            vec![EXTENSION],
+        );
+        if self.tensors.is_some() {
+            capabilities.extend([Capability::TensorAddressingNV, Capability::CooperativeMatrixTensorAddressingNV]);
+            names.push(TENSOR_EXTENSION);
+        }
+        capabilities.into_iter().for_each(|one| words::push(&mut self.result, Op::Capability, &[one as u32]));
+        names.into_iter().for_each(|name| words::push(&mut self.result, Op::Extension, &words::string(name)));
+    }
+
+    /// Goes into a function, the first of which follows on all types.
+    fn enter(&mut self, function: Instruction) {
+        if let (Place::Declarations, Some(tensors)) = (&self.place, &self.tensors) {
+            tensors.declare_types(&mut self.result);
+        }
+        let id = function.word(2).unwrap_or_default();
+        self.place = match (self.replacements.contains_key(&id), self.tensor_functions.contains(&id)) {
+            (true, _) => Place::LeftOut,
+            (_, true) => Place::Tensor(vec![]),
+            _ => Place::Function,
+        };
+    }
+
+    fn take_plain(&mut self, instruction: Instruction) -> Result<(), String> {
+        if instruction.is(Op::Name) || instruction.is(Op::MemberName) {
+            return Ok(());
+        }
+        let known = instruction.word(3).and_then(|id| self.replacements.get(&id)).copied();
+        match (known.filter(|_| instruction.is(Op::FunctionCall)), &self.tensors) {
+            (Some(replacement), _) => return replace(&mut self.result, instruction, replacement),
+            (None, Some(tensors)) if instruction.is(Op::TypeCooperativeMatrixKHR) => {
+                return tensors.declare_matrix(&mut self.result, instruction);
+            }
+            _ => self.copy(instruction),
+        }
+        if let Some(tensors) = self.tensors.as_ref().filter(|tensors| tensors.is_integer(instruction)) {
+            tensors.declare_words(&mut self.result);
+        }
+        Ok(())
+    }
+
+    fn take_of_tensor(&mut self, instruction: Instruction, part: Option<Part>) -> Result<(), String> {
+        let part = || part.ok_or_else(|| "a part of a tensor without its place".to_owned());
+        match &mut self.tensors {
+            Some(tensors) if instruction.is(Op::CooperativeMatrixLoadKHR) => {
+                tensors.load(&mut self.result, instruction, part()?)
+            }
+            Some(tensors) if instruction.is(Op::CooperativeMatrixStoreKHR) => {
+                tensors.store(&mut self.result, instruction, part()?)
+            }
+            _ => {
+                self.copy(instruction);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The functions of a module, by name.
+fn functions(words: &Words) -> impl Iterator<Item = (String, u32)> {
+    let ids: HashSet<u32> = words.instructions().filter(|one| one.is(Op::Function)).filter_map(|one| one.word(2)).collect();
+    let names = words.instructions().filter(|instruction| instruction.is(Op::Name));
+    let named = names.filter_map(move |name| Some((name.string(2), name.word(1).filter(|id| ids.contains(id))?)));
+    named.collect::<Vec<_>>().into_iter()
 }
 
 /// What replaces calls of which functions.
 fn replacements(words: &Words) -> Result<HashMap<u32, Replacement>, String> {
-    let names = words.instructions().filter(|instruction| instruction.is(Op::Name));
-    let names: HashMap<String, u32> = names.filter_map(|name| Some((name.string(2), name.word(1)?))).collect();
-    let functions = words.instructions().filter(|instruction| instruction.is(Op::Function));
-    let functions: Vec<u32> = functions.filter_map(|function| function.word(2)).collect();
+    let functions: HashMap<String, u32> = functions(words).collect();
     let mut replacements = HashMap::new();
-    for (name, &id) in names.iter().filter(|(_, id)| functions.contains(id)) {
+    for (name, &id) in &functions {
         let replacement = match name.as_str() {
             "matrix_to_halves" => Replacement::Instruction(Op::FConvert),
             "matrix_to_left" => Replacement::Instruction(Op::CooperativeMatrixConvertNV),
             "subgroup_uniform" => Replacement::Instruction(Op::CopyObject),
             name => match name.strip_prefix(EACH) {
                 Some(own) => {
-                    let function = names.get(own).filter(|id| functions.contains(id));
+                    let function = functions.get(own);
                     Replacement::Each(*function.ok_or_else(|| format!("there is no function `{own}` for `{name}`"))?)
                 }
                 None => continue,

@@ -1,0 +1,164 @@
+//! Matrices of a workgroup, loaded and stored as parts of tensors.
+
+use super::words::{Instruction, Words, push};
+use spirv::{CooperativeMatrixLayout, CooperativeMatrixUse, Op, Scope, TensorAddressingOperands, TensorClampMode};
+use std::collections::HashMap;
+
+/// Types and constants that a module gets, and what is known of its own.
+pub(super) struct Tensors {
+    /// Rows and columns of a product of matrices, and steps of its sums.
+    tile: [u32; 3],
+    /// Words of integers, by their ids.
+    known: HashMap<u32, u32>,
+    /// Uses of the types of matrices, by their ids.
+    uses: HashMap<u32, CooperativeMatrixUse>,
+    integer: u32,
+    /// Ids of words of integers.
+    words: HashMap<u32, u32>,
+    layout: u32,
+    transposed: u32,
+    false_: u32,
+    boolean: u32,
+    next: u32,
+}
+
+/// The last parameters of a function of a part of a tensor: where it begins, and how large the tensor is.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    row: u32,
+    column: u32,
+    rows: u32,
+    columns: u32,
+}
+
+impl Part {
+    pub fn of(parameters: &[u32]) -> Option<Self> {
+        match parameters {
+            &[.., row, column, rows, columns] => Some(Self { row, column, rows, columns }),
+            _ => None,
+        }
+    }
+}
+
+impl Tensors {
+    pub fn new(module: &Words, tile: [u32; 3]) -> Result<Self, String> {
+        let mut next = module.header().get(3).copied().unwrap_or_default();
+        let mut id = || {
+            next += 1;
+            next - 1
+        };
+        let (mut integer, mut boolean, mut known, mut uses) = (None, None, HashMap::new(), HashMap::new());
+        for instruction in module.instructions() {
+            match instruction.words() {
+                &[_, id, 32, 0] if instruction.is(Op::TypeInt) => integer = Some(id),
+                &[_, id] if instruction.is(Op::TypeBool) => boolean = Some(id),
+                &[_, _, id, word] if instruction.is(Op::Constant) => drop(known.insert(id, word)),
+                &[_, id, _, _, _, _, role] if instruction.is(Op::TypeCooperativeMatrixKHR) => {
+                    let role = known.get(&role).copied().and_then(CooperativeMatrixUse::from_u32);
+                    uses.insert(id, role.ok_or("a matrix without a use")?);
+                }
+                _ => {}
+            }
+        }
+        let words = [0, 1, 2].into_iter().chain(tile);
+        let words: HashMap<u32, u32> = words.map(|word| (word, id())).collect();
+        let (layout, transposed, false_) = (id(), id(), id());
+        let [integer, boolean] = [integer, boolean].map(|found| found.ok_or("no integers or truth values"));
+        let (integer, boolean) = (integer?, boolean?);
+        Ok(Self { tile, known, uses, integer, words, layout, transposed, false_, boolean, next })
+    }
+
+    /// The number of ids.
+    pub fn bound(&self) -> u32 {
+        self.next
+    }
+
+    fn id(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn word(&self, word: u32) -> u32 {
+        self.words.get(&word).copied().unwrap_or_default()
+    }
+
+    fn extents(&self, role: CooperativeMatrixUse) -> (u32, u32) {
+        let [rows, columns, depth] = self.tile;
+        match role {
+            CooperativeMatrixUse::MatrixAKHR => (rows, depth),
+            CooperativeMatrixUse::MatrixBKHR => (depth, columns),
+            CooperativeMatrixUse::MatrixAccumulatorKHR => (rows, columns),
+        }
+    }
+
+    /// Constants, once the type of integers is there.
+    pub fn declare_words(&self, result: &mut Vec<u32>) {
+        let mut words: Vec<_> = self.words.iter().collect();
+        words.sort_unstable();
+        words.into_iter().for_each(|(word, id)| push(result, Op::Constant, &[self.integer, *id, *word]));
+    }
+
+    pub fn is_integer(&self, instruction: Instruction) -> bool {
+        instruction.is(Op::TypeInt) && instruction.word(1) == Some(self.integer)
+    }
+
+    /// Types, before the first function.
+    pub fn declare_types(&self, result: &mut Vec<u32>) {
+        let clamp = self.word(TensorClampMode::Constant as u32);
+        push(result, Op::TypeTensorLayoutNV, &[self.layout, self.word(2), clamp]);
+        push(result, Op::ConstantFalse, &[self.boolean, self.false_]);
+        let order = [self.word(1), self.word(0)];
+        push(result, Op::TypeTensorViewNV, &[self.transposed, self.word(2), self.false_, order[0], order[1]]);
+    }
+
+    /// The type of matrices of the workgroup in place of one.
+    pub fn declare_matrix(&self, result: &mut Vec<u32>, instruction: Instruction) -> Result<(), String> {
+        let &[_, id, component, _, _, _, role] = instruction.words() else { return Err("a matrix without a use".to_owned()) };
+        let (rows, columns) = self.extents(*self.uses.get(&id).ok_or("a matrix without a use")?);
+        let operands = [id, component, self.word(Scope::Workgroup as u32), self.word(rows), self.word(columns), role];
+        push(result, Op::TypeCooperativeMatrixKHR, &operands);
+        Ok(())
+    }
+
+    /// The layout of a part of a tensor with so many rows and columns.
+    fn slice(&mut self, result: &mut Vec<u32>, part: Part, pitch: u32, (rows, columns): (u32, u32)) -> u32 {
+        let ty = self.layout;
+        let [created, sized, strided, sliced] = [(); 4].map(|()| self.id());
+        push(result, Op::CreateTensorLayoutNV, &[ty, created]);
+        push(result, Op::TensorLayoutSetDimensionNV, &[ty, sized, created, part.rows, part.columns]);
+        push(result, Op::TensorLayoutSetStrideNV, &[ty, strided, sized, pitch, self.word(1)]);
+        let (rows, columns) = (self.word(rows), self.word(columns));
+        push(result, Op::TensorLayoutSliceNV, &[ty, sliced, strided, part.row, rows, part.column, columns]);
+        sliced
+    }
+
+    /// A load in place of one of a matrix.
+    pub fn load(&mut self, result: &mut Vec<u32>, load: Instruction, part: Part) -> Result<(), String> {
+        let &[_, ty, id, pointer, layout, pitch] = load.words() else { return Err("a load without a pitch".to_owned()) };
+        let (rows, columns) = self.extents(*self.uses.get(&ty).ok_or("a load of no matrix")?);
+        let along_columns = self.known.get(&layout) == Some(&(CooperativeMatrixLayout::ColumnMajorKHR as u32));
+        let sliced = self.slice(result, part, pitch, if along_columns { (columns, rows) } else { (rows, columns) });
+        let nothing = self.id();
+        push(result, Op::Undef, &[ty, nothing]);
+        let mut operands = vec![ty, id, pointer, nothing, sliced, 0];
+        match along_columns {
+            true => {
+                let view = self.id();
+                push(result, Op::CreateTensorViewNV, &[self.transposed, view]);
+                operands.extend([TensorAddressingOperands::TENSOR_VIEW.bits(), view]);
+            }
+            false => operands.push(TensorAddressingOperands::NONE.bits()),
+        }
+        push(result, Op::CooperativeMatrixLoadTensorNV, &operands);
+        Ok(())
+    }
+
+    /// A store in place of one of a matrix of sums.
+    pub fn store(&mut self, result: &mut Vec<u32>, store: Instruction, part: Part) -> Result<(), String> {
+        let &[_, pointer, matrix, _, pitch] = store.words() else { return Err("a store without a pitch".to_owned()) };
+        let extents = self.extents(CooperativeMatrixUse::MatrixAccumulatorKHR);
+        let sliced = self.slice(result, part, pitch, extents);
+        push(result, Op::CooperativeMatrixStoreTensorNV, &[pointer, matrix, sliced, 0, TensorAddressingOperands::NONE.bits()]);
+        Ok(())
+    }
+}

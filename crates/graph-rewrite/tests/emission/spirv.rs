@@ -1,0 +1,95 @@
+//! Kernels that devices take as SPIR-V: what stands in it, and that it is valid.
+
+use crate::attention::{self, AttentionCase, Mask};
+use crate::{matmul, with_matrices};
+use rewire_graph::DType;
+use rewire_graph_rewrite::emit::{Extension, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
+use rewire_graph_rewrite::plan::Computation;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const PER_ELEMENT: u32 = 5369;
+const CONVERT: u32 = 5293;
+const LOAD_TENSOR: u32 = 5367;
+const STORE_TENSOR: u32 = 5368;
+const LOAD: u32 = 4457;
+
+fn with_elements(matrix: u32, subgroup_size: u32) -> Target {
+    Target { matrix_elements: true, workgroup_bytes: 48 << 10, invocations: 1024, ..with_matrices(matrix, subgroup_size) }
+}
+
+fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> ParsedKernel {
+    emit_with_windows(computation, target, tuning, &Windows::of_constants(computation, target)).unwrap()
+}
+
+/// How often each instruction stands in words.
+fn count(words: &[u32], op: u32) -> usize {
+    let (mut at, mut count) = (5, 0);
+    while at < words.len() {
+        count += usize::from(words[at] & 0xffff == op);
+        at += (words[at] >> 16) as usize;
+    }
+    assert_eq!(at, words.len());
+    count
+}
+
+/// Asks `spirv-val`, where `REWIRE_SPIRV_VAL` tells how it is called.
+fn validate(name: &str, words: &[u32]) {
+    let Ok(call) = std::env::var("REWIRE_SPIRV_VAL") else {
+        eprintln!("{name}: not validated, REWIRE_SPIRV_VAL does not tell how spirv-val is called");
+        return;
+    };
+    let mut call = call.split_whitespace();
+    let mut validator = Command::new(call.next().unwrap());
+    validator.args(call).args(["--target-env", "vulkan1.3", "-"]);
+    let mut child = validator.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(bytemuck::cast_slice(words)).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&text));
+}
+
+#[test]
+fn weights_of_attention_stay_in_registers() {
+    let masks = [Mask::None, Mask::Causal, Mask::Targets, Mask::Intervals, Mask::Rows];
+    for (mask, (qk, v)) in masks.into_iter().zip([(25, 50), (128, 128), (64, 64), (32, 12), (16, 16)]) {
+        let case = AttentionCase { mask, heads: 2, qk, v, dtype: DType::F16, softmax: false };
+        let (kernel, ..) = attention::kernel(&case, &[40, 3], None);
+        for (matrix, subgroup) in [(8, 8), (16, 32)] {
+            let target = with_elements(matrix, subgroup);
+            let emitted = emit(&kernel, &target, &Tuning::default());
+            assert_eq!(emitted.kernel.extension, Some(Extension::Elements));
+            assert!(!emitted.kernel.wgsl.contains("weight_tile"));
+            for checked in [false, true] {
+                let name = format!("{mask:?} {qk} {v}, matrices of {matrix}, checked {checked}");
+                let words = emitted.spirv(&target, checked).unwrap();
+                assert!(count(&words, PER_ELEMENT) > 0 && count(&words, CONVERT) > 0, "{name}");
+                validate(&name, &words);
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_tensors_load_them_as_they_lie() {
+    for transposed in [false, true] {
+        let kernel = matmul::stored([256, 512], DType::F16, transposed, DType::F32);
+        let target = Target { workgroup_matrices: 256, ..with_elements(16, 32) };
+        let emitted = emit(&kernel, &target, &Tuning::default());
+        assert!(matches!(emitted.kernel.extension, Some(Extension::Workgroup { .. })));
+        let words = emitted.spirv(&target, false).unwrap();
+        assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [2, 1, 0]);
+        validate(&format!("transposed {transposed}"), &words);
+    }
+}
+
+#[test]
+fn other_kernels_are_wgsl() {
+    let case = AttentionCase { mask: Mask::Causal, heads: 2, qk: 16, v: 16, dtype: DType::F16, softmax: false };
+    let (kernel, ..) = attention::kernel(&case, &[40, 3], None);
+    let target = with_matrices(16, 32);
+    let emitted = emit(&kernel, &target, &Tuning::default());
+    assert_eq!(emitted.kernel.extension, None);
+    let error = emitted.spirv(&target, false).unwrap_err();
+    assert!(error.to_string().contains("WGSL as it stands"), "{error}");
+}
