@@ -2,19 +2,26 @@
 
 use super::Slot;
 
-/// How a buffer is accessed: an element or four neighbours at a time, four halves also as they are, rows by words.
+/// How a buffer is accessed: an element or four neighbours at a time, four halves also as they are, rows by words, parts of a tensor.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Access {
     pub element: bool,
     pub vector: bool,
     pub halves: bool,
     pub words: bool,
+    /// As a tensor alone, in pieces of 16 bytes.
+    pub tensor: bool,
 }
 
 impl Access {
     /// True if four neighbours are an element of the buffer.
     pub fn is_grouped(self) -> bool {
         self.vector || self.halves
+    }
+
+    /// True if it is a tensor and nothing else.
+    pub fn is_tensor(self) -> bool {
+        self.tensor && !(self.element || self.vector || self.halves || self.words)
     }
 }
 

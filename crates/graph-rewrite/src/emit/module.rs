@@ -353,6 +353,16 @@ impl<'a> Module<'a> {
         format!("store4_{output}({at}, {value});")
     }
 
+    /// Notes that an operand, which lies in memory by itself, is loaded as parts of a tensor.
+    pub fn note_tensor(&mut self, operand: u16) {
+        self.reads.entry(Slot::Operand(operand)).or_default().tensor = true;
+    }
+
+    /// Notes that an output is stored as parts of a tensor.
+    pub fn note_tensor_result(&mut self, output: u16, dtype: DType) {
+        self.writes.entry(output).or_insert((dtype, Access::default())).1.tensor = true;
+    }
+
     /// Words of the parameter block, in order.
     pub fn params(&self) -> &[Param] {
         &self.params

@@ -52,8 +52,8 @@ impl WorkgroupMatmulTile {
         let right = operand(kernel, kernel.b, (kernel.depth, kernel.column()))?;
         let result = result(kernel)?;
         let (rows, columns) = (tuning.rows.unwrap_or(128), tuning.columns.unwrap_or(128));
-        let depth = if k % 64 == 0 && columns >= 256 { 64 } else { 32 };
-        let threads = if rows * columns > 128 * 128 { 256 } else { 128 };
+        let depth = tuning.depth.unwrap_or(if k % 64 == 0 && columns >= 256 { 64 } else { 32 });
+        let threads = tuning.threads.unwrap_or(if rows * columns > 128 * 128 { 256 } else { 128 });
         let fits = n >= 64 && k >= 64 && threads <= target.workgroup_matrices && [64, 128, 256].contains(&rows);
         let fits = fits && [64, 128, 256].contains(&columns);
         let tile = Self { tile: [rows, columns, depth], threads, size: target.matrix, left, right, result };
@@ -114,14 +114,13 @@ pub(super) fn emit(
     tile: &WorkgroupMatmulTile,
     mut module: Module,
 ) -> Result<ParsedKernel, EmitError> {
-    let zero = ["0".to_owned(), "0".to_owned()];
     for operand in [tile.left, tile.right] {
-        module.load_halves(operand.position, &zero)?;
+        module.note_tensor(operand.position);
     }
     let [Output { value, .. }] = kernel.nest.outputs.as_slice() else {
         return Err(EmitError::Form { reason: "a product of a workgroup has one result".to_owned() });
     };
-    module.store4(tile.result.position, DType::F16, "0", "vec4<f32>()");
+    module.note_tensor_result(tile.result.position, DType::F16);
     module.note_halves();
     let coords = result_coords(kernel);
     let mut code = Code::point(&coords, &[(kernel.sum(), Emitted::Uniform("sum".to_owned()))]);
