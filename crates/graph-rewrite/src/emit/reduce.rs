@@ -94,7 +94,8 @@ impl Scheduled for Reduction<'_> {
             ("subgroup", subgroup.into()),
         ];
         let grid = vec![GridFactor::Tiles(outer.to_vec(), threads / columns.threads as u32)];
-        let main = Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables, extension: None };
+        let main =
+            Main { threads, hooks: String::new(), body: indented(&(head + &body + &tail)), variables, extension: None };
         TEMPLATE.render(module, main, grid, vec![])
     }
 

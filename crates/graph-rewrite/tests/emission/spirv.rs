@@ -15,7 +15,12 @@ const STORE_TENSOR: u32 = 5368;
 const LOAD: u32 = 4457;
 
 fn with_elements(matrix: u32, subgroup_size: u32) -> Target {
-    Target { matrix_elements: true, workgroup_bytes: 48 << 10, invocations: 1024, ..with_matrices(matrix, subgroup_size) }
+    Target {
+        matrix_elements: true,
+        workgroup_bytes: 48 << 10,
+        invocations: 1024,
+        ..with_matrices(matrix, subgroup_size)
+    }
 }
 
 fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> ParsedKernel {

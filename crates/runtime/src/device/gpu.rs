@@ -127,7 +127,8 @@ impl Gpu {
     pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
         let enabled = self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
         (self.target.matrix, self.target.half_sums) = if enabled { matrices(adapter) } else { (0, false) };
-        let extension = elements::enabled(adapter, &self.device).filter(|_| self.target.matrix != 0).unwrap_or_default();
+        let extension =
+            elements::enabled(adapter, &self.device).filter(|_| self.target.matrix != 0).unwrap_or_default();
         (self.target.matrix_elements, self.target.workgroup_matrices) = (extension.elements, extension.workgroup);
         self
     }

@@ -3,10 +3,7 @@
 mod adapters;
 mod capacity;
 #[cfg_attr(
-    not(all(
-        feature = "spirv",
-        any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")
-    )),
+    not(all(feature = "spirv", any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))),
     path = "elements_absent.rs"
 )]
 mod elements;

@@ -79,7 +79,8 @@ fn plan(sums: DType) -> Option<Plan> {
 async fn attends_rightly(gpu: &Gpu) -> bool {
     let rows: usize = LENGTHS.iter().sum();
     let number = |n: usize, factor: usize| (n * factor % 7 % 3) as f64 - 1.0;
-    let [q, k, v] = [5, 11, 13].map(|factor| (0..rows * HEADS * WIDTH).map(|n| number(n, factor)).collect::<Vec<f64>>());
+    let [q, k, v] =
+        [5, 11, 13].map(|factor| (0..rows * HEADS * WIDTH).map(|n| number(n, factor)).collect::<Vec<f64>>());
     let mut expected = vec![0.0; rows * HEADS * WIDTH];
     let mut first = 0;
     for length in LENGTHS {

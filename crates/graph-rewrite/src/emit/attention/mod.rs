@@ -134,11 +134,7 @@ fn fill(kernel: &Attention<'_>, module: Module, variant: Variant) -> Result<Pars
     frame(kernel).fill(module, shared, |module| hooks(kernel, module, (element, score)))
 }
 
-fn hooks(
-    kernel: &Attention<'_>,
-    module: &mut Module,
-    (element, score): (Element, Score),
-) -> Result<String, EmitError> {
+fn hooks(kernel: &Attention<'_>, module: &mut Module, (element, score): (Element, Score)) -> Result<String, EmitError> {
     let entry = frame(kernel).entry(module);
     let point = |row: (u8, &str), last: (u8, &str)| entry.clone().with(row.0, row.1).with(last.0, last.1);
     let (query, key) = ((kernel.row, "i"), (kernel.key, "j"));

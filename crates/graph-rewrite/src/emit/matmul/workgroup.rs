@@ -91,7 +91,9 @@ fn operand(kernel: &Product<'_>, factor: ExprId, (first, second): (u8, u8)) -> O
 
 /// The tensor that the results are, if there is one.
 fn result(kernel: &Product<'_>) -> Option<Halves> {
-    let [Output { target: position, dtype: DType::F16, shape, index, columns: None, .. }] = kernel.nest.outputs.as_slice() else {
+    let [Output { target: position, dtype: DType::F16, shape, index, columns: None, .. }] =
+        kernel.nest.outputs.as_slice()
+    else {
         return None;
     };
     let dag = &kernel.nest.body.dag;

@@ -43,7 +43,8 @@ impl Emitter<'_> {
     pub(super) fn plain(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let each = rows_per_thread(self.kernel, module.target, tuning)?;
         let variables = self.plain_variables(each);
-        let tiling = Tiling { template: &TEMPLATE, threads: THREADS, rows: each * THREAD_ROWS, extension: None, variables };
+        let tiling =
+            Tiling { template: &TEMPLATE, threads: THREADS, rows: each * THREAD_ROWS, extension: None, variables };
         self.fill(module, tiling, |module| self.plain_hooks(module))
     }
 

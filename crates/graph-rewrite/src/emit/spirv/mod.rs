@@ -51,7 +51,8 @@ impl ParsedKernel {
     pub fn spirv(&self, target: &Target, checked: bool) -> Result<Vec<u32>, EmitError> {
         let failed = |reason: String| EmitError::Shader { line: None, reason };
         let info = validate::check_for(&self.module, &self.kernel.wgsl, target)?;
-        let policy = if checked { naga::proc::BoundsCheckPolicy::Restrict } else { naga::proc::BoundsCheckPolicy::Unchecked };
+        let policy =
+            if checked { naga::proc::BoundsCheckPolicy::Restrict } else { naga::proc::BoundsCheckPolicy::Unchecked };
         let options = spv::Options {
             lang_version: (1, 6),
             // With names, by which functions are found.
@@ -148,10 +149,7 @@ impl Rewriter {
 
     fn declare_extensions(&mut self) {
         let (mut capabilities, mut names) = (
-            vec![
-                Capability::CooperativeMatrixConversionsNV,
-                Capability::CooperativeMatrixPerElementOperationsNV,
-            ],
+            vec![Capability::CooperativeMatrixConversionsNV, Capability::CooperativeMatrixPerElementOperationsNV],
             vec![EXTENSION],
         );
         if self.tensors.is_some() {
@@ -212,7 +210,8 @@ impl Rewriter {
 
 /// The functions of a module, by name.
 fn functions(words: &Words) -> impl Iterator<Item = (String, u32)> {
-    let ids: HashSet<u32> = words.instructions().filter(|one| one.is(Op::Function)).filter_map(|one| one.word(2)).collect();
+    let ids: HashSet<u32> =
+        words.instructions().filter(|one| one.is(Op::Function)).filter_map(|one| one.word(2)).collect();
     let names = words.instructions().filter(|instruction| instruction.is(Op::Name));
     let named = names.filter_map(move |name| Some((name.string(2), name.word(1).filter(|id| ids.contains(id))?)));
     named.collect::<Vec<_>>().into_iter()

@@ -113,7 +113,9 @@ impl Tensors {
 
     /// The type of matrices of the workgroup in place of one.
     pub fn declare_matrix(&self, result: &mut Vec<u32>, instruction: Instruction) -> Result<(), String> {
-        let &[_, id, component, _, _, _, role] = instruction.words() else { return Err("a matrix without a use".to_owned()) };
+        let &[_, id, component, _, _, _, role] = instruction.words() else {
+            return Err("a matrix without a use".to_owned());
+        };
         let (rows, columns) = self.extents(*self.uses.get(&id).ok_or("a matrix without a use")?);
         let operands = [id, component, self.word(Scope::Workgroup as u32), self.word(rows), self.word(columns), role];
         push(result, Op::TypeCooperativeMatrixKHR, &operands);
@@ -134,7 +136,9 @@ impl Tensors {
 
     /// A load in place of one of a matrix.
     pub fn load(&mut self, result: &mut Vec<u32>, load: Instruction, part: Part) -> Result<(), String> {
-        let &[_, ty, id, pointer, layout, pitch] = load.words() else { return Err("a load without a pitch".to_owned()) };
+        let &[_, ty, id, pointer, layout, pitch] = load.words() else {
+            return Err("a load without a pitch".to_owned());
+        };
         let (rows, columns) = self.extents(*self.uses.get(&ty).ok_or("a load of no matrix")?);
         let along_columns = self.known.get(&layout) == Some(&(CooperativeMatrixLayout::ColumnMajorKHR as u32));
         let sliced = self.slice(result, part, pitch, if along_columns { (columns, rows) } else { (rows, columns) });
@@ -158,7 +162,11 @@ impl Tensors {
         let &[_, pointer, matrix, _, pitch] = store.words() else { return Err("a store without a pitch".to_owned()) };
         let extents = self.extents(CooperativeMatrixUse::MatrixAccumulatorKHR);
         let sliced = self.slice(result, part, pitch, extents);
-        push(result, Op::CooperativeMatrixStoreTensorNV, &[pointer, matrix, sliced, 0, TensorAddressingOperands::NONE.bits()]);
+        push(
+            result,
+            Op::CooperativeMatrixStoreTensorNV,
+            &[pointer, matrix, sliced, 0, TensorAddressingOperands::NONE.bits()],
+        );
         Ok(())
     }
 }

@@ -204,7 +204,9 @@ fn compile(
     checked: bool,
 ) -> Result<wgpu::ComputePipeline, GpuError> {
     let module = match shader {
-        Shader::Source(source) => from_source(gpu, wgpu::ShaderModuleDescriptor { label: Some(label), source }, checked),
+        Shader::Source(source) => {
+            from_source(gpu, wgpu::ShaderModuleDescriptor { label: Some(label), source }, checked)
+        }
         #[cfg(feature = "spirv")]
         Shader::SpirV(kernel) => from_spirv(gpu, &kernel, label, checked)?,
     };
