@@ -1,6 +1,7 @@
 //! Running graphs: the interpreter, the CPU and a GPU adapter.
 
 use crate::compare::Results;
+use crate::golden::is_wanted_whole;
 use rewire_graph::{Graph, HostTensor, interpret};
 use rewire_graph_rewrite::{lower, optimize, plan::Plan};
 use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, RunValue, Session};
@@ -70,6 +71,13 @@ pub fn options(kernel: Kernel) -> Option<ModelOptions> {
         Kernel::Auto | Kernel::Wgpu => Some(gpu()?),
     };
     Some(ModelOptions { kernel, gpu, checked: true, ..ModelOptions::default() })
+}
+
+/// Where the case of a number runs: on the CPU always, on an adapter one in four, or all where `REWIRE_TEST_ALL` is set. Each
+/// has shaders of its own.
+pub fn kernels(number: usize) -> &'static [Kernel] {
+    let is_compiled = is_wanted_whole() || number.is_multiple_of(4);
+    if is_compiled { &[Kernel::Cpu, Kernel::Wgpu] } else { &[Kernel::Cpu] }
 }
 
 /// A session; `None` where it needs an adapter and there is none.

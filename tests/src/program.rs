@@ -1,5 +1,6 @@
 //! Random programs: what proptest generates and shrinks.
 
+use crate::golden::is_wanted_whole;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -198,6 +199,11 @@ pub fn program(steps: usize) -> impl Strategy<Value = Program> {
             offsets,
             seed,
         })
+}
+
+/// So many of the cases that run on an adapter, each with shaders of its own: half of them, or all where `REWIRE_TEST_ALL` is set.
+pub fn compiled(cases: u32) -> u32 {
+    if is_wanted_whole() { cases } else { cases.div_ceil(2) }
 }
 
 fn number(name: &str, default: u64) -> u64 {

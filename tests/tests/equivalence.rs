@@ -7,7 +7,7 @@ use rewire_runtime::Kernel;
 use rewire_tests::backend::{gpu, oracle, plan, run, session};
 use rewire_tests::build::{build, kinds};
 use rewire_tests::compare::{Tolerance, differences};
-use rewire_tests::program::{KINDS, Kind, Program, hold};
+use rewire_tests::program::{KINDS, Kind, Program, compiled, hold};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ fn the_cpu_computes_what_the_interpreter_computes() {
 #[test]
 fn the_gpu_computes_what_the_interpreter_computes() {
     if gpu().is_some() {
-        hold(75, 9, |program| on(Kernel::Wgpu, program));
+        hold(compiled(75), 9, |program| on(Kernel::Wgpu, program));
     }
 }
 

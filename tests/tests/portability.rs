@@ -5,7 +5,7 @@ use rewire_runtime::ModelOptions;
 use rewire_tests::backend::{gpu, load, on, oracle, plan, run};
 use rewire_tests::build::build;
 use rewire_tests::compare::{Tolerance, differences};
-use rewire_tests::program::{Program, hold};
+use rewire_tests::program::{Program, compiled, hold};
 
 fn rich() -> Target {
     let (storage_buffers, workgroup_bytes, invocations, binding_bytes) = (64, 48 << 10, 1024, 2 << 30);
@@ -44,7 +44,7 @@ fn every_kernel_validates_on_a_large_device() {
 
 /// Holds that a device computes what the interpreter computes.
 fn computes(cases: u32, options: &ModelOptions) {
-    hold(cases, 9, |program| {
+    hold(compiled(cases), 9, |program| {
         let case = build(program)?;
         let expected = oracle(&case.graph, &case.inputs, &case.parameters)?;
         let mut session = load(&case.graph, &case.parameters, options.clone())?;

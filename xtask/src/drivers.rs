@@ -8,7 +8,7 @@ use std::process::Command;
 const KNOWN_MESSAGE: &str = "0xb210f7c2";
 
 /// Tests that compile many shaders: `cargo xtask test` runs some of their cases, or all on one driver.
-const LONGER: [&str; 6] = ["equivalence", "floats", "models", "reductions", "rewriting", "varied"];
+const LONGER: [&str; 7] = ["equivalence", "floats", "gradients", "models", "reductions", "rewriting", "varied"];
 
 /// Tests on a newer driver, on SwiftShader, and under the validation layer of Vulkan.
 pub(crate) fn run() -> Result<(), String> {
@@ -108,6 +108,7 @@ fn under_validation() -> Result<(), String> {
     let layer = manifest("validation_layer.json", "layer", &layer, &more)?;
     let mut command = cargo(&tests(&["golden", "headless"]));
     command
+        .env("REWIRE_TEST_ALL", "1")
         .env("VK_LAYER_PATH", layer.parent().unwrap_or(Path::new("/")))
         .env("VK_INSTANCE_LAYERS", name)
         .env("VK_LAYER_REPORT_FLAGS", "error,warn,perf")

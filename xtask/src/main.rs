@@ -23,7 +23,8 @@ Usage: cargo xtask COMMAND
 
   setup   installs what the tests need and is missing: rustfmt, clippy, the Vulkan loader and the software
           drivers lavapipe (Mesa) and SwiftShader (Chromium)
-  lint    setup, then lints and documentation
+  lint [all]
+          setup, then lints and documentation; `all` adds sets of features that an app may take
   test    setup, then formatting and all tests, on the CPU and on the software drivers;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, choose the driver instead; where `drivers` has fetched the newest
           lavapipe, the kernels of cooperative matrices run on it as well
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         ["drivers"] => drivers::run(),
         ["test"] => setup::run().and_then(|()| test::run()),
         ["lint"] => setup::run().and_then(|()| test::lint()),
+        ["lint", "all"] => setup::run().and_then(|()| test::lint()).and_then(|()| rooms::lint_more()),
         ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
         ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
         ["capi", prefix] => capi::run(prefix.as_ref()),

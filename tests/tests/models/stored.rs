@@ -12,7 +12,7 @@ use rewire_tests::build::build;
 use rewire_tests::case::GraphCase;
 use rewire_tests::compare::Tolerance;
 use rewire_tests::golden::{cases, hold as hold_cases, is_wanted_whole, sample};
-use rewire_tests::program::hold;
+use rewire_tests::program::{compiled, hold};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn random_graphs_survive_a_file() {
         let case = build(program)?;
         runs(&case.graph, &case.inputs, &case.parameters, Kernel::Cpu)
     });
-    hold(15, 6, |program| {
+    hold(compiled(15), 6, |program| {
         let case = build(program)?;
         runs(&case.graph, &case.inputs, &case.parameters, Kernel::Wgpu)
     });

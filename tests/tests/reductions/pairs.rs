@@ -5,10 +5,9 @@ use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor};
 use rewire_graph_rewrite::prove::confine;
 use rewire_graph_rewrite::schedule::Schedule;
 use rewire_runtime::Kernel;
-use rewire_tests::backend::{Tensors, plan, run, session};
+use rewire_tests::backend::{Tensors, kernels, plan, run, session};
 use rewire_tests::case::GraphCase;
 use rewire_tests::compare::{Tolerance, differences};
-use rewire_tests::golden::is_wanted_whole;
 use rewire_tests::gradients::{Attention, Shape, Traced, Weights};
 use rewire_tests::noise::Noise;
 
@@ -28,12 +27,6 @@ fn shapes() -> Vec<Shape> {
         shape(&[(0, 0), (0, 0)], 2, (4, 8), false),
         shape(&[], 1, (8, 8), true),
     ]
-}
-
-/// Where the case of a number is checked. Each has shaders of its own, so that only some are compiled unless all are wanted.
-fn kernels(number: usize) -> &'static [Kernel] {
-    let is_compiled = is_wanted_whole() || number.is_multiple_of(4);
-    if is_compiled { &[Kernel::Cpu, Kernel::Wgpu] } else { &[Kernel::Cpu] }
 }
 
 /// Checks a case of a number, that its indices are proven, and that it is these kernels, in any order.

@@ -11,8 +11,7 @@ use rewire_runtime::Kernel;
 use rewire_tests::backend::{self, gpu, load_plan, options, oracle};
 use rewire_tests::build::build;
 use rewire_tests::compare::{Tolerance, differences};
-use rewire_tests::golden::is_wanted_whole;
-use rewire_tests::program::{Program, hold};
+use rewire_tests::program::{Program, compiled, hold};
 use std::cell::Cell;
 
 /// Instructions of a program; they make hundreds of operators.
@@ -93,8 +92,7 @@ fn every_pass_alone_keeps_the_meaning_on_the_cpu() {
 fn every_pass_alone_keeps_the_meaning_on_the_gpu() {
     if gpu().is_some() {
         for name in names().into_iter().filter(|name| name != "fuse") {
-            let programs = if is_wanted_whole() { 2 } else { 1 };
-            hold(programs, 8, |program| runs_after(&name, Kernel::Wgpu, program));
+            hold(compiled(2), 8, |program| runs_after(&name, Kernel::Wgpu, program));
         }
     }
 }

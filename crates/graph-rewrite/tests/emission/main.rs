@@ -25,7 +25,7 @@ use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashMap;
 use tensor::{Num, Tensor};
 
-/// Emits `kernel` for all targets, runs it where there is an adapter, and compares with plain loops.
+/// Emits `kernel` for all targets, runs some where there is an adapter, and compares with plain loops.
 fn check(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &[(u32, i64)]) {
     check_tuned(name, kernel, operands, symbols, &Tuning::default());
 }
@@ -41,7 +41,7 @@ fn with_matrices(matrix: u32, subgroup_size: u32) -> Target {
     Target { f16: true, subgroups: true, subgroup_size, matrix, workgroup_bytes: 32 << 10, ..Target::BASELINE }
 }
 
-/// Emits for `target`, and runs where the adapter has what it has.
+/// Emits for `target`, and runs some where the adapter has what it has.
 fn check_on(
     name: &str,
     kernel: &Computation,
@@ -55,8 +55,8 @@ fn check_on(
     let has = |device: &&device::Device| {
         (device.f16 || !target.f16) && (target.matrix == 0 || device.matrices == (target.matrix, target.subgroup_size))
     };
-    if let Some(device) = device::device().filter(has) {
-        let got = device.run(kernel, &emitted, operands, &symbols);
+    let device = device::device().filter(has);
+    if let Some(got) = device.and_then(|device| device.run(kernel, &emitted, operands, &symbols)) {
         let expected = reference::Reference::new(kernel.nest().unwrap(), operands, &symbols).run();
         for (n, (got, expected)) in got.iter().zip(&expected).enumerate() {
             compare(&format!("{name}, output {n}, f16 {}", target.f16), got, expected, &emitted.wgsl);
