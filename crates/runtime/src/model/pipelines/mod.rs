@@ -1,5 +1,7 @@
 //! Compiled kernels, in this process and on disk.
 
+#[cfg_attr(target_arch = "wasm32", path = "browser.rs")]
+mod creation;
 #[cfg_attr(not(feature = "files"), path = "absent.rs")]
 mod store;
 
@@ -9,6 +11,7 @@ use super::emitter::shader;
 use crate::parallel::{later, map};
 use crate::timing::timed;
 use crate::{Gpu, GpuError};
+use creation::Creation;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -148,7 +151,11 @@ impl Pipelines {
         });
         let mut made = Vec::with_capacity(compiled.len());
         for (key, what, layout, lasting, compiled) in compiled {
-            let pipeline = gpu.outcome(&what, compiled).await.map(|pipeline| Pipeline { pipeline, layout });
+            let pipeline = match gpu.outcome(&what, compiled).await {
+                Ok(creation) => creation.finish(gpu, &what).await,
+                Err(error) => Err(error),
+            };
+            let pipeline = pipeline.map(|pipeline| Pipeline { pipeline, layout });
             if let Ok(pipeline) = &pipeline {
                 lock(&self.known).insert(key, pipeline.clone());
                 self.stored.iter().filter(|_| lasting).for_each(|stored| stored.grow());
@@ -192,7 +199,7 @@ fn compile(
     (layout, cache): (&wgpu::BindGroupLayout, Option<&wgpu::PipelineCache>),
     label: &str,
     checked: bool,
-) -> wgpu::ComputePipeline {
+) -> Creation {
     let source = wgpu::ShaderModuleDescriptor { label: Some(label), source };
     let module = if checked {
         gpu.device().create_shader_module(source)
@@ -208,15 +215,18 @@ fn compile(
         bind_group_layouts: &[Some(layout)],
         immediate_size: 0,
     });
-    gpu.device().create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: Some(label),
-        layout: Some(&pipeline_layout),
-        module: &module,
-        entry_point: Some("main"),
-        compilation_options: wgpu::PipelineCompilationOptions {
-            zero_initialize_workgroup_memory: false,
-            ..Default::default()
-        },
-        cache,
+    let (device, label, cache) = (gpu.device().clone(), label.to_owned(), cache.cloned());
+    Creation::begin(move || {
+        device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(&label),
+            layout: Some(&pipeline_layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: cache.as_ref(),
+        })
     })
 }
