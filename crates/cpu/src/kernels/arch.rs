@@ -102,12 +102,13 @@ impl Arch {
     }
 
     /// Those that were chosen, or the widest.
-    pub(crate) fn new() -> Self {
+    pub fn chosen() -> Self {
         ALL.get(CHOSEN.load(Ordering::Relaxed)).copied().unwrap_or(Self(Set::Baseline))
     }
 
+    /// Does work with these instructions.
     #[inline(always)]
-    pub(crate) fn dispatch<Op: WithSimd>(self, op: Op) -> Op::Output {
+    pub fn dispatch<Op: WithSimd>(self, op: Op) -> Op::Output {
         match self.0 {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
             Set::Avx512(simd) => Simd::vectorize(simd, op),
@@ -160,7 +161,7 @@ fn is_fused<S: Simd>() -> bool {
 
 /// `a * b + c`, rounded once or twice.
 #[inline(always)]
-pub(crate) fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
+pub fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
     if is_fused::<S>() { simd.mul_add_f32s(a, b, c) } else { simd.add_f32s(simd.mul_f32s(a, b), c) }
 }
 
