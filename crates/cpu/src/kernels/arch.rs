@@ -124,6 +124,22 @@ impl Arch {
         }
     }
 
+    /// [`Arch::dispatch`] for work that has the same bits with all instructions, and of which few kinds of code are enough.
+    #[inline(always)]
+    pub(super) fn dispatch_exact<Op: WithSimd>(self, op: Op) -> Op::Output {
+        match self.0 {
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Avx512(simd) => Simd::vectorize(*simd, op),
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Avx2(simd) => Simd::vectorize(simd, op),
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(simd) => Simd::vectorize(simd, op),
+            #[cfg(target_arch = "wasm32")]
+            Set::Simd128(simd) => Simd::vectorize(simd, op),
+            _ => op.with_simd(Scalar),
+        }
+    }
+
     /// True if there are instructions that convert floats of 16 bits, which the `half` crate takes.
     pub(super) fn converts_halves(self) -> bool {
         match self.0 {
