@@ -1,13 +1,12 @@
 //! The library for C in a folder of its own.
 
-use crate::shell::{cargo, root, run as run_command};
+use crate::shell::{root, run as run_command, small};
 use std::path::Path;
 
 /// Builds it and lays header, libraries and the file for `pkg-config` into a folder.
 pub(crate) fn run(prefix: &Path) -> Result<(), String> {
-    // Crates are optimised as one only where one kind of library is built at a time.
     for kind in ["cdylib", "staticlib"] {
-        run_command(cargo(&["rustc", "--profile", "small", "-p", "rewire-capi", "--lib", "--crate-type", kind]))?;
+        run_command(small("rewire-capi", kind, &[]))?;
     }
     let description = read("crates/capi/rewire.pc.in")?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     let (libraries, target) = (prefix.join("lib"), root().join("target/small"));

@@ -1,6 +1,6 @@
 //! The library for Kotlin and Swift in a folder of its own.
 
-use crate::shell::{cargo, root, run as run_command};
+use crate::shell::{cargo, root, run as run_command, small};
 use std::io;
 use std::path::Path;
 
@@ -19,10 +19,8 @@ pub(crate) fn run(folder: &Path, target: Option<&str>) -> Result<(), String> {
         libraries.push(target);
         of_target.extend(["--target", target]);
     }
-    // Crates are optimised as one only where one kind of library is built at a time.
     for kind in kinds {
-        let library = ["rustc", "--profile", "small", "-p", "rewire-mobile", "--lib", "--crate-type", kind];
-        run_command(cargo(&[&library, &of_target[..]].concat()))?;
+        run_command(small("rewire-mobile", kind, &of_target))?;
     }
     built.push("small");
     place(&built, &libraries).map_err(|error| format!("cannot write to {}: {error}", libraries.display()))?;

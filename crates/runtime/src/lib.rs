@@ -18,8 +18,6 @@
 // Without emission, nothing tests cooperative matrices.
 #![cfg_attr(not(feature = "emit"), allow(dead_code))]
 
-#[cfg_attr(not(feature = "cpu"), path = "cpu/absent.rs")]
-pub mod cpu;
 mod device;
 mod error;
 mod hash;
@@ -27,12 +25,13 @@ mod kernel;
 mod machine;
 mod memory;
 mod model;
-mod parallel;
 mod session;
 #[cfg(feature = "files")]
 mod store;
 mod timing;
 mod tuning;
+
+use rewire_cpu::parallel;
 
 pub use device::{
     DeviceInfo, DeviceKind, DeviceLimits, Gpu, Work, WorkDropped, Workers, block_on, devices, devices_async,
@@ -43,6 +42,8 @@ pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables};
+#[doc(inline)]
+pub use rewire_cpu as cpu;
 pub use session::{
     Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, SpilledRows, Tuned,
 };

@@ -4,7 +4,7 @@ use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::optimize;
 use rewire_graph_rewrite::plan::{Binding, BufferId, Computation, Plan, PlanOutput, Source};
-use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, RunError, Session};
+use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, RunError, Session};
 use rewire_tests::backend::{Tensors, options, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::noise::Noise;
@@ -340,6 +340,23 @@ fn room(session: &mut Session, index: &[u32], read: &[u32], seed: u64) -> Result
     let given =
         [("index".to_owned(), ids(index)), ("read".to_owned(), ids(read)), ("values".to_owned(), values)].into();
     Ok(run(session, &given)?["found"].to_f32())
+}
+
+#[test]
+fn states_are_reserved_where_the_device_was_lost_before() {
+    let Some(ModelOptions { gpu: Some(_), .. }) = options(Kernel::Wgpu) else { return };
+    let gpu = Gpu::open(std::env::var("REWIRE_TEST_ADAPTER").ok().as_deref()).unwrap();
+    let options = ModelOptions { kernel: Kernel::Auto, gpu: Some(gpu.clone()), ..ModelOptions::default() };
+    let model = Model::load(plan(&open()).unwrap(), (), options).unwrap();
+    let (mut session, mut later) = (model.session(), model.session());
+    later.reserve_states(8).unwrap();
+    gpu.device().destroy();
+    session.reserve_states(40).unwrap();
+    assert_eq!(session.report().adapter, None);
+    assert_eq!(session.state("more").unwrap().shape(), [40, 3]);
+    room(&mut session, &[3], &[], 1).unwrap();
+    // Those that were on the device are gone, and are no zeros.
+    assert!(later.state("more").is_err());
 }
 
 #[test]

@@ -185,6 +185,40 @@ async function aRejectedKernelIsAnError(page) {
   assert.ok(outcome.cpuSteps > 0 && outcome.ranked.length === 2);
 }
 
+async function kernelsAreMadeBesideOtherWork(page) {
+  const outcome = await page.call(async () => {
+    const counting = () => {
+      const counts = { createComputePipeline: 0, createComputePipelineAsync: 0 };
+      for (const name of Object.keys(counts)) {
+        const make = GPUDevice.prototype[name];
+        GPUDevice.prototype[name] = function (descriptor) {
+          counts[name]++;
+          return make.call(this, descriptor);
+        };
+      }
+      const channel = new BroadcastChannel("counts");
+      channel.onmessage = () => channel.postMessage(counts);
+    };
+    const ranker = await faulty(counting, { kernel: "wgpu" });
+    const beside = JSON.stringify(await ranker.rank(users.slice(0, 2)));
+    const channel = new BroadcastChannel("counts");
+    const counted = new Promise((resolve) => (channel.onmessage = ({ data }) => resolve(data)));
+    channel.postMessage("ask");
+    const counts = await counted;
+    const { gpuSteps } = await ranker.report();
+    ranker.close();
+    // A browser that has no such method.
+    const atOnce = await faulty(() => delete GPUDevice.prototype.createComputePipelineAsync, { kernel: "wgpu" });
+    const same = JSON.stringify(await atOnce.rank(users.slice(0, 2))) === beside;
+    atOnce.close();
+    return { counts, gpuSteps, same };
+  });
+  const { createComputePipeline, createComputePipelineAsync } = outcome.counts;
+  assert.equal(createComputePipeline, 0);
+  assert.ok(createComputePipelineAsync > 0 && createComputePipelineAsync <= outcome.gpuSteps, JSON.stringify(outcome));
+  assert.ok(outcome.same);
+}
+
 async function aLostDeviceRecovers(page) {
   const outcome = await page.call(async () => {
     const losing = () => {
@@ -275,7 +309,14 @@ async function thePageShowsAUser(page) {
   assert.match(cpu.status, /candidates in [\d.]+ ms on the CPU/);
 }
 
-const TESTS = [thePageShowsAUser, scoresAreTheReferences, mistakesAreErrorsWithCodes, aRejectedKernelIsAnError, aLostDeviceRecovers];
+const TESTS = [
+  thePageShowsAUser,
+  scoresAreTheReferences,
+  mistakesAreErrorsWithCodes,
+  aRejectedKernelIsAnError,
+  kernelsAreMadeBesideOtherWork,
+  aLostDeviceRecovers,
+];
 
 const page = await Chromium.open(process.argv[2]);
 let failed = 0;

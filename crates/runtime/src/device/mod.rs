@@ -20,4 +20,6 @@ pub use gpu::Gpu;
 pub(crate) use gpu::{RightMatrices, SMALLEST};
 pub(crate) use mapping::Mapping;
 pub(crate) use workers::blocks;
+#[cfg(target_arch = "wasm32")]
+pub(crate) use workers::promise;
 pub use workers::{Work, WorkDropped, Workers, block_on};

@@ -112,7 +112,7 @@ impl<T> Default for Promised<T> {
 }
 
 /// A result that is to come, and a future of it that sleeps until then.
-pub(super) fn promise<T>() -> (Promise<T>, impl Future<Output = Result<T, WorkDropped>>) {
+pub(crate) fn promise<T>() -> (Promise<T>, impl Future<Output = Result<T, WorkDropped>>) {
     let result = Promised::<T>::default();
     let promise = Promise(Some(result.clone()));
     let kept = poll_fn(move |context| {
@@ -129,10 +129,10 @@ pub(super) fn promise<T>() -> (Promise<T>, impl Future<Output = Result<T, WorkDr
 }
 
 /// Delivers a result, if only that there will be none.
-pub(super) struct Promise<T>(Option<Promised<T>>);
+pub(crate) struct Promise<T>(Option<Promised<T>>);
 
 impl<T> Promise<T> {
-    pub(super) fn keep(mut self, value: T) {
+    pub(crate) fn keep(mut self, value: T) {
         if let Some(promised) = self.0.take() {
             promised.deliver(Ok(value));
         }

@@ -23,9 +23,9 @@ pub(super) fn measure() -> Machine {
         black_box(to.as_slice());
     });
     let computed = seconds(|| {
-        on_each_thread(|| black_box(Arch::new().dispatch(MultiplyAdds)));
+        on_each_thread(|| black_box(Arch::chosen().dispatch(MultiplyAdds)));
     });
-    let operations: f64 = on_each_thread(|| Arch::new().dispatch(MultiplyAdds)).into_iter().sum();
+    let operations: f64 = on_each_thread(|| Arch::chosen().dispatch(MultiplyAdds)).into_iter().sum();
     let launch = seconds(|| {
         on_each_thread(|| black_box(()));
     });

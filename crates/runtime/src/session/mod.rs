@@ -237,16 +237,10 @@ impl Session {
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         self.follow();
         let mut result = self.attempt(inputs, recorder).await;
-        if let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = &result {
-            let may_go_on = inputs.outlive_a_device() && self.states.outlive_a_device();
-            match self.model.recover(lost.clone(), self.sites.clone()).await {
-                Ok(()) if may_go_on => {
-                    self.follow();
-                    result = self.attempt(inputs, recorder).await;
-                }
-                Ok(()) => {}
-                Err(error) => result = Err(error),
-            }
+        match self.recover(&result, inputs.outlive_a_device()).await {
+            Ok(true) => result = self.attempt(inputs, recorder).await,
+            Ok(false) => {}
+            Err(error) => result = Err(error),
         }
         self.cpu.release();
         self.gpu.iter().for_each(GpuSide::store);
@@ -256,6 +250,18 @@ impl Session {
             Err(_) => {}
         }
         result
+    }
+
+    /// Makes the model go on without its device if work failed as that is lost. True if the same work may be done again, as nothing that it takes
+    /// is lost as well.
+    async fn recover<T>(&mut self, result: &Result<T, RunError>, inputs_are_left: bool) -> Result<bool, RunError> {
+        let Err(RunError::Gpu(lost @ GpuError::Lost { .. })) = result else { return Ok(false) };
+        let may_go_on = inputs_are_left && self.states.outlive_a_device();
+        self.model.recover(lost.clone(), self.sites.clone()).await?;
+        if may_go_on {
+            self.follow();
+        }
+        Ok(may_go_on)
     }
 
     /// A run where the session is now, with its states.

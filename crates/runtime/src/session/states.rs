@@ -209,6 +209,14 @@ impl Session {
     /// [`RunError::Gpu`] or [`RunError::State`] where there is no room.
     pub async fn reserve_states_async(&mut self, rows: usize) -> Result<(), RunError> {
         self.follow();
+        let result = self.reserve(rows).await;
+        match self.recover(&result, true).await? {
+            true => self.reserve(rows).await,
+            false => result,
+        }
+    }
+
+    async fn reserve(&mut self, rows: usize) -> Result<(), RunError> {
         let (model, held) = (self.model.clone(), self.states.shapes(self.model.plan()));
         for (name, buffer) in model.plan().states() {
             let is_open = buffer.shape.first().is_some_and(|dim| dim.as_const().is_none());

@@ -1,5 +1,7 @@
 //! Compiled kernels, in this process and on disk.
 
+#[cfg_attr(target_arch = "wasm32", path = "browser.rs")]
+mod creation;
 #[cfg_attr(not(feature = "files"), path = "absent.rs")]
 mod store;
 
@@ -9,6 +11,7 @@ use super::emitter::shader;
 use crate::parallel::{later, map};
 use crate::timing::timed;
 use crate::{Gpu, GpuError};
+use creation::Creation;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -157,7 +160,10 @@ impl Pipelines {
         });
         let mut made = Vec::with_capacity(compiled.len());
         for (key, what, layout, lasting, compiled) in compiled {
-            let pipeline = gpu.outcome(&what, compiled).await.and_then(|compiled| compiled);
+            let pipeline = match gpu.outcome(&what, compiled).await.and_then(|creation| creation) {
+                Ok(creation) => creation.finish(gpu, &what).await,
+                Err(error) => Err(error),
+            };
             let pipeline = pipeline.map(|pipeline| Pipeline { pipeline, layout });
             if let Ok(pipeline) = &pipeline {
                 lock(&self.known).insert(key, pipeline.clone());
@@ -202,7 +208,7 @@ fn compile(
     (layout, cache): (&wgpu::BindGroupLayout, Option<&wgpu::PipelineCache>),
     label: &str,
     checked: bool,
-) -> Result<wgpu::ComputePipeline, GpuError> {
+) -> Result<Creation, GpuError> {
     let module = match shader {
         Shader::Source(source) => {
             from_source(gpu, wgpu::ShaderModuleDescriptor { label: Some(label), source }, checked)
@@ -215,16 +221,19 @@ fn compile(
         bind_group_layouts: &[Some(layout)],
         immediate_size: 0,
     });
-    Ok(gpu.device().create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: Some(label),
-        layout: Some(&pipeline_layout),
-        module: &module,
-        entry_point: Some("main"),
-        compilation_options: wgpu::PipelineCompilationOptions {
-            zero_initialize_workgroup_memory: false,
-            ..Default::default()
-        },
-        cache,
+    let (device, label, cache) = (gpu.device().clone(), label.to_owned(), cache.cloned());
+    Ok(Creation::begin(move || {
+        device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(&label),
+            layout: Some(&pipeline_layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: cache.as_ref(),
+        })
     }))
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 
 /// Runs tasks on this thread and on helpers, as many together as the current rayon pool has threads, started in order, with one
 /// `state` a thread. After an error no more are started.
-pub(crate) fn for_each<T: Send, S>(
+pub fn for_each<T: Send, S>(
     tasks: Vec<T>,
     state: impl Fn() -> S + Sync,
     run: impl Fn(&mut S, T) -> Result<(), CpuError> + Sync,

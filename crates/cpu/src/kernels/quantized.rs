@@ -50,12 +50,12 @@ impl<'a> Rows<'a> {
     /// Copies neighbouring elements of a row from `start` on.
     pub(super) fn floats(self, start: usize, out: &mut [f32]) {
         let Some(part) = self.part(start) else { return };
-        Arch::new().dispatch(Neighbours { part, bits: self.bits, out });
+        Arch::chosen().dispatch(Neighbours { part, bits: self.bits, out });
     }
 
     /// Copies the elements at these offsets, zero for those out of range.
     pub(super) fn gather(self, at: &[usize], out: &mut [f32]) {
-        Arch::new().dispatch(Scattered { rows: self, at, out });
+        Arch::chosen().dispatch(Scattered { rows: self, at, out });
     }
 
     #[inline(always)]

@@ -143,7 +143,7 @@ impl Execution<'_, '_> {
         let (Some(lanes), grid) = (offsets.get_mut(..self.grid.len()), self.grid) else { return };
         lanes.fill(0);
         for ((&index, &extent), &stride) in load.index.iter().chain(&last).zip(&view.shape).zip(&view.strides) {
-            self.arch.dispatch(AddOffsets { offsets: lanes, grid, index: self.ints(index), extent, stride });
+            self.arch.dispatch_exact(AddOffsets { offsets: lanes, grid, index: self.ints(index), extent, stride });
         }
         let elements = view.elements;
         match kind {

@@ -192,7 +192,7 @@ impl Scheduled for CompiledAttention {
                 weights: vec![],
                 sums: vec![],
                 softmax: vec![],
-                arch: Arch::new(),
+                arch: Arch::chosen(),
             },
             |worker, block| self.block(worker, block),
         )

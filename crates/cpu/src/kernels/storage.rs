@@ -67,10 +67,11 @@ static F16: Short = Short { widen: halves::widen, narrow: halves::narrow };
 
 static BF16: Short = Short {
     widen: |from, to| {
-        Arch::new().dispatch(|| to.iter_mut().zip(from).for_each(|(to, &e)| *to = f32::from_bits(u32::from(e) << 16)));
+        Arch::chosen()
+            .dispatch(|| to.iter_mut().zip(from).for_each(|(to, &e)| *to = f32::from_bits(u32::from(e) << 16)));
     },
     narrow: |from, to| {
-        Arch::new().dispatch(|| to.iter_mut().zip(from).for_each(|(to, &value)| *to = upper_half(value)));
+        Arch::chosen().dispatch(|| to.iter_mut().zip(from).for_each(|(to, &value)| *to = upper_half(value)));
     },
 };
 

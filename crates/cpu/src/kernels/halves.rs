@@ -7,7 +7,7 @@ use half::slice::HalfFloatSliceExt;
 
 /// Halves as floats.
 pub(super) fn widen(from: &[u16], to: &mut [f32]) {
-    let arch = Arch::new();
+    let arch = Arch::chosen();
     if arch.converts_halves() {
         cast_slice::<u16, f16>(from).convert_to_f32_slice(to);
     } else {
@@ -17,7 +17,7 @@ pub(super) fn widen(from: &[u16], to: &mut [f32]) {
 
 /// The halves nearest to floats, ties to even.
 pub(super) fn narrow(from: &[f32], to: &mut [u16]) {
-    let arch = Arch::new();
+    let arch = Arch::chosen();
     if arch.converts_halves() {
         cast_slice_mut::<u16, f16>(to).convert_from_f32_slice(from);
     } else {

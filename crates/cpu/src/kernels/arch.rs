@@ -102,12 +102,13 @@ impl Arch {
     }
 
     /// Those that were chosen, or the widest.
-    pub(crate) fn new() -> Self {
+    pub fn chosen() -> Self {
         ALL.get(CHOSEN.load(Ordering::Relaxed)).copied().unwrap_or(Self(Set::Baseline))
     }
 
+    /// Does work with these instructions.
     #[inline(always)]
-    pub(crate) fn dispatch<Op: WithSimd>(self, op: Op) -> Op::Output {
+    pub fn dispatch<Op: WithSimd>(self, op: Op) -> Op::Output {
         match self.0 {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
             Set::Avx512(simd) => Simd::vectorize(simd, op),
@@ -120,6 +121,22 @@ impl Arch {
             #[cfg(target_arch = "wasm32")]
             Set::Simd128(simd) => Simd::vectorize(simd, op),
             Set::Baseline => op.with_simd(Scalar),
+        }
+    }
+
+    /// [`Arch::dispatch`] for work that has the same bits with all instructions, and of which few kinds of code are enough.
+    #[inline(always)]
+    pub(super) fn dispatch_exact<Op: WithSimd>(self, op: Op) -> Op::Output {
+        match self.0 {
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Avx512(simd) => Simd::vectorize(*simd, op),
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Avx2(simd) => Simd::vectorize(simd, op),
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(simd) => Simd::vectorize(simd, op),
+            #[cfg(target_arch = "wasm32")]
+            Set::Simd128(simd) => Simd::vectorize(simd, op),
+            _ => op.with_simd(Scalar),
         }
     }
 
@@ -160,7 +177,7 @@ fn is_fused<S: Simd>() -> bool {
 
 /// `a * b + c`, rounded once or twice.
 #[inline(always)]
-pub(crate) fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
+pub fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
     if is_fused::<S>() { simd.mul_add_f32s(a, b, c) } else { simd.add_f32s(simd.mul_f32s(a, b), c) }
 }
 

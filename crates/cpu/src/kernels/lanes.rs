@@ -1,4 +1,4 @@
-//! Values of a tile and functions of them as vector code.
+//! Values of a tile, and functions of them as vector code that has the same bits everywhere.
 
 use super::arch::Arch;
 use pulp::{Simd, WithSimd};
@@ -257,7 +257,7 @@ pub(super) fn unary<T: Copy, R: Copy>(
     function: impl Fn(T) -> R,
 ) {
     let grid = if a.is_flat() { grid.flat() } else { grid };
-    arch.dispatch(Unary { out, grid, a, function });
+    arch.dispatch_exact(Unary { out, grid, a, function });
 }
 
 /// A function of every pair of values.
@@ -269,7 +269,7 @@ pub(super) fn binary<A: Copy, B: Copy, R: Copy>(
     function: impl Fn(A, B) -> R,
 ) {
     let grid = if a.is_flat() && b.is_flat() { grid.flat() } else { grid };
-    arch.dispatch(Binary { out, grid, a, b, function });
+    arch.dispatch_exact(Binary { out, grid, a, b, function });
 }
 
 struct Select<'a, T> {
@@ -334,5 +334,5 @@ pub(super) fn select<T: Copy>(
     b: Lanes<'_, T>,
 ) {
     let grid = if condition.is_flat() && a.is_flat() && b.is_flat() { grid.flat() } else { grid };
-    arch.dispatch(Select { out, grid, condition, a, b });
+    arch.dispatch_exact(Select { out, grid, condition, a, b });
 }

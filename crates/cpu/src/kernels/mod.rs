@@ -52,12 +52,12 @@ mod visible;
 mod weights;
 
 pub use arch::Arch;
-pub(crate) use arch::mul_add;
+pub use arch::mul_add;
 pub use error::CpuError;
 pub use memory::Memory;
-pub(crate) use memory::padded_bytes;
+pub use memory::padded_bytes;
 pub use operand::Operand;
-pub(crate) use tasks::for_each;
+pub use tasks::for_each;
 
 use operand::Env;
 use rewire_graph::Symbol;

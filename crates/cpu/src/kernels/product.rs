@@ -126,7 +126,7 @@ fn multiply_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>,
         // `a.rows` rows of `b.columns` elements `stride` apart, and `out` is borrowed exclusively. All three are
         // initialised. The kernel is one of those that the processor was found to have.
         unsafe {
-            Arch::new().gemm()(
+            Arch::chosen().gemm()(
                 b.columns,
                 a.rows,
                 k,

@@ -1,26 +1,30 @@
 //! Work side by side: on the threads of the current rayon pool, kernels on as many threads of this crate's own, or without the feature
 //! `parallel` one after the other.
-#![cfg_attr(any(not(feature = "cpu"), target_arch = "wasm32"), allow(dead_code, unused_imports))]
+#![cfg_attr(any(not(feature = "kernels"), target_arch = "wasm32"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "parallel")]
 mod way {
     use rayon::prelude::*;
 
-    pub(crate) fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+    /// Both results.
+    pub fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
         rayon::join(a, b)
     }
 
-    pub(crate) fn map<T: Send, R: Send>(items: Vec<T>, each: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
+    /// The results of all items, in their order.
+    pub fn map<T: Send, R: Send>(items: Vec<T>, each: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
         items.into_par_iter().map(each).collect()
     }
 
     pub(crate) use super::region::{Member, threads, with_helpers};
 
-    pub(crate) fn later(work: impl FnOnce() + Send + 'static) {
+    /// Work that nobody waits for.
+    pub fn later(work: impl FnOnce() + Send + 'static) {
         rayon::spawn(work);
     }
 
-    pub(crate) fn on_each_thread<R: Send>(work: impl Fn() -> R + Sync) -> Vec<R> {
+    /// The results of every thread.
+    pub fn on_each_thread<R: Send>(work: impl Fn() -> R + Sync) -> Vec<R> {
         rayon::broadcast(|_| work())
     }
 }
@@ -33,11 +37,13 @@ mod way {
         1
     }
 
-    pub(crate) fn join<A, B>(a: impl FnOnce() -> A, b: impl FnOnce() -> B) -> (A, B) {
+    /// Both results.
+    pub fn join<A, B>(a: impl FnOnce() -> A, b: impl FnOnce() -> B) -> (A, B) {
         (a(), b())
     }
 
-    pub(crate) fn map<T, R>(items: Vec<T>, each: impl Fn(T) -> R) -> Vec<R> {
+    /// The results of all items, in their order.
+    pub fn map<T, R>(items: Vec<T>, each: impl Fn(T) -> R) -> Vec<R> {
         items.into_iter().map(each).collect()
     }
 
@@ -52,11 +58,13 @@ mod way {
         work(&Member(PhantomData));
     }
 
-    pub(crate) fn later(work: impl FnOnce()) {
+    /// Work that nobody waits for.
+    pub fn later(work: impl FnOnce()) {
         work();
     }
 
-    pub(crate) fn on_each_thread<R>(work: impl Fn() -> R) -> Vec<R> {
+    /// The results of every thread.
+    pub fn on_each_thread<R>(work: impl Fn() -> R) -> Vec<R> {
         vec![work()]
     }
 }
@@ -68,4 +76,5 @@ mod place;
 #[cfg(feature = "parallel")]
 mod region;
 
-pub(crate) use way::{Member, join, later, map, on_each_thread, threads, with_helpers};
+pub(crate) use way::{Member, threads, with_helpers};
+pub use way::{join, later, map, on_each_thread};

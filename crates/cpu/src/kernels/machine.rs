@@ -219,7 +219,7 @@ impl<'a> Machine<'a> {
     pub(super) fn new(program: &'a Program, env: &'a Env<'a>) -> Self {
         let registers = program.pool.take().unwrap_or_else(|| Registers::new(program.counts));
         let grid = Grid { rows: 1, points: 1 };
-        let mut this = Self { program, env, registers, arch: Arch::new(), start: 0, grid };
+        let mut this = Self { program, env, registers, arch: Arch::chosen(), start: 0, grid };
         this.execute(&program.per_run, RowInputs::default(), Rate::Run);
         this
     }

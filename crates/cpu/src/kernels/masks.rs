@@ -104,7 +104,7 @@ impl PairMask {
             of: None,
             blocks: vec![],
             values: vec![],
-            arch: Arch::new(),
+            arch: Arch::chosen(),
         }
     }
 }

@@ -51,9 +51,9 @@ pub(super) fn combine_each(
 ) {
     let each = CombineEach { totals, pitch, rows, stride, owners, width };
     match op {
-        ReduceOp::Sum => Arch::new().dispatch(|| each.by(add)),
-        ReduceOp::Max => Arch::new().dispatch(|| each.by(larger)),
-        ReduceOp::Min => Arch::new().dispatch(|| each.by(smaller)),
+        ReduceOp::Sum => Arch::chosen().dispatch(|| each.by(add)),
+        ReduceOp::Max => Arch::chosen().dispatch(|| each.by(larger)),
+        ReduceOp::Min => Arch::chosen().dispatch(|| each.by(smaller)),
     }
 }
 

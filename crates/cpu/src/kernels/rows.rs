@@ -14,7 +14,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`CpuError::Content`] if this is no tensor of a row an id, [`CpuError::Memory`] if there is no room.
-    pub(crate) fn copy_rows(&mut self, table: &HostTensor, ids: &Self) -> Result<(), CpuError> {
+    pub fn copy_rows(&mut self, table: &HostTensor, ids: &Self) -> Result<(), CpuError> {
         let (dtype, shape) = (self.dtype(), self.shape().to_vec());
         let wrong = || CpuError::Content { dtype, shape: shape.clone() };
         let (&[rows, width], count) = (table.shape(), ids.shape().iter().product::<usize>()) else {

@@ -42,7 +42,7 @@ impl AsRef<[u8]> for Content {
 }
 
 /// Bytes of a tensor with its padding, as many as there can be where they are more.
-pub(crate) fn padded_bytes(dtype: DType, shape: &[usize]) -> u64 {
+pub fn padded_bytes(dtype: DType, shape: &[usize]) -> u64 {
     padded_elements(dtype, shape).map_or(u64::MAX, |elements| dtype.format().bytes(elements as u64))
 }
 
@@ -128,7 +128,7 @@ impl Memory {
     }
 
     /// Numbers the content, so that what kernels make of it is made once.
-    pub(crate) fn with_known_content(self) -> Self {
+    pub fn with_known_content(self) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { content: Some(NEXT.fetch_add(1, Ordering::Relaxed)), ..self }
     }
