@@ -17,6 +17,8 @@ fn rich() -> Target {
         subgroup_size,
         matrix,
         half_sums: true,
+        matrix_elements: true,
+        workgroup_matrices: invocations,
         software: false,
         storage_buffers,
         workgroup_bytes,

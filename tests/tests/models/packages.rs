@@ -160,6 +160,7 @@ fn devices_that_there_are_not_are_errors() {
         with(|target| target.binding_bytes = u64::MAX),
         with(|target| target.subgroup_size = 3),
         with(|target| target.matrix = 1),
+        with(|target| target.workgroup_matrices = u32::MAX),
         with(|target| target.storage_buffers = 1),
     ] {
         assert!(wrong.contains("kernels: are for what no device offers"), "{wrong}");
@@ -171,16 +172,18 @@ fn devices_that_there_are_not_are_errors() {
 
 /// What devices may offer.
 fn targets() -> impl Strategy<Value = Target> {
-    let features = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let features = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let sizes = (0..8u32, 0..3usize, 8..200u32, 14..21u32, 256..4097u32, 27..41u32);
     (features, sizes).prop_map(
-        |((f16, int64, subgroups, software), (size, matrix, buffers, bytes, threads, binding))| Target {
+        |((f16, int64, subgroups, software, registers), (size, matrix, buffers, bytes, threads, binding))| Target {
             f16,
             int64,
             subgroups,
             subgroup_size: (1 << size) & !1,
             matrix: [0, 8, 16][matrix],
             half_sums: f16,
+            matrix_elements: registers,
+            workgroup_matrices: if registers { threads } else { 0 },
             software,
             storage_buffers: buffers,
             workgroup_bytes: 1 << bytes,

@@ -145,6 +145,7 @@ impl Target {
             && (least.invocations..=1 << 12).contains(&self.invocations)
             && (least.binding_bytes..=1 << 40).contains(&self.binding_bytes)
             && [0, 8, 16].contains(&self.matrix)
+            && self.workgroup_matrices <= self.invocations
             && (self.subgroup_size == 0 || self.subgroup_size.is_power_of_two() && self.subgroup_size <= 128)
     }
 

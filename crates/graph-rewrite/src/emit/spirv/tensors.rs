@@ -49,11 +49,11 @@ impl Tensors {
         };
         let (mut integer, mut boolean, mut known, mut uses) = (None, None, HashMap::new(), HashMap::new());
         for instruction in module.instructions() {
-            match instruction.words() {
-                &[_, id, 32, 0] if instruction.is(Op::TypeInt) => integer = Some(id),
-                &[_, id] if instruction.is(Op::TypeBool) => boolean = Some(id),
-                &[_, _, id, word] if instruction.is(Op::Constant) => drop(known.insert(id, word)),
-                &[_, id, _, _, _, _, role] if instruction.is(Op::TypeCooperativeMatrixKHR) => {
+            match *instruction.words() {
+                [_, id, 32, 0] if instruction.is(Op::TypeInt) => integer = Some(id),
+                [_, id] if instruction.is(Op::TypeBool) => boolean = Some(id),
+                [_, _, id, word] if instruction.is(Op::Constant) => drop(known.insert(id, word)),
+                [_, id, _, _, _, _, role] if instruction.is(Op::TypeCooperativeMatrixKHR) => {
                     let role = known.get(&role).copied().and_then(CooperativeMatrixUse::from_u32);
                     uses.insert(id, role.ok_or("a matrix without a use")?);
                 }
