@@ -111,6 +111,31 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
         }
 {% endfor %}
 {% endmacro %}
+{% macro multiply(kind) %}
+{% for c in range(keys // size) %}
+{% for r in range(row_matrices) %}
+            var score{{ r }}_{{ c }} = {{ sums }}();
+{% endfor %}
+{% for d in range(0, depth, size) %}
+            let key{{ c }}_{{ d }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + {{ c * size * key_pitch + d // 4 }}u], KEY_PITCH);
+{% for r in range(row_matrices) %}
+            score{{ r }}_{{ c }} = coopMultiplyAdd(query{{ r }}_{{ d }}, key{{ c }}_{{ d }}, score{{ r }}_{{ c }});
+{% endfor %}
+{% endfor %}
+{% for r in range(row_matrices) %}
+            score{{ r }}_{{ c }} = matrix_each_weight_of_{{ kind }}(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
+{% endfor %}
+{% for r in range(row_matrices) %}
+            let weights{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(score{{ r }}_{{ c }}));
+{% endfor %}
+{% for d in range(columns) %}
+            let value{{ c }}_{{ d }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + VALUES + {{ c * size * value_pitch + d * size // 4 }}u], VALUE_PITCH);
+{% for r in range(row_matrices) %}
+            sum{{ r }}_{{ d }} = coopMultiplyAdd(weights{{ r }}_{{ c }}, value{{ c }}_{{ d }}, sum{{ r }}_{{ d }});
+{% endfor %}
+{% endfor %}
+{% endfor %}
+{% endmacro %}
 {% set with_lanes = true %}
 {% include "pair_tile.wgsl" %}
     let first_row = (subgroup / {{ split }}u) * {{ row_matrices * size }}u;
@@ -184,36 +209,11 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {{ fetch("key", key_items, depth // 4, qk_width) -}}
 {{ fetch("value", value_items, value_depth // 4, v_width) -}}
         }
-        if (subgroup_uniform(counts)) {
-{% for c in range(keys // size) %}
-{% for r in range(row_matrices) %}
-            var score{{ r }}_{{ c }} = {{ sums }}();
-{% endfor %}
-{% for d in range(0, depth, size) %}
-            let key{{ c }}_{{ d }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + {{ c * size * key_pitch + d // 4 }}u], KEY_PITCH);
-{% for r in range(row_matrices) %}
-            score{{ r }}_{{ c }} = coopMultiplyAdd(query{{ r }}_{{ d }}, key{{ c }}_{{ d }}, score{{ r }}_{{ c }});
-{% endfor %}
-{% endfor %}
-            if (subgroup_uniform(whole)) {
-{% for r in range(row_matrices) %}
-                score{{ r }}_{{ c }} = matrix_each_weight_of_whole(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
-{% endfor %}
-            } else {
-{% for r in range(row_matrices) %}
-                score{{ r }}_{{ c }} = matrix_each_weight_of_part(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
-{% endfor %}
-            }
-{% for r in range(row_matrices) %}
-            let weights{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(score{{ r }}_{{ c }}));
-{% endfor %}
-{% for d in range(columns) %}
-            let value{{ c }}_{{ d }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + VALUES + {{ c * size * value_pitch + d * size // 4 }}u], VALUE_PITCH);
-{% for r in range(row_matrices) %}
-            sum{{ r }}_{{ d }} = coopMultiplyAdd(weights{{ r }}_{{ c }}, value{{ c }}_{{ d }}, sum{{ r }}_{{ d }});
-{% endfor %}
-{% endfor %}
-{% endfor %}
+        // Each branch has matrices of its own: drivers copy those that are one after a branch.
+        if (subgroup_uniform(counts && whole)) {
+{{ multiply("whole") -}}
+        } else if (subgroup_uniform(counts)) {
+{{ multiply("part") -}}
         }
         buffer = BUFFER - buffer;
 {{ put("key", key_items, depth // 4, "buffer + ") -}}

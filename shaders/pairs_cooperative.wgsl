@@ -104,6 +104,35 @@ fn matrix_each_weight{{ sum.value }}_of_part({{ products(matrix("C", "f32")) }}{
         }
 {% endfor %}
 {% endmacro %}
+{% macro add(kind) %}
+{% for c in range(keys // size) %}
+{% for dot in dots %}
+{% for r in range(row_matrices) %}
+            var product{{ dot.value }}_{{ r }}_{{ c }} = {{ matrix("C", "f32") }}();
+{% endfor %}
+{% for d in range(0, dot.depth, size) %}
+            let other{{ dot.value }}_{{ c }}_{{ d }} = coopLoad<{{ matrix("B", "f16") }}>(&tile_memory[buffer + {{ dot.base + c * size * dot.tile_pitch + d // 4 }}u], {{ dot.tile_pitch }}u);
+{% for r in range(row_matrices) %}
+            product{{ dot.value }}_{{ r }}_{{ c }} = coopMultiplyAdd(rows{{ dot.value }}_{{ r }}_{{ d }}, other{{ dot.value }}_{{ c }}_{{ d }}, product{{ dot.value }}_{{ r }}_{{ c }});
+{% endfor %}
+{% endfor %}
+{% endfor %}
+{% for sum in sums %}{% for r in range(row_matrices) %}
+            let weights{{ sum.value }}_{{ r }}_{{ c }} = matrix_each_weight{{ sum.value }}_of_{{ kind }}({% for dot in dots %}product{{ dot.value }}_{{ r }}_{{ c }}, {% endfor %}c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
+{% endfor %}{% endfor %}
+{% for sum in sums %}
+{% for r in range(row_matrices) %}
+            let left{{ sum.value }}_{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(weights{{ sum.value }}_{{ r }}_{{ c }}));
+{% endfor %}
+{% for d in range(sum.matrices) %}
+            let element{{ sum.value }}_{{ c }}_{{ d }} = coopLoadT<{{ matrix("B", "f16") }}>(&tile_memory[buffer + {{ sum.tile_base + c * size * sum.tile_pitch + d * size // 4 }}u], {{ sum.tile_pitch }}u);
+{% for r in range(row_matrices) %}
+            sum{{ sum.value }}_{{ r }}_{{ d }} = coopMultiplyAdd(left{{ sum.value }}_{{ r }}_{{ c }}, element{{ sum.value }}_{{ c }}_{{ d }}, sum{{ sum.value }}_{{ r }}_{{ d }});
+{% endfor %}
+{% endfor %}
+{% endfor %}
+{% endfor %}
+{% endmacro %}
 {% set with_lanes = true %}
 {% include "pair_tile.wgsl" %}
     let first_row = subgroup * {{ row_matrices * size }}u;
@@ -178,43 +207,11 @@ fn matrix_each_weight{{ sum.value }}_of_part({{ products(matrix("C", "f32")) }}{
 {{ fetch(tile) -}}
 {% endfor %}
         }
-        if (subgroup_uniform(counts)) {
-{% for c in range(keys // size) %}
-{% for dot in dots %}
-{% for r in range(row_matrices) %}
-            var product{{ dot.value }}_{{ r }}_{{ c }} = {{ matrix("C", "f32") }}();
-{% endfor %}
-{% for d in range(0, dot.depth, size) %}
-            let other{{ dot.value }}_{{ c }}_{{ d }} = coopLoad<{{ matrix("B", "f16") }}>(&tile_memory[buffer + {{ dot.base + c * size * dot.tile_pitch + d // 4 }}u], {{ dot.tile_pitch }}u);
-{% for r in range(row_matrices) %}
-            product{{ dot.value }}_{{ r }}_{{ c }} = coopMultiplyAdd(rows{{ dot.value }}_{{ r }}_{{ d }}, other{{ dot.value }}_{{ c }}_{{ d }}, product{{ dot.value }}_{{ r }}_{{ c }});
-{% endfor %}
-{% endfor %}
-{% endfor %}
-{% for sum in sums %}{% for r in range(row_matrices) %}
-            var weights{{ sum.value }}_{{ r }}_{{ c }} = {{ matrix("C", "f32") }}();
-{% endfor %}{% endfor %}
-            if (subgroup_uniform(whole)) {
-{% for sum in sums %}{% for r in range(row_matrices) %}
-                weights{{ sum.value }}_{{ r }}_{{ c }} = matrix_each_weight{{ sum.value }}_of_whole({% for dot in dots %}product{{ dot.value }}_{{ r }}_{{ c }}, {% endfor %}c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
-{% endfor %}{% endfor %}
-            } else {
-{% for sum in sums %}{% for r in range(row_matrices) %}
-                weights{{ sum.value }}_{{ r }}_{{ c }} = matrix_each_weight{{ sum.value }}_of_part({% for dot in dots %}product{{ dot.value }}_{{ r }}_{{ c }}, {% endfor %}c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
-{% endfor %}{% endfor %}
-            }
-{% for sum in sums %}
-{% for r in range(row_matrices) %}
-            let left{{ sum.value }}_{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(weights{{ sum.value }}_{{ r }}_{{ c }}));
-{% endfor %}
-{% for d in range(sum.matrices) %}
-            let element{{ sum.value }}_{{ c }}_{{ d }} = coopLoadT<{{ matrix("B", "f16") }}>(&tile_memory[buffer + {{ sum.tile_base + c * size * sum.tile_pitch + d * size // 4 }}u], {{ sum.tile_pitch }}u);
-{% for r in range(row_matrices) %}
-            sum{{ sum.value }}_{{ r }}_{{ d }} = coopMultiplyAdd(left{{ sum.value }}_{{ r }}_{{ c }}, element{{ sum.value }}_{{ c }}_{{ d }}, sum{{ sum.value }}_{{ r }}_{{ d }});
-{% endfor %}
-{% endfor %}
-{% endfor %}
-{% endfor %}
+        // Each branch has matrices of its own: drivers copy those that are one after a branch.
+        if (subgroup_uniform(counts && whole)) {
+{{ add("whole") -}}
+        } else if (subgroup_uniform(counts)) {
+{{ add("part") -}}
         }
         buffer = BUFFER - buffer;
 {% for tile in tiles %}

@@ -91,6 +91,7 @@ pub fn open_with(common: &Common, tuning: Option<Tuning>, options: BenchOptions)
     let with = BenchOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
+        matrices: common.matrices,
         tunings: if tuning.is_none() { caches::tunings() } else { None },
         tuning: tuning.unwrap_or_default(),
         pipelines: caches::pipelines(),

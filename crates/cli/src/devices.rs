@@ -40,6 +40,7 @@ fn print(device: &DeviceInfo, output: &mut Output) -> Result<(), CliError> {
     }
     if !device.cooperative_matrices.is_empty() {
         output.line(format_args!("    matrices  {}", device.cooperative_matrices.join(", ")))?;
+        output.line(format_args!("    kernels   of tier {}", device.matrices))?;
     }
     if let Some(limits) = &device.limits {
         output.line(format_args!(

@@ -153,6 +153,7 @@ fn target(of: MappingTarget, common: &Common) -> Result<Target, CliError> {
         MappingTarget::Baseline => Ok(Target::BASELINE),
         MappingTarget::Adapter => {
             let gpu = Gpu::for_kernel(common.kernel, common.adapter.as_deref())?;
+            let gpu = Gpu::with_matrix_tier_if(gpu, common.matrices)?;
             let missing = || CliError::NoDevice(common.adapter.clone().unwrap_or_default());
             Ok(gpu.ok_or_else(missing)?.target().clone())
         }

@@ -12,6 +12,7 @@ pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), C
     let with = BenchOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
+        matrices: common.matrices,
         seconds: options.seconds,
         tunings: Some(tunings),
         pipelines: caches::pipelines(),

@@ -7,8 +7,8 @@ use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_runtime::{
-    Detail, Gpu, Inputs, Kernel, Model, ModelOptions, Outputs, PipelineStore, Profile, RunError, RunValue, Session,
-    Tables, TuningStore, measure_machine,
+    Detail, Gpu, Inputs, Kernel, MatrixTier, Model, ModelOptions, Outputs, PipelineStore, Profile, RunError, RunValue,
+    Session, Tables, TuningStore, measure_machine,
 };
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ pub struct BenchOptions {
     pub kernel: Kernel,
     /// A part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
+    /// How its kernels multiply halves; as fast as it can if `None`.
+    pub matrices: Option<MatrixTier>,
     /// Seconds that each workload is repeated for, up to [`crate::MOST_SECONDS`].
     pub seconds: f64,
     /// Choices of the emitter.
@@ -38,6 +40,7 @@ impl Default for BenchOptions {
         Self {
             kernel: Kernel::Auto,
             adapter: None,
+            matrices: None,
             seconds: 1.0,
             tuning: Tuning::default(),
             tunings: None,
@@ -83,6 +86,7 @@ impl Bench {
             return Err(BenchError::Seconds(options.seconds));
         }
         let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
+        let gpu = Gpu::with_matrix_tier_if(gpu, options.matrices)?;
         let machine = measure_machine(gpu.as_ref())?;
         let session = ModelOptions {
             kernel: if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu },

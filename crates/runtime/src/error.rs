@@ -1,5 +1,5 @@
-use crate::WorkDropped;
 use crate::memory::HostMemoryError;
+use crate::{Matrices, MatrixTier, WorkDropped};
 use rewire_graph::op::RegistryError;
 use rewire_graph::{Coded, DType};
 use rewire_graph_rewrite::plan::ShapeError;
@@ -30,6 +30,16 @@ pub enum GpuError {
         adapter: String,
         /// What the driver said.
         reason: String,
+    },
+    /// A device has no matrices of the tier that was asked for.
+    #[error("{adapter} has no matrices of tier {tier}: expected `{}` at most, {}", own.tier, own.reason)]
+    Matrices {
+        /// The adapter.
+        adapter: String,
+        /// The tier.
+        tier: MatrixTier,
+        /// What it has, and why no more.
+        own: Matrices,
     },
     /// The device went away: reset, removed or destroyed.
     #[error("the device {adapter} is lost: {reason}")]

@@ -34,7 +34,8 @@ mod tuning;
 use rewire_cpu::parallel;
 
 pub use device::{
-    DeviceInfo, DeviceKind, DeviceLimits, Gpu, Work, WorkDropped, Workers, block_on, devices, devices_async,
+    DeviceInfo, DeviceKind, DeviceLimits, Gpu, Matrices, MatrixReason, MatrixTier, ParseMatrixTierError, Work,
+    WorkDropped, Workers, block_on, devices, devices_async,
 };
 pub use error::{GpuError, RunError, RuntimeError};
 pub use hash::hash;

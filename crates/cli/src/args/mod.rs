@@ -10,9 +10,9 @@ pub use model::{Asked, Devices, Placement, Stored, Weights};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
-use rewire::Kernel;
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::rank::Embedded;
+use rewire::{Kernel, MatrixTier};
 use rewire_measure::MOST_SECONDS;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -36,6 +36,11 @@ pub struct Common {
     /// A part of the adapter's name, driver, backend or PCI address, or # and its number as `rewire devices` lists it.
     #[arg(long, global = true, env = "REWIRE_ADAPTER", value_name = "SUBSTRING")]
     pub adapter: Option<String>,
+    /// How kernels multiply halves: none one by one, wgsl by cooperative matrices, spirv by these with operations on elements in registers,
+    /// which `rewire devices` says who has; as fast as the adapter can if left out.
+    #[arg(long, global = true, env = "REWIRE_MATRICES", value_name = "TIER",
+          value_parser = PossibleValuesParser::new(["none", "wgsl", "spirv"]).try_map(|text| text.parse::<MatrixTier>()))]
+    pub matrices: Option<MatrixTier>,
     /// Print one JSON object a line.
     #[arg(long, global = true)]
     pub json: bool,

@@ -62,6 +62,7 @@ pub(crate) fn with_common(common: &Common, with: RankOptions) -> RankOptions {
     RankOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
+        matrices: common.matrices,
         tunings: caches::tunings(),
         pipelines: caches::pipelines(),
         ..with

@@ -93,6 +93,7 @@ impl Inputs {
         let ranking = RankOptions {
             kernel: common.kernel,
             adapter: common.adapter.clone(),
+            matrices: common.matrices,
             tunings: caches::tunings(),
             pipelines: caches::pipelines(),
             ..RankOptions::default()

@@ -23,6 +23,7 @@ pub fn run(options: &Verify, common: &Common, output: &mut Output) -> Result<(),
     let with = VerifyOptions {
         kernel: common.kernel,
         adapter: common.adapter.clone(),
+        matrices: common.matrices,
         save: options.save.clone(),
         backward: options.backward,
         tuning: options.tuning,

@@ -9,19 +9,14 @@ pub(super) struct Access {
     pub vector: bool,
     pub halves: bool,
     pub words: bool,
-    /// As a tensor alone, in pieces of 16 bytes.
+    /// As parts of a tensor.
     pub tensor: bool,
 }
 
 impl Access {
     /// True if four neighbours are an element of the buffer.
     pub fn is_grouped(self) -> bool {
-        self.vector || self.halves
-    }
-
-    /// True if it is a tensor and nothing else.
-    pub fn is_tensor(self) -> bool {
-        self.tensor && !(self.element || self.vector || self.halves || self.words)
+        self.vector || self.halves || self.tensor
     }
 }
 

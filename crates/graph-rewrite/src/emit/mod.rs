@@ -149,6 +149,11 @@ impl Target {
             && (self.subgroup_size == 0 || self.subgroup_size.is_power_of_two() && self.subgroup_size <= 128)
     }
 
+    /// What it offers of cooperative matrices: their size, sums of halves, operations on elements, and invocations that share them.
+    pub fn matrices(&self) -> (u32, bool, bool, u32) {
+        (self.matrix, self.half_sums, self.matrix_elements, self.workgroup_matrices)
+    }
+
     /// What both targets offer.
     ///
     /// ```

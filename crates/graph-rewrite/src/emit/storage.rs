@@ -34,9 +34,6 @@ pub(super) struct Pairs {
 /// What comes before and after.
 type Around = (&'static str, &'static str);
 
-/// What tensors are made of, whose parts hardware moves in pieces of 16 bytes.
-const PIECE: &str = "vec4<u32>";
-
 impl Form {
     /// The form of a storage type where the shader may use `f16`, or may not.
     pub fn of(dtype: DType, f16: bool) -> Self {
@@ -68,7 +65,6 @@ impl Form {
     /// The elements of the array of a buffer that is read.
     pub fn read(&self, access: Access) -> &'static str {
         match self {
-            _ if access.is_tensor() => PIECE,
             Self::Typed(Typed { group: Some(group), .. }) if access.is_grouped() => group,
             Self::Typed(typed) => typed.element,
             Self::Pairs(_) => "vec2<u32>",
@@ -79,7 +75,6 @@ impl Form {
     /// The elements of the array of a buffer that is written.
     pub fn written(&self, access: Access) -> &'static str {
         match self {
-            _ if access.is_tensor() => PIECE,
             Self::Typed(Typed { group: Some(group), .. }) if !access.element => group,
             Self::Typed(typed) => typed.element,
             Self::Pairs(_) if access.element => "atomic<u32>",

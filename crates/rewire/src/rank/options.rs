@@ -3,7 +3,7 @@ use super::kind::is_matching;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
-use rewire_runtime::{Gpu, Kernel, ModelOptions, PipelineStore, Tables, TuningStore, Workers};
+use rewire_runtime::{Gpu, Kernel, MatrixTier, ModelOptions, PipelineStore, Tables, TuningStore, Workers};
 
 /// How a model is loaded and run.
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub struct RankOptions {
     pub kernel: Kernel,
     /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number.
     pub adapter: Option<String>,
+    /// How its kernels multiply halves; as fast as it can if `None`.
+    pub matrices: Option<MatrixTier>,
     /// An open device to use, the app's own for instance.
     pub gpu: Option<Gpu>,
     /// Threads of the app's that do the work of futures, where it is not [`rewire_runtime::block_on`] that runs them.
@@ -46,6 +48,7 @@ impl Default for RankOptions {
         Self {
             kernel: Kernel::Auto,
             adapter: None,
+            matrices: None,
             gpu: None,
             workers: None,
             tuning: Tuning::default(),
@@ -68,6 +71,7 @@ impl RankOptions {
         ModelOptions {
             kernel: self.kernel,
             adapter: self.adapter.clone(),
+            matrices: self.matrices,
             gpu: self.gpu.clone(),
             workers: self.workers.clone(),
             clamp_ids: true,

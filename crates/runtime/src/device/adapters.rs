@@ -1,4 +1,5 @@
 use super::gpu::target;
+use super::matrices::{Matrices, matrices};
 use super::workers::block_on;
 use crate::GpuError;
 use crate::timing::timed_async;
@@ -62,6 +63,8 @@ pub struct DeviceInfo {
     pub features: Vec<String>,
     /// Cooperative matrices: rows, columns, inner size, operand and accumulator type.
     pub cooperative_matrices: Vec<String>,
+    /// How kernels multiply halves on it, and why no faster way.
+    pub matrices: Matrices,
     /// Limits; none for the CPU.
     pub limits: Option<DeviceLimits>,
     /// True for the one that [`crate::Kernel::Auto`] takes.
@@ -226,6 +229,7 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> DeviceInfo {
             .iter()
             .map(|p| format!("{}x{}x{} {:?} {:?}", p.m_size, p.n_size, p.k_size, p.ab_type, p.cr_type))
             .collect(),
+        matrices: Matrices::offered(adapter, matrices(adapter).0),
         limits: Some(DeviceLimits {
             binding_bytes,
             buffer_bytes: limits.max_buffer_size,
@@ -252,6 +256,7 @@ fn cpu() -> DeviceInfo {
         driver: format!("{} threads, {}", threads, std::env::consts::ARCH),
         features: Vec::new(),
         cooperative_matrices: Vec::new(),
+        matrices: Matrices::NONE,
         limits: None,
         auto: false,
         reason: String::new(),

@@ -1,5 +1,6 @@
 //! `VK_NV_cooperative_matrix2`, by which elements of cooperative matrices are computed in registers.
 
+use super::MatrixReason;
 use ash::vk;
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -72,11 +73,9 @@ struct Properties {
 }
 
 /// What kernels may use of the extension.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixExtension {
-    /// Elements of matrices are computed in registers.
-    pub elements: bool,
-    /// Invocations of the largest workgroup that may share matrices.
+    /// Invocations of the largest workgroup that may share matrices, 0 where none may.
     pub workgroup: u32,
 }
 
@@ -118,15 +117,24 @@ fn open(
     opened.inspect_err(|error| tracing::warn!("matrix elements stay in memory: {error}")).ok()
 }
 
-/// What a device was opened with, if it takes SPIR-V, by [`request_device`] or as that does.
-pub(super) fn enabled(adapter: &wgpu::Adapter, device: &wgpu::Device) -> Option<MatrixExtension> {
-    // SAFETY: neither is destroyed here.
-    let (adapter, opened) = unsafe { (adapter.as_hal::<Vulkan>()?, device.as_hal::<Vulkan>()?) };
+/// What a device that [`request_device`] opens may use.
+pub(super) fn offered(adapter: &wgpu::Adapter) -> Result<MatrixExtension, MatrixReason> {
+    // SAFETY: the adapter is not destroyed here.
+    let hal = unsafe { adapter.as_hal::<Vulkan>() }.ok_or(MatrixReason::NoExtension)?;
+    let takes_words = adapter.features().contains(wgpu::Features::PASSTHROUGH_SHADERS);
+    let used = Features::of(&hal).used().filter(|_| takes_words).ok_or(MatrixReason::NoExtension)?;
+    let shares = used.workgroup_scope == vk::TRUE;
+    Ok(MatrixExtension { workgroup: if shares { workgroup_invocations(&hal) } else { 0 } })
+}
+
+/// What a device may use that was opened by [`request_device`], or as that does.
+pub(super) fn enabled(adapter: &wgpu::Adapter, device: &wgpu::Device) -> Result<MatrixExtension, MatrixReason> {
+    let offered = offered(adapter)?;
+    // SAFETY: the device is not destroyed here.
+    let opened = unsafe { device.as_hal::<Vulkan>() }.ok_or(MatrixReason::NoExtension)?;
     let takes_words = device.features().contains(wgpu::Features::PASSTHROUGH_SHADERS);
     let is_enabled = takes_words && opened.enabled_device_extensions().contains(&EXTENSION);
-    let used = Features::of(&adapter).used().filter(|_| is_enabled)?;
-    let shares = used.workgroup_scope == vk::TRUE;
-    Some(MatrixExtension { elements: true, workgroup: if shares { workgroup_invocations(&adapter) } else { 0 } })
+    if is_enabled { Ok(offered) } else { Err(MatrixReason::NotOpenedWithExtension) }
 }
 
 fn workgroup_invocations(adapter: &wgpu::hal::vulkan::Adapter) -> u32 {

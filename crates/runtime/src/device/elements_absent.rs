@@ -1,3 +1,5 @@
+use super::MatrixReason;
+
 /// Opens a device.
 pub(super) async fn request_device(
     adapter: &wgpu::Adapter,
@@ -7,13 +9,17 @@ pub(super) async fn request_device(
 }
 
 /// What kernels may use of an extension of Vulkan.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixExtension {
-    pub elements: bool,
     pub workgroup: u32,
 }
 
-/// What a device was opened with: nothing without the feature `spirv`, or without Vulkan.
-pub(super) fn enabled(_: &wgpu::Adapter, _: &wgpu::Device) -> Option<MatrixExtension> {
-    None
+/// What a device may use: nothing without the feature `spirv`, or without Vulkan.
+pub(super) fn offered(_: &wgpu::Adapter) -> Result<MatrixExtension, MatrixReason> {
+    Err(MatrixReason::NotBuilt)
+}
+
+/// What a device may use that is open.
+pub(super) fn enabled(adapter: &wgpu::Adapter, _: &wgpu::Device) -> Result<MatrixExtension, MatrixReason> {
+    offered(adapter)
 }

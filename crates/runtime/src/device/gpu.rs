@@ -1,6 +1,7 @@
 use super::adapters::{self, hardware};
 use super::elements;
 use super::loss::Loss;
+use super::matrices::{MatrixReason, RightMatrices};
 use super::submit::Submit;
 use super::workers::{Workers, blocks, promise};
 use crate::timing::timed_async;
@@ -17,29 +18,21 @@ pub(crate) const SMALLEST: u64 = 64;
 /// How long work is watched before a thread that waits for it sleeps.
 const WATCHED: Duration = Duration::from_micros(250);
 
-/// What is right of a device's cooperative matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RightMatrices {
-    pub products: bool,
-    /// Products with sums of halves.
-    pub half_sums: bool,
-    /// Operations on elements in registers.
-    pub elements: bool,
-}
-
 /// An open device. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Gpu {
-    device: wgpu::Device,
+    pub(super) device: wgpu::Device,
     queue: wgpu::Queue,
     info: Arc<wgpu::AdapterInfo>,
-    target: Target,
+    pub(super) target: Target,
     limits: Arc<wgpu::Limits>,
     loss: Arc<Loss>,
     workers: Arc<OnceLock<Workers>>,
     pub(super) submit: Option<Submit>,
     /// What is right of its cooperative matrices.
-    matrices: Arc<OnceLock<RightMatrices>>,
+    pub(super) right: Arc<OnceLock<RightMatrices>>,
+    /// Why it has no more of them.
+    pub(super) reason: MatrixReason,
     #[cfg(test)]
     pub(crate) faults: Arc<super::faults::Faults>,
 }
@@ -115,22 +108,11 @@ impl Gpu {
             device,
             queue,
             limits: Arc::new(limits),
-            matrices: Arc::default(),
+            right: Arc::default(),
+            reason: MatrixReason::NotOpened,
             #[cfg(test)]
             faults: Arc::default(),
         }
-    }
-
-    /// Uses the cooperative matrices of the adapter that the device came from, if the device was opened with
-    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`. [`Gpu::open`] does so by itself; a device alone does not tell their sizes.
-    #[must_use]
-    pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
-        let enabled = self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
-        (self.target.matrix, self.target.half_sums) = if enabled { matrices(adapter) } else { (0, false) };
-        let extension =
-            elements::enabled(adapter, &self.device).filter(|_| self.target.matrix != 0).unwrap_or_default();
-        (self.target.matrix_elements, self.target.workgroup_matrices) = (extension.elements, extension.workgroup);
-        self
     }
 
     /// The same device as if it offered no more than `target`: features off, limits lower.
@@ -147,7 +129,11 @@ impl Gpu {
     /// ```
     #[must_use]
     pub fn restricted(&self, target: &Target) -> Self {
-        Self { target: self.target.within(target), ..self.clone() }
+        let target = self.target.within(target);
+        let has_same_matrices = target.matrices() == self.target.matrices();
+        // What is off is not tested.
+        let right = if has_same_matrices { self.right.clone() } else { Arc::default() };
+        Self { target, right, ..self.clone() }
     }
 
     async fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {
@@ -238,22 +224,6 @@ impl Gpu {
     /// What the adapter says of itself.
     pub(crate) fn info(&self) -> &wgpu::AdapterInfo {
         &self.info
-    }
-
-    /// What the self-test of cooperative matrices found.
-    pub(crate) fn matrices_tested(&self) -> Option<RightMatrices> {
-        self.matrices.get().copied()
-    }
-
-    /// Keeps what the self-test found, or what another one found before; the result of that one.
-    pub(crate) fn set_matrices_tested(&self, right: RightMatrices) -> RightMatrices {
-        *self.matrices.get_or_init(|| right)
-    }
-
-    /// The device with its cooperative matrices taken for right, for the self-test itself.
-    pub(crate) fn untested(&self) -> Self {
-        let right = RightMatrices { products: true, half_sums: true, elements: true };
-        Self { matrices: Arc::new(OnceLock::from(right)), ..self.clone() }
     }
 
     pub(crate) fn limits(&self) -> &wgpu::Limits {
@@ -460,15 +430,4 @@ pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgp
         invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
         binding_bytes: limits.max_storage_buffer_binding_size,
     }
-}
-
-/// The size of the adapter's square matrices of halves with `f32` sums, the largest of them, and whether it has them with sums
-/// of halves too; 0 if it has none.
-fn matrices(adapter: &wgpu::Adapter) -> (u32, bool) {
-    use wgpu::CooperativeScalarType::{F16, F32};
-    let all = adapter.cooperative_matrix_properties();
-    let square = all.iter().filter(|p| p.m_size == p.n_size && p.n_size == p.k_size && [8, 16].contains(&p.m_size));
-    let of_halves: Vec<_> = square.filter(|p| p.ab_type == F16).collect();
-    let size = of_halves.iter().filter(|p| p.cr_type == F32).map(|p| p.m_size).max().unwrap_or(0);
-    (size, of_halves.iter().any(|p| p.m_size == size && p.cr_type == F16))
 }

@@ -12,13 +12,16 @@ mod faults;
 mod gpu;
 mod loss;
 mod mapping;
+mod matrices;
 mod submit;
 mod workers;
 
 pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async};
 pub use gpu::Gpu;
-pub(crate) use gpu::{RightMatrices, SMALLEST};
+pub(crate) use gpu::SMALLEST;
 pub(crate) use mapping::Mapping;
+pub(crate) use matrices::RightMatrices;
+pub use matrices::{Matrices, MatrixReason, MatrixTier, ParseMatrixTierError};
 pub(crate) use workers::blocks;
 #[cfg(target_arch = "wasm32")]
 pub(crate) use workers::promise;

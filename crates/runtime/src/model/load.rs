@@ -7,7 +7,9 @@ use super::validate::validate;
 use super::{Model, Parameters, Shared};
 use crate::session::Declared;
 use crate::timing::timed;
-use crate::{DeviceTunings, Gpu, GpuError, Kernel, PipelineStore, RuntimeError, TuningStore, Workers, block_on};
+use crate::{
+    DeviceTunings, Gpu, GpuError, Kernel, MatrixTier, PipelineStore, RuntimeError, TuningStore, Workers, block_on,
+};
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
@@ -22,6 +24,8 @@ pub struct ModelOptions {
     /// A part of the name, driver, backend or PCI address of the adapter to use, or `#` and its number in the list of
     /// [`crate::devices`]; any if `None`.
     pub adapter: Option<String>,
+    /// How its kernels multiply halves; as fast as it can if `None`.
+    pub matrices: Option<MatrixTier>,
     /// An open device to use, the app's own for instance, instead of opening one.
     pub gpu: Option<Gpu>,
     /// Threads of the app's that do the work of futures, where it is not [`crate::block_on`] that runs them.
@@ -232,6 +236,7 @@ pub(crate) async fn open(options: &ModelOptions) -> Result<Option<Gpu>, RuntimeE
         (Some(gpu), Kernel::Auto | Kernel::Wgpu) => Some(gpu.clone()),
         _ => Gpu::for_kernel_async(options.kernel, options.adapter.as_deref()).await?,
     };
+    let gpu = Gpu::with_matrix_tier_if(gpu, options.matrices)?;
     Ok(match &options.workers {
         Some(workers) => gpu.map(|gpu| gpu.with_workers(workers.clone())),
         None => gpu,

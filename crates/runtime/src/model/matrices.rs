@@ -9,9 +9,9 @@ use rewire_graph_rewrite::plan::{Plan, Precision};
 use rewire_graph_rewrite::{lower, optimize};
 use std::pin::Pin;
 
-const ROWS: usize = 37;
-const DEPTH: usize = 48;
-const COLUMNS: usize = 40;
+/// Rows, inner size and columns of products, and of those that a workgroup has the matrices of.
+const PRODUCT: [usize; 3] = [37, 48, 40];
+const WORKGROUP_PRODUCT: [usize; 3] = [150, 72, 136];
 /// Of attention.
 const LENGTHS: [usize; 2] = [37, 50];
 const HEADS: usize = 2;
@@ -30,20 +30,19 @@ pub(super) async fn tested(gpu: Gpu, plan: &Plan) -> Gpu {
         Some(right) => right,
         None => gpu.set_matrices_tested(test(&gpu).await),
     };
-    let target = gpu.target();
-    let usable = Target {
-        matrix: if right.products { target.matrix } else { 0 },
-        half_sums: target.half_sums && right.half_sums,
-        matrix_elements: target.matrix_elements && right.elements,
-        ..target.clone()
-    };
-    if usable == *target { gpu } else { gpu.restricted(&usable) }
+    gpu.with_right_matrices(right)
 }
 
 async fn test(gpu: &Gpu) -> RightMatrices {
-    let products = is_right(gpu, DType::F32).await;
-    let half_sums = products && gpu.target().half_sums && is_right(gpu, DType::F16).await;
-    let elements = products && gpu.target().matrix_elements && attends_rightly(gpu).await;
+    // Without what is tested after it.
+    let plain = gpu.restricted(&Target { matrix_elements: false, workgroup_matrices: 0, ..gpu.target().clone() });
+    let products = is_right(&plain, DType::F32, PRODUCT).await;
+    let half_sums = products && gpu.target().half_sums && is_right(&plain, DType::F16, PRODUCT).await;
+    let shares = gpu.target().workgroup_matrices > 0;
+    let elements = products
+        && gpu.target().matrix_elements
+        && attends_rightly(gpu).await
+        && (!shares || is_right(gpu, DType::F32, WORKGROUP_PRODUCT).await);
     let warn = |what: &str, is_right: bool| {
         if !is_right {
             tracing::warn!("{}: {what} are off, results of them were wrong", gpu.name());
@@ -56,19 +55,20 @@ async fn test(gpu: &Gpu) -> RightMatrices {
 }
 
 /// Whether a product of whole numbers, different in every row and column, is exact with sums of a type, which holds them all.
-async fn is_right(gpu: &Gpu, sums: DType) -> bool {
+async fn is_right(gpu: &Gpu, sums: DType, extents: [usize; 3]) -> bool {
+    let [rows, depth, columns] = extents;
     let number = |n: usize, factor: usize, modulus: usize| ((n * factor) % modulus) as f64 - (modulus / 2) as f64;
-    let left: Vec<f64> = (0..ROWS * DEPTH).map(|n| number(n, 7, 11)).collect();
-    let right: Vec<f64> = (0..DEPTH * COLUMNS).map(|n| number(n, 5, 13)).collect();
-    let element = |n: usize| (0..DEPTH).map(|k| left[n / COLUMNS * DEPTH + k] * right[k * COLUMNS + n % COLUMNS]).sum();
-    let expected: Vec<f64> = (0..ROWS * COLUMNS).map(element).collect();
-    product(gpu, [&left, &right], sums).await.is_some_and(|product| product == expected)
+    let left: Vec<f64> = (0..rows * depth).map(|n| number(n, 7, 11)).collect();
+    let right: Vec<f64> = (0..depth * columns).map(|n| number(n, 5, 13)).collect();
+    let element = |n: usize| (0..depth).map(|k| left[n / columns * depth + k] * right[k * columns + n % columns]).sum();
+    let expected: Vec<f64> = (0..rows * columns).map(element).collect();
+    product(gpu, [&left, &right], sums, extents).await.is_some_and(|product| product == expected)
 }
 
-fn plan(sums: DType) -> Option<Plan> {
+fn plan(sums: DType, [rows, depth, columns]: [usize; 3]) -> Option<Plan> {
     let scope = Scope::new();
-    let x = scope.input("x", DType::F16, &[ROWS.into(), DEPTH.into()]);
-    let w = scope.input("w", DType::F16, &[DEPTH.into(), COLUMNS.into()]);
+    let x = scope.input("x", DType::F16, &[rows.into(), depth.into()]);
+    let w = scope.input("w", DType::F16, &[depth.into(), columns.into()]);
     let graph = scope.finish(&[("y", x.matmul(&w))]).ok()?;
     let mut plan = lower(&optimize(graph).ok()?.0).ok()?;
     plan.store(Precision { sums: Some(sums), ..Precision::default() }, |_| false);
@@ -126,10 +126,11 @@ fn load(gpu: Gpu, plan: Plan) -> Pin<Box<dyn Future<Output = Result<Model, Runti
     Box::pin(Model::load_async(plan, (), options))
 }
 
-async fn product(gpu: &Gpu, [left, right]: [&[f64]; 2], sums: DType) -> Option<Vec<f64>> {
-    let mut session = load(gpu.untested(), plan(sums)?).await.ok()?.session();
+async fn product(gpu: &Gpu, [left, right]: [&[f64]; 2], sums: DType, extents: [usize; 3]) -> Option<Vec<f64>> {
+    let [rows, depth, columns] = extents;
+    let mut session = load(gpu.untested(), plan(sums, extents)?).await.ok()?.session();
     let inputs = Inputs::new()
-        .with("x", HostTensor::from_f64(DType::F16, vec![ROWS, DEPTH], left).ok()?)
-        .with("w", HostTensor::from_f64(DType::F16, vec![DEPTH, COLUMNS], right).ok()?);
+        .with("x", HostTensor::from_f64(DType::F16, vec![rows, depth], left).ok()?)
+        .with("w", HostTensor::from_f64(DType::F16, vec![depth, columns], right).ok()?);
     Some(session.run_async(&inputs).await.ok()?.get("y")?.to_f64())
 }

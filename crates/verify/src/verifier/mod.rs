@@ -9,7 +9,8 @@ use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::{Named, Plan};
 use rewire_graph_rewrite::{RewriteError, lower, optimize};
 use rewire_runtime::{
-    Gpu, GpuError, Inputs, Kernel, Model, ModelOptions, Outputs, PipelineStore, RunError, RuntimeError, Session,
+    Gpu, GpuError, Inputs, Kernel, MatrixTier, Model, ModelOptions, Outputs, PipelineStore, RunError, RuntimeError,
+    Session,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub struct VerifyOptions {
     pub kernel: Kernel,
     /// A part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
+    /// How its kernels multiply halves; as fast as it can if `None`.
+    pub matrices: Option<MatrixTier>,
     /// Folder for computed outputs, as `<op>/<case>.safetensors`.
     pub save: Option<PathBuf>,
     /// Gradients are computed and compared as well.
@@ -168,6 +171,7 @@ impl Verifier {
     /// [`GpuError`] where the kernel is `wgpu` and there is no adapter as asked.
     pub fn new(options: VerifyOptions) -> Result<Self, GpuError> {
         let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
+        let gpu = Gpu::with_matrix_tier_if(gpu, options.matrices)?;
         let kernel = if gpu.is_some() { options.kernel } else { Kernel::Cpu };
         let pipelines = options.pipelines.clone();
         let session = ModelOptions { kernel, gpu, tuning: options.tuning, pipelines, ..ModelOptions::default() };

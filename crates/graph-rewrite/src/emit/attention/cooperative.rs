@@ -17,9 +17,9 @@ const WIDE: u32 = 64;
 
 /// Subgroups of a workgroup, for each matrix of queries that one holds, up to which they share queries.
 const SUBGROUPS: u32 = 4;
-/// Subgroups of a workgroup whose weights stay in registers, and matrices of keys in their tiles.
-const SUBGROUPS_OF_REGISTERS: u32 = 8;
-const KEYS_OF_REGISTERS: u32 = 2;
+/// Subgroups of a workgroup whose weights stay in registers, for wide heads and others, and matrices of queries of each.
+const SUBGROUPS_OF_REGISTERS: (u32, u32) = (8, 4);
+const QUERIES_OF_REGISTERS: u32 = 2;
 
 /// How a workgroup's queries and keys are divided among subgroups and matrices.
 #[derive(Clone, Copy)]
@@ -53,8 +53,9 @@ impl CooperativeAttentionTile {
         if depth.max(value_depth) > WIDEST {
             return Ok(None);
         }
-        let wide = depth.max(value_depth) > WIDE;
-        let row_matrices = tuning.rows_per_thread.map_or(Ok(if wide { 2 } else { 1 }), |got| match got {
+        let (wide, in_registers) = (depth.max(value_depth) > WIDE, target.matrix_elements);
+        let suited = if in_registers { QUERIES_OF_REGISTERS } else { 1 + u32::from(wide) };
+        let row_matrices = tuning.rows_per_thread.map_or(Ok(suited), |got| match got {
             1 | 2 => Ok(got),
             _ => Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 or 2".to_owned(), got }),
         })?;
@@ -65,13 +66,12 @@ impl CooperativeAttentionTile {
             }
             _ => Ok(wanted.unwrap_or(default)),
         };
-        let in_registers = target.matrix_elements;
-        let (rows, keys) = match in_registers {
-            true => (SUBGROUPS_OF_REGISTERS * row_matrices * size, KEYS_OF_REGISTERS * size),
-            false => (8 * size, size),
+        let matrices = match in_registers {
+            true => row_matrices * if wide { SUBGROUPS_OF_REGISTERS.0 } else { SUBGROUPS_OF_REGISTERS.1 },
+            false => 8,
         };
-        let rows = whole("rows", tuning.rows, row_matrices * size, rows)?;
-        let keys = whole("columns", tuning.columns, size, keys)?;
+        let rows = whole("rows", tuning.rows, row_matrices * size, matrices * size)?;
+        let keys = whole("columns", tuning.columns, size, size)?;
         let whole_matrices = |split: &u32| [keys, value_depth].iter().all(|width| width.is_multiple_of(split * size));
         let few = |split: &u32| rows / (row_matrices * size) * split <= SUBGROUPS * row_matrices;
         let shared = [4, 2].into_iter().find(|split| !in_registers && few(split) && whole_matrices(split));
@@ -163,7 +163,8 @@ pub(super) fn candidates(size: u32) -> Vec<Tuning> {
         ..Tuning::default()
     };
     let tiles = [1, 2].into_iter().flat_map(|keys| [2, 4, 8].map(|queries| (queries, keys))).chain([(2, 4), (4, 4)]);
-    tiles.flat_map(|(queries, keys)| [1, 2].map(|each| tile(each, queries, keys))).collect()
+    let tiles = tiles.flat_map(|(queries, keys)| [1, 2].map(|each| tile(each, queries, keys)));
+    tiles.chain([tile(2, 16, 1)]).collect()
 }
 
 /// Emits attention of cooperative matrices.

@@ -11,6 +11,7 @@
 //! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part that begins at a row and a column of a tensor of so many rows and columns, whose pitch is theirs |
 //! | `subgroup_uniform(condition)` | the condition, which is the same for all invocations of a subgroup |
 
+mod pieces;
 mod tensors;
 mod words;
 
@@ -78,13 +79,15 @@ impl ParsedKernel {
 /// A module with calls replaced, and in one of a workgroup's matrices also these, and loads and stores of parts of tensors.
 fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     let words = Words::new(module).ok_or("naga wrote no SPIR-V")?;
+    let named = functions(&words).filter(|(name, _)| name.starts_with(TENSOR));
+    let tensor_functions: Vec<u32> = named.map(|(_, id)| id).collect();
     let tensors = match extension {
         Extension::Elements => None,
-        Extension::Workgroup { tile } => Some(Tensors::new(&words, tile)?),
+        Extension::Workgroup { tile } => Some(Tensors::new(&words, tile, &tensor_functions)?),
     };
     let mut rewriter = Rewriter {
         replacements: replacements(&words)?,
-        tensor_functions: functions(&words).filter(|(name, _)| name.starts_with(TENSOR)).map(|(_, id)| id).collect(),
+        tensor_functions,
         tensors,
         place: Place::Capabilities,
         result: words.header().to_vec(),
@@ -99,6 +102,8 @@ fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
 /// Where in a module an instruction stands.
 enum Place {
     Capabilities,
+    /// Before what is decorated.
+    Modes,
     Declarations,
     /// In a function, or after it.
     Function,
@@ -120,6 +125,10 @@ impl Rewriter {
     fn take(&mut self, instruction: Instruction) -> Result<(), String> {
         if matches!(self.place, Place::Capabilities) && !instruction.is(Op::Capability) {
             self.declare_extensions();
+            self.place = Place::Modes;
+        }
+        if matches!(self.place, Place::Modes) && (instruction.is(Op::Decorate) || instruction.is(Op::MemberDecorate)) {
+            self.tensors.iter().for_each(|tensors| tensors.decorate(&mut self.result));
             self.place = Place::Declarations;
         }
         if instruction.is(Op::Function) {
@@ -183,10 +192,11 @@ impl Rewriter {
             (None, Some(tensors)) if instruction.is(Op::TypeCooperativeMatrixKHR) => {
                 return tensors.declare_matrix(&mut self.result, instruction);
             }
+            (None, Some(tensors)) if tensors.take(&mut self.result, instruction) => {}
             _ => self.copy(instruction),
         }
         if let Some(tensors) = self.tensors.as_ref().filter(|tensors| tensors.is_integer(instruction)) {
-            tensors.declare_words(&mut self.result);
+            tensors.declare_of_integers(&mut self.result);
         }
         Ok(())
     }
@@ -200,6 +210,7 @@ impl Rewriter {
             Some(tensors) if instruction.is(Op::CooperativeMatrixStoreKHR) => {
                 tensors.store(&mut self.result, instruction, part()?)
             }
+            Some(tensors) if tensors.take(&mut self.result, instruction) => Ok(()),
             _ => {
                 self.copy(instruction);
                 Ok(())

@@ -1,5 +1,6 @@
 //! Matrices of a workgroup, loaded and stored as parts of tensors.
 
+use super::pieces::Pieces;
 use super::words::{Instruction, Words, push};
 use spirv::{CooperativeMatrixLayout, CooperativeMatrixUse, Op, Scope, TensorAddressingOperands, TensorClampMode};
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ pub(super) struct Tensors {
     transposed: u32,
     false_: u32,
     boolean: u32,
+    pieces: Pieces,
     next: u32,
 }
 
@@ -41,7 +43,8 @@ impl Part {
 }
 
 impl Tensors {
-    pub fn new(module: &Words, tile: [u32; 3]) -> Result<Self, String> {
+    /// `functions`: those of parts of tensors.
+    pub fn new(module: &Words, tile: [u32; 3], functions: &[u32]) -> Result<Self, String> {
         let mut next = module.header().get(3).copied().unwrap_or_default();
         let mut id = || {
             next += 1;
@@ -65,7 +68,8 @@ impl Tensors {
         let (layout, transposed, false_) = (id(), id(), id());
         let [integer, boolean] = [integer, boolean].map(|found| found.ok_or("no integers or truth values"));
         let (integer, boolean) = (integer?, boolean?);
-        Ok(Self { tile, known, uses, integer, words, layout, transposed, false_, boolean, next })
+        let pieces = Pieces::new(module, integer, functions, &mut id);
+        Ok(Self { tile, known, uses, integer, words, layout, transposed, false_, boolean, pieces, next })
     }
 
     /// The number of ids.
@@ -91,8 +95,9 @@ impl Tensors {
         }
     }
 
-    /// Constants, once the type of integers is there.
-    pub fn declare_words(&self, result: &mut Vec<u32>) {
+    /// Constants and types of integers, once their type is there.
+    pub fn declare_of_integers(&self, result: &mut Vec<u32>) {
+        self.pieces.declare(result, self.integer);
         let mut words: Vec<_> = self.words.iter().collect();
         words.sort_unstable();
         words.into_iter().for_each(|(word, id)| push(result, Op::Constant, &[self.integer, *id, *word]));
@@ -100,6 +105,16 @@ impl Tensors {
 
     pub fn is_integer(&self, instruction: Instruction) -> bool {
         instruction.is(Op::TypeInt) && instruction.word(1) == Some(self.integer)
+    }
+
+    /// Before all types.
+    pub fn decorate(&self, result: &mut Vec<u32>) {
+        self.pieces.decorate(result);
+    }
+
+    /// Writes what stands in place of an instruction that says where a tensor lies, if it is one.
+    pub fn take(&self, result: &mut Vec<u32>, instruction: Instruction) -> bool {
+        self.pieces.take(result, instruction)
     }
 
     /// Types, before the first function.
