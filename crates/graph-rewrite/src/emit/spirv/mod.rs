@@ -18,7 +18,7 @@ mod words;
 use super::validate;
 use super::{EmitError, Extension, ParsedKernel, Target};
 use naga::back::spv;
-use spirv::{Capability, Op};
+use spirv::{Capability, MemorySemantics, Op, StorageClass};
 use std::collections::{HashMap, HashSet};
 use tensors::{Part, Tensors};
 use words::{Instruction, Words};
@@ -33,6 +33,10 @@ const TENSOR: &str = "tensor_";
 
 /// What begins the names of functions that stand for an operation on every element.
 const EACH: &str = "matrix_each_";
+
+/// Semantics of a barrier of a subgroup as naga writes it, which orders no memory that Vulkan has, and of one that orders that of the workgroup.
+const OF_NO_MEMORY: u32 = MemorySemantics::ACQUIRE_RELEASE.union(MemorySemantics::SUBGROUP_MEMORY).bits();
+const OF_WORKGROUP: u32 = MemorySemantics::ACQUIRE_RELEASE.union(MemorySemantics::WORKGROUP_MEMORY).bits();
 
 /// What stands in place of a call.
 #[derive(Clone, Copy)]
@@ -87,6 +91,8 @@ fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     };
     let mut rewriter = Rewriter {
         replacements: replacements(&words)?,
+        semantics: semantics(&words),
+        strideless: strideless(&words),
         tensor_functions,
         tensors,
         place: Place::Capabilities,
@@ -115,6 +121,10 @@ enum Place {
 
 struct Rewriter {
     replacements: HashMap<u32, Replacement>,
+    /// Of barriers, and what stands in their place.
+    semantics: Option<(u32, u32)>,
+    /// Arrays that have no stride.
+    strideless: HashSet<u32>,
     tensor_functions: Vec<u32>,
     tensors: Option<Tensors>,
     place: Place,
@@ -183,7 +193,9 @@ impl Rewriter {
     }
 
     fn take_plain(&mut self, instruction: Instruction) -> Result<(), String> {
-        if instruction.is(Op::Name) || instruction.is(Op::MemberName) {
+        let is_decorated =
+            instruction.is(Op::Decorate) && instruction.word(1).is_some_and(|id| self.strideless.contains(&id));
+        if instruction.is(Op::Name) || instruction.is(Op::MemberName) || is_decorated {
             return Ok(());
         }
         let known = instruction.word(3).and_then(|id| self.replacements.get(&id)).copied();
@@ -193,7 +205,14 @@ impl Rewriter {
                 return tensors.declare_matrix(&mut self.result, instruction);
             }
             (None, Some(tensors)) if tensors.take(&mut self.result, instruction) => {}
-            _ => self.copy(instruction),
+            _ => match (instruction.words(), self.semantics) {
+                (&[first, execution, memory, own], Some((known, better)))
+                    if instruction.is(Op::ControlBarrier) && own == known =>
+                {
+                    self.result.extend([first, execution, memory, better]);
+                }
+                _ => self.copy(instruction),
+            },
         }
         if let Some(tensors) = self.tensors.as_ref().filter(|tensors| tensors.is_integer(instruction)) {
             tensors.declare_of_integers(&mut self.result);
@@ -217,6 +236,35 @@ impl Rewriter {
             }
         }
     }
+}
+
+/// Constants of a module that are semantics of barriers: of no memory, and what stands in their place.
+fn semantics(words: &Words) -> Option<(u32, u32)> {
+    let constant = |wanted: u32| {
+        words.instructions().find_map(|instruction| match *instruction.words() {
+            [_, _, id, word] if instruction.is(Op::Constant) && word == wanted => Some(id),
+            _ => None,
+        })
+    };
+    Some((constant(OF_NO_MEMORY)?, constant(OF_WORKGROUP)?))
+}
+
+/// Arrays in workgroup memory, which naga gives strides that Vulkan has none of there.
+fn strideless(words: &Words) -> HashSet<u32> {
+    let arrays = words.instructions().filter(|one| one.is(Op::TypeArray)).filter_map(|one| one.word(1));
+    let mut arrays: HashSet<u32> = arrays.collect();
+    for instruction in words.instructions() {
+        match *instruction.words() {
+            [_, _, storage, to] if instruction.is(Op::TypePointer) && storage != StorageClass::Workgroup as u32 => {
+                arrays.remove(&to);
+            }
+            [_, _, ref members @ ..] if instruction.is(Op::TypeStruct) => {
+                arrays.retain(|array| !members.contains(array));
+            }
+            _ => {}
+        }
+    }
+    arrays
 }
 
 /// The functions of a module, by name.
