@@ -3,7 +3,7 @@
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
 // Operands and results are f16 as they are stored, sums f32. A workgroup computes a tile of {{ tile_m }} x {{ tile_n }} elements in steps of
 // {{ tile_k }}. In SPIR-V, matrices of {{ size }} x {{ size }} here are those of the tile, and loads and stores in functions `tensor_..` are of parts of tensors,
-// of which what lies beyond their ends is zero and is not written: see `emit/spirv` in `crates/graph-rewrite`. The driver
+// of which in `tensor_clamped_..` what lies beyond their ends is zero and is not written: see `emit/spirv` in `crates/graph-rewrite`. The driver
 // divides matrices among subgroups and stages them. The sum runs over k in order.
 
 enable wgpu_cooperative_matrix;
@@ -14,49 +14,83 @@ const DEPTH = {{ k }}u;
 {{ hooks -}}
 {% include "matrix_elements.wgsl" %}
 {% macro matrix(use, element) %}coop_mat{{ size }}x{{ size }}<{{ element }}, {{ use }}>{% endmacro %}
+{% set sums = "coop_mat" ~ size ~ "x" ~ size ~ "<f32, C>" %}
 {% set part = "row: u32, column: u32, rows: u32, columns: u32" %}
+{% for clamped in ["", "clamped_"] %}
+{% if clamped %}
+// The same of parts that may end beyond the tensors.
+{% endif %}
 // A part of left, from a row and a column on.
-fn tensor_left({{ part }}) -> {{ matrix("A", "f16") }} {
+fn tensor_{{ clamped }}left({{ part }}) -> {{ matrix("A", "f16") }} {
     let at = 0u;
     let pitch = {{ left.pitch }}u;
     return coopLoadT<{{ matrix("A", "f16") }}>(&operand_{{ left.operand }}[at], pitch);
 }
 
 // A part of right{{ ", whose rows are columns of the product" if right.transposed }}.
-fn tensor_right({{ part }}) -> {{ matrix("B", "f16") }} {
+fn tensor_{{ clamped }}right({{ part }}) -> {{ matrix("B", "f16") }} {
     let at = 0u;
     let pitch = {{ right.pitch }}u;
     return coopLoad{{ "" if right.transposed else "T" }}<{{ matrix("B", "f16") }}>(&operand_{{ right.operand }}[at], pitch);
 }
 
-fn tensor_result(result: {{ matrix("C", "f16") }}, {{ part }}) {
+fn tensor_{{ clamped }}result(result: {{ matrix("C", "f16") }}, {{ part }}) {
     let at = 0u;
     let pitch = {{ result.pitch }}u;
     coopStoreT(result, &output_{{ result.output }}[at], pitch);
 }
 
-// What becomes of a sum. Rows and columns past the last ones read those.
-fn result_of_sum(row: u32, column: u32, sum: f32, m0: i32, n0: i32, rows: i32, columns: i32) -> f32 {
-    return finish(min(m0 + i32(row), rows - 1), min(n0 + i32(column), columns - 1), sum);
+{% endfor %}
+// What becomes of a sum of a whole tile.
+fn result_of_sum(row: u32, column: u32, sum: f32, m0: i32, n0: i32) -> f32 {
+    return finish(m0 + i32(row), n0 + i32(column), sum);
 }
 
-fn matrix_each_result_of_sum(sums: {{ matrix("C", "f32") }}, m0: i32, n0: i32, rows: i32, columns: i32) -> {{ matrix("C", "f32") }} {
+fn matrix_each_result_of_sum(sums: {{ sums }}, m0: i32, n0: i32) -> {{ sums }} {
     return sums;
 }
 
+// What becomes of a sum of another. Rows and columns past the last ones read those.
+fn clamped_result_of_sum(row: u32, column: u32, sum: f32, m0: i32, n0: i32, rows: i32, columns: i32) -> f32 {
+    return finish(min(m0 + i32(row), rows - 1), min(n0 + i32(column), columns - 1), sum);
+}
+
+fn matrix_each_clamped_result_of_sum(sums: {{ sums }}, m0: i32, n0: i32, rows: i32, columns: i32) -> {{ sums }} {
+    return sums;
+}
+
+{% macro step(clamped) %}
+            let left = tensor_{{ clamped }}left(u32(m0), k0, u32(rows), DEPTH);
+{% if right.transposed %}
+            let right = tensor_{{ clamped }}right(u32(n0), k0, u32(columns), DEPTH);
+{% else %}
+            let right = tensor_{{ clamped }}right(k0, u32(n0), DEPTH, u32(columns));
+{% endif %}
+            sum = coopMultiplyAdd(left, right, sum);
+{% endmacro %}
 {% include "workgroup.wgsl" %}
 {{ body }}
     let columns = {{ n }};
-    var sum = {{ matrix("C", "f32") }}();
-    for (var k0 = 0u; k0 < DEPTH; k0 += {{ tile_k }}u) {
-        let left = tensor_left(u32(m0), k0, u32(rows), DEPTH);
-{% if right.transposed %}
-        let right = tensor_right(u32(n0), k0, u32(columns), DEPTH);
-{% else %}
-        let right = tensor_right(k0, u32(n0), DEPTH, u32(columns));
+    // Clamping costs the hardware half its speed.
+    if (subgroup_uniform(m0 + {{ tile_m }} <= rows && n0 + {{ tile_n }} <= columns)) {
+        var sum = {{ sums }}();
+        for (var k0 = 0u; k0 < {{ k - k % tile_k }}u; k0 += {{ tile_k }}u) {
+{{ step("") -}}
+        }
+{% if k % tile_k %}
+        {
+            let k0 = {{ k - k % tile_k }}u;
+{{ step("clamped_") -}}
+        }
 {% endif %}
-        sum = coopMultiplyAdd(left, right, sum);
+        let result = matrix_to_halves(matrix_each_result_of_sum(sum, m0, n0));
+        tensor_result(result, u32(m0), u32(n0), u32(rows), u32(columns));
+    } else {
+        var sum = {{ sums }}();
+        for (var k0 = 0u; k0 < DEPTH; k0 += {{ tile_k }}u) {
+{{ step("clamped_") -}}
+        }
+        let result = matrix_to_halves(matrix_each_clamped_result_of_sum(sum, m0, n0, rows, columns));
+        tensor_clamped_result(result, u32(m0), u32(n0), u32(rows), u32(columns));
     }
-    let result = matrix_to_halves(matrix_each_result_of_sum(sum, m0, n0, rows, columns));
-    tensor_result(result, u32(m0), u32(n0), u32(rows), u32(columns));
 }

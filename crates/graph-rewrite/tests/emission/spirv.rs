@@ -77,14 +77,20 @@ fn weights_of_attention_stay_in_registers() {
 
 #[test]
 fn products_of_tensors_load_them_as_they_lie() {
-    for transposed in [false, true] {
-        let kernel = matmul::stored([256, 512], DType::F16, transposed, DType::F32);
-        let target = Target { workgroup_matrices: 256, ..with_elements(16, 32) };
-        let emitted = emit(&kernel, &target, &Tuning::default());
-        assert!(matches!(emitted.kernel.extension, Some(Extension::Workgroup { .. })));
+    let target = Target { workgroup_matrices: 256, ..with_elements(16, 32) };
+    let tiles = [(256, 512, 128, 32), (256, 512, 256, 64), (72, 136, 128, 32)];
+    for (transposed, (k, n, columns, depth)) in
+        [false, true].into_iter().flat_map(|transposed| tiles.map(|tile| (transposed, tile)))
+    {
+        let name = format!("{k} to {n} by {columns}, transposed {transposed}");
+        let kernel = matmul::stored([k, n], DType::F16, transposed, DType::F32);
+        let tuning = Tuning { rows: Some(128), columns: Some(columns), depth: Some(depth), ..Tuning::default() };
+        let emitted = emit(&kernel, &target, &tuning);
+        assert_eq!(emitted.kernel.extension, Some(Extension::Workgroup { tile: [128, columns, depth] }), "{name}");
         let words = emitted.spirv(&target, false).unwrap();
-        assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [2, 1, 0]);
-        validate(&format!("transposed {transposed}"), &words);
+        // Whole parts, and those that may end beyond the tensors.
+        assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [4, 2, 0], "{name}");
+        validate(&name, &words);
     }
 }
 

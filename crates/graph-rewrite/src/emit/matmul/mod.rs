@@ -22,13 +22,34 @@ use rewire_graph::pointwise::ExprId;
 /// Tiles of rows that share a pass over the columns, so that operands are read again while they are near.
 const ROW_TILES: u32 = 16;
 
-/// The tile of a product on cooperative matrices; `None` for one of multiply-adds.
-fn cooperative_tile(
-    kernel: &Product<'_>,
-    target: &Target,
-    tuning: &Tuning,
-) -> Result<Option<cooperative::CooperativeMatmulTile>, EmitError> {
-    tuning.cooperative(|| cooperative::CooperativeMatmulTile::new(kernel, target, tuning))
+/// The tile of a product on cooperative matrices.
+enum MatrixTile {
+    /// Of matrices that the workgroup shares.
+    Workgroup(workgroup::WorkgroupMatmulTile),
+    /// Of matrices that are divided among its subgroups.
+    Subgroups(cooperative::CooperativeMatmulTile),
+}
+
+impl MatrixTile {
+    /// `None` for a product of multiply-adds.
+    fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+        tuning.cooperative(|| match workgroup::WorkgroupMatmulTile::new(kernel, target, tuning) {
+            Some(tile) => Ok(Some(Self::Workgroup(tile))),
+            None => Self::of_subgroups(kernel, target, tuning),
+        })
+    }
+
+    fn of_subgroups(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
+        Ok(cooperative::CooperativeMatmulTile::new(kernel, target, tuning)?.map(Self::Subgroups))
+    }
+
+    /// Rows and columns of a workgroup.
+    fn extents(&self) -> (u32, u32) {
+        match self {
+            Self::Workgroup(tile) => tile.extents(),
+            Self::Subgroups(tile) => (tile.rows(), tile.columns()),
+        }
+    }
 }
 
 /// Rows up to which threads have more of `k` than of results.
@@ -39,11 +60,15 @@ const FEW_TILES: u64 = 96;
 
 impl Scheduled for Product<'_> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
-        match cooperative_tile(self, module.target, tuning)? {
-            Some(tile) => match workgroup::WorkgroupMatmulTile::new(self, module.target, tuning) {
-                Some(tile) if tile.is_bound_whole(&module) => workgroup::emit(self, &tile, module),
-                _ => cooperative::emit(self, &tile, module),
-            },
+        let tile = match MatrixTile::new(self, module.target, tuning)? {
+            Some(MatrixTile::Workgroup(tile)) if !tile.is_bound_whole(&module) => {
+                MatrixTile::of_subgroups(self, module.target, tuning)?
+            }
+            tile => tile,
+        };
+        match tile {
+            Some(MatrixTile::Workgroup(tile)) => workgroup::emit(self, &tile, module),
+            Some(MatrixTile::Subgroups(tile)) => cooperative::emit(self, &tile, module),
             None => plain::emit(self, module, tuning),
         }
     }
@@ -64,9 +89,9 @@ impl Scheduled for Product<'_> {
         let Extent::Dense(m) = self.m else { return tuning };
         let product = |dims: &[Dim]| dims.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
         let (Some(entries), Some(m), Some(n)) = (product(&self.batch), size(m), size(self.n)) else { return tuning };
-        let Ok(cooperative) = cooperative_tile(self, target, &tuning) else { return tuning };
-        let sizes: Vec<_> = match &cooperative {
-            Some(tile) => [1, 2, 4].map(|part| (tile.rows() / part, tile.columns() / part)).into(),
+        let Ok(cooperative) = MatrixTile::new(self, target, &tuning) else { return tuning };
+        let sizes: Vec<_> = match cooperative.as_ref().map(MatrixTile::extents) {
+            Some((rows, columns)) => [1, 2, 4].map(|part| (rows / part, columns / part)).into(),
             None => {
                 let largest = plain::MatmulTile::size(self, target);
                 let is_smaller = |size: &(u32, u32)| !target.software && size.0 < largest.0 && size.1 <= largest.1;
@@ -95,7 +120,7 @@ impl Scheduled for Product<'_> {
     }
 
     fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {
-        matches!(cooperative_tile(self, target, tuning), Ok(Some(_)))
+        matches!(MatrixTile::new(self, target, tuning), Ok(Some(_)))
     }
 }
 

@@ -8,7 +8,8 @@
 //! | `matrix_to_halves(m)` | `OpFConvert` of sums to halves |
 //! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of sums to a left operand |
 //! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, which takes the row, the column, the element and the rest; of a matrix among them its element |
-//! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part that begins at a row and a column of a tensor of so many rows and columns, whose pitch is theirs |
+//! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part that begins at a row and a column of a tensor of so many rows and columns, whose pitch is theirs; the part lies within it |
+//! | `tensor_clamped_NAME(.., row, column, rows, columns)` | the same of a part that may end beyond the tensor: there is zero, and nothing is stored |
 //! | `subgroup_uniform(condition)` | the condition, which is the same for all invocations of a subgroup |
 
 mod pieces;
@@ -28,8 +29,9 @@ const EXTENSION: &str = "SPV_NV_cooperative_matrix2";
 
 const TENSOR_EXTENSION: &str = "SPV_NV_tensor_addressing";
 
-/// What begins the names of functions of parts of tensors.
+/// What begins the names of functions of parts of tensors, and of parts that may end beyond them.
 const TENSOR: &str = "tensor_";
+const CLAMPED: &str = "tensor_clamped_";
 
 /// What begins the names of functions that stand for an operation on every element.
 const EACH: &str = "matrix_each_";
@@ -84,7 +86,7 @@ impl ParsedKernel {
 fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     let words = Words::new(module).ok_or("naga wrote no SPIR-V")?;
     let named = functions(&words).filter(|(name, _)| name.starts_with(TENSOR));
-    let tensor_functions: Vec<u32> = named.map(|(_, id)| id).collect();
+    let tensor_functions: HashMap<u32, bool> = named.map(|(name, id)| (id, name.starts_with(CLAMPED))).collect();
     let tensors = match extension {
         Extension::Elements => None,
         Extension::Workgroup { tile } => Some(Tensors::new(&words, tile, &tensor_functions)?),
@@ -115,8 +117,11 @@ enum Place {
     Function,
     /// In a function that is left out.
     LeftOut,
-    /// In a function of a part of a tensor, with these parameters so far.
-    Tensor(Vec<u32>),
+    /// In a function of a part of a tensor, which may end beyond that, with these parameters so far.
+    Tensor {
+        is_clamped: bool,
+        parameters: Vec<u32>,
+    },
 }
 
 struct Rewriter {
@@ -125,7 +130,8 @@ struct Rewriter {
     semantics: Option<(u32, u32)>,
     /// Arrays that have no stride.
     strideless: HashSet<u32>,
-    tensor_functions: Vec<u32>,
+    /// Functions of parts of tensors, and whether these may end beyond them.
+    tensor_functions: HashMap<u32, bool>,
     tensors: Option<Tensors>,
     place: Place,
     result: Vec<u32>,
@@ -146,12 +152,12 @@ impl Rewriter {
         }
         match &mut self.place {
             Place::LeftOut => {}
-            Place::Tensor(parameters) if instruction.is(Op::FunctionParameter) => {
+            Place::Tensor { parameters, .. } if instruction.is(Op::FunctionParameter) => {
                 parameters.extend(instruction.word(2));
                 self.copy(instruction);
             }
-            Place::Tensor(parameters) => {
-                let part = Part::of(parameters);
+            Place::Tensor { is_clamped, parameters } => {
+                let part = Part::of(parameters, *is_clamped);
                 self.take_of_tensor(instruction, part)?;
             }
             _ => self.take_plain(instruction)?,
@@ -185,9 +191,9 @@ impl Rewriter {
             tensors.declare_types(&mut self.result);
         }
         let id = function.word(2).unwrap_or_default();
-        self.place = match (self.replacements.contains_key(&id), self.tensor_functions.contains(&id)) {
+        self.place = match (self.replacements.contains_key(&id), self.tensor_functions.get(&id)) {
             (true, _) => Place::LeftOut,
-            (_, true) => Place::Tensor(vec![]),
+            (_, Some(&is_clamped)) => Place::Tensor { is_clamped, parameters: vec![] },
             _ => Place::Function,
         };
     }

@@ -16,7 +16,8 @@ pub(super) struct Tensors {
     integer: u32,
     /// Ids of words of integers.
     words: HashMap<u32, u32>,
-    layout: u32,
+    /// Layouts of tensors whose parts lie within them, and of others.
+    layouts: [u32; 2],
     transposed: u32,
     false_: u32,
     boolean: u32,
@@ -24,19 +25,20 @@ pub(super) struct Tensors {
     next: u32,
 }
 
-/// The last parameters of a function of a part of a tensor: where it begins, and how large the tensor is.
+/// The last parameters of a function of a part of a tensor: where it begins, and how large the tensor is, beyond which it may end.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     row: u32,
     column: u32,
     rows: u32,
     columns: u32,
+    is_clamped: bool,
 }
 
 impl Part {
-    pub fn of(parameters: &[u32]) -> Option<Self> {
+    pub fn of(parameters: &[u32], is_clamped: bool) -> Option<Self> {
         match parameters {
-            &[.., row, column, rows, columns] => Some(Self { row, column, rows, columns }),
+            &[.., row, column, rows, columns] => Some(Self { row, column, rows, columns, is_clamped }),
             _ => None,
         }
     }
@@ -44,7 +46,7 @@ impl Part {
 
 impl Tensors {
     /// `functions`: those of parts of tensors.
-    pub fn new(module: &Words, tile: [u32; 3], functions: &[u32]) -> Result<Self, String> {
+    pub fn new(module: &Words, tile: [u32; 3], functions: &HashMap<u32, bool>) -> Result<Self, String> {
         let mut next = module.header().get(3).copied().unwrap_or_default();
         let mut id = || {
             next += 1;
@@ -65,11 +67,11 @@ impl Tensors {
         }
         let words = [0, 1, 2].into_iter().chain(tile);
         let words: HashMap<u32, u32> = words.map(|word| (word, id())).collect();
-        let (layout, transposed, false_) = (id(), id(), id());
+        let (layouts, transposed, false_) = ([id(), id()], id(), id());
         let [integer, boolean] = [integer, boolean].map(|found| found.ok_or("no integers or truth values"));
         let (integer, boolean) = (integer?, boolean?);
         let pieces = Pieces::new(module, integer, functions, &mut id);
-        Ok(Self { tile, known, uses, integer, words, layout, transposed, false_, boolean, pieces, next })
+        Ok(Self { tile, known, uses, integer, words, layouts, transposed, false_, boolean, pieces, next })
     }
 
     /// The number of ids.
@@ -119,8 +121,9 @@ impl Tensors {
 
     /// Types, before the first function.
     pub fn declare_types(&self, result: &mut Vec<u32>) {
-        let clamp = self.word(TensorClampMode::Constant as u32);
-        push(result, Op::TypeTensorLayoutNV, &[self.layout, self.word(2), clamp]);
+        for (layout, clamp) in self.layouts.into_iter().zip([TensorClampMode::Undefined, TensorClampMode::Constant]) {
+            push(result, Op::TypeTensorLayoutNV, &[layout, self.word(2), self.word(clamp as u32)]);
+        }
         push(result, Op::ConstantFalse, &[self.boolean, self.false_]);
         let order = [self.word(1), self.word(0)];
         push(result, Op::TypeTensorViewNV, &[self.transposed, self.word(2), self.false_, order[0], order[1]]);
@@ -139,7 +142,7 @@ impl Tensors {
 
     /// The layout of a part of a tensor with so many rows and columns.
     fn slice(&mut self, result: &mut Vec<u32>, part: Part, pitch: u32, (rows, columns): (u32, u32)) -> u32 {
-        let ty = self.layout;
+        let ty = self.layouts[usize::from(part.is_clamped)];
         let [created, sized, strided, sliced] = [(); 4].map(|()| self.id());
         push(result, Op::CreateTensorLayoutNV, &[ty, created]);
         push(result, Op::TensorLayoutSetDimensionNV, &[ty, sized, created, part.rows, part.columns]);
