@@ -1,0 +1,273 @@
+use super::elements::{self, MatrixExtension};
+use crate::{Gpu, GpuError};
+use rewire_graph_rewrite::emit::Target;
+use serde::Serialize;
+use std::fmt::{self, Display, Formatter};
+use std::sync::{Arc, OnceLock};
+use strum::EnumString;
+
+/// How kernels multiply halves on a device. Each tier computes what the one before does, sooner.
+///
+/// ```
+/// use rewire_runtime::MatrixTier;
+/// assert!(MatrixTier::Wgsl < MatrixTier::Spirv);
+/// assert_eq!("spirv".parse(), Ok(MatrixTier::Spirv));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::Display, EnumString)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", parse_err_ty = ParseMatrixTierError, parse_err_fn = unknown)]
+pub enum MatrixTier {
+    /// One by one.
+    None,
+    /// By cooperative matrices of WGSL.
+    Wgsl,
+    /// By these with operations on their elements in registers, and by matrices of a workgroup, of `VK_NV_cooperative_matrix2`.
+    Spirv,
+}
+
+/// A text that names no [`MatrixTier`].
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("unknown tier of matrices `{0}`: expected none, wgsl or spirv")]
+pub struct ParseMatrixTierError(String);
+
+fn unknown(text: &str) -> ParseMatrixTierError {
+    ParseMatrixTierError(text.to_owned())
+}
+
+/// Why kernels run on a tier and on no higher one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MatrixReason {
+    /// There is none higher.
+    Highest,
+    /// The adapter has no square matrices of 8 or 16 halves with sums of `f32`.
+    NoMatrices,
+    /// The device was opened without `EXPERIMENTAL_COOPERATIVE_MATRIX`, or [`Gpu::with_matrices_of`](crate::Gpu::with_matrices_of) was not
+    /// called.
+    NotOpened,
+    /// The driver has no `VK_NV_cooperative_matrix2`, or less of it than kernels use.
+    NoExtension,
+    /// The device was opened without the extension, by other means than [`Gpu::request_device`](crate::Gpu::request_device).
+    NotOpenedWithExtension,
+    /// The library was built without its feature `spirv`, or for a system without Vulkan.
+    NotBuilt,
+    /// Results of the self-test were wrong.
+    WrongResults,
+    /// The app asked for less.
+    Limited,
+}
+
+impl Display for MatrixReason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Highest => "there is no higher one",
+            Self::NoMatrices => "the adapter has no cooperative matrices of halves with sums of f32",
+            Self::NotOpened => "the device was opened without cooperative matrices",
+            Self::NoExtension => "the driver has no VK_NV_cooperative_matrix2",
+            Self::NotOpenedWithExtension => {
+                "the device was opened without VK_NV_cooperative_matrix2: Gpu::request_device opens it with that"
+            }
+            Self::NotBuilt => "the library was built without its feature `spirv`, or for a system without Vulkan",
+            Self::WrongResults => "results of its self-test were wrong",
+            Self::Limited => "no more was asked for",
+        })
+    }
+}
+
+/// The tier that kernels run on, before the self-test that goes before the first use of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Matrices {
+    /// The tier.
+    pub tier: MatrixTier,
+    /// Why it is no higher one.
+    pub reason: MatrixReason,
+}
+
+impl Matrices {
+    pub(super) const NONE: Self = Self { tier: MatrixTier::None, reason: MatrixReason::NoMatrices };
+
+    /// What a device that is opened from an adapter will have, whose matrices are of a size.
+    pub(super) fn offered(adapter: &wgpu::Adapter, size: u32) -> Self {
+        match size {
+            0 => Self::NONE,
+            _ => Self::of(elements::offered(adapter)),
+        }
+    }
+
+    pub(super) fn of(extension: Result<MatrixExtension, MatrixReason>) -> Self {
+        match extension {
+            Ok(_) => Self { tier: MatrixTier::Spirv, reason: MatrixReason::Highest },
+            Err(reason) => Self { tier: MatrixTier::Wgsl, reason },
+        }
+    }
+}
+
+impl Display for Matrices {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.tier, self.reason)
+    }
+}
+
+/// What is right of a device's cooperative matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RightMatrices {
+    pub products: bool,
+    /// Products with sums of halves.
+    pub half_sums: bool,
+    /// Operations on elements in registers, and matrices of a workgroup.
+    pub elements: bool,
+}
+
+impl Gpu {
+    /// Opens a device for an app, as `wgpu` does, and where the adapter has cooperative matrices and the descriptor asks for
+    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`, with the extension of Vulkan that makes kernels of them fastest, if the driver has it.
+    /// [`Gpu::from_device`] and [`Gpu::with_matrices_of`] take it from there.
+    ///
+    /// ```no_run
+    /// # async fn example(adapter: rewire_runtime::wgpu::Adapter) -> Result<(), rewire_runtime::wgpu::RequestDeviceError> {
+    /// use rewire_runtime::{Gpu, wgpu};
+    /// let wanted = wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+    /// let descriptor = wgpu::DeviceDescriptor {
+    ///     required_features: adapter.features() & wanted,
+    ///     required_limits: adapter.limits(),
+    ///     // SAFETY: of experimental features, kernels use this one, after a self-test.
+    ///     experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+    ///     ..Default::default()
+    /// };
+    /// let (device, queue) = Gpu::request_device(&adapter, descriptor).await?;
+    /// let gpu = Gpu::from_device(device, queue).with_matrices_of(&adapter);
+    /// println!("{}", gpu.matrices());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `wgpu`.
+    pub async fn request_device(
+        adapter: &wgpu::Adapter,
+        descriptor: wgpu::DeviceDescriptor<'_>,
+    ) -> Result<(wgpu::Device, wgpu::Queue), wgpu::RequestDeviceError> {
+        elements::request_device(adapter, descriptor).await
+    }
+
+    /// Uses the cooperative matrices of the adapter that the device came from, if the device was opened with
+    /// `EXPERIMENTAL_COOPERATIVE_MATRIX`. [`Gpu::open`] does so by itself; a device alone does not tell their sizes.
+    #[must_use]
+    pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
+        if !self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
+            let is_there = matrices(adapter).0 != 0;
+            self.reason = if is_there { MatrixReason::NotOpened } else { MatrixReason::NoMatrices };
+            return self;
+        }
+        (self.target.matrix, self.target.half_sums) = matrices(adapter);
+        if self.target.matrix == 0 {
+            self.reason = MatrixReason::NoMatrices;
+            return self;
+        }
+        let extension = elements::enabled(adapter, &self.device);
+        self.reason = Matrices::of(extension).reason;
+        self.target.matrix_elements = extension.is_ok();
+        self.target.workgroup_matrices = extension.map_or(0, |extension| extension.workgroup);
+        self
+    }
+
+    /// How kernels multiply halves here, and why no faster way.
+    pub fn matrices(&self) -> Matrices {
+        let tier = match (self.target.matrix, self.target.matrix_elements) {
+            (0, _) => MatrixTier::None,
+            (_, false) => MatrixTier::Wgsl,
+            (_, true) => MatrixTier::Spirv,
+        };
+        let wrong = self.right.get().is_some_and(|right| match tier {
+            MatrixTier::None => !right.products,
+            MatrixTier::Wgsl => !right.elements && self.reason == MatrixReason::Highest,
+            MatrixTier::Spirv => false,
+        });
+        Matrices { tier, reason: if wrong { MatrixReason::WrongResults } else { self.reason } }
+    }
+
+    /// The same device with kernels of one tier, to compare them or to leave out what a driver does wrong.
+    ///
+    /// ```no_run
+    /// use rewire_runtime::{Gpu, MatrixTier};
+    /// let plain = Gpu::open(None)?.with_matrix_tier(MatrixTier::None)?;
+    /// assert_eq!(plain.target().matrix, 0);
+    /// # Ok::<(), rewire_runtime::GpuError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`GpuError::Matrices`] where it has only a lower one.
+    pub fn with_matrix_tier(&self, tier: MatrixTier) -> Result<Self, GpuError> {
+        let own = self.matrices();
+        if tier > own.tier {
+            return Err(GpuError::Matrices { adapter: self.name(), tier, own });
+        }
+        let target = &self.target;
+        let limited = Target {
+            matrix: if tier == MatrixTier::None { 0 } else { target.matrix },
+            half_sums: target.half_sums && tier > MatrixTier::None,
+            matrix_elements: tier == MatrixTier::Spirv,
+            workgroup_matrices: if tier == MatrixTier::Spirv { target.workgroup_matrices } else { 0 },
+            ..target.clone()
+        };
+        let reason = if tier < own.tier { MatrixReason::Limited } else { self.reason };
+        let mut gpu = self.restricted(&limited);
+        gpu.reason = reason;
+        Ok(gpu)
+    }
+
+    /// A device with kernels of a tier, if one is asked for.
+    ///
+    /// # Errors
+    /// As [`Gpu::with_matrix_tier`], and so without a device.
+    pub fn with_matrix_tier_if(gpu: Option<Self>, tier: Option<MatrixTier>) -> Result<Option<Self>, GpuError> {
+        match (gpu, tier) {
+            (Some(gpu), Some(tier)) => gpu.with_matrix_tier(tier).map(Some),
+            (None, Some(tier)) if tier > MatrixTier::None => {
+                Err(GpuError::Matrices { adapter: "the CPU".to_owned(), tier, own: Matrices::NONE })
+            }
+            (gpu, _) => Ok(gpu),
+        }
+    }
+
+    /// What the self-test of cooperative matrices found.
+    pub(crate) fn matrices_tested(&self) -> Option<RightMatrices> {
+        self.right.get().copied()
+    }
+
+    /// Keeps what the self-test found, or what another one found before; the result of that one.
+    pub(crate) fn set_matrices_tested(&self, right: RightMatrices) -> RightMatrices {
+        *self.right.get_or_init(|| right)
+    }
+
+    /// The device with what the self-test found right.
+    pub(crate) fn with_right_matrices(mut self, right: RightMatrices) -> Self {
+        self.target = Target {
+            matrix: if right.products { self.target.matrix } else { 0 },
+            half_sums: self.target.half_sums && right.half_sums,
+            matrix_elements: self.target.matrix_elements && right.elements,
+            workgroup_matrices: if right.elements { self.target.workgroup_matrices } else { 0 },
+            ..self.target
+        };
+        self
+    }
+
+    /// The device with its cooperative matrices taken for right, for the self-test itself.
+    pub(crate) fn untested(&self) -> Self {
+        let right = RightMatrices { products: true, half_sums: true, elements: true };
+        let mut gpu = self.clone();
+        gpu.right = Arc::new(OnceLock::from(right));
+        gpu
+    }
+}
+
+/// The size of the adapter's square matrices of halves with `f32` sums, the largest of them, and whether it has them with sums
+/// of halves too; 0 if it has none.
+pub(super) fn matrices(adapter: &wgpu::Adapter) -> (u32, bool) {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let all = adapter.cooperative_matrix_properties();
+    let square = all.iter().filter(|p| p.m_size == p.n_size && p.n_size == p.k_size && [8, 16].contains(&p.m_size));
+    let of_halves: Vec<_> = square.filter(|p| p.ab_type == F16).collect();
+    let size = of_halves.iter().filter(|p| p.cr_type == F32).map(|p| p.m_size).max().unwrap_or(0);
+    (size, of_halves.iter().any(|p| p.m_size == size && p.cr_type == F16))
+}
