@@ -15,6 +15,7 @@ const DEPTH = {{ k }}u;
 {% include "matrix_elements.wgsl" %}
 {% macro matrix(use, element) %}coop_mat{{ size }}x{{ size }}<{{ element }}, {{ use }}>{% endmacro %}
 {% set sums = "coop_mat" ~ size ~ "x" ~ size ~ "<f32, C>" %}
+{% set halves = "coop_mat" ~ size ~ "x" ~ size ~ "<f16, C>" %}
 {% set part = "row: u32, column: u32, rows: u32, columns: u32" %}
 {% for clamped in ["", "clamped_"] %}
 {% if clamped %}
@@ -34,28 +35,39 @@ fn tensor_{{ clamped }}right({{ part }}) -> {{ matrix("B", "f16") }} {
     return coopLoad{{ "" if right.transposed else "T" }}<{{ matrix("B", "f16") }}>(&operand_{{ right.operand }}[at], pitch);
 }
 
-fn tensor_{{ clamped }}result(result: {{ matrix("C", "f16") }}, {{ part }}) {
+{% for each in given %}
+// A part of what results take.
+fn tensor_{{ clamped }}given{{ loop.index0 }}({{ part }}) -> {{ halves }} {
+    let at = 0u;
+    let pitch = {{ each.pitch }}u;
+    return coopLoadT<{{ halves }}>(&operand_{{ each.operand }}[at], pitch);
+}
+
+{% endfor %}
+fn tensor_{{ clamped }}result(result: {{ halves }}, {{ part }}) {
     let at = 0u;
     let pitch = {{ result.pitch }}u;
     coopStoreT(result, &output_{{ result.output }}[at], pitch);
 }
 
 {% endfor %}
+{% macro given_parameters(ty) %}{% for _ in given %}, given{{ loop.index0 }}: {{ ty }}{% endfor %}{% endmacro %}
+{% macro given_names() %}{% for _ in given %}, given{{ loop.index0 }}{% endfor %}{% endmacro %}
 // What becomes of a sum of a whole tile.
-fn result_of_sum(row: u32, column: u32, sum: f32, m0: i32, n0: i32) -> f32 {
-    return finish(m0 + i32(row), n0 + i32(column), sum);
+fn result_of_sum(row: u32, column: u32, sum: f32{{ given_parameters("f32") }}, m0: i32, n0: i32) -> f32 {
+    return finish(m0 + i32(row), n0 + i32(column), sum{{ given_names() }});
 }
 
-fn matrix_each_result_of_sum(sums: {{ sums }}, m0: i32, n0: i32) -> {{ sums }} {
+fn matrix_each_result_of_sum(sums: {{ sums }}{{ given_parameters(sums) }}, m0: i32, n0: i32) -> {{ sums }} {
     return sums;
 }
 
 // What becomes of a sum of another. Rows and columns past the last ones read those.
-fn clamped_result_of_sum(row: u32, column: u32, sum: f32, m0: i32, n0: i32, rows: i32, columns: i32) -> f32 {
-    return finish(min(m0 + i32(row), rows - 1), min(n0 + i32(column), columns - 1), sum);
+fn clamped_result_of_sum(row: u32, column: u32, sum: f32{{ given_parameters("f32") }}, m0: i32, n0: i32, rows: i32, columns: i32) -> f32 {
+    return finish(min(m0 + i32(row), rows - 1), min(n0 + i32(column), columns - 1), sum{{ given_names() }});
 }
 
-fn matrix_each_clamped_result_of_sum(sums: {{ sums }}, m0: i32, n0: i32, rows: i32, columns: i32) -> {{ sums }} {
+fn matrix_each_clamped_result_of_sum(sums: {{ sums }}{{ given_parameters(sums) }}, m0: i32, n0: i32, rows: i32, columns: i32) -> {{ sums }} {
     return sums;
 }
 
@@ -67,6 +79,11 @@ fn matrix_each_clamped_result_of_sum(sums: {{ sums }}, m0: i32, n0: i32, rows: i
             let right = tensor_{{ clamped }}right(k0, u32(n0), DEPTH, u32(columns));
 {% endif %}
             sum = coopMultiplyAdd(left, right, sum);
+{% endmacro %}
+{% macro load_given(clamped) %}
+{% for _ in given %}
+        let given{{ loop.index0 }} = matrix_to_floats(tensor_{{ clamped }}given{{ loop.index0 }}(u32(m0), u32(n0), u32(rows), u32(columns)));
+{% endfor %}
 {% endmacro %}
 {% include "workgroup.wgsl" %}
 {{ body }}
@@ -83,14 +100,16 @@ fn matrix_each_clamped_result_of_sum(sums: {{ sums }}, m0: i32, n0: i32, rows: i
 {{ step("clamped_") -}}
         }
 {% endif %}
-        let result = matrix_to_halves(matrix_each_result_of_sum(sum, m0, n0));
+{{ load_given("") -}}
+        let result = matrix_to_halves(matrix_each_result_of_sum(sum{{ given_names() }}, m0, n0));
         tensor_result(result, u32(m0), u32(n0), u32(rows), u32(columns));
     } else {
         var sum = {{ sums }}();
         for (var k0 = 0u; k0 < DEPTH; k0 += {{ tile_k }}u) {
 {{ step("clamped_") -}}
         }
-        let result = matrix_to_halves(matrix_each_clamped_result_of_sum(sum, m0, n0, rows, columns));
+{{ load_given("clamped_") -}}
+        let result = matrix_to_halves(matrix_each_clamped_result_of_sum(sum{{ given_names() }}, m0, n0, rows, columns));
         tensor_clamped_result(result, u32(m0), u32(n0), u32(rows), u32(columns));
     }
 }

@@ -4,6 +4,10 @@ fn matrix_to_halves(sums: coop_mat{{ size }}x{{ size }}<f32, C>) -> coop_mat{{ s
     return coop_mat{{ size }}x{{ size }}<f16, C>();
 }
 
+fn matrix_to_floats(halves: coop_mat{{ size }}x{{ size }}<f16, C>) -> coop_mat{{ size }}x{{ size }}<f32, C> {
+    return coop_mat{{ size }}x{{ size }}<f32, C>();
+}
+
 fn matrix_to_left(sums: coop_mat{{ size }}x{{ size }}<f16, C>) -> coop_mat{{ size }}x{{ size }}<f16, A> {
     return coop_mat{{ size }}x{{ size }}<f16, A>();
 }

@@ -193,7 +193,18 @@ fn check_added(dtype: DType, [k, n]: [usize; 2]) {
 }
 
 /// `[m, k] x [k, n]` of halves by a weight of a type, whose columns may be rows in memory, with sums of a type.
-pub fn stored([k, n]: [usize; 2], weight: DType, by_column: bool, sums: DType) -> Computation {
+pub fn stored(extents: [usize; 2], weight: DType, by_column: bool, sums: DType) -> Computation {
+    stored_then(extents, weight, by_column, sums, |_, sum, _, _| sum)
+}
+
+/// [`stored`], with what becomes of a sum, given the result's shape and place.
+pub fn stored_then(
+    [k, n]: [usize; 2],
+    weight: DType,
+    by_column: bool,
+    sums: DType,
+    finish: impl FnOnce(&mut Build, ExprId, &[Dim], &[ExprId]) -> ExprId,
+) -> Computation {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(k), Dim::from(n));
     let shape = if by_column { vec![n.clone(), k.clone()] } else { vec![k.clone(), n.clone()] };
@@ -201,8 +212,10 @@ pub fn stored([k, n]: [usize; 2], weight: DType, by_column: bool, sums: DType) -
     let (row, column, depth) = (b.coord(0, &m), b.coord(1, &n), b.coord(2, &k));
     let index = if by_column { [column, depth] } else { [depth, column] };
     let (left, right) = (b.load(x, &[row, depth]), b.load(w, &index));
-    let value = b.body.dag.value(0, Scalar::F32);
-    let outputs = own(vec![output(DType::F16, vec![m.clone(), n.clone()], vec![row, column], value)]);
+    let sum = b.body.dag.value(0, Scalar::F32);
+    let shape = vec![m.clone(), n.clone()];
+    let value = finish(&mut b, sum, &shape, &[row, column]);
+    let outputs = own(vec![output(DType::F16, shape, vec![row, column], value)]);
     matrix(b, [m, n, k], vec![Accumulation { dtype: sums, ..contracted(2, left, right) }], outputs)
 }
 

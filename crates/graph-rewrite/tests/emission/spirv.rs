@@ -3,6 +3,7 @@
 use crate::attention::{self, AttentionCase, Mask};
 use crate::{matmul, with_matrices};
 use rewire_graph::DType;
+use rewire_graph::pointwise::BinaryOp;
 use rewire_graph_rewrite::emit::{Extension, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
 use rewire_graph_rewrite::plan::Computation;
 use std::io::Write;
@@ -92,6 +93,21 @@ fn products_of_tensors_load_them_as_they_lie() {
         assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [4, 2, 0], "{name}");
         validate(&name, &words);
     }
+}
+
+#[test]
+fn residuals_are_matrices_as_results_are() {
+    let target = Target { workgroup_matrices: 256, ..with_elements(16, 32) };
+    let kernel = matmul::stored_then([256, 136], DType::F16, false, DType::F32, |b, sum, shape, place| {
+        let [residual, bias] = [shape.to_vec(), shape[1..].to_vec()].map(|shape| b.operand(DType::F16, shape));
+        let (residual, bias) = (b.load(residual, place), b.load(bias, &place[1..]));
+        let sum = b.bin(BinaryOp::Add, sum, bias);
+        b.bin(BinaryOp::Add, sum, residual)
+    });
+    let emitted = emit(&kernel, &target, &Tuning::default());
+    let words = emitted.spirv(&target, false).unwrap();
+    assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [6, 2, 0]);
+    validate("a bias and a residual", &words);
 }
 
 #[test]

@@ -18,6 +18,9 @@ static TEMPLATE: Template = template!("matmul_workgroup.wgsl");
 /// Elements of a row whose beginnings lie on the 16 bytes that the hardware loads at once.
 const ALIGNED: usize = 8;
 
+/// Lengths of sums from which on larger tiles pay for what they take of the multiprocessors.
+const LONG: usize = 1024;
+
 /// A tensor of halves with two dimensions.
 #[derive(Clone, Copy)]
 struct Halves {
@@ -38,6 +41,8 @@ pub(super) struct WorkgroupMatmulTile {
     left: Halves,
     right: Halves,
     result: Halves,
+    /// What results take element by element, such as residuals.
+    given: Vec<(ExprId, Halves)>,
 }
 
 impl WorkgroupMatmulTile {
@@ -51,19 +56,27 @@ impl WorkgroupMatmulTile {
         let left = operand(kernel, kernel.a, (kernel.row(), kernel.depth)).filter(|left| !left.transposed)?;
         let right = operand(kernel, kernel.b, (kernel.depth, kernel.column()))?;
         let result = result(kernel)?;
-        let (rows, columns) = (tuning.rows.unwrap_or(128), tuning.columns.unwrap_or(128));
-        let depth = tuning.depth.unwrap_or(if k % 64 == 0 && columns >= 256 { 64 } else { 32 });
+        let is_long = k >= LONG && k.is_multiple_of(64) && target.workgroup_matrices >= 256;
+        let rows = tuning.rows.unwrap_or(128);
+        let columns = tuning.columns.unwrap_or(if is_long && n.is_multiple_of(256) { 256 } else { 128 });
+        let depth = tuning.depth.unwrap_or(if is_long && columns >= 256 { 64 } else { 32 });
         let threads = tuning.threads.unwrap_or(if rows * columns > 128 * 128 { 256 } else { 128 });
         let fits = n >= 64 && k >= 64 && threads <= target.workgroup_matrices && [64, 128, 256].contains(&rows);
         let fits = fits && [64, 128, 256].contains(&columns);
-        let tile = Self { tile: [rows, columns, depth], threads, size: target.matrix, left, right, result };
+        let given = given(kernel)?;
+        let tile = Self { tile: [rows, columns, depth], threads, size: target.matrix, left, right, result, given };
         fits.then_some(tile)
     }
 
     /// True if each of its tensors is one binding.
     pub fn is_bound_whole(&self, module: &Module) -> bool {
-        let slots = [self.left, self.right].map(|operand| Slot::Operand(operand.position));
-        slots.into_iter().chain([Slot::Output(self.result.position)]).all(|slot| module.windows_of(slot) == 1)
+        let slots = self.operands().map(|operand| Slot::Operand(operand.position));
+        slots.chain([Slot::Output(self.result.position)]).all(|slot| module.windows_of(slot) == 1)
+    }
+
+    /// All that is loaded as parts of tensors.
+    fn operands(&self) -> impl Iterator<Item = Halves> + '_ {
+        [self.left, self.right].into_iter().chain(self.given.iter().map(|(_, given)| *given))
     }
 
     /// Rows and columns of a workgroup.
@@ -87,6 +100,14 @@ fn operand(kernel: &Product<'_>, factor: ExprId, (first, second): (u8, u8)) -> O
     let is_device = operand.space == MemorySpace::Device && operand.dtype == DType::F16;
     let pitch = aligned_pitch(&operand.shape).filter(|_| is_device)?;
     Some(Halves { position: *position, pitch, transposed })
+}
+
+/// Tensors of halves that the result reads where it is itself.
+fn given(kernel: &Product<'_>) -> Option<Vec<(ExprId, Halves)>> {
+    let [Output { value, .. }] = kernel.nest.outputs.as_slice() else { return None };
+    let loads = kernel.nest.body.dag.reachable(&[*value]).into_iter();
+    let here = |id| operand(kernel, id, (kernel.row(), kernel.column())).filter(|found| !found.transposed);
+    Some(loads.filter_map(|id| Some((id, here(id)?))).collect())
 }
 
 /// The tensor that the results are, if there is one.
@@ -116,9 +137,7 @@ pub(super) fn emit(
     tile: &WorkgroupMatmulTile,
     mut module: Module,
 ) -> Result<ParsedKernel, EmitError> {
-    for operand in [tile.left, tile.right] {
-        module.note_tensor(operand.position);
-    }
+    tile.operands().for_each(|operand| module.note_tensor(operand.position));
     let [Output { value, .. }] = kernel.nest.outputs.as_slice() else {
         return Err(EmitError::Form { reason: "a product of a workgroup has one result".to_owned() });
     };
@@ -126,9 +145,13 @@ pub(super) fn emit(
     module.note_halves();
     let coords = result_coords(kernel);
     let mut code = Code::point(&coords, &[(kernel.sum(), Emitted::Uniform("sum".to_owned()))]);
+    for (number, (load, _)) in tile.given.iter().enumerate() {
+        code.learn(*load, Emitted::Uniform(format!("given{number}")));
+    }
     let value = code.eval_one(&mut module, *value)?.first();
     code.line(&format!("return {value};"));
-    let hooks = function("finish", &coords, ", sum: f32", "f32", &code.take());
+    let more: String = (0..tile.given.len()).map(|number| format!(", given{number}: f32")).collect();
+    let hooks = function("finish", &coords, &format!(", sum: f32{more}"), "f32", &code.take());
     let (body, grid, tile_lists) = place(kernel, tile.extents(), &mut module)?;
     let tensor = |of: Halves| {
         Variable::from_pairs([
@@ -151,6 +174,7 @@ pub(super) fn emit(
         ("left", tensor(tile.left)),
         ("right", tensor(tile.right)),
         ("result", tensor(tile.result)),
+        ("given", tile.given.iter().map(|(_, given)| tensor(*given)).collect::<Vec<_>>().into()),
     ];
     let extension = Some(Extension::Workgroup { tile: tile.tile });
     let main = Main { threads: tile.threads, hooks, body, variables, extension };

@@ -19,9 +19,11 @@ const STAGE_PADDING: u32 = 4;
 const MOST_HALVES: u32 = 800;
 /// Subgroups of a workgroup.
 const SUBGROUPS: u32 = 4;
-/// Those of a workgroup whose weights stay in registers, and matrices of others in its tiles.
-const SUBGROUPS_OF_REGISTERS: u32 = 8;
+/// Matrices of others in the tiles of a workgroup whose weights stay in registers.
 const OTHERS_OF_REGISTERS: u32 = 2;
+/// Halves of an owner up to which such a workgroup has fewer subgroups, and these two matrices of owners.
+const SOME_HALVES: u32 = 400;
+const FEW_HALVES: u32 = 256;
 /// A coordinate that no nest has, which columns are named by where expressions are compared.
 const COLUMNS: u8 = 31;
 
@@ -66,7 +68,8 @@ impl CooperativePairsTile {
         if halves > MOST_HALVES {
             return Ok(None);
         }
-        let suited = if 2 * halves > MOST_HALVES { 1 } else { 2 };
+        let in_registers = target.matrix_elements;
+        let suited = if halves > if in_registers { FEW_HALVES } else { MOST_HALVES / 2 } { 1 } else { 2 };
         let row_matrices = match tuning.rows_per_thread.unwrap_or(suited) {
             got @ (1 | 2) => got,
             got => {
@@ -81,12 +84,11 @@ impl CooperativePairsTile {
             _ => Ok(wanted.unwrap_or(default)),
         };
         let unit = row_matrices * size;
-        let in_registers = target.matrix_elements;
-        let (rows, keys) = match in_registers {
-            true => (SUBGROUPS_OF_REGISTERS * unit, OTHERS_OF_REGISTERS * size),
-            false => (SUBGROUPS * unit, size),
+        let (subgroups, keys) = match in_registers {
+            true => (if halves > SOME_HALVES { 2 * SUBGROUPS } else { SUBGROUPS }, OTHERS_OF_REGISTERS * size),
+            false => (SUBGROUPS, size),
         };
-        let rows = count("rows", tuning.rows, unit, rows)?;
+        let rows = count("rows", tuning.rows, unit, subgroups * unit)?;
         let keys = count("columns", tuning.columns, size, keys)?;
         let (others, sums) = (others(kernel), kernel.sums().count() as u32);
         let mut tile = Self { size, subgroup, rows, row_matrices, keys, others, depths, sums, in_registers };

@@ -5,7 +5,7 @@
 //!
 //! | function | instruction |
 //! | --- | --- |
-//! | `matrix_to_halves(m)` | `OpFConvert` of sums to halves |
+//! | `matrix_to_halves(m)`, `matrix_to_floats(m)` | `OpFConvert` of sums to halves, and back |
 //! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of sums to a left operand |
 //! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, which takes the row, the column, the element and the rest; of a matrix among them its element |
 //! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part that begins at a row and a column of a tensor of so many rows and columns, whose pitch is theirs; the part lies within it |
@@ -288,7 +288,7 @@ fn replacements(words: &Words) -> Result<HashMap<u32, Replacement>, String> {
     let mut replacements = HashMap::new();
     for (name, &id) in &functions {
         let replacement = match name.as_str() {
-            "matrix_to_halves" => Replacement::Instruction(Op::FConvert),
+            "matrix_to_halves" | "matrix_to_floats" => Replacement::Instruction(Op::FConvert),
             "matrix_to_left" => Replacement::Instruction(Op::CooperativeMatrixConvertNV),
             "subgroup_uniform" => Replacement::Instruction(Op::CopyObject),
             name => match name.strip_prefix(EACH) {
