@@ -16,61 +16,65 @@ const DEPTH = {{ k }}u;
 {% macro matrix(use, element) %}coop_mat{{ size }}x{{ size }}<{{ element }}, {{ use }}>{% endmacro %}
 {% set sums = "coop_mat" ~ size ~ "x" ~ size ~ "<f32, C>" %}
 {% set halves = "coop_mat" ~ size ~ "x" ~ size ~ "<f16, C>" %}
-{% set part = "row: u32, column: u32, rows: u32, columns: u32" %}
+{% set place = "row: u32, column: u32, rows: u32, columns: u32" %}
 {% for clamped in ["", "clamped_"] %}
 {% if clamped %}
 // The same of parts that may end beyond the tensors.
 {% endif %}
 // A part of left, from a row and a column on.
-fn tensor_{{ clamped }}left({{ part }}) -> {{ matrix("A", "f16") }} {
+fn tensor_{{ clamped }}left({{ place }}) -> {{ matrix("A", "f16") }} {
     let at = 0u;
     let pitch = {{ left.pitch }}u;
-    return coopLoadT<{{ matrix("A", "f16") }}>(&operand_{{ left.operand }}[at], pitch);
+    return coopLoadT<{{ matrix("A", "f16") }}>(&operand_{{ left.position }}[at], pitch);
 }
 
 // A part of right{{ ", whose rows are columns of the product" if right.transposed }}.
-fn tensor_{{ clamped }}right({{ part }}) -> {{ matrix("B", "f16") }} {
+fn tensor_{{ clamped }}right({{ place }}) -> {{ matrix("B", "f16") }} {
     let at = 0u;
     let pitch = {{ right.pitch }}u;
-    return coopLoad{{ "" if right.transposed else "T" }}<{{ matrix("B", "f16") }}>(&operand_{{ right.operand }}[at], pitch);
+    return coopLoad{{ "" if right.transposed else "T" }}<{{ matrix("B", "f16") }}>(&operand_{{ right.position }}[at], pitch);
 }
 
-{% for each in given %}
+{% for part in results %}{% set own = part.tensor.position %}
+{% for each in part.given %}
 // A part of what results take.
-fn tensor_{{ clamped }}given{{ loop.index0 }}({{ part }}) -> {{ halves }} {
+fn tensor_{{ clamped }}given{{ own }}_{{ loop.index0 }}({{ place }}) -> {{ halves }} {
     let at = 0u;
     let pitch = {{ each.pitch }}u;
-    return coopLoadT<{{ halves }}>(&operand_{{ each.operand }}[at], pitch);
+    return coopLoadT<{{ halves }}>(&operand_{{ each.position }}[at], pitch);
 }
 
 {% endfor %}
-fn tensor_{{ clamped }}result(result: {{ halves }}, {{ part }}) {
+fn tensor_{{ clamped }}result{{ own }}(result: {{ halves }}, {{ place }}) {
     let at = 0u;
-    let pitch = {{ result.pitch }}u;
-    coopStoreT(result, &output_{{ result.output }}[at], pitch);
+    let pitch = {{ part.tensor.pitch }}u;
+    coopStoreT(result, &output_{{ own }}[at], pitch);
 }
 
 {% endfor %}
-{% macro given_parameters(ty) %}{% for _ in given %}, given{{ loop.index0 }}: {{ ty }}{% endfor %}{% endmacro %}
-{% macro given_names() %}{% for _ in given %}, given{{ loop.index0 }}{% endfor %}{% endmacro %}
+{% endfor %}
+{% for part in results %}{% set own = part.tensor.position %}
+{% macro parameters(ty) %}{% for _ in part.given %}, given{{ loop.index0 }}: {{ ty }}{% endfor %}{% endmacro %}
+{% macro names() %}{% for _ in part.given %}, given{{ loop.index0 }}{% endfor %}{% endmacro %}
 // What becomes of a sum of a whole tile.
-fn result_of_sum(row: u32, column: u32, sum: f32{{ given_parameters("f32") }}, m0: i32, n0: i32) -> f32 {
-    return finish(m0 + i32(row), n0 + i32(column), sum{{ given_names() }});
+fn result{{ own }}_of_sum(row: u32, column: u32, sum: f32{{ parameters("f32") }}, m0: i32, n0: i32) -> f32 {
+    return finish{{ own }}(m0 + i32(row), n0 + i32(column), sum{{ names() }});
 }
 
-fn matrix_each_result_of_sum(sums: {{ sums }}{{ given_parameters(sums) }}, m0: i32, n0: i32) -> {{ sums }} {
+fn matrix_each_result{{ own }}_of_sum(sums: {{ sums }}{{ parameters(sums) }}, m0: i32, n0: i32) -> {{ sums }} {
     return sums;
 }
 
 // What becomes of a sum of another. Rows and columns past the last ones read those.
-fn clamped_result_of_sum(row: u32, column: u32, sum: f32{{ given_parameters("f32") }}, m0: i32, n0: i32, rows: i32, columns: i32) -> f32 {
-    return finish(min(m0 + i32(row), rows - 1), min(n0 + i32(column), columns - 1), sum{{ given_names() }});
+fn clamped_result{{ own }}_of_sum(row: u32, column: u32, sum: f32{{ parameters("f32") }}, m0: i32, n0: i32, rows: i32, columns: i32) -> f32 {
+    return finish{{ own }}(min(m0 + i32(row), rows - 1), min(n0 + i32(column), columns - 1), sum{{ names() }});
 }
 
-fn matrix_each_clamped_result_of_sum(sums: {{ sums }}{{ given_parameters(sums) }}, m0: i32, n0: i32, rows: i32, columns: i32) -> {{ sums }} {
+fn matrix_each_clamped_result{{ own }}_of_sum(sums: {{ sums }}{{ parameters(sums) }}, m0: i32, n0: i32, rows: i32, columns: i32) -> {{ sums }} {
     return sums;
 }
 
+{% endfor %}
 {% macro step(clamped) %}
             let left = tensor_{{ clamped }}left(u32(m0), k0, u32(rows), DEPTH);
 {% if right.transposed %}
@@ -80,9 +84,16 @@ fn matrix_each_clamped_result_of_sum(sums: {{ sums }}{{ given_parameters(sums) }
 {% endif %}
             sum = coopMultiplyAdd(left, right, sum);
 {% endmacro %}
-{% macro load_given(clamped) %}
-{% for _ in given %}
-        let given{{ loop.index0 }} = matrix_to_floats(tensor_{{ clamped }}given{{ loop.index0 }}(u32(m0), u32(n0), u32(rows), u32(columns)));
+{% macro finish(clamped, more) %}
+{% for part in results %}{% set own = part.tensor.position %}
+        {% if part.whole %}{{ "{" }}{% else %}if (subgroup_uniform(n0 >= {{ part.start }} && n0 < {{ part.end }})) {{ "{" }}{% endif %}
+
+{% for _ in part.given %}
+            let given{{ loop.index0 }} = matrix_to_floats(tensor_{{ clamped }}given{{ own }}_{{ loop.index0 }}(u32(m0), u32(n0), u32(rows), u32(columns)));
+{% endfor %}
+            let result = matrix_to_halves(matrix_each_{{ clamped }}result{{ own }}_of_sum(sum{% for _ in part.given %}, given{{ loop.index0 }}{% endfor %}, m0, n0{{ more }}));
+            tensor_{{ clamped }}result{{ own }}(result, u32(m0), u32(n0 - {{ part.start }}), u32(rows), {{ part.end - part.start }}u);
+        }
 {% endfor %}
 {% endmacro %}
 {% include "workgroup.wgsl" %}
@@ -100,16 +111,12 @@ fn matrix_each_clamped_result_of_sum(sums: {{ sums }}{{ given_parameters(sums) }
 {{ step("clamped_") -}}
         }
 {% endif %}
-{{ load_given("") -}}
-        let result = matrix_to_halves(matrix_each_result_of_sum(sum{{ given_names() }}, m0, n0));
-        tensor_result(result, u32(m0), u32(n0), u32(rows), u32(columns));
+{{ finish("", "") -}}
     } else {
         var sum = {{ sums }}();
         for (var k0 = 0u; k0 < DEPTH; k0 += {{ tile_k }}u) {
 {{ step("clamped_") -}}
         }
-{{ load_given("clamped_") -}}
-        let result = matrix_to_halves(matrix_each_clamped_result_of_sum(sum{{ given_names() }}, m0, n0, rows, columns));
-        tensor_clamped_result(result, u32(m0), u32(n0), u32(rows), u32(columns));
+{{ finish("clamped_", ", rows, columns") -}}
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::attention::{self, AttentionCase, Mask};
 use crate::{matmul, with_matrices};
-use rewire_graph::DType;
-use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::emit::{Extension, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
-use rewire_graph_rewrite::plan::Computation;
+use rewire_graph_rewrite::plan::{Computation, Output};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -108,6 +108,52 @@ fn residuals_are_matrices_as_results_are() {
     let words = emitted.spirv(&target, false).unwrap();
     assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [6, 2, 0]);
     validate("a bias and a residual", &words);
+}
+
+/// Columns of a product that are tensors of their own, the second by heads.
+fn columns_of_two(columns: [usize; 2]) -> Computation {
+    let mut kernel = matmul::stored([256, columns[0] + columns[1]], DType::F16, false, DType::F32);
+    let Computation::Nest(nest) = &mut kernel else { panic!("a product is a nest") };
+    let [Output { shape, index, value, .. }] = nest.outputs.clone().try_into().unwrap();
+    let dag = &mut nest.body.dag;
+    let (row, column) = (index[0], index[1]);
+    let [start, width] = [columns[0], 64].map(|value| dag.int(value as i64));
+    let within = dag.binary(BinaryOp::Sub, column, start);
+    let by_head = [dag.binary(BinaryOp::Div, within, width), dag.binary(BinaryOp::Mod, within, width)];
+    let gated = dag.unary(UnaryOp::Silu, value);
+    let heads = Dim::from(columns[1] / 64);
+    let first = (vec![shape[0].clone(), columns[0].into()], vec![row, column], gated, (0, columns[0]));
+    let second = (
+        vec![shape[0].clone(), heads, 64.into()],
+        vec![row, by_head[0], by_head[1]],
+        value,
+        (columns[0], columns[0] + columns[1]),
+    );
+    let part = |(target, (shape, index, value, columns))| Output {
+        target,
+        dtype: DType::F16,
+        shape,
+        index,
+        value,
+        columns: Some(columns),
+    };
+    nest.outputs = (0..).zip([first, second]).map(part).collect();
+    kernel
+}
+
+#[test]
+fn columns_of_a_product_are_tensors_of_their_own() {
+    let target = Target { workgroup_matrices: 256, ..with_elements(16, 32) };
+    for (columns, fits) in [([128, 256], true), ([64, 256], false)] {
+        let kernel = columns_of_two(columns);
+        let emitted = emit(&kernel, &target, &Tuning::default());
+        assert_eq!(emitted.kernel.extension.is_some(), fits, "{columns:?}");
+        if fits {
+            let words = emitted.spirv(&target, false).unwrap();
+            assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [4, 4, 0]);
+            validate(&format!("{columns:?}"), &words);
+        }
+    }
 }
 
 #[test]

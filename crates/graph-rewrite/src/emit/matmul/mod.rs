@@ -3,6 +3,7 @@
 mod cooperative;
 mod integers;
 mod plain;
+mod tensors;
 mod workgroup;
 
 use super::coords::Coords;

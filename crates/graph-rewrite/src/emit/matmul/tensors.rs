@@ -1,0 +1,97 @@
+//! Operands and results of products that are tensors of halves as they are stored, with two dimensions or seen as such.
+
+use crate::plan::{MemorySpace, Output};
+use crate::schedule::Product;
+use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
+use rewire_graph::{DType, Dim, Scalar};
+
+/// Elements of a row whose beginnings lie on the 16 bytes that the hardware loads at once.
+const ALIGNED: usize = 8;
+
+/// A tensor of halves.
+#[derive(Clone, Copy)]
+pub(super) struct Halves {
+    /// The operand or the output.
+    pub position: u16,
+    /// Elements from a row to the next.
+    pub pitch: usize,
+    /// Its rows are columns of the product.
+    pub transposed: bool,
+}
+
+/// A tensor of results of some columns.
+pub(super) struct Results {
+    pub tensor: Halves,
+    /// The columns, from the first on.
+    pub start: usize,
+    pub end: usize,
+    pub value: ExprId,
+    /// Tensors that a result reads where it is itself, such as residuals.
+    pub given: Vec<(ExprId, Halves)>,
+}
+
+/// The tensor that a factor is, element by element.
+pub(super) fn operand(kernel: &Product<'_>, factor: ExprId, (first, second): (u8, u8)) -> Option<Halves> {
+    let body = &kernel.nest.body;
+    let Expr::Load { operand: position, index } = body.dag.expr(factor) else { return None };
+    let &[outer, inner] = index.as_slice() else { return None };
+    let is = |id: ExprId, axis: u8| *body.dag.expr(id) == Expr::Coord(axis);
+    let transposed = match (is(outer, first) && is(inner, second), is(outer, second) && is(inner, first)) {
+        (true, _) => false,
+        (_, true) => true,
+        _ => return None,
+    };
+    let operand = body.operands.get(usize::from(*position))?;
+    let is_device = operand.space == MemorySpace::Device && operand.dtype == DType::F16;
+    let pitch = pitch(&operand.shape).filter(|_| is_device)?;
+    Some(Halves { position: *position, pitch, transposed })
+}
+
+/// The tensors that the results are, if all are.
+pub(super) fn results(kernel: &Product<'_>, columns: usize) -> Option<Vec<Results>> {
+    kernel.nest.outputs.iter().map(|output| result(kernel, columns, output)).collect()
+}
+
+fn result(kernel: &Product<'_>, columns: usize, output: &Output) -> Option<Results> {
+    let dag = &kernel.nest.body.dag;
+    let (start, end) = output.columns.unwrap_or((0, columns));
+    let pitch = pitch(&output.shape).filter(|pitch| *pitch == end - start && output.dtype == DType::F16)?;
+    let (row, inner) = output.index.split_first()?;
+    let is_row = *dag.expr(*row) == Expr::Coord(kernel.row());
+    let widths = output.shape.get(1..)?.iter().map(Dim::as_const).collect::<Option<Vec<usize>>>()?;
+    let lies_at = |column: usize| {
+        let place = inner.iter().zip(&widths).try_fold(0, |place, (id, width)| {
+            Some(place * i64::try_from(*width).ok()? + at_column(dag, *id, kernel.column(), column as i64)?)
+        });
+        place == i64::try_from(column - start).ok()
+    };
+    let lies_whole = is_row && inner.len() == widths.len() && (start..end).all(lies_at);
+    let loads = dag.reachable(&[output.value]).into_iter();
+    let here = |id| operand(kernel, id, (kernel.row(), kernel.column())).filter(|found| !found.transposed);
+    let given = loads.filter_map(|id| Some((id, here(id)?))).collect();
+    let tensor = Halves { position: output.target, pitch, transposed: false };
+    lies_whole.then_some(Results { tensor, start, end, value: output.value, given })
+}
+
+/// The pitch of a tensor of halves whose rows are all that follows on the first dimension.
+fn pitch(shape: &[Dim]) -> Option<usize> {
+    let (_, inner) = shape.split_first()?;
+    let widths = inner.iter().map(Dim::as_const).collect::<Option<Vec<usize>>>()?;
+    let (last, outer) = widths.split_last()?;
+    let pitch = DType::F16.format().pitch(*last).filter(|pitch| outer.is_empty() || pitch == last)?;
+    let pitch = outer.iter().try_fold(pitch, |pitch, width| pitch.checked_mul(*width))?;
+    pitch.is_multiple_of(ALIGNED).then_some(pitch)
+}
+
+/// The value of an index that the column alone decides.
+fn at_column(dag: &Dag, id: ExprId, axis: u8, column: i64) -> Option<i64> {
+    let at = |id| at_column(dag, id, axis, column);
+    match *dag.expr(id) {
+        Expr::Coord(coordinate) if coordinate == axis => Some(column),
+        Expr::Int(_, value) => Some(value),
+        Expr::Binary(op @ (BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Mod), a, b) => {
+            Some(op.evaluate_int(Scalar::I64, at(a)?, at(b)?))
+        }
+        _ => None,
+    }
+}
