@@ -38,6 +38,10 @@ impl Lease {
         let place = gpus.iter().position(|(_, taken)| !taken).unwrap_or(gpus.len());
         if place == gpus.len() {
             let gpu = Gpu::open(std::env::var("REWIRE_TEST_ADAPTER").ok().as_deref());
+            let gpu = gpu.and_then(|gpu| match std::env::var("REWIRE_TEST_MATRICES") {
+                Ok(tier) => gpu.with_matrix_tier(tier.parse().unwrap()),
+                Err(_) => Ok(gpu),
+            });
             gpus.push((gpu.inspect_err(|error| eprintln!("without a GPU: {error}")).ok(), false));
         }
         gpus[place].1 = true;
@@ -54,7 +58,8 @@ impl Drop for Lease {
 /// A device of the adapter that the tests run on; `None` where there is none. Threads do not share devices, because
 /// software drivers compile on one thread of each.
 ///
-/// The name of the adapter can be given by the environment variable `REWIRE_TEST_ADAPTER`.
+/// The name of the adapter can be given by the environment variable `REWIRE_TEST_ADAPTER`, the tier of its matrices by
+/// `REWIRE_TEST_MATRICES`.
 pub fn gpu() -> Option<Gpu> {
     LEASE.with(|lease| GPUS.lock().unwrap()[lease.0].0.clone())
 }

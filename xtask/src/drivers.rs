@@ -58,13 +58,23 @@ impl NewerLavapipe {
 }
 
 fn on_newer_lavapipe() -> Result<(), String> {
-    let NewerLavapipe { loader, libraries, driver } = NewerLavapipe::of(&debian_unstable()?)?;
+    let tree = debian_unstable()?;
+    let NewerLavapipe { loader, libraries, driver } = NewerLavapipe::of(&tree)?;
     let runner = format!("{} --library-path {}", loader.display(), libraries.display());
+    let validator = tree.join("usr/bin/spirv-val");
+    if !validator.exists() {
+        return Err(format!("{} is not there: remove {} and try again", validator.display(), tree.display()));
+    }
     let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
     let mut command =
         cargo(&tests(&[&["emission", "golden", "storage", "portability", "limits", "headless"], &LONGER[..]].concat()));
-    command.args(["--", "--include-ignored"]).env(name, runner).env("REWIRE_TEST_ALL", "1");
-    run_command(with_driver(command, Some(&driver)))
+    command.args(["--", "--include-ignored"]).env(&name, &runner).env("REWIRE_TEST_ALL", "1");
+    command.env("REWIRE_TEST_SPIRV_VAL", format!("{runner} {}", validator.display()));
+    run_command(with_driver(command, Some(&driver)))?;
+    // The driver has operations on elements of matrices, and others have only the matrices.
+    let mut plainer = cargo(&tests(&["golden"]));
+    plainer.env(&name, &runner).env("REWIRE_TEST_ALL", "1").env("REWIRE_TEST_MATRICES", "wgsl");
+    run_command(with_driver(plainer, Some(&driver)))
 }
 
 fn on_swiftshader() -> Result<(), String> {
@@ -92,7 +102,7 @@ fn debian_unstable() -> Result<PathBuf, String> {
     let partial = folder.with_extension("partial");
     let path = partial.to_string_lossy();
     apt.as_root("rm", &["-rf", &path])?;
-    apt.as_root("debootstrap", &["--variant=minbase", "--include=mesa-vulkan-drivers", "sid", &path])?;
+    apt.as_root("debootstrap", &["--variant=minbase", "--include=mesa-vulkan-drivers,spirv-tools", "sid", &path])?;
     std::fs::rename(&partial, &folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(folder)
 }

@@ -115,5 +115,9 @@ struct Training;
 struct Deploying;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/matrices.md")]
+struct Matrices;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/sessions.md")]
 struct Sessions;

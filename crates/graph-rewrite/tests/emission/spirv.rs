@@ -39,10 +39,10 @@ fn count(words: &[u32], op: u32) -> usize {
     count
 }
 
-/// Asks `spirv-val`, where `REWIRE_SPIRV_VAL` tells how it is called.
+/// Asks `spirv-val`, where `REWIRE_TEST_SPIRV_VAL` tells how it is called.
 fn validate(name: &str, words: &[u32]) {
-    let Ok(call) = std::env::var("REWIRE_SPIRV_VAL") else {
-        eprintln!("{name}: not validated, REWIRE_SPIRV_VAL does not tell how spirv-val is called");
+    let Ok(call) = std::env::var("REWIRE_TEST_SPIRV_VAL") else {
+        eprintln!("{name}: not validated, REWIRE_TEST_SPIRV_VAL does not tell how spirv-val is called");
         return;
     };
     let mut call = call.split_whitespace();
