@@ -17,9 +17,8 @@ const WIDE: u32 = 64;
 
 /// Subgroups of a workgroup, for each matrix of queries that one holds, up to which they share queries.
 const SUBGROUPS: u32 = 4;
-/// Subgroups of a workgroup whose weights stay in registers, for wide heads and others, and matrices of queries of each.
-const SUBGROUPS_OF_REGISTERS: (u32, u32) = (8, 4);
-const QUERIES_OF_REGISTERS: u32 = 2;
+/// Heads up to this width leave registers for more keys at once.
+const NARROW: u32 = 32;
 
 /// How a workgroup's queries and keys are divided among subgroups and matrices.
 #[derive(Clone, Copy)]
@@ -53,8 +52,14 @@ impl CooperativeAttentionTile {
         if depth.max(value_depth) > WIDEST {
             return Ok(None);
         }
-        let (wide, in_registers) = (depth.max(value_depth) > WIDE, target.matrix_elements);
-        let suited = if in_registers { QUERIES_OF_REGISTERS } else { 1 + u32::from(wide) };
+        let (width, in_registers) = (depth.max(value_depth), target.matrix_elements);
+        // Matrices of queries of a subgroup, subgroups, and matrices of keys.
+        let (suited, subgroups, suited_keys) = match (in_registers, width > WIDE) {
+            (false, wide) => (1 + u32::from(wide), SUBGROUPS, 1),
+            (true, _) if width <= NARROW => (1, 8, 2),
+            (true, false) => (2, 4, 1),
+            (true, true) => (2, 8, 1),
+        };
         let row_matrices = tuning.rows_per_thread.map_or(Ok(suited), |got| match got {
             1 | 2 => Ok(got),
             _ => Err(EmitError::Tuning { parameter: "rows_per_thread", expected: "1 or 2".to_owned(), got }),
@@ -66,12 +71,9 @@ impl CooperativeAttentionTile {
             }
             _ => Ok(wanted.unwrap_or(default)),
         };
-        let matrices = match in_registers {
-            true => row_matrices * if wide { SUBGROUPS_OF_REGISTERS.0 } else { SUBGROUPS_OF_REGISTERS.1 },
-            false => 8,
-        };
+        let matrices = if in_registers { subgroups * row_matrices } else { 8 };
         let rows = whole("rows", tuning.rows, row_matrices * size, matrices * size)?;
-        let keys = whole("columns", tuning.columns, size, size)?;
+        let keys = whole("columns", tuning.columns, size, suited_keys * size)?;
         let whole_matrices = |split: &u32| [keys, value_depth].iter().all(|width| width.is_multiple_of(split * size));
         let few = |split: &u32| rows / (row_matrices * size) * split <= SUBGROUPS * row_matrices;
         let shared = [4, 2].into_iter().find(|split| !in_registers && few(split) && whole_matrices(split));
@@ -83,6 +85,15 @@ impl CooperativeAttentionTile {
     /// Queries of a workgroup.
     pub fn rows(&self) -> u32 {
         self.rows
+    }
+
+    /// Rows of a sample from which on the tile's last workgroup, which is not full, does not count.
+    pub fn least_rows(&self) -> u64 {
+        if self.in_registers && self.row_matrices > 1 && self.depth.max(self.value_depth) > WIDE {
+            u64::from(8 * self.rows)
+        } else {
+            0
+        }
     }
 
     /// The tile, and those of fewer queries, which take less workgroup memory.
