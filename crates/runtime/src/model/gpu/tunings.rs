@@ -174,7 +174,8 @@ impl StepTuning {
             let of_size = |dim: &Dim| u64::try_from(dim.evaluate(|_| Some(size))?).ok();
             self.base.suited(&step.computation, target, of_size)
         });
-        let mut all: Vec<Tuning> = suited.chain(self.known.sizes.values().copied()).collect();
+        // Where all sizes are alike, samples are short.
+        let mut all: Vec<Tuning> = suited.chain([self.base]).chain(self.known.sizes.values().copied()).collect();
         let mut seen = vec![];
         all.retain(|tuning| {
             !seen.contains(tuning) && {
