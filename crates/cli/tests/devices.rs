@@ -32,6 +32,18 @@ fn an_adapter_is_chosen_by_its_number() {
 }
 
 #[test]
+fn a_tier_of_matrices_that_is_missing_is_an_error() {
+    let all = run(&["devices", "--json"]).json();
+    for device in &all {
+        assert!(["none", "wgsl", "spirv"].contains(&device["matrices"]["tier"].as_str().unwrap()));
+        assert!(!device["matrices"]["reason"].as_str().unwrap().is_empty());
+    }
+    let cpu = run(&["bench", "addmm", "--m", "8", "--kernel", "cpu", "--matrices", "wgsl"]);
+    cpu.failed_with(&["the CPU has no matrices of tier wgsl"]);
+    assert!(run(&["devices", "--matrices", "fast"]).stderr.contains("possible values: none, wgsl, spirv"));
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn without_a_driver_wgpu_says_what_is_missing() {
     for args in

@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph_rewrite::plan::Plan;
-use rewire_runtime::{DeviceKind, GpuError, Kernel, Model, ModelOptions, RuntimeError, devices};
+use rewire_runtime::{
+    DeviceKind, Gpu, GpuError, Kernel, MatrixReason, MatrixTier, Model, ModelOptions, RuntimeError, block_on, devices,
+    wgpu,
+};
 use std::process::Command;
 
 /// Runs a test of this file again with other drivers.
@@ -56,4 +59,67 @@ fn an_adapter_that_is_not_there_is_named() {
         ModelOptions { kernel: Kernel::Wgpu, adapter: Some("no such adapter".into()), ..ModelOptions::default() };
     let error = Model::load(Plan::default(), (), options).unwrap_err();
     assert!(error.to_string().contains("no such adapter"), "{error}");
+}
+
+#[test]
+fn tiers_of_matrices_are_limited_and_none_that_is_missing_is_taken() {
+    let Ok(gpu) = Gpu::open(None) else { return };
+    let own = gpu.matrices();
+    assert_eq!(devices()[0].matrices, own);
+    for tier in [MatrixTier::None, MatrixTier::Wgsl, MatrixTier::Spirv] {
+        let limited = gpu.with_matrix_tier(tier);
+        if tier > own.tier {
+            let error = limited.unwrap_err();
+            assert!(matches!(error, GpuError::Matrices { .. }));
+            assert!(
+                error.to_string().contains(&format!("no matrices of tier {tier}: expected `{}` at most", own.tier))
+            );
+            continue;
+        }
+        let limited = limited.unwrap();
+        let reason = if tier < own.tier { MatrixReason::Limited } else { own.reason };
+        assert_eq!((limited.matrices().tier, limited.matrices().reason), (tier, reason));
+        assert_eq!(
+            (limited.target().matrix > 0, limited.target().matrix_elements),
+            (tier > MatrixTier::None, tier == MatrixTier::Spirv)
+        );
+        // Only what is higher is off.
+        assert_eq!(gpu.matrices(), own);
+    }
+    let options = ModelOptions { kernel: Kernel::Cpu, matrices: Some(MatrixTier::Wgsl), ..ModelOptions::default() };
+    let error = Model::load(Plan::default(), (), options).unwrap_err();
+    assert!(error.to_string().contains("the CPU has no matrices of tier wgsl"), "{error}");
+}
+
+#[test]
+fn a_device_of_the_app_has_the_tier_that_it_was_opened_for() {
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
+    descriptor.flags = wgpu::InstanceFlags::empty();
+    let instance = wgpu::Instance::new(descriptor);
+    let Some(adapter) = block_on(instance.enumerate_adapters(wgpu::Backends::VULKAN)).into_iter().next() else {
+        return;
+    };
+    let wanted = wgpu::Features::SHADER_F16
+        | wgpu::Features::SUBGROUP
+        | wgpu::Features::SUBGROUP_BARRIER
+        | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+    let request = || wgpu::DeviceDescriptor {
+        required_features: adapter.features() & wanted,
+        required_limits: adapter.limits(),
+        // SAFETY: nothing runs on the device.
+        experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+        ..Default::default()
+    };
+    let has_matrices = adapter.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+    let (device, queue) = block_on(Gpu::request_device(&adapter, request())).unwrap();
+    let opened = Gpu::from_device(device, queue);
+    assert_eq!(opened.matrices().tier, MatrixTier::None);
+    let opened = opened.with_matrices_of(&adapter).matrices();
+    assert_eq!(opened.tier == MatrixTier::None, !has_matrices);
+    let (device, queue) = block_on(adapter.request_device(&request())).unwrap();
+    let plain = Gpu::from_device(device, queue).with_matrices_of(&adapter).matrices();
+    assert_eq!(plain.tier, opened.tier.min(MatrixTier::Wgsl));
+    if opened.tier == MatrixTier::Spirv {
+        assert_eq!(plain.reason, MatrixReason::NotOpenedWithExtension);
+    }
 }

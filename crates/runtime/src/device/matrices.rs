@@ -271,3 +271,49 @@ pub(super) fn matrices(adapter: &wgpu::Adapter) -> (u32, bool) {
     let size = of_halves.iter().filter(|p| p.cr_type == F32).map(|p| p.m_size).max().unwrap_or(0);
     (size, of_halves.iter().any(|p| p.m_size == size && p.cr_type == F16))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_computes_wrong_results_is_off() {
+        let Ok(mut gpu) = Gpu::open(None) else { return };
+        // As if the driver offered all of it.
+        gpu.target =
+            Target { matrix: 16, half_sums: true, matrix_elements: true, workgroup_matrices: 256, ..gpu.target };
+        gpu.reason = MatrixReason::Highest;
+        assert_eq!(gpu.matrices().tier, MatrixTier::Spirv);
+        let all = RightMatrices { products: true, half_sums: true, elements: true };
+        for (right, tier, reason, offered) in [
+            (all, MatrixTier::Spirv, MatrixReason::Highest, (16, true, true, 256)),
+            (
+                RightMatrices { half_sums: false, ..all },
+                MatrixTier::Spirv,
+                MatrixReason::Highest,
+                (16, false, true, 256),
+            ),
+            (
+                RightMatrices { elements: false, ..all },
+                MatrixTier::Wgsl,
+                MatrixReason::WrongResults,
+                (16, true, false, 0),
+            ),
+            (
+                RightMatrices { products: false, half_sums: false, elements: false },
+                MatrixTier::None,
+                MatrixReason::WrongResults,
+                (0, false, false, 0),
+            ),
+        ] {
+            let mut fresh = gpu.clone();
+            fresh.right = Arc::default();
+            let tested = fresh.clone().with_right_matrices(fresh.set_matrices_tested(right));
+            assert_eq!(tested.matrices(), Matrices { tier, reason });
+            assert_eq!(tested.target().matrices(), offered);
+            // What a limited device does not have is not found wrong of the whole one.
+            let limited = fresh.with_matrix_tier(MatrixTier::Wgsl);
+            assert!(limited.is_err() || limited.unwrap().matrices_tested().is_none());
+        }
+    }
+}
