@@ -28,7 +28,8 @@ pub(super) fn emit_step(
     let is_it = |given: &&GivenKernels| Target { software: target.software, ..given.target.clone() } == *target;
     let given = options.kernels.iter().filter(|_| *tuning == Tuning::default()).rfind(is_it);
     let kernel = given.and_then(|given| given.kernels.get(position)?.clone());
-    kernel.map(|kernel| ParsedKernel { kernel }).ok_or_else(absent)
+    // What a file says of its text is not proven here.
+    kernel.map(|kernel| ParsedKernel { kernel: EmittedKernel { unchecked: false, ..kernel } }).ok_or_else(absent)
 }
 
 /// No kernel: those that were given are for tensors that fit a binding each.
