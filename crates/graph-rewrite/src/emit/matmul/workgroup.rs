@@ -17,6 +17,9 @@ static TEMPLATE: Template = template!("matmul_workgroup.wgsl");
 /// Lengths of sums from which on larger tiles pay for what they take of the multiprocessors.
 const LONG: usize = 1024;
 
+/// The least columns, and the least steps of `k`.
+const LEAST: usize = 64;
+
 /// How a product is divided among workgroups.
 pub(super) struct WorkgroupMatmulTile {
     /// Rows, columns and steps of `k`.
@@ -43,11 +46,13 @@ impl WorkgroupMatmulTile {
         let rows = tuning.rows.unwrap_or(128);
         let columns = tuning.columns.unwrap_or(if is_long && n.is_multiple_of(256) { 256 } else { 128 });
         let depth = tuning.depth.unwrap_or(if is_long && columns >= 256 { 64 } else { 32 });
-        let threads = tuning.threads.unwrap_or(if rows * columns > 128 * 128 { 256 } else { 128 });
-        let fits = n >= 64 && k >= 64 && threads <= target.workgroup_matrices && [64, 128, 256].contains(&rows);
-        let fits = fits && [64, 128, 256].contains(&columns);
+        let threads = tuning.threads.unwrap_or(if rows == 128 && columns == 128 { 128 } else { 256 });
+        // Smaller tiles are faster divided among subgroups.
+        let is_large = [rows, columns, threads].into_iter().all(|extent| [128, 256].contains(&extent));
+        let is_deep = [16, 32, 64].contains(&depth);
+        let fits = is_large && is_deep && n >= LEAST && k >= LEAST && threads <= target.workgroup_matrices;
         // A tile has columns of the same tensors.
-        let ends_tile = |column: usize| column == n || column.is_multiple_of(columns as usize);
+        let ends_tile = |column: usize| column == n || column.is_multiple_of(columns.max(1) as usize);
         let fits = fits && results.iter().all(|part| ends_tile(part.start) && ends_tile(part.end));
         let tile = Self { tile: [rows, columns, depth], threads, size: target.matrix, left, right, results };
         fits.then_some(tile)
