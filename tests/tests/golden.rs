@@ -3,7 +3,7 @@
 use rewire_graph_rewrite::optimize;
 use rewire_runtime::Kernel;
 use rewire_tests::backend::{gpu, oracle, run, session};
-use rewire_tests::golden::{Golden, cases, half, hold};
+use rewire_tests::golden::{Golden, cases, hold, third};
 
 fn check(golden: &Golden, backend: Option<Kernel>) -> Result<(), String> {
     let replay = golden.trace()?;
@@ -40,6 +40,6 @@ fn the_cpu_meets_the_golden_cases() {
 #[test]
 fn the_gpu_meets_the_golden_cases() {
     if gpu().is_some() {
-        hold(&half(), |golden| check(golden, Some(Kernel::Wgpu)));
+        hold(&third(), |golden| check(golden, Some(Kernel::Wgpu)));
     }
 }

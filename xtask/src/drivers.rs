@@ -8,15 +8,17 @@ use std::process::Command;
 const KNOWN_MESSAGE: &str = "0xb210f7c2";
 
 /// Tests that compile many shaders: `cargo xtask test` runs some of their cases, or all on one driver.
-const LONGER: [&str; 7] = ["equivalence", "floats", "gradients", "models", "reductions", "rewriting", "varied"];
+const LONGER: [&str; 9] =
+    ["equivalence", "floats", "gradients", "growth", "models", "reductions", "rewriting", "states", "varied"];
 
-/// Tests on a newer driver, on SwiftShader, and under the validation layer of Vulkan.
+/// Tests on a newer driver, on SwiftShader, and under the validation layer of Vulkan, and a whole training.
 pub(crate) fn run() -> Result<(), String> {
     if !cfg!(target_os = "linux") {
         return Err("the software drivers are made for Linux".into());
     }
     setup::run()?;
     on_newer_lavapipe()?;
+    trains_on_lavapipe()?;
     on_swiftshader()?;
     under_validation()?;
     eprintln!("\nall kernels pass on the newer lavapipe and SwiftShader, and the validation layer reports nothing");
@@ -75,6 +77,14 @@ fn on_newer_lavapipe() -> Result<(), String> {
     let mut plainer = cargo(&tests(&["golden"]));
     plainer.env(&name, &runner).env("REWIRE_TEST_ALL", "1").env("REWIRE_TEST_MATRICES", "wgsl");
     run_command(with_driver(plainer, Some(&driver)))
+}
+
+/// A whole training. It runs in a program that the tests start, which finds drivers of the system alone.
+fn trains_on_lavapipe() -> Result<(), String> {
+    let driver = SoftwareDriver::Lavapipe.manifest().ok_or("lavapipe is not installed")?;
+    let mut command = cargo(&tests(&["train"]));
+    command.args(["--", "a_gpu_trains"]).env("REWIRE_TEST_ALL", "1").env("GALLIVM_PERF", "nopt");
+    run_command(with_driver(command, Some(&driver)))
 }
 
 fn on_swiftshader() -> Result<(), String> {

@@ -13,7 +13,8 @@ const DEVICE_TESTS: [&str; 3] = ["attention", "headless", "limits"];
 const MATRIX_TESTS: (&str, [&str; 2]) = ("emission", ["matmul::", "attention::"]);
 
 /// Test programs that take longest, which begin first.
-const LONG_TESTS: [&str; 6] = ["reductions", "emission", "varied", "portability", "package", "equivalence"];
+const LONG_TESTS: [&str; 9] =
+    ["emission", "train", "reductions", "rewriting", "ranker", "golden", "models", "gradients", "storage"];
 
 /// Lints and documentation, which build all libraries once more, and the supply chain.
 pub(crate) fn lint() -> Result<(), String> {

@@ -118,10 +118,8 @@ impl Parts {
 pub fn seal(bytes: &mut [u8]) {
     let length = bytes.len() as u64;
     bytes[24..32].copy_from_slice(&length.to_le_bytes());
-    let mut hasher = XxHash3_128::new();
-    hasher.write(&bytes[..HASHED]);
-    hasher.write(&bytes[HEADER..]);
-    bytes[HASHED..HEADER].copy_from_slice(&hasher.finish_128().to_le_bytes());
+    let hash = XxHash3_128::oneshot(&[&bytes[..HASHED], &bytes[HEADER..]].concat());
+    bytes[HASHED..HEADER].copy_from_slice(&hash.to_le_bytes());
 }
 
 /// Emits the kernels of a package for its devices, and ranks the users of the tests with it, on the CPU.

@@ -2,6 +2,7 @@
 
 use super::*;
 use rewire_graph::{Graph, Ragged};
+use rewire_runtime::Session;
 use rewire_tests::noise::Noise;
 
 const LENGTHS: [i64; 4] = [5, 70, 0, 33];
@@ -48,14 +49,20 @@ fn inputs(dtype: DType, changed: &str, row: usize, value: f64) -> Tensors {
 /// Rows of the second sample: the first, some between, and the last.
 const CHANGED: [usize; 4] = [5, 30, 48, 74];
 
-fn each(check: impl Fn(&str, bool, DType, &mut dyn FnMut(&Tensors) -> Results, &Graph)) {
+fn kernels_of(graph: &Graph) -> Vec<(String, Session)> {
+    let session = |(name, options)| (name, load(graph, &Tensors::new(), options).unwrap());
+    kernels().into_iter().map(session).collect()
+}
+
+fn y(results: Results) -> Vec<f64> {
+    results["y"].to_f64()
+}
+
+/// Attention by sigmoid linear units and by softmax, in both types.
+fn each(check: impl Fn(bool, DType, &Graph)) {
     for softmax in [false, true] {
         for dtype in [F32, DType::F16] {
-            let graph = attention(dtype, softmax);
-            for (name, options) in kernels() {
-                let mut session = load(&graph, &Tensors::new(), options).unwrap();
-                check(&name, softmax, dtype, &mut |inputs| run(&mut session, inputs).unwrap(), &graph);
-            }
+            check(softmax, dtype, &attention(dtype, softmax));
         }
     }
 }
@@ -63,16 +70,19 @@ fn each(check: impl Fn(&str, bool, DType, &mut dyn FnMut(&Tensors) -> Results, &
 /// Queries reach their own results, keys those of the queries that see them, and nothing reaches others.
 #[test]
 fn queries_and_keys_reach_what_sees_them() {
-    each(|kernel, softmax, dtype, run, graph| {
+    each(|softmax, dtype, graph| {
+        let mut kernels = kernels_of(graph);
         for (changed, row) in ["q", "k"].into_iter().flat_map(|name| CHANGED.map(|row| (name, row))) {
             let values = if softmax { vec![f64::NAN] } else { vec![f64::NAN, f64::INFINITY] };
             for value in values {
                 let inputs = inputs(dtype, changed, row, value);
-                let expected = oracle(graph, &inputs, &Tensors::new()).unwrap()["y"].to_f64();
-                let actual = run(&inputs)["y"].to_f64();
-                let place = (0..actual.len()).find(|&n| is_another_kind(actual[n], expected[n]));
-                let text = place.map(|n| format!("{:?}, not {:?} at {n}", actual[n], expected[n]));
-                assert_eq!(text, None, "{kernel}, softmax {softmax}, {dtype}: {value} in {changed}, row {row}");
+                let expected = y(oracle(graph, &inputs, &Tensors::new()).unwrap());
+                for (kernel, session) in &mut kernels {
+                    let actual = y(run(session, &inputs).unwrap());
+                    let place = (0..actual.len()).find(|&n| is_another_kind(actual[n], expected[n]));
+                    let text = place.map(|n| format!("{:?}, not {:?} at {n}", actual[n], expected[n]));
+                    assert_eq!(text, None, "{kernel}, softmax {softmax}, {dtype}: {value} in {changed}, row {row}");
+                }
             }
         }
     });
@@ -83,22 +93,30 @@ fn queries_and_keys_reach_what_sees_them() {
 /// by the decomposition, 0 times the value, it is NaN; kernels pass over tiles of which nothing is seen.
 #[test]
 fn values_reach_what_sees_them() {
-    each(|kernel, softmax, dtype, run, graph| {
-        let without = run(&inputs(dtype, "", 0, 0.0))["y"].to_f64();
+    each(|softmax, dtype, graph| {
+        let mut kernels: Vec<_> = kernels_of(graph)
+            .into_iter()
+            .map(|(name, mut session)| {
+                let without = y(run(&mut session, &inputs(dtype, "", 0, 0.0)).unwrap());
+                (name, session, without)
+            })
+            .collect();
         for (row, value) in CHANGED.into_iter().flat_map(|row| [(row, f64::NAN), (row, f64::INFINITY)]) {
             let given = inputs(dtype, "v", row, value);
-            let meant = oracle(graph, &given, &Tensors::new()).unwrap()["y"].to_f64();
-            let actual = run(&given)["y"].to_f64();
-            for (n, &y) in actual.iter().enumerate() {
-                let (at, head, column) = (n / (HEADS * WIDTH), n / WIDTH % HEADS, n % WIDTH);
-                let same_place = (5..75).contains(&at) && head == 1 && column == 3;
-                let (sees, is_same) = (same_place && at >= row, y.to_bits() == without[n].to_bits());
-                let fits = match (sees, same_place) {
-                    (true, _) => y.is_nan() || value.is_infinite() && y.is_infinite(),
-                    (false, true) => meant[n].is_nan() && (y.is_nan() || is_same),
-                    (false, false) => is_same,
-                };
-                assert!(fits, "{kernel}, softmax {softmax}, {dtype}: {value} in row {row}, at {n}: {y}");
+            let meant = y(oracle(graph, &given, &Tensors::new()).unwrap());
+            for (kernel, session, without) in &mut kernels {
+                let actual = y(run(session, &given).unwrap());
+                for (n, &y) in actual.iter().enumerate() {
+                    let (at, head, column) = (n / (HEADS * WIDTH), n / WIDTH % HEADS, n % WIDTH);
+                    let same_place = (5..75).contains(&at) && head == 1 && column == 3;
+                    let (sees, is_same) = (same_place && at >= row, y.to_bits() == without[n].to_bits());
+                    let fits = match (sees, same_place) {
+                        (true, _) => y.is_nan() || value.is_infinite() && y.is_infinite(),
+                        (false, true) => meant[n].is_nan() && (y.is_nan() || is_same),
+                        (false, false) => is_same,
+                    };
+                    assert!(fits, "{kernel}, softmax {softmax}, {dtype}: {value} in row {row}, at {n}: {y}");
+                }
             }
         }
     });

@@ -9,9 +9,16 @@ use rewire_tests::fuzz::packages::{
 };
 use rewire_tests::fuzz::plans::{ABSURD, SMALL};
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 
 fn choices() -> impl Strategy<Value = Vec<(usize, u64)>> {
     prop::collection::vec((any::<usize>(), any::<u64>()), 1..4)
+}
+
+/// The bytes of the kept package, and of the one whose tables are apart.
+fn sealed() -> &'static [Vec<u8>; 2] {
+    static SEALED: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| [kept().sealed(), kept_apart().0.sealed()]);
+    &SEALED
 }
 
 proptest! {
@@ -19,7 +26,7 @@ proptest! {
 
     #[test]
     fn a_byte_that_changes_is_an_error(place: usize, bits in 1u8..) {
-        let mut bytes = kept().sealed();
+        let mut bytes = sealed()[0].clone();
         let at = place % bytes.len();
         bytes[at] ^= bits;
         prop_assert!(Package::parse(bytes).is_err(), "byte {at}");
@@ -27,24 +34,24 @@ proptest! {
 
     #[test]
     fn a_header_of_tables_that_changes_is_an_error(place: usize, bits in 1u8..) {
-        let (parts, mut tables) = kept_apart().clone();
+        let mut tables = kept_apart().1.clone();
         let header = 8 + u64::from_le_bytes(tables[..8].try_into().unwrap()) as usize;
         tables[place % header] ^= bits;
-        prop_assert!(Package::parse_with_tables(parts.sealed(), tables).is_err(), "byte {}", place % header);
+        prop_assert!(Package::parse_with_tables(sealed()[1].clone(), tables).is_err(), "byte {}", place % header);
     }
 
     #[test]
     fn tables_that_change_are_found_when_asked(place: usize, bits in 1u8..) {
-        let (parts, mut tables) = kept_apart().clone();
+        let mut tables = kept_apart().1.clone();
         let header = 8 + u64::from_le_bytes(tables[..8].try_into().unwrap()) as usize;
         let at = header + place % (tables.len() - header);
         tables[at] ^= bits;
-        prop_assert!(Package::parse_with_tables(parts.sealed(), tables).unwrap().check_tables().is_err(), "byte {at}");
+        prop_assert!(Package::parse_with_tables(sealed()[1].clone(), tables).unwrap().check_tables().is_err(), "byte {at}");
     }
 
     #[test]
     fn a_package_that_is_cut_is_an_error(place: usize) {
-        let mut bytes = kept().sealed();
+        let mut bytes = sealed()[0].clone();
         bytes.truncate(place % bytes.len());
         prop_assert!(Package::parse(bytes).is_err());
     }

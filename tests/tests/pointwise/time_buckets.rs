@@ -15,7 +15,13 @@ fn exact(bucket_fn: TimeBucketFn, gap: i64, halves: i64, buckets: i64) -> i64 {
         TimeBucketFn::Sqrt => 2 * i128::from(gap) >= i128::from(bucket).pow(2) * i128::from(halves),
         TimeBucketFn::Log => 2.0 * gap as f64 >= (bucket as f64).exp() * halves as f64,
     };
-    (1..=buckets).rev().find(|&bucket| reached(bucket)).unwrap_or(0)
+    // Edges ascend.
+    let (mut low, mut high) = (0, buckets);
+    while low < high {
+        let middle = (low + high + 1) / 2;
+        (low, high) = if reached(middle) { (middle, high) } else { (low, middle - 1) };
+    }
+    low
 }
 
 /// Gaps around every edge, and some far from them.

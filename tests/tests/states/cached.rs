@@ -4,7 +4,7 @@ use rewire_graph::{DType, HostTensor};
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, trace};
 use rewire_hstu::models::parameters;
 use rewire_runtime::{Kernel, Session};
-use rewire_tests::backend::{Tensors, oracle, run, session};
+use rewire_tests::backend::{Tensors, kernels, oracle, run, session};
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::noise::Noise;
 use serde_json::{Value, json};
@@ -223,9 +223,7 @@ fn two_parts_give_the_scores_of_the_whole() {
         let whole = trace(&model.config).unwrap();
         let inputs = columns(&histories, &all);
         let expected = oracle(&whole, &inputs, &model.weights).unwrap();
-        // A software adapter takes long to compile; where kernels differ little they run on the CPU alone.
-        let kernels = if [0, 3, 5].contains(&number) { &[Kernel::Cpu, Kernel::Wgpu][..] } else { &[Kernel::Cpu] };
-        for &kernel in kernels {
+        for &kernel in kernels(number) {
             let Some(mut session) = model.session(kernel, DType::F32) else { continue };
             let (actual, _) = in_two_runs(&model, &mut session, &users, 5);
             let actual = HostTensor::f32(expected["logits"].shape().to_vec(), &actual).unwrap();

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use wgpu::util::DeviceExt;
 
 /// Of the shaders of a test, those that run: the first so many, and then one in so many.
-const FIRST: usize = 4;
-const EACH: usize = 4;
+const FIRST: usize = 3;
+const EACH: usize = 6;
 
 pub struct Device {
     name: String,

@@ -74,9 +74,17 @@ impl Array {
         Self { shape: self.shape.clone(), data }
     }
 
+    /// How many elements, in ascending order, are at most `limit`.
+    pub(super) fn count_until(&self, limit: i64) -> usize {
+        match &self.data {
+            Data::Integer(values) => values.partition_point(|&value| value <= limit),
+            Data::Float(values) => values.partition_point(|&value| value as i64 <= limit),
+        }
+    }
+
     /// The flat index of coordinates, each clamped to its axis; `None` in an empty array.
-    pub(super) fn offset(&self, index: &[i64]) -> Option<usize> {
-        self.shape.iter().zip(index).try_fold(0, |flat, (&extent, &i)| {
+    pub(super) fn offset(&self, index: impl IntoIterator<Item = i64>) -> Option<usize> {
+        self.shape.iter().zip(index).try_fold(0, |flat, (&extent, i)| {
             let last = extent.checked_sub(1)?;
             Some(flat * extent + usize::try_from(i.max(0)).unwrap_or(0).min(last))
         })

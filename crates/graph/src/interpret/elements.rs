@@ -42,8 +42,13 @@ struct Point<'a> {
     dag: &'a Dag,
     operands: &'a [&'a Array],
     sizes: &'a [i64],
-    coords: &'a [i64],
-    memo: &'a mut [Option<Number>],
+    coords: Vec<i64>,
+    /// By expression, what it is at this point, if that was asked for.
+    memo: Vec<Option<Number>>,
+    /// By axis, the expressions that read its coordinate or a later one.
+    readers: Vec<Vec<usize>>,
+    /// Expressions that wait for others.
+    stack: Vec<ExprId>,
 }
 
 /// Evaluates a scalar definition at every point of `shape`.
@@ -65,44 +70,58 @@ pub(super) fn evaluate(
         .collect();
     let root = op.element(&mut definition, &coords);
     let sizes: Vec<i64> = definition.sizes.iter().map(|dim| size(dim).unwrap_or(0) as i64).collect();
-    let dag = definition.dag;
-    let mut memo: Vec<Option<Number>> = vec![None; dag.len()];
+    let mut point = Point::first(&definition.dag, operands, &sizes, shape.len());
     let count: usize = shape.iter().product();
-    let mut point = vec![0i64; shape.len()];
     let float = ty.dtype.is_float();
     let mut data = if float { Data::Float(vec![]) } else { Data::Integer(vec![]) };
-    for flat in 0..count {
-        let mut rest = flat;
-        for (coord, &extent) in point.iter_mut().zip(&shape).rev() {
-            (*coord, rest) = ((rest % extent) as i64, rest / extent);
-        }
-        memo.fill(None);
-        let value = Point { dag: &dag, operands, sizes: &sizes, coords: &point, memo: &mut memo }.at(root);
+    for _ in 0..count {
+        let value = point.at(root);
         match &mut data {
             Data::Float(values) => values.push(value.float()),
             Data::Integer(values) => values.push(value.integer()),
         }
+        point.advance(&shape);
     }
     Array { shape, data }
 }
 
-impl Point<'_> {
+impl<'a> Point<'a> {
+    fn first(dag: &'a Dag, operands: &'a [&'a Array], sizes: &'a [i64], rank: usize) -> Self {
+        let reads = |id: usize, axis: usize| dag.coords(ExprId(id as u32)).checked_shr(axis as u32).unwrap_or(0) != 0;
+        let readers = (0..rank).map(|axis| (0..dag.len()).filter(|&id| reads(id, axis)).collect()).collect();
+        Self { dag, operands, sizes, coords: vec![0; rank], memo: vec![None; dag.len()], readers, stack: vec![] }
+    }
+
+    /// Goes to the next point, in row-major order.
+    fn advance(&mut self, shape: &[usize]) {
+        for (axis, &extent) in shape.iter().enumerate().rev() {
+            self.coords[axis] += 1;
+            if self.coords[axis] < extent as i64 {
+                self.readers[axis].iter().for_each(|&id| self.memo[id] = None);
+                return;
+            }
+            self.coords[axis] = 0;
+        }
+    }
+
     /// The value of an expression, after those that it needs: choices among many parts nest deeply.
     fn at(&mut self, root: ExprId) -> Number {
         if let Some(value) = self.known(root) {
             return value;
         }
-        let mut stack = vec![root];
-        while let Some(&id) = stack.last() {
+        let below = self.stack.len();
+        self.stack.push(root);
+        while self.stack.len() > below {
+            let id = self.stack[self.stack.len() - 1];
             if let Some(missing) = self.missing(id) {
-                stack.push(missing);
+                self.stack.push(missing);
                 continue;
             }
             let value = self.compute(id);
             if let Some(place) = self.memo.get_mut(id.0 as usize) {
                 *place = Some(value);
             }
-            stack.pop();
+            self.stack.pop();
         }
         self.known(root).unwrap_or(Number::Float(f64::NAN))
     }
@@ -121,6 +140,9 @@ impl Point<'_> {
                 None => Some(*condition),
                 Some(taken) => Some(if taken.integer() != 0 { *a } else { *b }).filter(is_missing),
             },
+            Expr::Load { index: read, .. } | Expr::Call { arguments: read, .. } => {
+                read.iter().copied().find(is_missing)
+            }
             expr => expr.operands().into_iter().find(is_missing),
         }
     }
@@ -135,9 +157,9 @@ impl Point<'_> {
             Expr::Size(position) => Number::Integer(self.sizes[usize::from(*position)]),
             Expr::Value(_) => Number::Float(f64::NAN),
             Expr::Load { operand, index } => {
-                let index: Vec<i64> = index.iter().map(|&i| self.at(i).integer()).collect();
                 let array = self.operands[usize::from(*operand)];
-                match (array.offset(&index), dag.scalar(id)) {
+                let offset = array.offset(index.iter().map(|&i| self.at(i).integer()));
+                match (offset, dag.scalar(id)) {
                     (Some(offset), Scalar::F32) => Number::Float(array.float(offset)),
                     (Some(offset), scalar) => Number::Integer(scalar.wrap(array.integer(offset))),
                     (None, Scalar::F32) => Number::Float(0.0),
@@ -146,8 +168,7 @@ impl Point<'_> {
             }
             Expr::Sample { offsets, row } => {
                 let row = self.at(*row).integer();
-                let offsets = self.operands[usize::from(*offsets)].integers();
-                Number::Integer(offsets.partition_point(|&offset| offset <= row) as i64 - 1)
+                Number::Integer(self.operands[usize::from(*offsets)].count_until(row) as i64 - 1)
             }
             Expr::Uniform { seed, index } => {
                 let (seed, index) = (self.at(*seed).integer(), self.at(*index).integer());

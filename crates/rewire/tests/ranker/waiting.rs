@@ -66,7 +66,7 @@ fn with_long_histories(options: &RankOptions) -> (Ranker, Vec<Request>) {
     value["max_seq_len"] = json!(600);
     let ranker = load(&config(&value), options);
     let mut noise = Noise(3);
-    let requests = (0..12).map(|user| request(&ranker, &mut noise, 480 + user * 7, 3)).collect();
+    let requests = (0..6).map(|user| request(&ranker, &mut noise, 480 + user * 7, 3)).collect();
     (ranker, requests)
 }
 

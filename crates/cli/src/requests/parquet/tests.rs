@@ -315,12 +315,23 @@ fn pages_are_decompressed_no_further_than_they_may_be() {
         decompress::decompress(page, compression).map(|page| page.buffer().to_vec()).map_err(|error| error.to_string())
     };
     let zeros = |bytes: u64| compress_to_vec(std::io::repeat(0).take(bytes), CompressionLevel::Fastest);
+    // A frame written down, of blocks of 128 KiB that repeat a byte: hundreds of megabytes take long to compress.
+    let repeated = |bytes: u64| {
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 7 << 3];
+        for start in (0..bytes).step_by(1 << 17) {
+            let (length, is_last) = ((bytes - start).min(1 << 17), start + (1 << 17) >= bytes);
+            frame.extend(&(length << 3 | 1 << 1 | u64::from(is_last)).to_le_bytes()[..3]);
+            frame.push(0);
+        }
+        frame
+    };
     let (snappy, zstd) = (Compression::SNAPPY, Compression::ZSTD(Default::default()));
     let too_large = Err("Parquet error: a page has more than 268435456 bytes".to_owned());
     assert_eq!(whole(zstd, zeros(1000), None), Ok(vec![0; 1000]));
-    assert_eq!(whole(zstd, zeros(LARGEST + 1), None), too_large);
+    assert_eq!(whole(zstd, repeated(300_000), None), Ok(vec![0; 300_000]));
+    assert_eq!(whole(zstd, repeated(LARGEST + 1), None), too_large);
     assert_eq!(whole(zstd, [vec![7, 8], zeros(3)].concat(), Some(1)), Ok(vec![7, 8, 0, 0, 0]));
-    assert_eq!(whole(zstd, [vec![7, 8], zeros(LARGEST - 1)].concat(), Some(1)), too_large);
+    assert_eq!(whole(zstd, [vec![7, 8], repeated(LARGEST - 1)].concat(), Some(1)), too_large);
     let text = snap::raw::Encoder::new().compress_vec(&[5; 300]).unwrap();
     assert_eq!(whole(snappy, text.clone(), None), Ok(vec![5; 300]));
     // The length comes first: 4,294,967,295 in place of 300.

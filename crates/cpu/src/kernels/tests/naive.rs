@@ -1,8 +1,8 @@
 //! Evaluation of one expression at one point, by recursion, in double precision.
 
 use super::Data;
-use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
+use rewire_graph::{HostTensor, Scalar};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum NaiveValue {
@@ -85,9 +85,12 @@ impl Point<'_> {
             assert!((0..n as i64).contains(&i), "index {index:?} of shape {shape:?}");
             at = at * n + i as usize;
         }
+        let size = tensor.bytes().len() / tensor.len();
+        let bytes = tensor.bytes()[at * size..][..size].to_vec();
+        let element = HostTensor::from_bytes(tensor.dtype(), vec![], bytes).unwrap();
         match scalar {
-            Scalar::F32 => NaiveValue::Float(tensor.to_f64()[at]),
-            _ => wrap(scalar, tensor.to_i64()[at]),
+            Scalar::F32 => NaiveValue::Float(element.to_f64()[0]),
+            _ => wrap(scalar, element.to_i64()[0]),
         }
     }
 
