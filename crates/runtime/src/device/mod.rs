@@ -20,6 +20,7 @@ pub use adapters::{DeviceInfo, DeviceKind, DeviceLimits, devices, devices_async}
 pub use gpu::Gpu;
 pub(crate) use gpu::SMALLEST;
 pub(crate) use mapping::Mapping;
+#[cfg(feature = "emit")]
 pub(crate) use matrices::RightMatrices;
 pub use matrices::{Matrices, MatrixReason, MatrixTier, ParseMatrixTierError};
 pub(crate) use workers::blocks;
