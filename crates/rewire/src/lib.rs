@@ -116,7 +116,7 @@ struct Deploying;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/matrices.md")]
-struct Matrices;
+struct MatrixHardware;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/sessions.md")]

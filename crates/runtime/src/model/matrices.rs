@@ -9,9 +9,12 @@ use rewire_graph_rewrite::plan::{Plan, Precision};
 use rewire_graph_rewrite::{lower, optimize};
 use std::pin::Pin;
 
-/// Rows, inner size and columns of products, and of those that a workgroup has the matrices of.
+/// Rows, inner size and columns of products, and of those that a workgroup has the matrices of, whose columns become a sum with another
+/// tensor and, from `HEADS_FROM` on, heads.
 const PRODUCT: [usize; 3] = [37, 48, 40];
-const WORKGROUP_PRODUCT: [usize; 3] = [150, 72, 136];
+const WORKGROUP_PRODUCT: [usize; 3] = [150, 72, 264];
+const HEADS_FROM: usize = 128;
+const HEAD: usize = 34;
 /// Of attention.
 const LENGTHS: [usize; 2] = [37, 50];
 const HEADS: usize = 2;
@@ -42,7 +45,7 @@ async fn test(gpu: &Gpu) -> RightMatrices {
     let elements = products
         && gpu.target().matrix_elements
         && attends_rightly(gpu).await
-        && (!shares || is_right(gpu, DType::F32, WORKGROUP_PRODUCT).await);
+        && (!shares || shares_rightly(gpu).await);
     let warn = |what: &str, is_right: bool| {
         if !is_right {
             tracing::warn!("{}: {what} are off, results of them were wrong", gpu.name());
@@ -54,15 +57,60 @@ async fn test(gpu: &Gpu) -> RightMatrices {
     RightMatrices { products, half_sums, elements }
 }
 
-/// Whether a product of whole numbers, different in every row and column, is exact with sums of a type, which holds them all.
-async fn is_right(gpu: &Gpu, sums: DType, extents: [usize; 3]) -> bool {
-    let [rows, depth, columns] = extents;
-    let number = |n: usize, factor: usize, modulus: usize| ((n * factor) % modulus) as f64 - (modulus / 2) as f64;
-    let left: Vec<f64> = (0..rows * depth).map(|n| number(n, 7, 11)).collect();
-    let right: Vec<f64> = (0..depth * columns).map(|n| number(n, 5, 13)).collect();
+/// Whole numbers that are different in every row and column.
+fn numbers(count: usize, factor: usize, modulus: usize) -> Vec<f64> {
+    (0..count).map(|n| ((n * factor) % modulus) as f64 - (modulus / 2) as f64).collect()
+}
+
+/// Factors of a product, and the product.
+fn factors([rows, depth, columns]: [usize; 3]) -> [Vec<f64>; 3] {
+    let (left, right) = (numbers(rows * depth, 7, 11), numbers(depth * columns, 5, 13));
     let element = |n: usize| (0..depth).map(|k| left[n / columns * depth + k] * right[k * columns + n % columns]).sum();
-    let expected: Vec<f64> = (0..rows * columns).map(element).collect();
+    let product = (0..rows * columns).map(element).collect();
+    [left, right, product]
+}
+
+/// Whether a product is exact with sums of a type, which holds them all.
+async fn is_right(gpu: &Gpu, sums: DType, extents: [usize; 3]) -> bool {
+    let [left, right, expected] = factors(extents);
     product(gpu, [&left, &right], sums, extents).await.is_some_and(|product| product == expected)
+}
+
+/// Whether a product of matrices of a workgroup is exact, and what becomes of its columns.
+async fn shares_rightly(gpu: &Gpu) -> bool {
+    let [rows, _, columns] = WORKGROUP_PRODUCT;
+    let [left, right, product] = factors(WORKGROUP_PRODUCT);
+    let more = numbers(rows * HEADS_FROM, 3, 17);
+    let part = |start: usize, end: usize| {
+        (0..rows).flat_map(move |row| (start..end).map(move |column| row * columns + column)).map(|n| product[n])
+    };
+    let sum: Vec<f64> = part(0, HEADS_FROM).zip(&more).map(|(product, more)| product + more).collect();
+    let heads: Vec<f64> = part(HEADS_FROM, columns).collect();
+    shared_product(gpu, [&left, &right, &more]).await == Some([sum, heads])
+}
+
+fn shared_plan() -> Option<Plan> {
+    let [rows, depth, columns] = WORKGROUP_PRODUCT;
+    let scope = Scope::new();
+    let input = |name, shape: [usize; 2]| scope.input(name, DType::F16, &shape.map(Into::into));
+    let product = input("x", [rows, depth]).matmul(&input("w", [depth, columns]));
+    let sum = product.slice(1, 0, HEADS_FROM) + &input("more", [rows, HEADS_FROM]);
+    let width = columns - HEADS_FROM;
+    let heads = product.slice(1, HEADS_FROM, width).reshape(&[rows.into(), (width / HEAD).into(), HEAD.into()]);
+    let graph = scope.finish(&[("sum", sum), ("heads", heads)]).ok()?;
+    lower(&optimize(graph).ok()?.0).ok()
+}
+
+async fn shared_product(gpu: &Gpu, [left, right, more]: [&[f64]; 3]) -> Option<[Vec<f64>; 2]> {
+    let [rows, depth, columns] = WORKGROUP_PRODUCT;
+    let mut session = load(gpu.untested(), shared_plan()?).await.ok()?.session();
+    let tensor = |shape: [usize; 2], values| HostTensor::from_f64(DType::F16, shape.to_vec(), values).ok();
+    let inputs = Inputs::new()
+        .with("x", tensor([rows, depth], left)?)
+        .with("w", tensor([depth, columns], right)?)
+        .with("more", tensor([rows, HEADS_FROM], more)?);
+    let outputs = session.run_async(&inputs).await.ok()?;
+    Some([outputs.get("sum")?.to_f64(), outputs.get("heads")?.to_f64()])
 }
 
 fn plan(sums: DType, [rows, depth, columns]: [usize; 3]) -> Option<Plan> {
@@ -133,4 +181,46 @@ async fn product(gpu: &Gpu, [left, right]: [&[f64]; 2], sums: DType, extents: [u
         .with("x", HostTensor::from_f64(DType::F16, vec![rows, depth], left).ok()?)
         .with("w", HostTensor::from_f64(DType::F16, vec![depth, columns], right).ok()?);
     Some(session.run_async(&inputs).await.ok()?.get("y")?.to_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rewire_graph_rewrite::emit::{Extension, Tuning, emit};
+
+    fn target() -> Target {
+        let (workgroup_bytes, invocations, subgroup_size) = (48 << 10, 1024, 32);
+        let (f16, subgroups, matrix_elements) = (true, true, true);
+        let matrices = Target { matrix: 16, matrix_elements, workgroup_matrices: 256, ..Target::BASELINE };
+        Target { f16, subgroups, subgroup_size, workgroup_bytes, invocations, ..matrices }
+    }
+
+    #[test]
+    fn the_test_runs_what_it_tests() {
+        let extensions = |plan: Plan, target: &Target| -> Vec<Option<Extension>> {
+            let emitted = plan.steps.iter().map(|step| emit(&step.computation, target, &Tuning::default()));
+            emitted.map(|kernel| kernel.unwrap().extension).collect()
+        };
+        let shared = extensions(shared_plan().unwrap(), &target());
+        assert!(matches!(shared[..], [Some(Extension::Workgroup { .. })]), "{shared:?}");
+        assert_eq!(extensions(attention_plan().unwrap(), &target()), [Some(Extension::Elements)]);
+        let plain = Target { matrix_elements: false, workgroup_matrices: 0, ..target() };
+        assert_eq!(extensions(plan(DType::F32, PRODUCT).unwrap(), &plain), [None]);
+    }
+
+    #[test]
+    fn the_test_expects_what_devices_without_matrices_compute() {
+        let Ok(gpu) = Gpu::open(None) else { return };
+        let gpu = gpu.restricted(&Target {
+            matrix: 0,
+            matrix_elements: false,
+            workgroup_matrices: 0,
+            ..gpu.target().clone()
+        });
+        if gpu.target().f16 {
+            assert!(crate::block_on(is_right(&gpu, DType::F32, PRODUCT)));
+            assert!(crate::block_on(attends_rightly(&gpu)));
+            assert!(crate::block_on(shares_rightly(&gpu)));
+        }
+    }
 }
