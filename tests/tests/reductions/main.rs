@@ -2,6 +2,7 @@
 
 mod bags;
 mod folds;
+mod matrices;
 mod pairs;
 mod partial_sums;
 mod products;

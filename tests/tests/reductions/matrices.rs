@@ -1,0 +1,70 @@
+//! Products of halves on matrix hardware, at sizes that its largest tiles divide and others: a device against the CPU, whose sums are
+//! in single precision.
+
+use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
+use rewire_runtime::Kernel;
+use rewire_tests::backend::{Tensors, gpu, run, session};
+use rewire_tests::compare::{Tolerance, differences};
+use rewire_tests::noise::Noise;
+
+/// Rows, steps of sums, columns.
+const EXTENTS: [[usize; 3]; 5] = [[1, 64, 128], [127, 72, 136], [300, 1088, 512], [128, 64, 640], [257, 1024, 264]];
+
+/// True where columns are tensors of their own.
+fn is_divided(columns: usize) -> bool {
+    columns > 128 && columns.is_multiple_of(128)
+}
+
+/// The first columns of a product, gated, and the rest, or all of them with a residual.
+fn graph([rows, depth, columns]: [usize; 3], transposed: bool) -> Graph {
+    let scope = Scope::new();
+    let input = |name, shape: &[usize]| {
+        let shape: Vec<_> = shape.iter().map(|&extent| extent.into()).collect();
+        scope.input(name, DType::F16, &shape)
+    };
+    let (x, bias) = (input("x", &[rows, depth]), input("bias", &[columns]));
+    let weight = match transposed {
+        true => input("weight", &[columns, depth]).transpose(0, 1),
+        false => input("weight", &[depth, columns]),
+    };
+    let product = bias.addmm(&x, &weight);
+    let halves = |tensor: &Tensor| tensor.cast(DType::F16);
+    let outputs = match is_divided(columns) {
+        true => vec![
+            ("gated", halves(&product.slice(1, 0, 128).silu())),
+            ("rest", halves(&product.slice(1, 128, columns - 128))),
+        ],
+        false => vec![("sum", halves(&(product.silu() + &input("residual", &[rows, columns]))))],
+    };
+    scope.finish(&outputs).unwrap()
+}
+
+fn inputs([rows, depth, columns]: [usize; 3], transposed: bool) -> Tensors {
+    let mut noise = Noise::new(rows as u64, "products");
+    let weight = if transposed { [columns, depth] } else { [depth, columns] };
+    let mut tensor = |shape: &[usize]| -> HostTensor { noise.floats(DType::F16, shape, 1.0) };
+    let mut inputs = Tensors::new();
+    inputs.insert("x".into(), tensor(&[rows, depth]));
+    inputs.insert("weight".into(), tensor(&weight));
+    inputs.insert("bias".into(), tensor(&[columns]));
+    if !is_divided(columns) {
+        inputs.insert("residual".into(), tensor(&[rows, columns]));
+    }
+    inputs
+}
+
+#[test]
+fn products_of_halves_are_those_of_single_precision() {
+    // Others have a kernel of their own for these, which further tests are of.
+    if gpu().is_none_or(|gpu| gpu.target().matrix == 0) {
+        return;
+    }
+    for (extents, transposed) in EXTENTS.into_iter().flat_map(|extents| [(extents, false), (extents, true)]) {
+        let (graph, inputs) = (graph(extents, transposed), inputs(extents, transposed));
+        let [expected, found] = [Kernel::Cpu, Kernel::Wgpu]
+            .map(|kernel| run(&mut session(&graph, &Tensors::new(), kernel).unwrap().unwrap(), &inputs).unwrap());
+        let tolerance = Tolerance { relative: 1e-3, floor: 1.0 };
+        let found = differences(&found, &expected, tolerance);
+        assert!(found.is_empty(), "{extents:?}, transposed {transposed}: {found:?}");
+    }
+}
