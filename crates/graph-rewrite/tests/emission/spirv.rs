@@ -142,6 +142,21 @@ fn columns_of_two(columns: [usize; 2]) -> Computation {
 }
 
 #[test]
+fn heads_in_another_order_are_no_tensor() {
+    let mut kernel = columns_of_two([128, 256]);
+    let Computation::Nest(nest) = &mut kernel else { panic!("a product is a nest") };
+    let dag = &mut nest.body.dag;
+    let head = nest.outputs[1].index[1];
+    let [two, three] = [2, 3].map(|value| dag.int(value));
+    let [twice, whole] = [dag.binary(BinaryOp::Mul, head, two), dag.binary(BinaryOp::Div, head, three)];
+    let [swapped, rest] = [dag.binary(BinaryOp::Mod, twice, three), dag.binary(BinaryOp::Mul, whole, three)];
+    // 0, 2, 1 and 3: the first and the last are where they were.
+    nest.outputs[1].index[1] = dag.binary(BinaryOp::Add, swapped, rest);
+    let target = Target { workgroup_matrices: 256, ..with_elements(16, 32) };
+    assert_eq!(emit(&kernel, &target, &Tuning::default()).kernel.extension, None);
+}
+
+#[test]
 fn columns_of_a_product_are_tensors_of_their_own() {
     let target = Target { workgroup_matrices: 256, ..with_elements(16, 32) };
     for (columns, fits) in [([128, 256], true), ([64, 256], false)] {

@@ -55,10 +55,10 @@ impl CooperativeAttentionTile {
         let (width, in_registers) = (depth.max(value_depth), target.matrix_elements);
         // Matrices of queries of a subgroup, subgroups, and matrices of keys.
         let (suited, subgroups, suited_keys) = match (in_registers, width > WIDE) {
-            (false, wide) => (1 + u32::from(wide), SUBGROUPS, 1),
-            (true, _) if width <= NARROW => (1, 8, 2),
-            (true, false) => (2, 4, 1),
-            (true, true) => (2, 8, 1),
+            (false, wide) => (1 + u32::from(wide), None, 1),
+            (true, _) if width <= NARROW => (1, Some(8), 2),
+            (true, false) => (2, Some(4), 1),
+            (true, true) => (2, Some(8), 1),
         };
         let row_matrices = tuning.rows_per_thread.map_or(Ok(suited), |got| match got {
             1 | 2 => Ok(got),
@@ -71,7 +71,7 @@ impl CooperativeAttentionTile {
             }
             _ => Ok(wanted.unwrap_or(default)),
         };
-        let matrices = if in_registers { subgroups * row_matrices } else { 8 };
+        let matrices = subgroups.map_or(8, |subgroups| subgroups * row_matrices);
         let rows = whole("rows", tuning.rows, row_matrices * size, matrices * size)?;
         let keys = whole("columns", tuning.columns, size, suited_keys * size)?;
         let whole_matrices = |split: &u32| [keys, value_depth].iter().all(|width| width.is_multiple_of(split * size));

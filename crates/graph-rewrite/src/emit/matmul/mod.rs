@@ -62,7 +62,7 @@ const FEW_TILES: u64 = 96;
 impl Scheduled for Product<'_> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let tile = match MatrixTile::new(self, module.target, tuning)? {
-            Some(MatrixTile::Workgroup(tile)) if !tile.is_bound_whole(&module) => {
+            Some(MatrixTile::Workgroup(tile)) if !tile.holds(self, &module) => {
                 MatrixTile::of_subgroups(self, module.target, tuning)?
             }
             tile => tile,

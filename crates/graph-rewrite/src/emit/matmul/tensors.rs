@@ -47,7 +47,7 @@ pub(super) fn operand(kernel: &Product<'_>, factor: ExprId, (first, second): (u8
     Some(Halves { position: *position, pitch, transposed })
 }
 
-/// The tensors that the results are, if all are.
+/// The tensors that the results are, if all are, as the ends of their rows tell: [`lie_whole`] looks at all columns.
 pub(super) fn results(kernel: &Product<'_>, columns: usize) -> Option<Vec<Results>> {
     kernel.nest.outputs.iter().map(|output| result(kernel, columns, output)).collect()
 }
@@ -55,22 +55,37 @@ pub(super) fn results(kernel: &Product<'_>, columns: usize) -> Option<Vec<Result
 fn result(kernel: &Product<'_>, columns: usize, output: &Output) -> Option<Results> {
     let dag = &kernel.nest.body.dag;
     let (start, end) = output.columns.unwrap_or((0, columns));
-    let pitch = pitch(&output.shape).filter(|pitch| *pitch == end - start && output.dtype == DType::F16)?;
-    let (row, inner) = output.index.split_first()?;
-    let is_row = *dag.expr(*row) == Expr::Coord(kernel.row());
-    let widths = output.shape.get(1..)?.iter().map(Dim::as_const).collect::<Option<Vec<usize>>>()?;
-    let lies_at = |column: usize| {
-        let place = inner.iter().zip(&widths).try_fold(0, |place, (id, width)| {
-            Some(place * i64::try_from(*width).ok()? + at_column(dag, *id, kernel.column(), column as i64)?)
-        });
-        place == i64::try_from(column - start).ok()
-    };
-    let lies_whole = is_row && inner.len() == widths.len() && (start..end).all(lies_at);
+    let width = end.checked_sub(start).filter(|width| *width > 0)?;
+    let pitch = pitch(&output.shape).filter(|pitch| *pitch == width && output.dtype == DType::F16)?;
     let loads = dag.reachable(&[output.value]).into_iter();
     let here = |id| operand(kernel, id, (kernel.row(), kernel.column())).filter(|found| !found.transposed);
     let given = loads.filter_map(|id| Some((id, here(id)?))).collect();
     let tensor = Halves { position: output.target, pitch, transposed: false };
-    lies_whole.then_some(Results { tensor, start, end, value: output.value, given })
+    let fits = lies_at(kernel, output, &[start, end - 1], start)?;
+    fits.then_some(Results { tensor, start, end, value: output.value, given })
+}
+
+/// True if all results lie in their tensors as columns follow one another. It takes a while for many columns.
+pub(super) fn lie_whole(kernel: &Product<'_>, results: &[Results]) -> bool {
+    kernel.nest.outputs.iter().zip(results).all(|(output, part)| {
+        let columns: Vec<usize> = (part.start..part.end).collect();
+        lies_at(kernel, output, &columns, part.start).unwrap_or(false)
+    })
+}
+
+/// Whether columns lie in the row as many elements on as they follow on the first.
+fn lies_at(kernel: &Product<'_>, output: &Output, columns: &[usize], start: usize) -> Option<bool> {
+    let dag = &kernel.nest.body.dag;
+    let (row, inner) = output.index.split_first()?;
+    let is_row = *dag.expr(*row) == Expr::Coord(kernel.row());
+    let widths = output.shape.get(1..)?.iter().map(|dim| i64::try_from(dim.as_const()?).ok());
+    let widths = widths.collect::<Option<Vec<i64>>>().filter(|widths| widths.len() == inner.len())?;
+    let place = |column: usize| {
+        inner.iter().zip(&widths).try_fold(0, |place, (id, width)| {
+            Some(place * width + at_column(dag, *id, kernel.column(), column as i64)?)
+        })
+    };
+    Some(is_row && columns.iter().all(|&column| place(column) == i64::try_from(column - start).ok()))
 }
 
 /// The pitch of a tensor of halves whose rows are all that follows on the first dimension.
