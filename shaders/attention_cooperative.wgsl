@@ -16,10 +16,10 @@ const HEADS = {{ heads }};
 const SUBGROUP = {{ subgroup }}u;
 // Rows of tiles, in groups of four, are padded against bank conflicts.
 const QUERY_PITCH = {{ query_pitch }}u;
-const KEY_PITCH = {{ key_pitch }}u;
-const VALUE_PITCH = {{ value_pitch }}u;
+const KEY_PITCH = {{ key_tile.pitch }}u;
+const VALUE_PITCH = {{ value_tile.pitch }}u;
 {% if in_registers %}
-// Keys and values lie in two buffers: a tile is stored while the one before is multiplied.
+// Keys and values lie in two buffers: a tile is stored while the one before is multiplied{{ ", its keys one tile earlier, since scores are" if scores_ahead }}.
 const BUFFER = {{ buffer_length }}u;
 // Subgroups, and the queries of each.
 const PARTS = {{ subgroups }};
@@ -28,8 +28,6 @@ const PART_ROWS = {{ row_matrices * size }};
 const WEIGHT_PITCH = {{ weight_pitch }}u;
 {% endif %}
 const STAGE_PITCH = {{ stage_pitch }}u;
-// Where values begin, after the keys.
-const VALUES = {{ keys * key_pitch }}u;
 
 {{ declarations -}}
 // A part of the queries, then keys and values.
@@ -73,69 +71,84 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {% endif %}
 {% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
 {% macro weight(r, n) %}weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}){% endmacro %}
-{% macro fetch(name, items, groups, width) %}
-{% for n in range(items) %}
-        {
-{% if threads % groups %}
-            let item = local_index + {{ n * threads }}u;
-            let d = i32(item % {{ groups }}u) * 4;
-            let row = i32(item / {{ groups }}u);
-{% else %}
-            let d = i32(local_index % {{ groups }}u) * 4;
-            let row = i32(local_index / {{ groups }}u) + {{ n * threads // groups }};
-{% endif %}
-            // Rows past the last key read that one; their weights are 0.
-            let j = min(next + row, keys - 1);
-{% if width < groups * 4 %}
-            fetched_{{ name }}{{ n }} = vec4<f16>();
-            if (d < {{ width }}) {
-                fetched_{{ name }}{{ n }} = {{ name }}(c0, c1, j, d);
-            }
-{% else %}
-            fetched_{{ name }}{{ n }} = {{ name }}(c0, c1, j, d);
-{% endif %}
-        }
-{% endfor %}
-{% endmacro %}
-{% macro put(name, items, groups, base) %}
-{% for n in range(items) %}
-        {
-            let item = local_index + {{ n * threads }}u;
-{% if (n + 1) * threads > keys * groups %}
-            if (item < {{ keys * groups }}u) {
-                tile_memory[{{ base }}item / {{ groups }}u * {{ name | upper }}_PITCH + item % {{ groups }}u] = fetched_{{ name }}{{ n }};
-            }
-{% else %}
-            tile_memory[{{ base }}item / {{ groups }}u * {{ name | upper }}_PITCH + item % {{ groups }}u] = fetched_{{ name }}{{ n }};
-{% endif %}
-        }
-{% endfor %}
-{% endmacro %}
-{% macro multiply(kind) %}
-{% for c in range(keys // size) %}
+{% from "staged_rows.wgsl" import fetch, fetched, put %}
+{# Scores of a matrix of keys of a tile, from `buffer` on. #}
+{% macro multiply(c, score, buffer) %}
 {% for r in range(row_matrices) %}
-            var score{{ r }}_{{ c }} = {{ sums }}();
+            var {{ score }}{{ r }}_{{ c }} = {{ sums }}();
 {% endfor %}
 {% for d in range(0, depth, size) %}
-            let key{{ c }}_{{ d }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + {{ c * size * key_pitch + d // 4 }}u], KEY_PITCH);
+            let key{{ c }}_{{ d }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[{{ buffer }} + {{ c * size * key_tile.pitch + d // 4 }}u], KEY_PITCH);
 {% for r in range(row_matrices) %}
-            score{{ r }}_{{ c }} = coopMultiplyAdd(query{{ r }}_{{ d }}, key{{ c }}_{{ d }}, score{{ r }}_{{ c }});
+            {{ score }}{{ r }}_{{ c }} = coopMultiplyAdd(query{{ r }}_{{ d }}, key{{ c }}_{{ d }}, {{ score }}{{ r }}_{{ c }});
 {% endfor %}
 {% endfor %}
+{% endmacro %}
+{# Adds the values of a matrix of keys, weighted. #}
+{% macro add(c, kind) %}
 {% for r in range(row_matrices) %}
-            score{{ r }}_{{ c }} = matrix_each_weight_of_{{ kind }}(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys);
-{% endfor %}
-{% for r in range(row_matrices) %}
-            let weights{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(score{{ r }}_{{ c }}));
+            let weights{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(matrix_each_weight_of_{{ kind }}(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys)));
 {% endfor %}
 {% for d in range(columns) %}
-            let value{{ c }}_{{ d }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + VALUES + {{ c * size * value_pitch + d * size // 4 }}u], VALUE_PITCH);
+            let value{{ c }}_{{ d }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + {{ value_tile.base + c * size * value_tile.pitch + d * size // 4 }}u], VALUE_PITCH);
 {% for r in range(row_matrices) %}
             sum{{ r }}_{{ d }} = coopMultiplyAdd(weights{{ r }}_{{ c }}, value{{ c }}_{{ d }}, sum{{ r }}_{{ d }});
 {% endfor %}
 {% endfor %}
+{% endmacro %}
+{# The scores of the tile that follows. #}
+{# What a tile adds, and the scores of the one that follows. #}
+{% macro step(kind) %}
+{% for c in range(keys // size) %}
+{{ multiply(c, "score", "buffer") if not scores_ahead -}}
+{{ add(c, kind) -}}
+{% endfor %}
+{{ follow() if scores_ahead -}}
+{% endmacro %}
+{% macro weight(r, n) %}weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}){% endmacro %}
+{% from "staged_rows.wgsl" import fetch, fetched, put %}
+{# Scores of a matrix of keys of a tile, from `buffer` on. #}
+{% macro multiply(c, score, buffer) %}
+{% for r in range(row_matrices) %}
+            var {{ score }}{{ r }}_{{ c }} = {{ sums }}();
+{% endfor %}
+{% for d in range(0, depth, size) %}
+            let key{{ c }}_{{ d }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[{{ buffer }} + {{ c * size * key_tile.pitch + d // 4 }}u], KEY_PITCH);
+{% for r in range(row_matrices) %}
+            {{ score }}{{ r }}_{{ c }} = coopMultiplyAdd(query{{ r }}_{{ d }}, key{{ c }}_{{ d }}, {{ score }}{{ r }}_{{ c }});
+{% endfor %}
 {% endfor %}
 {% endmacro %}
+{# Adds the values of a matrix of keys, weighted. #}
+{% macro add(c, kind) %}
+{% for r in range(row_matrices) %}
+            let weights{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(matrix_each_weight_of_{{ kind }}(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys)));
+{% endfor %}
+{% for d in range(columns) %}
+            let value{{ c }}_{{ d }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + {{ value_tile.base + c * size * value_tile.pitch + d * size // 4 }}u], VALUE_PITCH);
+{% for r in range(row_matrices) %}
+            sum{{ r }}_{{ d }} = coopMultiplyAdd(weights{{ r }}_{{ c }}, value{{ c }}_{{ d }}, sum{{ r }}_{{ d }});
+{% endfor %}
+{% endfor %}
+{% endmacro %}
+{# What a tile adds, and the scores of the one that follows. #}
+{% macro step(kind) %}
+{% for c in range(keys // size) %}
+{{ multiply(c, "score", "buffer") if not scores_ahead -}}
+{{ add(c, kind) -}}
+{% endfor %}
+{{ follow() if scores_ahead -}}
+{% endmacro %}
+{% macro follow() %}
+{% for c in range(keys // size) %}
+{{ multiply(c, "following", "other") -}}
+{% for r in range(row_matrices) %}
+            score{{ r }}_{{ c }} = following{{ r }}_{{ c }};
+{% endfor %}
+{% endfor %}
+{% endmacro %}
+{% macro weight(r, n) %}weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}){% endmacro %}
+{% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
 {% set with_lanes = true %}
 {% include "pair_tile.wgsl" %}
     let first_row = (subgroup / {{ split }}u) * {{ row_matrices * size }}u;
@@ -182,42 +195,72 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {% for r in range(row_matrices) %}{% for c in range(columns) %}
     var sum{{ r }}_{{ c }} = coop_mat{{ size }}x{{ size }}<f32, C>();
 {% endfor %}{% endfor %}
-{% for n in range(key_items) %}
-    var fetched_key{{ n }} = vec4<f16>();
-{% endfor %}
-{% for n in range(value_items) %}
-    var fetched_value{{ n }} = vec4<f16>();
-{% endfor %}
-
+{{ fetched(key_tile) -}}
+{{ fetched(value_tile) -}}
 {% include "first_tile_of_page.wgsl" %}
     if (next < keys) {
-{{ fetch("key", key_items, depth // 4, qk_width) -}}
-{{ fetch("value", value_items, value_depth // 4, v_width) -}}
+{{ fetch(key_tile, "next") -}}
+{{ fetch(value_tile, "next") -}}
     }
 {% if in_registers %}
     workgroupBarrier();
-{{ put("key", key_items, depth // 4, "") -}}
-{{ put("value", value_items, value_depth // 4, "VALUES + ") -}}
-    workgroupBarrier();
+{{ put(key_tile, "") -}}
+{{ put(value_tile, "") -}}
     var buffer = 0u;
-    while (next < keys) {
-        let j0 = next;
-        let counts = counts_next;
-        let whole = whole_next;
+    var current = next;
+    var counts = counts_next;
+    var whole = whole_next;
 {% include "next_tile_of_page.wgsl" %}
+{% if scores_ahead %}
+    if (next < keys) {
+{{ fetch(key_tile, "next") -}}
+    }
+{{ put(key_tile, "BUFFER + ") -}}
+    var following = next;
+    var following_counts = counts_next;
+    var following_whole = whole_next;
+{% include "next_tile_of_page.wgsl" %}
+{% endif %}
+    workgroupBarrier();
+{% if scores_ahead %}
+{% for c in range(keys // size) %}
+{{ multiply(c, "score", "0u") -}}
+{% endfor %}
+    workgroupBarrier();
+{% endif %}
+    while (current < keys) {
+        let j0 = current;
+        let other = BUFFER - buffer;
         if (next < keys) {
-{{ fetch("key", key_items, depth // 4, qk_width) -}}
-{{ fetch("value", value_items, value_depth // 4, v_width) -}}
+{{ fetch(key_tile, "next") -}}
+{{ fetch(value_tile, "next") if not scores_ahead -}}
         }
+{% if scores_ahead %}
+        if (following < keys) {
+{{ fetch(value_tile, "following") -}}
+        }
+{% endif %}
         // Each branch has matrices of its own: drivers copy those that are one after a branch.
         if (subgroup_uniform(counts && whole)) {
-{{ multiply("whole") -}}
+{{ step("whole") -}}
         } else if (subgroup_uniform(counts)) {
-{{ multiply("part") -}}
-        }
-        buffer = BUFFER - buffer;
-{{ put("key", key_items, depth // 4, "buffer + ") -}}
-{{ put("value", value_items, value_depth // 4, "buffer + VALUES + ") -}}
+{{ step("part") -}}
+        }{% if scores_ahead %} else if (subgroup_uniform(following_counts)) {
+{{ follow() -}}
+        }{% endif %}
+
+{{ put(key_tile, "buffer + " if scores_ahead else "other + ") -}}
+{{ put(value_tile, "other + ") -}}
+        buffer = other;
+{% if scores_ahead %}
+        current = following;
+        counts = following_counts;
+        whole = following_whole;
+{% endif %}
+        {{ "following" if scores_ahead else "current" }} = next;
+        {{ "following_" if scores_ahead }}counts = counts_next;
+        {{ "following_" if scores_ahead }}whole = whole_next;
+{% include "next_tile_of_page.wgsl" %}
         workgroupBarrier();
     }
 {% else %}
@@ -225,13 +268,13 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
         let j0 = next;
         let whole = whole_next;
         workgroupBarrier();
-{{ put("key", key_items, depth // 4, "") -}}
-{{ put("value", value_items, value_depth // 4, "VALUES + ") -}}
+{{ put(key_tile, "") -}}
+{{ put(value_tile, "") -}}
         workgroupBarrier();
 {% include "next_tile_of_page.wgsl" %}
         if (next < keys) {
-{{ fetch("key", key_items, depth // 4, qk_width) -}}
-{{ fetch("value", value_items, value_depth // 4, v_width) -}}
+{{ fetch(key_tile, "next") -}}
+{{ fetch(value_tile, "next") -}}
         }
 {% for r in range(row_matrices) %}{% for c in range(part_keys // size) %}
         var score{{ r }}_{{ c }} = coop_mat{{ size }}x{{ size }}<f32, C>();
@@ -289,7 +332,7 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
         let weights{{ r }}_{{ k }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, A>>(&weight_tile[(first_row + {{ r * size }}u) * WEIGHT_PITCH + {{ k // 4 }}u], WEIGHT_PITCH);
 {% endfor %}
 {% for c in range(columns) %}
-        let value{{ c }}_{{ k }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[VALUES + {{ k }}u * VALUE_PITCH + part * {{ columns * size // 4 }}u + {{ c * size // 4 }}u], VALUE_PITCH);
+        let value{{ c }}_{{ k }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[{{ value_tile.base }}u + {{ k }}u * VALUE_PITCH + part * {{ columns * size // 4 }}u + {{ c * size // 4 }}u], VALUE_PITCH);
 {% for r in range(row_matrices) %}
         sum{{ r }}_{{ c }} = coopMultiplyAdd(weights{{ r }}_{{ k }}, value{{ c }}_{{ k }}, sum{{ r }}_{{ c }});
 {% endfor %}

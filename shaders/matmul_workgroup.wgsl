@@ -75,14 +75,25 @@ fn matrix_each_clamped_result{{ own }}_of_sum(sums: {{ sums }}{{ parameters(sums
 }
 
 {% endfor %}
-{% macro step(clamped) %}
-            let left = tensor_{{ clamped }}left(u32(m0), k0, u32(rows), DEPTH);
+{% macro step(clamped_left, clamped_right) %}
+            let left = tensor_{{ clamped_left }}left(u32(m0), k0, u32(rows), DEPTH);
 {% if right.transposed %}
-            let right = tensor_{{ clamped }}right(u32(n0), k0, u32(columns), DEPTH);
+            let right = tensor_{{ clamped_right }}right(u32(n0), k0, u32(columns), DEPTH);
 {% else %}
-            let right = tensor_{{ clamped }}right(k0, u32(n0), DEPTH, u32(columns));
+            let right = tensor_{{ clamped_right }}right(k0, u32(n0), DEPTH, u32(columns));
 {% endif %}
             sum = coopMultiplyAdd(left, right, sum);
+{% endmacro %}
+{% macro sum_up(left, right) %}
+        for (var k0 = 0u; k0 < {{ k - k % tile_k }}u; k0 += {{ tile_k }}u) {
+{{ step(left, right) -}}
+        }
+{% if k % tile_k %}
+        {
+            let k0 = {{ k - k % tile_k }}u;
+{{ step("clamped_", "clamped_") -}}
+        }
+{% endif %}
 {% endmacro %}
 {% macro finish(clamped, more) %}
 {% for part in results %}{% set own = part.tensor.position %}
@@ -102,21 +113,11 @@ fn matrix_each_clamped_result{{ own }}_of_sum(sums: {{ sums }}{{ parameters(sums
     // Clamping costs the hardware half its speed.
     if (subgroup_uniform(m0 + {{ tile_m }} <= rows && n0 + {{ tile_n }} <= columns)) {
         var sum = {{ sums }}();
-        for (var k0 = 0u; k0 < {{ k - k % tile_k }}u; k0 += {{ tile_k }}u) {
-{{ step("") -}}
-        }
-{% if k % tile_k %}
-        {
-            let k0 = {{ k - k % tile_k }}u;
-{{ step("clamped_") -}}
-        }
-{% endif %}
+{{ sum_up("", "") -}}
 {{ finish("", "") -}}
     } else {
         var sum = {{ sums }}();
-        for (var k0 = 0u; k0 < DEPTH; k0 += {{ tile_k }}u) {
-{{ step("clamped_") -}}
-        }
+{{ sum_up("clamped_", "clamped_" if n_width % tile_n else "") -}}
 {{ finish("clamped_", ", rows, columns") -}}
     }
 }

@@ -72,38 +72,7 @@ fn matrix_each_weight{{ sum.value }}_of_part({{ products(matrix("C", "f32")) }}{
 
 {% endfor %}
 {% endif %}
-{% macro fetch(tile) %}
-{% for n in range(tile.items) %}
-        {
-            let item = local_index + {{ n * threads }}u;
-            let d = i32(item % {{ tile.depth // 4 }}u) * 4;
-            // Rows past the last other read that one; their weights are 0.
-            let j = min(next + i32(item / {{ tile.depth // 4 }}u), keys - 1);
-{% if tile.width < tile.depth %}
-            fetched{{ tile.number }}_{{ n }} = vec4<f16>();
-            if (d < {{ tile.width }}) {
-                fetched{{ tile.number }}_{{ n }} = other{{ tile.number }}(c0, c1, j, d);
-            }
-{% else %}
-            fetched{{ tile.number }}_{{ n }} = other{{ tile.number }}(c0, c1, j, d);
-{% endif %}
-        }
-{% endfor %}
-{% endmacro %}
-{% macro put(tile, buffer) %}
-{% for n in range(tile.items) %}
-        {
-            let item = local_index + {{ n * threads }}u;
-{% if (n + 1) * threads > keys * tile.depth // 4 %}
-            if (item < {{ keys * tile.depth // 4 }}u) {
-                tile_memory[{{ buffer }}{{ tile.base }}u + item / {{ tile.depth // 4 }}u * {{ tile.pitch }}u + item % {{ tile.depth // 4 }}u] = fetched{{ tile.number }}_{{ n }};
-            }
-{% else %}
-            tile_memory[{{ buffer }}{{ tile.base }}u + item / {{ tile.depth // 4 }}u * {{ tile.pitch }}u + item % {{ tile.depth // 4 }}u] = fetched{{ tile.number }}_{{ n }};
-{% endif %}
-        }
-{% endfor %}
-{% endmacro %}
+{% from "staged_rows.wgsl" import fetch, fetched, put %}
 {% macro add(kind) %}
 {% for c in range(keys // size) %}
 {% for dot in dots %}
@@ -180,14 +149,14 @@ fn matrix_each_weight{{ sum.value }}_of_part({{ products(matrix("C", "f32")) }}{
 {% for sum in sums %}{% for r in range(row_matrices) %}{% for c in range(sum.matrices) %}
     var sum{{ sum.value }}_{{ r }}_{{ c }} = {{ matrix("C", "f32") }}();
 {% endfor %}{% endfor %}{% endfor %}
-{% for tile in tiles %}{% for n in range(tile.items) %}
-    var fetched{{ tile.number }}_{{ n }} = vec4<f16>();
-{% endfor %}{% endfor %}
+{% for tile in tiles %}
+{{ fetched(tile) -}}
+{% endfor %}
 
 {% include "first_tile_of_page.wgsl" %}
     if (next < keys) {
 {% for tile in tiles %}
-{{ fetch(tile) -}}
+{{ fetch(tile, "next") -}}
 {% endfor %}
     }
 {% if in_registers %}
@@ -204,7 +173,7 @@ fn matrix_each_weight{{ sum.value }}_of_part({{ products(matrix("C", "f32")) }}{
 {% include "next_tile_of_page.wgsl" %}
         if (next < keys) {
 {% for tile in tiles %}
-{{ fetch(tile) -}}
+{{ fetch(tile, "next") -}}
 {% endfor %}
         }
         // Each branch has matrices of its own: drivers copy those that are one after a branch.
@@ -231,7 +200,7 @@ fn matrix_each_weight{{ sum.value }}_of_part({{ products(matrix("C", "f32")) }}{
 {% include "next_tile_of_page.wgsl" %}
         if (next < keys) {
 {% for tile in tiles %}
-{{ fetch(tile) -}}
+{{ fetch(tile, "next") -}}
 {% endfor %}
         }
         let pitch = STAGE_PITCH;

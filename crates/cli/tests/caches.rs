@@ -69,7 +69,10 @@ fn damaged_files_are_said_and_made_anew() {
     if !tunes(&finish(&mut work("tune", &caches.0))) {
         return;
     }
-    let file = |folder: &str| files(&caches.0.join("rewire").join(folder)).pop().unwrap();
+    let file = |folder: &str| {
+        let is_of_work = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(folder);
+        files(&caches.0.join("rewire").join(folder)).into_iter().find(is_of_work).unwrap()
+    };
     for (verb, folder) in [("bench", "pipelines"), ("tune", "tunings")] {
         let kept = std::fs::read(file(folder)).unwrap();
         let damage = &kept[..kept.len() / 2];

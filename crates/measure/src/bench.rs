@@ -129,6 +129,8 @@ impl Bench {
         if let Err(error) = self.measure(workload, &mut record) {
             record.error = Some(describe(&error));
         }
+        // The self-test before the first model may turn a tier off.
+        record.matrices = self.gpu.as_ref().map(|gpu| gpu.matrices().tier.to_string());
         record
     }
 

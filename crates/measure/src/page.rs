@@ -80,32 +80,40 @@ pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchEr
     if let Some(picture) = picture {
         let _ = writeln!(page, "\n![Rooflines of the devices below]({picture})");
     }
-    let mut adapters: Vec<&str> = vec![];
-    for record in records {
-        if !adapters.contains(&record.adapter.as_str()) {
-            adapters.push(&record.adapter);
-        }
-    }
-    for adapter in adapters {
-        let of_adapter: Vec<&Record> = records.iter().filter(|record| record.adapter == adapter).collect();
-        write_adapter(&mut page, adapter, &of_adapter, &figures);
+    for (device, records) in by_device(records) {
+        write_device(&mut page, &device, &records, &figures);
     }
     Ok(page)
 }
 
-fn write_adapter(page: &mut String, adapter: &str, records: &[&Record], references: &[Reference]) {
+/// The records of every device, in the order of their first ones.
+pub(crate) fn by_device(records: &[Record]) -> Vec<(String, Vec<&Record>)> {
+    let mut devices: Vec<(String, Vec<&Record>)> = vec![];
+    for record in records {
+        let device = record.device();
+        match devices.iter_mut().find(|(name, _)| *name == device) {
+            Some((_, records)) => records.push(record),
+            None => devices.push((device, vec![record])),
+        }
+    }
+    devices
+}
+
+fn write_device(page: &mut String, device: &str, records: &[&Record], references: &[Reference]) {
     let gbps = records.iter().find_map(|record| record.ceiling_gbps).unwrap_or_default();
+    // A record has the rate of what its kernels use.
     let rates = || records.iter().filter_map(|record| record.ceiling_tflops);
-    let matrices = rates().fold(0.0, f64::max);
-    let multiply_adds = rates().fold(matrices, f64::min);
-    // Records of one run have the rate of what their kernels use.
-    let matrices = match matrices > 2.0 * multiply_adds {
-        true => format!(", cooperative matrices {matrices:.0} TFLOP/s"),
-        false => String::new(),
+    let most = rates().fold(0.0, f64::max);
+    let least = rates().fold(most, f64::min);
+    let takes_matrices = |record: &&Record| record.dtype == "f16" && record.device() != record.adapter;
+    let rates = match (most > 2.0 * least, records.iter().all(takes_matrices)) {
+        (true, _) => format!("multiply-adds {least:.2} TFLOP/s, cooperative matrices {most:.0} TFLOP/s"),
+        (false, true) => format!("cooperative matrices {most:.0} TFLOP/s"),
+        (false, false) => format!("multiply-adds {least:.2} TFLOP/s"),
     };
     let _ = write!(
         page,
-        "\n## {adapter}\n\nCopy {gbps:.0} GB/s, multiply-adds {multiply_adds:.2} TFLOP/s{matrices}.\n\n\
+        "\n## {device}\n\nCopy {gbps:.0} GB/s, {rates}.\n\n\
          | work | type | kernels | floor ms | time ms | share | run ms | TFLOP/s | GB/s | MiB | x |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
     );
@@ -164,12 +172,16 @@ mod tests {
             ..Record::default()
         };
         let plain = Record { ceiling_tflops: Some(50.0), ..record.clone() };
+        let other_tier = Record { matrices: Some("wgsl".into()), ..record.clone() };
         let failed = Record { error: Some("no room".into()), ..record.clone() };
-        let page = page(&[record, plain, failed], Some("roof.svg")).unwrap();
+        let page = page(&[record, plain, failed, other_tier], Some("roof.svg")).unwrap();
         assert!(page.contains("(roof.svg)\n\n## NVIDIA") && page.contains("another library: Triton"));
         assert!(page.contains("multiply-adds 50.00 TFLOP/s, cooperative matrices 500 TFLOP/s"));
         let line = page.lines().find(|line| line.contains("0.2000")).unwrap();
         assert!(line.contains("| 50 % |") && line.contains("cuBLAS 0.50") && line.contains("(m 4096, k 4096, n 4096)"));
         assert!(page.contains("no room"));
+        assert!(page.contains(
+            "## NVIDIA H200 (vulkan), matrices of tier wgsl\n\nCopy 4000 GB/s, cooperative matrices 500 TFLOP/s.\n"
+        ));
     }
 }

@@ -15,6 +15,9 @@ pub struct Record {
     pub kernel: String,
     /// The adapter, or `cpu`.
     pub adapter: String,
+    /// The tier of matrix hardware that kernels run on; `None` on the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrices: Option<String>,
     /// A run as its caller sees it: inputs are where the kernels are, results stay there, and the caller waits for them.
     pub wall_ms: Option<f64>,
     /// Time of the kernels by the adapter's clock; `None` on the CPU and where the adapter has no timestamps.
@@ -65,6 +68,14 @@ pub enum Bound {
 }
 
 impl Record {
+    /// What figures are of: the adapter, and the tier of its matrix hardware where there is one.
+    pub fn device(&self) -> String {
+        match self.matrices.as_deref() {
+            None | Some("none") => self.adapter.clone(),
+            Some(tier) => format!("{}, matrices of tier {tier}", self.adapter),
+        }
+    }
+
     /// The time that rates are computed by: that of the kernels on a GPU, that of a run on the CPU.
     pub fn time_ms(&self) -> Option<f64> {
         self.gpu_ms.or(self.wall_ms)

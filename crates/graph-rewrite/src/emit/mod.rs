@@ -44,6 +44,8 @@ mod required;
 #[cfg(feature = "spirv")]
 mod spirv;
 #[cfg(feature = "emit")]
+mod staged_rows;
+#[cfg(feature = "emit")]
 mod storage;
 #[cfg(feature = "emit")]
 mod store;

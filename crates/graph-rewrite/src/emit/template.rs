@@ -13,7 +13,7 @@ const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
 
 /// What several templates include.
-const SHARED: [(&str, &str); 12] = [
+const SHARED: [(&str, &str); 13] = [
     ("dot_products.wgsl", include_str!("../../../../shaders/dot_products.wgsl")),
     ("first_tile_of_page.wgsl", include_str!("../../../../shaders/first_tile_of_page.wgsl")),
     ("mask.wgsl", include_str!("../../../../shaders/mask.wgsl")),
@@ -22,6 +22,7 @@ const SHARED: [(&str, &str); 12] = [
     ("next_tile_of_page.wgsl", include_str!("../../../../shaders/next_tile_of_page.wgsl")),
     ("pair_tile.wgsl", include_str!("../../../../shaders/pair_tile.wgsl")),
     ("row_bounds_memory.wgsl", include_str!("../../../../shaders/row_bounds_memory.wgsl")),
+    ("staged_rows.wgsl", include_str!("../../../../shaders/staged_rows.wgsl")),
     ("statistics.wgsl", include_str!("../../../../shaders/statistics.wgsl")),
     ("statistics_memory.wgsl", include_str!("../../../../shaders/statistics_memory.wgsl")),
     ("tile_page_memory.wgsl", include_str!("../../../../shaders/tile_page_memory.wgsl")),

@@ -212,6 +212,9 @@ fn products_of_few_tiles_take_smaller_ones() {
         suited.rows.zip(suited.columns)
     };
     let (plain, matrices) = (roomy(), with_matrices(16, 32));
+    for (n, least) in [(32, 32), (16, 16)] {
+        assert_eq!(tile(&matrices, DType::F16, n, 220), Some((32, least)), "no narrower than a matrix");
+    }
     for (n, few) in [(64, (16, 32)), (512, (32, 32))] {
         assert_eq!(tile(&plain, DType::F32, n, 220), Some(few));
         assert_eq!(tile(&matrices, DType::F16, n, 220), Some((32, 32)));

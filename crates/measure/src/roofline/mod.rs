@@ -3,6 +3,7 @@
 mod axes;
 mod labels;
 
+use crate::page::by_device;
 use crate::{Record, rounded};
 use axes::Axes;
 use labels::Labels;
@@ -20,31 +21,26 @@ const STYLE: &str = "text{font:11px ui-monospace,'DejaVu Sans Mono',Menlo,Consol
 /// tells the work. An operator has its name at the point that is highest for a type. Records without operations or times are
 /// left out.
 pub fn roofline(records: &[Record]) -> String {
-    let mut adapters: Vec<&str> = vec![];
-    for record in records {
-        if !adapters.contains(&record.adapter.as_str()) {
-            adapters.push(&record.adapter);
-        }
-    }
-    let height = HEIGHT * adapters.len() as f64;
+    let devices = by_device(records);
+    let height = HEIGHT * devices.len() as f64;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\">\n\
          <style>{STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
     );
-    for (position, adapter) in adapters.into_iter().enumerate() {
+    for (position, (device, records)) in devices.iter().enumerate() {
         let _ = writeln!(svg, "<g transform=\"translate(0 {})\">", HEIGHT * position as f64);
-        chart(&mut svg, adapter, &records.iter().filter(|record| record.adapter == adapter).collect::<Vec<_>>());
+        chart(&mut svg, device, records);
         svg.push_str("</g>\n");
     }
     svg.push_str("</svg>\n");
     svg
 }
 
-fn chart(svg: &mut String, adapter: &str, records: &[&Record]) {
+fn chart(svg: &mut String, device: &str, records: &[&Record]) {
     let points: Vec<Point> = records.iter().filter_map(|record| Point::of(record)).collect();
     let roofs = Roofs::of(records);
     let axes = Axes::around(points.iter().map(|point| (point.intensity, point.rate)), roofs.bandwidth, &roofs.peaks);
-    let title = format!("{adapter}: copies {} GB/s", rounded(roofs.bandwidth / 1e9));
+    let title = format!("{device}: copies {} GB/s", rounded(roofs.bandwidth / 1e9));
     let _ = writeln!(svg, "<text class=\"title\" x=\"{}\" y=\"20\">{}</text>", axes::LEFT, escape(&title));
     axes.draw(svg);
     let mut labels = Labels::within(axes.frame());

@@ -173,12 +173,15 @@ impl Gpu {
 
     /// How kernels multiply halves here, and why no faster way.
     pub fn matrices(&self) -> Matrices {
-        let tier = match (self.target.matrix, self.target.matrix_elements) {
-            (0, _) => MatrixTier::None,
-            (_, false) => MatrixTier::Wgsl,
-            (_, true) => MatrixTier::Spirv,
+        let right = self.right.get();
+        let products = self.target.matrix != 0 && right.is_none_or(|right| right.products);
+        let elements = self.target.matrix_elements && right.is_none_or(|right| right.elements);
+        let tier = match (products, elements) {
+            (false, _) => MatrixTier::None,
+            (true, false) => MatrixTier::Wgsl,
+            (true, true) => MatrixTier::Spirv,
         };
-        let wrong = self.right.get().is_some_and(|right| match tier {
+        let wrong = right.is_some_and(|right| match tier {
             MatrixTier::None => !right.products,
             MatrixTier::Wgsl => !right.elements && self.reason == MatrixReason::Highest,
             MatrixTier::Spirv => false,
@@ -309,11 +312,11 @@ mod tests {
             let mut fresh = gpu.clone();
             fresh.right = Arc::default();
             let tested = fresh.clone().with_right_matrices(fresh.set_matrices_tested(right));
-            assert_eq!(tested.matrices(), Matrices { tier, reason });
+            assert_eq!([tested.matrices(), fresh.matrices()], [Matrices { tier, reason }; 2]);
             assert_eq!(tested.target().matrices(), offered);
             // What a limited device does not have is not found wrong of the whole one.
-            let limited = fresh.with_matrix_tier(MatrixTier::Wgsl).unwrap();
-            assert_eq!((fresh.matrices_tested(), limited.matrices_tested()), (Some(right), None));
+            let limited = fresh.with_matrix_tier(MatrixTier::Wgsl).map(|limited| limited.matrices_tested());
+            assert_eq!((fresh.matrices_tested(), limited.ok()), (Some(right), right.products.then_some(None)));
         }
     }
 }

@@ -1,6 +1,7 @@
 use super::{Score, Variant, fill, reads_pairs};
 use crate::emit::hook::Element;
 use crate::emit::module::Module;
+use crate::emit::staged_rows::StagedRows;
 use crate::emit::template::{Template, template};
 use crate::emit::{EmitError, ParsedKernel, Target, Tuning};
 use crate::schedule::Attention;
@@ -12,7 +13,8 @@ const PADDING: u32 = 8;
 const STAGE_PADDING: u32 = 4;
 /// The widest head whose queries and sums fit the registers of a subgroup.
 const WIDEST: u32 = 128;
-/// Heads above this width are divided among fewer subgroups of more rows each, which read keys and values less often.
+/// Heads above this width are divided among fewer subgroups of more rows each, which read keys and values less often, or have scores
+/// ahead.
 const WIDE: u32 = 64;
 
 /// Subgroups of a workgroup, for each matrix of queries that one holds, up to which they share queries.
@@ -37,6 +39,8 @@ pub(super) struct CooperativeAttentionTile {
     split: u32,
     /// Weights are computed in the registers that hold products.
     in_registers: bool,
+    /// Scores of the tile that follows are computed beside the weights of one.
+    scores_ahead: bool,
 }
 
 impl CooperativeAttentionTile {
@@ -54,11 +58,10 @@ impl CooperativeAttentionTile {
         }
         let (width, in_registers) = (depth.max(value_depth), target.matrix_elements);
         // Matrices of queries of a subgroup, subgroups, and matrices of keys.
-        let (suited, subgroups, suited_keys) = match (in_registers, width > WIDE) {
-            (false, wide) => (1 + u32::from(wide), None, 1),
-            (true, _) if width <= NARROW => (1, Some(8), 2),
-            (true, false) => (2, Some(4), 1),
-            (true, true) => (2, Some(8), 1),
+        let (suited, subgroups, suited_keys) = match in_registers {
+            false => (1 + u32::from(width > WIDE), None, 1),
+            true if width <= NARROW => (1, Some(8), 2),
+            true => (2, Some(4), 1),
         };
         let row_matrices = tuning.rows_per_thread.map_or(Ok(suited), |got| match got {
             1 | 2 => Ok(got),
@@ -78,22 +81,16 @@ impl CooperativeAttentionTile {
         let few = |split: &u32| rows / (row_matrices * size) * split <= SUBGROUPS * row_matrices;
         let shared = [4, 2].into_iter().find(|split| !in_registers && few(split) && whole_matrices(split));
         let split = shared.unwrap_or(1);
-        let tile = Self { size, subgroup, depth, value_depth, rows, row_matrices, keys, split, in_registers };
+        // Narrower heads are faster with the registers of more workgroups at once.
+        let scores_ahead = in_registers && width > WIDE;
+        let tile =
+            Self { size, subgroup, depth, value_depth, rows, row_matrices, keys, split, in_registers, scores_ahead };
         Ok(tile.smaller().find(|tile| tile.bytes() <= target.workgroup_bytes && tile.threads() <= target.invocations))
     }
 
     /// Queries of a workgroup.
     pub fn rows(&self) -> u32 {
         self.rows
-    }
-
-    /// Rows of a sample from which on the tile's last workgroup, which is not full, does not count.
-    pub fn least_rows(&self) -> u64 {
-        if self.in_registers && self.row_matrices > 1 && self.depth.max(self.value_depth) > WIDE {
-            u64::from(8 * self.rows)
-        } else {
-            0
-        }
     }
 
     /// The tile, and those of fewer queries, which take less workgroup memory.
@@ -184,11 +181,15 @@ pub(super) fn emit(
     tile: &CooperativeAttentionTile,
     module: Module,
 ) -> Result<ParsedKernel, EmitError> {
-    let items = |width: u32| (tile.keys * width / 4).div_ceil(tile.threads());
+    let (threads, pitch) = (tile.threads(), CooperativeAttentionTile::pitch);
+    let staged = |name, (width, depth): (usize, u32), base| {
+        StagedRows { name, rows: tile.keys, width, depth, pitch: pitch(depth), base, threads, side_by_side: true }
+            .variable()
+    };
     let (columns, result_matrices) = tile.columns();
     let stage_groups = tile.size * (tile.keys / tile.split) / 4;
     let variables = vec![
-        ("query_items", (tile.rows * tile.chunk() / 4).div_ceil(tile.threads()).into()),
+        ("query_items", (tile.rows * tile.chunk() / 4).div_ceil(threads).into()),
         ("guarded", reads_pairs(kernel).into()),
         ("stage_groups", stage_groups.into()),
         ("stage_items", stage_groups.div_ceil(tile.subgroup).into()),
@@ -197,6 +198,7 @@ pub(super) fn emit(
         ("row_matrices", tile.row_matrices.into()),
         ("split", tile.split.into()),
         ("in_registers", tile.in_registers.into()),
+        ("scores_ahead", tile.scores_ahead.into()),
         ("subgroups", tile.subgroups().into()),
         ("buffer_length", tile.buffer_length().into()),
         ("keys", tile.keys.into()),
@@ -206,17 +208,15 @@ pub(super) fn emit(
         ("depth", tile.depth.into()),
         ("value_depth", tile.value_depth.into()),
         ("chunk", tile.chunk().into()),
-        ("query_pitch", CooperativeAttentionTile::pitch(tile.chunk()).into()),
-        ("key_pitch", CooperativeAttentionTile::pitch(tile.depth).into()),
-        ("value_pitch", CooperativeAttentionTile::pitch(tile.value_depth).into()),
-        ("weight_pitch", CooperativeAttentionTile::pitch(tile.keys).into()),
+        ("query_pitch", pitch(tile.chunk()).into()),
+        ("weight_pitch", pitch(tile.keys).into()),
         ("tile_length", tile.tile_length().into()),
         ("stage_pitch", tile.stage_pitch().into()),
         ("stage_length", tile.stage_length().into()),
-        ("key_items", items(tile.depth).into()),
-        ("value_items", items(tile.value_depth).into()),
+        ("key_tile", staged("key", (kernel.qk_width, tile.depth), 0)),
+        ("value_tile", staged("value", (kernel.v_width, tile.value_depth), tile.keys * pitch(tile.depth))),
     ];
-    let (threads, rows) = (tile.threads(), tile.rows);
+    let rows = tile.rows;
     let score = if tile.in_registers { Score::Element } else { Score::Four };
     fill(kernel, module, Variant { template: &TEMPLATE, threads, element: Element::Half, score, rows, variables })
 }

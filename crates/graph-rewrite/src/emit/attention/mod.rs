@@ -51,7 +51,6 @@ impl Scheduled for Attention<'_> {
         }
         let Ok(cooperative) = cooperative_tile(self, target, &tuning) else { return tuning };
         let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
-        let least_rows = cooperative.as_ref().map_or(0, cooperative::CooperativeAttentionTile::least_rows);
         let choices = match (cooperative, plain::AttentionTile::new(self, target, &tuning)) {
             (Some(tile), _) => {
                 let of = |rows: u32, keys: u32| {
@@ -73,8 +72,7 @@ impl Scheduled for Attention<'_> {
             let tiles = (rows / u64::from(*tile)).saturating_add(samples);
             tiles.saturating_mul(self.heads as u64) >= FEW_WORKGROUPS
         };
-        let skipped = usize::from(rows < samples.saturating_mul(least_rows) && choices.len() > 1);
-        choices.iter().skip(skipped).find(occupies).or(choices.last()).map_or(tuning, |(_, choice)| *choice)
+        choices.iter().find(occupies).or(choices.last()).map_or(tuning, |(_, choice)| *choice)
     }
 
     fn is_cooperative(&self, target: &Target, tuning: &Tuning) -> bool {

@@ -52,7 +52,8 @@ impl CooperativeMatmulTile {
         if !takes || !kernel.takes_halves() {
             return Ok(None);
         }
-        let (rows, columns) = (tuning.rows.unwrap_or(8 * size), tuning.columns.unwrap_or(8 * size));
+        let narrow = u32::try_from(n.next_power_of_two()).unwrap_or(u32::MAX).max(size);
+        let (rows, columns) = (tuning.rows.unwrap_or(8 * size), tuning.columns.unwrap_or((8 * size).min(narrow)));
         let part = |parameter, got: u32| match got / size {
             matrices @ (1 | 2 | 4 | 8) if got.is_multiple_of(size) => {
                 Ok(if matrices == 1 { (1, 1) } else { (2, matrices / 2) })

@@ -92,7 +92,10 @@ impl Scheduled for Product<'_> {
         let (Some(entries), Some(m), Some(n)) = (product(&self.batch), size(m), size(self.n)) else { return tuning };
         let Ok(cooperative) = MatrixTile::new(self, target, &tuning) else { return tuning };
         let sizes: Vec<_> = match cooperative.as_ref().map(MatrixTile::extents) {
-            Some((rows, columns)) => [1, 2, 4].map(|part| (rows / part, columns / part)).into(),
+            Some((rows, columns)) => {
+                let narrowest = columns.min(2 * target.matrix);
+                [1, 2, 4].map(|part| (rows / part, (columns / part).max(narrowest))).into()
+            }
             None => {
                 let largest = plain::MatmulTile::size(self, target);
                 let is_smaller = |size: &(u32, u32)| !target.software && size.0 < largest.0 && size.1 <= largest.1;
@@ -257,7 +260,8 @@ fn place(
             code.line(&format!("let rows = {rows};"));
             code.line(&format!("let row_tiles = {};", tiles(rows, tile_m)));
             code.line("let entry = row_tile / row_tiles;");
-            code.line(&format!("let m0 = (row_tile - entry * row_tiles) * {tile_m};"));
+            // What ends beyond the rows takes longest, and so begins first.
+            code.line(&format!("let m0 = (row_tiles - 1 - (row_tile - entry * row_tiles)) * {tile_m};"));
             split_row(module, &mut code, &kernel.batch, "entry", "");
             let batch = GridFactor::Tiles(kernel.batch.clone(), 1);
             (vec![batch, GridFactor::Tiles(vec![m.clone()], tile_m), columns], vec![])

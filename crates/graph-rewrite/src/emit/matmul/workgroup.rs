@@ -18,7 +18,7 @@ static TEMPLATE: Template = template!("matmul_workgroup.wgsl");
 const LONG: usize = 1024;
 
 /// The least columns, and the least steps of `k`.
-const LEAST: usize = 64;
+const LEAST: [usize; 2] = [64, 32];
 
 /// How a product is divided among workgroups.
 pub(super) struct WorkgroupMatmulTile {
@@ -42,7 +42,9 @@ impl WorkgroupMatmulTile {
         let left = operand(kernel, kernel.a, (kernel.row(), kernel.depth)).filter(|left| !left.transposed)?;
         let right = operand(kernel, kernel.b, (kernel.depth, kernel.column()))?;
         let results = results(kernel, n)?;
-        let is_long = k >= LONG && k.is_multiple_of(64) && target.workgroup_matrices >= 256;
+        // Residuals take the registers of larger tiles.
+        let is_long = k >= LONG && k.is_multiple_of(64) && results.iter().all(|part| part.given.is_empty());
+        let is_long = is_long && target.workgroup_matrices >= 256;
         let rows = tuning.rows.unwrap_or(128);
         let columns = tuning.columns.unwrap_or(if is_long && n.is_multiple_of(256) { 256 } else { 128 });
         let depth = tuning.depth.unwrap_or(if is_long && columns >= 256 { 64 } else { 32 });
@@ -50,7 +52,7 @@ impl WorkgroupMatmulTile {
         // Smaller tiles are faster divided among subgroups.
         let is_large = [rows, columns, threads].into_iter().all(|extent| [128, 256].contains(&extent));
         let is_deep = [16, 32, 64].contains(&depth);
-        let fits = is_large && is_deep && n >= LEAST && k >= LEAST && threads <= target.workgroup_matrices;
+        let fits = is_large && is_deep && n >= LEAST[0] && k >= LEAST[1] && threads <= target.workgroup_matrices;
         // A tile has columns of the same tensors.
         let ends_tile = |column: usize| column == n || column.is_multiple_of(columns.max(1) as usize);
         let fits = fits && results.iter().all(|part| ends_tile(part.start) && ends_tile(part.end));
@@ -100,6 +102,7 @@ pub(super) fn emit(
         ("tile_n", tile_n.into()),
         ("tile_k", tile_k.into()),
         ("n", n.into()),
+        ("n_width", width.into()),
         ("k", k.into()),
         ("left", tensor(tile.left)),
         ("right", tensor(tile.right)),

@@ -3,6 +3,7 @@ use crate::emit::coords::Coords;
 use crate::emit::expr::Code;
 use crate::emit::hook::{Element, float, function};
 use crate::emit::module::Module;
+use crate::emit::staged_rows::StagedRows;
 use crate::emit::template::{Template, template};
 use crate::emit::value::Emitted;
 use crate::emit::{EmitError, Extension, ParsedKernel, Target, Tuning};
@@ -231,15 +232,17 @@ impl Emitter<'_> {
         let number = |root, axis, width| place(&tile.others, dag, &Other { root, axis, width }).unwrap_or(0);
         let pitch = |width: usize| CooperativePairsTile::pitch(tile.whole(width));
         let others = tile.others.iter().enumerate().map(|(number, other)| {
-            let depth = tile.whole(other.width);
-            Variable::from_pairs([
-                ("number", Variable::from(number)),
-                ("width", other.width.into()),
-                ("depth", depth.into()),
-                ("pitch", pitch(other.width).into()),
-                ("base", tile.base(number).into()),
-                ("items", (tile.keys * depth / 4).div_ceil(tile.threads()).into()),
-            ])
+            let staged = StagedRows {
+                name: &format!("other{number}"),
+                rows: tile.keys,
+                width: other.width,
+                depth: tile.whole(other.width),
+                pitch: pitch(other.width),
+                base: tile.base(number),
+                threads: tile.threads(),
+                side_by_side: false,
+            };
+            staged.variable()
         });
         let dots = self.kernel.dots.iter().zip(&tile.depths).map(|(dot, &depth)| {
             let chunk = tile.chunk(depth);

@@ -5,7 +5,7 @@ use crate::lower::Refusal;
 use crate::schedule::Schedule;
 use rewire_graph::op::{Call, MatMul, Reduce, SegmentReduce};
 use rewire_graph::pointwise::UnaryOp;
-use rewire_graph::{Dim, Layout, NodeId, Value};
+use rewire_graph::{DType, Dim, Layout, NodeId, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl Partition<'_> {
@@ -291,8 +291,9 @@ impl Partition<'_> {
         }
     }
 
-    /// Norms that only one product reads move into its prologue, where a machine takes no longer then.
-    pub(super) fn absorb_norms(&mut self, machine: &Machine) {
+    /// Norms that only one product reads move into its prologue, where a machine takes no longer then. Products of halves, as these are
+    /// `stored`, take none: the tiles of matrix hardware would wait for statistics.
+    pub(super) fn absorb_norms(&mut self, machine: &Machine, stored: impl Fn(DType) -> DType) {
         let sizes = Sizes::assumed(self.graph);
         for norm in 0..self.groups.len() {
             let reducing = |id: &NodeId| self.graph.op::<Reduce>(*id).is_some();
@@ -308,7 +309,9 @@ impl Partition<'_> {
                 .collect();
             let (Some(&Some(product)), 1) = (readers.first(), readers.len()) else { continue };
             let nodes: BTreeSet<NodeId> = self.groups[norm].union(&self.groups[product]).copied().collect();
-            if results.iter().any(|&id| self.is_output(id)) || !self.accepts(&nodes) {
+            let is_bound =
+                results.iter().any(|&id| self.is_output(id)) || self.takes_halves(product, &stored) == Some(true);
+            if is_bound || !self.accepts(&nodes) {
                 continue;
             }
             let [joined, alone, reading] =

@@ -29,7 +29,7 @@ impl Partition<'_> {
     }
 
     /// Whether the factors of a group's products may be halves; `None` for groups without products.
-    fn takes_halves(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> Option<bool> {
+    pub(super) fn takes_halves(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> Option<bool> {
         let nodes = &self.groups[group];
         if !nodes.iter().any(|&id| self.op(id).is_some_and(|op| op.accumulated().is_some())) {
             return None;

@@ -40,7 +40,7 @@ impl Pass for Fuse {
             partition.grow_epilogue(group);
         }
         partition.place_free(context.machine());
-        partition.absorb_norms(context.machine());
+        partition.absorb_norms(context.machine(), |dtype| context.stored(dtype));
         partition.keep_halves(|dtype| context.stored(dtype));
         partition.free_bindings();
         partition.join_maps();
