@@ -1,5 +1,5 @@
-//! Products of halves on matrix hardware, at sizes that its largest tiles divide and others: a device against the CPU, whose sums are
-//! in single precision.
+//! Products and attention of halves on matrix hardware, at sizes that its largest tiles divide and others: a device against the CPU,
+//! whose sums are in single precision.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
 use rewire_runtime::Kernel;
@@ -66,5 +66,43 @@ fn products_of_halves_are_those_of_single_precision() {
         let tolerance = Tolerance { relative: 1e-3, floor: 1.0 };
         let found = differences(&found, &expected, tolerance);
         assert!(found.is_empty(), "{extents:?}, transposed {transposed}: {found:?}");
+    }
+}
+
+/// Rows of samples, and widths of heads: queries with keys, and values. Software adapters compile the widest for minutes.
+const LENGTHS: [i64; 4] = [141, 0, 1, 37];
+const WIDTHS: [[usize; 2]; 3] = [[16, 32], [64, 40], [128, 100]];
+const HEADS: usize = 2;
+
+/// Causal attention of a window, whose weights are between 0 and a little below 1.
+fn attention([qk, v]: [usize; 2]) -> Graph {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", LENGTHS.len());
+    let input = |name, width: usize| scope.input(name, DType::F16, &[rows.total.clone(), HEADS.into(), width.into()]);
+    let (query, key) = (rows.row_index(&rows, HEADS), rows.key_index(&rows, HEADS));
+    let counts = key.le(&query).and(&(&query - &key).lt(&scope.scalar(DType::I32, 100.0)));
+    let scores = input("q", qk).scores(&input("k", qk), &rows, &rows) * 0.05;
+    let weights = counts.select(&scores.sigmoid(), &scope.scalar(DType::F32, 0.0)) * 0.1;
+    let result = weights.weighted_sum(&input("v", v), &rows, &rows);
+    scope.finish(&[("y", result.cast(DType::F16))]).unwrap()
+}
+
+#[test]
+fn attention_of_halves_is_that_of_single_precision() {
+    let Some(gpu) = gpu().filter(|gpu| gpu.target().matrix != 0) else { return };
+    let widths = if gpu.target().software { &WIDTHS[..2] } else { &WIDTHS[..] };
+    let rows = LENGTHS.iter().sum::<i64>() as usize;
+    for &[qk, v] in widths {
+        let mut noise = Noise::new(qk as u64, "attention");
+        let mut inputs = Tensors::new();
+        for (name, width) in [("q", qk), ("k", qk), ("v", v)] {
+            inputs.insert(name.into(), noise.floats(DType::F16, &[rows, HEADS, width], 1.0));
+        }
+        inputs.insert("lengths".into(), HostTensor::lengths(&LENGTHS));
+        let graph = attention([qk, v]);
+        let [expected, found] = [Kernel::Cpu, Kernel::Wgpu]
+            .map(|kernel| run(&mut session(&graph, &Tensors::new(), kernel).unwrap().unwrap(), &inputs).unwrap());
+        let found = differences(&found, &expected, Tolerance { relative: 1e-3, floor: 1.0 });
+        assert!(found.is_empty(), "{qk}, {v}: {found:?}");
     }
 }
