@@ -58,6 +58,7 @@ pub mod op;
 mod origins;
 pub mod pointwise;
 pub mod shape;
+mod sorting;
 mod storage;
 mod tensor;
 mod trace;
@@ -72,6 +73,7 @@ pub use graph::{Copies, Graph, Ids, Node, NodeId, Remarks, SizeDef, SizeSource, 
 pub use interpret::{Array, InterpretError, interpret};
 pub use names::{nearest_names, similar_name};
 pub use number::Number;
+pub use sorting::Arrange;
 pub use storage::Format;
 pub use tensor::{Element, HostTensor, SharedBytes, TensorSizeError};
 pub use trace::{Axis, Mode, Operand, Ragged, Scope, Shape, Tensor};

@@ -5,7 +5,7 @@
 //! digits.
 
 use super::form::{Atom, Atoms, Form, Meaning};
-use rewire_graph::Dim;
+use rewire_graph::{Arrange, Dim};
 use std::collections::{BTreeMap, HashMap};
 
 /// Indices of a dimension: the first and the one behind the last.
@@ -134,7 +134,7 @@ impl Digits {
             let extent = &self.all.get(*digit)?.extent;
             digits.extend((*extent != 1.into()).then_some((*multiple, extent)));
         }
-        digits.sort();
+        digits.arrange();
         let mut count = Dim::from(1);
         for (multiple, extent) in digits {
             if count.as_const().is_none_or(|count| count as i128 != multiple) {

@@ -8,7 +8,7 @@ pub mod semantic_ids;
 use crate::modules::ConfigError;
 use rewire_graph::Coded;
 use rewire_graph::op::Parameter;
-use rewire_graph::{DType, Graph, GraphError, TensorSizeError};
+use rewire_graph::{Arrange, DType, Graph, GraphError, TensorSizeError};
 use serde::de::DeserializeOwned;
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -81,6 +81,6 @@ pub fn parameters(graph: &Graph) -> Vec<ParameterSpec> {
             Some(ParameterSpec { name: parameter.name.clone(), dtype: parameter.ty.dtype, shape })
         })
         .collect();
-    specs.sort_by(|a, b| a.name.cmp(&b.name));
+    specs.arrange_by(|a, b| a.name.cmp(&b.name));
     specs
 }
