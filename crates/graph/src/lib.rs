@@ -75,7 +75,7 @@ pub use interpret::{Array, InterpretError, interpret};
 pub use keys::keys_to;
 pub use names::{nearest_names, similar_name};
 pub use number::Number;
-pub use sorting::Arrange;
+pub use sorting::{Arrange, Ordered};
 pub use storage::Format;
 pub use tensor::{Element, HostTensor, SharedBytes, TensorSizeError};
 pub use trace::{Axis, Mode, Operand, Ragged, Scope, Shape, Tensor};

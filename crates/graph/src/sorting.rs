@@ -1,7 +1,8 @@
 //! Stable sorting in little code, for lists that are short or sorted once where a model is loaded. The standard library's has 4 KB for each
-//! type and order of it, which apps carry.
+//! type and order of it, which apps carry, and so has what collects into its ordered maps and sets.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Sorting of a list, stable, with the order as a call.
 pub trait Arrange<T> {
@@ -35,10 +36,35 @@ impl<T> Arrange<T> for [T] {
     }
 }
 
+/// Ordered maps and sets of few entries, which are inserted one by one.
+pub trait Ordered: Iterator + Sized {
+    /// A map; of entries with the same key the last is in it.
+    fn ordered_map<K: Ord, V>(self) -> BTreeMap<K, V>
+    where
+        Self: Iterator<Item = (K, V)>,
+    {
+        let mut map = BTreeMap::new();
+        map.extend(self);
+        map
+    }
+
+    /// A set.
+    fn ordered_set(self) -> BTreeSet<Self::Item>
+    where
+        Self::Item: Ord,
+    {
+        let mut set = BTreeSet::new();
+        set.extend(self);
+        set
+    }
+}
+
+impl<I: Iterator> Ordered for I {}
+
 /// Where each of `count` elements goes.
 fn places(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
-    order.sort_by(|&a, &b| compare(a, b));
+    order.sort_unstable_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
     let mut places = vec![0; count];
     for (place, element) in order.into_iter().enumerate() {
         places[element] = place;
@@ -60,6 +86,13 @@ fn bring(mut places: Vec<usize>, swap: &mut dyn FnMut(usize, usize)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn maps_and_sets_are_those_that_the_standard_library_collects() {
+        let entries = || (0..500_usize).map(|n| (n * 7919 % 97, n));
+        assert_eq!(entries().ordered_map(), entries().collect());
+        assert_eq!(entries().map(|(key, _)| key).ordered_set(), (0..97).collect());
+    }
 
     #[test]
     fn lists_are_sorted_as_the_standard_library_does() {

@@ -5,7 +5,7 @@
 //! digits.
 
 use super::form::{Atom, Atoms, Form, Meaning};
-use rewire_graph::{Arrange, Dim};
+use rewire_graph::{Arrange, Dim, Ordered};
 use std::collections::{BTreeMap, HashMap};
 
 /// Indices of a dimension: the first and the one behind the last.
@@ -89,7 +89,7 @@ impl Digits {
             });
             if most.is_some_and(|most| most < divisor) {
                 let whole = dividend.digits.iter().filter(|(_, multiple)| *multiple % divisor == 0);
-                let digits = whole.map(|(digit, multiple)| (*digit, multiple / divisor)).collect();
+                let digits = whole.map(|(digit, multiple)| (*digit, multiple / divisor)).ordered_map();
                 return Some(Number { digits, rest: Form::constant(constant.div_euclid(divisor)) });
             }
             let &(digit, multiple) = below.iter().max_by_key(|(_, multiple)| *multiple)?;
