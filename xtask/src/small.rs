@@ -1,7 +1,7 @@
 //! Libraries that apps carry, small.
 
 use crate::shell::{cargo, run};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What a library has.
@@ -16,8 +16,8 @@ pub(crate) struct Carried<'a> {
 impl Carried<'_> {
     /// Builds one kind of a library: crates are optimised as one only where one kind is built at a time.
     pub(crate) fn build(self, package: &str, kind: &str) -> Result<(), String> {
-        // What tells how to unwind is shorter where all functions have frame pointers.
-        let flags = ["--config", "build.rustflags=['-Cforce-frame-pointers=yes']"];
+        let flags = format!("build.rustflags={:?}", flags());
+        let flags = ["--config", &flags];
         let library = ["rustc", "--profile", "small", "-p", package, "--lib", "--crate-type", kind];
         let features: &[_] = match self.packages {
             true => &["--no-default-features", "--features", "gpu,quiet"],
@@ -43,6 +43,16 @@ impl Carried<'_> {
             _ => &[],
         }
     }
+}
+
+/// What tells how to unwind is shorter where all functions have frame pointers; and panics name the sources of dependencies without the folder that
+/// has them on the machine that builds.
+fn flags() -> Vec<String> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let registries = home.and_then(|home| std::fs::read_dir(home.join("registry/src")).ok());
+    let folders = registries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path().to_str()?.to_owned()));
+    let shortened = folders.map(|folder| format!("--remap-path-prefix={folder}="));
+    ["-Cforce-frame-pointers=yes".to_owned()].into_iter().chain(shortened).collect()
 }
 
 /// True where Rust brings its linker, and takes it.
