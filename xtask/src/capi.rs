@@ -1,12 +1,13 @@
 //! The library for C in a folder of its own.
 
-use crate::shell::{root, run as run_command, small};
+use crate::shell::root;
+use crate::small::Carried;
 use std::path::Path;
 
-/// Builds it and lays header, libraries and the file for `pkg-config` into a folder.
-pub(crate) fn run(prefix: &Path) -> Result<(), String> {
+/// Builds it, with all that it has or for packages alone, and lays header, libraries and the file for `pkg-config` into a folder.
+pub(crate) fn run(prefix: &Path, packages: bool) -> Result<(), String> {
     for kind in ["cdylib", "staticlib"] {
-        run_command(small("rewire-capi", kind, &[]))?;
+        Carried { packages, ..Carried::default() }.build("rewire-capi", kind)?;
     }
     let description = read("crates/capi/rewire.pc.in")?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     let (libraries, target) = (prefix.join("lib"), root().join("target/small"));

@@ -12,10 +12,12 @@ mod rooms;
 mod sanitize;
 mod setup;
 mod shell;
+mod small;
 mod test;
 mod vulkan;
 mod web;
 
+use small::Carried;
 use std::process::ExitCode;
 
 const HELP: &str = "\
@@ -38,15 +40,16 @@ Usage: cargo xtask COMMAND
   emulate [neon|wasm]
           the tests of the CPU's kernels on processors that this one plays: an ARM by QEMU, WebAssembly by Node.js;
           says what it needs and installs nothing
-  capi FOLDER
-          builds the library for C and lays it into a folder, with its header and a file for pkg-config
-  mobile FOLDER [TARGET]
+  capi [--packages] FOLDER
+          builds the library for C and lays it into a folder, with its header and a file for pkg-config; `--packages` leaves out what
+          loads folders and writes kernels
+  mobile [--packages] FOLDER [TARGET]
           builds the library for Kotlin and Swift, for this machine or for a target of Rust's, and lays it into a folder, with the
           sources that call it
   web [build | --port N]
           builds the page of web/ with its library into target/page, and serves it at port 8080 or N
-  reach [browser|python|clusters|datafusion|kotlin|swift|swiftc|phones ...]
-          the model where it is used: in headless Chromium, from Python, by Spark and Ray, in SQL, from Kotlin on the JVM, from Swift
+  reach [browser|c|python|clusters|datafusion|kotlin|swift|swiftc|phones ...]
+          the model where it is used: in headless Chromium, from C with the small libraries, from Python, by Spark and Ray, in SQL, from Kotlin on the JVM, from Swift
           (its sources as they are written, and with a compiler as a program), and checks for Android and iOS; says what is left
           out where a toolchain is missing; packages of Python and Kotlin's compiler come from registries
   reference
@@ -63,9 +66,14 @@ fn main() -> ExitCode {
         ["lint", "all"] => setup::run().and_then(|()| test::lint()).and_then(|()| rooms::lint_more()),
         ["fuzz", rest @ ..] => fuzz::Options::parse(rest).and_then(|options| fuzz::run(&options)),
         ["sanitize", rest @ ..] => sanitize::Sanitizer::parse(rest).and_then(sanitize::run),
-        ["capi", prefix] => capi::run(prefix.as_ref()),
-        ["mobile", folder] => mobile::run(folder.as_ref(), None),
-        ["mobile", folder, target] => mobile::run(folder.as_ref(), Some(target)),
+        ["capi", "--packages", folder] => capi::run(folder.as_ref(), true),
+        ["capi", folder] => capi::run(folder.as_ref(), false),
+        ["mobile", "--packages", folder, target @ ..] if target.len() < 2 => {
+            mobile::run(folder.as_ref(), Carried { target: target.first().copied(), packages: true })
+        }
+        ["mobile", folder, target @ ..] if target.len() < 2 => {
+            mobile::run(folder.as_ref(), Carried { target: target.first().copied(), packages: false })
+        }
         ["emulate", rest @ ..] => emulate::Processor::parse(rest).and_then(emulate::run),
         ["web", rest @ ..] => web::Options::parse(rest).and_then(|options| web::run(&options)),
         ["reach", rest @ ..] => reach::Options::parse(rest).and_then(|options| reach::run(&options)),

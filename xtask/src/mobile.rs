@@ -1,26 +1,25 @@
 //! The library for Kotlin and Swift in a folder of its own.
 
-use crate::shell::{cargo, root, run as run_command, small};
+use crate::shell::{cargo, root, run as run_command};
+use crate::small::Carried;
 use std::io;
 use std::path::Path;
 
 /// Builds it, for this machine or for another target, and lays libraries and the sources that call them into a folder.
-pub(crate) fn run(folder: &Path, target: Option<&str>) -> Result<(), String> {
-    let kinds: &[&str] = match target {
+pub(crate) fn run(folder: &Path, carried: Carried<'_>) -> Result<(), String> {
+    let kinds: &[&str] = match carried.target {
         // An app for iOS is linked as one.
         Some(target) if target.contains("-apple-ios") => &["staticlib"],
         _ => &["staticlib", "cdylib"],
     };
     let mut built = root().join("target");
     let mut libraries = folder.join("lib");
-    let mut of_target = vec![];
-    if let Some(target) = target {
+    if let Some(target) = carried.target {
         built.push(target);
         libraries.push(target);
-        of_target.extend(["--target", target]);
     }
     for kind in kinds {
-        run_command(small("rewire-mobile", kind, &of_target))?;
+        carried.build("rewire-mobile", kind)?;
     }
     built.push("small");
     place(&built, &libraries).map_err(|error| format!("cannot write to {}: {error}", libraries.display()))?;

@@ -17,9 +17,11 @@ pub(crate) fn lint() -> Result<(), String> {
     FEATURES.into_iter().try_for_each(lint_with)
 }
 
-/// Lints of the libraries with more sets of features, and of the program without its own.
+/// Lints of the libraries with more sets of features, of those for apps with packages alone, and of the program without its own.
 pub(crate) fn lint_more() -> Result<(), String> {
     MORE_FEATURES.into_iter().try_for_each(lint_with)?;
+    let of_apps = ["-p", "rewire-capi", "-p", "rewire-mobile", "--no-default-features", "--features", "gpu,quiet"];
+    run_command(cargo(&[&["clippy"], &of_apps[..], &["--", "-D", "warnings"]].concat()))?;
     run_command(cargo(&["clippy", "-p", "rewire-cli", "--no-default-features", "--", "-D", "warnings"]))
 }
 

@@ -14,14 +14,6 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Builds one kind of a library that apps carry, small: crates are optimised as one only where one kind is built at a time.
-pub(crate) fn small(package: &str, kind: &str, more: &[&str]) -> Command {
-    // What tells how to unwind is shorter where all functions have frame pointers.
-    let flags = ["--config", "build.rustflags=['-Cforce-frame-pointers=yes']"];
-    let library = ["rustc", "--profile", "small", "-p", package, "--lib", "--crate-type", kind];
-    cargo(&[&library, &flags[..], more].concat())
-}
-
 /// Shows a command and runs it to a good end.
 pub(crate) fn run(mut command: Command) -> Result<(), String> {
     let line = line(&command);

@@ -199,7 +199,8 @@ enum rewire_status rewire_options_pipelines(struct rewire_options *options,
 // `options` are null, or a handle that is not used any more.
 void rewire_options_free(struct rewire_options *options);
 
-// Loads a model: a package, or a folder with `config.json` and `model.safetensors`. `options` may be null.
+// Loads a model: a package, or, where the library was not built for packages alone, a folder with `config.json` and `model.safetensors`.
+// `options` may be null.
 //
 // # Safety
 // `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.

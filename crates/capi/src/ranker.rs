@@ -28,7 +28,8 @@ unsafe fn given(options: *const Options) -> RankOptions {
     unsafe { options.as_ref() }.map(|options| options.options.clone()).unwrap_or_default()
 }
 
-/// Loads a model: a package, or a folder with `config.json` and `model.safetensors`. `options` may be null.
+/// Loads a model: a package, or, where the library was not built for packages alone, a folder with `config.json` and `model.safetensors`.
+/// `options` may be null.
 ///
 /// # Safety
 /// `path` is text that ends with a zero, `options` are null or a handle, `out` is a place for the handle.
@@ -41,7 +42,8 @@ pub unsafe extern "C" fn rewire_ranker_load(
     call(|| {
         // SAFETY: the caller's promise.
         let (path, options) = unsafe { (Path::new(text(path, "path")?), given(options)) };
-        let ranker = rank::Ranker::load(path, &options).map_err(|error| Failure::of(Status::Model)(&error))?;
+        let load = if cfg!(feature = "folders") { rank::Ranker::load } else { rank::Ranker::load_package };
+        let ranker = load(path, &options).map_err(|error| Failure::of(Status::Model)(&error))?;
         // SAFETY: the caller's promise.
         unsafe { give(Ranker::new(ranker), out) }
     })

@@ -4,7 +4,7 @@
 //! is optimized, lowered, stored and placed separately: the tables on the hosts that hold them, the rest on a GPU.
 
 use rewire_graph::op::{Gather, Input, Parameter, Role};
-use rewire_graph::{Copies, Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value, reached};
+use rewire_graph::{Arrange, Copies, Graph, GraphError, Layout, Node, NodeId, SizeSource, Symbol, Value, reached};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -154,7 +154,7 @@ pub fn join(parts: &Parts) -> Result<Graph, JoinError> {
     computed.extend(joined.outputs(second, |_| true));
     // Outputs that the whole graph did not have come last.
     let place = |name: &String| outputs.iter().position(|known| known == name).unwrap_or(outputs.len());
-    computed.sort_by_key(|(name, _)| place(name));
+    computed.arrange_by_key(|(name, _)| place(name));
     computed.iter().try_for_each(|(name, value)| joined.graph.add_output(name, *value))?;
     joined.graph.verify()?;
     Ok(joined.graph)

@@ -138,7 +138,10 @@ impl Dim {
     /// The dim divided by a constant, where every part divides evenly.
     pub fn divide(&self, divisor: i64) -> Option<Self> {
         let even = |n: i64| if n.checked_rem(divisor)? == 0 { n.checked_div(divisor) } else { None };
-        let terms = self.terms.iter().map(|(&s, &n)| Some((s, even(n)?))).collect::<Option<_>>()?;
+        let mut terms = self.terms.clone();
+        for factor in terms.values_mut() {
+            *factor = even(*factor)?;
+        }
         Some(Self { constant: even(self.constant)?, terms, origins: self.origins.clone() })
     }
 }

@@ -1,3 +1,4 @@
+use crate::Ordered;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -31,7 +32,7 @@ impl Origins {
             (Some(own), Some(others)) if own.keys().eq(others.keys()) => Self(Some(own)),
             (Some(own), Some(others)) => {
                 let both = others.iter().chain(own.iter()).map(|(&scope, size)| (scope, size.clone()));
-                Self(Some(Arc::new(both.collect())))
+                Self(Some(Arc::new(both.ordered_map())))
             }
             (own, others) => Self(own.or(others)),
         }

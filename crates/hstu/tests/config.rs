@@ -156,7 +156,7 @@ fn a_feature_is_named_once() {
     let twice = text.replacen("\"genre\":{", "\"genre\":{\"num_embeddings\":9,\"embedding_dim\":2},\"genre\":{", 1);
     assert_ne!(text, twice);
     let error = Config::from_json(&twice).unwrap_err().to_string();
-    assert!(error.starts_with("configuration: `features`: `genre` is there twice"), "{error}");
+    assert!(error.starts_with("configuration: `features.genre`: `genre` is there twice"), "{error}");
     let tables = json!({ "num_embeddings": 3, "embedding_dim": 16 });
     let error = outcome(&[("/features/user", tables), ("/feature_groups/contextual", json!(["country", "user"]))]);
     assert!(error.unwrap_err().contains("`feature_groups.contextual`"));

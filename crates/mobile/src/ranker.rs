@@ -21,11 +21,12 @@ pub struct Schema {
 
 #[uniffi::export]
 impl Ranker {
-    /// Loads a model: a package, or a folder with `config.json` and `model.safetensors`. Without options it runs on a hardware GPU where
-    /// there is one, and on the CPU otherwise. It blocks.
+    /// Loads a model: a package, or, where the library was not built for packages alone, a folder with `config.json` and
+    /// `model.safetensors`. Without options it runs on a hardware GPU where there is one, and on the CPU otherwise. It blocks.
     #[uniffi::constructor(default(options = None))]
     pub fn load(path: String, options: Option<Options>) -> Result<Self, RewireError> {
-        let ranker = rank::Ranker::load(Path::new(&path), &given(options));
+        let load = if cfg!(feature = "folders") { rank::Ranker::load } else { rank::Ranker::load_package };
+        let ranker = load(Path::new(&path), &given(options));
         ranker.map(Self).map_err(RewireError::of_model)
     }
 

@@ -1,6 +1,6 @@
 //! Named tensors of safetensors files.
 
-use rewire_graph::{Coded, DType, HostTensor, SharedBytes};
+use rewire_graph::{Coded, DType, HostTensor, Ordered, SharedBytes};
 use rewire_runtime::Parameters;
 #[cfg(feature = "files")]
 use rewire_runtime::map_file;
@@ -190,8 +190,7 @@ impl<'a> Weights<'a> {
     fn of(data: Data<'a>, rows: impl FnOnce(&BTreeMap<String, String>) -> DType) -> Result<Self, WeightsError> {
         let bytes = data.bytes();
         let (header, index) = SafeTensors::read_metadata(bytes).map_err(|error| format_error(&error, bytes.len()))?;
-        let mut metadata: BTreeMap<String, String> =
-            index.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+        let mut metadata = index.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).ordered_map();
         let others = rows(&metadata);
         let told: BTreeMap<String, String> = told_of(&mut metadata, ROWS, bytes.len())?;
         let by_column: BTreeSet<String> = told_of(&mut metadata, COLUMNS, bytes.len())?;

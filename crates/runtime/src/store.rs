@@ -1,6 +1,6 @@
 //! Files that programs keep for later ones, and share.
 
-use rewire_graph::SharedBytes;
+use rewire_graph::{Arrange, SharedBytes};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Error, ErrorKind, Result, Write};
@@ -113,7 +113,7 @@ pub fn replace_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()
 /// Removes files of a folder whose names begin with `prefix`, the oldest first, until `most` are left.
 pub(crate) fn prune(folder: &Path, prefix: &str, most: usize) -> Result<()> {
     let mut files = files(folder, |name| name.starts_with(prefix))?;
-    files.sort();
+    files.arrange();
     let excess = files.len().saturating_sub(most);
     files.iter().take(excess).try_for_each(|(_, path)| remove(path))
 }

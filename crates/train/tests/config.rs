@@ -91,11 +91,11 @@ fn errors_name_the_key_what_it_takes_and_what_came() {
         (vec![(dense, Value::Null)], vec!["`dense_optimizer`", "expected an optimizer"]),
         (
             vec![("/dense_optimizer/sgd_optimizer", json!({ "lr": 1 }))],
-            vec!["`dense_optimizer`", "one optimizer", "`sgd_optimizer`"],
+            vec!["`dense_optimizer.sgd_optimizer`", "one optimizer", "`sgd_optimizer`"],
         ),
         (
             vec![("/dense_optimizer/manual_step_learning_rate", json!({}))],
-            vec!["`dense_optimizer`", "one learning rate", "`manual_step_learning_rate`"],
+            vec!["`dense_optimizer.manual_step_learning_rate`", "one learning rate", "`manual_step_learning_rate`"],
         ),
         (
             vec![(dense, Value::Null), ("/dense_optimizer/lamb_optimizer", json!({ "lr": 1 }))],

@@ -1,6 +1,7 @@
 //! Tests of the model elsewhere, with what runs it there: a part a place.
 
 mod browser;
+mod c;
 mod datafusion;
 mod mobile;
 mod python;
@@ -13,8 +14,9 @@ struct Part {
     test: fn() -> Result<(), String>,
 }
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     Part { name: "browser", missing: browser::missing, test: browser::test },
+    Part { name: "c", missing: c::missing, test: c::test },
     Part { name: "python", missing: python::missing, test: python::test },
     Part { name: "clusters", missing: python::missing_of_clusters, test: python::test_clusters },
     Part { name: "datafusion", missing: || None, test: datafusion::test },

@@ -64,20 +64,26 @@ use rewire_graph::Symbol;
 use rewire_graph_rewrite::lower::Refusal;
 use rewire_graph_rewrite::plan::{Computation, Nest};
 use rewire_graph_rewrite::schedule::Schedule;
-use std::fmt::Debug;
+use std::fmt;
 use std::sync::Arc;
 
 /// A kernel compiled for the CPU; serves every batch size.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Compiled {
     computation: Computation,
     compiled: Arc<dyn Scheduled>,
 }
 
 /// A kernel as its schedule runs it.
-trait Scheduled: Debug + Send + Sync {
+trait Scheduled: Send + Sync {
     /// Runs it on as many threads as the current rayon pool has.
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError>;
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiled").field("computation", &self.computation).finish_non_exhaustive()
+    }
 }
 
 fn scheduled(nest: &Nest) -> Result<Arc<dyn Scheduled>, CpuError> {

@@ -13,8 +13,8 @@ use super::scratch::room;
 use super::store::{Stores, Target, Writer};
 use super::totals::combined;
 use super::visible::{Block, KEYS, RowsAndKeys};
-use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
+use rewire_graph::{Arrange, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Dot, PairSum, Pairs};
 
@@ -338,7 +338,7 @@ fn product(dag: &mut Dag, mut factors: Vec<ExprId>) -> ExprId {
         }
         _ => true,
     });
-    factors.sort_by_key(|&factor| matches!(dag.expr(factor), Expr::Value(_)));
+    factors.arrange_by_key(|&factor| matches!(dag.expr(factor), Expr::Value(_)));
     if constant != 1.0 || factors.is_empty() {
         let constant = dag.float(constant);
         factors.insert(1.min(factors.len()), constant);
@@ -363,7 +363,7 @@ impl CompiledSum {
 fn results(kernel: &Pairs<'_>) -> Result<Vec<Results>, CpuError> {
     let outputs = &kernel.nest.outputs;
     let mut columns: Vec<Option<u8>> = outputs.iter().map(|output| kernel.column_of(output)).collect();
-    columns.sort_unstable();
+    columns.arrange();
     columns.dedup();
     let of_column = |column: Option<u8>| {
         let own = kernel.sums().filter(|sum| column.is_some() && sum.element.map(|e| e.column) == column);

@@ -13,7 +13,7 @@ use super::run::{constant, moves, run_along, scattered};
 use super::scratch::room;
 use super::storage::Elements;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
-use rewire_graph::{DType, Scalar};
+use rewire_graph::{Arrange, DType, Scalar};
 use rewire_graph_rewrite::plan::{Body, MemorySpace};
 use std::ops::Range;
 
@@ -106,7 +106,7 @@ pub(super) fn segments(dag: &Dag, roots: &[ExprId], column: u8, columns: Option<
         let start = constant(dag, &terms).and_then(|shift| usize::try_from(start - shift).ok());
         starts.extend(start.filter(|&start| start < columns));
     }
-    starts.sort_unstable();
+    starts.arrange();
     starts.dedup();
     let ends = starts.iter().skip(1).copied().chain([columns]).collect::<Vec<_>>();
     starts.into_iter().zip(ends).map(|(start, end)| start..end).collect()

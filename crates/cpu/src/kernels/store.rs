@@ -11,7 +11,7 @@ use super::run::{Run, constant, run};
 use super::storage::{SharedElements, Values};
 use super::stream::Stream;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use rewire_graph::{Dim, Scalar};
+use rewire_graph::{Arrange, Dim, Scalar};
 use rewire_graph_rewrite::plan::{Body, Output, Written};
 use std::ops::Range;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Stores {
     ) -> Result<Self, CpuError> {
         let mut groups: Vec<Group> = vec![];
         let mut parts: Vec<Option<(usize, usize)>> = outputs.iter().map(|output| output.columns).collect();
-        parts.sort_unstable();
+        parts.arrange();
         parts.dedup();
         for columns in parts {
             let mut dag = body.dag.clone();

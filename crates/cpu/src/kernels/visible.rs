@@ -67,7 +67,7 @@ impl RowsAndKeys {
         let pairs = rows.iter().filter(|&&rows| rows > 0).count() * heads;
         let parts = (TASKS * threads()).div_ceil(pairs.max(1));
         let mut samples: Vec<usize> = (0..rows.len()).collect();
-        samples.sort_by_key(|&sample| std::cmp::Reverse(keys[sample]));
+        samples.sort_unstable_by_key(|&sample| (std::cmp::Reverse(keys[sample]), sample));
         let mut tasks = vec![];
         for (sample, head) in samples.into_iter().flat_map(|s| (0..heads).map(move |head| (s, head))) {
             let (all, keys) = (rows[sample], keys[sample]);

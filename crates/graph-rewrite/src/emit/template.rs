@@ -4,7 +4,7 @@ use super::module::{Declarations, Module};
 use super::validate::validate;
 use super::{EmitError, EmittedKernel, Extension, GridFactor, Param, ParsedKernel, Target, TileList};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, UndefinedBehavior, Value};
+use minijinja::{Environment, UndefinedBehavior, Value, filters, functions, tests};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -49,9 +49,22 @@ pub(super) struct Template {
     pub environment: LazyLock<Result<Environment<'static>, String>>,
 }
 
+/// An environment with the functions, filters and tests that templates use, and no others, for programs that carry it.
+fn with_functions() -> Environment<'static> {
+    let mut environment = Environment::empty();
+    environment.add_function("range", functions::range);
+    environment.add_filter("indent", filters::indent);
+    environment.add_filter("length", filters::length);
+    environment.add_filter("max", filters::max);
+    environment.add_filter("min", filters::min);
+    environment.add_filter("upper", filters::upper);
+    environment.add_test("defined", tests::is_defined);
+    environment
+}
+
 /// A template with what it may include.
 pub(super) fn environment(name: &'static str, source: &'static str) -> Result<Environment<'static>, minijinja::Error> {
-    let mut environment = Environment::new();
+    let mut environment = with_functions();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
     environment.set_syntax(syntax?);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);

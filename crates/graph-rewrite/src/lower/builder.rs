@@ -3,7 +3,7 @@ use crate::plan::{Accumulation, Axis, Body, Extent, MemorySpace, Nest, Operand};
 use rewire_graph::limits::{MAX_CHAIN, MAX_EXPRESSIONS, MAX_POINTS, MAX_STATISTICS, MAX_VALUES, check_count};
 use rewire_graph::op::{Accumulator, Elements, Fused, Permute, ReduceOp, Reshape, SetRows, Slice, Span};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
-use rewire_graph::{DType, Dim, Graph, Layout, NodeId, Scalar, Type, Value};
+use rewire_graph::{Arrange, DType, Dim, Graph, Layout, NodeId, Scalar, Type, Value};
 use std::collections::{HashMap, HashSet};
 
 /// Writes the values of a body as expressions of loop coordinates, producers substituted into readers.
@@ -54,7 +54,7 @@ impl<'a> Builder<'a> {
                 Some((Fused::operand(node.op.as_ref())?, operand))
             })
             .collect();
-        operands.sort_by_key(|(position, _)| *position);
+        operands.arrange_by_key(|(position, _)| *position);
         let operands = operands.into_iter().map(|(_, operand)| operand).collect();
         Self {
             graph,

@@ -2,7 +2,7 @@
 
 use crate::plan::{Computation, MemorySpace};
 use rewire_graph::op::Role;
-use rewire_graph::{Graph, NodeId, Type, Value};
+use rewire_graph::{Arrange, Graph, NodeId, Type, Value};
 use std::collections::HashSet;
 
 /// Elements of the largest parameter that is pooled: a bias, a norm, the weights of a small layer.
@@ -23,7 +23,7 @@ pub(crate) fn pooled(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
         }
     }
     candidates.retain(|(elements, _)| (1..=LARGEST).contains(elements));
-    candidates.sort_unstable();
+    candidates.arrange();
     let sums = candidates.iter().scan(0, |sum, (elements, _)| {
         *sum += elements;
         Some(*sum)

@@ -1,7 +1,7 @@
 use super::{Context, Pass};
 use crate::lower::RewriteError;
 use rewire_graph::op::Identity;
-use rewire_graph::{Graph, Value};
+use rewire_graph::{Arrange, Graph, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Pass for CommonSubexpressions {
             }
             let mut operands = merged.inputs(id);
             if op.is_commutative() {
-                operands.sort_unstable();
+                operands.arrange();
             }
             let key = (Identity(Arc::clone(&node.op)), operands);
             let value = Value { node: id, port: 0 };

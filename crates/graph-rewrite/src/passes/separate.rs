@@ -2,7 +2,7 @@ use super::{Context, Pass};
 use crate::lower::RewriteError;
 use crate::rules::{Rule, SpreadSoftmax, rewrite_within};
 use rewire_graph::op::{Concat, Scores};
-use rewire_graph::{Graph, GraphError, Layout, NodeId, Value, reached};
+use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Value, reached};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn scores(graph: &Graph, places: &HashMap<NodeId, usize>, sum: NodeId) -> Vec<No
     let is_scores = |value: &Value| graph.ty(*value).is_some_and(|ty| ty.layout == Layout::Scores);
     let made_of = |id| graph.inputs(id).into_iter().filter(is_scores).map(|value| value.node);
     let mut pairs = reached(made_of(sum), made_of);
-    pairs.sort_unstable_by_key(|id| places.get(id));
+    pairs.arrange_by_key(|id| places.get(id));
     let is_made = |id: NodeId| graph.op::<Scores>(id).is_some();
     let mut made = HashSet::new();
     for &id in &pairs {

@@ -4,7 +4,7 @@ use super::{
     Binding, Body, Buffer, BufferId, Computation, Extent, MemorySpace, Nest, Operand, Output, Plan, Source, Step,
 };
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
-use rewire_graph::{Dim, Scalar};
+use rewire_graph::{Dim, Ordered, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A step that copies rows of a table as they are stored: row `ids[i..]` of the table, or the nearest one, is row `i..` of the
@@ -53,9 +53,9 @@ impl Plan {
     /// ```
     pub fn look_up_first(&mut self, tables: &[BufferId]) -> Vec<Lookup> {
         let known = self.tables();
-        let tables: BTreeSet<BufferId> = tables.iter().copied().filter(|table| known.contains(table)).collect();
+        let tables = tables.iter().copied().filter(|table| known.contains(table)).ordered_set();
         let pairs = self.steps.iter().flat_map(|step| self.reads_of(step).0);
-        let pairs: BTreeSet<(BufferId, BufferId)> = pairs.filter(|(table, _)| tables.contains(table)).collect();
+        let pairs = pairs.filter(|(table, _)| tables.contains(table)).ordered_set();
         let free = self.buffers.len() as u32..;
         let lookups: Vec<Lookup> =
             free.zip(pairs).map(|(n, (table, ids))| Lookup { table, ids, rows: BufferId(n) }).collect();
@@ -63,7 +63,7 @@ impl Plan {
         let results = steps.iter().flat_map(|step| step.computation.outputs());
         let results = results.map(|o| Buffer { dtype: o.dtype, shape: o.shape.clone(), source: Source::Step });
         self.buffers.extend(results);
-        let places = lookups.iter().map(|own| ((own.table, own.ids), own.rows)).collect();
+        let places = lookups.iter().map(|own| ((own.table, own.ids), own.rows)).ordered_map();
         let rows = LookedUp { places: &places, buffers: &self.buffers };
         self.steps.iter_mut().for_each(|step| rows.replace(step));
         self.steps.splice(0..0, steps);
@@ -231,8 +231,8 @@ fn drop_unread(nest: &mut Nest, reads: &mut Vec<Binding>) {
         Expr::Load { operand, .. } | Expr::Sample { offsets: operand, .. } => Some(*operand),
         _ => None,
     });
-    let read: BTreeSet<u16> = loaded.chain(nest.offsets()).collect();
-    let number: BTreeMap<u16, u16> = read.iter().copied().zip(0..).collect();
+    let read = loaded.chain(nest.offsets()).ordered_set();
+    let number: BTreeMap<u16, u16> = read.iter().copied().zip(0..).ordered_map();
     let operands = nest.body.operands.clone();
     rebuild(nest, |dag, expr, copies| match expr {
         Expr::Load { operand, .. } => {

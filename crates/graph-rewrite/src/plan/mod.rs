@@ -23,7 +23,7 @@ pub use rewire_graph::op::{Check, HostOp};
 pub use rewire_graph::shape::{HostInput, HostSlot, ShapeEntry, ShapeError, ShapeProgram, ShapeValues, SymbolSource};
 
 use rewire_graph::op::{Registry, RegistryError};
-use rewire_graph::{DType, Dim};
+use rewire_graph::{DType, Dim, Ordered};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -212,7 +212,7 @@ impl Plan {
             Source::State(name) => Some((name.as_str(), buffer)),
             _ => None,
         });
-        states.collect()
+        states.ordered_map()
     }
 
     /// True for the buffer of a state.

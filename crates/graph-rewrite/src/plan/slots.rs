@@ -1,4 +1,4 @@
-use rewire_graph::{DType, Dim};
+use rewire_graph::{Arrange, DType, Dim};
 use std::collections::BTreeMap;
 
 /// A size for symbols that have no value yet, to compare tensors by.
@@ -38,7 +38,7 @@ impl SlotPlan {
     /// The largest tensors come first, and each takes the smallest slot that is free while it lives.
     pub fn new(lifetimes: &[Lifetime]) -> Self {
         let mut order: Vec<usize> = (0..lifetimes.len()).collect();
-        order.sort_by_key(|&n| (std::cmp::Reverse(lifetimes[n].estimate), lifetimes[n].first, n));
+        order.arrange_by_key(|&n| (std::cmp::Reverse(lifetimes[n].estimate), lifetimes[n].first, n));
         let mut slot = vec![0; lifetimes.len()];
         let mut slots: Vec<Slot> = Vec::new();
         for n in order {

@@ -11,7 +11,7 @@ use super::{Access, ProveError, Unproven};
 use crate::plan::{HostSlot, Operand, Output, Step};
 use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
-use rewire_graph::{Dim, Scalar};
+use rewire_graph::{Arrange, Dim, Scalar};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
@@ -141,7 +141,7 @@ impl<'a> Analysis<'a> {
         let shapes: Vec<&[Dim]> = tensors.chain(written.iter().map(|written| written.shape)).collect();
         let products = shapes.iter().filter_map(|shape| elements(shape));
         let mut dims: Vec<Dim> = shapes.iter().copied().flatten().chain(self.sizes).cloned().chain(products).collect();
-        dims.sort();
+        dims.arrange();
         dims.dedup();
         for dim in &dims {
             let form = self.atoms.dim(dim);

@@ -5,7 +5,7 @@
 //! digits.
 
 use super::form::{Atom, Atoms, Form, Meaning};
-use rewire_graph::Dim;
+use rewire_graph::{Arrange, Dim, Ordered};
 use std::collections::{BTreeMap, HashMap};
 
 /// Indices of a dimension: the first and the one behind the last.
@@ -89,7 +89,7 @@ impl Digits {
             });
             if most.is_some_and(|most| most < divisor) {
                 let whole = dividend.digits.iter().filter(|(_, multiple)| *multiple % divisor == 0);
-                let digits = whole.map(|(digit, multiple)| (*digit, multiple / divisor)).collect();
+                let digits = whole.map(|(digit, multiple)| (*digit, multiple / divisor)).ordered_map();
                 return Some(Number { digits, rest: Form::constant(constant.div_euclid(divisor)) });
             }
             let &(digit, multiple) = below.iter().max_by_key(|(_, multiple)| *multiple)?;
@@ -134,7 +134,7 @@ impl Digits {
             let extent = &self.all.get(*digit)?.extent;
             digits.extend((*extent != 1.into()).then_some((*multiple, extent)));
         }
-        digits.sort();
+        digits.arrange();
         let mut count = Dim::from(1);
         for (multiple, extent) in digits {
             if count.as_const().is_none_or(|count| count as i128 != multiple) {

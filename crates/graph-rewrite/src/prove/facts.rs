@@ -1,6 +1,7 @@
 //! What is known of unknown integers, and what follows from it.
 
 use super::form::{Atom, Form};
+use rewire_graph::Arrange;
 use rewire_graph::pointwise::ExprId;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -138,7 +139,7 @@ impl Search<'_> {
             }
         }
         // What leaves the fewest unknowns is the nearest to a proof.
-        rests.sort_by_key(Form::unknowns);
+        rests.arrange_by_key(Form::unknowns);
         self.seen.insert(form);
         rests.into_iter().any(|rest| self.follows(rest, depth - 1))
     }

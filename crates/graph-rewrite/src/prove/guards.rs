@@ -1,8 +1,9 @@
 //! The conditions under which expressions are evaluated.
 
 use super::facts::Guard;
+use rewire_graph::Ordered;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// For every expression that roots need, the conditions that hold wherever it is evaluated.
@@ -11,7 +12,7 @@ pub(super) fn guards(dag: &Dag, roots: &[ExprId]) -> HashMap<ExprId, Guard> {
     let mut guards: HashMap<ExprId, Guard> = roots.iter().map(|&root| (root, none.clone())).collect();
     for id in dag.reachable(roots).into_iter().rev() {
         let own = guards.get(&id).cloned().unwrap_or_default();
-        let with = |literal: (ExprId, bool)| Rc::new(own.iter().copied().chain([literal]).collect::<BTreeSet<_>>());
+        let with = |literal: (ExprId, bool)| Rc::new(own.iter().copied().chain([literal]).ordered_set());
         let reads: Vec<(ExprId, Guard)> = match *dag.expr(id) {
             Expr::Select(c, a, b) => vec![(c, own.clone()), (a, with((c, true))), (b, with((c, false)))],
             _ => dag.expr(id).operands().into_iter().map(|read| (read, own.clone())).collect(),
@@ -21,7 +22,7 @@ pub(super) fn guards(dag: &Dag, roots: &[ExprId]) -> HashMap<ExprId, Guard> {
                 .entry(read)
                 .and_modify(|known| {
                     if **known != *guard {
-                        *known = Rc::new(known.intersection(&guard).copied().collect());
+                        *known = Rc::new(known.intersection(&guard).copied().ordered_set());
                     }
                 })
                 .or_insert(guard);

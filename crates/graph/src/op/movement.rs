@@ -1,6 +1,6 @@
 use super::{Elements, Elementwise, Gradient, Movement, Op, arity, same_size};
 use crate::pointwise::{BinaryOp, ExprId};
-use crate::{DType, Dim, Layout, Tensor, Type, TypeError};
+use crate::{Arrange, DType, Dim, Layout, Tensor, Type, TypeError};
 use serde_json::{Value, json};
 
 /// The same elements in row-major order under another shape.
@@ -190,7 +190,7 @@ impl Op for Permute {
         let [x] = arity(inputs)?;
         device("x", &x)?;
         let mut sorted = self.axes.clone();
-        sorted.sort_unstable();
+        sorted.arrange();
         if !sorted.into_iter().eq(0..x.rank()) {
             let expected = format!("each of 0..{} once", x.rank());
             return Err(TypeError::new("axes", expected, format!("{:?}", self.axes)));

@@ -1,5 +1,6 @@
 use super::dag::{Dag, Expr, ExprId};
 use super::functions::BinaryOp;
+use crate::Arrange;
 use crate::Scalar;
 
 /// An expression that is no sum, and its factor.
@@ -93,7 +94,7 @@ impl Dag {
 
     fn sum_of(&mut self, mut linear: Linear) -> ExprId {
         self.rejoin(&mut linear);
-        linear.terms.sort_unstable();
+        linear.terms.arrange();
         let mut sum: Option<ExprId> = None;
         let mut at = 0;
         while at < linear.terms.len() {

@@ -1,7 +1,7 @@
 use super::{HostInput, HostSlot, ShapeEntry, ShapeProgram, SymbolSource};
 use crate::Coded;
 use crate::op::{HostError, Op, total};
-use crate::{Dim, Symbol};
+use crate::{Dim, Ordered, Symbol};
 use std::collections::{BTreeMap, BTreeSet};
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -138,14 +138,14 @@ impl ShapeProgram {
     /// # Errors
     /// [`ShapeError::Unbound`] names the input without an extent.
     pub fn extents(&self, extent: impl Fn(&str, usize) -> Option<usize>) -> Result<BTreeMap<Symbol, i64>, ShapeError> {
-        let defined = self.entries.iter().filter_map(|entry| match entry {
-            ShapeEntry::Define { symbol, source: SymbolSource::Extent { input, axis } } => {
+        let mut extents = BTreeMap::new();
+        for entry in &self.entries {
+            if let ShapeEntry::Define { symbol, source: SymbolSource::Extent { input, axis } } = entry {
                 let value = extent(input, *axis).and_then(|n| i64::try_from(n).ok());
-                Some(value.map(|value| (*symbol, value)).ok_or_else(|| format!("input `{input}`")))
+                extents.insert(*symbol, value.ok_or_else(|| ShapeError::Unbound { what: format!("input `{input}`") })?);
             }
-            _ => None,
-        });
-        defined.collect::<Result<_, _>>().map_err(|what| ShapeError::Unbound { what })
+        }
+        Ok(extents)
     }
 
     /// The extents that a tensor of a shape must have, for an error: as they are, and in the names of sizes.
@@ -165,7 +165,7 @@ impl ShapeProgram {
         match error {
             HostError::Entry { operand, entry: element, expected, value } => {
                 let (what, inputs) = (self.subject(operand, named, failure), origins(operand));
-                let mut others: BTreeSet<String> = (0..failure.reads.len()).flat_map(origins).collect();
+                let mut others = (0..failure.reads.len()).flat_map(origins).ordered_set();
                 others.retain(|name| !inputs.contains(name));
                 let expected = match list(&others.into_iter().collect::<Vec<_>>()) {
                     others if others.is_empty() => expected,

@@ -8,7 +8,7 @@ pub mod semantic_ids;
 use crate::modules::ConfigError;
 use rewire_graph::Coded;
 use rewire_graph::op::Parameter;
-use rewire_graph::{DType, Graph, GraphError, TensorSizeError};
+use rewire_graph::{Arrange, DType, Graph, GraphError, TensorSizeError, keys_to};
 use serde::de::DeserializeOwned;
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -51,13 +51,10 @@ impl Coded for ModelError {
 
 /// A configuration from the text of a `config.json`.
 fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, ModelError> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let config = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let (keys, source) = (error.path().to_string(), error.into_inner());
-        if keys == "." || !source.is_data() { ModelError::Parse(source) } else { ModelError::Key { keys, source } }
-    })?;
-    deserializer.end()?;
-    Ok(config)
+    serde_json::from_str(text).map_err(|source| match keys_to(text, &source) {
+        Some(keys) => ModelError::Key { keys, source },
+        None => ModelError::Parse(source),
+    })
 }
 
 /// A parameter of a graph.
@@ -81,6 +78,6 @@ pub fn parameters(graph: &Graph) -> Vec<ParameterSpec> {
             Some(ParameterSpec { name: parameter.name.clone(), dtype: parameter.ty.dtype, shape })
         })
         .collect();
-    specs.sort_by(|a, b| a.name.cmp(&b.name));
+    specs.arrange_by(|a, b| a.name.cmp(&b.name));
     specs
 }

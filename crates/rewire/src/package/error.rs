@@ -1,6 +1,7 @@
 use super::Version;
 use crate::weights::WeightsError;
 use rewire_graph::Coded;
+use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -92,6 +93,12 @@ impl PackageError {
     pub(crate) fn part(part: &'static str, reason: impl ToString) -> Self {
         Self::Part { part, reason: reason.to_string() }
     }
+}
+
+/// What a part holds as JSON.
+pub(super) fn decoded<T: DeserializeOwned>(part: &'static str, json: &[u8]) -> Result<T, PackageError> {
+    let text = str::from_utf8(json).map_err(|error| PackageError::part(part, error))?;
+    serde_json::from_str(text).map_err(|error| PackageError::part(part, error))
 }
 
 impl Coded for PackageError {

@@ -1,6 +1,7 @@
 //! What a package says of itself.
 
 use super::PackageError;
+use super::error::decoded;
 use super::header::BYTES;
 use super::tables::Identity;
 use rewire_graph::DType;
@@ -78,7 +79,7 @@ impl Head {
         let (length, rest) = content.split_first_chunk::<LENGTH>().ok_or_else(|| wrong("is not there"))?;
         let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
         let text = rest.get(..length).ok_or_else(|| wrong("reaches beyond the end"))?;
-        let head: Self = serde_json::from_slice(text).map_err(|error| PackageError::part("head", error))?;
+        let head: Self = decoded("head", text)?;
         let (mut end, all) = (BYTES + LENGTH + length, BYTES + content.len());
         let mut parts = Vec::with_capacity(head.parts.len());
         for PartLength { name, bytes } in &head.parts {

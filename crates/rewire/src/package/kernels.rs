@@ -2,6 +2,7 @@
 //! the device opens.
 
 use super::PackageError;
+use super::error::decoded;
 use rewire_graph_rewrite::emit::{EmittedKernel, Target, Tuning};
 use rewire_runtime::{DeviceTunings, GivenKernels};
 use serde::{Deserialize, Serialize};
@@ -96,7 +97,7 @@ impl Told {
 
 /// The devices that a part is for, with what was measured on them.
 pub(super) fn told(part: &[u8]) -> Result<Vec<Told>, PackageError> {
-    let told: Vec<Told> = serde_json::from_slice(part).map_err(|error| PackageError::part("kernels", error))?;
+    let told: Vec<Told> = decoded("kernels", part)?;
     check(told.iter().map(|told| (&told.target, told.tunings.as_ref())))?;
     Ok(told)
 }

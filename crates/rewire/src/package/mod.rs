@@ -34,6 +34,7 @@ pub use tables::Tables;
 
 use crate::rank::RankOptions;
 use crate::weights::{Part, Weights};
+use error::decoded;
 use head::Head;
 use kernels::Told;
 use rewire_graph::{DType, SharedBytes};
@@ -230,7 +231,7 @@ impl Package {
     /// # Errors
     /// [`PackageError::Part`].
     pub fn plan(&self) -> Result<Plan, PackageError> {
-        let plan = serde_json::from_slice(self.plan.as_ref()).map_err(|error| PackageError::part("plan", error))?;
+        let plan = decoded("plan", self.plan.as_ref())?;
         self.head.check(&plan)?;
         Ok(plan)
     }
@@ -278,9 +279,7 @@ impl Package {
     /// # Errors
     /// [`PackageError::Part`].
     pub fn kernels(&self) -> Result<Vec<TargetKernels>, PackageError> {
-        let decode =
-            |part: &Part| serde_json::from_slice(part.as_ref()).map_err(|error| PackageError::part("kernels", error));
-        self.kernels.as_ref().map_or(Ok(vec![]), decode)
+        self.kernels.as_ref().map_or(Ok(vec![]), |part| decoded("kernels", part.as_ref()))
     }
 
     /// The weights, by the names of the plan's parameters.

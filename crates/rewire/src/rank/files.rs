@@ -76,6 +76,14 @@ impl Ranker {
         Self::new_async(&read_config(model)?, &read_weights(model)?, options).await
     }
 
+    /// Loads a package, blocking. As [`Ranker::from_package`] it traces nothing, and a program that loads no folders carries nothing that does.
+    ///
+    /// # Errors
+    /// [`RankError`] names the file or the part of the package that is not good, or what is missing for a device.
+    pub fn load_package(path: &Path, options: &RankOptions) -> Result<Self, RankError> {
+        Self::from_package(&package(path)?, options)
+    }
+
     /// [`Ranker::load_async`], blocking.
     ///
     /// # Errors

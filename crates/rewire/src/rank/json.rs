@@ -39,8 +39,12 @@ impl Batch {
     /// [`JsonError`] where the text is not JSON, or a value has another type, or a key is missing or there twice, or as
     /// [`Batch::push`].
     pub fn push_json(&mut self, line: &[u8]) -> Result<(), JsonError> {
+        let text = str::from_utf8(line).map_err(|error| JsonError::Text {
+            reason: "invalid unicode code point".to_owned(),
+            column: error.valid_up_to() + 1,
+        })?;
         let mut row = self.open();
-        let mut json = serde_json::Deserializer::from_slice(line);
+        let mut json = serde_json::Deserializer::from_str(text);
         let user = RequestSeed(&mut row).deserialize(&mut json);
         let user = user.and_then(|user| json.end().map(|()| user)).map_err(|error| {
             let text = error.to_string();

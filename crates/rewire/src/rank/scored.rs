@@ -49,8 +49,10 @@ impl Ranked {
     }
 
     pub(super) fn sort(&mut self) {
-        self.candidates
-            .sort_by(|a, b| b.score.total_cmp(&a.score).then(a.item.cmp(&b.item)).then(a.position.cmp(&b.position)));
+        // Their positions differ.
+        self.candidates.sort_unstable_by(|a, b| {
+            b.score.total_cmp(&a.score).then(a.item.cmp(&b.item)).then(a.position.cmp(&b.position))
+        });
     }
 }
 

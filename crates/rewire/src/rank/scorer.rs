@@ -5,7 +5,7 @@ use super::sessions::Sessions;
 use super::{Batch, CancellationToken, Candidate, Column, RankError, RankOptions, Ranked, Schema, Task, unread};
 use crate::package::Package;
 use crate::weights::Weights;
-use rewire_graph::{DType, Graph};
+use rewire_graph::{Arrange, DType, Graph};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
@@ -250,7 +250,7 @@ pub(crate) fn schema(inputs: &[InputSpec], plan: &Plan) -> Schema {
         }
     }
     for columns in [&mut schema.history, &mut schema.candidates] {
-        columns.sort_by_key(|column| column.table.is_none());
+        columns.arrange_by_key(|column| column.table.is_none());
     }
     schema
 }

@@ -3,6 +3,7 @@ use super::matrices::{Matrices, matrices};
 use super::workers::block_on;
 use crate::GpuError;
 use crate::timing::timed_async;
+use rewire_graph::Arrange;
 use rewire_graph_rewrite::emit::Target;
 use serde::Serialize;
 
@@ -175,7 +176,7 @@ async fn enumerate() -> Vec<wgpu::Adapter> {
         let capabilities = adapter.get_downlevel_capabilities();
         capabilities.flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
     });
-    adapters.sort_by_key(|adapter| kind(&adapter.get_info()));
+    adapters.arrange_by_key(|adapter| kind(&adapter.get_info()));
     adapters
 }
 

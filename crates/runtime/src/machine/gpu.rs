@@ -49,7 +49,9 @@ async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
     let Target { matrix: size @ 1.., subgroup_size: subgroup @ 1.., .. } = *gpu.target() else { return None };
     let measured = async {
         let variables = minijinja::context! { size, threads => MATRIX_THREADS };
-        let shader = minijinja::Environment::new().render_str(MULTIPLY_ADD_MATRIX, variables);
+        let mut environment = minijinja::Environment::empty();
+        environment.add_function("range", minijinja::functions::range);
+        let shader = environment.render_str(MULTIPLY_ADD_MATRIX, variables);
         let shader =
             shader.map_err(|error| GpuError::Rejected { what: "a measurement".into(), reason: error.to_string() });
         groups_a_second(gpu, &shader?).await

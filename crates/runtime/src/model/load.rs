@@ -14,6 +14,7 @@ use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
 use rewire_graph_rewrite::prove::confine;
+use std::pin::Pin;
 use std::sync::{Arc, Once, RwLock};
 
 /// How a model is loaded.
@@ -161,29 +162,32 @@ impl Model {
         Self::load_prepared(prepared.plan, gpu, resident, options, emitter).await
     }
 
-    async fn load_prepared(
+    /// Boxed, as each crate that awaits a future has code of its own for it.
+    fn load_prepared(
         plan: Plan,
         gpu: Option<Gpu>,
         resident: Resident,
         options: ModelOptions,
         emitter: Emitter<'_>,
-    ) -> Result<Self, RuntimeError> {
-        let resident = Arc::new(resident);
-        let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;
-        if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
-            tracing::warn!("{lost}; going on on the CPU");
-            sites = Sites::bind(&plan, None, &resident, &options, emitter).await;
-        }
-        let model = Self(Arc::new(Shared {
-            inputs: Declared::of(&plan),
-            size_names: plan.shapes.names.clone().into(),
-            sites: RwLock::new(Arc::new(sites?)),
-            changing: async_lock::Mutex::new(()),
-            options,
-            plan,
-        }));
-        model.announce();
-        Ok(model)
+    ) -> Pin<Box<dyn Future<Output = Result<Self, RuntimeError>> + Send + '_>> {
+        Box::pin(async move {
+            let resident = Arc::new(resident);
+            let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;
+            if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
+                tracing::warn!("{lost}; going on on the CPU");
+                sites = Sites::bind(&plan, None, &resident, &options, emitter).await;
+            }
+            let model = Self(Arc::new(Shared {
+                inputs: Declared::of(&plan),
+                size_names: plan.shapes.names.clone().into(),
+                sites: RwLock::new(Arc::new(sites?)),
+                changing: async_lock::Mutex::new(()),
+                options,
+                plan,
+            }));
+            model.announce();
+            Ok(model)
+        })
     }
 
     /// Says once what `auto` took.

@@ -5,7 +5,7 @@ use crate::RuntimeError;
 use crate::cpu::CpuError;
 use crate::memory::Layout;
 use crate::session::{CpuSide, Sizes};
-use rewire_graph::{HostTensor, similar_name};
+use rewire_graph::{HostTensor, Ordered, similar_name};
 use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Lookup, Plan, Source, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -36,7 +36,7 @@ impl Resident {
     /// The tables of which steps copy rows.
     pub fn tables(&self) -> BTreeMap<BufferId, HostTensor> {
         let tensor = |id: BufferId| Some((id, self.tensors.get(id.0 as usize)?.clone()?));
-        self.lookups.iter().filter_map(|lookup| tensor(lookup.table)).collect()
+        self.lookups.iter().filter_map(|lookup| tensor(lookup.table)).ordered_map()
     }
 
     /// True if all tensors are there.

@@ -1,5 +1,5 @@
 use crate::memory::Layout;
-use rewire_graph::{DType, HostTensor};
+use rewire_graph::{DType, HostTensor, Ordered};
 use rewire_graph_rewrite::plan::{Binding, BufferId, MemorySpace, Plan};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +19,7 @@ impl Pool {
                 Binding::Buffer(id) if operand.space == MemorySpace::Pooled => Some(*id),
                 _ => None,
             })
-            .collect()
+            .ordered_set()
     }
 
     /// Appends a tensor.

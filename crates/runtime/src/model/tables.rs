@@ -1,6 +1,7 @@
 //! Embedding tables that stay on the host: which, and what looks rows up there.
 
 use crate::{Gpu, HostMemory};
+use rewire_graph::Arrange;
 use rewire_graph_rewrite::plan::{Buffer, BufferId, Plan, Source};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -93,7 +94,7 @@ pub(super) fn exceeding(plan: &Plan, room: Room) -> Vec<BufferId> {
     let is_parameter = |buffer: &&Buffer| matches!(buffer.source, Source::Parameter(_));
     let mut all = sum(plan.buffers.iter().filter(is_parameter));
     let mut tables: Vec<_> = plan.tables().into_iter().map(|id| (plan.buffer(id).map_or((0, 0), size), id)).collect();
-    tables.sort_by(|a, b| b.cmp(a));
+    tables.arrange_by(|a, b| b.cmp(a));
     tables.retain(|&((bytes, elements), _)| {
         let stays = bytes > room.largest.0 || elements > room.largest.1 || all > room.bytes;
         all -= if stays { bytes } else { 0 };

@@ -3,7 +3,7 @@ use super::sizes::Sizes;
 use crate::RunError;
 use crate::cpu::{CpuError, Memory, Operand, for_each, padded_bytes};
 use crate::model::{CpuSite, CpuStep, CpuWeights, Homes, Segment};
-use rewire_graph::HostTensor;
+use rewire_graph::{Arrange, HostTensor};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Lookup, Plan, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -158,7 +158,9 @@ impl CpuSide {
             let done = for_each(begun.iter_mut().collect(), || (), compute);
             failure = steps.first().zip(done.err()).map(|(&(position, step), error)| (position, step, error));
         }
-        begun.sort_by_key(|step| step.spent.map(|(since, spent)| since + spent));
+        if begun.iter().any(|step| step.spent.is_some()) {
+            begun.arrange_by_key(|step| step.spent.map(|(since, spent)| since + spent));
+        }
         for mut done in begun {
             let (position, step) = (done.position, done.step);
             match std::mem::replace(&mut done.result, Ok(())) {

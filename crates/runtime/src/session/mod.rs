@@ -35,6 +35,7 @@ use rewire_graph_rewrite::cost::{self, Count, Counter};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, ShapeValues, Source};
 use states::States;
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// Runs of a model for one caller at a time, at any batch size: the memory of their tensors.
@@ -264,20 +265,26 @@ impl Session {
         Ok(may_go_on)
     }
 
-    /// A run where the session is now, with its states.
-    async fn attempt(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
-        let with_states;
-        let inputs = match self.plan().states().is_empty() {
-            true => inputs,
-            false => {
-                with_states = self.with_states(inputs).await?;
-                &with_states
-            }
-        };
-        self.states.lend(self.model.plan(), &mut self.cpu);
-        let result = self.execute(inputs, recorder).await;
-        self.states.take_back(self.model.plan(), &mut self.cpu);
-        result
+    /// A run where the session is now, with its states. Boxed, as each crate that awaits a future has code of its own for it.
+    fn attempt<'a>(
+        &'a mut self,
+        inputs: &'a Inputs,
+        recorder: &'a mut Recorder,
+    ) -> Pin<Box<dyn Future<Output = Result<Outputs, RunError>> + Send + 'a>> {
+        Box::pin(async move {
+            let with_states;
+            let inputs = match self.plan().states().is_empty() {
+                true => inputs,
+                false => {
+                    with_states = self.with_states(inputs).await?;
+                    &with_states
+                }
+            };
+            self.states.lend(self.model.plan(), &mut self.cpu);
+            let result = self.execute(inputs, recorder).await;
+            self.states.take_back(self.model.plan(), &mut self.cpu);
+            result
+        })
     }
 
     /// Takes what the model runs on now.

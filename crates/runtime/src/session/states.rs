@@ -5,7 +5,7 @@ use super::{CpuSide, Inputs, Outputs, RunValue, Session, Shapes};
 use crate::cpu::Memory;
 use crate::memory::Layout;
 use crate::{RunError, block_on};
-use rewire_graph::{DType, Dim, HostTensor, nearest_names};
+use rewire_graph::{DType, Dim, HostTensor, Ordered, nearest_names};
 use rewire_graph_rewrite::plan::{Buffer, Plan};
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl States {
             Held::Memory(_) => Held::Lost,
             other => other.clone(),
         };
-        Self(self.0.iter().map(|(name, own)| (name.clone(), held(own))).collect())
+        Self(self.0.iter().map(|(name, own)| (name.clone(), held(own))).ordered_map())
     }
 
     /// Gives the CPU those that a run writes in place.
@@ -95,7 +95,7 @@ impl States {
             Some(Held::Memory(memory)) => memory.shape().to_vec(),
             Some(Held::Lost) | None => initial_shape(buffer),
         };
-        plan.states().into_iter().map(|(name, buffer)| (name.to_owned(), held(name, buffer))).collect()
+        plan.states().into_iter().map(|(name, buffer)| (name.to_owned(), held(name, buffer))).ordered_map()
     }
 
     /// The value of a state.

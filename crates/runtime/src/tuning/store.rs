@@ -88,7 +88,8 @@ fn tunings(content: std::io::Result<Vec<u8>>, device: &Device) -> Result<Tunings
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Tunings::new()),
         Err(error) => return Err(error.to_string()),
     };
-    let file: DeviceTunings = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    let text = str::from_utf8(&bytes).map_err(|error| error.to_string())?;
+    let file: DeviceTunings = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if file.device != *device {
         return Err(format!("they are of {} ({})", file.device.name, file.device.driver));
     }

@@ -13,7 +13,7 @@ pub(crate) use error::number;
 pub use scheduled::{Configured, Scheduled};
 pub use sparse::{SparseOptimizer, TableAdagrad, TableAdam, TableSgd};
 
-use rewire_graph::DType;
+use rewire_graph::{DType, keys_to};
 use serde::Deserialize;
 use std::num::{NonZeroU64, NonZeroUsize};
 
@@ -112,12 +112,10 @@ impl TrainConfig {
     /// # Errors
     /// [`ConfigError`] if the text is no JSON, or a key is unknown, missing or out of bounds.
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let config: Self = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-            let (key, source) = (error.path().to_string(), error.into_inner());
-            if key == "." || !source.is_data() { ConfigError::Parse(source) } else { ConfigError::Key { key, source } }
+        let config: Self = serde_json::from_str(text).map_err(|source| match keys_to(text, &source) {
+            Some(key) => ConfigError::Key { key, source },
+            None => ConfigError::Parse(source),
         })?;
-        deserializer.end()?;
         config.check()?;
         Ok(config)
     }

@@ -19,7 +19,7 @@ use crate::schedule::{PairSum, Pairs};
 use cooperative::CooperativePairsTile;
 use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
-use rewire_graph::{Dim, Scalar};
+use rewire_graph::{Arrange, Dim, Scalar};
 
 /// The tile of pairs on cooperative matrices; `None` for pairs of multiply-adds.
 fn cooperative_tile(
@@ -106,7 +106,7 @@ impl Emitter<'_> {
     fn columns(&self) -> Vec<(u8, usize)> {
         let mut columns: Vec<u8> =
             self.kernel.nest.outputs.iter().filter_map(|output| self.kernel.column_of(output)).collect();
-        columns.sort_unstable();
+        columns.arrange();
         columns.dedup();
         columns.into_iter().map(|column| (column, self.kernel.width(column).unwrap_or(1))).collect()
     }

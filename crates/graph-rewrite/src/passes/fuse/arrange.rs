@@ -1,5 +1,5 @@
 use super::partition::{GroupId, Partition};
-use rewire_graph::NodeId;
+use rewire_graph::{Arrange, NodeId};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
@@ -18,7 +18,7 @@ impl Partition<'_> {
         let after = self.waiting(group, &window);
         let place = |id: &NodeId| if self.groups[group].contains(id) { 1 } else { 2 * usize::from(after.contains(id)) };
         let mut arranged = window;
-        arranged.sort_by_key(place);
+        arranged.arrange_by_key(place);
         self.reorder(first, &arranged);
     }
 

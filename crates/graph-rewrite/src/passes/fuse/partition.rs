@@ -4,7 +4,7 @@ use super::trials::{Trial, Trials};
 use crate::emit::{Target, Windows};
 use crate::lower::pooled;
 use rewire_graph::op::{MatMul, Op, Role, SetRows};
-use rewire_graph::{Graph, GraphError, Layout, NodeId, Type, Value};
+use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
 
 /// A kernel in the making, by position.
@@ -252,7 +252,7 @@ impl<'a> Partition<'a> {
             .copied()
             .filter(|&id| self.is_output(id) || self.users(id).iter().any(|user| !nodes.contains(user)))
             .collect();
-        results.sort_by_key(|&id| self.position(id));
+        results.arrange_by_key(|&id| self.position(id));
         results
     }
 

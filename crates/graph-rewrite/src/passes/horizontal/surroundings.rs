@@ -1,6 +1,6 @@
 use crate::passes::part::Part;
 use rewire_graph::op::Reduce;
-use rewire_graph::{Graph, GraphError, NodeId, Value};
+use rewire_graph::{Arrange, Graph, GraphError, NodeId, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Operators that are not elementwise, one after the other, up to which merging is followed from a set of siblings.
@@ -36,7 +36,7 @@ impl<'a> Surroundings<'a> {
         let mut nodes = self.readers(siblings);
         self.add_producers(&mut nodes);
         let mut nodes: Vec<NodeId> = nodes.into_iter().collect();
-        nodes.sort_unstable_by_key(|id| self.places.get(id));
+        nodes.arrange_by_key(|id| self.places.get(id));
         let outputs = self.outputs(&nodes);
         Ok(Region { part: Part::new(self.graph, &nodes, &outputs)? })
     }

@@ -54,7 +54,7 @@ impl PipelineStore {
 
     /// What the device offered that kernels were compiled for last.
     pub(in crate::model) fn target(&self) -> Option<Target> {
-        serde_json::from_slice(&std::fs::read(self.folder.join(TARGET)).ok()?).ok()
+        serde_json::from_str(&std::fs::read_to_string(self.folder.join(TARGET)).ok()?).ok()
     }
 
     /// What was compiled for a device and a plan, which its shaders stand for; `None` where the backend hands out nothing.

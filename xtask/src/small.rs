@@ -1,0 +1,75 @@
+//! Libraries that apps carry, small.
+
+use crate::shell::{cargo, run};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a library has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Carried<'a> {
+    /// The system that it is for; this one if there is none.
+    pub target: Option<&'a str>,
+    /// Only what ranks with packages, by the kernels that they bring.
+    pub packages: bool,
+}
+
+impl Carried<'_> {
+    /// Builds one kind of a library: crates are optimised as one only where one kind is built at a time.
+    pub(crate) fn build(self, package: &str, kind: &str) -> Result<(), String> {
+        let flags = format!("build.rustflags={:?}", flags());
+        let flags = ["--config", &flags];
+        let library = ["rustc", "--profile", "small", "-p", package, "--lib", "--crate-type", kind];
+        let features: &[_] = match self.packages {
+            true => &["--no-default-features", "--features", "gpu,quiet"],
+            false => &["--features", "quiet"],
+        };
+        let mut command = cargo(&[&library[..], &flags, features].concat());
+        if let Some(target) = self.target {
+            command.args(["--target", target]);
+        }
+        if kind == "cdylib" {
+            command.arg("--").args(self.linking().iter().map(|option| format!("-Clink-arg=-Wl,{option}")));
+        }
+        run(command)
+    }
+
+    /// Options of LLVM's linker, where it is the one that is used: equal functions are there once, and relocations take a bit each where the
+    /// system at hand reads them. A library runs on systems with a glibc as new as that of the one where it is built, with them and without.
+    fn linking(self) -> &'static [&'static str] {
+        match self.target {
+            Some(target) if target.contains("-linux-android") => &["--icf=all", "-O2"],
+            None if links_with_lld() && reads_relr() => &["--icf=all", "-O2", "-z,pack-relative-relocs"],
+            None if links_with_lld() => &["--icf=all", "-O2"],
+            _ => &[],
+        }
+    }
+}
+
+/// What tells how to unwind is shorter where all functions have frame pointers; and panics name the sources of dependencies without the folder that
+/// has them on the machine that builds.
+fn flags() -> Vec<String> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let registries = home.and_then(|home| std::fs::read_dir(home.join("registry/src")).ok());
+    let folders = registries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path().to_str()?.to_owned()));
+    let shortened = folders.map(|folder| format!("--remap-path-prefix={folder}="));
+    ["-Cforce-frame-pointers=yes".to_owned()].into_iter().chain(shortened).collect()
+}
+
+/// True where Rust brings its linker, and takes it.
+fn links_with_lld() -> bool {
+    let is_it = cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"));
+    let libraries = said("rustc", &["--print", "target-libdir"]);
+    is_it && libraries.is_some_and(|path| Path::new(path.trim()).with_file_name("bin/gcc-ld/ld.lld").exists())
+}
+
+/// True for glibc 2.36 and later.
+fn reads_relr() -> bool {
+    let glibc = said("getconf", &["GNU_LIBC_VERSION"]);
+    let version = glibc.as_deref().and_then(|text| text.trim().strip_prefix("glibc 2.")?.parse::<u32>().ok());
+    version.is_some_and(|minor| minor >= 36)
+}
+
+fn said(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    String::from_utf8(output.stdout).ok()
+}
