@@ -156,7 +156,7 @@ fn configurations_that_are_not_good() {
     let text = std::fs::read_to_string(folder.0.join("config.json")).unwrap();
     folder.write("config.json", text.replacen("\"genre\":{", "\"item_id\":{", 1));
     run(&["rank", "--kernel", "cpu", "--model", &folder.0.display().to_string()])
-        .failed_with(&["config.json", "`features`: `item_id` is there twice"]);
+        .failed_with(&["config.json", "`features.item_id`: `item_id` is there twice"]);
     for text in ["", "{", "[]", "\u{1}"] {
         folder.write("config.json", text);
         run(&["rank", "--kernel", "cpu", "--model", &folder.0.display().to_string()]).failed_with(&["config.json"]);

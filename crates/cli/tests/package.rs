@@ -11,6 +11,8 @@ mod tables;
 mod tuned;
 
 use program::{DEMO, Folder, Run, run};
+use rewire::Kernel;
+use rewire::rank::{RankOptions, Ranker};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -109,6 +111,23 @@ fn smaller_types_take_less_and_change_little() {
         assert!(difference > 0.0 && difference < most, "{options:?}: {difference}");
         last = bytes;
     }
+}
+
+#[test]
+fn a_package_loads_alone_as_among_folders() {
+    let (file, users) = (kept("format-1.rewire"), std::fs::read(kept("users.jsonl")).unwrap());
+    let options = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
+    let [first, second] = [Ranker::load, Ranker::load_package].map(|load| {
+        let ranker = load(file.as_ref(), &options).unwrap();
+        let mut batch = ranker.batch();
+        let lines = users.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.for_each(|line| batch.push_json(line).unwrap());
+        ranker.rank_batch(&batch).unwrap()
+    });
+    assert!(!first.is_empty());
+    assert_eq!(format!("{first:?}"), format!("{second:?}"));
+    let folder = Path::new(DEMO).join("model");
+    assert!(Ranker::load_package(&folder, &options).is_err_and(|error| error.to_string().contains("model")));
 }
 
 #[test]

@@ -4,8 +4,7 @@ use super::program::{Folder, command, finish, run};
 use super::*;
 use rewire::graph_rewrite::emit::{Tuning, emit};
 use rewire::package::Package;
-use rewire::rank::{RankOptions, Ranker};
-use rewire::{DeviceTunings, Gpu, Kernel, TuningStore};
+use rewire::{DeviceTunings, Gpu, TuningStore};
 
 fn gpu() -> Option<Gpu> {
     Gpu::for_kernel(Kernel::Wgpu, None).ok().flatten()

@@ -76,7 +76,7 @@ impl Ranker {
         Self::new_async(&read_config(model)?, &read_weights(model)?, options).await
     }
 
-    /// Loads a package, blocking. As [`Ranker::from_package`] it traces nothing, and a program that loads no folders carries nothing that does.
+    /// Loads a package, blocking; a folder is an error. As [`Ranker::from_package`] it traces nothing, and a program that loads no folders carries nothing that does.
     ///
     /// # Errors
     /// [`RankError`] names the file or the part of the package that is not good, or what is missing for a device.
