@@ -69,9 +69,9 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 }
 
 {% endif %}
+{% from "staged_rows.wgsl" import fetch, fetched, put %}
 {% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
 {% macro weight(r, n) %}weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}){% endmacro %}
-{% from "staged_rows.wgsl" import fetch, fetched, put %}
 {# Scores of a matrix of keys of a tile, from `buffer` on. #}
 {% macro multiply(c, score, buffer) %}
 {% for r in range(row_matrices) %}
@@ -97,48 +97,6 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {% endfor %}
 {% endmacro %}
 {# The scores of the tile that follows. #}
-{# What a tile adds, and the scores of the one that follows. #}
-{% macro step(kind) %}
-{% for c in range(keys // size) %}
-{{ multiply(c, "score", "buffer") if not scores_ahead -}}
-{{ add(c, kind) -}}
-{% endfor %}
-{{ follow() if scores_ahead -}}
-{% endmacro %}
-{% macro weight(r, n) %}weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}){% endmacro %}
-{% from "staged_rows.wgsl" import fetch, fetched, put %}
-{# Scores of a matrix of keys of a tile, from `buffer` on. #}
-{% macro multiply(c, score, buffer) %}
-{% for r in range(row_matrices) %}
-            var {{ score }}{{ r }}_{{ c }} = {{ sums }}();
-{% endfor %}
-{% for d in range(0, depth, size) %}
-            let key{{ c }}_{{ d }} = coopLoad<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[{{ buffer }} + {{ c * size * key_tile.pitch + d // 4 }}u], KEY_PITCH);
-{% for r in range(row_matrices) %}
-            {{ score }}{{ r }}_{{ c }} = coopMultiplyAdd(query{{ r }}_{{ d }}, key{{ c }}_{{ d }}, {{ score }}{{ r }}_{{ c }});
-{% endfor %}
-{% endfor %}
-{% endmacro %}
-{# Adds the values of a matrix of keys, weighted. #}
-{% macro add(c, kind) %}
-{% for r in range(row_matrices) %}
-            let weights{{ r }}_{{ c }} = matrix_to_left(matrix_to_halves(matrix_each_weight_of_{{ kind }}(score{{ r }}_{{ c }}, c0, c1, own_i0 + {{ r * size }}, j0 + {{ c * size }}, rows, keys)));
-{% endfor %}
-{% for d in range(columns) %}
-            let value{{ c }}_{{ d }} = coopLoadT<coop_mat{{ size }}x{{ size }}<f16, B>>(&tile_memory[buffer + {{ value_tile.base + c * size * value_tile.pitch + d * size // 4 }}u], VALUE_PITCH);
-{% for r in range(row_matrices) %}
-            sum{{ r }}_{{ d }} = coopMultiplyAdd(weights{{ r }}_{{ c }}, value{{ c }}_{{ d }}, sum{{ r }}_{{ d }});
-{% endfor %}
-{% endfor %}
-{% endmacro %}
-{# What a tile adds, and the scores of the one that follows. #}
-{% macro step(kind) %}
-{% for c in range(keys // size) %}
-{{ multiply(c, "score", "buffer") if not scores_ahead -}}
-{{ add(c, kind) -}}
-{% endfor %}
-{{ follow() if scores_ahead -}}
-{% endmacro %}
 {% macro follow() %}
 {% for c in range(keys // size) %}
 {{ multiply(c, "following", "other") -}}
@@ -147,8 +105,14 @@ fn matrix_each_weight_of_part(products: {{ sums }}, c0: i32, c1: i32, i0: i32, j
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-{% macro weight(r, n) %}weigh(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, product{{ r }}_{{ n }}, kept{{ r }}_{{ n }}){% endmacro %}
-{% macro at_most(text, beyond, count) %}{% if beyond %}min({{ text }}, {{ count - 1 }}u){% else %}{{ text }}{% endif %}{% endmacro %}
+{# What a tile adds, and the scores of the one that follows. #}
+{% macro step(kind) %}
+{% for c in range(keys // size) %}
+{{ multiply(c, "score", "buffer") if not scores_ahead -}}
+{{ add(c, kind) -}}
+{% endfor %}
+{{ follow() if scores_ahead -}}
+{% endmacro %}
 {% set with_lanes = true %}
 {% include "pair_tile.wgsl" %}
     let first_row = (subgroup / {{ split }}u) * {{ row_matrices * size }}u;
