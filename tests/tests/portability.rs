@@ -19,6 +19,7 @@ fn rich() -> Target {
         half_sums: true,
         matrix_elements: true,
         workgroup_matrices: invocations,
+        multiprocessors: 132,
         software: false,
         storage_buffers,
         workgroup_bytes,

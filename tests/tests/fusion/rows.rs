@@ -1,6 +1,9 @@
 //! Functions of a row and its reductions.
 
 use super::*;
+use rewire_graph::Ragged;
+use rewire_graph_rewrite::lower;
+use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::schedule::Schedule;
 
 #[test]
@@ -93,4 +96,47 @@ fn reductions_of_a_row_that_read_one_another_are_one_kernel() {
 fn a_gate_of_one_column_is_a_reduction_of_the_row_it_scales() {
     let plan = plan_of(25, |scope, x| vec![x * &linear(scope, "gate", x, 1).sigmoid()]);
     assert_eq!(names(&plan), ["reduce"]);
+}
+
+#[test]
+fn rows_that_products_of_halves_would_search_for_are_stored() {
+    let names_of = |storage: DType, model: &dyn Fn(&Scope, &Tensor, &Ragged) -> Tensor| {
+        let scope = Scope::new();
+        let rows = scope.lengths("lengths", scope.size("batch"));
+        let x = scope.input("x", F32, &[rows.total.clone(), 64.into()]);
+        let y = model(&scope, &x, &rows);
+        let pipeline = Pipeline::default().for_storage(storage);
+        let mut plan = lower(&pipeline.run(scope.finish(&[("y", y)]).unwrap()).unwrap().0).unwrap();
+        plan.store_floats_as(storage);
+        names(&plan).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let other = |scope: &Scope, rows: &Ragged| {
+        let other = scope.lengths("other_lengths", rows.batch.clone());
+        (scope.input("other", F32, &[other.total.clone(), 64.into()]), other)
+    };
+    let left = |scope: &Scope, x: &Tensor, rows: &Ragged| {
+        let (y, others) = other(scope, rows);
+        linear(scope, "a", &x.jagged_concat(rows, &y, &others).0, 128).silu()
+    };
+    let residual = |scope: &Scope, x: &Tensor, rows: &Ragged| {
+        let (y, others) = other(scope, rows);
+        &linear(scope, "a", &y, 64) + &x.jagged_tail(rows, &others)
+    };
+    // Rows are picked before the product.
+    let picked = |scope: &Scope, x: &Tensor, rows: &Ragged| {
+        let (_, others) = other(scope, rows);
+        linear(scope, "a", x, 64).jagged_tail(rows, &others)
+    };
+    for model in [&left as &dyn Fn(&Scope, &Tensor, &Ragged) -> Tensor, &residual, &picked] {
+        assert_eq!(names_of(DType::F16, model), ["pointwise", "addmm"]);
+        assert_eq!(names_of(F32, model), ["addmm"]);
+    }
+    // The norm that searches for the rows as well stores them.
+    let normed = |scope: &Scope, x: &Tensor, rows: &Ragged| {
+        let (_, others) = other(scope, rows);
+        let x = x.jagged_tail(rows, &others);
+        let (w, b) = (weight(scope, "w", &[64]), weight(scope, "b", &[64]));
+        &linear(scope, "a", &x.layer_norm(&w, &b, 1e-5), 64) + &x
+    };
+    assert_eq!(names_of(DType::F16, &normed), ["layer_norm", "addmm"]);
 }

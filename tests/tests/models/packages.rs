@@ -168,6 +168,7 @@ fn devices_that_there_are_not_are_errors() {
         with(|target| target.subgroup_size = 3),
         with(|target| target.matrix = 1),
         with(|target| target.workgroup_matrices = u32::MAX),
+        with(|target| target.multiprocessors = u32::MAX),
         with(|target| target.storage_buffers = 1),
     ] {
         assert!(wrong.contains("kernels: are for what no device offers"), "{wrong}");
@@ -191,6 +192,7 @@ fn targets() -> impl Strategy<Value = Target> {
             half_sums: f16,
             matrix_elements: registers,
             workgroup_matrices: if registers { threads } else { 0 },
+            multiprocessors: if registers { buffers } else { 0 },
             software,
             storage_buffers: buffers,
             workgroup_bytes: 1 << bytes,

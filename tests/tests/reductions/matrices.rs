@@ -2,8 +2,8 @@
 //! whose sums are in single precision.
 
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
-use rewire_runtime::Kernel;
-use rewire_tests::backend::{Tensors, gpu, run, session};
+use rewire_runtime::{Kernel, ModelOptions};
+use rewire_tests::backend::{Tensors, gpu, load, on, run, session};
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::noise::Noise;
 
@@ -66,6 +66,27 @@ fn products_of_halves_are_those_of_single_precision() {
         let tolerance = Tolerance { relative: 1e-3, floor: 1.0 };
         let found = differences(&found, &expected, tolerance);
         assert!(found.is_empty(), "{extents:?}, transposed {transposed}: {found:?}");
+    }
+}
+
+/// Which tile is taken follows the sizes of a run, and a score does not.
+#[test]
+fn products_are_the_same_bits_whatever_the_tile() {
+    let Some(gpu) = gpu().filter(|gpu| gpu.target().matrix != 0) else { return };
+    let of_subgroups = ["rows=32,columns=64", "rows=64,columns=128"];
+    let of_workgroups = ["rows=128,columns=128,depth=32,threads=128", "rows=96,columns=256,depth=64,threads=256"];
+    let shares = gpu.target().workgroup_matrices >= 256;
+    let tunings = of_subgroups.into_iter().chain(of_workgroups.into_iter().filter(|_| shares));
+    let extents = [300, 1088, 264];
+    let (graph, inputs) = (graph(extents, false), inputs(extents, false));
+    let of = |tuning: &str| {
+        let options = ModelOptions { tuning: tuning.parse().unwrap(), ..on(gpu.clone()) };
+        run(&mut load(&graph, &Tensors::new(), options).unwrap(), &inputs).unwrap()
+    };
+    let expected = of("matrices=true");
+    for tuning in tunings {
+        let found = differences(&of(tuning), &expected, Tolerance::EXACT);
+        assert!(found.is_empty(), "{tuning}: {found:?}");
     }
 }
 

@@ -102,6 +102,9 @@ pub struct Target {
     /// Invocations of the largest workgroup that may share matrices, by the same extension; 0 where none may.
     #[serde(default)]
     pub workgroup_matrices: u32,
+    /// Multiprocessors that run such workgroups, which tiles of products may follow; 0 where that is not known.
+    #[serde(default)]
+    pub multiprocessors: u32,
     /// Shaders are compiled for a CPU, where short ones are soonest done.
     pub software: bool,
     /// Storage buffers a kernel may bind.
@@ -125,6 +128,7 @@ impl Target {
         half_sums: false,
         matrix_elements: false,
         workgroup_matrices: 0,
+        multiprocessors: 0,
         software: false,
         storage_buffers: 8,
         workgroup_bytes: 16 << 10,
@@ -148,6 +152,7 @@ impl Target {
             && (least.binding_bytes..=1 << 40).contains(&self.binding_bytes)
             && [0, 8, 16].contains(&self.matrix)
             && self.workgroup_matrices <= self.invocations
+            && self.multiprocessors <= 1 << 16
             && (self.subgroup_size == 0 || self.subgroup_size.is_power_of_two() && self.subgroup_size <= 128)
     }
 
@@ -174,6 +179,7 @@ impl Target {
             half_sums: self.half_sums && other.half_sums,
             matrix_elements: self.matrix_elements && other.matrix_elements,
             workgroup_matrices: self.workgroup_matrices.min(other.workgroup_matrices),
+            multiprocessors: if self.multiprocessors == other.multiprocessors { self.multiprocessors } else { 0 },
             software: self.software,
             storage_buffers: self.storage_buffers.min(other.storage_buffers),
             workgroup_bytes: self.workgroup_bytes.min(other.workgroup_bytes),

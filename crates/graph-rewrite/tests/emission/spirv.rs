@@ -181,3 +181,33 @@ fn other_kernels_are_wgsl() {
     let error = emitted.spirv(&target, false).unwrap_err();
     assert!(error.to_string().contains("WGSL as it stands"), "{error}");
 }
+
+#[test]
+fn tiles_follow_the_multiprocessors_that_would_be_idle() {
+    let tile = |multiprocessors: u32, k: usize, rows: i64, set: Tuning| {
+        let with = with_elements(16, 32);
+        let target = Target { workgroup_matrices: 256, multiprocessors, workgroup_bytes: 48 << 10, ..with };
+        let kernel = matmul::stored_then([k, 512], DType::F16, false, DType::F32, |b, sum, shape, place| {
+            let residual = b.operand(DType::F16, shape.to_vec());
+            let residual = b.load(residual, place);
+            b.bin(BinaryOp::Add, sum, residual)
+        });
+        let base = set.of_family(&kernel, &target);
+        let tuning = base.suited(&kernel, &target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64));
+        let emitted = emit(&kernel, &target, &tuning);
+        if let Some(Extension::Workgroup { tile }) = emitted.kernel.extension {
+            validate(&format!("{tile:?}"), &emitted.spirv(&target, false).unwrap());
+            return tile;
+        }
+        panic!("{rows} rows take tiles of subgroups")
+    };
+    let open = Tuning::default();
+    let [large, near] = [[128, 128, 32], [96, 256, 64]];
+    // 1,052, 1,088 and 2,048 large tiles, of which 264 run at once.
+    for (rows, expected) in [(33_568, large), (34_816, near), (65_536, large)] {
+        assert_eq!(tile(132, 1536, rows, open), expected, "{rows}");
+    }
+    assert_eq!(tile(0, 1536, 34_816, open), large, "multiprocessors that are not known");
+    assert_eq!(tile(132, 512, 34_816, open), large, "short sums");
+    assert_eq!(tile(132, 1536, 34_816, Tuning { depth: Some(16), ..open }), [128, 128, 16], "a depth that is set");
+}

@@ -77,6 +77,8 @@ struct Properties {
 pub(super) struct MatrixExtension {
     /// Invocations of the largest workgroup that may share matrices, 0 where none may.
     pub workgroup: u32,
+    /// Multiprocessors, 0 where that is not known.
+    pub multiprocessors: u32,
 }
 
 /// Opens a device, with the extension where the adapter has what kernels use of it.
@@ -123,8 +125,10 @@ pub(super) fn offered(adapter: &wgpu::Adapter) -> Result<MatrixExtension, Matrix
     let hal = unsafe { adapter.as_hal::<Vulkan>() }.ok_or(MatrixReason::NoExtension)?;
     let takes_words = adapter.features().contains(wgpu::Features::PASSTHROUGH_SHADERS);
     let used = Features::of(&hal).used().filter(|_| takes_words).ok_or(MatrixReason::NoExtension)?;
-    let shares = used.workgroup_scope == vk::TRUE;
-    Ok(MatrixExtension { workgroup: if shares { workgroup_invocations(&hal) } else { 0 } })
+    match used.workgroup_scope {
+        vk::TRUE => Ok(of_workgroups(&hal)),
+        _ => Ok(MatrixExtension { workgroup: 0, multiprocessors: 0 }),
+    }
 }
 
 /// What a device may use that was opened by [`request_device`], or as that does.
@@ -137,18 +141,21 @@ pub(super) fn enabled(adapter: &wgpu::Adapter, device: &wgpu::Device) -> Result<
     if is_enabled { Ok(offered) } else { Err(MatrixReason::NotOpenedWithExtension) }
 }
 
-fn workgroup_invocations(adapter: &wgpu::hal::vulkan::Adapter) -> u32 {
+/// What an adapter says of matrices of a workgroup.
+fn of_workgroups(adapter: &wgpu::hal::vulkan::Adapter) -> MatrixExtension {
+    let mut counts = vk::PhysicalDeviceShaderSMBuiltinsPropertiesNV::default();
+    let tells_count = adapter.physical_device_capabilities().supports_extension(ash::nv::shader_sm_builtins::NAME);
     let mut properties = Properties {
         s_type: vk::StructureType::from_raw(1_000_593_002),
-        p_next: ptr::null_mut(),
+        p_next: if tells_count { ptr::from_mut(&mut counts).cast() } else { ptr::null_mut() },
         workgroup_invocations: 0,
         flexible_dimensions: 0,
         reserved_bytes: 0,
     };
     let mut all = vk::PhysicalDeviceProperties2 { p_next: ptr::from_mut(&mut properties).cast(), ..Default::default() };
     let instance = adapter.shared_instance().raw_instance();
-    // SAFETY: the physical device is that of this instance and has the extension, and the chain has one structure, whose type its
-    // first member tells.
+    // SAFETY: the physical device is that of this instance and has the extensions of all structures of the chain, whose types their
+    // first members tell.
     unsafe { instance.get_physical_device_properties2(adapter.raw_physical_device(), &mut all) };
-    properties.workgroup_invocations
+    MatrixExtension { workgroup: properties.workgroup_invocations, multiprocessors: counts.shader_sm_count }
 }

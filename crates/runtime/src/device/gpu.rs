@@ -424,6 +424,7 @@ pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgp
         half_sums: false,
         matrix_elements: false,
         workgroup_matrices: 0,
+        multiprocessors: 0,
         software: !hardware(info),
         storage_buffers: limits.max_storage_buffers_per_shader_stage,
         workgroup_bytes: limits.max_compute_workgroup_storage_size,

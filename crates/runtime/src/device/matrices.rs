@@ -167,7 +167,8 @@ impl Gpu {
         let extension = elements::enabled(adapter, &self.device);
         self.reason = Matrices::of(extension).reason;
         self.target.matrix_elements = extension.is_ok();
-        self.target.workgroup_matrices = extension.map_or(0, |extension| extension.workgroup);
+        let of_workgroups = extension.map_or((0, 0), |extension| (extension.workgroup, extension.multiprocessors));
+        (self.target.workgroup_matrices, self.target.multiprocessors) = of_workgroups;
         self
     }
 
@@ -211,6 +212,7 @@ impl Gpu {
             half_sums: target.half_sums && tier > MatrixTier::None,
             matrix_elements: tier == MatrixTier::Spirv,
             workgroup_matrices: if tier == MatrixTier::Spirv { target.workgroup_matrices } else { 0 },
+            multiprocessors: if tier == MatrixTier::Spirv { target.multiprocessors } else { 0 },
             ..target.clone()
         };
         let reason = if tier < own.tier { MatrixReason::Limited } else { self.reason };
@@ -250,6 +252,7 @@ impl Gpu {
             half_sums: self.target.half_sums && right.half_sums,
             matrix_elements: self.target.matrix_elements && right.elements,
             workgroup_matrices: if right.elements { self.target.workgroup_matrices } else { 0 },
+            multiprocessors: if right.elements { self.target.multiprocessors } else { 0 },
             ..self.target
         };
         self

@@ -62,8 +62,10 @@ const FEW_TILES: u64 = 96;
 impl Scheduled for Product<'_> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let tile = match MatrixTile::new(self, module.target, tuning)? {
+            // The sizes of a tuning are those of the tile that does not hold.
             Some(MatrixTile::Workgroup(tile)) if !tile.holds(self, &module) => {
-                MatrixTile::of_subgroups(self, module.target, tuning)?
+                let open = Tuning { rows: None, columns: None, depth: None, threads: None, ..*tuning };
+                MatrixTile::of_subgroups(self, module.target, &open)?
             }
             tile => tile,
         };
@@ -117,8 +119,11 @@ impl Scheduled for Product<'_> {
         {
             return split;
         }
-        match occupies.or(least) {
-            Some(size) if Some(size) != largest => Tuning { rows: Some(size.0), columns: Some(size.1), ..tuning },
+        match (occupies.or(least), cooperative) {
+            (Some(size), _) if Some(size) != largest => Tuning { rows: Some(size.0), columns: Some(size.1), ..tuning },
+            (_, Some(MatrixTile::Workgroup(tile))) => {
+                tile.in_less_time(self, target, &tuning, [m, n]).unwrap_or(tuning)
+            }
             _ => tuning,
         }
     }

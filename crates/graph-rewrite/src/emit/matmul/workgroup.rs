@@ -20,6 +20,11 @@ const LONG: usize = 1024;
 /// The least columns, and the least steps of `k`.
 const LEAST: [usize; 2] = [64, 32];
 
+/// A tile of sums that are long and of columns that 256 divides, in whose place others may leave multiprocessors idle at the end: rows,
+/// columns, steps of `k` and threads. The largest tiles take a fortieth less for an element.
+const NEAR: [u32; 4] = [96, 256, 64, 256];
+const NEAR_COST: [u64; 2] = [41, 40];
+
 /// How a product is divided among workgroups.
 pub(super) struct WorkgroupMatmulTile {
     /// Rows, columns and steps of `k`.
@@ -50,7 +55,8 @@ impl WorkgroupMatmulTile {
         let depth = tuning.depth.unwrap_or(if is_long && columns >= 256 { 64 } else { 32 });
         let threads = tuning.threads.unwrap_or(if rows == 128 && columns == 128 { 128 } else { 256 });
         // Smaller tiles are faster divided among subgroups.
-        let is_large = [rows, columns, threads].into_iter().all(|extent| [128, 256].contains(&extent));
+        let is_large = [columns, threads].into_iter().all(|extent| [128, 256].contains(&extent));
+        let is_large = is_large && [NEAR[0], 128, 256].contains(&rows);
         let is_deep = [16, 32, 64].contains(&depth);
         let fits = is_large && is_deep && n >= LEAST[0] && k >= LEAST[1] && threads <= target.workgroup_matrices;
         // A tile has columns of the same tensors.
@@ -71,6 +77,35 @@ impl WorkgroupMatmulTile {
     fn operands(&self) -> impl Iterator<Item = Halves> + '_ {
         let given = self.results.iter().flat_map(|part| &part.given);
         [self.left, self.right].into_iter().chain(given.map(|(_, given)| *given))
+    }
+
+    /// The tuning for so many rows and columns on which multiprocessors are sooner done together than on these tiles.
+    pub fn in_less_time(
+        &self,
+        kernel: &Product<'_>,
+        target: &Target,
+        tuning: &Tuning,
+        [rows, columns]: [u64; 2],
+    ) -> Option<Tuning> {
+        let k = kernel.k.dense()?.as_const()?;
+        let multiprocessors = u64::from(target.multiprocessors);
+        let is_near = multiprocessors > 0 && k >= LONG && k.is_multiple_of(64) && columns.is_multiple_of(256);
+        let is_open = [tuning.rows, tuning.columns, tuning.depth, tuning.threads].iter().all(Option::is_none);
+        if !is_near || !is_open {
+            return None;
+        }
+        let [near_rows, near_columns, depth, threads] = NEAR.map(Some);
+        let near = Tuning { rows: near_rows, columns: near_columns, depth, threads, ..*tuning };
+        let near_tile = Self::new(kernel, target, &near)?;
+        let time = |tile: &Self| {
+            let [m, n] = [tile.tile[0], tile.tile[1]].map(u64::from);
+            // Those of 128 threads share a multiprocessor with another one.
+            let at_once = u64::from(256 / tile.threads.max(1)).max(1);
+            let tiles = rows.div_ceil(m).saturating_mul(columns.div_ceil(n));
+            tiles.div_ceil(at_once.saturating_mul(multiprocessors)).saturating_mul(at_once * m * n)
+        };
+        let [more, less] = NEAR_COST;
+        (time(&near_tile).saturating_mul(more) < time(self).saturating_mul(less)).then_some(near)
     }
 
     /// Rows and columns of a workgroup.

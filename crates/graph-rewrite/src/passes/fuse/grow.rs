@@ -267,7 +267,7 @@ impl Partition<'_> {
         }
     }
 
-    fn place_into(&mut self, group: GroupId, id: NodeId) -> bool {
+    pub(super) fn place_into(&mut self, group: GroupId, id: NodeId) -> bool {
         let mut nodes = self.groups[group].clone();
         nodes.insert(id);
         if self.is_small(&nodes) && self.keep(group, id) {

@@ -3,29 +3,60 @@
 use super::partition::{GroupId, Partition};
 use crate::plan::MemorySpace;
 use crate::schedule::Schedule;
+use rewire_graph::op::{JaggedConcat, JaggedSlice};
 use rewire_graph::{DType, NodeId, Value};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
     /// Operands of products that are halves where they are `stored`, but not where the kernel that reads them computes them itself,
-    /// become kernels of their own: matrix hardware gains more than writing and reading them costs.
+    /// become kernels of their own: matrix hardware gains more than writing and reading them costs. So do rows that a product searches
+    /// for by sample, which it would do for each element of a tile.
     pub(super) fn keep_halves(&mut self, stored: impl Fn(DType) -> DType) {
         for group in 0..self.groups.len() {
-            if self.takes_halves(group, &stored) != Some(false) {
-                continue;
-            }
+            let Some(takes) = self.takes_halves(group, &stored) else { continue };
             let (whole, first) = (self.groups[group].clone(), self.groups.len());
+            // Attention searches for the samples of a whole tile.
+            let searches = takes && !whole.iter().any(|&id| self.is_scores(id));
             for id in self.computed_halves(group, &stored) {
                 let part = self.part(group, id);
-                if self.trial_whole(&part).is_ok() {
+                let is_searched = searches && part.iter().any(|&id| self.is_searched(id));
+                if (!takes || is_searched) && self.trial_whole(&part).is_ok() {
                     self.create(part);
                 }
+            }
+            if searches {
+                self.keep_searched(group);
             }
             if self.groups.len() > first && self.takes_halves(group, &stored) != Some(true) {
                 (first..self.groups.len()).rev().for_each(|new| self.dissolve(new));
                 self.assign(group, whole);
             }
         }
+    }
+
+    /// Rows that a kernel still searches for become results of another one that searches for them, or kernels of their own.
+    fn keep_searched(&mut self, group: GroupId) {
+        let nodes = &self.groups[group];
+        let cone = self.cone(nodes, &self.results(nodes));
+        let anchors = self.anchors(group);
+        let is_read = |id: &NodeId| self.is_searched(*id) && !self.depends(vec![*id], &anchors);
+        let searched = nodes.iter().copied().chain(cone.free).filter(is_read);
+        let searched: Vec<NodeId> = searched.collect();
+        for id in searched {
+            let mut others: BTreeSet<GroupId> = self.users(id).iter().filter_map(|&user| self.group_of(user)).collect();
+            others.remove(&group);
+            let part = self.part(group, id);
+            if !others.into_iter().any(|other| self.is_free(id) && self.place_into(other, id))
+                && self.trial_whole(&part).is_ok()
+            {
+                self.create(part);
+            }
+        }
+    }
+
+    /// True for rows whose samples have to be searched for.
+    fn is_searched(&self, id: NodeId) -> bool {
+        self.graph.op::<JaggedConcat>(id).is_some() || self.graph.op::<JaggedSlice>(id).is_some()
     }
 
     /// Whether the factors of a group's products may be halves; `None` for groups without products.
@@ -45,11 +76,15 @@ impl Partition<'_> {
         }
     }
 
+    /// The operators of a group that others are around.
+    fn anchors(&self, group: GroupId) -> BTreeSet<NodeId> {
+        self.groups[group].iter().copied().filter(|&id| !self.is_elementwise(id)).collect()
+    }
+
     /// What a kernel computes itself of the operands of its products: halves, the nearest that do more than move the elements of
     /// one tensor.
     fn computed_halves(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> BTreeSet<NodeId> {
-        let nodes = &self.groups[group];
-        let anchors: BTreeSet<NodeId> = nodes.iter().copied().filter(|&id| !self.is_elementwise(id)).collect();
+        let (nodes, anchors) = (&self.groups[group], self.anchors(group));
         let is_half = |id: NodeId| {
             let ty = self.graph.ty(Value { node: id, port: 0 });
             ty.is_some_and(|ty| stored(ty.dtype) == DType::F16)
