@@ -12,6 +12,8 @@ pub(super) async fn request_device(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixExtension {
     pub workgroup: u32,
+    /// Multiprocessors, 0 where that is not known.
+    pub multiprocessors: u32,
 }
 
 /// What a device may use: nothing without the feature `spirv`, or without Vulkan.
