@@ -15,10 +15,13 @@ export class Ranker {
   #asked = new Map();
   #asks = 0;
   #ended = null;
+  /** Hears of threads that fail while the worker waits for them. */
+  #failures = new BroadcastChannel(`rewire ${Math.random()}`);
 
   constructor() {
     this.#worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
     this.#worker.onmessage = ({ data }) => this.#answered(data);
+    this.#failures.onmessage = ({ data }) => this.#end({ code: "crashed", message: data });
     this.#worker.onerror = (event) => this.#end({ code: "library", message: event.message || "the worker does not load" });
   }
 
@@ -33,7 +36,7 @@ export class Ranker {
     const address = typeof source === "string" || source instanceof URL;
     try {
       const from = address ? new URL(source, document.baseURI).href : source;
-      ranker.about = await ranker.#ask("open", { source: from, kernel }, onProgress);
+      ranker.about = await ranker.#ask("open", { source: from, kernel, failures: ranker.#failures.name }, onProgress);
       return ranker;
     } catch (error) {
       ranker.close();
@@ -78,7 +81,6 @@ export class Ranker {
 
   /** Ends it, with all that is under way. */
   close() {
-    this.#worker.terminate();
     this.#end({ code: "closed", message: "the ranker is closed" });
   }
 
@@ -102,6 +104,8 @@ export class Ranker {
 
   #end(error) {
     this.#ended ??= error;
+    this.#worker.terminate();
+    this.#failures.close();
     for (const { reject } of this.#asked.values()) reject(new RewireError(this.#ended));
     this.#asked.clear();
   }

@@ -1,16 +1,11 @@
 // One model, away from the page's thread: takes `{ id, method, args }` and answers `{ id, value }`, `{ id, error }` or `{ id, progress }`.
 
-import init, { Model } from "./rewire_web.js";
-
-const library = init();
-// A library that does not load is an answer to whoever asks.
-library.catch(() => {});
 let model;
 
 const methods = {
-  async open({ source, kernel }, progress) {
+  async open({ source, kernel, failures }, progress) {
     const begun = performance.now();
-    const [bytes] = await Promise.all([typeof source === "string" ? fetched(source, progress) : source, library]);
+    const [bytes, { Model }] = await Promise.all([typeof source === "string" ? fetched(source, progress) : source, library(kernel, failures)]);
     const arrived = performance.now();
     model = await Model.open(new Uint8Array(bytes), kernel);
     return { ...report(), milliseconds: { arrived: arrived - begun, opened: performance.now() - arrived } };
@@ -22,6 +17,42 @@ const methods = {
 
 function report() {
   return JSON.parse(model.report());
+}
+
+/** The library: with threads where the model runs on the CPU and the page is isolated. */
+async function library(kernel, failures) {
+  const helpers = self.crossOriginIsolated ? navigator.hardwareConcurrency - 1 : 0;
+  if (helpers > 0 && (kernel === "cpu" || (kernel === "auto" && !(await hasDevice())))) {
+    try {
+      return await withThreads(helpers, failures);
+    } catch (cause) {
+      console.warn(`the CPU runs one thread: ${cause.message}`);
+    }
+  }
+  const plain = await import("./rewire_web.js");
+  await plain.default();
+  return plain;
+}
+
+/** True if there is a GPU that `auto` takes. */
+async function hasDevice() {
+  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
+  return !!adapter && !adapter.info?.isFallbackAdapter;
+}
+
+async function withThreads(helpers, failures) {
+  const address = new URL("./rewire_web_threads_bg.wasm", import.meta.url);
+  const [threaded, module] = await Promise.all([import("./rewire_web_threads.js"), WebAssembly.compileStreaming(fetch(address))]);
+  const { memory } = await threaded.default({ module_or_path: module });
+  const started = () =>
+    new Promise((resolve) => {
+      const helper = new Worker(new URL("./helper.js", import.meta.url), { type: "module" });
+      // One that does not start is not waited for.
+      helper.onmessage = helper.onerror = resolve;
+      helper.postMessage({ module, memory, failures });
+    });
+  await Promise.all(Array.from({ length: helpers }, started));
+  return threaded;
 }
 
 /** The bytes of an address, told of as they come. */

@@ -18,6 +18,7 @@
 // Without emission, nothing tests cooperative matrices.
 #![cfg_attr(not(feature = "emit"), allow(dead_code))]
 
+mod boxed;
 mod device;
 mod error;
 mod hash;

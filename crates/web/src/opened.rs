@@ -68,6 +68,7 @@ impl Opened {
             "adapter": report.adapter,
             "gpuSteps": report.gpu_steps,
             "cpuSteps": report.cpu_steps,
+            "threads": rewire::runtime::cpu::parallel::threads(),
             "deviceBytes": report.device_bytes,
             "hostBytes": report.host_bytes,
         })

@@ -1,7 +1,7 @@
 // The page and its library in headless Chromium: `node browser.mjs ADDRESS`.
 
 import { strict as assert } from "node:assert";
-import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { Chromium } from "./chromium.mjs";
 
@@ -276,6 +276,42 @@ async function aLostDeviceRecovers(page) {
   assert.deepEqual(outcome, expected);
 }
 
+async function threadsOfTheCpuRankAsOneDoes(page) {
+  const outcome = await page.call(async () => {
+    const timed = async (ranker) => {
+      await ranker.rank(users.slice(0, 8));
+      const begun = performance.now();
+      const ranked = JSON.stringify(await ranker.rank(users));
+      const [time, { threads, cpuSteps }] = [performance.now() - begun, await ranker.report()];
+      ranker.close();
+      return { ranked, time, threads, cpuSteps };
+    };
+    const several = await timed(await rewire.Ranker.open("demo.rewire", { kernel: "cpu" }));
+    const alone = await timed(await faulty(() => Object.defineProperty(self, "crossOriginIsolated", { value: false }), { kernel: "cpu" }));
+    const failing = () => {
+      const fails = `self.onmessage = ({ data: { failures } }) => new BroadcastChannel(failures).postMessage("it fell")`;
+      const helper = URL.createObjectURL(new Blob([fails], { type: "text/javascript" }));
+      const Plain = self.Worker;
+      self.Worker = class extends Plain {
+        constructor() {
+          super(helper);
+        }
+      };
+    };
+    const ranker = await faulty(failing, { kernel: "cpu" }).catch((error) => error);
+    const pause = new Promise((resolve) => setTimeout(resolve, 200));
+    const fallen = ranker instanceof rewire.RewireError ? ranker.code : await pause.then(() => codeOf(ranker.rank(users.slice(0, 1))));
+    return { same: several.ranked === alone.ranked, several, alone, fallen, processors: navigator.hardwareConcurrency };
+  });
+  const { same, several, alone, fallen, processors } = outcome;
+  console.log(`${several.threads} threads rank all users in ${several.time.toFixed(0)} ms, one in ${alone.time.toFixed(0)}`);
+  assert.ok(same && several.cpuSteps > 0);
+  assert.equal(alone.threads, 1);
+  const isBuilt = existsSync(new URL("target/page/rewire_web_threads.js", ROOT));
+  assert.equal(several.threads, isBuilt ? processors : 1);
+  assert.equal(fallen, isBuilt && processors > 1 ? "crashed" : "no error");
+}
+
 async function thePageShowsAUser(page) {
   const shown = await page.call(async () => {
     const until = async (shown) => {
@@ -312,6 +348,7 @@ async function thePageShowsAUser(page) {
 const TESTS = [
   thePageShowsAUser,
   scoresAreTheReferences,
+  threadsOfTheCpuRankAsOneDoes,
   mistakesAreErrorsWithCodes,
   aRejectedKernelIsAnError,
   kernelsAreMadeBesideOtherWork,

@@ -4,8 +4,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The files of the page, and what the demo's data are called there.
-const PAGE: [&str; 5] = ["index.html", "style.css", "page.js", "rewire.js", "worker.js"];
+const PAGE: [&str; 6] = ["index.html", "style.css", "page.js", "rewire.js", "worker.js", "helper.js"];
 const DATA: [(&str, &str); 2] = [("interactions.jsonl", "users.jsonl"), ("items.csv", "items.csv")];
+
+/// What the library is built with where kernels of the CPU run on threads: memory that workers share, and what each of them has of its own.
+const SHARED: [&str; 8] = [
+    "-Ctarget-feature=+atomics,+bulk-memory,+mutable-globals",
+    "-Clink-arg=--shared-memory",
+    "-Clink-arg=--import-memory",
+    "-Clink-arg=--max-memory=1073741824",
+    "-Clink-arg=--export=__wasm_init_tls",
+    "-Clink-arg=--export=__tls_size",
+    "-Clink-arg=--export=__tls_align",
+    "-Clink-arg=--export=__tls_base",
+];
 
 /// The standard library of the web: as rustup has it, or from its source, as Debian's toolchain takes it.
 enum Library {
@@ -15,12 +27,15 @@ enum Library {
 
 impl Library {
     fn find() -> Option<Self> {
-        let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
-        let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
-        let has_source =
-            || sysroot.join("lib/rustlib/src/rust/library").is_dir() && succeeds("wasm-ld", &["--version"]);
-        if has_web() { Some(Self::Built) } else { has_source().then_some(Self::Source) }
+        let has_linker = || succeeds("wasm-ld", &["--version"]);
+        if has_web() { Some(Self::Built) } else { (has_source() && has_linker()).then_some(Self::Source) }
     }
+}
+
+/// True if the source of the standard library is there.
+fn has_source() -> bool {
+    let Ok(sysroot) = Command::new("rustc").args(["--print", "sysroot"]).output() else { return false };
+    Path::new(String::from_utf8_lossy(&sysroot.stdout).trim()).join("lib/rustlib/src/rust/library").is_dir()
 }
 
 /// What is not there to build the page, and what installs it.
@@ -36,6 +51,12 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     let folder = root().join("target/page");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     bind(&library, &folder)?;
+    match has_source() {
+        true => bind(&library_with_threads()?, &folder)?,
+        false => {
+            eprintln!("\nxtask: the CPU runs one thread: `rustup component add rust-src` installs what builds more")
+        }
+    }
     package(&folder.join("demo.rewire"))?;
     for file in PAGE {
         copy(&root().join("web").join(file), &folder.join(file))?;
@@ -48,14 +69,50 @@ pub(crate) fn build() -> Result<PathBuf, String> {
 
 /// Compiles the library.
 fn library() -> Result<PathBuf, String> {
-    let missing = || missing().unwrap_or_default();
-    let mut command = cargo(&["build", "--package", "rewire-web", "--target", WEB, "--profile", "web"]);
-    if let Library::Source = Library::find().ok_or_else(missing)? {
-        let variable = format!("CARGO_TARGET_{}_LINKER", WEB.to_uppercase().replace('-', "_"));
-        command.arg("-Zbuild-std=std,panic_abort").env("RUSTC_BOOTSTRAP", "1").env(variable, "wasm-ld");
+    let mut command = compile("target")?;
+    if let Some(Library::Source) = Library::find() {
+        from_source(&mut command);
     }
     run(command)?;
-    Ok(root().join("target").join(WEB).join("web/rewire_web.wasm"))
+    Ok(built("target"))
+}
+
+/// Compiles the library for the CPU alone, with threads: what is of WebGPU stays on one. Its standard library is built anew for that.
+fn library_with_threads() -> Result<PathBuf, String> {
+    let folder = "target/threads";
+    let mut command = compile(folder)?;
+    command.args(["--no-default-features", "--features", "threads"]);
+    command.env(variable("RUSTFLAGS"), SHARED.join(" "));
+    from_source(&mut command);
+    run(command)?;
+    let named = root().join(folder).join("rewire_web_threads.wasm");
+    copy(&built(folder), &named)?;
+    Ok(named)
+}
+
+fn compile(folder: &str) -> Result<Command, String> {
+    if let Some(missing) = missing() {
+        return Err(missing);
+    }
+    let target = ["--target", WEB, "--target-dir", folder];
+    Ok(cargo(&[&["build", "--package", "rewire-web", "--profile", "web"], &target[..]].concat()))
+}
+
+/// Compiles the standard library as well, which stable compilers do where they are told that they may.
+fn from_source(command: &mut Command) {
+    command.arg("-Zbuild-std=std,panic_abort").env("RUSTC_BOOTSTRAP", "1");
+    if !has_web() {
+        command.env(variable("LINKER"), "wasm-ld");
+    }
+}
+
+/// A setting of the target.
+fn variable(name: &str) -> String {
+    format!("CARGO_TARGET_{}_{name}", WEB.to_uppercase().replace('-', "_"))
+}
+
+fn built(folder: &str) -> PathBuf {
+    root().join(folder).join(WEB).join("web/rewire_web.wasm")
 }
 
 /// Writes the JavaScript of the library beside it. What does is no member of the workspace, as nothing else needs it.

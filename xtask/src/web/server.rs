@@ -84,11 +84,14 @@ fn kind(path: &Path) -> &'static str {
     }
 }
 
+/// Pages that are isolated may share memory with their workers.
+const ISOLATED: &str = "Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Embedder-Policy: require-corp\r\n";
+
 fn respond(stream: &mut TcpStream, status: &str, kind: &str, content: &[u8], has_body: bool) -> io::Result<()> {
     let length = content.len();
     write!(
         stream,
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n"
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{ISOLATED}Cache-Control: no-cache\r\nConnection: close\r\n\r\n"
     )?;
     if has_body { stream.write_all(content) } else { Ok(()) }
 }

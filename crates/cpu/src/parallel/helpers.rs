@@ -5,7 +5,7 @@ use super::region::Region;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 /// How long a helper looks for more work before it sleeps: the kernels of a run follow one another faster.
 const AWAKE: Duration = Duration::from_micros(50);
@@ -49,6 +49,19 @@ pub(super) fn withdraw(region: &Arc<Region>) {
     HELPERS.count(&waiting);
 }
 
+/// Makes this thread a helper, as long as it lives: in browsers, where programs start no threads.
+#[cfg(target_arch = "wasm32")]
+pub fn help() -> ! {
+    HELPERS.lock().threads += 1;
+    HELPERS.serve()
+}
+
+/// Threads that may work at once for a caller that is no helper.
+#[cfg(target_arch = "wasm32")]
+pub(super) fn threads_of_caller() -> usize {
+    HELPERS.lock().threads + 1
+}
+
 impl Helpers {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -80,7 +93,7 @@ impl Helpers {
         }
     }
 
-    fn serve(&self) {
+    fn serve(&self) -> ! {
         let seat = Arc::new(Seat::here());
         loop {
             self.next().join(&seat);

@@ -2,13 +2,14 @@
 
 use super::helpers::{invite, withdraw};
 use super::place::{Seat, processor};
+use super::way::threads_of_caller;
 use std::any::Any;
 use std::cell::Cell;
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use web_time::{Duration, Instant};
 
 /// Work that helpers may join as long as it is open.
 pub(super) struct Region {
@@ -49,9 +50,9 @@ thread_local! {
     static THREADS: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Threads that may work at once for the caller: as many as its rayon pool has.
-pub(crate) fn threads() -> usize {
-    THREADS.get().unwrap_or_else(rayon::current_num_threads)
+/// Threads that may work at once for the caller: as many as its rayon pool has, or in browsers as help and this one.
+pub fn threads() -> usize {
+    THREADS.get().unwrap_or_else(threads_of_caller)
 }
 
 /// How long the last helpers are waited for without sleep: it takes about as long to wake up.

@@ -5,6 +5,7 @@ use super::sites::Sites;
 use super::tables::{Room, Tables, exceeding, may_exceed};
 use super::validate::validate;
 use super::{Model, Parameters, Shared};
+use crate::boxed::BoxedFuture;
 use crate::session::Declared;
 use crate::timing::timed;
 use crate::{
@@ -14,7 +15,6 @@ use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
 use rewire_graph_rewrite::prove::confine;
-use std::pin::Pin;
 use std::sync::{Arc, Once, RwLock};
 
 /// How a model is loaded.
@@ -169,7 +169,7 @@ impl Model {
         resident: Resident,
         options: ModelOptions,
         emitter: Emitter<'_>,
-    ) -> Pin<Box<dyn Future<Output = Result<Self, RuntimeError>> + Send + '_>> {
+    ) -> BoxedFuture<'_, Result<Self, RuntimeError>> {
         Box::pin(async move {
             let resident = Arc::new(resident);
             let mut sites = Sites::bind(&plan, gpu, &resident, &options, emitter).await;

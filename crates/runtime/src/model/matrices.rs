@@ -1,13 +1,13 @@
 //! The self-test that goes before the first use of a device's cooperative matrices.
 
 use super::{Model, ModelOptions};
+use crate::boxed::BoxedFuture;
 use crate::device::RightMatrices;
 use crate::{Gpu, Inputs, Kernel, RuntimeError};
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Plan, Precision};
 use rewire_graph_rewrite::{lower, optimize};
-use std::pin::Pin;
 
 /// Rows, inner size and columns of products, and of those that a workgroup has the matrices of, whose columns become a sum with another
 /// tensor and, from `REST` on, one of their own.
@@ -169,7 +169,7 @@ async fn attention(gpu: &Gpu, width: usize, [q, k, v]: [&[f64]; 3]) -> Option<Ve
 }
 
 /// A model of its own, boxed, since loading a model is what asks for the test.
-fn load(gpu: Gpu, plan: Plan) -> Pin<Box<dyn Future<Output = Result<Model, RuntimeError>> + Send>> {
+fn load(gpu: Gpu, plan: Plan) -> BoxedFuture<'static, Result<Model, RuntimeError>> {
     let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..ModelOptions::default() };
     Box::pin(Model::load_async(plan, (), options))
 }

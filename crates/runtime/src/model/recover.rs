@@ -5,21 +5,17 @@ use super::emitter::emit_step;
 use super::load::open;
 use super::parameters::Resident;
 use super::sites::Sites;
+use crate::boxed::BoxedFuture;
 use crate::{Gpu, GpuError, Kernel, RunError, RuntimeError};
 use rewire_graph_rewrite::emit::{Target, Tuning};
 use rewire_graph_rewrite::plan::Step;
-use std::pin::Pin;
 use std::sync::Arc;
 
 impl Model {
     /// Makes a model that may do so go on without the device that was lost under `sites`: on one that is opened anew, unless
     /// the app opened it, or on the CPU with [`Kernel::Auto`]. Where another session was faster there is nothing to do. Boxed, since a new device is
     /// tried by a session of its own.
-    pub(crate) fn recover(
-        &self,
-        lost: GpuError,
-        sites: Arc<Sites>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), RunError>> + Send + '_>> {
+    pub(crate) fn recover(&self, lost: GpuError, sites: Arc<Sites>) -> BoxedFuture<'_, Result<(), RunError>> {
         Box::pin(async move {
             let _changing = self.0.changing.lock().await;
             let current = self.sites();

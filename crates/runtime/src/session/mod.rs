@@ -24,6 +24,7 @@ pub(crate) use control::ControlLayout;
 pub(crate) use cpu::CpuSide;
 pub(crate) use sizes::{Declared, Shapes, Sizes};
 
+use crate::boxed::BoxedFuture;
 use crate::device::blocks;
 use crate::model::{Model, Report, Segment, Site, Sites};
 use crate::{GpuError, RunError, Workers, block_on};
@@ -35,7 +36,6 @@ use rewire_graph_rewrite::cost::{self, Count, Counter};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, PlanOutput, ShapeValues, Source};
 use states::States;
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 
 /// Runs of a model for one caller at a time, at any batch size: the memory of their tensors.
@@ -270,7 +270,7 @@ impl Session {
         &'a mut self,
         inputs: &'a Inputs,
         recorder: &'a mut Recorder,
-    ) -> Pin<Box<dyn Future<Output = Result<Outputs, RunError>> + Send + 'a>> {
+    ) -> BoxedFuture<'a, Result<Outputs, RunError>> {
         Box::pin(async move {
             let with_states;
             let inputs = match self.plan().states().is_empty() {

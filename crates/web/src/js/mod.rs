@@ -17,6 +17,13 @@ fn start() {
     console::attach();
 }
 
+/// Makes this worker a thread of the library whose memory it was given, as long as it lives.
+#[cfg(feature = "threads")]
+#[wasm_bindgen]
+pub fn help() {
+    rewire::runtime::cpu::parallel::help()
+}
+
 #[wasm_bindgen]
 impl Model {
     /// Opens a package for `auto`, `wgpu` or `cpu`.
