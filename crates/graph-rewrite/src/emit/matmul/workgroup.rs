@@ -20,10 +20,11 @@ const LONG: usize = 1024;
 /// The least columns, and the least steps of `k`.
 const LEAST: [usize; 2] = [64, 32];
 
-/// A tile of sums that are long and of columns that 256 divides, in whose place others may leave multiprocessors idle at the end: rows,
-/// columns, steps of `k` and threads. The largest tiles take a fortieth less for an element.
-const NEAR: [u32; 4] = [96, 256, 64, 256];
-const NEAR_COST: [u64; 2] = [41, 40];
+/// Another tile for long sums and columns that 256 divides: rows, columns, steps of `k` and threads. Numbers of rows that leave most
+/// multiprocessors idle at the end of the first one may suit it.
+const FLAT: [u32; 4] = [96, 256, 64, 256];
+/// What it takes for an element, to what the first one takes.
+const FLAT_COST: [u64; 2] = [41, 40];
 
 /// How a product is divided among workgroups.
 pub(super) struct WorkgroupMatmulTile {
@@ -56,7 +57,7 @@ impl WorkgroupMatmulTile {
         let threads = tuning.threads.unwrap_or(if rows == 128 && columns == 128 { 128 } else { 256 });
         // Smaller tiles are faster divided among subgroups.
         let is_large = [columns, threads].into_iter().all(|extent| [128, 256].contains(&extent));
-        let is_large = is_large && [NEAR[0], 128, 256].contains(&rows);
+        let is_large = is_large && [FLAT[0], 128, 256].contains(&rows);
         let is_deep = [16, 32, 64].contains(&depth);
         let fits = is_large && is_deep && n >= LEAST[0] && k >= LEAST[1] && threads <= target.workgroup_matrices;
         // A tile has columns of the same tensors.
@@ -89,14 +90,14 @@ impl WorkgroupMatmulTile {
     ) -> Option<Tuning> {
         let k = kernel.k.dense()?.as_const()?;
         let multiprocessors = u64::from(target.multiprocessors);
-        let is_near = multiprocessors > 0 && k >= LONG && k.is_multiple_of(64) && columns.is_multiple_of(256);
+        let may_be_flat = multiprocessors > 0 && k >= LONG && k.is_multiple_of(64) && columns.is_multiple_of(256);
         let is_open = [tuning.rows, tuning.columns, tuning.depth, tuning.threads].iter().all(Option::is_none);
-        if !is_near || !is_open {
+        if !may_be_flat || !is_open {
             return None;
         }
-        let [near_rows, near_columns, depth, threads] = NEAR.map(Some);
-        let near = Tuning { rows: near_rows, columns: near_columns, depth, threads, ..*tuning };
-        let near_tile = Self::new(kernel, target, &near)?;
+        let [flat_rows, flat_columns, depth, threads] = FLAT.map(Some);
+        let flat = Tuning { rows: flat_rows, columns: flat_columns, depth, threads, ..*tuning };
+        let flat_tile = Self::new(kernel, target, &flat)?;
         let time = |tile: &Self| {
             let [m, n] = [tile.tile[0], tile.tile[1]].map(u64::from);
             // Those of 128 threads share a multiprocessor with another one.
@@ -104,8 +105,8 @@ impl WorkgroupMatmulTile {
             let tiles = rows.div_ceil(m).saturating_mul(columns.div_ceil(n));
             tiles.div_ceil(at_once.saturating_mul(multiprocessors)).saturating_mul(at_once * m * n)
         };
-        let [more, less] = NEAR_COST;
-        (time(&near_tile).saturating_mul(more) < time(self).saturating_mul(less)).then_some(near)
+        let [more, less] = FLAT_COST;
+        (time(&flat_tile).saturating_mul(more) < time(self).saturating_mul(less)).then_some(flat)
     }
 
     /// Rows and columns of a workgroup.
