@@ -117,6 +117,7 @@ mod tests {
         thread::spawn(move || server.run());
         let found = ask(port, "GET /wasi.mjs?x=1 HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(found.starts_with("HTTP/1.1 200 OK\r\n") && found.contains("import"), "{found}");
+        assert!(found.contains(ISOLATED), "{found}");
         let head = ask(port, "HEAD /main.rs HTTP/1.1\r\n\r\n");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         for path in ["/", "/../Cargo.toml", "//etc/passwd", "/web/../../Cargo.toml", "/web", "none"] {
