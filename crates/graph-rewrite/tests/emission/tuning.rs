@@ -188,6 +188,29 @@ fn attention_of_few_workgroups_takes_fewer_queries() {
 }
 
 #[test]
+fn attention_of_short_samples_has_fewer_queries_a_subgroup() {
+    let elements = Target { matrix_elements: true, workgroup_bytes: 48 << 10, ..with_matrices(16, 32) };
+    let wide =
+        attention::AttentionCase { mask: Mask::Causal, heads: 4, qk: 128, v: 128, dtype: DType::F16, softmax: false };
+    let (kernel, ..) = attention::kernel(&wide, &[4], None);
+    let suited = |target: &Target, samples, rows| {
+        let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
+        let tuning =
+            Tuning::default().of_family(&kernel, target).suited(&kernel, target, |dim| Some(size(dim)? as u64));
+        (tuning.rows, tuning.columns, tuning.rows_per_thread)
+    };
+    assert_eq!(suited(&elements, 32, 32 * 64), (Some(128), Some(32), Some(1)));
+    assert_eq!(
+        suited(&elements, 32, 32 * 65),
+        (None, None, None),
+        "more than half of a workgroup's subgroups have queries"
+    );
+    assert_eq!(suited(&elements, 8, 8 * 64).0, Some(64), "few workgroups");
+    let staged = Target { matrix_elements: false, ..elements.clone() };
+    assert_eq!(suited(&staged, 32, 32 * 64), (None, None, None), "subgroups share queries there");
+}
+
+#[test]
 fn sums_are_split_only_where_that_is_allowed_and_rows_are_few() {
     let kernel = dense(sym(0), 512usize.into(), 2048usize.into(), DType::F16, (false, false));
     let suited = |target: &Target, base: Tuning, rows: i64| {

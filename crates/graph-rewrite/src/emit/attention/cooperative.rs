@@ -93,6 +93,11 @@ impl CooperativeAttentionTile {
         self.rows
     }
 
+    /// True if weights are computed in the registers that hold products.
+    pub fn in_registers(&self) -> bool {
+        self.in_registers
+    }
+
     /// The tile, and those of fewer queries, which take less workgroup memory.
     fn smaller(self) -> impl Iterator<Item = Self> {
         let unit = self.row_matrices * self.size;

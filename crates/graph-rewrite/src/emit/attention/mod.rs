@@ -51,23 +51,26 @@ impl Scheduled for Attention<'_> {
         }
         let Ok(cooperative) = cooperative_tile(self, target, &tuning) else { return tuning };
         let fewer = Tuning { rows_per_thread: Some(1), ..tuning };
+        let rows = self.nest.outputs.first().and_then(|output| size(output.shape.first()?));
+        let samples = self.samples.iter().map(size).try_fold(1u64, |all, count| Some(all.saturating_mul(count?)));
+        let (Some(rows), Some(samples)) = (rows, samples) else { return tuning };
         let choices = match (cooperative, plain::AttentionTile::new(self, target, &tuning)) {
             (Some(tile), _) => {
                 let of = |rows: u32, keys: u32| {
                     let columns = tuning.columns.or(Some(keys * target.matrix));
                     (rows, Tuning { rows: Some(rows), columns, ..fewer })
                 };
+                // Subgroups without queries load keys for the others.
+                let is_short = tile.in_registers() && rows <= samples.saturating_mul(u64::from(tile.rows() / 2));
+                let whole = if is_short { of(tile.rows(), 2) } else { (tile.rows(), tuning) };
                 let smaller = [of(tile.rows() / 2, 2), of(2 * target.matrix, 4)];
                 // More keys a tile take more workgroup memory.
                 let fits = |(_, choice): &(u32, Tuning)| matches!(cooperative_tile(self, target, choice), Ok(Some(_)));
-                std::iter::once((tile.rows(), tuning)).chain(smaller.into_iter().filter(fits)).collect()
+                [whole].into_iter().chain(smaller).filter(fits).collect()
             }
             (None, Ok(tile)) => vec![(tile.rows(), tuning), (tile.rows(), fewer)],
             (None, Err(_)) => return tuning,
         };
-        let rows = self.nest.outputs.first().and_then(|output| size(output.shape.first()?));
-        let samples = self.samples.iter().map(size).try_fold(1u64, |all, count| Some(all.saturating_mul(count?)));
-        let (Some(rows), Some(samples)) = (rows, samples) else { return tuning };
         let occupies = |(tile, _): &&(u32, Tuning)| {
             let tiles = (rows / u64::from(*tile)).saturating_add(samples);
             tiles.saturating_mul(self.heads as u64) >= FEW_WORKGROUPS
