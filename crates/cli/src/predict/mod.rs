@@ -56,7 +56,7 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
     let devices = Devices::new(&options.devices, with_common(common, with))?;
     let task = task(options, &devices)?;
     let workers = WORKERS * devices.count();
-    let run = Run { options, places, format, task, workers, batch: BatchSize::new(options.batch) };
+    let run = Run { options, places, format, task, workers, batch: BatchSize::new(options.batch, workers) };
     let (counts, resumed_rows) = run.all()?;
     let report = run.task.report();
     let seconds = begun.elapsed().as_secs_f64();
@@ -207,10 +207,9 @@ impl Run<'_> {
 
     fn compute(&self, chunk: Chunk) -> Result<Computed, CliError> {
         let Chunk { batch, carried, kinds, rejected, size, row, progress, end } = chunk;
-        let begun = Instant::now();
         let Rows { mut frame, counts, fitted } = self.task.compute(&batch)?;
         frame.columns.extend(by_row(carried, &counts));
-        self.batch.measured(size, batch.len() + batch.entries(), begun.elapsed());
+        self.batch.done(size, batch.len() + batch.entries(), Instant::now());
         let part = Part { frame, users: batch.len() as u64, rejected, row, kinds };
         Ok(Computed { part, fitted, progress, end })
     }
