@@ -65,8 +65,11 @@ pub struct Shape {
     #[serde(serialize_with = "as_text")]
     pub dtype: DType,
     /// Type of embedding tables, that of all else where there is none.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "type_of_tables")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "storage_type")]
     pub tables: Option<DType>,
+    /// Type that weights are stored in, matrices as rows of integers among them; that of inputs where there is none.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "storage_type")]
+    pub weights: Option<DType>,
     /// What lengths, targets and data follow from.
     pub seed: u64,
 }
@@ -168,7 +171,7 @@ fn as_text<S: Serializer>(dtype: &DType, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_str(dtype)
 }
 
-fn type_of_tables<S: Serializer>(dtype: &Option<DType>, serializer: S) -> Result<S::Ok, S::Error> {
+fn storage_type<S: Serializer>(dtype: &Option<DType>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&dtype.map_or("", |dtype| dtype.format().name))
 }
 
@@ -198,6 +201,7 @@ impl Default for Shape {
             backward: false,
             dtype: DType::F32,
             tables: None,
+            weights: None,
             seed: 1,
         }
     }

@@ -39,7 +39,7 @@ pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// What a model reads of the shape.
-const MODEL: [&str; 6] = ["batch", "max_len", "len_dist", "targets", "tables", "seed"];
+const MODEL: [&str; 7] = ["batch", "max_len", "len_dist", "targets", "tables", "weights", "seed"];
 
 impl Workload {
     /// Checks the sizes of an operator or module, without making any data.
@@ -128,7 +128,7 @@ impl Workload {
 /// How the floats of a shape's workload are stored.
 fn precision(shape: &Shape) -> Precision {
     let narrow = (shape.dtype != DType::F32).then_some(shape.dtype);
-    Precision { tables: shape.tables.or(narrow), weights: narrow, activations: narrow, sums: None }
+    Precision { tables: shape.tables.or(narrow), weights: shape.weights.or(narrow), activations: narrow, sums: None }
 }
 
 fn find(name: &str) -> Result<&'static Op, BenchError> {

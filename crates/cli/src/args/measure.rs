@@ -1,6 +1,6 @@
 //! Commands that measure.
 
-use super::model::{Placement, TABLES, Weights, dtype, dtypes, storage};
+use super::model::{Placement, TABLES, WEIGHTS, Weights, dtype, dtypes, storage};
 use super::seconds;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rewire::graph::DType;
@@ -161,6 +161,9 @@ pub struct Sizes {
     /// Type of embedding tables, also int8, int4 or int2 rows with a scale each; that of inputs if left out.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(TABLES).try_map(|text| storage(&text)))]
     tables: Option<DType>,
+    /// Type of weights, also matrices as int8 rows with a scale each; that of inputs if left out.
+    #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
+    weights: Option<DType>,
     /// What lengths, targets and data follow from.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -194,6 +197,7 @@ impl Sizes {
             backward: self.backward || base.backward,
             dtype: self.dtype.unwrap_or(base.dtype),
             tables: self.tables.or(base.tables),
+            weights: self.weights.or(base.weights),
             seed: self.seed.unwrap_or(base.seed),
         })
     }

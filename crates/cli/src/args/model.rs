@@ -64,7 +64,7 @@ impl FromStr for Asked {
 pub struct Stored {
     /// Storage of weights: f32, f16 or bf16, or matrices as int8 rows with a scale each; as the model has them if left out.
     #[arg(long, env = "REWIRE_DTYPE", value_name = "DTYPE",
-          value_parser = PossibleValuesParser::new(["f32", "f16", "bf16", "int8"]).try_map(|text| storage(&text)))]
+          value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     pub dtype: Option<DType>,
     /// Storage of embedding tables: f32, f16 or bf16, or int8, int4 or int2 rows with a scale each; that of weights if left out.
     #[arg(long, env = "REWIRE_TABLES", value_name = "DTYPE",
@@ -84,6 +84,9 @@ pub struct Stored {
           value_parser = PossibleValuesParser::new(["f32", "f16"]).try_map(|text| dtype(&text)))]
     pub cache: DType,
 }
+
+/// Types that weights are stored in.
+pub(super) const WEIGHTS: [&str; 4] = ["f32", "f16", "bf16", "int8"];
 
 /// Types that tables are stored in.
 pub(super) const TABLES: [&str; 6] = ["f32", "f16", "bf16", "int8", "int4", "int2"];

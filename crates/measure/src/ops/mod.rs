@@ -39,6 +39,7 @@ const LAYER: &[&str] = &[
     "targets",
     "window",
     "context",
+    "weights",
     "seed",
 ];
 const STACK: &[&str] = &[
@@ -53,6 +54,7 @@ const STACK: &[&str] = &[
     "targets",
     "window",
     "context",
+    "weights",
     "seed",
 ];
 
@@ -67,7 +69,7 @@ pub(super) const OPS: &[Op] = &[
     Op {
         name: "addmm",
         about: "a product with a bias",
-        sizes: &["m", "k", "n", "epilogue", "seed"],
+        sizes: &["m", "k", "n", "epilogue", "weights", "seed"],
         build: rowwise::addmm,
     },
     Op {
