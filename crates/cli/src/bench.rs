@@ -11,7 +11,7 @@ use rewire::weights::Weights;
 use rewire::{rank, write_file};
 use rewire_measure::{
     Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
-    compare, in_words, operators, page, roofline, rounded, suite,
+    compare, in_words, page, roofline, rounded, suite,
 };
 use std::fs::File;
 use std::io::Read;
@@ -109,13 +109,8 @@ pub fn open_with(common: &Common, tuning: Option<Tuning>, options: BenchOptions)
 pub fn jobs(ops: &[String], set: Option<&str>, sizes: &Sizes) -> Result<Vec<(String, Shape)>, CliError> {
     let shape = sizes.shape()?;
     let mut jobs: Vec<(String, Shape)> = ops.iter().map(|op| (op.clone(), shape.clone())).collect();
-    let is_op = |name: &str| operators().any(|(known, _)| known == name);
-    let is_known = |name: &str| name == "demo" || is_op(name) || rank::is_model(Path::new(name));
-    if let Some((name, _)) = jobs.iter().find(|(name, _)| !is_known(name)) {
-        let known = operators().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
-        return Err(BenchError::UnknownOp { name: name.clone(), known }.into());
-    }
-    jobs.iter().filter(|(name, _)| is_op(name)).try_for_each(|(name, shape)| Workload::check(name, shape))?;
+    let is_model = |name: &str| name == "demo" || rank::is_model(Path::new(name));
+    jobs.iter().filter(|(name, _)| !is_model(name)).try_for_each(|(name, shape)| Workload::check(name, shape))?;
     if let Some(name) = set {
         jobs.extend(suite(name)?.into_iter().map(|(op, shape)| (op.to_owned(), shape)));
         jobs.push(("demo".to_owned(), Shape { batch: 32, targets: Lengths::Uniform(20, 20), ..Shape::default() }));

@@ -11,7 +11,11 @@ use rewire_measure::BenchError;
 use rewire_verify::{BisectError, CaseError};
 use std::io;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use thiserror::Error;
+
+/// The exit code where the arguments are wrong.
+pub const USAGE: u8 = 2;
 
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -97,6 +101,25 @@ impl From<RewriteError> for CliError {
 }
 
 impl CliError {
+    /// The exit code.
+    pub fn code(&self) -> ExitCode {
+        if self.is_usage() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+    }
+
+    /// True where the arguments are wrong by themselves: a name of nothing, a value out of range, or two that contradict each other.
+    fn is_usage(&self) -> bool {
+        use BenchError::{Seconds, Size, UnknownOp, UnknownShape, UnknownSuite};
+        match self {
+            Self::Bench(error) => {
+                matches!(error, UnknownOp { .. } | UnknownShape { .. } | UnknownSuite { .. } | Size { .. } | Seconds(_))
+            }
+            Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
+            Self::Predict(error) => error.is_usage(),
+            Self::DevicesTwice | Self::NoAdapter | Self::NoCase => true,
+            _ => false,
+        }
+    }
+
     /// Prints the error and its causes on one line of stderr. A reader that went away needs no message.
     pub fn report(&self) {
         if let Self::Output(error) = self

@@ -25,7 +25,7 @@ mod verify;
 
 use args::{Args, Command};
 use clap::Parser;
-use error::CliError;
+use error::{CliError, USAGE};
 use output::Output;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -48,7 +48,7 @@ pub fn main(stdout_is_open: bool) -> ExitCode {
         Ok(()) => code,
         Err(error) => {
             error.report();
-            ExitCode::FAILURE
+            error.code()
         }
     }
 }
@@ -57,7 +57,7 @@ pub fn main(stdout_is_open: bool) -> ExitCode {
 fn usage(message: &clap::Error, output: &mut Output) -> (Result<(), CliError>, ExitCode) {
     if message.use_stderr() {
         log::say(message.render().to_string().trim_end());
-        return (Ok(()), ExitCode::from(2));
+        return (Ok(()), ExitCode::from(USAGE));
     }
     (output.text(message.render()).map_err(CliError::from), ExitCode::SUCCESS)
 }

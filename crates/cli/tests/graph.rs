@@ -84,7 +84,6 @@ fn passes_and_rules_can_be_left_out() {
     assert!(text(&[]).contains("= attention("));
     assert!(!text(&["--without", "fuse"]).contains("= attention("));
     assert!(text(&["--only", "dead_code"]).lines().count() > text(&[]).lines().filter(|l| !l.starts_with(' ')).count());
-    run(&["graph", "--without", "nonsense"]).failed_with(&["`nonsense`", "fuse"]);
 }
 
 #[test]
@@ -117,7 +116,7 @@ fn a_case_is_bisected() {
     let bisected = run(&["graph", &case.display().to_string(), "--bisect"]);
     assert_eq!(bisected.code, Some(0), "{}", bisected.stderr);
     assert_eq!(bisected.stdout.trim(), "every rewrite keeps the results");
-    run(&["graph", "--bisect"]).failed_with(&["golden case"]);
+    run(&["graph", "--bisect"]).refused_with(&["golden case"]);
 }
 
 #[test]

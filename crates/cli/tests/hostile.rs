@@ -1,4 +1,4 @@
-//! Bad input: one clear error, exit code 1, and nothing that could be taken for a whole.
+//! Bad input: one clear error, exit code 1, or 2 where the arguments are wrong, and nothing that could be taken for a whole.
 #![allow(clippy::unwrap_used)]
 
 mod program;
@@ -200,5 +200,18 @@ fn choices_that_the_cpu_does_not_have() {
 fn usage_errors_exit_with_2() {
     for args in [&["rank", "--top", "x"][..], &["rank", "--kernel", "gpu"], &["nothing"], &[], &["verify"]] {
         assert_eq!(run(args).code, Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn names_of_nothing_exit_with_2() {
+    for command in ["bench", "profile", "tune"] {
+        for name in ["nonsense", "/nonexistent/model"] {
+            run(&[command, name, "--kernel", "cpu"]).refused_with(&[&format!("`{name}`"), "demo", "stu-layer"]);
+        }
+    }
+    run(&["bench", "addmm", "nonsense", "--kernel", "cpu"]).refused_with(&["`nonsense`", "a model folder"]);
+    for option in ["--without", "--only"] {
+        run(&["graph", option, "nonsense"]).refused_with(&["`nonsense`", "fuse"]);
     }
 }

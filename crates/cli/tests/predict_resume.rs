@@ -146,7 +146,7 @@ fn what_was_changed_since_is_not_gone_on_from() {
     assert_eq!(other.code, Some(0));
     std::fs::remove_file(folder.0.join("other.csv")).unwrap();
     finish(command("", "-", &out, &["--resume"]).stdin(Stdio::null()))
-        .failed_with(&["--resume needs --data in a file"]);
+        .refused_with(&["--resume needs --data in a file"]);
     let [partial, journal] = ["partial", "journal"].map(|ending| beside(&out, ending));
     let lock = File::open(&partial).unwrap();
     lock.lock().unwrap();

@@ -77,8 +77,8 @@ fn rankings_of_two_adapters_are_those_of_one() {
 
 #[test]
 fn devices_that_cannot_be_meant_are_refused() {
-    run(&["rank", "--devices", "0", "--kernel", "cpu"]).failed_with(&["--devices", "--adapter"]);
-    run(&["rank", "--devices", "all", "--adapter", "x"]).failed_with(&["--devices", "--adapter"]);
+    run(&["rank", "--devices", "0", "--kernel", "cpu"]).refused_with(&["--devices", "--adapter"]);
+    run(&["rank", "--devices", "all", "--adapter", "x"]).refused_with(&["--devices", "--adapter"]);
     run(&["rank", "--devices", "977"]).failed_with(&["no GPU adapter", "`#977`"]);
     for devices in ["0,0", "", "one", "0,", "-1"] {
         let refused = run(&["rank", "--devices", devices]);

@@ -16,7 +16,7 @@ const TYPES: [(&str, &str); 12] = [
     ("Outputs", "runtime/src/session/io.rs"),
     ("DeviceTensor", "runtime/src/session/io.rs"),
     ("Gpu", "runtime/src/device"),
-    ("Weights", "rewire/src/weights.rs"),
+    ("Weights", "rewire/src/weights"),
     ("Ranker", "rewire/src/rank"),
     ("Request", "rewire/src/rank"),
 ];

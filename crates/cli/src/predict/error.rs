@@ -39,6 +39,13 @@ pub enum PredictError {
     Encode { file: String, reason: String },
 }
 
+impl PredictError {
+    /// True where the arguments are wrong by themselves.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Format { .. } | Self::SameFile { .. } | Self::Column { .. } | Self::Stdin)
+    }
+}
+
 impl From<PredictError> for CliError {
     fn from(error: PredictError) -> Self {
         Self::Predict(Box::new(error))

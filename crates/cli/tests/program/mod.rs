@@ -23,7 +23,16 @@ impl Run {
 
     /// Checks that the run failed with one line that has all of `parts`, and that nothing looks whole.
     pub fn failed_with(&self, parts: &[&str]) {
-        assert_eq!(self.code, Some(1), "{}{}", self.stdout, self.stderr);
+        self.ended_with(1, parts);
+    }
+
+    /// [`Run::failed_with`] where the arguments are wrong.
+    pub fn refused_with(&self, parts: &[&str]) {
+        self.ended_with(2, parts);
+    }
+
+    fn ended_with(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{}{}", self.stdout, self.stderr);
         let errors: Vec<&str> = self.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
         assert_eq!(errors.len(), 1, "{}", self.stderr);
         for part in parts {

@@ -16,11 +16,13 @@ mod require;
 mod session_state;
 mod shape;
 mod state;
+mod tensor;
 mod top_k;
 
 pub use axes::{Axis, Shape};
 pub use jagged::Ragged;
 pub use pointwise::Operand;
+pub use tensor::Tensor;
 
 use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter, Role};
 use crate::origins::ScopeId;
@@ -60,15 +62,6 @@ pub struct Scope {
     path: String,
     weights: DType,
     mode: Mode,
-}
-
-/// A symbolic value: a tensor, a value of the shape program, or scores.
-#[derive(Clone, Debug)]
-pub struct Tensor {
-    state: Trace,
-    /// `None` after an error.
-    value: Option<Value>,
-    ty: Type,
 }
 
 impl Default for Scope {
@@ -420,97 +413,4 @@ fn poison(state: &Trace, error: GraphError) -> Tensor {
 
 fn poisoned(state: &Trace) -> Tensor {
     Tensor { state: state.clone(), value: None, ty: Type::device(DType::F32, vec![]) }
-}
-
-impl Tensor {
-    /// The type.
-    pub fn ty(&self) -> &Type {
-        &self.ty
-    }
-
-    /// Element type.
-    pub fn dtype(&self) -> DType {
-        self.ty.dtype
-    }
-
-    /// Extents, outermost first.
-    pub fn shape(&self) -> &[Dim] {
-        &self.ty.shape
-    }
-
-    /// Number of dimensions.
-    pub fn rank(&self) -> usize {
-        self.ty.rank()
-    }
-
-    /// The extent of an axis; 0 of one that it does not have.
-    pub fn dim(&self, axis: impl Axis) -> Dim {
-        axis.of(self.rank()).and_then(|axis| self.ty.shape.get(axis)).cloned().unwrap_or_default()
-    }
-
-    /// The last extent where it is a constant, else 0.
-    pub fn width(&self) -> usize {
-        self.ty.width().unwrap_or(0)
-    }
-
-    /// The value in the graph; `None` after an error.
-    pub fn value(&self) -> Option<Value> {
-        self.value
-    }
-
-    /// True after an error in what this was computed from.
-    pub fn is_poisoned(&self) -> bool {
-        self.value.is_none()
-    }
-
-    /// A tensor that is part of the graph.
-    pub(crate) fn constant(&self, tensor: HostTensor) -> Tensor {
-        shared(&self.state, Constant { tensor }, &[])
-    }
-
-    fn is_host(&self) -> bool {
-        self.ty.layout == Layout::Host
-    }
-
-    /// An operator along an axis.
-    fn along<O: Op>(&self, op: &str, axis: impl Axis, make: impl FnOnce(usize) -> O) -> Tensor {
-        match self.axis(op, axis) {
-            Some(axis) => self.apply(make(axis), &[]),
-            None => poisoned(&self.state),
-        }
-    }
-
-    /// The position of an axis; else the error of the trace is that `op` has no such axis.
-    fn axis(&self, op: &str, axis: impl Axis) -> Option<usize> {
-        let (rank, found) = (self.rank(), axis.of(self.rank()).filter(|&axis| axis < self.rank()));
-        self.require(op, "axis", found.is_some(), format!("from -{rank} to below {rank}"), axis);
-        found
-    }
-
-    pub(crate) fn apply(&self, op: impl Op, others: &[&Tensor]) -> Tensor {
-        let operands: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
-        apply(&self.state, Arc::new(op), &operands)
-    }
-
-    fn host(&self, op: HostOp, others: &[&Tensor]) -> Tensor {
-        let operands: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
-        shared(&self.state, op, &operands)
-    }
-
-    fn fail(&self, op: &str, argument: &str, expected: &str, actual: impl ToString) -> Tensor {
-        if self.is_poisoned() {
-            return poisoned(&self.state);
-        }
-        let path = self.state.lock().path.clone();
-        let source = TypeError::new(argument, expected, actual);
-        poison(&self.state, GraphError::Type { op: op.to_owned(), path, source })
-    }
-
-    /// A scalar that is part of the graph.
-    pub(crate) fn scalar(&self, dtype: DType, value: impl Into<Number>) -> Tensor {
-        match Constant::scalar(dtype, value) {
-            Ok(constant) => shared(&self.state, constant, &[]),
-            Err(error) => self.fail("constant", &error.argument, &error.expected, error.actual),
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! Runs in the app's own command encoder.
 
+use super::execute::{Results, input};
 use super::io::{Inputs, Outputs, Wanted};
-use super::{Results, RunValue, Session, Shapes, input, no_device};
+use super::{RunValue, Session, Shapes, no_device};
 use crate::model::Site;
 use crate::{RunError, block_on};
 use rewire_graph_rewrite::plan::Binding;

@@ -5,7 +5,8 @@ use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, Dim, Symbol};
 use rewire_graph_rewrite::emit::{EmittedKernel, GridFactor, Param, ParsedKernel, Slot, Target, Tuning};
 use rewire_graph_rewrite::plan::{
-    self, Body, Buffer, HostSlot, MemorySpace, Nest, Operand, Output, ShapeEntry, Source, Step, SymbolSource,
+    self, Binding, Body, Buffer, BufferId, HostSlot, MemorySpace, Nest, Operand, Output, PlanOutput, ShapeEntry,
+    Source, Step, SymbolSource,
 };
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

@@ -1,70 +1,30 @@
 //! Named tensors of safetensors files.
 
-use rewire_graph::{Coded, DType, HostTensor, Ordered, SharedBytes};
+mod error;
+mod metadata;
+mod write;
+
+pub use error::WeightsError;
+pub use write::serialize;
+
+pub(crate) use metadata::with_columns;
+#[cfg(feature = "files")]
+pub(crate) use write::header;
+
+use error::format_error;
+use metadata::{COLUMNS, ROWS, told_of};
+use rewire_graph::{DType, HostTensor, Ordered, SharedBytes};
 use rewire_runtime::Parameters;
 #[cfg(feature = "files")]
 use rewire_runtime::map_file;
-use safetensors::{Dtype, SafeTensorError, SafeTensors};
-use serde::Deserialize;
-use serde::de::value::Error as ValueError;
-use serde::de::{DeserializeOwned, IntoDeserializer};
+use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 #[cfg(feature = "files")]
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
-use strum::IntoStaticStr;
-use thiserror::Error;
-
-/// Why weights could not be read.
-#[derive(Debug, Error, IntoStaticStr)]
-#[strum(serialize_all = "snake_case", prefix = "weights.")]
-#[non_exhaustive]
-pub enum WeightsError {
-    /// The file cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file is read, but its content is not good.
-    #[error("{} is not a good weights file", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: Box<WeightsError>,
-    },
-    /// The bytes are no safetensors file: damaged, truncated or something else.
-    #[error("{reason}, {bytes} bytes in all: expected a whole safetensors file")]
-    Format {
-        /// What is wrong.
-        reason: String,
-        /// Bytes there are.
-        bytes: usize,
-    },
-    /// A tensor has an element type that cannot be used.
-    #[error(
-        "tensor `{name}` is {dtype}: expected F32, F16, BF16, I64, I32, U32, BOOL, or U8 rows with a scale and a bias"
-    )]
-    ElementType {
-        /// Name of the tensor.
-        name: String,
-        /// Its element type, as safetensors names it.
-        dtype: String,
-    },
-}
-
-impl Coded for WeightsError {
-    fn code(&self) -> &'static str {
-        self.into()
-    }
-}
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -162,12 +122,6 @@ impl Weights<'static> {
         read.map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
     }
 }
-
-/// The entry of the metadata that tells of some tensors what their rows are.
-const ROWS: &str = "rewire.rows";
-
-/// The entry of the metadata that names the tensors whose rows are columns of the parameter.
-const COLUMNS: &str = "rewire.columns";
 
 impl<'a> Weights<'a> {
     /// Takes the bytes of a file.
@@ -274,109 +228,6 @@ impl Parameters for &Weights<'_> {
     }
 }
 
-/// The metadata of a file in which rows of some tensors are columns of the parameters.
-pub(crate) fn with_columns<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
-    let names: Vec<&str> = names.collect();
-    let told = (!names.is_empty()).then(|| (COLUMNS.to_owned(), serde_json::json!(names).to_string()));
-    told.into_iter().collect()
-}
-
-/// The bytes of a safetensors file with these tensors and this metadata.
-///
-/// # Errors
-/// [`WeightsError::Format`] if the names and metadata are too large for a header.
-pub fn serialize(
-    tensors: &BTreeMap<String, HostTensor>,
-    metadata: &BTreeMap<String, String>,
-) -> Result<Vec<u8>, WeightsError> {
-    let metadata = HashMap::from_iter(with_rows(tensors, metadata)?);
-    let views = tensors.iter().map(|(name, tensor)| (name.as_str(), View::of(tensor)));
-    safetensors::serialize(views, Some(metadata)).map_err(|error| format_error(&error, 0))
-}
-
-/// The metadata with the types of rows that bytes do not tell.
-fn with_rows(
-    tensors: &BTreeMap<String, HostTensor>,
-    metadata: &BTreeMap<String, String>,
-) -> Result<BTreeMap<String, String>, WeightsError> {
-    let mut metadata = metadata.clone();
-    let is_told = |dtype: DType| !dtype.format().is_written() && dtype != DType::Rows8;
-    let told = tensors.iter().filter(|(_, tensor)| is_told(tensor.dtype()));
-    let told: BTreeMap<&String, &str> = told.map(|(name, tensor)| (name, tensor.dtype().format().name)).collect();
-    if !told.is_empty() {
-        let told = serde_json::to_string(&told).map_err(|error| told_wrong(ROWS, &error, 0))?;
-        metadata.insert(ROWS.to_owned(), told);
-    }
-    Ok(metadata)
-}
-
-/// The header of a safetensors file with these tensors and this metadata, its length included, and what follows in its order: those of larger elements first, which keeps all aligned.
-#[cfg(feature = "files")]
-pub(crate) fn header<'a>(
-    tensors: &'a BTreeMap<String, HostTensor>,
-    metadata: &BTreeMap<String, String>,
-) -> Result<(Vec<u8>, Vec<View<'a>>), WeightsError> {
-    use safetensors::View as _;
-    let mut views: Vec<_> = tensors.iter().map(|(name, tensor)| (name, View::of(tensor))).collect();
-    views.sort_by_key(|(_, view)| std::cmp::Reverse(view.tensor.dtype().format().bits));
-    let mut entries =
-        serde_json::Map::from_iter([("__metadata__".to_owned(), serde_json::json!(with_rows(tensors, metadata)?))]);
-    let mut end = 0;
-    for (name, view) in &views {
-        let start = end;
-        end += view.data_len();
-        let (dtype, shape) = (view.dtype(), &view.shape);
-        let entry = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, end] });
-        entries.insert((*name).clone(), entry);
-    }
-    let mut text = serde_json::Value::Object(entries).to_string().into_bytes();
-    text.resize(text.len().next_multiple_of(8), b' ');
-    let header = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
-    Ok((header, views.into_iter().map(|(_, view)| view).collect()))
-}
-
-/// A tensor as a file holds it.
-pub(crate) struct View<'a> {
-    tensor: &'a HostTensor,
-    shape: Vec<usize>,
-}
-
-impl<'a> View<'a> {
-    fn of(tensor: &'a HostTensor) -> Self {
-        let (mut shape, format) = (tensor.shape().to_vec(), tensor.dtype().format());
-        if let Some(width) = shape.last_mut().filter(|_| !format.is_written()) {
-            *width = format.row_bytes(*width).unwrap_or(usize::MAX);
-        }
-        Self { tensor, shape }
-    }
-}
-
-impl safetensors::View for View<'_> {
-    fn dtype(&self) -> Dtype {
-        let name = self.tensor.dtype().format().name.to_uppercase();
-        let named: Result<_, ValueError> = Dtype::deserialize(name.into_deserializer());
-        named.unwrap_or(Dtype::U8)
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        match self.tensor.dtype() {
-            DType::Bool => self.tensor.to_i64().into_iter().map(|v| u8::from(v != 0)).collect(),
-            _ => Cow::Borrowed(self.tensor.bytes()),
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        match self.tensor.dtype() {
-            DType::Bool => self.tensor.len(),
-            _ => self.tensor.bytes().len(),
-        }
-    }
-}
-
 /// How a tensor of a file is held. Bytes are whole rows of a type.
 fn stored(dtype: Dtype, shape: &[usize], rows: DType) -> Option<(DType, Vec<usize>)> {
     match (dtype, shape) {
@@ -386,31 +237,6 @@ fn stored(dtype: Dtype, shape: &[usize], rows: DType) -> Option<(DType, Vec<usiz
         }
         _ => Some((DType::named(&dtype.to_string().to_lowercase())?, shape.to_vec())),
     }
-}
-
-/// What an entry of the metadata tells of tensors, which is taken out of it.
-fn told_of<T: Default + DeserializeOwned>(
-    metadata: &mut BTreeMap<String, String>,
-    entry: &str,
-    bytes: usize,
-) -> Result<T, WeightsError> {
-    let told = metadata.remove(entry).map(|told| serde_json::from_str(&told)).transpose();
-    told.map(Option::unwrap_or_default).map_err(|error| told_wrong(entry, &error, bytes))
-}
-
-fn told_wrong(entry: &str, error: &serde_json::Error, bytes: usize) -> WeightsError {
-    let reason = format!("`{entry}` of the metadata is no JSON of what it tells: {error}");
-    WeightsError::Format { reason, bytes }
-}
-
-fn format_error(error: &SafeTensorError, bytes: usize) -> WeightsError {
-    let reason = match error {
-        SafeTensorError::HeaderTooSmall => "the file ends before its header".to_owned(),
-        SafeTensorError::InvalidHeaderLength => "the header reaches beyond the end of the file".to_owned(),
-        SafeTensorError::MetadataIncompleteBuffer => "the tensors do not end where the file ends".to_owned(),
-        error => error.to_string(),
-    };
-    WeightsError::Format { reason, bytes }
 }
 
 #[cfg(test)]
@@ -480,34 +306,6 @@ mod tests {
         assert_eq!((tensor.dtype(), tensor.to_f32()), (DType::BF16, vec![1.0, -2.0]));
         let written = serialize(&BTreeMap::from([("w".to_owned(), tensor.clone())]), &BTreeMap::new()).unwrap();
         assert_eq!(Weights::parse(written).unwrap().get("w"), Some(tensor));
-    }
-
-    #[test]
-    fn rows_with_a_scale_are_bytes() {
-        let values: Vec<f32> = (0..48).map(|n| (n * 29 % 17) as f32 - 3.0).collect();
-        let table = HostTensor::f32(vec![2, 24], &values).unwrap();
-        for (dtype, bytes) in [(DType::Rows8, 32), (DType::Rows4, 16), (DType::Rows2, 10)] {
-            let rows = table.clone().stored_as(dtype).unwrap();
-            let file = serialize(&BTreeMap::from([("t".to_owned(), rows.clone())]), &BTreeMap::new()).unwrap();
-            assert!(String::from_utf8_lossy(&file).contains(&format!(r#""dtype":"U8","shape":[2,{bytes}]"#)));
-            let weights = Weights::parse(file).unwrap();
-            assert_eq!(weights.get("t"), Some(rows));
-            assert!(weights.metadata().is_empty());
-        }
-    }
-
-    #[test]
-    fn rows_that_are_columns_are_told() {
-        let values: Vec<f32> = (0..24).map(|n| (n * 29 % 17) as f32).collect();
-        let weight = HostTensor::f32(vec![3, 8], &values).unwrap();
-        let rows = weight.clone().transposed().stored_as(DType::Rows8).unwrap();
-        let tensors = BTreeMap::from([("w".to_owned(), rows.clone()), ("v".to_owned(), weight.clone())]);
-        let file = serialize(&tensors, &with_columns(["w"].into_iter())).unwrap();
-        let weights = Weights::parse(file).unwrap();
-        let get = |name: &str| weights.get(name).unwrap();
-        assert_eq!((get("w"), get("v")), (rows.clone().transposed(), weight.clone()));
-        assert_eq!((weights.columns("w"), weights.columns("v")), (Some(rows), Some(weight.transposed())));
-        assert!(weights.metadata().is_empty());
     }
 
     #[test]

@@ -1,0 +1,70 @@
+//! What the metadata of a file tell of its tensors.
+
+use super::WeightsError;
+use rewire_graph::{DType, HostTensor};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+
+/// The entry of the metadata that tells of some tensors what their rows are.
+pub(super) const ROWS: &str = "rewire.rows";
+
+/// The entry of the metadata that names the tensors whose rows are columns of the parameter.
+pub(super) const COLUMNS: &str = "rewire.columns";
+
+/// The metadata of a file in which rows of some tensors are columns of the parameters.
+pub(crate) fn with_columns<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
+    let names: Vec<&str> = names.collect();
+    let told = (!names.is_empty()).then(|| (COLUMNS.to_owned(), serde_json::json!(names).to_string()));
+    told.into_iter().collect()
+}
+
+/// The metadata with the types of rows that bytes do not tell.
+pub(super) fn with_rows(
+    tensors: &BTreeMap<String, HostTensor>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, WeightsError> {
+    let mut metadata = metadata.clone();
+    let is_told = |dtype: DType| !dtype.format().is_written() && dtype != DType::Rows8;
+    let told = tensors.iter().filter(|(_, tensor)| is_told(tensor.dtype()));
+    let told: BTreeMap<&String, &str> = told.map(|(name, tensor)| (name, tensor.dtype().format().name)).collect();
+    if !told.is_empty() {
+        let told = serde_json::to_string(&told).map_err(|error| told_wrong(ROWS, &error, 0))?;
+        metadata.insert(ROWS.to_owned(), told);
+    }
+    Ok(metadata)
+}
+
+/// What an entry of the metadata tells of tensors, which is taken out of it.
+pub(super) fn told_of<T: Default + DeserializeOwned>(
+    metadata: &mut BTreeMap<String, String>,
+    entry: &str,
+    bytes: usize,
+) -> Result<T, WeightsError> {
+    let told = metadata.remove(entry).map(|told| serde_json::from_str(&told)).transpose();
+    told.map(Option::unwrap_or_default).map_err(|error| told_wrong(entry, &error, bytes))
+}
+
+fn told_wrong(entry: &str, error: &serde_json::Error, bytes: usize) -> WeightsError {
+    let reason = format!("`{entry}` of the metadata is no JSON of what it tells: {error}");
+    WeightsError::Format { reason, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::{Weights, serialize};
+
+    #[test]
+    fn rows_that_are_columns_are_told() {
+        let values: Vec<f32> = (0..24).map(|n| (n * 29 % 17) as f32).collect();
+        let weight = HostTensor::f32(vec![3, 8], &values).unwrap();
+        let rows = weight.clone().transposed().stored_as(DType::Rows8).unwrap();
+        let tensors = BTreeMap::from([("w".to_owned(), rows.clone()), ("v".to_owned(), weight.clone())]);
+        let file = serialize(&tensors, &with_columns(["w"].into_iter())).unwrap();
+        let weights = Weights::parse(file).unwrap();
+        let get = |name: &str| weights.get(name).unwrap();
+        assert_eq!((get("w"), get("v")), (rows.clone().transposed(), weight.clone()));
+        assert_eq!((weights.columns("w"), weights.columns("v")), (Some(rows), Some(weight.transposed())));
+        assert!(weights.metadata().is_empty());
+    }
+}
