@@ -91,7 +91,7 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
+    use std::time::Duration;
 
     /// The size that is found where an entry takes so long in chunks of a size, whose first ones take ten times as long.
     fn found(workers: usize, seconds: impl Fn(usize) -> f64) -> usize {

@@ -1,5 +1,6 @@
 //! The tunings of a kernel: what suits it, and what is worth a measurement.
 
+use super::dequantize::dequantized;
 use super::{Scheduled, Target, Tuning, emit, scheduled};
 use crate::plan::Computation;
 use crate::schedule::Schedule;
@@ -11,7 +12,7 @@ impl Tuning {
     /// smaller ones. Sums run in the same order whatever the tile, unless [`Tuning::split_sums`] allows another.
     #[must_use]
     pub fn suited(self, computation: &Computation, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
-        of(computation, |schedule| schedule.suited(self, target, &size)).unwrap_or(self)
+        of(computation, target, |schedule| schedule.suited(self, target, &size)).unwrap_or(self)
     }
 
     /// Tunings of a kernel that are worth a measurement, this one first. What it sets stays as it is. Each is emitted, and no
@@ -38,7 +39,7 @@ impl Tuning {
     /// ```
     pub fn candidates(&self, computation: &Computation, target: &Target) -> Vec<Self> {
         let base = self.of_family(computation, target);
-        let proposals = of(computation, |schedule| schedule.candidates(target, &base)).unwrap_or_default();
+        let proposals = of(computation, target, |schedule| schedule.candidates(target, &base)).unwrap_or_default();
         let short = |proposal: &Self| !target.software || proposal.is_short();
         let mut shaders = HashSet::new();
         let mut differs =
@@ -69,7 +70,7 @@ impl Tuning {
     /// This tuning with the choice between cooperative matrices and multiply-adds made, where a kernel has both.
     #[must_use]
     pub fn of_family(self, computation: &Computation, target: &Target) -> Self {
-        let cooperative = of(computation, |schedule| schedule.is_cooperative(target, &self)).unwrap_or(false);
+        let cooperative = of(computation, target, |schedule| schedule.is_cooperative(target, &self)).unwrap_or(false);
         Self { matrices: self.matrices.or(cooperative.then_some(true)), ..self }
     }
 
@@ -104,7 +105,8 @@ impl Tuning {
     }
 }
 
-/// What the schedule of a kernel says; `None` for an operator of a user's own.
-fn of<T>(computation: &Computation, say: impl FnOnce(&dyn Scheduled) -> T) -> Option<T> {
+/// What the schedule of a kernel says of a target; `None` for an operator of a user's own.
+fn of<T>(computation: &Computation, target: &Target, say: impl FnOnce(&dyn Scheduled) -> T) -> Option<T> {
+    let (computation, _) = dequantized(computation, target);
     Schedule::of(computation.nest()?).ok().map(|schedule| say(scheduled(&schedule)))
 }

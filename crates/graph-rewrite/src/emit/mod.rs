@@ -14,6 +14,8 @@ mod check;
 mod coords;
 #[cfg(feature = "emit")]
 mod custom;
+#[cfg(feature = "emit")]
+mod dequantize;
 mod error;
 #[cfg(feature = "emit")]
 mod expr;
@@ -67,6 +69,8 @@ use crate::plan::Computation;
 use crate::plan::Extent;
 #[cfg(feature = "emit")]
 use crate::schedule::Schedule;
+#[cfg(feature = "emit")]
+use dequantize::dequantized;
 #[cfg(feature = "emit")]
 use module::Module;
 use rewire_graph::{DType, Dim};
@@ -233,6 +237,8 @@ pub enum Slot {
     Sizes,
     /// An operand of the body on the device, read-only.
     Operand(u16),
+    /// An operand that is a parameter of rows of 8 bits, as halves, read-only.
+    Dequantized(u16),
     /// The pooled parameters of a type, read-only.
     Pooled(DType),
     /// An output of the kernel, read-write.
@@ -330,12 +336,14 @@ pub fn emit_with_windows(
     check::check(computation)?;
     computation.check_loop()?;
     validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
+    let (computation, operand) = dequantized(computation, target);
     let module = Module::new(computation.body(), target, windows);
-    let nest = match computation {
+    let nest = match computation.as_ref() {
         Computation::Nest(nest) => nest,
         Computation::Custom(own) => return custom::emit(own, module),
     };
-    scheduled(&Schedule::of(nest)?).emit(module, tuning)
+    let parsed = scheduled(&Schedule::of(nest)?).emit(module, tuning)?;
+    Ok(ParsedKernel { kernel: parsed.kernel.with_dequantized(operand), ..parsed })
 }
 
 /// How the nests of a schedule become shaders.

@@ -5,12 +5,19 @@ use super::matrices::tested;
 use super::pipelines::Shader;
 use crate::Gpu;
 use crate::timing::timed_async;
+use rewire_graph::DType;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning, Windows, emit_with_windows};
-use rewire_graph_rewrite::plan::{Plan, Step};
+use rewire_graph_rewrite::plan::{Buffer, Plan, Step};
 use std::borrow::Cow;
 
 /// The device with what kernels may use of it.
 pub(super) async fn usable(gpu: Gpu, plan: &Plan, _: &ModelOptions) -> Gpu {
+    // Rows of 8 bits that come with a run have nobody who makes halves of them.
+    let comes = |buffer: &Buffer| buffer.dtype == DType::Rows8 && !buffer.source.is_resident();
+    let gpu = match plan.buffers.iter().any(comes) {
+        true => gpu.restricted(&Target { workgroup_matrices: 0, ..gpu.target().clone() }),
+        false => gpu,
+    };
     timed_async("testing cooperative matrices", tested(gpu, plan)).await
 }
 

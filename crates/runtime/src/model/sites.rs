@@ -77,7 +77,7 @@ impl Sites {
         let gpu = match gpu {
             Some(mut kernels) => {
                 kernels.homes = placement.gpu.clone();
-                let weights = GpuWeights::upload(kernels.gpu(), plan, &kernels.homes, resident);
+                let weights = GpuWeights::upload(&kernels, plan, resident);
                 let weights = timed_async("uploading parameters", weights).await?;
                 Some(GpuSite { kernels: Arc::new(kernels), weights: Arc::new(weights) })
             }

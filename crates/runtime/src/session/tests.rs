@@ -11,6 +11,7 @@ use rewire_graph_rewrite::plan::{
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
+mod dequantized;
 mod encode;
 mod errors;
 mod faults;

@@ -1,6 +1,7 @@
 //! Products.
 
 mod added;
+mod dequantized;
 mod halves;
 mod integers;
 

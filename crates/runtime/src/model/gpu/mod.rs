@@ -16,9 +16,9 @@ use crate::memory::Layout;
 use crate::parallel::map;
 use crate::session::{ControlLayout, Sizes};
 use crate::{Gpu, GpuError, RuntimeError};
-use rewire_graph_rewrite::emit::{EmittedKernel, Windows};
+use rewire_graph_rewrite::emit::{EmittedKernel, Slot, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use step::{GpuStep, Variant};
 
@@ -107,6 +107,23 @@ impl GpuKernels {
     /// Position of the parameter block of a step.
     pub fn block(&self, position: usize) -> Option<usize> {
         Some(self.step(position)?.block)
+    }
+
+    /// What kernels read as halves in place of rows of 8 bits, and whether others read it as it is stored.
+    pub fn dequantized(&self, plan: &Plan) -> HashMap<BufferId, bool> {
+        let (mut stored, mut halves) = (HashSet::new(), HashSet::new());
+        for (step, own) in plan.steps.iter().zip(&self.steps) {
+            let slots = own.as_ref().map_or_else(Vec::new, GpuStep::slots);
+            for (operand, read) in step.reads.iter().enumerate() {
+                let is_it = |slot: &Slot| matches!(slot, Slot::Dequantized(read) if usize::from(*read) == operand);
+                match read {
+                    Binding::Buffer(id) if slots.iter().any(is_it) => drop(halves.insert(*id)),
+                    Binding::Buffer(id) => drop(stored.insert(*id)),
+                    Binding::Host(_) => {}
+                }
+            }
+        }
+        halves.into_iter().map(|id| (id, stored.contains(&id))).collect()
     }
 
     /// Keeps what was compiled for later processes.

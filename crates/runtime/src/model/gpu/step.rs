@@ -1,5 +1,5 @@
 use crate::model::pipelines::Pipeline;
-use rewire_graph_rewrite::emit::{EmittedKernel, Tuning, Windows};
+use rewire_graph_rewrite::emit::{EmittedKernel, Slot, Tuning, Windows};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -81,6 +81,11 @@ impl GpuStep {
         if kernels.iter().any(stays) {
             kernels.retain(stays);
         }
+    }
+
+    /// What its kernels bind, which their sizes and tunings do not change.
+    pub fn slots(&self) -> Vec<Slot> {
+        self.read().first().map_or_else(Vec::new, |known| known.kernel.slots.clone())
     }
 
     /// The shaders of all its kernels.

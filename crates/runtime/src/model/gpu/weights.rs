@@ -1,9 +1,8 @@
 //! Parameters and constants in buffers.
 
-use super::{BINDING_LIMIT, check_bytes, check_size, title};
+use super::{BINDING_LIMIT, GpuKernels, check_bytes, check_size, title};
 use crate::memory::Layout;
 use crate::model::parameters::Resident;
-use crate::model::placement::Homes;
 use crate::model::pool::Pool;
 use crate::{Gpu, GpuError, RuntimeError};
 use rewire_graph::{DType, HostTensor};
@@ -13,6 +12,9 @@ use std::collections::{BTreeSet, HashMap};
 /// What to do about parameters that are too large.
 const SMALLER_PARAMETERS: &str = "store it as f16, cut it into several parameters, or use kernel cpu";
 
+/// The largest number that is a half.
+const LARGEST_HALF: f64 = 65504.0;
+
 /// Bytes of parameters that wait in staging memory.
 const STAGED: usize = 32 << 20;
 
@@ -20,21 +22,29 @@ const STAGED: usize = 32 << 20;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuWeights {
     buffers: Vec<Option<wgpu::Buffer>>,
+    /// Rows of 8 bits as halves.
+    dequantized: HashMap<BufferId, wgpu::Buffer>,
     pub pool: Pool,
     pooled_buffers: HashMap<DType, wgpu::Buffer>,
 }
 
 impl GpuWeights {
     /// Uploads what the steps on a device read, a tensor after the other.
-    pub async fn upload(gpu: &Gpu, plan: &Plan, homes: &Homes, resident: &Resident) -> Result<Self, RuntimeError> {
+    pub async fn upload(kernels: &GpuKernels, plan: &Plan, resident: &Resident) -> Result<Self, RuntimeError> {
+        let (gpu, homes) = (kernels.gpu(), &kernels.homes);
         let mut weights = Self { buffers: vec![None; homes.resident.len()], ..Self::default() };
-        let pool = Pool::of(plan);
+        let (pool, dequantized) = (Pool::of(plan), kernels.dequantized(plan));
         let mut staged = 0;
         for (n, _) in homes.resident.iter().enumerate().filter(|(_, wanted)| **wanted) {
             let id = BufferId(n as u32);
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
+            let is_read_otherwise = dequantized.get(&id);
+            if is_read_otherwise.is_some() {
+                weights.dequantize(gpu, plan, id, &tensor).await?;
+            }
             match pool.contains(&id) {
                 true => weights.pool.push(id, &tensor),
+                false if is_read_otherwise == Some(&false) => {}
                 false => weights.buffers[n] = Some(own_buffer(gpu, plan, n, &tensor).await?),
             }
             staged += tensor.bytes().len();
@@ -70,13 +80,18 @@ impl GpuWeights {
         let mut weights = self.clone();
         for &id in changed {
             let (n, is_pooled) = (id.0 as usize, weights.pool.base(id).is_some());
-            if !is_pooled && weights.buffer(n).is_none() {
+            let (is_own, is_dequantized) = (weights.buffer(n).is_some(), weights.dequantized(id).is_some());
+            if !is_pooled && !is_own && !is_dequantized {
                 continue;
             }
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            match is_pooled {
-                true => weights.repack(gpu, id, &tensor).await?,
-                false => weights.buffers[n] = Some(own_buffer(gpu, plan, n, &tensor).await?),
+            if is_dequantized {
+                weights.dequantize(gpu, plan, id, &tensor).await?;
+            }
+            if is_pooled {
+                weights.repack(gpu, id, &tensor).await?;
+            } else if is_own {
+                weights.buffers[n] = Some(own_buffer(gpu, plan, n, &tensor).await?);
             }
         }
         gpu.checked("uploading parameters", || gpu.submit([])).await?;
@@ -104,6 +119,27 @@ impl GpuWeights {
         Ok(())
     }
 
+    /// Makes halves of rows of 8 bits, within the largest one, as kernels do that read the rows.
+    async fn dequantize(
+        &mut self,
+        gpu: &Gpu,
+        plan: &Plan,
+        id: BufferId,
+        rows: &HostTensor,
+    ) -> Result<(), RuntimeError> {
+        let within = |value: f64| value.clamp(-LARGEST_HALF, LARGEST_HALF);
+        let values: Vec<f64> = rows.to_f64().into_iter().map(within).collect();
+        let halves = HostTensor::from_f64(DType::F16, rows.shape().to_vec(), &values);
+        let halves = halves.map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
+        self.dequantized.insert(id, own_buffer(gpu, plan, id.0 as usize, &halves).await?);
+        Ok(())
+    }
+
+    /// Rows of 8 bits as halves.
+    pub fn dequantized(&self, id: BufferId) -> Option<&wgpu::Buffer> {
+        self.dequantized.get(&id)
+    }
+
     /// The buffer of a parameter or constant of its own.
     pub fn buffer(&self, n: usize) -> Option<&wgpu::Buffer> {
         self.buffers.get(n)?.as_ref()
@@ -116,7 +152,8 @@ impl GpuWeights {
 
     /// Bytes of device memory.
     pub fn bytes(&self) -> u64 {
-        self.buffers.iter().flatten().chain(self.pooled_buffers.values()).map(wgpu::Buffer::size).sum()
+        let own = self.buffers.iter().flatten().chain(self.dequantized.values());
+        own.chain(self.pooled_buffers.values()).map(wgpu::Buffer::size).sum()
     }
 }
 

@@ -100,6 +100,13 @@ impl GpuSide {
                     };
                     self.window(bound.ok_or_else(|| unbound(format!("operand {operand}")))?, window)
                 }
+                Slot::Dequantized(operand) => {
+                    let bound = match step.reads.get(usize::from(*operand)) {
+                        Some(Binding::Buffer(id)) => self.site.weights.dequantized(*id),
+                        Some(Binding::Host(_)) | None => None,
+                    };
+                    bound.ok_or_else(|| unbound(format!("operand {operand} as halves")))?.as_entire_binding()
+                }
                 Slot::Pooled(dtype) => {
                     let pooled = self.site.weights.pooled_buffer(*dtype);
                     pooled
