@@ -182,7 +182,8 @@ impl Run<'_> {
 
     fn write(&self, input: Box<dyn Requests>, mut destination: Destination) -> Result<Counts, CliError> {
         let sizes = self.batch.sizes();
-        let reading = Reading { empty: self.task.batch(), sizes, rejects: self.options.rejects.is_some() };
+        let (rejects, ahead) = (self.options.rejects.is_some(), self.workers);
+        let reading = Reading { empty: self.task.batch(), sizes, rejects, ahead };
         let (mut meter, mut fitted) = (Meter::new(destination.counts().rows), Fitted::default());
         let compute = |chunk| self.compute(chunk);
         let taken = stages::run(chunks(input, reading), self.workers, compute, |computed| {

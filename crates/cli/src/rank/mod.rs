@@ -102,7 +102,8 @@ impl Run {
         options: &Rank,
         output: &mut Output,
     ) -> Result<(), CliError> {
-        let reading = Reading { empty: rankers.first().batch(), sizes: Sizes::default(), rejects: false };
+        let ahead = 2 * rankers.members().len();
+        let reading = Reading { empty: rankers.first().batch(), sizes: Sizes::default(), rejects: false, ahead };
         let rank = |chunk: Chunk| {
             let ranked = rankers.run(|ranker| ranker.rank_batch(&chunk.batch));
             (ranked, chunk)

@@ -9,9 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Chunks that wait to be ranked.
-const WAITING: usize = 2;
-
 /// Requests that are ranked together.
 pub struct Chunk {
     pub batch: Batch,
@@ -46,6 +43,8 @@ pub struct Reading {
     pub sizes: Sizes,
     /// Goes on after rows that are no requests.
     pub rejects: bool,
+    /// Chunks that wait for those that compute them.
+    pub ahead: usize,
 }
 
 /// Requests and entries of chunks.
@@ -72,7 +71,7 @@ pub struct Chunks {
 
 /// Reads on a thread of its own. The thread ends with the input, or when nobody takes its chunks.
 pub fn chunks(input: Box<dyn Requests>, reading: Reading) -> Chunks {
-    let (sender, chunks) = sync_channel(WAITING);
+    let (sender, chunks) = sync_channel(reading.ahead);
     Chunks { chunks, reader: Some(std::thread::spawn(move || read(input, &reading, &sender))) }
 }
 

@@ -55,7 +55,7 @@ pub fn run(against: &Path, options: &Verify, common: &Common, output: &mut Outpu
     let model = load(options.models.model.as_deref(), &with)?;
     let mut comparison = Comparison::new(&model, &against)?;
     let data = options.models.data.as_deref();
-    let reading = Reading { empty: model.batch(), sizes: Sizes::default(), rejects: false };
+    let reading = Reading { empty: model.batch(), sizes: Sizes::default(), rejects: false, ahead: 2 };
     for Chunk { batch, end, .. } in chunks(open(data, model.schema())?, reading) {
         let (ranked, expected) = (model.rank_batch(&batch)?, against.rank_batch(&batch)?);
         for (request, (ranked, expected)) in ranked.iter().zip(&expected).enumerate() {

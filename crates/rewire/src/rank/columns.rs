@@ -209,10 +209,15 @@ impl Integers<'_> {
     }
 
     fn append(self, range: Range<usize>, list: &mut Vec<i64>) {
+        // Slices are copied at once.
         match self {
-            Self::I32(values) => list.extend(values.get(range).into_iter().flatten().map(|&value| i64::from(value))),
-            Self::I64(values) => list.extend(values.get(range).into_iter().flatten()),
-            Self::U32(values) => list.extend(values.get(range).into_iter().flatten().map(|&value| i64::from(value))),
+            Self::I32(values) => {
+                list.extend(values.get(range).unwrap_or_default().iter().map(|&value| i64::from(value)))
+            }
+            Self::I64(values) => list.extend_from_slice(values.get(range).unwrap_or_default()),
+            Self::U32(values) => {
+                list.extend(values.get(range).unwrap_or_default().iter().map(|&value| i64::from(value)))
+            }
         }
     }
 }

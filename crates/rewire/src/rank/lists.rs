@@ -44,7 +44,7 @@ impl Lists {
     pub fn append(&mut self, other: &Self, row: usize) {
         let range = other.range(row);
         for (own, others) in self.columns.iter_mut().zip(&other.columns) {
-            own.extend(others.get(range.clone()).into_iter().flatten());
+            own.extend_from_slice(others.get(range.clone()).unwrap_or_default());
         }
         self.ends.push(self.end() + range.len());
     }

@@ -5,6 +5,7 @@ use super::batch::Group;
 use super::sequence::{Capacity, Layout, Part, TIME};
 use rewire_graph::{DType, HostTensor, TensorSizeError};
 use rewire_runtime::Inputs;
+use std::ops::Range;
 
 /// The inputs of a model by name, with their element types; lengths have none.
 pub(crate) type InputTypes = [(String, Option<DType>)];
@@ -120,11 +121,17 @@ impl Run<'_> {
             Some(("contextual", name)) => contextual(&mut histories.map(|one| one.request), name),
             Some(("uih", name)) => {
                 let column = position(batch, Group::History, name);
-                let events = |one: &History<'_>| {
+                let mut values = Vec::with_capacity(self.histories.iter().map(|one| one.layout.events()).sum());
+                for one in histories {
                     let list = batch.rows().history.row(column, one.request).unwrap_or_default();
-                    one.events().filter_map(|event| list.get(event).copied().map(convert)).collect::<Vec<T>>()
-                };
-                histories.flat_map(events).collect()
+                    match one.given() {
+                        Some(range) => {
+                            values.extend(list.get(range).unwrap_or_default().iter().copied().map(convert));
+                        }
+                        None => values.extend(one.events().filter_map(|event| list.get(event).copied().map(convert))),
+                    }
+                }
+                values
             }
             Some(("candidate", name)) => match name.strip_prefix("contextual.") {
                 Some(name) => contextual(&mut sequences.map(|one| one.request), name),
@@ -147,6 +154,12 @@ impl History<'_> {
     /// The events that are computed, oldest first.
     fn events(&self) -> impl Iterator<Item = usize> {
         self.layout.events_in_order().skip(self.kept.events)
+    }
+
+    /// Where they lie one after another, if they were given in order of time.
+    fn given(&self) -> Option<Range<usize>> {
+        let Range { start, end } = self.layout.kept;
+        self.layout.order.is_none().then(|| (start + self.kept.events).min(end)..end)
     }
 }
 
