@@ -206,6 +206,7 @@ fn attention_of_short_samples_has_fewer_queries_a_subgroup() {
         "more than half of a workgroup's subgroups have queries"
     );
     assert_eq!(suited(&elements, 8, 8 * 64).0, Some(64), "few workgroups");
+    assert_eq!(suited(&elements, 128, 128 * 50), (Some(64), Some(16), Some(1)), "many workgroups");
     let staged = Target { matrix_elements: false, ..elements.clone() };
     assert_eq!(suited(&staged, 32, 32 * 64), (None, None, None), "subgroups share queries there");
 }

@@ -29,6 +29,9 @@ fn cooperative_tile(
 /// Workgroups below which a GPU is not occupied.
 const FEW_WORKGROUPS: u64 = 96;
 
+/// Workgroups from which on it runs some after others.
+const MANY_WORKGROUPS: u64 = 512;
+
 impl Scheduled for Attention<'_> {
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         match cooperative_tile(self, module.target, tuning)? {
@@ -60,9 +63,14 @@ impl Scheduled for Attention<'_> {
                     let columns = tuning.columns.or(Some(keys * target.matrix));
                     (rows, Tuning { rows: Some(rows), columns, ..fewer })
                 };
-                // Subgroups without queries load keys for the others.
                 let is_short = tile.in_registers() && rows <= samples.saturating_mul(u64::from(tile.rows() / 2));
-                let whole = if is_short { of(tile.rows(), 2) } else { (tile.rows(), tuning) };
+                let is_many = samples.saturating_mul(self.heads as u64) >= MANY_WORKGROUPS;
+                let whole = match is_short {
+                    true if is_many => of(tile.rows() / 2, 1),
+                    // Subgroups without queries load keys for the others.
+                    true => of(tile.rows(), 2),
+                    false => (tile.rows(), tuning),
+                };
                 let smaller = [of(tile.rows() / 2, 2), of(2 * target.matrix, 4)];
                 // More keys a tile take more workgroup memory.
                 let fits = |(_, choice): &(u32, Tuning)| matches!(cooperative_tile(self, target, choice), Ok(Some(_)));
