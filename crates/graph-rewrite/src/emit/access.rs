@@ -23,7 +23,9 @@ impl Access {
 /// What tells a binding that is read from the others, in names.
 pub(super) fn suffix(slot: Slot) -> String {
     match slot {
-        Slot::Operand(position) | Slot::Dequantized(position) | Slot::Output(position) => position.to_string(),
+        Slot::Operand(position) | Slot::Dequantized { operand: position, .. } | Slot::Output(position) => {
+            position.to_string()
+        }
         Slot::Pooled(dtype) => format!("pooled_{}", dtype.to_string().to_lowercase()),
         Slot::Sizes => "sizes".to_owned(),
     }

@@ -238,7 +238,12 @@ pub enum Slot {
     /// An operand of the body on the device, read-only.
     Operand(u16),
     /// An operand that is a parameter of rows of 8 bits, as halves, read-only.
-    Dequantized(u16),
+    Dequantized {
+        /// The operand.
+        operand: u16,
+        /// Whether its last two dimensions are exchanged in memory.
+        transposed: bool,
+    },
     /// The pooled parameters of a type, read-only.
     Pooled(DType),
     /// An output of the kernel, read-write.
@@ -336,14 +341,14 @@ pub fn emit_with_windows(
     check::check(computation)?;
     computation.check_loop()?;
     validate::limit("storage buffers", windows.most().into(), target.storage_buffers)?;
-    let (computation, operand) = dequantized(computation, target);
+    let (computation, bound) = dequantized(computation, target);
     let module = Module::new(computation.body(), target, windows);
     let nest = match computation.as_ref() {
         Computation::Nest(nest) => nest,
         Computation::Custom(own) => return custom::emit(own, module),
     };
     let parsed = scheduled(&Schedule::of(nest)?).emit(module, tuning)?;
-    Ok(ParsedKernel { kernel: parsed.kernel.with_dequantized(operand), ..parsed })
+    Ok(ParsedKernel { kernel: parsed.kernel.with_dequantized(bound), ..parsed })
 }
 
 /// How the nests of a schedule become shaders.

@@ -314,7 +314,7 @@ impl<'a> Module<'a> {
     /// The element type of a binding that is read.
     fn stored(&self, slot: Slot) -> Result<DType, EmitError> {
         match slot {
-            Slot::Operand(position) | Slot::Dequantized(position) => Ok(self.operand(position)?.dtype),
+            Slot::Operand(position) | Slot::Dequantized { operand: position, .. } => Ok(self.operand(position)?.dtype),
             Slot::Pooled(dtype) => Ok(dtype),
             Slot::Sizes | Slot::Output(_) => Ok(DType::I32),
         }
@@ -380,7 +380,7 @@ impl<'a> Module<'a> {
     pub fn windows_of(&self, slot: Slot) -> u32 {
         match slot {
             Slot::Sizes | Slot::Pooled(_) => 1,
-            Slot::Operand(position) | Slot::Dequantized(position) => self.windows.of_operand(position),
+            Slot::Operand(position) | Slot::Dequantized { operand: position, .. } => self.windows.of_operand(position),
             Slot::Output(position) => self.windows.of_write(position),
         }
     }
@@ -441,7 +441,7 @@ impl<'a> Module<'a> {
         for (n, &slot) in slots.iter().enumerate() {
             let (name, access, element) = match slot {
                 Slot::Sizes => ("sizes".to_owned(), "read", "i32"),
-                Slot::Operand(_) | Slot::Dequantized(_) | Slot::Pooled(_) => {
+                Slot::Operand(_) | Slot::Dequantized { .. } | Slot::Pooled(_) => {
                     let access = self.reads.get(&slot).copied().unwrap_or_default();
                     (format!("operand_{}", suffix(slot)), "read", self.form(self.stored(slot)?).read(access))
                 }

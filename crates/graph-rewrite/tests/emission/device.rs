@@ -171,7 +171,7 @@ impl Device {
             buffers.push(match slot {
                 Slot::Sizes => make(bytemuck::cast_slice(&sizes), storage),
                 Slot::Operand(n) => make(&operands[*n as usize].padded_bytes(true), storage),
-                Slot::Dequantized(n) => unreachable!("this device shares no matrices, operand {n} is as it is stored"),
+                Slot::Dequantized { .. } => unreachable!("workgroups of this device share no matrices"),
                 Slot::Pooled(dtype) => make(&pooled[dtype], storage),
                 Slot::Output(n) => outputs[*n as usize].clone(),
             });

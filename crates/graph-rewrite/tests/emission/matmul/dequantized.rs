@@ -15,11 +15,15 @@ fn weights_of_8_bits_are_halves_where_a_workgroup_shares_matrices() {
     // The larger one is a product of matrices of a workgroup, the other one of its subgroups.
     for extents in [[512, 256], [50, 40]] {
         for by_column in [true, false] {
-            let [rows, halves] =
-                [DType::Rows8, DType::F16].map(|weight| stored(extents, weight, by_column, DType::F32));
+            // Halves have a row for each step of `k`, however the bytes lie.
+            let rows = stored(extents, DType::Rows8, by_column, DType::F32);
+            let halves = stored(extents, DType::F16, false, DType::F32);
             let [own, same] = [&rows, &halves].map(|kernel| emit(kernel, &shares(), &Tuning::default()).unwrap());
             assert_eq!(own.wgsl, same.wgsl);
-            assert_eq!(own.slots, [Slot::Operand(0), Slot::Dequantized(1), Slot::Output(0)]);
+            assert_eq!(
+                own.slots,
+                [Slot::Operand(0), Slot::Dequantized { operand: 1, transposed: by_column }, Slot::Output(0)]
+            );
             assert_eq!(same.slots, [Slot::Operand(0), Slot::Operand(1), Slot::Output(0)]);
             let size = |dim: &Dim| Some(dim.as_const().map_or(200, |width| width as u64));
             let tunings = [&rows, &halves].map(|kernel| {

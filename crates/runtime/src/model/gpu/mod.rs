@@ -18,7 +18,7 @@ use crate::session::{ControlLayout, Sizes};
 use crate::{Gpu, GpuError, RuntimeError};
 use rewire_graph_rewrite::emit::{EmittedKernel, Slot, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use step::{GpuStep, Variant};
 
@@ -109,21 +109,25 @@ impl GpuKernels {
         Some(self.step(position)?.block)
     }
 
-    /// What kernels read as halves in place of rows of 8 bits, and whether others read it as it is stored.
-    pub fn dequantized(&self, plan: &Plan) -> HashMap<BufferId, bool> {
+    /// Buffers that kernels read as they are stored, and those that they read as halves in place of rows of 8 bits, with whether these lie
+    /// transposed.
+    pub fn read(&self, plan: &Plan) -> (HashSet<BufferId>, HashSet<(BufferId, bool)>) {
         let (mut stored, mut halves) = (HashSet::new(), HashSet::new());
         for (step, own) in plan.steps.iter().zip(&self.steps) {
             let slots = own.as_ref().map_or_else(Vec::new, GpuStep::slots);
-            for (operand, read) in step.reads.iter().enumerate() {
-                let is_it = |slot: &Slot| matches!(slot, Slot::Dequantized(read) if usize::from(*read) == operand);
-                match read {
-                    Binding::Buffer(id) if slots.iter().any(is_it) => drop(halves.insert(*id)),
-                    Binding::Buffer(id) => drop(stored.insert(*id)),
-                    Binding::Host(_) => {}
+            for (position, read) in step.reads.iter().enumerate() {
+                let Binding::Buffer(id) = read else { continue };
+                let as_halves = |slot: &Slot| match slot {
+                    Slot::Dequantized { operand, transposed } if usize::from(*operand) == position => Some(*transposed),
+                    _ => None,
+                };
+                match slots.iter().find_map(as_halves) {
+                    Some(transposed) => drop(halves.insert((*id, transposed))),
+                    None => drop(stored.insert(*id)),
                 }
             }
         }
-        halves.into_iter().map(|id| (id, stored.contains(&id))).collect()
+        (stored, halves)
     }
 
     /// Keeps what was compiled for later processes.

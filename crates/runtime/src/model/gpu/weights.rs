@@ -22,8 +22,8 @@ const STAGED: usize = 32 << 20;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuWeights {
     buffers: Vec<Option<wgpu::Buffer>>,
-    /// Rows of 8 bits as halves.
-    dequantized: HashMap<BufferId, wgpu::Buffer>,
+    /// Rows of 8 bits as halves, as they lie and transposed.
+    dequantized: HashMap<(BufferId, bool), wgpu::Buffer>,
     pub pool: Pool,
     pooled_buffers: HashMap<DType, wgpu::Buffer>,
 }
@@ -33,18 +33,18 @@ impl GpuWeights {
     pub async fn upload(kernels: &GpuKernels, plan: &Plan, resident: &Resident) -> Result<Self, RuntimeError> {
         let (gpu, homes) = (kernels.gpu(), &kernels.homes);
         let mut weights = Self { buffers: vec![None; homes.resident.len()], ..Self::default() };
-        let (pool, dequantized) = (Pool::of(plan), kernels.dequantized(plan));
+        let (pool, (stored, halves)) = (Pool::of(plan), kernels.read(plan));
         let mut staged = 0;
         for (n, _) in homes.resident.iter().enumerate().filter(|(_, wanted)| **wanted) {
             let id = BufferId(n as u32);
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            let is_read_otherwise = dequantized.get(&id);
-            if is_read_otherwise.is_some() {
-                weights.dequantize(gpu, plan, id, &tensor).await?;
+            for way in [(id, false), (id, true)].into_iter().filter(|way| halves.contains(way)) {
+                weights.dequantize(gpu, plan, way, &tensor).await?;
             }
+            let is_read = stored.contains(&id) || weights.as_halves(id).is_empty();
             match pool.contains(&id) {
                 true => weights.pool.push(id, &tensor),
-                false if is_read_otherwise == Some(&false) => {}
+                false if !is_read => {}
                 false => weights.buffers[n] = Some(own_buffer(gpu, plan, n, &tensor).await?),
             }
             staged += tensor.bytes().len();
@@ -80,13 +80,13 @@ impl GpuWeights {
         let mut weights = self.clone();
         for &id in changed {
             let (n, is_pooled) = (id.0 as usize, weights.pool.base(id).is_some());
-            let (is_own, is_dequantized) = (weights.buffer(n).is_some(), weights.dequantized(id).is_some());
-            if !is_pooled && !is_own && !is_dequantized {
+            let (is_own, as_halves) = (weights.buffer(n).is_some(), weights.as_halves(id));
+            if !is_pooled && !is_own && as_halves.is_empty() {
                 continue;
             }
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            if is_dequantized {
-                weights.dequantize(gpu, plan, id, &tensor).await?;
+            for way in as_halves {
+                weights.dequantize(gpu, plan, way, &tensor).await?;
             }
             if is_pooled {
                 weights.repack(gpu, id, &tensor).await?;
@@ -124,20 +124,26 @@ impl GpuWeights {
         &mut self,
         gpu: &Gpu,
         plan: &Plan,
-        id: BufferId,
+        (id, transposed): (BufferId, bool),
         rows: &HostTensor,
     ) -> Result<(), RuntimeError> {
         let within = |value: f64| value.clamp(-LARGEST_HALF, LARGEST_HALF);
         let values: Vec<f64> = rows.to_f64().into_iter().map(within).collect();
         let halves = HostTensor::from_f64(DType::F16, rows.shape().to_vec(), &values);
         let halves = halves.map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
-        self.dequantized.insert(id, own_buffer(gpu, plan, id.0 as usize, &halves).await?);
+        let halves = if transposed { halves.transposed() } else { halves };
+        self.dequantized.insert((id, transposed), own_buffer(gpu, plan, id.0 as usize, &halves).await?);
         Ok(())
     }
 
+    /// The ways in which a parameter is there as halves.
+    fn as_halves(&self, id: BufferId) -> Vec<(BufferId, bool)> {
+        [(id, false), (id, true)].into_iter().filter(|way| self.dequantized.contains_key(way)).collect()
+    }
+
     /// Rows of 8 bits as halves.
-    pub fn dequantized(&self, id: BufferId) -> Option<&wgpu::Buffer> {
-        self.dequantized.get(&id)
+    pub fn dequantized(&self, id: BufferId, transposed: bool) -> Option<&wgpu::Buffer> {
+        self.dequantized.get(&(id, transposed))
     }
 
     /// The buffer of a parameter or constant of its own.

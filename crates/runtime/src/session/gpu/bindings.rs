@@ -100,9 +100,9 @@ impl GpuSide {
                     };
                     self.window(bound.ok_or_else(|| unbound(format!("operand {operand}")))?, window)
                 }
-                Slot::Dequantized(operand) => {
+                Slot::Dequantized { operand, transposed } => {
                     let bound = match step.reads.get(usize::from(*operand)) {
-                        Some(Binding::Buffer(id)) => self.site.weights.dequantized(*id),
+                        Some(Binding::Buffer(id)) => self.site.weights.dequantized(*id, *transposed),
                         Some(Binding::Host(_)) | None => None,
                     };
                     bound.ok_or_else(|| unbound(format!("operand {operand} as halves")))?.as_entire_binding()

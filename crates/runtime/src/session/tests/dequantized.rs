@@ -29,15 +29,20 @@ fn weight(seed: usize) -> HostTensor {
 }
 
 /// The kernel of a step as of devices whose workgroups share matrices: the weight is halves.
-fn emit_dequantized(_: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
+fn emit_dequantized(number: usize, step: &Step, target: &Target, tuning: &Tuning) -> Result<ParsedKernel, String> {
     let mut computation = step.computation.clone();
     let Computation::Nest(nest) = &mut computation else { return Err("it is no nest".to_owned()) };
     let operands = &mut nest.body.operands;
     let position = operands.iter().position(|operand| operand.dtype == DType::Rows8).ok_or("there is no weight")?;
     operands[position].dtype = DType::F16;
+    // Of the two products, one reads it as it lies, the other one transposed.
+    let transposed = number == 0;
+    if transposed {
+        nest.body.dag.transpose(|operand| usize::from(operand) == position);
+    }
     let emitted = emit(&computation, target, tuning).map_err(|error| error.to_string())?;
     let slot = |slot| match slot {
-        Slot::Operand(operand) if usize::from(operand) == position => Slot::Dequantized(operand),
+        Slot::Operand(operand) if usize::from(operand) == position => Slot::Dequantized { operand, transposed },
         slot => slot,
     };
     let slots = emitted.slots.iter().copied().map(slot).collect();
@@ -61,7 +66,8 @@ fn weights_are_halves_where_kernels_read_them_so() {
         }
         _ => emit_dequantized(position, step, target, tuning),
     };
-    let emitters: [(Emitter<'_>, usize); 2] = [(&emit_dequantized, 2), (&second_stored, 3)];
+    // Bytes of a number of the weight: halves in both ways, and in one way beside rows of 8 bits.
+    let emitters: [(Emitter<'_>, usize); 2] = [(&emit_dequantized, 4), (&second_stored, 3)];
     let values: Vec<f32> = (0..37 * WIDTH).map(|n| ((n * 5) % 13) as f32 - 6.0).collect();
     let inputs = Inputs::new().with("x", HostTensor::f32(vec![37, WIDTH], &values).unwrap());
     let given = |name: &str| (name == "weight").then(|| weight(0));
@@ -75,8 +81,8 @@ fn weights_are_halves_where_kernels_read_them_so() {
             assert!(is_near([results.get(name).unwrap(), expected.get(name).unwrap()]), "{name}");
         }
         let held = model.report().device_bytes as usize;
-        let parameters = if bytes == 2 { 0 } else { WIDTH * 8 };
-        assert_eq!(held, bytes * WIDTH * WIDTH + parameters, "halves, and rows where someone reads these");
+        let scales = if bytes == 4 { 0 } else { WIDTH * 8 };
+        assert_eq!(held, bytes * WIDTH * WIDTH + scales, "what nobody reads is not there");
         // Replaced parameters are halves as well.
         model.update([("weight", weight(5))]).unwrap();
         let changed = model.session().run(&inputs).unwrap();
