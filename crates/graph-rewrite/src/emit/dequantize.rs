@@ -2,7 +2,7 @@
 
 use super::{EmittedKernel, Slot, Target, Windows};
 use crate::plan::{Computation, MemorySpace};
-use crate::schedule::{Product, Schedule};
+use crate::schedule::Schedule;
 use rewire_graph::DType;
 use rewire_graph::pointwise::{Expr, ExprId};
 use std::borrow::Cow;
@@ -18,13 +18,17 @@ pub(super) fn dequantized<'c>(computation: &'c Computation, target: &Target) -> 
     if transposed {
         body.dag.transpose(|read| read == operand);
     }
-    if let Some(rows) = body.operands.get_mut(usize::from(operand)) {
+    let is_one_binding = body.operands.get_mut(usize::from(operand)).is_some_and(|rows| {
         rows.dtype = DType::F16;
         if let (true, [.., first, second]) = (transposed, rows.shape.as_mut_slice()) {
             std::mem::swap(first, second);
         }
+        Windows::of_tensor(rows.dtype, &rows.shape, target) == 1
+    });
+    match is_one_binding {
+        true => (Cow::Owned(own), Some(Slot::Dequantized { operand, transposed })),
+        false => (Cow::Borrowed(computation), None),
     }
-    (Cow::Owned(own), Some(Slot::Dequantized { operand, transposed }))
 }
 
 /// The operand that is the right factor of a product on matrix hardware, and nothing else, where it is rows of 8 bits, and whether these
@@ -37,17 +41,11 @@ fn right_rows(computation: &Computation, target: &Target) -> Option<(u16, bool)>
     let dag = &kernel.nest.body.dag;
     let Expr::Load { operand, index } = dag.expr(kernel.b) else { return None };
     let is_other = |id| id != kernel.b && matches!(dag.expr(id), Expr::Load { operand: read, .. } if read == operand);
-    let takes = !dag.ids().any(is_other) && kernel.takes_halves() && may_be_halves(&kernel, *operand, target);
+    let rows = kernel.nest.body.operands.get(usize::from(*operand))?;
+    let is_own = rows.dtype == DType::Rows8 && rows.space == MemorySpace::Device;
+    let takes = is_own && !dag.ids().any(is_other) && kernel.takes_halves();
     let is_depth = |id: &ExprId| *dag.expr(*id) == Expr::Coord(kernel.depth);
     takes.then_some((*operand, index.len() > 1 && index.last().is_some_and(is_depth)))
-}
-
-fn may_be_halves(kernel: &Product<'_>, operand: u16, target: &Target) -> bool {
-    let rows = kernel.nest.body.operands.get(usize::from(operand));
-    rows.is_some_and(|rows| {
-        let is_own = rows.dtype == DType::Rows8 && rows.space == MemorySpace::Device;
-        is_own && Windows::of_tensor(DType::F16, &rows.shape, target) == 1
-    })
 }
 
 impl EmittedKernel {
