@@ -7,7 +7,7 @@ import time
 
 import pyarrow as pa
 import pytest
-from test_ranker import MODEL, USERS, nested
+from users import MODEL, USERS, nested
 
 import rewire
 from rewire import tables
