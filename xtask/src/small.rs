@@ -46,13 +46,20 @@ impl Carried<'_> {
 }
 
 /// What tells how to unwind is shorter where all functions have frame pointers; and panics name the sources of dependencies without the folder that
-/// has them on the machine that builds.
+/// has them on the machine that builds, and those of the standard library alike whether or not this machine has them.
 fn flags() -> Vec<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let registries = home.and_then(|home| std::fs::read_dir(home.join("registry/src")).ok());
     let folders = registries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path().to_str()?.to_owned()));
     let shortened = folders.map(|folder| format!("--remap-path-prefix={folder}="));
-    ["-Cforce-frame-pointers=yes".to_owned()].into_iter().chain(shortened).collect()
+    ["-Cforce-frame-pointers=yes".to_owned()].into_iter().chain(shortened).chain(standard_library()).collect()
+}
+
+/// The compiled parts of the standard library name their sources by the commit of the compiler; so do those that are compiled here.
+fn standard_library() -> Option<String> {
+    let (sysroot, version) = (said("rustc", &["--print", "sysroot"])?, said("rustc", &["-vV"])?);
+    let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "))?;
+    Some(format!("--remap-path-prefix={}/lib/rustlib/src/rust=/rustc/{commit}", sysroot.trim()))
 }
 
 /// True where Rust brings its linker, and takes it.

@@ -7,7 +7,8 @@ import time
 
 import pyarrow as pa
 import pytest
-from test_ranker import MODEL, USERS, nested
+from pyarrow import parquet
+from users import MODEL, USERS, nested
 
 import rewire
 from rewire import tables
@@ -87,6 +88,18 @@ def test_ray_scores_what_one_process_scores(cluster, table, expected):
     dataset = cluster.data.from_arrow(table).repartition(8)
     scores = rewire.ray.predict(dataset, str(MODEL), columns=COLUMNS, kernel="cpu", workers=2, batch_size=32)
     assert rows(pa.concat_tables(scores.iter_batches(batch_format="pyarrow"))) == expected
+
+
+def test_ray_scores_from_and_into_files(cluster, table, expected, tmp_path):
+    import rewire.ray
+
+    paths = [str(tmp_path / f"{at}.parquet") for at in range(8)]
+    for at, path in enumerate(paths):
+        parquet.write_table(table.take(list(range(at, len(table), len(paths)))), path)
+    dataset = cluster.data.read_parquet(paths)
+    scores = rewire.ray.predict(dataset, str(MODEL), columns=COLUMNS, kernel="cpu", workers=2)
+    scores.write_parquet(str(tmp_path / "scores"))
+    assert rows(parquet.read_table(tmp_path / "scores")) == expected
 
 
 def test_ray_goes_on_when_a_worker_is_killed(cluster, table, expected, tmp_path):

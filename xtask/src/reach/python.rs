@@ -26,7 +26,7 @@ pub(super) fn test() -> Result<(), String> {
 }
 
 pub(super) fn test_clusters() -> Result<(), String> {
-    install(&["pyarrow", "pytest", "pyspark", "ray[data]"])?;
+    install(&["aiohttp", "pyarrow", "pytest", "pyspark", "ray[data]"])?;
     let mut command = pytest(&["test_clusters.py"]);
     command.env("PYSPARK_PYTHON", program("python"));
     run(command)
