@@ -53,6 +53,16 @@ fn every_operator_has_a_record_of_all_fields() {
 }
 
 #[test]
+fn weights_are_stored_in_a_type_of_their_own() {
+    let sizes = ["addmm", "--m", "4", "--k", "300", "--n", "300"];
+    let [plain, rows] = [&[][..], &["--weights", "int8"]].map(|more| bench(&[&sizes[..], more].concat()).remove(0));
+    assert_eq!((&plain["shape"]["weights"], &rows["shape"]["weights"]), (&Value::Null, &"rows8".into()));
+    assert_eq!((&plain["dtype"], &rows["dtype"]), (&"f32".into(), &"f32".into()));
+    let [plain, rows] = [plain, rows].map(|record| record["bytes"].as_u64().unwrap());
+    assert!(rows < plain / 2, "{rows} bytes in place of {plain}");
+}
+
+#[test]
 fn every_operator_has_its_way_back_timed() {
     let names: Vec<&str> = rewire_measure::operators().map(|(name, _)| name).collect();
     let sizes = ["--shape", "on-device", "--rows", "40", "--m", "50", "--k", "24", "--n", "36", "--table", "70"];

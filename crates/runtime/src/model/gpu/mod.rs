@@ -1,5 +1,6 @@
 //! The GPU's part of a model: kernels and parameters, for all sessions.
 
+mod dequantize;
 mod step;
 mod tunings;
 mod weights;

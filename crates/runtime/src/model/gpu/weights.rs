@@ -1,5 +1,6 @@
 //! Parameters and constants in buffers.
 
+use super::dequantize::halves;
 use super::{BINDING_LIMIT, GpuKernels, check_bytes, check_size, title};
 use crate::memory::Layout;
 use crate::model::parameters::Resident;
@@ -11,9 +12,6 @@ use std::collections::{BTreeSet, HashMap};
 
 /// What to do about parameters that are too large.
 const SMALLER_PARAMETERS: &str = "store it as f16, cut it into several parameters, or use kernel cpu";
-
-/// The largest number that is a half.
-const LARGEST_HALF: f64 = 65504.0;
 
 /// Bytes of parameters that wait in staging memory.
 const STAGED: usize = 32 << 20;
@@ -119,7 +117,7 @@ impl GpuWeights {
         Ok(())
     }
 
-    /// Makes halves of rows of 8 bits, within the largest one, as kernels do that read the rows.
+    /// Makes halves of rows of 8 bits.
     async fn dequantize(
         &mut self,
         gpu: &Gpu,
@@ -127,11 +125,7 @@ impl GpuWeights {
         (id, transposed): (BufferId, bool),
         rows: &HostTensor,
     ) -> Result<(), RuntimeError> {
-        let within = |value: f64| value.clamp(-LARGEST_HALF, LARGEST_HALF);
-        let values: Vec<f64> = rows.to_f64().into_iter().map(within).collect();
-        let halves = HostTensor::from_f64(DType::F16, rows.shape().to_vec(), &values);
-        let halves = halves.map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
-        let halves = if transposed { halves.transposed() } else { halves };
+        let halves = halves(rows, transposed)?;
         self.dequantized.insert((id, transposed), own_buffer(gpu, plan, id.0 as usize, &halves).await?);
         Ok(())
     }
