@@ -117,7 +117,7 @@ mod tests {
             assert_eq!(found(workers, |size| 1e-6 * (1.0 + 1000.0 / size as f64)), 1 << 14);
             // One size that is slow, as by work of others, is passed over; two end the search.
             let slow =
-                |sizes: [usize; 2]| move |size: usize| if sizes.contains(&size) { 1e-5 } else { 1.0 / size as f64 };
+                |sizes: [usize; 2]| move |size: usize| if sizes.contains(&size) { 1.0 } else { 1.0 / size as f64 };
             assert_eq!(found(workers, slow([1 << 13; 2])), MOST);
             assert_eq!(found(workers, slow([1 << 14, 1 << 15])), 1 << 13);
         }
