@@ -19,7 +19,7 @@ use crate::session::{ControlLayout, Sizes};
 use crate::{Gpu, GpuError, RuntimeError};
 use rewire_graph_rewrite::emit::{EmittedKernel, Slot, Windows};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use step::{GpuStep, Variant};
 
@@ -43,6 +43,14 @@ impl GpuSite {
         let weights = self.weights.with(&self.kernels.gpu, plan, resident, changed).await?;
         Ok(Self { kernels: self.kernels.clone(), weights: Arc::new(weights) })
     }
+}
+
+/// How kernels read a buffer.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Reads {
+    as_stored: bool,
+    /// As halves in place of rows of 8 bits: as these lie, and transposed.
+    as_halves: [bool; 2],
 }
 
 /// The steps of a model on its device.
@@ -110,25 +118,25 @@ impl GpuKernels {
         Some(self.step(position)?.block)
     }
 
-    /// Buffers that kernels read as they are stored, and those that they read as halves in place of rows of 8 bits, with whether these lie
-    /// transposed.
-    pub fn read(&self, plan: &Plan) -> (HashSet<BufferId>, HashSet<(BufferId, bool)>) {
-        let (mut stored, mut halves) = (HashSet::new(), HashSet::new());
+    /// How kernels read each buffer of a plan.
+    pub fn reads(&self, plan: &Plan) -> Vec<Reads> {
+        let mut reads = vec![Reads::default(); plan.buffers.len()];
         for (step, own) in plan.steps.iter().zip(&self.steps) {
             let slots = own.as_ref().map_or_else(Vec::new, GpuStep::slots);
             for (position, read) in step.reads.iter().enumerate() {
                 let Binding::Buffer(id) = read else { continue };
+                let Some(reads) = reads.get_mut(id.0 as usize) else { continue };
                 let as_halves = |slot: &Slot| match slot {
                     Slot::Dequantized { operand, transposed } if usize::from(*operand) == position => Some(*transposed),
                     _ => None,
                 };
                 match slots.iter().find_map(as_halves) {
-                    Some(transposed) => drop(halves.insert((*id, transposed))),
-                    None => drop(stored.insert(*id)),
+                    Some(transposed) => reads.as_halves[usize::from(transposed)] = true,
+                    None => reads.as_stored = true,
                 }
             }
         }
-        (stored, halves)
+        reads
     }
 
     /// Keeps what was compiled for later processes.

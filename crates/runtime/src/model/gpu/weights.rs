@@ -1,7 +1,7 @@
 //! Parameters and constants in buffers.
 
 use super::dequantize::halves;
-use super::{BINDING_LIMIT, GpuKernels, check_bytes, check_size, title};
+use super::{BINDING_LIMIT, GpuKernels, Reads, check_bytes, check_size, title};
 use crate::memory::Layout;
 use crate::model::parameters::Resident;
 use crate::model::pool::Pool;
@@ -21,7 +21,7 @@ const STAGED: usize = 32 << 20;
 pub(crate) struct GpuWeights {
     buffers: Vec<Option<wgpu::Buffer>>,
     /// Rows of 8 bits as halves, as they lie and transposed.
-    dequantized: HashMap<(BufferId, bool), wgpu::Buffer>,
+    dequantized: Vec<[Option<wgpu::Buffer>; 2]>,
     pub pool: Pool,
     pooled_buffers: HashMap<DType, wgpu::Buffer>,
 }
@@ -30,16 +30,17 @@ impl GpuWeights {
     /// Uploads what the steps on a device read, a tensor after the other.
     pub async fn upload(kernels: &GpuKernels, plan: &Plan, resident: &Resident) -> Result<Self, RuntimeError> {
         let (gpu, homes) = (kernels.gpu(), &kernels.homes);
-        let mut weights = Self { buffers: vec![None; homes.resident.len()], ..Self::default() };
-        let (pool, (stored, halves)) = (Pool::of(plan), kernels.read(plan));
+        let count = homes.resident.len();
+        let mut weights =
+            Self { buffers: vec![None; count], dequantized: vec![[None, None]; count], ..Self::default() };
+        let (pool, reads) = (Pool::of(plan), kernels.reads(plan));
         let mut staged = 0;
         for (n, _) in homes.resident.iter().enumerate().filter(|(_, wanted)| **wanted) {
             let id = BufferId(n as u32);
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            for way in [(id, false), (id, true)].into_iter().filter(|way| halves.contains(way)) {
-                weights.dequantize(gpu, plan, way, &tensor).await?;
-            }
-            let is_read = stored.contains(&id) || weights.as_halves(id).is_empty();
+            let Reads { as_stored, as_halves } = reads.get(n).copied().unwrap_or_default();
+            weights.dequantize(gpu, plan, (n, as_halves), &tensor).await?;
+            let is_read = as_stored || as_halves == [false; 2];
             match pool.contains(&id) {
                 true => weights.pool.push(id, &tensor),
                 false if !is_read => {}
@@ -78,14 +79,12 @@ impl GpuWeights {
         let mut weights = self.clone();
         for &id in changed {
             let (n, is_pooled) = (id.0 as usize, weights.pool.base(id).is_some());
-            let (is_own, as_halves) = (weights.buffer(n).is_some(), weights.as_halves(id));
-            if !is_pooled && !is_own && as_halves.is_empty() {
+            let (is_own, as_halves) = (weights.buffer(n).is_some(), weights.as_halves(n));
+            if !is_pooled && !is_own && as_halves == [false; 2] {
                 continue;
             }
             let Some(tensor) = resident.tensor(plan, id)? else { continue };
-            for way in as_halves {
-                weights.dequantize(gpu, plan, way, &tensor).await?;
-            }
+            weights.dequantize(gpu, plan, (n, as_halves), &tensor).await?;
             if is_pooled {
                 weights.repack(gpu, id, &tensor).await?;
             } else if is_own {
@@ -117,27 +116,31 @@ impl GpuWeights {
         Ok(())
     }
 
-    /// Makes halves of rows of 8 bits.
+    /// Makes halves of rows of 8 bits, in the ways that are read.
     async fn dequantize(
         &mut self,
         gpu: &Gpu,
         plan: &Plan,
-        (id, transposed): (BufferId, bool),
+        (n, as_halves): (usize, [bool; 2]),
         rows: &HostTensor,
     ) -> Result<(), RuntimeError> {
-        let halves = halves(rows, transposed)?;
-        self.dequantized.insert((id, transposed), own_buffer(gpu, plan, id.0 as usize, &halves).await?);
+        for (way, _) in as_halves.into_iter().enumerate().filter(|(_, is_read)| *is_read) {
+            let buffer = own_buffer(gpu, plan, n, &halves(rows, way == 1)?).await?;
+            if let Some(place) = self.dequantized.get_mut(n).and_then(|ways| ways.get_mut(way)) {
+                *place = Some(buffer);
+            }
+        }
         Ok(())
     }
 
     /// The ways in which a parameter is there as halves.
-    fn as_halves(&self, id: BufferId) -> Vec<(BufferId, bool)> {
-        [(id, false), (id, true)].into_iter().filter(|way| self.dequantized.contains_key(way)).collect()
+    fn as_halves(&self, n: usize) -> [bool; 2] {
+        self.dequantized.get(n).map_or([false; 2], |ways| ways.each_ref().map(Option::is_some))
     }
 
     /// Rows of 8 bits as halves.
     pub fn dequantized(&self, id: BufferId, transposed: bool) -> Option<&wgpu::Buffer> {
-        self.dequantized.get(&(id, transposed))
+        self.dequantized.get(id.0 as usize)?.get(usize::from(transposed))?.as_ref()
     }
 
     /// The buffer of a parameter or constant of its own.
@@ -152,7 +155,7 @@ impl GpuWeights {
 
     /// Bytes of device memory.
     pub fn bytes(&self) -> u64 {
-        let own = self.buffers.iter().flatten().chain(self.dequantized.values());
+        let own = self.buffers.iter().chain(self.dequantized.iter().flatten()).flatten();
         own.chain(self.pooled_buffers.values()).map(wgpu::Buffer::size).sum()
     }
 }
