@@ -90,6 +90,15 @@ def test_ray_scores_what_one_process_scores(cluster, table, expected):
     assert rows(pa.concat_tables(scores.iter_batches(batch_format="pyarrow"))) == expected
 
 
+def test_ray_shares_a_block_among_workers(cluster, table, expected):
+    import rewire.ray
+
+    dataset = cluster.data.from_arrow(table)
+    scores = rewire.ray.predict(dataset, str(MODEL), columns=COLUMNS, kernel="cpu", workers=2, batch_size=32).materialize()
+    assert rows(pa.concat_tables(scores.iter_batches(batch_format="pyarrow"))) == expected
+    assert dataset.materialize().num_blocks() == 1 and scores.num_blocks() > 1
+
+
 def test_ray_scores_from_and_into_files(cluster, table, expected, tmp_path):
     import rewire.ray
 
