@@ -93,15 +93,15 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// The size that is found where an entry takes so long in chunks of a size, whose first ones take ten times as long.
+    /// The size that is found where an entry takes so long in chunks of a size, the first of which takes a second more for each entry.
     fn found(workers: usize, seconds: impl Fn(usize) -> f64) -> usize {
         let (batch, mut now) = (BatchSize::new(None, workers), Instant::now());
         let mut before = 0;
         for _ in 0..200 {
             let size = batch.get();
-            let begins = if before == size { 1.0 } else { 10.0 };
+            let more = if before == size { 0.0 } else { 1.0 };
             before = size;
-            now += Duration::from_secs_f64(begins * seconds(size) * (size + 3) as f64);
+            now += Duration::from_secs_f64((more + seconds(size)) * (size + 3) as f64);
             batch.done(size, size + 3, now);
             batch.done(size, size / 2, now);
             batch.done(size / 2, size, now);

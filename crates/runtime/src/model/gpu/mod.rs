@@ -122,7 +122,7 @@ impl GpuKernels {
     pub fn reads(&self, plan: &Plan) -> Vec<Reads> {
         let mut reads = vec![Reads::default(); plan.buffers.len()];
         for (step, own) in plan.steps.iter().zip(&self.steps) {
-            let slots = own.as_ref().map_or_else(Vec::new, GpuStep::slots);
+            let Some(slots) = own.as_ref().map(GpuStep::slots) else { continue };
             for (position, read) in step.reads.iter().enumerate() {
                 let Binding::Buffer(id) = read else { continue };
                 let Some(reads) = reads.get_mut(id.0 as usize) else { continue };
