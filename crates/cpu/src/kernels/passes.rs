@@ -8,6 +8,7 @@ use super::stream::Stream;
 use super::vectors::Instructions;
 use pulp::Simd;
 use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
+use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 
 /// Values of a block, and the rows that functions of them go to.
 pub(super) struct Rows<'a, 's> {
@@ -54,15 +55,15 @@ impl<'a> Rows<'a, '_> {
                     |out, value| *out = value,
                 );
             }
-            Pass::ChainStep(ChainStep::Unary(op)) => return op.visit(Mapped { rows: self, simd }),
+            Pass::ChainStep(ChainStep::Unary(op)) => return self.map(simd, op),
             Pass::ChainStep(ChainStep::Choose { comparison, a, b, side, other }) => {
-                return comparison.visit(Chosen { rows: self, simd, operands: [a, b, other], side });
+                return self.choose(simd, comparison, [a, b, other], side);
             }
             Pass::ChainStep(ChainStep::Both(op)) => (op, value, value),
             Pass::ChainStep(ChainStep::Left(op, other)) => (op, value, (self.operand(other), self.block)),
             Pass::ChainStep(ChainStep::Right(op, other)) => (op, (self.operand(other), self.block), value),
         };
-        op.visit(Zipped { rows: self, simd, a, b });
+        self.zip(simd, op, a, b);
     }
 
     /// Copies the values.
@@ -136,11 +137,21 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// A function of every value.
+    /// A function of every value. What is done for every row is there once, not for every function.
     #[inline(always)]
-    fn map<S: Simd>(mut self, simd: S, function: impl Fn(S::f32s) -> S::f32s + Copy) {
+    fn map<S: Simd>(mut self, simd: S, op: UnaryOp) {
         for (_, out, value) in self.iter() {
-            map(simd, out, value, function);
+            let same;
+            let values = match value {
+                Row::Same(value) => {
+                    same = [value; COPIES];
+                    &same[..]
+                }
+                Row::Each(values) => values,
+            };
+            for out in out.chunks_mut(values.len().max(1)) {
+                op.visit(Mapped { simd, out, values });
+            }
         }
     }
 
@@ -149,58 +160,34 @@ impl<'a> Rows<'a, '_> {
     fn zip<S: Simd>(
         self,
         simd: S,
+        op: BinaryOp,
         (a, a_from): (Lanes<'a, f32>, Block),
         (b, b_from): (Lanes<'a, f32>, Block),
-        function: impl Fn(S::f32s, S::f32s) -> S::f32s + Copy,
     ) {
         let points = self.from.points;
         let rows = self.out.chunks_mut(self.stride.max(1)).take(self.from.rows).enumerate();
         for (n, out) in rows {
             let Some(out) = out.get_mut(..points) else { continue };
-            match (a_from.row(a, n), b_from.row(b, n)) {
-                (a, Row::Same(b)) => {
-                    let b = simd.splat_f32s(b);
-                    map(
-                        simd,
-                        out,
-                        a,
-                        #[inline(always)]
-                        |a| function(a, b),
-                    );
+            let (a, b) = (a_from.row(a, n), b_from.row(b, n));
+            let same;
+            let (operands, size) = match (a, b) {
+                (Row::Each(a), Row::Each(b)) => (Pair::Each(a, b), points),
+                (Row::Each(a), Row::Same(b)) => (Pair::SameRight(a, b), points),
+                (Row::Same(a), Row::Each(b)) => (Pair::SameLeft(a, b), points),
+                (Row::Same(a), Row::Same(b)) => {
+                    same = [a; COPIES];
+                    (Pair::SameRight(&same, b), COPIES)
                 }
-                (Row::Same(a), b) => {
-                    let a = simd.splat_f32s(a);
-                    map(
-                        simd,
-                        out,
-                        b,
-                        #[inline(always)]
-                        |b| function(a, b),
-                    );
-                }
-                (Row::Each(a), Row::Each(b)) => {
-                    let (out, rest) = S::as_mut_simd_f32s(out);
-                    let ((a, last_a), (b, last_b)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
-                    for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
-                        *out = function(a, b);
-                    }
-                    if !rest.is_empty() {
-                        let (a, b) = (simd.partial_load_f32s(last_a), simd.partial_load_f32s(last_b));
-                        simd.partial_store_f32s(rest, function(a, b));
-                    }
-                }
+            };
+            for out in out.chunks_mut(size.max(1)) {
+                op.visit(Zipped { simd, out, operands });
             }
         }
     }
 
+    /// The value where a comparison of two operands has this truth value, and the third elsewhere.
     #[inline(always)]
-    fn choices<S: Simd>(
-        mut self,
-        simd: S,
-        operands: [u16; 3],
-        side: bool,
-        holds: impl Fn(S::f32s, S::f32s) -> S::m32s + Copy,
-    ) {
+    fn choose<S: Simd>(mut self, simd: S, comparison: BinaryOp, operands: [u16; 3], side: bool) {
         let (others, block) = (operands.map(|operand| self.operand(operand)), self.block);
         for (n, out, value) in self.iter() {
             let [a, b, other] = others.map(|others| block.row(others, n));
@@ -216,81 +203,120 @@ impl<'a> Rows<'a, '_> {
                     Row::Each(values) => values.get(points.clone()).unwrap_or(&[]),
                 });
                 let (yes, no) = if side { (value, other) } else { (other, value) };
-                choose(simd, out, [a, b, yes, no], holds);
+                comparison.visit(Chosen { simd, out, values: [a, b, yes, no] });
             }
         }
     }
 }
 
-/// A function of every value.
-struct Mapped<'a, 's, S> {
-    rows: Rows<'a, 's>,
+/// A function of every value of a row; a value that all points share has copies.
+struct Mapped<'s, S> {
     simd: S,
+    out: &'s mut [f32],
+    values: &'s [f32],
 }
 
-impl<S: Simd> UnaryVisitor for Mapped<'_, '_, S> {
+impl<S: Simd> UnaryVisitor for Mapped<'_, S> {
     type Output = ();
 
     #[inline(always)]
     fn visit<F: Unary>(self) {
         let v = Instructions(self.simd);
-        self.rows.map(
+        map(
             self.simd,
+            self.out,
+            self.values,
             #[inline(always)]
             |x| F::lanes(v, x),
         );
     }
 }
 
-/// A function of every pair of values.
-struct Zipped<'a, 's, S> {
-    rows: Rows<'a, 's>,
-    simd: S,
-    a: (Lanes<'a, f32>, Block),
-    b: (Lanes<'a, f32>, Block),
+/// Values of a row of two operands, one of which may be the same for all points.
+#[derive(Clone, Copy)]
+enum Pair<'s> {
+    Each(&'s [f32], &'s [f32]),
+    SameLeft(f32, &'s [f32]),
+    SameRight(&'s [f32], f32),
 }
 
-impl<S: Simd> BinaryVisitor for Zipped<'_, '_, S> {
+/// A function of every pair of values of a row.
+struct Zipped<'s, S> {
+    simd: S,
+    out: &'s mut [f32],
+    operands: Pair<'s>,
+}
+
+impl<S: Simd> BinaryVisitor for Zipped<'_, S> {
     type Output = ();
 
     #[inline(always)]
     fn arithmetic<F: Arithmetic>(self) {
-        let v = Instructions(self.simd);
-        self.rows.zip(
-            self.simd,
-            self.a,
-            self.b,
-            #[inline(always)]
-            |a, b| F::lanes(v, a, b),
-        );
+        let Self { simd, out, operands } = self;
+        let v = Instructions(simd);
+        match operands {
+            Pair::SameRight(a, b) => {
+                let b = simd.splat_f32s(b);
+                map(
+                    simd,
+                    out,
+                    a,
+                    #[inline(always)]
+                    |a| F::lanes(v, a, b),
+                );
+            }
+            Pair::SameLeft(a, b) => {
+                let a = simd.splat_f32s(a);
+                map(
+                    simd,
+                    out,
+                    b,
+                    #[inline(always)]
+                    |b| F::lanes(v, a, b),
+                );
+            }
+            Pair::Each(a, b) => {
+                let (out, rest) = S::as_mut_simd_f32s(out);
+                let ((a, last_a), (b, last_b)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
+                for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+                    *out = F::lanes(v, a, b);
+                }
+                if !rest.is_empty() {
+                    let (a, b) = (simd.partial_load_f32s(last_a), simd.partial_load_f32s(last_b));
+                    simd.partial_store_f32s(rest, F::lanes(v, a, b));
+                }
+            }
+        }
     }
 
     fn comparison<F: Comparison>(self) {}
 }
 
-/// The value where a comparison has this truth value, and another one elsewhere.
-struct Chosen<'a, 's, S> {
-    rows: Rows<'a, 's>,
+/// The third value where a comparison of the first two holds, and the fourth elsewhere.
+struct Chosen<'s, S> {
     simd: S,
-    operands: [u16; 3],
-    side: bool,
+    out: &'s mut [f32],
+    values: [&'s [f32]; 4],
 }
 
-impl<S: Simd> BinaryVisitor for Chosen<'_, '_, S> {
+impl<S: Simd> BinaryVisitor for Chosen<'_, S> {
     type Output = ();
 
     fn arithmetic<F: Arithmetic>(self) {}
 
     #[inline(always)]
     fn comparison<F: Comparison>(self) {
-        let v = Instructions(self.simd);
-        self.rows.choices(
-            self.simd,
-            self.operands,
-            self.side,
-            #[inline(always)]
-            |a, b| F::mask(v, a, b),
-        );
+        let Self { simd, out, values } = self;
+        let v = Instructions(simd);
+        let (out, rest) = S::as_mut_simd_f32s(out);
+        let [a, b, yes, no] = values.map(|values| S::as_simd_f32s(values));
+        for ((((out, &a), &b), &yes), &no) in out.iter_mut().zip(a.0).zip(b.0).zip(yes.0).zip(no.0) {
+            *out = simd.select_f32s(F::mask(v, a, b), yes, no);
+        }
+        if !rest.is_empty() {
+            let [a, b, yes, no] = [a.1, b.1, yes.1, no.1].map(|last| simd.partial_load_f32s(last));
+            simd.partial_store_f32s(rest, simd.select_f32s(F::mask(v, a, b), yes, no));
+        }
     }
 }
 
@@ -455,41 +481,21 @@ fn each<'a>(row: Row<'a, f32>, is_read: bool, others: &'a [f32]) -> &'a [f32] {
     }
 }
 
-/// A function of every value of a row.
-#[inline(always)]
-fn map<S: Simd>(simd: S, out: &mut [f32], values: Row<'_, f32>, function: impl Fn(S::f32s) -> S::f32s) {
-    let values = match values {
-        Row::Same(value) => &[value; COPIES][..],
-        Row::Each(values) => values,
-    };
-    for out in out.chunks_mut(values.len().max(1)) {
-        let ((vectors, rest), (values, last)) = (S::as_mut_simd_f32s(out), S::as_simd_f32s(values));
-        for (out, &x) in vectors.iter_mut().zip(values) {
-            *out = function(x);
-        }
-        if !rest.is_empty() {
-            let x = match values.get(vectors.len()) {
-                Some(&x) => x,
-                None => simd.partial_load_f32s(last),
-            };
-            simd.partial_store_f32s(rest, function(x));
-        }
-    }
-}
-
 /// Copies of a value that is the same in a row, and points that are chosen together.
 const COPIES: usize = 64;
 
-/// The third value where a condition of the first two holds, and the fourth elsewhere.
+/// A function of every value of a row.
 #[inline(always)]
-fn choose<S: Simd>(simd: S, out: &mut [f32], values: [&[f32]; 4], holds: impl Fn(S::f32s, S::f32s) -> S::m32s + Copy) {
-    let (out, rest) = S::as_mut_simd_f32s(out);
-    let [a, b, yes, no] = values.map(|values| S::as_simd_f32s(values));
-    for ((((out, &a), &b), &yes), &no) in out.iter_mut().zip(a.0).zip(b.0).zip(yes.0).zip(no.0) {
-        *out = simd.select_f32s(holds(a, b), yes, no);
+fn map<S: Simd>(simd: S, out: &mut [f32], values: &[f32], function: impl Fn(S::f32s) -> S::f32s) {
+    let ((vectors, rest), (values, last)) = (S::as_mut_simd_f32s(out), S::as_simd_f32s(values));
+    for (out, &x) in vectors.iter_mut().zip(values) {
+        *out = function(x);
     }
     if !rest.is_empty() {
-        let [a, b, yes, no] = [a.1, b.1, yes.1, no.1].map(|last| simd.partial_load_f32s(last));
-        simd.partial_store_f32s(rest, simd.select_f32s(holds(a, b), yes, no));
+        let x = match values.get(vectors.len()) {
+            Some(&x) => x,
+            None => simd.partial_load_f32s(last),
+        };
+        simd.partial_store_f32s(rest, function(x));
     }
 }
