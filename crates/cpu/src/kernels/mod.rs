@@ -2,6 +2,7 @@
 //!
 //! A result depends neither on the number of threads nor on who shares the batch.
 
+mod affine;
 mod arch;
 mod attention;
 mod branch;
