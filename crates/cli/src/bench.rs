@@ -7,6 +7,8 @@ use crate::table::table;
 use indicatif::ProgressBar;
 use rewire::graph_rewrite::cost::Machine;
 use rewire::graph_rewrite::emit::Tuning;
+use rewire::package::Package;
+use rewire::rank::RankError;
 use rewire::weights::Weights;
 use rewire::{rank, write_file};
 use rewire_measure::{
@@ -127,11 +129,21 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions) -> Result<W
     if !rank::is_model(model) {
         return Ok(Workload::operator(name, shape)?);
     }
+    if let Some(package) = Package::is_at(model).then(|| Package::read(model)).transpose().map_err(RankError::from)?
+        && !is_ranking(&package)
+    {
+        return Ok(Workload::package(name, &package, shape)?);
+    }
     let (config, weights) = (rank::read_config(model)?, rank::read_weights(model)?);
     if !options.allow_unread {
         rank::check_unread(&config, &weights)?;
     }
     Ok(Workload::model(name, &config, Some(&weights), shape)?)
+}
+
+/// True for a package of a model that ranks, whose users are drawn by its features.
+fn is_ranking(package: &Package) -> bool {
+    package.config().is_some_and(|config| rank::parse_config("the package", config).is_ok())
 }
 
 /// The records that `--json` printed.

@@ -1,4 +1,5 @@
 use crate::log::say;
+use crate::paths::PathError;
 use crate::predict::PredictError;
 use crate::requests::InputError;
 use crate::train::TrainFailed;
@@ -28,6 +29,8 @@ pub enum CliError {
     Rank(Box<RankError>),
     #[error(transparent)]
     Predict(Box<PredictError>),
+    #[error(transparent)]
+    Paths(#[from] PathError),
     #[error(transparent)]
     Train(Box<TrainFailed>),
     #[error(transparent)]
@@ -72,6 +75,10 @@ pub enum CliError {
     Weights(#[from] WeightsError),
     #[error("only golden cases can be bisected: they hold the inputs to compare with")]
     NoCase,
+    #[error(
+        "{model} is a package, which holds kernels and no graph: `graph` prints its kernels, and takes --target, --wgsl and --json with it"
+    )]
+    NoGraph { model: String },
     #[error(transparent)]
     Bisect(#[from] BisectError),
 }
@@ -115,7 +122,7 @@ impl CliError {
             }
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
             Self::Predict(error) => error.is_usage(),
-            Self::DevicesTwice | Self::NoAdapter | Self::NoCase => true,
+            Self::Paths(_) | Self::DevicesTwice | Self::NoAdapter | Self::NoCase => true,
             _ => false,
         }
     }

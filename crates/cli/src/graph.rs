@@ -2,6 +2,7 @@ use crate::args::{Common, Format, Graph as Options, MappingTarget, Passes, Stage
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
+use crate::plan;
 use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{DifferentiateError, Graph, Node, Remarks, Seed, differentiate};
 use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
@@ -9,15 +10,18 @@ use rewire::graph_rewrite::emit::{Target, Tuning, emit};
 use rewire::graph_rewrite::lower::{computation, lower};
 use rewire::graph_rewrite::mapping::map;
 use rewire::graph_rewrite::passes::{Pipeline, SelectRows};
+use rewire::graph_rewrite::plan::Plan;
 use rewire::graph_rewrite::recompute::{Timeline, recompute};
 use rewire::hstu::models::parameters;
-use rewire::rank;
+use rewire::package::Package;
+use rewire::rank::{self, RankError};
 use rewire::{Gpu, Kernel};
 use rewire_measure::Machines;
 use rewire_verify::GoldenCase;
 use serde::Serialize;
 use similar::TextDiff;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// What a graph holds.
 #[derive(Debug, Serialize)]
@@ -50,7 +54,13 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
     let traced = match &options.model {
         None => rank::trace(&demo::config()?)?,
-        Some(path) if rank::is_model(path) => rank::trace(&rank::read_config(path)?)?,
+        Some(path) if rank::is_model(path) => match config_of(path)? {
+            Ok(config) => {
+                let file = if path.is_dir() { path.join("config.json") } else { path.clone() };
+                rank::trace_text(&file.display().to_string(), &config)?
+            }
+            Err(package) => return plan::run(&package, options, common, output),
+        },
         Some(path) => GoldenCase::read(path)?.trace()?.graph,
     };
     let source = match options.backward || options.stage == Stage::Differentiated {
@@ -75,7 +85,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         return Ok(output.line(wgsl(&rewritten, node)?.trim_end())?);
     }
     if let Some(place) = options.view.target {
-        return mapped(&rewritten, &target(place, common)?, common, output);
+        return mapped(&lower(&rewritten)?, place, common, output);
     }
     let bytes = (traffic(&source), traffic(&rewritten));
     let (stage, graph) = match options.stage {
@@ -102,6 +112,15 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         Format::Svg => graph.svg_with(&remarks),
     };
     Ok(output.line(drawing.trim_end())?)
+}
+
+/// The text of the configuration of a model folder or package, or a package without one.
+fn config_of(model: &Path) -> Result<Result<String, Box<Package>>, RankError> {
+    if model.is_dir() {
+        return rank::read_config_text(model).map(Ok);
+    }
+    let package = Package::read(model)?;
+    Ok(package.config().map(str::to_owned).ok_or_else(|| Box::new(package)))
 }
 
 /// A graph with the gradients of all parameters of floats, or of inputs where there are none, those of its outputs being inputs.
@@ -161,9 +180,9 @@ fn target(of: MappingTarget, common: &Common) -> Result<Target, CliError> {
 }
 
 /// Prints where each step runs.
-fn mapped(graph: &Graph, target: &Target, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let plan = lower(graph)?;
-    let kernels = map(&plan, target, &Tuning::default());
+pub fn mapped(plan: &Plan, place: MappingTarget, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let target = target(place, common)?;
+    let kernels = map(plan, &target, &Tuning::default());
     for (number, (step, kernel)) in plan.steps.iter().zip(kernels).enumerate() {
         let (bindings, refused) = match kernel {
             Ok(kernel) => (Some(kernel.slots.len()), None),

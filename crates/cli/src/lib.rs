@@ -5,12 +5,15 @@ mod args;
 mod bench;
 mod caches;
 mod demo;
+mod describe;
 mod devices;
 mod error;
 mod graph;
 mod log;
 mod output;
 mod package;
+mod paths;
+mod plan;
 mod predict;
 mod profile;
 mod progress;
@@ -24,7 +27,6 @@ mod tune;
 mod verify;
 
 use args::{Args, Command};
-use clap::Parser;
 use error::{CliError, USAGE};
 use output::Output;
 use std::process::ExitCode;
@@ -37,7 +39,7 @@ pub use requests::{InputError, Requests, open};
 pub fn main(stdout_is_open: bool) -> ExitCode {
     let begun = Instant::now();
     let mut output = Output::stdout(stdout_is_open);
-    let (result, code) = match Args::try_parse() {
+    let (result, code) = match Args::parse_from_process(std::env::args_os()) {
         Ok(args) => {
             log::to_stderr(args.common.verbose.then_some(begun));
             (run(&args, begun, &mut output), ExitCode::SUCCESS)
@@ -63,6 +65,7 @@ fn usage(message: &clap::Error, output: &mut Output) -> (Result<(), CliError>, E
 }
 
 fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError> {
+    paths::check(&args.command)?;
     match &args.command {
         Command::Devices => devices::run(&args.common, output),
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
@@ -74,5 +77,6 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Tune(options) => tune::run(options, &args.common, output),
         Command::Profile(options) => profile::run(options, &args.common, output),
         Command::Graph(options) => graph::run(options, &args.common, output),
+        Command::Describe(options) => describe::run(options, &args.common, output),
     }
 }

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::requests::open;
 use rewire::graph_rewrite::emit::Target;
 use rewire::package::Package;
-use rewire::rank::{self, PackOptions, RankOptions, Ranker, pack, tables_of};
+use rewire::rank::{self, PackOptions, RankOptions, Ranker, pack, repack, tables_of};
 use rewire::weights::Weights;
 use rewire::{DeviceTunings, Gpu, Kernel, write_file};
 use serde::Serialize;
@@ -71,10 +71,7 @@ fn check(model: &Path, common: &Common, output: &mut Output) -> Result<(), CliEr
 
 fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let begun = Instant::now();
-    let (name, config, weights) = match &options.model {
-        Some(path) => (path.display().to_string(), rank::read_config_text(path)?, rank::read_weights(path)?),
-        None => ("the model in the program".to_owned(), demo::CONFIG.to_owned(), Weights::parse(demo::WEIGHTS)?),
-    };
+    let source = Source::read(options.model.as_deref())?;
     let (mut devices, mut gpus) = (vec![], vec![]);
     for device in &options.devices {
         match describe(device)? {
@@ -91,22 +88,25 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
         allow_unread: options.weights.allow_unread,
         cache: options.stored.cache(),
     };
-    let mut package = pack(&name, &config, &weights, &with)?;
+    let mut package = source.pack(&with)?;
     if let Some(data) = &options.tune {
         tune(&package, &with, data, Duration::from_secs_f64(options.seconds))?;
-        package = pack(&name, &config, &weights, &with)?;
+        package = source.pack(&with)?;
     }
     let file = out.display().to_string();
     write_file(out, package.bytes()).map_err(|source| CliError::Write { file: file.clone(), source })?;
     let plan = package.plan().map_err(rank::RankError::from)?;
-    let tables = tables_of(&name, &config)?;
+    let tables = match package.config().map(|config| tables_of(&file, config)).transpose()? {
+        Some(names) => plan.parameters().filter(|parameter| names.contains(parameter.name)).count(),
+        None => plan.tables().len(),
+    };
     let elements = |shape: &[rewire::graph::Dim]| shape.iter().filter_map(|dim| dim.as_const()).product::<usize>();
     let packaged = Packaged {
         file,
         bytes: package.bytes().len(),
         kernels: plan.steps.len(),
         parameters: plan.parameters().map(|parameter| elements(parameter.shape)).sum(),
-        tables: plan.parameters().filter(|parameter| tables.contains(parameter.name)).count(),
+        tables,
         tunings: package.tunings().map_err(rank::RankError::from)?.iter().map(DeviceTunings::count).sum(),
         seconds: begun.elapsed().as_secs_f64(),
     };
@@ -115,6 +115,36 @@ fn write(out: &Path, options: &Options, common: &Common, output: &mut Output) ->
         false => output.line(packaged.text())?,
     }
     Ok(())
+}
+
+/// What a package is made of.
+enum Source {
+    Model { name: String, config: String, weights: Weights<'static> },
+    Package(Box<Package>),
+}
+
+impl Source {
+    /// Reads a model folder or a package; the model in the program if `None`.
+    fn read(model: Option<&Path>) -> Result<Self, CliError> {
+        Ok(match model {
+            None => {
+                let name = "the model in the program".to_owned();
+                Self::Model { name, config: demo::CONFIG.to_owned(), weights: Weights::parse(demo::WEIGHTS)? }
+            }
+            Some(path) if path.is_dir() => {
+                let (config, weights) = (rank::read_config_text(path)?, rank::read_weights(path)?);
+                Self::Model { name: path.display().to_string(), config, weights }
+            }
+            Some(path) => Self::Package(Box::new(Package::read(path).map_err(rank::RankError::from)?)),
+        })
+    }
+
+    fn pack(&self, with: &PackOptions) -> Result<Package, rank::RankError> {
+        match self {
+            Self::Model { name, config, weights } => pack(name, config, weights, with),
+            Self::Package(package) => repack(package, with),
+        }
+    }
 }
 
 /// What a file says that a device offers; `None` if there is no such file.

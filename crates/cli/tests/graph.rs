@@ -4,7 +4,12 @@
 mod program;
 
 use program::{DEMO, Folder, run};
+use rewire::HostTensor;
+use rewire::graph::{DType, Scope};
+use rewire::package::Package;
+use rewire::weights::serialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 fn counts(stage: &str) -> Value {
     let run = run(&["graph", &format!("{DEMO}/model"), "--stage", stage, "--json"]);
@@ -144,4 +149,59 @@ fn the_text_begins_with_kernels_and_ends_with_parameters() {
     assert_eq!(text.matches("embedding.item_id.weight : f32[1500, 32]").count(), 1);
     let parameters = lines.iter().skip_while(|line| !line.starts_with("; parameters")).count() - 1;
     assert!(parameters > 40 && !text.contains("= parameter["), "{parameters}");
+}
+
+/// A package of a traced model without a configuration: a lookup, a product and an activation.
+fn traced(folder: &Folder) -> String {
+    let scope = Scope::new();
+    let rows = scope.size("rows");
+    let ids = scope.input("ids", DType::U32, std::slice::from_ref(&rows));
+    let x = scope.input("x", DType::F32, (rows, 8));
+    let table = scope.parameter("table", DType::F32, [50, 8]);
+    let weight = scope.parameter("weight", DType::F32, [8, 3]);
+    let graph = scope.finish(&[("y", (table.gather(&ids) + x).matmul(&weight).silu())]).unwrap();
+    let plan = rewire::lower(&rewire::optimize(graph).unwrap().0).unwrap();
+    let tensor = |name: &str, shape: [usize; 2]| {
+        (name.to_owned(), HostTensor::f32(shape, &vec![0.5; shape[0] * shape[1]]).unwrap())
+    };
+    let weights = BTreeMap::from([tensor("table", [50, 8]), tensor("weight", [8, 3])]);
+    let bytes = serialize(&weights, &BTreeMap::new()).unwrap();
+    folder.write("traced.rewire", Package::new(&plan, None, &bytes, &[]).unwrap().bytes())
+}
+
+#[test]
+fn packages_of_traced_models_are_described_drawn_timed_and_packaged() {
+    let folder = Folder::new();
+    let model = traced(&folder);
+    let small = folder.0.join("small.rewire").display().to_string();
+    let packaged = run(&["package", "--json", "--model", &model, "--tables", "int8", "--out", &small]);
+    assert_eq!(packaged.code, Some(0), "{}", packaged.stderr);
+    assert_eq!((&packaged.json()[0]["tables"], &packaged.json()[0]["parameters"]), (&1.into(), &424.into()));
+    assert!(std::fs::metadata(&small).unwrap().len() < std::fs::metadata(&model).unwrap().len());
+    for model in [&model, &small] {
+        let described = run(&["describe", model, "--json"]).json().remove(0);
+        assert_eq!((&described["model"], &described["example"]), (&Value::Null, &Value::Null));
+        assert_eq!(described["outputs"][0]["shape"], serde_json::json!([null, 3]), "{described}");
+        let text = run(&["graph", model]);
+        assert!(text.stdout.contains("table") && text.stdout.contains("-> y f32[rows, 3]"), "{}", text.stdout);
+        let counts = run(&["graph", model, "--json"]).json().remove(0);
+        assert_eq!((&counts["kernels"], &counts["parameters"]), (&1.into(), &424.into()), "{counts}");
+        assert!(run(&["graph", model, "--wgsl", "0"]).stdout.contains("@compute"));
+        assert_eq!(run(&["graph", model, "--target", "baseline", "--json"]).json()[0]["step"], 0);
+        run(&["graph", model, "--stage", "traced"]).failed_with(&["is a package, which holds kernels and no graph"]);
+        let sizes = ["--kernel", "cpu", "--rows", "16"];
+        let timed = run(&[&["bench", model, "--json", "--seconds", "0"], &sizes[..]].concat());
+        assert_eq!(
+            (timed.code, &timed.json()[0]["error"]),
+            (Some(0), &Value::Null),
+            "{}{}",
+            timed.stdout,
+            timed.stderr
+        );
+        let trace = run(&[&["profile", model], &sizes[..]].concat());
+        assert!(trace.code == Some(0) && trace.stdout.contains("matmul"), "{}{}", trace.stdout, trace.stderr);
+        let parts = run(&[&["profile", model, "--parts"], &sizes[..]].concat());
+        parts.failed_with(&["holds no graph"]);
+        run(&["rank", "--model", model]).failed_with(&["has no configuration"]);
+    }
 }

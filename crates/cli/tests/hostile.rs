@@ -190,10 +190,58 @@ fn weights_of_another_model() {
 fn choices_that_the_cpu_does_not_have() {
     for command in [&["rank"][..], &["bench", "addmm"], &["profile", "addmm"], &["verify", "."], &["tune", "addmm"]] {
         run(&[command, &["--kernel", "cpu", "--adapter", "nonsense"]].concat())
-            .failed_with(&["no GPU adapter matches `nonsense`: kernel cpu runs on none"]);
+            .refused_with(&["--kernel cpu runs on no adapter"]);
     }
     run(&["rank", "--adapter", "nonsense"]).failed_with(&["no GPU adapter matches `nonsense`"]);
-    run(&["rank", "--kernel", "cpu", "--tuning", "rows=5"]).failed_with(&["kernel cpu has no tunings, got rows=5"]);
+    for command in [&["rank"][..], &["bench", "addmm"], &["verify", "."]] {
+        run(&[command, &["--kernel", "cpu", "--tuning", "rows=5"]].concat())
+            .refused_with(&["--kernel cpu has no tunings"]);
+    }
+}
+
+#[test]
+fn arguments_that_contradict_each_other_exit_with_2() {
+    for args in [
+        &["graph", "--json", "--format", "dot"][..],
+        &["graph", "--json", "--explain"],
+        &["graph", "--json", "--wgsl", "3"],
+        &["predict", "--out", "x.csv", "--data", "-", "--resume"],
+        &["train", "--out", "x", "--resume", "--fresh"],
+        &["package", "--check", "--model", "x", "--tables-file", "y"],
+        &["rank", "--kernel", "cpu", "--matrices", "wgsl"],
+        &["devices", "--kernel", "cpu", "--adapter", "x"],
+        &["rank", "--kernel", "cpu", "--devices", "all"],
+        &["tune", "addmm", "--kernel", "cpu"],
+    ] {
+        let run = run(args);
+        assert_eq!(run.code, Some(2), "{args:?}: {}", run.stderr);
+        assert!(run.stderr.starts_with("error: ") && run.stdout.is_empty(), "{}", run.stderr);
+    }
+    // An argument wins over a variable.
+    let mut rank = program::command(&["rank", "--kernel", "cpu", "--json", "--top", "1"]);
+    let run =
+        program::finish(rank.env("REWIRE_ADAPTER", "x").env("REWIRE_TUNING", "rows=5").env("REWIRE_MATRICES", "wgsl"));
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+}
+
+#[test]
+fn a_request_of_a_description_is_ranked() {
+    let described = run(&["describe", "--json"]).json().remove(0);
+    assert_eq!((&described["model"], &described["max_seq_len"]), (&json!("dlrm_hstu"), &json!(160)));
+    assert_eq!(described["features"]["contextual"][1]["table"]["rows"], 16, "{described}");
+    assert_eq!(described["tasks"][0], json!({ "name": "is_click", "bitmask": 1 }));
+    let text = run(&["describe"]).stdout;
+    let example = text.lines().last().unwrap();
+    assert!(text.contains("item_id") && text.contains("ids 0 to 1499") && text.contains("output tensors"), "{text}");
+    assert_eq!(serde_json::from_str::<Value>(example).unwrap(), described["example"]);
+    assert_eq!(rank(format!("{example}\n").as_bytes(), &[]).code, Some(0));
+    let missing = rank(b"{\"user\":\"u\",\"history\":{}}\n", &[]);
+    missing.failed_with(&[
+        "`country`",
+        "`history.item_id`",
+        "`candidates.genre`",
+        &format!("are missing; example: {example}"),
+    ]);
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn columns_that_cannot_be_carried_are_named() {
         let twice = format!("--columns: `{column}` is a column of the output already");
         predict(&data, &out("a.csv"), &["--columns", columns]).refused_with(&[&twice]);
     }
-    fails("a.csv", "price", &["in.jsonl, row 1: `price` is missing"]);
+    fails("a.csv", "price", &["in.jsonl: the column `price` is missing up to line 1"]);
     fails("a.csv", "tags", &["in.jsonl, row 3: `tags` has 2 values: expected one, or one for each of 7 candidates"]);
     fails("a.csv", "history", &["in.jsonl:1: `history`: invalid type: map"]);
     fails("a.parquet", "age_bucket,history.genre", &["`history.genre` has 3 values"]);
@@ -183,15 +183,13 @@ fn files_that_make_no_sense_are_refused() {
     let out = |name: &str| folder.0.join(name);
     predict(&data, &out("x.txt"), &[]).refused_with(&["x.txt: expected a name that ends in .jsonl, .csv or .parquet"]);
     predict(&data, &folder.0, &[]).failed_with(&["is no plain file"]);
-    predict(&data, &out("in.csv"), &[]).refused_with(&["in.csv is given twice"]);
-    let same = out("o.jsonl").display().to_string();
-    predict(&data, &out("o.jsonl"), &["--rejects", &same]).refused_with(&["o.jsonl is given twice"]);
     predict(&data, &out("none/x.csv"), &[]).failed_with(&["cannot write", "No such file"]);
     predict(&folder.write("empty.jsonl", ""), &out("x.csv"), &[]).failed_with(&["empty.jsonl holds no users"]);
     predict(&folder.write("empty.csv", ""), &out("x.csv"), &[]).failed_with(&["empty.csv holds no users"]);
     predict(&folder.write("cut.parquet", "PAR1 and no more"), &out("x.csv"), &[]).failed_with(&["cut.parquet"]);
     let ragged = folder.write("ragged.csv", "user,age_bucket\na,1,2\n");
-    predict(&ragged, &out("x.csv"), &[]).failed_with(&["ragged.csv: `country` is missing"]);
+    predict(&ragged, &out("x.csv"), &[])
+        .failed_with(&["ragged.csv: `country`, `history.item_id`, ", " are missing; example: {"]);
     assert_eq!(run(&["predict", "--out", "x.csv", "--list-separator", "7"]).code, Some(2));
     assert_eq!(folder.names(), ["cut.parquet", "empty.csv", "empty.jsonl", "in.csv", "ragged.csv"]);
 }
@@ -223,4 +221,45 @@ fn separators_of_lists_are_a_choice() {
     let bytes = |name: &str| std::fs::read(folder.0.join(name)).unwrap();
     assert_eq!(bytes("a.csv"), bytes("b.csv"));
     predict(&other, &folder.0.join("c.csv"), &[]).failed_with(&["other.csv, row 1: `history.item_id` is 0|37|74"]);
+}
+
+#[test]
+fn misspelt_columns_end_the_run_and_keep_the_output() {
+    let (folder, users) = (Folder::new(), users());
+    for from in FORMATS {
+        let data = write(&folder.0.join(format!("in.{from}")), &users, 3);
+        let (out, rejects) = (folder.0.join("out.csv"), folder.0.join("rejects.jsonl"));
+        std::fs::write(&out, "good").unwrap();
+        let aside = rejects.display().to_string();
+        predict(&data, &out, &["--columns", "contry", "--rejects", &aside])
+            .failed_with(&["the column `contry` (is it `country`?) is missing"]);
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), "good");
+        assert!(
+            !rejects.exists() && !folder.names().iter().any(|name| name.ends_with(".partial")),
+            "{:?}",
+            folder.names()
+        );
+    }
+}
+
+#[test]
+fn a_run_that_rejects_every_row_fails_and_keeps_the_output() {
+    let (folder, mut users) = (Folder::new(), users());
+    users.iter_mut().for_each(|user| user["country"] = json!(99));
+    for from in FORMATS {
+        let data = write(&folder.0.join(format!("in.{from}")), &users, 3);
+        let (out, rejects) = (folder.0.join("out.csv"), folder.0.join(format!("rejects-{from}.jsonl")));
+        std::fs::write(&out, "good").unwrap();
+        for more in [&[][..], &["--resume"]] {
+            let aside = rejects.display().to_string();
+            predict(&data, &out, &[&["--rejects", &aside, "--batch", "40"], more].concat()).failed_with(&[
+                "all 8 rows were rejected, the first because",
+                "`country` is 99",
+                "out.csv stays as it was",
+            ]);
+            assert_eq!(std::fs::read_to_string(&out).unwrap(), "good");
+            assert_eq!(std::fs::read_to_string(&rejects).unwrap().lines().count(), users.len());
+        }
+    }
+    assert!(!folder.names().iter().any(|name| name.contains("out.csv.")), "{:?}", folder.names());
 }

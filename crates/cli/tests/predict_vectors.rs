@@ -98,6 +98,51 @@ fn the_vectors_of_a_ranking_model_make_its_logits() {
 }
 
 #[test]
+fn a_matching_model_takes_users_with_labels() {
+    let (folder, out) = (Folder::new(), Folder::new());
+    let model = matching(&folder);
+    let mut users = users();
+    let plain = out.write("plain.jsonl", jsonl(&users));
+    for user in &mut users {
+        let candidates = user["candidates"]["item_id"].as_array().unwrap().len();
+        user["labels"] = json!(vec![1; candidates]);
+    }
+    let labelled = out.write("labelled.jsonl", jsonl(&users));
+    for of in [&["--embeddings", "users"][..], &["--embeddings", "items"], &["--items", &plain, "--top", "3"]] {
+        let rows = |data: &str| rows(&out, &[&["--data", data, "--model", &model], of].concat());
+        assert!(rows(&labelled) == rows(&plain), "{of:?}");
+    }
+}
+
+#[test]
+fn scores_that_are_not_finite_end_the_run() {
+    let (folder, out) = (Folder::new(), Folder::new());
+    let model = matching(&folder);
+    let mut config: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.0.join("config.json")).unwrap()).unwrap();
+    config["similarity"] = json!("INNER_PRODUCT");
+    folder.write("config.json", config.to_string());
+    let weights = Weights::read(&folder.0.join("model.safetensors")).unwrap();
+    // The vectors are finite, and their products are not.
+    let tensor = |name: &str| {
+        let tensor = weights.get(name).unwrap();
+        let factor = if name.contains("_tower.output.") { 1e25 } else { 1.0 };
+        let values: Vec<f32> = tensor.to_f32().iter().map(|value| value * factor).collect();
+        (name.to_owned(), HostTensor::f32(tensor.shape().to_vec(), &values).unwrap())
+    };
+    let tensors: BTreeMap<_, _> = weights.names().map(tensor).collect();
+    folder.write("model.safetensors", serialize(&tensors, &BTreeMap::new()).unwrap());
+    let data = out.write("in.jsonl", jsonl(&users()));
+    let file = out.0.join("out.jsonl").display().to_string();
+    let run = predict(&["--data", &data, "--model", &model, "--items", &data, "--out", &file]);
+    run.failed_with(&["the model's output `scores` is", "expected a finite number"]);
+    assert_eq!(out.names(), ["in.jsonl"]);
+    for of in ["users", "items"] {
+        assert!(!rows(&out, &["--data", &data, "--model", &model, "--embeddings", of]).is_empty());
+    }
+}
+
+#[test]
 fn a_packaged_matching_model_has_the_vectors_of_its_folder() {
     let (folder, out) = (Folder::new(), Folder::new());
     let model = matching(&folder);

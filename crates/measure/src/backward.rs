@@ -1,7 +1,7 @@
 //! Workloads with their way back.
 
 use crate::draft::{DraftError, take};
-use crate::{BenchError, Noise, Workload};
+use crate::{BenchError, Noise, Program, Workload};
 use rewire_graph::shape::HostProgram;
 use rewire_graph::{DifferentiateError, Graph, HostTensor, Layout, Seed, Symbol, Type, differentiate};
 use rewire_graph_rewrite::passes::SelectRows;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 impl Workload {
     /// The same work with the gradients of all inputs and parameters of floats, for random gradients of the results.
     pub(crate) fn with_gradients(self, noise: &mut Noise, memory: &mut HostMemory) -> Result<Self, BenchError> {
-        let Self { op, graph, .. } = &self;
+        let (op, graph) = (&self.op, self.graph()?);
         let mut inputs = self.inputs.clone();
         let failed = |error: DraftError| BenchError::draft(op, error);
         let nodes = graph.ids().filter_map(|id| graph.node(id));
@@ -33,7 +33,7 @@ impl Workload {
         }
         let seeds: Vec<(&str, Seed<'_>)> = given.iter().map(|(name, input)| (*name, Seed::Input(input))).collect();
         let graph = differentiate(&SelectRows.select(graph).map_err(DifferentiateError::from)?, &seeds, &wanted)?;
-        Ok(Self { graph, inputs, ..self })
+        Ok(Self { program: Program::Graph(graph), inputs, ..self })
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::{BenchError, MOST_SECONDS, Record, Workload};
+use crate::{BenchError, MOST_SECONDS, Program, Record, Workload};
 use rewire::describe;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{Count, Machine};
@@ -216,12 +216,18 @@ pub(crate) struct LoadedWorkload {
 
 impl LoadedWorkload {
     fn new(workload: &Workload, options: ModelOptions) -> Result<Self, BenchError> {
-        let passes = Pipeline::default().for_storage(workload.dtype);
-        let mut plan = lower(&passes.run(workload.graph.clone())?.0)?;
+        let mut plan = match &workload.program {
+            Program::Graph(graph) => lower(&Pipeline::default().for_storage(workload.dtype).run(graph.clone())?.0)?,
+            Program::Package(package) => package.plan()?,
+        };
         plan.store(workload.precision, |name| workload.tables.contains(name));
         let gpu = options.gpu.clone();
         let inputs = workload.inputs.clone();
-        let mut session = Model::load(plan, &workload.parameters, options)?.session();
+        let model = match &workload.program {
+            Program::Graph(_) => Model::load(plan, &workload.parameters, options)?,
+            Program::Package(package) => Model::load(plan, package.weights(), options)?,
+        };
+        let mut session = model.session();
         session.reserve_states(workload.state_rows)?;
         let inputs = place(&session, inputs, gpu.is_some())?;
         Ok(Self { session, inputs, gpu })

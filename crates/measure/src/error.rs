@@ -1,5 +1,6 @@
 use crate::MOST_SECONDS;
 use crate::draft::DraftError;
+use rewire::package::PackageError;
 use rewire_graph::DifferentiateError;
 use rewire_graph::shape::ShapeError;
 use rewire_graph_rewrite::RewriteError;
@@ -26,6 +27,17 @@ pub enum BenchError {
         /// The operator, module or model.
         name: String,
     },
+    /// A package holds a plan, where a graph is meant.
+    #[error(
+        "{name} is a package without a configuration, which holds no graph: gradients and parts need the model as traced"
+    )]
+    NoGraph {
+        /// The package.
+        name: String,
+    },
+    /// A package is damaged.
+    #[error(transparent)]
+    Package(Box<PackageError>),
     /// There is no standard shape of a name.
     #[error("there is no shape `{name}`: expected {known}")]
     UnknownShape {
@@ -109,6 +121,12 @@ impl BenchError {
             DraftError::Memory(source) => Self::Memory { op, source },
             DraftError::Size { name, expected, actual } => Self::Size { op, name, expected, actual },
         }
+    }
+}
+
+impl From<PackageError> for BenchError {
+    fn from(error: PackageError) -> Self {
+        Self::Package(Box::new(error))
     }
 }
 

@@ -40,7 +40,7 @@ pub use shape::{Lengths, Shape};
 pub use suite::{SUITES, suite};
 pub use trace::chrome_trace;
 pub use tune::TunedKernel;
-pub use workload::{Workload, operators};
+pub use workload::{Program, Workload, operators};
 
 /// The most seconds that a workload is repeated for: a day.
 pub const MOST_SECONDS: f64 = 86_400.0;

@@ -1,6 +1,6 @@
 //! A model in two parts: its lookups, and what computes with the rows.
 
-use crate::{BenchError, Workload};
+use crate::{BenchError, Program, Workload};
 use rewire_graph::op::Input;
 use rewire_graph::{Graph, GraphError, HostTensor, NodeId};
 use rewire_graph_rewrite::plan::Plan;
@@ -25,7 +25,7 @@ impl Workload {
     /// [`BenchError::NoLookups`] if there are none; those of rewriting and running the lookups, whose rows `dense` is given.
     pub fn parts(&self) -> Result<[Self; 3], BenchError> {
         let failed = |error: GraphError| BenchError::Trace { op: self.op.clone(), source: Box::new(error.into()) };
-        let Parts { first, second, boundary, .. } = split(&self.graph, by_inputs).map_err(failed)?;
+        let Parts { first, second, boundary, .. } = split(self.graph()?, by_inputs).map_err(failed)?;
         if boundary.is_empty() {
             return Err(BenchError::NoLookups { name: self.op.clone() });
         }
@@ -40,7 +40,7 @@ impl Workload {
 
     /// A graph of the same inputs and others.
     fn part(&self, op: &str, graph: &Graph, others: &[(String, HostTensor)]) -> Result<Self, BenchError> {
-        let mut part = Self { op: op.to_owned(), graph: graph.clone(), ..self.clone() };
+        let mut part = Self { op: op.to_owned(), program: Program::Graph(graph.clone()), ..self.clone() };
         part.inputs.extend_from_slice(others);
         let plan = part.plan()?;
         part.inputs.retain(|(name, _)| plan.inputs().any(|input| input.name == name));
@@ -49,7 +49,7 @@ impl Workload {
     }
 
     fn plan(&self) -> Result<Plan, BenchError> {
-        Ok(lower(&optimize(self.graph.clone())?.0)?)
+        Ok(lower(&optimize(self.graph()?.clone())?.0)?)
     }
 }
 

@@ -1,9 +1,11 @@
 use crate::draft::{Draft, DraftError, draw_lengths, take};
 use crate::ops::{OPS, Op, TABLE};
 use crate::{BenchError, Noise, Shape};
+use rewire::package::Package;
 use rewire::weights::Weights;
+use rewire_graph::shape::{HostInput, ShapeError};
 use rewire_graph::{DType, Graph, HostTensor};
-use rewire_graph_rewrite::plan::Precision;
+use rewire_graph_rewrite::plan::{Named, Plan, Precision, Source};
 use rewire_hstu::models::dlrm_hstu::{self, Config, InputRows, InputSpec};
 use rewire_hstu::models::{ModelError, ParameterSpec, parameters};
 use rewire_runtime::HostMemory;
@@ -23,14 +25,23 @@ pub struct Workload {
     pub precision: Precision,
     /// Names of the parameters that are embedding tables.
     pub tables: HashSet<String>,
-    /// The graph as traced.
-    pub graph: Graph,
+    /// What it computes.
+    pub program: Program,
     /// By name.
     pub inputs: Vec<(String, HostTensor)>,
-    /// By name.
+    /// By name; empty for a package, which has its own.
     pub parameters: HashMap<String, HostTensor>,
     /// Rows of states whose first extent is open.
     pub state_rows: usize,
+}
+
+/// What a workload computes.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// A graph as traced.
+    Graph(Graph),
+    /// A package, with its plan and its weights.
+    Package(Box<Package>),
 }
 
 /// Names of what can be benched, each with what it is.
@@ -79,7 +90,7 @@ impl Workload {
             dtype: shape.dtype,
             precision: precision(shape),
             tables: HashSet::from([TABLE.to_owned()]),
-            graph,
+            program: Program::Graph(graph),
             inputs,
             parameters,
             state_rows,
@@ -116,13 +127,108 @@ impl Workload {
             dtype: shape.dtype,
             precision: precision(&shape),
             tables: config.tables().collect(),
-            graph,
+            program: Program::Graph(graph),
             inputs,
             parameters: values,
             state_rows: 1,
         };
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
+}
+
+/// What a plan reads of the shape.
+const PLAN: [&str; 7] = ["batch", "max_len", "len_dist", "rows", "tables", "weights", "seed"];
+
+impl Workload {
+    /// A package of any model with its weights and random inputs: `batch` samples of `max_len` rows at most where it reads lengths, and
+    /// `rows` rows of all other inputs.
+    ///
+    /// # Errors
+    /// [`BenchError::Package`] for a damaged package, [`BenchError::NoGraph`] where gradients are asked for; otherwise as
+    /// [`Workload::operator`].
+    pub fn package(name: &str, package: &Package, shape: &Shape) -> Result<Self, BenchError> {
+        if shape.backward {
+            return Err(BenchError::NoGraph { name: name.to_owned() });
+        }
+        let failed = |error: DraftError| BenchError::draft(name, error);
+        let plan = package.plan()?;
+        shape.check(&PLAN).map_err(failed)?;
+        let (mut noise, mut memory) = (Noise::new(shape.seed), HostMemory::now());
+        let inputs = inputs_of(&plan, shape, &mut noise, &mut memory)?.map_err(failed)?;
+        let tables = plan.tables().into_iter().filter_map(|id| match &plan.buffer(id)?.source {
+            Source::Parameter(name) => Some(name.clone()),
+            _ => None,
+        });
+        Ok(Self {
+            op: name.to_owned(),
+            shape: shape.only(&PLAN),
+            dtype: shape.dtype,
+            precision: precision(shape),
+            tables: tables.collect(),
+            inputs,
+            parameters: HashMap::new(),
+            program: Program::Package(Box::new(package.clone())),
+            state_rows: 1,
+        })
+    }
+
+    /// The graph as traced.
+    ///
+    /// # Errors
+    /// [`BenchError::NoGraph`] for a package, which holds a plan.
+    pub fn graph(&self) -> Result<&Graph, BenchError> {
+        match &self.program {
+            Program::Graph(graph) => Ok(graph),
+            Program::Package(_) => Err(BenchError::NoGraph { name: self.op.clone() }),
+        }
+    }
+}
+
+/// Random inputs of a plan. The outer error is that of sizes which the plan refuses.
+fn inputs_of(
+    plan: &Plan,
+    shape: &Shape,
+    noise: &mut Noise,
+    memory: &mut HostMemory,
+) -> Result<Result<Vec<(String, HostTensor)>, DraftError>, ShapeError> {
+    let is_host = |name: &str| plan.host_inputs.iter().any(|input| input.name == name);
+    let mut host: Vec<(&HostInput, Vec<i64>)> = vec![];
+    for input in &plan.host_inputs {
+        let values = match input.shape.first().map(|extent| extent.as_const().unwrap_or(shape.batch)) {
+            Some(count) => draw_lengths(noise, memory, count, shape.len_dist, shape.max_len),
+            None => Ok(vec![shape.max_len as i64]),
+        };
+        match values {
+            Ok(values) => host.push((input, values)),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    let extent = |name: &str, _: usize| Some(if is_host(name) { shape.batch } else { shape.rows });
+    let symbols = plan.shapes.run(host.iter().cloned(), extent)?.symbols;
+    let rows_of = |name: &str| {
+        let ids = plan.shapes.ids.iter().find(|ids| ids.input == name)?;
+        ids.rows.evaluate(|symbol| symbols.get(&symbol).copied())
+    };
+    let tensor = |input: Named<'_>| -> Result<(String, HostTensor), DraftError> {
+        if let Some((_, values)) = host.iter().find(|(known, _)| known.name == input.name) {
+            let tensor = HostTensor::lengths(values);
+            let shape = if input.shape.is_empty() { vec![] } else { vec![values.len()] };
+            return Ok((input.name.to_owned(), tensor.reshape(shape)?));
+        }
+        let extents = input.shape.iter().map(|dim| dim.evaluate(|symbol| symbols.get(&symbol).copied()).unwrap_or(0));
+        let extents: Vec<usize> = extents.collect();
+        take(memory, input.dtype, &extents)?;
+        let count = extents.iter().product();
+        let tensor = match (input.dtype, rows_of(input.name)) {
+            (dtype, _) if dtype.is_float() => noise.floats(dtype, &extents)?,
+            (dtype, rows) => {
+                let ids: Vec<f64> = noise.ids(count, rows.unwrap_or(1))?.to_f64();
+                HostTensor::from_f64(dtype, extents, &ids)?
+            }
+        };
+        Ok((input.name.to_owned(), tensor))
+    };
+    Ok(plan.inputs().map(tensor).collect())
 }
 
 /// How the floats of a shape's workload are stored.

@@ -50,6 +50,6 @@ pub use session::{
     Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, SpilledRows, Tuned,
 };
 #[cfg(feature = "files")]
-pub use store::{map_file, replace_file, replace_file_with, update_file};
+pub use store::{create_file_with, map_file, replace_file, update_file};
 pub use tuning::{DeviceTunings, TuningStore};
 pub use wgpu;

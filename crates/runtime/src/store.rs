@@ -90,14 +90,44 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
 /// # Errors
 /// What the system says; what was there before stays then.
 pub fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
-    replace_file_with(path, |file| file.write_all(content))
+    publish(path, |file| file.write_all(content), |own| std::fs::rename(own, path))
 }
 
-/// [`replace_file`] with what `write` puts into the file, which is empty.
+/// Creates a file with what `write` puts into it, whole or not at all. Of programs that create the same file at the same time one succeeds.
+///
+/// ```
+/// let path = std::env::temp_dir().join(format!("rewire-create-{}", std::process::id()));
+/// rewire_runtime::create_file_with(&path, |file| std::io::Write::write_all(file, b"one"))?;
+/// let second = rewire_runtime::create_file_with(&path, |file| std::io::Write::write_all(file, b"two"));
+/// assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+/// assert_eq!(std::fs::read(&path)?, b"one");
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// # Errors
-/// As [`replace_file`], and those of `write`.
-pub fn replace_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+/// [`ErrorKind::AlreadyExists`] where the file exists when it is complete; what the system says; those of `write`.
+pub fn create_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    publish(path, write, |own| match std::fs::hard_link(own, path) {
+        Ok(()) => remove(own),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
+        // A file system without hard links: programs that create files here take turns.
+        Err(_) => {
+            let _lock = lock(&folder(path).join("lock"))?;
+            match std::fs::symlink_metadata(path) {
+                Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+                Err(_) => std::fs::rename(own, path),
+            }
+        }
+    })
+}
+
+/// Writes a new file beside `path`, which `publish` puts in its place.
+fn publish(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> Result<()>,
+    publish: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     // Before the new file, which may need the room.
     drop(remove_abandoned(path));
     let (own, mut file) = partial(path)?;
@@ -106,7 +136,7 @@ pub fn replace_file_with(path: &Path, write: impl FnOnce(&mut File) -> Result<()
         .and_then(|()| write(&mut file))
         // Some file systems say only here that the disk is full.
         .and_then(|()| file.sync_all())
-        .and_then(|()| std::fs::rename(&own, path));
+        .and_then(|()| publish(&own));
     written.inspect_err(|_| drop(std::fs::remove_file(&own)))
 }
 
@@ -223,6 +253,19 @@ mod tests {
         fn drop(&mut self) {
             drop(std::fs::remove_dir_all(&self.0));
         }
+    }
+
+    #[test]
+    fn a_file_that_appears_while_another_is_written_stays() {
+        let folder = Folder::new();
+        let path = folder.0.join("tables");
+        let late = create_file_with(&path, |file| {
+            create_file_with(&path, |file| file.write_all(b"first"))?;
+            file.write_all(b"second")
+        });
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        assert_eq!(folder.names().into_iter().collect::<Vec<_>>(), ["tables"]);
     }
 
     #[test]

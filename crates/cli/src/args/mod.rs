@@ -1,5 +1,6 @@
 //! The command line.
 
+mod contradictions;
 mod graph;
 mod measure;
 mod model;
@@ -71,6 +72,15 @@ pub enum Command {
     Profile(Box<Profile>),
     /// Draws the graph of a model or golden case.
     Graph(Graph),
+    /// Prints what a model reads and gives: features with their ranges, tasks, tensors and an example request.
+    Describe(Describe),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Describe {
+    /// Model folder, or a package of any model; the model in the program if left out.
+    #[arg(value_name = "MODEL")]
+    pub model: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -102,7 +112,8 @@ pub struct Predict {
     /// Folder with config.json and model.safetensors, or a package; the model in the program if left out.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
-    /// JSON Lines, CSV or Parquet, by its ending, `-` for JSON Lines from stdin; the data in the program if left out.
+    /// JSON Lines, CSV (by its ending) or Parquet, uncompressed or with snappy, gzip, brotli, lz4 or zstd; `-` for JSON Lines from stdin; the
+    /// data in the program if left out.
     #[arg(long, value_name = "IN")]
     pub data: Option<PathBuf>,
     /// The file to write, whose ending says the format: .jsonl, .csv or .parquet. A row a candidate, in the order of the input.
@@ -126,7 +137,8 @@ pub struct Predict {
     /// Go on where a run was that was killed, with the same model, data and options; begin, if there was none.
     #[arg(long)]
     pub resume: bool,
-    /// Write rows that are no requests there, as JSON Lines with the reason, and go on; without it the first one ends the run.
+    /// Write rows that are not valid requests there, as JSON Lines with the reason, and go on; without it the first one ends the run. A run
+    /// of which all rows are rejected fails and leaves the output as it was.
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
     /// Rows after which what is written is made durable, at least every ten seconds: what --resume goes on from, and the row
@@ -167,8 +179,8 @@ pub struct Train {
     /// Go on where the training that wrote the folder was.
     #[arg(long)]
     pub resume: bool,
-    /// Begin with parameters drawn anew, though the model has some.
-    #[arg(long)]
+    /// Begin with random parameters, though the model has some.
+    #[arg(long, conflicts_with = "resume")]
     pub fresh: bool,
     /// Bytes that the tensors of a step may take: what does not fit is computed again. As `memory_limit` of the configuration,
     /// which it replaces.
@@ -188,7 +200,7 @@ pub struct Package {
     #[arg(long, value_name = "FILE", required_unless_present = "check")]
     pub out: Option<PathBuf>,
     /// Read all of the package --model and of the file with its tables, say whether they are as they were written, and write nothing.
-    #[arg(long, requires = "model", conflicts_with = "out")]
+    #[arg(long, requires = "model", conflicts_with_all = ["out", "tables_file", "devices", "tune"])]
     pub check: bool,
     #[command(flatten)]
     pub stored: Stored,

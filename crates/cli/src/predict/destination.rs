@@ -4,7 +4,8 @@ use super::PredictError;
 use super::format::Encoder;
 use super::frame::Frame;
 use super::journal::{Counts, Identity, Journal};
-use super::partial::{Partial, beside, unwritten};
+use super::partial::{Partial, beside, partial, place, unwritten};
+use crate::args::Predict;
 use crate::requests::{Kind, Rejected};
 use serde::Serialize;
 use std::io;
@@ -48,6 +49,8 @@ pub struct Destination {
     out: Partial,
     rejects: Option<Partial>,
     rejected: Vec<u8>,
+    /// Why the first row was rejected.
+    reason: Option<String>,
     identifying: Option<Identifying>,
     journal: Option<Journal>,
     row: u64,
@@ -69,6 +72,18 @@ struct RejectedLine<'a> {
 }
 
 impl Places {
+    /// The places that the options name.
+    pub fn of(options: &Predict) -> Result<Self, PredictError> {
+        let rejects = options.rejects.as_deref().map(place).transpose()?;
+        Ok(Self { out: place(&options.out)?, rejects, save_every: options.save_every.get() })
+    }
+
+    /// The files that a run writes on the way.
+    pub fn on_the_way(&self) -> Vec<PathBuf> {
+        let partials = [Some(&self.out), self.rejects.as_ref()].into_iter().flatten().map(|place| partial(place));
+        partials.chain([self.journal(), Journal::new_beside(&self.journal())]).collect()
+    }
+
     pub fn journal(&self) -> PathBuf {
         beside(&self.out, ".journal")
     }
@@ -76,7 +91,7 @@ impl Places {
     /// True if a run was killed after all was written that `journal` tells of, and its output stands in its place.
     pub fn are_taken(&self, journal: &Journal) -> bool {
         let length = std::fs::metadata(&self.out).map_or(0, |found| found.len());
-        let is_moved = !beside(&self.out, ".partial").exists();
+        let is_moved = !partial(&self.out).exists();
         journal.is_whole && is_moved && length == journal.out.bytes + journal.foot.len() as u64
     }
 }
@@ -98,6 +113,7 @@ impl Destination {
             out,
             rejects,
             rejected: vec![],
+            reason: None,
             identifying: Some(identifying),
             journal: None,
             row: 0,
@@ -113,7 +129,7 @@ impl Destination {
         let out = Partial::resume(&places.out, &journal.out)?;
         let rejects = match (&places.rejects, &journal.rejects) {
             // All was written, and the rejected rows stand in their place.
-            (Some(place), Some(_)) if journal.is_whole && !beside(place, ".partial").exists() => None,
+            (Some(place), Some(_)) if journal.is_whole && !partial(place).exists() => None,
             (Some(place), Some(mark)) => Some(Partial::resume(place, mark)?),
             _ => None,
         };
@@ -130,6 +146,7 @@ impl Destination {
             out,
             rejects,
             rejected: vec![],
+            reason: None,
         })
     }
 
@@ -145,6 +162,7 @@ impl Destination {
         (self.row, self.kinds) = (part.row, part.kinds);
         for Rejected { row, reason, text } in &part.rejected {
             let line = RejectedLine { row: *row, reason, text: text.as_deref() };
+            self.reason.get_or_insert_with(|| reason.clone());
             serde_json::to_writer(&mut self.rejected, &line)
                 .map_err(io::Error::from)
                 .map_err(unencoded(&self.places.out))?;
@@ -198,6 +216,21 @@ impl Destination {
         Ok(self.counts)
     }
 
+    /// Ends without a result where every row was rejected: the rejected rows take their place, and the output stays as it was.
+    pub fn reject_all(mut self) -> Result<PredictError, PredictError> {
+        let rejects = self.places.rejects.take().unwrap_or_default();
+        self.rejects.take().map_or(Ok(()), |partial| partial.finish(&self.rejected))?;
+        let error = PredictError::AllRejected {
+            file: self.places.out.display().to_string(),
+            rejects: rejects.display().to_string(),
+            rows: self.counts.rejected,
+            reason: self.reason.take().unwrap_or_else(|| "of a fault that the run before found".to_owned()),
+        };
+        drop((self.out, std::fs::remove_file(self.places.journal())));
+        remove_partials(&self.places);
+        Ok(error)
+    }
+
     /// Ends without a result. What a later run can go on from stays.
     pub fn abandon(self) {
         let Self { places, out, rejects, journal, .. } = self;
@@ -217,7 +250,7 @@ pub fn remove_journal(places: &Places) -> Result<(), PredictError> {
 /// There is nobody to tell where that fails.
 fn remove_partials(places: &Places) {
     let places = [Some(&places.out), places.rejects.as_ref()];
-    places.into_iter().flatten().for_each(|place| drop(std::fs::remove_file(beside(place, ".partial"))));
+    places.into_iter().flatten().for_each(|place| drop(std::fs::remove_file(partial(place))));
 }
 
 fn unencoded(out: &Path) -> impl FnOnce(io::Error) -> PredictError + use<> {

@@ -13,8 +13,6 @@ pub enum PredictError {
     NoParquet { file: String },
     #[error("{file} is no plain file: predictions are written to a new file that takes its place")]
     NoFile { file: String },
-    #[error("{file} is given twice: the input, the output and the rejected rows are files of their own")]
-    SameFile { file: String },
     #[error("--columns: `{column}` is a column of the output already")]
     Column { column: String },
     #[error("cannot read {file}")]
@@ -27,8 +25,10 @@ pub enum PredictError {
     Other { file: String, key: &'static str, was: String, is: String },
     #[error("{file} {reason}: begin again without --resume")]
     Damaged { file: String, reason: String },
-    #[error("--resume needs --data in a file: stdin cannot be read again")]
-    Stdin,
+    #[error(
+        "all {rows} rows were rejected, the first because {reason}: {file} stays as it was, {rejects} has them all"
+    )]
+    AllRejected { file: String, rejects: String, rows: u64, reason: String },
     #[error(
         "--items: the model gives a vector for every candidate: expected a matching model, with one for every user"
     )]
@@ -42,7 +42,7 @@ pub enum PredictError {
 impl PredictError {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Format { .. } | Self::SameFile { .. } | Self::Column { .. } | Self::Stdin)
+        matches!(self, Self::Format { .. } | Self::Column { .. })
     }
 }
 

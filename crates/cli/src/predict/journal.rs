@@ -6,7 +6,7 @@ use crate::requests::Kind;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_128;
 
 /// The format of journals.
@@ -71,13 +71,18 @@ impl Journal {
         rest.push(b'\n');
         rest.extend_from_slice(&self.foot);
         let hash = format!("{:032x}\n", XxHash3_128::oneshot(&rest));
-        let new = beside(path, ".new");
+        let new = Self::new_beside(path);
         let written = File::create(&new).and_then(|mut file| {
             file.write_all(&[hash.as_bytes(), &rest].concat())?;
             file.sync_all()?;
             std::fs::rename(&new, path)
         });
         written.inspect_err(|_| drop(std::fs::remove_file(&new))).map_err(unwritten(path))
+    }
+
+    /// Where the next one is written before it takes the place of that at `path`.
+    pub fn new_beside(path: &Path) -> PathBuf {
+        beside(path, ".new")
     }
 
     /// Reads it; `None` if there is none.

@@ -12,6 +12,7 @@ mod scores;
 mod task;
 mod vectors;
 
+pub use destination::Places;
 pub use error::PredictError;
 
 use crate::args::{Common, Predict};
@@ -23,11 +24,10 @@ use crate::requests::{Carry, Chunk, InputError, Reading, Requests, chunks, open_
 use crate::spread::Devices;
 use crate::stages;
 use batch::{BatchSize, MOST};
-use destination::{Destination, Identifying, Part, Places, remove_journal};
+use destination::{Destination, Identifying, Part, remove_journal};
 use format::{Field, Format};
 use frame::Data;
 use journal::{Counts, Identity, Journal, hash_files};
-use partial::place;
 use report::{Meter, Summary};
 use rewire::rank::{Embedded, Embedder, RankError, RankOptions};
 use rewire::weights::Weights;
@@ -39,12 +39,7 @@ use vectors::{Catalogue, Retrieval};
 
 /// Writes the scores of all candidates of the input. The program began at `begun`.
 pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Output) -> Result<(), CliError> {
-    let places = Places {
-        out: place(&options.out)?,
-        rejects: options.rejects.as_deref().map(place).transpose()?,
-        save_every: options.save_every.get(),
-    };
-    check_places(options, &places)?;
+    let places = Places::of(options)?;
     let format = Format::of(&options.out)?;
     let with = RankOptions {
         batch_rows: options.batch.map_or(MOST, |batch| batch.get()),
@@ -101,17 +96,6 @@ fn embedder(model: Option<&Path>, embedded: Embedded, with: &RankOptions) -> Res
             let weights = Weights::parse(demo::WEIGHTS)?;
             Embedder::new("the model in the program", demo::CONFIG, &weights, embedded, with)
         }
-    }
-}
-
-fn check_places(options: &Predict, places: &Places) -> Result<(), PredictError> {
-    let data = options.data.as_deref().and_then(|data| std::fs::canonicalize(data).ok());
-    let twice = |path: &Path| data.as_deref() == Some(path);
-    let rejects = places.rejects.as_deref();
-    let found = [Some(places.out.as_path()), rejects].into_iter().flatten().find(|path| twice(path));
-    match found.or(rejects.filter(|rejects| *rejects == places.out)) {
-        Some(path) => Err(PredictError::SameFile { file: path.display().to_string() }),
-        None => Ok(()),
     }
 }
 
@@ -202,6 +186,9 @@ impl Run<'_> {
             destination.abandon();
             return Err(error);
         }
+        if users == 0 {
+            return Err(destination.reject_all()?.into());
+        }
         fitted.notes(self.task.max_seq_len());
         Ok(destination.finish()?)
     }
@@ -218,9 +205,6 @@ impl Run<'_> {
     /// A journal, if it is of the same run.
     fn same(&self, journal: Journal) -> Result<Journal, PredictError> {
         let identity = self.identify().join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        if identity.data.is_none() {
-            return Err(PredictError::Stdin);
-        }
         journal.check(&identity, &self.places.journal())?;
         Ok(journal)
     }

@@ -41,6 +41,11 @@ pub fn beside(place: &Path, ending: &str) -> PathBuf {
     place.with_file_name(name)
 }
 
+/// The path of the file in the making.
+pub fn partial(place: &Path) -> PathBuf {
+    beside(place, ".partial")
+}
+
 impl Partial {
     /// Begins a file. What another run left of it is lost.
     pub fn create(place: &Path) -> Result<Self, PredictError> {
@@ -65,7 +70,7 @@ impl Partial {
     }
 
     fn open(place: &Path) -> Result<Self, PredictError> {
-        let own = beside(place, ".partial");
+        let own = partial(place);
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&own);
         let file = file.map_err(unwritten(&own))?;
         match file.try_lock() {

@@ -1,5 +1,5 @@
 use super::columns::{Column, Role, extend};
-use super::{Carry, Cell, ColumnFault, InputError, LARGEST, Progress, Requests, Value};
+use super::{Carry, Cell, ColumnFault, InputError, LARGEST, Progress, Requests, Value, missing_column};
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 use rewire::rank::{Batch, ColumnsError, Schema, User, whole};
 use std::borrow::Cow;
@@ -58,13 +58,10 @@ impl<R: BufRead> Records<R> {
             }
             columns.push((place, Column::new(role)));
         }
-        if !columns.iter().any(|(_, column)| column.role == Role::User) {
-            return Err(table("the column `user` is missing".into()));
-        }
         schema.check_names(names.iter().copied()).map_err(|fault| table(fault.to_string()))?;
         let place = |name: &String| {
             let place = names.iter().position(|known| known == name);
-            place.ok_or_else(|| table(format!("the column `{name}` is missing")))
+            place.ok_or_else(|| table(missing_column(name, names.iter().copied())))
         };
         let carried = carry.names.iter().map(place).collect::<Result<_, _>>()?;
         let cells = vec![Vec::new(); carry.names.len()];
@@ -294,9 +291,10 @@ mod tests {
     fn headers_are_checked() {
         let fault = |text: &str, names: &[&str]| open(text, names).map(drop).unwrap_err().to_string();
         assert!(fault("", &[]).contains("holds no users"));
-        assert!(fault("age\n", &[]).ends_with("the column `user` is missing"));
-        assert!(fault("user,age,history.item\n", &[]).ends_with("`candidates.item` is missing"));
+        assert!(fault("age\n", &[]).contains(": `user`, `history.item`, `candidates.item` are missing; example: {"));
+        assert!(fault("user,age,history.item\n", &[]).contains(": `candidates.item` is missing; example: {"));
         assert!(fault("user,user\n", &[]).ends_with("the column `user` is there twice"));
         assert!(fault(HEADER, &["price"]).ends_with("the column `price` is missing"));
+        assert!(fault(HEADER, &["agee"]).ends_with("the column `agee` (is it `age`?) is missing"));
     }
 }

@@ -1,6 +1,7 @@
-use super::{Carry, Cell, ColumnFault, InputError, LARGEST, Progress, Requests};
+use super::{Carry, Cell, ColumnFault, InputError, LARGEST, Progress, Requests, missing_column};
 use rewire::rank::{Batch, JsonError};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{BufRead, Read};
@@ -16,12 +17,15 @@ pub struct Lines<R> {
     carry: Carry,
     /// By column, the cells of requests that were added.
     cells: Vec<Vec<Cell>>,
+    /// By column, whether a request had it.
+    known: Vec<bool>,
 }
 
 impl<R: BufRead> Lines<R> {
     pub fn new(file: String, reader: R, length: Option<u64>, carry: Carry) -> Self {
         let cells = vec![Vec::new(); carry.names.len()];
-        Self { file, reader, line: 0, buffer: Vec::new(), done: 0, length, carry, cells }
+        let known = vec![false; carry.names.len()];
+        Self { file, reader, line: 0, buffer: Vec::new(), done: 0, length, carry, cells, known }
     }
 
     /// Reads a line into the buffer; false at the end.
@@ -51,6 +55,12 @@ impl<R: BufRead> Lines<R> {
         let mut one = batch.emptied();
         one.push_json(&self.buffer).map_err(unread)?;
         let cells = cells_of(&self.buffer, &self.carry.names).map_err(unread)?;
+        self.known.iter_mut().zip(&cells).for_each(|(known, cell)| *known |= cell.is_some());
+        if let Some((_, name)) = self.known.iter().zip(&self.carry.names).find(|(known, _)| !**known) {
+            let names = names_of(&self.buffer);
+            let reason = missing_column(name, names.iter().map(String::as_str));
+            return Err(InputError::Table { file: file.clone(), reason: format!("{reason} up to line {line}") });
+        }
         let fault = |column: &str, fault| InputError::Column {
             file: file.clone(),
             row: line,
@@ -101,6 +111,8 @@ impl<R: BufRead + Send> Requests for Lines<R> {
         for _ in 0..rows {
             self.read_line()?;
         }
+        // The run that read them has found every column.
+        self.known.fill(rows > 0);
         Ok(())
     }
 
@@ -111,6 +123,16 @@ impl<R: BufRead + Send> Requests for Lines<R> {
     fn progress(&self) -> Option<Progress> {
         self.length.map(|length| Progress { done: self.done, all: length })
     }
+}
+
+/// The names of the columns of a line.
+fn names_of(line: &[u8]) -> Vec<String> {
+    let Ok(Value::Object(object)) = serde_json::from_slice(line) else { return vec![] };
+    let names = object.iter().flat_map(|(name, value)| match value {
+        Value::Object(group) => group.keys().map(|key| format!("{name}.{key}")).collect(),
+        _ => vec![name.clone()],
+    });
+    names.collect()
 }
 
 /// The cells of a line by name; `None` where there is no such key.

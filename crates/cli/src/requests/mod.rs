@@ -20,6 +20,7 @@ use csv::Records;
 use jsonl::Lines;
 #[cfg(feature = "parquet")]
 use parquet::Rows;
+use rewire::graph::similar_name;
 use rewire::rank::{Batch, Schema};
 use std::borrow::Cow;
 use std::fs::File;
@@ -70,6 +71,12 @@ pub fn title(data: Option<&Path>) -> String {
         Some(path) if path == Path::new("-") => "stdin".into(),
         Some(path) => path.display().to_string(),
     }
+}
+
+/// What is wrong with a column to carry along that is not among the columns `names`.
+fn missing_column<'a>(column: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let similar = similar_name(column, names).map(|name| format!(" (is it `{name}`?)"));
+    format!("the column `{column}`{} is missing", similar.unwrap_or_default())
 }
 
 /// Opens JSON Lines, CSV or Parquet: CSV by the ending of the name, Parquet by the first bytes.

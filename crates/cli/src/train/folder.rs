@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// The file that a training goes on from.
 const CHECKPOINT: &str = "checkpoint.safetensors";
 
+/// The files that a training writes into its folder.
+pub const FILES: [&str; 4] = [CHECKPOINT, "config.json", "model.safetensors", "ema.safetensors"];
+
 /// The folder.
 pub struct Folder {
     path: PathBuf,

@@ -6,6 +6,7 @@ mod folder;
 mod report;
 
 pub use error::TrainFailed;
+pub use folder::FILES;
 
 use crate::args::{Common, Train};
 use crate::caches;

@@ -1,6 +1,6 @@
 //! Packages whose tables are in a file of their own.
 
-use super::program::{DEMO, Folder, run};
+use super::program::{self, DEMO, Folder, run};
 use super::*;
 
 const NAME: &str = "tables.safetensors";
@@ -10,6 +10,34 @@ fn apart(folder: &Folder, name: &str, options: &[&str]) -> PathBuf {
     let file = folder.0.join(name);
     package(&file, &[&["--model", &format!("{DEMO}/model"), "--tables-file", NAME], options].concat());
     file
+}
+
+#[test]
+fn of_packages_that_create_tables_at_once_all_that_exit_with_0_are_whole() {
+    let folder = Folder::new();
+    for round in 0..4 {
+        let tables = format!("tables-{round}.safetensors");
+        let start = |dtype: &str| {
+            let file = folder.0.join(format!("{round}-{dtype}.rewire"));
+            let args = ["package", "--tables", dtype, "--tables-file", &tables, "--out", file.to_str().unwrap()];
+            let mut command = program::command(&args);
+            (
+                file.clone(),
+                command.stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null()).spawn().unwrap(),
+            )
+        };
+        let started = ["f32", "f16", "int8"].map(start);
+        let mut whole = 0;
+        for (file, mut child) in started {
+            if child.wait().unwrap().success() {
+                let check = run(&["package", "--check", "--model", file.to_str().unwrap()]);
+                assert_eq!(check.code, Some(0), "{}", check.stderr);
+                whole += 1;
+            }
+        }
+        assert_eq!(whole, 1, "one type of tables fits the file");
+    }
+    assert!(!folder.names().iter().any(|name| name.ends_with(".tmp")), "{:?}", folder.names());
 }
 
 fn logits_of(file: &Path, options: &[&str]) -> Vec<Value> {

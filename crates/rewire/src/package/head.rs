@@ -15,6 +15,10 @@ const ALIGNMENT: usize = 64;
 /// Bytes of the number that tells the length of the head.
 const LENGTH: usize = 8;
 
+/// Bytes of a head that is read without its package at most.
+#[cfg(feature = "files")]
+const LARGEST: u64 = 1 << 26;
+
 /// An input or output of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vocabulary {
@@ -29,7 +33,8 @@ pub struct Vocabulary {
 impl Vocabulary {
     /// Its type for people, such as `f32 [_, 2]`; `_` is an extent that becomes known in a run.
     pub(crate) fn ty(&self) -> String {
-        let extents = self.shape.iter().map(|extent| extent.map_or_else(|| "_".to_owned(), |extent| extent.to_string()));
+        let extents =
+            self.shape.iter().map(|extent| extent.map_or_else(|| "_".to_owned(), |extent| extent.to_string()));
         format!("{} [{}]", self.dtype, extents.collect::<Vec<_>>().join(", "))
     }
 }
@@ -100,6 +105,17 @@ impl Head {
             true => Ok((head, Parts(parts))),
             false => Err(wrong("has parts that end before the end")),
         }
+    }
+
+    /// Reads the head of a file that begins as a package does, without checks.
+    #[cfg(feature = "files")]
+    pub fn peek(file: &mut impl std::io::Read) -> Option<Self> {
+        use std::io::Read as _;
+        let mut first = [0; BYTES + LENGTH];
+        file.read_exact(&mut first).ok()?;
+        let mut text = Vec::new();
+        file.take(u64::from_le_bytes(*first.last_chunk()?).min(LARGEST)).read_to_end(&mut text).ok()?;
+        serde_json::from_slice(&text).ok()
     }
 
     /// Checks that a plan has the inputs and outputs that are told.

@@ -182,6 +182,16 @@ impl Package {
         path.is_file() && read().is_ok() && first == header::MAGIC
     }
 
+    /// The file with the tables of the package at `path`, if they are in one of their own. Reads the head alone and checks nothing:
+    /// `None` as well for what is no package.
+    #[cfg(feature = "files")]
+    pub fn tables_beside(path: &Path) -> Option<std::path::PathBuf> {
+        let mut file = Self::is_at(path).then(|| std::fs::File::open(path).ok()).flatten()?;
+        let file = Head::peek(&mut file)?.tables?.file;
+        tables::check_name(&file).ok()?;
+        Some(path.with_file_name(file))
+    }
+
     fn of(
         bytes: SharedBytes,
         tables: impl FnOnce(&Identity) -> Result<Option<SharedTables>, PackageError>,

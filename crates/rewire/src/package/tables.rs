@@ -144,7 +144,7 @@ mod file {
     use super::*;
     use crate::weights::header;
     use rewire_graph::HostTensor;
-    use rewire_runtime::{map_file, replace_file_with};
+    use rewire_runtime::{create_file_with, map_file};
     use safetensors::View as _;
     use std::collections::BTreeMap;
     use std::fs::File;
@@ -166,7 +166,11 @@ mod file {
             let unwritten = |source| PackageError::Write { path: path.to_owned(), source };
             match map_file(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    replace_file_with(path, |file| store(file, tables)).map_err(unwritten)?;
+                    match create_file_with(path, |file| store(file, tables)) {
+                        // Another program was first: its tables are compared below, as those of an older file are.
+                        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                        created => created.map_err(unwritten)?,
+                    }
                 }
                 Err(error) => return Err(unwritten(error)),
                 Ok(_) => {}

@@ -64,7 +64,8 @@ impl Index {
     /// equal ones the smaller item, with the products.
     ///
     /// # Errors
-    /// [`RankError::Width`] where vectors have another number of elements than those of items, or what failed while it ran.
+    /// [`RankError::Width`] where vectors have another number of elements than those of items, [`RankError::Output`] where a product is not
+    /// finite, or what failed while it ran.
     pub fn top(&self, users: &[f32], width: usize, count: usize) -> Result<Vec<Vec<(i64, f32)>>, RankError> {
         let rows = users.len() / width.max(1);
         let mut best: Vec<Vec<(i64, f32)>> = vec![Vec::new(); rows];
@@ -79,7 +80,12 @@ impl Index {
         for (ids, items) in &self.blocks {
             let inputs = Inputs::new().with("users", users.clone()).with("items", items.clone());
             let scores = session.run(&inputs)?.get(OUTPUT).map(|scores| scores.to_f32()).unwrap_or_default();
-            for (best, scores) in best.iter_mut().zip(scores.chunks_exact(ids.len())) {
+            for (user, (best, scores)) in best.iter_mut().zip(scores.chunks_exact(ids.len())).enumerate() {
+                if let Some((item, score)) = ids.iter().zip(scores).find(|(_, score)| !score.is_finite()) {
+                    let reason =
+                        format!("is {score} for the vector {user} of users and item {item}: expected a finite number");
+                    return Err(RankError::Output { output: OUTPUT.into(), reason });
+                }
                 keep(best, ids, scores, count);
             }
         }
@@ -128,6 +134,16 @@ mod tests {
             }
         }
         assert_eq!(index.len(), count);
+    }
+
+    #[test]
+    fn products_that_are_not_finite_are_errors() {
+        for (item, user) in [(3e38, 3e38), (f32::NAN, 1.0), (-3e38, 3e38)] {
+            let index = Index::new(&[5, 7], &[1.0, item], 1, &options()).unwrap();
+            assert!(index.top(&[1e-3], 1, 1).is_ok() == item.is_finite());
+            let error = index.top(&[0.0, user], 1, 1).unwrap_err().to_string();
+            assert!(error.contains("and item 7: expected a finite number"), "{error}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::description::MATCHING;
 use super::scorer::{check_buffers, trace_ranking};
-use super::{CacheOptions, Config, RankError, parse_config, unread};
+use super::{CacheOptions, Config, RankError, parse_config, trace, unread};
 use crate::weights::Weights;
 use rewire_graph::Graph;
 use rewire_hstu::models::hstu_match::MatchConfig;
@@ -28,6 +28,17 @@ struct Kind {
 /// True for the text of a matching model's configuration.
 pub(super) fn is_matching(text: &str) -> bool {
     serde_json::from_str::<Kind>(text).is_ok_and(|kind| kind.model == MATCHING)
+}
+
+/// The graph of a ranking or a matching model by the text of its `config.json`, which `name` stands for in errors.
+///
+/// # Errors
+/// [`RankError`] names the key that is not valid.
+pub fn trace_text(name: &str, config: &str) -> Result<Graph, RankError> {
+    match ModelConfig::parse(name, config)? {
+        ModelConfig::Ranking(config) => trace(&config).map_err(untraced),
+        ModelConfig::Matching(config) => config.trace().map_err(untraced),
+    }
 }
 
 impl ModelConfig {

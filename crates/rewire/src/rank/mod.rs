@@ -53,9 +53,10 @@ pub use error::{MissingColumn, RankError, RequestError, RequestFault};
 pub use files::{is_model, read_config, read_config_text, read_weights};
 pub use index::Index;
 pub use json::{JsonError, whole};
+pub use kind::trace_text;
 pub use options::{RankOptions, parse_config};
 #[cfg(feature = "emit")]
-pub use pack::{PackOptions, pack};
+pub use pack::{PackOptions, pack, repack};
 pub use package::tables_of;
 pub use ranker::{Ranker, Task};
 pub use request::Request;

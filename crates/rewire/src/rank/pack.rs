@@ -1,13 +1,13 @@
 //! Ranking models as packages.
 
 use super::kind::ModelConfig;
-use super::package::compiled;
+use super::package::{compiled, store};
 use super::{CacheOptions, RankError};
 use crate::package::{Package, PackageError, Tables, TargetKernels};
 use crate::weights::{Weights, serialize, with_columns};
 use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::emit::Target;
-use rewire_graph_rewrite::plan::{Named, Plan, Precision};
+use rewire_graph_rewrite::plan::{Buffer, Named, Plan, Precision, Source};
 use rewire_graph_rewrite::prove::confine;
 use rewire_runtime::{Gpu, Kernel, Model, ModelOptions, RuntimeError, TuningStore};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -51,17 +51,51 @@ pub fn pack(name: &str, config: &str, weights: &Weights<'_>, options: &PackOptio
     let PackOptions { precision, allow_unread, cache, .. } = options;
     let parsed = ModelConfig::parse(name, config)?;
     let (graph, tables) = (parsed.trace(weights, cache, *allow_unread)?, parsed.tables());
-    let plan = compiled(&tables, graph, *precision)?;
+    of_plan(&compiled(&tables, graph, *precision)?, Some(config), &tables, weights, options)
+}
+
+/// Packages the model of a package again, with other options. A traced model, which has no configuration, keeps its plan; its embedding
+/// tables are the parameters of which it reads nothing but rows that inputs name.
+///
+/// # Errors
+/// As [`pack`].
+pub fn repack(package: &Package, options: &PackOptions) -> Result<Package, RankError> {
+    if let Some(config) = package.config() {
+        return pack("the configuration of the package", config, package.weights(), options);
+    }
+    let mut plan = package.plan()?;
+    let tables = names_of_tables(&plan);
+    store(&tables, &mut plan, options.precision)?;
+    of_plan(&plan, None, &tables, package.weights(), options)
+}
+
+/// The names of the embedding tables of a plan.
+fn names_of_tables(plan: &Plan) -> HashSet<String> {
+    let buffers = plan.tables().into_iter().filter_map(|id| plan.buffer(id));
+    let name = |buffer: &Buffer| match &buffer.source {
+        Source::Parameter(name) => Some(name.clone()),
+        _ => None,
+    };
+    buffers.filter_map(name).collect()
+}
+
+fn of_plan(
+    plan: &Plan,
+    config: Option<&str>,
+    tables: &HashSet<String>,
+    weights: &Weights<'_>,
+    options: &PackOptions,
+) -> Result<Package, RankError> {
     // Loading names all that does not fit.
     let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
     let model = Model::load(plan.clone(), weights, on_cpu)?;
-    let mut tensors = converted(&plan, weights)?;
-    let apart = apart(options, &mut tensors, &tables)?;
+    let mut tensors = converted(plan, weights)?;
+    let apart = apart(options, &mut tensors, tables)?;
     let stored = serialize(&tensors, &with_columns(plan.parameters_by_column()))?;
-    let kernels = kernels(&plan, model.plan(), options)?;
+    let kernels = kernels(plan, model.plan(), options)?;
     Ok(match apart {
-        Some(tables) => Package::with_tables(&plan, Some(config), &stored, &tables, &kernels)?,
-        None => Package::new(&plan, Some(config), &stored, &kernels)?,
+        Some(tables) => Package::with_tables(plan, config, &stored, &tables, &kernels)?,
+        None => Package::new(plan, config, &stored, &kernels)?,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Which columns of a file hold what of a request.
 
 use super::super::columns::Role;
+use super::super::missing_column;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 use rewire::rank::Schema;
@@ -52,9 +53,6 @@ pub fn leaves(file: &SchemaDescriptor, schema: &Schema) -> Result<Vec<LeafColumn
         let unsigned = check_type(&role, &name, column)?;
         leaves.push(LeafColumn { position, name, role, entry, value, unsigned });
     }
-    if !leaves.iter().any(|leaf| leaf.role == Role::User) {
-        return Err("the column `user` is missing".into());
-    }
     let names: Vec<String> = file.columns().iter().map(|column| title(column.path().parts())).collect();
     schema.check_names(names.iter().map(String::as_str)).map_err(|fault| fault.to_string())?;
     Ok(leaves)
@@ -67,7 +65,10 @@ pub fn carried(file: &SchemaDescriptor, names: &[String]) -> Result<Vec<CarriedC
         let positions: Vec<usize> = (0..file.num_columns()).filter(of_name).collect();
         let [position] = positions[..] else {
             return Err(match positions[..] {
-                [] => format!("the column `{name}` is missing"),
+                [] => {
+                    let names: Vec<String> = file.columns().iter().map(|column| title(column.path().parts())).collect();
+                    missing_column(name, names.iter().map(String::as_str))
+                }
                 _ => format!("the column `{name}` is a struct or is there twice: expected values or lists of values"),
             });
         };

@@ -39,13 +39,66 @@ fn expand(compression: Compression, compressed: &[u8], whole: &mut Vec<u8>) -> R
             snap::raw::Decoder::new().decompress(compressed, &mut whole[start..]).map_err(damaged)?;
             Ok(())
         }
-        Compression::ZSTD(_) => {
-            let content = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(damaged)?;
-            content.take(LARGEST + 1).read_to_end(whole).map_err(damaged)?;
-            check(whole.len() as u64)
+        Compression::ZSTD(_) => read(ruzstd::decoding::StreamingDecoder::new(compressed).map_err(damaged)?, whole),
+        Compression::GZIP(_) => read(flate2::read::MultiGzDecoder::new(compressed), whole),
+        Compression::BROTLI(_) => read(brotli_decompressor::Decompressor::new(compressed, 1 << 12), whole),
+        Compression::LZ4_RAW => block(compressed, whole),
+        Compression::LZ4 => blocks(compressed, whole),
+        _ => {
+            let expected = "expected snappy, gzip, brotli, lz4, zstd or none";
+            Err(ParquetError::NYI(format!("the compression is not supported: {expected}")))
         }
-        _ => Err(ParquetError::NYI("the compression is not supported: expected snappy, zstd or none".to_owned())),
     }
+}
+
+fn read(content: impl Read, whole: &mut Vec<u8>) -> Result<()> {
+    content.take(LARGEST + 1).read_to_end(whole).map_err(damaged)?;
+    check(whole.len() as u64)
+}
+
+/// Appends a block of LZ4, which does not say how long its content is: a byte stands for 255 at most, and most for few.
+fn block(compressed: &[u8], whole: &mut Vec<u8>) -> Result<()> {
+    let start = whole.len();
+    let most = (compressed.len() as u64).saturating_mul(255).min(LARGEST + 1);
+    let mut room = (compressed.len() as u64).saturating_mul(4).min(most);
+    loop {
+        whole.resize(start + room as usize, 0);
+        match lz4_flex::block::decompress_into(compressed, whole.get_mut(start..).unwrap_or_default()) {
+            Ok(length) => {
+                whole.truncate(start + length);
+                return check(whole.len() as u64);
+            }
+            Err(lz4_flex::block::DecompressError::OutputTooSmall { .. }) if room < most => room = (room * 4).min(most),
+            Err(error) => return Err(damaged(error)),
+        }
+    }
+}
+
+/// Appends blocks of LZ4 as Hadoop frames them, each behind the lengths of its content and its bytes; what has no such frame is one block.
+fn blocks(compressed: &[u8], whole: &mut Vec<u8>) -> Result<()> {
+    let start = whole.len();
+    let mut rest = compressed;
+    while let Some((length, bytes, next)) = framed(rest) {
+        let from = whole.len();
+        check(from as u64 + length as u64)?;
+        if block(bytes, whole).is_err() || whole.len() - from != length {
+            break;
+        }
+        rest = next;
+    }
+    if rest.is_empty() {
+        return Ok(());
+    }
+    whole.truncate(start);
+    block(compressed, whole)
+}
+
+/// The length of the content of a block, its bytes, and what follows.
+fn framed(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (count, rest) = rest.split_first_chunk()?;
+    let (block, rest) = rest.split_at_checked(u32::from_be_bytes(*count) as usize)?;
+    Some((u32::from_be_bytes(*length) as usize, block, rest))
 }
 
 /// Checks the bytes of a page.
@@ -58,4 +111,53 @@ pub fn check(bytes: u64) -> Result<()> {
 
 fn damaged(error: impl std::error::Error) -> ParquetError {
     ParquetError::General(format!("a page is damaged: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Text with repetitions.
+    fn content() -> Vec<u8> {
+        "rewire ".repeat(3000).into_bytes()
+    }
+
+    /// [`content`] in brotli of quality 11.
+    const BROTLI: [u8; 23] =
+        [27, 7, 82, 248, 141, 148, 169, 227, 91, 202, 129, 220, 85, 89, 90, 220, 22, 9, 220, 77, 2, 224, 4];
+
+    fn expanded(compression: Compression, bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut whole = b"levels".to_vec();
+        expand(compression, bytes, &mut whole)?;
+        assert_eq!(&whole[..6], b"levels");
+        Ok(whole.split_off(6))
+    }
+
+    #[test]
+    fn every_compression_gives_what_was_compressed() {
+        let content = content();
+        let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
+        gzip.write_all(&content).unwrap();
+        let lz4 = lz4_flex::block::compress(&content);
+        let frame = |content: &[u8]| {
+            let block = lz4_flex::block::compress(content);
+            [&(content.len() as u32).to_be_bytes()[..], &(block.len() as u32).to_be_bytes(), &block].concat()
+        };
+        let framed = [frame(&content[..5000]), frame(&content[5000..])].concat();
+        let cases = [
+            (Compression::GZIP(Default::default()), gzip.finish().unwrap()),
+            (Compression::BROTLI(Default::default()), BROTLI.to_vec()),
+            (Compression::LZ4_RAW, lz4.clone()),
+            (Compression::LZ4, lz4),
+            (Compression::LZ4, framed),
+        ];
+        for (compression, bytes) in cases {
+            assert!(expanded(compression, &bytes).unwrap() == content, "{compression}");
+            for cut in [0, 1, 9, bytes.len() / 2] {
+                let read = expanded(compression, &bytes[..cut]);
+                assert!(read.is_err() || read.unwrap() != content, "{compression} {cut}");
+            }
+        }
+    }
 }

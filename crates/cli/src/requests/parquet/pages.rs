@@ -131,7 +131,7 @@ impl Iterator for Pages {
 
 impl PageReader for Pages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
-        if let Some(PageMetadata { num_levels: Some(levels), .. }) = self.pages.peek_next_page()? {
+        if let Some(PageMetadata { num_levels: Some(levels), .. }) = self.peek_next_page()? {
             self.charge(levels as u64)?;
         }
         let Some(stored) = self.pages.get_next_page()? else { return Ok(None) };
@@ -140,8 +140,14 @@ impl PageReader for Pages {
         Ok(Some(page))
     }
 
+    /// The next page that is not empty: a reader of columns takes an empty data page for the end of the column.
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        self.pages.peek_next_page()
+        loop {
+            match self.pages.peek_next_page()? {
+                Some(PageMetadata { num_levels: Some(0), is_dict: false, .. }) => self.pages.skip_next_page()?,
+                found => return Ok(found),
+            }
+        }
     }
 
     fn skip_next_page(&mut self) -> Result<()> {

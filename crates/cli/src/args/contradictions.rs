@@ -1,0 +1,91 @@
+//! Arguments that contradict each other.
+
+use super::{Args, Command, Common, Format};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use rewire::graph_rewrite::emit::Tuning;
+use rewire::{Kernel, MatrixTier};
+use std::ffi::OsString;
+use std::path::Path;
+
+impl Args {
+    /// Takes the arguments of a process, with the program's name.
+    ///
+    /// `--kernel cpu` wins over variables of the environment that are for adapters; all other contradictions are errors.
+    pub fn parse_from_process(arguments: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(arguments)?;
+        let mut args = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        if source(&matches, "kernel") == Some(ValueSource::CommandLine) && args.common.kernel == Kernel::Cpu {
+            args.forget_variables_of_adapters(&matches);
+        }
+        match args.contradiction() {
+            None => Ok(args),
+            Some(reason) => Err(command.error(ErrorKind::ArgumentConflict, reason)),
+        }
+    }
+
+    fn forget_variables_of_adapters(&mut self, matches: &ArgMatches) {
+        let is_variable = |name: &str| source(matches, name) == Some(ValueSource::EnvVariable);
+        if is_variable("adapter") {
+            self.common.adapter = None;
+        }
+        if is_variable("matrices") {
+            self.common.matrices = None;
+        }
+        match &mut self.command {
+            Command::Rank(rank) if is_variable("tuning") => rank.tuning = Tuning::default(),
+            Command::Verify(verify) if is_variable("tuning") => verify.tuning = Tuning::default(),
+            _ => {}
+        }
+    }
+
+    fn contradiction(&self) -> Option<&'static str> {
+        let Self { common, command } = self;
+        let on_cpu = (common.kernel == Kernel::Cpu).then(|| of_adapters(common, command)).flatten();
+        on_cpu.or_else(|| match command {
+            Command::Predict(predict) if predict.resume && predict.data.as_deref() == Some(Path::new("-")) => {
+                Some("--resume needs --data in a file: stdin cannot be read again")
+            }
+            Command::Graph(graph) if common.json => {
+                let is_text = graph.view.explain || graph.view.diff || graph.view.wgsl.is_some() || graph.view.bisect;
+                (is_text || graph.format != Format::Text).then_some(
+                    "graph --json prints counts, or with --target where kernels run: leave out --json, or --format, --explain, --diff, \
+                     --wgsl and --bisect",
+                )
+            }
+            _ => None,
+        })
+    }
+}
+
+/// An argument that is for adapters alone.
+fn of_adapters(common: &Common, command: &Command) -> Option<&'static str> {
+    let tuning = match command {
+        Command::Rank(rank) => Some(rank.tuning),
+        Command::Verify(verify) => Some(verify.tuning),
+        Command::Bench(bench) => bench.tuning,
+        _ => None,
+    };
+    if common.adapter.is_some() {
+        Some("--kernel cpu runs on no adapter: leave out --adapter, or take --kernel wgpu")
+    } else if common.matrices.is_some_and(|tier| tier != MatrixTier::None) {
+        Some("--kernel cpu has no matrices: leave out --matrices, or take --kernel wgpu")
+    } else if tuning.is_some_and(|tuning| tuning != Tuning::default()) {
+        Some("--kernel cpu has no tunings: leave out --tuning, or take --kernel wgpu")
+    } else if matches!(command, Command::Tune(_)) {
+        Some("tune measures kernels of adapters: take --kernel wgpu")
+    } else {
+        None
+    }
+}
+
+/// Where the value of an argument comes from, which may be one of the subcommand.
+fn source(matches: &ArgMatches, name: &str) -> Option<ValueSource> {
+    let of = |matches: &ArgMatches| match matches.try_contains_id(name) {
+        Ok(true) => matches.value_source(name),
+        _ => None,
+    };
+    of(matches).or_else(|| of(matches.subcommand()?.1))
+}

@@ -1,0 +1,17 @@
+use crate::args::{Common, Describe};
+use crate::demo;
+use crate::error::CliError;
+use crate::output::Output;
+use rewire::rank::Description;
+
+/// Prints what a model reads and gives.
+pub fn run(options: &Describe, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let description = match &options.model {
+        Some(model) => Description::read(model)?,
+        None => Description::parse("the model in the program", demo::CONFIG)?,
+    };
+    match common.json {
+        true => Ok(output.json(&description)?),
+        false => Ok(output.line(description)?),
+    }
+}

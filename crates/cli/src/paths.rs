@@ -1,0 +1,167 @@
+//! The files of a command, compared before any of them is opened.
+
+use crate::args::{Bench, Command, Package, Predict, Train, Verify};
+use crate::predict::Places;
+use crate::train::FILES;
+use rewire::package::Package as Packaged;
+use rewire::rank::is_model;
+use same_file::is_same_file;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// A file is written that the command also reads, or that it writes in two places.
+#[derive(Debug, Error)]
+#[error("{} is used twice, as {first} and as {second}: take another path for one of them", path.display())]
+pub struct PathError {
+    path: PathBuf,
+    first: String,
+    second: String,
+}
+
+/// Refuses a command that would overwrite a file which it reads or writes otherwise. Links count as what they lead to.
+///
+/// # Errors
+/// [`PathError`] names the file and its two uses.
+pub fn check(command: &Command) -> Result<(), PathError> {
+    let Files(files) = Files::of(command);
+    for (at, file) in files.iter().enumerate() {
+        if let Some(other) = files.get(at + 1..).unwrap_or_default().iter().find(|other| file.collides(other)) {
+            let (path, first, second) = (file.path.clone(), file.what.clone(), other.what.clone());
+            return Err(PathError { path, first, second });
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Reads,
+    Writes,
+    /// Writes if it is not there, and reads it otherwise.
+    Creates,
+    /// Writes files below this folder.
+    WritesBelow,
+}
+
+struct Use {
+    /// The argument, or what the file is to it.
+    what: String,
+    access: Access,
+    path: PathBuf,
+    /// Links resolved.
+    place: PathBuf,
+}
+
+impl Use {
+    fn collides(&self, other: &Self) -> bool {
+        match (self.access, other.access) {
+            (Access::WritesBelow, _) => other.place.starts_with(&self.place),
+            (_, Access::WritesBelow) => self.place.starts_with(&other.place),
+            (Access::Writes, _) | (_, Access::Writes) => {
+                self.place == other.place || is_same_file(&self.path, &other.path).unwrap_or(false)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The files that a command uses, also on the way to its results.
+struct Files(Vec<Use>);
+
+impl Files {
+    fn of(command: &Command) -> Self {
+        let mut files = Self(vec![]);
+        match command {
+            Command::Predict(options) => files.predict(options),
+            Command::Train(options) => files.train(options),
+            Command::Package(options) => files.package(options),
+            Command::Verify(options) => files.verify(options),
+            Command::Bench(options) => files.bench(options),
+            Command::Profile(options) => {
+                files.model("the model", Some(Path::new(&options.op)));
+                files.add("--output", Access::Writes, options.output.as_deref());
+            }
+            // They write standard output, and the cache folder.
+            Command::Devices | Command::Rank(_) | Command::Tune(_) | Command::Graph(_) | Command::Describe(_) => {}
+        }
+        files
+    }
+
+    fn predict(&mut self, options: &Predict) {
+        self.model("--model", options.model.as_deref());
+        self.add("--data", Access::Reads, options.data.as_deref());
+        self.add("--items", Access::Reads, options.items.as_deref());
+        self.add("--out", Access::Writes, Some(&options.out));
+        self.add("--rejects", Access::Writes, options.rejects.as_deref());
+        // What is wrong with the places themselves, the command says.
+        for path in Places::of(options).map(|places| places.on_the_way()).unwrap_or_default() {
+            self.add("a file on the way to --out or --rejects", Access::Writes, Some(&path));
+        }
+    }
+
+    fn train(&mut self, options: &Train) {
+        self.model("--model", options.model.as_deref());
+        options.data.iter().for_each(|data| self.add("--data", Access::Reads, Some(data)));
+        self.add("--config", Access::Reads, options.config.as_deref());
+        self.add("--eval", Access::Reads, options.eval.as_deref());
+        FILES.iter().for_each(|name| self.add("a file of --out", Access::Writes, Some(&options.out.join(name))));
+    }
+
+    fn package(&mut self, options: &Package) {
+        self.model("--model", options.model.as_deref());
+        self.add("--tune", Access::Reads, options.tune.as_deref());
+        options.devices.iter().for_each(|device| self.add("--for", Access::Reads, Some(Path::new(device))));
+        self.add("--out", Access::Writes, options.out.as_deref());
+        let tables = options.out.as_ref().zip(options.tables_file.as_ref());
+        self.add("--tables-file", Access::Creates, tables.map(|(out, name)| out.with_file_name(name)).as_deref());
+    }
+
+    fn verify(&mut self, options: &Verify) {
+        let Some(folder) = &options.save else { return };
+        for path in &options.paths {
+            let cases = rewire_verify::cases(path).unwrap_or_else(|_| vec![path.clone()]);
+            cases.iter().for_each(|case| self.add("a golden case", Access::Reads, Some(case)));
+        }
+        self.add("a file of --save", Access::WritesBelow, Some(folder));
+    }
+
+    fn bench(&mut self, options: &Bench) {
+        options.ops.iter().for_each(|op| self.model("a model", Some(Path::new(op))));
+        self.add("--compare", Access::Reads, options.compare.as_deref());
+        options.records.iter().for_each(|records| self.add("--records", Access::Reads, Some(records)));
+        self.add("--svg", Access::Writes, options.svg.as_deref());
+        self.add("--markdown", Access::Writes, options.markdown.as_deref());
+    }
+
+    /// The files of a model folder or a package.
+    fn model(&mut self, what: &str, model: Option<&Path>) {
+        let Some(model) = model.filter(|model| is_model(model)) else { return };
+        let of_folder = ["config.json", "model.safetensors"].map(|name| model.join(name));
+        let of_package = [Some(model.to_owned()), Packaged::tables_beside(model)];
+        let files = if model.is_dir() { of_folder.map(Some) } else { of_package };
+        files.iter().flatten().for_each(|file| self.add(what, Access::Reads, Some(file)));
+    }
+
+    /// Adds a file. What is there and is none, such as a pipe or a device, is not replaced and may be used twice.
+    fn add(&mut self, what: &str, access: Access, path: Option<&Path>) {
+        let Some(path) = path else { return };
+        let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
+        let is_none = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+        if access == Access::WritesBelow || !is_none {
+            self.0.push(Use { what: what.to_owned(), access, path: path.to_owned(), place: place(path) });
+        }
+    }
+}
+
+/// A path without links, as far as it is there.
+fn place(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let found = whole.ancestors().find_map(|ancestor| {
+        let (real, rest) = (std::fs::canonicalize(ancestor).ok()?, whole.strip_prefix(ancestor).ok()?);
+        Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
+    });
+    let found = found.unwrap_or(whole);
+    // There, names that differ by the case of letters may be of one file.
+    let ignores_case = cfg!(any(windows, target_vendor = "apple"));
+    if ignores_case { found.to_string_lossy().to_lowercase().into() } else { found }
+}
