@@ -1,4 +1,5 @@
 use super::gpu::target;
+use super::instance::instance;
 use super::matrices::{Matrices, matrices};
 use super::workers::block_on;
 use crate::GpuError;
@@ -160,15 +161,6 @@ pub(super) fn title(info: &wgpu::AdapterInfo) -> String {
     format!("{} ({} {})", info.name, info.backend, info.driver).trim_end_matches([' ', ')']).to_owned() + ")"
 }
 
-fn instance() -> Option<wgpu::Instance> {
-    if wgpu::Instance::enabled_backend_features().is_empty() {
-        return None;
-    }
-    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
-    descriptor.flags = wgpu::InstanceFlags::empty().with_env();
-    Some(wgpu::Instance::new(descriptor))
-}
-
 async fn enumerate() -> Vec<wgpu::Adapter> {
     let Some(instance) = instance() else { return Vec::new() };
     let mut adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
@@ -185,7 +177,9 @@ async fn missing() -> String {
     let Some(instance) = instance() else { return "no GPU interface is built in for this platform".into() };
     let request = instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await;
     let detail = request.err().map(|error| error.to_string()).unwrap_or_default();
-    let advice = if cfg!(any(target_os = "windows", target_vendor = "apple")) {
+    let advice = if cfg!(target_arch = "wasm32") {
+        "the browser offers no WebGPU adapter; take the kernel `auto` or `cpu`"
+    } else if cfg!(any(target_os = "windows", target_vendor = "apple")) {
         "install the graphics driver of the vendor"
     } else if detail.contains("vulkan drivers/libraries could not be loaded") {
         "no Vulkan loader or driver could be loaded; install the loader (libvulkan.so.1, package libvulkan1) and a driver \
