@@ -6,6 +6,8 @@ mod drivers;
 mod emulate;
 mod fuzz;
 mod mobile;
+#[cfg(test)]
+mod packages;
 mod programs;
 mod reach;
 mod rooms;

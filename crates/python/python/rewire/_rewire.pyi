@@ -74,7 +74,7 @@ class Ranker:
         """Ranks the candidates of a request, or of several, best first.
 
         A request is a mapping, or the same as JSON: `user`, the features of the user, and lists by feature in `history` and `candidates`.
-        Its result has `user`, `candidates` with `item`, `position`, `score` and `logits` by task, and `dropped_events`. Raises `RequestError` or `RunError`.
+        Lists may be arrays of numpy, series of pandas or polars, or arrays of pyarrow. Its result has `user`, `candidates` with `item`, `position`, `score` and `logits` by task, and `dropped_events`. Raises `RequestError` or `RunError`.
         """
 
     def predict(self, table: ArrowTable | ArrowBatch, *, index: str | None = None) -> Predictions:

@@ -177,18 +177,25 @@ async fn missing() -> String {
     let Some(instance) = instance() else { return "no GPU interface is built in for this platform".into() };
     let request = instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await;
     let detail = request.err().map(|error| error.to_string()).unwrap_or_default();
-    let advice = if cfg!(target_arch = "wasm32") {
-        "the browser offers no WebGPU adapter; take the kernel `auto` or `cpu`"
-    } else if cfg!(any(target_os = "windows", target_vendor = "apple")) {
-        "install the graphics driver of the vendor"
-    } else if detail.contains("vulkan drivers/libraries could not be loaded") {
-        "no Vulkan loader or driver could be loaded; install the loader (libvulkan.so.1, package libvulkan1) and a driver \
-         (the GPU vendor's, or mesa-vulkan-drivers)"
-    } else {
-        "the Vulkan loader found no driver; install one (the GPU vendor's, or mesa-vulkan-drivers) and check \
-         VK_DRIVER_FILES and VK_ICD_FILENAMES"
-    };
-    format!("{advice} ({detail})")
+    format!("{} ({detail})", advice(std::env::consts::OS, std::env::consts::ARCH, &detail))
+}
+
+/// What to do where a system has no adapter, by what wgpu reports.
+fn advice(os: &str, arch: &str, detail: &str) -> &'static str {
+    match (os, arch) {
+        (_, "wasm32") => "the browser has no WebGPU adapter; take the kernel `auto` or `cpu`",
+        ("windows" | "macos" | "ios" | "tvos" | "visionos" | "watchos", _) => {
+            "install the graphics driver of the vendor"
+        }
+        _ if detail.contains("vulkan drivers/libraries could not be loaded") => {
+            "no Vulkan loader or driver could be loaded; install the loader (libvulkan.so.1, package libvulkan1) and a driver \
+             (the GPU vendor's, or mesa-vulkan-drivers)"
+        }
+        _ => {
+            "the Vulkan loader found no driver; install one (the GPU vendor's, or mesa-vulkan-drivers) and check \
+             VK_DRIVER_FILES and VK_ICD_FILENAMES"
+        }
+    }
 }
 
 fn kind(info: &wgpu::AdapterInfo) -> DeviceKind {
@@ -261,6 +268,16 @@ fn cpu() -> DeviceInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_is_that_of_the_system() {
+        assert!(advice("unknown", "wasm32", "").contains("take the kernel `auto` or `cpu`"));
+        assert!(!advice("unknown", "wasm32", "").contains("Vulkan"));
+        assert!(advice("windows", "x86_64", "").contains("driver of the vendor"));
+        assert!(advice("linux", "x86_64", "").contains("VK_DRIVER_FILES"));
+        let no_loader = "vulkan drivers/libraries could not be loaded";
+        assert!(advice("linux", "x86_64", no_loader).contains("libvulkan1"));
+    }
 
     #[test]
     fn adapters_of_one_name_are_told_apart() {
