@@ -26,6 +26,14 @@ pub struct Vocabulary {
     pub shape: Vec<Option<usize>>,
 }
 
+impl Vocabulary {
+    /// Its type for people, such as `f32 [_, 2]`; `_` is an extent that becomes known in a run.
+    pub(crate) fn ty(&self) -> String {
+        let extents = self.shape.iter().map(|extent| extent.map_or_else(|| "_".to_owned(), |extent| extent.to_string()));
+        format!("{} [{}]", self.dtype, extents.collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// A part of a package.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct PartLength {
@@ -116,7 +124,7 @@ impl Parts {
 }
 
 /// The inputs and outputs of a plan.
-fn vocabulary(plan: &Plan) -> (Vec<Vocabulary>, Vec<Vocabulary>) {
+pub(crate) fn vocabulary(plan: &Plan) -> (Vec<Vocabulary>, Vec<Vocabulary>) {
     let entry = |Named { name, dtype, shape }: Named<'_>| Vocabulary {
         name: name.to_owned(),
         dtype,

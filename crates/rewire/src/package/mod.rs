@@ -28,6 +28,7 @@ mod tables;
 
 pub use error::PackageError;
 pub use head::Vocabulary;
+pub(crate) use head::vocabulary;
 pub use header::Version;
 pub use kernels::{TargetKernels, TunedKernel};
 pub use tables::Tables;

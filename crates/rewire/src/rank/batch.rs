@@ -88,7 +88,7 @@ impl Batch {
     /// Adds a request.
     ///
     /// # Errors
-    /// The first fault: a column that is missing, lists of unequal length, an id beyond its table.
+    /// All columns that are missing, or the first of other faults: lists of unequal length, an id beyond its table.
     pub fn push(&mut self, request: &Request) -> Result<(), RequestError> {
         let mut row = self.open();
         for (name, value) in &request.contextual {
@@ -134,6 +134,8 @@ pub(crate) enum Group {
 }
 
 impl Group {
+    pub const ALL: [Self; 3] = [Self::Contextual, Self::History, Self::Candidates];
+
     /// The name of a column for messages.
     pub fn title(self, column: &str) -> String {
         match self {
@@ -145,6 +147,14 @@ impl Group {
 }
 
 impl Rows {
+    pub fn group(&self, group: Group) -> &Lists {
+        match group {
+            Group::Contextual => &self.contextual,
+            Group::History => &self.history,
+            Group::Candidates => &self.candidates,
+        }
+    }
+
     pub fn group_mut(&mut self, group: Group) -> &mut Lists {
         match group {
             Group::Contextual => &mut self.contextual,
@@ -211,13 +221,17 @@ mod tests {
 
     #[test]
     fn missing_columns_are_named_with_what_was_meant() {
-        assert!(fault(|r| drop(r.history.remove("action"))).ends_with("`history.action` is missing"));
-        assert!(fault(|r| r.contextual.clear()).ends_with("`age` is missing"));
+        assert!(fault(|r| drop(r.history.remove("action"))).contains("`history.action` is missing; example: "));
+        assert!(fault(|r| r.contextual.clear()).contains("`age` is missing; "));
         let text = fault(|r| {
             let values = r.history.remove("action").unwrap();
             r.history.extend([("actoin".to_owned(), values), ("price".to_owned(), vec![])]);
         });
-        assert_eq!(text, "user `u`: `history.action` is missing: did you mean it by `history.actoin`?");
+        let expected = "user `u`: `history.action` (is it `history.actoin`?) is missing; example: \
+            {\"user\":\"u1\",\"age\":1,\"history\":{\"action\":[1,1],\"item\":[1,2]},\"candidates\":{\"item\":[3,4]}}";
+        assert_eq!(text, expected);
+        let text = fault(|r| (r.history.clear(), r.contextual.clear()).1);
+        assert!(text.starts_with("user `u`: `age`, `history.item`, `history.action` are missing; "), "{text}");
     }
 
     #[test]

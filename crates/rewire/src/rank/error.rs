@@ -1,10 +1,11 @@
-use super::{UnreadTensors, User};
+use super::{Request, UnreadTensors, User};
 use crate::package::PackageError;
 use crate::weights::WeightsError;
-use rewire_graph::{Coded, TensorSizeError, similar_name};
+use rewire_graph::{Coded, TensorSizeError};
 use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
 use rewire_runtime::{RunError, RuntimeError};
+use std::fmt;
 use std::path::PathBuf;
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -166,13 +167,13 @@ pub struct RequestError {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestFault {
-    /// A column that the model reads is not there.
-    #[error("`{column}` is missing{}", meant(similar.as_deref()))]
+    /// Columns that the model reads are not there.
+    #[error("{} missing; example: {example}", listed(columns))]
     Missing {
-        /// The column.
-        column: String,
-        /// A column that is there, of a name that is nearly the same.
-        similar: Option<String>,
+        /// All of them, at least one.
+        columns: Vec<MissingColumn>,
+        /// A request that has them.
+        example: Box<Request>,
     },
     /// Lists that must have equal lengths do not.
     #[error("`{column}` has length {actual}, but `{other}` has length {expected}")]
@@ -202,16 +203,28 @@ pub enum RequestFault {
     },
 }
 
-impl RequestFault {
-    /// With what may have been meant by a column that is missing, among names that the model does not read.
-    pub(super) fn with_similar<'a>(self, unread: impl Iterator<Item = &'a str>) -> Self {
-        let Self::Missing { column, .. } = self else { return self };
-        Self::Missing { similar: similar_name(&column, unread).map(str::to_owned), column }
+/// A column that the model reads and a request does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingColumn {
+    /// Its name, such as `user` or `history.item_id`.
+    pub column: String,
+    /// A column that is there, with nearly the same name.
+    pub similar: Option<String>,
+}
+
+impl fmt::Display for MissingColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { column, similar } = self;
+        match similar {
+            Some(similar) => write!(f, "`{column}` (is it `{similar}`?)"),
+            None => write!(f, "`{column}`"),
+        }
     }
 }
 
-fn meant(similar: Option<&str>) -> String {
-    similar.map(|name| format!(": did you mean it by `{name}`?")).unwrap_or_default()
+fn listed(columns: &[MissingColumn]) -> String {
+    let names: Vec<String> = columns.iter().map(MissingColumn::to_string).collect();
+    format!("{} {}", names.join(", "), if names.len() == 1 { "is" } else { "are" })
 }
 
 fn index(position: Option<usize>) -> String {

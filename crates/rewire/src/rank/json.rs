@@ -51,29 +51,35 @@ impl Batch {
             let reason = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason).to_owned();
             JsonError::Text { reason, column: error.column() }
         })?;
-        Ok(row.finish(user)?)
+        match user {
+            Some(user) => Ok(row.finish(user)?),
+            None => {
+                let reason = row.missing(false).map(|fault| fault.to_string()).unwrap_or_default();
+                Err(JsonError::Text { reason, column: text.len() })
+            }
+        }
     }
 }
 
-/// Fills a row and returns the user.
+/// Fills a row and returns the user, if there is one.
 struct RequestSeed<'r, 'a>(&'r mut OpenRow<'a>);
 
 impl<'de> DeserializeSeed<'de> for RequestSeed<'_, '_> {
-    type Value = User;
+    type Value = Option<User>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<User, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for RequestSeed<'_, '_> {
-    type Value = User;
+    type Value = Option<User>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object with `user`, `history` and `candidates`")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<User, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let Self(row) = self;
         let (mut user, mut labels) = (None, false);
         let mut lists = [(Group::History, "history", false), (Group::Candidates, "candidates", false)];
@@ -101,14 +107,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_, '_> {
                 row.skip(Group::Contextual, &key);
             }
         }
-        let missing = |name| A::Error::custom(format!("the key `{name}` is missing"));
-        let user = user.ok_or_else(|| missing("user"))?;
-        let schema = row.schema();
-        let is_read = |group: Group| schema.group(group).iter().any(|column| column.required);
-        match lists.iter().find(|(group, _, found)| !found && is_read(*group)) {
-            Some((_, name, _)) => Err(missing(name)),
-            None => Ok(user),
-        }
+        Ok(user)
     }
 }
 
@@ -357,9 +356,9 @@ mod tests {
             ("[]", "expected a JSON object"),
             ("{", "EOF"),
             ("\u{1}", "expected value"),
-            (r#"{"user":"u"}"#, "`history` is missing"),
-            (r#"{"user":"u","history":{}}"#, "`candidates` is missing"),
-            (&format!("{{{TAIL}}}"), "`user` is missing"),
+            (r#"{"user":"u"}"#, "`age`, `history.item`, `history.action`, `candidates.item` are missing; example: {"),
+            (r#"{"age":1,"history":{}}"#, "`user`, `history.item`, `history.action`, `candidates.item` are missing; "),
+            (&format!(r#"{{"age":1,{TAIL}}}"#), "`user` is missing; example: {"),
             (&format!(r#"{{"user":"u",{TAIL},{TAIL}}}"#), "`history` is there twice"),
             (&format!(r#"{{"user":"u","age":1,"age":2,{TAIL}}}"#), "`age` is there twice"),
             (r#"{"history":{"item":[],"item":[]}}"#, "`history.item` is there twice"),
@@ -379,7 +378,7 @@ mod tests {
             (r#"{"history":{"item":[null]}}"#, "an integer for `history.item`"),
             (r#"{"history":null}"#, "an object of lists for `history`"),
             (&format!(r#"{{"user":"u",{TAIL}}} x"#), "trailing characters"),
-            (&format!(r#"{{"user":"u","ages":1,{TAIL}}}"#), "`age` is missing: did you mean it by `ages`?"),
+            (&format!(r#"{{"user":"u","ages":1,{TAIL}}}"#), "`age` (is it `ages`?) is missing; "),
         ];
         for (line, expected) in cases {
             let error = read(line).unwrap_err();

@@ -1,5 +1,6 @@
 //! The kinds of models that configurations are of.
 
+use super::description::MATCHING;
 use super::scorer::{check_buffers, trace_ranking};
 use super::{CacheOptions, Config, RankError, parse_config, unread};
 use crate::weights::Weights;
@@ -26,7 +27,7 @@ struct Kind {
 
 /// True for the text of a matching model's configuration.
 pub(super) fn is_matching(text: &str) -> bool {
-    serde_json::from_str::<Kind>(text).is_ok_and(|kind| kind.model == "hstu_match")
+    serde_json::from_str::<Kind>(text).is_ok_and(|kind| kind.model == MATCHING)
 }
 
 impl ModelConfig {
@@ -48,15 +49,20 @@ impl ModelConfig {
         }
     }
 
-    /// The graph that a package is made of, which fits its weights.
+    /// The graph that a package is made of.
+    pub fn graph(&self, cache: &CacheOptions) -> Result<Graph, RankError> {
+        match self {
+            Self::Ranking(config) => trace_ranking(config, cache),
+            Self::Matching(config) => config.trace().map_err(untraced),
+        }
+    }
+
+    /// [`ModelConfig::graph`], checked against weights.
     pub fn trace(&self, weights: &Weights<'_>, cache: &CacheOptions, allow_unread: bool) -> Result<Graph, RankError> {
-        let graph = match self {
-            Self::Ranking(config) => {
-                check_buffers(config, weights)?;
-                trace_ranking(config, cache)?
-            }
-            Self::Matching(config) => config.trace().map_err(untraced)?,
-        };
+        if let Self::Ranking(config) = self {
+            check_buffers(config, weights)?;
+        }
+        let graph = self.graph(cache)?;
         match self {
             _ if allow_unread => {}
             Self::Ranking(config) => unread::check(config, &graph, weights)?,

@@ -56,23 +56,22 @@ impl Lists {
         self.columns.get_mut(column)
     }
 
-    /// The list of the row that is open, if it has one.
-    pub fn open_list(&self, column: usize) -> Option<&[i64]> {
-        let given = self.given.get(column).copied().unwrap_or(false);
-        given.then(|| self.columns.get(column)?.get(self.end()..)).flatten()
+    /// True if the row that is open has a list of the column.
+    pub fn is_given(&self, column: usize) -> bool {
+        self.given.get(column).copied().unwrap_or(false)
     }
 
-    /// Checks the row that is open: all columns that are read are there, ids lie in their tables, lists are equally long. Its length.
+    /// The list of the row that is open, if it has one.
+    pub fn open_list(&self, column: usize) -> Option<&[i64]> {
+        self.is_given(column).then(|| self.columns.get(column)?.get(self.end()..)).flatten()
+    }
+
+    /// Checks the lists of the open row: ids lie in their tables, lists are equally long. Returns their length.
     pub fn check(&self, group: Group, columns: &[Column]) -> Result<usize, RequestFault> {
         let mut first: Option<(&Column, usize)> = None;
         for (position, column) in columns.iter().enumerate() {
             let title = || group.title(&column.name);
-            let Some(list) = self.open_list(position) else {
-                if column.required {
-                    return Err(RequestFault::Missing { column: title(), similar: None });
-                }
-                continue;
-            };
+            let Some(list) = self.open_list(position) else { continue };
             check_ids(group, column, list)?;
             let &mut (other, expected) = first.get_or_insert((column, list.len()));
             if list.len() != expected {

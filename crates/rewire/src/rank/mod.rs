@@ -6,6 +6,7 @@ mod caches;
 mod cancellation;
 mod columns;
 mod comparison;
+mod description;
 mod embedder;
 mod error;
 #[cfg(feature = "files")]
@@ -45,8 +46,9 @@ pub use caches::{CacheLimits, CacheReport, Caches};
 pub use cancellation::CancellationToken;
 pub use columns::{Columns, ColumnsError, Integers};
 pub use comparison::{Change, Comparison, ComparisonError};
+pub use description::Description;
 pub use embedder::{Embedded, Embedder, Vectors};
-pub use error::{RankError, RequestError, RequestFault};
+pub use error::{MissingColumn, RankError, RequestError, RequestFault};
 #[cfg(feature = "files")]
 pub use files::{is_model, read_config, read_config_text, read_weights};
 pub use index::Index;

@@ -1,19 +1,29 @@
+use super::description::RANKING;
 use super::scorer::Scorer;
-use super::{Batch, CancellationToken, RankError, RankOptions, Ranked, Request, Schema};
+use super::{Batch, CancellationToken, Description, RankError, RankOptions, Ranked, Request, Schema};
 use crate::package::Package;
 use crate::weights::Weights;
 use rewire_hstu::models::dlrm_hstu::Config;
 use rewire_runtime::{Model, Refinement, Report, RunError, Tuned, block_on};
+use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A task of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Task {
     /// The name.
     pub name: String,
     /// The bits of an action that make it positive.
     pub bitmask: i64,
+}
+
+impl Task {
+    /// The tasks of a configuration, in the order of logits.
+    pub(super) fn all_of(config: &Config) -> Vec<Self> {
+        let tasks = config.fusion_mtl_tower.task_configs.iter();
+        tasks.map(|task| Self { name: task.task_name.clone(), bitmask: task.task_bitmask }).collect()
+    }
 }
 
 /// A ranking model, ready to run. Clones share it, and any number of threads rank with it at the same time: parameters and kernels
@@ -89,6 +99,11 @@ impl Ranker {
     /// The tasks, in the order of logits.
     pub fn tasks(&self) -> &[Task] {
         &self.scorer.tasks
+    }
+
+    /// What the model reads and gives, with an example of a request.
+    pub fn describe(&self) -> Description {
+        Description::of(RANKING, self.model().plan(), self.schema(), self.tasks(), self.max_seq_len())
     }
 
     /// Rows that a sequence has at most.

@@ -1,5 +1,7 @@
 use super::User;
+use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A user, what the user did, and candidates to rank for them.
 ///
@@ -19,17 +21,19 @@ use std::collections::BTreeMap;
 /// assert_eq!((batch.len(), batch.events(0), batch.candidates(0)), (1, 2, 3));
 /// # Ok::<(), rewire::rank::RequestError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Request {
     /// The user.
     pub user: User,
     /// Features of the user.
+    #[serde(flatten)]
     pub contextual: BTreeMap<String, i64>,
     /// Past events, oldest first, lists of equal length by feature; every list may be empty.
     pub history: BTreeMap<String, Vec<i64>>,
     /// Candidates, lists of equal length by feature; `timestamp` is the time of the request.
     pub candidates: BTreeMap<String, Vec<i64>>,
     /// What became of each candidate, as action bits.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<i64>>,
 }
 
@@ -71,5 +75,12 @@ impl Request {
     pub fn labels(mut self, values: impl Into<Vec<i64>>) -> Self {
         self.labels = Some(values.into());
         self
+    }
+}
+
+/// A line of JSON Lines, as [`Batch::push_json`](super::Batch::push_json) reads it.
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
 }

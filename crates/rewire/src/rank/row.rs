@@ -50,10 +50,11 @@ impl<'a> OpenRow<'a> {
 
     /// Checks the request and makes it a part of the batch.
     pub fn finish(self, user: User) -> Result<(), RequestError> {
-        let unread = self.unread.iter().map(String::as_str);
-        match self.check() {
+        match self.missing(true).map_or_else(|| self.check(), Err) {
             Ok([history, candidates]) => {
-                let labels = self.rows.labels.open_list(0).map_or(0, <[i64]>::len);
+                // Labels are of candidates: a model that reads none skips them.
+                let has_candidates = !self.schema.candidates.is_empty();
+                let labels = self.rows.labels.open_list(0).filter(|_| has_candidates).map_or(0, <[i64]>::len);
                 self.rows.contextual.close(1);
                 self.rows.history.close(history);
                 self.rows.candidates.close(candidates);
@@ -61,17 +62,24 @@ impl<'a> OpenRow<'a> {
                 self.rows.users.push(user);
                 Ok(())
             }
-            Err(fault) => Err(RequestError { row: self.rows.users.len(), user, fault: fault.with_similar(unread) }),
+            Err(fault) => Err(RequestError { row: self.rows.users.len(), user, fault }),
         }
     }
 
-    /// The numbers of events and candidates, if all is well.
+    /// The fault of columns that the model reads and the request does not have.
+    pub fn missing(&self, has_user: bool) -> Option<RequestFault> {
+        let is_given = |group, at| self.rows.group(group).is_given(at);
+        self.schema.missing(has_user, is_given, self.unread.iter().map(String::as_str))
+    }
+
+    /// Checks the values that are there. Returns the numbers of events and candidates.
     fn check(&self) -> Result<[usize; 2], RequestFault> {
         let (schema, rows) = (self.schema, &self.rows);
         rows.contextual.check(Group::Contextual, &schema.contextual)?;
         let history = rows.history.check(Group::History, &schema.history)?;
         let candidates = rows.candidates.check(Group::Candidates, &schema.candidates)?;
-        match rows.labels.open_list(0).map(<[i64]>::len).filter(|labels| *labels != candidates) {
+        let labels = rows.labels.open_list(0).filter(|_| !schema.candidates.is_empty());
+        match labels.map(<[i64]>::len).filter(|labels| *labels != candidates) {
             None => Ok([history, candidates]),
             Some(actual) => Err(RequestFault::Lengths {
                 column: "labels".into(),

@@ -1,8 +1,12 @@
-use super::RequestFault;
 use super::batch::Group;
+use super::error::MissingColumn;
+use super::{Request, RequestFault};
+use rewire_graph::similar_name;
+use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Rows of an embedding table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Table {
     /// Name of the feature that has it.
     pub name: String,
@@ -11,7 +15,7 @@ pub struct Table {
 }
 
 /// A feature of a request: one integer, or a list of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Column {
     /// Name, as in the model's configuration.
     pub name: String,
@@ -22,7 +26,7 @@ pub struct Column {
 }
 
 /// What a model reads from a [`Request`](super::Request).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Schema {
     /// Features of the user, one id each, in the order of the model's tokens.
     pub contextual: Vec<Column>,
@@ -42,25 +46,68 @@ impl Column {
     pub fn numbers(name: &str, required: bool) -> Self {
         Self { name: name.to_owned(), table: None, required }
     }
+
+    /// A valid value, different for each `number` as far as the table has rows.
+    fn example(&self, number: i64) -> i64 {
+        match (&self.table, self.name.as_str()) {
+            (Some(table), _) => i64::try_from(table.rows).map_or(number, |rows| number % rows.max(1)),
+            (None, "timestamp") => 1_700_000_000 + 60 * number,
+            (None, "watchtime") => 30,
+            (None, _) => 1,
+        }
+    }
 }
 
 impl Schema {
-    /// Checks the names of columns, such as `history.item_id` for a list and `country` for a feature of the user. Others than
-    /// those that the model reads may be among them.
+    /// Checks the names of a table's columns, such as `user`, `country` for a feature of the user and `history.item_id` for a list.
+    /// Other names may be among them.
     ///
     /// # Errors
-    /// [`RequestFault::Missing`] for the first column that the model reads and that is not there.
+    /// [`RequestFault::Missing`] with all columns that the model reads and that are not there, `user` among them.
     pub fn check_names<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Result<(), RequestFault> {
-        for group in [Group::Contextual, Group::History, Group::Candidates] {
-            for column in self.group(group).iter().filter(|column| column.required) {
-                let column = group.title(&column.name);
-                if !names.clone().any(|name| name == column) {
-                    let unread = names.filter(|name| !self.reads(name));
-                    return Err(RequestFault::Missing { column, similar: None }.with_similar(unread));
-                }
-            }
+        let is_there = |wanted: &str| names.clone().any(|name| name == wanted);
+        let is_given = |group: Group, at: usize| {
+            self.group(group).get(at).is_some_and(|column| is_there(&group.title(&column.name)))
+        };
+        let unread = names.clone().filter(|name| !self.reads(name));
+        self.missing(is_there("user"), is_given, unread).map_or(Ok(()), Err)
+    }
+
+    /// The fault of a request that lacks columns which the model reads. `unread` are names in it that the model does not read.
+    pub(super) fn missing<'a>(
+        &self,
+        has_user: bool,
+        is_given: impl Fn(Group, usize) -> bool,
+        unread: impl Iterator<Item = &'a str> + Clone,
+    ) -> Option<RequestFault> {
+        let user = (!has_user).then(|| "user".to_owned());
+        let columns = Group::ALL.into_iter().flat_map(|group| {
+            let is_given = &is_given;
+            let columns = self.group(group).iter().enumerate();
+            columns.filter(move |(at, column)| column.required && !is_given(group, *at)).map(move |(_, c)| group.title(&c.name))
+        });
+        let columns: Vec<MissingColumn> = user
+            .into_iter()
+            .chain(columns)
+            .map(|column| MissingColumn { similar: similar_name(&column, unread.clone()).map(str::to_owned), column })
+            .collect();
+        (!columns.is_empty()).then(|| RequestFault::Missing { columns, example: Box::new(self.example()) })
+    }
+
+    /// A request with all columns that the model needs, to be copied: two events and two candidates.
+    pub fn example(&self) -> Request {
+        let lists = |group: Group, first: i64| -> BTreeMap<String, Vec<i64>> {
+            let columns = self.group(group).iter().filter(|column| column.required);
+            columns.map(|column| (column.name.clone(), vec![column.example(first), column.example(first + 1)])).collect()
+        };
+        let contextual = self.contextual.iter().filter(|column| column.required);
+        Request {
+            user: "u1".into(),
+            contextual: contextual.map(|column| (column.name.clone(), column.example(1))).collect(),
+            history: lists(Group::History, 1),
+            candidates: lists(Group::Candidates, 3),
+            labels: None,
         }
-        Ok(())
     }
 
     pub(super) fn group(&self, group: Group) -> &[Column] {

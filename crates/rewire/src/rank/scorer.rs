@@ -70,12 +70,11 @@ impl Scorer {
         let (is_apart, inputs) = (is_apart(model.plan()), inputs_of(config, model.plan()));
         let schema = schema(&config.inputs(), model.plan());
         let reads_time = reads(model.plan(), "uih.query_time");
-        let tasks = config.fusion_mtl_tower.task_configs.iter();
         Ok(Self {
             sessions: Sessions::default(),
             model,
             schema: Arc::new(schema),
-            tasks: tasks.map(|t| Task { name: t.task_name.clone(), bitmask: t.task_bitmask }).collect(),
+            tasks: Task::all_of(config),
             capacity: capacity(config, options)?,
             inputs,
             most: options.batch_rows,

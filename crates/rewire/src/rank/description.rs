@@ -1,0 +1,177 @@
+//! What models read and give.
+
+use super::kind::ModelConfig;
+use super::package::{compiled, text_of};
+use super::scorer::schema;
+use super::{CacheOptions, Column, Precision, RankError, Request, Schema, Task};
+use crate::package::{Package, Vocabulary, vocabulary};
+use rewire_graph_rewrite::plan::Plan;
+use serde::Serialize;
+use std::fmt;
+
+/// The `model` of the configuration of a ranking model.
+pub(super) const RANKING: &str = "dlrm_hstu";
+/// That of a matching model.
+pub(super) const MATCHING: &str = "hstu_match";
+
+/// What a model reads and gives: features of requests, tasks, tensors, and an example request. Its text is for people.
+///
+/// ```no_run
+/// use rewire::rank::{RankOptions, Ranker};
+/// let ranker = Ranker::load("model.rewire".as_ref(), &RankOptions::default())?;
+/// println!("{}", ranker.describe());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Description {
+    /// `dlrm_hstu` for a ranking model, `hstu_match` for a matching model, `None` for a traced model without a configuration.
+    pub model: Option<String>,
+    /// Rows of a sequence at most, where the model reads sequences.
+    pub max_seq_len: Option<usize>,
+    /// Features of requests, with the sizes of their tables; empty for a model without a configuration.
+    pub features: Schema,
+    /// Tasks, in the order of logits.
+    pub tasks: Vec<Task>,
+    /// Tensors that a run takes.
+    pub inputs: Vec<Vocabulary>,
+    /// Tensors that a run gives.
+    pub outputs: Vec<Vocabulary>,
+    /// A request that the model accepts; its text is a line of JSON Lines.
+    pub example: Option<Request>,
+}
+
+impl Description {
+    pub(super) fn of(model: &str, plan: &Plan, features: &Schema, tasks: &[Task], max_seq_len: usize) -> Self {
+        Self {
+            model: Some(model.to_owned()),
+            max_seq_len: Some(max_seq_len),
+            features: features.clone(),
+            tasks: tasks.to_vec(),
+            example: Some(features.example()),
+            ..Self::of_plan(plan)
+        }
+    }
+
+    fn of_plan(plan: &Plan) -> Self {
+        let (inputs, outputs) = vocabulary(plan);
+        let (features, tasks) = (Schema::default(), vec![]);
+        Self { model: None, max_seq_len: None, features, tasks, inputs, outputs, example: None }
+    }
+
+    fn of_config(config: &ModelConfig, plan: &Plan) -> Self {
+        match config {
+            ModelConfig::Ranking(config) => {
+                Self::of(RANKING, plan, &schema(&config.inputs(), plan), &Task::all_of(config), config.max_seq_len)
+            }
+            ModelConfig::Matching(config) => {
+                Self::of(MATCHING, plan, &schema(&config.inputs(), plan), &[], config.max_seq_len)
+            }
+        }
+    }
+
+    /// Describes a package, without loading it on a device.
+    ///
+    /// # Errors
+    /// [`RankError::Package`] for a damaged plan, [`RankError::Config`] for a configuration that is not valid.
+    pub fn of_package(package: &Package) -> Result<Self, RankError> {
+        let plan = package.plan()?;
+        if package.config().is_none() {
+            return Ok(Self::of_plan(&plan));
+        }
+        Ok(Self::of_config(&ModelConfig::parse("the configuration of the package", text_of(package)?)?, &plan))
+    }
+
+    /// Describes the model of a `config.json`, which `name` stands for in errors.
+    ///
+    /// # Errors
+    /// [`RankError`] names the key that is not valid.
+    pub fn parse(name: &str, config: &str) -> Result<Self, RankError> {
+        let config = ModelConfig::parse(name, config)?;
+        let plan = compiled(&config.tables(), config.graph(&CacheOptions::default())?, Precision::default())?;
+        Ok(Self::of_config(&config, &plan))
+    }
+
+    /// Describes a model folder or a package of any model, without loading it on a device.
+    ///
+    /// # Errors
+    /// As [`Description::of_package`] and [`Description::parse`], and [`RankError::Read`].
+    #[cfg(feature = "files")]
+    pub fn read(model: &std::path::Path) -> Result<Self, RankError> {
+        if !model.is_dir() {
+            return Self::of_package(&super::files::package(model)?);
+        }
+        Self::parse(&model.join("config.json").display().to_string(), &super::read_config_text(model)?)
+    }
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.model.as_deref(), self.max_seq_len) {
+            (Some(model), Some(rows)) => writeln!(f, "model {model}, sequences of at most {rows} rows")?,
+            _ => writeln!(f, "a traced model: it reads tensors, not requests")?,
+        }
+        let groups = [
+            ("features of the user, one value each", &self.features.contextual),
+            ("history, lists of equal length", &self.features.history),
+            ("candidates, lists of equal length", &self.features.candidates),
+        ];
+        for (title, columns) in groups {
+            section(f, title, columns.iter().map(|column| (column.name.as_str(), values(column))))?;
+        }
+        let tasks = self.tasks.iter().map(|task| (task.name.as_str(), format!("action bits {}", task.bitmask)));
+        section(f, "tasks", tasks)?;
+        for (title, tensors) in [("input tensors", &self.inputs), ("output tensors", &self.outputs)] {
+            section(f, title, tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty())))?;
+        }
+        match &self.example {
+            Some(example) => write!(f, "\nexample request\n{example}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A title and a line an entry, if there are any.
+fn section<'a>(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    entries: impl Iterator<Item = (&'a str, String)> + Clone,
+) -> fmt::Result {
+    let Some(width) = entries.clone().map(|(name, _)| name.chars().count()).max() else { return Ok(()) };
+    writeln!(f, "\n{title}")?;
+    for (name, text) in entries {
+        writeln!(f, "  {name:<width$}  {text}")?;
+    }
+    Ok(())
+}
+
+/// The values that a column takes.
+fn values(column: &Column) -> String {
+    let range = match (&column.table, column.name.as_str()) {
+        (Some(table), _) => format!("ids 0 to {}", table.rows.saturating_sub(1)),
+        (None, "timestamp") => "seconds since the epoch".to_owned(),
+        (None, "action") => "bits of tasks".to_owned(),
+        (None, "watchtime") => "seconds".to_owned(),
+        (None, _) => "integers".to_owned(),
+    };
+    if column.required { range } else { format!("{range}; may be left out") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rank::{Batch, testing};
+
+    #[test]
+    fn the_example_is_a_request_of_the_schema() {
+        let mut schema = testing::schema();
+        schema.history.push(Column::ids("single", 1));
+        schema.candidates.push(Column::numbers("watchtime", true));
+        let example = schema.example();
+        let (mut pushed, mut read) = (Batch::new(schema.clone()), Batch::new(schema));
+        pushed.push(&example).unwrap();
+        read.push_json(example.to_string().as_bytes()).unwrap();
+        assert_eq!(pushed, read);
+        assert_eq!((read.events(0), read.candidates(0)), (2, 2));
+    }
+}
