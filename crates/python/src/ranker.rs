@@ -69,6 +69,11 @@ impl Ranker {
         Ok(groups)
     }
 
+    /// What the model reads and gives, for people.
+    fn describe(&self) -> String {
+        self.0.describe().to_string()
+    }
+
     /// Ranks the candidates of requests, best first.
     fn rank<'py>(&self, py: Python<'py>, requests: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let dumps = py.import("json")?.getattr("dumps")?;

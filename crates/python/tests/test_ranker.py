@@ -39,6 +39,12 @@ def test_requests_are_ranked_as_by_the_program(ranker):
     assert ranker.device == "cpu" and "item_id" in ranker.schema["candidates"]
 
 
+def test_a_description_has_a_request(ranker):
+    description = ranker.describe()
+    assert "ids 0 to" in description and "is_like" in description
+    assert ranker.rank(description.splitlines()[-1])["candidates"]
+
+
 @pytest.mark.parametrize("array", [numpy.array, pandas.Series, polars.Series, pa.array])
 def test_requests_hold_arrays(ranker, array):
     user = USERS[0]

@@ -146,9 +146,11 @@ async function mistakesAreErrorsWithCodes(page) {
       users: await codeOf(ranker.rankColumns({})),
       columns: await codeOf(ranker.rankColumns({ users: ["u"], contextual: { country: new Int32Array(2) } })),
     };
+    const example = (await ranker.describe()).split("\n").pop();
+    const [described] = await ranker.rank([JSON.parse(example)]);
     const [{ candidates: left }] = await ranker.rank([users[2]]);
     ranker.close();
-    return { ...codes, left: left.length };
+    return { ...codes, described: described.candidates.length > 0, left: left.length };
   });
   assert.deepEqual(codes, {
     address: "fetch",
@@ -156,7 +158,8 @@ async function mistakesAreErrorsWithCodes(page) {
     cut: "package.length",
     changed: "package.changed",
     other: "package.not_package",
-    missing: "request.text",
+    missing: "rank.request",
+    described: true,
     range: "rank.request",
     text: "request.text",
     arrays: "request.columns",

@@ -67,6 +67,9 @@ class Ranker:
     def schema(self) -> dict[Literal["contextual", "history", "candidates"], list[str]]:
         """The features that requests have, by group."""
 
+    def describe(self) -> str:
+        """What the model reads and gives, for people: features of requests with their ranges, tasks, tensors, and an example request as JSON."""
+
     @overload
     def rank(self, requests: Mapping[str, Any] | str) -> dict[str, Any]: ...  # type: ignore[overload-overlap]
     @overload

@@ -29,7 +29,8 @@ pub struct Vocabulary {
 impl Vocabulary {
     /// Its type for people, such as `f32 [_, 2]`; `_` is an extent that becomes known in a run.
     pub(crate) fn ty(&self) -> String {
-        let extents = self.shape.iter().map(|extent| extent.map_or_else(|| "_".to_owned(), |extent| extent.to_string()));
+        let extents =
+            self.shape.iter().map(|extent| extent.map_or_else(|| "_".to_owned(), |extent| extent.to_string()));
         format!("{} [{}]", self.dtype, extents.collect::<Vec<_>>().join(", "))
     }
 }

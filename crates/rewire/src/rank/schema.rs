@@ -84,7 +84,9 @@ impl Schema {
         let columns = Group::ALL.into_iter().flat_map(|group| {
             let is_given = &is_given;
             let columns = self.group(group).iter().enumerate();
-            columns.filter(move |(at, column)| column.required && !is_given(group, *at)).map(move |(_, c)| group.title(&c.name))
+            columns
+                .filter(move |(at, column)| column.required && !is_given(group, *at))
+                .map(move |(_, c)| group.title(&c.name))
         });
         let columns: Vec<MissingColumn> = user
             .into_iter()
@@ -98,7 +100,9 @@ impl Schema {
     pub fn example(&self) -> Request {
         let lists = |group: Group, first: i64| -> BTreeMap<String, Vec<i64>> {
             let columns = self.group(group).iter().filter(|column| column.required);
-            columns.map(|column| (column.name.clone(), vec![column.example(first), column.example(first + 1)])).collect()
+            columns
+                .map(|column| (column.name.clone(), vec![column.example(first), column.example(first + 1)]))
+                .collect()
         };
         let contextual = self.contextual.iter().filter(|column| column.required);
         Request {
