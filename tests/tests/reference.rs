@@ -14,7 +14,7 @@ use std::path::Path;
 const REWRITTEN: [&str; 1] = ["Fused"];
 
 /// Pages all of whose figures are those of `docs/measurements.json`.
-const MEASURED: [&str; 3] = ["../README.md", "browser.md", "mobile.md"];
+const MEASURED: [&str; 5] = ["../README.md", "browser.md", "mobile.md", "prediction.md", "sessions.md"];
 
 fn functions() -> Vec<Function> {
     [primitives(), composites(), ops(), ranking_functions()].concat()
