@@ -1,5 +1,5 @@
 use super::gpu::target;
-use super::instance::instance;
+use super::instance::{self, instance};
 use super::matrices::{Matrices, matrices};
 use super::workers::block_on;
 use crate::GpuError;
@@ -162,8 +162,7 @@ pub(super) fn title(info: &wgpu::AdapterInfo) -> String {
 }
 
 async fn enumerate() -> Vec<wgpu::Adapter> {
-    let Some(instance) = instance() else { return Vec::new() };
-    let mut adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
+    let mut adapters = instance::adapters().await;
     adapters.retain(|adapter| {
         let capabilities = adapter.get_downlevel_capabilities();
         capabilities.flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
