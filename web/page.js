@@ -117,7 +117,9 @@ async function show(users, items) {
 }
 
 async function start() {
-  if (!navigator.gpu) {
+  // Browsers have `navigator.gpu` also where there is no adapter.
+  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
+  if (!adapter) {
     form.elements.kernel.value = "cpu";
     form.querySelector("[value=wgpu]").disabled = true;
   }

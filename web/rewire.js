@@ -74,6 +74,11 @@ export class Ranker {
     return this.#ask("rankColumns", { columns });
   }
 
+  /** What the model reads and gives, for people: features of requests with their ranges, tasks, and an example request as JSON. */
+  describe() {
+    return this.#ask("describe");
+  }
+
   /** What it is and what runs it now. */
   report() {
     return this.#ask("report");

@@ -12,6 +12,7 @@ const methods = {
   },
   rank: ({ lines }) => model.rank(lines),
   rankColumns: ({ columns }) => model.rankColumns(columns),
+  describe: () => model.describe(),
   report,
 };
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The emitter, what it is given, the functions of scalars, and the templates. Some lie outside the package.
-const SOURCES: [&str; 4] = ["src/emit", "src/plan", "../graph/src/pointwise", "../../shaders"];
+const SOURCES: [&str; 4] = ["src/emit", "src/plan", "../graph/src/pointwise", "shaders"];
 
 fn main() -> io::Result<()> {
     let mut files = Vec::new();

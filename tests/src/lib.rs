@@ -5,6 +5,9 @@ pub mod backend;
 pub mod build;
 pub mod case;
 pub mod compare;
+#[cfg(doctest)]
+mod documentation;
+pub mod figures;
 pub mod fuzz;
 pub mod golden;
 pub mod gradients;

@@ -2,6 +2,7 @@
 //!
 //! `REWIRE_WRITE_REFERENCE=1` writes the pages.
 
+use rewire_tests::figures::{Measurements, unmarked, written};
 use rewire_tests::kernels;
 use rewire_tests::reference::{
     Function, Source, called, composites, methods, modules, ops, page, primitives, ranking, ranking_functions,
@@ -11,6 +12,9 @@ use std::path::Path;
 
 /// Operators that have no use of their own: they appear by rewriting.
 const REWRITTEN: [&str; 1] = ["Fused"];
+
+/// Pages all of whose figures are those of `docs/measurements.json`.
+const MEASURED: [&str; 5] = ["../README.md", "browser.md", "mobile.md", "prediction.md", "sessions.md"];
 
 fn functions() -> Vec<Function> {
     [primitives(), composites(), ops(), ranking_functions()].concat()
@@ -35,6 +39,31 @@ fn the_page_of_operators_is_current() {
 #[test]
 fn the_page_of_kernels_is_current() {
     hold_page("kernels.md", &kernels::page().unwrap());
+}
+
+#[test]
+fn the_page_of_every_figure_is_current() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let measurements: Measurements = serde_json::from_str(&read("measurements.json")).unwrap();
+    let entries = std::fs::read_dir(&folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: Vec<String> = names.filter(|name| name.ends_with(".md")).chain([MEASURED[0].to_owned()]).collect();
+    let mut used = BTreeSet::new();
+    for name in &names {
+        let (page, ids) = written(&read(name), &measurements).unwrap_or_else(|error| panic!("{name}: {error}"));
+        hold_page(name, &page);
+        used.extend(ids);
+    }
+    let unused: Vec<&String> = measurements.keys().filter(|id| !used.contains(*id)).collect();
+    assert!(unused.is_empty(), "no page shows {unused:?}");
+    for (id, one) in &measurements {
+        assert!(!one.shape.is_empty() && !one.how.is_empty(), "{id}: expected a shape and how it was measured");
+    }
+    for name in MEASURED {
+        let figures = unmarked(&read(name));
+        assert!(figures.is_empty(), "{name}: figures that are not in docs/measurements.json: {figures:?}");
+    }
 }
 
 #[test]

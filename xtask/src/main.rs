@@ -6,6 +6,8 @@ mod drivers;
 mod emulate;
 mod fuzz;
 mod mobile;
+#[cfg(test)]
+mod packages;
 mod programs;
 mod reach;
 mod rooms;
@@ -53,7 +55,7 @@ Usage: cargo xtask COMMAND
           (its sources as they are written, and with a compiler as a program), and checks for Android and iOS; says what is left
           out where a toolchain is missing; packages of Python and Kotlin's compiler come from registries
   reference
-          writes docs/reference.md and docs/kernels.md
+          writes docs/reference.md and docs/kernels.md, and the figures of docs/measurements.json into the pages
 ";
 
 fn main() -> ExitCode {

@@ -40,10 +40,6 @@ pub(crate) fn with_driver(mut command: Command, driver: Option<&Path>) -> Comman
     if let Some(driver) = driver {
         command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);
     }
-    // lavapipe warns in every process without it.
-    if cfg!(target_os = "linux") && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
-    }
     command
 }
 

@@ -4,18 +4,20 @@ use rewire::package::Package;
 use rewire::rank::{self, RankOptions};
 use std::ffi::{CString, c_char};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// A model that is ready to rank, for any number of threads.
 #[derive(Debug)]
 pub struct Ranker {
     pub(crate) ranker: rank::Ranker,
     tasks: Vec<CString>,
+    description: OnceLock<CString>,
 }
 
 impl Ranker {
     fn new(ranker: rank::Ranker) -> Self {
         let name = |task: &rank::Task| CString::new(task.name.as_str()).unwrap_or_default();
-        Self { tasks: ranker.tasks().iter().map(name).collect(), ranker }
+        Self { tasks: ranker.tasks().iter().map(name).collect(), description: OnceLock::new(), ranker }
     }
 }
 
@@ -90,6 +92,19 @@ pub unsafe extern "C" fn rewire_ranker_task(ranker: *const Ranker, task: usize) 
     // SAFETY: the caller's promise.
     let ranker = unsafe { read(ranker, "ranker") }.ok();
     ranker.and_then(|ranker| ranker.tasks.get(task)).map_or(std::ptr::null(), |name| name.as_ptr())
+}
+
+/// What the model reads and gives, for people: features of requests with their ranges, tasks, tensors, and an example request as a line of
+/// JSON. UTF-8, as long as the ranker is there; null for null.
+///
+/// # Safety
+/// `ranker` is null or a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rewire_ranker_describe(ranker: *const Ranker) -> *const c_char {
+    // SAFETY: the caller's promise.
+    let Ok(ranker) = (unsafe { read(ranker, "ranker") }) else { return std::ptr::null() };
+    let description = || CString::new(ranker.ranker.describe().to_string()).unwrap_or_default();
+    ranker.description.get_or_init(description).as_ptr()
 }
 
 /// Frees a ranker. Rankings and batches of it stay.

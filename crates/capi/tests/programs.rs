@@ -93,16 +93,73 @@ fn a_program_in_c_ranks_on_its_own_vulkan_device() {
     assert!(text.starts_with("ranked on "), "{text}");
 }
 
+/// A code block of the README, by what follows its fence.
+fn of_readme(fence: &str) -> String {
+    let readme = std::fs::read_to_string(here("../../README.md")).unwrap();
+    let (_, from) = readme.split_once(&format!("```{fence}\n")).unwrap();
+    from.split_once("```").unwrap().0.to_owned()
+}
+
+/// A folder as `cargo xtask capi` writes it, with the program of the README in it.
+fn installed() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path();
+    std::fs::create_dir_all(prefix.join("lib/pkgconfig")).unwrap();
+    std::fs::create_dir(prefix.join("include")).unwrap();
+    std::fs::copy(here("include/rewire.h"), prefix.join("include/rewire.h")).unwrap();
+    std::fs::copy(here("rewire.pc.in"), prefix.join("lib/pkgconfig/rewire.pc")).unwrap();
+    std::os::unix::fs::symlink(libraries().join("librewire_c.so"), prefix.join("lib/librewire_c.so")).unwrap();
+    std::fs::write(prefix.join("rank.c"), of_readme("c")).unwrap();
+    folder
+}
+
+/// The demo's model as `model.rewire`.
+fn write_package(folder: &Path) {
+    let demo = here("../cli/demo/model");
+    let config = std::fs::read_to_string(demo.join("config.json")).unwrap();
+    let weights = std::fs::read(demo.join("model.safetensors")).unwrap();
+    let weights = rewire::weights::Weights::parse(&weights).unwrap();
+    let package = rewire::rank::pack("the demo", &config, &weights, &rewire::rank::PackOptions::default()).unwrap();
+    std::fs::write(folder.join("model.rewire"), package.bytes()).unwrap();
+}
+
+/// Compiles the program of the README as the README says, and runs it: without its model, and with it.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_example_of_the_readme_is_a_program() {
-    let readme = std::fs::read_to_string(here("../../README.md")).unwrap();
-    let (_, from) = readme.split_once("```c\n").unwrap();
-    let folder = tempfile::tempdir().unwrap();
+fn the_program_of_the_readme_prints_its_scores() {
+    if Command::new("pkg-config").arg("--version").output().is_err() {
+        return eprintln!("skipped: there is no pkg-config");
+    }
+    let folder = installed();
+    for compiler in ["cc -std=c11", "c++ -std=c++17 -x c++"] {
+        let line = format!("{compiler} -Wall -Wextra -Werror rank.c $(pkg-config --cflags --libs rewire) -o rank");
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).current_dir(&folder).env("PKG_CONFIG_PATH", folder.path().join("lib/pkgconfig"));
+        let built = command.output().unwrap();
+        assert!(built.status.success(), "{line}: {}", String::from_utf8_lossy(&built.stderr));
+        // The program finds the library by itself.
+        let run =
+            || Command::new(folder.path().join("rank")).current_dir(&folder).env_remove("LD_LIBRARY_PATH").output();
+        let missing = run().unwrap();
+        let text = String::from_utf8_lossy(&missing.stderr);
+        assert!(missing.status.code() == Some(1) && text.contains("model.rewire"), "{}: {text}", missing.status);
+        write_package(folder.path());
+        let ranked = run().unwrap();
+        let text = String::from_utf8_lossy(&ranked.stdout);
+        assert!(ranked.status.success() && text == of_readme("text scores"), "{compiler}: {ranked:?}");
+        std::fs::remove_file(folder.path().join("model.rewire")).unwrap();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_program_of_the_readme_leaves_nothing_allocated() {
+    let folder = installed();
+    write_package(folder.path());
     let (source, program) = (folder.path().join("rank.c"), folder.path().join("rank"));
-    std::fs::write(&source, from.split_once("```").unwrap().0).unwrap();
     build("cc", &["-std=c11"], &source, &["-lrewire_c"], &program);
-    let output = Command::new(&program).current_dir(&folder).env("LD_LIBRARY_PATH", libraries()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("model.rewire"), "{text}");
+    let mut command = Command::new(&program);
+    command.current_dir(&folder).env("LD_LIBRARY_PATH", libraries()).env("VK_DRIVER_FILES", "/nowhere");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -41,6 +41,19 @@ fn check_demo(kernel: &str) {
     }
 }
 
+#[test]
+fn the_readme_shows_what_the_program_prints() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let (_, from) = readme.split_once("```text\n").unwrap();
+    let (shown, _) = from.split_once("```").unwrap();
+    let ranked = run(&["rank", "--kernel", "cpu"]);
+    // Times differ from run to run, and dots are for other users.
+    let is_same = |line: &&str| !line.contains(" ranked in ") && *line != "...";
+    for line in shown.lines().filter(is_same) {
+        assert!(ranked.stdout.lines().any(|printed| printed == line), "the README shows `{line}`: {}", ranked.stdout);
+    }
+}
+
 /// The reference's logits by item; the demo has no item twice for a user.
 fn logits_by_item(user: &Value, expected: &Value) -> HashMap<i64, HashMap<String, Value>> {
     let items = user["candidates"]["item_id"].as_array().unwrap();

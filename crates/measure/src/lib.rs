@@ -44,7 +44,3 @@ pub use workload::{Program, Workload, operators};
 
 /// The most seconds that a workload is repeated for: a day.
 pub const MOST_SECONDS: f64 = 86_400.0;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/measuring.md")]
-struct Measuring;

@@ -58,6 +58,12 @@ impl Ranker {
         }
     }
 
+    /// What the model reads and gives, for people: features of requests with their ranges, tasks, tensors, and an example request, which
+    /// `rank_json` takes.
+    pub fn describe(&self) -> String {
+        self.0.describe().to_string()
+    }
+
     /// Ranks the candidates of each request, until `token` is cancelled. Scores do not depend on what else is ranked with them. It blocks.
     #[uniffi::method(default(token = None))]
     pub fn rank(&self, requests: Vec<Request>, token: Option<Arc<CancellationToken>>) -> Result<Ranking, RewireError> {

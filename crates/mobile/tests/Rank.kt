@@ -93,6 +93,7 @@ fun main(arguments: Array<String>) {
     PACKAGE = File(path).readBytes()
     val lines = File(users).readText()
     val ranker = Ranker.load(path, CPU)
+    check("{\"user\":" in ranker.describe()) { ranker.describe() }
     check(ranker.tasks() == listOf("is_click", "is_like") && ranker.device() == "cpu")
     val features = listOf("item_id", "genre")
     val schema = ranker.schema()

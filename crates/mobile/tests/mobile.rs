@@ -40,6 +40,10 @@ fn users() -> String {
 #[test]
 fn records_and_json_are_ranked_alike() {
     let ranker = ranker();
+    let description = ranker.describe();
+    assert!(description.contains("ids 0 to") && description.contains("is_like"), "{description}");
+    let example = description.lines().last().unwrap();
+    assert!(!ranker.rank_json(example.to_owned(), None).unwrap().items.is_empty(), "{example}");
     assert_eq!((ranker.tasks(), ranker.device()), (vec!["is_click".to_owned(), "is_like".to_owned()], "cpu".into()));
     assert_eq!(ranker.schema().contextual, ["age_bucket", "country"]);
     let one = ranker.rank(vec![request()], None).unwrap();

@@ -84,6 +84,7 @@ let (path, users) = (CommandLine.arguments[1], CommandLine.arguments[2])
 let package = try Data(contentsOf: URL(fileURLWithPath: path))
 let lines = try String(contentsOfFile: users, encoding: .utf8)
 let ranker = try Ranker.load(path: path, options: cpu)
+check(ranker.describe().contains("{\"user\":"), ranker.describe())
 check(ranker.tasks() == ["is_click", "is_like"] && ranker.device() == "cpu")
 check(ranker.schema().contextual == ["age_bucket", "country"], ranker.schema())
 

@@ -1,8 +1,8 @@
 use crate::predictions::Predictions;
 use crate::{errors, table};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyMapping, PyString};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyMapping, PyString};
 use rewire::rank::{self, Batch, RankOptions, Ranked};
 use rewire::runtime::{Kernel, PipelineStore};
 use std::path::PathBuf;
@@ -10,6 +10,18 @@ use std::path::PathBuf;
 /// What runs kernels, by its name.
 pub fn kernel_of(name: &str) -> PyResult<Kernel> {
     name.parse().map_err(|error| PyValueError::new_err(format!("kernel: {error}")))
+}
+
+/// Lists and numbers in place of those of numpy, pandas, polars and pyarrow, which `json` does not know.
+#[pyfunction]
+fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    for method in ["tolist", "to_list"] {
+        if value.hasattr(method)? {
+            return value.call_method0(method);
+        }
+    }
+    let found = value.get_type().name()?;
+    Err(PyTypeError::new_err(format!("a request holds `{found}`: expected integers, strings, lists or arrays")))
 }
 
 /// A ranking model, ready to run. Any number of threads rank with it at the same time.
@@ -57,14 +69,20 @@ impl Ranker {
         Ok(groups)
     }
 
+    /// What the model reads and gives, for people.
+    fn describe(&self) -> String {
+        self.0.describe().to_string()
+    }
+
     /// Ranks the candidates of requests, best first.
     fn rank<'py>(&self, py: Python<'py>, requests: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let dumps = py.import("json")?.getattr("dumps")?;
+        let options = [("default", wrap_pyfunction!(plain, py)?)].into_py_dict(py)?;
         let mut batch = self.0.batch();
         let mut push = |request: &Bound<'py, PyAny>| {
             let text: String = match request.cast::<PyString>() {
                 Ok(text) => text.extract()?,
-                Err(_) => dumps.call1((request,))?.extract()?,
+                Err(_) => dumps.call((request,), Some(&options))?.extract()?,
             };
             batch.push_json(text.as_bytes()).map_err(|error| errors::of_request(&error))
         };

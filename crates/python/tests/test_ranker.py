@@ -5,6 +5,7 @@ import os
 import subprocess
 import threading
 
+import numpy
 import pandas
 import polars
 import pyarrow as pa
@@ -36,6 +37,21 @@ def test_requests_are_ranked_as_by_the_program(ranker):
     assert ranker.rank(json.dumps(USERS[0])) == results[0]
     assert ranker.rank([]) == []
     assert ranker.device == "cpu" and "item_id" in ranker.schema["candidates"]
+
+
+def test_a_description_has_a_request(ranker):
+    description = ranker.describe()
+    assert "ids 0 to" in description and "is_like" in description
+    assert ranker.rank(description.splitlines()[-1])["candidates"]
+
+
+@pytest.mark.parametrize("array", [numpy.array, pandas.Series, polars.Series, pa.array])
+def test_requests_hold_arrays(ranker, array):
+    user = USERS[0]
+    groups = {group: {name: array(values) for name, values in user[group].items()} for group in ("history", "candidates")}
+    assert ranker.rank({**user, "country": numpy.int32(user["country"]), **groups}) == ranker.rank(user)
+    with pytest.raises(TypeError, match="a request holds `object`"):
+        ranker.rank({**user, "country": object()})
 
 
 @pytest.mark.parametrize("table", [dotted, nested])

@@ -93,31 +93,3 @@ pub mod prelude {
     pub use rewire_graph_rewrite::rules::{Match, Patch, Pattern, Rule, TracedRule};
     pub use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, Outputs, Session};
 }
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/rewriting.md")]
-struct Rewriting;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/models.md")]
-struct Models;
-
-#[cfg(all(doctest, feature = "train"))]
-#[doc = include_str!("../../../docs/training.md")]
-struct Training;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/deploying.md")]
-struct Deploying;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/matrices.md")]
-struct MatrixHardware;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/sessions.md")]
-struct Sessions;

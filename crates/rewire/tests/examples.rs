@@ -1,10 +1,22 @@
-//! Models of the examples learn, and packages rank.
+//! Models of the examples learn, packages rank, and the program of the README prints what the README shows.
 #![allow(clippy::unwrap_used)]
+
+use rewire::rank::{PackOptions, pack};
+use rewire::weights::Weights;
+use std::path::Path;
+use std::process::Command;
 
 #[path = "../examples/din.rs"]
 mod din;
 #[path = "../examples/package.rs"]
 mod package;
+mod rank {
+    include!("../examples/rank.rs");
+
+    pub fn run() -> Result<(), Box<dyn std::error::Error>> {
+        main()
+    }
+}
 #[path = "../examples/retrieval.rs"]
 mod retrieval;
 #[path = "../examples/two_tower.rs"]
@@ -31,4 +43,34 @@ fn a_two_tower_model() {
 #[test]
 fn retrieval_from_histories() {
     retrieval::main().unwrap();
+}
+
+/// A code block of the README, by what follows its fence.
+fn of_readme<'a>(readme: &'a str, fence: &str) -> &'a str {
+    let (_, from) = readme.split_once(&format!("```{fence}\n")).unwrap();
+    from.split_once("```").unwrap().0
+}
+
+#[test]
+#[ignore = "the next test runs it in a process of its own, in a folder with the package"]
+fn rank_with_the_package_of_this_folder() {
+    rank::run().unwrap();
+}
+
+#[test]
+fn the_program_of_the_readme_prints_its_scores() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(here.join("../../README.md")).unwrap();
+    assert_eq!(of_readme(&readme, "rust"), include_str!("../examples/rank.rs"));
+    let demo = here.join("../cli/demo/model");
+    let config = std::fs::read_to_string(demo.join("config.json")).unwrap();
+    let weights = std::fs::read(demo.join("model.safetensors")).unwrap();
+    let package = pack("the demo", &config, &Weights::parse(&weights).unwrap(), &PackOptions::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("model.rewire"), package.bytes()).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "rank_with_the_package_of_this_folder", "--ignored", "--nocapture", "--test-threads=2"]);
+    let output = command.current_dir(&folder).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains(of_readme(&readme, "text scores")), "{printed}{:?}", output.stderr);
 }

@@ -49,6 +49,11 @@ impl Opened {
         self.0.tasks().iter().map(|task| task.name.as_str())
     }
 
+    /// What the model reads and gives, for people, with an example request as a line of JSON.
+    pub fn describe(&self) -> String {
+        self.0.describe().to_string()
+    }
+
     /// What it is, for JavaScript: tasks, what requests hold, and what runs it now.
     pub fn report(&self) -> Value {
         let report = self.0.report();
@@ -125,6 +130,9 @@ mod tests {
         assert_eq!(block_on(opened.rank_columns(&cut)).unwrap_err().code, "rank.request");
         assert_eq!(block_on(opened.rank_json("{}")).unwrap_err().code, "request.text");
         assert!(block_on(opened.rank_json("")).unwrap().users.is_empty());
+        let description = opened.describe();
+        let example = block_on(opened.rank_json(description.lines().last().unwrap())).unwrap();
+        assert!(description.contains("ids 0 to 1499") && !example.items.is_empty(), "{description}");
     }
 
     #[test]

@@ -146,9 +146,11 @@ async function mistakesAreErrorsWithCodes(page) {
       users: await codeOf(ranker.rankColumns({})),
       columns: await codeOf(ranker.rankColumns({ users: ["u"], contextual: { country: new Int32Array(2) } })),
     };
+    const example = (await ranker.describe()).split("\n").pop();
+    const [described] = await ranker.rank([JSON.parse(example)]);
     const [{ candidates: left }] = await ranker.rank([users[2]]);
     ranker.close();
-    return { ...codes, left: left.length };
+    return { ...codes, described: described.candidates.length > 0, left: left.length };
   });
   assert.deepEqual(codes, {
     address: "fetch",
@@ -156,7 +158,8 @@ async function mistakesAreErrorsWithCodes(page) {
     cut: "package.length",
     changed: "package.changed",
     other: "package.not_package",
-    missing: "request.text",
+    missing: "rank.request",
+    described: true,
     range: "rank.request",
     text: "request.text",
     arrays: "request.columns",
@@ -345,6 +348,39 @@ async function thePageShowsAUser(page) {
   assert.match(cpu.status, /candidates in [\d.]+ ms on the CPU/);
 }
 
+/** The program of the README, which is served as `readme.js`. */
+async function theProgramOfTheReadmePrintsItsScores(page) {
+  const printed = await page.call(async () => {
+    const [lines, log] = [[], console.log];
+    console.log = (...values) => lines.push(values.join(" "));
+    await import("./readme.js").finally(() => (console.log = log));
+    return lines.map((line) => `${line}\n`).join("");
+  });
+  const readme = readFileSync(new URL("README.md", ROOT), "utf8");
+  assert.equal(printed, readme.split("```text scores\n")[1].split("```")[0]);
+}
+
+/** The page in a browser that has WebGPU and no adapter. */
+async function withoutAnAdapterThePageTakesTheCpu(page) {
+  const shown = await page.call(async () => {
+    const html = await (await fetch("index.html")).text();
+    const fault = "GPU.prototype.requestAdapter = async () => null";
+    const frame = document.createElement("iframe");
+    frame.srcdoc = html.replace("<script", `<base href="${location}"><script>${fault}</script><script`);
+    document.body.append(frame);
+    for (let turn = 0; !frame.contentDocument?.body?.dataset.shown; turn++) {
+      if (turn > 1200) throw new Error("the page shows nothing");
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    const text = (id) => frame.contentDocument.getElementById(id).textContent;
+    const shown = { status: text("status"), error: text("error") };
+    frame.remove();
+    return shown;
+  });
+  assert.match(shown.status, /candidates in [\d.]+ ms on the CPU/);
+  assert.equal(shown.error, "");
+}
+
 const TESTS = [
   thePageShowsAUser,
   scoresAreTheReferences,
@@ -353,6 +389,8 @@ const TESTS = [
   aRejectedKernelIsAnError,
   kernelsAreMadeBesideOtherWork,
   aLostDeviceRecovers,
+  theProgramOfTheReadmePrintsItsScores,
+  withoutAnAdapterThePageTakesTheCpu,
 ];
 
 const page = await Chromium.open(process.argv[2]);

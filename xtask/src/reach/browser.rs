@@ -1,5 +1,6 @@
 //! The page in headless Chromium, on WebGPU by SwiftShader and on the CPU.
 
+use super::readme;
 use crate::shell::{root, run, succeeds};
 use crate::web::{self, Server};
 use std::process::Command;
@@ -14,7 +15,11 @@ pub(super) fn missing() -> Option<String> {
 }
 
 pub(super) fn test() -> Result<(), String> {
-    let server = Server::open(web::build()?, 0)?;
+    let folder = web::build()?;
+    readme::write_program("js", &folder.join("readme.js"))?;
+    std::fs::copy(folder.join("demo.rewire"), folder.join("model.rewire"))
+        .map_err(|error| format!("the package: {error}"))?;
+    let server = Server::open(folder, 0)?;
     let address = format!("http://localhost:{}/", server.port());
     thread::spawn(move || server.run());
     let mut command = Command::new("node");

@@ -1,5 +1,6 @@
 //! The library of phones: Kotlin on this machine's JVM, Swift, and checks for the systems of phones.
 
+use super::readme;
 use crate::mobile::write_sources;
 use crate::rooms::has_target;
 use crate::shell::{cargo, root, run, run_captured, succeeds, tests};
@@ -55,15 +56,15 @@ pub(super) fn test_kotlin() -> Result<(), String> {
     };
     let java = |name: &str, class: &str| {
         let mut command = Command::new("java");
-        command.arg(format!("-Djna.library.path={}", libraries().display()));
+        command.arg(format!("-Djna.library.path={}", libraries().display())).arg("-Duser.language=en");
         command.arg("-classpath").arg(format!("{}:{JNA}", folder.join(name).display())).arg(class);
         command.current_dir(&folder);
         command
     };
     compile(&root().join("crates/mobile/tests/Rank.kt"), "test.jar")?;
     expect(run_captured(with_users(java("test.jar", "RankKt")))?)?;
-    compile(&of_readme("kotlin", &folder.join("Readme.kt"))?, "readme.jar")?;
-    expect_no_model(java("readme.jar", "ReadmeKt"))
+    compile(&readme::write_program("kotlin", &folder.join("Readme.kt"))?, "readme.jar")?;
+    readme::check(&folder, || java("readme.jar", "ReadmeKt"))
 }
 
 /// The Swift that is written has what an app calls.
@@ -100,8 +101,8 @@ pub(super) fn test_swiftc() -> Result<(), String> {
     write(&main, &read(&root().join("crates/mobile/tests/rank.swift"))?)?;
     compile(&main, "test")?;
     expect(run_captured(with_users(program("test")))?)?;
-    compile(&of_readme("swift", &main)?, "readme")?;
-    expect_no_model(program("readme"))
+    compile(&readme::write_program("swift", &main)?, "readme")?;
+    readme::check(&folder, || program("readme"))
 }
 
 pub(super) fn missing_of_phones() -> Option<String> {
@@ -144,15 +145,6 @@ fn kotlinc() -> Result<PathBuf, String> {
     Ok(compiler)
 }
 
-/// Takes the program of a language out of the README.
-fn of_readme(language: &str, file: &Path) -> Result<PathBuf, String> {
-    let readme = read(&root().join("README.md"))?;
-    let program = readme.split_once(&format!("```{language}\n")).and_then(|(_, rest)| rest.split_once("```"));
-    let (program, _) = program.ok_or_else(|| format!("the README has no program in {language}"))?;
-    write(file, program)?;
-    Ok(file.to_owned())
-}
-
 /// With a package that is kept, and its users.
 fn with_users(mut command: Command) -> Command {
     let packages = root().join("crates/cli/tests/packages");
@@ -162,12 +154,6 @@ fn with_users(mut command: Command) -> Command {
 
 fn expect(text: String) -> Result<(), String> {
     if text.contains("4 candidates of 2 requests") { Ok(()) } else { Err(format!("it said\n{text}")) }
-}
-
-/// The program of the README where there is no model, which it says.
-fn expect_no_model(command: Command) -> Result<(), String> {
-    let text = run_captured(command)?;
-    if text.contains("model.rewire") { Ok(()) } else { Err(format!("the program of the README said\n{text}")) }
 }
 
 fn read(path: &Path) -> Result<String, String> {

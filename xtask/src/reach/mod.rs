@@ -5,6 +5,7 @@ mod c;
 mod datafusion;
 mod mobile;
 mod python;
+mod readme;
 
 /// A place, and what its test does.
 struct Part {

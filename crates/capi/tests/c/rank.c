@@ -181,6 +181,9 @@ int main(int count, char **arguments) {
     CHECK(rewire_ranker_from_bytes(bytes, size, options, &ranker) == REWIRE_STATUS_OK);
     free(bytes);
     CHECK(rewire_ranker_tasks(ranker) == 2 && strcmp(rewire_ranker_task(ranker, 1), "is_like") == 0);
+    const char *description = rewire_ranker_describe(ranker);
+    CHECK(strstr(description, "ids 0 to") && strstr(description, "is_like") && strstr(description, "{\"user\":"));
+    CHECK(!rewire_ranker_describe(NULL));
     CHECK(rewire_batch_new(ranker, &batch) == REWIRE_STATUS_OK);
     check_faults(ranker, options, batch, arguments[1]);
     check_other_devices(arguments[1]);

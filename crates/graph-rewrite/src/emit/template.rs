@@ -9,24 +9,24 @@ use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-const FUNCTIONS: &str = include_str!("../../../../shaders/functions.wgsl");
-const FUNCTIONS_INT64: &str = include_str!("../../../../shaders/functions_int64.wgsl");
+const FUNCTIONS: &str = include_str!("../../shaders/functions.wgsl");
+const FUNCTIONS_INT64: &str = include_str!("../../shaders/functions_int64.wgsl");
 
 /// What several templates include.
 const SHARED: [(&str, &str); 13] = [
-    ("dot_products.wgsl", include_str!("../../../../shaders/dot_products.wgsl")),
-    ("first_tile_of_page.wgsl", include_str!("../../../../shaders/first_tile_of_page.wgsl")),
-    ("mask.wgsl", include_str!("../../../../shaders/mask.wgsl")),
-    ("matrix_elements.wgsl", include_str!("../../../../shaders/matrix_elements.wgsl")),
-    ("next_tile.wgsl", include_str!("../../../../shaders/next_tile.wgsl")),
-    ("next_tile_of_page.wgsl", include_str!("../../../../shaders/next_tile_of_page.wgsl")),
-    ("pair_tile.wgsl", include_str!("../../../../shaders/pair_tile.wgsl")),
-    ("row_bounds_memory.wgsl", include_str!("../../../../shaders/row_bounds_memory.wgsl")),
-    ("staged_rows.wgsl", include_str!("../../../../shaders/staged_rows.wgsl")),
-    ("statistics.wgsl", include_str!("../../../../shaders/statistics.wgsl")),
-    ("statistics_memory.wgsl", include_str!("../../../../shaders/statistics_memory.wgsl")),
-    ("tile_page_memory.wgsl", include_str!("../../../../shaders/tile_page_memory.wgsl")),
-    ("workgroup.wgsl", include_str!("../../../../shaders/workgroup.wgsl")),
+    ("dot_products.wgsl", include_str!("../../shaders/dot_products.wgsl")),
+    ("first_tile_of_page.wgsl", include_str!("../../shaders/first_tile_of_page.wgsl")),
+    ("mask.wgsl", include_str!("../../shaders/mask.wgsl")),
+    ("matrix_elements.wgsl", include_str!("../../shaders/matrix_elements.wgsl")),
+    ("next_tile.wgsl", include_str!("../../shaders/next_tile.wgsl")),
+    ("next_tile_of_page.wgsl", include_str!("../../shaders/next_tile_of_page.wgsl")),
+    ("pair_tile.wgsl", include_str!("../../shaders/pair_tile.wgsl")),
+    ("row_bounds_memory.wgsl", include_str!("../../shaders/row_bounds_memory.wgsl")),
+    ("staged_rows.wgsl", include_str!("../../shaders/staged_rows.wgsl")),
+    ("statistics.wgsl", include_str!("../../shaders/statistics.wgsl")),
+    ("statistics_memory.wgsl", include_str!("../../shaders/statistics_memory.wgsl")),
+    ("tile_page_memory.wgsl", include_str!("../../shaders/tile_page_memory.wgsl")),
+    ("workgroup.wgsl", include_str!("../../shaders/workgroup.wgsl")),
 ];
 
 /// A template of a file of `shaders`.
@@ -35,7 +35,7 @@ macro_rules! template {
         $crate::emit::template::Template {
             name: $name,
             environment: std::sync::LazyLock::new(|| {
-                let source = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shaders/", $name));
+                let source = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name));
                 $crate::emit::template::environment($name, source).map_err(|error| format!("{error:#}"))
             }),
         }

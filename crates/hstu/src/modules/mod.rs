@@ -1,7 +1,8 @@
 //! Modules: plain configurations with a `forward` that traces them.
 //!
 //! Parameters are named by the scope a module is traced in, with the names of the reference's state dict.
-//! Configurations have the reference's keys and defaults; an unknown key is an error.
+//! Keys of configurations are named as in the reference. Defaults are those of `docs/reference.md`; some differ from the reference's, such as those of
+//! `similarity`, `low_rank`, `input_dropout_ratio`, `recompute_*` and `item_embedding_hidden_dim`. An unknown key is an error.
 //!
 //! In a scope of [`Mode::Train`] dropout acts and interleaved targets have actions.
 

@@ -67,6 +67,9 @@ class Ranker:
     def schema(self) -> dict[Literal["contextual", "history", "candidates"], list[str]]:
         """The features that requests have, by group."""
 
+    def describe(self) -> str:
+        """What the model reads and gives, for people: features of requests with their ranges, tasks, tensors, and an example request as JSON."""
+
     @overload
     def rank(self, requests: Mapping[str, Any] | str) -> dict[str, Any]: ...  # type: ignore[overload-overlap]
     @overload
@@ -74,7 +77,7 @@ class Ranker:
         """Ranks the candidates of a request, or of several, best first.
 
         A request is a mapping, or the same as JSON: `user`, the features of the user, and lists by feature in `history` and `candidates`.
-        Its result has `user`, `candidates` with `item`, `position`, `score` and `logits` by task, and `dropped_events`. Raises `RequestError` or `RunError`.
+        Lists may be arrays of numpy, series of pandas or polars, or arrays of pyarrow. Its result has `user`, `candidates` with `item`, `position`, `score` and `logits` by task, and `dropped_events`. Raises `RequestError` or `RunError`.
         """
 
     def predict(self, table: ArrowTable | ArrowBatch, *, index: str | None = None) -> Predictions:

@@ -1,4 +1,5 @@
 use super::gpu::target;
+use super::instance::{self, instance};
 use super::matrices::{Matrices, matrices};
 use super::workers::block_on;
 use crate::GpuError;
@@ -160,18 +161,8 @@ pub(super) fn title(info: &wgpu::AdapterInfo) -> String {
     format!("{} ({} {})", info.name, info.backend, info.driver).trim_end_matches([' ', ')']).to_owned() + ")"
 }
 
-fn instance() -> Option<wgpu::Instance> {
-    if wgpu::Instance::enabled_backend_features().is_empty() {
-        return None;
-    }
-    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
-    descriptor.flags = wgpu::InstanceFlags::empty().with_env();
-    Some(wgpu::Instance::new(descriptor))
-}
-
 async fn enumerate() -> Vec<wgpu::Adapter> {
-    let Some(instance) = instance() else { return Vec::new() };
-    let mut adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
+    let mut adapters = instance::adapters().await;
     adapters.retain(|adapter| {
         let capabilities = adapter.get_downlevel_capabilities();
         capabilities.flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
@@ -185,16 +176,25 @@ async fn missing() -> String {
     let Some(instance) = instance() else { return "no GPU interface is built in for this platform".into() };
     let request = instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await;
     let detail = request.err().map(|error| error.to_string()).unwrap_or_default();
-    let advice = if cfg!(any(target_os = "windows", target_vendor = "apple")) {
-        "install the graphics driver of the vendor"
-    } else if detail.contains("vulkan drivers/libraries could not be loaded") {
-        "no Vulkan loader or driver could be loaded; install the loader (libvulkan.so.1, package libvulkan1) and a driver \
-         (the GPU vendor's, or mesa-vulkan-drivers)"
-    } else {
-        "the Vulkan loader found no driver; install one (the GPU vendor's, or mesa-vulkan-drivers) and check \
-         VK_DRIVER_FILES and VK_ICD_FILENAMES"
-    };
-    format!("{advice} ({detail})")
+    format!("{} ({detail})", advice(std::env::consts::OS, std::env::consts::ARCH, &detail))
+}
+
+/// What to do where a system has no adapter, by what wgpu reports.
+fn advice(os: &str, arch: &str, detail: &str) -> &'static str {
+    match (os, arch) {
+        (_, "wasm32") => "the browser has no WebGPU adapter; take the kernel `auto` or `cpu`",
+        ("windows" | "macos" | "ios" | "tvos" | "visionos" | "watchos", _) => {
+            "install the graphics driver of the vendor"
+        }
+        _ if detail.contains("vulkan drivers/libraries could not be loaded") => {
+            "no Vulkan loader or driver could be loaded; install the loader (libvulkan.so.1, package libvulkan1) and a driver \
+             (the GPU vendor's, or mesa-vulkan-drivers)"
+        }
+        _ => {
+            "the Vulkan loader found no driver; install one (the GPU vendor's, or mesa-vulkan-drivers) and check \
+             VK_DRIVER_FILES and VK_ICD_FILENAMES"
+        }
+    }
 }
 
 fn kind(info: &wgpu::AdapterInfo) -> DeviceKind {
@@ -267,6 +267,16 @@ fn cpu() -> DeviceInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_is_that_of_the_system() {
+        assert!(advice("unknown", "wasm32", "").contains("take the kernel `auto` or `cpu`"));
+        assert!(!advice("unknown", "wasm32", "").contains("Vulkan"));
+        assert!(advice("windows", "x86_64", "").contains("driver of the vendor"));
+        assert!(advice("linux", "x86_64", "").contains("VK_DRIVER_FILES"));
+        let no_loader = "vulkan drivers/libraries could not be loaded";
+        assert!(advice("linux", "x86_64", no_loader).contains("libvulkan1"));
+    }
 
     #[test]
     fn adapters_of_one_name_are_told_apart() {

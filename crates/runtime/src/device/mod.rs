@@ -10,6 +10,7 @@ mod elements;
 #[cfg(test)]
 mod faults;
 mod gpu;
+mod instance;
 mod loss;
 mod mapping;
 mod matrices;

@@ -8,10 +8,10 @@ use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
 use web_time::Instant;
 use wgpu::util::DeviceExt;
 
-const COPY: &str = include_str!("../../../../shaders/copy.wgsl");
-const MULTIPLY_ADD: &str = include_str!("../../../../shaders/multiply_add.wgsl");
+const COPY: &str = include_str!("../../shaders/copy.wgsl");
+const MULTIPLY_ADD: &str = include_str!("../../shaders/multiply_add.wgsl");
 #[cfg(feature = "emit")]
-const MULTIPLY_ADD_MATRIX: &str = include_str!("../../../../shaders/multiply_add_matrix.wgsl");
+const MULTIPLY_ADD_MATRIX: &str = include_str!("../../shaders/multiply_add_matrix.wgsl");
 
 /// Bytes that a workgroup of the copy moves from one tensor to the other.
 const COPIED: u64 = 1024 * 16;

@@ -43,6 +43,11 @@ impl Model {
         Ok(objects::scores(&self.0.rank_columns(&requests).await?))
     }
 
+    /// What the model reads and gives, for people.
+    pub fn describe(&self) -> String {
+        self.0.describe()
+    }
+
     /// What it is and what runs it, as JSON.
     pub fn report(&self) -> String {
         self.0.report().to_string()

@@ -1,0 +1,32 @@
+"""The programs of the README run, and print what it shows."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+from users import dotted
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text()
+CLUSTERS = ("rewire.spark", "rewire.ray")
+
+
+@pytest.mark.skipif("REWIRE_PROGRAM" not in os.environ, reason="REWIRE_PROGRAM names no program that writes the package")
+def test_programs_run_and_print_the_scores(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([os.environ["REWIRE_PROGRAM"], "package", "--out", "model.rewire"], check=True, capture_output=True)
+    lines = (ROOT / "crates/cli/demo/interactions.jsonl").read_text().splitlines()[:20]
+    parquet.write_table(dotted([json.loads(line) for line in lines]), "users.parquet")
+    programs = [code for code in re.findall(r"```python\n(.*?)```", README, re.S) if not code.startswith(CLUSTERS)]
+    assert len(programs) == 3
+    names, printed = {}, []
+    for program in programs:
+        exec(compile(program, "README.md", "exec"), names)
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == re.search(r"```text scores\n(.*?)```", README, re.S)[1]
+    assert names["scores"].num_rows == sum(len(json.loads(line)["candidates"]["item_id"]) for line in lines)
+    assert printed[2].endswith("(103, 128)\n")

@@ -1,0 +1,22 @@
+//! The programs of the pages of `docs`, which are compiled and run as examples of this crate.
+
+#[doc = include_str!("../../docs/deploying.md")]
+struct Deploying;
+
+#[doc = include_str!("../../docs/matrices.md")]
+struct Matrices;
+
+#[doc = include_str!("../../docs/measuring.md")]
+struct Measuring;
+
+#[doc = include_str!("../../docs/models.md")]
+struct Models;
+
+#[doc = include_str!("../../docs/rewriting.md")]
+struct Rewriting;
+
+#[doc = include_str!("../../docs/sessions.md")]
+struct Sessions;
+
+#[doc = include_str!("../../docs/training.md")]
+struct Training;
