@@ -229,6 +229,13 @@ uintptr_t rewire_ranker_tasks(const struct rewire_ranker *ranker);
 // `ranker` is null or a handle.
 const char *rewire_ranker_task(const struct rewire_ranker *ranker, uintptr_t task);
 
+// What the model reads and gives, for people: features of requests with their ranges, tasks, tensors, and an example request as a line of
+// JSON. UTF-8, as long as the ranker is there; null for null.
+//
+// # Safety
+// `ranker` is null or a handle.
+const char *rewire_ranker_describe(const struct rewire_ranker *ranker);
+
 // Frees a ranker. Rankings and batches of it stay.
 //
 // # Safety

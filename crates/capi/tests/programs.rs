@@ -94,6 +94,7 @@ fn a_program_in_c_ranks_on_its_own_vulkan_device() {
 }
 
 /// A code block of the README, by what follows its fence.
+#[cfg(target_os = "linux")]
 fn of_readme(fence: &str) -> String {
     let readme = std::fs::read_to_string(here("../../README.md")).unwrap();
     let (_, from) = readme.split_once(&format!("```{fence}\n")).unwrap();
@@ -101,6 +102,7 @@ fn of_readme(fence: &str) -> String {
 }
 
 /// A folder as `cargo xtask capi` writes it, with the program of the README in it.
+#[cfg(target_os = "linux")]
 fn installed() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let prefix = folder.path();
@@ -114,6 +116,7 @@ fn installed() -> tempfile::TempDir {
 }
 
 /// The demo's model as `model.rewire`.
+#[cfg(target_os = "linux")]
 fn write_package(folder: &Path) {
     let demo = here("../cli/demo/model");
     let config = std::fs::read_to_string(demo.join("config.json")).unwrap();

@@ -13,6 +13,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("{} is used twice, as {first} and as {second}: take another path for one of them", path.display())]
 pub struct PathError {
+    /// Links resolved.
     path: PathBuf,
     first: String,
     second: String,
@@ -26,7 +27,7 @@ pub fn check(command: &Command) -> Result<(), PathError> {
     let Files(files) = Files::of(command);
     for (at, file) in files.iter().enumerate() {
         if let Some(other) = files.get(at + 1..).unwrap_or_default().iter().find(|other| file.collides(other)) {
-            let (path, first, second) = (file.path.clone(), file.what.clone(), other.what.clone());
+            let (path, first, second) = (file.place.clone(), file.what.clone(), other.what.clone());
             return Err(PathError { path, first, second });
         }
     }

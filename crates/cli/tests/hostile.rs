@@ -255,7 +255,7 @@ fn usage_errors_exit_with_2() {
 fn names_of_nothing_exit_with_2() {
     for command in ["bench", "profile", "tune"] {
         for name in ["nonsense", "/nonexistent/model"] {
-            run(&[command, name, "--kernel", "cpu"]).refused_with(&[&format!("`{name}`"), "demo", "stu-layer"]);
+            run(&[command, name]).refused_with(&[&format!("`{name}`"), "demo", "stu-layer"]);
         }
     }
     run(&["bench", "addmm", "nonsense", "--kernel", "cpu"]).refused_with(&["`nonsense`", "a model folder"]);
