@@ -115,6 +115,7 @@ impl CliError {
             }
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
             Self::Predict(error) => error.is_usage(),
+            Self::Train(error) => error.is_usage(),
             Self::DevicesTwice | Self::NoAdapter | Self::NoCase => true,
             _ => false,
         }

@@ -164,9 +164,13 @@ pub struct Train {
     /// Users with labels to rank after every epoch and at the end; those of the training, at the end alone, if left out.
     #[arg(long, value_name = "FILE")]
     pub eval: Option<PathBuf>,
-    /// Go on where the training that wrote the folder was.
+    /// Continue the training that wrote the folder, with the same model, configuration, data and device.
     #[arg(long)]
     pub resume: bool,
+    /// Resume though the data, their order, the device or the program are not those of the checkpoint: results then differ from those
+    /// of a training that was not interrupted.
+    #[arg(long, requires = "resume")]
+    pub allow_changes: bool,
     /// Begin with parameters drawn anew, though the model has some.
     #[arg(long)]
     pub fresh: bool,

@@ -15,6 +15,7 @@ mod vectors;
 pub use error::PredictError;
 
 use crate::args::{Common, Predict};
+use crate::continued::hash_files;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
@@ -26,7 +27,7 @@ use batch::{BatchSize, MOST};
 use destination::{Destination, Identifying, Part, Places, remove_journal};
 use format::{Field, Format};
 use frame::Data;
-use journal::{Counts, Identity, Journal, hash_files};
+use journal::{Counts, Identity, Journal};
 use partial::place;
 use report::{Meter, Summary};
 use rewire::rank::{Embedded, Embedder, RankError, RankOptions};
@@ -259,5 +260,5 @@ fn model_hash(model: Option<&Path>) -> Result<String, PredictError> {
         true => ["config.json", "model.safetensors"].map(|name| model.join(name)).to_vec(),
         false => vec![model.to_owned()],
     };
-    hash_files(files.iter().map(PathBuf::as_path))
+    Ok(hash_files(files.iter().map(PathBuf::as_path))?)
 }
