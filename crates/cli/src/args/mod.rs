@@ -29,7 +29,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Args)]
 pub struct Common {
-    /// What runs the kernels: auto takes a hardware GPU, wgpu any adapter, cpu none.
+    /// What runs the kernels: auto takes a hardware GPU or the adapter that --adapter names, wgpu any adapter, cpu none.
     #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
           value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
     pub kernel: Kernel,
