@@ -2,9 +2,10 @@ use crate::args::{Bench as Options, Common, Sizes, Weights as WeightsOptions};
 use crate::caches;
 use crate::demo;
 use crate::error::CliError;
+use crate::log::say;
 use crate::output::Output;
 use crate::table::table;
-use indicatif::ProgressBar;
+use indicatif::{HumanDuration, ProgressBar};
 use rewire::graph_rewrite::cost::Machine;
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::package::Package;
@@ -18,12 +19,14 @@ use rewire_measure::{
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of a file of records at most.
 const LARGEST: u64 = 1 << 28;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let jobs = jobs(&options.ops, options.suite.as_deref(), &options.sizes)?;
+    options.svg.iter().chain(&options.markdown).try_for_each(|path| check_place(path))?;
     let earlier = options.compare.as_deref().map(read).transpose()?;
     let mut told = options.records.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.concat();
     let records = if jobs.is_empty() { vec![] } else { measure(&jobs, options, common, output)? };
@@ -52,6 +55,7 @@ fn measure(
     output: &mut Output,
 ) -> Result<Vec<Record>, CliError> {
     let bench = open(common, options.seconds, options.tuning)?;
+    announce("timing", jobs.len(), bench.seconds_each(), &bench);
     let workloads = jobs.iter().map(|(name, shape)| workload(name, shape, &options.weights));
     time(&bench, workloads, common, output)
 }
@@ -76,10 +80,40 @@ pub fn time(
         records.push(record);
     }
     progress.finish_and_clear();
+    keep_ceilings(bench)?;
     if !common.json {
-        print(&records, bench.machine(), output)?;
+        print(&records, &bench.machine()?, output)?;
     }
     Ok(records)
+}
+
+/// Says on stderr for how long workloads are measured, each for some seconds or a few runs.
+pub fn announce(doing: &str, count: usize, seconds: f64, bench: &Bench) {
+    let workloads = if count == 1 { "workload" } else { "workloads" };
+    let time = match (seconds * count as f64).ceil() as u64 {
+        0 => "a few runs of each".to_owned(),
+        seconds => format!("about {}", HumanDuration(Duration::from_secs(seconds))),
+    };
+    say(format_args!("{doing} {count} {workloads} on {}: {time}, and the time to load each", bench.adapter()));
+}
+
+/// Keeps the ceilings for predictions.
+fn keep_ceilings(bench: &Bench) -> Result<(), BenchError> {
+    let machine = bench.machine()?;
+    let keep = |path: &Path| Machines::read(path)?.insert(&bench.adapter(), machine);
+    if let Some(Err(error)) = Machines::usual_path().map(|path| keep(&path)) {
+        tracing::warn!("the ceilings are not kept: {error}");
+    }
+    Ok(())
+}
+
+/// Fails where a file cannot be written since its folder is missing.
+pub fn check_place(path: &Path) -> Result<(), BenchError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.map(std::fs::metadata) {
+        Some(Err(error)) => Err(BenchError::File { path: path.to_owned(), reason: error.to_string() }),
+        _ => Ok(()),
+    }
 }
 
 /// Opens the device, measures it and keeps what was measured for predictions. Kernels have the tuning, or those that were
@@ -100,10 +134,7 @@ pub fn open_with(common: &Common, tuning: Option<Tuning>, options: BenchOptions)
         ..options
     };
     let bench = Bench::new(&with)?;
-    let keep = |path: &Path| Machines::read(path)?.insert(&bench.adapter(), *bench.machine());
-    if let Some(Err(error)) = Machines::usual_path().map(|path| keep(&path)) {
-        tracing::warn!("the ceilings are not kept: {error}");
-    }
+    keep_ceilings(&bench)?;
     Ok(bench)
 }
 
@@ -227,7 +258,7 @@ fn row(record: &Record) -> Vec<String> {
         spread.unwrap_or_default(),
         number(record.gpu_ms),
         number(floor),
-        record.share().map(|share| format!("{:.0} %", 100.0 * share)).unwrap_or_default(),
+        record.share_in_words(),
         bound.map(|bound| bound.to_string()).unwrap_or_default(),
         number(record.tflops),
         number(record.gbps),

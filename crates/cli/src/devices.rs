@@ -40,9 +40,9 @@ fn print(device: &DeviceInfo, output: &mut Output) -> Result<(), CliError> {
     }
     if !device.cooperative_matrices.is_empty() {
         output.line(format_args!("    matrices  {}", device.cooperative_matrices.join(", ")))?;
-        output.line(format_args!("    kernels   of tier {}", device.matrices))?;
     }
     if let Some(limits) = &device.limits {
+        output.line(format_args!("    kernels   of tier {}", device.matrices))?;
         output.line(format_args!(
             "    limits    {} MiB a binding, {} MiB a buffer, {} buffers a kernel, {} KiB a workgroup, {} invocations, \
              subgroups of {} to {}",

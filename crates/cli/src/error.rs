@@ -122,6 +122,7 @@ impl CliError {
             }
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
             Self::Predict(error) => error.is_usage(),
+            Self::Train(error) => error.is_usage(),
             Self::Paths(_) | Self::DevicesTwice | Self::NoAdapter | Self::NoCase => true,
             _ => false,
         }

@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod caches;
+mod continued;
 mod demo;
 mod describe;
 mod devices;

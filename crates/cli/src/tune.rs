@@ -19,6 +19,8 @@ pub fn run(options: &Tune, common: &Common, output: &mut Output) -> Result<(), C
         ..BenchOptions::default()
     };
     let tuner = Bench::new(&with)?;
+    tuner.check_tunes()?;
+    bench::announce("tuning", jobs.len(), options.seconds, &tuner);
     for (name, shape) in &jobs {
         let tuned = tuner.tune(&bench::workload(name, shape, &options.weights)?)?;
         match common.json {

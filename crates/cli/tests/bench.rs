@@ -159,6 +159,23 @@ fn people_read_a_table() {
 }
 
 #[test]
+fn work_is_announced_or_refused_before_anything_is_measured() {
+    let folder = Folder::new();
+    let with = |args: &[&str]| run(&[args, &["--m", "4", "--kernel", "cpu", "--seconds", "0"]].concat());
+    let told = with(&["bench", "addmm", "pointwise", "--rows", "4"]);
+    assert!(told.stderr.contains("timing 2 workloads on cpu: "), "{}", told.stderr);
+    let missing = folder.0.join("none/page.md").display().to_string();
+    for refused in [
+        with(&["tune", "addmm"]),
+        with(&["profile", "addmm", "--parts"]),
+        with(&["bench", "addmm", "--markdown", &missing]),
+    ] {
+        assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+        assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn a_profile_is_a_chrome_trace() {
     let profile = run(&["profile", "stu", "--kernel", "cpu", "--shape", "on-device"]);
     assert_eq!(profile.code, Some(0), "{}", profile.stderr);

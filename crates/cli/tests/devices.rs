@@ -27,6 +27,11 @@ fn an_adapter_is_chosen_by_its_number() {
         let chosen = run(&["devices", "--json", "--kernel", "wgpu", "--adapter", &format!("#{number}")]);
         assert_eq!(chosen.json(), std::slice::from_ref(device));
     }
+    // Whatever it is: software is left out only where nothing is named.
+    let named =
+        run(&["bench", "addmm", "--m", "8", "--k", "8", "--n", "8", "--seconds", "0", "--json", "--adapter", "#0"]);
+    assert_eq!(named.code, Some(0), "{}", named.stderr);
+    assert!(named.json()[0]["adapter"].as_str().unwrap().starts_with(devices[0]["name"].as_str().unwrap()));
     let none = run(&["bench", "addmm", "--kernel", "wgpu", "--adapter", &format!("#{}", devices.len())]);
     none.failed_with(&["no GPU adapter matches `#", "found #0 "]);
 }

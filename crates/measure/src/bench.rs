@@ -1,4 +1,5 @@
-use crate::{BenchError, MOST_SECONDS, Program, Record, Workload};
+use crate::ceilings::Ceilings;
+use crate::{BenchError, MOST_SECONDS, Program, Record, Workload, host};
 use rewire::describe;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{Count, Machine};
@@ -8,7 +9,7 @@ use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Binding, Plan};
 use rewire_runtime::{
     Detail, Gpu, Inputs, Kernel, MatrixTier, Model, ModelOptions, Outputs, PipelineStore, Profile, RunError, RunValue,
-    Session, Tables, TuningStore, measure_machine,
+    Session, Tables, TuningStore, wgpu,
 };
 use std::time::{Duration, Instant};
 
@@ -51,11 +52,11 @@ impl Default for BenchOptions {
     }
 }
 
-/// A device whose ceilings are measured, ready to time workloads.
+/// A device, ready to time workloads. Its ceilings are measured when they are first needed.
 #[derive(Debug)]
 pub struct Bench {
     gpu: Option<Gpu>,
-    machine: Machine,
+    ceilings: Ceilings,
     pub(crate) seconds: f64,
     session: ModelOptions,
 }
@@ -73,11 +74,13 @@ pub struct Profiled {
 
 /// The share of the time of a measurement that goes by before, since clocks rise under load.
 const WARM_UP: f64 = 0.25;
+/// The share of it for which kernels are timed one by one, after the runs as a caller sees them.
+const KERNELS: f64 = 0.5;
 /// Timed runs, at least and at most.
 const RUNS: (usize, usize) = (3, 100_000);
 
 impl Bench {
-    /// Opens the device and measures its ceilings.
+    /// Opens the device.
     ///
     /// # Errors
     /// [`BenchError::Gpu`] where there is no adapter as asked, [`BenchError::Seconds`] where there are too many.
@@ -87,7 +90,6 @@ impl Bench {
         }
         let gpu = Gpu::for_kernel(options.kernel, options.adapter.as_deref())?;
         let gpu = Gpu::with_matrix_tier_if(gpu, options.matrices)?;
-        let machine = measure_machine(gpu.as_ref())?;
         let session = ModelOptions {
             kernel: if gpu.is_some() { Kernel::Wgpu } else { Kernel::Cpu },
             gpu: gpu.clone(),
@@ -98,21 +100,37 @@ impl Bench {
             parameter_bytes: options.parameter_bytes,
             ..ModelOptions::default()
         };
-        Ok(Self { gpu, machine, seconds: options.seconds, session })
+        Ok(Self { gpu, ceilings: Ceilings::default(), seconds: options.seconds, session })
     }
 
-    /// The ceilings.
-    pub fn machine(&self) -> &Machine {
-        &self.machine
+    /// The ceilings, measured at the first call, which takes about a second, and once more where a workload exceeds them.
+    ///
+    /// # Errors
+    /// [`BenchError::Gpu`] with what the device reported.
+    pub fn machine(&self) -> Result<Machine, BenchError> {
+        self.ceilings.first(self.gpu.as_ref())
+    }
+
+    /// Seconds that a workload is measured for, beside loading it.
+    pub fn seconds_each(&self) -> f64 {
+        self.seconds * (WARM_UP + 1.0 + KERNELS)
+    }
+
+    /// Whether [`Bench::tune`] can measure kernels.
+    ///
+    /// # Errors
+    /// [`BenchError::Run`] where the CPU runs them, or the device has no timestamps.
+    pub fn check_tunes(&self) -> Result<(), BenchError> {
+        let has_times = |gpu: &Gpu| gpu.device().features().contains(wgpu::Features::TIMESTAMP_QUERY);
+        match self.gpu.as_ref().is_some_and(has_times) {
+            true => Ok(()),
+            false => Err(RunError::NoTimes { device: self.adapter() }.into()),
+        }
     }
 
     /// The adapter, or `cpu`.
     pub fn adapter(&self) -> String {
         self.gpu.as_ref().map_or_else(|| "cpu".to_owned(), Gpu::name)
-    }
-
-    pub(crate) fn has_device(&self) -> bool {
-        self.gpu.is_some()
     }
 
     /// Times a workload. Whatever goes wrong is in the record.
@@ -123,7 +141,7 @@ impl Bench {
             dtype: workload.dtype.to_string(),
             kernel: self.session.kernel.to_string(),
             adapter: self.adapter(),
-            ceiling_gbps: Some(self.machine.bandwidth / 1e9),
+            host: host::name(),
             ..Record::default()
         };
         if let Err(error) = self.measure(workload, &mut record) {
@@ -143,7 +161,7 @@ impl Bench {
         self.warm_up(&mut case)?;
         let counts = case.session.counts(&case.inputs)?;
         let (_, profile) = case.session.run_timed(&case.inputs, Detail::Steps)?;
-        Ok(Profiled { profile, counts, machine: self.machine })
+        Ok(Profiled { profile, counts, machine: self.machine()? })
     }
 
     /// A workload ready to run.
@@ -162,6 +180,8 @@ impl Bench {
     }
 
     fn measure(&self, workload: &Workload, record: &mut Record) -> Result<(), BenchError> {
+        let machine = self.machine()?;
+        record.ceiling_gbps = Some(machine.bandwidth / 1e9);
         let begun = Instant::now();
         let mut case = self.load(workload)?;
         record.load_ms = Some(milliseconds(begun.elapsed()));
@@ -171,8 +191,6 @@ impl Bench {
         record.tuned = case.session.report().tuned_steps;
         record.bytes = Some(total.bytes());
         record.operations = Some(total.operations());
-        record.ceiling_tflops = Some(self.machine.peak(&total) / 1e12);
-        record.predicted_ms = Some(counts.iter().map(|count| self.machine.seconds(count)).sum::<f64>() * 1e3);
         self.warm_up(&mut case)?;
         let mut wall = repeat(self.seconds, || {
             let begun = Instant::now();
@@ -188,7 +206,7 @@ impl Bench {
         record.p95_ms = at(&wall, 0.95);
         record.peak_bytes = Some(case.bytes()?);
         let (mut gpu, mut cpu) = (vec![], vec![]);
-        repeat(self.seconds / 2.0, || {
+        repeat(self.seconds * KERNELS, || {
             let begun = Instant::now();
             let (_, profile) = case.session.run_timed(&case.inputs, Detail::Passes)?;
             gpu.extend(profile.gpu);
@@ -202,6 +220,11 @@ impl Bench {
         if let Some(time) = record.gpu_ms.or(record.wall_ms).filter(|time| *time > 0.0) {
             record.tflops = Some(total.operations() as f64 / time / 1e9);
             record.gbps = Some(total.bytes() as f64 / time / 1e6);
+        }
+        record.set_ceilings(&machine, &counts);
+        if record.exceeds_ceilings() {
+            record.set_ceilings(&self.ceilings.again(self.gpu.as_ref())?, &counts);
+            record.ceilings_exceeded = record.exceeds_ceilings();
         }
         Ok(())
     }
@@ -299,4 +322,31 @@ fn at(times: &[Duration], share: f64) -> Option<f64> {
 
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shape;
+    use std::error::Error;
+
+    #[test]
+    fn ceilings_that_work_exceeds_are_measured_again_or_the_record_is_marked() -> Result<(), Box<dyn Error>> {
+        let options = BenchOptions { kernel: Kernel::Cpu, seconds: 0.0, ..BenchOptions::default() };
+        let bench = Bench::new(&options)?;
+        // As on a machine that others took meanwhile.
+        let starved = Machine { bandwidth: 1.0, multiply_add: 1.0, matrix: None, launch: 1.0 };
+        bench.ceilings.set(starved);
+        let shape = Shape { m: 64, k: 64, n: 64, ..Shape::default() };
+        let record = bench.run(&Workload::operator("addmm", &shape)?);
+        assert_eq!(record.error, None);
+        let machine = bench.machine()?;
+        assert!(machine.bandwidth > 1e6 && machine.multiply_add > 1e6 && machine.launch < 1.0, "{machine:?}");
+        assert_eq!(record.ceiling_gbps, Some(machine.bandwidth / 1e9));
+        assert_eq!(record.ceiling_tflops, Some(machine.multiply_add / 1e12));
+        assert_eq!(record.ceilings_exceeded, record.share() > Some(1.0));
+        let marked = Record { ceilings_exceeded: true, ..record };
+        assert_eq!(marked.share_in_words(), "over 100 %");
+        Ok(())
+    }
 }

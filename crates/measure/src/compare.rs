@@ -100,7 +100,7 @@ pub struct Comparison {
     pub error: Option<String>,
 }
 
-/// Compares records with earlier ones of the same work on the same adapter. Work that was not measured before is left
+/// Compares records with earlier ones of the same work on the same adapter of the same computer, where both name theirs. Work that was not measured before is left
 /// out; work that was and is no more is an error.
 ///
 /// ```
@@ -111,8 +111,10 @@ pub struct Comparison {
 /// assert_eq!((found[0].category, found[0].changes["wall_ms"]), (Category::Better, -0.5));
 /// ```
 pub fn compare(before: &[Record], after: &[Record], thresholds: &Thresholds) -> Vec<Comparison> {
+    let same_host = |a: &Record, b: &Record| a.host == b.host || a.host.is_none() || b.host.is_none();
     let same = |a: &Record, b: &Record| {
         (&a.op, &a.shape, &a.dtype, &a.kernel, &a.adapter) == (&b.op, &b.shape, &b.dtype, &b.kernel, &b.adapter)
+            && same_host(a, b)
     };
     let pair = |old: &Record| {
         let new = after.iter().find(|new| same(old, new));
@@ -194,5 +196,9 @@ mod tests {
         let found = compare(&before, &after, &Thresholds::default());
         assert_eq!(found.iter().map(|c| c.category).collect::<Vec<_>>(), [Category::Balanced, Category::Error]);
         assert_eq!(found[1].error.as_deref(), Some("it was not measured"));
+        let on = |host: &str| Record { host: Some(host.into()), ..record(1.0, 1) };
+        let category = |new: Record| compare(&[on("a")], &[new], &Thresholds::default())[0].category;
+        assert_eq!([category(on("a")), category(record(1.0, 1))], [Category::Balanced; 2]);
+        assert_eq!(category(on("b")), Category::Error);
     }
 }

@@ -12,9 +12,11 @@
 
 mod backward;
 mod bench;
+mod ceilings;
 mod compare;
 mod draft;
 mod error;
+mod host;
 mod machines;
 mod noise;
 mod ops;

@@ -18,6 +18,8 @@ struct Reference {
     by: String,
     /// A part of the adapter's name.
     adapter: String,
+    /// Of a figure of a CPU, a part of the name of the GPU in the same computer: it says nothing of other computers.
+    beside: Option<String>,
     op: String,
     dtype: String,
     /// Sizes that have to be the same.
@@ -40,9 +42,15 @@ enum Figure {
 const REFERENCES: &str = include_str!("../references.json");
 
 impl Reference {
-    fn fits(&self, record: &Record) -> bool {
+    /// True for the same work on the same device. `records` tell which GPUs the computer has.
+    fn fits(&self, record: &Record, records: &[Record]) -> bool {
         let sizes = |(name, value): (&String, &Value)| record.shape.get(name) == Some(value);
+        let is_there = |gpu: &String| {
+            let mut others = records.iter().filter(|other| other.host.is_some() && other.host == record.host);
+            others.any(|other| other.adapter.contains(gpu))
+        };
         record.adapter.contains(&self.adapter)
+            && self.beside.as_ref().is_none_or(is_there)
             && (&record.op, &record.dtype) == (&self.op, &self.dtype)
             && self.shape.iter().all(sizes)
     }
@@ -80,8 +88,13 @@ pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchEr
     if let Some(picture) = picture {
         let _ = writeln!(page, "\n![Rooflines of the devices below]({picture})");
     }
-    for (device, records) in by_device(records) {
-        write_device(&mut page, &device, &records, &figures);
+    for (device, own) in by_device(records) {
+        let faster = |record: &Record| {
+            let fitting = figures.iter().filter(|reference| reference.fits(record, records));
+            let faster = fitting.filter_map(|one| Some(format!("{} {:.2}", one.by, one.ratio(record)?)));
+            faster.collect::<Vec<_>>().join(", ")
+        };
+        write_device(&mut page, &device, &own, faster);
     }
     Ok(page)
 }
@@ -99,7 +112,7 @@ pub(crate) fn by_device(records: &[Record]) -> Vec<(String, Vec<&Record>)> {
     devices
 }
 
-fn write_device(page: &mut String, device: &str, records: &[&Record], references: &[Reference]) {
+fn write_device(page: &mut String, device: &str, records: &[&Record], faster: impl Fn(&Record) -> String) {
     let gbps = records.iter().find_map(|record| record.ceiling_gbps).unwrap_or_default();
     // A record has the rate of what its kernels use.
     let rates = || records.iter().filter_map(|record| record.ceiling_tflops);
@@ -123,9 +136,6 @@ fn write_device(page: &mut String, device: &str, records: &[&Record], references
             let _ = writeln!(page, "| {work} | {} | {} |||||||||", record.dtype, error.replace('|', "/"));
             continue;
         }
-        let share = record.share().map(|share| format!("{:.0} %", 100.0 * share));
-        let faster = references.iter().filter(|reference| reference.fits(record));
-        let faster = faster.filter_map(|reference| Some(format!("{} {:.2}", reference.by, reference.ratio(record)?)));
         let _ = writeln!(
             page,
             "| {work} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} | {} |",
@@ -133,12 +143,12 @@ fn write_device(page: &mut String, device: &str, records: &[&Record], references
             record.kernels.unwrap_or_default(),
             number(record.floor().map(|(floor, _)| floor)),
             number(record.time_ms()),
-            share.unwrap_or_default(),
+            record.share_in_words(),
             number(record.wall_ms),
             number(record.tflops),
             number(record.gbps),
             record.peak_bytes.unwrap_or_default() as f64 / 1024.0 / 1024.0,
-            faster.collect::<Vec<_>>().join(", "),
+            faster(record),
         );
     }
 }
@@ -183,5 +193,39 @@ mod tests {
         assert!(page.contains(
             "## NVIDIA H200 (vulkan), matrices of tier wgsl\n\nCopy 4000 GB/s, cooperative matrices 500 TFLOP/s.\n"
         ));
+    }
+    #[test]
+    fn figures_of_a_cpu_are_compared_on_its_own_computer_alone() {
+        let Value::Object(shape) = json!({ "m": 1024, "k": 1024, "n": 1024, "epilogue": false }) else { panic!() };
+        let of = |adapter: &str, host: Option<&str>| Record {
+            op: "addmm".into(),
+            shape: shape.clone(),
+            dtype: "f32".into(),
+            adapter: adapter.into(),
+            host: host.map(str::to_owned),
+            wall_ms: Some(1.0),
+            ..Record::default()
+        };
+        let faster = |records: &[Record]| page(records, None).unwrap().lines().any(|line| line.contains("| PyTorch "));
+        let gpu = of("NVIDIA H200 (vulkan)", Some("Xeon, 2 threads"));
+        assert!(page(&[of("cpu", None)], None).unwrap().contains("| addmm"));
+        assert!(!faster(&[of("cpu", None)]) && !faster(&[of("cpu", Some("EPYC, 2 threads")), gpu.clone()]));
+        assert!(faster(&[of("cpu", Some("Xeon, 2 threads")), gpu]));
+    }
+
+    #[test]
+    fn a_share_above_the_ceilings_is_no_figure() {
+        let marked = Record {
+            adapter: "cpu".into(),
+            wall_ms: Some(1.0),
+            bytes: Some(100_000_000),
+            operations: Some(1),
+            ceiling_gbps: Some(1.0),
+            ceiling_tflops: Some(1.0),
+            ceilings_exceeded: true,
+            ..Record::default()
+        };
+        let page = page(&[marked], None).unwrap();
+        assert!(page.contains("| over 100 % |") && !page.contains("10000 %"), "{page}");
     }
 }

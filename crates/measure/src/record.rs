@@ -1,3 +1,4 @@
+use rewire_graph_rewrite::cost::{Count, Machine};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -15,6 +16,9 @@ pub struct Record {
     pub kernel: String,
     /// The adapter, or `cpu`.
     pub adapter: String,
+    /// The processor of the computer and its threads; `None` where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// The tier of matrix hardware that kernels run on; `None` on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrices: Option<String>,
@@ -34,6 +38,10 @@ pub struct Record {
     pub ceiling_tflops: Option<f64>,
     /// The bandwidth of a copy, measured in the same run.
     pub ceiling_gbps: Option<f64>,
+    /// True where the work was faster than these ceilings, which were measured again: its tensors lie in caches, or other programs took
+    /// the device meanwhile. Its share then has no meaning.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ceilings_exceeded: bool,
     /// Bytes of memory for parameters, inputs, results and all between.
     pub peak_bytes: Option<u64>,
     /// Time in kernels, on the adapter or on the CPU.
@@ -92,6 +100,27 @@ impl Record {
     /// Share of the floor in the time.
     pub fn share(&self) -> Option<f64> {
         Some(self.floor()?.0 / self.time_ms().filter(|time| *time > 0.0)?)
+    }
+
+    /// The share in percent; empty where it is not known.
+    pub fn share_in_words(&self) -> String {
+        match self.share() {
+            Some(_) if self.ceilings_exceeded => "over 100 %".to_owned(),
+            share => share.map(|share| format!("{:.0} %", 100.0 * share)).unwrap_or_default(),
+        }
+    }
+
+    /// True where the time is below the floor.
+    pub(crate) fn exceeds_ceilings(&self) -> bool {
+        self.share().is_some_and(|share| share > 1.0)
+    }
+
+    /// The ceilings, and the least time of kernels that move and compute this.
+    pub(crate) fn set_ceilings(&mut self, machine: &Machine, counts: &[Count]) {
+        let total: Count = counts.iter().copied().sum();
+        self.ceiling_gbps = Some(machine.bandwidth / 1e9);
+        self.ceiling_tflops = Some(machine.peak(&total) / 1e12);
+        self.predicted_ms = Some(counts.iter().map(|count| machine.seconds(count)).sum::<f64>() * 1e3);
     }
 
     /// The work in words, without sizes that say no more than a reader expects.

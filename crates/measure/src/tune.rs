@@ -1,5 +1,5 @@
 use crate::{Bench, BenchError, Workload};
-use rewire_runtime::{RunError, Tuned};
+use rewire_runtime::Tuned;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -42,9 +42,7 @@ impl Bench {
     /// # Errors
     /// [`BenchError`] if the workload cannot be compiled, loaded or run, or the device cannot time its kernels.
     pub fn tune(&self, workload: &Workload) -> Result<Vec<TunedKernel>, BenchError> {
-        if !self.has_device() {
-            return Err(RunError::NoTimes { device: self.adapter() }.into());
-        }
+        self.check_tunes()?;
         let mut case = self.load(workload)?;
         let tuned = case.session.tune(&case.inputs, Duration::from_secs_f64(self.seconds))?;
         Ok(tuned.into_iter().map(|tuned| self.record_tuned(workload, tuned)).collect())

@@ -12,7 +12,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kernel {
-    /// A hardware GPU for each step that it can run, the CPU otherwise. Software adapters are ignored.
+    /// A hardware GPU for each step that it can run, the CPU otherwise. Software adapters are ignored unless one is named.
     #[default]
     Auto,
     /// Any adapter, hardware first. Loading fails where there is none or it cannot run a step.

@@ -54,6 +54,18 @@ fn auto_ignores_software_adapters() {
 }
 
 #[test]
+fn auto_takes_an_adapter_that_is_named_whatever_its_kind() {
+    for device in devices().iter().filter(|device| device.kind != DeviceKind::Cpu) {
+        for filter in [format!("#{}", device.index.unwrap()), device.name.clone()] {
+            let gpu = Gpu::for_kernel(Kernel::Auto, Some(&filter)).unwrap().unwrap();
+            assert!(gpu.name().starts_with(&device.name), "{filter}: {}", gpu.name());
+        }
+    }
+    let missing = Gpu::for_kernel(Kernel::Auto, Some("no such adapter")).unwrap_err();
+    assert!(matches!(missing, GpuError::NoAdapter { .. }), "{missing}");
+}
+
+#[test]
 fn an_adapter_that_is_not_there_is_named() {
     let options =
         ModelOptions { kernel: Kernel::Wgpu, adapter: Some("no such adapter".into()), ..ModelOptions::default() };
@@ -66,6 +78,7 @@ fn tiers_of_matrices_are_limited_and_none_that_is_missing_is_taken() {
     let Ok(gpu) = Gpu::open(None) else { return };
     let own = gpu.matrices();
     assert_eq!(devices()[0].matrices, own);
+    assert_eq!(own.tier > MatrixTier::None, gpu.target().cooperative().is_some(), "{own}");
     for tier in [MatrixTier::None, MatrixTier::Wgsl, MatrixTier::Spirv] {
         let limited = gpu.with_matrix_tier(tier);
         if tier > own.tier {
@@ -114,8 +127,10 @@ fn a_device_of_the_app_has_the_tier_that_it_was_opened_for() {
     let (device, queue) = block_on(Gpu::request_device(&adapter, request())).unwrap();
     let opened = Gpu::from_device(device, queue);
     assert_eq!(opened.matrices().tier, MatrixTier::None);
-    let opened = opened.with_matrices_of(&adapter).matrices();
-    assert_eq!(opened.tier == MatrixTier::None, !has_matrices);
+    let opened = opened.with_matrices_of(&adapter);
+    assert_eq!(opened.matrices().tier == MatrixTier::None, opened.target().cooperative().is_none());
+    let opened = opened.matrices();
+    assert!(has_matrices || opened.tier == MatrixTier::None);
     let (device, queue) = block_on(adapter.request_device(&request())).unwrap();
     let plain = Gpu::from_device(device, queue).with_matrices_of(&adapter).matrices();
     assert_eq!(plain.tier, opened.tier.min(MatrixTier::Wgsl));

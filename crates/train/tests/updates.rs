@@ -1,9 +1,11 @@
-//! Small dense parameters are updated as one vector, whatever their number.
-#![allow(clippy::unwrap_used)]
+//! Updates of parameters: as few kernels as one vector takes, and states that do not share a name.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{DType, HostTensor, Scope};
-use rewire_runtime::{Kernel, ModelOptions};
-use rewire_train::{Objective, TrainConfig, Trainer};
+use rewire_runtime::{Inputs, Kernel, ModelOptions};
+use rewire_train::{Objective, StepError, TrainConfig, TrainError, Trainer};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const WIDTH: usize = 6;
 
@@ -45,4 +47,136 @@ fn kernels_grow_by_a_half_a_parameter() {
         let clipped = kernels(16, learned, r#""grad_clipping": { "clipping_type": "norm", "max_gradient": 1.0 },"#);
         assert!(clipped.0 <= plain.0 + 2, "{clipped:?}, {plain:?}");
     }
+}
+
+/// Dense optimizers with every set of states that they keep.
+fn dense_optimizers() -> Vec<Value> {
+    vec![
+        json!({ "sgd_optimizer": { "lr": 0.1 } }),
+        json!({ "sgd_optimizer": { "lr": 0.1, "momentum": 0.9, "dampening": 0.5 } }),
+        json!({ "adagrad_optimizer": { "lr": 0.1 } }),
+        json!({ "adam_optimizer": { "lr": 0.1 } }),
+        json!({ "adamw_optimizer": { "lr": 0.1 } }),
+        json!({ "adadelta_optimizer": { "lr": 1, "eps": 1e-3 } }),
+        json!({ "rmsprop_optimizer": { "lr": 0.1 } }),
+        json!({ "rmsprop_optimizer": { "lr": 0.1, "momentum": 0.5 } }),
+        json!({ "rmsprop_optimizer": { "lr": 0.1, "momentum": 0.5, "centered": true, "eps": 1e-3 } }),
+    ]
+}
+
+const SPARSE: [&str; 5] = ["sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam"];
+
+/// Rows of the table, and its columns.
+const TABLE: [usize; 2] = [5, 3];
+
+/// `(x . table[id] * weight - y)^2`, and a weight that is too large to be updated with others.
+fn objective(weight: &str) -> Objective {
+    let scope = Scope::new();
+    let rows = scope.size("rows");
+    let ids = scope.input("id", DType::U32, [&rows]);
+    let [y, x] = [("y", TABLE[1]), ("x", 1100)].map(|(name, width)| scope.input(name, DType::F32, (&rows, width)));
+    let table = scope.parameter("table", DType::F32, TABLE);
+    let scaled = table.gather(&ids) * scope.parameter(weight, DType::F32, [TABLE[1]]);
+    let error = scaled + x.matmul(&scope.parameter("large", DType::F32, [1100, TABLE[1]])) - y;
+    let loss = error.square().sum(1).mean(0);
+    Objective::new(scope.finish(&[("loss", loss)]).unwrap(), "loss").tables(["table"])
+}
+
+fn trainer(objective: &Objective, config: &Value) -> Result<Trainer, TrainError> {
+    let begin = |name: &str| {
+        let shape = match name {
+            "table" => TABLE.to_vec(),
+            "large" => vec![1100, TABLE[1]],
+            _ => vec![TABLE[1]],
+        };
+        let values: Vec<f32> = (0..shape.iter().product()).map(|n: usize| (n % 7) as f32 * 0.125 - 0.25).collect();
+        HostTensor::f32(shape, &values).ok()
+    };
+    let options = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+    Trainer::new(objective, &TrainConfig::from_json(&config.to_string()).unwrap(), begin, options)
+}
+
+/// Rows of a batch: an id, an error to learn from, and what the large weight sees.
+fn batch(rows: std::ops::Range<usize>) -> Inputs {
+    let count = rows.len();
+    let values = |width: usize, unit: f32| -> Vec<f32> {
+        rows.clone().flat_map(|row| (0..width).map(move |n| ((row * 5 + n * 3) % 11) as f32 * unit - unit)).collect()
+    };
+    let ids: Vec<u32> = rows.clone().map(|row| (row * 3 % TABLE[0]) as u32).collect();
+    Inputs::new()
+        .with("id", HostTensor::vector(&ids))
+        .with("y", HostTensor::f32([count, TABLE[1]], &values(TABLE[1], 0.25)).unwrap())
+        .with("x", HostTensor::f32([count, 1100], &values(1100, 0.01)).unwrap())
+}
+
+/// Parameters and averages after two steps of eight rows, in batches of so many.
+fn learned(config: &Value, rows: usize) -> BTreeMap<String, Vec<f32>> {
+    let mut trainer = trainer(&objective("weight"), config).unwrap_or_else(|error| panic!("{config}: {error}"));
+    let mut preparer = trainer.preparer();
+    for step in 0..2 {
+        let batches = (0..8 / rows).map(|part| batch(step * 8 + part * rows..step * 8 + (part + 1) * rows));
+        let report = trainer.step(preparer.prepare(batches.collect()).unwrap()).unwrap();
+        assert!(!report.overflowed);
+    }
+    let values = |all: BTreeMap<String, HostTensor>, kind: &str| -> BTreeMap<String, Vec<f32>> {
+        all.into_iter().map(|(name, tensor)| (format!("{kind}{name}"), tensor.to_f32())).collect()
+    };
+    let mut all = values(trainer.parameters().unwrap(), "");
+    all.extend(values(trainer.averages().unwrap(), "average of "));
+    all
+}
+
+#[test]
+fn all_optimizers_accumulate_with_all_that_a_step_keeps() {
+    for (number, dense) in dense_optimizers().into_iter().enumerate() {
+        for (at, sparse) in SPARSE.into_iter().enumerate() {
+            let mut config = json!({
+                "batch_size": 4, "steps": 2, "dense_optimizer": dense,
+                "sparse_optimizer": { format!("{sparse}_optimizer"): { "lr": 0.1 } },
+                "grad_clipping": { "clipping_type": "norm", "max_gradient": 1.0 },
+                "ema": { "decay": 0.5 }, "grad_scaler": { "init_scale": 8.0 },
+            });
+            let is_compared = at == number % SPARSE.len();
+            let whole = is_compared.then(|| learned(&config, 8));
+            config["gradient_accumulation_steps"] = json!(2);
+            let summed = learned(&config, 4);
+            let Some(whole) = whole else { continue };
+            assert_eq!(whole.keys().collect::<Vec<_>>(), summed.keys().collect::<Vec<_>>());
+            assert_eq!(whole.len(), 5);
+            for (name, whole) in &whole {
+                for (a, b) in whole.iter().zip(&summed[name]) {
+                    assert!((a - b).abs() < 1e-4, "{config}: {name}: {a} {b}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn parameters_may_have_the_names_of_what_a_step_keeps() {
+    for name in
+        ["sum.table", "exp_avg.table", "sum.large", "ema.large", "last", "finite", "dense", "small:dense", "reported"]
+    {
+        let config = json!({
+            "batch_size": 4, "steps": 2, "dense_optimizer": { "adam_optimizer": { "lr": 0.1 } },
+            "sparse_optimizer": { "adagrad_optimizer": { "lr": 0.1 } }, "ema": { "decay": 0.5 },
+            "gradient_accumulation_steps": 2, "grad_scaler": {},
+        });
+        let mut trainer = trainer(&objective(name), &config).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let prepared = trainer.preparer().prepare(vec![batch(0..4), batch(4..8)]).unwrap();
+        trainer.step(prepared).unwrap();
+        assert!(trainer.parameters().unwrap().contains_key(name));
+    }
+}
+
+#[test]
+fn names_that_steps_use_are_refused() {
+    let config = json!({
+        "batch_size": 4, "steps": 2, "dense_optimizer": { "adam_optimizer": { "lr": 0.1 } },
+        "sparse_optimizer": { "sgd_optimizer": { "lr": 0.1 } },
+    });
+    let error = trainer(&objective("train:moment:exp_avg:table"), &config).unwrap_err();
+    let TrainError::Step(error) = error else { panic!("{error}") };
+    assert!(matches!(*error, StepError::Reserved { .. }), "{error}");
+    assert!(error.to_string().contains("`train:moment:exp_avg:table` begins with `train:`"), "{error}");
 }

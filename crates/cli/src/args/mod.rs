@@ -30,7 +30,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Args)]
 pub struct Common {
-    /// What runs the kernels: auto takes a hardware GPU, wgpu any adapter, cpu none.
+    /// What runs the kernels: auto takes a hardware GPU or the adapter that --adapter names, wgpu any adapter, cpu none.
     #[arg(long, global = true, env = "REWIRE_KERNEL", default_value = "auto", value_name = "KERNEL",
           value_parser = PossibleValuesParser::new(["auto", "wgpu", "cpu"]).try_map(|text| text.parse::<Kernel>()))]
     pub kernel: Kernel,
@@ -176,9 +176,13 @@ pub struct Train {
     /// Users with labels to rank after every epoch and at the end; those of the training, at the end alone, if left out.
     #[arg(long, value_name = "FILE")]
     pub eval: Option<PathBuf>,
-    /// Go on where the training that wrote the folder was.
+    /// Continue the training that wrote the folder, with the same model, configuration, data and device.
     #[arg(long)]
     pub resume: bool,
+    /// Resume though the data, their order, the device or the program are not those of the checkpoint: results then differ from those
+    /// of a training that was not interrupted.
+    #[arg(long, requires = "resume")]
+    pub allow_changes: bool,
     /// Begin with random parameters, though the model has some.
     #[arg(long, conflicts_with = "resume")]
     pub fresh: bool,

@@ -1,3 +1,4 @@
+use crate::continued::Unread;
 use crate::error::CliError;
 use std::io;
 use thiserror::Error;
@@ -43,6 +44,12 @@ impl PredictError {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Format { .. } | Self::Column { .. })
+    }
+}
+
+impl From<Unread> for PredictError {
+    fn from(Unread { file, source }: Unread) -> Self {
+        Self::Read { file, source }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a run that was killed goes on from.
 
 use super::PredictError;
-use super::partial::{Mark, beside, hash_of, unwritten};
+use super::partial::{Mark, beside, unwritten};
 use crate::requests::Kind;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -134,15 +134,4 @@ impl Journal {
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     Some((bytes.get(..end)?, bytes.get(end + 1..)?))
-}
-
-/// The hash of files, one after another.
-pub fn hash_files<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<String, PredictError> {
-    let mut hashes = String::new();
-    for path in paths {
-        let read = File::open(path).and_then(hash_of);
-        let (bytes, hash) = read.map_err(|source| PredictError::Read { file: path.display().to_string(), source })?;
-        hashes += &format!("{bytes}-{:032x} ", hash.finish_128());
-    }
-    Ok(hashes.trim_end().to_owned())
 }

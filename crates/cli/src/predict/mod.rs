@@ -16,6 +16,7 @@ pub use destination::Places;
 pub use error::PredictError;
 
 use crate::args::{Common, Predict};
+use crate::continued::hash_files;
 use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
@@ -27,7 +28,7 @@ use batch::{BatchSize, MOST};
 use destination::{Destination, Identifying, Part, remove_journal};
 use format::{Field, Format};
 use frame::Data;
-use journal::{Counts, Identity, Journal, hash_files};
+use journal::{Counts, Identity, Journal};
 use report::{Meter, Summary};
 use rewire::rank::{Embedded, Embedder, RankError, RankOptions};
 use rewire::weights::Weights;
@@ -243,5 +244,5 @@ fn model_hash(model: Option<&Path>) -> Result<String, PredictError> {
         true => ["config.json", "model.safetensors"].map(|name| model.join(name)).to_vec(),
         false => vec![model.to_owned()],
     };
-    hash_files(files.iter().map(PathBuf::as_path))
+    Ok(hash_files(files.iter().map(PathBuf::as_path))?)
 }

@@ -1,8 +1,9 @@
 //! A file that is written bit by bit and takes its place when it is whole.
 
 use super::PredictError;
+use crate::continued::{hash_of, lock};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_128;
@@ -73,11 +74,8 @@ impl Partial {
         let own = partial(place);
         let file = File::options().read(true).write(true).create(true).truncate(false).open(&own);
         let file = file.map_err(unwritten(&own))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(PredictError::Busy { file: place.display().to_string() }),
-            // There are file systems without locks.
-            Err(TryLockError::Error(_)) => {}
+        if !lock(&file) {
+            return Err(PredictError::Busy { file: place.display().to_string() });
         }
         Ok(Self { place: place.to_owned(), own, file, bytes: 0, hash: XxHash3_128::new() })
     }
@@ -110,22 +108,6 @@ impl Partial {
         std::fs::rename(&self.own, &self.place).map_err(unwritten(&self.place))?;
         sync_folder(&self.place);
         Ok(())
-    }
-}
-
-/// The number of bytes and their hash.
-pub fn hash_of(mut source: impl Read) -> io::Result<(u64, XxHash3_128)> {
-    let (mut hash, mut bytes, mut buffer) = (XxHash3_128::new(), 0, vec![0; 1 << 18]);
-    loop {
-        match source.read(&mut buffer) {
-            Ok(0) => return Ok((bytes, hash)),
-            Ok(count) => {
-                hash.write(buffer.get(..count).unwrap_or_default());
-                bytes += count as u64;
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
     }
 }
 

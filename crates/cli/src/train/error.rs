@@ -1,3 +1,4 @@
+use crate::continued::Unread;
 use crate::error::CliError;
 use rewire::train::{ConfigError, RankTrainError, TrainError};
 use rewire::weights::WeightsError;
@@ -15,13 +16,35 @@ pub enum TrainFailed {
     #[error("{file} is not a good training configuration")]
     Config { file: String, source: ConfigError },
     #[error("{file} is of a training with another {key}: go on with the same, or begin in another folder")]
-    Other { file: String, key: String },
+    Other { file: String, key: &'static str },
+    #[error(
+        "{file} is of a training with {key} `{was}`, not `{is}`: resume with the same, give --allow-changes to continue with other \
+         results, or train into another folder"
+    )]
+    Changed { file: String, key: &'static str, was: String, is: String },
+    #[error("--resume needs --data in files: {file} cannot be read again")]
+    Stream { file: String },
+    #[error("{folder} is being written by another training: wait for its end, or train into another folder")]
+    Busy { folder: String },
     #[error(transparent)]
     Weights(#[from] WeightsError),
     #[error(transparent)]
     Model(#[from] RankTrainError),
     #[error(transparent)]
     Train(#[from] TrainError),
+}
+
+impl TrainFailed {
+    /// True where the arguments are wrong by themselves.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Stream { .. })
+    }
+}
+
+impl From<Unread> for TrainFailed {
+    fn from(Unread { file, source }: Unread) -> Self {
+        Self::Read { file, source }
+    }
 }
 
 impl From<TrainFailed> for CliError {

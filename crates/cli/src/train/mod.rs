@@ -3,6 +3,7 @@
 mod data;
 mod error;
 mod folder;
+mod record;
 mod report;
 
 pub use error::TrainFailed;
@@ -18,9 +19,10 @@ use crate::rank::Tally;
 use crate::requests::{Chunk, Reading, Sizes, chunks, open};
 use data::Users;
 use folder::Folder;
+use record::Record;
 use report::{Progress, StepLine, Summary, SummaryLine};
 use rewire::rank::{RankError, RankOptions, Ranker, parse_config, read_config_text, read_weights};
-use rewire::train::{Event, Position, RankTask, StepReport, TrainConfig, Trainer, fit};
+use rewire::train::{Checkpoint, Event, Position, RankTask, StepReport, TrainConfig, Trainer, fit};
 use rewire::weights::Weights;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -43,12 +45,14 @@ struct Inputs {
 /// Trains a model and writes it.
 pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let inputs = Inputs::new(options, common)?;
-    let folder = Folder::new(&options.out, &inputs.model, &inputs.training)?;
+    let folder = Folder::new(&options.out, &inputs.model)?;
     let mut trainer = inputs.task.trainer(&inputs.config, inputs.weights.as_ref()).map_err(TrainFailed::from)?;
-    let from = match options.resume {
-        true => resume(&inputs, &folder, &mut trainer)?,
-        false => Position::default(),
+    let record = Record::new(&inputs, common.matrices, &trainer.report())?;
+    let checkpoint = match options.resume {
+        true => folder.checkpoint(&record, options.allow_changes)?,
+        false => None,
     };
+    let from = resume(checkpoint, &inputs, options, &mut trainer)?;
     trainer.report_every(options.save_every);
     let examples = inputs.task.examples(&trainer).map_err(TrainFailed::from)?;
     let count = Arc::new(AtomicU64::new(0));
@@ -63,6 +67,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
         progress: Progress::new(inputs.config.steps.map(|steps| steps.get()), trainer.steps()),
         inputs: &inputs,
         folder,
+        record,
         options,
         json: common.json,
         position: from,
@@ -72,7 +77,7 @@ pub fn run(options: &Train, common: &Common, output: &mut Output) -> Result<(), 
     let (begun, before) = (Instant::now(), trainer.steps());
     let fitted = fit(&mut trainer, &mut users, from, |trainer, event| watch.on(trainer, event))?;
     let time = begun.elapsed();
-    watch.folder.save(&inputs.task, &trainer, fitted.position)?;
+    watch.save(&trainer, fitted.position)?;
     let tally =
         evaluate(&inputs, &trainer, options.eval.as_ref().map_or(inputs.files.as_slice(), std::slice::from_ref))?;
     let Watch { progress, last, output, .. } = watch;
@@ -126,14 +131,21 @@ fn weights(model: &Path, fresh: bool) -> Result<Option<Weights<'static>>, RankEr
     if fresh || has_none { Ok(None) } else { read_weights(model).map(Some) }
 }
 
-/// Takes up the training of a folder, and tells where in the data it was.
-fn resume(inputs: &Inputs, folder: &Folder, trainer: &mut Trainer) -> Result<Position, TrainFailed> {
-    let Some(checkpoint) = folder.checkpoint()? else {
-        say("there is no checkpoint yet: beginning with the first step");
+/// Continues the training of a checkpoint, if there is one, and returns where in the data it was.
+fn resume(
+    checkpoint: Option<Checkpoint>,
+    inputs: &Inputs,
+    options: &Train,
+    trainer: &mut Trainer,
+) -> Result<Position, TrainFailed> {
+    let Some(checkpoint) = checkpoint else {
+        if options.resume {
+            say("there is no checkpoint yet: beginning with the first step");
+        }
         return Ok(Position::default());
     };
     inputs.task.resume(trainer, &checkpoint)?;
-    say(format_args!("going on after step {}", checkpoint.steps));
+    say(format_args!("resuming after step {}", checkpoint.steps));
     Ok(checkpoint.position)
 }
 
@@ -142,6 +154,7 @@ struct Watch<'a> {
     progress: Progress,
     inputs: &'a Inputs,
     folder: Folder,
+    record: Record,
     options: &'a Train,
     json: bool,
     /// Where in the data the next step begins.
@@ -161,7 +174,7 @@ impl Watch<'_> {
                 self.progress.update(&report);
                 self.position = position;
                 if report.step.is_multiple_of(self.options.save_every.get()) {
-                    self.folder.save(&self.inputs.task, trainer, self.position)?;
+                    self.save(trainer, self.position)?;
                 }
                 self.last = Some(report);
             }
@@ -170,11 +183,19 @@ impl Watch<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
+    fn save(&self, trainer: &Trainer, position: Position) -> Result<(), TrainFailed> {
+        self.folder.save(&self.record, &self.inputs.task, trainer, position)
+    }
+
+    /// Writes and evaluates what was learned; nothing before the first step.
     fn end_epoch(&mut self, trainer: &Trainer, epoch: u64) -> Result<(), CliError> {
+        if trainer.steps() == 0 {
+            return Ok(());
+        }
         if let Some(epochs) = self.inputs.config.epochs {
             self.progress.set_steps(trainer.steps() / epoch * epochs.get());
         }
-        self.folder.save(&self.inputs.task, trainer, self.position)?;
+        self.save(trainer, self.position)?;
         let Some(file) = &self.options.eval else { return Ok(()) };
         let tally = evaluate(self.inputs, trainer, std::slice::from_ref(file))?;
         let aucs = tally.aucs().into_iter().map(|(task, auc)| {

@@ -34,7 +34,7 @@ pub(super) fn dequantized<'c>(computation: &'c Computation, target: &Target) -> 
 /// The operand that is the right factor of a product on matrix hardware, and nothing else, where it is rows of 8 bits, and whether these
 /// are columns of the product.
 fn right_rows(computation: &Computation, target: &Target) -> Option<(u16, bool)> {
-    if target.workgroup_matrices == 0 || !computation.body().operands.iter().any(|one| one.dtype == DType::Rows8) {
+    if !target.shares_matrices() || !computation.body().operands.iter().any(|one| one.dtype == DType::Rows8) {
         return None;
     }
     let Schedule::Product(kernel) = Schedule::of(computation.nest()?).ok()? else { return None };

@@ -160,6 +160,26 @@ impl Target {
             && (self.subgroup_size == 0 || self.subgroup_size.is_power_of_two() && self.subgroup_size <= 128)
     }
 
+    /// The extent of cooperative matrices and the invocations of a subgroup; `None` where kernels use no such matrices. They need
+    /// halves in shaders, and subgroups with barriers whose size is known.
+    ///
+    /// ```
+    /// use rewire_graph_rewrite::emit::Target;
+    /// let fixed = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
+    /// assert_eq!(fixed.cooperative(), Some((16, 32)));
+    /// assert_eq!(Target { subgroup_size: 0, ..fixed }.cooperative(), None);
+    /// ```
+    pub fn cooperative(&self) -> Option<(u32, u32)> {
+        let is_usable = self.f16 && self.subgroups && self.subgroup_size != 0 && self.matrix != 0;
+        is_usable.then_some((self.matrix, self.subgroup_size))
+    }
+
+    /// True where kernels use matrices that a workgroup shares.
+    #[cfg(feature = "emit")]
+    pub(crate) fn shares_matrices(&self) -> bool {
+        self.workgroup_matrices > 0 && self.cooperative().is_some()
+    }
+
     /// What it offers of cooperative matrices: their size, sums of halves, operations on elements, and invocations that share them.
     pub fn matrices(&self) -> (u32, bool, bool, u32) {
         (self.matrix, self.half_sums, self.matrix_elements, self.workgroup_matrices)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// What keys of the file's metadata begin with.
 const PREFIX: &str = "rewire.train.";
 /// The format of the file.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// All that a training goes on from: as a file, safetensors with the place in the data as metadata.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,12 @@ impl Checkpoint {
         }
         match metadata.remove("version") {
             Some(version) if version == VERSION => {}
-            Some(version) => return Err(bad(format!("it has format {version}: this program reads format {VERSION}"))),
+            Some(version) => {
+                return Err(bad(format!(
+                    "it has format {version}, and this program reads format {VERSION}: resume with the program that wrote it, or \
+                     begin another training with the model beside it"
+                )));
+            }
             None => return Err(bad("it is none of a training".to_owned())),
         }
         let mut number = |key: &str| {

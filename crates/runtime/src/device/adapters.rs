@@ -1,11 +1,10 @@
 use super::gpu::target;
 use super::instance::{self, instance};
-use super::matrices::{Matrices, matrices};
+use super::matrices::Matrices;
 use super::workers::block_on;
 use crate::GpuError;
 use crate::timing::timed_async;
 use rewire_graph::Arrange;
-use rewire_graph_rewrite::emit::Target;
 use serde::Serialize;
 
 /// Kind of a device.
@@ -110,7 +109,9 @@ pub async fn devices_async() -> Vec<DeviceInfo> {
     for (position, device) in devices.iter_mut().enumerate() {
         device.auto = position == chosen;
         device.reason = match device.kind {
-            DeviceKind::Software => "software adapters compute on the CPU, without its fast path",
+            DeviceKind::Software => {
+                "software adapters compute on the CPU, without its fast path, and are taken where they are named"
+            }
             DeviceKind::Cpu if device.auto => "there is no hardware GPU",
             DeviceKind::Cpu => "runs the steps that the GPU cannot",
             _ if device.auto => "the first hardware GPU",
@@ -209,7 +210,7 @@ fn kind(info: &wgpu::AdapterInfo) -> DeviceKind {
 
 fn describe(index: usize, adapter: &wgpu::Adapter) -> DeviceInfo {
     let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
-    let Target { storage_buffers, workgroup_bytes, invocations, binding_bytes, .. } = target(features, &limits, &info);
+    let target = target(features, &limits, &info);
     let names = [
         ("shader-f16", wgpu::Features::SHADER_F16),
         ("shader-int64", wgpu::Features::SHADER_INT64),
@@ -230,13 +231,13 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> DeviceInfo {
             .iter()
             .map(|p| format!("{}x{}x{} {:?} {:?}", p.m_size, p.n_size, p.k_size, p.ab_type, p.cr_type))
             .collect(),
-        matrices: Matrices::offered(adapter, matrices(adapter).0),
+        matrices: Matrices::offered(adapter, &target),
         limits: Some(DeviceLimits {
-            binding_bytes,
+            binding_bytes: target.binding_bytes,
             buffer_bytes: limits.max_buffer_size,
-            storage_buffers,
-            workgroup_bytes,
-            invocations,
+            storage_buffers: target.storage_buffers,
+            workgroup_bytes: target.workgroup_bytes,
+            invocations: target.invocations,
             workgroups: limits.max_compute_workgroups_per_dimension,
             subgroup_sizes: (info.subgroup_min_size, info.subgroup_max_size),
         }),

@@ -1,7 +1,7 @@
 use super::adapters::{self, hardware};
 use super::elements;
 use super::loss::Loss;
-use super::matrices::{MatrixReason, RightMatrices};
+use super::matrices::{MatrixReason, TestedMatrices};
 use super::submit::Submit;
 use super::workers::{Workers, blocks, promise};
 use crate::timing::timed_async;
@@ -30,7 +30,7 @@ pub struct Gpu {
     workers: Arc<OnceLock<Workers>>,
     pub(super) submit: Option<Submit>,
     /// What is right of its cooperative matrices.
-    pub(super) right: Arc<OnceLock<RightMatrices>>,
+    pub(super) right: Arc<TestedMatrices>,
     /// Why it has no more of them.
     pub(super) reason: MatrixReason,
     #[cfg(test)]
@@ -55,8 +55,8 @@ impl Gpu {
         block_on(Self::open_async(filter))
     }
 
-    /// What a kernel choice runs on: the best adapter for [`Kernel::Wgpu`], hardware if there is any for
-    /// [`Kernel::Auto`], and `None` for the CPU.
+    /// What a kernel choice runs on: the best adapter for [`Kernel::Wgpu`] and for [`Kernel::Auto`], where software adapters are taken
+    /// only if a `filter` means them, and `None` for the CPU.
     ///
     /// # Errors
     /// As [`Gpu::open_async`] where an adapter is asked for, be it by the kernel or by a `filter`, which
@@ -70,8 +70,9 @@ impl Gpu {
                     Err(GpuError::NoAdapter { filter: Some(filter.to_owned()), missing })
                 }
             },
-            Kernel::Wgpu => Ok(Some(Self::open_async(filter).await?)),
-            Kernel::Auto => match adapters::select(filter, hardware).await {
+            // A named adapter is taken whatever its kind.
+            kernel if kernel == Kernel::Wgpu || filter.is_some() => Ok(Some(Self::open_async(filter).await?)),
+            _ => match adapters::select(None, hardware).await {
                 Ok(adapter) => match Self::open_adapter(&adapter).await {
                     Ok(gpu) => Ok(Some(gpu)),
                     Err(error) => {
@@ -79,7 +80,7 @@ impl Gpu {
                         Ok(None)
                     }
                 },
-                Err(GpuError::NoAdapter { .. }) if filter.is_none() => Ok(None),
+                Err(GpuError::NoAdapter { .. }) => Ok(None),
                 Err(error) => Err(error),
             },
         }
@@ -130,10 +131,13 @@ impl Gpu {
     #[must_use]
     pub fn restricted(&self, target: &Target) -> Self {
         let target = self.target.within(target);
-        let has_same_matrices = target.matrices() == self.target.matrices();
+        let of = |target: &Target| (target.matrices(), target.cooperative());
         // What is off is not tested.
-        let right = if has_same_matrices { self.right.clone() } else { Arc::default() };
-        Self { target, right, ..self.clone() }
+        let (right, reason) = match of(&target) == of(&self.target) {
+            true => (self.right.clone(), self.reason),
+            false => (Arc::default(), MatrixReason::Limited),
+        };
+        Self { target, right, reason, ..self.clone() }
     }
 
     async fn open_adapter(adapter: &wgpu::Adapter) -> Result<Self, GpuError> {

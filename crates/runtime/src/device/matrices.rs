@@ -42,6 +42,12 @@ pub enum MatrixReason {
     Highest,
     /// The adapter has no square matrices of 8 or 16 halves with sums of `f32`.
     NoMatrices,
+    /// Shaders have no halves.
+    NoHalves,
+    /// Shaders have no subgroups with barriers.
+    NoSubgroups,
+    /// Subgroups have one of several sizes, as on AMD, Intel and Apple; kernels divide matrices among subgroups of a known size.
+    VaryingSubgroups,
     /// The device was opened without `EXPERIMENTAL_COOPERATIVE_MATRIX`, or [`Gpu::with_matrices_of`](crate::Gpu::with_matrices_of) was not
     /// called.
     NotOpened,
@@ -62,6 +68,13 @@ impl Display for MatrixReason {
         f.write_str(match self {
             Self::Highest => "there is no higher one",
             Self::NoMatrices => "the adapter has no cooperative matrices of halves with sums of f32",
+            Self::NoHalves => "its shaders have no f16, which kernels of cooperative matrices need",
+            Self::NoSubgroups => {
+                "its shaders have no subgroups with barriers, which kernels of cooperative matrices need"
+            }
+            Self::VaryingSubgroups => {
+                "the size of its subgroups varies, and kernels of cooperative matrices need one that is known"
+            }
             Self::NotOpened => "the device was opened without cooperative matrices",
             Self::NoExtension => "the driver has no VK_NV_cooperative_matrix2",
             Self::NotOpenedWithExtension => {
@@ -86,11 +99,11 @@ pub struct Matrices {
 impl Matrices {
     pub(super) const NONE: Self = Self { tier: MatrixTier::None, reason: MatrixReason::NoMatrices };
 
-    /// What a device that is opened from an adapter will have, whose matrices are of a size.
-    pub(super) fn offered(adapter: &wgpu::Adapter, size: u32) -> Self {
-        match size {
-            0 => Self::NONE,
-            _ => Self::of(elements::offered(adapter)),
+    /// What kernels will use of a device that is opened from an adapter, with this target beside its matrices.
+    pub(super) fn offered(adapter: &wgpu::Adapter, target: &Target) -> Self {
+        match unusable(&Target { matrix: matrices(adapter).0, ..target.clone() }) {
+            Some(reason) => Self { tier: MatrixTier::None, reason },
+            None => Self::of(elements::offered(adapter)),
         }
     }
 
@@ -116,6 +129,28 @@ pub(crate) struct RightMatrices {
     pub half_sums: bool,
     /// Operations on elements in registers, and matrices of a workgroup.
     pub elements: bool,
+}
+
+impl RightMatrices {
+    const NONE: Self = Self { products: false, half_sums: false, elements: false };
+}
+
+/// What self-tests found, those of gradients when the first model with such kernels is loaded.
+#[derive(Debug, Default)]
+pub(crate) struct TestedMatrices {
+    matrices: OnceLock<RightMatrices>,
+    gradients: OnceLock<bool>,
+}
+
+/// Why kernels use no cooperative matrices of a target.
+fn unusable(target: &Target) -> Option<MatrixReason> {
+    let needs = [
+        (target.matrix != 0, MatrixReason::NoMatrices),
+        (target.f16, MatrixReason::NoHalves),
+        (target.subgroups, MatrixReason::NoSubgroups),
+        (target.subgroup_size != 0, MatrixReason::VaryingSubgroups),
+    ];
+    needs.into_iter().find(|(is_there, _)| !is_there).map(|(_, reason)| reason)
 }
 
 impl Gpu {
@@ -154,16 +189,14 @@ impl Gpu {
     /// `EXPERIMENTAL_COOPERATIVE_MATRIX`. [`Gpu::open`] does so by itself; a device alone does not tell their sizes.
     #[must_use]
     pub fn with_matrices_of(mut self, adapter: &wgpu::Adapter) -> Self {
-        if !self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
-            let is_there = matrices(adapter).0 != 0;
-            self.reason = if is_there { MatrixReason::NotOpened } else { MatrixReason::NoMatrices };
+        let (matrix, half_sums) = matrices(adapter);
+        let offered = Target { matrix, half_sums, ..self.target.clone() };
+        let is_opened = self.device.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+        if let Some(reason) = unusable(&offered).or((!is_opened).then_some(MatrixReason::NotOpened)) {
+            self.reason = reason;
             return self;
         }
-        (self.target.matrix, self.target.half_sums) = matrices(adapter);
-        if self.target.matrix == 0 {
-            self.reason = MatrixReason::NoMatrices;
-            return self;
-        }
+        self.target = offered;
         let extension = elements::enabled(adapter, &self.device);
         self.reason = Matrices::of(extension).reason;
         self.target.matrix_elements = extension.is_ok();
@@ -174,8 +207,8 @@ impl Gpu {
 
     /// How kernels multiply halves here, and why no faster way.
     pub fn matrices(&self) -> Matrices {
-        let right = self.right.get();
-        let products = self.target.matrix != 0 && right.is_none_or(|right| right.products);
+        let right = self.matrices_tested();
+        let products = self.target.cooperative().is_some() && right.is_none_or(|right| right.products);
         let elements = self.target.matrix_elements && right.is_none_or(|right| right.elements);
         let tier = match (products, elements) {
             (false, _) => MatrixTier::None,
@@ -235,14 +268,25 @@ impl Gpu {
         }
     }
 
-    /// What the self-test of cooperative matrices found.
+    /// What the self-test of cooperative matrices found: nothing is right where gradients are wrong.
     pub(crate) fn matrices_tested(&self) -> Option<RightMatrices> {
-        self.right.get().copied()
+        let right = self.right.matrices.get().copied();
+        right.map(|right| if self.right.gradients.get() == Some(&false) { RightMatrices::NONE } else { right })
     }
 
     /// Keeps what the self-test found, or what another one found before; the result of that one.
     pub(crate) fn set_matrices_tested(&self, right: RightMatrices) -> RightMatrices {
-        *self.right.get_or_init(|| right)
+        *self.right.matrices.get_or_init(|| right)
+    }
+
+    /// Whether the self-test found gradients of attention right; `None` before it.
+    pub(crate) fn gradients_tested(&self) -> Option<bool> {
+        self.right.gradients.get().copied()
+    }
+
+    /// As [`Gpu::set_matrices_tested`], of gradients.
+    pub(crate) fn set_gradients_tested(&self, are_right: bool) -> bool {
+        *self.right.gradients.get_or_init(|| are_right)
     }
 
     /// The device with what the self-test found right.
@@ -262,7 +306,7 @@ impl Gpu {
     pub(crate) fn untested(&self) -> Self {
         let right = RightMatrices { products: true, half_sums: true, elements: true };
         let mut gpu = self.clone();
-        gpu.right = Arc::new(OnceLock::from(right));
+        gpu.right = Arc::new(TestedMatrices { matrices: right.into(), gradients: true.into() });
         gpu
     }
 }
@@ -282,12 +326,70 @@ pub(super) fn matrices(adapter: &wgpu::Adapter) -> (u32, bool) {
 mod tests {
     use super::*;
 
+    /// Targets as drivers of several vendors offer them, and what kernels use of their matrices.
+    #[test]
+    fn a_tier_is_one_that_kernels_use() {
+        let nvidia = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..Target::BASELINE };
+        let varying = Some(MatrixReason::VaryingSubgroups);
+        for (name, target, reason) in [
+            ("NVIDIA", nvidia.clone(), None),
+            ("AMD, subgroups of 32 to 64", Target { subgroup_size: 0, ..nvidia.clone() }, varying),
+            (
+                "Intel, subgroups of 8 to 32, matrices of 8",
+                Target { subgroup_size: 0, matrix: 8, ..nvidia.clone() },
+                varying,
+            ),
+            ("Apple, matrices of 8", Target { subgroup_size: 0, matrix: 8, ..nvidia.clone() }, varying),
+            (
+                "no barriers of subgroups",
+                Target { subgroups: false, ..nvidia.clone() },
+                Some(MatrixReason::NoSubgroups),
+            ),
+            ("no halves", Target { f16: false, ..nvidia.clone() }, Some(MatrixReason::NoHalves)),
+            ("no matrices", Target { matrix: 0, ..nvidia.clone() }, Some(MatrixReason::NoMatrices)),
+        ] {
+            assert_eq!(unusable(&target), reason, "{name}");
+            assert_eq!(target.cooperative().is_none(), reason.is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_device_without_what_kernels_need_has_no_tier() {
+        let Ok(mut gpu) = Gpu::open(None) else { return };
+        gpu.target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..gpu.target };
+        gpu.reason = MatrixReason::NoExtension;
+        assert_eq!(gpu.matrices().tier, MatrixTier::Wgsl);
+        let without = gpu.restricted(&Target { f16: false, ..gpu.target().clone() });
+        assert_eq!(without.matrices(), Matrices { tier: MatrixTier::None, reason: MatrixReason::Limited });
+        assert!(without.with_matrix_tier(MatrixTier::Wgsl).is_err());
+    }
+
+    #[test]
+    fn wrong_gradients_turn_all_matrices_off() {
+        let Ok(mut gpu) = Gpu::open(None) else { return };
+        gpu.target = Target { f16: true, subgroups: true, subgroup_size: 32, matrix: 16, ..gpu.target };
+        gpu.reason = MatrixReason::NoExtension;
+        gpu.right = Arc::default();
+        gpu.set_matrices_tested(RightMatrices { products: true, half_sums: true, elements: true });
+        assert_eq!(gpu.matrices().tier, MatrixTier::Wgsl);
+        assert!(!gpu.set_gradients_tested(false));
+        assert_eq!(gpu.matrices(), Matrices { tier: MatrixTier::None, reason: MatrixReason::WrongResults });
+    }
+
     #[test]
     fn what_computes_wrong_results_is_off() {
         let Ok(mut gpu) = Gpu::open(None) else { return };
         // As if the driver offered all of it.
-        gpu.target =
-            Target { matrix: 16, half_sums: true, matrix_elements: true, workgroup_matrices: 256, ..gpu.target };
+        gpu.target = Target {
+            f16: true,
+            subgroups: true,
+            subgroup_size: 32,
+            matrix: 16,
+            half_sums: true,
+            matrix_elements: true,
+            workgroup_matrices: 256,
+            ..gpu.target
+        };
         gpu.reason = MatrixReason::Highest;
         assert_eq!(gpu.matrices().tier, MatrixTier::Spirv);
         let all = RightMatrices { products: true, half_sums: true, elements: true };

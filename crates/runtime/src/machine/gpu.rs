@@ -2,8 +2,6 @@ use super::{WINDOW, shortest};
 use crate::model::{Pipelines, WantedPipeline};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::Machine;
-#[cfg(feature = "emit")]
-use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Slot};
 use web_time::Instant;
 use wgpu::util::DeviceExt;
@@ -46,7 +44,7 @@ pub(super) async fn measure(gpu: &Gpu) -> Result<Machine, GpuError> {
 /// Operations a second of cooperative matrices with halves as operands; `None` where kernels use none.
 #[cfg(feature = "emit")]
 async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
-    let Target { matrix: size @ 1.., subgroup_size: subgroup @ 1.., .. } = *gpu.target() else { return None };
+    let (size, subgroup) = gpu.target().cooperative()?;
     let measured = async {
         let variables = minijinja::context! { size, threads => MATRIX_THREADS };
         let mut environment = minijinja::Environment::empty();

@@ -3,10 +3,11 @@
 use super::{Model, ModelOptions};
 use crate::boxed::BoxedFuture;
 use crate::device::RightMatrices;
-use crate::{Gpu, Inputs, Kernel, RuntimeError};
-use rewire_graph::{DType, HostTensor, Scope};
-use rewire_graph_rewrite::emit::Target;
-use rewire_graph_rewrite::plan::{Plan, Precision};
+use crate::{Gpu, Inputs, Kernel, RuntimeError, Session};
+use rewire_graph::{DType, Graph, HostTensor, Scope, Seed, differentiate};
+use rewire_graph_rewrite::emit::{Target, Tuning};
+use rewire_graph_rewrite::plan::{Computation, Plan, Precision, Step};
+use rewire_graph_rewrite::schedule::Schedule;
 use rewire_graph_rewrite::{lower, optimize};
 
 /// Rows, inner size and columns of products, and of those that a workgroup has the matrices of, whose columns become a sum with another
@@ -23,39 +24,57 @@ const WIDE: usize = 100;
 /// The device, without its cooperative matrices, or without their sums of halves or operations on their elements, where results of them
 /// are wrong: drivers offer broken ones.
 ///
-/// Tests once a device, and only where the plan stores halves.
+/// Tests once a device, and only where a kernel of the plan multiplies by such matrices; gradients of attention where the plan has some.
 pub(super) async fn tested(gpu: Gpu, plan: &Plan) -> Gpu {
-    let halves = plan.buffers.iter().any(|buffer| buffer.dtype == DType::F16);
-    if gpu.target().matrix == 0 || !halves {
+    let kernels: Vec<&Step> = plan.steps.iter().filter(|step| is_cooperative(step, gpu.target())).collect();
+    if kernels.is_empty() {
         return gpu;
     }
     let right = match gpu.matrices_tested() {
         Some(right) => right,
         None => gpu.set_matrices_tested(test(&gpu).await),
     };
+    if right.products && gpu.gradients_tested().is_none() && kernels.iter().any(|step| is_gradient(step)) {
+        let are_right = differentiates_rightly(&gpu.clone().with_right_matrices(right)).await;
+        warn(&gpu, "cooperative matrices, for gradients of attention,", gpu.set_gradients_tested(are_right));
+    }
+    let right = gpu.matrices_tested().unwrap_or(right);
     gpu.with_right_matrices(right)
+}
+
+/// True if the kernel of a step multiplies by cooperative matrices.
+fn is_cooperative(step: &Step, target: &Target) -> bool {
+    Tuning::default().of_family(&step.computation, target).matrices == Some(true)
+}
+
+/// True for kernels that only gradients of attention have.
+fn is_gradient(step: &Step) -> bool {
+    matches!(&step.computation, Computation::Nest(nest) if matches!(Schedule::of(nest), Ok(Schedule::Pairs(_))))
+}
+
+fn warn(gpu: &Gpu, what: &str, is_right: bool) {
+    if !is_right {
+        tracing::warn!("{}: {what} are off, results of them were wrong", gpu.name());
+    }
 }
 
 async fn test(gpu: &Gpu) -> RightMatrices {
     // Without what is tested after it.
     let plain = gpu.restricted(&Target { matrix_elements: false, workgroup_matrices: 0, ..gpu.target().clone() });
-    let products = is_right(&plain, DType::F32, PRODUCT).await;
-    let half_sums = products && gpu.target().half_sums && is_right(&plain, DType::F16, PRODUCT).await;
+    let multiplies = is_right(&plain, DType::F32, PRODUCT).await;
+    let half_sums = multiplies && gpu.target().half_sums && is_right(&plain, DType::F16, PRODUCT).await;
     let shares = gpu.target().workgroup_matrices > 0;
-    let elements = products
+    let elements = multiplies
         && gpu.target().matrix_elements
         && attends_rightly(gpu, NARROW).await
         && (gpu.target().software || attends_rightly(gpu, WIDE).await)
         && (!shares || shares_rightly(gpu).await);
-    let warn = |what: &str, is_right: bool| {
-        if !is_right {
-            tracing::warn!("{}: {what} are off, results of them were wrong", gpu.name());
-        }
-    };
-    warn("cooperative matrices", products);
-    warn("sums of halves", !products || !gpu.target().half_sums || half_sums);
-    warn("operations on elements of matrices", !products || !gpu.target().matrix_elements || elements);
-    RightMatrices { products, half_sums, elements }
+    // Attention has a kernel of its own where elements are not computed in registers.
+    let products = multiplies && (elements || attends_rightly(&plain, NARROW).await);
+    warn(gpu, "cooperative matrices", products);
+    warn(gpu, "sums of halves", !products || !gpu.target().half_sums || half_sums);
+    warn(gpu, "operations on elements of matrices", !products || !gpu.target().matrix_elements || elements);
+    RightMatrices { products, half_sums: products && half_sums, elements }
 }
 
 /// Whole numbers that are different in every row and column.
@@ -103,7 +122,7 @@ fn shared_plan() -> Option<Plan> {
 
 async fn shared_product(gpu: &Gpu, [left, right, more]: [&[f64]; 3]) -> Option<[Vec<f64>; 2]> {
     let [rows, depth, columns] = WORKGROUP_PRODUCT;
-    let mut session = load(gpu.untested(), shared_plan()?).await.ok()?.session();
+    let mut session = load(gpu, shared_plan()?).await?;
     let tensor = |shape: [usize; 2], values| HostTensor::from_f64(DType::F16, shape.to_vec(), values).ok();
     let inputs = Inputs::new()
         .with("x", tensor([rows, depth], left)?)
@@ -156,27 +175,95 @@ fn attention_plan(width: usize) -> Option<Plan> {
     lower(&optimize(graph).ok()?.0).ok()
 }
 
-async fn attention(gpu: &Gpu, width: usize, [q, k, v]: [&[f64]; 3]) -> Option<Vec<f64>> {
-    let mut session = load(gpu.untested(), attention_plan(width)?).await.ok()?.session();
-    let shape = vec![LENGTHS.iter().sum(), HEADS, width];
-    let tensor = |values| HostTensor::from_f64(DType::F16, shape.clone(), values).ok();
-    let inputs = Inputs::new()
-        .with("q", tensor(q)?)
-        .with("k", tensor(k)?)
-        .with("v", tensor(v)?)
-        .with("lengths", HostTensor::lengths(&LENGTHS.map(|length| length as i64)));
+async fn attention(gpu: &Gpu, width: usize, given: [&[f64]; 3]) -> Option<Vec<f64>> {
+    let mut session = load(gpu, attention_plan(width)?).await?;
+    let inputs = attended(width, ["q", "k", "v"].into_iter().zip(given))?;
     Some(session.run_async(&inputs).await.ok()?.get("y")?.to_f64())
 }
 
-/// A model of its own, boxed, since loading a model is what asks for the test.
-fn load(gpu: Gpu, plan: Plan) -> BoxedFuture<'static, Result<Model, RuntimeError>> {
-    let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..ModelOptions::default() };
-    Box::pin(Model::load_async(plan, (), options))
+/// Inputs of attention, a tensor a name, and the lengths.
+fn attended<'a>(width: usize, given: impl Iterator<Item = (&'a str, &'a [f64])>) -> Option<Inputs> {
+    let mut inputs = Inputs::new().with("lengths", HostTensor::lengths(&LENGTHS.map(|length| length as i64)));
+    for (name, values) in given {
+        let shape = vec![LENGTHS.iter().sum(), HEADS, width];
+        inputs.insert(name, HostTensor::from_f64(DType::F16, shape, values).ok()?);
+    }
+    Some(inputs)
+}
+
+/// Names of the gradients of attention, of queries, keys and values.
+const GRADIENTS: [&str; 3] = ["grad.q", "grad.k", "grad.v"];
+
+/// What weights are at least: whole scores are above or below it, so that their gradient is known.
+const FLOOR: f64 = 0.5;
+
+/// Whether gradients of causal attention are exact for whole numbers: halves hold its products, weights and results.
+async fn differentiates_rightly(gpu: &Gpu) -> bool {
+    let rows: usize = LENGTHS.iter().sum();
+    let number = |n: usize, factor: usize| (n * factor % 7 % 3) as f64 - 1.0;
+    let given =
+        [5, 11, 13, 17].map(|factor| (0..rows * HEADS * NARROW).map(|n| number(n, factor)).collect::<Vec<f64>>());
+    let [q, k, v, slope] = &given;
+    let mut expected = [(); 3].map(|()| vec![0.0; rows * HEADS * NARROW]);
+    let mut first = 0;
+    for length in LENGTHS {
+        for (i, j) in (first..first + length).flat_map(|i| (first..=i).map(move |j| (i, j))) {
+            for head in 0..HEADS {
+                let (row, key) = ((i * HEADS + head) * NARROW, (j * HEADS + head) * NARROW);
+                let dot = |a: &[f64], b: &[f64]| (0..NARROW).map(|d| a[row + d] * b[key + d]).sum::<f64>();
+                let weight = dot(q, k).max(FLOOR);
+                let weight_slope = if weight > FLOOR { dot(slope, v) } else { 0.0 };
+                for d in 0..NARROW {
+                    expected[0][row + d] += weight_slope * k[key + d];
+                    expected[1][key + d] += weight_slope * q[row + d];
+                    expected[2][key + d] += weight * slope[row + d];
+                }
+            }
+        }
+        first += length;
+    }
+    gradients(gpu, given.each_ref().map(Vec::as_slice)).await.is_some_and(|result| result == expected)
+}
+
+/// The gradients of attention whose weights are its scores, or [`FLOOR`].
+fn gradients_plan() -> Option<Plan> {
+    let scope = Scope::new();
+    let rows = scope.lengths("lengths", LENGTHS.len());
+    let shape = [rows.total.clone(), HEADS.into(), NARROW.into()];
+    let [q, k, v] = ["q", "k", "v"].map(|name| scope.input(name, DType::F16, &shape));
+    let keep = rows.row_index(&rows, HEADS).ge(&rows.key_index(&rows, HEADS));
+    let weights = keep.select(&q.scores(&k, &rows, &rows).maximum(FLOOR), &scope.scalar(DType::F32, 0.0));
+    let attended = weights.weighted_sum(&v, &rows, &rows).cast(DType::F16);
+    let graph = scope.finish(&[("y", attended)]).ok()?;
+    let mut graph: Graph = differentiate(&graph, &[("y", Seed::Input("slope"))], &["q", "k", "v"]).ok()?;
+    graph.retain_outputs(|name| GRADIENTS.contains(&name));
+    lower(&optimize(graph).ok()?.0).ok()
+}
+
+async fn gradients(gpu: &Gpu, given: [&[f64]; 4]) -> Option<[Vec<f64>; 3]> {
+    let mut session = load(gpu, gradients_plan()?).await?;
+    let inputs = attended(NARROW, ["q", "k", "v", "slope"].into_iter().zip(given))?;
+    let outputs = session.run_async(&inputs).await.ok()?;
+    let [q, k, v] = GRADIENTS.map(|name| outputs.get(name).map(HostTensor::to_f64));
+    Some([q?, k?, v?])
+}
+
+/// A session of a model of its own. `None` where it does not load, and on a device with cooperative matrices where its kernels do not
+/// multiply by them, so that the test would be of others.
+async fn load(gpu: &Gpu, plan: Plan) -> Option<Session> {
+    let vouches = plan.steps.iter().any(|step| is_cooperative(step, gpu.target()));
+    if gpu.target().cooperative().is_some() && !vouches {
+        return None;
+    }
+    let options = ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu.untested()), ..ModelOptions::default() };
+    // Boxed, since loading a model is what asks for the test.
+    let loading: BoxedFuture<'static, Result<Model, RuntimeError>> = Box::pin(Model::load_async(plan, (), options));
+    Some(loading.await.ok()?.session())
 }
 
 async fn product(gpu: &Gpu, [left, right]: [&[f64]; 2], sums: DType, extents: [usize; 3]) -> Option<Vec<f64>> {
     let [rows, depth, columns] = extents;
-    let mut session = load(gpu.untested(), plan(sums, extents)?).await.ok()?.session();
+    let mut session = load(gpu, plan(sums, extents)?).await?;
     let inputs = Inputs::new()
         .with("x", HostTensor::from_f64(DType::F16, vec![rows, depth], left).ok()?)
         .with("w", HostTensor::from_f64(DType::F16, vec![depth, columns], right).ok()?);
@@ -208,6 +295,21 @@ mod tests {
         }
         let plain = Target { matrix_elements: false, workgroup_matrices: 0, ..target() };
         assert_eq!(extensions(plan(DType::F32, PRODUCT).unwrap(), &plain), [None]);
+        let gradients = gradients_plan().unwrap();
+        assert!(!gradients.steps.is_empty() && gradients.steps.iter().all(is_gradient));
+        for target in [plain, target()] {
+            let extension = target.matrix_elements.then_some(Extension::Elements);
+            assert!(extensions(gradients.clone(), &target).iter().all(|own| *own == extension));
+            let plans = [plan(DType::F32, PRODUCT), plan(DType::F16, PRODUCT), attention_plan(NARROW), shared_plan()];
+            for plan in plans.into_iter().flatten().chain([gradients.clone()]) {
+                let shader = |step: &Step| emit(&step.computation, &target, &Tuning::default()).unwrap().wgsl;
+                assert!(plan.steps.iter().all(|step| shader(step).contains("enable wgpu_cooperative_matrix")));
+                assert!(plan.steps.iter().all(|step| is_cooperative(step, &target)));
+                // AMD, Intel and Apple: no kernel multiplies by matrices, and none is tested.
+                let varying = Target { subgroup_size: 0, ..target.clone() };
+                assert!(!plan.steps.iter().any(|step| is_cooperative(step, &varying)));
+            }
+        }
     }
 
     #[test]
@@ -223,6 +325,7 @@ mod tests {
             assert!(crate::block_on(is_right(&gpu, DType::F32, PRODUCT)));
             assert!([NARROW, WIDE].into_iter().all(|width| crate::block_on(attends_rightly(&gpu, width))));
             assert!(crate::block_on(shares_rightly(&gpu)));
+            assert!(crate::block_on(differentiates_rightly(&gpu)));
         }
     }
 }

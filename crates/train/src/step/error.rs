@@ -41,6 +41,14 @@ pub enum StepError {
         /// Names that there are.
         known: String,
     },
+    /// A parameter, input or output of the model has a name that steps use.
+    #[error("the model's `{name}` begins with `{prefix}`, which names values of training: give it another name")]
+    Reserved {
+        /// The name.
+        name: String,
+        /// The beginning that models may not use.
+        prefix: &'static str,
+    },
     /// Nothing learns.
     #[error("no parameter learns: all are frozen, or the loss depends on none of them")]
     Nothing,

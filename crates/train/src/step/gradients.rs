@@ -129,7 +129,7 @@ impl<'a> Sorting<'a> {
             parts.push(addends.index);
         }
         let position = self.lookups.len();
-        let lookup = Lookup { name: format!("lookup.{position}"), parts, table_rows, is_sparse };
+        let lookup = Lookup { name: names::lookup(position), parts, table_rows, is_sparse };
         let sum = lookup.sum(&self.scope, &values);
         self.lookups.push(lookup);
         Ok(Some((position, sum)))

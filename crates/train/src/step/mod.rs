@@ -3,6 +3,7 @@
 mod error;
 mod gradients;
 mod lookups;
+pub(crate) mod names;
 mod precision;
 mod update;
 
@@ -55,48 +56,6 @@ pub(crate) struct StepGraph {
     pub row_sums: BTreeMap<String, Type>,
 }
 
-/// Names of inputs and states beside the model's own.
-pub(crate) mod names {
-    /// The rate of dense parameters.
-    pub const DENSE_RATE: &str = "rate.dense";
-    /// The rate of tables.
-    pub const SPARSE_RATE: &str = "rate.sparse";
-    /// 1 in the last batch of a step, 0 in others.
-    pub const LAST: &str = "last";
-    /// The scale of the loss.
-    pub const SCALE: &str = "scaler.scale";
-    /// Steps since the scale changed.
-    pub const GROWTH: &str = "scaler.growth";
-    /// 1 where all gradients of the step are finite, 0 where not.
-    pub const FINITE: &str = "finite";
-
-    /// What batches came to, a row each, which wait on the device until they are asked for.
-    pub const REPORTED: &str = "reported";
-    /// The row of a batch.
-    pub const ROW: &str = "reported.row";
-
-    /// 1 where averages were taken before.
-    pub const AVERAGES_BEGAN: &str = "averages.began";
-
-    /// The sum of gradients of a parameter over the batches of a step.
-    pub fn sum(parameter: &str) -> String {
-        format!("sum.{parameter}")
-    }
-
-    /// What an optimizer keeps of a parameter.
-    pub fn moment(moment: &str, parameter: &str) -> String {
-        format!("{moment}.{parameter}")
-    }
-
-    /// Small dense parameters, which are updated as one vector.
-    pub const SMALL: &str = "small:dense";
-
-    /// The average of a parameter.
-    pub fn average(parameter: &str) -> String {
-        format!("ema.{parameter}")
-    }
-}
-
 impl StepGraph {
     pub fn new(objective: &Objective, config: &TrainConfig) -> Result<Self, StepError> {
         check_names(objective)?;
@@ -139,6 +98,15 @@ fn learns(ty: &Type) -> bool {
 
 fn check_names(objective: &Objective) -> Result<(), StepError> {
     let graph = &objective.graph;
+    let given = graph.ids().filter_map(|id| match graph.role(id) {
+        Some(Role::Input(own)) => Some(&own.name),
+        Some(Role::Parameter(own)) => Some(&own.name),
+        _ => None,
+    });
+    let outputs = graph.outputs().iter().map(|(name, _)| name);
+    if let Some(name) = given.chain(outputs).find(|name| names::is_reserved(name)) {
+        return Err(StepError::Reserved { name: name.clone(), prefix: names::PREFIX });
+    }
     let parameter = |id| match graph.role(id) {
         Some(Role::Parameter(parameter)) if learns(&parameter.ty) => Some(parameter.name.as_str()),
         _ => None,

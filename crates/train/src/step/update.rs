@@ -182,7 +182,7 @@ impl Update<'_> {
             .shared()
             .into_iter()
             .map(|kept| {
-                let name = names::moment(kept.name, kind);
+                let name = names::shared(kept.name, kind);
                 let value = self.state(&name, &[1.into()], Initial::Constant(kept.initial));
                 (name, value)
             })

@@ -50,6 +50,17 @@ pub enum TrainError {
         /// Batches of a step.
         expected: usize,
     },
+    /// The data end before the first step.
+    #[error(
+        "the training data have {batches} batches for the whole training, and a step takes {expected}: no step is made; lower \
+         `gradient_accumulation_steps` or `batch_size`, or raise `epochs`"
+    )]
+    NoStep {
+        /// Batches of all epochs.
+        batches: usize,
+        /// Batches of a step.
+        expected: usize,
+    },
     /// The loss is no number, or a parameter has elements that are none.
     #[error("{}: lower the learning rate, or limit gradients by `grad_clipping`", diverged(*step, *loss, parameter.as_deref()))]
     Diverged {

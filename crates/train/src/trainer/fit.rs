@@ -56,8 +56,8 @@ enum Message {
 /// other epochs a step goes on with the next one.
 ///
 /// # Errors
-/// [`TrainError::Data`] with what reading failed with, [`TrainError::Empty`] where an epoch has no batch, and those of
-/// [`Trainer::step`] and `on_event`.
+/// [`TrainError::Data`] with what reading failed with, [`TrainError::Empty`] where an epoch has no batch, [`TrainError::NoStep`]
+/// where all epochs together have fewer batches than the first step takes, and those of [`Trainer::step`] and `on_event`.
 pub fn fit<E: From<TrainError>>(
     trainer: &mut Trainer,
     data: &mut dyn Data,
@@ -69,6 +69,7 @@ pub fn fit<E: From<TrainError>>(
         accumulated: trainer.config().gradient_accumulation_steps.get(),
         steps: trainer.config().steps.map(|steps| steps.get().saturating_sub(trainer.steps())),
         epochs: trainer.config().epochs.map(|epochs| epochs.get()),
+        is_begun: trainer.steps() > 0,
     };
     let (sender, messages) = sync_channel(WAITING);
     thread::scope(|scope| {
@@ -149,6 +150,8 @@ struct Reader {
     accumulated: usize,
     steps: Option<u64>,
     epochs: Option<u64>,
+    /// True once there is a step, also one of an earlier run.
+    is_begun: bool,
 }
 
 impl Reader {
@@ -174,6 +177,7 @@ impl Reader {
                     Err(error) => Message::Failed(error),
                 };
                 let is_failed = matches!(message, Message::Failed(_));
+                self.is_begun = true;
                 if messages.send(message).is_err() || is_failed {
                     return;
                 }
@@ -190,6 +194,10 @@ impl Reader {
             if messages.send(Message::Epoch(position.epoch)).is_err() {
                 return;
             }
+        }
+        if !self.is_begun {
+            let none = TrainError::NoStep { batches: group.len(), expected: self.accumulated };
+            drop(messages.send(Message::Failed(none)));
         }
     }
 }

@@ -46,11 +46,7 @@ pub(super) struct CooperativeAttentionTile {
 impl CooperativeAttentionTile {
     /// The tile for attention that takes cooperative matrices: of halves, without softmax, on a target that has them.
     pub fn new(kernel: &Attention<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
-        let (size, subgroup) = (target.matrix, target.subgroup_size);
-        let has_matrices = size != 0 && subgroup != 0 && target.subgroups && target.f16;
-        if !has_matrices || !kernel.takes_halves() {
-            return Ok(None);
-        }
+        let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
         let (depth, value_depth) = (whole(kernel.qk_width), whole(kernel.v_width));
         if depth.max(value_depth) > WIDEST {

@@ -43,13 +43,12 @@ pub(super) struct CooperativeMatmulTile {
 impl CooperativeMatmulTile {
     /// The tile for a product that takes cooperative matrices: wide enough, of halves, on a target that has them.
     pub fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
-        let (size, subgroup) = (target.matrix, target.subgroup_size);
+        let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
         let Some(n) = kernel.n.as_const() else { return Ok(None) };
         // A depth that a run decides is taken to be long.
         let k = kernel.k.dense().and_then(Dim::as_const).unwrap_or(usize::MAX);
         let wide = |width: usize| width >= size as usize;
-        let takes = size != 0 && subgroup != 0 && target.subgroups && target.f16 && wide(n) && wide(k);
-        if !takes || !kernel.takes_halves() {
+        if !wide(n) || !wide(k) {
             return Ok(None);
         }
         let narrow = u32::try_from(n.next_power_of_two()).unwrap_or(u32::MAX).max(size);

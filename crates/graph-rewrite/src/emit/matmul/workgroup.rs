@@ -42,7 +42,7 @@ impl WorkgroupMatmulTile {
     pub fn new(kernel: &Product<'_>, target: &Target, tuning: &Tuning) -> Option<Self> {
         let (n, k) = (kernel.n.as_const()?, kernel.k.dense()?.as_const()?);
         let is_plain = kernel.batch.is_empty() && kernel.stats.is_empty() && kernel.m.dense().is_some();
-        if target.workgroup_matrices == 0 || !is_plain || !kernel.takes_halves() || kernel.sums_halves() {
+        if !target.shares_matrices() || !is_plain || !kernel.takes_halves() || kernel.sums_halves() {
             return None;
         }
         let left = operand(kernel, kernel.a, (kernel.row(), kernel.depth)).filter(|left| !left.transposed)?;

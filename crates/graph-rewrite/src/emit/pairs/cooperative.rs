@@ -57,11 +57,7 @@ pub(super) struct CooperativePairsTile {
 impl CooperativePairsTile {
     /// The tile for pairs that take cooperative matrices: sums of halves in one pass, on a target that has them.
     pub fn new(kernel: &Pairs<'_>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
-        let (size, subgroup) = (target.matrix, target.subgroup_size);
-        let has_matrices = size != 0 && subgroup != 0 && target.subgroups && target.f16;
-        if !has_matrices || !kernel.takes_halves() {
-            return Ok(None);
-        }
+        let Some((size, subgroup)) = target.cooperative().filter(|_| kernel.takes_halves()) else { return Ok(None) };
         let whole = |width: usize| (width.max(1) as u32).next_multiple_of(size);
         let depths: Vec<u32> = kernel.dots.iter().map(|dot| whole(dot.width)).collect();
         let columns: u32 = kernel.sums().filter_map(|sum| sum.element.map(|element| whole(element.width))).sum();

@@ -1,0 +1,58 @@
+//! The ceilings of a device, which are measured when they are needed and when work exceeds them.
+
+use crate::BenchError;
+use rewire_graph_rewrite::cost::Machine;
+use rewire_runtime::{Gpu, measure_machine};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Rates of two measurements are the same where the later ones are higher by no more than this share.
+const NOISE: f64 = 0.05;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ceilings(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    machine: Option<Machine>,
+    /// A later measurement found nothing higher.
+    is_settled: bool,
+}
+
+impl Ceilings {
+    /// The ceilings, measured unless they were before.
+    pub fn first(&self, gpu: Option<&Gpu>) -> Result<Machine, BenchError> {
+        let mut state = self.state();
+        match state.machine {
+            Some(machine) => Ok(machine),
+            None => Ok(*state.machine.insert(measure_machine(gpu)?)),
+        }
+    }
+
+    /// The highest of the ceilings and of a further measurement, which is left out once one of them found nothing higher.
+    pub fn again(&self, gpu: Option<&Gpu>) -> Result<Machine, BenchError> {
+        let before = self.first(gpu)?;
+        let mut state = self.state();
+        if state.is_settled {
+            return Ok(before);
+        }
+        let after = measure_machine(gpu)?;
+        let rates = |machine: Machine| [machine.bandwidth, machine.multiply_add, machine.matrix.unwrap_or_default()];
+        let mut pairs = rates(before).into_iter().zip(rates(after));
+        state.is_settled = pairs.all(|(before, after)| after <= before * (1.0 + NOISE));
+        Ok(*state.machine.insert(Machine {
+            bandwidth: before.bandwidth.max(after.bandwidth),
+            multiply_add: before.multiply_add.max(after.multiply_add),
+            matrix: before.matrix.into_iter().chain(after.matrix).reduce(f64::max),
+            launch: before.launch.min(after.launch),
+        }))
+    }
+
+    #[cfg(test)]
+    pub fn set(&self, machine: Machine) {
+        self.state().machine = Some(machine);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,20 @@
+//! The computer that figures are of.
+
+use std::thread::available_parallelism;
+
+/// The processor and its threads, by which figures of the CPU are told apart from those of another computer; `None` where the processor
+/// does not give its name.
+pub(crate) fn name() -> Option<String> {
+    let threads = available_parallelism().map_or(1, usize::from);
+    Some(format!("{}, {threads} threads", processor()?.trim()))
+}
+
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+fn processor() -> Option<String> {
+    Some(raw_cpuid::CpuId::new().get_processor_brand_string()?.as_str().to_owned())
+}
+
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64")))]
+fn processor() -> Option<String> {
+    None
+}
