@@ -12,6 +12,6 @@ pub fn run(options: &Describe, common: &Common, output: &mut Output) -> Result<(
     };
     match common.json {
         true => Ok(output.json(&description)?),
-        false => Ok(output.line(description)?),
+        false => Ok(output.line(description.to_string().trim_end())?),
     }
 }

@@ -100,9 +100,12 @@ impl Schema {
     pub fn example(&self) -> Request {
         let lists = |group: Group, first: i64| -> BTreeMap<String, Vec<i64>> {
             let columns = self.group(group).iter().filter(|column| column.required);
-            columns
-                .map(|column| (column.name.clone(), vec![column.example(first), column.example(first + 1)]))
-                .collect()
+            let values = |column: &Column| {
+                // Candidates are of one request, which has one time.
+                let is_time = group == Group::Candidates && column.name == "timestamp";
+                vec![column.example(first), column.example(if is_time { first } else { first + 1 })]
+            };
+            columns.map(|column| (column.name.clone(), values(column))).collect()
         };
         let contextual = self.contextual.iter().filter(|column| column.required);
         Request {

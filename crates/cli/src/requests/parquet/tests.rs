@@ -265,7 +265,7 @@ impl PageReader for Claims {
 #[test]
 fn empty_pages_are_passed_over() {
     let data = |num_values: u32| Page::DataPage {
-        buf: vec![7, 0, 0, 0, 0, 0, 0, 0].repeat(num_values as usize).into(),
+        buf: [7, 0, 0, 0, 0, 0, 0, 0].repeat(num_values as usize).into(),
         num_values,
         encoding: Encoding::PLAIN,
         def_level_encoding: Encoding::RLE,
