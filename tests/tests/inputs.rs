@@ -280,29 +280,6 @@ fn stored_plans_check_ids() {
 }
 
 #[test]
-fn stored_plans_check_ids_by_no_more_rows_than_tables_have() {
-    let scope = Scope::new();
-    let ids = scope.input("ids", DType::U32, &[scope.size("ids")]);
-    let [seven, five] =
-        [("seven", 7), ("five", 5)].map(|(name, rows)| scope.parameter(name, F32, &[rows.into(), 4.into()]));
-    let both = &seven.gather(&ids) + &five.gather(&ids.clamp(Some(0), Some(4)));
-    let stored = serde_json::to_value(plan(&scope.finish(&[("y", both)]).unwrap()).unwrap()).unwrap();
-    let load = |rows: i64| {
-        let mut changed = stored.clone();
-        changed["shapes"]["ids"][0]["rows"]["constant"] = rows.into();
-        let table = |name: &str| {
-            let rows = if name == "five" { 5 } else { 7 };
-            HostTensor::f32(vec![rows, 4], &vec![0.5; rows * 4]).ok()
-        };
-        let plan = serde_json::from_value(changed).unwrap();
-        Model::load(plan, table, options(Kernel::Cpu).unwrap()).map(drop).map_err(|error| error.to_string())
-    };
-    assert_eq!(stored["shapes"]["ids"][0]["rows"]["constant"], 7, "{}", stored["shapes"]["ids"]);
-    let error = load(8).unwrap_err();
-    assert!(error.contains("the ids `ids` may be any of 8 rows, but a table that they choose from has 7"), "{error}");
-}
-
-#[test]
 fn computed_ids_take_the_nearest_row() {
     let model = |scope: &Scope| {
         let ids = scope.input("ids", DType::I64, &[scope.size("ids")]);

@@ -1,10 +1,10 @@
-use super::{Buffer, Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
+use super::{Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
 use crate::lower::Refusal;
 use crate::schedule::Schedule;
 use rewire_graph::limits::{
     LimitError, MAX_AXES, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_rows, check_shape,
 };
-use rewire_graph::{DType, Dim, Symbol};
+use rewire_graph::{DType, Symbol};
 use std::collections::HashSet;
 use thiserror::Error;
 
@@ -94,7 +94,7 @@ impl Plan {
         })
     }
 
-    /// Ids are inputs of integers, and tables have sizes that the shape program defines and no fewer rows than ids are checked by.
+    /// Ids are inputs of integers, and tables have sizes that the shape program defines.
     fn check_ids(&self) -> Result<(), PlanError> {
         let on_device = self.buffers.iter().filter_map(|buffer| match &buffer.source {
             Source::Input(name) if matches!(buffer.dtype, DType::I32 | DType::I64 | DType::U32) => Some(name),
@@ -117,19 +117,6 @@ impl Plan {
             }
             if !ids.rows.terms().all(|(symbol, _)| defined.contains(&symbol)) {
                 return wrong("choose from a table of a size that the shape program does not define");
-            }
-        }
-        let rows = |input: &String| self.shapes.ids.iter().find(|ids| ids.input == *input)?.rows.as_const();
-        for (table, ids) in self.steps.iter().flat_map(|step| self.reads_of(step, false).0) {
-            let (Some(table), Some(Buffer { source: Source::Input(input), .. })) =
-                (self.buffer(table), self.buffer(ids))
-            else {
-                continue;
-            };
-            let held = table.shape.first().and_then(Dim::as_const);
-            if let (Some(held), Some(rows)) = (held, rows(input).filter(|rows| held < Some(*rows))) {
-                let reason = format!("may be any of {rows} rows, but a table that they choose from has {held}");
-                return Err(PlanError::new(format!("the ids `{input}`"), reason));
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ impl Plan {
         let mut tables: Vec<BufferId> = (0..).zip(&self.buffers).filter_map(|(n, _)| self.table(BufferId(n))).collect();
         let mut read = BTreeSet::new();
         for step in &self.steps {
-            let (named, otherwise) = self.reads_of(step, true);
+            let (named, otherwise) = self.reads_of(step);
             tables.retain(|table| !otherwise.contains(table));
             read.extend(named.into_iter().map(|(table, _)| table));
         }
@@ -54,7 +54,7 @@ impl Plan {
     pub fn look_up_first(&mut self, tables: &[BufferId]) -> Vec<Lookup> {
         let known = self.tables();
         let tables = tables.iter().copied().filter(|table| known.contains(table)).ordered_set();
-        let pairs = self.steps.iter().flat_map(|step| self.reads_of(step, true).0);
+        let pairs = self.steps.iter().flat_map(|step| self.reads_of(step).0);
         let pairs = pairs.filter(|(table, _)| tables.contains(table)).ordered_set();
         let free = self.buffers.len() as u32..;
         let lookups: Vec<Lookup> =
@@ -81,9 +81,8 @@ impl Plan {
         (is_table && !elsewhere).then_some(id)
     }
 
-    /// The tables that a step reads by inputs, with these, and all tensors that it reads otherwise. With `clamps`, ids that are clamped to the
-    /// table name its rows as well.
-    pub(super) fn reads_of(&self, step: &Step, clamps: bool) -> (Vec<(BufferId, BufferId)>, Vec<BufferId>) {
+    /// The tables that a step reads by inputs, with these, and all tensors that it reads otherwise.
+    fn reads_of(&self, step: &Step) -> (Vec<(BufferId, BufferId)>, Vec<BufferId>) {
         let (mut named, mut otherwise) = (vec![], vec![]);
         let Computation::Nest(nest) = &step.computation else {
             otherwise.extend(step.reads.iter().filter_map(|binding| buffer(*binding)));
@@ -95,7 +94,7 @@ impl Plan {
             let Some(table) = step.reads.get(usize::from(*operand)).and_then(|binding| buffer(*binding)) else {
                 continue;
             };
-            match self.ids(step, dag, (table, index), clamps) {
+            match self.ids(step, dag, table, index) {
                 Some(ids) => named.push((table, ids)),
                 None => otherwise.push(table),
             }
@@ -104,10 +103,8 @@ impl Plan {
     }
 
     /// The input that names the row of a load.
-    fn ids(&self, step: &Step, dag: &Dag, (table, index): (BufferId, &[ExprId]), clamps: bool) -> Option<BufferId> {
+    fn ids(&self, step: &Step, dag: &Dag, table: BufferId, index: &[ExprId]) -> Option<BufferId> {
         let rows = self.buffer(table)?.shape.first()?.as_const()?;
-        // No id is clamped to the rows of an empty table.
-        let rows = if clamps { rows } else { 0 };
         let (operand, _) = named_row(dag, *index.first().filter(|_| index.len() == 2)?, rows)?;
         let ids = buffer(*step.reads.get(usize::from(operand))?)?;
         let is_input =

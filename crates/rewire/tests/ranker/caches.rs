@@ -100,11 +100,11 @@ fn pieces_of_a_few_rows_have_the_bits_of_the_whole() {
     let mut unbounded = bare();
     unbounded["hstu"]["stu"].as_object_mut().unwrap().remove("max_attn_len");
     for value in [bare(), unbounded] {
-        let ranker = load(&config(&value), &on_cpu());
-        for candidates in [1, 2, 3] {
+        let (ranker, limits) = (load(&config(&value), &on_cpu()), room(&value, 64, 5, 0));
+        for candidates in [1, 3] {
             let all = Request { user: "u".into(), ..request(&ranker, &mut Noise(9), 20, candidates) };
-            for (first, last) in (0..19).flat_map(|first| (1..=4).map(move |more| (first, first + more))) {
-                let mut caches = Caches::new(&ranker, CacheLimits::default()).unwrap();
+            for (first, last) in (0..18).flat_map(|first| (1..=3).map(move |more| (first, first + more))) {
+                let mut caches = Caches::new(&ranker, limits).unwrap();
                 for events in [first, last] {
                     let asked = [cut(&all, events)];
                     let expected = ranker.rank(&asked).unwrap();
