@@ -4,14 +4,41 @@ use std::fs::{read, read_dir};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The emitter, what it is given, the functions of scalars, and the templates. Some lie outside the package.
-const SOURCES: [&str; 4] = ["src/emit", "src/plan", "../graph/src/pointwise", "shaders"];
+/// What kernels are emitted from: plans, nests and their schedules, proofs, scalar functions, storage formats and templates.
+const SOURCES: [&str; 15] = [
+    "shaders",
+    "src/cost",
+    "src/emit",
+    "src/plan",
+    "src/prove",
+    "src/schedule",
+    "../graph/src/code.rs",
+    "../graph/src/dim.rs",
+    "../graph/src/dtype.rs",
+    "../graph/src/limits.rs",
+    "../graph/src/nest.rs",
+    "../graph/src/number.rs",
+    "../graph/src/op/reduce.rs",
+    "../graph/src/pointwise",
+    "../graph/src/storage",
+];
 
 fn main() -> io::Result<()> {
+    let is_repository = Path::new("../graph").exists();
     let mut files = Vec::new();
-    for folder in SOURCES.map(Path::new).into_iter().filter(|folder| folder.exists()) {
-        println!("cargo::rerun-if-changed={}", folder.display());
-        list(folder, &mut files)?;
+    for source in SOURCES.map(Path::new) {
+        if !source.exists() {
+            // A published package lacks what lies outside of it.
+            if is_repository {
+                println!("cargo::error=`SOURCES` of build.rs names {}, which is not there", source.display());
+            }
+            continue;
+        }
+        println!("cargo::rerun-if-changed={}", source.display());
+        match source.is_dir() {
+            true => list(source, &mut files)?,
+            false => files.push(source.to_owned()),
+        }
     }
     files.sort();
     let mut hash = 0xcbf2_9ce4_8422_2325;

@@ -6,8 +6,8 @@ use crate::plan;
 use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{DifferentiateError, Graph, Node, Remarks, Seed, differentiate};
 use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, Machine, Sizes, kernels, operators, traffic};
-use rewire::graph_rewrite::emit::{Target, Tuning, emit};
-use rewire::graph_rewrite::lower::{computation, lower};
+use rewire::graph_rewrite::emit::{EmittedKernel, Target, Tuning, emit};
+use rewire::graph_rewrite::lower::{kernel, lower};
 use rewire::graph_rewrite::mapping::map;
 use rewire::graph_rewrite::passes::{Pipeline, SelectRows};
 use rewire::graph_rewrite::plan::Plan;
@@ -82,10 +82,11 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         return Ok(output.line(diff(&source, &rewritten).trim_end())?);
     }
     if let Some(node) = options.view.wgsl {
-        return Ok(output.line(wgsl(&rewritten, node)?.trim_end())?);
+        let target = options.target.map(|place| target(place, common)).transpose()?;
+        return Ok(output.line(wgsl(&rewritten, node, target)?.trim_end())?);
     }
-    if let Some(place) = options.view.target {
-        return mapped(&lower(&rewritten)?, place, common, output);
+    if let Some(place) = options.target {
+        return mapped(&lower(&rewritten)?, &target(place, common)?, common, output);
     }
     let bytes = (traffic(&source), traffic(&rewritten));
     let (stage, graph) = match options.stage {
@@ -167,7 +168,7 @@ struct Mapped {
     refused: Option<String>,
 }
 
-fn target(of: MappingTarget, common: &Common) -> Result<Target, CliError> {
+pub fn target(of: MappingTarget, common: &Common) -> Result<Target, CliError> {
     match of {
         MappingTarget::Baseline => Ok(Target::BASELINE),
         MappingTarget::Adapter => {
@@ -180,9 +181,8 @@ fn target(of: MappingTarget, common: &Common) -> Result<Target, CliError> {
 }
 
 /// Prints where each step runs.
-pub fn mapped(plan: &Plan, place: MappingTarget, common: &Common, output: &mut Output) -> Result<(), CliError> {
-    let target = target(place, common)?;
-    let kernels = map(plan, &target, &Tuning::default());
+pub fn mapped(plan: &Plan, target: &Target, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let kernels = map(plan, target, &Tuning::default());
     for (number, (step, kernel)) in plan.steps.iter().zip(kernels).enumerate() {
         let (bindings, refused) = match kernel {
             Ok(kernel) => (Some(kernel.slots.len()), None),
@@ -245,19 +245,33 @@ fn unnumbered(line: &str) -> String {
     }
 }
 
-fn wgsl(graph: &Graph, node: usize) -> Result<String, CliError> {
+/// The WGSL of a kernel for a target: without one the baseline, with as many storage buffers as the kernel needs.
+fn wgsl(graph: &Graph, node: usize, target: Option<Target>) -> Result<String, CliError> {
     let failed = |reason: String| CliError::NoKernel { node, reason };
     let order = graph.order().map_err(|error| failed(error.to_string()))?;
-    let found = order
+    let (id, found) = order
         .get(node)
-        .and_then(|&id| graph.node(id))
+        .and_then(|&id| Some((id, graph.node(id)?)))
         .ok_or_else(|| failed(format!("the graph has the nodes %0 to %{}", order.len().saturating_sub(1))))?;
-    let fused = found.op.downcast_ref::<Fused>();
-    let fused = fused.ok_or_else(|| failed(format!("{} is computed by no kernel", found.op.name())))?;
-    let computation = computation(&fused.body).map_err(|refusal| failed(refusal.to_string()))?;
-    let emitted =
-        emit(&computation, &Target::BASELINE, &Tuning::default()).map_err(|error| failed(error.to_string()))?;
-    Ok(emitted.wgsl)
+    let kernel = kernel(graph, id).map_err(|error| failed(error.to_string()))?;
+    let kernel = kernel.ok_or_else(|| failed(format!("{} is computed by no kernel", found.op.name())))?;
+    let emitted = emit(&kernel, &shown_for(target), &Tuning::default()).map_err(|error| failed(error.to_string()))?;
+    Ok(with_bindings(&emitted))
+}
+
+/// What a kernel is shown for: without a target the baseline, with as many storage buffers as the kernel needs.
+pub fn shown_for(target: Option<Target>) -> Target {
+    target.unwrap_or(Target { storage_buffers: u32::MAX, ..Target::BASELINE })
+}
+
+/// The WGSL of a kernel, with a remark where the baseline has too few storage buffers for it.
+pub fn with_bindings(kernel: &EmittedKernel) -> String {
+    let (needed, baseline) = (kernel.slots.len(), Target::BASELINE.storage_buffers as usize);
+    let remark = match needed > baseline {
+        true => format!("// {needed} storage buffers, where the baseline of WebGPU has {baseline}\n"),
+        false => String::new(),
+    };
+    remark + &kernel.wgsl
 }
 
 fn count(

@@ -2,7 +2,7 @@
 
 use crate::args::{Common, Format, Graph as Options, Stage};
 use crate::error::CliError;
-use crate::graph::mapped;
+use crate::graph::{mapped, shown_for, target, with_bindings};
 use crate::output::Output;
 use rewire::graph_rewrite::emit::{Target, Tuning};
 use rewire::graph_rewrite::mapping::map_step;
@@ -47,11 +47,12 @@ pub fn run(package: &Package, options: &Options, common: &Common, output: &mut O
         return Err(CliError::NoGraph { model });
     }
     let plan = package.plan().map_err(RankError::from)?;
-    if let Some(place) = view.target {
-        return mapped(&plan, place, common, output);
-    }
+    let target = options.target.map(|place| target(place, common)).transpose()?;
     if let Some(node) = view.wgsl {
-        return Ok(output.line(wgsl(&plan, node)?.trim_end())?);
+        return Ok(output.line(wgsl(&plan, node, target)?.trim_end())?);
+    }
+    if let Some(target) = target {
+        return mapped(&plan, &target, common, output);
     }
     let counts = Counts::of(&plan);
     if common.json {
@@ -95,10 +96,10 @@ fn name(plan: &Plan, binding: &Binding) -> String {
     }
 }
 
-fn wgsl(plan: &Plan, node: usize) -> Result<String, CliError> {
+fn wgsl(plan: &Plan, node: usize, target: Option<Target>) -> Result<String, CliError> {
     let failed = |reason: String| CliError::NoKernel { node, reason };
     let last = plan.steps.len().saturating_sub(1);
     let step = plan.steps.get(node).ok_or_else(|| failed(format!("the package has the kernels 0 to {last}")))?;
-    let kernel = map_step(node, step, &Target::BASELINE, &Tuning::default());
-    Ok(kernel.map_err(|refusal| failed(refusal.to_string()))?.wgsl)
+    let kernel = map_step(node, step, &shown_for(target), &Tuning::default());
+    Ok(with_bindings(&kernel.map_err(|refusal| failed(refusal.to_string()))?))
 }

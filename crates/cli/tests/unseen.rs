@@ -100,7 +100,7 @@ fn users() -> String {
         let mut lists = |len: i64, extra: bool| {
             let mut lists = json!({
                 "film": noise.list(90, len), "kind": noise.list(11, len), "price": noise.list(9, len),
-                "timestamp": (0..len).map(|at| 1_700_000_000 + at * 977).collect::<Vec<_>>(),
+                "timestamp": (0..len).map(|at| 1_700_000_000 + if extra { at * 977 } else { 100_000 }).collect::<Vec<_>>(),
             });
             if extra {
                 lists["action"] = json!(noise.list(8, len));

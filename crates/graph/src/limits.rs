@@ -39,6 +39,9 @@ pub const MAX_STATEMENTS: usize = 1 << 11;
 /// Coordinates of a loop, and values of its anchor, that expressions refer to: a bit each.
 pub const MAX_VALUES: usize = 32;
 
+/// Axes of a loop: one coordinate less than there may be, so that emitters have one that no loop has.
+pub const MAX_AXES: usize = MAX_VALUES - 1;
+
 /// Statistics of a product's rows, which lie in the workgroup memory of the WebGPU baseline beside its tiles.
 pub const MAX_STATISTICS: usize = 24;
 

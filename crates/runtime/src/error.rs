@@ -230,6 +230,15 @@ impl Coded for RuntimeError {
 #[strum(serialize_all = "snake_case", prefix = "run.")]
 #[non_exhaustive]
 pub enum RunError {
+    /// A file that parameters are mapped from is not as it was when the model was loaded.
+    #[error(
+        "{} was changed in place while the model has it in memory: load the model again, and replace its files by renaming others over them, \
+         or load them without mapping", path.display()
+    )]
+    FileChanged {
+        /// The file.
+        path: PathBuf,
+    },
     /// The device failed or refused.
     #[error(transparent)]
     Gpu(#[from] GpuError),

@@ -19,6 +19,8 @@
 #![cfg_attr(not(feature = "emit"), allow(dead_code))]
 
 mod boxed;
+#[cfg(feature = "files")]
+mod content;
 mod device;
 mod error;
 mod hash;
@@ -34,6 +36,8 @@ mod tuning;
 
 use rewire_cpu::parallel;
 
+#[cfg(feature = "files")]
+pub use content::{FileContent, MAPPED_BYTES, Mapping, read_file};
 pub use device::{
     DeviceInfo, DeviceKind, DeviceLimits, Gpu, Matrices, MatrixReason, MatrixTier, ParseMatrixTierError, Work,
     WorkDropped, Workers, block_on, devices, devices_async,
@@ -43,13 +47,15 @@ pub use hash::hash;
 pub use kernel::{Kernel, ParseKernelError};
 pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
-pub use model::{GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables};
+pub use model::{
+    Backing, GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables,
+};
 #[doc(inline)]
 pub use rewire_cpu as cpu;
 pub use session::{
     Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, SpilledRows, Tuned,
 };
 #[cfg(feature = "files")]
-pub use store::{create_file_with, map_file, replace_file, update_file};
+pub use store::{create_file_with, replace_file, update_file};
 pub use tuning::{DeviceTunings, TuningStore};
 pub use wgpu;

@@ -1,11 +1,10 @@
 //! Files that programs keep for later ones, and share.
 
-use rewire_graph::{Arrange, SharedBytes};
+use rewire_graph::Arrange;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Error, ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -43,39 +42,6 @@ pub fn update_file(path: &Path, change: impl FnOnce(Result<Vec<u8>>) -> Result<V
     std::fs::create_dir_all(folder)?;
     let _lock = lock(&folder.join("lock"))?;
     replace(path, &change(std::fs::read(path))?)
-}
-
-/// The content of a file in memory, where the system reads a page when it is asked for, and may forget it again; a copy where it maps no files.
-///
-/// Whoever has the content relies on the file to stay as it is: programs write another and put it in its place, as
-/// [`replace_file`] does. One that writes into the file changes what was read, and one that cuts it ends whoever reads beyond.
-///
-/// ```
-/// let path = std::env::temp_dir().join(format!("rewire-map-{}", std::process::id()));
-/// rewire_runtime::replace_file(&path, b"content")?;
-/// let content = rewire_runtime::map_file(&path)?;
-/// rewire_runtime::replace_file(&path, b"another one")?;
-/// assert_eq!((*content).as_ref(), b"content");
-/// # std::fs::remove_file(path)?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
-///
-/// # Errors
-/// What the system says; [`ErrorKind::InvalidInput`] where it is not a file.
-pub fn map_file(path: &Path) -> Result<SharedBytes> {
-    let file = File::open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(Error::new(ErrorKind::InvalidInput, "not a file"));
-    }
-    if found.len() == 0 {
-        return Ok(Arc::new([]));
-    }
-    // SAFETY: the file is only read here, and others that keep to the rule above leave its content as it is.
-    match unsafe { memmap2::Mmap::map(&file) } {
-        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Arc::new(std::fs::read(path)?)),
-        mapped => Ok(Arc::new(mapped?)),
-    }
 }
 
 /// [`replace_file`] in a folder that is made if it is not there.

@@ -25,6 +25,9 @@ pub struct Graph {
     pub passes: Passes,
     #[command(flatten)]
     pub view: View,
+    /// Print where each kernel runs: on the target, with its bindings, or on the CPU, and why. With --wgsl, what the kernel is emitted for.
+    #[arg(long, value_enum, value_name = "TARGET", conflicts_with_all = ["explain", "diff", "bisect"])]
+    pub target: Option<MappingTarget>,
 }
 
 /// What rewrites the graph.
@@ -51,12 +54,10 @@ pub struct View {
     /// Print the operators that the passes removed and added.
     #[arg(long)]
     pub diff: bool,
-    /// Print the WGSL of a kernel, by its number in the text of the rewritten graph.
+    /// Print the WGSL of a kernel, by its number in the text of the rewritten graph: for TARGET, or for the baseline with as many storage buffers as
+    /// the kernel needs.
     #[arg(long, value_name = "NODE")]
     pub wgsl: Option<usize>,
-    /// Print where each kernel runs: on the target, with its bindings, or on the CPU, and why.
-    #[arg(long, value_enum, value_name = "TARGET")]
-    pub target: Option<MappingTarget>,
     /// Find the first rewrite of a golden case after which the interpreter computes something else.
     #[arg(long)]
     pub bisect: bool,

@@ -200,7 +200,8 @@ pub struct Package {
     /// Model folder, or a package to make another of; the model in the program if left out.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
-    /// The file to write.
+    /// The file to write. It is written beside and renamed, so that programs that have an older package of this name loaded keep it. Copying over it in
+    /// place is an error for them.
     #[arg(long, value_name = "FILE", required_unless_present = "check")]
     pub out: Option<PathBuf>,
     /// Read all of the package --model and of the file with its tables, say whether they are as they were written, and write nothing.

@@ -227,7 +227,7 @@ impl CompiledPairs {
             masks.hide(span, of.op.start(), (weights, stride, block.rows), origin);
             let Some(elements) = elements else {
                 let lines = weights.chunks(stride).zip(&mut statistics[of.value][..block.rows]);
-                lines.for_each(|(line, all)| *all = combined(of.op, *all, &line[skip..skip + count]));
+                lines.for_each(|(line, all)| *all = combined(of.op, *all, first, &line[skip..skip + count]));
                 continue;
             };
             let out_stride = elements.stride();

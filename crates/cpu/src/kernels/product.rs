@@ -24,6 +24,8 @@ pub(super) struct Matrix<'a> {
 const DEPTH: usize = 512;
 /// The library takes other summation orders for products of at most this many elements.
 const SMALL: usize = 256;
+/// The library rounds sums of fewer terms differently: it multiplies and adds in two steps.
+const LEAST: usize = 3;
 
 impl<'a> Matrix<'a> {
     /// A matrix of `rows` by `columns` elements with these strides; `None` if it does not lie within `data`.
@@ -105,49 +107,71 @@ pub(super) fn multiply(
             sums[..n].copy_from_slice(&out[..n]);
         }
         if let Some(b) = Matrix::new(&columns, (k, width), (width, 1)) {
-            multiply_blocks(&mut sums, width, a, b, accumulate);
+            multiply_blocks(&mut sums, width, a, b, accumulate)?;
         }
         for (sums, out) in sums.chunks_exact(width).zip(out.chunks_mut(stride)) {
             out[..n].copy_from_slice(&sums[..n]);
         }
     } else {
-        multiply_blocks(out, stride, a, b, accumulate);
+        multiply_blocks(out, stride, a, b, accumulate)?;
     }
     Ok(())
 }
 
-fn multiply_blocks(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
+fn multiply_blocks(
+    out: &mut [f32],
+    stride: usize,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    accumulate: bool,
+) -> Result<(), CpuError> {
     let depth = a.columns.min(b.rows);
     for start in (0..depth).step_by(DEPTH) {
         let k = DEPTH.min(depth - start);
         let (a, b) = (a.part((0, start), (a.rows, k)), b.part((start, 0), (k, b.columns)));
-        // The library prefers columns of the result in a row, so it computes the transposed product.
-        // SAFETY: `Matrix` keeps all elements of `a` and `b` within their slices, `multiply` made sure that `out` holds
-        // `a.rows` rows of `b.columns` elements `stride` apart, and `out` is borrowed exclusively. All three are
-        // initialised. The kernel is one of those that the processor was found to have.
-        unsafe {
-            Arch::chosen().gemm()(
-                b.columns,
-                a.rows,
-                k,
-                out.as_mut_ptr(),
-                stride as isize,
-                1,
-                accumulate || start > 0,
-                b.data.as_ptr(),
-                b.row_stride as isize,
-                b.column_stride as isize,
-                a.data.as_ptr(),
-                a.row_stride as isize,
-                a.column_stride as isize,
-                1.0,
-                1.0,
-                false,
-                false,
-                false,
-                Parallelism::None,
-            );
+        let accumulate = accumulate || start > 0;
+        if k >= LEAST {
+            multiply_block(out, stride, a, b, accumulate);
+            continue;
         }
+        let (left, right) = (a.padded(a.rows, LEAST)?, b.padded(LEAST, b.columns)?);
+        let a = Matrix::new(&left, (a.rows, LEAST), (LEAST, 1));
+        if let (Some(a), Some(b)) = (a, Matrix::new(&right, (LEAST, b.columns), (b.columns, 1))) {
+            multiply_block(out, stride, a, b, accumulate);
+        }
+    }
+    Ok(())
+}
+
+/// The product of factors that have the same depth, from [`LEAST`] to [`DEPTH`].
+fn multiply_block(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
+    debug_assert!(a.columns == b.rows && (LEAST..=DEPTH).contains(&a.columns), "a depth of {}", a.columns);
+    // The library prefers columns of the result in a row, so it computes the transposed product.
+    // SAFETY: `Matrix` keeps all elements of `a` and `b` within their slices, `multiply` made sure that `out` holds
+    // `a.rows` rows of `b.columns` elements `stride` apart, and `out` is borrowed exclusively. All three are
+    // initialised. The kernel is one of those that the processor was found to have.
+    unsafe {
+        Arch::chosen().gemm()(
+            b.columns,
+            a.rows,
+            a.columns,
+            out.as_mut_ptr(),
+            stride as isize,
+            1,
+            accumulate,
+            b.data.as_ptr(),
+            b.row_stride as isize,
+            b.column_stride as isize,
+            a.data.as_ptr(),
+            a.row_stride as isize,
+            a.column_stride as isize,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
     }
 }
 
@@ -333,6 +357,40 @@ mod tests {
                 panels.multiply(&mut out, stride, a, (first, end, 0), false).unwrap();
                 for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
                     assert_eq!(&out[..end.saturating_sub(first)], &whole[first..end.max(first)]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn terms_of_zero_change_no_bit() {
+        for (m, n, k) in [1, 2, 3, 24, 50].into_iter().flat_map(|m| {
+            [1, 2, 8, 25, 64, 100].into_iter().flat_map(move |n| [1, 2, 3, 7, 16].map(move |k| (m, n, k)))
+        }) {
+            let (long, sums) = (k + 14, noise(m * n, 3));
+            let (few, all) = (noise(m * k, 1), noise(long * n, 2));
+            let mut many = vec![0.0; m * long];
+            many.chunks_mut(long).zip(few.chunks(k)).for_each(|(many, few)| many[..k].copy_from_slice(few));
+            let few = Matrix::new(&few, (m, k), (k, 1)).unwrap();
+            let many = Matrix::new(&many, (m, long), (long, 1)).unwrap();
+            for (strides, name) in [((n, 1), "rows"), ((1, long), "columns")] {
+                let b = Matrix::new(&all, (long, n), strides).unwrap();
+                for accumulate in [false, true] {
+                    let case = format!("m {m} n {n} k {k} by {name}, {accumulate}");
+                    let product = |a, b| {
+                        let mut out = sums.clone();
+                        multiply(&mut out, n, a, b, accumulate).unwrap();
+                        out
+                    };
+                    let whole = product(many, b);
+                    assert_eq!(product(few, b.part((0, 0), (k, n))), whole, "{case}");
+                    let stride = n.next_multiple_of(64);
+                    let mut out = vec![0.0; m * stride];
+                    out.chunks_mut(stride).zip(sums.chunks(n)).for_each(|(out, sums)| out[..n].copy_from_slice(sums));
+                    Panels::packed(b).unwrap().multiply(&mut out, stride, few, (0, n, 0), accumulate).unwrap();
+                    for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
+                        assert_eq!(&out[..n], whole, "{case}, panels");
+                    }
                 }
             }
         }

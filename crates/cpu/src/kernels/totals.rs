@@ -78,11 +78,14 @@ impl CombineEach<'_> {
     }
 }
 
-/// Values combined with those before.
-pub(super) fn combined(op: ReduceOp, before: f32, values: &[f32]) -> f32 {
+/// The values of a row from point `first` on, combined with those before: where a part of a row begins does not change its result.
+pub(super) fn combined(op: ReduceOp, before: f32, first: usize, values: &[f32]) -> f32 {
     let join = |combine: fn(f32, f32) -> f32| {
         let mut partials = [neutral(op); PARTIALS];
-        accumulate(&mut partials, values, combine);
+        let (head, rest) = values.split_at(values.len().min(first.next_multiple_of(PARTIALS) - first));
+        let own = partials.iter_mut().skip(first % PARTIALS);
+        own.zip(head).for_each(|(partial, &value)| *partial = combine(*partial, value));
+        accumulate(&mut partials, rest, combine);
         combine(before, fold(partials, combine))
     };
     match op {

@@ -1,5 +1,5 @@
 use super::{Count, Sizes};
-use crate::plan::{Computation, Custom, MemorySpace};
+use crate::plan::{Axis, Body, Computation, Custom, MemorySpace, Nest};
 use crate::schedule::Schedule;
 use rewire_graph::{DType, Dim};
 
@@ -26,7 +26,7 @@ impl Count {
     pub fn of(computation: &Computation, sizes: &Sizes) -> Self {
         match computation {
             Computation::Nest(nest) => {
-                Schedule::of(nest).map_or_else(|_| Self::default(), |schedule| schedule.count(sizes))
+                Schedule::of(nest).map_or_else(|_| unscheduled(nest, sizes), |schedule| schedule.count(sizes))
             }
             Computation::Custom(own) => custom(own, sizes),
         }
@@ -35,9 +35,35 @@ impl Count {
 
 /// Operands are read and the result is written once, with an operation an element; the rest is the shader's own.
 fn custom(kernel: &Custom, sizes: &Sizes) -> Count {
-    let bytes = |dtype: DType, shape: &[Dim]| dtype.format().bytes(sizes.product(shape));
-    let operands = kernel.body.operands.iter().filter(|operand| operand.space != MemorySpace::Host);
-    let read = operands.map(|operand| bytes(operand.dtype, &operand.shape)).fold(0, u64::saturating_add);
-    let written = bytes(kernel.dtype, &kernel.shape);
-    Count { read, written, scalar: sizes.product(&kernel.shape), ..Count::default() }
+    let written = bytes(kernel.dtype, &kernel.shape, sizes);
+    Count { read: read(&kernel.body, sizes), written, scalar: sizes.product(&kernel.shape), ..Count::default() }
+}
+
+/// Plain loops over all points of each sum and of each output, for a nest that no schedule takes.
+fn unscheduled(nest: &Nest, sizes: &Sizes) -> Count {
+    let extent = |axis: &Axis| axis.extent.dense().map_or_else(|| sizes.sample(), |dim| sizes.extent(dim));
+    let results = nest.axes.iter().take(nest.rank()).map(extent).fold(1, u64::saturating_mul);
+    let mut count = Count { read: read(&nest.body, sizes), ..Count::default() };
+    for output in &nest.outputs {
+        count.written = count.written.saturating_add(bytes(output.dtype, &output.shape, sizes));
+        count.scalar = count.scalar.saturating_add(results);
+    }
+    for sum in &nest.accumulations {
+        let points = results.saturating_mul(nest.axes.get(usize::from(sum.axis)).map_or(1, extent));
+        match sum.factors.len() {
+            0 | 1 => count.scalar = count.scalar.saturating_add(points),
+            _ => count.products = count.products.saturating_add(points.saturating_mul(2)),
+        }
+    }
+    count
+}
+
+/// Bytes of all operands on the device.
+fn read(body: &Body, sizes: &Sizes) -> u64 {
+    let operands = body.operands.iter().filter(|operand| operand.space != MemorySpace::Host);
+    operands.map(|operand| bytes(operand.dtype, &operand.shape, sizes)).fold(0, u64::saturating_add)
+}
+
+fn bytes(dtype: DType, shape: &[Dim], sizes: &Sizes) -> u64 {
+    dtype.format().bytes(sizes.product(shape))
 }

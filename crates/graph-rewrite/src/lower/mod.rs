@@ -13,7 +13,7 @@ pub use error::{Refusal, RewriteError};
 use in_place::leave_out;
 pub(crate) use pooling::{pool, pooled};
 
-use crate::plan::{Binding, Buffer, BufferId, Plan, PlanOutput, Source, Step};
+use crate::plan::{Binding, Buffer, BufferId, Computation, Plan, PlanOutput, Source, Step};
 use rewire_graph::op::{Fused, Role};
 use rewire_graph::shape::HostProgram;
 use rewire_graph::{DType, Graph, Layout, Node, NodeId, Value};
@@ -49,6 +49,53 @@ pub fn lower(graph: &Graph) -> Result<Plan, RewriteError> {
     Ok(lowering.plan)
 }
 
+/// The kernel of a fused operator with its operands bound as a step of [`lower`]'s plan binds them: small parameters share a buffer, and
+/// states are written in place. `None` for any other node.
+///
+/// # Errors
+/// [`RewriteError::Graph`] if the graph has a cycle, [`RewriteError::Unsupported`] if no schedule computes the operator's body.
+pub fn kernel(graph: &Graph, id: NodeId) -> Result<Option<Computation>, RewriteError> {
+    let Some((node, Role::Fused(fused))) = graph.node(id).map(|node| (node, node.op.role())) else { return Ok(None) };
+    let fixed = graph.fixed().map_err(|source| RewriteError::graph("lowering", source))?;
+    Ok(Some(Kernel::of(graph, id, (node, fused), &pooled(graph, &fixed))?.computation))
+}
+
+/// A fused operator in a graph, lowered.
+struct Kernel {
+    computation: Computation,
+    /// What it reads.
+    operands: Vec<Value>,
+    /// By result, the state of which it sets rows in place.
+    states: Vec<Option<Value>>,
+}
+
+impl Kernel {
+    fn of(
+        graph: &Graph,
+        id: NodeId,
+        (node, fused): (&Node, &Fused),
+        pooled: &HashSet<Value>,
+    ) -> Result<Self, RewriteError> {
+        let mut computation = of(fused).map_err(|reason| unsupported(node, &reason.to_string()))?;
+        let mut operands = graph.inputs(id);
+        let state = |&(_, value): &(String, Value)| {
+            let Some((_, [table, ..])) = rows_set(&fused.body, value) else { return Ok(None) };
+            let position = fused.body.node(table.node).and_then(|node| Fused::operand(node.op.as_ref()));
+            let table = position.and_then(|position| operands.get(position)).copied();
+            let is_state = |table: &Value| match graph.node(table.node).map(|node| node.op.role()) {
+                Some(Role::Input(input)) => graph.states().contains(&input.name),
+                _ => false,
+            };
+            let state = table.filter(is_state);
+            state.map(Some).ok_or_else(|| unsupported(node, "it sets rows of a value that is no state"))
+        };
+        let states = fused.body.outputs().iter().map(state).collect::<Result<Vec<_>, _>>()?;
+        leave_out(&mut computation, &mut operands, |value| states.contains(&Some(value)));
+        pool(&mut computation, &operands, pooled);
+        Ok(Self { computation, operands, states })
+    }
+}
+
 struct Lowering<'a> {
     graph: &'a Graph,
     plan: Plan,
@@ -80,11 +127,7 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, id: NodeId, node: &Node, fused: &Fused) -> Result<(), RewriteError> {
-        let mut computation = of(fused).map_err(|reason| unsupported(node, &reason.to_string()))?;
-        let mut operands = self.graph.inputs(id);
-        let tables = self.tables(node, fused, &operands)?;
-        leave_out(&mut computation, &mut operands, |value| tables.iter().flatten().any(|(table, _)| *table == value));
-        pool(&mut computation, &operands, &self.pooled);
+        let Kernel { computation, operands, states } = Kernel::of(self.graph, id, (node, fused), &self.pooled)?;
         let reads = operands
             .into_iter()
             .map(|value| {
@@ -97,16 +140,16 @@ impl Lowering<'_> {
             .types
             .iter()
             .enumerate()
-            .zip(&tables)
-            .map(|((port, ty), table)| {
-                let buffer = table.map_or_else(
-                    || {
+            .zip(&states)
+            .map(|((port, ty), state)| {
+                let buffer = match state.and_then(|state| self.bound.get(&state)) {
+                    Some(&Binding::Buffer(state)) => state,
+                    _ => {
                         let (dtype, shape) = (ty.dtype, ty.shape.clone());
                         self.plan.buffers.push(Buffer { dtype, shape, source: source.clone() });
                         BufferId(self.plan.buffers.len() as u32 - 1)
-                    },
-                    |(_, buffer)| buffer,
-                );
+                    }
+                };
                 self.bound.insert(Value { node: id, port: port as u32 }, Binding::Buffer(buffer));
                 buffer
             })
@@ -114,30 +157,6 @@ impl Lowering<'_> {
         let steps = if fixed { &mut self.plan.load } else { &mut self.plan.steps };
         steps.push(Step { name: fused.name.clone(), path: node.path.clone(), computation, reads, writes });
         Ok(())
-    }
-
-    /// By result of a kernel, the state of which it sets rows in place, and its buffer.
-    fn tables(
-        &self,
-        node: &Node,
-        fused: &Fused,
-        operands: &[Value],
-    ) -> Result<Vec<Option<(Value, BufferId)>>, RewriteError> {
-        let body = &fused.body;
-        let table = |&(_, value): &(String, Value)| {
-            let Some((_, [table, ..])) = rows_set(body, value) else { return Ok(None) };
-            let position = body.node(table.node).and_then(|node| Fused::operand(node.op.as_ref()));
-            let table = position.and_then(|position| operands.get(position)).copied();
-            match table.and_then(|table| Some((table, self.bound.get(&table)?))) {
-                Some((table, &Binding::Buffer(id)))
-                    if self.plan.buffer(id).is_some_and(|buffer| matches!(buffer.source, Source::State(_))) =>
-                {
-                    Ok(Some((table, id)))
-                }
-                _ => Err(unsupported(node, "it sets rows of a value that is no state")),
-            }
-        };
-        body.outputs().iter().map(table).collect()
     }
 
     fn buffer(&mut self, value: Value, node: &Node, source: Source) {

@@ -2,7 +2,7 @@ use super::{Computation, Custom, Nest, Output, Plan, ShapeEntry, Source};
 use crate::lower::Refusal;
 use crate::schedule::Schedule;
 use rewire_graph::limits::{
-    LimitError, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_rows, check_shape,
+    LimitError, MAX_AXES, MAX_OPERANDS, MAX_RANK, MAX_VALUES, check_count, check_extent, check_rows, check_shape,
 };
 use rewire_graph::{DType, Symbol};
 use std::collections::HashSet;
@@ -158,7 +158,7 @@ impl Computation {
 /// Checks axes, and that sums are over axes that are there.
 fn check_loops(nest: &Nest) -> Result<(), Refusal> {
     check_count("dimensions", nest.rank(), MAX_RANK)?;
-    check_count("axes", nest.axes.len(), MAX_VALUES)?;
+    check_count("axes", nest.axes.len(), MAX_AXES)?;
     check_count("results of reductions", nest.accumulations.len(), MAX_VALUES)?;
     nest.axes.iter().filter_map(|axis| axis.extent.dense()).try_for_each(check_extent)?;
     if nest.axes.iter().skip(nest.rank()).any(|axis| !axis.summed) {

@@ -23,6 +23,7 @@ use rewire_graph::{DType, Symbol};
 use rewire_graph_rewrite::emit::{Target, Tuning, emit};
 use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashMap;
+use std::path::Path;
 use tensor::{Num, Tensor};
 
 /// Emits `kernel` for all targets, runs some where there is an adapter, and compares with plain loops.
@@ -80,4 +81,34 @@ fn compare(name: &str, got: &Tensor, expected: &Tensor, wgsl: &str) {
         };
         assert!(ok, "{name}: at {at} of {:?}: {x:?}, expected {y:?}\n{wgsl}", got.shape);
     }
+}
+
+/// The text of all sources below a folder.
+fn sources(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| if path.is_dir() { sources(&path) } else { std::fs::read_to_string(&path).unwrap_or_default() })
+        .collect()
+}
+
+#[test]
+fn the_hash_of_kernels_covers_what_they_are_emitted_from() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let build = std::fs::read_to_string(package.join("build.rs")).unwrap();
+    let listed: Vec<&str> =
+        build.lines().filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\",")).collect();
+    let own: Vec<&str> = listed.iter().filter_map(|source| source.strip_prefix("src/")).collect();
+    for module in &own {
+        let text = sources(&package.join("src").join(module));
+        for used in text.split("crate::").skip(1).map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap())
+        {
+            // What lowering makes of a graph is a part of every key.
+            assert!(own.contains(&used) || used == "lower", "`{module}` uses `{used}`, which the hash leaves out");
+        }
+    }
+    assert!(own.contains(&"emit") && own.contains(&"schedule"), "{own:?}");
+    for source in ["nest.rs", "dtype.rs", "storage", "pointwise"] {
+        assert!(listed.contains(&format!("../graph/src/{source}").as_str()), "{source}");
+    }
+    assert!(listed.iter().all(|source| package.join(source).exists()), "{listed:?}");
 }

@@ -42,6 +42,8 @@ use rewire_graph::{DType, SharedBytes};
 use rewire_graph_rewrite::emit::Target;
 use rewire_graph_rewrite::plan::{Named, Plan, Precision};
 use rewire_runtime::{DeviceTunings, ModelOptions};
+#[cfg(feature = "files")]
+use rewire_runtime::{Mapping, read_file};
 use std::sync::Arc;
 #[cfg(feature = "files")]
 use std::{io::Read, path::Path};
@@ -150,28 +152,40 @@ impl Package {
         Self::of(Arc::new(bytes), |identity| identity.check(Arc::new(tables)).map(Some))
     }
 
-    /// Maps a file into memory, where its weights stay, and so that of its tables, if they are in one of their own: of that the length and the
-    /// header are checked, and nothing else is read, see [`Package::check_tables`]. The files must not be written to or cut while the package or a model of it is
-    /// there; one that is put in its place does no harm, see [`rewire_runtime::map_file`].
+    /// Reads a file and that of its tables, if they are in one of their own: of that the length and the header are checked, and nothing else is
+    /// read, see [`Package::check_tables`]. Large files are mapped into memory, and must not be written to or cut while the package or a model
+    /// of it is there: replace them by renaming others over them, see [`Mapping`].
     ///
     /// # Errors
     /// [`PackageError::Read`] if there is no such file, [`PackageError::File`] if it is not good, and [`PackageError::Tables`] if that of
     /// its tables is another.
     #[cfg(feature = "files")]
     pub fn read(path: &Path) -> Result<Self, PackageError> {
-        let bytes =
-            rewire_runtime::map_file(path).map_err(|source| PackageError::Read { path: path.to_owned(), source })?;
+        Self::read_mapping(path, Mapping::Large)
+    }
+
+    /// [`Package::read`], with a choice of what is mapped.
+    ///
+    /// # Errors
+    /// As [`Package::read`].
+    #[cfg(feature = "files")]
+    pub fn read_mapping(path: &Path, mapping: Mapping) -> Result<Self, PackageError> {
+        let unread = |path: &Path, source| PackageError::Read { path: path.to_owned(), source };
+        let file = read_file(path, mapping).map_err(|source| unread(path, source))?;
         let tables = |identity: &Identity| {
             let path = path.with_file_name(&identity.file);
-            let bytes =
-                rewire_runtime::map_file(&path).map_err(|source| PackageError::Read { path: path.clone(), source })?;
+            let file = read_file(&path, mapping).map_err(|source| unread(&path, source))?;
             let other = |source| PackageError::Tables { path: path.clone(), source: Box::new(source) };
-            identity.check(bytes).map(Some).map_err(other)
+            let mut tables = identity.check(file.bytes().clone()).map_err(other)?;
+            tables.weights = tables.weights.resting_on(&file);
+            Ok(Some(tables))
         };
-        Self::of(bytes, tables).map_err(|source| match source {
+        let mut package = Self::of(file.bytes().clone(), tables).map_err(|source| match source {
             of_tables @ (PackageError::Read { .. } | PackageError::Tables { .. }) => of_tables,
             source => PackageError::File { path: path.to_owned(), source: Box::new(source) },
-        })
+        })?;
+        package.weights = package.weights.resting_on(&file);
+        Ok(package)
     }
 
     /// True for a file that begins as a package does.

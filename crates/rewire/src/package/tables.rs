@@ -53,7 +53,7 @@ pub struct Tables {
     pub(super) data: SharedTables,
 }
 
-/// A file of tables as it is mapped.
+/// A file of tables in memory.
 #[derive(Clone)]
 pub(super) struct SharedTables {
     bytes: SharedBytes,
@@ -144,7 +144,7 @@ mod file {
     use super::*;
     use crate::weights::header;
     use rewire_graph::HostTensor;
-    use rewire_runtime::{create_file_with, map_file};
+    use rewire_runtime::{Mapping, create_file_with, read_file};
     use safetensors::View as _;
     use std::collections::BTreeMap;
     use std::fs::File;
@@ -164,7 +164,7 @@ mod file {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             check_name(&name)?;
             let unwritten = |source| PackageError::Write { path: path.to_owned(), source };
-            match map_file(path) {
+            match read_file(path, Mapping::Large) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     match create_file_with(path, |file| store(file, tables)) {
                         // Another program was first: its tables are compared below, as those of an older file are.
@@ -175,7 +175,8 @@ mod file {
                 Err(error) => return Err(unwritten(error)),
                 Ok(_) => {}
             }
-            let found = map_file(path).map_err(unwritten).and_then(|bytes| Self::of(&name, bytes));
+            let found = read_file(path, Mapping::Large).map_err(unwritten);
+            let found = found.and_then(|file| Self::of(&name, file.bytes().clone()));
             let of_file = |source| PackageError::Tables { path: path.to_owned(), source: Box::new(source) };
             let found = found.map_err(of_file)?;
             let holds = |(name, tensor): (&String, &HostTensor)| found.data.weights.get(name).as_ref() == Some(tensor);

@@ -2,7 +2,7 @@
 
 use super::runs::{History, Kept, Run, Sequence};
 use super::scorer::Scorer;
-use super::sequence::{Layout, Part};
+use super::sequence::Layout;
 use super::{Batch, CancellationToken, RankError, Ranked};
 use rewire_runtime::{Inputs, Session};
 use std::ops::Range;
@@ -51,8 +51,8 @@ impl<'a> Apart<'a> {
                     runs.push(Run::default());
                     free = self.most.max(1);
                 }
-                let part = Part { scored: next..end.min(next + free), clock: None };
-                (next, free) = (part.scored.end, free - part.scored.len());
+                let part = next..end.min(next + free);
+                (next, free) = (part.end, free - part.len());
                 if let Some(run) = runs.last_mut() {
                     run.sequences.push(Sequence { request, part, kept });
                 }

@@ -1,10 +1,10 @@
 //! Vectors of users and of items.
 
 use super::kind::{ModelConfig, untraced};
-use super::package::{check_inputs, compiled, store, text_of};
+use super::package::{check_plan, compiled, store, text_of};
 use super::runs::runs;
 use super::scorer::{capacity, schema};
-use super::sequence::{Capacity, Layout, Part};
+use super::sequence::{Capacity, Layout};
 use super::sessions::Sessions;
 use super::{Batch, Precision, RankError, RankOptions, Schema};
 use crate::package::Package;
@@ -105,7 +105,7 @@ impl Embedder {
         let mut plan = package.plan()?;
         let known: Vec<(String, Option<DType>)> =
             own.inputs().into_iter().map(|spec| (spec.name, spec.dtype)).collect();
-        check_inputs(&known, &plan)?;
+        check_plan(&known, own.tables().zip(own.features.values()), &plan)?;
         store(&config.tables(), &mut plan, options.precision)?;
         let of_model = package.of_model(options)?;
         Self::build(plan, package.weights(), (&config, embedded), of_model, options)
@@ -137,9 +137,9 @@ impl Embedder {
     #[cfg(feature = "files")]
     pub fn load(model: &std::path::Path, embedded: Embedded, options: &RankOptions) -> Result<Self, RankError> {
         if !model.is_dir() {
-            return Self::from_package(&super::files::package(model)?, embedded, options);
+            return Self::from_package(&super::files::package(model, options.mapping)?, embedded, options);
         }
-        let (config, weights) = (super::read_config_text(model)?, super::read_weights(model)?);
+        let (config, weights) = (super::read_config_text(model)?, super::files::weights(model, options.mapping)?);
         Self::new(&model.display().to_string(), &config, &weights, embedded, options)
     }
 
@@ -191,7 +191,7 @@ impl Loaded {
         let layout = self.capacity.lay_out(batch, request);
         match self.is_by_candidate {
             true => layout,
-            false => Layout { parts: vec![Part { scored: 0..0, clock: None }], ..layout },
+            false => Layout { parts: Vec::from([0..0]), ..layout },
         }
     }
 
@@ -208,16 +208,12 @@ impl Loaded {
             }
             let outputs = block_on(session.run_async(&run.inputs(&self.inputs, batch)?))?;
             let values = outputs.get(self.output).map(|tensor| tensor.to_f32()).unwrap_or_default();
-            let rows: Vec<(usize, Option<usize>, bool)> = run
+            let rows: Vec<(usize, Option<usize>)> = run
                 .sequences
                 .iter()
-                .flat_map(|one| -> Box<dyn Iterator<Item = _>> {
-                    match self.is_by_candidate {
-                        true => Box::new(
-                            one.part.positions().map(|at| (one.request, Some(at), one.part.scored.contains(&at))),
-                        ),
-                        false => Box::new(std::iter::once((one.request, None, true))),
-                    }
+                .flat_map(|one| match self.is_by_candidate {
+                    true => one.part.clone().map(|at| (one.request, Some(at))).collect(),
+                    false => vec![(one.request, None)],
                 })
                 .collect();
             let width = values.len() / rows.len().max(1);
@@ -227,12 +223,10 @@ impl Loaded {
                 return Err(RankError::Output { output: self.output.into(), reason });
             }
             vectors.width = vectors.width.max(width);
-            for ((request, position, is_asked), vector) in rows.into_iter().zip(values.chunks_exact(width.max(1))) {
-                if is_asked {
-                    let items = batch.rows().candidates.row(0, request).unwrap_or_default();
-                    vectors.of.push((request, position.and_then(|at| items.get(at).copied())));
-                    vectors.values.extend_from_slice(vector);
-                }
+            for ((request, position), vector) in rows.into_iter().zip(values.chunks_exact(width.max(1))) {
+                let items = batch.rows().candidates.row(0, request).unwrap_or_default();
+                vectors.of.push((request, position.and_then(|at| items.get(at).copied())));
+                vectors.values.extend_from_slice(vector);
             }
         }
         Ok(())

@@ -187,6 +187,21 @@ pub enum RequestFault {
         /// The length of that column.
         expected: usize,
     },
+    /// Candidates have other times than the first one, which is the time of the request.
+    #[error(
+        "`{column}[{position}]` is {actual}, but `{column}[0]` is {expected}: expected one time, that of the request; candidates of another time \
+         belong in a request of their own"
+    )]
+    Times {
+        /// The column.
+        column: String,
+        /// Position of the first other time, from 1.
+        position: usize,
+        /// That time.
+        actual: i64,
+        /// The time of the first candidate.
+        expected: i64,
+    },
     /// An id lies outside its embedding table.
     #[error("`{column}{}` is {value}, but the table `{table}` has {rows} rows", index(*position))]
     OutOfRange {

@@ -4,7 +4,7 @@ use super::package::{config_of, text_of};
 use super::{Config, RankError, RankOptions, Ranker, parse_config};
 use crate::package::{Package, PackageError};
 use crate::weights::Weights;
-use rewire_runtime::block_on;
+use rewire_runtime::{Mapping, block_on};
 use std::path::Path;
 
 /// Bytes of a `config.json` at most.
@@ -21,7 +21,7 @@ pub fn is_model(path: &Path) -> bool {
 /// [`RankError::Read`] and [`RankError::Package`].
 pub fn read_config_text(model: &Path) -> Result<String, RankError> {
     if !model.is_dir() {
-        return Ok(text_of(&package(model)?)?.to_owned());
+        return Ok(text_of(&package(model, Mapping::Large)?)?.to_owned());
     }
     let path = model.join("config.json");
     let unread = |source| RankError::Read { path: path.clone(), source };
@@ -34,8 +34,8 @@ pub fn read_config_text(model: &Path) -> Result<String, RankError> {
 }
 
 /// Reads a package; one that is not there is a model that cannot be read.
-pub(super) fn package(model: &Path) -> Result<Package, RankError> {
-    Package::read(model).map_err(|error| match error {
+pub(super) fn package(model: &Path, mapping: Mapping) -> Result<Package, RankError> {
+    Package::read_mapping(model, mapping).map_err(|error| match error {
         PackageError::Read { path, source } => RankError::Read { path, source },
         other => other.into(),
     })
@@ -48,32 +48,36 @@ pub(super) fn package(model: &Path) -> Result<Package, RankError> {
 pub fn read_config(model: &Path) -> Result<Config, RankError> {
     match model.is_dir() {
         true => parse_config(&model.join("config.json").display().to_string(), &read_config_text(model)?),
-        false => config_of(&package(model)?),
+        false => config_of(&package(model, Mapping::Large)?),
     }
 }
 
-/// Maps the weights of a model folder or package into memory, see [`Weights::read`].
+/// Reads the weights of a model folder or package, see [`Weights::read`].
 ///
 /// # Errors
 /// [`RankError::Weights`] and [`RankError::Package`].
 pub fn read_weights(model: &Path) -> Result<Weights<'static>, RankError> {
+    weights(model, Mapping::Large)
+}
+
+pub(super) fn weights(model: &Path, mapping: Mapping) -> Result<Weights<'static>, RankError> {
     match model.is_dir() {
-        true => Ok(Weights::read(&model.join("model.safetensors"))?),
-        false => Ok(package(model)?.weights().clone()),
+        true => Ok(Weights::read_mapping(&model.join("model.safetensors"), mapping)?),
+        false => Ok(package(model, mapping)?.weights().clone()),
     }
 }
 
 impl Ranker {
     /// Loads a package, or a folder with `config.json` and `model.safetensors`. Reading, compiling and, for a folder, tracing take
-    /// the thread that polls.
+    /// the thread that polls. To put another model in the place of its files, rename others over them; [`RankOptions::mapping`] says why.
     ///
     /// # Errors
     /// [`RankError`] names the file, key or tensor that is not good, or what is missing for a device.
     pub async fn load_async(model: &Path, options: &RankOptions) -> Result<Self, RankError> {
         if !model.is_dir() {
-            return Self::from_package_async(&package(model)?, options).await;
+            return Self::from_package_async(&package(model, options.mapping)?, options).await;
         }
-        Self::new_async(&read_config(model)?, &read_weights(model)?, options).await
+        Self::new_async(&read_config(model)?, &weights(model, options.mapping)?, options).await
     }
 
     /// Loads a package, blocking; a folder is an error. As [`Ranker::from_package`] it traces nothing, and a program that loads no folders carries nothing that does.
@@ -81,7 +85,7 @@ impl Ranker {
     /// # Errors
     /// [`RankError`] names the file or the part of the package that is not good, or what is missing for a device.
     pub fn load_package(path: &Path, options: &RankOptions) -> Result<Self, RankError> {
-        Self::from_package(&package(path)?, options)
+        Self::from_package(&package(path, options.mapping)?, options)
     }
 
     /// [`Ranker::load_async`], blocking.

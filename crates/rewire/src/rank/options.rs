@@ -41,6 +41,9 @@ pub struct RankOptions {
     pub candidate_room: usize,
     /// How histories are kept from the candidates that read them. A package has its own.
     pub cache: CacheOptions,
+    /// Which files are mapped into memory: large ones, unless a file may be written to or cut while the model has it.
+    #[cfg(feature = "files")]
+    pub mapping: rewire_runtime::Mapping,
 }
 
 impl Default for RankOptions {
@@ -61,6 +64,8 @@ impl Default for RankOptions {
             batch_rows: 1 << 13,
             candidate_room: 1,
             cache: CacheOptions::default(),
+            #[cfg(feature = "files")]
+            mapping: rewire_runtime::Mapping::default(),
         }
     }
 }

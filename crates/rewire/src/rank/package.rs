@@ -3,12 +3,13 @@
 use super::kind::ModelConfig;
 use super::{Config, RankError, parse_config};
 use crate::package::{Package, PackageError};
-use rewire_graph::{DType, Graph};
+use rewire_graph::{DType, Dim, Graph};
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
-use rewire_graph_rewrite::plan::{Plan, PlanError, Precision};
+use rewire_graph_rewrite::plan::{Named, Plan, PlanError, Precision};
+use rewire_hstu::models::dlrm_hstu::FeatureConfig;
 use rewire_runtime::RuntimeError;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The names of the embedding tables of a model, by the text of its `config.json`, which `name` stands for in errors.
 ///
@@ -46,13 +47,28 @@ pub(super) fn text_of(package: &Package) -> Result<&str, PackageError> {
     package.config().ok_or_else(none)
 }
 
-/// Checks that a plan reads nothing that requests do not have.
-pub(super) fn check_inputs(known: &[(String, Option<DType>)], plan: &Plan) -> Result<(), PackageError> {
-    match plan.inputs().find(|input| !known.iter().any(|(name, _)| name == input.name)) {
-        None => Ok(()),
-        Some(other) => {
-            let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);
-            Err(PackageError::part("plan", reason))
+/// Checks that a plan is of the configuration's model: it reads no other inputs, and its tables have the sizes by which the ids of requests
+/// are checked.
+pub(super) fn check_plan<'a>(
+    known: &[(String, Option<DType>)],
+    tables: impl Iterator<Item = (String, &'a FeatureConfig)>,
+    plan: &Plan,
+) -> Result<(), PackageError> {
+    if let Some(other) = plan.inputs().find(|input| !known.iter().any(|(name, _)| name == input.name)) {
+        let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);
+        return Err(PackageError::part("plan", reason));
+    }
+    let tables: HashMap<String, [usize; 2]> =
+        tables.map(|(name, table)| (name, [table.num_embeddings, table.embedding_dim])).collect();
+    for Named { name, shape, .. } in plan.parameters() {
+        let Some(expected) = tables.get(name) else { continue };
+        let actual: Vec<Option<usize>> = shape.iter().map(Dim::as_const).collect();
+        if actual != expected.map(Some) {
+            let actual: Vec<String> = shape.iter().map(Dim::to_string).collect();
+            let reason =
+                format!("has a table `{name}` of [{}]: expected {expected:?} by the configuration", actual.join(", "));
+            return Err(PackageError::part("plan", reason));
         }
     }
+    Ok(())
 }

@@ -130,7 +130,7 @@ impl Ranker {
     ///
     /// A history too long for [`Ranker::max_seq_len`] keeps its newest events, whatever the number of
     /// candidates. Candidates that do not fit beside it are split over several sequences, which changes no score, as
-    /// candidates do not see each other; the time of the request is that of the last candidate. A history that is not
+    /// candidates do not see each other and all have the time of the request. A history that is not
     /// in order of time is sorted by `timestamp`, equal times as given. [`Ranked`] tells all three.
     ///
     /// With [`RankOptions::workers`] all work is done on one of them, and the future sleeps. Without, the future waits for a device as

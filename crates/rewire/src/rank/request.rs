@@ -30,7 +30,8 @@ pub struct Request {
     pub contextual: BTreeMap<String, i64>,
     /// Past events, oldest first, lists of equal length by feature; every list may be empty.
     pub history: BTreeMap<String, Vec<i64>>,
-    /// Candidates, lists of equal length by feature; `timestamp` is the time of the request.
+    /// Candidates, lists of equal length by feature; `timestamp` is the time of the request, the same
+    /// for all candidates: a model counts times back from it, so that candidates of another time belong in a request of their own.
     pub candidates: BTreeMap<String, Vec<i64>>,
     /// What became of each candidate, as action bits.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,7 @@
 //! The request that a batch takes next.
 
 use super::batch::{Group, Rows};
+use super::sequence::TIME;
 use super::{RequestError, RequestFault, Schema, User};
 
 /// Names that the model does not read which are remembered, for what may have been meant by them.
@@ -78,6 +79,7 @@ impl<'a> OpenRow<'a> {
         rows.contextual.check(Group::Contextual, &schema.contextual)?;
         let history = rows.history.check(Group::History, &schema.history)?;
         let candidates = rows.candidates.check(Group::Candidates, &schema.candidates)?;
+        self.check_time()?;
         let labels = rows.labels.open_list(0).filter(|_| !schema.candidates.is_empty());
         match labels.map(<[i64]>::len).filter(|labels| *labels != candidates) {
             None => Ok([history, candidates]),
@@ -87,6 +89,23 @@ impl<'a> OpenRow<'a> {
                 other: "candidates".into(),
                 expected: candidates,
             }),
+        }
+    }
+}
+
+impl OpenRow<'_> {
+    /// Checks that all candidates have the time of the request, where the model reads it.
+    fn check_time(&self) -> Result<(), RequestFault> {
+        let columns = &self.schema.candidates;
+        let Some(time) = columns.iter().position(|column| column.name == TIME && column.required) else {
+            return Ok(());
+        };
+        let Some(&[expected, ref others @ ..]) = self.rows.candidates.open_list(time) else { return Ok(()) };
+        match others.iter().zip(1..).find(|(time, _)| **time != expected) {
+            None => Ok(()),
+            Some((&actual, position)) => {
+                Err(RequestFault::Times { column: Group::Candidates.title(TIME), position, actual, expected })
+            }
         }
     }
 }

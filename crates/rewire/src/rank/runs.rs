@@ -2,7 +2,7 @@
 
 use super::Batch;
 use super::batch::Group;
-use super::sequence::{Capacity, Layout, Part, TIME};
+use super::sequence::{Capacity, Layout, TIME};
 use rewire_graph::{DType, HostTensor, TensorSizeError};
 use rewire_runtime::Inputs;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub(crate) struct Sequence<'a> {
     /// Position of the request in the batch.
     pub request: usize,
     /// Which candidates it has.
-    pub part: Part,
+    pub part: Range<usize>,
     /// Where its history is kept.
     pub kept: &'a Kept,
 }
@@ -140,7 +140,7 @@ impl Run<'_> {
                     let column = position(batch, Group::Candidates, name);
                     for one in sequences {
                         let list = batch.rows().candidates.row(column, one.request).unwrap_or_default();
-                        values.extend(one.part.positions().filter_map(|at| list.get(at).copied().map(convert)));
+                        values.extend(list.get(one.part.clone()).unwrap_or_default().iter().copied().map(convert));
                     }
                     values
                 }
@@ -180,11 +180,11 @@ fn position(batch: &Batch, group: Group, name: &str) -> usize {
     batch.schema().position(group, name).unwrap_or(usize::MAX)
 }
 
-/// The time of a request, that of its last candidate.
+/// The time of a request: that of its candidates, which is the same for all of them.
 pub(crate) fn query_time(batch: &Batch, request: usize) -> i64 {
     let column = position(batch, Group::Candidates, TIME);
     let times = batch.rows().candidates.row(column, request).unwrap_or_default();
-    times.last().copied().unwrap_or_default()
+    times.first().copied().unwrap_or_default()
 }
 
 fn vector<T>(
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn sequences_lie_back_to_back() {
         let all = batch(&[request(3, 4), request(0, 1)]);
-        let parts = [(0..2, Some(3)), (2..4, None), (0..1, None)].map(|(scored, clock)| Part { scored, clock });
+        let parts = [0..2, 2..4, 0..1];
         let layouts = [
             Layout { kept: 1..3, order: Some(vec![1, 2, 0]), parts: parts[..2].to_vec() },
             Layout { kept: 0..0, order: None, parts: parts[2..].to_vec() },
@@ -226,18 +226,18 @@ mod tests {
             _ => panic!("{name} is missing"),
         };
         expect("uih.lengths", &[2, 2, 0]);
-        expect("candidate.lengths", &[3, 2, 1]);
+        expect("candidate.lengths", &[2, 2, 1]);
         expect("uih.timestamp", &[102, 100, 102, 100]);
-        expect("candidate.item", &[0, 1, 3, 2, 3, 0]);
+        expect("candidate.item", &[0, 1, 2, 3, 0]);
         expect("contextual.age", &[1, 1, 1]);
-        expect("candidate.timestamp", &[0; 6]);
-        // Sequences of 7, 6 and 3 rows.
+        expect("candidate.timestamp", &[0; 5]);
+        // Sequences of 6, 6 and 3 rows.
         let requests = |most| {
             let runs = runs(&capacity, &layouts, most);
             runs.iter().map(|run| run.sequences.iter().map(|one| one.request).collect()).collect::<Vec<Vec<usize>>>()
         };
-        assert_eq!(requests(13), [vec![0, 0], vec![1]]);
-        assert_eq!(requests(12), [vec![0], vec![0, 1]]);
+        assert_eq!(requests(12), [vec![0, 0], vec![1]]);
+        assert_eq!(requests(11), [vec![0], vec![0, 1]]);
         assert_eq!(requests(1), [[0], [0], [1]]);
     }
 }

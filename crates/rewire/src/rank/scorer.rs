@@ -1,4 +1,4 @@
-use super::package::{check_inputs, compiled, config_of, store};
+use super::package::{check_plan, compiled, config_of, store};
 use super::runs::{Run, runs};
 use super::sequence::{Capacity, Layout};
 use super::sessions::Sessions;
@@ -52,7 +52,7 @@ impl Scorer {
         let config = config_of(package)?;
         let build = || {
             let mut plan = package.plan()?;
-            check_inputs(&inputs_of(&config, &plan), &plan)?;
+            check_plan(&inputs_of(&config, &plan), config.tables().zip(config.features.values()), &plan)?;
             store(&config.tables().collect(), &mut plan, options.precision)?;
             Ok(plan)
         };
@@ -166,12 +166,10 @@ impl Scorer {
         for sequence in &run.sequences {
             let items = batch.rows().candidates.row(0, sequence.request).unwrap_or_default();
             let Some(ranked) = ranked.get_mut(sequence.request) else { continue };
-            for (position, logits) in sequence.part.positions().zip(logits.by_ref()) {
-                if sequence.part.scored.contains(&position) {
-                    let item = items.get(position).copied().unwrap_or_default();
-                    self.check_finite(ranked, item, logits)?;
-                    ranked.candidates.push(Candidate::new(item, position, logits.to_vec()));
-                }
+            for (position, logits) in sequence.part.clone().zip(logits.by_ref()) {
+                let item = items.get(position).copied().unwrap_or_default();
+                self.check_finite(ranked, item, logits)?;
+                ranked.candidates.push(Candidate::new(item, position, logits.to_vec()));
             }
         }
         Ok(())

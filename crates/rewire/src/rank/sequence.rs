@@ -20,41 +20,30 @@ pub struct Capacity {
 
 /// How a request is laid out in sequences.
 ///
-/// All sequences have the same history. What a candidate sees does not depend on the other candidates.
+/// All sequences have the same history and time. What a candidate sees does not depend on the other candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The events that are kept, by their places in order of time. Those before are left out.
     pub kept: Range<usize>,
     /// Positions of all events in order of time, where they are not given in it.
     pub order: Option<Vec<usize>>,
-    /// One a sequence.
-    pub parts: Vec<Part>,
-}
-
-/// Candidates of a sequence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Those that are scored in it.
-    pub scored: Range<usize>,
-    /// One that only tells the time. Models count time back from the last row of a sequence, so each must end
-    /// with the time that the request ends with.
-    pub clock: Option<usize>,
+    /// The candidates of each sequence.
+    pub parts: Vec<Range<usize>>,
 }
 
 impl Capacity {
     /// Lays a request of a batch out.
     pub fn lay_out(&self, batch: &Batch, request: usize) -> Layout {
         let free = self.rows.saturating_sub(self.contextual);
-        let clock = clock(batch, request);
-        let least = if clock.is_some() { 2 } else { 1 };
-        let room = self.candidate_room.clamp(least, free.max(least));
+        let room = self.candidate_room.clamp(1, free.max(1));
         let events = batch.events(request);
         let kept = events.min(free.saturating_sub(room) / self.rows_per_event.max(1));
-        let step = free.saturating_sub(kept * self.rows_per_event).max(least);
+        let step = free.saturating_sub(kept * self.rows_per_event).max(1);
+        let candidates = batch.candidates(request);
         Layout {
             kept: events - kept..events,
             order: order_of_time(batch, request),
-            parts: split(batch.candidates(request), step, clock),
+            parts: (0..candidates).step_by(step).map(|start| start..candidates.min(start + step)).collect(),
         }
     }
 
@@ -63,12 +52,8 @@ impl Capacity {
         let free = self.rows.saturating_sub(self.contextual).saturating_sub(self.candidate_room.max(1));
         let (events, candidates) = (batch.events(request), batch.candidates(request));
         let kept = events.min(free / self.rows_per_event.max(1));
-        let all = Part { scored: 0..candidates, clock: None };
-        Layout {
-            kept: events - kept..events,
-            order: order_of_time(batch, request),
-            parts: if candidates > 0 { vec![all] } else { vec![] },
-        }
+        let all = Some(0..candidates).filter(|all| !all.is_empty());
+        Layout { kept: events - kept..events, order: order_of_time(batch, request), parts: all.into_iter().collect() }
     }
 
     /// Rows of the history of a layout, with its contextual rows.
@@ -77,7 +62,7 @@ impl Capacity {
     }
 
     /// Rows of the sequence with these candidates.
-    pub fn rows_of(&self, layout: &Layout, part: &Part) -> usize {
+    pub fn rows_of(&self, layout: &Layout, part: &Range<usize>) -> usize {
         self.history_rows(layout) + part.len()
     }
 }
@@ -93,39 +78,6 @@ impl Layout {
         let order = self.order.as_deref();
         self.kept.clone().filter_map(move |place| order.map_or(Some(place), |order| order.get(place).copied()))
     }
-}
-
-impl Part {
-    /// Number of candidates.
-    pub fn len(&self) -> usize {
-        self.scored.len() + usize::from(self.clock.is_some())
-    }
-
-    /// Positions of all candidates, those that are scored first.
-    pub fn positions(&self) -> impl Iterator<Item = usize> {
-        self.scored.clone().chain(self.clock)
-    }
-}
-
-/// Parts of at most `step` candidates, each with the clock unless it has it anyway.
-fn split(candidates: usize, step: usize, clock: Option<usize>) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mut start = 0;
-    while start < candidates {
-        let whole = candidates - start <= step;
-        let end = if whole { candidates } else { start + step - usize::from(clock.is_some()) };
-        parts.push(Part { scored: start..end, clock: clock.filter(|_| !whole) });
-        start = end;
-    }
-    parts
-}
-
-/// The last candidate, if others have other times.
-fn clock(batch: &Batch, request: usize) -> Option<usize> {
-    let column = batch.schema().position(Group::Candidates, TIME)?;
-    let times = batch.rows().candidates.row(column, request)?;
-    let last = times.last()?;
-    times.iter().any(|time| time != last).then(|| times.len() - 1)
 }
 
 /// Positions of the events by time, equal times as given, where that differs from the order given.
@@ -145,10 +97,6 @@ mod tests {
 
     const CAPACITY: Capacity = Capacity { rows: 12, contextual: 2, rows_per_event: 1, candidate_room: 1 };
 
-    fn parts(ranges: &[(usize, usize)]) -> Vec<Part> {
-        ranges.iter().map(|&(start, end)| Part { scored: start..end, clock: None }).collect()
-    }
-
     fn lay_out(capacity: Capacity, request: Request) -> Layout {
         capacity.lay_out(&batch(&[self::request(1, 1), request]), 1)
     }
@@ -156,7 +104,7 @@ mod tests {
     #[test]
     fn what_fits_is_one_sequence() {
         let layout = lay_out(CAPACITY, request(7, 3));
-        let expected = Layout { kept: 0..7, order: None, parts: parts(&[(0, 3)]) };
+        let expected = Layout { kept: 0..7, order: None, parts: Vec::from([0..3]) };
         assert_eq!(layout, expected);
         assert_eq!(CAPACITY.rows_of(&layout, &layout.parts[0]), 12);
     }
@@ -165,14 +113,14 @@ mod tests {
     fn candidates_that_do_not_fit_are_split() {
         let layout = lay_out(CAPACITY, request(7, 8));
         assert_eq!(layout.kept, 0..7);
-        assert_eq!(layout.parts, parts(&[(0, 3), (3, 6), (6, 8)]));
+        assert_eq!(layout.parts, [0..3, 3..6, 6..8]);
     }
 
     #[test]
     fn a_long_history_keeps_its_newest_events() {
         let layout = lay_out(CAPACITY, request(20, 2));
         assert_eq!(layout.kept, 11..20);
-        assert_eq!(layout.parts, parts(&[(0, 1), (1, 2)]));
+        assert_eq!(layout.parts, [0..1, 1..2]);
     }
 
     #[test]
@@ -180,7 +128,7 @@ mod tests {
         let capacity = Capacity { rows_per_event: 2, ..CAPACITY };
         let layout = lay_out(capacity, request(20, 3));
         assert_eq!(layout.kept, 16..20);
-        assert_eq!(layout.parts, parts(&[(0, 2), (2, 3)]));
+        assert_eq!(layout.parts, [0..2, 2..3]);
         assert_eq!(capacity.rows_of(&layout, &layout.parts[0]), 12);
     }
 
@@ -189,32 +137,9 @@ mod tests {
         let capacity = Capacity { candidate_room: 4, ..CAPACITY };
         let layout = lay_out(capacity, request(20, 9));
         assert_eq!(layout.events(), 6);
-        assert_eq!(layout.parts, parts(&[(0, 4), (4, 8), (8, 9)]));
+        assert_eq!(layout.parts, [0..4, 4..8, 8..9]);
         let layout = lay_out(Capacity { candidate_room: 100, ..CAPACITY }, request(20, 9));
-        assert_eq!((layout.events(), layout.parts), (0, parts(&[(0, 9)])));
-    }
-
-    #[test]
-    fn every_part_ends_with_the_time_of_the_request() {
-        let mut request = request(7, 8);
-        request.candidates.insert("timestamp".into(), vec![5, 5, 5, 5, 5, 5, 5, 6]);
-        let layout = lay_out(CAPACITY, request.clone());
-        let clocked = |scored| Part { scored, clock: Some(7) };
-        assert_eq!(layout.parts[..3], [clocked(0..2), clocked(2..4), clocked(4..6)]);
-        assert_eq!(layout.parts[3..], parts(&[(6, 8)]));
-        assert_eq!(layout.parts[0].positions().collect::<Vec<_>>(), [0, 1, 7]);
-        request.candidates.insert("timestamp".into(), vec![6; 8]);
-        assert_eq!(lay_out(CAPACITY, request.clone()).parts, parts(&[(0, 3), (3, 6), (6, 8)]));
-    }
-
-    #[test]
-    fn a_clock_takes_a_row_of_a_long_history() {
-        let mut request = request(20, 3);
-        request.candidates.insert("timestamp".into(), vec![1, 2, 3]);
-        let layout = lay_out(CAPACITY, request.clone());
-        assert_eq!(layout.events(), 8);
-        assert_eq!(layout.parts, [Part { scored: 0..1, clock: Some(2) }, Part { scored: 1..3, clock: None }]);
-        assert!(layout.parts.iter().all(|part| CAPACITY.rows_of(&layout, part) <= 12));
+        assert_eq!((layout.events(), layout.parts), (0, [0..9]));
     }
 
     #[test]
@@ -229,7 +154,7 @@ mod tests {
 
     #[test]
     fn nothing_needs_no_sequence() {
-        assert_eq!(lay_out(CAPACITY, request(3, 0)).parts, []);
-        assert_eq!(lay_out(CAPACITY, request(0, 1)).parts, parts(&[(0, 1)]));
+        assert!(lay_out(CAPACITY, request(3, 0)).parts.is_empty());
+        assert_eq!(lay_out(CAPACITY, request(0, 1)).parts, [0..1]);
     }
 }

@@ -37,18 +37,15 @@ impl Examples {
         let all = runs(&self.capacity, &layouts, usize::MAX);
         let Some(run) = all.first() else { return Err(ExampleError::Empty { users: batch.len() }) };
         let mut inputs = run.inputs(&self.inputs, batch)?;
-        let (mut labels, mut weights) = (vec![], vec![]);
+        let mut labels = vec![];
         for sequence in &run.sequences {
             let own = batch.labels(sequence.request).ok_or_else(|| ExampleError::Unlabelled {
                 user: batch.users().get(sequence.request).map(ToString::to_string).unwrap_or_default(),
             })?;
-            for position in sequence.part.positions() {
-                labels.push(own.get(position).copied().unwrap_or_default());
-                weights.push(if sequence.part.scored.contains(&position) { 1.0f32 } else { 0.0 });
-            }
+            labels.extend_from_slice(own.get(sequence.part.clone()).unwrap_or_default());
         }
+        inputs.insert(WEIGHTS, HostTensor::vector(&vec![1.0f32; labels.len()]));
         inputs.insert(LABELS, HostTensor::vector(&labels));
-        inputs.insert(WEIGHTS, HostTensor::vector(&weights));
         Ok(inputs)
     }
 }

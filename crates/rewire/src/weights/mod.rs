@@ -14,9 +14,9 @@ pub(crate) use write::header;
 use error::format_error;
 use metadata::{COLUMNS, ROWS, told_of};
 use rewire_graph::{DType, HostTensor, Ordered, SharedBytes};
-use rewire_runtime::Parameters;
+use rewire_runtime::{Backing, Parameters};
 #[cfg(feature = "files")]
-use rewire_runtime::map_file;
+use rewire_runtime::{FileContent, Mapping, read_file};
 use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +52,8 @@ pub struct Weights<'a> {
     files: Vec<Data<'a>>,
     entries: BTreeMap<String, Entry>,
     metadata: BTreeMap<String, String>,
+    /// What shared bytes rest on.
+    backing: Vec<Arc<dyn Backing>>,
 }
 
 /// The bytes of a file.
@@ -103,13 +105,21 @@ impl fmt::Debug for Data<'_> {
 
 #[cfg(feature = "files")]
 impl Weights<'static> {
-    /// Maps a file into memory: a tensor is read from disk when it is used. The file must not be written to or cut while its
-    /// tensors are there; one that is put in its place does no harm, see [`map_file`].
+    /// Reads a file; a large one is mapped into memory, and its tensors are read from disk when they are used. A mapped file must not be
+    /// written to or cut: replace it by renaming another one over it, see [`Mapping`].
     ///
     /// # Errors
     /// [`WeightsError::Read`] if there is no such file, and [`WeightsError::File`] if it is not good.
     pub fn read(path: &Path) -> Result<Self, WeightsError> {
-        Self::read_rows(path, |_| DType::Rows8)
+        Self::read_mapping(path, Mapping::Large)
+    }
+
+    /// [`Weights::read`], with a choice of what is mapped.
+    ///
+    /// # Errors
+    /// As [`Weights::read`].
+    pub fn read_mapping(path: &Path, mapping: Mapping) -> Result<Self, WeightsError> {
+        Self::of_file(path, mapping, |_| DType::Rows8)
     }
 
     /// [`Weights::read`] of a file whose metadata tell otherwise than by an entry for each tensor what `U8` is.
@@ -117,9 +127,23 @@ impl Weights<'static> {
     /// # Errors
     /// As [`Weights::read`].
     pub fn read_rows(path: &Path, rows: impl FnOnce(&BTreeMap<String, String>) -> DType) -> Result<Self, WeightsError> {
-        let data = map_file(path).map_err(|source| WeightsError::Read { path: path.to_owned(), source })?;
-        let read = Self::of(Data::Shared(data), rows);
+        Self::of_file(path, Mapping::Large, rows)
+    }
+
+    fn of_file(
+        path: &Path,
+        mapping: Mapping,
+        rows: impl FnOnce(&BTreeMap<String, String>) -> DType,
+    ) -> Result<Self, WeightsError> {
+        let file = read_file(path, mapping).map_err(|source| WeightsError::Read { path: path.to_owned(), source })?;
+        let read = Self::of(Data::Shared(file.bytes().clone()), rows).map(|weights| weights.resting_on(&file));
         read.map_err(|source| WeightsError::File { path: path.to_owned(), source: Box::new(source) })
+    }
+
+    /// The same, whose bytes are of a file.
+    pub(crate) fn resting_on(mut self, file: &FileContent) -> Self {
+        self.backing.extend(file.backing());
+        self
     }
 }
 
@@ -159,13 +183,14 @@ impl<'a> Weights<'a> {
             let by_column = by_column.contains(&name);
             entries.insert(name, Entry { dtype, shape, by_column, file: 0, bytes });
         }
-        Ok(Self { files: vec![data], entries, metadata })
+        Ok(Self { files: vec![data], entries, metadata, backing: vec![] })
     }
 
     /// These and the tensors of another file, those of names that are here as well left out.
     pub fn and(mut self, other: &Self) -> Self {
         let first = self.files.len();
         self.files.extend(other.files.iter().cloned());
+        self.backing.extend(other.backing.iter().cloned());
         for (name, entry) in &other.entries {
             let moved = || Entry { file: first + entry.file, ..entry.clone() };
             self.entries.entry(name.clone()).or_insert_with(moved);
@@ -225,6 +250,10 @@ impl Parameters for &Weights<'_> {
 
     fn columns(&self, name: &str) -> Option<HostTensor> {
         (*self).columns(name)
+    }
+
+    fn backing(&self) -> Vec<Arc<dyn Backing>> {
+        self.backing.clone()
     }
 }
 

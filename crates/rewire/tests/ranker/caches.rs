@@ -88,6 +88,33 @@ fn what_is_kept_changes_no_bit() {
     assert!(check(&bare(), &half, room(&bare(), 30, 5, 100)).restored > 0);
 }
 
+/// `events` events of a request, with all of its candidates.
+fn cut(request: &Request, events: usize) -> Request {
+    let mut request = request.clone();
+    request.history.values_mut().for_each(|list| list.truncate(events));
+    request
+}
+
+#[test]
+fn pieces_of_a_few_rows_have_the_bits_of_the_whole() {
+    let mut unbounded = bare();
+    unbounded["hstu"]["stu"].as_object_mut().unwrap().remove("max_attn_len");
+    for value in [bare(), unbounded] {
+        let (ranker, limits) = (load(&config(&value), &on_cpu()), room(&value, 64, 5, 0));
+        for candidates in [1, 3] {
+            let all = Request { user: "u".into(), ..request(&ranker, &mut Noise(9), 20, candidates) };
+            for (first, last) in (0..18).flat_map(|first| (1..=3).map(move |more| (first, first + more))) {
+                let mut caches = Caches::new(&ranker, limits).unwrap();
+                for events in [first, last] {
+                    let asked = [cut(&all, events)];
+                    let expected = ranker.rank(&asked).unwrap();
+                    assert_eq!(caches.rank(&asked).unwrap(), expected, "{events} events from {first} on");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn other_parameters_are_other_histories() {
     let ranker = load(&config(&bare()), &on_cpu());

@@ -3,6 +3,7 @@
 
 mod caches;
 mod cancellation;
+mod files;
 mod waiting;
 
 use rewire::graph::{DType, HostTensor};
@@ -112,11 +113,16 @@ fn request(ranker: &Ranker, noise: &mut Noise, events: i64, candidates: i64) -> 
         let pair = |c: &rewire::rank::Column| (c.name.clone(), list(&c.name, c.table.as_ref().map(|t| t.rows), len));
         columns.iter().map(pair).collect::<BTreeMap<_, _>>()
     };
+    let offered = lists(&schema.candidates, candidates).into_iter().map(|(name, values)| match name.as_str() {
+        "timestamp" => (name, vec![1_700_100_000; values.len()]),
+        _ => (name, values),
+    });
+    let offered = offered.collect();
     Request {
         user: format!("{events} {candidates}").into(),
         contextual: lists(&schema.contextual, 1).into_iter().map(|(name, values)| (name, values[0])).collect(),
         history: lists(&schema.history, events),
-        candidates: lists(&schema.candidates, candidates),
+        candidates: offered,
         labels: None,
     }
 }
@@ -216,27 +222,27 @@ fn long_requests_are_laid_out_as_told() {
     assert_eq!((apart[5], apart[3], apart[7]), ((0, 1), (0, 0), (0, 1)));
     let whole = told(&both_ways());
     let rows = |events: i64| (40 - 2 - events * 2) as usize;
-    assert_eq!(whole[4], (12, 8), "18 of 30 events, two rows each, leave room for a candidate and the last: {whole:?}");
-    assert_eq!(whole[5], (0, 19_usize.div_ceil(rows(17) - 1)));
+    assert_eq!(whole[4], (12, 5), "18 of 30 events, two rows each, leave room for two candidates: {whole:?}");
+    assert_eq!(whole[5], (0, 20_usize.div_ceil(rows(17))));
     assert_eq!(whole[3], (0, 0));
-    assert_eq!(whole[7], (0, 69_usize.div_ceil(rows(3) - 1)));
+    assert_eq!(whole[7], (0, 70_usize.div_ceil(rows(3))));
 }
 
-/// Scores of 70 candidates, in runs of few rows, against those of some with nobody but the last, who tells the time.
-fn check_company(options: &RankOptions, change: impl Fn(&mut Request)) {
+/// Scores of 70 candidates, in runs of few rows, against those of some of them alone and in pairs.
+fn check_company(options: &RankOptions) {
     for value in [plain(), interleaved(), bare()] {
-        let mut all = requests(&load(&config(&value), &on_cpu())).remove(7);
-        change(&mut all);
+        let all = requests(&load(&config(&value), &on_cpu())).remove(7);
         let [whole, pieces] = [1 << 13, 16].map(|batch_rows| {
             let ranker = load(&config(&value), &RankOptions { batch_rows, ..options.clone() });
             let ranked = ranker.rank(std::slice::from_ref(&all)).unwrap().remove(0);
-            for at in [0, 1, 35, 69] {
-                let mut pair = all.clone();
-                pair.candidates.values_mut().for_each(|list| *list = vec![list[at], list[69]]);
-                let pair = ranker.rank(&[pair]).unwrap().remove(0);
-                let alone = pair.candidates.iter().find(|candidate| candidate.position == 0).unwrap();
-                let same = ranked.candidates.iter().find(|candidate| candidate.position == at).unwrap();
-                assert_eq!(alone.logits, same.logits, "candidate {at}");
+            for own in [&[0][..], &[1], &[35], &[69], &[35, 69], &[69, 0]] {
+                let mut some = all.clone();
+                some.candidates.values_mut().for_each(|list| *list = own.iter().map(|&at| list[at]).collect());
+                for candidate in ranker.rank(&[some]).unwrap().remove(0).candidates {
+                    let at = own[candidate.position];
+                    let same = ranked.candidates.iter().find(|candidate| candidate.position == at).unwrap();
+                    assert_eq!(candidate.logits, same.logits, "candidate {at} of {own:?}");
+                }
             }
             ranked
         });
@@ -249,9 +255,24 @@ fn a_score_has_the_same_bits_whoever_shares_the_request() {
     let gpu = Gpu::open(None).inspect_err(|error| eprintln!("without a GPU: {error}")).ok();
     let on_gpu = gpu.map(|gpu| RankOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..RankOptions::default() });
     for options in [on_cpu()].into_iter().chain(on_gpu) {
-        check_company(&options, |_| {});
-        check_company(&options, |request| drop(request.candidates.insert("timestamp".into(), vec![1_700_100_000; 70])));
+        check_company(&options);
     }
+}
+
+#[test]
+fn a_request_has_one_time() {
+    let ranker = load(&config(&plain()), &on_cpu());
+    let mut mixed = requests(&ranker).remove(2);
+    let times = mixed.candidates.get_mut("timestamp").unwrap();
+    times[2] += 1;
+    let error = ranker.rank(std::slice::from_ref(&mixed)).unwrap_err().to_string();
+    let expected = "user `5 3`: `candidates.timestamp[2]` is 1700100001, but `candidates.timestamp[0]` is 1700100000: expected one time";
+    assert!(error.starts_with(expected), "{error}");
+    let timeless = load(&config(&bare()), &on_cpu());
+    let mut request = requests(&timeless).remove(2);
+    let whole = timeless.rank(std::slice::from_ref(&request)).unwrap();
+    request.candidates.insert("timestamp".into(), vec![3, 1, 2]);
+    assert_eq!(timeless.rank(&[request]).unwrap(), whole, "times that the model does not read");
 }
 
 #[test]

@@ -22,7 +22,7 @@ mod warm_up;
 mod waves;
 
 pub use load::{GivenKernels, ModelOptions};
-pub use named::Parameters;
+pub use named::{Backing, Parameters};
 pub use pipelines::PipelineStore;
 pub use tables::{ParseTablesError, Tables};
 

@@ -1,5 +1,8 @@
+use crate::RunError;
 use rewire_graph::HostTensor;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
 
 /// What a model takes its parameters from, by name: a map, pairs, `()` for none, the weights of a file, or a function.
 ///
@@ -29,6 +32,20 @@ pub trait Parameters: Send {
     fn columns(&self, name: &str) -> Option<HostTensor> {
         self.parameter(name).map(HostTensor::transposed)
     }
+
+    /// What the memory of the tensors rests on, if it is not memory of their own: files that are mapped.
+    fn backing(&self) -> Vec<Arc<dyn Backing>> {
+        vec![]
+    }
+}
+
+/// What the memory of parameters rests on.
+pub trait Backing: fmt::Debug + Send + Sync {
+    /// Checks that the memory is as it was, before a run reads it.
+    ///
+    /// # Errors
+    /// [`RunError::FileChanged`].
+    fn check(&self) -> Result<(), RunError>;
 }
 
 impl<F: Fn(&str) -> Option<HostTensor> + Send> Parameters for F {

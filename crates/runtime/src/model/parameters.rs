@@ -1,13 +1,14 @@
-use super::Parameters;
 use super::cpu::{CpuKernels, CpuSite};
 use super::placement::Homes;
-use crate::RuntimeError;
+use super::{Backing, Parameters};
 use crate::cpu::CpuError;
 use crate::memory::Layout;
 use crate::session::{CpuSide, Sizes};
+use crate::{RunError, RuntimeError};
 use rewire_graph::{HostTensor, Ordered, similar_name};
 use rewire_graph_rewrite::plan::{Binding, Buffer, BufferId, Lookup, Plan, Source, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// What stays in memory from run to run, by buffer: parameters as they were given, constants, and what the plan computes from
 /// them. Given tensors are shared, not copied.
@@ -18,12 +19,15 @@ pub(crate) struct Resident {
     lookups: Vec<Lookup>,
     /// Some were let go.
     partial: bool,
+    /// What the memory of given tensors rests on.
+    backing: Vec<Arc<dyn Backing>>,
 }
 
 impl Resident {
     /// Takes the parameters of a plan, checks their shapes and types, and computes what follows from them.
     pub fn new(plan: &Plan, lookups: Vec<Lookup>, parameters: impl Parameters) -> Result<Self, RuntimeError> {
-        let mut resident = Self { tensors: bound(plan, parameters)?, lookups, partial: false };
+        let backing = parameters.backing();
+        let mut resident = Self { tensors: bound(plan, parameters)?, lookups, partial: false, backing };
         resident.compute(plan)?;
         Ok(resident)
     }
@@ -50,7 +54,12 @@ impl Resident {
         let is_kept = |n: usize| read[n] || tables.contains_key(&BufferId(n as u32));
         let kept = |(n, tensor): (usize, &Option<HostTensor>)| tensor.clone().filter(|_| is_kept(n));
         let tensors = self.tensors.iter().enumerate().map(kept).collect();
-        Self { tensors, lookups: self.lookups.clone(), partial: true }
+        Self { tensors, lookups: self.lookups.clone(), partial: true, backing: self.backing.clone() }
+    }
+
+    /// Checks that no file was changed in whose memory parameters lie.
+    pub fn check_backing(&self) -> Result<(), RunError> {
+        self.backing.iter().try_for_each(|backing| backing.check())
     }
 
     /// Replaces a parameter; adds what changes with it to `changed`.

@@ -236,6 +236,7 @@ impl Session {
 
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
         self.follow();
+        self.sites.resident.check_backing()?;
         let mut result = self.attempt(inputs, recorder).await;
         match self.recover(&result, inputs.outlive_a_device()).await {
             Ok(true) => result = self.attempt(inputs, recorder).await,

@@ -256,6 +256,54 @@ fn a_sample_does_not_depend_on_its_batch_mates() {
     assert_eq!(alone[0].bytes(), &mates[0].bytes()[200 * row..290 * row]);
 }
 
+/// A kernel with the sum of the weights of each row and head as well, which is a sum over pairs and no attention any more.
+fn with_totals(kernel: Computation) -> Computation {
+    let Computation::Nest(mut nest) = kernel else { panic!("no nest") };
+    let weight = nest.accumulations[1].factors[0];
+    let (head, value) = (nest.body.dag.coord(HEAD, Some(HEADS)), nest.body.dag.value(2, Scalar::F32));
+    let index = vec![nest.outputs[0].index[0], head];
+    let shape = vec![symbol(1), HEADS.into()];
+    nest.accumulations.push(Accumulation { op: ReduceOp::Sum, axis: KEY, factors: vec![weight], dtype: DType::F32 });
+    nest.outputs.push(Output { target: 1, dtype: DType::F32, shape, index, value, columns: None });
+    Computation::Nest(nest)
+}
+
+#[test]
+fn a_beginning_does_not_depend_on_the_rest() {
+    let causal = |window: Option<i64>| {
+        move |dag: &mut Dag, _: ExprId, _: ExprId, i: ExprId, j: ExprId| {
+            let past = dag.binary(BinaryOp::Ge, i, j);
+            let near = window.map(|window| {
+                let (distance, window) = (dag.binary(BinaryOp::Sub, i, j), dag.int(window));
+                dag.binary(BinaryOp::Lt, distance, window)
+            });
+            Some(near.map_or(past, |near| dag.binary(BinaryOp::And, past, near)))
+        }
+    };
+    let whole = 530;
+    for (width, window) in [([16, 16], None), ([25, 7], Some(5)), ([2, 1], Some(20))] {
+        let kernel = |softmax| attention(DType::F32, width, softmax, causal(window));
+        for (name, kernel) in
+            [("attention", kernel(false)), ("softmax", kernel(true)), ("pairs", with_totals(kernel(false)))]
+        {
+            let of = |rows: usize| {
+                let data = data(DType::F32, &[rows], width[0], width[1], &[7]);
+                run_on_any_threads(&kernel, &data, &vec![1, rows as i64])
+            };
+            let all = of(whole);
+            for rows in [1, 2, 3, 4, 15, 16, 17, 18, 19, 24, 25, 26, 27, 40, 72, 90, 513, 514, 515] {
+                for (output, (few, all)) in of(rows).iter().zip(&all).enumerate() {
+                    let bytes = few.bytes();
+                    assert!(
+                        bytes == &all.bytes()[..bytes.len()],
+                        "{name} {output}: {rows} rows, {width:?}, {window:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_batch_of_nothing_does_nothing() {
     let kernel = kernel(DType::F32, 16, 16, true, false);

@@ -83,7 +83,7 @@ fn dense_products_meet_plain_loops() {
 
 #[test]
 fn a_row_does_not_depend_on_its_batch_mates() {
-    for (n, k) in [(1, 300), (64, 512), (50, 700)] {
+    for (n, k) in [(1, 300), (64, 512), (50, 700), (64, 1), (25, 2), (2, 2), (3, 3), (50, 514)] {
         for transposed in [false, true] {
             let kernel = dense(DType::F32, n, k, transposed, true);
             let rows = tensor(DType::F32, &[400, k], 5);
@@ -96,7 +96,7 @@ fn a_row_does_not_depend_on_its_batch_mates() {
                 run_on_any_threads(&kernel, &data, &vec![m as i64]).remove(0)
             };
             let whole = with(0, 400);
-            for (start, m) in [(0, 1), (17, 1), (100, 2), (130, 77), (399, 1), (200, 200)] {
+            for (start, m) in [(0, 1), (17, 1), (100, 2), (51, 3), (94, 4), (130, 77), (399, 1), (200, 200)] {
                 assert_eq!(with(start, m).bytes(), &whole.bytes()[start * n * 4..(start + m) * n * 4]);
             }
         }

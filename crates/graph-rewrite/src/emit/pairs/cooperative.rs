@@ -9,6 +9,7 @@ use crate::emit::value::Emitted;
 use crate::emit::{EmitError, Extension, ParsedKernel, Target, Tuning};
 use crate::schedule::{PairSum, Pairs};
 use minijinja::Value as Variable;
+use rewire_graph::limits::MAX_AXES;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 
 static TEMPLATE: Template = template!("pairs_cooperative.wgsl");
@@ -26,7 +27,7 @@ const OTHERS_OF_REGISTERS: u32 = 2;
 const SOME_HALVES: u32 = 400;
 const FEW_HALVES: u32 = 256;
 /// A coordinate that no nest has, which columns are named by where expressions are compared.
-const COLUMNS: u8 = 31;
+const COLUMNS: u8 = MAX_AXES as u8;
 
 /// What pairs read of the others, once for products and sums.
 struct Other {
