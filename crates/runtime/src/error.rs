@@ -17,7 +17,7 @@ pub enum GpuError {
     Dropped(WorkDropped),
     /// The host has too little memory.
     #[error(transparent)]
-    HostMemory(#[from] HostMemoryError),
+    HostMemory(HostMemoryError),
     /// No adapter serves the request.
     #[error("no GPU adapter{}: {missing}", filter.as_deref().map(|f| format!(" matches `{f}`")).unwrap_or_default())]
     NoAdapter {

@@ -40,7 +40,8 @@ impl Packed {
 
     fn is_of(&self, contents: &[&ContentId]) -> bool {
         let pairs = self.contents.iter().zip(contents);
-        self.contents.len() == contents.len() && pairs.into_iter().all(|(own, other)| own.as_ptr() == Arc::as_ptr(other))
+        self.contents.len() == contents.len()
+            && pairs.into_iter().all(|(own, other)| own.as_ptr() == Arc::as_ptr(other))
     }
 
     fn bytes(&self) -> u64 {

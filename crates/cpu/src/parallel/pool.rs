@@ -48,7 +48,9 @@ impl ThreadPoolOptions {
     /// # Errors
     /// [`ThreadPoolError::Variable`] if its value is no number of threads.
     pub fn from_env() -> Result<Self, ThreadPoolError> {
-        let Some(value) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) else { return Ok(Self::default()) };
+        let Some(value) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) else {
+            return Ok(Self::default());
+        };
         let threads = value.to_str().and_then(|value| value.trim().parse().ok());
         match threads.filter(|threads| (1..=MAX_THREADS).contains(threads)) {
             Some(threads) => Ok(Self { threads: Some(threads), ..Self::default() }),

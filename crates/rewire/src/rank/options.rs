@@ -3,9 +3,7 @@ use super::kind::is_matching;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
-use rewire_runtime::{
-    Gpu, Kernel, MatrixTier, ModelOptions, PipelineStore, Tables, ThreadPool, TuningStore, Workers,
-};
+use rewire_runtime::{Gpu, Kernel, MatrixTier, ModelOptions, PipelineStore, Tables, ThreadPool, TuningStore, Workers};
 
 /// How a model is loaded and run.
 #[derive(Clone, Debug)]

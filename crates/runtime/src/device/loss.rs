@@ -64,7 +64,8 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 fn is_silent(device: &wgpu::Device) -> bool {
     let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
     let usage = wgpu::BufferUsages::COPY_SRC;
-    let buffer = device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 4, usage, mapped_at_creation: true });
+    let buffer =
+        device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 4, usage, mapped_at_creation: true });
     let is_made = buffer.slice(..).get_mapped_range().is_ok();
     let error = pin!(scope.pop()).poll(&mut Context::from_waker(Waker::noop()));
     !is_made && matches!(error, Poll::Ready(None))

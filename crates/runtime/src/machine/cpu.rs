@@ -32,7 +32,9 @@ pub(super) fn measure() -> Result<Machine, HostMemoryError> {
     });
     let mut operations = 0.0;
     let computed = seconds(|| operations = on_each(multiply_adds));
-    let launch = seconds(|| drop(on_each(|| 0.0)));
+    let launch = seconds(|| {
+        on_each(|| 0.0);
+    });
     Ok(Machine {
         bandwidth: 2.0 * size_of_val(from.as_slice()) as f64 / copied,
         multiply_add: operations / computed,
@@ -43,8 +45,7 @@ pub(super) fn measure() -> Result<Machine, HostMemoryError> {
 
 fn floats(value: f32) -> Result<Vec<f32>, HostMemoryError> {
     let mut floats = vec![];
-    let no_room =
-        |_| HostMemoryError { what: COPIED.to_owned(), needed: BYTES, available: HostMemory::now().left() };
+    let no_room = |_| HostMemoryError { what: COPIED.to_owned(), needed: BYTES, available: HostMemory::now().left() };
     floats.try_reserve_exact(FLOATS).map_err(no_room)?;
     floats.resize(FLOATS, value);
     Ok(floats)

@@ -28,7 +28,7 @@ pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<Machine, GpuErro
     match gpu {
         Some(gpu) => gpu::measure(gpu).await,
         #[cfg(feature = "cpu")]
-        None => Ok(cpu::measure()?),
+        None => cpu::measure().map_err(GpuError::HostMemory),
         #[cfg(not(feature = "cpu"))]
         None => Err(GpuError::NoAdapter { filter: None, missing: "and the feature `cpu` is not built in".to_owned() }),
     }

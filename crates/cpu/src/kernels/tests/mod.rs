@@ -125,9 +125,7 @@ pub(super) fn pool(threads: usize) -> ThreadPool {
 
 /// Runs with one thread and with four and asserts equal bits.
 pub(super) fn run_on_any_threads(kernel: &Computation, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
-    let on = |threads: usize| {
-        pool(threads).install(|| run(kernel, data, symbols))
-    };
+    let on = |threads: usize| pool(threads).install(|| run(kernel, data, symbols));
     let (one, four) = (on(1), on(4));
     for (a, b) in one.iter().zip(&four) {
         assert_eq!(a.bytes(), b.bytes(), "the number of threads changed the result");

@@ -1,6 +1,8 @@
 use super::super::CpuError;
 use super::naive::{NaiveValue, Point};
-use super::{Compiled, Data, Memory, Operand, body, device, host, pool, run_compiled, run_on_any_threads, symbol, tensor};
+use super::{
+    Compiled, Data, Memory, Operand, body, device, host, pool, run_compiled, run_on_any_threads, symbol, tensor,
+};
 use proptest::prelude::*;
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, HostTensor, Scalar};

@@ -148,7 +148,11 @@ fn models_share_the_threads_of_the_app() {
         assert_eq!(model.threads().threads(), 3);
         assert_eq!(model.session().run(&x(500)).unwrap(), expected);
     }
-    assert_eq!(pool.install(|| default.threads().threads()), 3, "a model without threads of its own takes those installed");
+    assert_eq!(
+        pool.install(|| default.threads().threads()),
+        3,
+        "a model without threads of its own takes those installed"
+    );
 }
 
 #[test]
