@@ -250,10 +250,11 @@ async fn open_beside<M: Send>(
     build: impl FnOnce() -> M + Send,
 ) -> (M, Result<Option<Gpu>, RuntimeError>) {
     // Where there is nothing to wait for, no thread has to start.
-    if cfg!(target_arch = "wasm32") || options.kernel == Kernel::Cpu || options.gpu.is_some() {
-        return (build(), open(options).await);
+    #[cfg(not(target_arch = "wasm32"))]
+    if options.kernel != Kernel::Cpu && options.gpu.is_none() {
+        return crate::parallel::join(build, || block_on(open(options)));
     }
-    crate::parallel::join(build, || block_on(open(options)))
+    (build(), open(options).await)
 }
 
 /// The device that the options ask for; `None` for the CPU alone.

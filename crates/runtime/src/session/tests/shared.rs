@@ -103,8 +103,8 @@ fn updates_hold_no_lock_while_they_wait() {
     let nested = model.clone();
     // What an update takes its tensors from may update the model itself, as may a future that its thread polls next.
     let parameters = std::iter::once_with(|| {
-        nested.update([("weight", weight())]).unwrap();
-        ("weight", weight())
+        nested.update([("w", weight())]).unwrap();
+        ("w", weight())
     });
     model.update(parameters).unwrap();
     let mut turn = pin!(model.turn());
@@ -124,9 +124,9 @@ fn no_update_is_lost() {
             scope.spawn(move || {
                 for _ in 0..20 {
                     match thread % 2 {
-                        0 => model.update([("weight", weight())]).unwrap(),
+                        0 => model.update([("w", weight())]).unwrap(),
                         // Polled by an executor that is not `block_on`.
-                        _ => pollster::block_on(model.update_async([("weight", weight())])).unwrap(),
+                        _ => pollster::block_on(model.update_async([("w", weight())])).unwrap(),
                     }
                 }
             });
