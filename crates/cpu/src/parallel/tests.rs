@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use super::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
