@@ -52,6 +52,7 @@ pub use model::{
 };
 #[doc(inline)]
 pub use rewire_cpu as cpu;
+pub use rewire_cpu::parallel::{MAX_THREADS, ThreadPool, ThreadPoolError, ThreadPoolOptions};
 pub use session::{
     Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, SpilledRows, Tuned,
 };

@@ -14,6 +14,7 @@ mod instance;
 mod loss;
 mod mapping;
 mod matrices;
+mod opened;
 mod submit;
 mod workers;
 
