@@ -2,7 +2,7 @@
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
 use rewire_graph_rewrite::emit::Target;
-use rewire_runtime::{Gpu, ModelOptions, PipelineStore, Session, wgpu};
+use rewire_runtime::{Gpu, ModelOptions, PipelineStore, Session, ThreadPool, ThreadPoolOptions, wgpu};
 use rewire_tests::backend::{Tensors, gpu, load, on, run};
 use std::path::{Path, PathBuf};
 
@@ -92,7 +92,7 @@ fn results_do_not_wait_for_the_file() {
     };
     let folder = Folder::new("late");
     // The only thread of the pool runs the session, so that nothing else runs on the pool meanwhile.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let pool = ThreadPool::new(ThreadPoolOptions { threads: Some(1), ..ThreadPoolOptions::default() }).unwrap();
     let session = pool.install(|| {
         let mut session = session(&gpu, &folder.0);
         for _ in 0..2 {

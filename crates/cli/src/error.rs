@@ -6,7 +6,7 @@ use rewire::graph::DifferentiateError;
 use rewire::hstu::models::ModelError;
 use rewire::rank::{ComparisonError, RankError};
 use rewire::weights::WeightsError;
-use rewire::{GpuError, RewriteError, describe};
+use rewire::{GpuError, RewriteError, ThreadPoolError, describe};
 use rewire_measure::BenchError;
 use rewire_verify::{BisectError, CaseError};
 use std::io;
@@ -22,6 +22,10 @@ pub const USAGE: u8 = 2;
 pub enum CliError {
     #[error("cannot write standard output")]
     Output(#[from] io::Error),
+    #[error("cannot start a thread: allow more processes (`ulimit -u`, or the limit of the container) or more memory")]
+    Thread(#[source] io::Error),
+    #[error(transparent)]
+    Threads(#[from] ThreadPoolError),
     #[error(transparent)]
     Input(Box<InputError>),
     #[error(transparent)]
@@ -115,7 +119,7 @@ impl CliError {
             }
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
             Self::Predict(error) => error.is_usage(),
-            Self::DevicesTwice | Self::NoAdapter | Self::NoCase => true,
+            Self::DevicesTwice | Self::NoAdapter | Self::NoCase | Self::Threads(_) => true,
             _ => false,
         }
     }

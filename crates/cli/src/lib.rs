@@ -27,6 +27,7 @@ use args::{Args, Command};
 use clap::Parser;
 use error::{CliError, USAGE};
 use output::Output;
+use rewire::{ThreadPool, ThreadPoolOptions};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -40,7 +41,7 @@ pub fn main(stdout_is_open: bool) -> ExitCode {
     let (result, code) = match Args::try_parse() {
         Ok(args) => {
             log::to_stderr(args.common.verbose.then_some(begun));
-            (run(&args, begun, &mut output), ExitCode::SUCCESS)
+            (on_threads(|| run(&args, begun, &mut output)), ExitCode::SUCCESS)
         }
         Err(message) => usage(&message, &mut output),
     };
@@ -51,6 +52,11 @@ pub fn main(stdout_is_open: bool) -> ExitCode {
             error.code()
         }
     }
+}
+
+/// Runs `work` with the threads of the program, which may change their CPUs: it has the process for itself.
+fn on_threads(work: impl FnOnce() -> Result<(), CliError>) -> Result<(), CliError> {
+    ThreadPool::new(ThreadPoolOptions { affinity: true, ..ThreadPoolOptions::from_env()? })?.install(work)
 }
 
 /// Help that was asked for goes to standard output, what is wrong with the arguments to stderr.

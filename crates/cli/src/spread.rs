@@ -4,8 +4,9 @@ use crate::args;
 use crate::error::CliError;
 use rewire::rank::{RankOptions, Spread};
 use rewire::runtime::Report;
-use rewire::{DeviceInfo, DeviceKind, Kernel, devices};
+use rewire::{DeviceInfo, DeviceKind, Kernel, ThreadPool, devices};
 use std::panic::resume_unwind;
+use std::thread::Builder;
 
 /// The options of a model on each device, at least one.
 pub struct Devices {
@@ -16,6 +17,7 @@ pub struct Devices {
 impl Devices {
     /// The devices that are asked for, or the one of the options.
     pub fn new(asked: &args::Devices, with: RankOptions) -> Result<Self, CliError> {
+        let with = RankOptions { threads: Some(ThreadPool::current()), ..with };
         let Some(asked) = &asked.devices else { return Ok(Self { first: with, others: vec![] }) };
         if let (Kernel::Cpu, _) | (_, Some(_)) = (with.kernel, &with.adapter) {
             return Err(CliError::DevicesTwice);
@@ -44,13 +46,17 @@ impl Devices {
         1 + self.others.len()
     }
 
-    /// Loads a model on every device, on all at the same time.
+    /// Loads a model on every device, on all at the same time where the system allows as many threads.
     pub fn load<T: Send, E: Send>(&self, load: impl Fn(&RankOptions) -> Result<T, E> + Sync) -> Result<Spread<T>, E> {
         std::thread::scope(|scope| {
             let load = &load;
-            let others: Vec<_> = self.others.iter().map(|with| scope.spawn(move || load(with))).collect();
+            let start = |with| (with, Builder::new().spawn_scoped(scope, move || load(with)));
+            let others: Vec<_> = self.others.iter().map(start).collect();
             let first = load(&self.first)?;
-            let others = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            let others = others.into_iter().map(|(with, thread)| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(_) => load(with),
+            });
             Ok(Spread::new(first, others.collect::<Result<Vec<T>, E>>()?))
         })
     }
@@ -86,6 +92,8 @@ pub fn report<T>(spread: &Spread<T>, of: impl Fn(&T) -> Report) -> Report {
         }
         all.device_bytes += report.device_bytes;
         all.host_bytes += report.host_bytes;
+        all.packed_bytes += report.packed_bytes;
+        all.scratch_bytes += report.scratch_bytes;
         all
     })
 }

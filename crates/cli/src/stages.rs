@@ -5,6 +5,7 @@ use crate::requests::{Chunk, Chunks};
 use std::panic::resume_unwind;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::Builder;
 
 /// Chunks, and what was computed from them, in order.
 struct Line {
@@ -14,8 +15,8 @@ struct Line {
     passed: Condvar,
 }
 
-/// Calls `compute` on as many threads as `workers` and `take` with the results, in the order of the chunks. After an error nothing more
-/// is taken.
+/// Calls `compute` on as many threads as `workers`, or as the system allows, and `take` with the results, in the order of the chunks. After
+/// an error nothing more is taken.
 pub fn run<T: Send>(
     chunks: Chunks,
     workers: usize,
@@ -28,13 +29,15 @@ pub fn run<T: Send>(
         let (line, compute) = (&line, &compute);
         let worker = || {
             let sender = sender.clone();
-            scope.spawn(move || while line.compute_next(compute, &sender) {})
+            let thread = Builder::new().name("rewire computes".to_owned());
+            thread.spawn_scoped(scope, move || while line.compute_next(compute, &sender) {})
         };
-        let workers: Vec<_> = (0..workers).map(|_| worker()).collect();
+        let mut started = vec![worker().map_err(CliError::Thread)?];
+        started.extend((1..workers).map_while(|_| worker().ok()));
         drop(sender);
         let taken = results.iter().try_for_each(&mut take);
         drop(results);
-        for worker in workers {
+        for worker in started {
             worker.join().unwrap_or_else(|panic| resume_unwind(panic));
         }
         taken

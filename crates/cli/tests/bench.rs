@@ -200,15 +200,17 @@ fn sizes_of_nothing_and_without_end_are_refused() {
 #[test]
 #[cfg(target_os = "linux")]
 fn what_a_limit_of_memory_leaves_is_not_exceeded() {
-    let limited = |args: &str| {
-        let script = format!("ulimit -v 3000000; exec \"$0\" bench --kernel cpu --seconds 0 {args}");
+    let limited = |bytes: u64, args: &str| {
+        let script = format!("ulimit -v {}; exec \"$0\" bench --kernel cpu --seconds 0 {args}", bytes >> 10);
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_rewire")]);
         program::finish(command.env("XDG_CACHE_HOME", std::env::temp_dir().join("rewire-test-caches")))
     };
-    limited("addmm --m 2000000").failed_with(&["the data takes 4", "are available"]);
+    // What copies are measured with does not fit.
+    limited(256 << 20, "addmm --m 4").failed_with(&["measuring how fast memory is copied takes 268435456 bytes"]);
+    limited(3 << 30, "addmm --m 2000000").failed_with(&["the data takes 4", "are available"]);
     // The data fits, what is computed from it does not.
-    let run = limited("pointwise --rows 1000000 --width 510 --json");
+    let run = limited(3 << 30, "pointwise --rows 1000000 --width 510 --json");
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let error = run.json().remove(0)["error"].clone();
     assert!(error.as_str().is_some_and(|error| error.contains("a run of these sizes takes")), "{error}");

@@ -9,6 +9,10 @@ use std::collections::HashMap;
 
 const TOLERANCE: f64 = 2e-4;
 
+/// A user who owns nothing.
+#[cfg(target_os = "linux")]
+const NOBODY: u32 = 65534;
+
 fn check_demo(kernel: &str) {
     let ranked = run(&["rank", "--json", "--top", "100000", "--kernel", kernel]);
     assert_eq!(ranked.code, Some(0), "{}", ranked.stderr);
@@ -177,4 +181,55 @@ fn nothing_of_a_driver_is_needed_on_the_cpu() {
     let run =
         finish(program::command(&["rank", "--kernel", "cpu", "--top", "1"]).env("VK_DRIVER_FILES", "/nonexistent"));
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn threads_that_the_system_refuses_are_an_error_or_missed_by_nobody() {
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::process::CommandExt;
+    let folder = Folder::new();
+    let data = folder.write("users.jsonl", jsonl(&[user("a", 40, 30), user("b", 3, 200)]));
+    // A limit holds for users other than the first, who may be kept from the folder of the build.
+    let program = folder.0.join("rewire");
+    std::fs::copy(env!("CARGO_BIN_EXE_rewire"), &program).unwrap();
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    let ranked = |script: &str| {
+        let mut command = std::process::Command::new("bash");
+        command.arg("-c").arg(script).arg(&program).args(["rank", "--kernel", "cpu", "--json", "--data", &data]);
+        if is_root {
+            command.uid(NOBODY);
+        }
+        finish(command.env("REWIRE_THREADS", "4").env("XDG_CACHE_HOME", &folder.0))
+    };
+    let whole = ranked("exec \"$0\" \"$@\"");
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    let scores =
+        |run: &program::Run| run.json().into_iter().filter(|line| line["user"] != json!(null)).collect::<Vec<_>>();
+    for limit in [1, 2, 3, 4, 5, 7] {
+        let run = ranked(&format!("ulimit -u {limit}; exec \"$0\" \"$@\""));
+        match run.code {
+            Some(0) => assert_eq!(scores(&run), scores(&whole), "{limit}: {}", run.stderr),
+            _ => run.failed_with(&["cannot start a thread"]),
+        }
+        assert!(run.code == Some(0) || limit < 7, "{}", run.stderr);
+        assert!(run.code != Some(0) || limit > 1, "one thread neither reads nor computes");
+    }
+}
+
+#[test]
+fn a_number_of_threads_is_sensible_or_an_error() {
+    let ranked = |threads: &str| {
+        let data = jsonl(&[user("a", 3, 2)]);
+        let folder = Folder::new();
+        let file = folder.write("users.jsonl", data);
+        finish(program::command(&["rank", "--kernel", "cpu", "--data", &file]).env("REWIRE_THREADS", threads))
+    };
+    for threads in ["0", "20000", "many", "-1"] {
+        ranked(threads).refused_with(&["`REWIRE_THREADS`: expected a number of threads from 1 to 1024", threads]);
+    }
+    for threads in ["", "1", "1024"] {
+        let run = ranked(threads);
+        assert_eq!(run.code, Some(0), "{threads}: {}", run.stderr);
+    }
 }

@@ -215,7 +215,7 @@ fn threads_and_accumulation_do_not_change_what_is_learned() {
     let (data, config) = (eight(&folder), folder.0.join("train.json").display().to_string());
     let out = folder.0.join("single").display().to_string();
     let mut single = command(&[&args[..], &[&data, "--config", &config, "--out", &out]].concat());
-    assert_eq!(program::finish(single.env("RAYON_NUM_THREADS", "1")).code, Some(0));
+    assert_eq!(program::finish(single.env("REWIRE_THREADS", "1")).code, Some(0));
     assert_eq!(model(&folder, "single"), model(&folder, "one"));
     // Each user has as many candidates here, so that the mean of two halves is that of the whole.
     let alike: Vec<Value> = (0..8).map(|n| labelled(user(&format!("u{n}"), 5 + n, 4))).collect();

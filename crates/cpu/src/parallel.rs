@@ -1,69 +1,22 @@
-//! Work side by side: on the threads of the current rayon pool, kernels on as many threads of this crate's own, or without the feature
-//! `parallel` one after the other. In browsers kernels run on the threads that call `help`, and the rest one after the other.
-#![cfg_attr(any(not(feature = "kernels"), target_arch = "wasm32"), allow(dead_code, unused_imports))]
+//! Work side by side: on the thread of the caller and on the helper threads of its [`ThreadPool`]. Without the feature `parallel` the
+//! caller does all of it. In browsers the helpers are the workers that call `help`.
+#![cfg_attr(any(not(feature = "kernels"), target_arch = "wasm32"), allow(dead_code))]
 
-#[cfg(all(feature = "parallel", not(target_arch = "wasm32")))]
-mod way {
-    use rayon::prelude::*;
+mod pool;
+mod process;
 
-    /// Threads that may work at once for a caller that is no helper.
-    pub(super) use rayon::current_num_threads as threads_of_caller;
-
-    /// Both results.
-    pub fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
-        rayon::join(a, b)
-    }
-
-    /// The results of all items, in their order.
-    pub fn map<T: Send, R: Send>(items: Vec<T>, each: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
-        items.into_par_iter().map(each).collect()
-    }
-
-    /// Work that nobody waits for.
-    pub fn later(work: impl FnOnce() + Send + 'static) {
-        rayon::spawn(work);
-    }
-
-    /// The results of every thread.
-    pub fn on_each_thread<R: Send>(work: impl Fn() -> R + Sync) -> Vec<R> {
-        rayon::broadcast(|_| work())
-    }
-}
-
-#[cfg(not(all(feature = "parallel", not(target_arch = "wasm32"))))]
-mod way {
-    #[cfg(feature = "parallel")]
-    pub(super) use super::helpers::threads_of_caller;
-
-    /// Both results.
-    pub fn join<A, B>(a: impl FnOnce() -> A, b: impl FnOnce() -> B) -> (A, B) {
-        (a(), b())
-    }
-
-    /// The results of all items, in their order.
-    pub fn map<T, R>(items: Vec<T>, each: impl Fn(T) -> R) -> Vec<R> {
-        items.into_iter().map(each).collect()
-    }
-
-    /// Work that nobody waits for.
-    pub fn later(work: impl FnOnce()) {
-        work();
-    }
-
-    /// The results of every thread.
-    pub fn on_each_thread<R>(work: impl Fn() -> R) -> Vec<R> {
-        vec![work()]
-    }
-}
+#[cfg(feature = "parallel")]
+mod helpers;
+#[cfg(feature = "parallel")]
+mod place;
+#[cfg(feature = "parallel")]
+mod region;
+#[cfg(all(test, feature = "parallel"))]
+mod tests;
 
 #[cfg(not(feature = "parallel"))]
 mod region {
     use std::marker::PhantomData;
-
-    /// Threads that may work at once for the caller: this one.
-    pub fn threads() -> usize {
-        1
-    }
 
     /// The one thread that there is.
     pub(crate) struct Member<'r>(PhantomData<&'r ()>);
@@ -77,15 +30,72 @@ mod region {
     }
 }
 
-#[cfg(feature = "parallel")]
-mod helpers;
-#[cfg(feature = "parallel")]
-mod place;
-#[cfg(feature = "parallel")]
-mod region;
-
-#[cfg(all(feature = "parallel", target_arch = "wasm32"))]
-pub use helpers::help;
-pub use region::threads;
+pub use pool::{MAX_THREADS, ThreadPool, ThreadPoolError, ThreadPoolOptions};
+pub use process::Process;
 pub(crate) use region::{Member, with_helpers};
-pub use way::{join, later, map, on_each_thread};
+
+use rewire_graph::Arrange;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Makes this thread a helper of the default pool for as long as it lives: in browsers, where programs start no threads.
+#[cfg(all(feature = "parallel", target_arch = "wasm32"))]
+pub fn help() -> ! {
+    ThreadPool::current().helpers().help()
+}
+
+/// Threads that may work at once for the caller, its own included.
+pub fn threads() -> usize {
+    if cfg!(feature = "parallel") { ThreadPool::with_current(ThreadPool::threads) } else { 1 }
+}
+
+/// The results of all items, in their order.
+pub fn map<T: Send, R: Send>(items: Vec<T>, each: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let helpers = threads().min(items.len()).saturating_sub(1);
+    let (queue, done) = (Mutex::new(items.into_iter().enumerate()), Mutex::new(vec![]));
+    with_helpers(helpers, |member| {
+        loop {
+            member.begin_task();
+            let Some((number, item)) = lock(&queue).next() else { break };
+            let result = each(item);
+            lock(&done).push((number, result));
+        }
+    });
+    let mut done = into_inner(done);
+    done.arrange_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Both results. A helper does one of the two if it comes in time.
+pub fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
+    let works = (Mutex::new(Some(a)), Mutex::new(Some(b)));
+    let results = (Mutex::new(None), Mutex::new(None));
+    with_helpers(threads().min(2) - 1, |_| {
+        run(&works.0, &results.0);
+        run(&works.1, &results.1);
+    });
+    let result = (into_inner(results.0), into_inner(results.1));
+    let (Some(a), Some(b)) = result else { unreachable!("the caller has run what no helper has") };
+    (a, b)
+}
+
+/// Does work that no other thread has begun.
+fn run<R>(work: &Mutex<Option<impl FnOnce() -> R>>, result: &Mutex<Option<R>>) {
+    let work = lock(work).take();
+    if let Some(work) = work {
+        let done = work();
+        *lock(result) = Some(done);
+    }
+}
+
+/// Has a helper do work that nobody waits for. Where the pool has no helper, the work is dropped.
+pub fn later(work: impl FnOnce() + Send + 'static) {
+    ThreadPool::with_current(|pool| pool.later(Box::new(work)));
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn into_inner<T>(shared: Mutex<T>) -> T {
+    shared.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -250,7 +250,10 @@ impl LoadedWorkload {
             RunValue::Host(_) => 0,
         };
         let bound: u64 = inputs.map(size).sum::<u64>() + outputs.iter().map(|(_, value)| size(value)).sum::<u64>();
-        let held = if self.gpu.is_some() { report.device_bytes } else { report.host_bytes };
+        let held = match self.gpu {
+            Some(_) => report.device_bytes,
+            None => report.host_bytes + report.packed_bytes + report.scratch_bytes,
+        };
         Ok(held + bound)
     }
 }

@@ -25,7 +25,7 @@ DEMO = Path(__file__).parents[2] / "cli/demo"
 FILES = 64
 FEWER = 8
 TICK = os.sysconf("SC_CLK_TCK")
-ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+ONE_THREAD = {"REWIRE_THREADS": "1", "OMP_NUM_THREADS": "1"}
 ROLES = {"MapBatches(Scorer)": "workers", "pyspark.daemon": "workers", "--share": "workers", "CoarseGrainedExecutorBackend": "executors"}
 
 

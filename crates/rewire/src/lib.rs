@@ -47,7 +47,7 @@
 //! # Features
 //!
 //! All are on by default: `gpu` (Vulkan, Metal, DX12 and WebGPU; without it only an app's own device), `cpu` (kernels on the
-//! CPU), `emit` (emission of kernels for GPUs; without it a package brings its own), `parallel` (the threads of rayon in place of the caller's alone), `files` (models, weights and caches in files), and
+//! CPU), `emit` (emission of kernels for GPUs; without it a package brings its own), `parallel` (pools of threads that help their callers, see [`ThreadPool`]), `files` (models, weights and caches in files), and
 //! `train` (training, which takes `cpu`).
 #![forbid(unsafe_code)]
 // Without emission, what it alone needs is not used.
@@ -80,7 +80,8 @@ pub use rewire_graph::{GraphError, HostTensor};
 pub use rewire_graph_rewrite::{RewriteError, lower, optimize};
 pub use rewire_runtime::{
     DeviceInfo, DeviceKind, DeviceTunings, Gpu, GpuError, Kernel, Matrices, MatrixReason, MatrixTier, Model,
-    PipelineStore, Session, Tables, TuningStore, Workers, block_on, devices,
+    PipelineStore, Session, Tables, ThreadPool, ThreadPoolError, ThreadPoolOptions, TuningStore, Workers, block_on,
+    devices,
 };
 
 /// What most programs need.

@@ -15,6 +15,9 @@ pub enum GpuError {
     /// Workers dropped a wait for the device.
     #[error(transparent)]
     Dropped(WorkDropped),
+    /// The host has too little memory.
+    #[error(transparent)]
+    HostMemory(HostMemoryError),
     /// No adapter serves the request.
     #[error("no GPU adapter{}: {missing}", filter.as_deref().map(|f| format!(" matches `{f}`")).unwrap_or_default())]
     NoAdapter {
@@ -48,6 +51,15 @@ pub enum GpuError {
         adapter: String,
         /// What the driver said.
         reason: String,
+    },
+    /// The device was opened by another process, of which this one is a forked child.
+    #[error(
+        "the device {adapter} was opened before this process was forked from the one that opened it: open models in the child, or start \
+         processes without forking (`spawn` of Python's multiprocessing)"
+    )]
+    Forked {
+        /// The adapter.
+        adapter: String,
     },
     /// An allocation failed.
     #[error("out of device memory while {during}")]

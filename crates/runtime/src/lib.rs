@@ -46,6 +46,7 @@ pub use memory::{HostMemory, HostMemoryError};
 pub use model::{GivenKernels, Model, ModelOptions, Parameters, ParseTablesError, PipelineStore, Report, Tables};
 #[doc(inline)]
 pub use rewire_cpu as cpu;
+pub use rewire_cpu::parallel::{MAX_THREADS, ThreadPool, ThreadPoolError, ThreadPoolOptions};
 pub use session::{
     Detail, DeviceTensor, Inputs, Lane, Outputs, Profile, Refinement, RunValue, Session, Span, SpilledRows, Tuned,
 };

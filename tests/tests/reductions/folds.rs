@@ -3,7 +3,7 @@
 use rewire_graph::op::ReduceOp;
 use rewire_graph::{DType, Dim, HostTensor, Ragged, Scope, Tensor};
 use rewire_graph_rewrite::prove::confine;
-use rewire_runtime::{Kernel, Session};
+use rewire_runtime::{Kernel, Session, ThreadPool, ThreadPoolOptions};
 use rewire_tests::backend::{Tensors, oracle, plan, run, session};
 use rewire_tests::compare::{Results, Tolerance, differences};
 use rewire_tests::noise::Noise;
@@ -34,7 +34,7 @@ fn tensors<const N: usize>(inputs: [(&str, HostTensor); N]) -> Tensors {
 }
 
 fn on_threads(threads: usize, session: &mut Session, inputs: &Tensors) -> Results {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let pool = ThreadPool::new(ThreadPoolOptions { threads: Some(threads), ..ThreadPoolOptions::default() }).unwrap();
     pool.install(|| run(session, inputs)).unwrap()
 }
 

@@ -35,6 +35,8 @@ pub enum PredictError {
     NoUsers,
     #[error("--items: {file} holds no candidates")]
     NoItems { file: String },
+    #[error("cannot start a thread: allow more processes (`ulimit -u`, or the limit of the container) or more memory")]
+    Thread(#[source] io::Error),
     #[error("cannot encode rows of {file}: {reason}")]
     Encode { file: String, reason: String },
 }

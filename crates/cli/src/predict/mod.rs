@@ -33,6 +33,7 @@ use rewire::rank::{Embedded, Embedder, RankError, RankOptions};
 use rewire::weights::Weights;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread::Builder;
 use std::time::Instant;
 use task::{Rows, Task, by_row};
 use vectors::{Catalogue, Retrieval};
@@ -161,7 +162,7 @@ impl Run<'_> {
                 input.skip(journal.row)?;
                 Destination::resume(self.places.clone(), encoder, journal)?
             }
-            None => Destination::create(self.places.clone(), encoder, self.identify())?,
+            None => Destination::create(self.places.clone(), encoder, self.identify()?)?,
         };
         let before = destination.counts().rows;
         Ok((self.write(input, destination)?, before))
@@ -186,7 +187,7 @@ impl Run<'_> {
         let reading = Reading { empty: self.task.batch(), sizes, rejects, ahead };
         let (mut meter, mut fitted) = (Meter::new(destination.counts().rows), Fitted::default());
         let compute = |chunk| self.compute(chunk);
-        let taken = stages::run(chunks(input, reading), self.workers, compute, |computed| {
+        let taken = stages::run(chunks(input, reading)?, self.workers, compute, |computed| {
             let Computed { part, fitted: own, progress, end } = computed?;
             fitted.join(&own);
             destination.take(part)?;
@@ -217,7 +218,7 @@ impl Run<'_> {
 
     /// A journal, if it is of the same run.
     fn same(&self, journal: Journal) -> Result<Journal, PredictError> {
-        let identity = self.identify().join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        let identity = self.identify()?.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         if identity.data.is_none() {
             return Err(PredictError::Stdin);
         }
@@ -226,7 +227,7 @@ impl Run<'_> {
     }
 
     /// Finds out what the model and the data are, on a thread of its own: all of them is read.
-    fn identify(&self) -> Identifying {
+    fn identify(&self) -> Result<Identifying, PredictError> {
         let report = self.task.report();
         let adapter = report.adapter.unwrap_or_else(|| "cpu".into());
         let Self { options, format, .. } = self;
@@ -241,7 +242,7 @@ impl Run<'_> {
             options.stored.cache()
         );
         let (model, data, items) = (options.model.clone(), options.data.clone(), options.items.clone());
-        std::thread::spawn(move || {
+        let identify = move || {
             let data = match &data {
                 None => Some(format!("the data in the program {}", hash_files(items.as_deref())?)),
                 Some(path) if path == Path::new("-") => None,
@@ -249,7 +250,8 @@ impl Run<'_> {
             };
             let version = env!("CARGO_PKG_VERSION").to_owned();
             Ok(Identity { model: model_hash(model.as_deref())?, data, options: text, adapter, version })
-        })
+        };
+        Builder::new().name("rewire hashes".to_owned()).spawn(identify).map_err(PredictError::Thread)
     }
 }
 

@@ -108,7 +108,7 @@ impl Run {
             let ranked = rankers.run(|ranker| ranker.rank_batch(&chunk.batch));
             (ranked, chunk)
         };
-        stages::run(chunks(input, reading), rankers.members().len(), rank, |(ranked, chunk)| {
+        stages::run(chunks(input, reading)?, rankers.members().len(), rank, |(ranked, chunk)| {
             let (ranked, Chunk { batch, progress, end, .. }) = (ranked?, chunk);
             for (request, ranked) in ranked.iter().enumerate() {
                 self.tally.add(ranked, batch.labels(request));

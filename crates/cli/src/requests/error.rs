@@ -15,6 +15,9 @@ pub enum InputError {
         /// Why.
         source: io::Error,
     },
+    /// The system refuses the thread that reads.
+    #[error("cannot start a thread: allow more processes (`ulimit -u`, or the limit of the container) or more memory")]
+    Thread(#[source] io::Error),
     /// A line is no request.
     #[error("{file}:{line}")]
     Line {

@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 /// Requests that are ranked together.
 pub struct Chunk {
@@ -70,9 +70,10 @@ pub struct Chunks {
 }
 
 /// Reads on a thread of its own. The thread ends with the input, or when nobody takes its chunks.
-pub fn chunks(input: Box<dyn Requests>, reading: Reading) -> Chunks {
+pub fn chunks(input: Box<dyn Requests>, reading: Reading) -> Result<Chunks, InputError> {
     let (sender, chunks) = sync_channel(reading.ahead);
-    Chunks { chunks, reader: Some(std::thread::spawn(move || read(input, &reading, &sender))) }
+    let reader = Builder::new().name("rewire reads".to_owned()).spawn(move || read(input, &reading, &sender));
+    Ok(Chunks { chunks, reader: Some(reader.map_err(InputError::Thread)?) })
 }
 
 fn read(mut input: Box<dyn Requests>, reading: &Reading, chunks: &SyncSender<Chunk>) {

@@ -194,7 +194,7 @@ fn evaluate(inputs: &Inputs, trainer: &Trainer, files: &[PathBuf]) -> Result<Tal
         if files.is_empty() { vec![None] } else { files.iter().map(|f| Some(f.as_path())).collect() };
     for file in files {
         let reading = Reading { empty: ranker.batch(), sizes: Sizes::default(), rejects: false, ahead: 2 };
-        for chunk in chunks(open(file, ranker.schema())?, reading) {
+        for chunk in chunks(open(file, ranker.schema())?, reading)? {
             let Chunk { batch, end, .. } = chunk;
             for (request, ranked) in ranker.rank_batch(&batch)?.iter().enumerate() {
                 tally.add(ranked, batch.labels(request));

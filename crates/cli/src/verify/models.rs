@@ -56,7 +56,7 @@ pub fn run(against: &Path, options: &Verify, common: &Common, output: &mut Outpu
     let mut comparison = Comparison::new(&model, &against)?;
     let data = options.models.data.as_deref();
     let reading = Reading { empty: model.batch(), sizes: Sizes::default(), rejects: false, ahead: 2 };
-    for Chunk { batch, end, .. } in chunks(open(data, model.schema())?, reading) {
+    for Chunk { batch, end, .. } in chunks(open(data, model.schema())?, reading)? {
         let (ranked, expected) = (model.rank_batch(&batch)?, against.rank_batch(&batch)?);
         for (request, (ranked, expected)) in ranked.iter().zip(&expected).enumerate() {
             comparison.add(ranked, expected, batch.labels(request))?;

@@ -64,7 +64,26 @@ impl Arch {
     }
 }
 
+/// Bytes of host memory that kernels keep from run to run: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptBytes {
+    /// Weights that were copied for products.
+    pub packed: u64,
+    /// Registers that no run uses.
+    pub scratch: u64,
+}
+
 impl Compiled {
+    /// Host memory that it keeps.
+    pub fn kept(&self) -> KeptBytes {
+        match *self {}
+    }
+
+    /// Frees the memory that it keeps.
+    pub fn trim(&self) {
+        match *self {}
+    }
+
     /// Compiles a kernel.
     ///
     /// # Errors

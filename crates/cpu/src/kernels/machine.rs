@@ -11,7 +11,7 @@ use super::step::Pass;
 use super::storage::Elements;
 use super::totals::Totals;
 use rewire_graph::Scalar;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A register, aligned so that no vector crosses a cache line.
 #[derive(Clone, Debug)]
@@ -99,6 +99,11 @@ impl<'a> RowInputs<'a> {
     }
 }
 
+/// Bytes that a list has reserved.
+fn heap<T>(list: &Vec<T>) -> usize {
+    list.capacity() * size_of::<T>()
+}
+
 impl<T: Copy + Default> File<T> {
     fn new([runs, rows, lanes]: [u16; 3]) -> Self {
         Self {
@@ -106,6 +111,12 @@ impl<T: Copy + Default> File<T> {
             rows: vec![Some(Box::new(Register([T::default(); ROWS]))); rows.into()],
             lanes: vec![Some(Box::new(Register([T::default(); LANES]))); lanes.into()],
         }
+    }
+
+    fn bytes(&self) -> usize {
+        let row = size_of::<Register<T, ROWS>>() + size_of::<usize>();
+        let lane = size_of::<Register<T, LANES>>() + size_of::<usize>();
+        heap(&self.runs) + self.rows.len() * row + self.lanes.len() * lane
     }
 
     /// A register as an instruction of this rate reads it.
@@ -139,6 +150,13 @@ impl Registers {
             offsets: vec![0; LANES],
             parts: vec![],
         }
+    }
+
+    /// Bytes that they take, but for few.
+    fn bytes(&self) -> u64 {
+        let in_place = self.in_place.iter().map(|floats| heap(&floats.copy) + heap(&floats.starts)).sum::<usize>();
+        let lists = heap(&self.offsets) + heap(&self.parts) + self.scratch.as_ref().map_or(0, |_| size_of::<Scratch>());
+        (self.floats.bytes() + self.ints.bytes() + self.longs.bytes() + in_place + lists) as u64
     }
 
     /// Floats as an instruction of this rate reads them.
@@ -182,14 +200,31 @@ impl Registers {
 pub(super) struct Pool(Arc<Mutex<Vec<Registers>>>);
 
 impl Pool {
+    fn idle(&self) -> MutexGuard<'_, Vec<Registers>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take(&self) -> Option<Registers> {
-        self.0.lock().ok()?.pop()
+        self.idle().pop()
     }
 
     fn put(&self, registers: Registers) {
-        if let Ok(mut idle) = self.0.lock() {
-            idle.push(registers);
-        }
+        self.idle().push(registers);
+    }
+
+    /// Frees registers that no run uses.
+    pub(super) fn trim(&self) {
+        drop(std::mem::take(&mut *self.idle()));
+    }
+
+    /// Bytes of registers that no run uses.
+    pub(super) fn bytes(&self) -> u64 {
+        self.idle().iter().map(Registers::bytes).sum()
+    }
+
+    /// True for a pool of the same program.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -217,7 +252,10 @@ impl Drop for Machine<'_> {
 impl<'a> Machine<'a> {
     /// Prepares a program for a run and computes what depends on no coordinate.
     pub(super) fn new(program: &'a Program, env: &'a Env<'a>) -> Self {
-        let registers = program.pool.take().unwrap_or_else(|| Registers::new(program.counts));
+        let registers = program.pool.take().unwrap_or_else(|| {
+            env.kept.note(&program.pool);
+            Registers::new(program.counts)
+        });
         let grid = Grid { rows: 1, points: 1 };
         let mut this = Self { program, env, registers, arch: Arch::chosen(), start: 0, grid };
         this.execute(&program.per_run, RowInputs::default(), Rate::Run);

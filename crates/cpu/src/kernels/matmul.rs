@@ -45,7 +45,7 @@ pub(super) struct CompiledMatmul {
     /// `b` is as large and the same in every batch entry.
     shared: bool,
     /// `b` is as large and the same in every run, if its operands are.
-    weights: Option<Arc<Weights>>,
+    weights: Option<Weights>,
     stores: Stores,
 }
 
@@ -129,7 +129,7 @@ impl CompiledMatmul {
             a: Panel::new(body, kernel.a, (row, depth), kernel.k.dense().and_then(Dim::as_const))?,
             b: Panel::new(body, kernel.b, (depth, column), kernel.n.as_const())?,
             shared,
-            weights: weights.map(Arc::new),
+            weights,
             stores: Stores::compile(body, outputs, column, rows, &sum)?,
             batch: kernel.batch.clone(),
             m: kernel.m.clone(),

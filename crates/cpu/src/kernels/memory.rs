@@ -1,10 +1,10 @@
 use super::error::CpuError;
+use super::kept::ContentId;
 use super::lines::{Line, Lines};
 use super::storage::{Elements, ElementsMut, SharedElements, Values};
 use bytemuck::{cast_slice, cast_slice_mut};
 use rewire_graph::{DType, HostTensor, SharedBytes};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A tensor in host memory as kernels see it: row major, the last dimension padded to a multiple of four.
 ///
@@ -18,8 +18,8 @@ pub struct Memory {
     storage: Storage,
     /// What a host tensor shared when its elements had to change, used again when it is no longer shared.
     lent: Option<Arc<Lines>>,
-    /// A number of the content alone, where it was asked for and nothing has changed the content since.
-    content: Option<u64>,
+    /// The identity of the content, where it was asked for and nothing has changed the content since.
+    content: Option<ContentId>,
 }
 
 #[derive(Clone)]
@@ -127,15 +127,14 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Numbers the content, so that what kernels make of it is made once.
+    /// Gives the content an identity, so that what kernels make of it is made once and kept as long as the content.
     pub fn with_known_content(self) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { content: Some(NEXT.fetch_add(1, Ordering::Relaxed)), ..self }
+        Self { content: Some(ContentId::default()), ..self }
     }
 
-    /// The number of the content, if it has one.
-    pub(super) fn known_content(&self) -> Option<u64> {
-        self.content
+    /// The identity of the content, if it has one.
+    pub(super) fn known_content(&self) -> Option<&ContentId> {
+        self.content.as_ref()
     }
 
     /// Fills the tensor with little-endian elements, row major, unpadded; missing ones are left as they are.

@@ -1,4 +1,4 @@
-//! Kernels on the CPU: on as many threads as the current rayon pool has, vectorised, jagged, fused like on a GPU.
+//! Kernels on the CPU: on as many threads as the caller's pool has, vectorised, jagged, fused like on a GPU.
 //!
 //! A result depends neither on the number of threads nor on who shares the batch.
 
@@ -16,6 +16,7 @@ mod fold;
 mod fusion;
 mod halves;
 mod interval;
+mod kept;
 mod lanes;
 mod lines;
 mod load;
@@ -55,11 +56,13 @@ mod weights;
 pub use arch::Arch;
 pub use arch::mul_add;
 pub use error::CpuError;
+pub use kept::KeptBytes;
 pub use memory::Memory;
 pub use memory::padded_bytes;
 pub use operand::Operand;
 pub use tasks::for_each;
 
+use kept::Kept;
 use operand::Env;
 use rewire_graph::Symbol;
 use rewire_graph_rewrite::lower::Refusal;
@@ -73,11 +76,12 @@ use std::sync::Arc;
 pub struct Compiled {
     computation: Computation,
     compiled: Arc<dyn Scheduled>,
+    kept: Arc<Kept>,
 }
 
 /// A kernel as its schedule runs it.
 trait Scheduled: Send + Sync {
-    /// Runs it on as many threads as the current rayon pool has.
+    /// Runs it on as many threads as the caller's pool has.
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError>;
 }
 
@@ -113,10 +117,10 @@ impl Compiled {
             Computation::Nest(nest) => scheduled(nest)?,
             Computation::Custom(own) => Arc::new(custom::CompiledCustom::new(own)?),
         };
-        Ok(Self { computation: computation.clone(), compiled })
+        Ok(Self { computation: computation.clone(), compiled, kept: Arc::default() })
     }
 
-    /// Runs the kernel on as many threads as the current rayon pool has.
+    /// Runs the kernel on as many threads as the current [`ThreadPool`](crate::parallel::ThreadPool) has.
     ///
     /// `operands` are in the order of the body's operands, `outputs` are the tensors that
     /// [`Output::target`](rewire_graph_rewrite::plan::Output::target) counts, allocated with their shapes;
@@ -131,8 +135,17 @@ impl Compiled {
         outputs: &mut [&mut Memory],
         symbol: &(dyn Fn(Symbol) -> Option<i64> + Sync),
     ) -> Result<(), CpuError> {
-        let env = Env::bind(self.computation.body(), operands, symbol)?;
+        let env = Env::bind(self.computation.body(), operands, symbol, &self.kept)?;
         store::check(&self.computation.written(), outputs, &env)?;
         own::caught(|| self.compiled.run(&env, outputs))
+    }
+    /// Host memory that it keeps from run to run.
+    pub fn kept(&self) -> KeptBytes {
+        self.kept.bytes()
+    }
+
+    /// Frees the memory that it keeps and no run uses. The next run takes it again.
+    pub fn trim(&self) {
+        self.kept.trim();
     }
 }

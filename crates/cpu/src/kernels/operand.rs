@@ -1,4 +1,5 @@
 use super::error::CpuError;
+use super::kept::{ContentId, Kept};
 use super::memory::Memory;
 use super::storage::Elements;
 use rewire_graph::{DType, Dim, Symbol};
@@ -19,8 +20,8 @@ pub(super) struct View<'a> {
     pub elements: Elements<'a>,
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
-    /// A number of the content, if it has one.
-    pub content: Option<u64>,
+    /// The identity of the content, if it is known.
+    pub content: Option<&'a ContentId>,
 }
 
 /// The sizes of a run.
@@ -31,6 +32,8 @@ pub(super) struct Env<'a> {
     pub views: Vec<View<'a>>,
     pub sizes: Vec<i32>,
     symbol: &'a Symbols<'a>,
+    /// What the kernel keeps for all its runs.
+    pub kept: &'a Kept,
 }
 
 /// Samples of a kernel, at most.
@@ -67,7 +70,12 @@ fn extents(dims: &[Dim], what: &'static str, symbol: &Symbols<'_>) -> Result<Vec
 
 impl<'a> Env<'a> {
     /// Checks operands against their declarations.
-    pub(super) fn bind(body: &Body, operands: &[Operand<'a>], symbol: &'a Symbols<'a>) -> Result<Self, CpuError> {
+    pub(super) fn bind(
+        body: &Body,
+        operands: &[Operand<'a>],
+        symbol: &'a Symbols<'a>,
+        kept: &'a Kept,
+    ) -> Result<Self, CpuError> {
         if operands.len() != body.operands.len() {
             return Err(CpuError::Count { what: "operands", expected: body.operands.len(), actual: operands.len() });
         }
@@ -98,7 +106,7 @@ impl<'a> Env<'a> {
             views.push(view);
         }
         let sizes = extents(&body.sizes, "an expression", symbol)?.into_iter().map(|n| n as i32).collect();
-        Ok(Self { views, sizes, symbol })
+        Ok(Self { views, sizes, symbol, kept })
     }
 
     /// The value of a dim, at most `i32::MAX`.

@@ -166,6 +166,11 @@ pub(super) struct Panels {
 }
 
 impl Panels {
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.data.capacity() * size_of::<f32>()) as u64
+    }
+
     /// Columns of a panel of a factor with `columns` columns.
     pub(super) fn width(columns: usize) -> usize {
         columns.next_multiple_of(16).clamp(16, PANEL)

@@ -4,7 +4,7 @@ use super::store::{Blocks, Store, Target, deal};
 use crate::parallel::{Member, threads, with_helpers};
 use std::sync::{Mutex, OnceLock};
 
-/// Runs tasks on this thread and on helpers, as many together as the current rayon pool has threads, started in order, with one
+/// Runs tasks on this thread and on helpers, as many together as the caller's pool has threads, started in order, with one
 /// `state` a thread. After an error no more are started.
 pub fn for_each<T: Send, S>(
     tasks: Vec<T>,

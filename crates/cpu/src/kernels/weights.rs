@@ -4,14 +4,12 @@ use super::error::CpuError;
 use super::operand::Env;
 use super::product::Panels;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-/// The panels of a factor whose elements depend on its operands alone.
-#[derive(Debug)]
+/// A factor whose elements depend on its operands alone.
+#[derive(Clone, Debug)]
 pub(super) struct Weights {
     operands: Vec<u16>,
-    /// The panels made last, and the contents of the operands that they were made of.
-    known: Mutex<Option<(Vec<u64>, Arc<Panels>)>>,
 }
 
 impl Weights {
@@ -27,7 +25,7 @@ impl Weights {
                 _ => {}
             }
         }
-        Some(Self { operands, known: Mutex::default() })
+        Some(Self { operands })
     }
 
     /// The panels of the operands' contents; `None` where some operand is no parameter. `pack` makes them.
@@ -38,14 +36,6 @@ impl Weights {
     ) -> Result<Option<Arc<Panels>>, CpuError> {
         let content = |operand: &u16| env.views.get(usize::from(*operand)).and_then(|view| view.content);
         let Some(contents) = self.operands.iter().map(content).collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let Ok(mut known) = self.known.lock() else { return Ok(None) };
-        if let Some((of, panels)) = &*known
-            && *of == contents
-        {
-            return Ok(Some(panels.clone()));
-        }
-        let panels = Arc::new(pack()?);
-        *known = Some((contents, panels.clone()));
-        Ok(Some(panels))
+        env.kept.panels(&contents, pack).map(Some)
     }
 }

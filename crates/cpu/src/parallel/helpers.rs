@@ -1,8 +1,11 @@
-//! Threads of this process that help callers with their work.
+//! The helper threads of a pool in this process.
 
 use super::place::Seat;
+use super::pool::ThreadPoolOptions;
 use super::region::Region;
+use std::collections::VecDeque;
 use std::hint::spin_loop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use web_time::{Duration, Instant};
@@ -10,81 +13,140 @@ use web_time::{Duration, Instant};
 /// How long a helper looks for more work before it sleeps: the kernels of a run follow one another faster.
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// Bytes of a helper's stack, of which memory is taken as it is used: kernels take more than the usual 2 MiB where nothing is optimised.
-const STACK: usize = 16 << 20;
+/// How long a pool makes do with the threads that it has after the system refused one.
+const REFUSED: Duration = Duration::from_secs(1);
 
-static HELPERS: Helpers = Helpers {
-    waiting: Mutex::new(Waiting { regions: vec![], threads: 0, asleep: 0 }),
-    places: AtomicUsize::new(0),
-    looking: AtomicUsize::new(0),
-    invited: Condvar::new(),
-};
-
-/// The helpers of all callers. There are as many as the caller with most of them wants.
-struct Helpers {
+/// The helpers of a pool. There are as many as the caller with most of them wants.
+pub(super) struct Helpers {
+    options: ThreadPoolOptions,
     waiting: Mutex<Waiting>,
-    /// Helpers that regions wait for.
+    /// Helpers that work waits for.
     places: AtomicUsize,
     /// Helpers that look for work.
     looking: AtomicUsize,
     invited: Condvar,
 }
 
+#[derive(Default)]
 struct Waiting {
     /// Regions that wait for so many helpers, the one that began first in front.
     regions: Vec<(Arc<Region>, usize)>,
+    /// Work that nobody waits for, done where no region waits.
+    later: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: usize,
     asleep: usize,
+    /// When the system last refused a thread.
+    refused: Option<Instant>,
+    /// The pool is gone, and helpers end.
+    is_closed: bool,
 }
 
-/// Asks up to `count` helpers to join a region.
-pub(super) fn invite(region: &Arc<Region>, count: usize) {
-    HELPERS.invite(region, count);
-}
-
-/// Asks no more helpers to join a region.
-pub(super) fn withdraw(region: &Arc<Region>) {
-    let mut waiting = HELPERS.lock();
-    waiting.regions.retain(|(other, _)| !Arc::ptr_eq(other, region));
-    HELPERS.count(&waiting);
-}
-
-/// Makes this thread a helper, as long as it lives: in browsers, where programs start no threads.
-#[cfg(target_arch = "wasm32")]
-pub fn help() -> ! {
-    HELPERS.lock().threads += 1;
-    HELPERS.serve()
-}
-
-/// Threads that may work at once for a caller that is no helper.
-#[cfg(target_arch = "wasm32")]
-pub(super) fn threads_of_caller() -> usize {
-    HELPERS.lock().threads + 1
+/// What a helper does next.
+enum Next {
+    Region(Arc<Region>),
+    Later(Box<dyn FnOnce() + Send>),
+    End,
 }
 
 impl Helpers {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new(options: &ThreadPoolOptions) -> Arc<Self> {
+        Arc::new(Self {
+            options: options.clone(),
+            waiting: Mutex::default(),
+            places: AtomicUsize::new(0),
+            looking: AtomicUsize::new(0),
+            invited: Condvar::new(),
+        })
     }
 
-    /// Makes known how many helpers regions wait for.
+    /// True if helpers may be moved between CPUs.
+    pub(super) fn may_move(&self) -> bool {
+        self.options.affinity
+    }
+
+    /// Asks up to `count` helpers to join a region.
+    pub(super) fn invite(self: &Arc<Self>, region: &Arc<Region>, count: usize) {
+        let mut waiting = self.lock();
+        self.start(&mut waiting, count);
+        waiting.regions.push((region.clone(), count));
+        self.wake(waiting);
+    }
+
+    /// Asks no more helpers to join a region.
+    pub(super) fn withdraw(&self, region: &Arc<Region>) {
+        let mut waiting = self.lock();
+        waiting.regions.retain(|(other, _)| !Arc::ptr_eq(other, region));
+        self.count(&waiting);
+    }
+
+    /// Has a helper do work that nobody waits for; drops it where there is none.
+    pub(super) fn later(self: &Arc<Self>, work: Box<dyn FnOnce() + Send>) {
+        let mut waiting = self.lock();
+        self.start(&mut waiting, 1);
+        if waiting.threads > 0 {
+            waiting.later.push_back(work);
+            self.wake(waiting);
+        }
+    }
+
+    /// Ends the helpers, those at work when they have done it.
+    pub(super) fn close(&self) {
+        let mut waiting = self.lock();
+        waiting.is_closed = true;
+        self.count(&waiting);
+        drop(waiting);
+        self.invited.notify_all();
+    }
+
+    /// Threads of this process that are helpers.
+    #[cfg(target_arch = "wasm32")]
+    pub(super) fn threads(&self) -> usize {
+        self.lock().threads
+    }
+
+    /// Makes this thread a helper for as long as it lives.
+    #[cfg(target_arch = "wasm32")]
+    pub(super) fn help(&self) -> ! {
+        self.lock().threads += 1;
+        loop {
+            self.serve();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        super::lock(&self.waiting)
+    }
+
+    /// Makes known how much work waits for helpers.
     fn count(&self, waiting: &Waiting) -> usize {
-        let places = waiting.regions.iter().map(|(_, places)| places).sum();
+        let places: usize = waiting.regions.iter().map(|(_, places)| places).sum();
+        let places = places + waiting.later.len() + usize::from(waiting.is_closed);
         self.places.store(places, Ordering::Release);
         places
     }
 
-    fn invite(&'static self, region: &Arc<Region>, count: usize) {
-        let mut waiting = self.lock();
+    /// Makes sure of `count` helpers, or of as many as the system allows.
+    fn start(self: &Arc<Self>, waiting: &mut Waiting, count: usize) {
+        if waiting.threads >= count || waiting.refused.is_some_and(|since| since.elapsed() < REFUSED) {
+            return;
+        }
+        let ThreadPoolOptions { name, stack_bytes, .. } = &self.options;
         while waiting.threads < count {
-            let thread = std::thread::Builder::new().name("rewire helps".to_owned()).stack_size(STACK);
-            if let Err(error) = thread.spawn(|| self.serve()) {
-                tracing::debug!("kernels run with {} helpers: {error}", waiting.threads);
-                break;
+            let own = self.clone();
+            let thread = std::thread::Builder::new().name(name.clone()).stack_size(*stack_bytes);
+            if let Err(error) = thread.spawn(move || own.serve()) {
+                if waiting.refused.replace(Instant::now()).is_none() {
+                    let threads = waiting.threads + 1;
+                    tracing::warn!("{threads} of {} threads compute, as the system refuses more: {error}", count + 1);
+                }
+                return;
             }
             waiting.threads += 1;
         }
-        waiting.regions.push((region.clone(), count));
+    }
+
+    /// Wakes as many helpers as work waits for.
+    fn wake(&self, waiting: MutexGuard<'_, Waiting>) {
         let places = self.count(&waiting);
         let asleep = waiting.asleep;
         drop(waiting);
@@ -93,31 +155,35 @@ impl Helpers {
         }
     }
 
-    fn serve(&self) -> ! {
-        let seat = Arc::new(Seat::here());
+    fn serve(&self) {
+        let seat = Arc::new(Seat::here(self.may_move()));
         loop {
-            self.next().join(&seat);
+            match self.next() {
+                Next::Region(region) => region.join(&seat),
+                Next::Later(work) => drop(catch_unwind(AssertUnwindSafe(work))),
+                Next::End => return,
+            }
         }
     }
 
-    /// A region that waits for a helper, when there is one.
-    fn next(&self) -> Arc<Region> {
+    /// Waits for work.
+    fn next(&self) -> Next {
         self.looking.fetch_add(1, Ordering::AcqRel);
         let begun = Instant::now();
         while begun.elapsed() < AWAKE {
             if self.places.load(Ordering::Acquire) > 0
-                && let Some(region) = self.take(&mut self.lock())
+                && let Some(next) = self.take(&mut self.lock())
             {
                 self.looking.fetch_sub(1, Ordering::AcqRel);
-                return region;
+                return next;
             }
             spin_loop();
         }
         let mut waiting = self.lock();
         self.looking.fetch_sub(1, Ordering::AcqRel);
         loop {
-            if let Some(region) = self.take(&mut waiting) {
-                return region;
+            if let Some(next) = self.take(&mut waiting) {
+                return next;
             }
             waiting.asleep += 1;
             waiting = self.invited.wait(waiting).unwrap_or_else(PoisonError::into_inner);
@@ -125,14 +191,23 @@ impl Helpers {
         }
     }
 
-    fn take(&self, waiting: &mut Waiting) -> Option<Arc<Region>> {
-        let (region, places) = waiting.regions.first_mut()?;
-        let region = region.clone();
-        *places -= 1;
-        if *places == 0 {
-            waiting.regions.remove(0);
-        }
+    fn take(&self, waiting: &mut Waiting) -> Option<Next> {
+        let next = if let Some((region, places)) = waiting.regions.first_mut() {
+            let region = region.clone();
+            *places -= 1;
+            if *places == 0 {
+                waiting.regions.remove(0);
+            }
+            Next::Region(region)
+        } else if let Some(work) = waiting.later.pop_front() {
+            Next::Later(work)
+        } else if waiting.is_closed {
+            waiting.threads -= 1;
+            Next::End
+        } else {
+            return None;
+        };
         self.count(waiting);
-        Some(region)
+        Some(next)
     }
 }

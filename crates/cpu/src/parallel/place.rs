@@ -1,8 +1,9 @@
-//! The processors that threads are on.
+//! The CPUs that threads run on.
 //!
-//! Where another process takes a part of one processor, Linux often puts two threads that share some work on the other one, and leaves
-//! them there for a tenth of a second; and a thread in the middle of its piece waits for its turn while others wait for the piece. Both
-//! are put right by moving helpers, which are threads of this crate, within the processors that they may run on.
+//! Where another process takes a part of one CPU, Linux often puts two threads that share some work on the other one, and leaves them there
+//! for a tenth of a second; and a thread in the middle of its piece waits for its turn while others wait for the piece. Both are put right by
+//! moving helpers within the CPUs that they may run on. Pools do so only where [`ThreadPoolOptions::affinity`](super::ThreadPoolOptions)
+//! asks for it.
 
 #[cfg(target_os = "linux")]
 mod way {
@@ -14,31 +15,33 @@ mod way {
         sched_getcpu()
     }
 
-    /// A thread that can be moved.
+    /// A helper thread.
     pub(in crate::parallel) struct Seat {
-        thread: Pid,
+        /// Its number, if it may be moved.
+        thread: Option<Pid>,
         /// Held while the thread is kept from some processors, so that nobody takes what is left for all of them.
         moving: Mutex<()>,
     }
 
     impl Seat {
-        /// This thread's.
-        pub(in crate::parallel) fn here() -> Self {
-            Self { thread: gettid(), moving: Mutex::new(()) }
+        /// This thread.
+        pub(in crate::parallel) fn here(may_move: bool) -> Self {
+            Self { thread: may_move.then(gettid), moving: Mutex::new(()) }
         }
 
-        /// Keeps the thread to those of its processors that `wanted` takes, as long as the result lives. `None` if there are none, or
-        /// somebody else is moving it.
+        /// Keeps the thread to those of its processors that `wanted` takes, as long as the result lives. `None` if there are none, the thread
+        /// may not be moved, or somebody else is moving it.
         fn kept(&self, wanted: impl Fn(usize) -> bool) -> Option<Kept<'_>> {
+            let thread = self.thread?;
             let moving = self.moving.try_lock().ok()?;
-            let all = sched_getaffinity(Some(self.thread)).ok()?;
+            let all = sched_getaffinity(Some(thread)).ok()?;
             let mut some = CpuSet::new();
             let wanted = (0..CpuSet::MAX_CPU).filter(|&processor| all.is_set(processor) && wanted(processor));
             wanted.for_each(|processor| some.set(processor));
-            if some.count() == 0 || sched_setaffinity(Some(self.thread), &some).is_err() {
+            if some.count() == 0 || sched_setaffinity(Some(thread), &some).is_err() {
                 return None;
             }
-            Some(Kept { thread: self.thread, all, _moving: moving })
+            Some(Kept { thread, all, _moving: moving })
         }
 
         /// Takes the thread away from a processor.
@@ -77,7 +80,7 @@ mod way {
     pub(in crate::parallel) struct Seat;
 
     impl Seat {
-        pub(in crate::parallel) fn here() -> Self {
+        pub(in crate::parallel) fn here(_: bool) -> Self {
             Self
         }
 
@@ -99,7 +102,7 @@ mod tests {
     #[test]
     fn a_thread_is_moved_and_may_run_everywhere_again() {
         let all = sched_getaffinity(None).unwrap();
-        let seat = Seat::here();
+        let seat = Seat::here(true);
         if all.count() > 1 {
             let before = processor();
             seat.leave(before);
@@ -110,6 +113,14 @@ mod tests {
             drop(kept);
         }
         assert!(seat.bring(usize::MAX).is_none());
+        assert_eq!(sched_getaffinity(None).unwrap(), all);
+    }
+    #[test]
+    fn a_thread_that_may_not_be_moved_is_not() {
+        let all = sched_getaffinity(None).unwrap();
+        let seat = Seat::here(false);
+        assert!(seat.bring(processor()).is_none());
+        seat.leave(processor());
         assert_eq!(sched_getaffinity(None).unwrap(), all);
     }
 }

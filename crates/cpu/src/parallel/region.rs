@@ -1,8 +1,7 @@
 //! Work that the caller shares with helpers that come in time.
 
-use super::helpers::{invite, withdraw};
+use super::ThreadPool;
 use super::place::{Seat, processor};
-use super::way::threads_of_caller;
 use std::any::Any;
 use std::cell::Cell;
 use std::hint::spin_loop;
@@ -18,8 +17,9 @@ pub(super) struct Region {
     /// Helpers at work.
     at_work: AtomicUsize,
     left: Condvar,
-    /// Threads that may work at once for the caller.
-    threads: usize,
+    pool: ThreadPool,
+    /// Helpers may be moved between CPUs.
+    may_move: bool,
     /// Where the caller was when it began its latest task.
     processor: AtomicUsize,
 }
@@ -45,16 +45,6 @@ enum Role<'r> {
     Helper(&'r Region, &'r Seat),
 }
 
-thread_local! {
-    /// On a helper, the threads that may work at once for its latest caller.
-    static THREADS: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// Threads that may work at once for the caller: as many as its rayon pool has, or in browsers as help and this one.
-pub fn threads() -> usize {
-    THREADS.get().unwrap_or_else(threads_of_caller)
-}
-
 /// How long the last helpers are waited for without sleep: it takes about as long to wake up.
 const AWAKE: Duration = Duration::from_micros(50);
 /// How long a caller waits until it brings a helper to its processor, at least; it is twice as long as the caller's longest task.
@@ -70,15 +60,14 @@ impl<'r> Member<'r> {
     /// To be called before each task. A helper on the processor of the caller goes to another one.
     pub(crate) fn begin_task(&self) {
         match self.role {
-            Role::Alone => {}
-            Role::Caller(region) => {
+            Role::Caller(region) if region.may_move => {
                 region.processor.store(processor(), Ordering::Relaxed);
                 let now = Instant::now();
                 if let Some(begun) = self.latest.replace(Some(now)) {
                     self.longest.set(self.longest.get().max(now - begun));
                 }
             }
-            Role::Helper(region, seat) => {
+            Role::Helper(region, seat) if region.may_move => {
                 let here = processor();
                 if here == region.processor.load(Ordering::Relaxed)
                     && self.latest.get().is_none_or(|moved| moved.elapsed() > STAY)
@@ -87,6 +76,7 @@ impl<'r> Member<'r> {
                     self.latest.set(Some(Instant::now()));
                 }
             }
+            _ => {}
         }
     }
 }
@@ -105,9 +95,8 @@ impl Region {
         crew.seats.push(seat.clone());
         self.at_work.store(crew.seats.len(), Ordering::Relaxed);
         drop(crew);
-        THREADS.set(Some(self.threads));
         let member = Member::new(Role::Helper(self, seat));
-        let failed = catch_unwind(AssertUnwindSafe(|| (self.work)(&member))).err();
+        let failed = catch_unwind(AssertUnwindSafe(|| self.pool.install(|| (self.work)(&member)))).err();
         let mut crew = self.lock();
         crew.seats.retain(|other| !Arc::ptr_eq(other, seat));
         if failed.is_some() {
@@ -119,10 +108,10 @@ impl Region {
         }
     }
 
-    /// Lets no more helpers in and waits for those that are at work. One that takes longer than `patience` waits for its processor,
-    /// most likely, and gets this one.
+    /// Lets no more helpers in and waits for those that are at work. Where helpers may be moved, one that takes longer than `patience`
+    /// waits for its processor, most likely, and gets this one.
     fn close(self: &Arc<Self>, patience: Duration) -> Option<Box<dyn Any + Send>> {
-        withdraw(self);
+        self.pool.helpers().withdraw(self);
         self.lock().is_open = false;
         let begun = Instant::now();
         while self.at_work.load(Ordering::Acquire) > 0 && begun.elapsed() < AWAKE {
@@ -130,6 +119,10 @@ impl Region {
         }
         let mut crew = self.lock();
         while let Some(seat) = crew.seats.first().cloned() {
+            if !self.may_move {
+                crew = self.left.wait(crew).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
             if let Some(rest) = patience.checked_sub(begun.elapsed()) {
                 crew = self.left.wait_timeout(crew, rest).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
@@ -156,15 +149,18 @@ pub(crate) fn with_helpers(helpers: usize, work: impl Fn(&Member<'_>) + Sync) {
         std::mem::transmute::<&(dyn Fn(&Member<'_>) + Sync), &'static (dyn Fn(&Member<'_>) + Sync)>(borrowed)
     };
     let crew = Crew { is_open: true, seats: vec![], panic: None };
+    let pool = ThreadPool::current();
+    let may_move = pool.helpers().may_move();
     let region = Arc::new(Region {
         work,
         crew: Mutex::new(crew),
         at_work: AtomicUsize::new(0),
         left: Condvar::new(),
-        threads: threads(),
-        processor: AtomicUsize::new(processor()),
+        may_move,
+        processor: AtomicUsize::new(if may_move { processor() } else { 0 }),
+        pool,
     });
-    invite(&region, helpers);
+    region.pool.helpers().invite(&region, helpers);
     let member = Member::new(Role::Caller(&region));
     let own = catch_unwind(AssertUnwindSafe(|| work(&member)));
     let theirs = region.close(PATIENCE.max(2 * member.longest.get()));
@@ -175,8 +171,13 @@ pub(crate) fn with_helpers(helpers: usize, work: impl Fn(&Member<'_>) + Sync) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{ThreadPoolOptions, threads};
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn pool(threads: usize) -> ThreadPool {
+        ThreadPool::new(ThreadPoolOptions { threads: Some(threads), ..ThreadPoolOptions::default() }).unwrap()
+    }
 
     #[test]
     fn all_work_is_done_when_it_returns() {
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn helpers_work_with_as_many_threads_as_the_caller() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(5).build().unwrap();
+        let pool = pool(5);
         let came = AtomicUsize::new(0);
         pool.install(|| {
             with_helpers(4, |_| {
@@ -224,6 +225,12 @@ mod tests {
 
     #[test]
     fn a_helper_that_loses_its_processor_is_waited_for() {
+        let options = ThreadPoolOptions { threads: Some(3), affinity: true, ..ThreadPoolOptions::default() };
+        ThreadPool::new(options).unwrap().install(all_tasks_are_done);
+        all_tasks_are_done();
+    }
+
+    fn all_tasks_are_done() {
         for _ in 0..3 {
             let (tasks, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
             with_helpers(2, |member| {

@@ -3,7 +3,7 @@ use super::kind::is_matching;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
-use rewire_runtime::{Gpu, Kernel, MatrixTier, ModelOptions, PipelineStore, Tables, TuningStore, Workers};
+use rewire_runtime::{Gpu, Kernel, MatrixTier, ModelOptions, PipelineStore, Tables, ThreadPool, TuningStore, Workers};
 
 /// How a model is loaded and run.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct RankOptions {
     pub gpu: Option<Gpu>,
     /// Threads of the app's that do the work of futures, where it is not [`rewire_runtime::block_on`] that runs them.
     pub workers: Option<Workers>,
+    /// Threads that run kernels on the CPU and compile kernels, which several rankers may share; see [`ModelOptions::threads`].
+    pub threads: Option<ThreadPool>,
     /// Choices of the emitter.
     pub tuning: Tuning,
     /// Tunings of kernels that were measured, where `tuning` is the default.
@@ -51,6 +53,7 @@ impl Default for RankOptions {
             matrices: None,
             gpu: None,
             workers: None,
+            threads: None,
             tuning: Tuning::default(),
             tunings: None,
             pipelines: None,
@@ -74,6 +77,7 @@ impl RankOptions {
             matrices: self.matrices,
             gpu: self.gpu.clone(),
             workers: self.workers.clone(),
+            threads: self.threads.clone(),
             clamp_ids: true,
             tuning: self.tuning,
             tunings: self.tunings.clone(),

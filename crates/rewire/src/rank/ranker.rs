@@ -106,9 +106,10 @@ impl Ranker {
         &self.scorer.model
     }
 
-    /// Frees the memory of runs that are not under way. The next ones take it anew.
+    /// Frees the memory of runs that are not under way, and what kernels on the CPU keep ([`Model::trim`]). The next runs take it again.
     pub fn trim(&self) {
         self.scorer.sessions.trim();
+        self.model().trim();
     }
 
     /// Ranks the candidates of each request. Scores do not depend on what else is ranked with them.

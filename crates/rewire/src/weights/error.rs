@@ -33,6 +33,12 @@ pub enum WeightsError {
         /// Bytes there are.
         bytes: usize,
     },
+    /// There is no room for the bytes of a file.
+    #[error("no memory for the {bytes} bytes of a weights file")]
+    Memory {
+        /// Bytes of its tensors.
+        bytes: usize,
+    },
     /// A tensor has an element type that cannot be used.
     #[error(
         "tensor `{name}` is {dtype}: expected F32, F16, BF16, I64, I32, U32, BOOL, or U8 rows with a scale and a bias"

@@ -1,7 +1,6 @@
 //! The bytes of safetensors files.
 
 use super::WeightsError;
-use super::error::format_error;
 use super::metadata::with_rows;
 use rewire_graph::{DType, HostTensor};
 use safetensors::Dtype;
@@ -9,23 +8,24 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// The bytes of a safetensors file with these tensors and this metadata.
 ///
 /// # Errors
-/// [`WeightsError::Format`] if the names and metadata are too large for a header.
+/// [`WeightsError::Format`] if the metadata cannot be written, [`WeightsError::Memory`] where there is no room for the bytes.
 pub fn serialize(
     tensors: &BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, WeightsError> {
-    let metadata = HashMap::from_iter(with_rows(tensors, metadata)?);
-    let views = tensors.iter().map(|(name, tensor)| (name.as_str(), View::of(tensor)));
-    safetensors::serialize(views, Some(metadata)).map_err(|error| format_error(&error, 0))
+    let (mut bytes, views) = header(tensors, metadata)?;
+    let needed = views.iter().map(safetensors::View::data_len).sum();
+    bytes.try_reserve_exact(needed).map_err(|_| WeightsError::Memory { bytes: needed })?;
+    views.iter().for_each(|view| bytes.extend_from_slice(&safetensors::View::data(view)));
+    Ok(bytes)
 }
 
 /// The header of a safetensors file with these tensors and this metadata, its length included, and what follows in its order: those of larger elements first, which keeps all aligned.
-#[cfg(feature = "files")]
 pub(crate) fn header<'a>(
     tensors: &'a BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,

@@ -3,11 +3,13 @@
 
 mod caches;
 mod cancellation;
+mod fork;
 mod waiting;
 
 use rewire::graph::{DType, HostTensor};
 use rewire::hstu::models::parameters;
 use rewire::rank::{Config, RankError, RankOptions, Ranked, Ranker, Request, Spread, parse_config, trace};
+use rewire::runtime::Report;
 use rewire::weights::{Weights, serialize};
 use rewire::{Gpu, Kernel};
 use serde_json::{Value, json};
@@ -300,9 +302,12 @@ fn threads_share_a_ranker() {
     let ranked = threads.into_iter().flat_map(|thread| thread.join().unwrap());
     assert!(ranked.into_iter().all(|ranked| ranked == expected));
     let parameters = ranker.model().report();
-    assert!(ranker.report().host_bytes > parameters.host_bytes);
+    let held = ranker.report();
+    assert!(held.host_bytes > parameters.host_bytes && held.packed_bytes > 0 && held.scratch_bytes > 0, "{held:?}");
     ranker.trim();
-    assert_eq!(ranker.report(), parameters);
+    let trimmed = ranker.report();
+    assert_eq!((trimmed.packed_bytes, trimmed.scratch_bytes), (0, 0));
+    assert_eq!(trimmed, Report { packed_bytes: 0, scratch_bytes: 0, ..parameters });
     assert_eq!(ranker.rank(&requests).unwrap(), expected);
     assert_eq!(ranker.refine(&requests, std::time::Duration::ZERO).unwrap(), Default::default());
 }

@@ -2,6 +2,7 @@ use super::adapters::{self, hardware};
 use super::elements;
 use super::loss::Loss;
 use super::matrices::{MatrixReason, RightMatrices};
+use super::opened::Opened;
 use super::submit::Submit;
 use super::workers::{Workers, blocks, promise};
 use crate::timing::timed_async;
@@ -27,6 +28,7 @@ pub struct Gpu {
     pub(super) target: Target,
     limits: Arc<wgpu::Limits>,
     loss: Arc<Loss>,
+    opened: Arc<Opened>,
     workers: Arc<OnceLock<Workers>>,
     pub(super) submit: Option<Submit>,
     /// What is right of its cooperative matrices.
@@ -103,6 +105,7 @@ impl Gpu {
             info: Arc::new(device.adapter_info()),
             target: target(features, &limits, &device.adapter_info()),
             loss: Arc::default(),
+            opened: Arc::new(Opened::new(&device, &queue)),
             workers: Arc::default(),
             submit: None,
             device,
@@ -232,6 +235,7 @@ impl Gpu {
 
     /// Runs `work`, then waits for what the device has to say about it.
     pub(crate) async fn checked<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T, GpuError> {
+        self.check_process()?;
         self.outcome(what, self.watched(work)).await
     }
 
@@ -312,8 +316,14 @@ impl Gpu {
         self.alive().err().unwrap_or_else(|| describe(error, what))
     }
 
-    /// Fails if the device is lost.
+    /// Fails in a forked child of the process that opened the device: drivers do not follow, and calls to them may never return.
+    pub(crate) fn check_process(&self) -> Result<(), GpuError> {
+        if self.opened.is_by_this_process() { Ok(()) } else { Err(GpuError::Forked { adapter: self.name() }) }
+    }
+
+    /// Fails if the device is lost, or another process's.
     pub(crate) fn alive(&self) -> Result<(), GpuError> {
+        self.check_process()?;
         self.loss.look(&self.device).map_or(Ok(()), |reason| Err(self.lost(reason)))
     }
 
@@ -392,6 +402,7 @@ impl Gpu {
 
     /// Waits, or looks whether work is done, and delivers the results of what is.
     pub(super) fn poll(&self, how: wgpu::PollType) -> Result<wgpu::PollStatus, GpuError> {
+        self.check_process()?;
         // `poll` panics where the driver reports a loss.
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
             Ok(Ok(status)) => self.loss.reason().map_or(Ok(status), |reason| Err(self.lost(reason))),

@@ -56,13 +56,37 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// True if a device has nothing to say of a buffer that cannot be.
+/// True if a device makes no buffer of a few bytes, and does not say why.
 ///
-/// No request tells that a device is lost, and the one callback for it is the app's. But a lost device does not look at what is
-/// asked of it, and so does not complain either. In a browser, where complaints come later, nothing is known.
+/// No request tells that a device is lost, and the one callback for it is the app's. But a lost device makes no buffer, which its mapping
+/// shows, and reports no error. Where a device reports one, such as a lack of memory, it is not lost. In a browser, where mappings do not
+/// tell, nothing is known.
 fn is_silent(device: &wgpu::Device) -> bool {
-    let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
-    let usage = wgpu::BufferUsages::empty();
-    drop(device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 4, usage, mapped_at_creation: false }));
-    matches!(pin!(scope.pop()).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(None))
+    let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+    let usage = wgpu::BufferUsages::COPY_SRC;
+    let buffer =
+        device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 4, usage, mapped_at_creation: true });
+    let is_made = buffer.slice(..).get_mapped_range().is_ok();
+    let error = pin!(scope.pop()).poll(&mut Context::from_waker(Waker::noop()));
+    !is_made && matches!(error, Poll::Ready(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Gpu;
+
+    #[test]
+    fn looking_for_a_loss_provokes_no_error() {
+        let Ok(gpu) = Gpu::open(None) else { return };
+        let device = gpu.device();
+        let errors = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal];
+        let scopes = errors.map(|filter| device.push_error_scope(filter));
+        assert!(!is_silent(device));
+        for scope in scopes.into_iter().rev() {
+            assert_eq!(pollster::block_on(scope.pop()).map(|error| error.to_string()), None);
+        }
+        device.destroy();
+        assert!(is_silent(device));
+    }
 }

@@ -13,6 +13,7 @@ mod gpu;
 mod loss;
 mod mapping;
 mod matrices;
+mod opened;
 mod submit;
 mod workers;
 

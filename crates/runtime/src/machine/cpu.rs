@@ -1,6 +1,7 @@
 use super::shortest;
 use crate::cpu::{Arch, mul_add};
-use crate::parallel::{map, on_each_thread};
+use crate::parallel::{map, threads};
+use crate::{HostMemory, HostMemoryError};
 use pulp::{Simd, WithSimd};
 use rewire_graph_rewrite::cost::Machine;
 use std::hint::black_box;
@@ -9,6 +10,9 @@ use web_time::Instant;
 
 /// Floats of the arrays that are copied: more than a cache holds.
 const FLOATS: usize = 32 << 20;
+const BYTES: u64 = (FLOATS * size_of::<f32>()) as u64;
+/// What takes the memory, in errors.
+const COPIED: &str = "measuring how fast memory is copied";
 /// Floats that a task copies.
 const PART: usize = 64 << 10;
 /// Rounds of multiply-adds of a measurement: enough that threads do not wait for each other most of the time.
@@ -16,25 +20,35 @@ const ROUNDS: u32 = 1 << 17;
 /// Chains of multiply-adds that do not wait for each other: enough for two units of four cycles each.
 const CHAINS: usize = 12;
 
-pub(super) fn measure() -> Machine {
-    let (from, mut to) = (vec![1.0f32; FLOATS], vec![0.0f32; FLOATS]);
+pub(super) fn measure() -> Result<Machine, HostMemoryError> {
+    HostMemory::check(COPIED, 2 * BYTES)?;
+    let (from, mut to) = (floats(1.0)?, floats(0.0)?);
+    // A task for each thread.
+    let on_each = |work: fn() -> f64| map(vec![(); threads()], |()| black_box(work())).into_iter().sum::<f64>();
+    let multiply_adds = || Arch::chosen().dispatch(MultiplyAdds);
     let copied = seconds(|| {
         map(to.chunks_mut(PART).zip(from.chunks(PART)).collect(), |(to, from)| to.copy_from_slice(from));
         black_box(to.as_slice());
     });
-    let computed = seconds(|| {
-        on_each_thread(|| black_box(Arch::chosen().dispatch(MultiplyAdds)));
-    });
-    let operations: f64 = on_each_thread(|| Arch::chosen().dispatch(MultiplyAdds)).into_iter().sum();
+    let mut operations = 0.0;
+    let computed = seconds(|| operations = on_each(multiply_adds));
     let launch = seconds(|| {
-        on_each_thread(|| black_box(()));
+        on_each(|| 0.0);
     });
-    Machine {
+    Ok(Machine {
         bandwidth: 2.0 * size_of_val(from.as_slice()) as f64 / copied,
         multiply_add: operations / computed,
         matrix: None,
         launch,
-    }
+    })
+}
+
+fn floats(value: f32) -> Result<Vec<f32>, HostMemoryError> {
+    let mut floats = vec![];
+    let no_room = |_| HostMemoryError { what: COPIED.to_owned(), needed: BYTES, available: HostMemory::now().left() };
+    floats.try_reserve_exact(FLOATS).map_err(no_room)?;
+    floats.resize(FLOATS, value);
+    Ok(floats)
 }
 
 fn seconds(mut work: impl FnMut()) -> f64 {

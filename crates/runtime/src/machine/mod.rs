@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_millis(40);
 const REPEATS: usize = 4;
 
 /// Measures copy bandwidth, multiply-add rate and the cost of a kernel: of a device by kernels of its own, or of all
-/// threads of the current rayon pool. Takes about a second of the thread that polls.
+/// threads of the current [`ThreadPool`](crate::ThreadPool). Takes about a second of the thread that polls.
 ///
 /// ```no_run
 /// let machine = rewire_runtime::measure_machine(None)?;
@@ -23,12 +23,12 @@ const REPEATS: usize = 4;
 /// ```
 ///
 /// # Errors
-/// What the device reported.
+/// What the device reported, and [`GpuError::HostMemory`] where there is no room for what is copied.
 pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<Machine, GpuError> {
     match gpu {
         Some(gpu) => gpu::measure(gpu).await,
         #[cfg(feature = "cpu")]
-        None => Ok(cpu::measure()),
+        None => cpu::measure().map_err(GpuError::HostMemory),
         #[cfg(not(feature = "cpu"))]
         None => Err(GpuError::NoAdapter { filter: None, missing: "and the feature `cpu` is not built in".to_owned() }),
     }

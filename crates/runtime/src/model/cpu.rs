@@ -3,7 +3,7 @@
 use super::parameters::{Resident, out_of_memory};
 use super::placement::Homes;
 use crate::RuntimeError;
-use crate::cpu::{Compiled, CpuError, Memory};
+use crate::cpu::{Compiled, CpuError, KeptBytes, Memory};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +53,26 @@ impl CpuKernels {
     /// Takes a step that copies rows of a table.
     pub fn look_up(&mut self, position: usize, lookup: Lookup) {
         self.steps[position] = Some(CpuStep::Lookup(lookup));
+    }
+
+    fn compiled(&self) -> impl Iterator<Item = &Compiled> {
+        self.steps.iter().flatten().filter_map(|step| match step {
+            CpuStep::Kernel(compiled) => Some(&**compiled),
+            CpuStep::Lookup(_) => None,
+        })
+    }
+
+    /// Host memory that kernels keep from run to run.
+    pub fn kept(&self) -> KeptBytes {
+        self.compiled().map(Compiled::kept).fold(KeptBytes::default(), |all, own| KeptBytes {
+            packed: all.packed + own.packed,
+            scratch: all.scratch + own.scratch,
+        })
+    }
+
+    /// Frees the memory that kernels keep and no run uses.
+    pub fn trim(&self) {
+        self.compiled().for_each(Compiled::trim);
     }
 
     pub fn step(&self, position: usize) -> Option<&CpuStep> {

@@ -9,7 +9,8 @@ use crate::boxed::BoxedFuture;
 use crate::session::Declared;
 use crate::timing::timed;
 use crate::{
-    DeviceTunings, Gpu, GpuError, Kernel, MatrixTier, PipelineStore, RuntimeError, TuningStore, Workers, block_on,
+    DeviceTunings, Gpu, GpuError, Kernel, MatrixTier, PipelineStore, RuntimeError, ThreadPool, TuningStore, Workers,
+    block_on,
 };
 use rewire_graph::op::Registry;
 use rewire_graph_rewrite::emit::{EmittedKernel, ParsedKernel, Target, Tuning};
@@ -31,6 +32,9 @@ pub struct ModelOptions {
     pub gpu: Option<Gpu>,
     /// Threads of the app's that do the work of futures, where it is not [`crate::block_on`] that runs them.
     pub workers: Option<Workers>,
+    /// Threads that run kernels on the CPU and compile kernels: those of the app, which other models may share. The pool that is installed
+    /// on the thread of the caller ([`ThreadPool::install`]), else the default one of the process, if `None`.
+    pub threads: Option<ThreadPool>,
     /// Shaders check every index and bound every loop, at a cost, those too whose indices are proven.
     pub checked: bool,
     /// Ids beyond a table take its nearest row. Otherwise an id in a host tensor that is beyond the table it chooses from is an
@@ -57,6 +61,13 @@ pub struct ModelOptions {
     pub parameter_bytes: Option<u64>,
     /// The functions and operators of a user's own that a plan from a file may hold.
     pub registry: Registry,
+}
+
+impl ModelOptions {
+    /// The threads that the model runs on.
+    pub(crate) fn threads(&self) -> ThreadPool {
+        self.threads.clone().unwrap_or_else(ThreadPool::current)
+    }
 }
 
 /// Kernels of a plan for a device.
@@ -86,12 +97,22 @@ impl Model {
         Self::build_async(move || Ok::<_, RuntimeError>(plan), parameters, options).await
     }
 
-    /// [`Model::load_async`] of a plan that `build` makes while the device opens. Kernels are compiled side by side, on the
-    /// threads of rayon.
+    /// [`Model::load_async`] of a plan that `build` makes while the device opens. Kernels are compiled side by side, on
+    /// [`ModelOptions::threads`].
     ///
     /// # Errors
     /// As [`Model::load_async`], and those of `build`.
     pub async fn build_async<E: From<RuntimeError> + Send>(
+        build: impl FnOnce() -> Result<Plan, E> + Send,
+        parameters: impl Parameters,
+        options: ModelOptions,
+    ) -> Result<Self, E> {
+        let threads = options.threads();
+        threads.within(Self::build_here(build, parameters, options)).await
+    }
+
+    /// [`Model::build_async`] on the threads that are installed.
+    async fn build_here<E: From<RuntimeError> + Send>(
         build: impl FnOnce() -> Result<Plan, E> + Send,
         parameters: impl Parameters,
         options: ModelOptions,
@@ -228,16 +249,21 @@ async fn open_beside<M: Send>(
     options: &ModelOptions,
     build: impl FnOnce() -> M + Send,
 ) -> (M, Result<Option<Gpu>, RuntimeError>) {
+    // Where there is nothing to wait for, no thread has to start.
     #[cfg(not(target_arch = "wasm32"))]
-    return crate::parallel::join(build, || block_on(open(options)));
-    #[cfg(target_arch = "wasm32")]
-    return (build(), open(options).await);
+    if options.kernel != Kernel::Cpu && options.gpu.is_none() {
+        return crate::parallel::join(build, || block_on(open(options)));
+    }
+    (build(), open(options).await)
 }
 
 /// The device that the options ask for; `None` for the CPU alone.
 pub(crate) async fn open(options: &ModelOptions) -> Result<Option<Gpu>, RuntimeError> {
     let gpu = match (&options.gpu, options.kernel) {
-        (Some(gpu), Kernel::Auto | Kernel::Wgpu) => Some(gpu.clone()),
+        (Some(gpu), Kernel::Auto | Kernel::Wgpu) => {
+            gpu.check_process()?;
+            Some(gpu.clone())
+        }
         _ => Gpu::for_kernel_async(options.kernel, options.adapter.as_deref()).await?,
     };
     let gpu = Gpu::with_matrix_tier_if(gpu, options.matrices)?;

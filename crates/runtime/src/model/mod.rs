@@ -38,8 +38,10 @@ pub(crate) use placement::{Homes, Placement, Segment, Site};
 pub(crate) use pool::Pool;
 pub(crate) use sites::Sites;
 
-use crate::Kernel;
+use crate::device::blocks;
 use crate::session::{Declared, Session};
+use crate::{Kernel, ThreadPool};
+use async_lock::MutexGuard;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Plan;
 use serde::Serialize;
@@ -75,7 +77,7 @@ struct Shared {
     size_names: Arc<[String]>,
     /// What runs take from now on. Those that began keep what they have.
     sites: RwLock<Arc<Sites>>,
-    /// Held by who changes the sites.
+    /// Held by callers that change the sites and block their thread: see [`Model::turn`].
     changing: async_lock::Mutex<()>,
 }
 
@@ -97,6 +99,12 @@ pub struct Report {
     pub device_bytes: u64,
     /// Bytes of host memory held now for steps on the CPU, as on the device, without tables that stay where they were given.
     pub host_bytes: u64,
+    /// Bytes of host memory held now for weights that products on the CPU read in another order, as f32 whatever their type: copies, beside
+    /// those in `host_bytes`, which all sessions share and [`Model::trim`] frees.
+    pub packed_bytes: u64,
+    /// Bytes of host memory that kernels on the CPU hold now from run to run, beside those in `host_bytes`, which all sessions share and
+    /// [`Model::trim`] frees.
+    pub scratch_bytes: u64,
 }
 
 impl Model {
@@ -131,6 +139,17 @@ impl Model {
         Tuning::families(computation, target).iter().flat_map(|family| family.candidates(computation, target)).collect()
     }
 
+    /// Frees the memory that kernels on the CPU keep from run to run and no run uses: [`Report::packed_bytes`] and
+    /// [`Report::scratch_bytes`]. The next run takes it again.
+    pub fn trim(&self) {
+        self.sites().cpu.kernels.trim();
+    }
+
+    /// The threads that it runs on.
+    pub(crate) fn threads(&self) -> ThreadPool {
+        self.options().threads()
+    }
+
     pub(crate) fn inputs(&self) -> &[Declared] {
         &self.0.inputs
     }
@@ -144,7 +163,19 @@ impl Model {
         self.0.sites.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_sites(&self, sites: Sites) {
-        *self.0.sites.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(sites);
+    /// Waits for other callers that change the sites, so that they do not all open a device or copy parameters at once. Only callers that
+    /// block their thread take turns: a future that waits for a device holds nothing, as the thread that polls it may be the next caller.
+    pub(crate) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        if blocks() { Some(self.0.changing.lock().await) } else { None }
+    }
+
+    /// Replaces sites that were made from `current`; false if others were put in their place meanwhile.
+    fn replace_sites(&self, current: &Arc<Sites>, sites: Sites) -> bool {
+        let mut place = self.0.sites.write().unwrap_or_else(PoisonError::into_inner);
+        let is_current = Arc::ptr_eq(&place, current);
+        if is_current {
+            *place = Arc::new(sites);
+        }
+        is_current
     }
 }

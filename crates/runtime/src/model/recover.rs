@@ -16,27 +16,34 @@ impl Model {
     /// the app opened it, or on the CPU with [`Kernel::Auto`]. Where another session was faster there is nothing to do. Boxed, since a new device is
     /// tried by a session of its own.
     pub(crate) fn recover(&self, lost: GpuError, sites: Arc<Sites>) -> BoxedFuture<'_, Result<(), RunError>> {
-        Box::pin(async move {
-            let _changing = self.0.changing.lock().await;
+        Box::pin(async move { self.threads().within(self.recover_here(&lost, &sites)).await })
+    }
+
+    /// [`Model::recover`] on the threads that are installed.
+    async fn recover_here(&self, lost: &GpuError, sites: &Sites) -> Result<(), RunError> {
+        let _turn = self.turn().await;
+        loop {
             let current = self.sites();
             let resident = &current.resident;
             if !Arc::ptr_eq(&current.placement, &sites.placement) {
                 return Ok(());
             }
             if !resident.is_whole() {
-                return Err(lost.into());
+                return Err(lost.clone().into());
             }
             let failed = |error: RuntimeError| RunError::Recovery { lost: lost.to_string(), reason: error.to_string() };
-            let sites = match (self.reopen(resident).await, self.options().kernel) {
+            let recovered = match (self.reopen(resident).await, self.options().kernel) {
                 (Some(sites), _) => sites,
                 (None, Kernel::Auto) => self.bind_to(None, resident).await.map_err(failed)?,
-                (None, _) => return Err(lost.into()),
+                (None, _) => return Err(lost.clone().into()),
             };
-            self.set_sites(Sites { updates: current.updates, ..sites });
-            let place = self.report().adapter.unwrap_or_else(|| "the CPU".to_owned());
-            tracing::warn!("{lost}; going on on {place}");
-            Ok(())
-        })
+            // An update may have come first, whose parameters have to be on the new device.
+            if self.replace_sites(&current, Sites { updates: current.updates, ..recovered }) {
+                let place = self.report().adapter.unwrap_or_else(|| "the CPU".to_owned());
+                tracing::warn!("{lost}; going on on {place}");
+                return Ok(());
+            }
+        }
     }
 
     /// The steps on a device of the same choice, if the model opened its own and there is one that works.

@@ -121,6 +121,7 @@ impl Sites {
     /// Where the steps run, with the memory of parameters and constants.
     pub fn report(&self, kernel: Kernel) -> Report {
         let segments = &self.placement.segments;
+        let kept = self.cpu.kernels.kept();
         let count = |site| segments.iter().filter(|s| s.site == site).map(|s| s.steps.len()).sum();
         Report {
             kernel,
@@ -130,6 +131,8 @@ impl Sites {
             tuned_steps: self.gpu.as_ref().map_or(0, |site| site.kernels.tunings.measured()),
             device_bytes: self.gpu.as_ref().map_or(0, |site| site.weights.bytes()),
             host_bytes: self.cpu.bytes(),
+            packed_bytes: kept.packed,
+            scratch_bytes: kept.scratch,
         }
     }
 }

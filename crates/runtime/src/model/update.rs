@@ -33,19 +33,30 @@ impl Model {
         &self,
         parameters: impl IntoIterator<Item = (N, HostTensor)>,
     ) -> Result<(), RuntimeError> {
-        let _changing = self.0.changing.lock().await;
-        let sites = self.sites();
-        let mut resident = (*sites.resident).clone();
-        let mut changed = BTreeSet::new();
-        for (name, tensor) in parameters {
-            resident.set(self.plan(), (name.as_ref(), tensor), &mut changed)?;
+        let parameters: Vec<(N, HostTensor)> = parameters.into_iter().collect();
+        self.threads().within(self.update_here(&parameters)).await
+    }
+
+    /// [`Model::update_async`] on the threads that are installed.
+    async fn update_here<N: AsRef<str>>(&self, parameters: &[(N, HostTensor)]) -> Result<(), RuntimeError> {
+        let _turn = self.turn().await;
+        loop {
+            let sites = self.sites();
+            let mut resident = (*sites.resident).clone();
+            let mut changed = BTreeSet::new();
+            for (name, tensor) in parameters {
+                resident.set(self.plan(), (name.as_ref(), tensor.clone()), &mut changed)?;
+            }
+            let computed = |id: &BufferId| self.plan().buffer(*id).is_some_and(|buffer| buffer.source == Source::Load);
+            if changed.iter().any(computed) {
+                resident.compute(self.plan())?;
+            }
+            let updated = sites.with_parameters(self.plan(), resident, &changed).await?;
+            // Another update or recovery may have come first, on which this one has to build.
+            if self.replace_sites(&sites, updated) {
+                return Ok(());
+            }
         }
-        let computed = |id: &BufferId| self.plan().buffer(*id).is_some_and(|buffer| buffer.source == Source::Load);
-        if changed.iter().any(computed) {
-            resident.compute(self.plan())?;
-        }
-        self.set_sites(sites.with_parameters(self.plan(), resident, &changed).await?);
-        Ok(())
     }
 
     /// [`Model::update_async`], blocking.

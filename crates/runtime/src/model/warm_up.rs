@@ -21,7 +21,10 @@ impl Model {
     /// [`RuntimeError::Gpu`] if the device is lost.
     pub async fn warm_up_async(&self) -> Result<usize, RuntimeError> {
         match &self.sites().gpu {
-            Some(site) => Ok(site.kernels.make_all(&self.plan().steps).await?),
+            Some(site) => {
+                site.kernels.gpu().check_process()?;
+                Ok(self.threads().within(site.kernels.make_all(&self.plan().steps)).await?)
+            }
             None => Ok(0),
         }
     }

@@ -58,10 +58,11 @@ impl CpuSide {
         self.site.weights = weights.clone();
     }
 
-    /// Frees all memory except parameters and constants.
+    /// Frees all memory except parameters and constants, and what kernels keep for all sessions.
     pub fn trim(&mut self) {
         self.slots.fill(None);
         self.release();
+        self.site.kernels.trim();
     }
 
     /// Bytes of memory held beside parameters and constants.

@@ -46,7 +46,7 @@ impl Session {
         let sizes = self.sizes_of(&inputs, &Shapes::new())?;
         let mut results = Results::default();
         if let Some(side) = &mut self.gpu {
-            side.prepare(plan, &sites.placement, &sizes, &inputs, &wanted).await?;
+            model.threads().within(side.prepare(plan, &sites.placement, &sizes, &inputs, &wanted)).await?;
             let gpu = side.gpu().clone();
             for segment in &sites.placement.segments {
                 let fetched = segment.fetches.iter().filter_map(|id| match input(plan, *id, &inputs)? {

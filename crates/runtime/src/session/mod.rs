@@ -98,7 +98,8 @@ impl Session {
         }
     }
 
-    /// Frees all memory except parameters and constants. The next run allocates anew.
+    /// Frees all memory except parameters and constants, with what the model's kernels keep for all sessions ([`Model::trim`]). The next
+    /// run allocates again.
     pub fn trim(&mut self) {
         self.cpu.trim();
         if let Some(side) = &mut self.gpu {
@@ -270,20 +271,24 @@ impl Session {
         inputs: &'a Inputs,
         recorder: &'a mut Recorder,
     ) -> BoxedFuture<'a, Result<Outputs, RunError>> {
-        Box::pin(async move {
-            let with_states;
-            let inputs = match self.plan().states().is_empty() {
-                true => inputs,
-                false => {
-                    with_states = self.with_states(inputs).await?;
-                    &with_states
-                }
-            };
-            self.states.lend(self.model.plan(), &mut self.cpu);
-            let result = self.execute(inputs, recorder).await;
-            self.states.take_back(self.model.plan(), &mut self.cpu);
-            result
-        })
+        let threads = self.model.threads();
+        Box::pin(async move { threads.within(self.attempt_here(inputs, recorder)).await })
+    }
+
+    /// [`Session::attempt`] on the threads that are installed.
+    async fn attempt_here(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
+        let with_states;
+        let inputs = match self.plan().states().is_empty() {
+            true => inputs,
+            false => {
+                with_states = self.with_states(inputs).await?;
+                &with_states
+            }
+        };
+        self.states.lend(self.model.plan(), &mut self.cpu);
+        let result = self.execute(inputs, recorder).await;
+        self.states.take_back(self.model.plan(), &mut self.cpu);
+        result
     }
 
     /// Takes what the model runs on now.

@@ -41,6 +41,9 @@ pub enum TrainError {
         /// What there is.
         actual: String,
     },
+    /// The system refuses the thread that reads the batches.
+    #[error("cannot start a thread: allow more processes (`ulimit -u`, or the limit of the container) or more memory")]
+    Thread(#[source] std::io::Error),
     /// The batches could not be read.
     #[error("cannot read the training data")]
     Data(#[source] DataError),

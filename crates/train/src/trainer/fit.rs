@@ -3,7 +3,7 @@ use rewire_runtime::Inputs;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, Builder};
 
 /// Steps that are prepared before they are run.
 const WAITING: usize = 2;
@@ -56,7 +56,7 @@ enum Message {
 /// other epochs a step goes on with the next one.
 ///
 /// # Errors
-/// [`TrainError::Data`] with what reading failed with, [`TrainError::Empty`] where an epoch has no batch, and those of
+/// [`TrainError::Thread`] where the system refuses the thread, [`TrainError::Data`] with what reading failed with, [`TrainError::Empty`] where an epoch has no batch, and those of
 /// [`Trainer::step`] and `on_event`.
 pub fn fit<E: From<TrainError>>(
     trainer: &mut Trainer,
@@ -72,7 +72,8 @@ pub fn fit<E: From<TrainError>>(
     };
     let (sender, messages) = sync_channel(WAITING);
     thread::scope(|scope| {
-        scope.spawn(move || reader.run(data, from, &sender));
+        let thread = Builder::new().name("rewire reads".to_owned());
+        thread.spawn_scoped(scope, move || reader.run(data, from, &sender)).map_err(TrainError::Thread)?;
         take(trainer, messages, from, &mut on_event)
     })
 }

@@ -16,7 +16,7 @@ use crate::{Objective, TrainConfig};
 use memory::Limited;
 use report::{Progress, Submitted};
 use rewire_graph::op::Role;
-use rewire_graph::{Graph, HostTensor, Type};
+use rewire_graph::{DType, Graph, HostTensor, Type};
 use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions, Outputs, Report, RunValue, Session};
@@ -181,7 +181,7 @@ impl Trainer {
     fn first_bad_parameter(&self) -> Option<String> {
         let is_bad = |name: &&String| {
             let value = self.session.state(name);
-            value.is_ok_and(|tensor| tensor.to_f32().iter().any(|x| !x.is_finite()))
+            value.is_ok_and(|tensor| tensor.first_non_finite().is_some())
         };
         self.parameters.iter().find(is_bad).cloned()
     }
@@ -275,9 +275,8 @@ impl State {
         let tensor = initial(name);
         let expected = format!("{:?}", self.shape);
         let actual = tensor.as_ref().map_or_else(|| "missing".to_owned(), |tensor| format!("{:?}", tensor.shape()));
-        match tensor.filter(|tensor| tensor.shape() == self.shape && tensor.dtype().is_float()) {
-            Some(tensor) => Ok(HostTensor::f32(self.shape.clone(), &tensor.to_f32())?),
-            None => Err(TrainError::Parameter { name: name.clone(), expected, actual }),
-        }
+        let floats =
+            tensor.filter(|tensor| tensor.shape() == self.shape).and_then(|tensor| tensor.stored_as(DType::F32).ok());
+        floats.ok_or_else(|| TrainError::Parameter { name: name.clone(), expected, actual })
     }
 }

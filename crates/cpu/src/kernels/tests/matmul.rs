@@ -1,5 +1,5 @@
 use super::naive::Point;
-use super::{Data, assert_close, body, device, host, run_on_any_threads, symbol, tensor};
+use super::{Compiled, Data, Memory, Operand, assert_close, body, device, host, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
@@ -79,6 +79,39 @@ fn dense_products_meet_plain_loops() {
             assert_close(&out[0], &expected, 3e-6);
         }
     }
+}
+
+#[test]
+fn packed_weights_live_as_long_as_their_contents_or_till_trim() {
+    let (m, n, k) = (200, 100, 30);
+    let kernel = dense(DType::F16, n, k, false, false);
+    let compiled = Compiled::new(&kernel).unwrap();
+    let memory = |data: &Data| match data {
+        Data::Device(tensor) => Memory::from_host(tensor).unwrap(),
+        Data::Host(_) => unreachable!(),
+    };
+    let data: Vec<Memory> = dense_data(DType::F16, m, n, k, false).iter().map(memory).collect();
+    let weights = || data[1].clone().with_known_content();
+    let run = |weights: &Memory| {
+        let mut out = Memory::new(DType::F32, &[m, n]).unwrap();
+        let operands = [&data[0], weights, &data[2]].map(Operand::Tensor);
+        compiled.run(&operands, &mut [&mut out], &|_| Some(m as i64)).unwrap();
+        out.to_host().unwrap().bytes().to_vec()
+    };
+    let expected = run(&data[1]);
+    assert_eq!(compiled.kept().packed, 0, "what is no weight is not kept");
+    assert!(compiled.kept().scratch > 0);
+    let one = (k * n.next_multiple_of(64) * size_of::<f32>()) as u64;
+    let (old, new) = (weights(), weights());
+    for weights in [&old, &new, &old, &new, &old.clone()] {
+        assert_eq!(run(weights), expected);
+    }
+    assert_eq!(compiled.kept().packed, 2 * one, "a run beside an update packs neither again");
+    drop(old);
+    assert_eq!((run(&new), compiled.kept().packed), (expected.clone(), one));
+    compiled.trim();
+    assert_eq!(compiled.kept(), crate::KeptBytes::default());
+    assert_eq!((run(&new), compiled.kept().packed), (expected, one));
 }
 
 #[test]

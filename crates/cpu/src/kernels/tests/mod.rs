@@ -8,6 +8,7 @@ mod pointwise;
 mod reduce;
 
 use super::{Compiled, Memory, Operand};
+use crate::parallel::{ThreadPool, ThreadPoolOptions};
 use rewire_graph::pointwise::Dag;
 use rewire_graph::{DType, Dim, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::{self, Body, Computation, MemorySpace};
@@ -117,12 +118,14 @@ pub(super) fn assert_close(actual: &HostTensor, expected: &[f64], tolerance: f64
     }
 }
 
+/// A pool of so many threads.
+pub(super) fn pool(threads: usize) -> ThreadPool {
+    ThreadPool::new(ThreadPoolOptions { threads: Some(threads), ..ThreadPoolOptions::default() }).unwrap()
+}
+
 /// Runs with one thread and with four and asserts equal bits.
 pub(super) fn run_on_any_threads(kernel: &Computation, data: &[Data], symbols: &Symbols) -> Vec<HostTensor> {
-    let on = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| run(kernel, data, symbols))
-    };
+    let on = |threads: usize| pool(threads).install(|| run(kernel, data, symbols));
     let (one, four) = (on(1), on(4));
     for (a, b) in one.iter().zip(&four) {
         assert_eq!(a.bytes(), b.bytes(), "the number of threads changed the result");

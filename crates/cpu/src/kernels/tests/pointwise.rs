@@ -1,6 +1,8 @@
 use super::super::CpuError;
 use super::naive::{NaiveValue, Point};
-use super::{Compiled, Data, Memory, Operand, body, device, host, run_compiled, run_on_any_threads, symbol, tensor};
+use super::{
+    Compiled, Data, Memory, Operand, body, device, host, pool, run_compiled, run_on_any_threads, symbol, tensor,
+};
 use proptest::prelude::*;
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, HostTensor, Scalar};
@@ -120,7 +122,7 @@ fn a_side_that_is_not_taken_leaves_nothing_of_an_earlier_run() {
         Output { target: 0, dtype: DType::F32, shape: rows(0), index: vec![row, column], value, columns: None };
     let kernel = Computation::Nest(Nest::map(body(dag, operands), rows(0), vec![output]));
     let compiled = Compiled::new(&kernel).unwrap();
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+    let pool = pool(1);
     // Where both sides are taken, then where one of them is, on more rows than the other has.
     for (rows, columns) in [(3, 17), (60, WIDTH)] {
         let (x, y) = (tensor(DType::F32, &[rows, WIDTH], 1), tensor(DType::F32, &[3, WIDTH], 2));

@@ -137,6 +137,7 @@ impl GpuSide {
         inputs: &Inputs,
         wanted: &Wanted,
     ) -> Result<(), RunError> {
+        self.gpu().check_process()?;
         let binds = self.binds(plan, placement, sizes, inputs, &wanted.on_device)?;
         let known = self.prepared.take();
         let prepared = match known.filter(|known| self.still_fits(known, sizes, wanted, &binds)) {
@@ -189,6 +190,7 @@ impl GpuSide {
 
     /// Reads a tensor of the device; its buffer needs `COPY_SRC` usage.
     pub async fn read(&self, tensor: &DeviceTensor) -> Result<HostTensor, GpuError> {
+        self.gpu().check_process()?;
         let layout = Layout::new(tensor.dtype, tensor.shape.clone());
         let bytes = layout.bytes();
         let unpad = |bytes: &[u8]| layout.unpad(bytes).ok_or_else(short);

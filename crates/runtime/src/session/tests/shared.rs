@@ -2,10 +2,12 @@
 
 use super::matmul::product;
 use super::*;
-use crate::{Detail, Lane};
+use crate::{Detail, Lane, Report, ThreadPool, ThreadPoolOptions};
 use rewire_graph::Scope;
 use rewire_graph_rewrite::{lower, optimize};
+use std::pin::pin;
 use std::sync::Barrier;
+use std::task::{Context, Poll, Waker};
 
 const STEPS: &[(u32, u32)] = &[(0, 1), (2, 0), (3, 1), (4, 2)];
 
@@ -83,12 +85,74 @@ fn parameters_are_there_once() {
         assert_eq!(first.report(), alone);
         let outputs = [first.run(&x(5)).unwrap(), second.run(&x(5)).unwrap()];
         assert_eq!(outputs[0], outputs[1]);
-        assert_eq!(model.report(), alone);
+        let Report { packed_bytes, scratch_bytes, .. } = model.report();
+        assert_eq!(model.report(), Report { packed_bytes, scratch_bytes, ..alone.clone() });
+        assert_eq!(kernel == Kernel::Cpu, packed_bytes + scratch_bytes > 0);
         let (held, other) = (first.report(), second.report());
         assert!(held == other && held.device_bytes + held.host_bytes > alone.device_bytes + alone.host_bytes);
+        first.trim();
+        assert_eq!(first.report(), alone);
         drop(model);
         assert_eq!(first.run(&x(5)).unwrap(), outputs[1]);
     }
+}
+
+#[test]
+fn updates_hold_no_lock_while_they_wait() {
+    let model = Model::load(product(), |_: &str| Some(weight()), options(Kernel::Cpu)).unwrap();
+    let nested = model.clone();
+    // What an update takes its tensors from may update the model itself, as may a future that its thread polls next.
+    let parameters = std::iter::once_with(|| {
+        nested.update([("w", weight())]).unwrap();
+        ("w", weight())
+    });
+    model.update(parameters).unwrap();
+    let mut turn = pin!(model.turn());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(matches!(turn.as_mut().poll(&mut context), Poll::Ready(None)), "a future takes no turn");
+    let mut session = model.session();
+    session.run(&x(1)).unwrap();
+    assert_eq!(session.updates(), 2);
+}
+
+#[test]
+fn no_update_is_lost() {
+    let model = Model::load(product(), |_: &str| Some(weight()), options(Kernel::Cpu)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let model = &model;
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    match thread % 2 {
+                        0 => model.update([("w", weight())]).unwrap(),
+                        // Polled by an executor that is not `block_on`.
+                        _ => pollster::block_on(model.update_async([("w", weight())])).unwrap(),
+                    }
+                }
+            });
+        }
+    });
+    let mut session = model.session();
+    session.run(&x(1)).unwrap();
+    assert_eq!(session.updates(), 80);
+}
+
+#[test]
+fn models_share_the_threads_of_the_app() {
+    let pool = ThreadPool::new(ThreadPoolOptions { threads: Some(3), ..ThreadPoolOptions::default() }).unwrap();
+    let options = ModelOptions { threads: Some(pool.clone()), ..options(Kernel::Cpu) };
+    let models = [(); 2].map(|()| Model::load(product(), |_: &str| Some(weight()), options.clone()).unwrap());
+    let default = Model::load(product(), |_: &str| Some(weight()), super::options(Kernel::Cpu)).unwrap();
+    let expected = default.session().run(&x(500)).unwrap();
+    for model in &models {
+        assert_eq!(model.threads().threads(), 3);
+        assert_eq!(model.session().run(&x(500)).unwrap(), expected);
+    }
+    assert_eq!(
+        pool.install(|| default.threads().threads()),
+        3,
+        "a model without threads of its own takes those installed"
+    );
 }
 
 #[test]
