@@ -99,7 +99,7 @@ impl Description {
     #[cfg(feature = "files")]
     pub fn read(model: &std::path::Path) -> Result<Self, RankError> {
         if !model.is_dir() {
-            return Self::of_package(&super::files::package(model)?);
+            return Self::of_package(&super::files::package(model, rewire_runtime::Mapping::Large)?);
         }
         Self::parse(&model.join("config.json").display().to_string(), &super::read_config_text(model)?)
     }

@@ -3,7 +3,10 @@
 
 mod caches;
 mod cancellation;
+<<<<<<< HEAD
 mod files;
+=======
+>>>>>>> w-c
 mod fork;
 mod waiting;
 
