@@ -126,8 +126,12 @@ fn multiply_blocks(
     accumulate: bool,
 ) -> Result<(), CpuError> {
     let depth = a.columns.min(b.rows);
-    for start in (0..depth).step_by(DEPTH) {
-        let k = DEPTH.min(depth - start);
+    let mut end = 0;
+    while end < depth {
+        let (start, rest) = (end, depth - end);
+        // The last block has no fewer terms than the library needs.
+        let k = if rest > DEPTH && rest < DEPTH + LEAST { rest - LEAST } else { rest.min(DEPTH) };
+        end = start + k;
         let (a, b) = (a.part((0, start), (a.rows, k)), b.part((start, 0), (k, b.columns)));
         let accumulate = accumulate || start > 0;
         if k >= LEAST {
