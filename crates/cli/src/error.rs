@@ -126,12 +126,8 @@ impl CliError {
             }
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
             Self::Predict(error) => error.is_usage(),
-<<<<<<< HEAD
             Self::Train(error) => error.is_usage(),
             Self::Paths(_) | Self::DevicesTwice | Self::NoAdapter | Self::NoCase | Self::Threads(_) => true,
-=======
-            Self::DevicesTwice | Self::NoAdapter | Self::NoCase | Self::Threads(_) => true,
->>>>>>> w-c
             _ => false,
         }
     }

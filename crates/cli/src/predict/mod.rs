@@ -207,12 +207,6 @@ impl Run<'_> {
     /// A journal, if it is of the same run.
     fn same(&self, journal: Journal) -> Result<Journal, PredictError> {
         let identity = self.identify()?.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-<<<<<<< HEAD
-=======
-        if identity.data.is_none() {
-            return Err(PredictError::Stdin);
-        }
->>>>>>> w-c
         journal.check(&identity, &self.places.journal())?;
         Ok(journal)
     }

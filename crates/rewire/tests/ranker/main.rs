@@ -3,10 +3,7 @@
 
 mod caches;
 mod cancellation;
-<<<<<<< HEAD
 mod files;
-=======
->>>>>>> w-c
 mod fork;
 mod waiting;
 

@@ -1,11 +1,7 @@
 use super::adapters::{self, hardware};
 use super::elements;
 use super::loss::Loss;
-<<<<<<< HEAD
 use super::matrices::{MatrixReason, TestedMatrices};
-=======
-use super::matrices::{MatrixReason, RightMatrices};
->>>>>>> w-c
 use super::opened::Opened;
 use super::submit::Submit;
 use super::workers::{Workers, blocks, promise};

@@ -56,14 +56,9 @@ enum Message {
 /// other epochs a step goes on with the next one.
 ///
 /// # Errors
-<<<<<<< HEAD
 /// [`TrainError::Thread`] where the system refuses the thread, [`TrainError::Data`] with what reading failed with,
 /// [`TrainError::Empty`] where an epoch has no batch, [`TrainError::NoStep`] where all epochs together have fewer batches than the
 /// first step takes, and those of [`Trainer::step`] and `on_event`.
-=======
-/// [`TrainError::Thread`] where the system refuses the thread, [`TrainError::Data`] with what reading failed with, [`TrainError::Empty`] where an epoch has no batch, and those of
-/// [`Trainer::step`] and `on_event`.
->>>>>>> w-c
 pub fn fit<E: From<TrainError>>(
     trainer: &mut Trainer,
     data: &mut dyn Data,
