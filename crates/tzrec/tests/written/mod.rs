@@ -81,10 +81,13 @@ pub fn save(storage: &str, sizes: &[i64], strides: &[i64], offset: i64, data: &[
     zip.finish().unwrap().into_inner()
 }
 
+/// File, start and length in bytes.
+pub type Place<'a> = (&'a str, u64, u64);
+
 const DCP: &str = "torch.distributed.checkpoint.metadata";
 
 /// The pickle of the metadata of tensors whose shards lie in files, from a byte on.
-pub fn metadata(tensors: &[(&Tensor, Vec<(&str, u64, u64)>)]) -> Vec<u8> {
+pub fn metadata(tensors: &[(&Tensor, Vec<Place>)]) -> Vec<u8> {
     let mut pickle = Pickle(vec![0x80, 4]);
     pickle.instance(DCP, "Metadata", |pickle| {
         pickle.string("state_dict_metadata");
