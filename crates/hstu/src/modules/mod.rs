@@ -30,7 +30,7 @@ pub use content_encoder::{ContentEncoder, ContentEncoderConfig, MlpContentEncode
 pub use contextual_mlp::{ContextualMlp, ContextualMlpConfig, ParameterizedMlpConfig, SimpleMlpConfig};
 pub use embedding::{EMBEDDINGS, EmbeddingTable};
 pub use hstu::{Hstu, HstuConfig, HstuOutput, PositionalEncoderConfig};
-pub use match_encoder::HstuMatchEncoder;
+pub use match_encoder::{HstuMatchEncoder, MatchTower};
 pub use mlp::MlpConfig;
 pub use multi_task::{FusionMtlTower, FusionMtlTowerConfig, TaskConfig};
 pub use positional_encoder::HstuPositionalEncoder;
@@ -47,7 +47,7 @@ pub use stu_stack::{CachedRows, HistoryCache, StuStack, StuStackOutput};
 pub use transducer::{HstuTransducer, TransducerOutput};
 
 use crate::number::{F32, MOST_EXACT, is_f32};
-pub(crate) use layers::{linear, normed_swish_mlp};
+pub(crate) use layers::normed_swish_mlp;
 use rewire_graph::HostTensor;
 pub use rewire_graph::Mode;
 use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
