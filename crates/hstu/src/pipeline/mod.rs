@@ -14,6 +14,7 @@ use rewire_graph::{DType, Ragged, Scope, Tensor};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::slice;
 
 /// The groups of a pipeline by name.
 pub type Groups = BTreeMap<String, Group>;
@@ -67,6 +68,24 @@ impl HstuModel {
             "hstu_match" => Self::Match(Box::new(parse::<Match>(kind, message)?)),
             _ => return Ok(None),
         }))
+    }
+
+    /// The groups of a history, or of a user: `contextual`, which may be missing, and those of every channel.
+    pub fn history_groups(&self) -> Vec<String> {
+        let (pipelines, time) = match self {
+            Self::Ranking(model) => (model.hstu.as_slice(), None),
+            Self::Match(model) => (slice::from_ref(&model.user_tower.hstu), Some("query_time")),
+        };
+        let of_users = ["contextual"].into_iter().chain(time).map(str::to_owned);
+        of_users.chain(pipelines.iter().flat_map(Hstu::groups)).collect()
+    }
+
+    /// The groups of candidates.
+    pub fn candidate_groups(&self) -> Vec<String> {
+        match self {
+            Self::Ranking(_) => vec!["candidate".to_owned(), "candidate_timestamp".to_owned()],
+            Self::Match(model) => vec![model.item_tower.input.clone()],
+        }
     }
 
     /// Traces the model over its groups.

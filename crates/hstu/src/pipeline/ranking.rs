@@ -88,7 +88,7 @@ impl Ranking {
         let (contextual, tokens) = inputs.contextual(self.concat_contextual_features)?;
         let channel = |(index, hstu): (usize, &Hstu)| {
             let (module, key) = self.place(index);
-            let uih = inputs.history(hstu, hstu.channel())?;
+            let uih = inputs.history(hstu)?;
             let widths = Widths {
                 uih: uih.embeddings.width(),
                 candidate: candidates.embeddings.width(),
