@@ -159,7 +159,11 @@ impl Config {
         }
         rows("max_seq_len", self.max_seq_len)?;
         width("item_embedding_hidden_dim", self.item_embedding_hidden_dim)?;
-        self.fusion_mtl_tower.check().map_err(|error| error.within("fusion_mtl_tower"))?;
+        let tower = &self.fusion_mtl_tower;
+        tower.check().map_err(|error| error.within("fusion_mtl_tower"))?;
+        if let Some(task) = tower.task_configs.iter().find(|task| task.num_class != 1) {
+            return Err(ConfigError::new("fusion_mtl_tower.task_configs.num_class", "1", task.num_class));
+        }
         features::check(&self.features)
     }
 }

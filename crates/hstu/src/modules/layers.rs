@@ -36,6 +36,13 @@ pub(crate) fn normed_swish_mlp(scope: &Scope, x: &Tensor, hidden: usize, out: us
     layer_norm(scope, "3", &h, super::NORM_EPS)
 }
 
+/// Batch norm in the form used after learning, without an affine map: `(x - running_mean) / sqrt(running_var + eps)`.
+pub(super) fn normalized(scope: &Scope, x: &Tensor, eps: f64) -> Tensor {
+    // Statistics are no parameters that gradients move.
+    let [mean, variance] = ["running_mean", "running_var"].map(|name| scope.weight(name, &[x.width().into()]).detach());
+    (x - mean) * (variance + eps).rsqrt()
+}
+
 fn affine(scope: &Scope, width: usize) -> [Tensor; 2] {
     ["weight", "bias"].map(|name| scope.weight(name, &[width.into()]))
 }

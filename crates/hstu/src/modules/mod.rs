@@ -6,6 +6,7 @@
 //! In a scope of [`Mode::Train`] dropout acts and interleaved targets have actions.
 
 mod action_encoder;
+mod activation;
 mod content_encoder;
 mod contextual_mlp;
 mod embedding;
@@ -24,12 +25,13 @@ mod stu_stack;
 mod transducer;
 
 pub use action_encoder::{ActionEncoderConfig, SimpleActionEncoder};
+pub use activation::Activation;
 pub use content_encoder::{ContentEncoder, ContentEncoderConfig, MlpContentEncoderConfig, NoOptions};
 pub use contextual_mlp::{ContextualMlp, ContextualMlpConfig, ParameterizedMlpConfig, SimpleMlpConfig};
 pub use embedding::{EMBEDDINGS, EmbeddingTable};
 pub use hstu::{Hstu, HstuConfig, HstuOutput, PositionalEncoderConfig};
-pub use match_encoder::HstuMatchEncoder;
-pub use mlp::{Activation, MlpConfig};
+pub use match_encoder::{HstuMatchEncoder, MatchTower};
+pub use mlp::MlpConfig;
 pub use multi_task::{FusionMtlTower, FusionMtlTowerConfig, TaskConfig};
 pub use positional_encoder::HstuPositionalEncoder;
 pub use postprocessor::{
@@ -45,7 +47,7 @@ pub use stu_stack::{CachedRows, HistoryCache, StuStack, StuStackOutput};
 pub use transducer::{HstuTransducer, TransducerOutput};
 
 use crate::number::{F32, MOST_EXACT, is_f32};
-pub(crate) use layers::{linear, normed_swish_mlp};
+pub(crate) use layers::normed_swish_mlp;
 use rewire_graph::HostTensor;
 pub use rewire_graph::Mode;
 use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
