@@ -36,7 +36,8 @@ impl Inputs<'_> {
     }
 
     /// The history of a pipeline.
-    pub fn history(&self, hstu: &Hstu, group: &str) -> Result<Sequence, ConfigError> {
+    pub fn history(&self, hstu: &Hstu) -> Result<Sequence, ConfigError> {
+        let group = hstu.channel();
         let (embeddings, rows) = self.rows(group)?;
         let encoder = hstu.input_preprocessor.action_encoder().map(|encoder| encoder.encoder());
         let column = |name: &str| self.column(&format!("{group}_{name}"), &rows);

@@ -37,7 +37,7 @@ impl Match {
     fn users(&self, scope: &Scope, inputs: &Inputs) -> Result<Tensor, ConfigError> {
         let tower = &self.user_tower;
         let (contextual, tokens) = inputs.contextual(tower.concat_contextual_features)?;
-        let uih = inputs.history(&tower.hstu, &tower.input)?;
+        let uih = inputs.history(&tower.hstu)?;
         let widths =
             Widths { uih: uih.embeddings.width(), candidate: 0, contextual: tokens, max_seq_len: tower.max_seq_len };
         let encoder = tower.hstu.config(widths).and_then(HstuMatchEncoder::new);

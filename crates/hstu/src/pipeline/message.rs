@@ -76,8 +76,8 @@ pub struct Match {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserTower {
-    /// The group of histories.
-    #[serde(default = "uih")]
+    /// Without effect: the groups of histories are those of the pipeline's channel.
+    #[serde(default)]
     pub input: String,
     /// The pipeline.
     pub hstu: Hstu,
@@ -181,10 +181,6 @@ fn inner_product() -> Similarity {
     Similarity::InnerProduct
 }
 
-fn uih() -> String {
-    "uih".to_owned()
-}
-
 fn candidate() -> String {
     "candidate".to_owned()
 }
@@ -255,6 +251,19 @@ impl Hstu {
     /// State-dict tensors that follow from the configuration.
     pub fn buffers(&self) -> Result<Vec<Buffer>, ModelError> {
         Ok(self.config(Widths::default())?.buffers()?)
+    }
+
+    /// The groups that it reads of a history.
+    pub fn groups(&self) -> Vec<String> {
+        let encoder = self.input_preprocessor.action_encoder().map(|encoder| encoder.encoder());
+        let columns = [
+            ("", true),
+            ("_timestamp", true),
+            ("_action", encoder.is_some()),
+            ("_watchtime", encoder.is_some_and(|encoder| encoder.reads_watchtimes())),
+        ];
+        let read = columns.into_iter().filter(|(_, is_read)| *is_read);
+        read.map(|(suffix, _)| format!("{}{suffix}", self.channel())).collect()
     }
 
     /// The prefix of the names of its groups.

@@ -7,13 +7,14 @@ mod predictions;
 mod ranking;
 
 use crate::models::{self, ModelError};
-use crate::modules::Buffer;
+use crate::modules::{Buffer, ConfigError};
 use message::{Hstu, Match, Ranking};
 use predictions::prediction;
-use rewire_graph::{Ragged, Scope, Tensor};
+use rewire_graph::{DType, Ragged, Scope, Tensor};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::slice;
 
 /// The groups of a pipeline by name.
 pub type Groups = BTreeMap<String, Group>;
@@ -69,6 +70,24 @@ impl HstuModel {
         }))
     }
 
+    /// The groups of a history, or of a user: `contextual`, which may be missing, and those of every channel.
+    pub fn history_groups(&self) -> Vec<String> {
+        let (pipelines, time) = match self {
+            Self::Ranking(model) => (model.hstu.as_slice(), None),
+            Self::Match(model) => (slice::from_ref(&model.user_tower.hstu), Some("query_time")),
+        };
+        let of_users = ["contextual"].into_iter().chain(time).map(str::to_owned);
+        of_users.chain(pipelines.iter().flat_map(Hstu::groups)).collect()
+    }
+
+    /// The groups of candidates.
+    pub fn candidate_groups(&self) -> Vec<String> {
+        match self {
+            Self::Ranking(_) => vec!["candidate".to_owned(), "candidate_timestamp".to_owned()],
+            Self::Match(model) => vec![model.item_tower.input.clone()],
+        }
+    }
+
     /// Traces the model over its groups.
     ///
     /// # Errors
@@ -77,6 +96,40 @@ impl HstuModel {
         match self {
             Self::Ranking(model) => model.forward(scope, groups),
             Self::Match(model) => model.forward(scope, groups),
+        }
+    }
+
+    /// Traces a ranking model in two parts that meet in caches of keys and values, a pair of states a layer and channel, of type `dtype`: the groups
+    /// of `histories` are computed and kept, and the candidates of `requests` read what was kept, in this run or an earlier one.
+    ///
+    /// # Inputs
+    ///
+    /// Beside those of the groups, for `G` histories, `B` requests and every channel `c` (`uih` without a name):
+    ///
+    /// | input | type | what |
+    /// |---|---|---|
+    /// | `<c>.query_time` | F32 `[G]` | time of the last candidate that a history is computed for |
+    /// | `<c>.kept` | U32 `[contextual, history and action tokens]` | the rows of the cache that take them; no two are the same |
+    /// | `<c>.cached.lengths` | integers `[B]`, read on the host | rows of the cache that a request reads |
+    /// | `<c>.cached` | U32 `[rows]` | which ones, in order |
+    /// | `candidate.query_time` | F32 `[B]` | time of the last candidate of a request |
+    ///
+    /// Contextual features of requests are read only where rows of candidates depend on them (`parameterized_mlp`).
+    ///
+    /// # Errors
+    /// As [`HstuModel::forward`]; a matching model has no such parts.
+    pub fn forward_cached(
+        &self,
+        scope: &Scope,
+        histories: &Groups,
+        requests: &Groups,
+        dtype: DType,
+    ) -> Result<Outputs, ModelError> {
+        match self {
+            Self::Ranking(model) => model.cached(scope, histories, requests, dtype),
+            Self::Match(_) => {
+                Err(ConfigError::new("model_config", "a ranking model, which has candidates", "`hstu_match`").into())
+            }
         }
     }
 

@@ -1,13 +1,27 @@
 //! `dlrm_hstu` and `ultra_hstu`: a vector of every candidate from each channel of histories, an MLP of items, tasks.
 
 use super::inputs::Inputs;
-use super::message::{Ranking, Widths};
+use super::message::{Hstu, Ranking, Widths};
 use super::{Groups, Outputs, prediction};
 use crate::models::ModelError;
 use crate::modules::{
-    Buffer, ConfigError, Features, FusionMtlTower, HstuTransducer, normed_swish_mlp, some_parts, width,
+    Buffer, ConfigError, Features, FusionMtlTower, HistoryCache, HstuTransducer, Sequence, normed_swish_mlp,
+    some_parts, width,
 };
-use rewire_graph::{Scope, Tensor};
+use rewire_graph::{DType, Scope, Tensor};
+
+/// A pipeline of histories, and what it reads.
+struct Channel {
+    name: String,
+    module: String,
+    transducer: HstuTransducer,
+    uih: Sequence,
+}
+
+struct Histories {
+    contextual: Option<Tensor>,
+    channels: Vec<Channel>,
+}
 
 impl Ranking {
     /// The module of a channel, and its key in the configuration.
@@ -27,13 +41,54 @@ impl Ranking {
     /// The predictions of the candidates of all rows, and their number a row.
     pub(super) fn forward(&self, scope: &Scope, groups: &Groups) -> Result<Outputs, ModelError> {
         self.check()?;
-        let inputs = Inputs { groups, ascending: self.sequence_timestamp_is_ascending };
-        let (contextual, tokens) = inputs.contextual(self.concat_contextual_features)?;
+        let inputs = self.inputs(groups);
         let candidates = inputs.candidates()?;
-        let mut users = vec![];
-        for (channel, hstu) in self.hstu.iter().enumerate() {
-            let (module, key) = self.place(channel);
-            let uih = inputs.history(hstu, hstu.channel())?;
+        let histories = self.histories(&inputs, &candidates)?;
+        let users = histories.channels.into_iter().map(|channel| {
+            let contextual = histories.contextual.clone();
+            let features = Features { uih: channel.uih, candidates: Some(candidates.clone()), contextual };
+            scope.module(&channel.module, |scope| channel.transducer.forward(scope, &features).candidates)
+        });
+        self.outputs(scope, &inputs, &users.collect::<Vec<_>>(), candidates)
+    }
+
+    /// [`Ranking::forward`] in two parts that meet in caches, one a channel.
+    pub(super) fn cached(
+        &self,
+        scope: &Scope,
+        histories: &Groups,
+        requests: &Groups,
+        dtype: DType,
+    ) -> Result<Outputs, ModelError> {
+        self.check()?;
+        let (inputs, requests) = (self.inputs(histories), self.inputs(requests));
+        let candidates = requests.candidates()?;
+        let histories = self.histories(&inputs, &candidates)?;
+        let (context, _) = requests.contextual(self.concat_contextual_features)?;
+        let of_requests = |transducer: &HstuTransducer| {
+            context.as_ref().filter(|_| transducer.hstu.config.input_preprocessor.targets_read_context())
+        };
+        let users = histories.channels.into_iter().map(|channel| {
+            let (name, transducer) = (&channel.name, &channel.transducer);
+            let cache = HistoryCache { rows: scope.size(&format!("{name} cache rows")), dtype };
+            let features = Features { uih: channel.uih, candidates: None, contextual: histories.contextual.clone() };
+            scope.module(&channel.module, |scope| {
+                transducer.keep(scope, &features, name, &cache);
+                transducer.read(scope, (&candidates, of_requests(transducer)), &format!("{name}.cached"), &cache)
+            })
+        });
+        self.outputs(scope, &requests, &users.collect::<Vec<_>>(), candidates)
+    }
+
+    fn inputs<'a>(&self, groups: &'a Groups) -> Inputs<'a> {
+        Inputs { groups, ascending: self.sequence_timestamp_is_ascending }
+    }
+
+    fn histories(&self, inputs: &Inputs, candidates: &Sequence) -> Result<Histories, ConfigError> {
+        let (contextual, tokens) = inputs.contextual(self.concat_contextual_features)?;
+        let channel = |(index, hstu): (usize, &Hstu)| {
+            let (module, key) = self.place(index);
+            let uih = inputs.history(hstu)?;
             let widths = Widths {
                 uih: uih.embeddings.width(),
                 candidate: candidates.embeddings.width(),
@@ -41,9 +96,20 @@ impl Ranking {
                 max_seq_len: self.max_seq_len,
             };
             let transducer = hstu.config(widths).and_then(HstuTransducer::new).map_err(|error| error.within(&key))?;
-            let features = Features { uih, candidates: Some(candidates.clone()), contextual: contextual.clone() };
-            users.push(scope.module(&module, |scope| transducer.forward(scope, &features).candidates));
-        }
+            Ok(Channel { name: hstu.channel().to_owned(), module, transducer, uih })
+        };
+        let channels = self.hstu.iter().enumerate().map(channel).collect::<Result<_, ConfigError>>()?;
+        Ok(Histories { contextual, channels })
+    }
+
+    /// Predictions from the vectors that each channel gives of every candidate.
+    fn outputs(
+        &self,
+        scope: &Scope,
+        inputs: &Inputs,
+        users: &[Tensor],
+        candidates: Sequence,
+    ) -> Result<Outputs, ModelError> {
         let user = scope.concat(&users.iter().collect::<Vec<_>>(), 1);
         let logits = self.logits(scope, &user, &candidates.embeddings);
         let logits = inputs.restored(&logits, &candidates.rows);
