@@ -19,6 +19,7 @@ mod requests;
 mod spread;
 mod stages;
 mod table;
+mod tables;
 mod train;
 mod tune;
 mod verify;

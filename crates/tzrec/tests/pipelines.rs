@@ -1,4 +1,5 @@
 //! Pipeline configurations: what is accepted, what comes out, what errors say.
+#![allow(clippy::unwrap_used)]
 
 use rewire_tzrec::{Pipeline, PipelineError};
 use serde_json::json;

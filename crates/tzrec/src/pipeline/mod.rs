@@ -55,7 +55,7 @@ pub enum PipelineError {
 /// A pipeline configuration.
 ///
 /// ```
-/// let text = "model_config { feature_groups: [{group_name: 'deep'},\n {group_name: 'wide' group_type: WIDE},] }";
+/// let text = "model_config { feature_groups: [{group_name: 'deep'},\n {group_name: 'wide' group_type: WIDE}] },";
 /// let pipeline = rewire_tzrec::Pipeline::parse(text)?;
 /// assert_eq!(pipeline.json()["model_config"]["feature_groups"][1]["group_type"], "WIDE");
 /// assert_eq!(pipeline.line("/model_config/feature_groups/1/group_type"), 2);
