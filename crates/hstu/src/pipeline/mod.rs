@@ -1,4 +1,14 @@
 //! HSTU models by TorchEasyRec's own configurations: `dlrm_hstu`, `ultra_hstu`, `hstu_match`.
+//!
+//! # Where the reference may surprise
+//!
+//! - Timestamps are raw features, so F32: epoch seconds keep steps of 128 s.
+//! - A time gap falls into `int(f(gap / increments) / buckets * buckets)`, every step in F32, which can be one below `f`.
+//! - The periods of `timestamp_layernorm_postprocessor` turn by `2 * 3.14`.
+//! - The clock of a row is the timestamp of its last candidate, also for the others; with `sequence_timestamp_is_ascending: false`
+//!   it is that of the first.
+//! - With semi-local attention (`sla_k1`, `sla_k2`) a candidate does not see itself.
+//! - `contextual_interleave_preprocessor` interleaves actions unless `enable_interleaving` is false; candidates have none.
 
 mod inputs;
 mod matching;
