@@ -195,6 +195,13 @@ impl Features {
         self.groups.iter().find(|group| group.group_name == name)
     }
 
+    /// The input that has the number of steps of every row of a sequence group.
+    pub fn lengths_input(&self, group: &str) -> Option<String> {
+        let names = self.group(group)?.feature_names.iter();
+        let first = names.filter_map(|name| self.features.get(name)).find(|feature| feature.sequence.is_some())?;
+        Some(format!("{}.lengths", self.lengths_of(first)))
+    }
+
     /// The features of a group, nested ones among them, each once.
     pub fn names<'a>(group: &'a GroupConfig) -> impl Iterator<Item = &'a str> {
         let nested = group.sequence_groups.iter().flat_map(|inner: &'a SequenceGroupConfig| &inner.feature_names);

@@ -59,9 +59,19 @@ impl MlpConfig {
 
     /// Rows `[R, Din]` to rows `[R, last of hidden_units]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
+        self.blocks(scope, x, 0)
+    }
+
+    /// [`MlpConfig::forward`] for steps of sequences, whose batch norms the reference places between two transpositions.
+    pub fn forward_steps(&self, scope: &Scope, x: &Tensor) -> Tensor {
+        self.blocks(scope, x, usize::from(self.use_bn))
+    }
+
+    /// `turns` transpositions precede a norm, and as many follow it.
+    fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize) -> Tensor {
         self.hidden_units.iter().enumerate().fold(x.clone(), |x, (block, &width)| {
             scope.module(&format!("mlp.{block}"), |scope| {
-                scope.dropout(&self.block(scope, &x, width), self.dropout(block))
+                scope.dropout(&self.block(scope, &x, width, turns), self.dropout(block))
             })
         })
     }
@@ -74,18 +84,18 @@ impl MlpConfig {
         }
     }
 
-    fn block(&self, scope: &Scope, x: &Tensor, width: usize) -> Tensor {
+    fn block(&self, scope: &Scope, x: &Tensor, width: usize, turns: usize) -> Tensor {
         let h = scope.module("perceptron.0", |scope| {
             let weight = scope.weight("weight", &[width.into(), x.width().into()]);
             let bias = (self.bias && !self.use_bn).then(|| scope.weight("bias", &[width.into()]));
             x.linear(&weight, bias.as_ref())
         });
         let normed = match (self.use_bn, self.use_ln) {
-            (true, _) => scope.module("perceptron.1", |scope| batch_norm(scope, &h)),
+            (true, _) => scope.module(&format!("perceptron.{}", 1 + turns), |scope| batch_norm(scope, &h)),
             (_, true) => layer_norm(scope, "perceptron.1", &h, NORM_EPS),
             _ => h,
         };
-        let place = 1 + usize::from(self.use_bn || self.use_ln);
+        let place = 1 + usize::from(self.use_bn || self.use_ln) + 2 * turns;
         scope.module(&format!("perceptron.{place}"), |scope| self.activation.forward(scope, &normed))
     }
 }

@@ -48,13 +48,14 @@ pub use transducer::{HstuTransducer, TransducerOutput};
 
 use crate::number::{F32, MOST_EXACT, is_f32};
 pub(crate) use layers::normed_swish_mlp;
+pub use layers::{layer_norm, linear, linear_map};
 use rewire_graph::HostTensor;
 pub use rewire_graph::Mode;
 use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
 use thiserror::Error;
 
 /// Epsilon of norms that do not say otherwise.
-pub(crate) const NORM_EPS: f64 = 1e-5;
+pub const NORM_EPS: f64 = 1e-5;
 
 /// A configuration that no module can be made of.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

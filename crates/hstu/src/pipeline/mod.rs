@@ -19,7 +19,7 @@ mod ranking;
 use crate::models::{self, ModelError};
 use crate::modules::{Buffer, ConfigError};
 use message::{Hstu, Match, Ranking};
-use predictions::prediction;
+pub use predictions::prediction;
 use rewire_graph::{DType, Ragged, Scope, Tensor};
 use serde::de::DeserializeOwned;
 use serde_json::Value;

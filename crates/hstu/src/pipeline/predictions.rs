@@ -5,11 +5,10 @@ use rewire_graph::Tensor;
 use serde_json::Value;
 
 /// Predictions of a task from its logits `[R, K]`, by the reference's names.
-pub(super) fn prediction(
-    logits: &Tensor,
-    suffix: &str,
-    losses: &[Value],
-) -> Result<Vec<(String, Tensor)>, ConfigError> {
+///
+/// # Errors
+/// [`ConfigError`] names the loss, of `losses`, that is unknown or is not one of that many classes.
+pub fn prediction(logits: &Tensor, suffix: &str, losses: &[Value]) -> Result<Vec<(String, Tensor)>, ConfigError> {
     let flat = || logits.reshape(&[logits.dim(0)]);
     let classes = logits.width();
     let mut outputs: Vec<(String, Tensor)> = vec![];
