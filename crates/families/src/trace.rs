@@ -1,5 +1,5 @@
 use crate::models::{self, Model};
-use rewire_features::{Features, Group, Problem, Problems, SequenceSteps};
+use rewire_features::{Features, Group, GroupConfig, GroupType, Problem, Problems, SequenceSteps};
 use rewire_graph::op::Input;
 use rewire_graph::{Graph, GraphError, Scope, Tensor};
 use rewire_hstu::models::ModelError;
@@ -144,7 +144,13 @@ pub(crate) fn problem(pointer: &str, error: ConfigError) -> Problem {
 fn of_model(error: ModelError, pointer: &str) -> TraceError {
     match error {
         ModelError::Graph(error) => error.into(),
-        ModelError::Config(error) => problem(pointer, error).into(),
+        ModelError::Config(error) => match error.key.strip_prefix("feature_groups.") {
+            Some(group) => {
+                let reason = format!("`{group}` must be {}, got {}", error.expected, error.actual);
+                Problem::new("/model_config/feature_groups", reason).into()
+            }
+            None => problem(pointer, error).into(),
+        },
         ModelError::Key { keys, source } => {
             let path = keys.replace('[', "/").replace(']', "").replace('.', "/");
             Problem::new(format!("{pointer}/{path}"), source.to_string()).into()
@@ -163,8 +169,7 @@ fn trace_hstu(model: &Model<'_>, hstu: &HstuModel) -> Result<TracedHstu, TraceEr
         if features.group(name).is_none() {
             continue;
         }
-        let group = scope.module("embedding_group", |scope| features.trace(scope, name))?;
-        groups.insert(name.clone(), hstu_group(scope, group));
+        groups.insert(name.clone(), hstu_group(model, name)?);
     }
     let lengths = candidates.first().and_then(|name| features.lengths_input(name));
     let outputs = hstu.forward(scope, &groups).map_err(|error| of_model(error, &model.pointer()))?;
@@ -173,14 +178,22 @@ fn trace_hstu(model: &Model<'_>, hstu: &HstuModel) -> Result<TracedHstu, TraceEr
     Ok((outputs.values, rows, buffers))
 }
 
-fn hstu_group(scope: &Scope, group: Group) -> pipeline::Group {
-    let parts = match group {
-        Group::Jagged { values, rows } => return pipeline::Group::Jagged { values, rows },
-        Group::Dense { parts, .. } | Group::Sequence(SequenceSteps { query: parts, .. }) => parts,
+fn hstu_group(model: &Model<'_>, name: &str) -> Result<pipeline::Group, TraceError> {
+    let (scope, features) = (model.scope, model.features);
+    let is_dense = |group: &GroupConfig| matches!(group.group_type, GroupType::Deep | GroupType::Wide);
+    let (values, parts) = if features.group(name).is_some_and(is_dense) {
+        let dense = model.dense(name)?;
+        (dense.values, dense.parts)
+    } else {
+        match scope.module("embedding_group", |scope| features.trace(scope, name))? {
+            Group::Jagged { values, rows } => return Ok(pipeline::Group::Jagged { values, rows }),
+            Group::Dense { parts, .. } | Group::Sequence(SequenceSteps { query: parts, .. }) => {
+                let parts: Vec<Tensor> = parts.into_iter().map(|part| part.values).collect();
+                (scope.concat(&parts.iter().collect::<Vec<_>>(), 1), parts)
+            }
+        }
     };
-    let widths = parts.iter().map(|part| part.values.width()).collect();
-    let values: Vec<&Tensor> = parts.iter().map(|part| &part.values).collect();
-    pipeline::Group::Dense { values: scope.concat(&values, 1), widths }
+    Ok(pipeline::Group::Dense { values, widths: parts.iter().map(Tensor::width).collect() })
 }
 
 /// The features of which a graph has inputs.
