@@ -98,6 +98,17 @@ impl HstuModel {
         }
     }
 
+    /// The groups of requests in [two parts](HstuModel::forward_cached): those of candidates, and of users where rows of candidates depend on
+    /// them.
+    pub fn request_groups(&self) -> Vec<String> {
+        let reads_context = match self {
+            Self::Ranking(model) => model.hstu.iter().any(|hstu| hstu.input_preprocessor.targets_read_context()),
+            Self::Match(_) => false,
+        };
+        let of_users = reads_context.then(|| "contextual".to_owned());
+        of_users.into_iter().chain(self.candidate_groups()).collect()
+    }
+
     /// Traces the model over its groups.
     ///
     /// # Errors
