@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use rewire::graph_rewrite::cost::Machine;
 use rewire::graph_rewrite::emit::Tuning;
 use rewire::weights::Weights;
-use rewire::{rank, write_file};
+use rewire::{predict, rank, write_file};
 use rewire_measure::{
     Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
     compare, in_words, page, roofline, rounded, suite,
@@ -126,6 +126,10 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions) -> Result<W
     let model = Path::new(name);
     if !rank::is_model(model) {
         return Ok(Workload::operator(name, shape)?);
+    }
+    if predict::is_imported(model) {
+        let (imported, weights) = (predict::read(model)?, rank::read_weights(model)?);
+        return Ok(Workload::imported(name, &imported, &weights, shape)?);
     }
     let (config, weights) = (rank::read_config(model)?, rank::read_weights(model)?);
     if !options.allow_unread {

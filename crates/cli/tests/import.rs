@@ -137,6 +137,37 @@ fn a_gpu_gives_the_outputs_of_the_reference() {
 }
 
 #[test]
+fn rankers_of_lists_rank_rows() {
+    let (folder, name) = (Folder::new(), "dlrm_hstu_train");
+    let model = folder.0.join("model");
+    import(name, "model.safetensors", &model);
+    let data = golden(name).join("data.parquet").display().to_string();
+    let model = model.display().to_string();
+    let ranked = run(&["rank", "--model", &model, "--data", &data, "--kernel", "cpu", "--json", "--top", "100"]);
+    assert_eq!(ranked.code, Some(0), "{}", ranked.stderr);
+    let lines = ranked.json();
+    let (summary, users) = lines.split_last().unwrap();
+    assert_eq!((&summary["summary"]["users"], &summary["summary"]["candidates"]), (&192.into(), &475.into()));
+    let expected = Weights::read(&golden(name).join("expected.safetensors")).unwrap();
+    let mut probabilities = expected.get("probs_is_click").unwrap().to_f32();
+    let mut scores = vec![];
+    for user in users {
+        let own: Vec<f64> =
+            user["candidates"].as_array().unwrap().iter().map(|c| c["score"].as_f64().unwrap()).collect();
+        assert!(own.is_sorted_by(|a, b| a >= b));
+        scores.extend(own.into_iter().map(|score| score as f32));
+    }
+    [&mut scores, &mut probabilities].iter_mut().for_each(|all| all.sort_by(f32::total_cmp));
+    assert!(scores.iter().zip(&probabilities).all(|(a, b)| (a - b).abs() < 2e-5));
+    assert!(users[0]["candidates"][0]["item"].is_i64() && users[0]["candidates"][0]["logits"]["is_click"].is_number());
+    let graph = run(&["graph", &model, "--json"]);
+    assert!(graph.code == Some(0) && graph.json()[0]["kernels"].as_u64().unwrap() > 3, "{}", graph.stderr);
+    let bench = ["bench", &model, "--kernel", "cpu", "--batch", "4", "--max-len", "16", "--seconds", "0", "--json"];
+    let bench = run(&bench);
+    assert!(bench.code == Some(0) && bench.json()[0]["wall_ms"].is_number(), "{}{}", bench.stdout, bench.stderr);
+}
+
+#[test]
 fn checkpoints_and_packages_predict_as_folders() {
     let (folder, name) = (Folder::new(), "dlrm_criteo");
     let out = folder.0.join("out.jsonl");

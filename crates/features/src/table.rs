@@ -137,7 +137,7 @@ impl Features {
     }
 
     /// The feature that names the lengths of a sequence.
-    pub(crate) fn lengths_of<'a>(&'a self, feature: &'a Feature) -> &'a str {
+    pub fn lengths_of<'a>(&'a self, feature: &'a Feature) -> &'a str {
         self.lengths.get(&feature.name).unwrap_or(&feature.name)
     }
 

@@ -15,6 +15,7 @@ mod bench;
 mod compare;
 mod draft;
 mod error;
+mod imported;
 mod machines;
 mod noise;
 mod ops;

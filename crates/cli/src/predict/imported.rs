@@ -146,17 +146,8 @@ impl Run<'_> {
     /// The predictions of rows, and how many rows of the output each has.
     fn compute(&self, read: Rows, row: u64, data: &Path) -> Result<(Frame, Vec<usize>), CliError> {
         let first = self.predictors.first();
-        let mut columns = Vec::with_capacity(read.columns.len());
-        for (name, cells) in first.columns().iter().zip(read.columns) {
-            let column = Owned::of(cells).map_err(|fault| InputError::Column {
-                file: title(Some(data)),
-                row: row + 1,
-                column: name.clone(),
-                fault,
-            });
-            columns.push((name.as_str(), column?));
-        }
-        let columns: Vec<_> = columns.iter().map(|(name, column)| (*name, column.column())).collect();
+        let columns = encoded(first, read.columns, (row, data))?;
+        let columns: Vec<_> = columns.iter().map(|(name, column)| (name.as_str(), column.column())).collect();
         let predicted = self.predictors.run(|predictor| predictor.predict(read.count, &columns))?;
         let lists = predicted.columns.into_iter().zip(first.outputs());
         let columns = lists.map(|(Lists { ends, values }, output)| match output.is_list {
@@ -166,6 +157,24 @@ impl Run<'_> {
         let frame = Frame { rows: predicted.counts.iter().sum(), columns: columns.collect() };
         Ok((frame, predicted.counts))
     }
+}
+
+/// The columns of a model from cells of rows after `row` of `data`.
+pub fn encoded(
+    predictor: &Predictor,
+    cells: Vec<Vec<Nested>>,
+    (row, data): (u64, &Path),
+) -> Result<Vec<(String, Owned)>, InputError> {
+    let column = |(name, cells): (&String, Vec<Nested>)| {
+        let column = Owned::of(cells).map_err(|fault| InputError::Column {
+            file: title(Some(data)),
+            row: row + 1,
+            column: name.clone(),
+            fault,
+        });
+        Ok((name.clone(), column?))
+    };
+    predictor.columns().iter().zip(cells).map(column).collect()
 }
 
 /// The kinds of columns behind that of a user, which there is none of.

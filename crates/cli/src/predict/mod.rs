@@ -14,6 +14,7 @@ mod task;
 mod vectors;
 
 pub use error::PredictError;
+pub use imported::encoded;
 
 use crate::args::{Common, Predict};
 use crate::demo;

@@ -2,6 +2,7 @@ use super::{Column, PredictedColumn, Problem, Problems};
 use crate::rank::RankError;
 use crate::weights::Weights;
 use rewire_families::{OutputRows, TraceError, Traced, trace};
+use rewire_features::Features;
 use rewire_graph::op::Input;
 use rewire_graph::{Arrange, DType, Graph, HostTensor, Type};
 use rewire_hstu::models::{ParameterSpec, parameters};
@@ -96,6 +97,11 @@ impl Imported {
     /// The columns of a table that it reads.
     pub fn columns(&self) -> &[String] {
         &self.traced.columns
+    }
+
+    /// The features and groups of the pipeline.
+    pub fn features(&self) -> &Features {
+        &self.traced.features
     }
 
     /// The inputs of the graph.

@@ -9,7 +9,9 @@ mod predictor;
 
 pub use imported::{Imported, Port, is_pipeline};
 pub use predictor::{Lists, Predicted, PredictedColumn, Predictor};
-pub use rewire_features::{Column, Data, EncodeError, Offsets, Problem, Problems, Validity};
+pub use rewire_features::{
+    Column, Data, EncodeError, Feature, FeatureValues, Features, Offsets, Problem, Problems, Validity,
+};
 
 #[cfg(feature = "files")]
 pub use predictor::{is_imported, read};

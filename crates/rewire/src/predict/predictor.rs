@@ -1,4 +1,4 @@
-use super::{Column, Imported, is_pipeline};
+use super::{Column, Feature, Imported, is_pipeline};
 use crate::package::Package;
 use crate::rank::{RankError, RankOptions, Sessions, check_inputs, compiled, store, text_of};
 use crate::weights::Weights;
@@ -95,6 +95,8 @@ impl Predictor {
         weights: &Weights<'_>,
         options: ModelOptions,
     ) -> Result<Self, RankError> {
+        // Columns are not checked against the rows of tables before a run.
+        let options = ModelOptions { clamp_ids: false, ..options };
         let model = Model::build_async(plan, weights, options).await?;
         let outputs = imported.predicted();
         Ok(Self(Arc::new(Loaded { model, sessions: Sessions::default(), imported, outputs })))
@@ -121,6 +123,13 @@ impl Predictor {
     /// What it gives, in the order of the model's tasks.
     pub fn outputs(&self) -> &[PredictedColumn] {
         &self.0.outputs
+    }
+
+    /// The feature with the items of each row, where every item has a prediction.
+    pub fn item(&self) -> Option<&Feature> {
+        let features = self.0.imported.features();
+        let candidates = features.group("candidate").filter(|_| self.0.imported.is_by_candidate())?;
+        features.features.get(candidates.feature_names.first()?)
     }
 
     /// What it runs on.
