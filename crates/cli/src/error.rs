@@ -1,3 +1,4 @@
+use crate::import::ImportError;
 use crate::log::say;
 use crate::predict::PredictError;
 use crate::requests::InputError;
@@ -28,6 +29,8 @@ pub enum CliError {
     Rank(Box<RankError>),
     #[error(transparent)]
     Predict(Box<PredictError>),
+    #[error(transparent)]
+    Import(Box<ImportError>),
     #[error(transparent)]
     Train(Box<TrainFailed>),
     #[error(transparent)]
@@ -115,6 +118,7 @@ impl CliError {
             }
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
             Self::Predict(error) => error.is_usage(),
+            Self::Import(error) => error.is_usage(),
             Self::DevicesTwice | Self::NoAdapter | Self::NoCase => true,
             _ => false,
         }

@@ -8,6 +8,7 @@ mod demo;
 mod devices;
 mod error;
 mod graph;
+mod import;
 mod log;
 mod output;
 mod package;
@@ -69,6 +70,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
         Command::Predict(options) => predict::run(options, &args.common, begun, output),
         Command::Train(options) => train::run(options, &args.common, output),
+        Command::Import(options) => import::run(options, &args.common, output),
         Command::Package(options) => package::run(options, &args.common, output),
         Command::Verify(options) => verify::run(options, &args.common, output),
         Command::Bench(options) => bench::run(options, &args.common, output),

@@ -4,8 +4,10 @@
 //! reference's state dict without the leading `model.`, its outputs those of the reference's predictions.
 #![forbid(unsafe_code)]
 
+mod hstu;
 mod models;
 mod modules;
 mod trace;
 
+pub use hstu::{HISTORIES, TracedCached, trace_cached};
 pub use trace::{Output, OutputRows, TraceError, Traced, trace};

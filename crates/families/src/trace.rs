@@ -1,10 +1,11 @@
+use crate::hstu;
 use crate::models::{self, Model};
-use rewire_features::{Features, Group, Problem, Problems, SequenceSteps};
+use rewire_features::{Features, Problem, Problems};
 use rewire_graph::op::Input;
 use rewire_graph::{Graph, GraphError, Scope, Tensor};
 use rewire_hstu::models::ModelError;
 use rewire_hstu::modules::{Buffer, ConfigError, MlpConfig};
-use rewire_hstu::pipeline::{self, Groups, HstuModel};
+use rewire_hstu::pipeline::HstuModel;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use thiserror::Error;
@@ -70,39 +71,80 @@ pub enum OutputRows {
 /// # Errors
 /// [`TraceError::Config`] lists the keys that cannot be used, by their JSON pointers.
 pub fn trace(config: &Value) -> Result<Traced, TraceError> {
-    let pointer = "/model_config";
-    let model = config.get("model_config").unwrap_or(&Value::Null);
-    let members = model.as_object().into_iter().flatten();
-    let kinds: Vec<(&String, &Value)> = members.filter(|(key, _)| !OTHER_KEYS.contains(&key.as_str())).collect();
-    let [(kind, message)] = kinds.as_slice() else {
-        return Err(Problem::new(pointer, "must have one model").into());
-    };
-    let wide = message.get("wide_embedding_dim").and_then(Value::as_u64).and_then(|wide| usize::try_from(wide).ok());
-    let wide = wide.unwrap_or(if *kind == "xdeepfm" { 16 } else { 0 });
-    let (features, mut problems) = match Features::parse(config, wide) {
-        Ok(features) => (Some(features), Problems::default()),
-        Err(problems) => (None, problems),
-    };
-    check_mlps(message, &format!("{pointer}/{kind}"), &mut problems);
-    let features = match (features, problems.0.is_empty()) {
-        (Some(features), true) => features,
-        _ => return Err(problems.into()),
-    };
+    let pipeline = Pipeline::parse(config)?;
     let scope = Scope::new();
-    let traced = Model { scope: &scope, features: &features, config: model, kind, message };
-    let hstu = HstuModel::parse(kind, message).map_err(|error| of_model(error, pointer))?;
-    let (predictions, rows, buffers) = match hstu {
-        Some(hstu) => trace_hstu(&traced, &hstu)?,
-        None => (models::predictions(&traced)?, OutputRows::Batch, vec![]),
+    let model = pipeline.model(&scope, "");
+    let predictions = match &pipeline.hstu {
+        Some(hstu) => hstu::predictions(&model, hstu)?,
+        None => models::predictions(&model)?,
     };
-    let temperature = traced.is_match().then(|| message.get("temperature").and_then(Value::as_f64).unwrap_or(1.0));
-    // Items of matching have rows of their own, users have those of the batch.
-    let rows_of = |name: &str| if name == "user_tower_emb" { OutputRows::Batch } else { rows.clone() };
-    let outputs = predictions.iter().map(|(name, _)| Output { name: name.clone(), rows: rows_of(name) }).collect();
-    let named: Vec<(&str, Tensor)> = predictions.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
-    let graph = scope.finish(&named)?;
-    let columns = columns(&graph, &features);
-    Ok(Traced { graph, features, columns, outputs, buffers, temperature })
+    pipeline.finish(scope, &predictions)
+}
+
+/// A configuration that is read.
+pub(crate) struct Pipeline<'a> {
+    /// `model_config`
+    config: &'a Value,
+    /// The key of the model in it.
+    kind: &'a str,
+    /// What the key has.
+    message: &'a Value,
+    features: Features,
+    /// The model, if it is of that family.
+    pub hstu: Option<HstuModel>,
+}
+
+impl<'a> Pipeline<'a> {
+    pub fn parse(config: &'a Value) -> Result<Self, TraceError> {
+        let pointer = "/model_config";
+        let model = config.get("model_config").unwrap_or(&Value::Null);
+        let members = model.as_object().into_iter().flatten();
+        let kinds: Vec<(&String, &Value)> = members.filter(|(key, _)| !OTHER_KEYS.contains(&key.as_str())).collect();
+        let [(kind, message)] = kinds.as_slice() else {
+            return Err(Problem::new(pointer, "must have one model").into());
+        };
+        let wide = message.get("wide_embedding_dim").and_then(Value::as_u64);
+        let wide = wide.and_then(|wide| usize::try_from(wide).ok());
+        let wide = wide.unwrap_or(if *kind == "xdeepfm" { 16 } else { 0 });
+        let (features, mut problems) = match Features::parse(config, wide) {
+            Ok(features) => (Some(features), Problems::default()),
+            Err(problems) => (None, problems),
+        };
+        check_mlps(message, &format!("{pointer}/{kind}"), &mut problems);
+        let features = match (features, problems.0.is_empty()) {
+            (Some(features), true) => features,
+            _ => return Err(problems.into()),
+        };
+        let hstu = HstuModel::parse(kind, message).map_err(|error| of_model(error, pointer))?;
+        Ok(Self { config: model, kind, message, features, hstu })
+    }
+
+    /// The model in a scope; names of inputs begin with `prefix`.
+    pub fn model<'m>(&'m self, scope: &'m Scope, prefix: &'m str) -> Model<'m> {
+        let Self { config, kind, message, features, .. } = self;
+        Model { scope, features, config, kind, message, prefix }
+    }
+
+    pub fn finish(self, scope: Scope, predictions: &[(String, Tensor)]) -> Result<Traced, TraceError> {
+        let model = self.model(&scope, "");
+        let (pointer, is_match) = (model.pointer(), model.is_match());
+        let temperature = is_match.then(|| self.message.get("temperature").and_then(Value::as_f64).unwrap_or(1.0));
+        let (lengths, buffers) = match &self.hstu {
+            Some(hstu) => {
+                let items = hstu.candidate_groups().first().and_then(|name| self.features.lengths_input(name));
+                (items, hstu.buffers().map_err(|error| of_model(error, &pointer))?)
+            }
+            None => (None, vec![]),
+        };
+        let rows = lengths.map_or(OutputRows::Batch, |lengths| OutputRows::Steps { lengths });
+        // Items of matching have rows of their own, users have those of the batch.
+        let rows_of = |name: &str| if name == "user_tower_emb" { OutputRows::Batch } else { rows.clone() };
+        let outputs = predictions.iter().map(|(name, _)| Output { name: name.clone(), rows: rows_of(name) }).collect();
+        let named: Vec<(&str, Tensor)> = predictions.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
+        let graph = scope.finish(&named)?;
+        let columns = columns(&graph, &self.features, "");
+        Ok(Traced { graph, features: self.features, columns, outputs, buffers, temperature })
+    }
 }
 
 /// Keys of `model_config` that are no models.
@@ -141,10 +183,16 @@ pub(crate) fn problem(pointer: &str, error: ConfigError) -> Problem {
     Problem::new(format!("{pointer}/{path}"), format!("must be {}, got {}", error.expected, error.actual))
 }
 
-fn of_model(error: ModelError, pointer: &str) -> TraceError {
+pub(crate) fn of_model(error: ModelError, pointer: &str) -> TraceError {
     match error {
         ModelError::Graph(error) => error.into(),
-        ModelError::Config(error) => problem(pointer, error).into(),
+        ModelError::Config(error) => match error.key.strip_prefix("feature_groups.") {
+            Some(group) => {
+                let reason = format!("`{group}` must be {}, got {}", error.expected, error.actual);
+                Problem::new("/model_config/feature_groups", reason).into()
+            }
+            None => problem(pointer, error).into(),
+        },
         ModelError::Key { keys, source } => {
             let path = keys.replace('[', "/").replace(']', "").replace('.', "/");
             Problem::new(format!("{pointer}/{path}"), source.to_string()).into()
@@ -153,40 +201,13 @@ fn of_model(error: ModelError, pointer: &str) -> TraceError {
     }
 }
 
-type TracedHstu = (Vec<(String, Tensor)>, OutputRows, Vec<Buffer>);
-
-fn trace_hstu(model: &Model<'_>, hstu: &HstuModel) -> Result<TracedHstu, TraceError> {
-    let (scope, features) = (model.scope, model.features);
-    let mut groups = Groups::new();
-    let candidates = hstu.candidate_groups();
-    for name in hstu.history_groups().iter().chain(&candidates) {
-        if features.group(name).is_none() {
-            continue;
-        }
-        let group = scope.module("embedding_group", |scope| features.trace(scope, name))?;
-        groups.insert(name.clone(), hstu_group(scope, group));
-    }
-    let lengths = candidates.first().and_then(|name| features.lengths_input(name));
-    let outputs = hstu.forward(scope, &groups).map_err(|error| of_model(error, &model.pointer()))?;
-    let buffers = hstu.buffers().map_err(|error| of_model(error, &model.pointer()))?;
-    let rows = lengths.map_or(OutputRows::Batch, |lengths| OutputRows::Steps { lengths });
-    Ok((outputs.values, rows, buffers))
-}
-
-fn hstu_group(scope: &Scope, group: Group) -> pipeline::Group {
-    let parts = match group {
-        Group::Jagged { values, rows } => return pipeline::Group::Jagged { values, rows },
-        Group::Dense { parts, .. } | Group::Sequence(SequenceSteps { query: parts, .. }) => parts,
-    };
-    let widths = parts.iter().map(|part| part.values.width()).collect();
-    let values: Vec<&Tensor> = parts.iter().map(|part| &part.values).collect();
-    pipeline::Group::Dense { values: scope.concat(&values, 1), widths }
-}
-
-/// The features of which a graph has inputs.
-fn columns(graph: &Graph, features: &Features) -> Vec<String> {
-    let inputs: BTreeSet<&str> =
-        graph.ids().filter_map(|id| graph.op::<Input>(id)).map(|input| input.name.as_str()).collect();
+/// The features of which a graph has inputs behind `prefix`.
+pub(crate) fn columns(graph: &Graph, features: &Features, prefix: &str) -> Vec<String> {
+    let inputs: BTreeSet<&str> = graph
+        .ids()
+        .filter_map(|id| graph.op::<Input>(id))
+        .filter_map(|input| input.name.strip_prefix(prefix))
+        .collect();
     let read = features.features.values().filter(|feature| inputs.contains(feature.input("values").as_str()));
     read.map(|feature| feature.name.clone()).collect()
 }

@@ -68,6 +68,8 @@ impl Feature {
 struct Tables<'a> {
     features: &'a Features,
     scope: &'a Scope,
+    /// What names of inputs begin with.
+    prefix: &'a str,
     batch: Dim,
     suffix: Option<&'a str>,
     is_wide: bool,
@@ -80,35 +82,44 @@ impl Features {
     /// # Errors
     /// [`Problem`] if there is no such group, or a sequence group has no sequence.
     pub fn trace(&self, scope: &Scope, name: &str) -> Result<Group, Problem> {
+        self.trace_of(scope, "", name)
+    }
+
+    /// [`Features::trace`] for rows of a batch of their own, whose inputs have names behind `prefix`.
+    ///
+    /// # Errors
+    /// As [`Features::trace`].
+    pub fn trace_of(&self, scope: &Scope, prefix: &str, name: &str) -> Result<Group, Problem> {
+        let at = (scope, prefix);
         let position = self.groups.iter().position(|group| group.group_name == name);
         let missing = || Problem::new("/model_config/feature_groups", format!("there is no group `{name}`"));
         let position = position.ok_or_else(missing)?;
         let group = self.groups.get(position).ok_or_else(missing)?;
         let pointer = format!("/model_config/feature_groups/{position}");
         match group.group_type {
-            GroupType::Deep | GroupType::Wide => self.dense(scope, group, &pointer),
-            GroupType::Sequence => Ok(Group::Sequence(
-                Tables::unpooled(self, scope, group, None).sequence(&group.feature_names, &pointer)?,
-            )),
+            GroupType::Deep | GroupType::Wide => self.dense(at, group, &pointer),
+            GroupType::Sequence => {
+                Ok(Group::Sequence(Tables::unpooled(self, at, group, None).sequence(&group.feature_names, &pointer)?))
+            }
             GroupType::JaggedSequence => {
-                let tables = Tables::unpooled(self, scope, group, None);
+                let tables = Tables::unpooled(self, at, group, None);
                 let SequenceSteps { steps, rows, .. } = tables.sequence(&group.feature_names, &pointer)?;
                 Ok(Group::Jagged { values: steps, rows })
             }
         }
     }
 
-    fn dense(&self, scope: &Scope, group: &GroupConfig, pointer: &str) -> Result<Group, Problem> {
+    fn dense(&self, at: (&Scope, &str), group: &GroupConfig, pointer: &str) -> Result<Group, Problem> {
         let mut sequences = vec![];
         for (index, inner) in group.sequence_groups.iter().enumerate() {
             let name = inner.group_name.as_ref().unwrap_or(&group.group_name).clone();
             let pointer = format!("{pointer}/sequence_groups/{index}");
-            let own = Tables::unpooled(self, scope, group, inner.embedding_name_suffix.as_deref());
+            let own = Tables::unpooled(self, at, group, inner.embedding_name_suffix.as_deref());
             sequences.push((name, own.sequence(&inner.feature_names, &pointer)?));
         }
         let encoders = group.sequence_encoders.iter().enumerate();
         let encoders = encoders.map(|(n, encoder)| (format!("{pointer}/sequence_encoders/{n}"), encoder.clone()));
-        let pooled = Tables { unpooled: false, ..Tables::unpooled(self, scope, group, None) };
+        let pooled = Tables { unpooled: false, ..Tables::unpooled(self, at, group, None) };
         let parts = pooled.parts(group.feature_names.iter());
         Ok(Group::Dense { parts, sequences, encoders: encoders.collect() })
     }
@@ -121,11 +132,17 @@ impl Features {
 
 impl<'a> Tables<'a> {
     /// The unpooled tables of a group; without a suffix of their own they have that of the group.
-    fn unpooled(features: &'a Features, scope: &'a Scope, group: &'a GroupConfig, suffix: Option<&'a str>) -> Self {
+    fn unpooled(
+        features: &'a Features,
+        (scope, prefix): (&'a Scope, &'a str),
+        group: &'a GroupConfig,
+        suffix: Option<&'a str>,
+    ) -> Self {
         Self {
             features,
             scope,
-            batch: scope.size("batch"),
+            prefix,
+            batch: scope.size(&format!("{prefix}batch")),
             suffix: suffix.or(group.embedding_name_suffix.as_deref()),
             is_wide: group.group_type == GroupType::Wide,
             unpooled: true,
@@ -138,6 +155,10 @@ impl<'a> Tables<'a> {
             .filter(|feature| feature.sequence.is_none())
             .map(|feature| Part { name: feature.name.clone(), values: self.one(feature) })
             .collect()
+    }
+
+    fn input(&self, feature: &Feature, part: &str) -> String {
+        format!("{}{}", self.prefix, feature.input(part))
     }
 
     /// The modules that the tables of a feature are in.
@@ -166,19 +187,19 @@ impl<'a> Tables<'a> {
         match &feature.values {
             FeatureValues::Floats { embedding, .. } => {
                 let shape = [self.batch.clone(), feature.value_dim.into()];
-                let values = scope.input(&feature.input("values"), DType::F32, shape);
+                let values = scope.input(&self.input(feature, "values"), DType::F32, shape);
                 embedding.map_or_else(|| values.clone(), |embedding| self.embedded(feature, embedding, &values))
             }
             FeatureValues::Ids { rows, .. } => {
                 let table = self.table(feature, *rows);
-                let bags = scope.lengths(&feature.input("lengths"), &self.batch);
-                let ids = scope.input(&feature.input("values"), DType::U32, [bags.total.clone()]);
+                let bags = scope.lengths(&self.input(feature, "lengths"), &self.batch);
+                let ids = scope.input(&self.input(feature, "values"), DType::U32, [bags.total.clone()]);
                 if self.unpooled && feature.value_dim == 1 {
                     return first(scope, &table, &ids, &bags);
                 }
                 let weighted = feature.weighted && !self.unpooled;
                 let weights = weighted.then(|| {
-                    let weights = scope.input(&feature.input("weights"), DType::F32, [bags.total.clone()]);
+                    let weights = scope.input(&self.input(feature, "weights"), DType::F32, [bags.total.clone()]);
                     weights.reshape([bags.total.clone(), 1.into()])
                 });
                 pooled(&table, &ids, weights.as_ref(), &bags, feature.pooling)
@@ -216,22 +237,22 @@ impl<'a> Tables<'a> {
     /// Of a sequence its steps, `[steps, W]`.
     fn steps(&self, feature: &Feature) -> (Tensor, Ragged) {
         let scope = self.scope;
-        let lengths = format!("{}.lengths", self.features.lengths_of(feature));
+        let lengths = format!("{}{}.lengths", self.prefix, self.features.lengths_of(feature));
         let rows = scope.lengths(&lengths, &self.batch);
         let steps = match &feature.values {
             FeatureValues::Floats { embedding, .. } => {
                 let shape = [rows.total.clone(), feature.value_dim.into()];
-                let values = scope.input(&feature.input("values"), DType::F32, shape);
+                let values = scope.input(&self.input(feature, "values"), DType::F32, shape);
                 embedding.map_or_else(|| values.clone(), |embedding| self.embedded(feature, embedding, &values))
             }
             FeatureValues::Ids { rows: count, .. } => {
                 let table = self.table(feature, *count);
                 if feature.value_dim == 1 {
-                    let ids = scope.input(&feature.input("values"), DType::U32, [rows.total.clone()]);
+                    let ids = scope.input(&self.input(feature, "values"), DType::U32, [rows.total.clone()]);
                     table.gather(&ids).cast(DType::F32)
                 } else {
-                    let keys = scope.lengths(&feature.input("key_lengths"), &rows.total);
-                    let ids = scope.input(&feature.input("values"), DType::U32, [keys.total.clone()]);
+                    let keys = scope.lengths(&self.input(feature, "key_lengths"), &rows.total);
+                    let ids = scope.input(&self.input(feature, "values"), DType::U32, [keys.total.clone()]);
                     pooled(&table, &ids, None, &keys, feature.pooling)
                 }
             }

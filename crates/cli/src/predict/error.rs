@@ -33,6 +33,12 @@ pub enum PredictError {
         "--items: the model gives a vector for every candidate: expected a matching model, with one for every user"
     )]
     NoUsers,
+    #[error("an imported model has no data in the program: give a table by --data")]
+    NoData,
+    #[error(
+        "{option} is for HSTU model folders: an imported model reads a table and writes the columns of its outputs"
+    )]
+    Imported { option: &'static str },
     #[error("--items: {file} holds no candidates")]
     NoItems { file: String },
     #[error("cannot encode rows of {file}: {reason}")]
@@ -42,7 +48,15 @@ pub enum PredictError {
 impl PredictError {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Format { .. } | Self::SameFile { .. } | Self::Column { .. } | Self::Stdin)
+        matches!(
+            self,
+            Self::Format { .. }
+                | Self::SameFile { .. }
+                | Self::Column { .. }
+                | Self::Stdin
+                | Self::NoData
+                | Self::Imported { .. }
+        )
     }
 }
 

@@ -2,8 +2,11 @@
 
 mod csv;
 mod jsonl;
+mod owned;
 #[cfg(feature = "parquet")]
 mod parquet;
+
+pub use owned::Owned;
 
 use crate::requests::{InputError, Progress, Value, title};
 use std::fs::File;

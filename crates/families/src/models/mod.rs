@@ -34,6 +34,8 @@ pub(crate) struct Model<'a> {
     pub kind: &'a str,
     /// What the key has.
     pub message: &'a Value,
+    /// What names of inputs begin with.
+    pub prefix: &'a str,
 }
 
 /// A DEEP or WIDE group.
@@ -111,8 +113,9 @@ impl<'a> Model<'a> {
 
     /// A DEEP or WIDE group with tables in a module's `embedding_group`.
     pub fn dense_in(&self, scope: &Scope, name: &str) -> Result<Dense, Problems> {
-        let group =
-            scope.module(EMBEDDINGS, |scope| self.features.trace(scope, name)).map_err(|p| Problems(vec![p]))?;
+        let group = scope
+            .module(EMBEDDINGS, |scope| self.features.trace_of(scope, self.prefix, name))
+            .map_err(|p| Problems(vec![p]))?;
         let parts = match group {
             Group::Dense { parts, sequences, encoders } => {
                 let mut parts: Vec<Tensor> = parts.into_iter().map(|part| part.values).collect();

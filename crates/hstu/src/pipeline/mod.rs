@@ -1,4 +1,14 @@
 //! HSTU models by TorchEasyRec's own configurations: `dlrm_hstu`, `ultra_hstu`, `hstu_match`.
+//!
+//! # Where the reference may surprise
+//!
+//! - Timestamps are raw features, so F32: epoch seconds keep steps of 128 s.
+//! - A time gap falls into `int(f(gap / increments) / buckets * buckets)`, every step in F32, which can be one below `f`.
+//! - The periods of `timestamp_layernorm_postprocessor` turn by `2 * 3.14`.
+//! - The clock of a row is the timestamp of its last candidate, also for the others; with `sequence_timestamp_is_ascending: false`
+//!   it is that of the first.
+//! - With semi-local attention (`sla_k1`, `sla_k2`) a candidate does not see itself.
+//! - `contextual_interleave_preprocessor` interleaves actions unless `enable_interleaving` is false; candidates have none.
 
 mod inputs;
 mod matching;
@@ -86,6 +96,17 @@ impl HstuModel {
             Self::Ranking(_) => vec!["candidate".to_owned(), "candidate_timestamp".to_owned()],
             Self::Match(model) => vec![model.item_tower.input.clone()],
         }
+    }
+
+    /// The groups of requests in [two parts](HstuModel::forward_cached): those of candidates, and of users where rows of candidates depend on
+    /// them.
+    pub fn request_groups(&self) -> Vec<String> {
+        let reads_context = match self {
+            Self::Ranking(model) => model.hstu.iter().any(|hstu| hstu.input_preprocessor.targets_read_context()),
+            Self::Match(_) => false,
+        };
+        let of_users = reads_context.then(|| "contextual".to_owned());
+        of_users.into_iter().chain(self.candidate_groups()).collect()
     }
 
     /// Traces the model over its groups.

@@ -2,6 +2,7 @@
 
 use super::scorer::{check_buffers, trace_ranking};
 use super::{CacheOptions, Config, RankError, parse_config, unread};
+use crate::predict::{Imported, is_pipeline};
 use crate::weights::Weights;
 use rewire_graph::Graph;
 use rewire_hstu::models::hstu_match::MatchConfig;
@@ -15,6 +16,8 @@ pub(crate) enum ModelConfig {
     Ranking(Box<Config>),
     /// Users and items have vectors.
     Matching(Box<MatchConfig>),
+    /// A TorchEasyRec pipeline reads tables.
+    Imported(Box<Imported>),
 }
 
 /// What tells the kinds apart.
@@ -33,6 +36,9 @@ impl ModelConfig {
     /// Takes the text of a `config.json`; `name` stands for it in errors.
     pub fn parse(name: &str, text: &str) -> Result<Self, RankError> {
         let text = text.trim_start_matches('\u{feff}');
+        if is_pipeline(text) {
+            return Ok(Self::Imported(Box::new(Imported::parse(name, text)?)));
+        }
         if !is_matching(text) {
             return Ok(Self::Ranking(Box::new(parse_config(name, text)?)));
         }
@@ -45,6 +51,7 @@ impl ModelConfig {
         match self {
             Self::Ranking(config) => config.tables().collect(),
             Self::Matching(config) => config.tables().collect(),
+            Self::Imported(config) => config.tables(),
         }
     }
 
@@ -56,10 +63,16 @@ impl ModelConfig {
                 trace_ranking(config, cache)?
             }
             Self::Matching(config) => config.trace().map_err(untraced)?,
+            Self::Imported(config) => {
+                config.check_weights(weights)?;
+                config.graph().clone()
+            }
         };
         match self {
             _ if allow_unread => {}
             Self::Ranking(config) => unread::check(config, &graph, weights)?,
+            // The folder keeps what training needs.
+            Self::Imported(_) => {}
             Self::Matching(_) => {
                 let read: HashSet<String> = parameters(&graph).into_iter().map(|parameter| parameter.name).collect();
                 unread::refuse(weights.names().filter(|name| !read.contains(*name)).collect(), &graph, weights)?;

@@ -19,7 +19,7 @@ pub fn tables_of(name: &str, config: &str) -> Result<HashSet<String>, RankError>
 }
 
 /// The plan of a graph whose floats are stored with a precision.
-pub(super) fn compiled(tables: &HashSet<String>, graph: Graph, precision: Precision) -> Result<Plan, RankError> {
+pub(crate) fn compiled(tables: &HashSet<String>, graph: Graph, precision: Precision) -> Result<Plan, RankError> {
     let activations = precision.activations.unwrap_or(DType::F32);
     let mut plan = lower(&Pipeline::default().for_storage(activations).run(graph)?.0)?;
     store(tables, &mut plan, precision)?;
@@ -27,27 +27,27 @@ pub(super) fn compiled(tables: &HashSet<String>, graph: Graph, precision: Precis
 }
 
 /// Stores the floats of a plan with a precision.
-pub(super) fn store(tables: &HashSet<String>, plan: &mut Plan, precision: Precision) -> Result<(), RankError> {
+pub(crate) fn store(tables: &HashSet<String>, plan: &mut Plan, precision: Precision) -> Result<(), RankError> {
     plan.store(precision, |name| tables.contains(name));
     let wrong = |error: PlanError| RuntimeError::Plan { reason: error.to_string() };
     Ok(plan.check_limits().map_err(wrong)?)
 }
 
 /// The configuration of a package, its sizes checked.
-pub(super) fn config_of(package: &Package) -> Result<Config, RankError> {
+pub(crate) fn config_of(package: &Package) -> Result<Config, RankError> {
     let config = parse_config("the configuration of the package", text_of(package)?)?;
     config.check().map_err(|error| RankError::Trace(Box::new(error.into())))?;
     Ok(config)
 }
 
 /// The text of the configuration of a package.
-pub(super) fn text_of(package: &Package) -> Result<&str, PackageError> {
+pub(crate) fn text_of(package: &Package) -> Result<&str, PackageError> {
     let none = || PackageError::part("head", "has no configuration: it is of no model that ranks");
     package.config().ok_or_else(none)
 }
 
 /// Checks that a plan reads nothing that requests do not have.
-pub(super) fn check_inputs(known: &[(String, Option<DType>)], plan: &Plan) -> Result<(), PackageError> {
+pub(crate) fn check_inputs(known: &[(String, Option<DType>)], plan: &Plan) -> Result<(), PackageError> {
     match plan.inputs().find(|input| !known.iter().any(|(name, _)| name == input.name)) {
         None => Ok(()),
         Some(other) => {

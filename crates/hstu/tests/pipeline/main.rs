@@ -1,175 +1,20 @@
 //! HSTU models by TorchEasyRec's messages.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use rewire_graph::{DType, Graph, HostTensor, Scope, interpret};
+mod fixture;
+
+use fixture::*;
+use rewire_graph::{DType, HostTensor, Scope, interpret};
 use rewire_hstu::models::parameters;
 use rewire_hstu::modules::Activation;
 use rewire_hstu::ops::{Positions, TimeBucketFn, TimeBuckets, add_timestamp_positional_embeddings};
-use rewire_hstu::pipeline::{Group, Groups, HstuModel};
+use rewire_hstu::pipeline::HstuModel;
 use serde_json::{Value, json};
-use std::collections::HashMap;
-
-type Tensors = HashMap<String, HostTensor>;
-
-/// Numbers between -1 and 1 that follow from a name.
-fn noise(name: &str, count: usize) -> Vec<f32> {
-    let mut state = name.bytes().fold(7u64, |state, byte| state.wrapping_mul(31).wrapping_add(byte.into()));
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
-}
-
-fn channel(name: &str, kind: &str) -> Value {
-    let mlp = json!({ "simple_mlp": { "hidden_dim": 6 } });
-    let preprocessor = json!({
-        "action_encoder": { "simple_action_encoder": {
-            "action_embedding_dim": 3, "action_weights": [1, 2],
-            "watchtime_to_action_thresholds": [30], "watchtime_to_action_weights": [4]
-        } },
-        "action_mlp": mlp, "content_encoder": { "slice_content_encoder": {} },
-        "content_mlp": { "parameterized_mlp": { "hidden_dim": 5 } }
-    });
-    json!({
-        "name": name,
-        "stu": { "embedding_dim": 8, "num_heads": 2, "hidden_dim": 4, "attention_dim": 3, "max_attn_len": 9, "sort_by_length": false },
-        "positional_encoder": { "num_position_buckets": 20, "num_time_buckets": 12, "use_time_encoding": true },
-        "input_preprocessor": { kind: preprocessor },
-        "output_postprocessor": { "timestamp_layernorm_postprocessor": {
-            "time_duration_period_units": [3600], "time_duration_units_per_period": [24]
-        } },
-        "attn_truncation_split_layer": 2, "attn_truncation_tail_len": 4
-    })
-}
-
-fn ultra() -> Value {
-    json!({
-        "hstu": [channel("click", "contextual_preprocessor"), channel("view", "contextual_interleave_preprocessor")],
-        "fusion_mtl_tower": {
-            "mlp": { "hidden_units": [9], "activation": "nn.PReLU()", "use_ln": true, "dropout_ratio": [0.1] },
-            "task_configs": [
-                { "task_name": "click", "label_name": "label", "losses": [{ "binary_cross_entropy": {} }] },
-                { "task_name": "like", "num_class": 2, "losses": [{ "jrc_loss": { "session_name": "user" } }] },
-                { "task_name": "time", "losses": [{ "l2_loss": {} }], "metrics": [{ "mean_absolute_error": {} }] }
-            ]
-        },
-        "max_seq_len": 32
-    })
-}
-
-fn model(message: &Value) -> HstuModel {
-    HstuModel::parse("ultra_hstu", message).unwrap().unwrap()
-}
-
-const CHANNELS: [&str; 2] = ["click", "view"];
-const COLUMNS: [(&str, usize); 4] = [("", 5), ("_action", 1), ("_watchtime", 1), ("_timestamp", 1)];
-
-/// Groups whose values are inputs of their names, behind a prefix.
-fn groups(scope: &Scope, prefix: &str, names: &[(&str, usize)]) -> Groups {
-    let batch = scope.size(&format!("{prefix}rows"));
-    let mut groups = Groups::new();
-    for &(name, width) in names {
-        let input = format!("{prefix}{name}");
-        let group = match name {
-            "contextual" => {
-                let values = scope.input(&input, DType::F32, &[batch.clone(), (2 * width).into()]);
-                Group::Dense { values, widths: vec![width; 2] }
-            }
-            _ => {
-                let rows = scope.lengths(&format!("{input}.lengths"), &batch);
-                let values = scope.input(&input, DType::F32, &[rows.total.clone(), width.into()]);
-                Group::Jagged { values, rows }
-            }
-        };
-        groups.insert(name.to_owned(), group);
-    }
-    groups
-}
-
-fn histories() -> Vec<(String, usize)> {
-    let sequences = CHANNELS.iter().flat_map(|c| COLUMNS.map(|(suffix, width)| (format!("{c}{suffix}"), width)));
-    std::iter::once(("contextual".to_owned(), 4)).chain(sequences).collect()
-}
-
-const REQUESTS: [(&str, usize); 3] = [("contextual", 4), ("candidate", 6), ("candidate_timestamp", 1)];
-
-fn named(names: &[(String, usize)]) -> Vec<(&str, usize)> {
-    names.iter().map(|(name, width)| (name.as_str(), *width)).collect()
-}
-
-/// Steps of the three users by sequence.
-fn lengths(name: &str) -> [usize; 3] {
-    match name.split('_').next() {
-        Some("click") => [7, 0, 3],
-        Some("view") => [2, 9, 0],
-        _ => [2, 3, 1],
-    }
-}
-
-const TIMES: [f32; 3] = [900_000.0, 1_000_000.0, 800_000.0];
-
-/// The values of the groups of all users, behind a prefix; none where there are no users.
-fn inputs(prefix: &str, names: &[(&str, usize)], users: usize) -> Tensors {
-    let mut all = Tensors::new();
-    for &(name, width) in names {
-        let lengths = if name == "contextual" { [2, 2, 2] } else { lengths(name) };
-        let lengths = &lengths[..users];
-        let total: usize = lengths.iter().sum();
-        let values: Vec<f32> = match name.rsplit('_').next() {
-            Some("timestamp") => lengths
-                .iter()
-                .zip(TIMES)
-                .flat_map(|(&length, time)| (0..length).map(move |step| time - 700.0 * (length - 1 - step) as f32))
-                .collect(),
-            Some("action" | "watchtime") => noise(name, total).iter().map(|x| (x.abs() * 60.0).floor()).collect(),
-            _ => noise(name, total * width),
-        };
-        let shape = if name == "contextual" { vec![users, 2 * width] } else { vec![total, width] };
-        all.insert(format!("{prefix}{name}"), HostTensor::f32(shape, &values).unwrap());
-        if name != "contextual" {
-            let lengths: Vec<i64> = lengths.iter().map(|&length| length as i64).collect();
-            all.insert(format!("{prefix}{name}.lengths"), HostTensor::lengths(&lengths));
-        }
-    }
-    all
-}
-
-fn weights(graph: &Graph) -> Tensors {
-    let weight = |parameter: &rewire_hstu::models::ParameterSpec| {
-        let scale = 1.0 / (parameter.shape.last().copied().unwrap_or(1) as f32).sqrt();
-        let values = noise(&parameter.name, parameter.shape.iter().product());
-        let values: Vec<f32> = values.iter().map(|x| x * scale + f32::from(parameter.name.contains("norm"))).collect();
-        (parameter.name.clone(), HostTensor::f32(parameter.shape.clone(), &values).unwrap())
-    };
-    parameters(graph).iter().map(weight).collect()
-}
-
-fn whole(message: &Value) -> Graph {
-    let scope = Scope::new();
-    let (histories, requests) = (histories(), &REQUESTS[1..]);
-    let all: Vec<(&str, usize)> = named(&histories).into_iter().chain(requests.iter().copied()).collect();
-    let groups = groups(&scope, "", &all);
-    let outputs = model(message).forward(&scope, &groups).unwrap();
-    finish(scope, &outputs.values)
-}
-
-fn finish(scope: Scope, values: &[(String, rewire_graph::Tensor)]) -> Graph {
-    let outputs: Vec<_> = values.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
-    scope.finish(&outputs).unwrap()
-}
-
-fn of_all_users() -> Tensors {
-    let histories = histories();
-    let mut all = inputs("", &named(&histories), 3);
-    all.extend(inputs("", &REQUESTS[1..], 3));
-    all
-}
 
 #[test]
 fn outputs_have_the_references_names_and_shapes() {
     let graph = whole(&ultra());
-    let outputs = interpret(&graph, &of_all_users(), &weights(&graph)).unwrap();
+    let outputs = interpret(&graph, &of_users(&[0, 1, 2]), &weights(&graph)).unwrap();
     let mut shapes: Vec<_> = outputs.iter().map(|(name, tensor)| (name.as_str(), tensor.shape().to_vec())).collect();
     shapes.sort();
     let expected = [
@@ -215,7 +60,7 @@ fn descending_sequences_give_what_ascending_ones_give() {
     let graph = whole(&message);
     message["sequence_timestamp_is_ascending"] = json!(false);
     let descending = whole(&message);
-    let (weights, inputs) = (weights(&graph), of_all_users());
+    let (weights, inputs) = (weights(&graph), of_users(&[0, 1, 2]));
     let expected = interpret(&graph, &inputs, &weights).unwrap();
     let of_latest_first = inputs.iter().map(|(name, tensor)| {
         let is_sequence = !name.ends_with(".lengths") && name != "contextual";
@@ -230,44 +75,18 @@ fn descending_sequences_give_what_ascending_ones_give() {
 #[test]
 fn histories_of_every_channel_are_kept() {
     let message = ultra();
-    let graph = whole(&message);
-    let (weights, inputs_of_all) = (weights(&graph), of_all_users());
-    let expected = interpret(&graph, &inputs_of_all, &weights).unwrap();
-
-    let scope = Scope::new();
-    let names = histories();
-    let kept = groups(&scope, "kept.", &named(&names));
-    let requests = groups(&scope, "request.", &REQUESTS);
-    let outputs = model(&message).forward_cached(&scope, &kept, &requests, DType::F32).unwrap();
-    let cached = finish(scope, &outputs.values);
-
-    // Two tokens of the context, then one a step of clicks and two a step of views.
-    let tokens = |c: &str, users: usize| -> Vec<i64> {
-        let steps = if c == "view" { 2 } else { 1 };
-        lengths(c)[..users].iter().map(|&length| (2 + steps * length) as i64).collect()
-    };
-    let run = |histories: usize, users: usize, states: &Tensors| {
-        let mut all = inputs("kept.", &named(&names), histories);
-        all.extend(inputs("request.", &REQUESTS, users));
-        for c in CHANNELS {
-            let rows = |users| -> Vec<u32> { (0..tokens(c, users).iter().sum::<i64>() as u32).rev().collect() };
-            all.insert(format!("{c}.query_time"), HostTensor::vector(&TIMES[..histories]));
-            all.insert(format!("{c}.kept"), HostTensor::vector(&rows(histories)));
-            all.insert(format!("{c}.cached.lengths"), HostTensor::lengths(&tokens(c, users)));
-            all.insert(format!("{c}.cached"), HostTensor::vector(&rows(users)));
-        }
-        all.insert("candidate.query_time".to_owned(), HostTensor::vector(&TIMES[..users]));
-        all.extend(states.clone());
-        interpret(&cached, &all, &weights).unwrap()
-    };
-    let mut states = Tensors::new();
-    for name in cached.states() {
-        let width = if name.ends_with("k_cache") { 6 } else { 8 };
-        states.insert(name.clone(), HostTensor::f32(vec![40, width], &vec![9.0; 40 * width]).unwrap());
-    }
+    let (graph, parts) = (whole(&message), cached(&message));
+    let weights = weights(&graph);
+    let expected = interpret(&graph, &of_users(&[0, 1, 2]), &weights).unwrap();
+    let states = stale(&parts);
     assert_eq!(states.len(), 2 * 2 * 3);
-    let after = run(3, 0, &states).into_iter().filter(|(name, _)| states.contains_key(name)).collect();
-    let actual = run(0, 3, &after);
+    let run = |histories: &[usize], users: &[usize], states: &Tensors| {
+        let mut inputs = of_parts(histories, users);
+        inputs.extend(states.clone());
+        interpret(&parts, &inputs, &weights).unwrap()
+    };
+    let after = run(&[0, 1, 2], &[], &states).into_iter().filter(|(name, _)| states.contains_key(name)).collect();
+    let actual = run(&[], &[0, 1, 2], &after);
     for (name, tensor) in &expected {
         close(&actual[name], tensor, name);
     }
