@@ -138,6 +138,25 @@ fn domains_have_towers_of_their_own() {
 }
 
 #[test]
+fn sizes_are_bounded() {
+    let model = json!({
+        "expert_mlp": {"hidden_units": [2]}, "num_expert": 4_000_000_000_u64, "task_towers": [],
+    });
+    let mut config = config(deep(json!([{"self_attention_encoder": {"multihead_attn_dim": 1 << 30}}])), "mmoe", model);
+    config["feature_configs"][0]["id_feature"]["num_buckets"] = json!(u64::MAX);
+    config["feature_configs"][1]["id_feature"]["embedding_dim"] = json!(1_u64 << 40);
+    let Err(TraceError::Config(problems)) = trace(&config) else { panic!("no problems") };
+    let keys: Vec<&str> = problems.0.iter().map(|problem| problem.key.as_str()).collect();
+    let expected = [
+        "/feature_configs/0/id_feature",
+        "/feature_configs/1/id_feature/embedding_dim",
+        "/model_config/mmoe/num_expert",
+        "/model_config/feature_groups/0/sequence_encoders/0/self_attention_encoder/multihead_attn_dim",
+    ];
+    assert_eq!(keys, expected, "{problems}");
+}
+
+#[test]
 fn all_problems_are_listed() {
     let mut config =
         config(deep(json!([])), "multi_tower", tower(json!({"hidden_units": [2], "activation": "nn.What"})));
