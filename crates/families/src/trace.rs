@@ -1,10 +1,11 @@
 use crate::hstu;
 use crate::models::{self, Model};
 use rewire_features::{Features, Problem, Problems};
+use rewire_graph::limits::MAX_WIDTH;
 use rewire_graph::op::Input;
 use rewire_graph::{Graph, GraphError, Scope, Tensor};
 use rewire_hstu::models::ModelError;
-use rewire_hstu::modules::{Buffer, ConfigError, MlpConfig};
+use rewire_hstu::modules::{Buffer, ConfigError, MAX_PARTS, MlpConfig};
 use rewire_hstu::pipeline::HstuModel;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -110,7 +111,12 @@ impl<'a> Pipeline<'a> {
             Ok(features) => (Some(features), Problems::default()),
             Err(problems) => (None, problems),
         };
-        check_mlps(message, &format!("{pointer}/{kind}"), &mut problems);
+        check(message, &format!("{pointer}/{kind}"), &mut problems);
+        let groups = model.get("feature_groups").and_then(Value::as_array).into_iter().flatten();
+        for (index, group) in groups.enumerate() {
+            let encoders = group.get("sequence_encoders").unwrap_or(&Value::Null);
+            check(encoders, &format!("{pointer}/feature_groups/{index}/sequence_encoders"), &mut problems);
+        }
         let features = match (features, problems.0.is_empty()) {
             (Some(features), true) => features,
             _ => return Err(problems.into()),
@@ -159,8 +165,51 @@ const OTHER_KEYS: [&str; 8] = [
     "use_pareto_loss_weight",
 ];
 
-/// Checks every MLP within a message.
-fn check_mlps(message: &Value, pointer: &str, problems: &mut Problems) {
+/// Keys that say how many parts of a graph there are.
+const PARTS: [&str; 9] = [
+    "cross_num",
+    "expert_num_per_task",
+    "low_rank_dim",
+    "max_k",
+    "n_mask_blocks",
+    "num_expert",
+    "num_iters",
+    "share_num",
+    "task_domain_num",
+];
+
+/// Keys that say how wide something is.
+const WIDTHS: [&str; 15] = [
+    "aggregation_dim",
+    "cin_layer_size",
+    "compressed_feature_num",
+    "epnet_hidden_unit",
+    "fmb_feature_num",
+    "hidden_dim",
+    "high_dim",
+    "lcb_feature_num",
+    "low_rank",
+    "multihead_attn_dim",
+    "num_class",
+    "output_dim",
+    "ppnet_hidden_units",
+    "reduction_ratio",
+    "wide_embedding_dim",
+];
+
+/// The largest value of a key.
+fn most(key: &str) -> Option<usize> {
+    PARTS.contains(&key).then_some(MAX_PARTS).or(WIDTHS.contains(&key).then_some(MAX_WIDTH))
+}
+
+/// Checks every MLP, width and number within a message, so that no configuration makes a graph of any size.
+fn check(message: &Value, pointer: &str, problems: &mut Problems) {
+    let key = pointer.rsplit('/').find(|key| key.parse::<usize>().is_err()).unwrap_or_default();
+    if let (Some(value), Some(most)) = (message.as_f64(), most(key))
+        && !(0.0..=most as f64).contains(&value)
+    {
+        problems.push(pointer, format!("must be in 0..={most}, got {value}"));
+    }
     let inner: Vec<(String, &Value)> = match message {
         Value::Object(object) => object.iter().map(|(key, value)| (key.clone(), value)).collect(),
         Value::Array(items) => items.iter().enumerate().map(|(index, item)| (index.to_string(), item)).collect(),
@@ -173,7 +222,7 @@ fn check_mlps(message: &Value, pointer: &str, problems: &mut Problems) {
         problems.0.push(problem(pointer, error));
     }
     for (key, value) in inner {
-        check_mlps(value, &format!("{pointer}/{key}"), problems);
+        check(value, &format!("{pointer}/{key}"), problems);
     }
 }
 

@@ -330,7 +330,7 @@ impl Encoded {
             other => return Err(fault("a sequence of numbers: text, a list, or a list of lists", kind(&other))),
         }
         let count = self.floats.len() - before;
-        if count % feature.value_dim != 0 {
+        if !count.is_multiple_of(feature.value_dim) {
             return Err(fault(&format!("{} numbers a step", feature.value_dim), format!("{count} in all")));
         }
         self.lengths.push((count / feature.value_dim) as i64);

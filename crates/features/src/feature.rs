@@ -1,7 +1,11 @@
 use crate::Problems;
 use crate::message::{FeatureMessage, TableType};
 use rewire_graph::DType;
+use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
 use serde::Deserialize;
+
+/// The most rows of a table.
+const MAX_ROWS: usize = MAX_EXTENT as usize;
 
 /// How several ids become a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -129,6 +133,22 @@ impl Feature {
         if is_embedded && message.embedding_dim == 0 && rows.is_none() {
             problems.push(format!("{pointer}/embedding_dim"), "must be at least 1");
         }
+        let channels = message.autodis.as_ref().map(|autodis| autodis.num_channels);
+        let sizes = [
+            ("embedding_dim", Some(message.embedding_dim), MAX_WIDTH),
+            ("value_dim", Some(value_dim), MAX_WIDTH),
+            ("autodis/num_channels", channels, MAX_WIDTH),
+            ("", rows, MAX_ROWS),
+        ];
+        for (key, size, most) in sizes {
+            if let Some(size) = size.filter(|&size| size > most) {
+                let reason = match key {
+                    "" => format!("must have a table of at most {most} rows, got {size}"),
+                    _ => format!("must be at most {most}, got {size}"),
+                };
+                problems.push(format!("{pointer}/{key}").trim_end_matches('/'), reason);
+            }
+        }
         let table = match message.embedding_name.as_str() {
             "" => format!("{name}_emb"),
             given => given.to_owned(),
@@ -208,7 +228,7 @@ fn table_rows(kind: &str, message: &FeatureMessage, pointer: &str, problems: &mu
         let special = if message.default_bucketize_value.is_some() { 0 } else { 2 };
         (list > 0).then(|| list + special + usize::from(kind == "match_feature"))
     };
-    let dictionary = || message.vocab_dict.values().max().map(|largest| largest + 1);
+    let dictionary = || message.vocab_dict.values().max().map(|largest| largest.saturating_add(1));
     let boundaries = || (!message.boundaries.is_empty()).then(|| message.boundaries.len() + 1);
     let (zch, hashed) = (message.zch.as_ref().map(|zch| zch.zch_size), message.hash_bucket_size);
     let identified = zch.or(dynamic).or(hashed).or(message.num_buckets).or_else(vocabulary).or_else(dictionary);

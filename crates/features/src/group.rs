@@ -123,11 +123,6 @@ impl Features {
         let parts = pooled.parts(group.feature_names.iter());
         Ok(Group::Dense { parts, sequences, encoders: encoders.collect() })
     }
-
-    /// The width of a feature in a group that is not WIDE.
-    pub fn width(&self, feature: &Feature) -> usize {
-        if feature.dim > 0 { feature.dim } else { feature.value_dim }
-    }
 }
 
 impl<'a> Tables<'a> {

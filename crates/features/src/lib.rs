@@ -20,7 +20,7 @@
 //! | sequence of floats | `<feature>.lengths` | integers `[B]`, read on the host: steps of every row |
 //! | | `<feature>.values` | F32 `[steps, value_dim]` |
 //!
-//! The features of a JAGGED_SEQUENCE group have equal lengths: their `lengths` is one input, named after the first of them.
+//! The features of a JAGGED_SEQUENCE group have equal lengths: their `lengths` is one input, named after the first of them in order of names.
 #![forbid(unsafe_code)]
 
 mod column;

@@ -1,7 +1,7 @@
 use crate::encode::Encoded;
 use crate::feature::Context;
 use crate::message::{one_of, read_feature};
-use crate::{Column, EncodeError, Feature, FeatureValues, GroupConfig, GroupType, Problems, SequenceGroupConfig, read};
+use crate::{Column, EncodeError, Feature, FeatureValues, GroupConfig, GroupType, Problems, read};
 use rewire_graph::HostTensor;
 use serde::Deserialize;
 use serde_json::Value;
@@ -200,13 +200,6 @@ impl Features {
         let names = self.group(group)?.feature_names.iter();
         let first = names.filter_map(|name| self.features.get(name)).find(|feature| feature.sequence.is_some())?;
         Some(format!("{}.lengths", self.lengths_of(first)))
-    }
-
-    /// The features of a group, nested ones among them, each once.
-    pub fn names<'a>(group: &'a GroupConfig) -> impl Iterator<Item = &'a str> {
-        let nested = group.sequence_groups.iter().flat_map(|inner: &'a SequenceGroupConfig| &inner.feature_names);
-        let all: BTreeSet<&str> = group.feature_names.iter().chain(nested).map(String::as_str).collect();
-        all.into_iter()
     }
 
     /// The inputs of a graph that reads the features of these names, from rows of their columns.

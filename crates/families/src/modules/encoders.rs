@@ -10,7 +10,7 @@ use serde_json::Value;
 /// An encoder of a DEEP group.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Encoder {
+enum SequenceModule {
     DinEncoder(Attention),
     SimpleAttention(Plain),
     PoolingEncoder(Pooled),
@@ -108,7 +108,7 @@ pub(crate) fn encode(
     sequences: &[(String, SequenceSteps)],
 ) -> Result<Tensor, Problems> {
     let mut problems = Problems::default();
-    let Some(encoder) = read::<Encoder>(encoder, pointer, &mut problems) else { return Err(problems) };
+    let Some(encoder) = read::<SequenceModule>(encoder, pointer, &mut problems) else { return Err(problems) };
     problems.none_or(())?;
     let found = match sequences {
         [(_, only)] if encoder.input().is_empty() => Some(only),
@@ -119,7 +119,7 @@ pub(crate) fn encode(
     encoder.forward(scope, sequence).map_err(|reason| Problems(vec![Problem::new(pointer, reason)]))
 }
 
-impl Encoder {
+impl SequenceModule {
     fn input(&self) -> &str {
         match self {
             Self::DinEncoder(encoder) => &encoder.input,

@@ -65,14 +65,17 @@ pub(crate) fn intervene(scope: &Scope, own: &Tensor, others: &Tensor, rank: usiz
     own + (own.matmul(&base) - others.matmul(&source)).matmul(&base.transpose(0, 1))
 }
 
+/// The widest task that others intervene in: the matrix of a rotation has that many rows and columns.
+const MOST: usize = 1 << 12;
+
 /// A matrix `[n, k]` of orthonormal columns, n > k, by torch's orthogonal parametrization: `P Q`, where `Q` is the product of the Householder
 /// reflections below the diagonal of `X`, with the signs of the diagonal.
 fn orthonormal(scope: &Scope, name: &str, n: usize, k: usize) -> Tensor {
     let (x, p) = scope.module(&format!("{name}.parametrizations.weight"), |scope| {
         (scope.weight("original", [n, k]), scope.weight("0.base", [n, n]))
     });
-    if n <= k {
-        let expected = format!("below the width of the task, {n}");
+    if n <= k || n > MOST {
+        let expected = format!("below the width of the task, {n}, which is at most {MOST}");
         return scope.fail("orthogonal", TypeError::new("low_rank_dim", expected, k));
     }
     let matrix = |entry: &dyn Fn(usize, usize) -> bool, columns: usize, first: usize| {
