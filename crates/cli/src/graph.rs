@@ -11,8 +11,7 @@ use rewire::graph_rewrite::mapping::map;
 use rewire::graph_rewrite::passes::{Pipeline, SelectRows};
 use rewire::graph_rewrite::recompute::{Timeline, recompute};
 use rewire::hstu::models::parameters;
-use rewire::rank;
-use rewire::{Gpu, Kernel};
+use rewire::{Gpu, Kernel, predict, rank};
 use rewire_measure::Machines;
 use rewire_verify::GoldenCase;
 use serde::Serialize;
@@ -50,6 +49,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     }
     let traced = match &options.model {
         None => rank::trace(&demo::config()?)?,
+        Some(path) if predict::is_imported(path) => predict::read(path)?.graph().clone(),
         Some(path) if rank::is_model(path) => rank::trace(&rank::read_config(path)?)?,
         Some(path) => GoldenCase::read(path)?.trace()?.graph,
     };

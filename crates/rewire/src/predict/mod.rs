@@ -12,4 +12,4 @@ pub use predictor::{Lists, Predicted, PredictedColumn, Predictor};
 pub use rewire_features::{Column, Data, EncodeError, Offsets, Problem, Problems, Validity};
 
 #[cfg(feature = "files")]
-pub use predictor::is_imported;
+pub use predictor::{is_imported, read};

@@ -193,3 +193,12 @@ fn missing(output: &str) -> RankError {
 pub fn is_imported(model: &std::path::Path) -> bool {
     crate::rank::read_config_text(model).is_ok_and(|text| is_pipeline(&text))
 }
+
+/// Reads the configuration of a folder or package of an imported model.
+///
+/// # Errors
+/// What cannot be read, and [`RankError::Pipeline`].
+#[cfg(feature = "files")]
+pub fn read(model: &std::path::Path) -> Result<Imported, RankError> {
+    Imported::parse(&model.display().to_string(), &crate::rank::read_config_text(model)?)
+}
