@@ -7,7 +7,7 @@ use serde_json::Value;
 /// What a group gives.
 #[derive(Clone, Debug)]
 pub enum Group {
-    /// DEEP or WIDE.
+    /// DEEP or WIDE, or SEQUENCE of features that are no sequences.
     Dense {
         /// A part a feature, in order.
         parts: Vec<Part>,
@@ -80,7 +80,7 @@ impl Features {
     /// Traces a group in the module of an embedding group, `embedding_group` for most models.
     ///
     /// # Errors
-    /// [`Problem`] if there is no such group, or a sequence group has no sequence.
+    /// [`Problem`] if there is no such group, or a JAGGED_SEQUENCE group has no sequence.
     pub fn trace(&self, scope: &Scope, name: &str) -> Result<Group, Problem> {
         self.trace_of(scope, "", name)
     }
@@ -99,7 +99,16 @@ impl Features {
         match group.group_type {
             GroupType::Deep | GroupType::Wide => self.dense(at, group, &pointer),
             GroupType::Sequence => {
-                Ok(Group::Sequence(Tables::unpooled(self, at, group, None).sequence(&group.feature_names, &pointer)?))
+                let tables = Tables::unpooled(self, at, group, None);
+                let mut features = group.feature_names.iter().filter_map(|name| self.features.get(name));
+                // Without a sequence it is its query, from unpooled tables.
+                match features.any(|feature| feature.sequence.is_some()) {
+                    true => Ok(Group::Sequence(tables.sequence(&group.feature_names, &pointer)?)),
+                    false => {
+                        let parts = tables.parts(group.feature_names.iter());
+                        Ok(Group::Dense { parts, sequences: vec![], encoders: vec![] })
+                    }
+                }
             }
             GroupType::JaggedSequence => {
                 let tables = Tables::unpooled(self, at, group, None);
