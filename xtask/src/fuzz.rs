@@ -5,8 +5,19 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The targets of `tests/src/fuzz`.
-const TARGETS: [&str; 9] =
-    ["configuration", "safetensors", "json_lines", "parquet", "csv", "golden", "plans", "packages", "graphs"];
+const TARGETS: [&str; 11] = [
+    "configuration",
+    "safetensors",
+    "json_lines",
+    "parquet",
+    "csv",
+    "pipeline",
+    "checkpoint",
+    "golden",
+    "plans",
+    "packages",
+    "graphs",
+];
 
 /// What tells libFuzzer which branches were taken.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -11,7 +11,7 @@ use rewire::graph_rewrite::emit::Tuning;
 use rewire::package::Package;
 use rewire::rank::RankError;
 use rewire::weights::Weights;
-use rewire::{rank, write_file};
+use rewire::{predict, rank, write_file};
 use rewire_measure::{
     Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
     compare, in_words, page, roofline, rounded, suite,
@@ -159,6 +159,10 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions) -> Result<W
     let model = Path::new(name);
     if !rank::is_model(model) {
         return Ok(Workload::operator(name, shape)?);
+    }
+    if predict::is_imported(model) {
+        let (imported, weights) = (predict::read(model)?, rank::read_weights(model)?);
+        return Ok(Workload::imported(name, &imported, &weights, shape)?);
     }
     if let Some(package) = Package::is_at(model).then(|| Package::read(model)).transpose().map_err(RankError::from)?
         && !is_ranking(&package)

@@ -1,3 +1,4 @@
+use crate::import::ImportError;
 use crate::log::say;
 use crate::paths::PathError;
 use crate::predict::PredictError;
@@ -35,6 +36,8 @@ pub enum CliError {
     Predict(Box<PredictError>),
     #[error(transparent)]
     Paths(#[from] PathError),
+    #[error(transparent)]
+    Import(Box<ImportError>),
     #[error(transparent)]
     Train(Box<TrainFailed>),
     #[error(transparent)]
@@ -127,6 +130,7 @@ impl CliError {
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
             Self::Predict(error) => error.is_usage(),
             Self::Train(error) => error.is_usage(),
+            Self::Import(error) => error.is_usage(),
             Self::Paths(_) | Self::DevicesTwice | Self::NoAdapter | Self::NoCase | Self::Threads(_) => true,
             _ => false,
         }

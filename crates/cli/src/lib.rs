@@ -10,6 +10,7 @@ mod describe;
 mod devices;
 mod error;
 mod graph;
+mod import;
 mod log;
 mod output;
 mod package;
@@ -23,6 +24,7 @@ mod requests;
 mod spread;
 mod stages;
 mod table;
+mod tables;
 mod train;
 mod tune;
 mod verify;
@@ -78,6 +80,7 @@ fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError>
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
         Command::Predict(options) => predict::run(options, &args.common, begun, output),
         Command::Train(options) => train::run(options, &args.common, output),
+        Command::Import(options) => import::run(options, &args.common, output),
         Command::Package(options) => package::run(options, &args.common, output),
         Command::Verify(options) => verify::run(options, &args.common, output),
         Command::Bench(options) => bench::run(options, &args.common, output),

@@ -1,6 +1,7 @@
 //! The files of a command, compared before any of them is opened.
 
-use crate::args::{Bench, Command, Package, Predict, Train, Verify};
+use crate::args::{Bench, Command, Import, Package, Predict, Train, Verify};
+use crate::import::{MODEL_FILES, is_package_name};
 use crate::predict::Places;
 use crate::train::FILES;
 use rewire::package::Package as Packaged;
@@ -76,6 +77,7 @@ impl Files {
             Command::Predict(options) => files.predict(options),
             Command::Train(options) => files.train(options),
             Command::Package(options) => files.package(options),
+            Command::Import(options) => files.import(options),
             Command::Verify(options) => files.verify(options),
             Command::Bench(options) => files.bench(options),
             Command::Profile(options) => {
@@ -117,6 +119,21 @@ impl Files {
         self.add("--tables-file", Access::Creates, tables.map(|(out, name)| out.with_file_name(name)).as_deref());
     }
 
+    fn import(&mut self, options: &Import) {
+        self.add("the pipeline", Access::Reads, Some(&options.source));
+        let mut folders: Vec<PathBuf> = options.checkpoint.iter().cloned().collect();
+        while let Some(path) = folders.pop() {
+            match std::fs::read_dir(&path) {
+                Ok(entries) => folders.extend(entries.flatten().map(|entry| entry.path())),
+                Err(_) => self.add("--checkpoint", Access::Reads, Some(&path)),
+            }
+        }
+        if is_package_name(&options.out) {
+            return self.add("--out", Access::Writes, Some(&options.out));
+        }
+        MODEL_FILES.iter().for_each(|name| self.add("a file of --out", Access::Writes, Some(&options.out.join(name))));
+    }
+
     fn verify(&mut self, options: &Verify) {
         let Some(folder) = &options.save else { return };
         for path in &options.paths {
@@ -137,7 +154,7 @@ impl Files {
     /// The files of a model folder or a package.
     fn model(&mut self, what: &str, model: Option<&Path>) {
         let Some(model) = model.filter(|model| is_model(model)) else { return };
-        let of_folder = ["config.json", "model.safetensors"].map(|name| model.join(name));
+        let of_folder = MODEL_FILES.map(|name| model.join(name));
         let of_package = [Some(model.to_owned()), Packaged::tables_beside(model)];
         let files = if model.is_dir() { of_folder.map(Some) } else { of_package };
         files.iter().flatten().for_each(|file| self.add(what, Access::Reads, Some(file)));

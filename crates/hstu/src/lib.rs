@@ -7,3 +7,4 @@ pub mod models;
 pub mod modules;
 mod number;
 pub mod ops;
+pub mod pipeline;

@@ -17,6 +17,7 @@ mod compare;
 mod draft;
 mod error;
 mod host;
+mod imported;
 mod machines;
 mod noise;
 mod ops;

@@ -1,7 +1,9 @@
 use crate::draft::{Draft, DraftError, draw_lengths, take};
+use crate::imported::rows;
 use crate::ops::{OPS, Op, TABLE};
 use crate::{BenchError, Noise, Shape};
 use rewire::package::Package;
+use rewire::predict::Imported;
 use rewire::weights::Weights;
 use rewire_graph::shape::{HostInput, ShapeError};
 use rewire_graph::{DType, Graph, HostTensor};
@@ -115,18 +117,44 @@ impl Workload {
         shape.check(&MODEL).map_err(failed)?;
         let (mut noise, mut memory) = (Noise::new(shape.seed), HostMemory::now());
         let inputs = users(config, &shape, &mut noise, &mut memory).map_err(failed)?;
+        let tables = config.tables().collect();
+        Self::of_graph(name, graph, (inputs, tables), weights, &shape, (noise, memory))
+    }
+
+    /// An imported model, with its weights and a random table: an id or number a row and step, `max_len` steps of histories and `targets` candidates.
+    ///
+    /// # Errors
+    /// As [`Workload::model`].
+    pub fn imported(name: &str, imported: &Imported, weights: &Weights<'_>, shape: &Shape) -> Result<Self, BenchError> {
+        let failed = |error: DraftError| BenchError::draft(name, error);
+        shape.check(&MODEL).map_err(failed)?;
+        let (mut noise, mut memory) = (Noise::new(shape.seed), HostMemory::now());
+        let inputs = rows(imported, shape, &mut noise, &mut memory).map_err(failed)?;
+        let graph = imported.graph().clone();
+        Self::of_graph(name, graph, (inputs, imported.tables()), Some(weights), shape, (noise, memory))
+    }
+
+    /// A graph with inputs, the names of its tables, and parameters: given ones, and random ones.
+    fn of_graph(
+        name: &str,
+        graph: Graph,
+        (inputs, tables): (Vec<(String, HostTensor)>, HashSet<String>),
+        weights: Option<&Weights<'_>>,
+        shape: &Shape,
+        (mut noise, mut memory): (Noise, HostMemory),
+    ) -> Result<Self, BenchError> {
+        let failed = |error: DraftError| BenchError::draft(name, error);
         let given = |name: &str| weights.and_then(|weights| weights.get(name));
         let (known, unknown) =
             parameters(&graph).into_iter().partition(|spec: &ParameterSpec| given(&spec.name).is_some());
         let mut values = random(unknown, &mut noise, &mut memory).map_err(failed)?;
         values.extend(Vec::into_iter(known).filter_map(|spec| Some((spec.name.clone(), given(&spec.name)?))));
-        let sizes = shape.only(&MODEL);
         let workload = Self {
             op: name.to_owned(),
-            shape: sizes,
+            shape: shape.only(&MODEL),
             dtype: shape.dtype,
-            precision: precision(&shape),
-            tables: config.tables().collect(),
+            precision: precision(shape),
+            tables,
             program: Program::Graph(graph),
             inputs,
             parameters: values,

@@ -61,6 +61,7 @@ pub mod events;
 mod files;
 pub mod generate;
 pub mod package;
+pub mod predict;
 pub mod rank;
 #[cfg(feature = "train")]
 pub mod train;

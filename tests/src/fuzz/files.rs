@@ -4,6 +4,7 @@ use rewire::rank::{Batch, RankOptions, Ranker, Schema, parse_config, trace};
 use rewire::weights::Weights;
 use rewire_cli::{Titles, open};
 use rewire_runtime::Kernel;
+use rewire_tzrec::{Checkpoint, Pipeline};
 use rewire_verify::{Verifier, VerifyOptions};
 use std::cell::RefCell;
 use std::io::{Seek, Write};
@@ -163,6 +164,47 @@ pub(super) fn golden_files() -> Vec<Vec<u8>> {
     smallest.into_iter().map(|(_, bytes)| bytes).filter(|bytes| bytes.len() <= 1 << 15).collect()
 }
 
+/// A file of the folders of `tests/tzrec`.
+fn tzrec(path: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tzrec").join(path)).unwrap()
+}
+
+pub(super) fn pipelines(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(pipeline) = Pipeline::parse(text) {
+        let lines = text.lines().count().max(1);
+        let keys = pipeline.json().as_object().into_iter().flatten().map(|(key, _)| key);
+        keys.for_each(|key| assert!((1..=lines).contains(&pipeline.line(&format!("/{key}/0")))));
+    }
+}
+
+pub(super) fn pipeline_files() -> Vec<Vec<u8>> {
+    let files = ["dlrm_criteo", "dlrm_hstu_kuairand", "hstu_match_cosine"];
+    files.map(|name| tzrec(&format!("{name}/pipeline.config"))).to_vec()
+}
+
+/// Bytes of the metadata, the metadata, and the shards.
+pub(super) fn checkpoints(data: &[u8]) {
+    let Some((length, rest)) = data.split_first_chunk() else { return };
+    let Some((metadata, shards)) = rest.split_at_checked(u16::from_le_bytes(*length).into()) else { return };
+    thread_local! {
+        static FOLDER: tempfile::TempDir = tempfile::tempdir().unwrap();
+    }
+    FOLDER.with(|folder| {
+        std::fs::write(folder.path().join(".metadata"), metadata).unwrap();
+        std::fs::write(folder.path().join("__0_0.distcp"), shards).unwrap();
+        let Ok(checkpoint) = Checkpoint::open(folder.path()) else { return };
+        let tensors: Vec<_> = checkpoint.names().iter().filter_map(|name| checkpoint.read(name).ok()).collect();
+        assert!(tensors.iter().map(|tensor| tensor.bytes.len()).sum::<usize>() <= shards.len());
+    });
+}
+
+pub(super) fn checkpoint_files() -> Vec<Vec<u8>> {
+    let folder = "dlrm_criteo/checkpoint/model.ckpt-0/optimizer";
+    let [metadata, shards] = [".metadata", "__0_0.distcp"].map(|file| tzrec(&format!("{folder}/{file}")));
+    vec![[(metadata.len() as u16).to_le_bytes().as_slice(), &metadata, &shards].concat()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +225,10 @@ mod tests {
         for bytes in safetensors_files() {
             Weights::parse(bytes).unwrap();
         }
+        for bytes in pipeline_files() {
+            Pipeline::parse(str::from_utf8(&bytes).unwrap()).unwrap();
+        }
+        checkpoint_files().iter().for_each(|bytes| checkpoints(bytes));
         assert!(Titles::parse(&csv_files()[1], "item_id").unwrap().get(3) == Some("A, \"B\""));
         assert!(trace(&parse_config("config.json", CONFIGURATION).unwrap()).is_ok());
     }

@@ -25,6 +25,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "json_lines", run: files::json_lines, seeds: files::json_lines_files, longest: 1 << 12 },
     Target { name: "parquet", run: files::parquet, seeds: files::parquet_files, longest: 1 << 14 },
     Target { name: "csv", run: files::csv, seeds: files::csv_files, longest: 1 << 12 },
+    Target { name: "pipeline", run: files::pipelines, seeds: files::pipeline_files, longest: 1 << 13 },
+    Target { name: "checkpoint", run: files::checkpoints, seeds: files::checkpoint_files, longest: 1 << 15 },
     Target { name: "golden", run: files::golden, seeds: files::golden_files, longest: 1 << 15 },
     Target { name: "plans", run: plans::run_changed, seeds: plans::seeds, longest: 1 << 6 },
     Target { name: "packages", run: packages::run_changed, seeds: packages::seeds, longest: 1 << 6 },

@@ -60,6 +60,8 @@ pub enum Command {
     Predict(Predict),
     /// Trains a ranking model on what became of candidates.
     Train(Train),
+    /// Makes a model folder, or a package, of a model of TorchEasyRec.
+    Import(Import),
     /// Writes a model as one file that starts at once.
     Package(Package),
     /// Replays golden cases and compares the results.
@@ -193,6 +195,19 @@ pub struct Train {
     /// Steps after which the folder is written, beside the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Import {
+    /// The pipeline configuration of TorchEasyRec, a file that ends in .config.
+    #[arg(value_name = "SOURCE")]
+    pub source: PathBuf,
+    /// Its checkpoint: a folder model.ckpt-N, a folder of such, whose latest is taken, or a .safetensors file with the same names.
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint: Option<PathBuf>,
+    /// The model folder to write, or a package where the name ends in .rewire.
+    #[arg(long, value_name = "MODEL")]
+    pub out: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

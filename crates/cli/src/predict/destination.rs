@@ -150,6 +150,11 @@ impl Destination {
         })
     }
 
+    /// Lines or rows of the input that are taken.
+    pub fn row(&self) -> u64 {
+        self.row
+    }
+
     pub fn counts(&self) -> Counts {
         self.counts
     }

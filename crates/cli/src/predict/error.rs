@@ -34,6 +34,12 @@ pub enum PredictError {
         "--items: the model gives a vector for every candidate: expected a matching model, with one for every user"
     )]
     NoUsers,
+    #[error("an imported model has no data in the program: give a table by --data")]
+    NoData,
+    #[error(
+        "{option} is for HSTU model folders: an imported model reads a table and writes the columns of its outputs"
+    )]
+    Imported { option: &'static str },
     #[error("--items: {file} holds no candidates")]
     NoItems { file: String },
     #[error("cannot start a thread: allow more processes (`ulimit -u`, or the limit of the container) or more memory")]
@@ -45,7 +51,7 @@ pub enum PredictError {
 impl PredictError {
     /// True where the arguments are wrong by themselves.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Format { .. } | Self::Column { .. })
+        matches!(self, Self::Format { .. } | Self::Column { .. } | Self::NoData | Self::Imported { .. })
     }
 }
 

@@ -26,20 +26,26 @@ pub enum Data {
     Integers(Vec<i64>),
     Doubles(Vec<f64>),
     Floats(Vec<f32>),
-    /// Rows of so many elements, back to back.
+    /// A list a row, back to back.
     Vectors {
-        width: usize,
+        /// Where the elements of each row end.
+        ends: Vec<usize>,
         values: Vec<f32>,
     },
 }
 
 impl Data {
+    /// Rows of `width` elements.
+    pub fn vectors(width: usize, values: Vec<f32>) -> Self {
+        let rows = values.len().checked_div(width).unwrap_or(0);
+        Self::Vectors { ends: (1..=rows).map(|row| row * width).collect(), values }
+    }
+
     /// The elements of a row of vectors.
     pub fn vector(&self, row: usize) -> &[f32] {
-        match self {
-            Self::Vectors { width, values } => values.get(row * width..(row + 1) * width).unwrap_or_default(),
-            _ => &[],
-        }
+        let Self::Vectors { ends, values } = self else { return &[] };
+        let start = row.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+        ends.get(row).and_then(|end| values.get(start..*end)).unwrap_or_default()
     }
 }
 

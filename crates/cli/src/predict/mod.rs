@@ -5,6 +5,7 @@ mod destination;
 mod error;
 mod format;
 mod frame;
+mod imported;
 mod journal;
 mod partial;
 mod report;
@@ -14,6 +15,7 @@ mod vectors;
 
 pub use destination::Places;
 pub use error::PredictError;
+pub use imported::encoded;
 
 use crate::args::{Common, Predict};
 use crate::continued::hash_files;
@@ -30,6 +32,7 @@ use format::{Field, Format};
 use frame::Data;
 use journal::{Counts, Identity, Journal};
 use report::{Meter, Summary};
+use rewire::predict::{Predictor, is_imported};
 use rewire::rank::{Embedded, Embedder, RankError, RankOptions};
 use rewire::weights::Weights;
 use std::panic::resume_unwind;
@@ -51,9 +54,15 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
         ..options.placement.of_model()
     };
     let devices = Devices::new(&options.devices, with_common(common, with))?;
+    let origin = Origin { options, places, format };
+    if let Some(model) = options.model.as_deref().filter(|model| is_imported(model)) {
+        check_imported(options)?;
+        let predictors = devices.load(|with| Predictor::load(model, with))?;
+        return tell(&imported::Run { origin, predictors }.all(begun)?, options, common, output);
+    }
     let task = task(options, &devices)?;
     let workers = WORKERS * devices.count();
-    let run = Run { options, places, format, task, workers, batch: BatchSize::new(options.batch, workers) };
+    let run = Run { origin, task, workers, batch: BatchSize::new(options.batch, workers) };
     let (counts, resumed_rows) = run.all()?;
     let report = run.task.report();
     let seconds = begun.elapsed().as_secs_f64();
@@ -68,11 +77,28 @@ pub fn run(options: &Predict, common: &Common, begun: Instant, output: &mut Outp
         kernel: report.kernel.to_string(),
         adapter: report.adapter.unwrap_or_else(|| "cpu".into()),
     };
+    tell(&summary, options, common, output)
+}
+
+fn tell(summary: &Summary, options: &Predict, common: &Common, output: &mut Output) -> Result<(), CliError> {
     match common.json {
-        true => output.json(&summary)?,
+        true => output.json(summary)?,
         false => output.line(summary.text(&options.out.display().to_string()))?,
     }
     Ok(())
+}
+
+/// Refuses what models with tables as input do not have.
+fn check_imported(options: &Predict) -> Result<(), PredictError> {
+    let given = [
+        ("--items", options.items.is_some()),
+        ("--embeddings", options.embeddings.is_some()),
+        ("--rejects", options.rejects.is_some()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(PredictError::Imported { option }),
+        None => Ok(()),
+    }
 }
 
 /// What the options ask for.
@@ -104,10 +130,15 @@ fn embedder(model: Option<&Path>, embedded: Embedded, with: &RankOptions) -> Res
 /// Threads that compute, a device: what one does between kernels, the kernels of the other fill.
 const WORKERS: usize = 2;
 
-struct Run<'a> {
+/// What is read and written, and how.
+struct Origin<'a> {
     options: &'a Predict,
     places: Places,
     format: Format,
+}
+
+struct Run<'a> {
+    origin: Origin<'a>,
     task: Box<dyn Task>,
     /// Threads that compute.
     workers: usize,
@@ -125,29 +156,31 @@ struct Computed {
 impl Run<'_> {
     /// Writes all rows. What was counted, and the rows that were there before.
     fn all(&self) -> Result<(Counts, u64), CliError> {
+        let Origin { options, places, format } = &self.origin;
+        let adapter = self.task.report().adapter.unwrap_or_else(|| "cpu".into());
         let fields = self.fields()?;
-        let journal = if self.options.resume { Journal::read(&self.places.journal())? } else { None };
-        let journal = journal.map(|journal| self.same(journal)).transpose()?;
-        if let Some(journal) = journal.as_ref().filter(|journal| self.places.are_taken(journal)) {
-            remove_journal(&self.places)?;
+        let journal = if options.resume { Journal::read(&places.journal())? } else { None };
+        let journal = journal.map(|journal| self.origin.same(journal, &adapter)).transpose()?;
+        if let Some(journal) = journal.as_ref().filter(|journal| places.are_taken(journal)) {
+            remove_journal(places)?;
             return Ok((journal.counts, journal.counts.rows));
         }
-        let kinds = self.format.has_types().then(|| vec![None; self.options.columns.len() + 1]);
+        let kinds = format.has_types().then(|| vec![None; options.columns.len() + 1]);
         let carry = Carry {
-            names: self.options.columns.clone(),
-            separator: self.options.list_separator,
+            names: options.columns.clone(),
+            separator: options.list_separator,
             kinds: journal.as_ref().map_or(kinds, |journal| journal.kinds.clone()),
         };
-        let mut input = open_with(self.options.data.as_deref(), self.task.schema(), carry)?;
-        let file = self.places.out.display().to_string();
+        let mut input = open_with(options.data.as_deref(), self.task.schema(), carry)?;
+        let file = places.out.display().to_string();
         let foot = journal.as_ref().map(|journal| journal.foot.as_slice());
-        let encoder = self.format.encoder(fields, foot, self.options.list_separator, &file)?;
+        let encoder = format.encoder(fields, foot, options.list_separator, &file)?;
         let destination = match journal {
             Some(journal) => {
                 input.skip(journal.row)?;
-                Destination::resume(self.places.clone(), encoder, journal)?
+                Destination::resume(places.clone(), encoder, journal)?
             }
-            None => Destination::create(self.places.clone(), encoder, self.identify()?)?,
+            None => Destination::create(places.clone(), encoder, self.origin.identify(&adapter)?)?,
         };
         let before = destination.counts().rows;
         Ok((self.write(input, destination)?, before))
@@ -157,7 +190,7 @@ impl Run<'_> {
     fn fields(&self) -> Result<Vec<Field>, PredictError> {
         let columns = self.task.columns().into_iter().map(|(name, data)| Field { name, data });
         let mut fields: Vec<Field> = columns.collect();
-        for name in &self.options.columns {
+        for name in &self.origin.options.columns {
             if fields.iter().any(|field| field.name == *name) {
                 return Err(PredictError::Column { column: name.clone() });
             }
@@ -168,7 +201,7 @@ impl Run<'_> {
 
     fn write(&self, input: Box<dyn Requests>, mut destination: Destination) -> Result<Counts, CliError> {
         let sizes = self.batch.sizes();
-        let (rejects, ahead) = (self.options.rejects.is_some(), self.workers);
+        let (rejects, ahead) = (self.origin.options.rejects.is_some(), self.workers);
         let reading = Reading { empty: self.task.batch(), sizes, rejects, ahead };
         let (mut meter, mut fitted) = (Meter::new(destination.counts().rows), Fitted::default());
         let compute = |chunk| self.compute(chunk);
@@ -183,7 +216,7 @@ impl Run<'_> {
         });
         drop(meter);
         let Counts { users, rejected, .. } = destination.counts();
-        let empty = || Err(InputError::Empty { file: title(self.options.data.as_deref()) }.into());
+        let empty = || Err(InputError::Empty { file: title(self.origin.options.data.as_deref()) }.into());
         if let Err(error) = taken.and_then(|()| if users + rejected == 0 { empty() } else { Ok(()) }) {
             destination.abandon();
             return Err(error);
@@ -203,18 +236,19 @@ impl Run<'_> {
         let part = Part { frame, users: batch.len() as u64, rejected, row, kinds };
         Ok(Computed { part, fitted, progress, end })
     }
+}
 
+impl Origin<'_> {
     /// A journal, if it is of the same run.
-    fn same(&self, journal: Journal) -> Result<Journal, PredictError> {
-        let identity = self.identify()?.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+    fn same(&self, journal: Journal, adapter: &str) -> Result<Journal, PredictError> {
+        let identity = self.identify(adapter)?.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         journal.check(&identity, &self.places.journal())?;
         Ok(journal)
     }
 
     /// Finds out what the model and the data are, on a thread of its own: all of them is read.
-    fn identify(&self) -> Result<Identifying, PredictError> {
-        let report = self.task.report();
-        let adapter = report.adapter.unwrap_or_else(|| "cpu".into());
+    fn identify(&self, adapter: &str) -> Result<Identifying, PredictError> {
+        let adapter = adapter.to_owned();
         let Self { options, format, .. } = self;
         let text = format!(
             "{format:?} columns {:?} list separator {} rejects {} embeddings {:?} top {} {:?} {:?}",

@@ -33,11 +33,7 @@ impl Task for Embedder {
     /// `user`, `item` where there is a vector for every candidate, and `embedding`.
     fn columns(&self) -> Vec<(String, Data)> {
         let item = self.is_by_candidate().then_some(("item", Data::Integers(vec![])));
-        let columns = [
-            Some(("user", Data::Values(vec![]))),
-            item,
-            Some(("embedding", Data::Vectors { width: 0, values: vec![] })),
-        ];
+        let columns = [Some(("user", Data::Values(vec![]))), item, Some(("embedding", Data::vectors(0, vec![])))];
         columns.into_iter().flatten().map(|(name, data)| (name.to_owned(), data)).collect()
     }
 
@@ -52,7 +48,7 @@ impl Task for Embedder {
         if self.is_by_candidate() {
             columns.push(Data::Integers(of.iter().map(|(_, item)| item.unwrap_or_default()).collect()));
         }
-        columns.push(Data::Vectors { width, values });
+        columns.push(Data::vectors(width, values));
         Ok(Rows { frame: Frame { rows: of.len(), columns }, counts, fitted: Fitted::of_dropped(&dropped_events) })
     }
 }

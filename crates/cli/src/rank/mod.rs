@@ -1,4 +1,5 @@
 mod fitted;
+mod imported;
 mod items;
 mod report;
 mod table;
@@ -18,6 +19,7 @@ use crate::requests::{Chunk, InputError, Reading, Requests, Sizes, chunks, open,
 use crate::spread::{self, Devices};
 use crate::stages;
 use report::{SummaryLine, UserLine};
+use rewire::predict::is_imported;
 use rewire::rank::{RankError, RankOptions, Ranked, Ranker, Spread};
 use rewire::weights::Weights;
 use std::path::Path;
@@ -29,6 +31,9 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     let (precision, cache) = (options.stored.precision(), options.stored.cache());
     let with = RankOptions { tuning, allow_unread, precision, cache, ..options.placement.of_model() };
     let devices = Devices::new(&options.devices, with_common(common, with))?;
+    if let Some(model) = options.model.as_deref().filter(|model| is_imported(model)) {
+        return imported::run(model, options, &devices, common.json, begun, output);
+    }
     let rankers = devices.load(|with| load(options.model.as_deref(), with))?;
     let ranker = rankers.first();
     let input = open(options.data.as_deref(), ranker.schema())?;

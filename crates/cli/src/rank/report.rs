@@ -102,9 +102,7 @@ impl Tally {
 
     /// Counts a user, with what became of the candidates.
     pub fn add(&mut self, ranked: &Ranked, labels: Option<&[i64]>) {
-        self.first.get_or_insert_with(|| self.begun.elapsed());
-        self.users += 1;
-        self.candidates += ranked.candidates.len() as u64;
+        self.count(ranked.candidates.len() as u64);
         self.fitted.add(ranked);
         let Some(labels) = labels else { return };
         self.labelled = true;
@@ -114,6 +112,13 @@ impl Tally {
                 auc.add(logit, label & task.bitmask != 0);
             }
         }
+    }
+
+    /// Counts a user with so many candidates.
+    pub fn count(&mut self, candidates: u64) {
+        self.first.get_or_insert_with(|| self.begun.elapsed());
+        self.users += 1;
+        self.candidates += candidates;
     }
 
     /// The AUC of every task, where there are labels.

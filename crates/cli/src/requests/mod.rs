@@ -7,7 +7,7 @@ mod error;
 mod fault;
 mod jsonl;
 #[cfg(feature = "parquet")]
-mod parquet;
+pub mod parquet;
 mod reader;
 
 pub use carried::{Carry, Cell, Kind, Value};

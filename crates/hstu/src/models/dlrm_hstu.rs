@@ -124,6 +124,11 @@ impl Config {
         self.features.keys().map(|feature| EmbeddingTable::parameter(feature))
     }
 
+    /// The embedding tables with their rows and widths.
+    pub fn table_sizes(&self) -> impl Iterator<Item = (String, [usize; 2])> {
+        self.tables().zip(self.features.values().map(|feature| [feature.num_embeddings, feature.embedding_dim]))
+    }
+
     /// State-dict tensors that follow from the configuration and are no parameters of the graph. A checkpoint in which
     /// they differ was made with another configuration.
     ///
@@ -159,7 +164,11 @@ impl Config {
         }
         rows("max_seq_len", self.max_seq_len)?;
         width("item_embedding_hidden_dim", self.item_embedding_hidden_dim)?;
-        self.fusion_mtl_tower.check().map_err(|error| error.within("fusion_mtl_tower"))?;
+        let tower = &self.fusion_mtl_tower;
+        tower.check().map_err(|error| error.within("fusion_mtl_tower"))?;
+        if let Some(task) = tower.task_configs.iter().find(|task| task.num_class != 1) {
+            return Err(ConfigError::new("fusion_mtl_tower.task_configs.num_class", "1", task.num_class));
+        }
         features::check(&self.features)
     }
 }

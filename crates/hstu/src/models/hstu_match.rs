@@ -12,7 +12,7 @@
 use super::ModelError;
 use super::features::{self, FeatureConfig, FeatureGroups, InputSpec, Tables};
 use crate::modules::{
-    ConfigError, EmbeddingTable, Features, HstuConfig, HstuMatchEncoder, MlpConfig, Similarity, linear, rows, width,
+    ConfigError, EmbeddingTable, Features, HstuConfig, HstuMatchEncoder, MatchTower, MlpConfig, Similarity, rows,
 };
 use rewire_graph::{Graph, Scope, Tensor};
 use serde::Deserialize;
@@ -23,9 +23,6 @@ pub const USERS: &str = "users";
 
 /// The output of items' vectors.
 pub const ITEMS: &str = "items";
-
-/// The length below which a vector counts as this long.
-const SHORTEST: f64 = 1e-6;
 
 /// A model's `config.json`.
 #[derive(Clone, Debug, Deserialize)]
@@ -72,6 +69,11 @@ impl MatchConfig {
         self.features.keys().map(|feature| EmbeddingTable::parameter(feature))
     }
 
+    /// The embedding tables with their rows and widths.
+    pub fn table_sizes(&self) -> impl Iterator<Item = (String, [usize; 2])> {
+        self.tables().zip(self.features.values().map(|feature| [feature.num_embeddings, feature.embedding_dim]))
+    }
+
     /// Checks what a configuration can be checked for without tracing it: the kind of model, and its sizes.
     ///
     /// # Errors
@@ -81,9 +83,7 @@ impl MatchConfig {
             return Err(ConfigError::new("model", "`hstu_match`", format!("`{}`", self.model)));
         }
         rows("max_seq_len", self.max_seq_len)?;
-        if self.output_dim > 0 {
-            width("output_dim", self.output_dim)?;
-        }
+        self.tower(None).check()?;
         if let Some(mlp) = &self.item_mlp {
             mlp.check().map_err(|error| error.within("item_mlp"))?;
         }
@@ -110,30 +110,16 @@ impl MatchConfig {
         let features = Features { uih, candidates: None, contextual: tables.context(scope, "contextual", &batch) };
         Ok(scope.module("user_tower", |scope| {
             let users = scope.module("_hstu_encoder", |scope| encoder.forward(scope, &features, None));
-            self.output(scope, users)
+            self.tower(None).forward(scope, users)
         }))
     }
 
     fn items(&self, scope: &Scope, tables: &Tables) -> Tensor {
         let items = tables.candidates(scope, &scope.size("candidates"));
-        scope.module("item_tower", |scope| {
-            let items = match &self.item_mlp {
-                Some(mlp) => scope.module("mlp", |scope| mlp.forward(scope, &items)),
-                None => items,
-            };
-            self.output(scope, items)
-        })
+        scope.module("item_tower", |scope| self.tower(self.item_mlp.clone()).forward(scope, items))
     }
 
-    /// Vectors of the width and length that are compared.
-    fn output(&self, scope: &Scope, rows: Tensor) -> Tensor {
-        let rows = match self.output_dim {
-            0 => rows,
-            width => linear(scope, "output", &rows, width),
-        };
-        match self.similarity {
-            Similarity::InnerProduct => rows,
-            Similarity::Cosine => &rows / rows.square().sum(1).sqrt().clamp(Some(SHORTEST), None),
-        }
+    fn tower(&self, mlp: Option<MlpConfig>) -> MatchTower {
+        MatchTower { mlp, output_dim: self.output_dim, similarity: self.similarity }
     }
 }

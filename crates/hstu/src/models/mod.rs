@@ -50,7 +50,7 @@ impl Coded for ModelError {
 }
 
 /// A configuration from the text of a `config.json`.
-fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, ModelError> {
+pub(crate) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, ModelError> {
     serde_json::from_str(text).map_err(|source| match keys_to(text, &source) {
         Some(keys) => ModelError::Key { keys, source },
         None => ModelError::Parse(source),

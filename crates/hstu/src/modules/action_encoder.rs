@@ -26,6 +26,9 @@ pub struct SimpleActionEncoder {
     /// Bits set by watch times.
     #[serde(default)]
     pub watchtime_to_action_weights: Vec<i64>,
+    /// The spread of new tables, which training draws.
+    #[serde(default)]
+    pub embedding_init_std: Option<f64>,
 }
 
 impl ActionEncoderConfig {

@@ -1,4 +1,5 @@
-use super::{ConfigError, Features, Hstu, HstuConfig};
+use super::layers::linear;
+use super::{ConfigError, Features, Hstu, HstuConfig, MlpConfig, Similarity, width};
 use crate::ops::last_rows;
 use rewire_graph::{Scope, Tensor};
 
@@ -25,5 +26,48 @@ impl HstuMatchEncoder {
         let out = self.hstu.forward(scope, features, query_time);
         let all = self.hstu.postprocess(scope, &out.embeddings, &out.timestamps);
         last_rows(scope, &all, &out.rows)
+    }
+}
+
+/// The length below which a vector counts as this long.
+const SHORTEST: f64 = 1e-6;
+
+/// From a user's or an item's row to the vector that is compared.
+#[derive(Clone, Debug)]
+pub struct MatchTower {
+    /// The first map, with the parameters of `mlp`.
+    pub mlp: Option<MlpConfig>,
+    /// Width of a last linear map, `output`; none where it is 0.
+    pub output_dim: usize,
+    /// What vectors are compared by; they have length 1 where it is the cosine.
+    pub similarity: Similarity,
+}
+
+impl MatchTower {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first key that has no possible value.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.output_dim > 0 {
+            width("output_dim", self.output_dim)?;
+        }
+        self.mlp.as_ref().map_or(Ok(()), |mlp| mlp.check().map_err(|error| error.within("mlp")))
+    }
+
+    /// Rows `[R, D]` to vectors `[R, E]`.
+    pub fn forward(&self, scope: &Scope, rows: Tensor) -> Tensor {
+        let rows = match &self.mlp {
+            Some(mlp) => scope.module("mlp", |scope| mlp.forward(scope, &rows)),
+            None => rows,
+        };
+        let rows = match self.output_dim {
+            0 => rows,
+            width => linear(scope, "output", &rows, width),
+        };
+        match self.similarity {
+            Similarity::InnerProduct => rows,
+            Similarity::Cosine => &rows / rows.square().sum(1).sqrt().clamp(Some(SHORTEST), None),
+        }
     }
 }

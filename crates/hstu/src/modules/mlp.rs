@@ -1,5 +1,5 @@
 use super::layers::layer_norm;
-use super::{ConfigError, NORM_EPS, parts, ratio, width};
+use super::{Activation, ConfigError, NORM_EPS, parts, ratio, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
@@ -8,6 +8,7 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub struct MlpConfig {
     /// Width of every block.
+    #[serde(default)]
     pub hidden_units: Vec<usize>,
     /// The function at the end of a block.
     #[serde(default)]
@@ -21,31 +22,13 @@ pub struct MlpConfig {
     /// A bias in the linear map; never with batch norm.
     #[serde(default = "bias")]
     pub bias: bool,
-    /// Dropout of every block while learning, one entry a block.
+    /// Dropout of every block while learning, one entry a block or one for all.
     #[serde(default)]
     pub dropout_ratio: Option<Vec<f32>>,
 }
 
 fn bias() -> bool {
     true
-}
-
-/// Activation functions by their reference names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Activation {
-    /// `max(x, 0)`
-    #[default]
-    #[serde(rename = "nn.ReLU")]
-    Relu,
-    /// Hyperbolic tangent.
-    #[serde(rename = "nn.Tanh")]
-    Tanh,
-    /// `1 / (1 + e^-x)`
-    #[serde(rename = "nn.Sigmoid")]
-    Sigmoid,
-    /// `x / (1 + e^-x)`
-    #[serde(rename = "nn.SiLU")]
-    Silu,
 }
 
 impl MlpConfig {
@@ -60,8 +43,8 @@ impl MlpConfig {
         let blocks = self.hidden_units.len();
         parts("hidden_units", blocks)?;
         if let Some(ratios) = &self.dropout_ratio {
-            if ratios.len() != blocks {
-                let expected = format!("{blocks} entries, one a block of `hidden_units`");
+            if ratios.len() > 1 && ratios.len() != blocks {
+                let expected = format!("one entry, or {blocks}, one a block of `hidden_units`");
                 return Err(ConfigError::new("dropout_ratio", expected, ratios.len()));
             }
             ratios.iter().try_for_each(|&value| ratio("dropout_ratio", value))?;
@@ -76,29 +59,44 @@ impl MlpConfig {
 
     /// Rows `[R, Din]` to rows `[R, last of hidden_units]`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
+        self.blocks(scope, x, 0)
+    }
+
+    /// [`MlpConfig::forward`] for steps of sequences, whose batch norms the reference places between two transpositions.
+    pub fn forward_steps(&self, scope: &Scope, x: &Tensor) -> Tensor {
+        self.blocks(scope, x, usize::from(self.use_bn))
+    }
+
+    /// `turns` transpositions precede a norm, and as many follow it.
+    fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize) -> Tensor {
         self.hidden_units.iter().enumerate().fold(x.clone(), |x, (block, &width)| {
-            let dropout = self.dropout_ratio.as_ref().and_then(|ratios| ratios.get(block).copied()).unwrap_or(0.0);
-            scope.module(&format!("mlp.{block}"), |scope| scope.dropout(&self.block(scope, &x, width), dropout))
+            scope.module(&format!("mlp.{block}"), |scope| {
+                scope.dropout(&self.block(scope, &x, width, turns), self.dropout(block))
+            })
         })
     }
 
-    fn block(&self, scope: &Scope, x: &Tensor, width: usize) -> Tensor {
+    fn dropout(&self, block: usize) -> f32 {
+        match self.dropout_ratio.as_deref() {
+            Some([all]) => *all,
+            Some(ratios) => ratios.get(block).copied().unwrap_or(0.0),
+            None => 0.0,
+        }
+    }
+
+    fn block(&self, scope: &Scope, x: &Tensor, width: usize, turns: usize) -> Tensor {
         let h = scope.module("perceptron.0", |scope| {
             let weight = scope.weight("weight", &[width.into(), x.width().into()]);
             let bias = (self.bias && !self.use_bn).then(|| scope.weight("bias", &[width.into()]));
             x.linear(&weight, bias.as_ref())
         });
         let normed = match (self.use_bn, self.use_ln) {
-            (true, _) => scope.module("perceptron.1", |scope| batch_norm(scope, &h)),
+            (true, _) => scope.module(&format!("perceptron.{}", 1 + turns), |scope| batch_norm(scope, &h)),
             (_, true) => layer_norm(scope, "perceptron.1", &h, NORM_EPS),
             _ => h,
         };
-        match self.activation {
-            Activation::Relu => normed.relu(),
-            Activation::Tanh => normed.tanh(),
-            Activation::Sigmoid => normed.sigmoid(),
-            Activation::Silu => normed.silu(),
-        }
+        let place = 1 + usize::from(self.use_bn || self.use_ln) + 2 * turns;
+        scope.module(&format!("perceptron.{place}"), |scope| self.activation.forward(scope, &normed))
     }
 }
 

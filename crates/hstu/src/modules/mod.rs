@@ -7,6 +7,7 @@
 //! In a scope of [`Mode::Train`] dropout acts and interleaved targets have actions.
 
 mod action_encoder;
+mod activation;
 mod content_encoder;
 mod contextual_mlp;
 mod embedding;
@@ -25,12 +26,13 @@ mod stu_stack;
 mod transducer;
 
 pub use action_encoder::{ActionEncoderConfig, SimpleActionEncoder};
+pub use activation::Activation;
 pub use content_encoder::{ContentEncoder, ContentEncoderConfig, MlpContentEncoderConfig, NoOptions};
 pub use contextual_mlp::{ContextualMlp, ContextualMlpConfig, ParameterizedMlpConfig, SimpleMlpConfig};
 pub use embedding::{EMBEDDINGS, EmbeddingTable};
 pub use hstu::{Hstu, HstuConfig, HstuOutput, PositionalEncoderConfig};
-pub use match_encoder::HstuMatchEncoder;
-pub use mlp::{Activation, MlpConfig};
+pub use match_encoder::{HstuMatchEncoder, MatchTower};
+pub use mlp::MlpConfig;
 pub use multi_task::{FusionMtlTower, FusionMtlTowerConfig, TaskConfig};
 pub use positional_encoder::HstuPositionalEncoder;
 pub use postprocessor::{
@@ -46,14 +48,15 @@ pub use stu_stack::{CachedRows, HistoryCache, StuStack, StuStackOutput};
 pub use transducer::{HstuTransducer, TransducerOutput};
 
 use crate::number::{F32, MOST_EXACT, is_f32};
-pub(crate) use layers::{linear, normed_swish_mlp};
+pub(crate) use layers::normed_swish_mlp;
+pub use layers::{layer_norm, linear, linear_map};
 use rewire_graph::HostTensor;
 pub use rewire_graph::Mode;
 use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
 use thiserror::Error;
 
 /// Epsilon of norms that do not say otherwise.
-pub(crate) const NORM_EPS: f64 = 1e-5;
+pub const NORM_EPS: f64 = 1e-5;
 
 /// A configuration that no module can be made of.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -1,14 +1,17 @@
 use super::layers::linear;
-use super::{ConfigError, width};
+use super::{ConfigError, MlpConfig, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 use std::collections::HashSet;
 
-/// The tasks of a model.
+/// The tasks of a model, and the MLP that they share.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FusionMtlTowerConfig {
-    /// One a logit.
+    /// What is done with the product of the vectors before the linear map.
+    #[serde(default)]
+    pub mlp: Option<MlpConfig>,
+    /// The tasks, in the order of their logits.
     pub task_configs: Vec<TaskConfig>,
 }
 
@@ -24,10 +27,17 @@ pub struct TaskConfig {
     /// What its loss is multiplied by in training.
     #[serde(default = "one")]
     pub weight: f64,
+    /// Number of logits.
+    #[serde(default = "num_class")]
+    pub num_class: usize,
 }
 
 fn one() -> f64 {
     1.0
+}
+
+fn num_class() -> usize {
+    1
 }
 
 /// Logits of all tasks from the product of a user's and an item's vector.
@@ -43,9 +53,13 @@ impl FusionMtlTowerConfig {
     /// # Errors
     /// [`ConfigError`] names the first key that has no possible value.
     pub fn check(&self) -> Result<(), ConfigError> {
+        if let Some(mlp) = &self.mlp {
+            mlp.check().map_err(|error| error.within("mlp"))?;
+        }
         width("task_configs", self.task_configs.len())?;
         let mut names = HashSet::new();
         for task in &self.task_configs {
+            width("task_configs.num_class", task.num_class)?;
             if !(task.weight >= 0.0 && task.weight.is_finite()) {
                 return Err(ConfigError::new("task_configs.weight", "0 or above", task.weight));
             }
@@ -53,13 +67,23 @@ impl FusionMtlTowerConfig {
                 return Err(ConfigError::new("task_configs", "tasks of different names", &task.task_name));
             }
         }
-        Ok(())
+        width("task_configs.num_class", self.num_logits())
+    }
+
+    /// Number of logits of all tasks.
+    pub fn num_logits(&self) -> usize {
+        self.task_configs.iter().fold(0, |sum, task| sum.saturating_add(task.num_class))
     }
 }
 
 impl FusionMtlTower {
-    /// `[R, D]` each to logits `[R, tasks]`.
+    /// `[R, D]` each to logits `[R, logits]`, task after task.
     pub fn forward(&self, scope: &Scope, user: &Tensor, item: &Tensor) -> Tensor {
-        linear(scope, "linear", &(user * item), self.config.task_configs.len())
+        let product = user * item;
+        let hidden = match &self.config.mlp {
+            Some(mlp) => scope.module("tower_mlp", |scope| mlp.forward(scope, &product)),
+            None => product,
+        };
+        linear(scope, "linear", &hidden, self.config.num_logits())
     }
 }

@@ -62,6 +62,9 @@ pub struct StuConfig {
     /// What the output product reads is computed again.
     #[serde(default)]
     pub recompute_y: bool,
+    /// Without effect here: the order of samples is no part of a result.
+    #[serde(default)]
+    pub sort_by_length: bool,
 }
 
 fn output_dropout_ratio() -> f32 {

@@ -1,5 +1,6 @@
 use super::{CachedRows, ConfigError, Features, HistoryCache, Hstu, HstuConfig, Sequence};
-use rewire_graph::{Ragged, Scope, Tensor};
+use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
+use std::slice;
 
 /// A pipeline that gives a vector for every candidate.
 #[derive(Clone, Debug)]
@@ -26,6 +27,31 @@ impl HstuTransducer {
         }
         super::width("target_embedding_dim", config.target_embedding_dim)?;
         Ok(Self { hstu: Hstu::new(config)? })
+    }
+
+    /// Keeps histories in rows of a cache, by inputs: `<name>.query_time` `[B]`, the time of the request that a history is computed for;
+    /// `<name>.kept` U32 `[rows]`, the rows of the cache that take it; and if [appendable](HstuConfig::is_appendable)
+    /// `<name>.before.lengths` `[B]` and `<name>.before` U32, the rows that it follows.
+    pub fn keep(&self, scope: &Scope, features: &Features, name: &str, cache: &HistoryCache) {
+        let (uih, batch) = (&features.uih, &features.uih.rows.batch);
+        let time = scope.input(&format!("{name}.query_time"), uih.timestamps.dtype(), slice::from_ref(batch));
+        let before = self.hstu.config.is_appendable().then(|| cached(scope, &format!("{name}.before"), batch));
+        let kept = |rows: &Dim| scope.input(&format!("{name}.kept"), DType::U32, slice::from_ref(rows));
+        self.hstu.history(scope, features, &time, kept, before.as_ref(), cache);
+    }
+
+    /// [`HstuTransducer::targets`] by inputs: `candidate.query_time` `[B]`, the time of the request, `<name>.lengths` `[B]` and `<name>` U32,
+    /// the rows of the cache that the candidates of a user read.
+    pub fn read(
+        &self,
+        scope: &Scope,
+        (candidates, contextual): (&Sequence, Option<&Tensor>),
+        name: &str,
+        cache: &HistoryCache,
+    ) -> Tensor {
+        let batch = &candidates.rows.batch;
+        let time = scope.input("candidate.query_time", candidates.timestamps.dtype(), slice::from_ref(batch));
+        self.targets(scope, (candidates, contextual), &time, &cached(scope, name, batch), cache)
     }
 
     /// A row for every candidate of users whose histories are in rows of a cache; see [`Hstu::history`].
@@ -56,6 +82,13 @@ impl HstuTransducer {
         let candidates = self.hstu.postprocess(scope, &select(&out.embeddings), &select(&out.timestamps));
         TransducerOutput { candidates, full: None }
     }
+}
+
+/// Rows of a cache by the inputs `<name>.lengths` and `<name>`.
+fn cached(scope: &Scope, name: &str, batch: &Dim) -> CachedRows {
+    let rows = scope.lengths(&format!("{name}.lengths"), batch);
+    let index = scope.input(name, DType::U32, slice::from_ref(&rows.total));
+    CachedRows { rows, index }
 }
 
 /// The first, third and so on of the rows `x` `[total, ..]`.

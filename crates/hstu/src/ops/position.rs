@@ -123,8 +123,9 @@ fn backward_position(positions: &Positions, table: &Tensor, context: usize) -> T
 
 /// The bucket of every row: the number of edges from 1 to `buckets` that its gap has reached.
 ///
-/// Square roots and logarithms are rounded differently by every device, so they only tell where to compare the gap with
-/// the edges on both sides.
+/// The reference picks a bucket by a quotient of single precision, `int(f(gap) / buckets * buckets)`, which its rounding can put one below
+/// `f(gap)`. The edges are those of that rounding. Square roots and logarithms are rounded differently by every device, so they
+/// only tell where to compare the gap with the edges on both sides.
 fn time_bucket(scope: &Scope, rows: &Ragged, time: &TimeBuckets, buckets: usize) -> Tensor {
     let timestamps = &time.timestamps.cast(if time.timestamps.dtype().is_float() { DType::F32 } else { DType::I64 });
     let query = match time.query_time {
@@ -159,19 +160,29 @@ fn elapsed(scope: &Scope, now: &Tensor, times: &Tensor) -> Tensor {
 }
 
 impl TimeBucketFn {
+    /// The bucket of a gap as the reference rounds it: every step of single precision.
+    fn bucket(self, gap: f32, increments: f32, buckets: usize) -> usize {
+        let units = gap.max(1e-6) / increments;
+        let z = match self {
+            Self::Sqrt => units.sqrt(),
+            Self::Log => units.ln(),
+        };
+        ((z / buckets as f32).clamp(0.0, 1.0) * buckets as f32) as usize
+    }
+
     /// The smallest gap of every bucket `0..=buckets`, of the type of timestamps, and one that no gap reaches.
     fn edges(self, scope: &Scope, dtype: DType, increments: f64, buckets: usize) -> Tensor {
-        let edge = |bucket: usize| match self {
-            Self::Sqrt => (bucket as f64).powi(2) * increments,
-            Self::Log => (bucket as f64).exp() * increments,
-        };
-        let inner = (1..=buckets).map(edge);
+        let reaches = |gap: f32, bucket| self.bucket(gap, increments as f32, buckets) >= bucket;
+        let inner = 1..=buckets;
         let tensor = if dtype == DType::I64 {
-            let inner = inner.map(|edge| edge.ceil() as i64);
+            let inner = inner.map(|bucket| first(i64::MAX as u64, |gap| reaches(gap as f32, bucket)) as i64);
             let all: Vec<i64> = std::iter::once(i64::MIN).chain(inner).chain([i64::MAX]).collect();
             HostTensor::i64(vec![all.len()], &all)
         } else {
-            let inner = inner.map(not_below);
+            // Positive floats are ordered as their bits are.
+            let most = u64::from(f32::MAX.to_bits());
+            let inner = inner.map(|bucket| first(most, |bits| reaches(f32::from_bits(bits as u32), bucket)));
+            let inner = inner.map(|bits| f32::from_bits(bits as u32));
             let all: Vec<f32> = std::iter::once(f32::MIN).chain(inner).chain([f32::MAX]).collect();
             HostTensor::f32(vec![all.len()], &all)
         };
@@ -182,10 +193,18 @@ impl TimeBucketFn {
     }
 }
 
-/// The smallest float that is not below `x`.
-fn not_below(x: f64) -> f32 {
-    let nearest = (x as f32).min(f32::MAX);
-    if f64::from(nearest) < x { nearest.next_up().min(f32::MAX) } else { nearest }
+/// The smallest number in `0..=most` that `holds`, which stays so for larger ones; `most` where none does.
+fn first(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
 }
 
 /// Contextual rows as a prefix: `C` rows a sample.

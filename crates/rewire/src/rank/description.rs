@@ -14,6 +14,9 @@ pub(super) const RANKING: &str = "dlrm_hstu";
 /// That of a matching model.
 pub(super) const MATCHING: &str = "hstu_match";
 
+/// That of an imported pipeline.
+const IMPORTED: &str = "pipeline";
+
 /// What a model reads and gives: features of requests, tasks, tensors, and an example request. Its text is for people.
 ///
 /// ```no_run
@@ -25,12 +28,14 @@ pub(super) const MATCHING: &str = "hstu_match";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Description {
-    /// `dlrm_hstu` for a ranking model, `hstu_match` for a matching model, `None` for a traced model without a configuration.
+    /// `dlrm_hstu` for a ranking model, `hstu_match` for a matching model, `pipeline` for an imported model, `None` for a traced model without a configuration.
     pub model: Option<String>,
     /// Rows of a sequence at most, where the model reads sequences.
     pub max_seq_len: Option<usize>,
     /// Features of requests, with the sizes of their tables; empty for a model without a configuration.
     pub features: Schema,
+    /// Columns of tables that an imported model reads.
+    pub columns: Vec<String>,
     /// Tasks, in the order of logits.
     pub tasks: Vec<Task>,
     /// Tensors that a run takes.
@@ -55,8 +60,8 @@ impl Description {
 
     fn of_plan(plan: &Plan) -> Self {
         let (inputs, outputs) = vocabulary(plan);
-        let (features, tasks) = (Schema::default(), vec![]);
-        Self { model: None, max_seq_len: None, features, tasks, inputs, outputs, example: None }
+        let (features, columns, tasks) = (Schema::default(), vec![], vec![]);
+        Self { model: None, max_seq_len: None, features, columns, tasks, inputs, outputs, example: None }
     }
 
     fn of_config(config: &ModelConfig, plan: &Plan) -> Self {
@@ -66,6 +71,9 @@ impl Description {
             }
             ModelConfig::Matching(config) => {
                 Self::of(MATCHING, plan, &schema(&config.inputs(), plan), &[], config.max_seq_len)
+            }
+            ModelConfig::Imported(imported) => {
+                Self { model: Some(IMPORTED.to_owned()), columns: imported.columns().to_vec(), ..Self::of_plan(plan) }
             }
         }
     }
@@ -109,7 +117,10 @@ impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.model.as_deref(), self.max_seq_len) {
             (Some(model), Some(rows)) => writeln!(f, "model {model}, sequences of at most {rows} rows")?,
-            _ => writeln!(f, "a traced model: it reads tensors, not requests")?,
+            (Some(model), None) => {
+                writeln!(f, "model {model}: it reads tables with the columns {}", self.columns.join(", "))?
+            }
+            (None, _) => writeln!(f, "a traced model: it reads tensors, not requests")?,
         }
         let groups = [
             ("features of the user, one value each", &self.features.contextual),

@@ -83,6 +83,7 @@ impl Embedder {
             (ModelConfig::Matching(config), _) => config.trace(),
             (ModelConfig::Ranking(config), Embedded::Users) => dlrm_hstu::trace_users(config),
             (ModelConfig::Ranking(config), Embedded::Items) => dlrm_hstu::trace_items(config),
+            (ModelConfig::Imported(_), _) => return Err(RankError::Imported { name: name.to_owned() }),
         };
         let tables = config.tables();
         let mut plan = compiled(&tables, graph.map_err(untraced)?, options.precision)?;
@@ -105,7 +106,7 @@ impl Embedder {
         let mut plan = package.plan()?;
         let known: Vec<(String, Option<DType>)> =
             own.inputs().into_iter().map(|spec| (spec.name, spec.dtype)).collect();
-        check_plan(&known, own.tables().zip(own.features.values()), &plan)?;
+        check_plan(&known, own.table_sizes(), &plan)?;
         store(&config.tables(), &mut plan, options.precision)?;
         let of_model = package.of_model(options)?;
         Self::build(plan, package.weights(), (&config, embedded), of_model, options)
@@ -242,6 +243,7 @@ fn describe(config: &ModelConfig, embedded: Embedded, options: &RankOptions) -> 
             (config.inputs(), own)
         }
         ModelConfig::Ranking(config) => (config.inputs(), capacity(config, options)?),
+        ModelConfig::Imported(_) => return Err(RankError::Imported { name: "the model".to_owned() }),
     };
     let is_match = matches!(config, ModelConfig::Matching(_));
     let apart = Capacity { rows: usize::MAX, contextual: 0, rows_per_event: 1, candidate_room: 1 };

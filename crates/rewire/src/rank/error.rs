@@ -1,6 +1,7 @@
 use super::{Request, UnreadTensors, User};
 use crate::package::PackageError;
 use crate::weights::WeightsError;
+use rewire_features::{EncodeError, Problems};
 use rewire_graph::{Coded, TensorSizeError};
 use rewire_graph_rewrite::RewriteError;
 use rewire_hstu::models::ModelError;
@@ -31,6 +32,23 @@ pub enum RankError {
         /// What is wrong.
         source: Box<ModelError>,
     },
+    /// The pipeline of an imported model has options that are not supported.
+    #[error("{name}: {problems}")]
+    Pipeline {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        problems: Problems,
+    },
+    /// The configuration is of an imported model, where one that reads requests is meant.
+    #[error("{name} is of an imported model, which reads tables and not requests: `predict` and `package` take it")]
+    Imported {
+        /// The file.
+        name: String,
+    },
+    /// A column of a table is not what the model reads.
+    #[error(transparent)]
+    Columns(#[from] EncodeError),
     /// The configuration is of a matching model, where one that ranks is meant.
     #[error(
         "{name} is of a matching model, which has vectors of users and items and no logits of candidates: `predict` takes it with \

@@ -34,7 +34,7 @@ pub fn read_config_text(model: &Path) -> Result<String, RankError> {
 }
 
 /// Reads a package; one that is not there is a model that cannot be read.
-pub(super) fn package(model: &Path, mapping: Mapping) -> Result<Package, RankError> {
+pub(crate) fn package(model: &Path, mapping: Mapping) -> Result<Package, RankError> {
     Package::read_mapping(model, mapping).map_err(|error| match error {
         PackageError::Read { path, source } => RankError::Read { path, source },
         other => other.into(),

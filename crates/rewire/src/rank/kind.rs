@@ -3,6 +3,7 @@
 use super::description::MATCHING;
 use super::scorer::{check_buffers, trace_ranking};
 use super::{CacheOptions, Config, RankError, parse_config, trace, unread};
+use crate::predict::{Imported, is_pipeline};
 use crate::weights::Weights;
 use rewire_graph::Graph;
 use rewire_hstu::models::hstu_match::MatchConfig;
@@ -16,6 +17,8 @@ pub(crate) enum ModelConfig {
     Ranking(Box<Config>),
     /// Users and items have vectors.
     Matching(Box<MatchConfig>),
+    /// A TorchEasyRec pipeline reads tables.
+    Imported(Box<Imported>),
 }
 
 /// What tells the kinds apart.
@@ -30,7 +33,7 @@ pub(super) fn is_matching(text: &str) -> bool {
     serde_json::from_str::<Kind>(text).is_ok_and(|kind| kind.model == MATCHING)
 }
 
-/// The graph of a ranking or a matching model by the text of its `config.json`, which `name` stands for in errors.
+/// The graph of a model by the text of its `config.json`, which `name` stands for in errors.
 ///
 /// # Errors
 /// [`RankError`] names the key that is not valid.
@@ -38,6 +41,7 @@ pub fn trace_text(name: &str, config: &str) -> Result<Graph, RankError> {
     match ModelConfig::parse(name, config)? {
         ModelConfig::Ranking(config) => trace(&config).map_err(untraced),
         ModelConfig::Matching(config) => config.trace().map_err(untraced),
+        ModelConfig::Imported(config) => Ok(config.graph().clone()),
     }
 }
 
@@ -45,6 +49,9 @@ impl ModelConfig {
     /// Takes the text of a `config.json`; `name` stands for it in errors.
     pub fn parse(name: &str, text: &str) -> Result<Self, RankError> {
         let text = text.trim_start_matches('\u{feff}');
+        if is_pipeline(text) {
+            return Ok(Self::Imported(Box::new(Imported::parse(name, text)?)));
+        }
         if !is_matching(text) {
             return Ok(Self::Ranking(Box::new(parse_config(name, text)?)));
         }
@@ -57,6 +64,7 @@ impl ModelConfig {
         match self {
             Self::Ranking(config) => config.tables().collect(),
             Self::Matching(config) => config.tables().collect(),
+            Self::Imported(config) => config.tables(),
         }
     }
 
@@ -65,18 +73,23 @@ impl ModelConfig {
         match self {
             Self::Ranking(config) => trace_ranking(config, cache),
             Self::Matching(config) => config.trace().map_err(untraced),
+            Self::Imported(config) => Ok(config.graph().clone()),
         }
     }
 
     /// [`ModelConfig::graph`], checked against weights.
     pub fn trace(&self, weights: &Weights<'_>, cache: &CacheOptions, allow_unread: bool) -> Result<Graph, RankError> {
-        if let Self::Ranking(config) = self {
-            check_buffers(config, weights)?;
+        match self {
+            Self::Ranking(config) => check_buffers(config, weights)?,
+            Self::Imported(config) => config.check_weights(weights)?,
+            Self::Matching(_) => {}
         }
         let graph = self.graph(cache)?;
         match self {
             _ if allow_unread => {}
             Self::Ranking(config) => unread::check(config, &graph, weights)?,
+            // The folder keeps what training needs.
+            Self::Imported(_) => {}
             Self::Matching(_) => {
                 let read: HashSet<String> = parameters(&graph).into_iter().map(|parameter| parameter.name).collect();
                 unread::refuse(weights.names().filter(|name| !read.contains(*name)).collect(), &graph, weights)?;

@@ -1,5 +1,6 @@
 use super::RankError;
 use super::kind::is_matching;
+use crate::predict::is_pipeline;
 use rewire_graph_rewrite::emit::Tuning;
 use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
@@ -100,6 +101,9 @@ impl RankOptions {
 /// [`RankError::Config`], and [`RankError::Matching`] where it is of a model without logits.
 pub fn parse_config(name: &str, text: &str) -> Result<Config, RankError> {
     let text = text.trim_start_matches('\u{feff}');
+    if is_pipeline(text) {
+        return Err(RankError::Imported { name: name.to_owned() });
+    }
     if is_matching(text) {
         return Err(RankError::Matching { name: name.to_owned() });
     }

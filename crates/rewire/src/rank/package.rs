@@ -7,7 +7,6 @@ use rewire_graph::{DType, Dim, Graph};
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::plan::{Named, Plan, PlanError, Precision};
-use rewire_hstu::models::dlrm_hstu::FeatureConfig;
 use rewire_runtime::RuntimeError;
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +19,7 @@ pub fn tables_of(name: &str, config: &str) -> Result<HashSet<String>, RankError>
 }
 
 /// The plan of a graph whose floats are stored with a precision.
-pub(super) fn compiled(tables: &HashSet<String>, graph: Graph, precision: Precision) -> Result<Plan, RankError> {
+pub(crate) fn compiled(tables: &HashSet<String>, graph: Graph, precision: Precision) -> Result<Plan, RankError> {
     let activations = precision.activations.unwrap_or(DType::F32);
     let mut plan = lower(&Pipeline::default().for_storage(activations).run(graph)?.0)?;
     store(tables, &mut plan, precision)?;
@@ -28,38 +27,37 @@ pub(super) fn compiled(tables: &HashSet<String>, graph: Graph, precision: Precis
 }
 
 /// Stores the floats of a plan with a precision.
-pub(super) fn store(tables: &HashSet<String>, plan: &mut Plan, precision: Precision) -> Result<(), RankError> {
+pub(crate) fn store(tables: &HashSet<String>, plan: &mut Plan, precision: Precision) -> Result<(), RankError> {
     plan.store(precision, |name| tables.contains(name));
     let wrong = |error: PlanError| RuntimeError::Plan { reason: error.to_string() };
     Ok(plan.check_limits().map_err(wrong)?)
 }
 
 /// The configuration of a package, its sizes checked.
-pub(super) fn config_of(package: &Package) -> Result<Config, RankError> {
+pub(crate) fn config_of(package: &Package) -> Result<Config, RankError> {
     let config = parse_config("the configuration of the package", text_of(package)?)?;
     config.check().map_err(|error| RankError::Trace(Box::new(error.into())))?;
     Ok(config)
 }
 
 /// The text of the configuration of a package.
-pub(super) fn text_of(package: &Package) -> Result<&str, PackageError> {
+pub(crate) fn text_of(package: &Package) -> Result<&str, PackageError> {
     let none = || PackageError::part("head", "has no configuration: it is of no model that ranks");
     package.config().ok_or_else(none)
 }
 
 /// Checks that a plan is of the configuration's model: it reads no other inputs, and its tables have the sizes by which the ids of requests
 /// are checked.
-pub(super) fn check_plan<'a>(
+pub(crate) fn check_plan(
     known: &[(String, Option<DType>)],
-    tables: impl Iterator<Item = (String, &'a FeatureConfig)>,
+    tables: impl IntoIterator<Item = (String, [usize; 2])>,
     plan: &Plan,
 ) -> Result<(), PackageError> {
     if let Some(other) = plan.inputs().find(|input| !known.iter().any(|(name, _)| name == input.name)) {
         let reason = format!("reads `{}`, which is no input of the configuration's model", other.name);
         return Err(PackageError::part("plan", reason));
     }
-    let tables: HashMap<String, [usize; 2]> =
-        tables.map(|(name, table)| (name, [table.num_embeddings, table.embedding_dim])).collect();
+    let tables: HashMap<String, [usize; 2]> = tables.into_iter().collect();
     for Named { name, shape, .. } in plan.parameters() {
         let Some(expected) = tables.get(name) else { continue };
         let actual: Vec<Option<usize>> = shape.iter().map(Dim::as_const).collect();

@@ -52,7 +52,7 @@ impl Scorer {
         let config = config_of(package)?;
         let build = || {
             let mut plan = package.plan()?;
-            check_plan(&inputs_of(&config, &plan), config.tables().zip(config.features.values()), &plan)?;
+            check_plan(&inputs_of(&config, &plan), config.table_sizes(), &plan)?;
             store(&config.tables().collect(), &mut plan, options.precision)?;
             Ok(plan)
         };

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Sessions that nobody uses: in time, as many as there were callers at once.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<Vec<Session>>);
+pub(crate) struct Sessions(Mutex<Vec<Session>>);
 
 impl Sessions {
     /// The session that was used last, or a new one.

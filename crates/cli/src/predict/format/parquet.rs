@@ -251,9 +251,13 @@ fn put_vectors<'a>(
 ) -> Result<(), ParquetError> {
     let mut writer = group.next_column()?.ok_or_else(missing)?;
     for part in parts {
-        let Data::Vectors { width, values } = part else { continue };
-        let repetitions: Vec<i16> = (0..values.len()).map(|at| i16::from(at % width > 0)).collect();
-        let definitions = vec![1; values.len()];
+        let Data::Vectors { ends, values } = part else { continue };
+        let (mut definitions, mut repetitions) = (Vec::with_capacity(values.len()), Vec::with_capacity(values.len()));
+        for row in 0..ends.len() {
+            let elements = part.vector(row).len();
+            definitions.extend(std::iter::repeat_n(i16::from(elements > 0), elements.max(1)));
+            repetitions.extend((0..elements.max(1)).map(|at| i16::from(at > 0)));
+        }
         writer.typed::<FloatType>().write_batch(values, Some(&definitions), Some(&repetitions))?;
     }
     writer.close()

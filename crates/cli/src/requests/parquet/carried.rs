@@ -1,4 +1,4 @@
-//! A column that is carried along.
+//! Values of a column, and columns that are carried along.
 
 use super::super::{Cell, ColumnFault, Value};
 use super::cells::Levels;
@@ -11,23 +11,26 @@ use parquet::file::metadata::RowGroupMetaData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Reads a column row by row.
-pub struct CarriedCells {
-    pub leaf: CarriedColumn,
+/// Reads the values of a column row by row.
+pub struct Leaf {
+    /// Position among the columns of the file.
+    position: usize,
+    /// Integers are unsigned.
+    unsigned: bool,
     /// The column in the row group that is read.
     reader: Option<ColumnReader>,
     levels: Levels,
     taken: Arc<AtomicU64>,
 }
 
-impl CarriedCells {
-    pub fn new(leaf: CarriedColumn) -> Self {
-        Self { leaf, reader: None, levels: Levels::default(), taken: Arc::default() }
+impl Leaf {
+    pub fn new(position: usize, unsigned: bool) -> Self {
+        Self { position, unsigned, reader: None, levels: Levels::default(), taken: Arc::default() }
     }
 
     /// Goes on in a row group.
     pub fn begin(&mut self, content: &Content, group: &RowGroupMetaData) -> Result<(), String> {
-        let position = self.leaf.position;
+        let position = self.position;
         self.reader = Some(guarded(|| {
             let pages = Pages::of_column(content, group, position, self.taken.clone())?;
             Ok(get_column_reader(group.column(position).column_descr_ptr(), Box::new(pages)))
@@ -35,36 +38,63 @@ impl CarriedCells {
         Ok(())
     }
 
-    /// Reads the next row, `None` at the end of the row group.
-    pub fn next(&mut self) -> Result<Option<Cell>, ColumnFault> {
+    /// The levels of the row that was read last.
+    pub fn levels(&self) -> &Levels {
+        &self.levels
+    }
+
+    /// The values of the next row, without nulls; `None` at the end of the row group.
+    pub fn next(&mut self) -> Result<Option<Vec<Value>>, ColumnFault> {
         self.taken.store(0, Ordering::Relaxed);
-        let (levels, unsigned) = (&mut self.levels, self.leaf.unsigned);
-        let values = match &mut self.reader {
-            Some(ColumnReader::BoolColumnReader(reader)) => values(levels, reader, |value| Ok(Value::Bool(value)))?,
+        let (levels, unsigned) = (&mut self.levels, self.unsigned);
+        match &mut self.reader {
+            Some(ColumnReader::BoolColumnReader(reader)) => values(levels, reader, |value| Ok(Value::Bool(value))),
             Some(ColumnReader::Int32ColumnReader(reader)) => values(levels, reader, |value: i32| {
                 Ok(Value::Integer(if unsigned { i64::from(value as u32) } else { value.into() }))
-            })?,
+            }),
             Some(ColumnReader::Int64ColumnReader(reader)) => {
                 values(levels, reader, |value| match unsigned && value < 0 {
                     true => Err(ColumnFault::NoInteger { value: (value as u64).to_string() }),
                     false => Ok(Value::Integer(value)),
-                })?
+                })
             }
             Some(ColumnReader::FloatColumnReader(reader)) => {
-                values(levels, reader, |value| Ok(Value::Float(value.into())))?
+                values(levels, reader, |value| Ok(Value::Float(value.into())))
             }
-            Some(ColumnReader::DoubleColumnReader(reader)) => values(levels, reader, |value| Ok(Value::Float(value)))?,
+            Some(ColumnReader::DoubleColumnReader(reader)) => values(levels, reader, |value| Ok(Value::Float(value))),
             Some(ColumnReader::ByteArrayColumnReader(reader)) => values(levels, reader, |value: ByteArray| {
                 String::from_utf8(value.data().to_vec()).map(Value::Text).map_err(|_| ColumnFault::NotUtf8)
-            })?,
-            None => return Ok(None),
-            _ => return Err(ColumnFault::Unreadable { reason: "it is of another type".into() }),
-        };
-        let Some(mut values) = values.map(Vec::into_iter) else { return Ok(None) };
+            }),
+            None => Ok(None),
+            _ => Err(ColumnFault::Unreadable { reason: "it is of another type".into() }),
+        }
+    }
+}
+
+/// Reads a column that is carried along row by row.
+pub struct CarriedCells {
+    pub column: CarriedColumn,
+    leaf: Leaf,
+}
+
+impl CarriedCells {
+    pub fn new(column: CarriedColumn) -> Self {
+        let leaf = Leaf::new(column.position, column.unsigned);
+        Self { column, leaf }
+    }
+
+    /// Goes on in a row group.
+    pub fn begin(&mut self, content: &Content, group: &RowGroupMetaData) -> Result<(), String> {
+        self.leaf.begin(content, group)
+    }
+
+    /// Reads the next row, `None` at the end of the row group.
+    pub fn next(&mut self) -> Result<Option<Cell>, ColumnFault> {
+        let Some(mut values) = self.leaf.next()?.map(Vec::into_iter) else { return Ok(None) };
         // A column that has no nulls has no levels.
-        let Some(entry) = self.leaf.entry else { return Ok(Some(Cell::One(values.next().unwrap_or(Value::Null)))) };
-        let entries = self.levels.definitions.iter().filter(|level| **level >= entry);
-        let value = |level: &i16| if *level == self.leaf.value { values.next() } else { None };
+        let Some(entry) = self.column.entry else { return Ok(Some(Cell::One(values.next().unwrap_or(Value::Null)))) };
+        let entries = self.leaf.levels().definitions.iter().filter(|level| **level >= entry);
+        let value = |level: &i16| if *level == self.column.value { values.next() } else { None };
         Ok(Some(Cell::Each(entries.map(value).map(|value| value.unwrap_or(Value::Null)).collect())))
     }
 }

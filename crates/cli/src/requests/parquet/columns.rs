@@ -147,7 +147,7 @@ fn check_type(role: &Role, name: &str, column: &ColumnDescriptor) -> Result<bool
 }
 
 /// Checks that a column holds truth values, integers, numbers or text; true for unsigned integers.
-fn check_carried(name: &str, column: &ColumnDescriptor) -> Result<bool, String> {
+pub fn check_carried(name: &str, column: &ColumnDescriptor) -> Result<bool, String> {
     use ConvertedType as C;
     let converted = column.converted_type();
     let unsigned = [C::UINT_8, C::UINT_16, C::UINT_32, C::UINT_64].contains(&converted);

@@ -3,6 +3,7 @@ mod cells;
 mod columns;
 mod decompress;
 mod guard;
+mod nested;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -12,8 +13,10 @@ use super::{Carry, Cell, ColumnFault, InputError, LARGEST, Progress, Requests};
 use carried::CarriedCells;
 use cells::Cells;
 use columns::{carried, leaves};
-use guard::guarded;
-use pages::Content;
+pub use guard::guarded;
+pub use nested::NestedCells;
+pub use pages::Content;
+
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use rewire::rank::{Batch, ColumnsError, Schema};
 use std::borrow::Cow;
@@ -151,8 +154,8 @@ impl Rows {
             let take = |cell| if is_good { self.carry.take(position, cell, candidates) } else { Ok(cell) };
             match cell.and_then(take) {
                 Ok(cell) => cells.push(cell),
-                Err(fault) if fault.is_of_value() => drop(bad.get_or_insert((column.leaf.name.clone(), fault))),
-                Err(fault) => return Err((column.leaf.name.clone(), fault)),
+                Err(fault) if fault.is_of_value() => drop(bad.get_or_insert((column.column.name.clone(), fault))),
+                Err(fault) => return Err((column.column.name.clone(), fault)),
             }
         }
         let user = self.cells.iter().find_map(|cells| cells.column.users.get(rows));

@@ -23,8 +23,8 @@
 
 use super::{Config, Model, TRANSDUCER};
 use crate::models::ModelError;
-use crate::modules::{CachedRows, ConfigError, Features, HistoryCache};
-use rewire_graph::{DType, Dim, Graph, Scope, Tensor};
+use crate::modules::{ConfigError, Features, HistoryCache};
+use rewire_graph::{DType, Graph, Scope, Tensor};
 
 /// How histories are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Config {
             return Err(ConfigError::new("hstu.stu", expected, "candidates that are not apart").into());
         }
         let scope = Scope::new();
-        let logits = model.cached(self, &scope, options);
+        let logits = model.cached(&scope, options);
         Ok(scope.finish(&[("logits", logits)])?)
     }
 
@@ -90,41 +90,26 @@ impl Config {
 }
 
 impl Model {
-    fn cached(&self, config: &Config, scope: &Scope, options: &CacheOptions) -> Tensor {
+    fn cached(&self, scope: &Scope, options: &CacheOptions) -> Tensor {
         let cache = HistoryCache { rows: scope.size("cache rows"), dtype: options.dtype };
-        self.keep(config, scope, &cache);
+        self.keep(scope, &cache);
         let batch = scope.size("users");
         let candidates = self.candidates(scope, &batch);
         let reads_context = self.transducer.hstu.config.input_preprocessor.targets_read_context();
         let context = if reads_context { self.tables.context(scope, "candidate.contextual", &batch) } else { None };
-        let time = scope.input("candidate.query_time", DType::I64, std::slice::from_ref(&batch));
-        let rows = scope.lengths("history.lengths", &batch);
-        let index = scope.input("history", DType::U32, std::slice::from_ref(&rows.total));
-        let history = CachedRows { rows, index };
-        let user = scope.module(TRANSDUCER, |scope| {
-            let of_users = (&candidates, context.as_ref());
-            self.transducer.targets(scope, of_users, &time, &history, &cache)
-        });
+        let of_users = (&candidates, context.as_ref());
+        let user = scope.module(TRANSDUCER, |scope| self.transducer.read(scope, of_users, "history", &cache));
         self.logits(scope, &user, &candidates.embeddings)
     }
 
     /// Keeps histories.
-    fn keep(&self, config: &Config, scope: &Scope, cache: &HistoryCache) {
+    fn keep(&self, scope: &Scope, cache: &HistoryCache) {
         let batch = scope.size("histories");
         let features = Features {
             uih: self.tables.history(scope, &batch, &self.transducer.hstu.config),
             candidates: None,
             contextual: self.tables.context(scope, "contextual", &batch),
         };
-        let time = scope.input("uih.query_time", DType::I64, std::slice::from_ref(&batch));
-        let before = config.is_appendable().then(|| {
-            let rows = scope.lengths("uih.before.lengths", &batch);
-            let index = scope.input("uih.before", DType::U32, std::slice::from_ref(&rows.total));
-            CachedRows { rows, index }
-        });
-        let kept = |rows: &Dim| scope.input("uih.kept", DType::U32, std::slice::from_ref(rows));
-        scope.module(TRANSDUCER, |scope| {
-            self.transducer.hstu.history(scope, &features, &time, kept, before.as_ref(), cache);
-        });
+        scope.module(TRANSDUCER, |scope| self.transducer.keep(scope, &features, "uih", cache));
     }
 }

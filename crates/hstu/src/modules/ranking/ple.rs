@@ -22,6 +22,9 @@ pub struct PleConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtractionConfig {
+    /// A name that nothing depends on.
+    #[serde(default)]
+    pub network_name: String,
     /// Experts of every task.
     pub expert_num_per_task: usize,
     /// Experts of all tasks.

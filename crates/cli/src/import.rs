@@ -1,0 +1,219 @@
+//! Models of other programs as model folders and packages.
+
+use crate::args::{Common, Import as Options};
+use crate::error::CliError;
+use crate::output::Output;
+use rewire::predict::{Imported, Port};
+use rewire::rank::{PackOptions, RankError, pack};
+use rewire::weights::{Weights, serialize};
+use rewire::{HostTensor, graph::DType, write_file};
+use rewire_tzrec::{Checkpoint, CheckpointError, ElementType, Pipeline, PipelineError, StoredTensor};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use thiserror::Error;
+
+/// What every tensor of a checkpoint is named under.
+const WRAPPER: &str = "model.";
+
+/// The files of a model folder.
+pub const MODEL_FILES: [&str; 2] = ["model.safetensors", "config.json"];
+
+/// True for the name of a package, false for that of a folder.
+pub fn is_package_name(out: &Path) -> bool {
+    out.extension().is_some_and(|ending| ending == "rewire")
+}
+
+/// Why a model could not be imported.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    #[error("{file}: expected a TorchEasyRec pipeline configuration, a name that ends in .config")]
+    Source { file: String },
+    #[error(
+        "a pipeline configuration has no parameters: give its checkpoint by --checkpoint, a folder or a .safetensors file"
+    )]
+    NoCheckpoint,
+    #[error("{file}")]
+    Pipeline { file: String, source: PipelineError },
+    #[error("{file}: {problems}")]
+    Unsupported { file: String, problems: Unsupported },
+    #[error("{file}")]
+    Checkpoint { file: String, source: CheckpointError },
+    #[error("{file} does not fit the configuration: {}", tensors.join("; "))]
+    Tensors { file: String, tensors: Vec<String> },
+}
+
+/// Options that are not supported, with their lines.
+#[derive(Debug)]
+pub struct Unsupported(Vec<(usize, String)>);
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(|(line, problem)| format!("line {line}: {problem}")).collect();
+        f.write_str(&lines.join("; "))
+    }
+}
+
+impl From<ImportError> for CliError {
+    fn from(error: ImportError) -> Self {
+        Self::Import(Box::new(error))
+    }
+}
+
+impl ImportError {
+    /// True where the arguments are wrong by themselves.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Source { .. } | Self::NoCheckpoint)
+    }
+}
+
+/// What was imported.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    file: String,
+    source: &'static str,
+    /// Elements of all parameters.
+    parameters: usize,
+    inputs: &'a [Port],
+    outputs: &'a [Port],
+    /// Tensors of the checkpoint that the model does not read when it predicts.
+    unmapped: Vec<String>,
+}
+
+/// Imports a pipeline.
+pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    let file = options.source.display().to_string();
+    if options.source.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("config")) {
+        return Err(ImportError::Source { file }.into());
+    }
+    let checkpoint = options.checkpoint.as_deref().ok_or(ImportError::NoCheckpoint)?;
+    let failed = |source| ImportError::Pipeline { file: file.clone(), source };
+    let pipeline = Pipeline::read(&options.source).map_err(failed)?;
+    let imported = Imported::new(pipeline.json()).map_err(|problems| unsupported(&file, &pipeline, &problems.0))?;
+    let (tensors, plan) = read(checkpoint)?;
+    check(&imported, &tensors, checkpoint)?;
+    let config = config(&pipeline, plan);
+    write(&options.out, &config, &tensors)?;
+    let line = Line {
+        file: options.out.display().to_string(),
+        source: "tzrec",
+        parameters: imported.parameters().iter().map(|known| known.shape.iter().product::<usize>()).sum(),
+        inputs: imported.inputs(),
+        outputs: imported.outputs(),
+        unmapped: tensors.keys().filter(|name| !imported.reads(name)).cloned().collect(),
+    };
+    match common.json {
+        true => output.json(&line)?,
+        false => output.line(line.text())?,
+    }
+    Ok(())
+}
+
+fn unsupported(file: &str, pipeline: &Pipeline, problems: &[rewire::predict::Problem]) -> ImportError {
+    let line = |problem: &rewire::predict::Problem| (pipeline.line(&problem.key), problem.to_string());
+    let mut problems: Vec<(usize, String)> = problems.iter().map(line).collect();
+    problems.sort();
+    ImportError::Unsupported { file: file.to_owned(), problems: Unsupported(problems) }
+}
+
+/// The configuration of the folder: that of the pipeline, and which tables are trained how.
+fn config(pipeline: &Pipeline, plan: Option<Value>) -> String {
+    let mut config = json!({ "pipeline": pipeline.json() });
+    if let (Some(plan), Some(config)) = (plan, config.as_object_mut()) {
+        config.insert("plan".to_owned(), plan);
+    }
+    format!("{config:#}\n")
+}
+
+/// All tensors of a checkpoint by the names of the model's own parameters, and its plan.
+fn read(path: &Path) -> Result<(BTreeMap<String, HostTensor>, Option<Value>), CliError> {
+    let failed = |source| ImportError::Checkpoint { file: path.display().to_string(), source };
+    let checkpoint = Checkpoint::open(path).map_err(failed)?;
+    let mut tensors = BTreeMap::new();
+    for name in checkpoint.names() {
+        let tensor = tensor(checkpoint.read(&name).map_err(failed)?)?;
+        tensors.insert(name.strip_prefix(WRAPPER).unwrap_or(&name).to_owned(), tensor);
+    }
+    Ok((tensors, checkpoint.plan().cloned()))
+}
+
+/// A tensor of a checkpoint; doubles become floats.
+fn tensor(stored: StoredTensor) -> Result<HostTensor, CliError> {
+    let dtype = match stored.element {
+        ElementType::F32 => DType::F32,
+        ElementType::F16 => DType::F16,
+        ElementType::BF16 => DType::BF16,
+        ElementType::I64 => DType::I64,
+        ElementType::I32 => DType::I32,
+        ElementType::F64 => {
+            let values = stored.to_f64();
+            return Ok(HostTensor::from_f64(DType::F32, stored.shape, &values).map_err(RankError::from)?);
+        }
+    };
+    Ok(HostTensor::from_bytes(dtype, stored.shape, stored.bytes).map_err(RankError::from)?)
+}
+
+/// Checks that all parameters are there with their shapes, and that tensors which follow from the configuration are as it says.
+fn check(imported: &Imported, tensors: &BTreeMap<String, HostTensor>, file: &Path) -> Result<(), ImportError> {
+    let missing = |name: &str, shape: &[usize]| match tensors.get(name) {
+        None => Some(format!("there is no `{WRAPPER}{name}` {shape:?}")),
+        Some(found) if found.shape() != shape => {
+            Some(format!("`{WRAPPER}{name}` is {:?}: expected {shape:?}", found.shape()))
+        }
+        Some(_) => None,
+    };
+    let parameters = imported.parameters();
+    let mut wrong: Vec<String> = parameters.iter().filter_map(|known| missing(&known.name, &known.shape)).collect();
+    for buffer in imported.buffers() {
+        let other = tensors.get(&buffer.name).filter(|found| found.to_f64() != buffer.value.to_f64());
+        wrong.extend(other.map(|found| {
+            let (name, expected) = (&buffer.name, buffer.value.to_f64());
+            format!("`{WRAPPER}{name}` is {:?}: expected {expected:?} by the configuration", found.to_f64())
+        }));
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(ImportError::Tensors { file: file.display().to_string(), tensors: wrong }),
+    }
+}
+
+/// Writes a folder, or a package where the name says so.
+fn write(out: &Path, config: &str, tensors: &BTreeMap<String, HostTensor>) -> Result<(), CliError> {
+    let stored = serialize(tensors, &BTreeMap::new())?;
+    let unwritten = |path: &Path| {
+        let file = path.display().to_string();
+        move |source| CliError::Write { file, source }
+    };
+    if is_package_name(out) {
+        let weights = Weights::parse(stored)?;
+        let with = PackOptions { allow_unread: true, ..PackOptions::default() };
+        let package = pack(&out.display().to_string(), config, &weights, &with)?;
+        return write_file(out, package.bytes()).map_err(unwritten(out));
+    }
+    std::fs::create_dir_all(out).map_err(unwritten(out))?;
+    for (name, content) in MODEL_FILES.into_iter().zip([stored.as_slice(), config.as_bytes()]) {
+        let path = out.join(name);
+        write_file(&path, content).map_err(unwritten(&path))?;
+    }
+    Ok(())
+}
+
+impl Line<'_> {
+    fn text(&self) -> String {
+        let names = |ports: &[Port]| ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+        let unread = match self.unmapped.len() {
+            0 => String::new(),
+            count => format!("; {count} tensors are kept that predictions do not read: {}", self.unmapped.join(", ")),
+        };
+        format!(
+            "{}: {} parameters, {} inputs, outputs {}{unread}",
+            self.file,
+            self.parameters,
+            self.inputs.len(),
+            names(self.outputs)
+        )
+    }
+}

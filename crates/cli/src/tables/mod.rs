@@ -1,0 +1,83 @@
+//! Columns of any types by name, from files of tables.
+
+mod csv;
+mod jsonl;
+mod owned;
+#[cfg(feature = "parquet")]
+mod parquet;
+
+pub use owned::Owned;
+
+use crate::requests::{InputError, Progress, Value, title};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+/// What a column holds in a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Nested {
+    One(Value),
+    List(Vec<Nested>),
+    Map(Vec<(Value, Value)>),
+}
+
+/// Rows that were read together.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    pub count: usize,
+    /// Their cells, by column that was asked for.
+    pub columns: Vec<Vec<Nested>>,
+}
+
+/// The rows of a file, one after another.
+pub trait Table: Send {
+    /// Reads up to so many rows; fewer at the end of the file alone.
+    fn read(&mut self, rows: usize) -> Result<Rows, InputError>;
+
+    /// Goes past so many rows.
+    fn skip(&mut self, rows: u64) -> Result<(), InputError>;
+
+    /// How much was read and how much there is, where that is known.
+    fn progress(&self) -> Option<Progress>;
+}
+
+/// Opens JSON Lines, CSV or Parquet for columns by name: CSV by the ending of the name, Parquet by the first bytes. A column that the
+/// file does not have is an error, but for JSON Lines, where it is null.
+pub fn open(path: &Path, names: &[String]) -> Result<Box<dyn Table>, InputError> {
+    let name = title(Some(path));
+    if path == Path::new("-") {
+        return Ok(Box::new(jsonl::Lines::new(name, BufReader::new(io::stdin()), None, names)));
+    }
+    let unread = |source| InputError::Read { file: name.clone(), source };
+    let file = File::open(path).map_err(unread)?;
+    let length = file.metadata().map_err(unread)?.len();
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    if reader.fill_buf().map_err(unread)?.starts_with(b"PAR1") {
+        return of_parquet(name, path, names);
+    }
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv")) {
+        return Ok(Box::new(csv::Records::new(name, reader, length, names)?));
+    }
+    Ok(Box::new(jsonl::Lines::new(name, reader, Some(length), names)))
+}
+
+#[cfg(feature = "parquet")]
+fn of_parquet(name: String, path: &Path, names: &[String]) -> Result<Box<dyn Table>, InputError> {
+    Ok(Box::new(parquet::Groups::open(name, path, names)?))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn of_parquet(file: String, _: &Path, _: &[String]) -> Result<Box<dyn Table>, InputError> {
+    Err(InputError::Table { file, reason: "the program is built without the feature `parquet`".to_owned() })
+}
+
+impl Rows {
+    fn new(columns: usize) -> Self {
+        Self { count: 0, columns: vec![Vec::new(); columns] }
+    }
+
+    fn push(&mut self, cells: impl IntoIterator<Item = Nested>) {
+        self.columns.iter_mut().zip(cells).for_each(|(column, cell)| column.push(cell));
+        self.count += 1;
+    }
+}

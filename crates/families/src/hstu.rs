@@ -1,0 +1,76 @@
+//! The HSTU family over the features of a pipeline.
+
+use crate::models::{Model, Predictions};
+use crate::trace::{Pipeline, TraceError, Traced, columns, of_model};
+use rewire_features::{Group, GroupConfig, GroupType, Problem, SequenceSteps};
+use rewire_graph::{DType, Scope, Tensor};
+use rewire_hstu::pipeline::{self, Groups, HstuModel};
+use serde_json::Value;
+
+/// What names of inputs of histories begin with in a [`TracedCached`].
+pub const HISTORIES: &str = "history.";
+
+/// A traced ranker in two parts that meet in caches: histories, whose keys and values are kept, and requests that read them.
+///
+/// Inputs of histories are those of [`rewire_features`] behind [`HISTORIES`], for a batch of their own. Which rows of the caches they take,
+/// and requests read, are the inputs of [`HstuModel::forward_cached`].
+#[derive(Debug)]
+pub struct TracedCached {
+    /// The graph, and what concerns requests.
+    pub traced: Traced,
+    /// The features that histories read.
+    pub histories: Vec<String>,
+}
+
+/// Traces a `dlrm_hstu` or `ultra_hstu` pipeline in two parts; keys and values of histories are kept in `dtype`.
+///
+/// # Errors
+/// As [`trace`](crate::trace), and for pipelines of other models.
+pub fn trace_cached(config: &Value, dtype: DType) -> Result<TracedCached, TraceError> {
+    let pipeline = Pipeline::parse(config)?;
+    let Some(hstu) = &pipeline.hstu else {
+        return Err(
+            Problem::new("/model_config", "must have a model of the HSTU family, whose histories are kept").into()
+        );
+    };
+    let scope = Scope::new();
+    let (kept, requests) = (pipeline.model(&scope, HISTORIES), pipeline.model(&scope, ""));
+    let histories = groups(&kept, hstu.history_groups())?;
+    let requested = groups(&requests, hstu.request_groups())?;
+    let outputs = hstu.forward_cached(&scope, &histories, &requested, dtype);
+    let outputs = outputs.map_err(|error| of_model(error, &requests.pointer()))?;
+    let traced = pipeline.finish(scope, &outputs.values)?;
+    let histories = columns(&traced.graph, &traced.features, HISTORIES);
+    Ok(TracedCached { traced, histories })
+}
+
+/// The predictions of a model.
+pub(crate) fn predictions(model: &Model<'_>, hstu: &HstuModel) -> Result<Predictions, TraceError> {
+    let groups = groups(model, hstu.history_groups().into_iter().chain(hstu.candidate_groups()))?;
+    let outputs = hstu.forward(model.scope, &groups).map_err(|error| of_model(error, &model.pointer()))?;
+    Ok(outputs.values)
+}
+
+/// Those of the groups that the pipeline has.
+fn groups(model: &Model<'_>, names: impl IntoIterator<Item = String>) -> Result<Groups, TraceError> {
+    let present = names.into_iter().filter(|name| model.features.group(name).is_some());
+    present.map(|name| Ok((name.clone(), group(model, &name)?))).collect()
+}
+
+fn group(model: &Model<'_>, name: &str) -> Result<pipeline::Group, TraceError> {
+    let (scope, features) = (model.scope, model.features);
+    let is_dense = |group: &GroupConfig| matches!(group.group_type, GroupType::Deep | GroupType::Wide);
+    let (values, parts) = if features.group(name).is_some_and(is_dense) {
+        let dense = model.dense(name)?;
+        (dense.values, dense.parts)
+    } else {
+        match scope.module("embedding_group", |scope| features.trace_of(scope, model.prefix, name))? {
+            Group::Jagged { values, rows } => return Ok(pipeline::Group::Jagged { values, rows }),
+            Group::Dense { parts, .. } | Group::Sequence(SequenceSteps { query: parts, .. }) => {
+                let parts: Vec<Tensor> = parts.into_iter().map(|part| part.values).collect();
+                (scope.concat(&parts.iter().collect::<Vec<_>>(), 1), parts)
+            }
+        }
+    };
+    Ok(pipeline::Group::Dense { values, widths: parts.iter().map(Tensor::width).collect() })
+}

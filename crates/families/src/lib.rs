@@ -1,0 +1,26 @@
+//! Model families of TorchEasyRec pipelines, traced from their configurations.
+//!
+//! [`trace`] makes a graph of a whole `EasyRecConfig`. Its inputs are those of [`rewire_features`], its parameters have the names of the
+//! reference's state dict without the leading `model.`, its outputs those of the reference's predictions.
+//!
+//! # Where the reference surprises
+//!
+//! Predictions follow the reference as it trains, evaluates and predicts, where that is not what a configuration suggests too:
+//!
+//! - A pooled and an unpooled table of one name are two tables. SEQUENCE groups read unpooled ones for their queries as well.
+//! - Weights of ids count in sums and means; a mean divides by the number of ids, not by their weights. (The reference's export ignores them.)
+//! - Encoded columns are taken as they are: `sequence_length`, `boundaries` and vocabularies size tables and truncate or map nothing.
+//! - Numbers are `F32`, times since the epoch among them, which then have steps of 128 seconds.
+//! - `aggregation_dim` of mask blocks counts only where `reduction_ratio` is 0, as that is 1 by default.
+//! - The logits of wide columns are added to every class.
+//! - `mind` has `log2` of the number of steps as capsules, unless `const_caps_num` is set, and carries on routing logits after their softmax.
+//! - `rocket_launching` predicts by its light branch alone.
+#![forbid(unsafe_code)]
+
+mod hstu;
+mod models;
+mod modules;
+mod trace;
+
+pub use hstu::{HISTORIES, TracedCached, trace_cached};
+pub use trace::{Output, OutputRows, TraceError, Traced, trace};

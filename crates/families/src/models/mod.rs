@@ -1,0 +1,185 @@
+//! The families: from the groups of a pipeline to its predictions.
+
+mod crosses;
+mod matching;
+mod mind;
+mod multi_task;
+mod pepnet;
+mod rank;
+mod sequences;
+
+use crate::modules::{beside, encode};
+use crate::trace::problem;
+use rewire_features::{Features, Group, Part, Problem, Problems, SequenceSteps, read};
+use rewire_graph::{Scope, Tensor};
+use rewire_hstu::modules::linear;
+use rewire_hstu::pipeline::prediction;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The module of the tables of most models.
+const EMBEDDINGS: &str = "embedding_group";
+
+/// Outputs by name.
+pub(crate) type Predictions = Vec<(String, Tensor)>;
+
+/// A model of a configuration.
+#[derive(Clone, Copy)]
+pub(crate) struct Model<'a> {
+    pub scope: &'a Scope,
+    pub features: &'a Features,
+    /// `model_config`
+    pub config: &'a Value,
+    /// The key of the model in it.
+    pub kind: &'a str,
+    /// What the key has.
+    pub message: &'a Value,
+    /// What names of inputs begin with.
+    pub prefix: &'a str,
+}
+
+/// A DEEP or WIDE group.
+pub(crate) struct Dense {
+    /// The columns of every feature, then those of every encoder.
+    pub parts: Vec<Tensor>,
+    /// All of them, `[B, W]`.
+    pub values: Tensor,
+}
+
+/// The predictions of a model.
+pub(crate) fn predictions(model: &Model<'_>) -> Result<Predictions, Problems> {
+    match model.kind {
+        "wide_and_deep" => rank::wide_and_deep(model),
+        "deepfm" => rank::deepfm(model),
+        "dlrm" => rank::dlrm(model),
+        "mask_net" => rank::mask_net(model),
+        "wukong" => rank::wukong(model),
+        "xdeepfm" => rank::xdeepfm(model),
+        "rocket_launching" => rank::rocket_launching(model),
+        "dcn_v1" => crosses::dcn_v1(model),
+        "dcn_v2" => crosses::dcn_v2(model),
+        "multi_tower" | "multi_tower_din" => sequences::multi_tower(model),
+        "tdm" => sequences::tdm(model),
+        "simple_multi_task" => multi_task::simple(model),
+        "mmoe" => multi_task::mmoe(model),
+        "ple" => multi_task::ple(model),
+        "dbmtl" | "dc2vr" => multi_task::dbmtl(model),
+        "pepnet" => pepnet::pepnet(model),
+        "dssm" | "dssm_v2" | "dat" => matching::two_towers(model),
+        "mind" => mind::mind(model),
+        other => Err(Problems(vec![Problem::new(model.pointer(), format!("`{other}` is no model that is supported"))])),
+    }
+}
+
+impl<'a> Model<'a> {
+    pub fn pointer(&self) -> String {
+        format!("/model_config/{}", self.kind)
+    }
+
+    /// True for models whose predictions are embeddings.
+    pub fn is_match(&self) -> bool {
+        matches!(self.kind, "dssm" | "dssm_v2" | "dat" | "mind" | "hstu_match")
+    }
+
+    /// The message of the model.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Problems> {
+        let mut problems = Problems::default();
+        let message = read(self.message, &self.pointer(), &mut problems);
+        problems.none_or(())?;
+        message.ok_or_else(Problems::default)
+    }
+
+    /// An error of a key of the model.
+    pub fn problem(&self, key: &str, reason: impl Into<String>) -> Problems {
+        Problems(vec![Problem::new(format!("{}{key}", self.pointer()), reason)])
+    }
+
+    pub fn num_class(&self) -> usize {
+        let count = self.config.get("num_class").and_then(Value::as_u64);
+        count.and_then(|count| usize::try_from(count).ok()).unwrap_or(1)
+    }
+
+    /// The name of the first group.
+    pub fn first_group(&self) -> Result<&'a str, Problems> {
+        let first = self.features.groups.first();
+        let missing = || Problems(vec![Problem::new("/model_config/feature_groups", "must have at least one group")]);
+        first.map(|group| group.group_name.as_str()).ok_or_else(missing)
+    }
+
+    /// A DEEP or WIDE group of this model's tables.
+    pub fn dense(&self, name: &str) -> Result<Dense, Problems> {
+        self.dense_in(self.scope, name)
+    }
+
+    /// A DEEP or WIDE group with tables in a module's `embedding_group`.
+    pub fn dense_in(&self, scope: &Scope, name: &str) -> Result<Dense, Problems> {
+        let group = scope
+            .module(EMBEDDINGS, |scope| self.features.trace_of(scope, self.prefix, name))
+            .map_err(|p| Problems(vec![p]))?;
+        let parts = match group {
+            Group::Dense { parts, sequences, encoders } => {
+                let mut parts: Vec<Tensor> = parts.into_iter().map(|part| part.values).collect();
+                for (index, (pointer, encoder)) in encoders.iter().enumerate() {
+                    let module = format!("{EMBEDDINGS}._group_name_to_seq_encoders.{name}.{index}");
+                    parts.push(scope.module(&module, |scope| encode(scope, pointer, encoder, &sequences))?);
+                }
+                parts
+            }
+            _ => return Err(self.of_type(name, "DEEP or WIDE")),
+        };
+        let parts = self.dropped(name, parts)?;
+        Ok(Dense { values: beside(self.scope, &parts), parts })
+    }
+
+    fn of_type(&self, name: &str, expected: &str) -> Problems {
+        Problems(vec![Problem::new("/model_config/feature_groups", format!("`{name}` must be of type {expected}"))])
+    }
+
+    /// Variational dropout of features, in the form used after learning: every feature times the probability that it stays.
+    fn dropped(&self, name: &str, parts: Vec<Tensor>) -> Result<Vec<Tensor>, Problems> {
+        let Some(options) = self.config.get("variational_dropout").filter(|_| parts.len() > 1) else {
+            return Ok(parts);
+        };
+        if options.get("embedding_wise_variational_dropout").and_then(Value::as_bool) == Some(true) {
+            let key = "/model_config/variational_dropout/embedding_wise_variational_dropout";
+            return Err(Problems(vec![Problem::new(
+                key,
+                "dropout of single columns is not supported, expected false",
+            )]));
+        }
+        let p = self.scope.weight(&format!("group_variational_dropouts.{name}.feature_p"), [parts.len()]);
+        let stays = (-p).sigmoid();
+        Ok(parts.iter().enumerate().map(|(index, part)| part * stays.slice(0, index, 1)).collect())
+    }
+
+    /// A SEQUENCE group with tables in a module's `embedding_group`.
+    pub fn sequence_in(&self, scope: &Scope, name: &str) -> Result<SequenceSteps, Problems> {
+        match scope.module(EMBEDDINGS, |scope| self.features.trace(scope, name)) {
+            Ok(Group::Sequence(steps)) => Ok(steps),
+            Ok(Group::Jagged { values, rows }) => Ok(SequenceSteps { query: Vec::<Part>::new(), steps: values, rows }),
+            Ok(Group::Dense { .. }) => Err(self.of_type(name, "SEQUENCE")),
+            Err(problem) => Err(Problems(vec![problem])),
+        }
+    }
+
+    /// Predictions from the rows before the last linear map.
+    pub fn output(&self, name: &str, x: &Tensor) -> Result<Predictions, Problems> {
+        self.predict(&linear(self.scope, name, x, self.num_class()), "")
+    }
+
+    /// Predictions from logits, by the model's losses.
+    pub fn predict(&self, logits: &Tensor, suffix: &str) -> Result<Predictions, Problems> {
+        let losses = self.config.get("losses").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        named(logits, suffix, losses, "/model_config")
+    }
+}
+
+/// Predictions from logits, by the losses of what `pointer` says.
+pub(crate) fn named(logits: &Tensor, suffix: &str, losses: &[Value], pointer: &str) -> Result<Predictions, Problems> {
+    if losses.is_empty() {
+        let problem =
+            Problem::new(format!("{pointer}/losses"), "must have at least one loss, which says what is predicted");
+        return Err(Problems(vec![problem]));
+    }
+    prediction(logits, suffix, losses).map_err(|error| Problems(vec![problem(pointer, error)]))
+}

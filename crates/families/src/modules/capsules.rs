@@ -1,0 +1,100 @@
+use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TypeError};
+use serde::Deserialize;
+
+/// Interests of a user: capsules that the steps of a history are routed to.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CapsuleConfig {
+    #[serde(default = "max_k")]
+    pub max_k: usize,
+    pub max_seq_len: i64,
+    pub high_dim: usize,
+    #[serde(default = "num_iters")]
+    pub num_iters: usize,
+    #[serde(default = "scale")]
+    routing_logits_scale: f64,
+    #[serde(default, rename = "routing_logits_stddev")]
+    _routing_logits_stddev: Option<f64>,
+    #[serde(default = "one")]
+    squash_pow: f64,
+    #[serde(default)]
+    const_caps_num: bool,
+    #[serde(default)]
+    pub routing_init_method: Init,
+}
+
+/// Where routing begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Init {
+    #[default]
+    Normal,
+    Zeros,
+}
+
+fn max_k() -> usize {
+    5
+}
+
+fn num_iters() -> usize {
+    3
+}
+
+fn scale() -> f64 {
+    20.0
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// Below which a vector counts as this long.
+const SHORTEST: f64 = 1e-7;
+
+impl CapsuleConfig {
+    /// Steps `[steps, C]` to capsules `[B, K, high_dim]` and which of them are on, `[B, K]`: those with `2^k < n` of a history of `n`
+    /// steps, and the first one.
+    pub fn forward(&self, scope: &Scope, steps: &Tensor, rows: &Ragged) -> (Tensor, Tensor) {
+        let kept = Ragged::from_lengths(&rows.lengths.minimum(self.max_seq_len));
+        let steps = steps.jagged_head(rows, &kept);
+        let matrix = scope.weight("bilinear_matrix", [steps.width(), self.high_dim]);
+        let low = steps.matmul(&matrix);
+        let directions = super::unit(&low, f64::MIN_POSITIVE.max(1e-12));
+        let counts = kept.lengths.cast(DType::F32).reshape([kept.batch.clone(), 1.into()]);
+        let on = self.on(scope, &counts);
+        let on_steps = self.on(scope, &counts.jagged_broadcast(&kept));
+        let off = scope.scalar(DType::F32, f64::NEG_INFINITY);
+        let mut routing = scope.scalar(DType::F32, 0.0).broadcast([kept.total.clone(), self.max_k.into()]);
+        let mut capsules = None;
+        for iteration in 0..self.num_iters {
+            routing = (on_steps.select(&routing, &off) * self.routing_logits_scale).softmax(1);
+            let high = routing.jagged_jagged_matmul(&low, &kept);
+            if iteration + 1 < self.num_iters {
+                routing = &routing + directions.jagged_matmul(&high.transpose(1, 2), &kept);
+            }
+            capsules = Some(high);
+        }
+        match capsules {
+            Some(capsules) => (self.squash(&capsules), on),
+            None => (scope.fail("capsules", TypeError::new("num_iters", "at least 1", 0)), on),
+        }
+    }
+
+    /// Which capsules are on in rows of this many steps, `[R, 1]` to `[R, K]`.
+    fn on(&self, scope: &Scope, counts: &Tensor) -> Tensor {
+        let least = |k: usize| if k == 0 || self.const_caps_num { -1.0 } else { 2f32.powi(k as i32) };
+        let least: Vec<f32> = (0..self.max_k).map(least).collect();
+        match HostTensor::f32([1, self.max_k], &least) {
+            Ok(least) => counts.gt(scope.constant(least)),
+            Err(error) => scope.fail("capsules", TypeError::new("max_k", "fewer capsules", error)),
+        }
+    }
+
+    fn squash(&self, capsules: &Tensor) -> Tensor {
+        let square = capsules.square().sum(2);
+        let length = square.sqrt().clamp(Some(SHORTEST), None);
+        let square = length.square();
+        let factor = (&square / (&square + 1.0)).pow(self.squash_pow) / &length;
+        capsules * factor
+    }
+}

@@ -1,0 +1,262 @@
+use crate::hstu;
+use crate::models::{self, Model};
+use rewire_features::{Features, Problem, Problems};
+use rewire_graph::limits::MAX_WIDTH;
+use rewire_graph::op::Input;
+use rewire_graph::{Graph, GraphError, Scope, Tensor};
+use rewire_hstu::models::ModelError;
+use rewire_hstu::modules::{Buffer, ConfigError, MAX_PARTS, MlpConfig};
+use rewire_hstu::pipeline::HstuModel;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use thiserror::Error;
+
+/// Why a pipeline could not be traced.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// Keys of the configuration that are unknown, unsupported or do not fit each other.
+    #[error("the configuration has values that cannot be used:\n{0}")]
+    Config(#[from] Problems),
+    /// An operator rejected its operands.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+impl From<Problem> for TraceError {
+    fn from(problem: Problem) -> Self {
+        Self::Config(Problems(vec![problem]))
+    }
+}
+
+/// A traced pipeline.
+#[derive(Debug)]
+pub struct Traced {
+    /// The graph.
+    pub graph: Graph,
+    /// The features and groups of the pipeline.
+    pub features: Features,
+    /// The features that the graph reads, whose columns [`Features::encode`] needs.
+    pub columns: Vec<String>,
+    /// The outputs, in the order of the reference's predictions.
+    pub outputs: Vec<Output>,
+    /// State-dict tensors that follow from the configuration and are no parameters of the graph.
+    pub buffers: Vec<Buffer>,
+    /// What similarities of match models are divided by; `None` for other models.
+    pub temperature: Option<f64>,
+}
+
+/// An output of a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The reference's name.
+    pub name: String,
+    /// What it has a row for.
+    pub rows: OutputRows,
+}
+
+/// What an output has a row for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutputRows {
+    /// Every row of the batch.
+    Batch,
+    /// Every step of the sequence, row after row.
+    Steps {
+        /// The input that has the number of steps of every row.
+        lengths: String,
+    },
+}
+
+/// Traces the pipeline of an `EasyRecConfig`, as JSON with the field names of the reference.
+///
+/// # Errors
+/// [`TraceError::Config`] lists the keys that cannot be used, by their JSON pointers.
+pub fn trace(config: &Value) -> Result<Traced, TraceError> {
+    let pipeline = Pipeline::parse(config)?;
+    let scope = Scope::new();
+    let model = pipeline.model(&scope, "");
+    let predictions = match &pipeline.hstu {
+        Some(hstu) => hstu::predictions(&model, hstu)?,
+        None => models::predictions(&model)?,
+    };
+    pipeline.finish(scope, &predictions)
+}
+
+/// A configuration that is read.
+pub(crate) struct Pipeline<'a> {
+    /// `model_config`
+    config: &'a Value,
+    /// The key of the model in it.
+    kind: &'a str,
+    /// What the key has.
+    message: &'a Value,
+    features: Features,
+    /// The model, if it is of that family.
+    pub hstu: Option<HstuModel>,
+}
+
+impl<'a> Pipeline<'a> {
+    pub fn parse(config: &'a Value) -> Result<Self, TraceError> {
+        let pointer = "/model_config";
+        let model = config.get("model_config").unwrap_or(&Value::Null);
+        let members = model.as_object().into_iter().flatten();
+        let kinds: Vec<(&String, &Value)> = members.filter(|(key, _)| !OTHER_KEYS.contains(&key.as_str())).collect();
+        let [(kind, message)] = kinds.as_slice() else {
+            return Err(Problem::new(pointer, "must have one model").into());
+        };
+        let wide = message.get("wide_embedding_dim").and_then(Value::as_u64);
+        let wide = wide.and_then(|wide| usize::try_from(wide).ok());
+        let wide = wide.unwrap_or(if *kind == "xdeepfm" { 16 } else { 0 });
+        let (features, mut problems) = match Features::parse(config, wide) {
+            Ok(features) => (Some(features), Problems::default()),
+            Err(problems) => (None, problems),
+        };
+        check(message, &format!("{pointer}/{kind}"), &mut problems);
+        let groups = model.get("feature_groups").and_then(Value::as_array).into_iter().flatten();
+        for (index, group) in groups.enumerate() {
+            let encoders = group.get("sequence_encoders").unwrap_or(&Value::Null);
+            check(encoders, &format!("{pointer}/feature_groups/{index}/sequence_encoders"), &mut problems);
+        }
+        let features = match (features, problems.0.is_empty()) {
+            (Some(features), true) => features,
+            _ => return Err(problems.into()),
+        };
+        let hstu = HstuModel::parse(kind, message).map_err(|error| of_model(error, pointer))?;
+        Ok(Self { config: model, kind, message, features, hstu })
+    }
+
+    /// The model in a scope; names of inputs begin with `prefix`.
+    pub fn model<'m>(&'m self, scope: &'m Scope, prefix: &'m str) -> Model<'m> {
+        let Self { config, kind, message, features, .. } = self;
+        Model { scope, features, config, kind, message, prefix }
+    }
+
+    pub fn finish(self, scope: Scope, predictions: &[(String, Tensor)]) -> Result<Traced, TraceError> {
+        let model = self.model(&scope, "");
+        let (pointer, is_match) = (model.pointer(), model.is_match());
+        let temperature = is_match.then(|| self.message.get("temperature").and_then(Value::as_f64).unwrap_or(1.0));
+        let (lengths, buffers) = match &self.hstu {
+            Some(hstu) => {
+                let items = hstu.candidate_groups().first().and_then(|name| self.features.lengths_input(name));
+                (items, hstu.buffers().map_err(|error| of_model(error, &pointer))?)
+            }
+            None => (None, vec![]),
+        };
+        let rows = lengths.map_or(OutputRows::Batch, |lengths| OutputRows::Steps { lengths });
+        // Items of matching have rows of their own, users have those of the batch.
+        let rows_of = |name: &str| if name == "user_tower_emb" { OutputRows::Batch } else { rows.clone() };
+        let outputs = predictions.iter().map(|(name, _)| Output { name: name.clone(), rows: rows_of(name) }).collect();
+        let named: Vec<(&str, Tensor)> = predictions.iter().map(|(name, x)| (name.as_str(), x.clone())).collect();
+        let graph = scope.finish(&named)?;
+        let columns = columns(&graph, &self.features, "");
+        Ok(Traced { graph, features: self.features, columns, outputs, buffers, temperature })
+    }
+}
+
+/// Keys of `model_config` that are no models.
+const OTHER_KEYS: [&str; 8] = [
+    "feature_groups",
+    "num_class",
+    "losses",
+    "metrics",
+    "train_metrics",
+    "variational_dropout",
+    "kernel",
+    "use_pareto_loss_weight",
+];
+
+/// Keys that say how many parts of a graph there are.
+const PARTS: [&str; 9] = [
+    "cross_num",
+    "expert_num_per_task",
+    "low_rank_dim",
+    "max_k",
+    "n_mask_blocks",
+    "num_expert",
+    "num_iters",
+    "share_num",
+    "task_domain_num",
+];
+
+/// Keys that say how wide something is.
+const WIDTHS: [&str; 15] = [
+    "aggregation_dim",
+    "cin_layer_size",
+    "compressed_feature_num",
+    "epnet_hidden_unit",
+    "fmb_feature_num",
+    "hidden_dim",
+    "high_dim",
+    "lcb_feature_num",
+    "low_rank",
+    "multihead_attn_dim",
+    "num_class",
+    "output_dim",
+    "ppnet_hidden_units",
+    "reduction_ratio",
+    "wide_embedding_dim",
+];
+
+/// The largest value of a key.
+fn most(key: &str) -> Option<usize> {
+    PARTS.contains(&key).then_some(MAX_PARTS).or(WIDTHS.contains(&key).then_some(MAX_WIDTH))
+}
+
+/// Checks every MLP, width and number within a message, so that no configuration makes a graph of any size.
+fn check(message: &Value, pointer: &str, problems: &mut Problems) {
+    let key = pointer.rsplit('/').find(|key| key.parse::<usize>().is_err()).unwrap_or_default();
+    if let (Some(value), Some(most)) = (message.as_f64(), most(key))
+        && !(0.0..=most as f64).contains(&value)
+    {
+        problems.push(pointer, format!("must be in 0..={most}, got {value}"));
+    }
+    let inner: Vec<(String, &Value)> = match message {
+        Value::Object(object) => object.iter().map(|(key, value)| (key.clone(), value)).collect(),
+        Value::Array(items) => items.iter().enumerate().map(|(index, item)| (index.to_string(), item)).collect(),
+        _ => return,
+    };
+    if message.get("hidden_units").is_some()
+        && let Some(mlp) = rewire_features::read::<MlpConfig>(message, pointer, problems)
+        && let Err(error) = mlp.check()
+    {
+        problems.0.push(problem(pointer, error));
+    }
+    for (key, value) in inner {
+        check(value, &format!("{pointer}/{key}"), problems);
+    }
+}
+
+/// A problem with a key within what `pointer` says.
+pub(crate) fn problem(pointer: &str, error: ConfigError) -> Problem {
+    let path = error.key.replace('[', "/").replace(']', "").replace('.', "/");
+    Problem::new(format!("{pointer}/{path}"), format!("must be {}, got {}", error.expected, error.actual))
+}
+
+pub(crate) fn of_model(error: ModelError, pointer: &str) -> TraceError {
+    match error {
+        ModelError::Graph(error) => error.into(),
+        ModelError::Config(error) => match error.key.strip_prefix("feature_groups.") {
+            Some(group) => {
+                let reason = format!("`{group}` must be {}, got {}", error.expected, error.actual);
+                Problem::new("/model_config/feature_groups", reason).into()
+            }
+            None => problem(pointer, error).into(),
+        },
+        ModelError::Key { keys, source } => {
+            let path = keys.replace('[', "/").replace(']', "").replace('.', "/");
+            Problem::new(format!("{pointer}/{path}"), source.to_string()).into()
+        }
+        other => Problem::new(pointer, other.to_string()).into(),
+    }
+}
+
+/// The features of which a graph has inputs behind `prefix`.
+pub(crate) fn columns(graph: &Graph, features: &Features, prefix: &str) -> Vec<String> {
+    let inputs: BTreeSet<&str> = graph
+        .ids()
+        .filter_map(|id| graph.op::<Input>(id))
+        .filter_map(|input| input.name.strip_prefix(prefix))
+        .collect();
+    let read = features.features.values().filter(|feature| inputs.contains(feature.input("values").as_str()));
+    read.map(|feature| feature.name.clone()).collect()
+}

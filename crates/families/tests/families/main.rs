@@ -1,0 +1,6 @@
+//! Families of pipelines.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod options;
+mod replay;
+mod table;

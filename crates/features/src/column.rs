@@ -1,0 +1,161 @@
+use std::ops::Range;
+
+/// A column of a table, borrowed from the memory that has it: Arrow, Parquet, CSV, JSON or an app's own.
+#[derive(Clone, Debug)]
+pub struct Column<'a> {
+    /// The values.
+    pub data: Data<'a>,
+    /// Which of them are there.
+    pub validity: Validity<'a>,
+}
+
+/// The values of a column. Offsets have an entry more than there are rows.
+#[derive(Clone, Debug)]
+pub enum Data<'a> {
+    /// Integers.
+    I32(&'a [i32]),
+    /// Integers.
+    I64(&'a [i64]),
+    /// Numbers.
+    F32(&'a [f32]),
+    /// Numbers.
+    F64(&'a [f64]),
+    /// UTF-8 text.
+    Text {
+        /// Where the text of each row begins in `bytes`, and where the last one ends.
+        offsets: Offsets<'a>,
+        /// The text of all rows.
+        bytes: &'a [u8],
+    },
+    /// Lists.
+    List {
+        /// Where the list of each row begins in `items`, and where the last one ends.
+        offsets: Offsets<'a>,
+        /// The items of all rows.
+        items: Box<Column<'a>>,
+    },
+    /// Maps from ids to weights.
+    Map {
+        /// Where the map of each row begins in `keys` and `values`, and where the last one ends.
+        offsets: Offsets<'a>,
+        /// The ids.
+        keys: Box<Column<'a>>,
+        /// The weights.
+        values: Box<Column<'a>>,
+    },
+}
+
+/// Offsets of either width.
+#[derive(Clone, Copy, Debug)]
+pub enum Offsets<'a> {
+    /// Of 32 bits.
+    I32(&'a [i32]),
+    /// Of 64 bits.
+    I64(&'a [i64]),
+}
+
+/// Which rows have a value.
+#[derive(Clone, Copy, Debug)]
+pub enum Validity<'a> {
+    /// All of them.
+    All,
+    /// Those whose bit is set, least significant bit first.
+    Bits {
+        /// The bits.
+        bits: &'a [u8],
+        /// The bit of the first row.
+        start: usize,
+    },
+    /// Those that are true.
+    Bools(&'a [bool]),
+}
+
+/// The value of a row.
+#[derive(Clone, Debug)]
+pub enum Cell<'c, 'a> {
+    /// None.
+    Null,
+    /// An integer.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// Text.
+    Text(&'a str),
+    /// The rows of a column.
+    List(&'c Column<'a>, Range<usize>),
+    /// The rows of a column of ids and of one of weights.
+    Map(&'c Column<'a>, &'c Column<'a>, Range<usize>),
+}
+
+impl Offsets<'_> {
+    fn rows(&self) -> usize {
+        match self {
+            Self::I32(offsets) => offsets.len(),
+            Self::I64(offsets) => offsets.len(),
+        }
+        .saturating_sub(1)
+    }
+
+    fn range(&self, row: usize) -> Option<Range<usize>> {
+        let at = |index: usize| match self {
+            Self::I32(offsets) => offsets.get(index).and_then(|&offset| usize::try_from(offset).ok()),
+            Self::I64(offsets) => offsets.get(index).and_then(|&offset| usize::try_from(offset).ok()),
+        };
+        let (start, end) = (at(row)?, at(row + 1)?);
+        (start <= end).then_some(start..end)
+    }
+}
+
+impl Validity<'_> {
+    /// True where the row has a value, or the validity does not reach it.
+    fn holds(&self, row: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Bits { bits, start } => {
+                let bit = start + row;
+                bits.get(bit / 8).is_none_or(|byte| byte >> (bit % 8) & 1 == 1)
+            }
+            Self::Bools(bools) => bools.get(row).copied().unwrap_or(true),
+        }
+    }
+}
+
+impl<'a> Column<'a> {
+    /// A column without missing values.
+    pub fn new(data: Data<'a>) -> Self {
+        Self { data, validity: Validity::All }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        match &self.data {
+            Data::I32(values) => values.len(),
+            Data::I64(values) => values.len(),
+            Data::F32(values) => values.len(),
+            Data::F64(values) => values.len(),
+            Data::Text { offsets, .. } | Data::List { offsets, .. } | Data::Map { offsets, .. } => offsets.rows(),
+        }
+    }
+
+    /// The value of a row; `None` where offsets descend or pass the end, or text is not UTF-8.
+    pub fn cell(&self, row: usize) -> Option<Cell<'_, 'a>> {
+        if !self.validity.holds(row) {
+            return Some(Cell::Null);
+        }
+        Some(match &self.data {
+            Data::I32(values) => Cell::Int(i64::from(*values.get(row)?)),
+            Data::I64(values) => Cell::Int(*values.get(row)?),
+            Data::F32(values) => Cell::Float(f64::from(*values.get(row)?)),
+            Data::F64(values) => Cell::Float(*values.get(row)?),
+            Data::Text { offsets, bytes } => Cell::Text(std::str::from_utf8(bytes.get(offsets.range(row)?)?).ok()?),
+            Data::List { offsets, items } => Cell::List(items, within(offsets.range(row)?, items)?),
+            Data::Map { offsets, keys, values } => {
+                Cell::Map(keys, values, within(within(offsets.range(row)?, keys)?, values)?)
+            }
+        })
+    }
+}
+
+fn within(range: Range<usize>, items: &Column<'_>) -> Option<Range<usize>> {
+    (range.end <= items.rows()).then_some(range)
+}

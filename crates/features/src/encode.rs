@@ -1,0 +1,369 @@
+//! From encoded columns to the inputs of a graph.
+
+use crate::{Cell, Column, Data, Feature, FeatureValues};
+use rewire_graph::{HostTensor, TensorSizeError};
+use std::ops::Range;
+use thiserror::Error;
+
+/// A column that a feature cannot be read from.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// There is no such column.
+    #[error("there is no column `{column}`, which the model reads")]
+    Missing {
+        /// The column.
+        column: String,
+    },
+    /// A row is not what the feature takes.
+    #[error("column `{column}`, row {row}: expected {expected}, got {actual}")]
+    Cell {
+        /// The column.
+        column: String,
+        /// The row, from 0.
+        row: usize,
+        /// What the feature takes.
+        expected: String,
+        /// What the row has.
+        actual: String,
+    },
+    /// Two features of a group have sequences of different lengths.
+    #[error("columns `{first}` and `{second}`, row {row}: expected sequences of equal length, got {lengths:?} steps")]
+    Lengths {
+        /// The column that gives the lengths.
+        first: String,
+        /// The other column.
+        second: String,
+        /// The row, from 0.
+        row: usize,
+        /// Steps of both.
+        lengths: (i64, i64),
+    },
+    /// A tensor is too large.
+    #[error(transparent)]
+    Size(#[from] TensorSizeError),
+}
+
+/// The inputs of a feature.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded {
+    ids: Vec<u32>,
+    floats: Vec<f32>,
+    weights: Vec<f32>,
+    /// Ids of every row, or steps of every row of a sequence.
+    pub lengths: Vec<i64>,
+    key_lengths: Vec<i64>,
+}
+
+/// Why a row cannot be read: what was expected, and what there is.
+type Fault = (String, String);
+
+fn fault(expected: &str, actual: impl ToString) -> Fault {
+    (expected.to_owned(), actual.to_string())
+}
+
+const IDS: &str = "ids: integers from 0, text or lists of them, or a map from ids to weights";
+const FLOATS: &str = "numbers, or text or lists of them";
+
+fn kind(cell: &Cell<'_, '_>) -> String {
+    match cell {
+        Cell::Null => "a missing value".to_owned(),
+        Cell::Int(value) => value.to_string(),
+        Cell::Float(value) => format!("the number {value}"),
+        Cell::Text(text) => format!("`{text}`"),
+        Cell::List(..) => "a list".to_owned(),
+        Cell::Map(..) => "a map".to_owned(),
+    }
+}
+
+fn id(value: i64) -> Result<u32, Fault> {
+    u32::try_from(value).map_err(|_| fault("an id from 0 to below 2^32", value))
+}
+
+fn id_of(text: &str) -> Result<u32, Fault> {
+    text.trim().parse().map_err(|_| fault("an id from 0 to below 2^32", format!("`{text}`")))
+}
+
+fn number_of(text: &str) -> Result<f32, Fault> {
+    text.trim().parse().map_err(|_| fault("a number", format!("`{text}`")))
+}
+
+fn broken() -> Fault {
+    fault("ascending offsets within the column, and text in UTF-8", "others")
+}
+
+/// Calls `each` with the cells of a list.
+fn cells<'a>(
+    items: &Column<'a>,
+    range: Range<usize>,
+    mut each: impl FnMut(Cell<'_, 'a>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    range.into_iter().try_for_each(|row| each(items.cell(row).ok_or_else(broken)?))
+}
+
+impl Encoded {
+    /// The rows of a column.
+    pub fn new(feature: &Feature, column: &Column<'_>, rows: Range<usize>) -> Result<Self, EncodeError> {
+        let mut encoded = Self::default();
+        let first = rows.start;
+        for row in rows {
+            let cell = column.cell(row).ok_or_else(broken);
+            let added = cell.and_then(|cell| match (&feature.values, &feature.sequence) {
+                (FeatureValues::Ids { default, .. }, None) => encoded.add_ids(feature, column, cell, default),
+                (FeatureValues::Floats { default, .. }, None) => encoded.add_floats(feature, cell, default),
+                (FeatureValues::Ids { default, .. }, Some(form)) => {
+                    encoded.add_id_steps(feature, cell, default, &form.delimiter)
+                }
+                (FeatureValues::Floats { default, .. }, Some(form)) => {
+                    encoded.add_float_steps(feature, cell, default, &form.delimiter)
+                }
+            });
+            added.map_err(|(expected, actual)| EncodeError::Cell {
+                column: feature.name.clone(),
+                row: row - first,
+                expected,
+                actual,
+            })?;
+        }
+        Ok(encoded)
+    }
+
+    fn push(&mut self, feature: &Feature, id: u32, weight: f32) {
+        self.ids.push(id);
+        if feature.weighted {
+            self.weights.push(weight);
+        }
+    }
+
+    fn push_text(&mut self, feature: &Feature, text: &str) -> Result<(), Fault> {
+        let (id, weight) = match text.split_once(':').filter(|_| feature.weighted) {
+            Some((id, weight)) => (id, number_of(weight)?),
+            None => (text, 1.0),
+        };
+        self.push(feature, id_of(id)?, weight);
+        Ok(())
+    }
+
+    fn add_ids(
+        &mut self,
+        feature: &Feature,
+        column: &Column<'_>,
+        cell: Cell<'_, '_>,
+        default: &[u32],
+    ) -> Result<(), Fault> {
+        let before = self.ids.len();
+        let mut missing = |most: usize| default.iter().take(most).for_each(|&id| self.push(feature, id, 1.0));
+        match cell {
+            // Columns of one integer a row take one.
+            Cell::Null if matches!(column.data, Data::I32(_) | Data::I64(_)) => missing(1),
+            Cell::Null | Cell::Text("") => missing(usize::MAX),
+            Cell::List(_, range) if range.is_empty() => missing(usize::MAX),
+            Cell::Int(value) => self.push(feature, id(value)?, 1.0),
+            Cell::Text(text) => {
+                text.split(&feature.separator).try_for_each(|text| self.push_text(feature, text))?;
+            }
+            Cell::List(items, range) => cells(items, range, |cell| match cell {
+                Cell::Int(value) => {
+                    self.push(feature, id(value)?, 1.0);
+                    Ok(())
+                }
+                Cell::Text(text) => self.push_text(feature, text),
+                other => Err(fault(IDS, kind(&other))),
+            })?,
+            Cell::Map(keys, values, range) => self.add_map(feature, keys, values, range)?,
+            Cell::Float(_) => return Err(fault(IDS, kind(&cell))),
+        }
+        self.lengths.push((self.ids.len() - before) as i64);
+        Ok(())
+    }
+
+    fn add_map(
+        &mut self,
+        feature: &Feature,
+        keys: &Column<'_>,
+        values: &Column<'_>,
+        range: Range<usize>,
+    ) -> Result<(), Fault> {
+        for row in range {
+            let key = match keys.cell(row).ok_or_else(broken)? {
+                Cell::Int(value) => id(value)?,
+                Cell::Text(text) => id_of(text)?,
+                other => return Err(fault(IDS, kind(&other))),
+            };
+            let weight = match values.cell(row).ok_or_else(broken)? {
+                Cell::Int(value) => value as f32,
+                Cell::Float(value) => value as f32,
+                other => return Err(fault("a weight for every id", kind(&other))),
+            };
+            if !feature.weighted && weight != 1.0 {
+                let expected =
+                    "weights of 1, as the feature is not weighted; set `weighted: true` in its configuration";
+                return Err(fault(expected, weight));
+            }
+            self.push(feature, key, weight);
+        }
+        Ok(())
+    }
+
+    fn add_floats(&mut self, feature: &Feature, cell: Cell<'_, '_>, default: &[f32]) -> Result<(), Fault> {
+        let before = self.floats.len();
+        match cell {
+            Cell::Null | Cell::Text("") => self.floats.extend(default),
+            Cell::List(_, range) if range.is_empty() => self.floats.extend(default),
+            cell => self.push_floats(feature, cell)?,
+        }
+        // A column of numbers fills a row of one with the first default.
+        if feature.value_dim == 1 && default.len() > 1 && self.floats.len() - before == default.len() {
+            self.floats.truncate(before + 1);
+        }
+        match self.floats.len() - before {
+            found if found == feature.value_dim => Ok(()),
+            0 => Err(fault("a value, as `fg_encoded_default_value` is not set", "none")),
+            found => Err(fault(&format!("{} numbers", feature.value_dim), found)),
+        }
+    }
+
+    fn push_floats(&mut self, feature: &Feature, cell: Cell<'_, '_>) -> Result<(), Fault> {
+        match cell {
+            Cell::Int(value) => self.floats.push(value as f32),
+            Cell::Float(value) => self.floats.push(value as f32),
+            Cell::Text(text) => {
+                for text in text.split(&feature.separator) {
+                    self.floats.push(number_of(text)?);
+                }
+            }
+            Cell::List(items, range) => cells(items, range, |cell| self.push_floats(feature, cell))?,
+            other => return Err(fault(FLOATS, kind(&other))),
+        }
+        Ok(())
+    }
+
+    /// Ends a step that began at the id `before`.
+    fn end_step(&mut self, before: usize) {
+        self.key_lengths.push((self.ids.len() - before) as i64);
+    }
+
+    fn add_id_steps(
+        &mut self,
+        feature: &Feature,
+        cell: Cell<'_, '_>,
+        default: &[u32],
+        delimiter: &str,
+    ) -> Result<(), Fault> {
+        let (ids, steps) = (self.ids.len(), self.key_lengths.len());
+        match cell {
+            Cell::Null | Cell::Text("") => self.add_default_step(default),
+            Cell::List(items, range) if range.is_empty() && !nested(items) => {
+                default.iter().for_each(|&id| self.ids.push(id));
+                self.key_lengths.extend(default.iter().map(|_| 1));
+            }
+            Cell::List(_, range) if range.is_empty() => self.add_default_step(default),
+            Cell::Text(text) => {
+                for step in text.split(delimiter) {
+                    self.add_step_of_text(feature, step)?;
+                }
+            }
+            Cell::List(items, range) => cells(items, range, |cell| self.add_id_step(feature, cell))?,
+            other => return Err(fault("a sequence of ids: text, a list, or a list of lists", kind(&other))),
+        }
+        // With one value a step every id is a step.
+        let length = match feature.value_dim {
+            1 => self.ids.len() - ids,
+            _ => self.key_lengths.len() - steps,
+        };
+        self.lengths.push(length as i64);
+        Ok(())
+    }
+
+    fn add_default_step(&mut self, default: &[u32]) {
+        if !default.is_empty() {
+            self.ids.extend(default);
+            self.key_lengths.push(default.len() as i64);
+        }
+    }
+
+    fn add_step_of_text(&mut self, feature: &Feature, text: &str) -> Result<(), Fault> {
+        let before = self.ids.len();
+        for text in text.split(&feature.separator).filter(|text| !text.is_empty()) {
+            self.ids.push(id_of(text)?);
+        }
+        self.end_step(before);
+        Ok(())
+    }
+
+    fn add_id_step(&mut self, feature: &Feature, cell: Cell<'_, '_>) -> Result<(), Fault> {
+        let before = self.ids.len();
+        match cell {
+            Cell::Int(value) => self.ids.push(id(value)?),
+            Cell::Text(text) => return self.add_step_of_text(feature, text),
+            Cell::Null => {}
+            Cell::List(items, range) => cells(items, range, |cell| match cell {
+                Cell::Int(value) => {
+                    self.ids.push(id(value)?);
+                    Ok(())
+                }
+                other => Err(fault(IDS, kind(&other))),
+            })?,
+            other => return Err(fault(IDS, kind(&other))),
+        }
+        self.end_step(before);
+        Ok(())
+    }
+
+    fn add_float_steps(
+        &mut self,
+        feature: &Feature,
+        cell: Cell<'_, '_>,
+        default: &[f32],
+        delimiter: &str,
+    ) -> Result<(), Fault> {
+        let before = self.floats.len();
+        match cell {
+            Cell::Null | Cell::Text("") => self.floats.extend(default),
+            Cell::List(_, range) if range.is_empty() => self.floats.extend(default),
+            Cell::Text(text) => {
+                for step in text.split(delimiter) {
+                    self.push_floats(feature, Cell::Text(step))?;
+                }
+            }
+            Cell::List(items, range) => cells(items, range, |cell| self.push_floats(feature, cell))?,
+            other => return Err(fault("a sequence of numbers: text, a list, or a list of lists", kind(&other))),
+        }
+        let count = self.floats.len() - before;
+        if !count.is_multiple_of(feature.value_dim) {
+            return Err(fault(&format!("{} numbers a step", feature.value_dim), format!("{count} in all")));
+        }
+        self.lengths.push((count / feature.value_dim) as i64);
+        Ok(())
+    }
+
+    /// The inputs by name; `lengths` is named after the feature that gives them.
+    pub fn inputs(self, feature: &Feature, lengths: &str) -> Result<Vec<(String, HostTensor)>, EncodeError> {
+        let mut inputs = vec![];
+        let lengths = (format!("{lengths}.lengths"), HostTensor::lengths(&self.lengths));
+        match feature.values {
+            FeatureValues::Floats { .. } => {
+                let rows = self.floats.len() / feature.value_dim;
+                let values = HostTensor::f32([rows, feature.value_dim], &self.floats)?;
+                inputs.push((feature.input("values"), values));
+                inputs.extend(feature.sequence.is_some().then_some(lengths));
+            }
+            FeatureValues::Ids { .. } => {
+                inputs.push(lengths);
+                inputs.push((feature.input("values"), HostTensor::vector(&self.ids)));
+                if feature.weighted {
+                    inputs.push((feature.input("weights"), HostTensor::vector(&self.weights)));
+                }
+                if feature.sequence.is_some() && feature.value_dim != 1 {
+                    inputs.push((feature.input("key_lengths"), HostTensor::lengths(&self.key_lengths)));
+                }
+            }
+        }
+        Ok(inputs)
+    }
+}
+
+/// True where items are lists themselves.
+fn nested(items: &Column<'_>) -> bool {
+    matches!(items.data, Data::List { .. } | Data::Text { .. })
+}

@@ -1,0 +1,256 @@
+use crate::Problems;
+use crate::message::{FeatureMessage, TableType};
+use rewire_graph::DType;
+use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
+use serde::Deserialize;
+
+/// The most rows of a table.
+const MAX_ROWS: usize = MAX_EXTENT as usize;
+
+/// How several ids become a vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The sum of their rows.
+    #[default]
+    Sum,
+    /// The sum over the number of ids; weights do not count in that number.
+    Mean,
+}
+
+/// What a feature has in a row, or in a step of a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeatureValues {
+    /// Rows of a table.
+    Ids {
+        /// Rows of the table.
+        rows: usize,
+        /// What stands in place of missing ids.
+        default: Vec<u32>,
+    },
+    /// Numbers.
+    Floats {
+        /// What stands in place of missing numbers.
+        default: Vec<f32>,
+        /// The map to a vector, if there is one.
+        embedding: Option<DenseEmbedding>,
+    },
+}
+
+/// A map of a number to a vector.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DenseEmbedding {
+    /// A mixture of `channels` vectors.
+    AutoDis {
+        /// Number of vectors.
+        channels: usize,
+        /// What scores are divided by.
+        temperature: f64,
+        /// Factor of the skip connection.
+        keep_prob: f64,
+    },
+    /// A linear map.
+    Mlp,
+}
+
+/// How a sequence is written in text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequenceForm {
+    /// What separates steps.
+    pub delimiter: String,
+}
+
+/// A feature of a pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Feature {
+    /// The full name, which is that of its column.
+    pub name: String,
+    /// Its JSON pointer in the configuration.
+    pub pointer: String,
+    /// What it has.
+    pub values: FeatureValues,
+    /// Values a row or step; 0 for any number of ids.
+    pub value_dim: usize,
+    /// Columns of the table, 0 where it has none.
+    pub dim: usize,
+    /// The name of the table, without suffixes.
+    pub table: String,
+    /// Element type of the table.
+    pub dtype: DType,
+    /// How ids are pooled.
+    pub pooling: Pooling,
+    /// True where every id has a weight.
+    pub weighted: bool,
+    /// Present for sequences.
+    pub sequence: Option<SequenceForm>,
+    /// What separates values in text.
+    pub separator: String,
+}
+
+/// What is the same for all features of a pipeline, or of a sequence.
+pub(crate) struct Context<'a> {
+    pub separator: &'a str,
+    /// The name and the delimiter of the sequence that groups the feature.
+    pub grouped: Option<(&'a str, &'a str)>,
+}
+
+impl Feature {
+    /// The feature of a kind such as `id_feature` or `sequence_raw_feature`.
+    pub(crate) fn new(
+        kind: &str,
+        message: FeatureMessage,
+        pointer: &str,
+        context: &Context<'_>,
+        problems: &mut Problems,
+    ) -> Option<Self> {
+        let plain = kind.strip_prefix("sequence_").unwrap_or(kind);
+        let is_sequence = context.grouped.is_some() || plain != kind;
+        let name = match context.grouped {
+            Some((sequence, _)) => format!("{sequence}__{}", message.feature_name),
+            None => message.feature_name.clone(),
+        };
+        if plain == "tokenize_feature" {
+            problems
+                .push(pointer, "`tokenize_feature` is not supported: its vocabulary needs the reference's tokenizer");
+            return None;
+        }
+        let delimiter = context.grouped.map_or(message.sequence_delim.as_str(), |(_, delimiter)| delimiter).to_owned();
+        let value_dim = message.value_dim.unwrap_or(match plain {
+            "id_feature" | "bool_mask_feature" if is_sequence => 1,
+            "id_feature" | "combo_feature" | "bool_mask_feature" => 0,
+            _ => 1,
+        });
+        let rows = table_rows(plain, &message, pointer, problems);
+        let default = message.fg_encoded_default_value.split(context.separator).filter(|text| !text.is_empty());
+        let values = match rows {
+            Some(rows) => FeatureValues::Ids { rows, default: parsed(default, pointer, problems) },
+            None => FeatureValues::Floats {
+                default: parsed(default, pointer, problems),
+                embedding: dense_embedding(&message),
+            },
+        };
+        let is_embedded = !matches!(values, FeatureValues::Floats { embedding: None, .. });
+        if is_embedded && message.embedding_dim == 0 && rows.is_none() {
+            problems.push(format!("{pointer}/embedding_dim"), "must be at least 1");
+        }
+        let channels = message.autodis.as_ref().map(|autodis| autodis.num_channels);
+        let sizes = [
+            ("embedding_dim", Some(message.embedding_dim), MAX_WIDTH),
+            ("value_dim", Some(value_dim), MAX_WIDTH),
+            ("autodis/num_channels", channels, MAX_WIDTH),
+            ("", rows, MAX_ROWS),
+        ];
+        for (key, size, most) in sizes {
+            if let Some(size) = size.filter(|&size| size > most) {
+                let reason = match key {
+                    "" => format!("must have a table of at most {most} rows, got {size}"),
+                    _ => format!("must be at most {most}, got {size}"),
+                };
+                problems.push(format!("{pointer}/{key}").trim_end_matches('/'), reason);
+            }
+        }
+        let table = match message.embedding_name.as_str() {
+            "" => format!("{name}_emb"),
+            given => given.to_owned(),
+        };
+        Some(Self {
+            pointer: pointer.to_owned(),
+            value_dim: match values {
+                FeatureValues::Ids { .. } => value_dim,
+                // The reference gives both a width of one.
+                FeatureValues::Floats { .. } if matches!(plain, "match_feature" | "overlap_feature") => 1,
+                FeatureValues::Floats { .. } => value_dim.max(1),
+            },
+            dim: if is_embedded { message.embedding_dim } else { 0 },
+            table,
+            dtype: match message.data_type {
+                TableType::F32 => DType::F32,
+                TableType::F16 => DType::F16,
+            },
+            pooling: message.pooling,
+            weighted: message.weighted && !is_sequence,
+            sequence: is_sequence.then_some(SequenceForm { delimiter }),
+            separator: context.separator.to_owned(),
+            name,
+            values,
+        })
+    }
+
+    /// True where values are rows of a table.
+    pub fn is_sparse(&self) -> bool {
+        matches!(self.values, FeatureValues::Ids { .. })
+    }
+
+    /// The name of an input of the feature.
+    pub fn input(&self, part: &str) -> String {
+        format!("{}.{part}", self.name)
+    }
+}
+
+fn parsed<'a, T: std::str::FromStr>(
+    texts: impl Iterator<Item = &'a str>,
+    pointer: &str,
+    problems: &mut Problems,
+) -> Vec<T> {
+    let mut values = vec![];
+    for text in texts {
+        match text.trim().parse() {
+            Ok(value) => values.push(value),
+            Err(_) => problems.push(
+                format!("{pointer}/fg_encoded_default_value"),
+                format!("must be encoded values, ids from 0 for a table and numbers otherwise, got `{text}`"),
+            ),
+        }
+    }
+    values
+}
+
+fn dense_embedding(message: &FeatureMessage) -> Option<DenseEmbedding> {
+    match (&message.autodis, &message.mlp) {
+        (Some(autodis), _) => Some(DenseEmbedding::AutoDis {
+            channels: autodis.num_channels,
+            temperature: autodis.temperature,
+            keep_prob: autodis.keep_prob,
+        }),
+        (None, Some(_)) => Some(DenseEmbedding::Mlp),
+        (None, None) => None,
+    }
+}
+
+/// The rows of the table of a feature; `None` for a dense one.
+fn table_rows(kind: &str, message: &FeatureMessage, pointer: &str, problems: &mut Problems) -> Option<usize> {
+    let dynamic = message.dynamicemb.as_ref().map(|dynamic| {
+        let capacity = dynamic.get("max_capacity").and_then(|capacity| capacity.as_u64());
+        capacity.and_then(|capacity| usize::try_from(capacity).ok()).unwrap_or(0)
+    });
+    let vocabulary = || {
+        let list = message.vocab_list.len();
+        let special = if message.default_bucketize_value.is_some() { 0 } else { 2 };
+        (list > 0).then(|| list + special + usize::from(kind == "match_feature"))
+    };
+    let dictionary = || message.vocab_dict.values().max().map(|largest| largest.saturating_add(1));
+    let boundaries = || (!message.boundaries.is_empty()).then(|| message.boundaries.len() + 1);
+    let (zch, hashed) = (message.zch.as_ref().map(|zch| zch.zch_size), message.hash_bucket_size);
+    let identified = zch.or(dynamic).or(hashed).or(message.num_buckets).or_else(vocabulary).or_else(dictionary);
+    if identified.is_none() && !message.vocab_file.is_empty() {
+        let reason = "a vocabulary in a file is not supported; write it as `vocab_list`, or its size as `num_buckets`";
+        problems.push(format!("{pointer}/vocab_file"), reason);
+        return Some(1);
+    }
+    let rows = match kind {
+        "raw_feature" | "expr_feature" | "overlap_feature" | "kv_dot_product" => boundaries(),
+        _ => identified.or_else(boundaries),
+    };
+    match (kind, rows) {
+        ("id_feature" | "combo_feature" | "bool_mask_feature", None) => {
+            let reason = "needs the size of its table: `hash_bucket_size`, `num_buckets`, `vocab_list`, `vocab_dict`, `zch` or `dynamicemb`";
+            problems.push(pointer, reason);
+            Some(1)
+        }
+        (_, Some(0)) => {
+            problems.push(pointer, "needs a table of at least one row");
+            Some(1)
+        }
+        (_, rows) => rows,
+    }
+}

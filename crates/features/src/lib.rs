@@ -1,0 +1,40 @@
+//! Features of TorchEasyRec pipelines: from encoded columns (`fg_mode: FG_NONE`) to groups of embeddings.
+//!
+//! [`Features::parse`] reads `feature_configs` and `feature_groups`. [`Features::trace`] traces a group: pooled bags of DEEP and
+//! WIDE groups, queries and jagged steps of SEQUENCE groups, jagged steps of JAGGED_SEQUENCE groups. [`Features::encode`] turns
+//! borrowed [`Column`]s into the inputs of the traced graph.
+//!
+//! # Inputs of a graph
+//!
+//! `B` rows; the inputs of a feature are the same for every group that reads it.
+//!
+//! | feature | input | type |
+//! |---|---|---|
+//! | ids | `<feature>.lengths` | integers `[B]`, read on the host: ids of every row |
+//! | | `<feature>.values` | U32 `[ids]` |
+//! | | `<feature>.weights` | F32 `[ids]`, of weighted features |
+//! | floats | `<feature>.values` | F32 `[B, value_dim]` |
+//! | sequence of ids | `<feature>.lengths` | integers `[B]`, read on the host: steps of every row |
+//! | | `<feature>.key_lengths` | integers `[steps]`, read on the host: ids of every step, unless `value_dim` is 1 |
+//! | | `<feature>.values` | U32 `[ids]` |
+//! | sequence of floats | `<feature>.lengths` | integers `[B]`, read on the host: steps of every row |
+//! | | `<feature>.values` | F32 `[steps, value_dim]` |
+//!
+//! The features of a JAGGED_SEQUENCE group have equal lengths: their `lengths` is one input, named after the first of them in order of names.
+#![forbid(unsafe_code)]
+
+mod column;
+mod encode;
+mod feature;
+mod group;
+mod message;
+mod problem;
+mod table;
+
+pub use column::{Cell, Column, Data, Offsets, Validity};
+pub use encode::EncodeError;
+pub use feature::{DenseEmbedding, Feature, FeatureValues, Pooling, SequenceForm};
+pub use group::{Group, Part, SequenceSteps};
+pub use message::{GroupConfig, GroupType, SequenceGroupConfig, read};
+pub use problem::{Problem, Problems};
+pub use table::Features;

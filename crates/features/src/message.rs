@@ -1,0 +1,241 @@
+//! The messages of a configuration as JSON, with the reference's defaults.
+
+use crate::{Pooling, Problems};
+use rewire_graph::keys_to;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Reads a message, adding every key that has an unknown name or a value of another type to `problems`.
+///
+/// `pointer` is the JSON pointer of `value` in the whole configuration.
+pub fn read<T: DeserializeOwned>(value: &Value, pointer: &str, problems: &mut Problems) -> Option<T> {
+    let mut rest = value.clone();
+    loop {
+        let text = rest.to_string();
+        let error = match serde_json::from_str(&text) {
+            Ok(message) => return Some(message),
+            Err(error) => error,
+        };
+        let path = keys_to(&text, &error)
+            .map_or_else(String::new, |keys| format!("/{}", keys.replace('[', "/").replace(']', "").replace('.', "/")));
+        let reason = error.to_string();
+        let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
+        problems.push(format!("{pointer}{path}"), reason);
+        // The other keys are read without it, so that all problems are found.
+        let parent = path.rsplit_once('/').and_then(|(parent, key)| Some((rest.pointer_mut(parent)?, key)));
+        let removed = match parent {
+            Some((Value::Object(object), key)) => object.remove(key).is_some(),
+            _ => false,
+        };
+        if !removed {
+            return None;
+        }
+    }
+}
+
+/// Keys of features that change neither tables nor values of encoded columns.
+const WITHOUT_EFFECT: [&str; 36] = [
+    "asset_dir",
+    "combiner",
+    "default_value",
+    "document",
+    "embedding_constraints",
+    "expression",
+    "fg_value_type",
+    "fill_missing",
+    "init_fn",
+    "is_op_thread_safe",
+    "key",
+    "kv_delimiter",
+    "map",
+    "method",
+    "need_discrete",
+    "need_key",
+    "nested_map",
+    "normalizer",
+    "operator_lib_file",
+    "operator_name",
+    "operator_params",
+    "pkey",
+    "query",
+    "separator",
+    "sequence_fields",
+    "sequence_length",
+    "sequence_pk",
+    "show_pkey",
+    "show_skey",
+    "skey",
+    "stub_type",
+    "title",
+    "trainable",
+    "use_mask",
+    "value_map",
+    "value_separator",
+];
+
+/// A feature, whatever its kind.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FeatureMessage {
+    pub feature_name: String,
+    #[serde(default)]
+    pub embedding_name: String,
+    #[serde(default)]
+    pub embedding_dim: usize,
+    #[serde(default)]
+    pub pooling: Pooling,
+    #[serde(default)]
+    pub data_type: TableType,
+    #[serde(default)]
+    pub fg_encoded_default_value: String,
+    #[serde(default = "semicolon")]
+    pub sequence_delim: String,
+    #[serde(default)]
+    pub zch: Option<ZeroCollisionHash>,
+    #[serde(default)]
+    pub dynamicemb: Option<Value>,
+    #[serde(default)]
+    pub hash_bucket_size: Option<usize>,
+    #[serde(default)]
+    pub num_buckets: Option<usize>,
+    #[serde(default)]
+    pub vocab_list: Vec<String>,
+    #[serde(default)]
+    pub vocab_dict: BTreeMap<String, usize>,
+    #[serde(default)]
+    pub vocab_file: String,
+    #[serde(default)]
+    pub default_bucketize_value: Option<usize>,
+    #[serde(default)]
+    pub boundaries: Vec<f32>,
+    #[serde(default)]
+    pub value_dim: Option<usize>,
+    #[serde(default)]
+    pub weighted: bool,
+    #[serde(default)]
+    pub autodis: Option<AutoDis>,
+    #[serde(default)]
+    pub mlp: Option<NoKeys>,
+    /// Of expressions, which are evaluated before encoding.
+    #[serde(default, rename = "variables")]
+    pub _variables: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(crate) enum TableType {
+    #[default]
+    #[serde(rename = "FP32")]
+    F32,
+    #[serde(rename = "FP16")]
+    F16,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ZeroCollisionHash {
+    pub zch_size: usize,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AutoDis {
+    pub num_channels: usize,
+    #[serde(default = "temperature")]
+    pub temperature: f64,
+    #[serde(default = "keep_prob")]
+    pub keep_prob: f64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoKeys {}
+
+fn semicolon() -> String {
+    ";".to_owned()
+}
+
+fn temperature() -> f64 {
+    0.1
+}
+
+fn keep_prob() -> f64 {
+    0.8
+}
+
+/// The only key of a `oneof` message, and its pointer.
+pub(crate) fn one_of<'a>(value: &'a Value, pointer: &str, problems: &mut Problems) -> Option<(&'a str, &'a Value)> {
+    let object = value.as_object();
+    match object.map(|object| object.iter().collect::<Vec<_>>()).as_deref() {
+        Some([(kind, inner)]) => Some((kind.as_str(), *inner)),
+        _ => {
+            problems.push(pointer, "must have one key, the kind");
+            None
+        }
+    }
+}
+
+/// The feature of a message.
+pub(crate) fn read_feature(value: &Value, pointer: &str, problems: &mut Problems) -> Option<FeatureMessage> {
+    let kept = |object: &Map<String, Value>| {
+        let entries = object.iter().filter(|(key, _)| !WITHOUT_EFFECT.contains(&key.as_str()));
+        Value::Object(entries.map(|(key, value)| (key.clone(), value.clone())).collect())
+    };
+    read(&value.as_object().map_or_else(|| value.clone(), kept), pointer, problems)
+}
+
+/// How a group gives its features.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum GroupType {
+    /// Pooled, side by side.
+    #[default]
+    #[serde(rename = "DEEP")]
+    Deep,
+    /// As DEEP, from tables of their own with `wide_embedding_dim` columns.
+    #[serde(rename = "WIDE")]
+    Wide,
+    /// A query and steps.
+    #[serde(rename = "SEQUENCE")]
+    Sequence,
+    /// Steps of equal number in all features.
+    #[serde(rename = "JAGGED_SEQUENCE")]
+    JaggedSequence,
+}
+
+/// `FeatureGroupConfig`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupConfig {
+    /// The name.
+    pub group_name: String,
+    /// The features, in order.
+    #[serde(default)]
+    pub feature_names: Vec<String>,
+    /// How it gives them.
+    #[serde(default)]
+    pub group_type: GroupType,
+    /// Sequences for the encoders of a DEEP group.
+    #[serde(default)]
+    pub sequence_groups: Vec<SequenceGroupConfig>,
+    /// Encoders whose outputs follow the features of a DEEP group, as JSON.
+    #[serde(default)]
+    pub sequence_encoders: Vec<Value>,
+    /// What the names of its tables end in.
+    #[serde(default)]
+    pub embedding_name_suffix: Option<String>,
+}
+
+/// `SeqGroupConfig`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SequenceGroupConfig {
+    /// The name; that of the group around it where absent.
+    #[serde(default)]
+    pub group_name: Option<String>,
+    /// The features, in order.
+    #[serde(default)]
+    pub feature_names: Vec<String>,
+    /// What the names of its tables end in.
+    #[serde(default)]
+    pub embedding_name_suffix: Option<String>,
+}

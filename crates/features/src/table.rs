@@ -1,0 +1,252 @@
+use crate::encode::Encoded;
+use crate::feature::Context;
+use crate::message::{one_of, read_feature};
+use crate::{Column, EncodeError, Feature, FeatureValues, GroupConfig, GroupType, Problems, read};
+use rewire_graph::HostTensor;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// What separates values in text where `fg_encoded_multival_sep` does not say.
+const SEPARATOR: &str = "\u{3}";
+
+/// Columns of the tables of WIDE groups where `wide_embedding_dim` does not say.
+const WIDE: usize = 4;
+
+/// The features and groups of a pipeline.
+#[derive(Clone, Debug)]
+pub struct Features {
+    /// The features by full name.
+    pub features: BTreeMap<String, Feature>,
+    /// The groups, in order.
+    pub groups: Vec<GroupConfig>,
+    /// Columns of the tables of WIDE groups.
+    pub wide_dim: usize,
+    /// Features whose inputs are sampled, which have tables of their own.
+    pub(crate) sampled: BTreeSet<String>,
+    /// Whose `lengths` a sequence shares.
+    pub(crate) lengths: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SequenceMessage {
+    sequence_name: String,
+    #[serde(default, rename = "sequence_length")]
+    _length: Value,
+    #[serde(default)]
+    sequence_delim: Option<String>,
+    #[serde(default, rename = "sequence_pk")]
+    _key: Value,
+    #[serde(default)]
+    features: Vec<Value>,
+}
+
+impl Features {
+    /// The features and groups of a configuration: `feature_configs`, `data_config` and `model_config.feature_groups` of an `EasyRecConfig`
+    /// as JSON with the field names of the reference. `wide_dim` is the model's `wide_embedding_dim`; 0 stands for 4.
+    ///
+    /// # Errors
+    /// Every key that is unknown or unsupported, groups of features that are not there, and tables that differ under one name.
+    pub fn parse(config: &Value, wide_dim: usize) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        let data = config.get("data_config");
+        let of_data = |key: &str| data.and_then(|data| data.get(key));
+        if let Some(mode) = of_data("fg_mode").and_then(Value::as_str).filter(|mode| *mode != "FG_NONE") {
+            let reason = format!("must be FG_NONE, with columns encoded by the feature generator, got {mode}");
+            problems.push("/data_config/fg_mode", reason);
+        }
+        let separator = of_data("fg_encoded_multival_sep").and_then(Value::as_str).unwrap_or(SEPARATOR);
+        let wide_dim = if wide_dim == 0 { WIDE } else { wide_dim };
+        let mut all = Self {
+            features: BTreeMap::new(),
+            groups: groups(config, &mut problems),
+            wide_dim,
+            sampled: BTreeSet::new(),
+            lengths: BTreeMap::new(),
+        };
+        let configs = config.get("feature_configs").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        for (index, config) in configs.iter().enumerate() {
+            all.add(config, &format!("/feature_configs/{index}"), separator, &mut problems);
+        }
+        all.add_sampled(of_data);
+        all.share_lengths();
+        all.check(&mut problems);
+        problems.none_or(all)
+    }
+
+    fn add(&mut self, config: &Value, pointer: &str, separator: &str, problems: &mut Problems) {
+        let Some((kind, message)) = one_of(config, pointer, problems) else { return };
+        let pointer = format!("{pointer}/{kind}");
+        if kind != "sequence_feature" {
+            self.add_one(kind, message, &pointer, &Context { separator, grouped: None }, problems);
+            return;
+        }
+        let Some(sequence) = read::<SequenceMessage>(message, &pointer, problems) else { return };
+        let delimiter = sequence.sequence_delim.as_deref().unwrap_or(";");
+        let context = Context { separator, grouped: Some((&sequence.sequence_name, delimiter)) };
+        for (index, config) in sequence.features.iter().enumerate() {
+            let pointer = format!("{pointer}/features/{index}");
+            if let Some((kind, message)) = one_of(config, &pointer, problems) {
+                self.add_one(kind, message, &format!("{pointer}/{kind}"), &context, problems);
+            }
+        }
+    }
+
+    fn add_one(&mut self, kind: &str, value: &Value, pointer: &str, context: &Context<'_>, problems: &mut Problems) {
+        let feature = read_feature(value, pointer, problems)
+            .and_then(|message| Feature::new(kind, message, pointer, context, problems));
+        let Some(feature) = feature else { return };
+        if self.features.contains_key(&feature.name) {
+            problems.push(pointer, format!("another feature has the name `{}`", feature.name));
+        }
+        self.features.insert(feature.name.clone(), feature);
+    }
+
+    /// Features that a sampler gives for negatives are a data group of their own.
+    fn add_sampled<'a>(&mut self, of_data: impl Fn(&str) -> Option<&'a Value>) {
+        if of_data("force_base_data_group").and_then(Value::as_bool) == Some(true) {
+            return;
+        }
+        let samplers = ["negative_sampler", "negative_sampler_v2", "hard_negative_sampler", "hard_negative_sampler_v2"];
+        let attributes = samplers.iter().filter_map(|sampler| of_data(sampler)?.get("attr_fields")?.as_array());
+        let names: BTreeSet<&str> = attributes.flatten().filter_map(Value::as_str).collect();
+        let scalar = self.features.values().filter(|feature| feature.sequence.is_none());
+        self.sampled = scalar.map(|f| f.name.clone()).filter(|name| names.contains(name.as_str())).collect();
+    }
+
+    fn share_lengths(&mut self) {
+        let jagged = self.groups.iter().filter(|group| group.group_type == GroupType::JaggedSequence);
+        for group in jagged {
+            let names: Vec<&String> = group.feature_names.iter().filter(|name| self.is_sequence(name)).collect();
+            let shared = names.iter().map(|name| self.lengths.get(*name).unwrap_or(name)).min().cloned();
+            let Some(shared) = shared else { continue };
+            let others: BTreeSet<String> =
+                names.iter().map(|name| self.lengths.get(*name).unwrap_or(name).to_string()).collect();
+            let named = names.into_iter().cloned().collect::<Vec<_>>();
+            for owner in self.lengths.values_mut().filter(|owner| others.contains(*owner)) {
+                owner.clone_from(&shared);
+            }
+            self.lengths.extend(named.into_iter().map(|name| (name, shared.clone())));
+        }
+    }
+
+    fn is_sequence(&self, name: &str) -> bool {
+        self.features.get(name).is_some_and(|feature| feature.sequence.is_some())
+    }
+
+    /// The feature that names the lengths of a sequence.
+    pub fn lengths_of<'a>(&'a self, feature: &'a Feature) -> &'a str {
+        self.lengths.get(&feature.name).unwrap_or(&feature.name)
+    }
+
+    /// Checks that groups have features of types that they take, and that equal names of tables are equal tables.
+    fn check(&self, problems: &mut Problems) {
+        let mut tables: BTreeMap<(bool, String), (usize, usize, &str)> = BTreeMap::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            let pointer = format!("/model_config/feature_groups/{index}");
+            let suffix = group.embedding_name_suffix.as_deref();
+            let unpooled = matches!(group.group_type, GroupType::Sequence | GroupType::JaggedSequence);
+            let mut check = |names: &[String], pointer: &str, unpooled: bool, suffix: Option<&str>| {
+                for (position, name) in names.iter().enumerate() {
+                    let key = format!("{pointer}/feature_names/{position}");
+                    let Some(feature) = self.features.get(name) else {
+                        problems.push(key, format!("there is no feature `{name}`"));
+                        continue;
+                    };
+                    if feature.sequence.is_some() && !unpooled {
+                        problems.push(&key, format!("`{name}` is a sequence, which groups of type DEEP and WIDE take in `sequence_groups` alone"));
+                    }
+                    if group.group_type == GroupType::JaggedSequence && feature.sequence.is_none() {
+                        problems.push(
+                            key,
+                            format!("`{name}` is no sequence, which groups of type JAGGED_SEQUENCE take alone"),
+                        );
+                    } else if let FeatureValues::Ids { rows, .. } = feature.values {
+                        let is_wide = group.group_type == GroupType::Wide;
+                        let dim = if is_wide { self.wide_dim } else { feature.dim };
+                        if dim == 0 {
+                            problems.push(format!("{}/embedding_dim", feature.pointer), "must be at least 1");
+                        }
+                        let table = feature.table_in(is_wide, suffix);
+                        let unpooled_dim = if unpooled { dim } else { 0 };
+                        let known = tables.entry((unpooled, format!("{unpooled_dim}.{table}")));
+                        let (other_rows, other_dim, other) = *known.or_insert((rows, dim, &feature.name));
+                        if (other_rows, other_dim) != (rows, dim) {
+                            let reason = format!(
+                                "`{name}` and `{other}` share the table `{table}`: expected equal sizes, got {rows} x {dim} and {other_rows} x {other_dim}"
+                            );
+                            problems.push(&feature.pointer, reason);
+                        }
+                    }
+                }
+            };
+            check(&group.feature_names, &pointer, unpooled, suffix);
+            for (position, inner) in group.sequence_groups.iter().enumerate() {
+                let suffix = inner.embedding_name_suffix.as_deref().or(suffix);
+                check(&inner.feature_names, &format!("{pointer}/sequence_groups/{position}"), true, suffix);
+            }
+        }
+    }
+
+    /// The group of a name.
+    pub fn group(&self, name: &str) -> Option<&GroupConfig> {
+        self.groups.iter().find(|group| group.group_name == name)
+    }
+
+    /// The input that has the number of steps of every row of a sequence group.
+    pub fn lengths_input(&self, group: &str) -> Option<String> {
+        let names = self.group(group)?.feature_names.iter();
+        let first = names.filter_map(|name| self.features.get(name)).find(|feature| feature.sequence.is_some())?;
+        Some(format!("{}.lengths", self.lengths_of(first)))
+    }
+
+    /// The inputs of a graph that reads the features of these names, from rows of their columns.
+    ///
+    /// # Errors
+    /// [`EncodeError`] names the column and the row.
+    pub fn encode<'c>(
+        &self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+        column: impl Fn(&str) -> Option<Column<'c>>,
+        rows: Range<usize>,
+    ) -> Result<Vec<(String, HostTensor)>, EncodeError> {
+        let mut inputs = vec![];
+        let mut shared: BTreeMap<&str, (&str, Vec<i64>)> = BTreeMap::new();
+        for name in names {
+            let missing = || EncodeError::Missing { column: name.as_ref().to_owned() };
+            let feature = self.features.get(name.as_ref()).ok_or_else(missing)?;
+            let column = column(&feature.name).ok_or_else(missing)?;
+            let encoded = Encoded::new(feature, &column, rows.clone())?;
+            let lengths = self.lengths_of(feature);
+            if self.lengths.contains_key(&feature.name) {
+                let own = (feature.name.as_str(), encoded.lengths.clone());
+                let (first, known) = shared.entry(lengths).or_insert(own);
+                let unequal = known.iter().zip(&encoded.lengths).position(|(known, own)| known != own);
+                if let Some(row) = unequal {
+                    let at = |lengths: &[i64]| lengths.get(row).copied().unwrap_or_default();
+                    return Err(EncodeError::Lengths {
+                        first: (*first).to_owned(),
+                        second: feature.name.clone(),
+                        row,
+                        lengths: (at(known), at(&encoded.lengths)),
+                    });
+                }
+            }
+            for (name, tensor) in encoded.inputs(feature, lengths)? {
+                if inputs.iter().all(|(known, _)| *known != name) {
+                    inputs.push((name, tensor));
+                }
+            }
+        }
+        Ok(inputs)
+    }
+}
+
+fn groups(config: &Value, problems: &mut Problems) -> Vec<GroupConfig> {
+    let pointer = "/model_config/feature_groups";
+    let groups = config.pointer(pointer).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let read_one = |(index, group): (usize, &Value)| read(group, &format!("{pointer}/{index}"), problems);
+    groups.iter().enumerate().filter_map(read_one).collect()
+}

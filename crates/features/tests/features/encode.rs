@@ -1,0 +1,183 @@
+//! Encoded columns become inputs as the format says, for every type of column.
+
+use rewire_features::{Column, Data, EncodeError, Features, Offsets, Validity};
+use rewire_graph::HostTensor;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+type Inputs = BTreeMap<String, HostTensor>;
+
+fn features(configs: Value, groups: Value) -> Features {
+    let config = json!({
+        "data_config": {"fg_encoded_multival_sep": "|"},
+        "feature_configs": configs,
+        "model_config": {"feature_groups": groups},
+    });
+    Features::parse(&config, 0).unwrap()
+}
+
+/// The inputs of a feature `f` of one kind.
+fn encode(kind: &str, keys: Value, column: &Column<'_>) -> Result<Inputs, EncodeError> {
+    let mut message = json!({"feature_name": "f", "embedding_dim": 4});
+    message.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    let features = features(json!([{ kind: message }]), json!([]));
+    Ok(features.encode(["f"], |_| Some(column.clone()), 0..column.rows())?.into_iter().collect())
+}
+
+fn ints(inputs: &Inputs, name: &str) -> Vec<i64> {
+    inputs[&format!("f.{name}")].to_i64()
+}
+
+fn floats(inputs: &Inputs, name: &str) -> Vec<f32> {
+    inputs[&format!("f.{name}")].to_f32()
+}
+
+fn text<'a>(offsets: &'a [i32], bytes: &'a str) -> Column<'a> {
+    Column::new(Data::Text { offsets: Offsets::I32(offsets), bytes: bytes.as_bytes() })
+}
+
+fn list<'a>(offsets: &'a [i64], items: Column<'a>) -> Column<'a> {
+    Column::new(Data::List { offsets: Offsets::I64(offsets), items: Box::new(items) })
+}
+
+#[test]
+fn ids() {
+    let buckets = json!({"num_buckets": 10});
+    let default = json!({"num_buckets": 10, "fg_encoded_default_value": "1|2"});
+    let some = Column { data: Data::I64(&[3, 0, 5]), validity: Validity::Bits { bits: &[0b1010], start: 1 } };
+    let inputs = encode("id_feature", buckets.clone(), &some).unwrap();
+    assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![3, 5], vec![1, 0, 1]));
+    // A column of one integer a row takes the first default alone.
+    let inputs = encode("id_feature", default.clone(), &some).unwrap();
+    assert_eq!(ints(&inputs, "values"), [3, 1, 5]);
+    let texts = text(&[0, 3, 3, 4], "7|89");
+    let inputs = encode("id_feature", default.clone(), &texts).unwrap();
+    assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![7, 8, 1, 2, 9], vec![2, 2, 1]));
+    let lists = list(&[0, 0, 2], Column::new(Data::I32(&[4, 5])));
+    let inputs = encode("id_feature", buckets, &lists).unwrap();
+    assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![4, 5], vec![0, 2]));
+    let inputs = encode("id_feature", default, &lists).unwrap();
+    assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![1, 2, 4, 5], vec![2, 2]));
+}
+
+#[test]
+fn weighted_ids() {
+    let keys = json!({"num_buckets": 10, "weighted": true, "fg_encoded_default_value": "1|2"});
+    let map = Column {
+        data: Data::Map {
+            offsets: Offsets::I32(&[0, 2, 2, 2]),
+            keys: Box::new(Column::new(Data::I64(&[4, 5]))),
+            values: Box::new(Column::new(Data::F32(&[0.5, 2.0]))),
+        },
+        validity: Validity::Bools(&[true, true, false]),
+    };
+    let inputs = encode("id_feature", keys.clone(), &map).unwrap();
+    // An empty map stays empty.
+    assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![4, 5, 1, 2], vec![2, 0, 2]));
+    assert_eq!(floats(&inputs, "weights"), [0.5, 2.0, 1.0, 1.0]);
+    let inputs = encode("id_feature", keys, &text(&[0, 11, 11], "3:0.25|4:-1")).unwrap();
+    assert_eq!((ints(&inputs, "values"), floats(&inputs, "weights")), (vec![3, 4, 1, 2], vec![0.25, -1.0, 1.0, 1.0]));
+    let error = encode("id_feature", json!({"num_buckets": 10}), &map).unwrap_err();
+    assert!(error.to_string().contains("weighted: true"), "{error}");
+}
+
+#[test]
+fn numbers() {
+    let one = json!({"fg_encoded_default_value": "0.5"});
+    let column = Column { data: Data::I64(&[7, 0]), validity: Validity::Bools(&[true, false]) };
+    assert_eq!(floats(&encode("raw_feature", one, &column).unwrap(), "values"), [7.0, 0.5]);
+    let two = json!({"value_dim": 2, "fg_encoded_default_value": "1|2"});
+    let inputs = encode("raw_feature", two, &text(&[0, 7, 7], "0.5|1.5")).unwrap();
+    assert_eq!((floats(&inputs, "values"), inputs["f.values"].shape()), (vec![0.5, 1.5, 1.0, 2.0], &[2, 2][..]));
+    let ragged = list(&[0, 1, 3], Column::new(Data::F32(&[1.0, 2.0, 3.0])));
+    let error = encode("raw_feature", json!({"value_dim": 2}), &ragged).unwrap_err();
+    let cell = EncodeError::Cell { column: "f".into(), row: 0, expected: "2 numbers".into(), actual: "1".into() };
+    assert_eq!(error, cell);
+    assert!(encode("raw_feature", json!({}), &column).is_err(), "a missing number without a default");
+}
+
+#[test]
+fn sequences_of_ids() {
+    let plain = json!({"num_buckets": 10, "sequence_delim": ";"});
+    let inputs = encode("sequence_id_feature", plain.clone(), &text(&[0, 5, 5], "1;2;3")).unwrap();
+    assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![1, 2, 3], vec![3, 0]));
+    assert!(!inputs.contains_key("f.key_lengths"));
+    let several = json!({"num_buckets": 10, "value_dim": 0, "fg_encoded_default_value": "8|9"});
+    let inputs = encode("sequence_id_feature", several.clone(), &text(&[0, 5, 5], "1|2;3")).unwrap();
+    assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![1, 2, 3, 8, 9], vec![2, 1]));
+    assert_eq!(ints(&inputs, "key_lengths"), [2, 1, 2]);
+    let steps = list(&[0, 3, 3], list(&[0, 2, 2, 3], Column::new(Data::I64(&[1, 2, 3]))));
+    let inputs = encode("sequence_id_feature", several.clone(), &steps).unwrap();
+    assert_eq!((ints(&inputs, "lengths"), ints(&inputs, "key_lengths")), (vec![3, 1], vec![2, 0, 1, 2]));
+    // Of a flat list every default is a step of its own.
+    let inputs = encode("sequence_id_feature", several, &list(&[0, 1, 1], Column::new(Data::I64(&[1])))).unwrap();
+    assert_eq!((ints(&inputs, "lengths"), ints(&inputs, "key_lengths")), (vec![1, 2], vec![1, 1, 1]));
+    let negative = list(&[0, 1], Column::new(Data::I64(&[-1])));
+    assert!(encode("sequence_id_feature", plain, &negative).is_err());
+}
+
+#[test]
+fn sequences_of_numbers() {
+    let pairs = json!({"value_dim": 2, "fg_encoded_default_value": "1|2"});
+    let column = text(&[0, 7, 7], "1|2;3|4");
+    let inputs = encode("sequence_raw_feature", pairs, &column).unwrap();
+    assert_eq!((floats(&inputs, "values"), ints(&inputs, "lengths")), (vec![1.0, 2.0, 3.0, 4.0, 1.0, 2.0], vec![2, 1]));
+    assert!(encode("sequence_raw_feature", json!({"value_dim": 3}), &column).is_err());
+}
+
+#[test]
+fn ragged_groups_share_lengths() {
+    let id = |name: &str| json!({"id_feature": {"feature_name": name, "embedding_dim": 4, "num_buckets": 9}});
+    let configs = json!([{"sequence_feature": {"sequence_name": "s", "features": [id("a"), id("b")]}}]);
+    let groups = json!([{"group_name": "g", "group_type": "JAGGED_SEQUENCE", "feature_names": ["s__a", "s__b"]}]);
+    let features = features(configs, groups);
+    let (long, short) = (text(&[0, 3], "1;2"), text(&[0, 1], "1"));
+    let inputs = features.encode(["s__a", "s__b"], |_| Some(long.clone()), 0..1).unwrap();
+    let names: Vec<&str> = inputs.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["s__a.lengths", "s__a.values", "s__b.values"]);
+    let column = |name: &str| Some(if name == "s__a" { long.clone() } else { short.clone() });
+    let error = features.encode(["s__a", "s__b"], column, 0..1).unwrap_err();
+    assert!(matches!(error, EncodeError::Lengths { row: 0, lengths: (2, 1), .. }), "{error}");
+}
+
+#[test]
+fn all_problems_are_listed() {
+    let config = json!({
+        "feature_configs": [
+            {"id_feature": {"feature_name": "a", "embedding_dim": 4, "num_buckets": 3, "colour": 1, "size": 2}},
+            {"tokenize_feature": {"feature_name": "b"}},
+            {"id_feature": {"feature_name": "c", "embedding_dim": 4}},
+        ],
+        "model_config": {"feature_groups": [{"group_name": "g", "feature_names": ["a", "missing"]}]},
+    });
+    let problems = Features::parse(&config, 0).unwrap_err();
+    let keys: Vec<&str> = problems.0.iter().map(|problem| problem.key.as_str()).collect();
+    let expected = [
+        "/feature_configs/0/id_feature/colour",
+        "/feature_configs/0/id_feature/size",
+        "/feature_configs/1/tokenize_feature",
+        "/feature_configs/2/id_feature",
+        "/model_config/feature_groups/0/feature_names/1",
+    ];
+    assert_eq!(keys, expected, "{problems}");
+}
+
+#[test]
+fn rows_of_tables() {
+    let cases = [
+        ("id_feature", json!({"vocab_list": ["a", "b"]}), 4),
+        ("id_feature", json!({"vocab_list": ["a", "b"], "default_bucketize_value": 1}), 2),
+        ("match_feature", json!({"vocab_list": ["a", "b"]}), 5),
+        ("id_feature", json!({"vocab_dict": {"a": 2, "b": 7}}), 8),
+        ("id_feature", json!({"num_buckets": 3, "hash_bucket_size": 9}), 9),
+        ("raw_feature", json!({"boundaries": [0.5, 1.5]}), 3),
+        ("id_feature", json!({"zch": {"zch_size": 11}}), 11),
+    ];
+    for (kind, keys, expected) in cases {
+        let mut message = json!({"feature_name": "f", "embedding_dim": 4});
+        message.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        let features = features(json!([{ kind: message }]), json!([]));
+        let rewire_features::FeatureValues::Ids { rows, .. } = features.features["f"].values else { panic!("{kind}") };
+        assert_eq!(rows, expected, "{kind} {keys}");
+    }
+}

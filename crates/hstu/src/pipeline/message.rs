@@ -1,0 +1,286 @@
+//! The messages of the reference's configurations that say what an HSTU model is, with the reference's defaults.
+
+use crate::models::ModelError;
+use crate::modules::{
+    Buffer, ConfigError, FusionMtlTowerConfig, HstuConfig, InputPreprocessorConfig, MlpConfig,
+    OutputPostprocessorConfig, PositionalEncoderConfig, Similarity, StuConfig, TaskConfig,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// `dlrm_hstu` with one pipeline, `ultra_hstu` with one a channel.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ranking<Pipelines = Vec<Hstu>> {
+    /// The pipelines of histories.
+    pub hstu: Pipelines,
+    /// The tasks.
+    pub fusion_mtl_tower: FusionMtlTower,
+    /// What attention divides by.
+    pub max_seq_len: usize,
+    /// Width between the linear maps of the item MLP.
+    #[serde(default = "item_embedding_hidden_dim")]
+    pub item_embedding_hidden_dim: usize,
+    /// How losses of several devices are averaged.
+    #[serde(default)]
+    pub enable_global_average_loss: Option<bool>,
+    /// False where sequences begin with their latest event.
+    #[serde(default = "yes")]
+    pub sequence_timestamp_is_ascending: bool,
+    /// One token of all contextual features, not one a feature.
+    #[serde(default)]
+    pub concat_contextual_features: bool,
+}
+
+impl From<Ranking<Hstu>> for Ranking {
+    fn from(one: Ranking<Hstu>) -> Self {
+        let Ranking { hstu, fusion_mtl_tower, max_seq_len, item_embedding_hidden_dim, .. } = one;
+        Self {
+            hstu: vec![hstu],
+            fusion_mtl_tower,
+            max_seq_len,
+            item_embedding_hidden_dim,
+            enable_global_average_loss: one.enable_global_average_loss,
+            sequence_timestamp_is_ascending: one.sequence_timestamp_is_ascending,
+            concat_contextual_features: one.concat_contextual_features,
+        }
+    }
+}
+
+/// `hstu_match`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Match {
+    /// From histories to vectors.
+    pub user_tower: UserTower,
+    /// From items to vectors.
+    pub item_tower: ItemTower,
+    /// Width of a last linear map of both towers; none where it is 0.
+    #[serde(default)]
+    pub output_dim: usize,
+    /// What suits; all vectors have length 1 where it is the cosine.
+    #[serde(default = "inner_product")]
+    pub similarity: Similarity,
+    /// What similarities are divided by in training.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+    /// Refused, as by the reference.
+    #[serde(default)]
+    pub in_batch_negative: bool,
+    /// False where histories begin with their latest event.
+    #[serde(default = "yes")]
+    pub sequence_timestamp_is_ascending: bool,
+}
+
+/// The tower of users of `hstu_match`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserTower {
+    /// Without effect: the groups of histories are those of the pipeline's channel.
+    #[serde(default)]
+    pub input: String,
+    /// The pipeline.
+    pub hstu: Hstu,
+    /// What attention divides by.
+    pub max_seq_len: usize,
+    /// One token of all contextual features, not one a feature.
+    #[serde(default)]
+    pub concat_contextual_features: bool,
+}
+
+/// The tower of items of `hstu_match`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ItemTower {
+    /// The group of items.
+    #[serde(default = "candidate")]
+    pub input: String,
+    /// From the features of an item to its vector; they are the vector where it is left out.
+    #[serde(default)]
+    pub mlp: Option<MlpConfig>,
+}
+
+/// A pipeline of histories.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hstu {
+    /// The channel: the prefix of its groups, `uih` where empty.
+    #[serde(default)]
+    pub name: String,
+    /// Options of every layer.
+    pub stu: StuConfig,
+    /// Dropout of the first layer's rows while learning.
+    #[serde(default = "input_dropout_ratio")]
+    pub input_dropout_ratio: f32,
+    /// Number of layers.
+    #[serde(default = "attn_num_layers")]
+    pub attn_num_layers: usize,
+    /// Adds positions and times.
+    pub positional_encoder: PositionalEncoderConfig,
+    /// Makes one sequence of a user's features.
+    pub input_preprocessor: InputPreprocessorConfig,
+    /// What is done with the last layer's rows.
+    pub output_postprocessor: OutputPostprocessorConfig,
+    /// The layer before which old history is dropped; 0 keeps all.
+    #[serde(default)]
+    pub attn_truncation_split_layer: usize,
+    /// History rows of a user that stay; 0 keeps all.
+    #[serde(default)]
+    pub attn_truncation_tail_len: usize,
+}
+
+/// The tasks of a ranking model, and the MLP that they share.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FusionMtlTower {
+    /// The MLP.
+    #[serde(default)]
+    pub mlp: Option<MlpConfig>,
+    /// The tasks.
+    pub task_configs: Vec<Task>,
+}
+
+/// A task of a ranking model.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// The name.
+    pub task_name: String,
+    /// The column of its labels.
+    #[serde(default)]
+    pub label_name: Option<String>,
+    /// The bits of the label that count.
+    #[serde(default)]
+    pub task_bitmask: i64,
+    /// Number of logits.
+    #[serde(default = "one")]
+    pub num_class: usize,
+    /// What its loss is multiplied by in training.
+    #[serde(default = "unit")]
+    pub weight: f64,
+    /// Its losses, which say what it predicts.
+    #[serde(default)]
+    pub losses: Vec<Value>,
+    /// Its metrics.
+    #[serde(default)]
+    pub metrics: Vec<Value>,
+    /// Its metrics while learning.
+    #[serde(default)]
+    pub train_metrics: Vec<Value>,
+}
+
+fn item_embedding_hidden_dim() -> usize {
+    512
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn inner_product() -> Similarity {
+    Similarity::InnerProduct
+}
+
+fn candidate() -> String {
+    "candidate".to_owned()
+}
+
+fn input_dropout_ratio() -> f32 {
+    0.2
+}
+
+fn attn_num_layers() -> usize {
+    3
+}
+
+fn one() -> usize {
+    1
+}
+
+fn unit() -> f64 {
+    1.0
+}
+
+/// Sizes that a pipeline has from its groups.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Widths {
+    /// Of history rows.
+    pub uih: usize,
+    /// Of candidate rows; 0 where the pipeline reads none.
+    pub candidate: usize,
+    /// Number and width of contextual tokens.
+    pub contextual: (usize, usize),
+    /// What attention divides by.
+    pub max_seq_len: usize,
+}
+
+impl Hstu {
+    /// The options of the modules.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if truncation begins behind the last layer.
+    pub fn config(&self, widths: Widths) -> Result<HstuConfig, ConfigError> {
+        let split = self.attn_truncation_split_layer;
+        let truncates = split > 0 && self.attn_truncation_tail_len > 0;
+        if truncates && split >= self.attn_num_layers {
+            let expected = format!("below `attn_num_layers`, {}", self.attn_num_layers);
+            return Err(ConfigError::new("attn_truncation_split_layer", expected, split));
+        }
+        Ok(HstuConfig {
+            uih_embedding_dim: widths.uih,
+            target_embedding_dim: widths.candidate,
+            stu: self.stu.clone(),
+            attn_num_layers: self.attn_num_layers,
+            input_preprocessor: self.input_preprocessor.clone(),
+            output_postprocessor: self.output_postprocessor.clone(),
+            positional_encoder: Some(self.positional_encoder.clone()),
+            contextual_feature_dim: widths.contextual.1,
+            max_contextual_seq_len: widths.contextual.0,
+            contextual_group_name: String::new(),
+            scaling_seqlen: i64::try_from(widths.max_seq_len).unwrap_or(i64::MAX),
+            input_dropout_ratio: self.input_dropout_ratio,
+            attn_truncation_split_layer: split,
+            attn_truncation_tail_len: if truncates { self.attn_truncation_tail_len } else { 0 },
+            name: self.name.clone(),
+            return_full_embeddings: false,
+            query_time_key: String::new(),
+            is_inference: false,
+        })
+    }
+
+    /// State-dict tensors that follow from the configuration.
+    pub fn buffers(&self) -> Result<Vec<Buffer>, ModelError> {
+        Ok(self.config(Widths::default())?.buffers()?)
+    }
+
+    /// The groups that it reads of a history.
+    pub fn groups(&self) -> Vec<String> {
+        let encoder = self.input_preprocessor.action_encoder().map(|encoder| encoder.encoder());
+        let columns = [
+            ("", true),
+            ("_timestamp", true),
+            ("_action", encoder.is_some()),
+            ("_watchtime", encoder.is_some_and(|encoder| encoder.reads_watchtimes())),
+        ];
+        let read = columns.into_iter().filter(|(_, is_read)| *is_read);
+        read.map(|(suffix, _)| format!("{}{suffix}", self.channel())).collect()
+    }
+
+    /// The prefix of the names of its groups.
+    pub fn channel(&self) -> &str {
+        if self.name.is_empty() { "uih" } else { &self.name }
+    }
+}
+
+impl FusionMtlTower {
+    /// The options of the module.
+    pub fn config(&self) -> FusionMtlTowerConfig {
+        let tasks = self.task_configs.iter().map(|task| TaskConfig {
+            task_name: task.task_name.clone(),
+            task_bitmask: task.task_bitmask,
+            weight: task.weight,
+            num_class: task.num_class,
+        });
+        FusionMtlTowerConfig { mlp: self.mlp.clone(), task_configs: tasks.collect() }
+    }
+}

@@ -1,0 +1,198 @@
+use super::{Column, PredictedColumn, Problem, Problems};
+use crate::rank::RankError;
+use crate::weights::Weights;
+use rewire_families::{OutputRows, TraceError, Traced, trace};
+use rewire_features::Features;
+use rewire_graph::op::Input;
+use rewire_graph::{Arrange, DType, Graph, HostTensor, Type};
+use rewire_hstu::models::{ParameterSpec, parameters};
+use rewire_hstu::modules::Buffer;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A model of a pipeline: its features, and the graph that predicts.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    traced: Arc<Traced>,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+}
+
+/// An input or output of a graph.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Port {
+    /// The name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extents: numbers, and strings for those that become known in a run.
+    pub shape: Vec<Value>,
+}
+
+impl Port {
+    fn of(name: &str, ty: &Type) -> Self {
+        let extent = |dim: &rewire_graph::Dim| match dim.as_const() {
+            Some(extent) => Value::from(extent),
+            None => Value::from(dim.to_string()),
+        };
+        Self { name: name.to_owned(), dtype: ty.dtype, shape: ty.shape.iter().map(extent).collect() }
+    }
+}
+
+/// The keys of a `config.json`.
+#[derive(Deserialize)]
+struct Config {
+    pipeline: Value,
+}
+
+/// True for the text of a `config.json` of an imported model.
+pub fn is_pipeline(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Kind {
+        pipeline: Option<serde::de::IgnoredAny>,
+    }
+    serde_json::from_str::<Kind>(text.trim_start_matches('\u{feff}')).is_ok_and(|kind| kind.pipeline.is_some())
+}
+
+impl Imported {
+    /// Takes the fields of an `EasyRecConfig` by the names of the reference.
+    ///
+    /// # Errors
+    /// All options that are not supported, by their JSON pointers.
+    pub fn new(pipeline: &Value) -> Result<Self, Problems> {
+        let traced = trace(pipeline).map_err(|error| match error {
+            TraceError::Config(problems) => problems,
+            other => Problems(vec![Problem::new("/model_config", other.to_string())]),
+        })?;
+        let graph = &traced.graph;
+        let input = |id| graph.op::<Input>(id).map(|input| Port::of(&input.name, &input.ty));
+        let output = |(name, value): &(String, rewire_graph::Value)| {
+            let ty = graph.node(value.node)?.types.get(value.port as usize)?;
+            Some(Port::of(name, ty))
+        };
+        let mut inputs: Vec<Port> = graph.ids().filter_map(input).collect();
+        inputs.arrange_by(|a, b| a.name.cmp(&b.name));
+        let outputs = graph.outputs().iter().filter_map(output).collect();
+        Ok(Self { inputs, outputs, traced: Arc::new(traced) })
+    }
+
+    /// Takes the text of a `config.json`; `name` stands for it in errors.
+    ///
+    /// # Errors
+    /// [`RankError::Pipeline`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, RankError> {
+        let bad = |problems| RankError::Pipeline { name: name.to_owned(), problems };
+        let unread = |error: serde_json::Error| bad(Problems(vec![Problem::new("", error.to_string())]));
+        let config: Config = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(unread)?;
+        Self::new(&config.pipeline).map_err(bad)
+    }
+
+    /// The graph that predicts.
+    pub fn graph(&self) -> &Graph {
+        &self.traced.graph
+    }
+
+    /// The columns of a table that it reads.
+    pub fn columns(&self) -> &[String] {
+        &self.traced.columns
+    }
+
+    /// The features and groups of the pipeline.
+    pub fn features(&self) -> &Features {
+        &self.traced.features
+    }
+
+    /// The inputs of the graph.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// The outputs of the graph.
+    pub fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    /// The parameters of the graph.
+    pub fn parameters(&self) -> Vec<ParameterSpec> {
+        parameters(&self.traced.graph)
+    }
+
+    /// Tensors of a checkpoint that follow from the configuration.
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.traced.buffers
+    }
+
+    /// True for tensors of a checkpoint that predictions depend on, and for counters of batches.
+    pub fn reads(&self, name: &str) -> bool {
+        let of_graph = self.parameters().iter().any(|known| known.name == name);
+        of_graph
+            || name.ends_with(".num_batches_tracked")
+            || self.traced.buffers.iter().any(|buffer| buffer.name == name)
+    }
+
+    /// The parameters that are embedding tables.
+    pub fn tables(&self) -> HashSet<String> {
+        let is_table = |name: &str| name.contains(".embedding_bags.") || name.contains(".ec_dict.");
+        self.parameters().into_iter().map(|known| known.name).filter(|name| is_table(name)).collect()
+    }
+
+    /// The embedding tables with their rows and widths.
+    pub(super) fn table_sizes(&self) -> impl Iterator<Item = (String, [usize; 2])> {
+        let tables = self.tables();
+        let size = |known: ParameterSpec| Some((known.name, known.shape.try_into().ok()?));
+        self.parameters().into_iter().filter(move |known| tables.contains(&known.name)).filter_map(size)
+    }
+
+    /// Checks that tensors which follow from the configuration are as it says.
+    pub(crate) fn check_weights(&self, weights: &Weights<'_>) -> Result<(), RankError> {
+        for Buffer { name, value } in &self.traced.buffers {
+            let other = weights.get(name).filter(|stored| stored.to_f64() != value.to_f64());
+            if let Some(stored) = other {
+                let (expected, actual) = (value.to_f64(), stored.to_f64());
+                return Err(RankError::Buffer { name: name.clone(), expected, actual });
+            }
+        }
+        Ok(())
+    }
+
+    /// The inputs of the graph from the columns of a table.
+    pub(super) fn encode<'c>(
+        &self,
+        column: impl Fn(&str) -> Option<Column<'c>>,
+        rows: usize,
+    ) -> Result<Vec<(String, HostTensor)>, RankError> {
+        Ok(self.traced.features.encode(&self.traced.columns, column, 0..rows)?)
+    }
+
+    /// The items of each row by the inputs, where outputs are of items.
+    pub(super) fn counts(&self, inputs: &[(String, HostTensor)]) -> Option<Vec<usize>> {
+        let lengths = self.traced.outputs.iter().find_map(|output| match &output.rows {
+            OutputRows::Steps { lengths } => Some(lengths),
+            OutputRows::Batch => None,
+        })?;
+        let (_, lengths) = inputs.iter().find(|(name, _)| name == lengths)?;
+        Some(lengths.to_i64().into_iter().map(|length| usize::try_from(length).unwrap_or(0)).collect())
+    }
+
+    /// True for rankers of lists: all outputs have a row an item.
+    pub fn is_by_candidate(&self) -> bool {
+        self.traced.outputs.iter().all(|output| output.rows != OutputRows::Batch)
+    }
+
+    /// True for an output with a row an item.
+    pub(super) fn is_of_items(&self, output: &str) -> bool {
+        self.traced.outputs.iter().any(|known| known.name == output && known.rows != OutputRows::Batch)
+    }
+
+    /// What predictions give: no masks, and no matrices of a batch.
+    pub(super) fn predicted(&self) -> Vec<PredictedColumn> {
+        let floats = self.outputs.iter().filter(|port| port.dtype.is_float());
+        let column = |port: &Port| PredictedColumn {
+            name: port.name.clone(),
+            is_list: port.shape.len() > 1 || !self.is_by_candidate() && self.is_of_items(&port.name),
+        };
+        floats.map(column).collect()
+    }
+}

@@ -1,0 +1,17 @@
+//! Predictions of models that were imported from TorchEasyRec pipelines.
+//!
+//! A model folder holds `config.json`, `{"pipeline": ...}` with the fields of the pipeline's configuration, and
+//! `model.safetensors` with the reference's parameter names without the leading `model.`. A [`Predictor`] reads the columns of
+//! a table and gives the columns that the reference writes.
+
+mod imported;
+mod predictor;
+
+pub use imported::{Imported, Port, is_pipeline};
+pub use predictor::{Lists, Predicted, PredictedColumn, Predictor};
+pub use rewire_features::{
+    Column, Data, EncodeError, Feature, FeatureValues, Features, Offsets, Problem, Problems, Validity,
+};
+
+#[cfg(feature = "files")]
+pub use predictor::{is_imported, read};

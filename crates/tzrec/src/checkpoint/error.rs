@@ -1,0 +1,92 @@
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Why a checkpoint could not be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// A file or folder cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The folder holds no checkpoint.
+    #[error("{} is no checkpoint: expected a folder `model.ckpt-N`, a folder that contains such, or a .safetensors file", path.display())]
+    NotCheckpoint {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// The content of a file is not valid.
+    #[error("{} is not a valid checkpoint file", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<CheckpointError>,
+    },
+    /// A pickle is cut, broken or uses an instruction that tensors do not need.
+    #[error("its pickle is not valid at byte {at}: {reason}")]
+    Pickle {
+        /// The position in the pickle, in bytes.
+        at: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A pickle refers to a function or class that checkpoints of tensors do not contain.
+    #[error(
+        "its pickle refers to `{name}`, which is not among the globals of a tensor checkpoint: nothing of it was executed"
+    )]
+    Global {
+        /// `module.name`.
+        name: String,
+    },
+    /// The metadata does not describe tensors as expected.
+    #[error("its metadata: {reason}")]
+    Metadata {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A path of the metadata leaves the folder.
+    #[error("its metadata names the file `{path}`: expected the name of a file in the same folder")]
+    Traversal {
+        /// The path.
+        path: String,
+    },
+    /// A tensor cannot be read from its shards.
+    #[error("tensor `{name}`: {reason}")]
+    Tensor {
+        /// The name of the tensor.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The checkpoint has no tensor of that name.
+    #[error("there is no tensor `{name}`")]
+    Missing {
+        /// The name.
+        name: String,
+    },
+}
+
+impl CheckpointError {
+    pub(super) fn metadata(reason: impl ToString) -> Self {
+        Self::Metadata { reason: reason.to_string() }
+    }
+
+    pub(super) fn tensor(name: &str, reason: impl ToString) -> Self {
+        Self::Tensor { name: name.to_owned(), reason: reason.to_string() }
+    }
+
+    pub(super) fn read(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        |source| Self::Read { path, source }
+    }
+
+    pub(super) fn file(path: &Path) -> impl FnOnce(Self) -> Self {
+        let path = path.to_owned();
+        |source| Self::File { path, source: Box::new(source) }
+    }
+}

@@ -1,0 +1,11 @@
+//! Reads the files of [TorchEasyRec](https://github.com/alibaba/TorchEasyRec): pipeline configurations in protobuf text
+//! format ([`Pipeline`]) and PyTorch distributed checkpoints ([`Checkpoint`]).
+//!
+//! Nothing in a file is executed, and memory is bounded by the sizes of the files.
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod pipeline;
+
+pub use checkpoint::{Checkpoint, CheckpointError, ElementType, StoredTensor};
+pub use pipeline::{Pipeline, PipelineError};
